@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Host memory: zeroed, and able to fail at a chosen call, so that error paths can be tested.
+ * Host memory. It is zeroed. Tests can make a chosen allocation fail, to test error paths.
  */
 #include <stdatomic.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every layer uses: failing with a sentence, logging, the environment table, memory that can
- * be made to fail in tests, the clock, and counter-based random numbers.
+ * Functions that every layer uses: errors with a message, logging, the table of environment
+ * variables, memory whose allocation tests can make fail, the clock, and counter-based random
+ * numbers.
  */
 #ifndef RF_BASE_BASE_H
 #define RF_BASE_BASE_H
@@ -14,13 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- fail.c: called where the error is born; callers pass the status on unchanged ------------ */
+/* ---- fail.c: called where an error is detected; callers return the status unchanged ---------- */
 
-/* Stores the sentence for rf_last_error() and returns status. */
+/* Stores the message for rf_last_error() and returns status. */
 int rf_fail(int status, const char *format, ...) RF_PRINTF(2, 3);
-/* The same, about a rank. */
+/* The same for an error caused by a rank. */
 int rf_fail_rank(int status, int rank, const char *format, ...) RF_PRINTF(3, 4);
-/* Stores a whole error (a copy); returns error->status. Carries errors between threads. */
+/* Stores a copy of a whole error; returns error->status. Used to pass errors between threads. */
 int rf_fail_error(const struct rf_error *error);
 
 #define RETURN_IF_ERROR(call)                                                                      \
@@ -32,49 +33,49 @@ int rf_fail_error(const struct rf_error *error);
 
 /* ---- log.c ----------------------------------------------------------------------------------- */
 
-/* RF_LOG=component:level,... or a level for all. Component: "device", "comm", "transport", ...
- * Levels by how often a line fires: 1 once per process, 2 once per object, 3 once per step,
- * 4 once per message. 0: warnings, always shown. */
+/* RF_LOG=component:level,..., or one level for all components. Components: "device", "comm",
+ * "transport", ... The level is how often a line appears: 1 once per process, 2 once per object, 3
+ * once per step, 4 once per message. 0: warnings, which always appear. */
 void rf_log(const char *component, int level, const char *format, ...) RF_PRINTF(3, 4);
 bool rf_log_on(const char *component, int level);
-uint64_t rf_thread_number(void); /* of this thread: from 1, and never of another one */
-int rf_thread_rank(void);        /* of this thread, else RANK of the environment, else -1 */
+uint64_t rf_thread_number(void); /* of this thread: from 1, never reused by another thread */
+int rf_thread_rank(void);        /* set for this thread, or RANK of the environment, or -1 */
 
 /* ---- env.c: the only place that reads environment variables ---------------------------------- */
 
-/* The value, or the table's fallback, which may be NULL. name must be a row of the table (or one of
+/* The value, or the table's default, which may be NULL. name must be a row of the table (or one of
  * the launcher variables listed there). */
 const char *rf_env(const char *name);
-/* 0 on success; an unset variable without fallback gives `absent`. Fails on text that is no number.
- */
+/* Returns 0 on success. An unset variable without a default gives `absent`. Fails on text that is
+ * not a number. */
 int rf_env_int(const char *name, long absent, long *out);
 
 /* ---- input.c --------------------------------------------------------------------------------- */
 
-/* Opens a regular file for reading, and never waits. NULL: *why says what it is instead (a folder,
- * a pipe, a socket, a device), or what the system said; errno is ENOENT if there is none. */
+/* Opens a regular file for reading, and never blocks. NULL: *why tells what it is instead (a
+ * folder, a pipe, a socket, a device), or the system's error; errno is ENOENT if there is none. */
 FILE *rf_open_input(const char *path, const char **why);
 
 /* ---- alloc.c --------------------------------------------------------------------------------- */
 
-void *rf_alloc(size_t bytes); /* zeroed; NULL when out of memory or made to fail */
-void *rf_alloc_aligned(size_t bytes, size_t alignment); /* zeroed; rf_free */
+void *rf_alloc(size_t bytes); /* zeroed; NULL when out of memory, or when a test makes it fail */
+void *rf_alloc_aligned(size_t bytes, size_t alignment); /* zeroed; freed with rf_free */
 void *rf_realloc(void *memory, size_t bytes);
 char *rf_strdup(const char *text);
 void rf_free(void *memory);
-/* Tests: the Nth allocation from now on fails (0 = none); returns how many have been made since the
- * last call. */
+/* Tests: the Nth allocation from now on fails (0: none). Returns the number of allocations since
+ * the last call. */
 uint64_t rf_alloc_fail_at(uint64_t nth);
-/* Tests: bytes of the largest allocation, by any thread, since the last call. */
+/* Tests: size of the largest allocation by any thread since the last call. */
 uint64_t rf_alloc_largest(void);
 
 /* ---- copy.c ---------------------------------------------------------------------------------- */
 
-/* memcpy of a piece of `whole` bytes: past the caches where the whole would only empty them. */
+/* memcpy of a part of `whole` bytes. If the whole is larger than the caches, it bypasses them. */
 void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole);
-/* Always past the caches; call rf_copy_fence before others may read. */
+/* Always bypasses the caches. Call rf_copy_fence before other threads may read. */
 void rf_copy_past(void *to, const void *from, size_t bytes);
-/* The same to `offset` of several destinations at once. */
+/* The same, to `offset` of several destinations at once. */
 void rf_copy_past_all(unsigned char *const *destinations, int count, size_t offset,
                       const void *from, size_t bytes);
 void rf_copy_fence(void);
@@ -83,27 +84,28 @@ enum { RF_PAST_CACHES = 16 << 20 };
 /* ---- clock.c: rf_now_ns is public ------------------------------------------------------------ */
 
 void rf_sleep_ns(uint64_t ns);
-/* A condition on which is waited by rf_now_ns's clock, so that setting the time ends no wait. */
+/* A condition variable that waits by rf_now_ns's clock, so that setting the time ends no wait. */
 void rf_cond_init(pthread_cond_t *cond);
-/* Waits, with the lock held, until woken or rf_now_ns has reached until_ns; false: it has.
- * UINT64_MAX: as long as it takes. */
+/* Waits, with the lock held, until woken or until rf_now_ns reaches until_ns. Returns false in the
+ * latter case. UINT64_MAX: no limit. */
 bool rf_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
-/* Times of a caller's are in seconds, and in nanoseconds everywhere else. UINT64_MAX ns is never:
- * of infinity, and of what the clock cannot hold (584 years). 0 of negative numbers and NaN, which
- * public calls refuse by rf_check_seconds. */
+/* Callers give times in seconds; everywhere else they are in nanoseconds. UINT64_MAX ns means
+ * never: for infinity, and for times that the clock cannot represent (584 years). Returns 0 for
+ * negative numbers and NaN, which public calls refuse by rf_check_seconds. */
 uint64_t rf_seconds_to_ns(double seconds);
-uint64_t rf_add_ns(uint64_t time_ns, uint64_t more_ns); /* never at most */
-uint64_t rf_after_s(double seconds);                    /* when they are over, from now on */
-/* poll()'s timeout: whole milliseconds, rounded up, at most INT_MAX; never is -1. */
+uint64_t rf_add_ns(uint64_t time_ns, uint64_t more_ns); /* saturates at UINT64_MAX */
+uint64_t rf_after_s(double seconds);                    /* the time in so many seconds from now */
+/* The timeout of poll(): whole milliseconds, rounded up, at most INT_MAX; -1 for never. */
 int rf_poll_ms(uint64_t until_ns, uint64_t now_ns);
-/* RF_EINVAL, in the name of `call`, for a timeout that is negative or not a number. */
+/* Returns RF_EINVAL, with a message that names `call`, for a timeout that is negative or not a
+ * number. */
 int rf_check_seconds(const char *call, double seconds);
 
 /* ---- philox.c: Salmon et al. 2011, Philox4x32-10 --------------------------------------------- */
 
-/* Four words, a function of key (seed) and counter alone. */
+/* Four random words as a function of key (seed) and counter only. */
 void rf_philox(uint64_t seed, uint64_t counter_low, uint64_t counter_high, uint32_t out[4]);
-/* Normal(0,1) for one element: the same for any layout. */
+/* A Normal(0,1) number for one element; it does not depend on the layout. */
 float rf_philox_normal(uint64_t seed, uint64_t site, uint64_t index);
 /* Uniform in [0, bound). */
 uint64_t rf_philox_below(uint64_t seed, uint64_t site, uint64_t index, uint64_t bound);
@@ -111,19 +113,19 @@ uint64_t rf_philox_below(uint64_t seed, uint64_t site, uint64_t index, uint64_t 
 /* ---- hash.c ---------------------------------------------------------------------------------- */
 
 uint32_t rf_hash32(const void *data, size_t bytes, uint32_t seed);
-/* For messages: as quick as memory. The same value on every machine. */
+/* For messages: as fast as memory. The same value on every machine. */
 uint32_t rf_checksum(const void *data, size_t bytes, uint32_t seed);
 /* Tests: with or without the processor's instruction. */
 uint32_t rf_checksum_by(bool quick, const void *data, size_t bytes, uint32_t seed);
 
-/* ---- trace.c: public in ringforge.h; for comm's gathering: ----------------------------------- */
+/* ---- trace.c: public in ringforge.h; these are for the gathering in comm --------------------- */
 
 struct rf_trace_item {
     char track[24], name[48];
     uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC of this host */
     int rank;
 };
-/* Copies up to capacity events out; returns how many there are. */
+/* Copies up to capacity events out. Returns how many events there are. */
 size_t rf_trace_items(struct rf_trace_item *items, size_t capacity);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A checksum for messages: CRC-32C (Castagnoli et al. 1993) over four lanes side by side, so that a
- * processor with an instruction for it (SSE 4.2) keeps up with memory; the same value by tables
- * elsewhere.
+ * A checksum for messages: CRC-32C (Castagnoli et al. 1993) over four interleaved lanes, so that it
+ * is as fast as memory on processors with an instruction for it (SSE 4.2). Other processors compute
+ * the same value with tables.
  */
 #include <pthread.h>
 #include <stdbool.h>
@@ -52,7 +52,7 @@ static uint32_t plain_word(uint32_t crc, uint64_t word)
     return crc;
 }
 
-/* Whole words of each lane; the lanes follow one another. */
+/* Computes whole words of each lane. The lanes are contiguous, one after the other. */
 static void plain_lanes(uint32_t crc[LANES], const unsigned char *data, size_t lane_bytes)
 {
     for (int lane = 0; lane < LANES; lane++)

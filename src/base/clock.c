@@ -73,8 +73,8 @@ int rf_check_seconds(const char *call, double seconds)
 {
     if (seconds >= 0)
         return 0;
-    return rf_fail(RF_EINVAL,
-                   "%s: a timeout of %g s is impossible; give 0 for the default, or a positive "
-                   "number",
-                   call, seconds);
+    return rf_fail(
+        RF_EINVAL,
+        "%s: a timeout of %g s is not possible; use 0 for the default, or a positive number", call,
+        seconds);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies that are larger than the caches. Stores that bypass them save reading what is overwritten,
- * and keep in the caches what others will read. A processor that can store a whole cache line at
- * once does so: four stores of a quarter each took a third longer.
+ * Copies of more bytes than the caches hold. Stores that bypass the caches save reading the
+ * destination first, and leave in the caches what other code will read. Processors that can store a
+ * whole cache line at once do so: four stores of a quarter line took a third longer.
  */
 #include "base.h"
 
@@ -11,7 +11,7 @@ enum { LINE = 64 };
 #if defined(__SSE2__)
 #include <immintrin.h>
 
-/* One line of the cache to `count` destinations. `out` are on lines. */
+/* Copies one cache line to `count` destinations. `out` are aligned to cache lines. */
 static void stream_quarters(unsigned char *const *out, int count, size_t offset, const void *from,
                             size_t bytes)
 {

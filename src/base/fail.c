@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The last error of each thread: a status, a sentence, and for collectives the rank and contracts.
+ * The last error of each thread: a status, a message, and for collectives the rank and the
+ * contracts.
  */
 #include "base.h"
 
@@ -24,7 +25,7 @@ static void start(int status, int rank)
 
 int rf_fail(int status, const char *format, ...)
 {
-    char text[sizeof(last.message)]; /* the arguments may be the last message itself */
+    char text[sizeof(last.message)]; /* the arguments may include the last message itself */
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens files to read from. What only looks like a file (a pipe, a device) would be waited for, or
- * would give other bytes the next time, so it is refused by name.
+ * Opens input files. Pipes, devices and the like are refused with their kind: reading them could
+ * block, or give other bytes the next time.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Log lines: "rank component: text" to stderr or to a callback. Chosen by RF_LOG, for example
- * RF_LOG=comm:3,device:1 or RF_LOG=2 for every component.
+ * Log lines: "rank component: text" to stderr or to a callback. RF_LOG selects them, for example
+ * RF_LOG=comm:3,device:1, or RF_LOG=2 for every component.
  */
 #include <pthread.h>
 #include <ringforge/ringforge.h>
@@ -29,7 +29,7 @@ void rf_set_thread_rank(int rank)
 uint64_t rf_thread_number(void)
 {
     static uint64_t count;
-    /* Read in every call on a communicator, so without a function that finds it. */
+    /* Every call on a communicator reads it, so the access must not need a function call. */
     static _Thread_local __attribute__((tls_model("initial-exec"))) uint64_t number;
     if (number == 0)
         number = __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED);

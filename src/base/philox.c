@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; 2011):
- * random numbers as a function of (seed, site, index), hence the same for any layout of ranks.
+ * random numbers as a function of (seed, site, index). They do not depend on how data is
+ * distributed over ranks.
  */
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The interface between schedules and networks: what a transport does for the executor of
- * collectives (coll/exec.c), and what a control link does for a communicator. coll and comm call
- * it; the folders of transport/ implement it. A new transport implements struct rf_transport_ops
- * and has a row in transport/providers.c (docs/adding.md).
+ * The interface between schedules and networks: the functions of a transport for the executor of
+ * collectives (coll/exec.c), and of a control link for a communicator. coll and comm call it; the
+ * folders of transport/ implement it. A new transport implements struct rf_transport_ops and has a
+ * row in transport/providers.c (docs/adding.md).
  */
 #ifndef RF_BASE_TRANSPORT_INTERFACE_H
 #define RF_BASE_TRANSPORT_INTERFACE_H
@@ -12,17 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Tag of a message: 12 bits that tell calls apart (bit 0: point to point or collective; the highest
- * stays 0, libfabric's net uses it), 28 bits sequence, 24 bits step. What the communicator puts
- * where is in comm/operations.c. Matching is exact, per peer; messages with different tags need no
- * order. */
+/* Tag of a message: 12 bits that distinguish calls (bit 0: point to point or collective; the
+ * highest stays 0, because libfabric's net provider uses it), 28 bits sequence number, 24 bits
+ * step. comm/operations.c defines their content. Matching is exact, per peer. Messages with
+ * different tags need no order. */
 #define RF_TAG(comm, sequence, step)                                                               \
     (((uint64_t)((comm)&0xfffu) << 52) | ((uint64_t)((sequence)&0xfffffffu) << 24) |               \
      (uint64_t)((step)&0xffffffu))
 
-/* A contract, as messages carry it: the low 24 bits are a hash of what must be equal, the high 8
- * bits a hash of the call site's label, where 0 matches any. A receiver compares with this, not
- * with ==. */
+/* A contract as messages carry it: the low 24 bits are a hash of the values that must be equal, the
+ * high 8 bits a hash of the call site's label, where 0 matches any label. Receivers compare with
+ * this function, not with ==. */
 static inline bool rf_contract_agrees(uint32_t mine, uint32_t theirs)
 {
     uint32_t differ = mine ^ theirs;
@@ -31,9 +31,9 @@ static inline bool rf_contract_agrees(uint32_t mine, uint32_t theirs)
     return (differ & 0xffffffu) == 0 && (mine >> 24 == 0 || theirs >> 24 == 0);
 }
 
-/* One finished send or receive. status is 0 or a negative rf_status: RF_EPEER (the connection is
- * gone), RF_EMISMATCH (a longer message than the receive expected), RF_ENET; the text is then in
- * rf_last_error(). */
+/* One completed send or receive. status is 0 or a negative rf_status: RF_EPEER (the connection is
+ * lost), RF_EMISMATCH (the message is longer than the receive expected), RF_ENET. The message is
+ * then in rf_last_error(). */
 struct rf_completion {
     void *context;     /* as given at posting */
     size_t bytes;      /* received (receives only) */
@@ -41,77 +41,79 @@ struct rf_completion {
     int peer;          /* -1 if unknown */
     int status;
     bool is_recv;
-    const void *data; /* zero-copy receives: where the data are, if token is not 0 */
-    uint32_t token;   /* to release them with; 0 = the data are in the buffer */
+    const void *data; /* zero-copy receives: address of the data, if token is not 0 */
+    uint32_t token;   /* releases them; 0 = the data are in the buffer */
 };
 
 /* The start of the context of every posted send and receive. */
 struct rf_transport_context {
-    unsigned char provider[64]; /* the transport's while posted */
+    unsigned char provider[64]; /* used by the transport while posted */
     void *owner;                /* of the completion */
 };
 
 struct rf_transport;
 
 struct rf_transport_ops {
-    /* Post and return at once. 0; RF_EAGAIN: a queue is full, poll and try again; another negative
-     * status: failed. `context` must stay valid until its completion; it is an opaque pointer to at
-     * least 64 bytes of caller memory reserved for the provider at its START (struct fi_context2).
-     * bytes may be 0. Only [buffer, buffer+bytes) is touched. Receives may be posted in any order.
-     */
+    /* Post the operation and return at once. 0: posted. RF_EAGAIN: a queue is full, poll and try
+     * again. Another negative status: failed. `context` must stay valid until its completion. It is
+     * an opaque pointer to at least 64 bytes of caller memory reserved for the provider at its
+     * START (struct fi_context2). bytes may be 0. Only [buffer, buffer+bytes) is accessed. Receives
+     * may be posted in any order. */
     int (*post_send)(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                      const void *buffer, size_t bytes, void *context);
     int (*post_recv)(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
                      void *context);
-    /* Progress; at most `max` completions. Returns how many (0: nothing now), or a negative status
-     * when the transport itself has failed. Never blocks. */
+    /* Makes progress, and returns the number of completions, at most `max` (0: none now), or a
+     * negative status if the transport itself has failed. Never blocks. */
     int (*poll)(struct rf_transport *t, struct rf_completion *out, int max);
-    /* Makes memory known to the provider where it demands that (FI_MR_LOCAL); optional hint
-     * elsewhere. */
+    /* Registers memory with the provider if it requires that (FI_MR_LOCAL); an optional hint
+     * otherwise. */
     int (*register_memory)(struct rf_transport *t, void *base, size_t bytes, void **handle);
     void (*deregister_memory)(struct rf_transport *t, void *handle);
-    /* After it returns no posted buffer or context will be touched any more. Used after errors. */
+    /* After it returns, no posted buffer or context is accessed. Used after errors. */
     void (*cancel_all)(struct rf_transport *t);
     void (*destroy)(struct rf_transport *t);
 
-    /* ---- of transports whose ranks reach each other's memory; NULL in all others ---- */
+    /* ---- transports with shared memory; NULL in all others
+     * --------------------------------------- */
 
-    /* As post_recv, but the data may stay where they came: then the completion says where, and they
-     * may be read until they are released. One thread, as with posting. */
+    /* Like post_recv, but the data may stay where they arrived. The completion then has their
+     * address, and they may be read until they are released. Called by the posting thread only. */
     int (*post_recv_zero_copy)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                size_t bytes, void *context);
     void (*release_zero_copy)(struct rf_transport *t, int peer, uint32_t token);
-    /* Memory that the others can reach, zeroed, of whole pages. Any thread. */
+    /* Allocates zeroed memory that other ranks can access, in whole pages. Any thread. */
     int (*alloc)(struct rf_transport *t, size_t bytes, void **out);
     void (*free)(struct rf_transport *t, void *memory);
-    /* Whether [memory, memory+bytes) is such memory of this rank; *offset names it to others. */
+    /* Whether [memory, memory+bytes) is such memory of this rank. *offset identifies it to other
+     * ranks. */
     bool (*locate)(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
-    /* Memory that another rank has named by its offset. RF_ECORRUPT, about that rank: it shares no
-     * such memory, or is on another host; RF_ENOMEM, about this rank: it cannot be mapped. */
+    /* Maps memory of another rank by its offset. RF_ECORRUPT, about that rank: it shares no such
+     * memory, or is on another host. RF_ENOMEM, about this rank: it cannot be mapped. */
     int (*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
                  unsigned char **out);
     /* Called by the posting thread when nothing has been received for some microseconds. True: the
-     * caller should yield, as a rank of the job may need this core. */
+     * caller should yield, because a rank of the job may need this core. */
     bool (*idle)(struct rf_transport *t);
 };
 
 /* First member of every transport. */
 struct rf_transport {
     const struct rf_transport_ops *ops;
-    const char *name; /* as in the table of providers, or two of them: "shm+net" */
+    const char *name; /* a name of the table of providers, or two of them: "shm+net" */
     int rank, size;
-    bool one_process;     /* ranks are threads of one process */
-    bool one_host;        /* every rank reaches every other's memory */
-    bool yield;           /* ranks outnumber cores: yield on the first empty poll */
-    bool lost_peer;       /* set before cancel_all: a peer has died or stands still, and left what
-                           * it shares in any state */
-    bool stalls;          /* a message that has no receive yet stops those behind it */
-    size_t segment_bytes; /* good size of a pipelined piece */
+    bool one_process; /* ranks are threads of one process */
+    bool one_host;    /* all ranks can access each other's memory */
+    bool yield;       /* ranks outnumber cores: yield on the first empty poll */
+    bool lost_peer;   /* set before cancel_all: a peer has died or hangs, and shared state may be
+                         inconsistent */
+    bool stalls;      /* a message without a posted receive blocks those after it */
+    size_t segment_bytes; /* preferred size of a pipelined piece */
     uint64_t sent_bytes,
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
 };
 
-/* Whether ranks of one host reach each other's memory. The same on all ranks. */
+/* Whether ranks of one host can access each other's memory. The same on all ranks. */
 static inline bool rf_transport_shares_memory(const struct rf_transport *t)
 {
     return t && t->ops->post_recv_zero_copy != NULL;
@@ -121,13 +123,13 @@ static inline bool rf_transport_shares_memory(const struct rf_transport *t)
 
 enum rf_event_kind {
     RF_EVENT_NONE = 0,
-    RF_EVENT_DEAD,    /* `rank` died, or left without a goodbye; text says how it was noticed */
-    RF_EVENT_ABORT,   /* `rank` failed the communicator; text says why */
-    RF_EVENT_MESSAGE, /* a message of comm's own: payload */
-    RF_EVENT_LEFT     /* `rank` said goodbye: no error, but it will send nothing more */
+    RF_EVENT_DEAD,    /* `rank` died, or left unannounced; text tells how this was seen */
+    RF_EVENT_ABORT,   /* `rank` failed the communicator; text gives the reason */
+    RF_EVENT_MESSAGE, /* a message between communicators: payload */
+    RF_EVENT_LEFT     /* `rank` left in order: no error, but it will send nothing more */
 };
 struct rf_event {
-    int kind, rank; /* rank: the one it is about, or its sender */
+    int kind, rank; /* rank: the rank concerned, or the sender */
     uint32_t bytes;
     uint8_t payload[512];
     char text[256];
@@ -135,8 +137,8 @@ struct rf_event {
 
 struct rf_control;
 struct rf_control_ops {
-    /* Blocking, collective, in the same order on all ranks; `all` holds size * bytes. Fails with
-     * RF_EPEER (names the rank), RF_ETIMEOUT, RF_EABORT. */
+    /* Blocking, collective, called in the same order on all ranks. `all` has size * bytes. Fails
+     * with RF_EPEER (names the rank), RF_ETIMEOUT or RF_EABORT. */
     int (*all_gather)(struct rf_control *c, const void *mine, size_t bytes, void *all,
                       double timeout_s);
     /* Sends a message (<= 512 bytes) to every other rank; does not block. Order per sender is kept.
@@ -144,23 +146,24 @@ struct rf_control_ops {
     int (*notify)(struct rf_control *c, const void *payload, size_t bytes);
     /* Fails the communicator on every other rank with this text. */
     int (*abort)(struct rf_control *c, const char *text);
-    /* Takes the next event, if any: returns 1 and fills it, else 0. Never blocks. */
+    /* Takes the next event, if there is one: returns 1 and fills it, otherwise 0. Never blocks. */
     int (*next_event)(struct rf_control *c, struct rf_event *out);
-    /* Says goodbye, the first time. Then blocks until there is an event to take (1); or, without
-     * one, until all others have said goodbye, the link is lost, or the deadline has passed (0). */
+    /* Announces that this rank leaves, on the first call. Then blocks until there is an event to
+     * take (1). Without an event, it returns 0 when all other ranks have left, the link is lost, or
+     * the deadline has passed. */
     int (*part)(struct rf_control *c, uint64_t deadline_ns);
-    /* Says goodbye, waits up to timeout for the others', and frees. A rank that said goodbye is not
-     * dead. */
+    /* Announces that this rank leaves, waits up to timeout for the other ranks to leave, and frees
+     * the link. A rank that left in order does not count as dead. */
     void (*leave)(struct rf_control *c, double timeout_s);
 };
 struct rf_control {
     const struct rf_control_ops *ops;
     int rank, size;
-    uint64_t host; /* a number for this rank's host: equal on all of its ranks, and on no other */
-    /* Set (release order) whenever an event is queued, so that the hot loop reads one flag. */
+    uint64_t host; /* identifies this rank's host: equal on its ranks, different elsewhere */
+    /* Set (release order) whenever an event is queued, so that the hot loop reads a single flag. */
     volatile uint32_t pending;
-    /* Called with each message of another rank before it is queued, on whatever thread receives it,
-     * and with the link locked: it may not block, nor call the link. NULL: no observer. */
+    /* Called with each message of another rank before it is queued, on the thread that receives it,
+     * with the link locked. It must not block or call the link. NULL: no observer. */
     void (*observer)(void *owner, const void *payload, size_t bytes);
     void *observer_owner;
 };

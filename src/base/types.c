@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names and sizes of the types that every layer speaks.
+ * Names and sizes of the types that every layer uses.
  */
 #include "base.h"
 

@@ -63,7 +63,7 @@ bool rf_checkpoint_is(const char *dir, const char *name, const char *hash)
     return strcmp(file.own, hash) == 0;
 }
 
-/* Format 2 has one hash of each file, so one piece. */
+/* Format 2 has one hash for each file, so there is one piece. */
 static int open_part(const struct rf_state_file *state, const char *folder,
                      enum rf_checkpoint_part part, struct rf_checkpoint_data *out)
 {
@@ -78,7 +78,7 @@ static int open_part(const struct rf_state_file *state, const char *folder,
     }
     struct rf_piece whole = {.run = bytes, .runs = 1};
     if (sodium_hex2bin(whole.hash, sizeof(whole.hash), state->hex[part], 64, NULL, NULL, NULL) != 0)
-        return rf_fail(RF_ECORRUPT, "the SHA-256 of %s in state.json is no hash", out->path);
+        return rf_fail(RF_ECORRUPT, "the SHA-256 of %s in state.json is not a hash", out->path);
     return rf_pieces_add(&out->pieces, &whole, 1);
 }
 
@@ -112,7 +112,7 @@ int rf_checkpoint_identity(const struct rf_checkpoint *c, uint8_t out[32])
         struct stat about;
         if (fstat(rf_safetensors_fd(c->parts[part].tensors), &about) < 0)
             return rf_fail(RF_EIO, "cannot read %s: %s", c->parts[part].path, strerror(errno));
-        /* A copy has other times of change, whatever else it keeps. */
+        /* A copy has different times of change. */
         const int64_t facts[] = {(int64_t)about.st_ino,         (int64_t)about.st_size,
                                  (int64_t)about.st_mtim.tv_sec, (int64_t)about.st_mtim.tv_nsec,
                                  (int64_t)about.st_ctim.tv_sec, (int64_t)about.st_ctim.tv_nsec};
@@ -122,7 +122,7 @@ int rf_checkpoint_identity(const struct rf_checkpoint *c, uint8_t out[32])
     return 0;
 }
 
-/* *at: the number of the part's first group; then of the next part's. */
+/* *at: the index of the part's first group; then of the next part's. */
 static int verify_part(const struct rf_checkpoint_data *data, size_t first, size_t stride,
                        uint8_t *buffer, size_t *at)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints on disk: DIR/step-N holds the parts model and optimizer, each as PART.safetensors and
- * PART.hashes (pieces.h), and state.json; the file DIR/latest names the newest complete one.
- * Logical tensors, no ranks. Called by train/: rank 0 drafts and completes, every rank writes its
- * own ranges of the parts.
+ * Checkpoints on disk: DIR/step-N has the parts model and optimizer, each as PART.safetensors and
+ * PART.hashes (pieces.h), and state.json. The file DIR/latest names the newest complete one.
+ * Checkpoints have logical tensors, and do not depend on ranks. Called by train/: rank 0 drafts and
+ * completes a checkpoint, and every rank writes its own ranges of the parts.
  */
 #ifndef RF_IO_CHECKPOINT_H
 #define RF_IO_CHECKPOINT_H
@@ -14,10 +14,11 @@
 enum rf_checkpoint_part { RF_PART_MODEL, RF_PART_OPTIMIZER, RF_PART_COUNT };
 
 struct rf_checkpoint_state {
-    int64_t step, samples, updates; /* updates: steps that were not skipped */
-    int64_t batch, seq;             /* what the samples were drawn with */
+    int64_t step, samples, updates; /* updates: number of steps that were not skipped */
+    int64_t batch, seq;             /* batch and sequence length of the samples */
     uint64_t seed;
-    /* Notes of the optimizer's file; not in state.json. Scale 0: there was none. */
+    /* Metadata of the optimizer's file, not in state.json. A scale of 0 means that there was none.
+     */
     float loss_scale;
     uint32_t good_steps;
 };
@@ -28,34 +29,36 @@ RF_MUST_CHECK int rf_checkpoint_part_path(const char *folder, enum rf_checkpoint
 
 /* ---- writing: checkpoint_write.c ------------------------------------------------------------- */
 
-/* Tests: called between the stages of a save, to stop there, on the thread that is at it. */
+/* Tests: called between the stages of a save, on the thread that saves, to stop it there. */
 struct rf_checkpoint_hook {
     void (*fn)(void *user, const char *stage);
     void *user;
 };
 void rf_checkpoint_stage(const struct rf_checkpoint_hook *hook, const char *stage);
 
-struct rf_checkpoint_draft { /* zero: there is none */
+struct rf_checkpoint_draft { /* zero: empty */
     char dir[4096], folder[4096];
     char name[64];   /* step-N */
-    char token[128]; /* what the file FOLDER/probe holds, different each time */
+    char token[128]; /* content of the file FOLDER/probe, different each time */
     struct rf_checkpoint_hook hook;
 };
-/* Makes DIR/step-N.tmp, without what an interrupted save has left there. */
+/* Creates DIR/step-N.tmp, without files of an interrupted save. */
 RF_MUST_CHECK int rf_checkpoint_begin(const char *dir, int64_t step,
                                       const struct rf_checkpoint_hook *hook,
                                       struct rf_checkpoint_draft *out);
-/* Whether DIR/NAME.tmp, as this rank sees it, is the folder in which rank 0 has put the token. */
+/* Whether DIR/NAME.tmp, as this rank sees it, is the folder in which rank 0 has written the token.
+ */
 bool rf_checkpoint_sees(const char *dir, const char *name, const char *token, char folder[4096]);
-/* All parts are in the folder and synced; pieces: of all ranks. config: what the model says about
- * itself, in one line. Writes the other files, renames the folder to DIR/step-N, replaces
- * DIR/latest, and, with keep > 0, removes the checkpoints of older steps but the last `keep`, with
- * this one. After an error what was there before is as it was; the caller discards. */
+/* Completes a checkpoint. All parts are in the folder and synced. pieces: of all ranks. config: the
+ * model's description, in one line. Writes the other files, renames the folder to DIR/step-N, and
+ * replaces DIR/latest. With keep > 0, it also removes the checkpoints of older steps, so that
+ * `keep` remain, including this one. After an error the earlier state is unchanged, and the caller
+ * discards the draft. */
 RF_MUST_CHECK int rf_checkpoint_end(struct rf_checkpoint_draft *draft,
                                     const struct rf_checkpoint_state *state, const char *config,
                                     struct rf_pieces pieces[RF_PART_COUNT],
                                     const uint64_t bytes[RF_PART_COUNT], int keep);
-void rf_checkpoint_discard(struct rf_checkpoint_draft *draft); /* what is done is allowed */
+void rf_checkpoint_discard(struct rf_checkpoint_draft *draft); /* a completed draft is allowed */
 
 /* ---- reading: checkpoint.c ------------------------------------------------------------------- */
 
@@ -63,21 +66,21 @@ struct rf_checkpoint {
     struct rf_checkpoint_state state;
     char *config;
     char path[4096]; /* of the step's folder */
-    char hash[65];   /* of state.json: of everything in the checkpoint, by way of other hashes */
+    char hash[65];   /* of state.json; it covers the whole checkpoint through other hashes */
     struct rf_checkpoint_data {
         char path[4096];
         struct rf_safetensors *tensors;
         struct rf_pieces pieces;
     } parts[RF_PART_COUNT];
 };
-/* Which checkpoint DIR stands for: "step-N", the one that DIR/latest names; or "", DIR itself. */
+/* The checkpoint that DIR refers to: "step-N", named by DIR/latest; or "", which is DIR itself. */
 RF_MUST_CHECK int rf_checkpoint_find(const char *dir, char name[64]);
-/* Whether DIR/NAME is there for this rank, and is the one whose state.json has this hash. */
+/* Whether this rank sees DIR/NAME, and its state.json has this hash. */
 bool rf_checkpoint_is(const char *dir, const char *name, const char *hash);
-/* All but the tensors has been verified when it returns. Errors: RF_EIO (missing), RF_ECORRUPT
- * (names file and fault). */
+/* Verifies everything except the tensors. RF_EIO: a file is missing. RF_ECORRUPT: the message names
+ * the file and the error. */
 RF_MUST_CHECK int rf_checkpoint_open(const char *dir, const char *name, struct rf_checkpoint *out);
-/* The same on two ranks if they see the same files, and not copies of them. */
+/* A hash that is equal on two ranks if they see the same files, and not copies of them. */
 RF_MUST_CHECK int rf_checkpoint_identity(const struct rf_checkpoint *checkpoint, uint8_t out[32]);
 /* Verifies groups of pieces (pieces.h) first, first + stride, ... of the tensors' files. */
 RF_MUST_CHECK int rf_checkpoint_verify(const struct rf_checkpoint *checkpoint, size_t first,
@@ -92,8 +95,8 @@ struct rf_state_file {
     int format;
     struct rf_checkpoint_state state;
     char *config;
-    char hex[RF_PART_COUNT][65]; /* format 2: of PART.safetensors; since: of PART.hashes */
-    char own[65];                /* over all others; not used in writing */
+    char hex[RF_PART_COUNT][65]; /* format 2: of PART.safetensors; later formats: of PART.hashes */
+    char own[65];                /* over all others; not used when writing */
 };
 RF_MUST_CHECK int rf_state_write(const char *path, const struct rf_state_file *file);
 /* out->config: free with rf_free. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints that are there whole or not at all: drafted beside, synced, renamed into place. See
- * checkpoint.h. The tensors' files themselves are made and filled by train/save_*.c.
+ * Writes checkpoints atomically: drafted in a temporary folder, synced, renamed into place. See
+ * checkpoint.h. train/save_*.c creates and fills the tensors' files.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -102,7 +102,7 @@ void rf_checkpoint_discard(struct rf_checkpoint_draft *draft)
     draft->folder[0] = 0;
 }
 
-/* ---- its end --------------------------------------------------------------------------------- */
+/* ---- completion ------------------------------------------------------------------------------ */
 
 static int write_rest(struct rf_checkpoint_draft *d, const struct rf_checkpoint_state *state,
                       const char *config, struct rf_pieces pieces[RF_PART_COUNT],
@@ -125,8 +125,8 @@ static int write_rest(struct rf_checkpoint_draft *d, const struct rf_checkpoint_
     return rf_sync_folder(d->folder);
 }
 
-/* A step that was saved before is exchanged in one go, then the old one, now under the temporary
- * name, is removed. */
+/* A step that was saved before is exchanged atomically with the new one. The old one, now under the
+ * temporary name, is removed. */
 static int move_into_place(const char *folder, const char *final)
 {
     if (rename(folder, final) == 0)
@@ -154,9 +154,9 @@ static int point_latest(const struct rf_checkpoint_draft *d)
     return rc < 0 ? rc : rf_sync_folder(d->dir);
 }
 
-/* ---- what is kept ---------------------------------------------------------------------------- */
+/* ---- removal of old checkpoints -------------------------------------------------------------- */
 
-/* The number of step-N, or with a suffix of step-N.tmp; else -1. */
+/* The N of a name step-N, or of step-N.tmp with that suffix; otherwise -1. */
 static int64_t step_of(const char *name, const char *suffix)
 {
     const char *digits = name + 5;
@@ -166,7 +166,7 @@ static int64_t step_of(const char *name, const char *suffix)
     return count <= 18 && strcmp(digits + count, suffix) == 0 ? strtoll(digits, NULL, 10) : -1;
 }
 
-/* Under another name first, so that a step's folder is never there in part. */
+/* Renamed first, so that a step's folder never exists with only some of its files. */
 static void remove_whole(const char *dir, const char *name)
 {
     char from[4096], to[4096], beside[300];
@@ -197,7 +197,7 @@ static int64_t newest_below(const char *dir, int64_t limit, const char *suffix, 
     return best;
 }
 
-/* Steps after this one are of another training, and stay. */
+/* Later steps belong to another training, and stay. */
 static void keep_last(const struct rf_checkpoint_draft *d, int64_t step, int keep)
 {
     char name[256], path[4096];

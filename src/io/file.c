@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files written once and synced, and whole files read back; see file.h.
+ * Writes and syncs new files, and reads whole files; see file.h.
  */
 #include "file.h"
 
@@ -31,7 +31,7 @@ int rf_out_open(struct rf_out_file *file, const char *path)
     file->buffer = rf_alloc(BUFFER_BYTES);
     if (!file->buffer)
         return rf_fail(RF_ENOMEM, "cannot write %s: out of memory", path);
-    unlink(path); /* whatever an interrupted save, or somebody else, left there */
+    unlink(path); /* left by an interrupted save, or by another program */
     file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd < 0) {
         int error = errno;
@@ -106,7 +106,7 @@ int rf_sync_folder(const char *path)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
         return rf_fail(RF_EIO, "cannot open the folder %s: %s", path, strerror(errno));
-    /* Some file systems cannot sync a folder; they have nothing to sync then. */
+    /* Some file systems cannot sync a folder; they have nothing to sync. */
     int rc = fsync(fd) < 0 && errno != EINVAL
                  ? rf_fail(RF_EIO, "cannot sync the folder %s: %s", path, strerror(errno))
                  : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that are written once, hashed on the way, and synced; and files read back. Used by the
- * other files of io/ only. Every message names the file and the system's reason.
+ * Files that are written once, hashed meanwhile, and synced; and reading of files. Used only by the
+ * other files of io/. Every message names the file and the system's error.
  */
 #ifndef RF_IO_FILE_H
 #define RF_IO_FILE_H
@@ -17,19 +17,20 @@ struct rf_out_file {
     crypto_hash_sha256_state hash;
 };
 
-/* A new file; what had its name is unlinked. */
+/* Creates a file; an existing one of that name is unlinked. */
 RF_MUST_CHECK int rf_out_open(struct rf_out_file *file, const char *path);
 RF_MUST_CHECK int rf_out_write(struct rf_out_file *file, const void *data, size_t bytes);
-/* Flushes, syncs, closes; hex (may be NULL) receives the SHA-256 of all that was written. */
+/* Flushes, syncs and closes. hex (may be NULL) gets the SHA-256 of all written bytes. */
 RF_MUST_CHECK int rf_out_close(struct rf_out_file *file, char hex[65]);
-void rf_out_abandon(struct rf_out_file *file); /* closes without a word; twice is allowed */
+void rf_out_abandon(struct rf_out_file *file); /* closes without an error; may be called twice */
 
 RF_MUST_CHECK int rf_sync_folder(const char *path);
-/* The whole of a file of at most `limit` bytes, zero-terminated; free with rf_free. */
+/* Reads a whole file of at most `limit` bytes, zero-terminated; freed with rf_free. */
 RF_MUST_CHECK int rf_read_file(const char *path, size_t limit, char **text, size_t *bytes);
-/* Exactly these bytes of an open file; `path` is for messages. Moves no position. */
+/* Reads exactly these bytes of an open file; `path` is for messages. Does not move the file
+ * position. */
 RF_MUST_CHECK int rf_read_at(int fd, const char *path, uint64_t at, void *dst, size_t bytes);
-/* RF_EINVAL when the joined path does not fit in 4096 bytes. */
+/* RF_EINVAL if the joined path does not fit in 4096 bytes. */
 RF_MUST_CHECK int rf_join_path(char out[4096], const char *folder, const char *name);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The lock of a folder of checkpoints: flock(2) on DIR/lock, which ends with the process whatever
- * ends it. The file says who holds it; it is never removed, because a name that comes and goes
- * could be locked twice.
+ * The lock of a folder of checkpoints: flock(2) on DIR/lock, which the system releases when the
+ * process ends. The file has the name of the process that holds it. It is never removed: after a
+ * removal two processes could lock different files of that name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@ static int open_file(const char *dir, char path[4096], int *out)
     return 0;
 }
 
-/* "4711 on node3", or nothing that makes sense while its holder has just begun. */
+/* Reads "4711 on node3". The content may be incomplete if the process has just taken the lock. */
 static int refuse(int fd, const char *dir)
 {
     char text[128] = "";
@@ -38,10 +38,10 @@ static int refuse(int fd, const char *dir)
     text[n > 0 ? strcspn(text, "\n") : 0] = 0;
     if (strspn(text, "0123456789") == 0 || strstr(text, " on ") == NULL)
         snprintf(text, sizeof(text), "unknown");
-    return rf_fail(RF_EBUSY,
-                   "another training saves into %s (process %.100s): end it, or save into another "
-                   "folder",
-                   dir, text);
+    return rf_fail(
+        RF_EBUSY,
+        "another training saves into %s (process %.100s): stop it, or save into another folder",
+        dir, text);
 }
 
 static void sign(int fd)
@@ -49,7 +49,7 @@ static void sign(int fd)
     char host[64] = "", text[128];
     gethostname(host, sizeof(host) - 1);
     int n = snprintf(text, sizeof(text), "%ld on %s\n", (long)getpid(), host);
-    /* Only for people: without it the lock holds all the same. */
+    /* The text is only for people: the lock works without it. */
     if (ftruncate(fd, 0) < 0 || pwrite(fd, text, (size_t)n, 0) < n)
         rf_log("io", 1, "the holder of a lock cannot be written: %s", strerror(errno));
 }

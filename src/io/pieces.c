@@ -9,7 +9,8 @@
 
 #include "../base/base.h"
 
-/* Numbers of a row of the file of hashes, before the hash: of format 4 of checkpoints, and 3. */
+/* Numbers in a row of the file of hashes, before the hash: in format 4 of checkpoints, and in
+ * format 3. */
 enum { NUMBERS = 4, NUMBERS_3 = 1 };
 #define MAX_BYTES ((size_t)1 << 40)
 
@@ -105,7 +106,8 @@ int rf_pieces_write(const struct rf_pieces *pieces, const char *path, char hex[6
     return rc;
 }
 
-/* The piece behind one that ends at byte `at`, if only ends are known. */
+/* The piece of a row. If only ends are known, it begins at byte `at`, the end of the previous
+ * piece. */
 static struct rf_piece piece_of(const uint8_t *row, bool ends, uint64_t at)
 {
     struct rf_piece piece = {.begin = at, .run = get_number(row) - at, .runs = 1};
@@ -123,15 +125,16 @@ static int take_rows(const char *path, const uint8_t *rows, size_t count, uint64
 {
     const size_t row_bytes = 8 * (ends ? NUMBERS_3 : NUMBERS) + RF_PIECE_HASH_BYTES;
     uint64_t at = 0;
-    out->list = rf_alloc(count * sizeof(*out->list)); /* not twice as many, as by adding */
+    /* Adding them one by one would allocate up to twice as much. */
+    out->list = rf_alloc(count * sizeof(*out->list));
     out->capacity = out->list ? count : 0;
     for (size_t i = 0; i < count; i++) {
         const struct rf_piece piece = piece_of(rows + i * row_bytes, ends, at);
         const bool behind = i == 0 || piece.begin > out->list[i - 1].begin;
         if (!behind || !rf_piece_fits(&piece, bytes))
             return rf_fail(RF_ECORRUPT,
-                           "%s: its piece %zu, %llu times %llu bytes from byte %llu on, is not one "
-                           "of %llu bytes behind the piece before",
+                           "%s: its piece %zu, %llu times %llu bytes from byte %llu on, does not "
+                           "follow the previous piece in a file of %llu bytes",
                            path, i, (unsigned long long)piece.runs, (unsigned long long)piece.run,
                            (unsigned long long)piece.begin, (unsigned long long)bytes);
         at = piece.begin + piece.run;
@@ -139,10 +142,10 @@ static int take_rows(const char *path, const uint8_t *rows, size_t count, uint64
     }
     RETURN_IF_ERROR(rf_pieces_covered(out, &at));
     if (at != bytes)
-        return rf_fail(RF_ECORRUPT,
-                       "%s does not have one hash for each byte, from byte %llu on; the file has "
-                       "%llu",
-                       path, (unsigned long long)at, (unsigned long long)bytes);
+        return rf_fail(
+            RF_ECORRUPT,
+            "%s does not have one hash for each byte, from byte %llu on; the file has %llu", path,
+            (unsigned long long)at, (unsigned long long)bytes);
     return 0;
 }
 

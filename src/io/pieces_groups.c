@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether sorted pieces cover a file, and whether the file has their hashes. Both go group by
- * group: columns that several ranks have written of the same rows lie between each other, and are
- * read together, from the first byte to the last. See pieces.h.
+ * Checks whether sorted pieces cover a file, and whether the file has their hashes. Both work by
+ * group: columns of the same rows that several ranks have written are interleaved, and are read
+ * together, from the first byte to the last. See pieces.h.
  */
 #include "../base/base.h"
 #include "pieces.h"
@@ -41,9 +41,10 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* How often a byte is covered is a function c of its index k. This writes where the function
- * c(k) - c(k - 1) - c(k - step) + c(k - step - 1) is not 0: four indices for each piece, however
- * many runs it has, as those between cancel out. No two functions c have the same. */
+/* Let c(k) be how often the byte with index k is covered. This writes the points at which the
+ * function c(k) - c(k - 1) - c(k - step) + c(k - step - 1) is not 0: four indices for each piece,
+ * regardless of its runs, because those between cancel out. Different functions c have different
+ * points. */
 static struct point *mark(struct point *out, const struct rf_piece *p, uint64_t step, int64_t sign)
 {
     const uint64_t last = p->begin + p->runs * step;
@@ -67,7 +68,7 @@ static bool all_zero(struct point *points, size_t count)
     return true;
 }
 
-/* Whether a group covers what is between its begin and its end, each byte once. */
+/* Whether a group covers the bytes between its begin and its end, each once. */
 static int check_group(const struct rf_pieces *pieces, size_t first, size_t count, bool *covers)
 {
     const struct rf_piece *list = pieces->list + first;
@@ -77,7 +78,7 @@ static int check_group(const struct rf_pieces *pieces, size_t first, size_t coun
     *covers = step == 0 && count == 1;
     for (size_t i = 0; i < count; i++)
         if (step == 0 || (list[i].step != 0 && list[i].step != step))
-            return 0; /* what overlaps has runs, and all of one step */
+            return 0; /* overlapping pieces have runs, all with the same step */
     struct point *points = rf_alloc(4 * (count + 1) * sizeof(*points)), *end = points;
     if (!points)
         return rf_fail(RF_ENOMEM, "checkpoint: out of host memory for %zu pieces", count);
@@ -111,13 +112,13 @@ int rf_pieces_covered(const struct rf_pieces *pieces, uint64_t *out)
 
 /* ---- verifying ------------------------------------------------------------------------------- */
 
-struct cursor { /* of a piece: what of it comes next */
+struct cursor { /* the next byte of a piece */
     const struct rf_piece *piece;
-    uint64_t at, left, runs; /* of this run, and how many runs with it */
+    uint64_t at, left, runs; /* bytes left in this run; this run and those after it */
     crypto_hash_sha256_state hash;
 };
 
-/* Of the heap only the first one has moved, and only forwards. */
+/* Only the first cursor of the heap has moved, and only forward. */
 static void sift(struct cursor **heap, size_t count)
 {
     for (size_t i = 0, child; (child = 2 * i + 1) < count; i = child) {
@@ -131,7 +132,7 @@ static void sift(struct cursor **heap, size_t count)
     }
 }
 
-/* Gives bytes [at, at + bytes) to the pieces that they are of. */
+/* Hashes bytes [at, at + bytes) for the pieces that contain them. */
 static void hash_part(struct cursor **heap, size_t *count, const uint8_t *data, uint64_t at,
                       uint64_t bytes)
 {
@@ -162,8 +163,8 @@ static int check_hashes(struct cursor *cursors, size_t count, const char *path)
         crypto_hash_sha256_final(&cursors[i].hash, digest);
         if (memcmp(digest, piece->hash, sizeof(digest)) != 0)
             return rf_fail(RF_ECORRUPT,
-                           "%s is damaged: %sbytes %llu to %llu do not have the SHA-256 they were "
-                           "saved with",
+                           "%s is damaged: %sbytes %llu to %llu do not have the SHA-256 that they "
+                           "were saved with",
                            path, piece->runs > 1 ? "columns in " : "",
                            (unsigned long long)piece->begin,
                            (unsigned long long)rf_piece_end(piece) - 1);
@@ -171,7 +172,7 @@ static int check_hashes(struct cursor *cursors, size_t count, const char *path)
     return 0;
 }
 
-/* Of sorted pieces the cursors, and in ascending order, so a heap. */
+/* Cursors of sorted pieces are in ascending order, which is a heap. */
 static void start(const struct rf_piece *pieces, size_t count, struct cursor *cursors,
                   struct cursor **heap)
 {

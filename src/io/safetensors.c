@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads safetensors files without trusting them: nothing is believed that was not checked against
- * the file's size, and nothing is allocated by a number from the file before that. Called by
- * checkpoint.c.
+ * Reads safetensors files without trusting them: every value is checked against the file's size
+ * before it is used, and before memory is allocated for it. Called by checkpoint.c.
  */
 #include "safetensors.h"
 
@@ -13,7 +12,7 @@
 #include "safetensors_names.h"
 
 #define MAX_HEADER (64u << 20)
-#define MAX_WHOLE 9007199254740992.0 /* 2^53: beyond it a double is not exact */
+#define MAX_WHOLE 9007199254740992.0 /* 2^53: a double is not exact beyond it */
 
 struct entry {
     struct rf_file_tensor tensor;
@@ -108,8 +107,9 @@ static int take_shape(const struct rf_safetensors *st, const cJSON *item, struct
             return rf_fail(RF_ENOTSUP, "%s: tensor %.100s has more than %d dimensions", st->path,
                            item->string, RF_MAX_DIMS);
         if (!whole_number(d, &dim))
-            return rf_fail(RF_ECORRUPT, "%s: tensor %.100s has a dimension that is no whole number",
-                           st->path, item->string);
+            return rf_fail(RF_ECORRUPT,
+                           "%s: tensor %.100s has a dimension that is not a whole number", st->path,
+                           item->string);
         entry->tensor.shape.dim[entry->tensor.shape.ndim++] = (int64_t)dim;
     }
     return 0;
@@ -132,13 +132,14 @@ static int take_entry(const struct rf_safetensors *st, const cJSON *item, struct
         !whole_number(offsets->child, &entry->begin) ||
         !whole_number(offsets->child->next, &entry->end) || entry->begin > entry->end ||
         entry->end > st->data_bytes)
-        return rf_fail(RF_ECORRUPT, "%s: tensor %.100s lies outside the file", st->path,
+        return rf_fail(RF_ECORRUPT, "%s: tensor %.100s is outside the file", st->path,
                        item->string);
     int64_t count = rf_shape_count(entry->tensor.shape);
     uint64_t size = rf_dtype_bytes(entry->tensor.dtype), bytes = entry->end - entry->begin;
     if (count < 0 || bytes % size != 0 || bytes / size != (uint64_t)count)
-        return rf_fail(RF_ECORRUPT, "%s: tensor %.100s has %llu bytes, which its shape denies",
-                       st->path, item->string, (unsigned long long)bytes);
+        return rf_fail(RF_ECORRUPT,
+                       "%s: tensor %.100s has %llu bytes, which does not match its shape", st->path,
+                       item->string, (unsigned long long)bytes);
     return 0;
 }
 
@@ -163,7 +164,7 @@ static int check_places(struct rf_safetensors *st)
         if (st->entries[i].begin != at)
             return rf_fail(RF_ECORRUPT, "%s: tensor %.100s %s", st->path,
                            st->entries[i].tensor.name,
-                           st->entries[i].begin < at ? "overlaps another" : "comes after a hole");
+                           st->entries[i].begin < at ? "overlaps another" : "begins after a hole");
         at = st->entries[i].end;
     }
     if (at != st->data_bytes)
@@ -262,7 +263,8 @@ int rf_safetensors_read(struct rf_safetensors *st, int index, uint64_t first, vo
     const struct entry *entry = &st->entries[index];
     const uint64_t have = entry->end - entry->begin;
     if (first > have || bytes > have - first)
-        return rf_fail(RF_EINVAL, "%s: tensor %s has %llu bytes; %llu from %llu on are not in it",
+        return rf_fail(RF_EINVAL,
+                       "%s: tensor %s has %llu bytes; %llu bytes from %llu on are outside it",
                        st->path, entry->tensor.name, (unsigned long long)have,
                        (unsigned long long)bytes, (unsigned long long)first);
     return rf_read_at(fileno(st->file), st->path, st->data_at + entry->begin + first, dst, bytes);

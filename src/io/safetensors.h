@@ -2,7 +2,7 @@
  *
  * safetensors files (https://github.com/huggingface/safetensors, format section): an 8-byte
  * little-endian header length, a JSON header, then the tensors' bytes. Used by checkpoint.c and by
- * tests. Knows nothing of models.
+ * tests. Does not depend on models.
  */
 #ifndef RF_IO_SAFETENSORS_H
 #define RF_IO_SAFETENSORS_H
@@ -25,9 +25,9 @@ struct rf_file_content {
     const struct rf_file_note *notes;
     int note_count;
 };
-/* Where everything of such a file lies: a pure function of its content, so that ranks that have the
- * same content write the same file together. Tensors follow each other in the order given, with no
- * holes; the first begins at a multiple of RF_SAFETENSORS_ALIGN. */
+/* The layout of such a file: a pure function of its content, so that ranks with the same content
+ * write the same file together. Tensors are in the given order, without holes. The first begins at
+ * a multiple of RF_SAFETENSORS_ALIGN. */
 #define RF_SAFETENSORS_ALIGN 4096u
 struct rf_safetensors_layout {
     char *header; /* the file's first header_bytes */
@@ -39,20 +39,21 @@ RF_MUST_CHECK int rf_safetensors_lay_out(const struct rf_file_content *content,
                                          struct rf_safetensors_layout *out);
 void rf_safetensors_layout_free(struct rf_safetensors_layout *layout); /* zero is allowed */
 
-/* A file whose header has been checked in full: sizes, offsets without holes or overlaps, names. It
- * may have been written by an enemy: RF_ECORRUPT names file and fault, RF_ENOTSUP a type that
- * the library has not. */
+/* A file whose header was checked: sizes, offsets without holes or overlaps, names. The file is not
+ * trusted. RF_ECORRUPT: the message names the file and the error. RF_ENOTSUP: a type that the
+ * library does not have. */
 struct rf_safetensors;
 RF_MUST_CHECK int rf_safetensors_open(const char *path, struct rf_safetensors **out);
 void rf_safetensors_close(struct rf_safetensors *file); /* NULL is allowed */
 int rf_safetensors_count(const struct rf_safetensors *file);
 const struct rf_file_tensor *rf_safetensors_tensor(const struct rf_safetensors *file, int index);
 int rf_safetensors_find(const struct rf_safetensors *file, const char *name);        /* -1: none */
-const char *rf_safetensors_note(const struct rf_safetensors *file, const char *key); /* NULL */
+const char *rf_safetensors_note(const struct rf_safetensors *file, const char *key); /* or NULL */
 /* Bytes [first, first + bytes) of a tensor. */
 RF_MUST_CHECK int rf_safetensors_read(struct rf_safetensors *file, int index, uint64_t first,
                                       void *dst, uint64_t bytes);
-int rf_safetensors_fd(const struct rf_safetensors *file); /* borrowed; the position is not used */
+/* The descriptor stays with the file. Its position is not used. */
+int rf_safetensors_fd(const struct rf_safetensors *file);
 uint64_t rf_safetensors_bytes(const struct rf_safetensors *file); /* of the whole file */
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The names that safetensors gives to element types. Shared by its reader and its writer.
+ * The safetensors names of element types. Used by its reader and its writer.
  */
 #ifndef RF_IO_SAFETENSORS_NAMES_H
 #define RF_IO_SAFETENSORS_NAMES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lays safetensors files out: the header, and where each tensor's bytes go. Called by train/ on
- * every rank alike.
+ * Computes the layout of safetensors files: the header, and the place of each tensor's bytes.
+ * train/ calls it with the same arguments on every rank.
  */
 #include <cjson/cJSON.h>
 

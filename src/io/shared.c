@@ -21,7 +21,7 @@ static int start(struct rf_shared_file *file, const char *path, uint64_t bytes)
     return 0;
 }
 
-/* The whole size at once: the space, too, where the file system can reserve it. */
+/* Sets the whole size, and reserves the space if the file system can. */
 static int give_size(int fd, uint64_t bytes)
 {
     int failed;
@@ -36,7 +36,7 @@ static int give_size(int fd, uint64_t bytes)
 int rf_shared_create(struct rf_shared_file *file, const char *path, uint64_t bytes)
 {
     RETURN_IF_ERROR(start(file, path, bytes));
-    unlink(path); /* whatever an interrupted save, or somebody else, left there */
+    unlink(path); /* left by an interrupted save, or by another program */
     file->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file->fd < 0)
         return rf_fail(RF_EIO, "cannot create %s: %s", path, strerror(errno));
@@ -52,9 +52,10 @@ int rf_shared_open(struct rf_shared_file *file, const char *path, uint64_t bytes
     RETURN_IF_ERROR(start(file, path, bytes));
     file->fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (file->fd < 0)
-        return rf_fail(RF_EIO, "cannot open %s, which rank 0 has made: %s", path, strerror(errno));
+        return rf_fail(RF_EIO, "cannot open %s, which rank 0 has created: %s", path,
+                       strerror(errno));
     if (fstat(file->fd, &about) < 0 || !S_ISREG(about.st_mode) || (uint64_t)about.st_size != bytes)
-        return rf_fail(RF_EIO, "%s is not the file of %llu bytes that rank 0 has made", path,
+        return rf_fail(RF_EIO, "%s is not the file of %llu bytes that rank 0 has created", path,
                        (unsigned long long)bytes);
     return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * state.json of a checkpoint: progress, the model's configuration, and the hashes of the other
- * files. Numbers are strings where 53 bits do not hold them. Its own hash covers every value, so
- * that one flipped digit is noticed. Format 4 is written, and 2 and 3 are read as well.
+ * files. Numbers that need more than 53 bits are strings. Its own hash covers every value, so a
+ * single changed digit is detected. Format 4 is written; formats 2 and 3 can be read, too.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -11,10 +11,10 @@
 #include "../base/base.h"
 #include "checkpoint.h"
 
-#define OLD_FORMAT "ringforge checkpoint 1" /* had no config */
+#define OLD_FORMAT "ringforge checkpoint 1" /* it had no config */
 
-/* How the files' hashes are called: of the whole files in format 2, of their lists of hashes since.
- */
+/* The names of the files' hashes: format 2 has those of whole files, later formats those of the
+ * lists of hashes. */
 static const struct {
     const char *name, *model, *optimizer;
 } formats[] = {[2] = {"ringforge checkpoint 2", "model_sha256", "optimizer_sha256"},
@@ -45,7 +45,7 @@ static bool add_whole(cJSON *root, const char *name, unsigned long long value)
     return cJSON_AddStringToObject(root, name, text) != NULL;
 }
 
-/* The whole file; free with cJSON_free. NULL: out of memory. */
+/* The text of the whole file; freed with cJSON_free. NULL: out of memory. */
 static char *state_text(const struct rf_state_file *f)
 {
     const struct rf_checkpoint_state *s = &f->state;
@@ -125,7 +125,7 @@ static bool take_state(const cJSON *root, struct rf_state_file *f)
            get_hex(root, "state_sha256", f->own);
 }
 
-/* The text is the one that would be written: nothing in it is left unchecked. */
+/* The text must equal the one that would be written, so every byte of it is checked. */
 static bool same_text(const char *text, const struct rf_state_file *f)
 {
     char *wanted = state_text(f);
@@ -135,7 +135,7 @@ static bool same_text(const char *text, const struct rf_state_file *f)
     return same;
 }
 
-/* The number of a format that this version does not know, because it is higher; else 0. */
+/* The number of a later format, which this version does not know; otherwise 0. */
 static int later_format(const char *format)
 {
     static const char begin[] = "ringforge checkpoint ";
@@ -148,7 +148,7 @@ static int later_format(const char *format)
     return number > RF_STATE_FORMAT ? number : 0;
 }
 
-/* Of the text of a sound file: all that it says. */
+/* Reads all values from the text of a valid file. */
 static int take_text(const char *path, const char *text, struct rf_state_file *f)
 {
     cJSON *root = cJSON_ParseWithOpts(text, NULL, 1);
@@ -161,13 +161,13 @@ static int take_text(const char *path, const char *text, struct rf_state_file *f
     const bool parsed = f->format > 0 && f->config && take_state(root, f);
     if (format && strcmp(format, OLD_FORMAT) == 0)
         rc = rf_fail(RF_ENOTSUP,
-                     "%s does not say of which model it is, because an earlier version saved it: "
-                     "this version cannot go on from it",
+                     "%s does not name its model, because an earlier version saved it: this "
+                     "version cannot continue from it",
                      path);
     else if (later_format(format) > 0)
         rc = rf_fail(RF_ENOTSUP,
                      "%s has format %d, because a later version saved it: this version reads "
-                     "formats 2 to %d; go on with the later one",
+                     "formats 2 to %d; continue with the later version",
                      path, later_format(format), RF_STATE_FORMAT);
     else if (!parsed || !same_text(text, f))
         rc = rf_fail(RF_ECORRUPT, "%s is not the state of a checkpoint: %s", path,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text files as tokens, byte by byte, and samples drawn from them. See data.h. Called by trainers;
- * knows nothing of models and ranks.
+ * Text files as tokens, one for each byte, and samples drawn from them. See data.h. Called by
+ * trainers; independent of models and ranks.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "file.h"
 
 #define MAX_FILE ((size_t)1 << 40)
-#define SAMPLE_SITE 0x64617461u /* keeps these random numbers apart from those of parameters */
+#define SAMPLE_SITE 0x64617461u /* separates these random numbers from those of parameters */
 
 struct rf_dataset {
     uint16_t *tokens;
@@ -71,7 +71,7 @@ static int walk(struct paths *paths, const char *folder, int depth)
         if (rc < 0 || lstat(path, &about) < 0)
             continue;
         if (S_ISLNK(about.st_mode) && (stat(path, &about) < 0 || S_ISDIR(about.st_mode)))
-            continue; /* a link to a folder could lead round in a circle */
+            continue; /* a link to a folder could form a cycle */
         if (S_ISDIR(about.st_mode) && depth < 32)
             rc = walk(paths, path, depth + 1);
         else if (S_ISREG(about.st_mode) && is_text(path))
@@ -128,7 +128,7 @@ int rf_dataset_open(const char *path, struct rf_dataset **out)
 {
     struct paths paths = {0};
     if (!path || !out)
-        return rf_fail(RF_EINVAL, "data: a path and a place for the result are needed");
+        return rf_fail(RF_EINVAL, "data: a path and a pointer for the result are needed");
     struct rf_dataset *data = rf_alloc(sizeof(*data));
     int rc = data ? find_files(&paths, path) : rf_fail(RF_ENOMEM, "data %s: out of memory", path);
     for (size_t i = 0; rc == 0 && i < paths.count; i++)
@@ -173,7 +173,7 @@ int rf_dataset_files(const struct rf_dataset *data)
 uint64_t rf_dataset_hash(const struct rf_dataset *data)
 {
     enum { PIECE = 4096 };
-    uint8_t bytes[2 * PIECE]; /* in one order, whatever the machine's */
+    uint8_t bytes[2 * PIECE]; /* the same byte order on every machine */
     uint64_t hash = (uint64_t)data->count;
     for (int64_t first = 0; first < data->count; first += PIECE) {
         const int64_t left = data->count - first, n = left < PIECE ? left : PIECE;
