@@ -387,8 +387,7 @@ run_sanitized() {
     return $z_status
 }
 
-# Parsers of what strangers send or leave, under libFuzzer and the sanitizers, on top of what earlier runs
-# have found.
+# Fuzzes the parsers of external input, with libFuzzer and the sanitizers, from the corpus of earlier runs.
 # test_fuzz SECONDS: for each target
 test_fuzz() {
     f_dir=$BUILD/fuzz f_status=0

@@ -9,7 +9,7 @@
 # In the environment: BUILD (build), PROVIDERS ("net shm shm-private": the last is shm on memory of
 # the caller's own, which is what the peers work on; ofi-shm is libfabric's), PEERS ("openmpi mpich gloo": only
 # these), LEAST (4), MOST (67108864), FACTOR (4), SAMPLES (11), SECONDS_EACH (120: a turn of a peer that takes
-# longer is stopped, since MPICH can take for ever with more ranks than cores).
+# longer is stopped, because MPICH may never end with more ranks than cores).
 set -eu
 cd "$(dirname "$0")/../.."
 op=${1:?use: compare.sh OP RANKS [TURNS]} ranks=${2:?use: compare.sh OP RANKS [TURNS]} turns=${3:-3}

@@ -89,7 +89,7 @@ uint64_t rf_async_queued(const struct rf_async *async);
  * most `capacity`. For the worker, or while nothing is outstanding. */
 int rf_async_waits(const struct rf_async *async, int *ranks, int count, int capacity);
 
-/* Waits until nothing is outstanding; timeout_s 0: for ever. False: work is outstanding. */
+/* Waits until nothing is outstanding; timeout_s 0: no limit. False: work is outstanding. */
 bool rf_async_drain(struct rf_async *async, double timeout_s);
 
 /* The worker's collective with this number; NULL: it is not on record, or has ended. */

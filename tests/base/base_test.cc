@@ -183,7 +183,7 @@ TEST(Clock, ADeadlineBeyondTheClockIsNever)
     EXPECT_EQ(rf_add_ns(UINT64_MAX, 5), UINT64_MAX);
     for (double seconds : {1.8e10, 2e10, 1e300})
         EXPECT_GT(rf_after_s(seconds), rf_now_ns()) << seconds;
-    /* As poll() wants it: never too early, and -1 is for ever. */
+    /* The argument of poll(): never too early, and -1 means no limit. */
     EXPECT_EQ(rf_poll_ms(10, 10), 0);
     EXPECT_EQ(rf_poll_ms(9, 10), 0);
     EXPECT_EQ(rf_poll_ms(11, 10), 1);

@@ -83,7 +83,7 @@ TEST_P(Hosts, CollectivesByHostsAreExact)
     });
 }
 
-// By measured links: which algorithm it is depends on the machine, what comes of it does not.
+// Measured links choose the algorithm, which depends on the machine. The sums do not depend on it.
 TEST(MeasuredHosts, AllRanksChooseTheSameAndSumsAreWhatTheyWere)
 {
     ranks::World world;

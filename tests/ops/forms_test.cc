@@ -375,7 +375,7 @@ TEST_F(Forms, AFileThatIsDamagedOrMakesNoSenseIsIgnored)
         EXPECT_EQ(g.asked, 3);
     });
     ASSERT_EQ(unlink(name.c_str()), 0);
-    ASSERT_EQ(mkfifo(name.c_str(), 0600), 0); /* read from, it would wait for ever */
+    ASSERT_EQ(mkfifo(name.c_str(), 0600), 0); /* reading it would block forever */
     run(learn);
 }
 

@@ -177,7 +177,7 @@ TEST_F(MatmulTable, ThatIsDamagedOrOfAnotherDeviceIsIgnored)
     }
     const std::string name = table();
     ASSERT_EQ(unlink(name.c_str()), 0);
-    ASSERT_EQ(mkfifo(name.c_str(), 0600), 0); /* read from, it would wait for ever */
+    ASSERT_EQ(mkfifo(name.c_str(), 0600), 0); /* reading it would block forever */
     EXPECT_EQ(path_taken(), usual);
     ASSERT_EQ(unlink(name.c_str()), 0);
     ASSERT_EQ(save(0), 0);

@@ -313,7 +313,7 @@ TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
 }
 
 // Ranks with several stages send to each other in a ring. Where each reuses memory that it is still
-// sending before it receives, all wait for ever.
+// sending before it receives, all wait forever.
 TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
 {
     const struct {

@@ -86,7 +86,7 @@ TEST(JoinListener, AWrongKeyOrOtherTermsAreRefusedWithAReasonAndOthersWaitOn)
     std::thread waiting([&] { good = ask_to_join(port, "a=1\n"); });
     wait_for(join_listener, 1);
     std::mt19937 random(1);
-    for (int i = 0; i < 20; i++) { // strangers that send anything, or nothing
+    for (int i = 0; i < 20; i++) { // other programs that send random data, or nothing
         char noise[300];
         for (char &c : noise)
             c = (char)random();

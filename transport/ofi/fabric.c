@@ -265,10 +265,10 @@ static int fabric_poll(struct rf_transport *t, struct rf_completion *out, int ma
     return (int)count;
 }
 
-/* shm's ranks lock each other's memory, and who dies in between leaves it locked: the next call
- * that wants it, be it to close the endpoint, would spin for ever. Without calls it touches no
- * buffer, as data are moved by who receives them. So it is never called again: what it has open,
- * some megabytes, stays until the process ends. */
+/* Ranks lock each other's memory in libfabric's shm, and a rank that dies meanwhile leaves it
+ * locked. The next call that takes the lock, even to close the endpoint, would spin forever.
+ * Without calls it accesses no buffer, because the receiver copies the data. So it is not called
+ * again, and its resources, some megabytes, stay until the process ends. */
 static bool must_abandon(const struct rf_fabric *f)
 {
     return f->transport.lost_peer && (f->traits & RF_PROVIDER_LOCKS_PEERS) != 0;

@@ -105,7 +105,8 @@ static int hand_to(struct rf_shm *h, int socket_fd, const struct offer *offer, i
                         h->transport.rank, rank, strerror(errno));
 }
 
-/* Takes one datagram: 1 = a segment has been attached, 0 = nothing there, or a stranger's. */
+/* Takes one datagram: 1 = a segment has been attached, 0 = nothing there, or another
+ * program's. */
 static int take_over(struct rf_shm *h, int socket_fd, const struct offer *mine)
 {
     struct handover handover;
