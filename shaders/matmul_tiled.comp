@@ -21,6 +21,7 @@ layout(constant_id = 7) const bool OUT_WIDE = true;  // those of all that lies l
 layout(constant_id = 8) const uint OPERAND_TYPE = 0; // see matmul.glsl
 layout(constant_id = 9) const uint RESULT_TYPE = 0;
 layout(constant_id = 10) const bool ACTIVATES = true; // see matmul_epilogue.glsl
+layout(constant_id = 11) const uint UNROLL = 1;       // k of a round of the inner loop; divides DEPTH
 
 #define FINISHED 1
 #include "matmul.glsl"
@@ -124,16 +125,18 @@ void main()
             READ_A(i, k0 + DEPTH)
         [[unroll]] for (uint i = 0; i < LOADS_B; i++)
             READ_B(i, k0 + DEPTH)
-        for (uint k = 0; k < DEPTH; k++) {
-            float a[SHARE_M], b[SHARE_N];
-            [[unroll]] for (uint i = 0; i < SHARE_M; i++)
-                a[i] = slice_a[k * PITCH_M + share(i, lane_m, ACROSS_M)];
-            [[unroll]] for (uint j = 0; j < SHARE_N; j++)
-                b[j] = slice_b[k * PITCH_N + share(j, lane_n, ACROSS_N)];
-            [[unroll]] for (uint i = 0; i < SHARE_M; i++)
+        for (uint first = 0; first < DEPTH; first += UNROLL)
+            [[unroll]] for (uint next = 0; next < UNROLL; next++) {
+                const uint k = first + next;
+                float a[SHARE_M], b[SHARE_N];
+                [[unroll]] for (uint i = 0; i < SHARE_M; i++)
+                    a[i] = slice_a[k * PITCH_M + share(i, lane_m, ACROSS_M)];
                 [[unroll]] for (uint j = 0; j < SHARE_N; j++)
-                    sum[i][j] = fma(a[i], b[j], sum[i][j]);
-        }
+                    b[j] = slice_b[k * PITCH_N + share(j, lane_n, ACROSS_N)];
+                [[unroll]] for (uint i = 0; i < SHARE_M; i++)
+                    [[unroll]] for (uint j = 0; j < SHARE_N; j++)
+                        sum[i][j] = fma(a[i], b[j], sum[i][j]);
+            }
         barrier();
     }
 

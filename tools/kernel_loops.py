@@ -314,7 +314,7 @@ def bound(gpu, code):
     }
     useful = matrix if unit == "matrix" else lanes["fma"]
     if unit == "fma":
-        pipes["vector"] = max(pipes["matrix"], pipes["vector"])
+        del pipes["matrix"]
     busiest = max(pipes, key=pipes.get)
     if not pipes[busiest]:
         return 0.0, "-"

@@ -6,6 +6,7 @@
 #include "matmul.h"
 
 #include "../base/base.h"
+#include "budget.h"
 
 /* Tiles below each other run one after the other when that reads less memory again: a column of
  * tiles shares its part of b, a row of tiles its part of a. */
@@ -251,6 +252,15 @@ static struct tile pick_tile(const struct rf_device_info *info, const struct rf_
     return tiles >= 128 && info->max_shared_bytes >= shared ? large : small;
 }
 
+/* How many k a round of the inner loop takes: more share the round's own instructions. Compilers
+ * read the operands of all of them first, which takes registers that narrow devices do not have. */
+static uint32_t pick_unroll(const struct rf_device_info *info)
+{
+    return info->kind != RF_DEVICE_CPU && rf_register_budget(info) / info->subgroup_size >= 1024
+               ? 4
+               : 1;
+}
+
 const char *rf_matmul_tiled_why_not(const struct rf_device_info *info, const struct rf_product *p)
 {
     if (info->max_workgroup_invocations < 256 || info->max_workgroup_size[0] < 256)
@@ -276,7 +286,8 @@ int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
     static const struct rf_build shaders[2][2] = {
         {RF_BUILD(matmul_tiled_nn), RF_BUILD(matmul_tiled_nt)},
         {RF_BUILD(matmul_tiled_tn), RF_BUILD(matmul_tiled_tt)}};
-    struct tile tile = pick_tile(rf_device_get_info(p->device), p);
+    const struct rf_device_info *info = rf_device_get_info(p->device);
+    struct tile tile = pick_tile(info, p);
     struct rf_push_matmul push;
     struct rf_job job = {.op = "matmul", .shader = shaders[p->transpose_a][p->transpose_b]};
     rf_matmul_fill(p, tile.m, tile.n, &push, &job);
@@ -291,5 +302,6 @@ int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
     rf_job_spec(&job, 8, rf_matmul_type(p->a.dtype));
     rf_job_spec(&job, 9, rf_matmul_type(p->out.dtype));
     rf_job_spec(&job, 10, p->act != RF_ACT_NONE);
+    rf_job_spec(&job, 11, pick_unroll(info));
     return rf_job_run(stream, &job);
 }
