@@ -44,12 +44,17 @@ void main()
     uint owners = pc.rows + pc.positions;
     uint rows = pc.rows, row_items = pc.row_items;
     uint owner = index / row_items, column = index - owner * row_items;
+    owner += pc.words != 0 ? 0 : rows;
     bool position = owner >= rows;
     uint place = min(position ? owner - rows : owner, rows - 1);
-    uint first = Uints(pc.order).at[place], before = Uints(pc.order).at[max(place, 1) - 1];
-    uint table_row = table_row_of(first);
-    bool leads = place == 0 || table_row_of(before) != table_row;
-    leads = leads && (PART == 0 || table_row < pc.table_rows);
+    uint table_row = 0;
+    bool leads = false;
+    if (pc.words != 0) {
+        uint first = Uints(pc.order).at[place], before = Uints(pc.order).at[max(place, 1) - 1];
+        table_row = table_row_of(first);
+        leads = place == 0 || table_row_of(before) != table_row;
+        leads = leads && (PART == 0 || table_row < pc.table_rows);
+    }
     bool active_ = owner < owners && (position || leads);
 
     precise ITEM sum = ITEM(0.0);

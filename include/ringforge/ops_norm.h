@@ -56,7 +56,8 @@ RF_API int rf_rmsnorm_backward_input(struct rf_stream *stream, struct rf_tensor 
 /* The number of elements of the scratch of the two calls below. */
 RF_EXPORT int64_t rf_layernorm_scratch(int64_t rows, int64_t channels);
 
-/* dgamma, dbeta (C) +=. Both are f32, or both of T. dbeta may have a NULL buffer. scratch: f32. */
+/* dgamma, dbeta (C) +=. Both are f32, or both of T. One of them may have a NULL buffer: not wanted.
+ * scratch: f32. */
 RF_API int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
                                         struct rf_tensor dbeta, struct rf_tensor dout,
                                         struct rf_tensor x, struct rf_tensor mean,

@@ -24,7 +24,8 @@ RF_EXPORT int64_t rf_embedding_scratch(int64_t rows, int64_t vocabulary);
 
 /* dwte[token] += the sum of dout over the rows with that token; dwpe[t] += the sum over the batch.
  * The sums are f32, in the order of the rows, and are added to the old value. dwte and dwpe are
- * both f32 or both of the type of dout. dwpe may have a NULL buffer. scratch: i32. */
+ * both f32 or both of the type of dout. One of them may have a NULL buffer: not wanted.
+ * scratch: i32; not read without dwte. */
 RF_API int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte,
                                  struct rf_tensor dwpe, struct rf_tensor dout,
                                  struct rf_tensor tokens, int64_t T, struct rf_tensor scratch);

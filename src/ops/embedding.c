@@ -223,17 +223,19 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
     static const struct rf_builds wide = {.aligned = RF_BUILD_16(embedding_backward_wide_v),
                                           .any = RF_BUILD_16(embedding_backward_wide_s)};
     static const char *const names[2] = {"dwte", "dwpe"};
-    int64_t channels = last_dim(dwte);
+    const bool words = dwte.buffer != NULL || !dwpe.buffer;
+    int64_t channels = last_dim(words ? dwte : dwpe);
     RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
     int64_t rows = rf_tensor_count(tokens);
     RETURN_IF_ERROR(rf_check_typed(op, "dout", dout, -1));
     RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, dout.dtype, rows, channels));
-    enum rf_dtype grad = dwte.dtype == RF_F32 ? RF_F32 : dout.dtype;
-    RETURN_IF_ERROR(check_tables(op, names, dwte, dwpe, grad, rows, T, channels));
-    const int64_t table_rows = rf_tensor_count(dwte) / channels;
+    enum rf_dtype grad = (words ? dwte : dwpe).dtype == RF_F32 ? RF_F32 : dout.dtype;
+    RETURN_IF_ERROR(check_tables(op, names, words ? dwte : dwpe, dwpe, grad, rows, T, channels));
+    const int64_t table_rows = words ? rf_tensor_count(dwte) / channels : 1;
     RETURN_IF_ERROR(check_part(op, part, table_rows, rows));
-    RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32,
-                                     rf_embedding_scratch(rows, table_rows + (part != NULL))));
+    if (words)
+        RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32,
+                                         rf_embedding_scratch(rows, table_rows + (part != NULL))));
     /* All rows may hold the same token. */
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));
     RETURN_IF_ERROR(rf_check_apart(
@@ -245,8 +247,9 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dwte, dwpe, dout}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     uint32_t positions = dwpe.buffer ? (uint32_t)T : 0;
-    struct rf_tensor order;
-    RETURN_IF_ERROR(run_sort(stream, tokens, scratch, rows, table_rows, part, &order));
+    struct rf_tensor order = {0};
+    if (words)
+        RETURN_IF_ERROR(run_sort(stream, tokens, scratch, rows, table_rows, part, &order));
     struct rf_push_embedding_backward push = {
         .dwte = rf_address_of(dwte),
         .dwpe = rf_address_of(dwpe),
@@ -260,13 +263,15 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
         .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
         .first_token = (uint32_t)(part ? part->first : 0),
         .positions = positions,
+        .words = words,
         .first_row = (uint32_t)(part ? part->first_row : 0),
         .some_rows = (uint32_t)(part && part->rows ? part->rows : rows)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
     rf_job_build(&job, device, grad == dout.dtype ? &same : &wide, vector,
                  (struct rf_source[]){{dout}}, 1, push.first);
-    rf_job_flat(&job, device, ((uint64_t)rows + positions) * row_items, RF_FLAT_LANES, 1);
+    rf_job_flat(&job, device, ((words ? (uint64_t)rows : 0) + positions) * row_items, RF_FLAT_LANES,
+                1);
     rf_job_spec(&job, 1, part != NULL);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, tokens);

@@ -291,7 +291,7 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
     return rf_job_run(stream, &job);
 }
 
-/* dbeta without a buffer: there is no beta; mean without one: RMSNorm. */
+/* Without a buffer: dgamma or dbeta, which is not wanted; mean without one: RMSNorm. */
 static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor dgamma,
                       struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
                       struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor scratch)
@@ -300,12 +300,14 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
                                   from_f32 = {.aligned =
                                                   RF_BUILD_16(layernorm_backward_weight_f32_v),
                                               .any = RF_BUILD_16(layernorm_backward_weight_f32_s)};
-    RETURN_IF_ERROR(rf_check_typed(op, "dgamma", dgamma, -1));
-    int64_t channels = rf_tensor_count(dgamma);
+    const bool beta_alone = !dgamma.buffer && dbeta.buffer;
+    const struct rf_tensor first = beta_alone ? dbeta : dgamma;
+    RETURN_IF_ERROR(rf_check_typed(op, beta_alone ? "dbeta" : "dgamma", first, -1));
+    int64_t channels = rf_tensor_count(first);
     if (channels < 1)
-        return rf_fail(RF_EINVAL, "%s: dgamma is empty", op);
+        return rf_fail(RF_EINVAL, "%s: %s is empty", op, beta_alone ? "dbeta" : "dgamma");
     if (dbeta.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, dgamma.dtype, channels));
+        RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, first.dtype, channels));
     RETURN_IF_ERROR(rf_check_typed(op, "x", x, -1));
     RETURN_IF_ERROR(rf_check_rows(op, "x", x, x.dtype, -1, channels));
     int64_t rows = rf_tensor_count(x) / channels;
@@ -347,7 +349,12 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
     rf_job_reads(&job, rstd);
     rf_job_writes(&job, scratch);
     RETURN_IF_ERROR(rf_job_run(stream, &job));
-    return run_fold(stream, dgamma, dbeta, scratch, channels, blocks);
+    if (!beta_alone)
+        return run_fold(stream, dgamma, dbeta, scratch, channels, blocks);
+    /* Of each block the second of the two sums. */
+    scratch.shape = rf_shape1(rf_tensor_count(scratch) - channels);
+    scratch.offset += (uint64_t)channels * sizeof(float);
+    return run_fold(stream, dbeta, dgamma, scratch, channels, blocks);
 }
 
 int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,

@@ -57,6 +57,23 @@ class Embedding : public TypedOpTest
 
 ALL_TYPES(Embedding);
 
+// Of one table, where the other one's is not wanted.
+TEST_P(Embedding, EitherGradientAloneHasTheSameBits)
+{
+    for (const Case &c : cases) {
+        const int64_t n = c.T * c.batch;
+        const Ints tokens = below(n, (int32_t)c.V);
+        const Floats wte = normal(c.V * c.C), wpe = normal(c.T * c.C),
+                     dout = rounded(normal(n * c.C));
+        const Grads both = on_device(wte, wpe, dout, tokens, c);
+        rf_tensor position = f32(rf_shape2(c.T, c.C), wpe);
+        EXPECT_EQ(on_device(wte, {}, dout, tokens, c).dwte, both.dwte);
+        EXPECT_OK(rf_embedding_backward(stream, {}, position, in(rf_shape2(n, c.C), dout),
+                                        i32(rf_shape1(n), tokens), c.T, blank_i32(1)));
+        EXPECT_EQ(read(position), both.dwpe);
+    }
+}
+
 TEST_P(Embedding, AddsTokenAndPositionExactly)
 {
     for (const Case &c : cases)

@@ -198,6 +198,10 @@ TEST_P(LayerNorm, WithoutBetaItIsThatOfABetaOfZero)
         ASSERT_OK(rf_layernorm_backward_weight(stream, alone, {}, dout, with.x, with.mean,
                                                with.rstd, scratch));
         expect_same_bits(read(alone), read(dgamma), name(c, "dgamma"));
+        rf_tensor beta_alone = f32(rf_shape1(c.C), Floats(c.C));
+        ASSERT_OK(rf_layernorm_backward_weight(stream, {}, beta_alone, dout, with.x, with.mean,
+                                               with.rstd, scratch));
+        expect_same_bits(read(beta_alone), read(dbeta), name(c, "dbeta"));
     }
 }
 

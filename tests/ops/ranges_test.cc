@@ -163,6 +163,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_layernorm_backward_input(stream, dx, dout, x, mean, rstd, gamma, true));
         EXPECT_OK(
             rf_layernorm_backward_weight(stream, dgamma, dbeta, dout, x, mean, rstd, scratch));
+        EXPECT_OK(rf_layernorm_backward_weight(stream, {}, dbeta, dout, x, mean, rstd, scratch));
         EXPECT_OK(rf_residual_layernorm(stream, out, sum, mean, rstd, x, y, gamma, beta, 1e-5f));
         EXPECT_OK(rf_rmsnorm(stream, out, rstd, x, gamma, 1e-5f));
         EXPECT_OK(rf_residual_rmsnorm(stream, out, sum, rstd, x, y, gamma, 1e-5f));
@@ -179,6 +180,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                   sort = blank_i32(rf_embedding_scratch(n, words));
         EXPECT_OK(rf_embedding(stream, out, tokens, wte, wpe, T));
         EXPECT_OK(rf_embedding_backward(stream, wte, wpe, dout, tokens, T, sort));
+        EXPECT_OK(rf_embedding_backward(stream, {}, wpe, dout, tokens, T, sort));
         if (type != RF_F32) {
             EXPECT_OK(rf_embedding_backward(stream, some(rf_shape2(words, C), RF_F32),
                                             some(rf_shape2(T, C), RF_F32), dout, tokens, T, sort));
