@@ -19,6 +19,16 @@ static void destroy_llama(void *owner)
     llama_destroy(owner);
 }
 
+static int freeze_gpt2(void *owner, const char *pattern)
+{
+    return gpt2_freeze(owner, pattern);
+}
+
+static int freeze_llama(void *owner, const char *pattern)
+{
+    return llama_freeze(owner, pattern);
+}
+
 static int create_gpt2(const struct tool_command *command, const struct setup *setup,
                        struct model *model)
 {
@@ -35,7 +45,7 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
         const char *fault = gpt2_config_fault(&config);
         return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
     }
-    *model = (struct model){.owner = gpt2, .destroy = destroy_gpt2};
+    *model = (struct model){.owner = gpt2, .destroy = destroy_gpt2, .freeze = freeze_gpt2};
     model->blocks = gpt2_blocks(gpt2, &model->count);
     return TOOL_OK;
 }
@@ -56,15 +66,23 @@ static int create_llama(const struct tool_command *command, const struct setup *
         const char *fault = llama_config_fault(&config);
         return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
     }
-    *model = (struct model){.owner = llama, .destroy = destroy_llama};
+    *model = (struct model){.owner = llama, .destroy = destroy_llama, .freeze = freeze_llama};
     model->blocks = llama_blocks(llama, &model->count);
     return TOOL_OK;
 }
 
 int model_create(const struct tool_command *command, const struct setup *setup, struct model *model)
 {
-    return strcmp(setup->model, "llama") == 0 ? create_llama(command, setup, model)
-                                              : create_gpt2(command, setup, model);
+    int rc = strcmp(setup->model, "llama") == 0 ? create_llama(command, setup, model)
+                                                : create_gpt2(command, setup, model);
+    for (int k = 0; rc == TOOL_OK && k < setup->freeze.count; k++)
+        if (model->freeze(model->owner, setup->freeze.item[k]) == 0) {
+            rc = tool_usage_error(command,
+                                  "--freeze %s matches no parameter; their names are like %s",
+                                  setup->freeze.item[k], model->blocks[1].params[0].name);
+            model_destroy(model);
+        }
+    return rc;
 }
 
 /* ---- a block of a size: it has parameters and sizes, and is never run ------------------------ */

@@ -69,6 +69,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "of activations and of the weights in use: f32, bf16, f16 (f32)"},
         {"residual", 0, TOOL_TEXT, &s->residual, "TYPE",
          "of what is added to from layer to layer: f32, or same: as --dtype (f32)"},
+        {"freeze", 0, TOOL_LIST, &s->freeze, "PATTERN",
+         "do not train parameters of these names: \"blocks.0.*\"; \"!PATTERN\": train them again; "
+         "may be given several times"},
         {"no-masters", 0, TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, updated in it: less memory; needs --residual same"},
         {"stochastic-rounding", 0, TOOL_FLAG, &s->stochastic, NULL,

@@ -30,9 +30,10 @@ struct setup {
     bool keep_gathered, no_prefetch, no_masters, stochastic;
     int64_t device_bytes;
     const char *offload;
-    int offloaded;     /* RF_OFFLOAD_* */
-    bool any_batch;    /* without --batch, take the next multiple of the ranks (plan) */
-    const char *model; /* gpt2, llama */
+    int offloaded;           /* RF_OFFLOAD_* */
+    bool any_batch;          /* without --batch, take the next multiple of the ranks (plan) */
+    const char *model;       /* gpt2, llama */
+    struct tool_list freeze; /* patterns of names */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
     char optimizers[160]; /* the names of all: "adamw, sgd or lion" */
@@ -48,7 +49,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 40
+#define SETUP_ROWS 41
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
@@ -78,6 +79,7 @@ struct model {
     int count;
     void *owner;
     void (*destroy)(void *owner);
+    int (*freeze)(void *owner, const char *pattern);
 };
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);

@@ -20,8 +20,11 @@ extern "C" {
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 enum rf_param_flags {
-    RF_PARAM_DECAY = 1,  /* weight decay applies (matrices; not biases and norms) */
-    RF_PARAM_FROZEN = 2, /* no gradient, no optimizer state */
+    RF_PARAM_DECAY = 1, /* weight decay applies (matrices; not biases and norms) */
+    /* No gradient, no optimizer state. Blocks before the first one with a parameter that is not
+     * frozen have no backward pass. A block without such a parameter has no backward_weight. Of
+     * tied parameters the flag of the first one counts. */
+    RF_PARAM_FROZEN = 2,
     /* If ctx->overwrite_grad is set, the block writes the whole gradient instead of adding to it,
      * so that the gradient need not be cleared. For large gradients, which mostly are products. */
     RF_PARAM_OVERWRITE_GRAD = 4
@@ -147,10 +150,13 @@ struct rf_ctx {
 
     int param_count;
     const struct rf_tensor *params; /* in the order of rf_block.params */
-    const struct rf_tensor *grads;  /* same order; add to them */
+    const struct rf_tensor *grads;  /* same order; add to them. NULL buffer: frozen, compute none */
     /* Same order, in the backward pass: write this gradient; its old contents are undefined. Only
      * for parameters with RF_PARAM_OVERWRITE_GRAD. */
     const bool *overwrite_grad;
+    /* In backward_input: nobody reads din, since all parameters of the blocks before are frozen. It
+     * may be left undefined. All exchanges are made nevertheless. */
+    bool din_unused;
 
     struct rf_tensor saved; /* u8, of the size that sizes() gave, aligned to 256; so the next two */
     struct rf_tensor saved_for_weight;

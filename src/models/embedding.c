@@ -110,7 +110,8 @@ int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding 
     struct rf_tensor scratch, positions = positions_of(e, ctx->grads);
     uint64_t at = 0;
     RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
-    if (own_positions(ctx, e)) {
+    const bool gathers = own_positions(ctx, e) && model_wants(ctx, 1);
+    if (gathers) {
         const struct rf_shape own_rows = rf_shape2(ctx->seq, e->channels);
         RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own_rows, RF_F32, &positions));
         RETURN_IF_FAILED(rf_fill(ctx->stream, positions, 0));
@@ -118,7 +119,7 @@ int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding 
     RETURN_IF_FAILED(rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions, dout,
                                                    tokens, ctx->seq, scratch,
                                                    shared ? &table : NULL));
-    return own_positions(ctx, e) ? model_add_positions(ctx, ctx->grads[1], positions) : 0;
+    return gathers ? model_add_positions(ctx, ctx->grads[1], positions) : 0;
 }
 
 int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_part *part,

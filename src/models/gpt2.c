@@ -150,6 +150,11 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
     return 0;
 }
 
+int gpt2_freeze(struct gpt2 *model, const char *pattern)
+{
+    return model_freeze(&model->model, pattern);
+}
+
 void gpt2_destroy(struct gpt2 *model)
 {
     if (!model)

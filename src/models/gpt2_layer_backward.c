@@ -47,6 +47,16 @@ static int act_again(struct layer *l)
 
 /* ---- input ----------------------------------------------------------------------------------- */
 
+/* What the half makes, one from the other. */
+enum link { DOUT, DACT, DNORM2, DMIDDLE, DQKV, DNORM1, DIN };
+
+/* Whether it has to make this. */
+static bool reaches(const struct layer *l, enum link link)
+{
+    static const int of[DIN] = {FC2_W, FC_W, LN2_W, PROJ_W, QKV_W, LN1_W};
+    return model_reach(&l->m, of, DIN, 2) >= (int)link;
+}
+
 static int begin(struct layer *l)
 {
     if (l->m.part.sequence)
@@ -67,9 +77,12 @@ static int mlp(struct layer *l)
 {
     const struct rf_tensor *p = l->m.ctx->params;
     RETURN_IF_FAILED(mlp_again(l));
-    RETURN_IF_FAILED(model_matmul(
-        l->m.ctx, l->h.dact, l->h.dout, p[FC2_W],
-        &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &l->s.pre}));
+    if (reaches(l, DACT))
+        RETURN_IF_FAILED(model_matmul(
+            l->m.ctx, l->h.dact, l->h.dout, p[FC2_W],
+            &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &l->s.pre}));
+    if (!reaches(l, DNORM2))
+        return 0;
     return model_project_back(&l->m, l->h.dnorm2, l->h.dact, p[FC_W]);
 }
 
@@ -77,6 +90,8 @@ static int mlp(struct layer *l)
 static int middle(struct layer *l)
 {
     struct rf_stream *stream = l->m.ctx->stream;
+    if (!reaches(l, DMIDDLE))
+        return 0;
     RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm2));
     /* backward_weight needs dout unchanged, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(stream, l->din, l->dout));
@@ -125,7 +140,10 @@ static int attention(struct layer *l)
         RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
     if (l->m.context.ranks > 1)
         RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
-    RETURN_IF_FAILED(attention_again(l));
+    if (reaches(l, DMIDDLE))
+        RETURN_IF_FAILED(attention_again(l));
+    if (!reaches(l, DQKV))
+        return 0;
     RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ_W], NULL));
     return attend_back(l);
 }
@@ -138,12 +156,16 @@ static int queries(struct layer *l)
         RETURN_IF_FAILED(gpt2_own_keys(l, l->h.dqkv, &keys));
         RETURN_IF_FAILED(model_take_key_grads(&c, keys));
     }
+    if (!reaches(l, DNORM1))
+        return 0;
     return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, l->m.ctx->params[QKV_W]);
 }
 
 static int end(struct layer *l)
 {
     RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm1));
+    if (!reaches(l, DIN))
+        return 0;
     return rf_layernorm_backward_input(l->m.ctx->stream, l->din, l->h.dnorm1, l->x, l->s.mean1,
                                        l->s.rstd1, l->m.ctx->params[LN1_W], true);
 }
@@ -170,14 +192,19 @@ static int bias_grad(struct layer *l, enum param bias, struct rf_tensor dout)
 }
 
 /* dw += dout^T in; db += column sums of dout, over this rank's rows only if the bias is not
- * sharded. `in` may be in scratch, because it is not needed after the product. */
+ * sharded. Only those that are wanted. `in` may be in scratch, because it is not needed after the
+ * product. */
 static int linear_grads(struct layer *l, enum param weight, struct rf_tensor dout,
                         struct rf_tensor in)
 {
     struct rf_ctx *ctx = l->m.ctx;
-    RETURN_IF_FAILED(model_matmul(
-        ctx, ctx->grads[weight], dout, in,
-        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->overwrite_grad[weight]}));
+    if (model_wants(ctx, weight))
+        RETURN_IF_FAILED(
+            model_matmul(ctx, ctx->grads[weight], dout, in,
+                         &(struct rf_matmul_opts){.transpose_a = true,
+                                                  .accumulate = !ctx->overwrite_grad[weight]}));
+    if (!model_wants(ctx, weight + 1))
+        return 0;
     if (weight == PROJ_W || weight == FC2_W)
         RETURN_IF_FAILED(model_own(&l->m, dout, &dout));
     return bias_grad(l, weight + 1, dout);
@@ -188,17 +215,28 @@ static int norm_grads(struct layer *l, enum param weight, struct rf_tensor dout,
 {
     struct rf_ctx *ctx = l->m.ctx;
     struct rf_tensor scratch;
+    if (!model_wants(ctx, weight) && !model_wants(ctx, weight + 1))
+        return 0;
     RETURN_IF_FAILED(
         model_scratch(ctx, rf_layernorm_scratch(l->m.own_rows, l->m.channels), &scratch));
     return rf_layernorm_backward_weight(ctx->stream, ctx->grads[weight], ctx->grads[weight + 1],
                                         dout, x, mean, rstd, scratch);
 }
 
+/* The norm of `x`, with which a product's gradient is made. All ranks take part in an exchange. */
+static int norm_for(struct layer *l, enum param product, enum param weight, struct rf_tensor x,
+                    struct rf_tensor kept)
+{
+    const bool needed = model_wants(l->m.ctx, product) || l->m.part.sequence;
+    return needed ? norm_again(l, weight, x, kept) : 0;
+}
+
 static int narrow_weights(struct layer *l)
 {
-    RETURN_IF_FAILED(act_again(l));
+    if (model_wants(l->m.ctx, FC2_W))
+        RETURN_IF_FAILED(act_again(l));
     RETURN_IF_FAILED(linear_grads(l, FC2_W, l->h.dout, l->s.act));
-    return norm_again(l, LN2_W, l->s.middle, l->s.norm2);
+    return norm_for(l, FC_W, LN2_W, l->s.middle, l->s.norm2);
 }
 
 static int middle_weights(struct layer *l)
@@ -206,7 +244,7 @@ static int middle_weights(struct layer *l)
     RETURN_IF_FAILED(linear_grads(l, FC_W, l->h.dact, gpt2_normed(l, l->s.norm2)));
     RETURN_IF_FAILED(norm_grads(l, LN2_W, l->h.dnorm2, l->s.middle, l->s.mean2, l->s.rstd2));
     RETURN_IF_FAILED(linear_grads(l, PROJ_W, l->h.dmiddle, l->s.mixed));
-    return norm_again(l, LN1_W, l->x, l->s.norm1);
+    return norm_for(l, QKV_W, LN1_W, l->x, l->s.norm1);
 }
 
 static int qkv_weights(struct layer *l)

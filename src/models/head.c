@@ -60,6 +60,8 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
         return model_head_shared_input(ctx, h, in, dout, din);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
+    if (!model_head_passes_back(ctx, h))
+        return 0;
     RETURN_IF_FAILED(model_matmul(ctx, dnorm, dout, ctx->params[model_head_table(h)], NULL));
     return model_head_norm_input(ctx, h, &s, din, dnorm, in);
 }
@@ -74,10 +76,7 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
         return model_head_shared_weight(ctx, h, in, dout);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, &dnorm));
-    RETURN_IF_FAILED(model_matmul(
-        ctx, ctx->grads[model_head_table(h)], dout, s.norm,
-        &(struct rf_matmul_opts){.transpose_a = true,
-                                 .accumulate = !ctx->overwrite_grad[model_head_table(h)]}));
+    RETURN_IF_FAILED(model_head_table_grad(ctx, h, dout, s.norm));
     return model_head_norm_weight(ctx, h, &s, in, dnorm);
 }
 
@@ -136,11 +135,13 @@ static int chunked_backward_input(struct rf_ctx *ctx, void *self, struct rf_tens
                                   struct rf_tensor dout, struct rf_tensor din)
 {
     const struct model_head *h = self;
+    const struct rf_tensor none = {0};
     struct model_head_norm s;
     if (ctx->tensor.ranks > 1)
         return model_head_shared_input(ctx, h, in, dout, din);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
-    RETURN_IF_FAILED(run_chunks(ctx, h, &s, dout, ctx->grads[model_head_table(h)]));
+    RETURN_IF_FAILED(run_chunks(ctx, h, &s, model_head_passes_back(ctx, h) ? dout : none,
+                                ctx->grads[model_head_table(h)]));
     return model_head_norm_input(ctx, h, &s, din, dout, in);
 }
 

@@ -22,6 +22,11 @@ int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
 int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
                            const struct model_head_norm *s, struct rf_tensor in,
                            struct rf_tensor dnorm);
+/* Whether anything before the table wants a gradient: the norm, or a block before. */
+bool model_head_passes_back(const struct rf_ctx *ctx, const struct model_head *h);
+/* The table's, if it is wanted, from gradients of all logits. */
+int model_head_table_grad(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor dlogits,
+                          struct rf_tensor norm);
 /* The index of the table among the parameters. */
 int model_head_table(const struct model_head *h);
 struct rf_cross_entropy_opts model_head_loss(const struct rf_ctx *ctx);

@@ -16,6 +16,22 @@ struct rf_cross_entropy_opts model_head_loss(const struct rf_ctx *ctx)
                                               ctx->loss_scale.buffer ? &ctx->loss_scale : NULL};
 }
 
+bool model_head_passes_back(const struct rf_ctx *ctx, const struct model_head *h)
+{
+    return !ctx->din_unused || model_wants(ctx, 0) || (!h->rms && model_wants(ctx, 1));
+}
+
+int model_head_table_grad(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor dlogits,
+                          struct rf_tensor norm)
+{
+    const int table = model_head_table(h);
+    if (!model_wants(ctx, table))
+        return 0;
+    return model_matmul(
+        ctx, ctx->grads[table], dlogits, norm,
+        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->overwrite_grad[table]});
+}
+
 /* ---- the norm -------------------------------------------------------------------------------- */
 
 int model_head_forward_norm(struct rf_ctx *ctx, const struct model_head *h,
@@ -31,6 +47,8 @@ int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
                           struct rf_tensor dnorm, struct rf_tensor in)
 {
     const struct rf_tensor *p = ctx->params;
+    if (ctx->din_unused)
+        return 0;
     return h->rms ? rf_rmsnorm_backward_input(ctx->stream, din, dnorm, in, s->rstd, p[0], false)
                   : rf_layernorm_backward_input(ctx->stream, din, dnorm, in, s->mean, s->rstd, p[0],
                                                 false);
@@ -42,6 +60,8 @@ int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
 {
     const struct rf_tensor *g = ctx->grads;
     struct rf_tensor scratch;
+    if (!model_wants(ctx, 0) && (h->rms || !model_wants(ctx, 1)))
+        return 0;
     RETURN_IF_FAILED(
         model_scratch(ctx, rf_layernorm_scratch(rf_tensor_count(s->rstd), h->channels), &scratch));
     return h->rms ? rf_rmsnorm_backward_weight(ctx->stream, g[0], dnorm, in, s->rstd, scratch)

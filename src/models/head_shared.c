@@ -186,9 +186,10 @@ static int pass_back_chunk(struct rf_ctx *ctx, const struct model_head *h, const
     RETURN_IF_FAILED(get_logits(ctx, h, (struct rf_tensor){0}, rows, &logits));
     RETURN_IF_FAILED(MODEL_AGAIN(ctx, make_logits(ctx, h, s, logits, rows)));
     RETURN_IF_FAILED(gradient(ctx, h, s, logits, rows));
-    RETURN_IF_FAILED(
-        model_matmul(ctx, ctx->grads[table], logits, model_rows_of(s->own.norm, rows),
-                     &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));
+    if (model_wants(ctx, table))
+        RETURN_IF_FAILED(
+            model_matmul(ctx, ctx->grads[table], logits, model_rows_of(s->own.norm, rows),
+                         &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));
     return model_matmul(ctx, model_rows_of(ctx->exchange, rows), logits, ctx->params[table], NULL);
 }
 
@@ -224,16 +225,12 @@ int model_head_shared_input(struct rf_ctx *ctx, const struct model_head *h, stru
 int model_head_shared_weight(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor in,
                              struct rf_tensor dout)
 {
-    const int table = model_head_table(h);
     struct rf_tensor dnorm;
     struct saved s;
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(get_dnorm(ctx, h, dout, &dnorm));
     if (!h->rows)
-        RETURN_IF_FAILED(
-            model_matmul(ctx, ctx->grads[table], dout, s.own.norm,
-                         &(struct rf_matmul_opts){.transpose_a = true,
-                                                  .accumulate = !ctx->overwrite_grad[table]}));
+        RETURN_IF_FAILED(model_head_table_grad(ctx, h, dout, s.own.norm));
     return model_head_norm_weight(ctx, h, &s.own, in, dnorm);
 }
 

@@ -164,6 +164,11 @@ int llama_create(const struct llama_config *config, struct llama **out)
     return 0;
 }
 
+int llama_freeze(struct llama *model, const char *pattern)
+{
+    return model_freeze(&model->model, pattern);
+}
+
 void llama_destroy(struct llama *model)
 {
     if (!model)

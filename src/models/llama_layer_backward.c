@@ -46,6 +46,16 @@ static int act_again(struct layer *l)
 
 /* ---- input ----------------------------------------------------------------------------------- */
 
+/* What the half makes, one from the other. */
+enum link { DOUT, DACT, DNORM2, DMIDDLE, DQKV, DNORM1, DIN };
+
+/* Whether it has to make this. */
+static bool reaches(const struct layer *l, enum link link)
+{
+    static const int of[DIN] = {DOWN, GATE_UP, NORM2, PROJ, QKV, NORM1};
+    return model_reach(&l->m, of, DIN, 1) >= (int)link;
+}
+
 static int begin(struct layer *l)
 {
     if (l->m.part.sequence)
@@ -66,9 +76,13 @@ static int unit(struct layer *l)
 {
     const struct rf_tensor *p = l->m.ctx->params, none = {0};
     RETURN_IF_FAILED(unit_again(l));
+    if (!reaches(l, DACT))
+        return 0;
     RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.dact, l->h.dout, p[DOWN], NULL));
     RETURN_IF_FAILED(rf_glu_backward(l->m.ctx->stream, RF_ACT_SILU, l->h.dgates, none, l->w.dact,
                                      l->s.gates, none));
+    if (!reaches(l, DNORM2))
+        return 0;
     return model_project_back(&l->m, l->h.dnorm2, l->h.dgates, p[GATE_UP]);
 }
 
@@ -76,6 +90,8 @@ static int unit(struct layer *l)
 static int middle(struct layer *l)
 {
     struct rf_stream *stream = l->m.ctx->stream;
+    if (!reaches(l, DMIDDLE))
+        return 0;
     RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm2));
     /* backward_weight needs dout unchanged, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(stream, l->din, l->dout));
@@ -114,7 +130,10 @@ static int attention(struct layer *l)
         RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
     if (l->m.context.ranks > 1)
         RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
-    RETURN_IF_FAILED(attention_again(l));
+    if (reaches(l, DMIDDLE))
+        RETURN_IF_FAILED(attention_again(l));
+    if (!reaches(l, DQKV))
+        return 0;
     RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ], NULL));
     return attend_back(l);
 }
@@ -127,13 +146,19 @@ static int queries(struct layer *l)
         RETURN_IF_FAILED(llama_own_keys(l, l->h.dqkv, &keys));
         RETURN_IF_FAILED(model_take_key_grads(&c, keys));
     }
+    if (!reaches(l, DQKV))
+        return 0;
     RETURN_IF_FAILED(llama_turn(l, l->h.dqkv, true));
+    if (!reaches(l, DNORM1))
+        return 0;
     return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, l->m.ctx->params[QKV]);
 }
 
 static int end(struct layer *l)
 {
     RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm1));
+    if (!reaches(l, DIN))
+        return 0;
     return rf_rmsnorm_backward_input(l->m.ctx->stream, l->din, l->h.dnorm1, l->x, l->s.rstd1,
                                      l->m.ctx->params[NORM1], true);
 }
@@ -155,6 +180,8 @@ static int matrix_grad(struct layer *l, enum param weight, struct rf_tensor dout
                        struct rf_tensor in)
 {
     struct rf_ctx *ctx = l->m.ctx;
+    if (!model_wants(ctx, weight))
+        return 0;
     return model_matmul(
         ctx, ctx->grads[weight], dout, in,
         &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->overwrite_grad[weight]});
@@ -165,16 +192,27 @@ static int norm_grad(struct layer *l, enum param weight, struct rf_tensor dout, 
 {
     struct rf_ctx *ctx = l->m.ctx;
     struct rf_tensor scratch;
+    if (!model_wants(ctx, weight))
+        return 0;
     RETURN_IF_FAILED(
         model_scratch(ctx, rf_layernorm_scratch(l->m.own_rows, l->m.channels), &scratch));
     return rf_rmsnorm_backward_weight(ctx->stream, ctx->grads[weight], dout, x, rstd, scratch);
 }
 
+/* The norm of `x`, with which a product's gradient is made. All ranks take part in an exchange. */
+static int norm_for(struct layer *l, enum param product, enum param weight, struct rf_tensor x,
+                    struct rf_tensor kept)
+{
+    const bool needed = model_wants(l->m.ctx, product) || l->m.part.sequence;
+    return needed ? norm_again(l, weight, x, kept) : 0;
+}
+
 static int down_weights(struct layer *l)
 {
-    RETURN_IF_FAILED(act_again(l));
+    if (model_wants(l->m.ctx, DOWN))
+        RETURN_IF_FAILED(act_again(l));
     RETURN_IF_FAILED(matrix_grad(l, DOWN, l->h.dout, l->s.act));
-    return norm_again(l, NORM2, l->s.middle, l->s.norm2);
+    return norm_for(l, GATE_UP, NORM2, l->s.middle, l->s.norm2);
 }
 
 static int middle_weights(struct layer *l)
@@ -182,7 +220,7 @@ static int middle_weights(struct layer *l)
     RETURN_IF_FAILED(matrix_grad(l, GATE_UP, l->h.dgates, llama_normed(l, l->s.norm2)));
     RETURN_IF_FAILED(norm_grad(l, NORM2, l->h.dnorm2, l->s.middle, l->s.rstd2));
     RETURN_IF_FAILED(matrix_grad(l, PROJ, l->h.dmiddle, l->s.mixed));
-    return norm_again(l, NORM1, l->x, l->s.norm1);
+    return norm_for(l, QKV, NORM1, l->x, l->s.norm1);
 }
 
 /* The rows of the QKV weight, or of its gradient, that other ranks have copies of: those of the key
@@ -220,6 +258,8 @@ static int split_qkv_weights(struct layer *l)
     struct rf_ctx *ctx = l->m.ctx;
     const int64_t queries = l->heads * l->size;
     struct rf_tensor grads, copies;
+    if (!model_wants(ctx, QKV))
+        return rf_fill(ctx->stream, ctx->exchange, 0);
     RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[QKV], 0, queries, &grads));
     RETURN_IF_FAILED(shared_copies(l, ctx->exchange, &copies));
     RETURN_IF_FAILED(qkv_grad(l, grads, 0, queries, !ctx->overwrite_grad[QKV]));
@@ -240,7 +280,7 @@ static int take_copies(struct layer *l)
 {
     struct rf_ctx *ctx = l->m.ctx;
     struct rf_tensor grads, copies;
-    if (!l->m.copied)
+    if (!l->m.copied || !model_wants(ctx, QKV))
         return 0;
     RETURN_IF_FAILED(own_copies(l, ctx->grads[QKV], &grads));
     RETURN_IF_FAILED(shared_copies(l, ctx->exchanged, &copies));

@@ -58,6 +58,10 @@ struct rf_param_desc *model_add_param(struct model_part *part, enum rf_dtype dty
 void model_set_block(struct model_blocks *model, int block, const struct rf_block_ops *ops,
                      void *self);
 
+/* freeze.c: freezes the parameters whose names match a pattern of fnmatch(3), with all uses that
+ * are tied to them; with "!" before it, they are trained again. How many names match. */
+int model_freeze(struct model_blocks *model, const char *pattern);
+
 /* A tensor in a block's memory: (rows, columns), or (rows) if columns is 0. */
 struct model_cut {
     struct rf_tensor *tensor;
@@ -87,6 +91,12 @@ static inline int model_once(const struct rf_ctx *ctx, int status)
 {
     rf_stream_repeats(ctx->stream, false);
     return status;
+}
+
+/* Whether the gradient of a parameter is wanted: in the backward pass, of those not frozen. */
+static inline bool model_wants(const struct rf_ctx *ctx, int param)
+{
+    return ctx->grads[param].buffer != NULL;
 }
 
 /* rf_matmul with the run's workspace. opts may be NULL. */

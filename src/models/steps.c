@@ -19,6 +19,17 @@ void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf
         m->context = ctx->context;
 }
 
+int model_reach(const struct model_layer *m, const int *of, int links, int params)
+{
+    int reach = model_alone(m) && m->context.ranks <= 1 ? 0 : links - 1;
+    if (!m->ctx->din_unused)
+        return links;
+    for (int link = reach + 1; link < links; link++)
+        for (int k = 0; k < params; k++)
+            reach = model_wants(m->ctx, of[link] + k) ? link : reach;
+    return reach;
+}
+
 static struct rf_exchange exchange_of(const struct model_layer *m, enum model_exchange kind)
 {
     const struct rf_exchange none = {.kind = RF_EXCHANGE_NONE};

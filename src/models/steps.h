@@ -74,6 +74,12 @@ static inline int model_row_parts(const struct model_layer *m)
 void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf_tensor_part *part,
                       int64_t rows);
 
+/* How far the input half goes back through a chain of gradients, each of which follows from the one
+ * before: link k is needed for parameters of[k] to of[k] + params - 1, and the last link, `links`,
+ * for din. The last link that is wanted. Ranks that share the layer make all exchanges, so they
+ * leave out din alone. */
+int model_reach(const struct model_layer *m, const int *of, int links, int params);
+
 /* This rank's rows of an (n,C) tensor. */
 int model_own(const struct model_layer *m, struct rf_tensor all, struct rf_tensor *own);
 

@@ -162,7 +162,8 @@ uint64_t rf_plan_spare_bytes(const struct rf_plan *plan)
         const struct rf_plan_param *params = &plan->params[plan->first_param[b]];
         uint64_t bytes = 0;
         for (int k = 0; k < plan->blocks[b].param_count; k++)
-            if (params[k].cut.split.kind == RF_SPLIT_NONE)
+            if (params[k].cut.split.kind == RF_SPLIT_NONE &&
+                rf_plan_trains(plan, plan->first_param[b] + k))
                 bytes += rf_plan_aligned((uint64_t)params[k].count * sizeof(float));
         most = largest(most, bytes);
     }

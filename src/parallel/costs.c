@@ -202,16 +202,18 @@ static int count_block(struct counter *c, int block, struct rf_block_cost *out)
     struct call call;
     make_call(c, block, &call);
     RETURN_IF_ERROR(count_half(c, &call, RF_CALL_FORWARD, &out->forward));
-    if (c->plan->policy.forward_only)
+    if (c->plan->policy.forward_only || !rf_plan_has_backward(c->plan, block))
         return 0;
+    call.ctx.din_unused = rf_plan_ends_backward(c->plan, block);
     call.ctx.grads = c->grads;
     call.ctx.overwrite_grad = c->overwrite_grad;
     for (int writes = 0; writes < 2; writes++) {
         for (int i = 0; i < call.ctx.param_count; i++)
             c->overwrite_grad[i] = writes && c->plan->params[first + i].overwrite_grad;
         RETURN_IF_ERROR(count_half(c, &call, RF_CALL_BACKWARD_INPUT, &out->backward_input[writes]));
-        RETURN_IF_ERROR(
-            count_half(c, &call, RF_CALL_BACKWARD_WEIGHT, &out->backward_weight[writes]));
+        if (rf_plan_block_trains(c->plan, block))
+            RETURN_IF_ERROR(
+                count_half(c, &call, RF_CALL_BACKWARD_WEIGHT, &out->backward_weight[writes]));
     }
     return 0;
 }

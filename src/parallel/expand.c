@@ -153,18 +153,30 @@ static void write_losses(struct rf_writer *w, const struct phase *p, bool out)
         rf_write_in(w, value);
 }
 
+/* What nobody reads behind blocks without trained parameters. */
+static void write_unread(struct rf_writer *w, int value, bool out, bool unread)
+{
+    if (unread && value >= 0)
+        w->plan->values[value].may_stay_unread = true;
+    if (out)
+        rf_write_out(w, value);
+    else
+        rf_write_in(w, value);
+}
+
 /* The values that a call makes, and keeps from one of its phases to the next. */
 static void made(struct rf_writer *w, const struct phase *p, bool out)
 {
-    void (*const write)(struct rf_writer *, int) = out ? rf_write_out : rf_write_in;
+    const struct rf_plan *plan = w->plan;
     const int b = p->block, m = p->micro_batch;
     if (p->verb == RF_VERB_FORWARD) {
-        write(w, of_block(w, RF_VALUE_OUT, b, m));
-        write(w, of_block(w, RF_VALUE_SAVED, b, m));
+        write_unread(w, of_block(w, RF_VALUE_OUT, b, m), out, false);
+        write_unread(w, of_block(w, RF_VALUE_SAVED, b, m), out, !rf_plan_has_backward(plan, b));
     } else if (p->verb == RF_VERB_BACKWARD_INPUT) {
         if (b > 0)
-            write(w, dout(w, b - 1, m));
-        write(w, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m));
+            write_unread(w, dout(w, b - 1, m), out, rf_plan_ends_backward(plan, b));
+        write_unread(w, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m), out,
+                     !rf_plan_block_trains(plan, b));
     }
     if (p->verb != RF_VERB_BACKWARD_WEIGHT)
         write_losses(w, p, out);
@@ -312,26 +324,27 @@ static bool is_here(const struct rf_writer *w, int m)
 }
 
 /* One half of the backward pass, or both. A gradient is sent before the half that no rank waits
- * for. */
+ * for. Blocks before the first one with a trained parameter have neither. */
 static void backward_pass(struct rf_writer *w, int stage, int m, bool input, bool weight)
 {
     const struct rf_plan *plan = w->plan;
     struct put_off later = {-1, m};
     for (int b = plan->block_count - 1; b >= 0; b--) {
-        if (!is_of(plan, b, stage))
+        if (!is_of(plan, b, stage) || !rf_plan_has_backward(plan, b))
             continue;
+        const bool trains = weight && rf_plan_block_trains(plan, b);
         if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1) && !is_here(w, m))
             message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, m);
         if (input)
             call(w, RF_VERB_BACKWARD_INPUT, b, m, &later);
-        if (input && b > 0 && !rf_plan_holds(plan, b - 1))
+        if (input && !rf_plan_ends_backward(plan, b) && !rf_plan_holds(plan, b - 1))
             message(w, RF_VERB_SEND, RF_LANE_SEND_GRAD, RF_VALUE_DOUT, b - 1, b - 1, m);
         if (later.block >= 0) /* nothing was exchanged */
             call(w, RF_VERB_BACKWARD_WEIGHT, later.block, m, NULL);
         later.block = -1;
-        if (weight && puts_off(plan, input, weight))
+        if (trains && puts_off(plan, input, weight))
             later.block = b;
-        else if (weight)
+        else if (trains)
             call(w, RF_VERB_BACKWARD_WEIGHT, b, m, NULL);
     }
     if (later.block >= 0)
@@ -383,7 +396,7 @@ static void receive_left(struct rf_writer *w)
     while (!rf_plan_holds(plan, b))
         b--;
     w->behind = 0;
-    if (rf_plan_leftovers(plan) > 0)
+    if (rf_plan_leftovers(plan) > 0 && rf_plan_has_backward(plan, b))
         message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, first_left(plan));
 }
 

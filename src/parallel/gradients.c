@@ -364,7 +364,7 @@ static void begin_step(struct pass *p)
     p->incomplete = 0;
     for (int b = 0; b < p->plan->block_count; b++) {
         p->only[b] = NONE;
-        p->incomplete += rf_plan_holds(p->plan, b);
+        p->incomplete += rf_plan_holds(p->plan, b) && rf_plan_block_trains(p->plan, b);
     }
     p->behind = false;
 }
@@ -394,7 +394,7 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
         return;
     else if (!p->at_once)
         merge_block(p, i->block, local);
-    else if (i->block == 0)
+    else if (i->block == plan->first_back)
         merge(p, local, -1);
 }
 
@@ -440,7 +440,7 @@ static int write_list(struct pass *p, enum rf_list_id id)
     p->w.list = &written;
     if (p->held && id != RF_LIST_FILL && rf_plan_leftovers(p->plan) == 0) {
         for (int b = p->plan->block_count - 1; b >= 0; b--)
-            if (rf_plan_holds(p->plan, b))
+            if (rf_plan_holds(p->plan, b) && rf_plan_block_trains(p->plan, b))
                 complete_block(p, b, p->plan->local_micro_batches - 1);
         begin_step(p);
     }

@@ -305,6 +305,10 @@ static int mark_overwritten(struct rf_plan *plan)
 /* Counts the elements of all ranks. */
 static void count_elements(struct rf_plan *plan)
 {
+    plan->first_back = plan->block_count;
+    for (int b = plan->block_count - 1; b >= 0; b--)
+        if (rf_plan_block_trains(plan, b))
+            plan->first_back = b;
     for (int i = 0; i < plan->param_count; i++) {
         plan->trains = plan->trains || rf_plan_trains(plan, i);
         if (plan->params[i].logical == i)
@@ -323,5 +327,10 @@ int rf_pass_layout(struct rf_plan *plan)
     place_params(plan);
     RETURN_IF_ERROR(mark_overwritten(plan));
     count_elements(plan);
+    if (!plan->trains && !plan->policy.forward_only && plan->param_count > 0)
+        return rf_fail(RF_EINVAL,
+                       "all %d parameters are frozen, so there is nothing to train; leave one of "
+                       "them trained, or set forward_only",
+                       plan->param_count);
     return 0;
 }

@@ -161,6 +161,8 @@ struct rf_plan {
     struct rf_plan_param *params; /* in registration order */
     int param_count;
     int *first_param;        /* of each block */
+    int first_back;          /* the first block with a trained parameter: blocks before it have no
+                              * backward pass; block_count: there is none */
     enum rf_dtype copy_type; /* of RF_REGION_COPY; RF_F32: there is no copy */
     uint64_t param_elements; /* of the flat buffer; frozen ones are last */
     uint64_t train_elements; /* its front part, which the optimizer updates */
@@ -504,6 +506,8 @@ static inline bool rf_plan_trains(const struct rf_plan *plan, int param)
     return !plan->policy.forward_only && (rf_plan_desc(plan, param)->flags & RF_PARAM_FROZEN) == 0;
 }
 
+    int first_back;          /* the first block with a trained parameter: blocks before it have no
+                              * backward pass; block_count: there is none */
 /* The parameter with the storage of this one on this rank; -1: it is on other ranks. */
 static inline int rf_plan_holder(const struct rf_plan *plan, int param)
 {

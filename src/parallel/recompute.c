@@ -20,6 +20,12 @@ static uint64_t out_bytes(const struct rf_plan *plan, int block)
     return rf_plan_aligned((uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype));
 }
 
+/* The first block that is recomputed: earlier blocks have no backward pass. */
+static int first_block(const struct rf_plan *plan)
+{
+    return plan->first_back < plan->block_count ? plan->first_back : 0;
+}
+
 /* The maximum memory of a micro-batch with segments of this many blocks. It includes the outputs of
  * the earlier segments; and of the segment in its backward pass all that was kept or recomputed up
  * to the current block, with the gradients of that block's output and input. For blocks of one unit
@@ -28,7 +34,7 @@ static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
 {
     const int count = plan->block_count;
     uint64_t left = 0, most = 0;
-    for (int first = 0, end; first < count; first = end) {
+    for (int first = first_block(plan), end; first < count; first = end) {
         uint64_t here = left, now;
         end = first + blocks < count ? first + blocks : count;
         for (int b = first; b < end; b++) {
@@ -49,7 +55,8 @@ static uint64_t most_bytes(const struct rf_plan *plan, int blocks)
 /* The first block of the last segment, which is not recomputed. */
 static int last_segment(const struct rf_plan *plan, int blocks)
 {
-    return (plan->block_count - 1) / blocks * blocks;
+    const int first = first_block(plan);
+    return first + (plan->block_count - 1 - first) / blocks * blocks;
 }
 
 /* Of those that need the least memory, the one that recomputes the fewest blocks. */
@@ -57,7 +64,7 @@ static int least_blocks(const struct rf_plan *plan)
 {
     int best = 1;
     uint64_t least = most_bytes(plan, 1);
-    for (int blocks = 2; blocks <= plan->block_count; blocks++) {
+    for (int blocks = 2; blocks <= plan->block_count - first_block(plan); blocks++) {
         const uint64_t bytes = most_bytes(plan, blocks);
         if (bytes > least ||
             (bytes == least && last_segment(plan, blocks) >= last_segment(plan, best)))
@@ -74,7 +81,7 @@ static int segment_blocks(const struct rf_plan *plan)
         return least_blocks(plan);
     if (plan->policy.recompute != RF_RECOMPUTE_SQRT)
         return plan->policy.recompute;
-    const int root = (int)lround(sqrt((double)plan->block_count));
+    const int root = (int)lround(sqrt((double)(plan->block_count - first_block(plan))));
     return root > 1 ? root : 1;
 }
 
@@ -111,7 +118,7 @@ static void write_again(struct rf_writer *w, const struct rf_instruction *forwar
 static int segment_of(const struct rf_plan *plan, int block, int blocks)
 {
     int first = block;
-    while (first > 0 && plan->stage_of[first - 1] == plan->stage_of[block])
+    while (first > first_block(plan) && plan->stage_of[first - 1] == plan->stage_of[block])
         first--;
     return first + (block - first) / blocks * blocks;
 }

@@ -254,7 +254,7 @@ static int open_pass(struct pass *p)
     for (size_t k = 0; k < pieces; k++)
         p->sums[k].age = -1;
     for (int b = 0; b < p->plan->block_count; b++)
-        p->incomplete += rf_plan_holds(p->plan, b);
+        p->incomplete += rf_plan_holds(p->plan, b) && rf_plan_block_trains(p->plan, b);
     p->plan->slots = 1;
     return 0;
 }

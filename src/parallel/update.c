@@ -383,7 +383,8 @@ static void write_lag_list(struct rf_writer *w, const struct rf_list *list)
     const int behind = plan->mesh.pp - 1 - plan->pp_rank / 3;
     int first = 0, made = 0;
     bool summed = false;
-    while (!rf_plan_holds(plan, first))
+    while (first < plan->block_count &&
+           !(rf_plan_holds(plan, first) && rf_plan_block_trains(plan, first)))
         first++;
     for (int k = 0; k < list->count; k++) {
         const struct rf_instruction *i = &list->instructions[k];

@@ -270,6 +270,7 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
         .params = run->call_params,
         .grads = run->call_grads,
         .overwrite_grad = run->call_overwrite_grad,
+        .din_unused = !forward && rf_plan_ends_backward(plan, c->i->block),
         .saved = kept(c, forward ? out_of(c, RF_VALUE_SAVED) : in_of(c, RF_VALUE_SAVED), false),
         .saved_for_weight =
             kept(c,

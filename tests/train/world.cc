@@ -100,9 +100,13 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     if (t.llama.layers > 0) {
         ASSERT_EQ(t.llama.vocab, t.model.vocab);
         ASSERT_RF(llama_create(&t.llama, &other));
+        for (const std::string &pattern : t.freeze)
+            ASSERT_GT(llama_freeze(other, pattern.c_str()), 0) << pattern;
         list = llama_blocks(other, &blocks);
     } else {
         ASSERT_RF(gpt2_create(&t.model, &model));
+        for (const std::string &pattern : t.freeze)
+            ASSERT_GT(gpt2_freeze(model, pattern.c_str()), 0) << pattern;
         list = gpt2_blocks(model, &blocks);
     }
     std::vector<rf_block> edited(list, list + blocks);

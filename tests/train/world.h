@@ -42,6 +42,7 @@ struct Training {
     gpt2_config model = {2, 32, 4, 16, 61};
     // With layers, trained in place of the GPT-2; its vocabulary must be the same.
     llama_config llama = {};
+    std::vector<std::string> freeze; // patterns of gpt2_freeze
     rf_policy policy = {};
     int shard = 0; // of the mesh
     int tp = 1;    // likewise
