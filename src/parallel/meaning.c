@@ -8,7 +8,7 @@
 #include "../base/base.h"
 #include "passes.h"
 
-static int load(const struct rf_at *a)
+int rf_meaning_load(const struct rf_at *a)
 {
     if (rf_plan_lags(a->plan))
         return rf_lag_load(a);
@@ -22,42 +22,16 @@ static int load(const struct rf_at *a)
                : rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_HELD);
 }
 
-static int fetch(const struct rf_at *a)
-{
-    return rf_meaning_is_spill(a) ? rf_meaning_spill(a) : rf_meaning_fetch(a);
-}
-
-static int evict(const struct rf_at *a)
-{
-    return rf_meaning_is_spill(a) ? rf_meaning_spill(a) : rf_meaning_evict(a);
-}
+#define CHECKER(verb, name, checker, work) [RF_VERB_##verb] = (checker),
+static int (*const checkers[RF_VERB_COUNT])(const struct rf_at *) = {RF_VERBS(CHECKER)};
+#undef CHECKER
 
 int rf_meaning_run(struct rf_meaning *m, int rank, const struct rf_instruction *i)
 {
-    static int (*const verbs[RF_VERB_COUNT])(const struct rf_at *) = {
-        [RF_VERB_LOAD] = load,
-        [RF_VERB_ZERO] = rf_meaning_zero,
-        [RF_VERB_FORWARD] = rf_meaning_forward,
-        [RF_VERB_RECOMPUTE] = rf_meaning_forward,
-        [RF_VERB_BACKWARD_INPUT] = rf_meaning_backward,
-        [RF_VERB_BACKWARD_WEIGHT] = rf_meaning_backward,
-        [RF_VERB_MERGE] = rf_meaning_merge,
-        [RF_VERB_TIE] = rf_meaning_tie,
-        [RF_VERB_NORM_PARTIAL] = rf_meaning_norm_partial,
-        [RF_VERB_NORM] = rf_meaning_norm,
-        [RF_VERB_BEGIN_STEP] = rf_meaning_begin_step,
-        [RF_VERB_STEP] = rf_meaning_step,
-        [RF_VERB_END_STEP] = rf_meaning_end_step,
-        [RF_VERB_CAST] = rf_meaning_cast,
-        [RF_VERB_FETCH] = fetch,
-        [RF_VERB_EVICT] = evict,
-        [RF_VERB_HOST_STEP] = rf_meaning_host_step,
-        [RF_VERB_HOLD] = rf_lag_hold,
-    };
     const struct rf_at a = {m, m->plans[rank], i, m->tokens[rank]};
     RETURN_IF_ERROR(rf_token_begin_operands(&a));
     RETURN_IF_ERROR(rf_lag_check_steps(&a));
-    RETURN_IF_ERROR(verbs[i->verb](&a));
+    RETURN_IF_ERROR(checkers[i->verb](&a));
     rf_lag_mark_steps(&a);
     return rf_token_end_operands(&a);
 }

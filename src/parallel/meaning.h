@@ -8,6 +8,7 @@
 #define RF_PARALLEL_MEANING_H
 
 #include "check.h"
+#include "verbs.h"
 
 /* What a value holds. */
 enum rf_token_state {
@@ -91,10 +92,6 @@ RF_MUST_CHECK int rf_token_write(const struct rf_at *a, enum rf_value_kind kind,
                                  int micro_batch, enum rf_token_state state);
 
 /* meaning_blocks.c: calls of blocks, and sums of their gradients. */
-RF_MUST_CHECK int rf_meaning_forward(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_backward(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_zero(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
 /* Checks that a piece's sum has both halves of all its micro-batches, for every block with a part
  * of the piece. */
 RF_MUST_CHECK int rf_token_check_whole(const struct rf_at *a, int value);
@@ -129,14 +126,12 @@ RF_MUST_CHECK int rf_lag_check_version(const struct rf_at *a, int value);
 
 /* meaning_lag.c: inputs and gradients of two steps. */
 RF_MUST_CHECK int rf_lag_load(const struct rf_at *a);
-RF_MUST_CHECK int rf_lag_hold(const struct rf_at *a);
 
 /* meaning_spill.c: whether an evict or a fetch copies activations. */
 bool rf_meaning_is_spill(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_spill(const struct rf_at *a);
 
 /* meaning_update.c */
-RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
 /* Gradients of a parameter that ranks with other blocks use, too: sent, or received. */
 RF_MUST_CHECK int rf_meaning_send_shared(const struct rf_at *a, int value);
 RF_MUST_CHECK int rf_meaning_take_shared(const struct rf_at *a, int value, const struct rf_at *from,
@@ -145,14 +140,5 @@ RF_MUST_CHECK int rf_meaning_take_shared(const struct rf_at *a, int value, const
 RF_MUST_CHECK int rf_meaning_tensor_sum(const struct rf_at *a);
 /* The lanes over which partial norms are shared, in order. Returns their number. */
 int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3]);
-RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_norm(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_begin_step(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_step(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_end_step(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_cast(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_fetch(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_evict(const struct rf_at *a);
-RF_MUST_CHECK int rf_meaning_host_step(const struct rf_at *a);
 
 #endif

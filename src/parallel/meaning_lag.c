@@ -81,7 +81,7 @@ int rf_lag_load(const struct rf_at *a)
 }
 
 /* Copies sums, each whole, to the slots from which they are reduced and updated. */
-int rf_lag_hold(const struct rf_at *a)
+int rf_meaning_hold(const struct rf_at *a)
 {
     const int *ins = a->plan->operands + a->i->first_operand, *outs = ins + a->i->ins;
     if (!rf_plan_lags(a->plan) || a->i->ins != a->i->outs || a->i->ins < 1)

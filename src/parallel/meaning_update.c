@@ -310,6 +310,8 @@ int rf_meaning_host_step(const struct rf_at *a)
 /* Copies a gradient with all its tied uses. */
 int rf_meaning_evict(const struct rf_at *a)
 {
+    if (rf_meaning_is_spill(a))
+        return rf_meaning_spill(a);
     char text[RF_CHECK_TEXT];
     const int shard = rf_token_operand(a, false, RF_VALUE_GRAD_SHARD, -1, -1, -1);
     if (shard < 0)
@@ -330,6 +332,8 @@ int rf_meaning_evict(const struct rf_at *a)
 /* Fetches the parameters of one piece, in one form. */
 int rf_meaning_fetch(const struct rf_at *a)
 {
+    if (rf_meaning_is_spill(a))
+        return rf_meaning_spill(a);
     int shard = rf_token_operand(a, false, RF_VALUE_PARAM_SHARD, -1, -1, -1);
     const bool copy = shard < 0;
     if (copy)

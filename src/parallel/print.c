@@ -3,36 +3,11 @@
  * Instructions and values as text, for printed plans, labels and tests.
  */
 #include "../base/base.h"
-#include "plan.h"
+#include "verbs.h"
 
-static const char *const verbs[RF_VERB_COUNT] = {
-    [RF_VERB_LOAD] = "load inputs",
-    [RF_VERB_ZERO] = "zero gradients",
-    [RF_VERB_FORWARD] = "forward",
-    [RF_VERB_RECOMPUTE] = "recompute",
-    [RF_VERB_BACKWARD_INPUT] = "backward input",
-    [RF_VERB_BACKWARD_WEIGHT] = "backward weight",
-    [RF_VERB_MERGE] = "merge gradients",
-    [RF_VERB_REDUCE] = "reduce gradients",
-    [RF_VERB_LOSS] = "share losses and token counts",
-    [RF_VERB_TIE] = "tie gradients",
-    [RF_VERB_NORM_PARTIAL] = "partial norms",
-    [RF_VERB_NORM_SHARE] = "share partial norms",
-    [RF_VERB_NORM] = "global norm",
-    [RF_VERB_GATHER] = "gather",
-    [RF_VERB_BEGIN_STEP] = "begin step",
-    [RF_VERB_STEP] = "optimizer step",
-    [RF_VERB_END_STEP] = "end step",
-    [RF_VERB_BROADCAST] = "broadcast",
-    [RF_VERB_CAST] = "cast",
-    [RF_VERB_FETCH] = "fetch",
-    [RF_VERB_EVICT] = "evict",
-    [RF_VERB_SEND] = "send",
-    [RF_VERB_RECV] = "receive",
-    [RF_VERB_EXCHANGE] = "exchange",
-    [RF_VERB_HOST_STEP] = "optimizer step by the host",
-    [RF_VERB_HOLD] = "hold gradients",
-};
+#define NAME(verb, name, checker, work) [RF_VERB_##verb] = (name),
+static const char *const verbs[RF_VERB_COUNT] = {RF_VERBS(NAME)};
+#undef NAME
 
 static const char *const lanes[RF_LANE_COUNT] = {
     [RF_LANE_HOST] = "host",

@@ -5,7 +5,7 @@
  */
 #include "../base/base.h"
 #include "exchange.h"
-#include "plan.h"
+#include "verbs.h"
 
 /* Elements of the values of this kind among `count` operands. */
 static uint64_t elements(const struct rf_plan *plan, const int *operands, int count,
@@ -38,13 +38,14 @@ static struct rf_work add_work(uint64_t count)
 }
 
 /* All pieces of a slot, or one. */
-static struct rf_work clear_work(const struct rf_plan *plan, const int *outs, int count)
+struct rf_work rf_work_zero(const struct rf_plan *plan, const struct rf_instruction *i)
 {
+    const int *outs = rf_plan_operands(plan, i) + i->ins;
     const struct rf_plan_piece *one =
-        count == 1 ? &plan->pieces[plan->values[outs[0]].piece] : NULL;
+        i->outs == 1 ? &plan->pieces[plan->values[outs[0]].piece] : NULL;
     struct rf_work work = {0};
-    for (int i = 0; i < plan->cleared_count; i++) {
-        struct rf_plan_span span = plan->cleared[i];
+    for (int k = 0; k < plan->cleared_count; k++) {
+        struct rf_plan_span span = plan->cleared[k];
         if (one && !rf_plan_clip(&span, one->first, rf_padded(one->count)))
             continue;
         work.launches++;
@@ -55,8 +56,9 @@ static struct rf_work clear_work(const struct rf_plan *plan, const int *outs, in
 
 /* The squares of this rank's gradients by the table of chunks. Adding the chunks' sums is counted
  * as one value for each. */
-static struct rf_work norm_work(const struct rf_plan *plan, uint64_t count)
+struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i)
 {
+    const uint64_t count = elements(plan, rf_plan_operands(plan, i), i->ins, RF_VALUE_GRAD_SHARD);
     const uint64_t chunks = plan->chunk_count;
     return (struct rf_work){.launches = chunks > 0,
                             .flops = 2 * count,
@@ -72,7 +74,7 @@ static uint64_t cast_elements(const struct rf_plan *plan, const int *operands, i
     return bytes / rf_dtype_bytes(rf_plan_type(plan, plan->values[operands[0]].kind));
 }
 
-static struct rf_work cast_work(const struct rf_plan *plan, const struct rf_instruction *i)
+struct rf_work rf_work_cast(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *ins = rf_plan_operands(plan, i), *outs = ins + i->ins;
     const uint64_t from = cast_elements(plan, ins, i->ins);
@@ -84,40 +86,49 @@ static struct rf_work cast_work(const struct rf_plan *plan, const struct rf_inst
         .written = count * rf_dtype_bytes(rf_plan_type(plan, plan->values[outs[0]].kind))};
 }
 
+struct rf_work rf_work_merge(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *outs = rf_plan_operands(plan, i) + i->ins;
+    return add_work(elements(plan, outs, i->outs, plan->values[outs[0]].kind));
+}
+
+struct rf_work rf_work_hold(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *outs = rf_plan_operands(plan, i) + i->ins;
+    struct rf_work work = add_work(elements(plan, outs, i->outs, RF_VALUE_GRAD));
+    work.flops = 0;
+    work.read /= 2;
+    return work;
+}
+
+/* The second operand belongs only to the tied use. */
+struct rf_work rf_work_tie(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    return add_work(elements(plan, rf_plan_operands(plan, i) + 1, 1, RF_VALUE_GRAD_SHARD));
+}
+
+struct rf_work rf_work_step(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const int *outs = rf_plan_operands(plan, i) + i->ins;
+    struct rf_work work = {0};
+    rf_optimizer_work(&plan->policy.optimizer, elements(plan, outs, i->outs, rf_plan_stored(plan)),
+                      rf_plan_stored_type(plan),
+                      rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, &work);
+    return work;
+}
+
 /* False for transfers, host instructions and scalars; *out is then unchanged. */
 static bool flat_work(const struct rf_plan *plan, const struct rf_instruction *i,
                       struct rf_work *out)
 {
-    const int *ins = rf_plan_operands(plan, i), *outs = ins + i->ins;
-    switch (i->verb) {
-    case RF_VERB_ZERO:
-        *out = clear_work(plan, outs, i->outs);
-        return true;
-    case RF_VERB_MERGE:
-        *out = add_work(elements(plan, outs, i->outs, plan->values[outs[0]].kind));
-        return true;
-    case RF_VERB_HOLD:
-        *out = add_work(elements(plan, outs, i->outs, RF_VALUE_GRAD));
-        out->flops = 0;
-        out->read /= 2;
-        return true;
-    case RF_VERB_TIE: /* the second operand belongs only to the tied use */
-        *out = add_work(elements(plan, ins + 1, 1, RF_VALUE_GRAD_SHARD));
-        return true;
-    case RF_VERB_NORM_PARTIAL:
-        *out = norm_work(plan, elements(plan, ins, i->ins, RF_VALUE_GRAD_SHARD));
-        return true;
-    case RF_VERB_STEP:
-        rf_optimizer_work(
-            &plan->policy.optimizer, elements(plan, outs, i->outs, rf_plan_stored(plan)),
-            rf_plan_stored_type(plan), rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, out);
-        return true;
-    case RF_VERB_CAST:
-        *out = cast_work(plan, i);
-        return true;
-    default:
+#define WORK(verb, name, checker, work) [RF_VERB_##verb] = (work),
+    static struct rf_work (*const works[RF_VERB_COUNT])(
+        const struct rf_plan *, const struct rf_instruction *) = {RF_VERBS(WORK)};
+#undef WORK
+    if (!works[i->verb])
         return false;
-    }
+    *out = works[i->verb](plan, i);
+    return true;
 }
 
 /* A phase counts as an equal share of its call, because only the cost of the whole call is known.
