@@ -155,8 +155,3 @@ int rf_write_end(struct rf_writer *w, struct rf_list *list)
     *list = *written;
     return 0;
 }
-
-const int *rf_plan_operands(const struct rf_plan *plan, const struct rf_instruction *instruction)
-{
-    return plan->operands + instruction->first_operand;
-}
