@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What each optimizer makes of a gradient, for optimizer.comp and for the host
- * (src/optim/host_block.h), which both include this within a function. Number and name are those of
- * enum rf_optimizer. Every operation is rounded on its own.
+ * The rule of each optimizer for a gradient. optimizer.comp and the host (src/optim/host_block.h)
+ * include this inside a function. Number and name are those of enum rf_optimizer. Every operation
+ * is rounded on its own.
  *
  *   g             in: the gradient, after factor and weight decay that is not decoupled
- *   d             out: what the learning rate is multiplied with; g before
- *   m, v, a, u    in and out: the states that the rule has (src/ops/optimizer.c); else 0
+ *   d             out: the factor of the learning rate; initially g
+ *   m, v, a, u    in and out: the states of the rule (src/ops/optimizer.c); otherwise 0
  *   first         whether this is the first of all updates
  *   bias1, bias2  1 - beta1^t, 1 - beta2^t
  *   beta1, beta2, momentum, extra0, extra1, and rest... = 1 - beta1, 1 - beta2, 1 - dampening

@@ -1,7 +1,7 @@
 # Every training kernel that is not a matmul, in three builds: _v for rows that are aligned and a
-# multiple of 4 elements long, _s for any other, and _views, which is _v with reads through texel
-# views, for CPU drivers; a few have _wide, which also writes in the way these are quick at. Then once more, without views, for 16-bit types: NAME_f16, NAME_bf16. See
-# common.glsl.
+# multiple of 4 elements long, _s for all others, and _views, which is _v with reads through texel
+# views, for CPU drivers. A few have _wide, which also writes in the way that is fast on these
+# drivers. _v and _s are also built for 16-bit types: NAME_f16, NAME_bf16. See common.glsl.
 function(rf_shader_types name source)
     cmake_parse_arguments(S "" "" "DEFINES" ${ARGN})
     rf_shader(${name} ${source} DEFINES ${S_DEFINES})
@@ -39,7 +39,7 @@ foreach(build v s) # of f32 words the driver fills
     rf_shader(fill_${build}_f16 elementwise.comp DEFINES FILL=1 VEC=${vec} TYPE=1)
     rf_shader(fill_${build}_bf16 elementwise.comp DEFINES FILL=1 VEC=${vec} TYPE=2)
 endforeach()
-# cast_FROM_BUILD_TO, and no TO for f32. _wide: as above, but not between 16-bit types.
+# cast_FROM_BUILD_TO, without TO for f32. _wide: as above, but not between 16-bit types.
 foreach(type 1 2)
     list(GET types ${type} name)
     set(cast VEC=1 VIEWS=1 WIDE=1)
@@ -126,7 +126,7 @@ foreach(pairs "" _halves)
 endforeach()
 rf_shader_types(copy_heads_v copy_heads.comp DEFINES VEC=1)
 rf_shader_types(copy_heads_s copy_heads.comp DEFINES VEC=0)
-# These read single words or start anywhere.
+# These read single words, or start at any element.
 set(kinds KIND_SUM=1 KIND_SQUARES=2 KIND_MAX=3 KIND_NONFINITE=4)
 foreach(kind sum squares max nonfinite)
     string(TOUPPER ${kind} KIND)
