@@ -480,7 +480,7 @@ TEST_F(HostStep, MisuseIsNamedAndWritesNothing)
     EXPECT_FAILS(RF_EINVAL, "not within", rf_host_step(&o, &host.part, 0, INT64_MAX, &s));
     EXPECT_FAILS(RF_EINVAL, "not within", rf_host_step(&o, &host.part, -64, 64, &s));
     EXPECT_FAILS(RF_EINVAL, "0 threads", rf_host_step_threads(&o, &host.part, &s, 0));
-    EXPECT_FAILS(RF_EINVAL, "there may be 1 to 256", rf_host_step_threads(&o, &host.part, &s, 257));
+    EXPECT_FAILS(RF_EINVAL, "use 1 to 256", rf_host_step_threads(&o, &host.part, &s, 257));
     auto refused = [&](const char *text, auto change) {
         rf_host_part part = host.part;
         change(part);
