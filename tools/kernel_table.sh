@@ -64,7 +64,8 @@ table() { # table GPUS...
         awk -F ' [|] ' -v gpu="$gpu" -v OFS=' | ' '$2 != "default constants" { print $1, gpu, $3 }' "$out/$gpu.table"
     done | awk -F ' [|] ' -v gpus="$*" '
         {
-            gsub(/_(f32|f16|bf16|nn|nt|tn|tt|s|v)/, "", $1)
+            while (sub(/_(f32|f16|bf16|nn|nt|tn|tt|s|v)$/, "", $1))
+                ;
             names[$1]
             split($3, figure, " / ")
             for (i = 1; i <= 4; i++)
