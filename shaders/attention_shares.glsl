@@ -2,22 +2,25 @@
  *
  * The products of attention_tiled.glsl by multiplications of f32: every invocation its share.
  */
-layout(constant_id = 5) const uint ROLLED = 0;
-const uint DEPTH = 16;               /* of a slice */
-const uint PITCH = TILE + 4;         /* shifts each row of a slice to other banks */
+const uint DEPTH = 16; /* of a slice */
+/* How many products of a slice are unrolled together: 1 to DEPTH. Compilers that have no offsets for
+ * addresses in shared memory keep an address in a register for each product that is unrolled. */
+layout(constant_id = 5) const uint STEP = 16;
+const uint PITCH = TILE + 4; /* shifts each row of a slice to other banks */
 const uint PITCH_D = 2 * ACROSS * PAIRS;
-const uint DOT_LOADS = TILE * DEPTH / 4 / LANES;
+const uint QUADS = TILE * DEPTH / 4;                    /* of a slice of rows */
+const uint DOT_LOADS = (2 * QUADS + LANES - 1) / LANES; /* of both sides */
 const uint MIX_LOADS = (DEPTH * D4 + LANES - 1) / LANES;
 const uint DOT_SHARED = 2 * DEPTH * PITCH, MIX_SHARED = DEPTH * PITCH_D;
 
 shared float slices[DOT_SHARED > MIX_SHARED ? DOT_SHARED : MIX_SHARED];
 shared float weights[TILE * TILE]; /* by contracted index, then row: see weight_at() */
 
-/* DEPTH; where ROLLED something that no compiler knows to be DEPTH, so that loops stay loops: CPU
- * drivers else compile them for a second. */
+/* DEPTH; where less is unrolled something that no compiler knows to be DEPTH, so that loops stay
+ * loops: CPU drivers else compile them for a second. */
 uint depth()
 {
-    return ROLLED != 0 ? min(DEPTH, pc.queries | DEPTH) : DEPTH;
+    return STEP < DEPTH ? min(DEPTH, pc.queries | DEPTH) : DEPTH;
 }
 
 /* Where four rows of the weights lie together. Rows are rotated by the index, so that neighbours who
@@ -30,57 +33,67 @@ uint weight_at(uint index, uint row)
 void set_weights(uint index, uint row, vec4 w)
 {
     uint at = weight_at(index, row);
-    [[unroll]] for (uint r = 0; r < 4; r++)
+    [[unroll]] for (uint r = 0; r < EACH_M; r++)
         weights[at + r] = w[r];
 }
+/* Scores wait where the invocation will set its weights, while another product needs registers. */
+#define SET_ASIDE(s) set_all_weights(s);
+#define ASIDE(s, r, c) weights[weight_at(my_n() * EACH_N + (c), my_m()) + (r)]
 
-/* An invocation's quad i of a slice of rows: row, quad. */
+/* An invocation's load i of two slices of rows: side, row, quad. */
+bool dot_side(uint i)
+{
+    /* Where a load is of one side for all, compilers can see that. */
+    return LANES <= QUADS ? i >= QUADS / LANES : i * LANES + gl_LocalInvocationID.x >= QUADS;
+}
 uvec2 dot_place(uint i)
 {
-    uint at = i * LANES + gl_LocalInvocationID.x;
+    uint at = (LANES <= QUADS ? i % (QUADS / LANES) * LANES : i * LANES) + gl_LocalInvocationID.x;
+    at = LANES <= QUADS ? at : at % QUADS;
     return uvec2(at / (DEPTH / 4), at % (DEPTH / 4));
 }
-void dot_keep(uint first, uint i, vec4 v)
+vec4 dot_load(Rows a, uint a0, Rows b, uint b0, uint i, uint d)
 {
     uvec2 at = dot_place(i);
+    if (dot_side(i))
+        return row_load(b, b0 + at.x, at.y + d / 4);
+    return row_load(a, a0 + at.x, at.y + d / 4);
+}
+void dot_keep(uint i, vec4 v)
+{
+    uvec2 at = dot_place(i);
+    uint first = dot_side(i) ? DEPTH * PITCH : 0;
     [[unroll]] for (uint c = 0; c < 4; c++)
         slices[first + (at.y * 4 + c) * PITCH + at.x] = v[c];
 }
 
-/* s[r][c] = row a0 + m + r of a times row b0 + 4 n + c of b. */
+/* s[r][c] = row a0 + m + r of a times row b0 + EACH_N n + c of b. */
 void dots(Rows a, uint a0, Rows b, uint b0, out float s[16])
 {
-    uint m = my_m(), n = DEPTH * PITCH + my_n() * 4;
-    vec4 next_a[DOT_LOADS], next_b[DOT_LOADS];
+    uint m = my_m(), n = DEPTH * PITCH + my_n() * EACH_N;
+    vec4 next[DOT_LOADS];
     [[unroll]] for (uint i = 0; i < 16; i++)
         s[i] = 0.0;
-    [[unroll]] for (uint i = 0; i < DOT_LOADS; i++) {
-        uvec2 at = dot_place(i);
-        next_a[i] = row_load(a, a0 + at.x, at.y);
-        next_b[i] = row_load(b, b0 + at.x, at.y);
-    }
+    [[unroll]] for (uint i = 0; i < DOT_LOADS; i++)
+        next[i] = dot_load(a, a0, b, b0, i, 0);
     for (uint d = 0; d < D; d += DEPTH) {
         barrier();
-        [[unroll]] for (uint i = 0; i < DOT_LOADS; i++) {
-            dot_keep(0, i, next_a[i]);
-            dot_keep(DEPTH * PITCH, i, next_b[i]);
-        }
+        [[unroll]] for (uint i = 0; i < DOT_LOADS; i++)
+            dot_keep(i, next[i]);
         barrier();
-        [[unroll]] for (uint i = 0; i < DOT_LOADS; i++) {
-            uvec2 at = dot_place(i);
-            next_a[i] = row_load(a, a0 + at.x, at.y + (d + DEPTH) / 4);
-            next_b[i] = row_load(b, b0 + at.x, at.y + (d + DEPTH) / 4);
-        }
-        for (uint k = 0; k < depth(); k++) {
-            float x[4], y[4];
-            [[unroll]] for (uint i = 0; i < 4; i++) {
-                x[i] = slices[k * PITCH + m + i];
-                y[i] = slices[k * PITCH + n + i];
+        [[unroll]] for (uint i = 0; i < DOT_LOADS; i++)
+            next[i] = dot_load(a, a0, b, b0, i, d + DEPTH);
+        for (uint k1 = 0; k1 < depth(); k1 += STEP)
+            [[unroll]] for (uint u = 0, k = k1; u < STEP; u++, k++) {
+                float x[4], y[4];
+                [[unroll]] for (uint i = 0; i < EACH_M; i++)
+                    x[i] = slices[k * PITCH + m + i];
+                [[unroll]] for (uint i = 0; i < EACH_N; i++)
+                    y[i] = slices[k * PITCH + n + i];
+                [[unroll]] for (uint r = 0; r < EACH_M; r++)
+                    [[unroll]] for (uint c = 0; c < EACH_N; c++)
+                        s[r * 4 + c] = fma(x[r], y[c], s[r * 4 + c]);
             }
-            [[unroll]] for (uint r = 0; r < 4; r++)
-                [[unroll]] for (uint c = 0; c < 4; c++)
-                    s[r * 4 + c] = fma(x[r], y[c], s[r * 4 + c]);
-        }
     }
 }
 
@@ -99,7 +112,7 @@ void mix_keep(uint i, vec4 v)
     }
 }
 
-/* Row m + r of sum (8 PAIRS floats) += the weights of that row times the rows of b from b0. The
+/* Row m + r of sum (EACH_M 2 PAIRS floats) += the weights of that row times the rows of b from b0. The
  * weights may have been written just before; afterwards they may be in use until the next barrier.
  * A macro, as glslang cannot pass arrays whose size is specialized. */
 #define MIX_ROWS(b, b0, sum)                                                                \
@@ -115,16 +128,16 @@ void mix_keep(uint i, vec4 v)
             barrier();                                                                      \
             [[unroll]] for (uint i = 0; i < MIX_LOADS; i++)                                 \
                 next[i] = row_load(b, (b0) + k0 + DEPTH + mix_place(i).x, mix_place(i).y);  \
-            for (uint k = 0; k < depth(); k++) {                                              \
-                float w[4];                                                                 \
-                [[unroll]] for (uint r = 0; r < 4; r++)                                     \
-                    w[r] = weights[weight_at(k0 + k, m_) + r];                              \
-                [[unroll]] for (uint c = 0; c < 2 * PAIRS; c++) {                           \
-                    float x = slices[k * PITCH_D + c / 2 * 2 * ACROSS + n_ + c % 2];        \
-                    [[unroll]] for (uint r = 0; r < 4; r++)                                 \
-                        sum[r * 2 * PAIRS + c] = fma(w[r], x, sum[r * 2 * PAIRS + c]);      \
+            for (uint k1 = 0; k1 < depth(); k1 += STEP)                                     \
+                [[unroll]] for (uint u = 0, k = k1; u < STEP; u++, k++) {                          \
+                    float w[4];                                                             \
+                    [[unroll]] for (uint r = 0; r < EACH_M; r++)                            \
+                        w[r] = weights[weight_at(k0 + k, m_) + r];                          \
+                    [[unroll]] for (uint c = 0; c < 2 * PAIRS; c++) {                       \
+                        float x = slices[k * PITCH_D + c / 2 * 2 * ACROSS + n_ + c % 2];    \
+                        [[unroll]] for (uint r = 0; r < EACH_M; r++)                        \
+                            sum[r * 2 * PAIRS + c] = fma(w[r], x, sum[r * 2 * PAIRS + c]);  \
+                    }                                                                       \
                 }                                                                           \
-            }                                                                               \
         }                                                                                   \
     }
-

@@ -23,30 +23,30 @@ void main()
     Rows o = Rows(pc.out_, batch * pc.out_batch + head * pc.out_head, pc.out_row, pc.queries);
     uint row0 = gl_WorkGroupID.x * TILE, end = keys_seen(row0 + TILE), m = my_m(), n = my_n();
 
-    float sum[8 * PAIRS], top[4], total[4]; /* total: of this invocation's columns */
-    [[unroll]] for (uint i = 0; i < 8 * PAIRS; i++)
+    float sum[EACH_M * 2 * PAIRS], top[4], total[4]; /* total: of this invocation's columns */
+    [[unroll]] for (uint i = 0; i < EACH_M * 2 * PAIRS; i++)
         sum[i] = 0.0;
-    [[unroll]] for (uint r = 0; r < 4; r++) {
+    [[unroll]] for (uint r = 0; r < EACH_M; r++) {
         top[r] = LOWEST;
         total[r] = 0.0;
     }
     for (uint key0 = 0; key0 < end; key0 += TILE) {
         float s[16], highest[4];
         dots(q, row0, k, key0, s);
-        [[unroll]] for (uint r = 0; r < 4; r++) {
+        [[unroll]] for (uint r = 0; r < EACH_M; r++) {
             highest[r] = top[r];
-            [[unroll]] for (uint c = 0; c < 4; c++) {
-                bool sees = seen(row0 + m + r, key0 + n * 4 + c);
+            [[unroll]] for (uint c = 0; c < EACH_N; c++) {
+                bool sees = seen(row0 + m + r, key0 + n * EACH_N + c);
                 s[r * 4 + c] = sees ? s[r * 4 + c] * pc.scale : LOWEST;
                 highest[r] = max(highest[r], s[r * 4 + c]);
             }
         }
         JOIN_ROWS(highest, max)
-        [[unroll]] for (uint r = 0; r < 4; r++) {
+        [[unroll]] for (uint r = 0; r < EACH_M; r++) {
             float shrink = exp(top[r] - highest[r]);
             top[r] = highest[r];
             total[r] *= shrink;
-            [[unroll]] for (uint c = 0; c < 4; c++) {
+            [[unroll]] for (uint c = 0; c < EACH_N; c++) {
                 s[r * 4 + c] = exp(s[r * 4 + c] - highest[r]);
                 total[r] += s[r * 4 + c];
             }
@@ -58,7 +58,7 @@ void main()
     }
     JOIN_ROWS(total, plus)
     float inverse[4];
-    [[unroll]] for (uint r = 0; r < 4; r++) {
+    [[unroll]] for (uint r = 0; r < EACH_M; r++) {
         inverse[r] = 1.0 / total[r];
         if (n == 0 && row0 + m + r < pc.queries)
             Floats(pc.lse).at[(batch * gl_NumWorkGroups.y + head) * pc.queries + row0 + m + r] =

@@ -2,22 +2,24 @@
  *
  * What the attention kernels for GPUs share (path "tiled"; right on every device). A workgroup owns
  * TILE rows (queries, or keys in the key pass) and walks the other side in tiles of TILE rows. Of a
- * tile of scores an invocation computes 4 x 4; of its sums (rows of D elements) 4 rows, in pairs of
- * elements that are 2 ACROSS apart. Two products are all there is, each in two forms
+ * tile of scores an invocation computes EACH_M x EACH_N; of its sums (rows of D elements) EACH_M rows,
+ * in pairs of elements that are 2 ACROSS apart. Two products are all there is, each in two forms
  * (attention_shares.glsl, attention_units.glsl): dots() of rows with rows, and MIX_ROWS() of rows,
  * weighted by what is in shared memory.
  */
 #include "attention.glsl"
 
-layout(constant_id = 2) const uint TILE = 64; /* 32 or 64 */
-const uint ACROSS = TILE / 4;        /* invocations beside each other */
-const uint LANES = ACROSS * ACROSS;  /* of a workgroup */
+layout(constant_id = 2) const uint TILE = 64;  /* 32 or 64 */
+layout(constant_id = 3) const uint EACH_M = 4; /* 2 or 4 */
+layout(constant_id = 9) const uint EACH_N = 4; /* 2 or 4 */
+const uint ACROSS = TILE / EACH_N;             /* invocations beside each other */
+const uint LANES = TILE / EACH_M * ACROSS;     /* of a workgroup */
 const uint PAIRS = (D + 2 * ACROSS - 1) / (2 * ACROSS);
 
 /* This invocation's first row of a tile, its place beside others, and its first column. */
 uint my_m()
 {
-    return gl_LocalInvocationID.x / ACROSS * 4;
+    return gl_LocalInvocationID.x / ACROSS * EACH_M;
 }
 uint my_n()
 {
@@ -43,25 +45,25 @@ vec4 row_load(Rows rows, uint row, uint d)
 #include "attention_shares.glsl"
 #endif
 
-/* A tile of weights from every invocation's part s[r][c]: of row m + r, by index 4 n + c. */
+/* A tile of weights from every invocation's part s[r][c]: of row m + r, by index EACH_N n + c. */
 void set_all_weights(float s[16])
 {
-    [[unroll]] for (uint c = 0; c < 4; c++)
-        set_weights(my_n() * 4 + c, my_m(), vec4(s[c], s[4 + c], s[8 + c], s[12 + c]));
+    [[unroll]] for (uint c = 0; c < EACH_N; c++)
+        set_weights(my_n() * EACH_N + c, my_m(), vec4(s[c], s[4 + c], s[8 + c], s[12 + c]));
 }
 
-/* Four numbers of each invocation, one a row, joined over the invocations that share the row, in
+/* EACH_M numbers of each invocation, one a row, joined over the invocations that share the row, in
  * their order. The slices are used for it. */
-#define JOIN_ROWS(values, join)                                          \
-    barrier();                                                           \
-    [[unroll]] for (uint r = 0; r < 4; r++)                              \
-        slices[(my_m() + r) * ACROSS + my_n()] = values[r];              \
-    barrier();                                                           \
-    [[unroll]] for (uint r = 0; r < 4; r++) {                            \
-        values[r] = slices[(my_m() + r) * ACROSS];                       \
-        [[unroll]] for (uint i = 1; i < ACROSS; i++)                     \
-            values[r] = join(values[r], slices[(my_m() + r) * ACROSS + i]); \
-    }
+#define JOIN_ROWS(values, join)                                                     \
+    barrier();                                                                      \
+    [[unroll]] for (uint r = 0; r < EACH_M; r++)                                    \
+        slices[(my_m() + r) * ACROSS + my_n()] = values[r];                         \
+    barrier();                                                                      \
+    [[unroll]] for (uint r = 0; r < EACH_M; r++)                                    \
+        values[r] = slices[(my_m() + r) * ACROSS];                                  \
+    [[unroll]] for (uint i = 1; i < ACROSS; i++)                                    \
+        [[unroll]] for (uint r = 0; r < EACH_M; r++)                                \
+            values[r] = join(values[r], slices[(my_m() + r) * ACROSS + i]);
 float plus(float a, float b)
 {
     precise float s = a + b;
@@ -83,7 +85,7 @@ void pair_store(uvec2 base, uint row, uint column, vec2 v)
 }
 /* Stores an invocation's part of the sums, each of its rows r times `factor`. */
 #define ROWS_STORE(rows, row0, sum, factor)                                                 \
-    [[unroll]] for (uint r = 0; r < 4; r++) {                                               \
+    [[unroll]] for (uint r = 0; r < EACH_M; r++) {                                          \
         uint row = (row0) + my_m() + r, at = r * 2 * PAIRS;                                 \
         if (row < rows.count) {                                                             \
             [[unroll]] for (uint p = 0; p < PAIRS; p++)                                     \

@@ -27,31 +27,34 @@ void main()
     uint row0 = gl_WorkGroupID.x * TILE, end = keys_seen(row0 + TILE), m = my_m(), n = my_n();
     uint l0 = (batch * gl_NumWorkGroups.y + head) * pc.queries;
 
-    float sum[8 * PAIRS], lse[4], delta[4];
-    [[unroll]] for (uint i = 0; i < 8 * PAIRS; i++)
+    float sum[EACH_M * 2 * PAIRS], lse[4], delta[4];
+    [[unroll]] for (uint i = 0; i < EACH_M * 2 * PAIRS; i++)
         sum[i] = 0.0;
-    [[unroll]] for (uint r = 0; r < 4; r++) {
+    [[unroll]] for (uint r = 0; r < EACH_M; r++) {
         lse[r] = Floats(pc.lse).at[l0 + min(row0 + m + r, pc.queries - 1)];
         delta[r] = 0.0;
         for (uint d = n; d < D4; d += ACROSS)
             delta[r] += dot(row_load(dout, row0 + m + r, d), row_load(o, row0 + m + r, d));
     }
     JOIN_ROWS(delta, plus)
-    [[unroll]] for (uint r = 0; r < 4; r++)
+    [[unroll]] for (uint r = 0; r < EACH_M; r++)
         if (n == 0 && row0 + m + r < pc.queries)
             Floats(pc.delta).at[l0 + row0 + m + r] = delta[r];
 
     for (uint key0 = 0; key0 < end; key0 += TILE) {
         float s[16], dp[16];
         dots(q, row0, k, key0, s);
-        dots(dout, row0, v, key0, dp);
-        [[unroll]] for (uint r = 0; r < 4; r++)
-            [[unroll]] for (uint c = 0; c < 4; c++) {
-                bool sees = seen(row0 + m + r, key0 + n * 4 + c);
-                float p = sees ? exp(s[r * 4 + c] * pc.scale - lse[r]) : 0.0;
-                s[r * 4 + c] = p * (dp[r * 4 + c] - delta[r]);
+        [[unroll]] for (uint r = 0; r < EACH_M; r++)
+            [[unroll]] for (uint c = 0; c < EACH_N; c++) {
+                bool sees = seen(row0 + m + r, key0 + n * EACH_N + c);
+                s[r * 4 + c] = sees ? exp(s[r * 4 + c] * pc.scale - lse[r]) : 0.0;
             }
-        set_all_weights(s);
+        SET_ASIDE(s)
+        dots(dout, row0, v, key0, dp);
+        [[unroll]] for (uint r = 0; r < EACH_M; r++)
+            [[unroll]] for (uint c = 0; c < EACH_N; c++)
+                dp[r * 4 + c] = ASIDE(s, r, c) * (dp[r * 4 + c] - delta[r]);
+        set_all_weights(dp);
         MIX_ROWS(k, key0, sum)
     }
     ROWS_STORE(dq, row0, sum, pc.scale)

@@ -8,12 +8,19 @@ layout(constant_id = 5) const uint FRAGMENT_M = 16;
 layout(constant_id = 6) const uint FRAGMENT_N = 16;
 layout(constant_id = 7) const uint FRAGMENT_K = 16;
 layout(constant_id = 8) const uint SUBGROUPS = 8; /* of a workgroup; divides the fragments of a tile */
+layout(constant_id = 11) const uint ROLLED = 0; /* 1: fewer registers, as addresses are computed anew */
 #include "cooperative.glsl"
 
 const uint CHUNKS = TILE / 8, PITCH = CHUNKS + 1; /* of a row of 16-bit elements */
 const uint FRAGMENTS_N = TILE / FRAGMENT_N, FRAGMENTS = TILE / FRAGMENT_M * FRAGMENTS_N;
 const uint EACH = FRAGMENTS / SUBGROUPS;
 const uint LOADS = TILE * CHUNKS / LANES;
+
+/* TILE; where ROLLED something that no compiler knows to be TILE, so that loops stay loops. */
+uint span()
+{
+    return ROLLED != 0 ? min(TILE, pc.queries | TILE) : TILE;
+}
 
 shared uvec4 half_a[TILE * PITCH], half_b[TILE * PITCH];
 shared uvec4 result[TILE * TILE / 4]; /* f32, by rows */
@@ -22,15 +29,14 @@ shared float slices[TILE * ACROSS];   /* for JOIN_ROWS */
 /* Weights lie in half_a, by index, then row. */
 void set_weights(uint index, uint row, vec4 w)
 {
-    uint at = index * PITCH + row / 8;
-    if ((row & 4u) == 0) {
-        half_a[at].x = pack2(w.xy);
-        half_a[at].y = pack2(w.zw);
-    } else {
-        half_a[at].z = pack2(w.xy);
-        half_a[at].w = pack2(w.zw);
-    }
+    uint at = index * PITCH + row / 8, word = row / 2 % 4;
+    half_a[at][word] = pack2(w.xy);
+    if (EACH_M == 4)
+        half_a[at][word + 1] = pack2(w.zw);
 }
+/* As in attention_shares.glsl; here products need the place of weights. */
+#define SET_ASIDE(s)
+#define ASIDE(s, r, c) s[(r) * 4 + (c)]
 
 /* Eight elements of a row. */
 uvec4 chunk_load(Rows rows, uint row, uint chunk)
@@ -55,7 +61,7 @@ uvec2 place_of(uint i)
         matrix_store(result[(place_of(i).x * TILE + place_of(i).y) / 4], sum[i], ROWS,         \
                      TILE / 4, SHARED);
 
-/* s[r][c] = row a0 + m + r of a times row b0 + 4 n + c of b. */
+/* s[r][c] = row a0 + m + r of a times row b0 + EACH_N n + c of b. */
 void dots(Rows a, uint a0, Rows b, uint b0, out float s[16])
 {
     MATRIX_SUM sum[EACH];
@@ -66,7 +72,7 @@ void dots(Rows a, uint a0, Rows b, uint b0, out float s[16])
         STAGE(half_a, a, a0, d)
         STAGE(half_b, b, b0, d)
         barrier();
-        [[unroll]] for (uint k = 0; k < TILE; k += FRAGMENT_K)
+        for (uint k = 0; k < span(); k += FRAGMENT_K)
             [[unroll]] for (uint i = 0; i < EACH; i++)
                 sum[i] = matrix_multiply_add(
                     matrix_load_a(half_a[place_of(i).x * PITCH + k / 8], ROWS, PITCH, SHARED),
@@ -76,24 +82,24 @@ void dots(Rows a, uint a0, Rows b, uint b0, out float s[16])
     barrier();
     KEEP_RESULT(sum)
     barrier();
-    [[unroll]] for (uint r = 0; r < 4; r++) {
-        vec4 x = uintBitsToFloat(result[(my_m() + r) * (TILE / 4) + my_n()]);
-        [[unroll]] for (uint c = 0; c < 4; c++)
-            s[r * 4 + c] = x[c];
-    }
+    [[unroll]] for (uint r = 0; r < EACH_M; r++)
+        [[unroll]] for (uint c = 0; c < EACH_N; c++) {
+            uint at = (my_m() + r) * TILE + my_n() * EACH_N + c;
+            s[r * 4 + c] = uintBitsToFloat(result[at / 4][at % 4]);
+        }
     barrier();
 }
 
-/* As in attention_shares.glsl: in parts of TILE columns, which are two pairs of an invocation. */
+/* As in attention_shares.glsl: in parts of TILE columns, EACH_N of an invocation. */
 #define MIX_ROWS(b, b0, total)                                                                 \
-    [[unroll]] for (uint part = 0; part < (PAIRS + 1) / 2; part++) {                           \
+    [[unroll]] for (uint part = 0; part < (2 * PAIRS + EACH_N - 1) / EACH_N; part++) {         \
         barrier();                                                                             \
         STAGE(half_b, b, b0, part * TILE)                                                      \
         barrier();                                                                             \
         MATRIX_SUM sums[EACH];                                                                 \
         [[unroll]] for (uint i = 0; i < EACH; i++)                                             \
             sums[i] = matrix_splat(0.0);                                                       \
-        [[unroll]] for (uint k = 0; k < TILE; k += FRAGMENT_K)                                 \
+        for (uint k = 0; k < span(); k += FRAGMENT_K)                                          \
             [[unroll]] for (uint i = 0; i < EACH; i++)                                         \
                 sums[i] = matrix_multiply_add(                                                 \
                     matrix_load_a(half_a[k * PITCH + place_of(i).x / 8], COLUMNS, PITCH,       \
@@ -102,11 +108,11 @@ void dots(Rows a, uint a0, Rows b, uint b0, out float s[16])
                     sums[i]);                                                                  \
         KEEP_RESULT(sums)                                                                      \
         barrier();                                                                             \
-        [[unroll]] for (uint r = 0; r < 4; r++)                                                \
-            [[unroll]] for (uint c = 0; c < 4; c++)                                            \
-                if (4 * part + c < 2 * PAIRS) {                                                \
+        [[unroll]] for (uint r = 0; r < EACH_M; r++)                                           \
+            [[unroll]] for (uint c = 0; c < EACH_N; c++)                                       \
+                if (EACH_N * part + c < 2 * PAIRS) {                                           \
                     uint column = c / 2 * 2 * ACROSS + 2 * my_n() + c % 2;                     \
-                    total[r * 2 * PAIRS + 4 * part + c] += uintBitsToFloat(                    \
+                    total[r * 2 * PAIRS + EACH_N * part + c] += uintBitsToFloat(               \
                         result[((my_m() + r) * TILE + column) / 4][column % 4]);               \
                 }                                                                              \
     }                                                                                          \

@@ -184,7 +184,7 @@ RF_EXPORT struct rf_heads rf_heads_in(struct rf_tensor tensor, int64_t size, int
 
 /* q, k, v and out are of one type T. */
 struct rf_attention_args {
-    struct rf_heads q;    /* (B,Tq,H,D), D up to 128; multiples of 8 from 32 on are fastest */
+    struct rf_heads q;    /* (B,Tq,H,D), D up to 256; multiples of 8 from 32 to 128 are fastest */
     struct rf_heads k, v; /* (B,Tk,K,D); K divides H: query head h uses head h / (H/K) */
     struct rf_heads out;  /* (B,Tq,H,D) */
     struct rf_tensor lse; /* (B,H,Tq) f32: log of the sum of exp of the scores */
@@ -193,8 +193,8 @@ struct rf_attention_args {
     bool full;
     float scale; /* of the scores; 0 = 1/sqrt(D) */
     /* NULL = the best. "rows" (CPU drivers), "tiled" (GPUs) or "units" (matrix units; f16 and bf16;
-     * attention weights and their gradients are rounded to T) forces that path. RF_ENOTSUP: it
-     * cannot run here. */
+     * attention weights and their gradients are rounded to T) forces that path; "tiled:2" one of
+     * its forms (src/ops/attention_forms.c). RF_ENOTSUP: it cannot run here. */
     const char *path;
 };
 

@@ -7,13 +7,14 @@
 #include "attention.h"
 
 #include "../base/base.h"
+#include "attention_forms.h"
 
 static int check_counts(const struct rf_attention_call *call)
 {
     const struct rf_attention_args *a = call->args;
     const struct rf_device_info *info = rf_device_get_info(call->device);
-    if (a->q.size > 128)
-        return rf_fail(RF_ENOTSUP, "%s: heads of %lld elements; up to 128 are supported", call->op,
+    if (a->q.size > 256)
+        return rf_fail(RF_ENOTSUP, "%s: heads of %lld elements; up to 256 are supported", call->op,
                        (long long)a->q.size);
     if (a->q.heads > info->max_workgroup_count[1] || a->q.batch > info->max_workgroup_count[2])
         return rf_fail(RF_ENOTSUP, "%s: this device takes batches up to %u and up to %u heads",
@@ -79,18 +80,28 @@ static int check_grads(const struct rf_attention_call *call)
     return check_lse(call, "delta", g->delta);
 }
 
+/* "tiled", or "tiled:2" for its form 2. */
+static bool is_named(const struct rf_attention_path *path, const char *name)
+{
+    const size_t length = strlen(path->name);
+    if (strncmp(path->name, name, length) != 0)
+        return false;
+    return name[length] == 0 ||
+           (name[length] == ':' && path->has_forms && rf_attention_form_named(name) >= 0);
+}
+
 static int run_path(struct rf_stream *stream, const struct rf_attention_call *call)
 {
     const struct rf_attention_args *a = call->args;
     if (a->q.batch == 0 || a->q.rows == 0)
         return 0;
-    const struct rf_device_info *info = rf_device_get_info(call->device);
     for (size_t i = 0; i < rf_attention_path_count; i++) {
         const struct rf_attention_path *path = &rf_attention_paths[i];
-        bool wanted = a->path && strcmp(a->path, path->name) == 0;
-        if (!wanted && (a->path || !path->suits(info)))
+        bool wanted = a->path && is_named(path, a->path);
+        if (!wanted && (a->path || !path->suits(call)))
             continue;
-        RETURN_IF_ERROR(path->can(call));
+        if (path->can)
+            RETURN_IF_ERROR(path->can(call));
         return path->run(stream, call);
     }
     return rf_fail(RF_EINVAL, "%s: there is no path \"%s\"", call->op, a->path);

@@ -15,11 +15,12 @@ struct rf_attention_call {
     const struct rf_attention_grads *grads;
 };
 
-/* One way to do it. can: RF_ENOTSUP says why not. */
+/* One way to do it. can: RF_ENOTSUP says why not; NULL: that shows when it runs. */
 struct rf_attention_path {
     const char *name;
+    bool has_forms; /* which a name may add: "tiled:2" (attention_forms.h) */
     RF_MUST_CHECK int (*can)(const struct rf_attention_call *call);
-    bool (*suits)(const struct rf_device_info *info);
+    bool (*suits)(const struct rf_attention_call *call);
     RF_MUST_CHECK int (*run)(struct rf_stream *stream, const struct rf_attention_call *call);
 };
 /* In order of preference where they suit. */

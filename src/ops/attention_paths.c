@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * The paths of attention: "rows" for CPU drivers (attention_rows.glsl), "tiled" for GPUs
- * (attention_tiled.glsl). Both run the same passes, with the same operands; called by attention.c
- * after all checks.
+ * (attention_tiled.glsl), "units" the same on matrix units. All run the same passes, with the same
+ * operands; called by attention.c after all checks.
  */
 #include <math.h>
 
 #include "../base/base.h"
 #include "attention.h"
+#include "attention_forms.h"
+#include "budget.h"
 #include "shaders/push/attention.h"
 
 /* Operands in the order of shaders/push/attention.h. FIRST, SECOND: PUSH_FIRST, PUSH_SECOND. */
@@ -16,6 +18,7 @@ enum { Q, K, V, DOUT, LSE, DELTA, FIRST, SECOND, OPERANDS };
 #define SOFTMAX_FLOPS 4 /* of a pair: scale, difference, exp, sum; or its gradient's */
 
 struct pass {
+    const char *name;
     struct rf_builds rows;
     struct rf_build tiled[2], units[2]; /* any rows, aligned ones */
     uint8_t sources, source[6];         /* operands that have views */
@@ -26,6 +29,7 @@ struct pass {
     uint32_t repeats;     /* of these, those that another pass has computed before */
 };
 static const struct pass forward_pass = {
+    .name = "attention_tiled",
     .rows = RF_BUILDS(attention),
     .tiled = {RF_BUILD_TYPES(attention_tiled_s), RF_BUILD_TYPES(attention_tiled_v)},
     .units = {RF_BUILD_16(attention_tiled_units_s), RF_BUILD_16(attention_tiled_units_v)},
@@ -36,6 +40,7 @@ static const struct pass forward_pass = {
     .dots = 1,
     .mixes = 1};
 static const struct pass query_pass = {
+    .name = "attention_tiled_query",
     .rows = RF_BUILDS(attention_backward_query),
     .tiled = {RF_BUILD_TYPES(attention_tiled_query_s), RF_BUILD_TYPES(attention_tiled_query_v)},
     .units = {RF_BUILD_16(attention_tiled_query_units_s),
@@ -48,6 +53,7 @@ static const struct pass query_pass = {
     .mixes = 1,
     .repeats = 1};
 static const struct pass key_pass = {
+    .name = "attention_tiled_key",
     .rows = RF_BUILDS(attention_backward_key),
     .tiled = {RF_BUILD_TYPES(attention_tiled_key_s), RF_BUILD_TYPES(attention_tiled_key_v)},
     .units = {RF_BUILD_16(attention_tiled_key_units_s), RF_BUILD_16(attention_tiled_key_units_v)},
@@ -148,12 +154,16 @@ static void fill(const struct rf_attention_call *call, const struct pass *pass,
 
 /* ---- rows: a lane owns rows, for CPU drivers ------------------------------------------------- */
 
-#define BLOCK 8 /* rows of the other side in a round; of attention_rows.glsl */
+#define BLOCK 8       /* rows of the other side in a round; of attention_rows.glsl */
+#define ROWS_HEAD 128 /* elements of a head, which lanes keep in registers */
 
 static int rows_can(const struct rf_attention_call *call)
 {
     const struct rf_device_info *info = rf_device_get_info(call->device);
     const struct rf_attention_args *a = call->args;
+    if (a->q.size > ROWS_HEAD)
+        return rf_fail(RF_ENOTSUP, "%s: path \"rows\" takes heads of up to %d elements", call->op,
+                       ROWS_HEAD);
     if (!info->subgroup_shuffle || info->subgroup_size < BLOCK / 2 || info->subgroup_size > 64)
         return rf_fail(RF_ENOTSUP,
                        "%s: path \"rows\" needs shuffles in subgroups of 4 to 64; %s has subgroups "
@@ -165,10 +175,11 @@ static int rows_can(const struct rf_attention_call *call)
     return rf_check_rounds(call->device, call->op, longest);
 }
 
-static bool rows_suits(const struct rf_device_info *info)
+static bool rows_suits(const struct rf_attention_call *call)
 {
-    return info->kind == RF_DEVICE_CPU && info->subgroup_shuffle &&
-           info->subgroup_size >= BLOCK / 2 && info->subgroup_size <= 64;
+    const struct rf_device_info *info = rf_device_get_info(call->device);
+    return call->args->q.size <= ROWS_HEAD && info->kind == RF_DEVICE_CPU &&
+           info->subgroup_shuffle && info->subgroup_size >= BLOCK / 2 && info->subgroup_size <= 64;
 }
 
 static int rows_pass(struct rf_stream *stream, const struct rf_attention_call *call,
@@ -212,134 +223,201 @@ static int rows_run(struct rf_stream *stream, const struct rf_attention_call *ca
     return rows_pass(stream, call, &key_pass);
 }
 
-/* ---- tiled: shared memory, for GPUs ---------------------------------------------------------- */
+/* ---- tiled: shared memory, for GPUs; forms of attention_forms.c ------------------------------ */
 
-#define DEPTH 16 /* of attention_tiled.glsl */
+#define DEPTH 16 /* of attention_shares.glsl */
 
-/* Depends on the device and on nothing else, so that a row's bits do not depend on how many there
- * are. Shared memory as in attention_tiled.glsl; 0: neither fits. */
-static uint32_t tile_of(const struct rf_device_info *info)
+/* A pass, and what there is to choose from for it. */
+struct tiling {
+    const struct rf_attention_call *call;
+    const struct pass *pass;
+    struct rf_matrix_shape fragments[RF_MAX_MATRIX_SHAPES]; /* the largest first */
+    uint32_t fragment_count;                                /* 0: no matrix units */
+    uint32_t choices;                                       /* forms, times fragments */
+};
+static const struct rf_attention_form *form_of(const struct tiling *t, size_t choice)
 {
-    for (uint32_t tile = 64; tile >= 32; tile /= 2) {
-        uint32_t lanes = tile / 4 * (tile / 4), dots = 2 * DEPTH * (tile + 4), mixes = DEPTH * 128;
-        uint32_t shared = 4 * ((dots > mixes ? dots : mixes) + tile * tile);
-        if (shared <= info->max_shared_bytes && lanes <= info->max_workgroup_invocations &&
-            lanes <= info->max_workgroup_size[0])
-            return tile;
+    return &rf_attention_forms[t->fragment_count ? choice / t->fragment_count : choice];
+}
+
+static void set_kernel(const struct tiling *t, size_t choice, struct rf_job *job)
+{
+    const struct rf_attention_form *form = form_of(t, choice);
+    const struct rf_attention_call *call = t->call;
+    const struct rf_device_info *info = rf_device_get_info(call->device);
+    const uint32_t lanes = rf_attention_form_lanes(form);
+    job->type = call->args->q.tensor.dtype;
+    job->shader = (t->fragment_count ? t->pass->units : t->pass->tiled)[is_vector(call)];
+    job->push_bytes = sizeof(struct rf_push_attention);
+    rf_job_spec(job, 0, lanes);
+    rf_job_spec(job, 1, (uint32_t)call->args->q.size);
+    rf_job_spec(job, 2, form->tile);
+    rf_job_spec(job, 3, form->each_m);
+    rf_job_spec(job, 4, call->args->full);
+    rf_job_spec(job, 9, form->each_n);
+    rf_job_spec(job, 10, form->split);
+    if (t->fragment_count == 0) {
+        /* CPU drivers compile long loops for seconds. */
+        const bool roll =
+            info->kind == RF_DEVICE_CPU && rf_attention_form_named(call->args->path) < 0;
+        rf_job_spec(job, 5, roll ? 1 : form->step);
+        return;
+    }
+    const struct rf_matrix_shape *fragment = &t->fragments[choice % t->fragment_count];
+    job->subgroup_size = rf_register_lanes(info);
+    rf_job_spec(job, 5, fragment->m);
+    rf_job_spec(job, 6, fragment->n);
+    rf_job_spec(job, 7, fragment->k);
+    rf_job_spec(job, 8, lanes / job->subgroup_size);
+    rf_job_spec(job, 11, form->step < DEPTH);
+}
+
+/* Shared memory as in attention_units.glsl. */
+static bool fragment_fits(const struct rf_device_info *info, const struct rf_attention_form *form,
+                          const struct rf_matrix_shape *f)
+{
+    const uint32_t tile = form->tile, lanes = rf_attention_form_lanes(form);
+    const uint32_t width = rf_register_lanes(info), subgroups = lanes / width;
+    const uint32_t shared =
+        2 * tile * (tile / 8 + 1) * 16 + 4 * tile * tile + 4 * tile * (tile / form->each_n);
+    return shared <= info->max_shared_bytes && tile % f->m == 0 && tile % f->n == 0 &&
+           tile % f->k == 0 && lanes % width == 0 && tile / f->m * (tile / f->n) % subgroups == 0 &&
+           form->step > 1;
+}
+
+static bool choice_fits(void *user, size_t choice)
+{
+    const struct tiling *t = user;
+    const struct rf_device_info *info = rf_device_get_info(t->call->device);
+    const struct rf_attention_form *form = form_of(t, choice);
+    const int named = rf_attention_form_named(t->call->args->path);
+    if (named >= 0 ? form != &rf_attention_forms[named] : form->split && !t->pass->over_keys)
+        return false;
+    return rf_attention_form_fits(info, form, t->call->args->q.size) &&
+           (t->fragment_count == 0 ||
+            fragment_fits(info, form, &t->fragments[choice % t->fragment_count]));
+}
+
+static void describe_choice(void *user, size_t choice, struct rf_form *out)
+{
+    const struct tiling *t = user;
+    const struct rf_attention_form *form = form_of(t, choice);
+    *out = (struct rf_form){.job = {.op = t->call->op}};
+    set_kernel(t, choice, &out->job);
+    out->registers = rf_attention_form_registers(rf_device_get_info(t->call->device), form,
+                                                 t->call->args->q.size, t->pass->over_keys ? 2 : 1);
+    rf_attention_form_text(form, out->text);
+}
+
+static int64_t tiled_rounds(const struct tiling *t, const struct rf_attention_form *form)
+{
+    const struct rf_attention_args *a = t->call->args;
+    int64_t tile = form->tile, parts = t->pass->over_keys && form->split ? 2 : 1;
+    int64_t others = t->pass->over_keys ? a->q.rows : a->k.rows;
+    int64_t heads = t->pass->over_keys ? a->q.heads / a->k.heads : 1;
+    int64_t dots = (a->q.size / DEPTH + 1) * (DEPTH + 1), mixes = tile / DEPTH * (DEPTH + 1);
+    return parts * heads * (others / tile + 1) *
+               (1 + t->pass->dots * dots + t->pass->mixes * mixes) +
+           4 * DEPTH;
+}
+
+/* Depends on the device, the type and the size of heads, and never on the number of rows, so that
+ * the bits of a row do not either. RF_ENOTSUP: no form fits. */
+static int choose(struct tiling *t, size_t *choice)
+{
+    const struct rf_attention_args *a = t->call->args;
+    struct rf_forms forms = {.count = t->choices, .fits = choice_fits, .describe = describe_choice};
+    snprintf(forms.family, sizeof(forms.family), "%s%s/%s/%c%lld/%s", t->pass->name,
+             t->fragment_count ? "_units" : "", rf_dtype_name(a->q.tensor.dtype),
+             is_vector(t->call) ? 'v' : 's', (long long)a->q.size, a->full ? "full" : "causal");
+    *choice = 0;
+    if (rf_attention_form_named(a->path) < 0) {
+        *choice = rf_pick_form(t->call->device, &forms, t);
+    } else {
+        while (*choice < t->choices && !choice_fits(t, *choice))
+            ++*choice;
+    }
+    if (*choice == t->choices)
+        return rf_fail(
+            RF_ENOTSUP,
+            "%s: path \"%s\" needs workgroups of 64 or more, and shared memory or matrix "
+            "units, that %s does not have",
+            t->call->op, a->path ? a->path : "tiled", rf_device_get_info(t->call->device)->name);
+    return rf_check_rounds(t->call->device, t->call->op, tiled_rounds(t, form_of(t, *choice)));
+}
+
+static int tile_pass(struct rf_stream *stream, const struct tiling *t, size_t choice)
+{
+    struct rf_tensor operands[OPERANDS];
+    struct rf_push_attention push;
+    struct rf_job job;
+    list_operands(t->call, t->pass, operands);
+    fill(t->call, t->pass, operands, form_of(t, choice)->tile, &push, &job);
+    set_kernel(t, choice, &job);
+    return rf_job_run(stream, &job);
+}
+
+/* Nothing is launched unless all can be. */
+static int tile_passes(struct rf_stream *stream, const struct rf_attention_call *call,
+                       struct tiling *t)
+{
+    const struct pass *const backward[] = {&query_pass, &key_pass}, *const forward = &forward_pass;
+    const struct pass *const *passes = call->grads ? backward : &forward;
+    const int count = call->grads ? 2 : 1;
+    size_t choices[2];
+    t->call = call;
+    t->choices = (uint32_t)rf_attention_form_count * (t->fragment_count ? t->fragment_count : 1);
+    for (int i = 0; i < count; i++) {
+        t->pass = passes[i];
+        RETURN_IF_ERROR(choose(t, &choices[i]));
+    }
+    for (int i = 0; i < count; i++) {
+        t->pass = passes[i];
+        RETURN_IF_ERROR(tile_pass(stream, t, choices[i]));
     }
     return 0;
 }
 
-static int64_t tiled_rounds(const struct rf_attention_call *call, const struct pass *pass,
-                            uint32_t tile)
-{
-    const struct rf_attention_args *a = call->args;
-    int64_t others = pass->over_keys ? a->q.rows : a->k.rows;
-    int64_t heads = pass->over_keys ? a->q.heads / a->k.heads : 1;
-    int64_t dots = (a->q.size / DEPTH + 1) * (DEPTH + 1), mixes = tile / DEPTH * (DEPTH + 1);
-    return heads * (others / tile + 1) * (1 + pass->dots * dots + pass->mixes * mixes) + 4 * DEPTH;
-}
-
-static int tiled_can(const struct rf_attention_call *call)
-{
-    const struct rf_device_info *info = rf_device_get_info(call->device);
-    uint32_t tile = tile_of(info);
-    if (tile == 0)
-        return rf_fail(RF_ENOTSUP,
-                       "%s: path \"tiled\" needs workgroups of 64 and 13 KiB of shared "
-                       "memory; %s has too little",
-                       call->op, info->name);
-    if (!call->grads)
-        return rf_check_rounds(call->device, call->op, tiled_rounds(call, &forward_pass, tile));
-    RETURN_IF_ERROR(rf_check_rounds(call->device, call->op, tiled_rounds(call, &query_pass, tile)));
-    return rf_check_rounds(call->device, call->op, tiled_rounds(call, &key_pass, tile));
-}
-
-static bool tiled_suits(const struct rf_device_info *info)
+static bool tiled_suits(const struct rf_attention_call *call)
 {
     return true;
 }
 
-static int tile_job(struct rf_stream *stream, const struct rf_attention_call *call,
-                    const struct pass *pass, uint32_t tile, const struct rf_matrix_shape *units)
-{
-    const struct rf_device_info *info = rf_device_get_info(call->device);
-    uint32_t lanes = tile / 4 * (tile / 4);
-    struct rf_tensor operands[OPERANDS];
-    struct rf_push_attention push;
-    struct rf_job job;
-    list_operands(call, pass, operands);
-    fill(call, pass, operands, tile, &push, &job);
-    job.shader = (units ? pass->units : pass->tiled)[is_vector(call)];
-    rf_job_spec(&job, 0, lanes);
-    rf_job_spec(&job, 1, (uint32_t)call->args->q.size);
-    rf_job_spec(&job, 2, tile);
-    rf_job_spec(&job, 4, call->args->full);
-    rf_job_spec(&job, 5, units ? units->m : info->kind == RF_DEVICE_CPU);
-    if (units) {
-        job.subgroup_size = info->subgroup_size;
-        rf_job_spec(&job, 6, units->n);
-        rf_job_spec(&job, 7, units->k);
-        rf_job_spec(&job, 8, lanes / info->subgroup_size);
-    }
-    return rf_job_run(stream, &job);
-}
-
-static int tile_run(struct rf_stream *stream, const struct rf_attention_call *call, uint32_t tile,
-                    const struct rf_matrix_shape *units)
-{
-    if (!call->grads)
-        return tile_job(stream, call, &forward_pass, tile, units);
-    RETURN_IF_ERROR(tile_job(stream, call, &query_pass, tile, units));
-    return tile_job(stream, call, &key_pass, tile, units);
-}
-
 static int tiled_run(struct rf_stream *stream, const struct rf_attention_call *call)
 {
-    return tile_run(stream, call, tile_of(rf_device_get_info(call->device)), NULL);
+    struct tiling tiling = {0};
+    return tile_passes(stream, call, &tiling);
 }
 
 /* ---- units: the same on matrix units, with 16-bit operands ----------------------------------- */
 
-static bool fragment_fits(const struct rf_device_info *info, enum rf_dtype type, uint32_t tile,
-                          const struct rf_matrix_shape *f)
+static uint32_t size_of(const struct rf_matrix_shape *f)
 {
-    uint32_t lanes = tile / 4 * (tile / 4);
-    if (f->invocations || f->operand != type || f->m % 8 || f->n % 8 || f->k % 8 || tile % f->m ||
-        tile % f->n || tile % f->k || lanes % info->subgroup_size)
-        return false;
-    return tile / f->m * (tile / f->n) % (lanes / info->subgroup_size) == 0;
+    return (uint32_t)f->m * f->n * f->k;
 }
 
-/* The largest tile and fragment that fit; 0: none. Shared memory as in attention_units.glsl. */
-static uint32_t units_of(const struct rf_device_info *info, enum rf_dtype type,
-                         struct rf_matrix_shape *best)
+/* The fragments that the shader can take, the largest first. */
+static void list_fragments(const struct rf_device_info *info, enum rf_dtype type, struct tiling *t)
 {
-    for (uint32_t tile = 64; tile >= 32 && info->cooperative_matrix; tile /= 2) {
-        uint32_t lanes = tile / 4 * (tile / 4), size = 0;
-        uint32_t shared = 2 * tile * (tile / 8 + 1) * 16 + 4 * tile * tile + tile * tile;
-        if (shared > info->max_shared_bytes || lanes > info->max_workgroup_invocations ||
-            lanes > info->max_workgroup_size[0])
+    t->fragment_count = 0;
+    for (uint32_t i = 0; i < info->matrix_shape_count && info->cooperative_matrix; i++) {
+        const struct rf_matrix_shape *f = &info->matrix_shapes[i];
+        if (f->invocations || f->operand != type || f->m % 8 || f->n % 8 || f->k % 8)
             continue;
-        for (uint32_t i = 0; i < info->matrix_shape_count; i++) {
-            const struct rf_matrix_shape *f = &info->matrix_shapes[i];
-            if (fragment_fits(info, type, tile, f) && (uint32_t)f->m * f->n * f->k > size) {
-                *best = *f;
-                size = (uint32_t)f->m * f->n * f->k;
-            }
-        }
-        if (size)
-            return tile;
+        uint32_t at = t->fragment_count++;
+        for (; at > 0 && size_of(&t->fragments[at - 1]) < size_of(f); at--)
+            t->fragments[at] = t->fragments[at - 1];
+        t->fragments[at] = *f;
     }
-    return 0;
 }
 
 static int units_can(const struct rf_attention_call *call)
 {
     const struct rf_device_info *info = rf_device_get_info(call->device);
     enum rf_dtype type = call->args->q.tensor.dtype;
-    struct rf_matrix_shape f;
+    struct tiling t;
     const char *why = NULL;
+    list_fragments(info, type, &t);
     if (!info->cooperative_matrix)
         why = info->matrix_reason;
     else if (type == RF_F32)
@@ -348,31 +426,30 @@ static int units_can(const struct rf_attention_call *call)
         why = "the shader compiler of this build does not know GL_EXT_spirv_intrinsics";
     else if (type == RF_BF16 ? !info->bfloat16 : !info->float16)
         why = "the driver does not offer arithmetic in this type";
-    else if (!units_of(info, type, &f))
-        why = "no tile suits the sizes of its matrix units and its shared memory";
+    else if (t.fragment_count == 0)
+        why = "no tile suits the sizes of its matrix units";
     if (why)
         return rf_fail(RF_ENOTSUP, "%s: path \"units\" does not run on %s: %s", call->op,
                        info->name, why);
-    return tiled_can(call);
+    return 0;
 }
 
 /* Not measured on any GPU yet, so it is taken on request only. */
-static bool units_suits(const struct rf_device_info *info)
+static bool units_suits(const struct rf_attention_call *call)
 {
     return false;
 }
 
 static int units_run(struct rf_stream *stream, const struct rf_attention_call *call)
 {
-    struct rf_matrix_shape fragment;
-    uint32_t tile =
-        units_of(rf_device_get_info(call->device), call->args->q.tensor.dtype, &fragment);
-    return tile_run(stream, call, tile, &fragment);
+    struct tiling tiling;
+    list_fragments(rf_device_get_info(call->device), call->args->q.tensor.dtype, &tiling);
+    return tile_passes(stream, call, &tiling);
 }
 
 const struct rf_attention_path rf_attention_paths[] = {
-    {"rows", rows_can, rows_suits, rows_run},
-    {"tiled", tiled_can, tiled_suits, tiled_run},
-    {"units", units_can, units_suits, units_run},
+    {"rows", false, rows_can, rows_suits, rows_run},
+    {"tiled", true, NULL, tiled_suits, tiled_run},
+    {"units", true, units_can, units_suits, units_run},
 };
 const size_t rf_attention_path_count = sizeof(rf_attention_paths) / sizeof(rf_attention_paths[0]);

@@ -5,6 +5,10 @@
 #include "op_fixture.h"
 #include "support/reference_ops.h"
 
+extern "C" {
+#include "ops/attention_forms.h"
+}
+
 namespace
 {
 struct Case {
@@ -28,6 +32,21 @@ const Case unit_cases[] = {
     {1, 67, 70, 4, 2, 64, false, 0, 0},
     {2, 33, 13, 2, 1, 40, true, 0.2f, 0},
     {1, 40, 40, 2, 1, 16, false, 0, 1},
+};
+/* Forms of tiles (attention_forms.c), each with workgroups that end within a tile, heads that end
+ * within a quad, or sums in several pairs. */
+const struct FormCase {
+    size_t form;
+    bool every_type;
+    Case c;
+} form_cases[] = {
+    {0, false, {1, 67, 70, 4, 2, 40, false, 0, 0}},
+    {3, false, {1, 67, 70, 4, 2, 40, false, 0, 0}},
+    {6, false, {1, 67, 70, 4, 2, 40, false, 0, 0}},
+    {7, false, {1, 70, 67, 2, 2, 80, true, 0, 0}},
+    {8, false, {2, 33, 65, 2, 1, 33, true, 0.2f, 0}},
+    {9, true, {1, 67, 70, 4, 2, 40, false, 0, 1}},
+    {10, false, {1, 35, 35, 2, 2, 128, false, 0, 0}},
 };
 /* Scores are sums of up to 128 products of numbers near 1 and pass through exp: some 1e-6. */
 const double TOLERANCE = 1e-5;
@@ -154,6 +173,62 @@ TEST_P(AttentionOfF32, HeadSizesFrom64To88MatchTheReference)
 TEST_P(AttentionOfF32, HeadSizesFrom96To128MatchTheReference)
 {
     expect_sizes_right(96, 128);
+}
+
+/* Whether they are chosen or not. CPU drivers compile what is wholly unrolled for half a minute. */
+TEST_P(Attention, FormsOfTilesMatchTheReference)
+{
+    const rf_device_info *info = rf_device_get_info(device);
+    for (const FormCase &f : form_cases) {
+        const rf_attention_form *form = &rf_attention_forms[f.form];
+        if ((type() != RF_F32 && !f.every_type) || !rf_attention_form_fits(info, form, f.c.D) ||
+            (info->kind == RF_DEVICE_CPU && form->step == 16))
+            continue;
+        const std::string path = "tiled:" + std::to_string(f.form);
+        Inputs data = random_inputs(f.c);
+        expect_right(f.c, data, run(f.c, data, path.c_str()), 0, path.c_str());
+    }
+}
+
+/* The forms of one tile differ in which invocation computes what, and not in the order of sums. */
+TEST_P(AttentionOfF32, WhatIsUnrolledOrSplitChangesNoBit)
+{
+    const Case c = {1, 67, 70, 2, 1, 40, false, 0, 0};
+    Inputs data = random_inputs(c);
+    Result want = run(c, data, "tiled:2");
+    expect_right(c, data, want, 0, "tiled:2");
+    for (const char *path : {"tiled:1", "tiled:4", "tiled:5"}) {
+        Result got = run(c, data, path);
+        expect_same_bits(got.out, want.out, name(c, "out", path));
+        expect_same_bits(got.dq, want.dq, name(c, "dq", path));
+        expect_same_bits(got.dk, want.dk, name(c, "dk", path));
+        expect_same_bits(got.dv, want.dv, name(c, "dv", path));
+    }
+}
+
+TEST_P(AttentionOfF32, PathsThatNameNoFormAreRefused)
+{
+    const Case c = {1, 3, 3, 1, 1, 16, false, 0, 0};
+    Inputs data = random_inputs(c);
+    rf_attention_args args = {};
+    args.q = dense(in(queries_of(c), data.q), c, false);
+    args.k = dense(in(keys_of(c), data.k), c, true);
+    args.v = dense(in(keys_of(c), data.v), c, true);
+    args.out = dense(out(queries_of(c)), c, false);
+    args.lse = blank(rf_shape3(c.B, c.H, c.T));
+    for (const char *path : {"tiled:", "tiled:99", "tiled:-1", "tiled:1x", "rows:0", "tile"}) {
+        args.path = path;
+        EXPECT_FAILS(RF_EINVAL, "there is no path", rf_attend(stream, &args));
+    }
+}
+
+/* Heads that only tiles take: in forms that keep few sums, and in the one that is chosen. */
+TEST_P(AttentionOfF32, HeadsOf256MatchTheReference)
+{
+    const Case c = {1, 9, 11, 2, 1, 256, false, 0, 0};
+    Inputs data = random_inputs(c);
+    for (const char *path : {(const char *)nullptr, "tiled:9"})
+        expect_right(c, data, run(c, data, path), 0, path ? path : "chosen");
 }
 
 TEST_P(Attention, OnMatrixUnitsMatchesTheReference)
@@ -314,14 +389,14 @@ TEST_P(AttentionOfF32, WrongPackedOperandsAreNamed)
     rf_tensor qkv = blank(rf_shape3(2, 3, 24)), out = blank(rf_shape3(2, 3, 8)), none = {};
     rf_tensor lse = blank(rf_shape3(2, 2, 3)), delta = blank(rf_shape3(2, 2, 3));
     rf_tensor dout = blank(rf_shape3(2, 3, 8)), dqkv = blank(rf_shape3(2, 3, 24));
-    rf_tensor flat = blank(rf_shape2(6, 24)), long_head = blank(rf_shape3(1, 1, 3 * 132));
-    rf_tensor long_out = blank(rf_shape3(1, 1, 132)), half = typed_blank(out.shape, RF_F16);
+    rf_tensor flat = blank(rf_shape2(6, 24)), long_head = blank(rf_shape3(1, 1, 3 * 260));
+    rf_tensor long_out = blank(rf_shape3(1, 1, 260)), half = typed_blank(out.shape, RF_F16);
     EXPECT_FAILS(RF_EINVAL, "qkv is f32 (2, 3, 24)", rf_attention(stream, out, lse, qkv, 3));
     EXPECT_FAILS(RF_EINVAL, "qkv", rf_attention(stream, out, lse, qkv, 0));
     EXPECT_FAILS(RF_EINVAL, "(B, T, 3 C)", rf_attention(stream, out, lse, flat, 2));
     EXPECT_FAILS(RF_EINVAL, "lse is f32 (2, 2, 3), expected 6",
                  rf_attention(stream, out, lse, qkv, 1));
-    EXPECT_FAILS(RF_ENOTSUP, "up to 128", rf_attention(stream, long_out, lse, long_head, 1));
+    EXPECT_FAILS(RF_ENOTSUP, "up to 256", rf_attention(stream, long_out, lse, long_head, 1));
     EXPECT_FAILS(RF_EINVAL, "out is f32 (2, 3, 24)", rf_attention(stream, dqkv, lse, qkv, 2));
     EXPECT_FAILS(RF_EINVAL, "out is f16 (2, 3, 8), expected f32",
                  rf_attention(stream, half, lse, qkv, 2));
