@@ -6,6 +6,8 @@
 #include <assert.h>
 
 #include "../base/base.h"
+#include "budget.h"
+#include "forms.h"
 #include "matmul.h"
 
 /* What a workgroup and each of its subgroups compute, and how much of k is staged at once. */
@@ -85,17 +87,91 @@ static int64_t tiles_of(const struct rf_product *p, const struct geometry *g)
     return (p->m + g->tile_m - 1) / g->tile_m * ((p->n + g->tile_n - 1) / g->tile_n);
 }
 
+/* ---- forms ----------------------------------------------------------------------------------- */
+
+/* By the parts of a split; and for results of the operands' type. */
+static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
+                                          RF_BUILD_16(matmul_cooperative_split1),
+                                          RF_BUILD_16(matmul_cooperative_split2),
+                                          RF_BUILD_16(matmul_cooperative_split3)},
+                             same_type = RF_BUILD_16(matmul_cooperative_same);
+
+/* Shader and constants, less those that depend on the operands' addresses and the epilogue. */
+static void describe_job(const struct rf_device_info *info, const struct rf_product *p,
+                         const struct choice *c, struct rf_job *job)
+{
+    job->op = "matmul";
+    job->shader = p->out.dtype != RF_F32 ? same_type : shaders[p->split];
+    job->type = part_type(p);
+    job->subgroup_size = info->subgroup_size;
+    job->push_bytes = sizeof(struct rf_push_matmul);
+    const uint32_t specs[] = {c->lanes,   c->g.tile_m,    c->g.tile_n,   c->g.sub_m,
+                              c->g.sub_n, c->fragment.m,  c->fragment.n, c->fragment.k,
+                              c->g.depth, p->transpose_a, p->transpose_b};
+    for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
+        rf_job_spec(job, i, specs[i]);
+}
+
+static bool find_choice(const struct rf_device_info *info, const struct rf_product *p, size_t i,
+                        struct choice *c)
+{
+    *c = (struct choice){.g = geometries[i], .parts = p->split ? p->split : 1};
+    return find_fragment(info, p, c);
+}
+
+static bool fits_product(void *user, size_t i)
+{
+    const struct rf_product *p = user;
+    const struct rf_device_info *info = rf_device_get_info(p->device);
+    struct choice c;
+    const bool wanted = info->kind == RF_DEVICE_CPU
+                            ? i == GEOMETRIES - 1
+                            : tiles_of(p, &geometries[i]) >= geometries[i].least_tiles;
+    return wanted && find_choice(info, p, i, &c);
+}
+
+/* What a subgroup holds in the innermost loop: sums, fragments of both operands, and the next
+ * slices on their way to shared memory. */
+static uint32_t registers_of(const struct rf_device_info *info, const struct rf_product *p,
+                             const struct choice *c)
+{
+    const struct geometry *g = &c->g;
+    const uint32_t slice = (g->tile_m + g->tile_n) * g->depth;
+    return rf_register_bytes(&(struct rf_register_need){
+        .lanes = info->subgroup_size,
+        .sums = g->sub_m * g->sub_n,
+        .operands = c->parts * (g->sub_m + g->sub_n) * c->fragment.k,
+        .staged = slice * (uint32_t)rf_dtype_bytes(p->a.dtype) / c->lanes});
+}
+
+/* With an epilogue, and operands of which nothing is aligned. */
+static void describe_form(void *user, size_t i, struct rf_form *form)
+{
+    const struct rf_product *p = user;
+    const struct rf_device_info *info = rf_device_get_info(p->device);
+    struct choice c;
+    find_choice(info, p, i, &c);
+    describe_job(info, p, &c, &form->job);
+    for (uint32_t id = 11; id < 15; id++)
+        rf_job_spec(&form->job, id, id == 14);
+    form->registers = registers_of(info, p, &c);
+    snprintf(form->text, sizeof(form->text), "%ux%u tile, %ux%u per subgroup", c.g.tile_m,
+             c.g.tile_n, c.g.sub_m, c.g.sub_n);
+}
+
 static bool choose(const struct rf_device_info *info, const struct rf_product *p, struct choice *c)
 {
-    for (size_t i = 0; i < GEOMETRIES; i++) {
-        *c = (struct choice){.g = geometries[i], .parts = p->split ? p->split : 1};
-        bool wanted = p->tile                       ? p->tile == i + 1
-                      : info->kind == RF_DEVICE_CPU ? i == GEOMETRIES - 1
-                                                    : tiles_of(p, &c->g) >= c->g.least_tiles;
-        if (wanted && find_fragment(info, p, c))
-            return true;
-    }
-    return false;
+    struct rf_forms forms = {.count = GEOMETRIES, .fits = fits_product, .describe = describe_form};
+    if (p->tile)
+        return p->tile <= GEOMETRIES && find_choice(info, p, p->tile - 1, c);
+    snprintf(forms.family, sizeof(forms.family), "matmul_cooperative/%s/%c%c%s%.0u",
+             rf_dtype_name(part_type(p)), p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n',
+             p->split                 ? "/split"
+             : p->out.dtype != RF_F32 ? "/same"
+                                      : "",
+             p->split);
+    const size_t i = rf_pick_form(p->device, &forms, (void *)p);
+    return i < GEOMETRIES && find_choice(info, p, i, c);
 }
 
 static bool has_operand(const struct rf_device_info *info, enum rf_dtype type)
@@ -105,13 +181,6 @@ static bool has_operand(const struct rf_device_info *info, enum rf_dtype type)
             return true;
     return false;
 }
-
-/* By the parts of a split; and for results of the operands' type. */
-static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
-                                          RF_BUILD_16(matmul_cooperative_split1),
-                                          RF_BUILD_16(matmul_cooperative_split2),
-                                          RF_BUILD_16(matmul_cooperative_split3)},
-                             same_type = RF_BUILD_16(matmul_cooperative_same);
 
 bool rf_matmul_cooperative_built(enum rf_dtype type)
 {
@@ -172,35 +241,17 @@ static bool wide(struct rf_tensor tensor, struct rf_layout layout, int64_t colum
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *p)
 {
     const struct rf_device_info *info = rf_device_get_info(p->device);
-    bool same = p->out.dtype != RF_F32;
     struct rf_push_matmul push;
     struct choice c;
     bool chosen = choose(info, p, &c);
     assert(chosen); /* why_not has seen to it */
     (void)chosen;
-    struct rf_job job = {.op = "matmul",
-                         .shader = same ? same_type : shaders[p->split],
-                         .type = part_type(p),
-                         .subgroup_size = info->subgroup_size};
+    struct rf_job job = {.op = "matmul"};
+    describe_job(info, p, &c, &job);
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);
-    const uint32_t specs[] = {
-        c.lanes,
-        c.g.tile_m,
-        c.g.tile_n,
-        c.g.sub_m,
-        c.g.sub_n,
-        c.fragment.m,
-        c.fragment.n,
-        c.fragment.k,
-        c.g.depth,
-        p->transpose_a,
-        p->transpose_b,
-        wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k),
-        wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n),
-        rf_matmul_out_wide(p),
-        p->act != RF_ACT_NONE,
-    };
-    for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
-        rf_job_spec(&job, i, specs[i]);
+    rf_job_spec(&job, 11, wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k));
+    rf_job_spec(&job, 12, wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n));
+    rf_job_spec(&job, 13, rf_matmul_out_wide(p));
+    rf_job_spec(&job, 14, p->act != RF_ACT_NONE);
     return rf_job_run(stream, &job);
 }
