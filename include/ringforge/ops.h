@@ -145,10 +145,11 @@ enum { RF_KERNEL_FAMILY_BYTES = 48, RF_KERNEL_FORM_BYTES = 48 };
 struct rf_kernel_form {
     char family[RF_KERNEL_FAMILY_BYTES]; /* "matmul_cooperative/f16/nt" */
     char form[RF_KERNEL_FORM_BYTES];     /* "128x128 tile, 32x32 per subgroup" */
-    bool asked;           /* the driver's compiler was asked; else registers were counted */
+    bool asked;           /* the driver's compiler was asked; else registers were estimated */
     int64_t spills;       /* as the compiler says, in its units; -1: it was not asked */
     uint32_t spilling;    /* forms that would be preferred, but spill, as the compiler says */
     uint32_t over_budget; /* ... but need more registers than the device is taken to have */
+    char why[144];        /* the same in words: "2 larger forms spill" */
 };
 
 /* Fills at most `capacity` records, for the kernels that have been chosen on this device so far in

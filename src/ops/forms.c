@@ -258,6 +258,27 @@ size_t rf_pick_form(struct rf_device *device, const struct rf_forms *forms, void
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
+/* "no spills; of larger forms 2 spill, 1 needs too many registers" */
+static void explain(struct rf_kernel_form *form, bool good)
+{
+    const char *fit = !good         ? "all forms spill or need too many registers, this one least"
+                      : form->asked ? "it does not spill"
+                                    : "it fits the estimated registers";
+    char larger[80] = "";
+    if (form->spilling && form->over_budget)
+        snprintf(larger, sizeof(larger),
+                 "; of larger forms %u spill%s, %u need%s too many registers", form->spilling,
+                 form->spilling == 1 ? "s" : "", form->over_budget,
+                 form->over_budget == 1 ? "s" : "");
+    else if (form->spilling)
+        snprintf(larger, sizeof(larger), "; %u larger form%s", form->spilling,
+                 form->spilling == 1 ? " spills" : "s spill");
+    else if (form->over_budget)
+        snprintf(larger, sizeof(larger), "; %u larger form%s too many registers", form->over_budget,
+                 form->over_budget == 1 ? " needs" : "s need");
+    snprintf(form->why, sizeof(form->why), "%s%s", fit, good ? larger : "");
+}
+
 /* Describes the family of row `first`, its first one. */
 static void describe(const struct table *table, uint32_t first, struct rf_kernel_form *out)
 {
@@ -283,6 +304,7 @@ static void describe(const struct table *table, uint32_t first, struct rf_kernel
                                    .over_budget = wide};
     snprintf(out->family, sizeof(out->family), "%s", best->family);
     snprintf(out->form, sizeof(out->form), "%s", best->text);
+    explain(out, best->cost == 0);
 }
 
 int rf_kernel_forms(struct rf_device *device, struct rf_kernel_form *forms, uint32_t capacity,

@@ -496,3 +496,16 @@ void launch_all(struct operands *operands,
     optimizers(&run, 100000);
     optimizers(&run, 100001);
 }
+
+void launch_chosen(struct operands *operands,
+                   void (*done)(void *user, const struct launch *launch, int status), void *user)
+{
+    static const int64_t large[] = {4096, 64, 4096};
+    const struct run run = {operands, done, user};
+    for (size_t type = 0; type < TYPES; type++) {
+        for (int form = 0; form < 4; form++)
+            matmul(&run, types[type], &(struct product){.form = form}, large);
+        matmuls_of(&run, NULL, types[type]);
+        attentions_of(&run, NULL, types[type]);
+    }
+}

@@ -33,4 +33,8 @@ struct launch {
 void launch_all(struct operands *operands,
                 void (*done)(void *user, const struct launch *launch, int status), void *user);
 
+/* The matmuls and attentions of which the library chooses path and form, up to large ones. */
+void launch_chosen(struct operands *operands,
+                   void (*done)(void *user, const struct launch *launch, int status), void *user);
+
 #endif
