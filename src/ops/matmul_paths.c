@@ -7,6 +7,7 @@
 
 #include "../base/base.h"
 #include "budget.h"
+#include "forms.h"
 
 /* Tiles below each other run one after the other when that reads less memory again: a column of
  * tiles shares its part of b, a row of tiles its part of a. */
@@ -241,24 +242,69 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
 
 struct tile {
     uint32_t m, n, share_m, share_n;
+    uint32_t unroll; /* k that a round of the inner loop takes: more share its own instructions, and
+                      * more operands wait in registers */
 };
-
 /* Large tiles read less; small ones keep more of the device busy. */
-static struct tile pick_tile(const struct rf_device_info *info, const struct rf_product *p)
+static const struct tile tiles[] = {
+    {128, 128, 8, 8, 4}, {128, 128, 8, 8, 1}, {64, 64, 4, 4, 4}, {64, 64, 4, 4, 1}};
+#define TILES (sizeof(tiles) / sizeof(tiles[0]))
+
+static bool tile_fits(void *user, size_t i)
 {
-    const struct tile large = {128, 128, 8, 8}, small = {64, 64, 4, 4};
-    int64_t tiles = tiles_along(p->m, large.m) * tiles_along(p->n, large.n) * p->batch;
-    uint32_t shared = 4 * 16 * (large.m + 4 + large.n + 4);
-    return tiles >= 128 && info->max_shared_bytes >= shared ? large : small;
+    const struct rf_product *p = user;
+    const struct rf_device_info *info = rf_device_get_info(p->device);
+    const struct tile *t = &tiles[i];
+    const uint32_t shared = 4 * 16 * (t->m + 4 + t->n + 4);
+    if (info->kind == RF_DEVICE_CPU && t->unroll > 1)
+        return false;
+    return t->share_m < 8 || (info->max_shared_bytes >= shared &&
+                              tiles_along(p->m, t->m) * tiles_along(p->n, t->n) * p->batch >= 128);
 }
 
-/* How many k a round of the inner loop takes: more share the round's own instructions. Compilers
- * read the operands of all of them first, which takes registers that narrow devices do not have. */
-static uint32_t pick_unroll(const struct rf_device_info *info)
+static void set_tile(const struct rf_product *p, const struct tile *t, struct rf_job *job)
 {
-    return info->kind != RF_DEVICE_CPU && rf_register_budget(info) / info->subgroup_size >= 1024
-               ? 4
-               : 1;
+    static const struct rf_build shaders[2][2] = {
+        {RF_BUILD(matmul_tiled_nn), RF_BUILD(matmul_tiled_nt)},
+        {RF_BUILD(matmul_tiled_tn), RF_BUILD(matmul_tiled_tt)}};
+    job->op = "matmul";
+    job->shader = shaders[p->transpose_a][p->transpose_b];
+    job->push_bytes = sizeof(struct rf_push_matmul);
+    rf_job_spec(job, 0, t->m / t->share_m * (t->n / t->share_n));
+    rf_job_spec(job, 1, t->m);
+    rf_job_spec(job, 2, t->n);
+    rf_job_spec(job, 3, t->share_m);
+    rf_job_spec(job, 4, t->share_n);
+    rf_job_spec(job, 8, rf_matmul_type(p->a.dtype));
+    rf_job_spec(job, 9, rf_matmul_type(p->out.dtype));
+    rf_job_spec(job, 11, t->unroll);
+}
+
+/* With whole quads and an epilogue, which need the most registers. */
+static void describe_tile(void *user, size_t i, struct rf_form *form)
+{
+    const struct rf_product *p = user;
+    const struct tile *t = &tiles[i];
+    const uint32_t lanes = rf_register_lanes(rf_device_get_info(p->device));
+    set_tile(p, t, &form->job);
+    for (uint32_t id = 5; id < 8; id++)
+        rf_job_spec(&form->job, id, 1);
+    rf_job_spec(&form->job, 10, 1);
+    form->registers = rf_register_bytes(
+        &(struct rf_register_need){.lanes = lanes,
+                                   .sums = lanes * t->share_m * t->share_n,
+                                   .operands = 2 * lanes * t->unroll * (t->share_m + t->share_n)});
+    snprintf(form->text, sizeof(form->text), "%ux%u tile, %ux%u of it each, %u of k", t->m, t->n,
+             t->share_m, t->share_n, t->unroll);
+}
+
+static const struct tile *pick_tile(const struct rf_product *p)
+{
+    struct rf_forms forms = {.count = TILES, .fits = tile_fits, .describe = describe_tile};
+    snprintf(forms.family, sizeof(forms.family), "matmul_tiled/%s/%c%c/%s",
+             rf_dtype_name(p->a.dtype), p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n',
+             rf_dtype_name(p->out.dtype));
+    return &tiles[rf_pick_form(p->device, &forms, (void *)p)];
 }
 
 const char *rf_matmul_tiled_why_not(const struct rf_device_info *info, const struct rf_product *p)
@@ -277,31 +323,20 @@ bool rf_matmul_tiled_suits(const struct rf_device_info *info, const struct rf_pr
 
 int64_t rf_matmul_tiled_tiles(const struct rf_device_info *info, const struct rf_product *p)
 {
-    struct tile tile = pick_tile(info, p);
-    return tiles_along(p->m, tile.m) * tiles_along(p->n, tile.n);
+    const struct tile *tile = pick_tile(p);
+    return tiles_along(p->m, tile->m) * tiles_along(p->n, tile->n);
 }
 
 int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const struct rf_build shaders[2][2] = {
-        {RF_BUILD(matmul_tiled_nn), RF_BUILD(matmul_tiled_nt)},
-        {RF_BUILD(matmul_tiled_tn), RF_BUILD(matmul_tiled_tt)}};
-    const struct rf_device_info *info = rf_device_get_info(p->device);
-    struct tile tile = pick_tile(info, p);
+    const struct tile *tile = pick_tile(p);
     struct rf_push_matmul push;
-    struct rf_job job = {.op = "matmul", .shader = shaders[p->transpose_a][p->transpose_b]};
-    rf_matmul_fill(p, tile.m, tile.n, &push, &job);
-    rf_job_spec(&job, 0, tile.m / tile.share_m * (tile.n / tile.share_n));
-    rf_job_spec(&job, 1, tile.m);
-    rf_job_spec(&job, 2, tile.n);
-    rf_job_spec(&job, 3, tile.share_m);
-    rf_job_spec(&job, 4, tile.share_n);
+    struct rf_job job = {.op = "matmul"};
+    set_tile(p, tile, &job);
+    rf_matmul_fill(p, tile->m, tile->n, &push, &job);
     rf_job_spec(&job, 5, rf_matmul_a_wide(p));
     rf_job_spec(&job, 6, rf_matmul_b_wide(p));
     rf_job_spec(&job, 7, rf_matmul_out_wide(p));
-    rf_job_spec(&job, 8, rf_matmul_type(p->a.dtype));
-    rf_job_spec(&job, 9, rf_matmul_type(p->out.dtype));
     rf_job_spec(&job, 10, p->act != RF_ACT_NONE);
-    rf_job_spec(&job, 11, pick_unroll(info));
     return rf_job_run(stream, &job);
 }
