@@ -48,11 +48,28 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
 /* Of one device: the path that an f32 product of a transformer would take, and all paths. Empty
  * when it cannot be opened. */
 #define MAX_PATHS 32
+#define MAX_FORMS 64
 struct matmuls {
     const char *path;
-    uint32_t count;
+    uint32_t count, form_count;
     struct rf_matmul_path_info paths[MAX_PATHS]; /* by name */
+    struct rf_kernel_form forms[MAX_FORMS];
 };
+
+/* What large products of each type would take. On the first run on a GPU this compiles kernels. */
+static void find_forms(struct rf_device *device, struct matmuls *out)
+{
+    static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+    for (int type = 0; type < 3; type++)
+        for (int form = 0; form < 3; form++)
+            rf_matmul_scratch(
+                device, types[type], 4096, 4096, 4096,
+                &(struct rf_matmul_opts){.transpose_a = form == 2, .transpose_b = form == 1});
+    if (rf_kernel_forms(device, out->forms, MAX_FORMS, &out->form_count) < 0)
+        out->form_count = 0;
+    if (out->form_count > MAX_FORMS)
+        out->form_count = MAX_FORMS;
+}
 
 static void find_matmuls(struct rf_device *device, struct matmuls *out)
 {
@@ -61,6 +78,7 @@ static void find_matmuls(struct rf_device *device, struct matmuls *out)
         out->count = 0;
     if (out->count > MAX_PATHS)
         out->count = MAX_PATHS;
+    find_forms(device, out);
 }
 
 /* "not f16, bf16: why", for the types from `i` on that a path does not take for one reason. Returns
@@ -93,6 +111,32 @@ static void print_matmuls(const struct matmuls *m)
         for (uint32_t i = first; i < end;)
             i = m->paths[i].usable ? i + 1 : print_reason(m, i, end);
     }
+}
+
+static void print_forms(const struct matmuls *m)
+{
+    if (m->form_count > 0)
+        printf("     forms of kernels:\n");
+    for (uint32_t i = 0; i < m->form_count; i++)
+        printf("       %s: %s: %s\n", m->forms[i].family, m->forms[i].form, m->forms[i].why);
+}
+
+static cJSON *forms_json(const struct matmuls *m)
+{
+    cJSON *list = cJSON_CreateArray();
+    for (uint32_t i = 0; i < m->form_count; i++) {
+        const struct rf_kernel_form *form = &m->forms[i];
+        cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "family", form->family);
+        cJSON_AddStringToObject(row, "form", form->form);
+        cJSON_AddBoolToObject(row, "asked", form->asked);
+        cJSON_AddNumberToObject(row, "spills", (double)form->spills);
+        cJSON_AddNumberToObject(row, "spilling", form->spilling);
+        cJSON_AddNumberToObject(row, "over_budget", form->over_budget);
+        cJSON_AddStringToObject(row, "why", form->why);
+        cJSON_AddItemToArray(list, row);
+    }
+    return list;
 }
 
 static cJSON *matmuls_json(const struct matmuls *m)
@@ -195,6 +239,7 @@ static void print_device(const struct rf_device_info *d, const struct matmuls *m
            d->subgroup_size, d->max_workgroup_invocations, d->max_shared_bytes, d->max_push_bytes);
     print_shapes(d);
     print_matmuls(matmuls);
+    print_forms(matmuls);
     print_memory(d);
     device_flags(d, flags);
     for (int on = 1; on >= 0; on--) {
@@ -218,6 +263,7 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
     cJSON_AddStringToObject(json, "reason", d->reason);
     cJSON_AddStringToObject(json, "matmul_path", matmuls->path);
     cJSON_AddItemToObject(json, "matmul_paths", matmuls_json(matmuls));
+    cJSON_AddItemToObject(json, "kernel_forms", forms_json(matmuls));
     cJSON_AddItemToObject(json, "matrix_shapes", shapes_json(d));
     cJSON_AddNumberToObject(json, "vendor_id", d->vendor_id);
     cJSON_AddNumberToObject(json, "device_id", d->device_id);
