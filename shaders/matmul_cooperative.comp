@@ -31,11 +31,16 @@ layout(constant_id = 7) const uint FRAGMENT_K = 16;
 layout(constant_id = 8) const uint DEPTH = 32; // of a slice, in k
 layout(constant_id = 9) const bool TRANS_A = false;
 layout(constant_id = 10) const bool TRANS_B = false;
-layout(constant_id = 11) const bool WIDE_A = false; // rows in memory are of whole 16 bytes
-layout(constant_id = 12) const bool WIDE_B = false;
+layout(constant_id = 11) const uint READS_A = 0; // see ELEMENTS
+layout(constant_id = 12) const uint READS_B = 0;
 layout(constant_id = 13) const bool OUT_WIDE = false; // rows of all that lies like out are whole quads
 
 layout(constant_id = 14) const bool ACTIVATES = true; // see matmul_epilogue.glsl
+// How an operand is read: any; rows in memory are of whole 16 bytes; these, and k is of whole slices.
+const uint ELEMENTS = 0, CHUNKS = 1, SLICES = 2;
+const bool WIDE_A = READS_A >= CHUNKS, WIDE_B = READS_B >= CHUNKS;
+const bool whole_a = READS_A == SLICES, whole_b = READS_B == SLICES;
+const bool lines_are_k_a = TRANS_A, lines_are_k_b = !TRANS_B;
 const uint OPERAND_TYPE = SPLIT > 0 ? 0 : TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE : 0;
 
 #define SHORTS
@@ -71,6 +76,17 @@ const uint SUBGROUPS = TILE_M / SUB_M * (TILE_N / SUB_N), SUBGROUP_LANES = LANES
 const uint PATCH_PITCH = SUB_N / 4 + 1, PATCH = FRAGMENT_M * PATCH_PITCH;
 
 shared uvec4 stage[2 * STAGE > SUBGROUPS * PATCH ? 2 * STAGE : SUBGROUPS * PATCH];
+
+// The address of what lies k rows (of `pitch` elements) after `base`: the same for all invocations, so
+// that it costs them no instructions. Slices that begin past the end are read at it, and not used.
+uvec2 advance(uvec2 base, uint k, uint pitch)
+{
+    const uint shift = SPLIT > 0 ? 2 : 1; // of elements to bytes
+    uint high, low, carry;
+    umulExtended(k, pitch, high, low);
+    const uint sum = uaddCarry(base.x, low << shift, carry);
+    return uvec2(sum, base.y + (high << shift | low >> 32 - shift) + carry);
+}
 
 #if SPLIT
 vec4 read_quad(uvec2 base, uint start, uint pitch, bool wide, uint line, uint lines, uint column,
@@ -111,10 +127,24 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
 
 // Reads a lane's chunks of the slice whose first line and column are given.
 #define READ_SLICE(t, wide, loads, chunks, width, line0, lines, column0, columns)                  \
-    [[unroll]] for (uint i = 0; i < loads; i++) {                                                  \
-        const uint chunk = min(i * LANES + id, chunks - 1);                                        \
-        const uint line = line0 + chunk / width, column = column0 + chunk % width * 8;             \
-        READ_REGISTERS(t, wide, line, lines, column, columns)                                      \
+    if (whole_##t) {                                                                               \
+        const uint k = min(lines_are_k_##t ? line0 : column0, K - DEPTH);                          \
+        const uvec2 from = advance(pc.t, k, lines_are_k_##t ? pc.t##_row : 1);                     \
+        const uint start = gl_WorkGroupID.z * pc.t##_step;                                         \
+        [[unroll]] for (uint i = 0; i < loads; i++) {                                              \
+            const uint chunk = min(i * LANES + id, chunks - 1);                                    \
+            const uint line = chunk / width, column = chunk % width * 8;                           \
+            const uint at = start + (lines_are_k_##t                                               \
+                                         ? line * pc.t##_row + min(column0 + column, columns - 8)  \
+                                         : min(line0 + line, lines - 1) * pc.t##_row + column);    \
+            READ_WHOLE_REGISTERS(t)                                                                \
+        }                                                                                          \
+    } else {                                                                                       \
+        [[unroll]] for (uint i = 0; i < loads; i++) {                                              \
+            const uint chunk = min(i * LANES + id, chunks - 1);                                    \
+            const uint line = line0 + chunk / width, column = column0 + chunk % width * 8;         \
+            READ_REGISTERS(t, wide, line, lines, column, columns)                                  \
+        }                                                                                          \
     }
 #define READ(reader, t, wide, line, lines, column, columns)                                        \
     reader(pc.t, gl_WorkGroupID.z * pc.t##_step, pc.t##_row, wide, line, lines, column, columns)
@@ -122,7 +152,11 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
 #define READ_REGISTERS(t, wide, line, lines, column, columns)                                      \
     next_##t[2 * i] = READ(read_quad, t, wide, line, lines, column, columns);                      \
     next_##t[2 * i + 1] = READ(read_quad, t, wide, line, lines, column + 4, columns);
+#define READ_WHOLE_REGISTERS(t)                                                                    \
+    next_##t[2 * i] = Quads(from).at[at / 4];                                                      \
+    next_##t[2 * i + 1] = Quads(from).at[at / 4 + 1];
 #else
+#define READ_WHOLE_REGISTERS(t) next_##t[i] = Chunks(from).at[at / 8];
 #define READ_REGISTERS(t, wide, line, lines, column, columns)                                      \
     next_##t[i] = READ(read_chunk, t, wide, line, lines, column, columns);
 #endif

@@ -238,6 +238,13 @@ static bool wide(struct rf_tensor tensor, struct rf_layout layout, int64_t colum
     return all * (int64_t)rf_dtype_bytes(tensor.dtype) % 16 == 0 && rf_address_of(tensor) % 16 == 0;
 }
 
+/* How the shader reads an operand: ELEMENTS, CHUNKS or SLICES. */
+static uint32_t reads(const struct rf_product *p, const struct choice *c, bool is_wide)
+{
+    const int64_t k = p->k | p->part;
+    return is_wide ? k % c->g.depth ? 1 : 2 : 0;
+}
+
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *p)
 {
     const struct rf_device_info *info = rf_device_get_info(p->device);
@@ -249,8 +256,8 @@ int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product 
     struct rf_job job = {.op = "matmul"};
     describe_job(info, p, &c, &job);
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);
-    rf_job_spec(&job, 11, wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k));
-    rf_job_spec(&job, 12, wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n));
+    rf_job_spec(&job, 11, reads(p, &c, wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k)));
+    rf_job_spec(&job, 12, reads(p, &c, wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n)));
     rf_job_spec(&job, 13, rf_matmul_out_wide(p));
     rf_job_spec(&job, 14, p->act != RF_ACT_NONE);
     return rf_job_run(stream, &job);
