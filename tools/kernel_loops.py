@@ -160,7 +160,7 @@ def read_gen(lines, wave):
             yield label[1]
             continue
         text = re.sub(r"^\s*\((?:W|~?W?&?~?f\d\.\d\S*|W&\S+)\)\s*", "", line).strip()
-        match = re.match(r"([a-z]\S*)\s+(?:\((\d+)\))?(.*)", text)
+        match = re.match(r"([a-z]\S*)\s+(?:\((\d+)(?:\|M\d+)?\))?(.*)", text)
         if not match:
             continue
         yield read_gen_instruction(match[1], int(match[2] or 1), match[3], line)

@@ -75,7 +75,7 @@ L0:
 (W)     send.slm (16)             r8     r38    null:0  0x0  0x0   {$0}  // wr:1+0, rd:1; load.slm.d32.a32.flat
 (W)     send.ugm (1)              r9     r38    null:0  0x0  0x0   {$0}  // wr:1+0, rd:2; load.ugm.d32x32t.a32.ss[a0.4]
 (W)     dpas.8x8 (16)             r101<0>:f     r91<0;0,0>:f      r71<0;0,0>:hf     r47<0;0,0>:hf {$13}
-        add (32)                  r1:d          r2:d              1:w
+        add (16|M16)              r1:d          r2:d              1:w
 L1:
         while (32)                            L0
         mov (32)                  r72           r1:uw
