@@ -21,9 +21,9 @@ extern "C" {
 
 enum rf_param_flags {
     RF_PARAM_DECAY = 1, /* weight decay applies (matrices; not biases and norms) */
-    /* No gradient, no optimizer state. Blocks before the first one with a parameter that is not
-     * frozen have no backward pass. A block without such a parameter has no backward_weight. Of
-     * tied parameters the flag of the first one counts. */
+    /* No gradient, no optimizer state, and in 16 bits no f32 master. Blocks before the first one
+     * with a parameter that is not frozen have no backward pass. A block without such a parameter
+     * has no backward_weight. Of tied parameters the flag of the first one counts. */
     RF_PARAM_FROZEN = 2,
     /* If ctx->overwrite_grad is set, the block writes the whole gradient instead of adding to it,
      * so that the gradient need not be cleared. For large gradients, which mostly are products. */

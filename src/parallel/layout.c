@@ -213,6 +213,19 @@ static bool frozen(const struct rf_plan *plan, int param)
     return !rf_plan_trains(plan, param);
 }
 
+/* A frozen parameter whose uses are all in 16 bits has no f32 values. */
+static void find_bare(struct rf_plan *plan)
+{
+    const bool bare = !plan->policy.forward_only && !plan->policy.no_masters;
+    for (int i = 0; i < plan->param_count; i++)
+        plan->params[i].bare = bare && frozen(plan, i);
+    for (int i = 0; i < plan->param_count; i++)
+        if (plan->params[i].desc->dtype == RF_F32)
+            plan->params[plan->params[i].logical].bare = false;
+    for (int i = 0; i < plan->param_count; i++)
+        plan->params[i].bare = plan->params[plan->params[i].logical].bare;
+}
+
 /* Trained parameters, then frozen ones; within each group one zone after the other. */
 static void place_owners(struct rf_plan *plan)
 {
@@ -229,6 +242,8 @@ static void place_owners(struct rf_plan *plan)
         }
         if (pass == RF_ZONES - 1)
             plan->train_elements = at;
+        if (pass == 2 * RF_ZONES - 2)
+            plan->master_elements = at;
     }
     plan->param_elements = at;
 }
@@ -324,6 +339,7 @@ int rf_pass_layout(struct rf_plan *plan)
         RETURN_IF_ERROR(check_uses(plan));
     rf_plan_decide_units(plan);
     find_owners(plan);
+    find_bare(plan);
     place_params(plan);
     RETURN_IF_ERROR(mark_overwritten(plan));
     count_elements(plan);

@@ -44,11 +44,12 @@ struct rf_plan_param {
     int owner;
     struct rf_param_cut cut; /* over the tensor ranks */
     int64_t count;           /* elements of this rank's part */
-    uint64_t first;          /* index in the flat parameter buffer */
-    uint64_t grad_first;     /* index in a gradient slot; RF_NO_GRAD if frozen */
-    bool overwrite_grad;     /* the first use of its gradient overwrites it: ctx->overwrite_grad */
-    int piece;               /* that contains the parameter; for tied uses the owner's */
-    int grad_piece;          /* that contains its gradient; -1 if frozen */
+    bool bare; /* frozen, and in 16 bits in all uses: stored in 16 bits only, without a master */
+    uint64_t first;      /* index in the flat parameter buffer */
+    uint64_t grad_first; /* index in a gradient slot; RF_NO_GRAD if frozen */
+    bool overwrite_grad; /* the first use of its gradient overwrites it: ctx->overwrite_grad */
+    int piece;           /* that contains the parameter; for tied uses the owner's */
+    int grad_piece;      /* that contains its gradient; -1 if frozen */
 };
 
 /* A part of a gradient slot that is cleared before its first micro-batch. */
@@ -73,6 +74,7 @@ struct rf_plan_piece {
     int block;             /* gradients are complete after its backward pass */
     int use;               /* the parameter whose tied use this is; -1: none */
     bool trained;
+    bool bare;            /* rf_plan_param.bare, of all its parameters */
     bool sums_tensor;     /* rf_plan_sums_tensor, of all its parameters */
     uint64_t *cuts;       /* shards + 1 elements, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
@@ -160,13 +162,14 @@ struct rf_plan {
 
     struct rf_plan_param *params; /* in registration order */
     int param_count;
-    int *first_param;        /* of each block */
-    int first_back;          /* the first block with a trained parameter: blocks before it have no
-                              * backward pass; block_count: there is none */
-    enum rf_dtype copy_type; /* of RF_REGION_COPY; RF_F32: there is no copy */
-    uint64_t param_elements; /* of the flat buffer; frozen ones are last */
-    uint64_t train_elements; /* its front part, which the optimizer updates */
-    uint64_t slot_elements;  /* of one gradient slot: the same, then, in tree order, tied uses */
+    int *first_param;         /* of each block */
+    int first_back;           /* the first block with a trained parameter: blocks before it have no
+                               * backward pass; block_count: there is none */
+    enum rf_dtype copy_type;  /* of RF_REGION_COPY; RF_F32: there is no copy */
+    uint64_t param_elements;  /* of the flat buffer; frozen ones are last */
+    uint64_t master_elements; /* its front part that is stored in f32: all but bare parameters */
+    uint64_t train_elements;  /* its front part, which the optimizer updates */
+    uint64_t slot_elements;   /* of one gradient slot: the same, then, in tree order, tied uses */
     struct rf_plan_span *cleared;
     int cleared_count;
     int64_t logical_elements;
@@ -265,12 +268,15 @@ static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
 /* In the flat buffer 16-bit parameters precede f32 ones, of which there are few, so that few pieces
  * are needed for pieces of a single type. Parameters whose gradients are added over the tensor lane
  * are grouped in the same way. A model that is all f32, and not shared by tensor ranks, has one
- * zone. */
-enum { RF_ZONES = 4 };
+ * zone. Frozen parameters without a master are in the last zone. */
+enum { RF_ZONES = 5 };
 
 static inline int rf_plan_zone(const struct rf_plan *plan, int param)
 {
-    const bool wide = plan->copy_type != RF_F32 && plan->params[param].desc->dtype == RF_F32;
+    const struct rf_plan_param *p = &plan->params[param];
+    const bool wide = plan->copy_type != RF_F32 && p->desc->dtype == RF_F32;
+    if (p->bare)
+        return RF_ZONES - 1;
     return 2 * rf_plan_sums_tensor(plan, param) + wide;
 }
 
@@ -313,7 +319,7 @@ static inline bool rf_plan_step_copies(const struct rf_plan *plan)
     return plan->copy_type != RF_F32 && !plan->policy.no_masters;
 }
 
-/* The kind of values that an update writes, and their region. */
+/* The kind of values that an update writes, and their type. */
 static inline enum rf_value_kind rf_plan_stored(const struct rf_plan *plan)
 {
     return plan->policy.no_masters ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD;
@@ -324,9 +330,10 @@ static inline enum rf_dtype rf_plan_stored_type(const struct rf_plan *plan)
     return plan->policy.no_masters ? plan->copy_type : RF_F32;
 }
 
-static inline enum rf_region_id rf_plan_stored_region(const struct rf_plan *plan)
+/* The region in which a parameter is stored, trained or not. */
+static inline enum rf_region_id rf_plan_param_region(const struct rf_plan *plan, int param)
 {
-    return plan->policy.no_masters ? RF_REGION_COPY : RF_REGION_PARAMS;
+    return plan->policy.no_masters || plan->params[param].bare ? RF_REGION_COPY : RF_REGION_PARAMS;
 }
 
 /* Whether gradients are sent in 16 bits. */
@@ -592,6 +599,8 @@ uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen);
 /* Elements of the regions of parameters and of gradients on that rank. */
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard);
+/* The front part of these that is stored in f32. */
+uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
 
 /* The work of an instruction; that of blocks is taken from `costs` (NULL: not known). False if it

@@ -168,8 +168,9 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     for (int k = 0; k < RF_PLAN_STATES && !plan->policy.forward_only; k++)
         if (rf_plan_has_state(plan, k))
             bytes->optimizer += sign * rf_plan_aligned(state);
-    const uint64_t master = plan->policy.no_masters ? 0 : sizeof(float);
-    bytes->params += sign * (rf_plan_aligned(params * master) + rf_plan_aligned(params * copy));
+    const uint64_t masters = plan->policy.no_masters ? 0 : rf_plan_master_elements(plan, shard);
+    bytes->params +=
+        sign * (rf_plan_aligned(masters * sizeof(float)) + rf_plan_aligned(params * copy));
     if (rf_plan_params_with_host(plan))
         bytes->host += bytes->params - before.params;
     if (plan->policy.forward_only)

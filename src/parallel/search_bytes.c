@@ -31,7 +31,8 @@ static void add_params(const struct rf_plan *plan, const struct rf_search_rank *
                        struct rf_bytes *out)
 {
     const uint64_t elements = rf_plan_shards_params(plan) ? shard_of(plan, r->all) : r->all;
-    uint64_t stored = plan->policy.no_masters ? 0 : 4 * elements;
+    const uint64_t bare = rf_plan_shards_params(plan) ? shard_of(plan, r->bare) : r->bare;
+    uint64_t stored = plan->policy.no_masters ? 0 : 4 * (elements - bare);
     stored += plan->copy_type != RF_F32 ? (rf_plan_lags(plan) ? 4 : 2) * elements : 0;
     out->params = stored;
     if (rf_plan_params_with_host(plan))

@@ -41,6 +41,7 @@ static void take_params(const struct rf_plan *plan, struct rf_search_view *out)
             .count = rf_padded((uint64_t)plan->params[k].count),
             .narrow = plan->params[k].desc->dtype != RF_F32,
             .trained = rf_plan_trains(plan, k),
+            .bare = plan->params[k].bare,
             .summed = rf_plan_sums_tensor(plan, k),
             .chunks = rf_cut_count_chunks(&plan->params[k].cut, RF_NORM_CHUNK, 0, UINT64_MAX)};
     out->param_count = plan->param_count;

@@ -50,8 +50,9 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
         rf_plan_clip(&span, begin, piece->counts[plan->shard]);
         element = piece->shard_first + span.first - begin;
     }
-    struct rf_tensor t = run->regions[rf_plan_stored_region(plan)];
-    t.dtype = rf_plan_stored_type(plan);
+    const enum rf_region_id region = rf_plan_param_region(plan, index);
+    struct rf_tensor t = run->regions[region];
+    t.dtype = region == RF_REGION_COPY ? plan->copy_type : RF_F32;
     t.offset += element * rf_dtype_bytes(t.dtype);
     t.shape = rf_shape1((int64_t)span.count);
     return (struct rf_own_part){span.first - param->first, span.count, t};
@@ -143,7 +144,7 @@ struct rf_tensor rf_run_copy(const struct rf_run *run, uint64_t count)
 
 int rf_run_refresh_copy(struct rf_run *run)
 {
-    const uint64_t count = rf_plan_param_elements(run->plan, run->plan->shard);
+    const uint64_t count = rf_plan_master_elements(run->plan, run->plan->shard);
     struct rf_tensor params = run->regions[RF_REGION_PARAMS];
     params.shape = rf_shape1((int64_t)count);
     params.dtype = RF_F32;

@@ -40,7 +40,7 @@ int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, stru
             rc =
                 rf_fail(RF_ENOTSUP, "checkpoint: the name %.60s... is too long", param->desc->name);
         else if (part == RF_PART_MODEL)
-            add(&list, run, i, NULL, (int)rf_plan_stored_region(plan));
+            add(&list, run, i, NULL, (int)rf_plan_param_region(plan, i));
         /* Included even if only rank 0 has them, because a listing is the same on all ranks. */
         for (int k = 0; rc == 0 && part == RF_PART_OPTIMIZER && k < RF_PLAN_STATES; k++)
             if (rf_plan_trains(plan, i) && rf_plan_has_state(plan, k))
