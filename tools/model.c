@@ -140,6 +140,9 @@ int model_create_sized(const struct tool_command *command, const struct setup *s
 {
     if (params < 1 || params > 1e15)
         return tool_usage_error(command, "--params has to be 1 to 1e15");
+    if (setup->freeze.count > 0)
+        return tool_usage_error(command, "--freeze is for the parameters of a model; leave out "
+                                         "--params or --freeze");
     struct sized *sized = calloc(1, sizeof(*sized));
     if (!sized)
         return tool_error(command, "out of memory");

@@ -78,12 +78,13 @@ RF_API int rf_run_save_wait(struct rf_run *run);
  * it. Each rank passes its path of the same folder. Ranks that see it share the work of verifying
  * all bytes; then each reads what it needs, a few MiB at a time. Rank 0 sends it to the others.
  * Blocking; collective. May differ from the run that has saved: ranks, mesh, micro-batches, order,
- * types, learning rates and the numbers of the optimizer. Errors: RF_ECORRUPT (file and fault).
- * RF_EINVAL (what belongs to another model or setting: the blocks' config, names and shapes of
- * parameters; if the run trains also the optimizer's rule, batch and seq, unless
- * rf_run_opts.other_batch is set). After an error the run is unchanged, unless files that were
- * verified cannot be read a moment later, or the communicator fails. Then parameters may be of two
- * steps, and other calls return RF_EABORT (rf_run_step): load again, or close the run. */
+ * types, learning rates and the numbers of the optimizer. This run may freeze more parameters;
+ * their optimizer states are then not read. Errors: RF_ECORRUPT (file and fault). RF_EINVAL (what
+ * belongs to another model or setting: the blocks' config, names and shapes of parameters; if the
+ * run trains also the optimizer's rule, batch and seq, unless rf_run_opts.other_batch is set).
+ * After an error the run is unchanged, unless files that were verified cannot be read a moment
+ * later, or the communicator fails. Then parameters may be of two steps, and other calls return
+ * RF_EABORT (rf_run_step): load again, or close the run. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
 
 /* ---- comparing and sharing ------------------------------------------------------------------- */

@@ -78,6 +78,27 @@ static int count_before(const struct rf_load *load)
     return count;
 }
 
+/* States of parameters that were trained when the checkpoint was saved, and are frozen now: they
+ * are not read. */
+static int count_frozen(const struct rf_run *run, const struct rf_load *load)
+{
+    const struct rf_plan *plan = run->plan;
+    char name[sizeof(load->listings->listed->name)];
+    int count = 0;
+    for (int i = 0; i < plan->param_count; i++)
+        for (int k = 0; k < RF_PLAN_STATES; k++) {
+            const bool before = k == RF_STATE_BEFORE;
+            if (plan->params[i].logical != i || rf_plan_trains(plan, i) ||
+                (before && !rf_plan_lags(plan)))
+                continue;
+            snprintf(name, sizeof(name), "%s.%s", plan->params[i].desc->name,
+                     before ? "b" : rf_optimizer_state_name((enum rf_optimizer_state)k));
+            count +=
+                rf_safetensors_find(load->checkpoint.parts[RF_PART_OPTIMIZER].tensors, name) >= 0;
+        }
+    return count;
+}
+
 static int check_tensors(const struct rf_run *run, const struct rf_load *load)
 {
     const struct rf_checkpoint *c = &load->checkpoint;
@@ -95,7 +116,7 @@ static int check_tensors(const struct rf_run *run, const struct rf_load *load)
     const int models = rf_safetensors_count(c->parts[RF_PART_MODEL].tensors);
     /* Other schedules continue from the newest version alone. */
     const int states = rf_safetensors_count(c->parts[RF_PART_OPTIMIZER].tensors) -
-                       (rf_plan_lags(run->plan) ? 0 : before);
+                       (rf_plan_lags(run->plan) ? 0 : before) - count_frozen(run, load);
     if (models == lists[RF_PART_MODEL].count &&
         (run->plan->policy.forward_only || states == lists[RF_PART_OPTIMIZER].count))
         return 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include "folder.h"
 #include "support/ranks.h"
 #include "world.h"
 
@@ -329,6 +330,52 @@ TEST(Frozen, SharedRowsAndSequencesAreCloseToOneRank)
                     for (const auto &[name, values] : one)
                         EXPECT_LT(worst_difference(values, two.at(name)), 1e-5f) << name;
                 }
+}
+
+// A run that freezes more than the one that saved; on another mesh the bits are the same.
+TEST(Frozen, CheckpointsOfWholeAndOfFrozenRunsAreLoaded)
+{
+    for (rf_dtype dtype : {RF_F32, RF_BF16}) {
+        Folder folder;
+        Training t = small(false);
+        t.policy.order = RF_ORDER_TREE;
+        t.model.dtype = dtype;
+        t.steps = 2;
+        const auto save = [&](const char *name) {
+            t.after = [&, name](rf_run *run, rf_comm *, int) {
+                rf_progress progress = {};
+                EXPECT_RF(rf_run_save(run, folder.path(name).c_str(), &progress));
+            };
+        };
+        const auto load = [&](const char *name) {
+            t.before = [&, name](rf_run *run, rf_comm *, int) {
+                rf_progress progress = {};
+                EXPECT_RF(rf_run_load(run, folder.path(name).c_str(), &progress));
+            };
+        };
+        save("whole");
+        train(t, 1);
+        t.freeze = gpt2_patterns[1];
+        load("whole");
+        save("frozen");
+        train(t, 1);
+        load("frozen");
+        t.after = nullptr;
+        const std::string one = train(t, 1)[0].sha;
+        t.policy.zero = 3;
+        EXPECT_EQ(train(t, 2)[0].sha, one);
+        t.policy.zero = 0;
+        t.pp = 2;
+        EXPECT_EQ(train(t, 2)[0].sha, one);
+        t.pp = 1;
+        t.freeze = {}; // states are missing
+        t.steps = 0;
+        t.before = [&](rf_run *run, rf_comm *, int) {
+            rf_progress progress = {};
+            EXPECT_EQ(rf_run_load(run, folder.path("frozen").c_str(), &progress), RF_EINVAL);
+        };
+        train(t, 1);
+    }
 }
 
 TEST(Frozen, InSixteenBitsTheyHaveNoMaster)
