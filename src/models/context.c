@@ -86,18 +86,18 @@ static struct rf_heads own_part(const struct model_context *c, struct rf_tensor 
     return own;
 }
 
-int model_give_keys(const struct model_context *c, struct rf_heads keys)
+int model_write_keys(const struct model_context *c, struct rf_heads keys)
 {
     return rf_copy_heads(c->ctx->stream, own_part(c, c->ctx->exchange), keys, false);
 }
 
-int model_take_key_grads(const struct model_context *c, struct rf_heads grads)
+int model_read_key_grads(const struct model_context *c, struct rf_heads grads)
 {
     return rf_copy_heads(c->ctx->stream, grads, own_part(c, c->ctx->exchanged), false);
 }
 
 /* The second chunks follow the first ones, in descending order of ranks. */
-int model_take_keys(const struct model_context *c, const struct model_sequences *s)
+int model_order_keys(const struct model_context *c, const struct model_sequences *s)
 {
     const int64_t ranks = c->ctx->context.ranks;
     const struct rf_tensor all = c->ctx->exchanged;
@@ -159,7 +159,7 @@ int model_attend(const struct model_context *c, const struct model_sequences *s,
 /* Adds the key gradients of both chunks of queries, for the ranks that own the keys. The second
  * chunk of queries does not see the second chunks of lower ranks, so their gradient is zero. The
  * first chunk of queries sees only the first chunks of ranks up to this one. */
-static int give_key_grads(const struct model_context *c, const struct model_sequences *s)
+static int write_key_grads(const struct model_context *c, const struct model_sequences *s)
 {
     const int64_t ranks = c->ctx->context.ranks, rank = c->ctx->context.rank;
     const struct rf_tensor all = c->ctx->exchange;
@@ -189,7 +189,7 @@ int model_attend_back(const struct model_context *c, const struct model_sequence
         RETURN_IF_FAILED(floats_of(c, grads->delta, half, &back.delta));
         RETURN_IF_FAILED(rf_attend_backward(c->ctx->stream, &own, &back));
     }
-    return give_key_grads(c, s);
+    return write_key_grads(c, s);
 }
 
 /* ---- positions ------------------------------------------------------------------------------- */

@@ -39,9 +39,9 @@ struct rf_heads model_chunk_of(struct rf_heads heads, int half);
 int64_t model_chunk_first(const struct model_context *c, int half);
 
 /* Writes this rank's keys and values, (B, 2 s) rows of 2 K heads, for the exchange MODEL_KEYS. */
-int model_give_keys(const struct model_context *c, struct rf_heads keys);
+int model_write_keys(const struct model_context *c, struct rf_heads keys);
 /* After the exchange: puts all keys and values in sequence order. */
-int model_take_keys(const struct model_context *c, const struct model_sequences *s);
+int model_order_keys(const struct model_context *c, const struct model_sequences *s);
 /* args describes this rank's rows; its k and v are ignored. lse is (n,H), chunk after chunk. */
 int model_attend(const struct model_context *c, const struct model_sequences *s,
                  const struct rf_attention_args *args);
@@ -50,7 +50,7 @@ int model_attend(const struct model_context *c, const struct model_sequences *s,
 int model_attend_back(const struct model_context *c, const struct model_sequences *s,
                       const struct rf_attention_args *args, const struct rf_attention_grads *grads);
 /* After the exchange: the gradients of this rank's keys and values. */
-int model_take_key_grads(const struct model_context *c, struct rf_heads grads);
+int model_read_key_grads(const struct model_context *c, struct rf_heads grads);
 
 /* Copies the rows of a table of positions (T,C) that belong to this rank's tokens into `own` (2
  * s,C), or adds the gradients in `own` to the table. */

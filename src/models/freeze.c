@@ -14,7 +14,7 @@ static void set_frozen(struct rf_param_desc *param, bool frozen)
         param->flags |= RF_PARAM_FROZEN;
 }
 
-/* The declaration that counts is that of the first of what is tied. */
+/* The declaration of the first of tied parameters applies to all of them. */
 static void set_tied(struct model_blocks *model, const char *first, bool frozen)
 {
     for (int b = 0; b < model->count; b++)

@@ -37,9 +37,10 @@ struct gpt2;
 /* Returns RF_EINVAL when gpt2_config_fault returns a fault. */
 RF_MUST_CHECK int gpt2_create(const struct gpt2_config *config, struct gpt2 **out);
 void gpt2_destroy(struct gpt2 *model); /* after its runs and plans; NULL is allowed */
-/* Before plans are made of its blocks: freezes the parameters whose names match a pattern of
- * fnmatch(3), such as "blocks.0.*", with what is tied to them; "!" and a pattern: these are trained
- * again. Later calls change what earlier ones did. Returns how many names match. */
+/* Freezes the parameters whose names match a pattern of fnmatch(3), such as "blocks.0.*", and
+ * parameters tied to them. With "!" before the pattern they are trained again. A later call
+ * overrides earlier ones. Must be called before plans are built from the blocks. Returns the number
+ * of matching names. */
 int gpt2_freeze(struct gpt2 *model, const char *pattern);
 /* layers + 2 blocks. The model owns them. */
 const struct rf_block *gpt2_blocks(const struct gpt2 *model, int *count);

@@ -16,8 +16,8 @@ static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
     struct saved *s = &l->s;
     const int64_t c = m->channels, width = l->width;
     const enum rf_dtype t = m->dtype;
-    const bool norms = model_drops(m, MODEL_RECOMPUTE_NORMS),
-               attention = model_drops(m, MODEL_RECOMPUTE_ATTENTION);
+    const bool norms = model_recomputes(m, MODEL_RECOMPUTE_NORMS),
+               attention = model_recomputes(m, MODEL_RECOMPUTE_ATTENTION);
     const int own = model_row_parts(m);
     const struct model_cut all[SAVED_CUTS] = {
         {&s->norm1, c, t, norms, own},
@@ -30,8 +30,8 @@ static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
         {&s->norm2, c, t, norms, own},
         {&s->mean2, .parts = own},
         {&s->rstd2, .parts = own},
-        {&s->pre, 4 * width, t, model_drops(m, MODEL_RECOMPUTE_MLP)},
-        {&s->act, 4 * width, t, model_drops(m, MODEL_RECOMPUTE_GELU)},
+        {&s->pre, 4 * width, t, model_recomputes(m, MODEL_RECOMPUTE_MLP)},
+        {&s->act, 4 * width, t, model_recomputes(m, MODEL_RECOMPUTE_GELU)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -51,8 +51,8 @@ static void cut_for_weight(struct layer *l, struct model_cut cuts[FOR_WEIGHT_CUT
         {&h->dqkv, 3 * width, t},
         {&h->dnorm1, c, t, .parts = own},
         {&h->dout, c, t, m->residual == t && !m->part.sequence},
-        {&h->mixed, width, t, !model_drops(m, MODEL_RECOMPUTE_ATTENTION)},
-        {&h->act, 4 * width, t, !model_drops(m, MODEL_RECOMPUTE_MLP)},
+        {&h->mixed, width, t, !model_recomputes(m, MODEL_RECOMPUTE_ATTENTION)},
+        {&h->act, 4 * width, t, !model_recomputes(m, MODEL_RECOMPUTE_MLP)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -65,14 +65,14 @@ static struct work_cuts cut_work(struct layer *l)
     const struct model_layer *m = &l->m;
     struct work *w = &l->w;
     const enum rf_dtype t = m->dtype;
-    const bool norms = model_drops(m, MODEL_RECOMPUTE_NORMS),
-               attention = model_drops(m, MODEL_RECOMPUTE_ATTENTION);
+    const bool norms = model_recomputes(m, MODEL_RECOMPUTE_NORMS),
+               attention = model_recomputes(m, MODEL_RECOMPUTE_ATTENTION);
     const int own = model_row_parts(m);
     struct work_cuts cuts = {
         .operands = {{&w->norm, m->channels, t, !norms || m->part.sequence},
                      {&w->mean, 0, RF_F32, !norms, own},
                      {&w->rstd, 0, RF_F32, !norms, own},
-                     {&w->act, 4 * l->width, t, !model_drops(m, MODEL_RECOMPUTE_GELU)}},
+                     {&w->act, 4 * l->width, t, !model_recomputes(m, MODEL_RECOMPUTE_GELU)}},
         .attention = {{&w->mixed, l->width, t},
                       {&w->delta, l->heads},
                       {&w->lse, l->heads, RF_F32, !attention}},
@@ -123,11 +123,11 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     RETURN_IF_FAILED(open_layer(&l, ctx, self));
     l.x = in;
     l.out = out;
-    if (model_drops(&l.m, MODEL_RECOMPUTE_ATTENTION)) {
+    if (model_recomputes(&l.m, MODEL_RECOMPUTE_ATTENTION)) {
         l.s.mixed = l.w.mixed;
         l.s.lse = l.w.lse;
     }
-    if (model_drops(&l.m, MODEL_RECOMPUTE_GELU))
+    if (model_recomputes(&l.m, MODEL_RECOMPUTE_GELU))
         l.s.act = l.w.act;
     return model_run_steps(&l, &l.m, gpt2_layer_forward);
 }
@@ -146,7 +146,7 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 {
     struct layer l;
     RETURN_IF_FAILED(open_backward(&l, ctx, self, in, dout));
-    if (model_drops(&l.m, MODEL_RECOMPUTE_ATTENTION))
+    if (model_recomputes(&l.m, MODEL_RECOMPUTE_ATTENTION))
         l.s.mixed = l.h.mixed;
     return model_run_steps(&l, &l.m, gpt2_layer_backward_weight);
 }

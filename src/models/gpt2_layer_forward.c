@@ -21,18 +21,18 @@ int gpt2_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_
               struct rf_tensor mean, struct rf_tensor rstd)
 {
     const struct rf_tensor *p = l->m.ctx->params;
-    const bool drops = model_drops(&l->m, MODEL_RECOMPUTE_NORMS);
+    const bool drops = model_recomputes(&l->m, MODEL_RECOMPUTE_NORMS);
     struct rf_tensor out = kept;
     if (drops)
         RETURN_IF_FAILED(model_rows_place(&l->m, l->w.norm, &out));
     RETURN_IF_FAILED(
         rf_layernorm(l->m.ctx->stream, out, mean, rstd, x, p[weight], p[weight + 1], GPT2_EPS));
-    return drops ? 0 : model_give_rows(&l->m, kept);
+    return drops ? 0 : model_write_rows(&l->m, kept);
 }
 
 struct rf_tensor gpt2_normed(const struct layer *l, struct rf_tensor kept)
 {
-    return model_all_rows(&l->m, model_drops(&l->m, MODEL_RECOMPUTE_NORMS) ? l->w.norm : kept);
+    return model_all_rows(&l->m, model_recomputes(&l->m, MODEL_RECOMPUTE_NORMS) ? l->w.norm : kept);
 }
 
 struct model_context gpt2_context(const struct layer *l)
@@ -67,7 +67,7 @@ int gpt2_give_keys(struct layer *l)
     if (l->m.context.ranks <= 1)
         return 0;
     RETURN_IF_FAILED(gpt2_own_keys(l, l->s.qkv, &keys));
-    return model_give_keys(&c, keys);
+    return model_write_keys(&c, keys);
 }
 
 static int attend_in_sequence(const struct layer *l)
@@ -121,14 +121,14 @@ static int attention(struct layer *l)
     const struct rf_tensor *p = l->m.ctx->params;
     const struct model_context c = gpt2_context(l);
     if (l->m.context.ranks > 1)
-        RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
+        RETURN_IF_FAILED(model_order_keys(&c, &l->w.sequences));
     RETURN_IF_FAILED(gpt2_attend(l));
     return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ_W], &p[PROJ_B], l->x);
 }
 
 static int middle(struct layer *l)
 {
-    RETURN_IF_FAILED(model_arrive(&l->m, l->s.middle, &l->m.ctx->params[PROJ_B], l->x));
+    RETURN_IF_FAILED(model_add_sum(&l->m, l->s.middle, &l->m.ctx->params[PROJ_B], l->x));
     return gpt2_norm(l, LN2_W, l->s.middle, l->s.norm2, l->s.mean2, l->s.rstd2);
 }
 
@@ -141,7 +141,7 @@ static int mlp(struct layer *l)
 
 static int end(struct layer *l)
 {
-    return model_arrive(&l->m, l->out, &l->m.ctx->params[FC2_B], l->s.middle);
+    return model_add_sum(&l->m, l->out, &l->m.ctx->params[FC2_B], l->s.middle);
 }
 
 static const struct model_step steps[] = {{begin, MODEL_ROWS},    {queries, MODEL_KEYS},

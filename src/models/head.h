@@ -22,9 +22,9 @@ int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
 int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
                            const struct model_head_norm *s, struct rf_tensor in,
                            struct rf_tensor dnorm);
-/* Whether anything before the table wants a gradient: the norm, or a block before. */
+/* Whether a gradient before the table is needed: that of the norm, or of an earlier block. */
 bool model_head_passes_back(const struct rf_ctx *ctx, const struct model_head *h);
-/* The table's, if it is wanted, from gradients of all logits. */
+/* The gradient of the table, if it is needed, from the gradients of all logits. */
 int model_head_table_grad(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor dlogits,
                           struct rf_tensor norm);
 /* The index of the table among the parameters. */

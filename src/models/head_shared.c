@@ -104,8 +104,8 @@ static int make_logits(const struct rf_ctx *ctx, const struct model_head *h, con
 }
 
 /* Computes the logits, and writes the maximum of each row for the exchange. */
-static int go_over_logits(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                          struct rf_tensor out)
+static int compute_logits_and_maximum(struct rf_ctx *ctx, const struct model_head *h,
+                                      const struct saved *s, struct rf_tensor out)
 {
     const int64_t step = chunk_rows(h, ctx->rows, model_table_rows(&ctx->tensor, h->vocab).count);
     for (int64_t first = 0; first < ctx->rows; first += step) {
@@ -121,7 +121,7 @@ static int go_over_logits(struct rf_ctx *ctx, const struct model_head *h, const 
     return rf_copy(ctx->stream, ctx->exchange, s->most);
 }
 
-static int give_sums(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s)
+static int write_sums(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s)
 {
     const struct rf_cross_entropy_part part =
         columns_of(ctx, h, s, (struct model_span){0, ctx->rows});
@@ -138,8 +138,8 @@ static int gradient(const struct rf_ctx *ctx, const struct model_head *h, const 
                                           model_rows_of(ctx->targets, rows), part.total, &opts);
 }
 
-static int give_losses(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                       struct rf_tensor out)
+static int write_losses(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
+                        struct rf_tensor out)
 {
     RETURN_IF_FAILED(rf_cross_entropy_part_losses(ctx->stream, ctx->losses, s->total, s->most,
                                                   ctx->exchanged, ctx->targets, h->vocab));
@@ -164,11 +164,11 @@ int model_head_shared_forward(struct rf_ctx *ctx, const struct model_head *h, st
         RETURN_IF_FAILED(rf_copy(ctx->stream, s.own.norm, ctx->exchanged));
     switch (ctx->phase - (sequence ? 1 : 0)) {
     case 0:
-        return go_over_logits(ctx, h, &s, out);
+        return compute_logits_and_maximum(ctx, h, &s, out);
     case 1:
-        return give_sums(ctx, h, &s);
+        return write_sums(ctx, h, &s);
     case 2:
-        return give_losses(ctx, h, &s, out);
+        return write_losses(ctx, h, &s, out);
     default:
         return 0;
     }
@@ -178,13 +178,13 @@ int model_head_shared_forward(struct rf_ctx *ctx, const struct model_head *h, st
 
 /* For some rows: writes the gradient of the norm's output by this rank's columns for the exchange,
  * and adds to the gradient of the table. */
-static int pass_back_chunk(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                           struct model_span rows)
+static int backward_chunk(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
+                          struct model_span rows)
 {
     const int table = model_head_table(h);
     struct rf_tensor logits;
     RETURN_IF_FAILED(get_logits(ctx, h, (struct rf_tensor){0}, rows, &logits));
-    RETURN_IF_FAILED(MODEL_AGAIN(ctx, make_logits(ctx, h, s, logits, rows)));
+    RETURN_IF_FAILED(MODEL_RECOMPUTED(ctx, make_logits(ctx, h, s, logits, rows)));
     RETURN_IF_FAILED(gradient(ctx, h, s, logits, rows));
     if (model_wants(ctx, table))
         RETURN_IF_FAILED(
@@ -193,8 +193,8 @@ static int pass_back_chunk(struct rf_ctx *ctx, const struct model_head *h, const
     return model_matmul(ctx, model_rows_of(ctx->exchange, rows), logits, ctx->params[table], NULL);
 }
 
-static int pass_back(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
-                     struct rf_tensor dout)
+static int backward_logits(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
+                           struct rf_tensor dout)
 {
     if (!h->rows)
         return model_matmul(ctx, ctx->exchange, dout, ctx->params[model_head_table(h)], NULL);
@@ -202,7 +202,7 @@ static int pass_back(struct rf_ctx *ctx, const struct model_head *h, const struc
     for (int64_t first = 0; first < ctx->rows; first += step) {
         const int64_t left = ctx->rows - first;
         RETURN_IF_FAILED(
-            pass_back_chunk(ctx, h, s, (struct model_span){first, left < step ? left : step}));
+            backward_chunk(ctx, h, s, (struct model_span){first, left < step ? left : step}));
     }
     return 0;
 }
@@ -214,7 +214,7 @@ int model_head_shared_input(struct rf_ctx *ctx, const struct model_head *h, stru
     struct saved s;
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     if (ctx->phase == 0)
-        return pass_back(ctx, h, &s, dout);
+        return backward_logits(ctx, h, &s, dout);
     RETURN_IF_FAILED(get_dnorm(ctx, h, dout, &dnorm));
     RETURN_IF_FAILED(
         rf_copy(ctx->stream, dnorm,

@@ -33,7 +33,7 @@ struct llama;
 /* Returns RF_EINVAL when llama_config_fault returns a fault. */
 RF_MUST_CHECK int llama_create(const struct llama_config *config, struct llama **out);
 void llama_destroy(struct llama *model); /* after its runs and plans; NULL is allowed */
-int llama_freeze(struct llama *model, const char *pattern); /* as gpt2_freeze */
+int llama_freeze(struct llama *model, const char *pattern); /* like gpt2_freeze */
 /* layers + 2 blocks. The model owns them. */
 const struct rf_block *llama_blocks(const struct llama *model, int *count);
 /* One sentence on what was wrong with the config of a llama_create that failed. NULL when the

@@ -23,8 +23,8 @@ static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
     struct saved *s = &l->s;
     const int64_t c = m->channels;
     const enum rf_dtype t = m->dtype;
-    const bool norms = model_drops(m, MODEL_RECOMPUTE_NORMS),
-               attention = model_drops(m, MODEL_RECOMPUTE_ATTENTION);
+    const bool norms = model_recomputes(m, MODEL_RECOMPUTE_NORMS),
+               attention = model_recomputes(m, MODEL_RECOMPUTE_ATTENTION);
     const int own = model_row_parts(m);
     const struct model_cut all[SAVED_CUTS] = {
         {&s->norm1, c, t, norms, own},
@@ -35,8 +35,8 @@ static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
         {&s->middle, c, m->residual, .parts = own},
         {&s->norm2, c, t, norms, own},
         {&s->rstd2, .parts = own},
-        {&s->gates, 2 * l->hidden, t, model_drops(m, MODEL_RECOMPUTE_MLP)},
-        {&s->act, l->hidden, t, model_drops(m, MODEL_RECOMPUTE_GELU)},
+        {&s->gates, 2 * l->hidden, t, model_recomputes(m, MODEL_RECOMPUTE_MLP)},
+        {&s->act, l->hidden, t, model_recomputes(m, MODEL_RECOMPUTE_GELU)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -56,8 +56,8 @@ static void cut_for_weight(struct layer *l, struct model_cut cuts[FOR_WEIGHT_CUT
         {&h->dnorm1, c, t, .parts = own},
         {&h->dnorm2, c, t, .parts = own},
         {&h->dout, c, t, m->residual == t && !m->part.sequence},
-        {&h->mixed, l->heads * l->size, t, !model_drops(m, MODEL_RECOMPUTE_ATTENTION)},
-        {&h->act, l->hidden, t, !model_drops(m, MODEL_RECOMPUTE_MLP)},
+        {&h->mixed, l->heads * l->size, t, !model_recomputes(m, MODEL_RECOMPUTE_ATTENTION)},
+        {&h->act, l->hidden, t, !model_recomputes(m, MODEL_RECOMPUTE_MLP)},
     };
     memcpy(cuts, all, sizeof(all));
 }
@@ -70,13 +70,13 @@ static struct work_cuts cut_work(struct layer *l)
     const struct model_layer *m = &l->m;
     struct work *w = &l->w;
     const enum rf_dtype t = m->dtype;
-    const bool norms = model_drops(m, MODEL_RECOMPUTE_NORMS),
-               attention = model_drops(m, MODEL_RECOMPUTE_ATTENTION);
+    const bool norms = model_recomputes(m, MODEL_RECOMPUTE_NORMS),
+               attention = model_recomputes(m, MODEL_RECOMPUTE_ATTENTION);
     struct work_cuts cuts = {
         .operands = {{&w->norm, m->channels, t, !norms || m->part.sequence},
                      {&w->rstd, 0, RF_F32, !norms, model_row_parts(m)},
-                     {&w->gates, 2 * l->hidden, t, !model_drops(m, MODEL_RECOMPUTE_MLP)},
-                     {&w->act, l->hidden, t, !model_drops(m, MODEL_RECOMPUTE_GELU)}},
+                     {&w->gates, 2 * l->hidden, t, !model_recomputes(m, MODEL_RECOMPUTE_MLP)},
+                     {&w->act, l->hidden, t, !model_recomputes(m, MODEL_RECOMPUTE_GELU)}},
         .attention = {{&w->mixed, l->heads * l->size, t},
                       {&w->delta, l->heads},
                       {&w->lse, l->heads, RF_F32, !attention}},
@@ -134,13 +134,13 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     RETURN_IF_FAILED(open_layer(&l, ctx, self));
     l.x = in;
     l.out = out;
-    if (model_drops(&l.m, MODEL_RECOMPUTE_ATTENTION)) {
+    if (model_recomputes(&l.m, MODEL_RECOMPUTE_ATTENTION)) {
         l.s.mixed = l.w.mixed;
         l.s.lse = l.w.lse;
     }
-    if (model_drops(&l.m, MODEL_RECOMPUTE_MLP))
+    if (model_recomputes(&l.m, MODEL_RECOMPUTE_MLP))
         l.s.gates = l.w.gates;
-    if (model_drops(&l.m, MODEL_RECOMPUTE_GELU))
+    if (model_recomputes(&l.m, MODEL_RECOMPUTE_GELU))
         l.s.act = l.w.act;
     return model_run_steps(&l, &l.m, llama_layer_forward);
 }
@@ -159,7 +159,7 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 {
     struct layer l;
     RETURN_IF_FAILED(open_backward(&l, ctx, self, in, dout));
-    if (model_drops(&l.m, MODEL_RECOMPUTE_ATTENTION))
+    if (model_recomputes(&l.m, MODEL_RECOMPUTE_ATTENTION))
         l.s.mixed = l.h.mixed;
     return model_run_steps(&l, &l.m, llama_layer_backward_weight);
 }

@@ -62,7 +62,7 @@ int llama_by_head(const struct layer *l, struct rf_tensor t, struct rf_tensor *o
 /* If sequences are split, the arguments describe this rank's rows, and lse stays (n,h). */
 int llama_attention_args(const struct layer *l, struct rf_attention_args *args);
 /* Rotates the queries and keys of qkv, or rotates their gradient back, in place. */
-int llama_turn(const struct layer *l, struct rf_tensor qkv, bool back);
+int llama_rotate(const struct layer *l, struct rf_tensor qkv, bool back);
 struct model_context llama_context(const struct layer *l);
 /* This rank's keys and values of qkv or of its gradient; they are adjacent. */
 int llama_own_keys(const struct layer *l, struct rf_tensor qkv, struct rf_heads *out);

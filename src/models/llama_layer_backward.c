@@ -9,47 +9,49 @@
 
 /* Computes whole rows, like forward, so the bits are the same. It overwrites rstd with the values
  * that it already has. */
-static int norm_again(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept)
+static int recompute_norm(struct layer *l, enum param weight, struct rf_tensor x,
+                          struct rf_tensor kept)
 {
-    if (!model_drops(&l->m, MODEL_RECOMPUTE_NORMS))
-        return model_give_rows(&l->m, kept);
-    return MODEL_AGAIN(l->m.ctx, llama_norm(l, weight, x, kept, l->w.rstd));
+    if (!model_recomputes(&l->m, MODEL_RECOMPUTE_NORMS))
+        return model_write_rows(&l->m, kept);
+    return MODEL_RECOMPUTED(l->m.ctx, llama_norm(l, weight, x, kept, l->w.rstd));
 }
 
 /* Writes the gates to the memory of their gradients, which later overwrite them. */
-static int unit_again(struct layer *l)
+static int recompute_unit(struct layer *l)
 {
-    if (!model_drops(&l->m, MODEL_RECOMPUTE_MLP))
+    if (!model_recomputes(&l->m, MODEL_RECOMPUTE_MLP))
         return 0;
     l->s.gates = l->h.dgates;
     l->s.act = l->h.act;
-    return MODEL_AGAIN(l->m.ctx, llama_widen(l));
+    return MODEL_RECOMPUTED(l->m.ctx, llama_widen(l));
 }
 
-static int attention_again(struct layer *l)
+static int recompute_attention(struct layer *l)
 {
-    if (!model_drops(&l->m, MODEL_RECOMPUTE_ATTENTION))
+    if (!model_recomputes(&l->m, MODEL_RECOMPUTE_ATTENTION))
         return 0;
     l->s.mixed = l->h.mixed;
     l->s.lse = l->w.lse;
-    return MODEL_AGAIN(l->m.ctx, llama_attend(l));
+    return MODEL_RECOMPUTED(l->m.ctx, llama_attend(l));
 }
 
 /* Gets `act` from saved_for_weight, computes it from the gates, or uses the kept one. */
-static int act_again(struct layer *l)
+static int recompute_act(struct layer *l)
 {
-    if (!model_drops(&l->m, MODEL_RECOMPUTE_GELU))
+    if (!model_recomputes(&l->m, MODEL_RECOMPUTE_GELU))
         return 0;
-    l->s.act = model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? l->h.act : l->w.act;
-    return model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? 0 : MODEL_AGAIN(l->m.ctx, llama_gate(l));
+    l->s.act = model_recomputes(&l->m, MODEL_RECOMPUTE_MLP) ? l->h.act : l->w.act;
+    return model_recomputes(&l->m, MODEL_RECOMPUTE_MLP) ? 0
+                                                        : MODEL_RECOMPUTED(l->m.ctx, llama_gate(l));
 }
 
 /* ---- input ----------------------------------------------------------------------------------- */
 
-/* What the half makes, one from the other. */
+/* The gradients of the input half, each computed from the previous one. */
 enum link { DOUT, DACT, DNORM2, DMIDDLE, DQKV, DNORM1, DIN };
 
-/* Whether it has to make this. */
+/* Whether the input half has to compute this gradient. */
 static bool reaches(const struct layer *l, enum link link)
 {
     static const int of[DIN] = {DOWN, GATE_UP, NORM2, PROJ, QKV, NORM1};
@@ -59,7 +61,7 @@ static bool reaches(const struct layer *l, enum link link)
 static int begin(struct layer *l)
 {
     if (l->m.part.sequence)
-        return model_give_rows(&l->m, l->dout);
+        return model_write_rows(&l->m, l->dout);
     return l->m.residual != l->m.dtype ? rf_cast(l->m.ctx->stream, l->h.dout, l->dout) : 0;
 }
 
@@ -68,14 +70,15 @@ static int take_dout(struct layer *l)
 {
     if (l->m.part.sequence)
         RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dout, l->m.ctx->exchanged));
-    return model_drops(&l->m, MODEL_RECOMPUTE_MLP) ? norm_again(l, NORM2, l->s.middle, l->s.norm2)
-                                                   : 0;
+    return model_recomputes(&l->m, MODEL_RECOMPUTE_MLP)
+               ? recompute_norm(l, NORM2, l->s.middle, l->s.norm2)
+               : 0;
 }
 
 static int unit(struct layer *l)
 {
     const struct rf_tensor *p = l->m.ctx->params, none = {0};
-    RETURN_IF_FAILED(unit_again(l));
+    RETURN_IF_FAILED(recompute_unit(l));
     if (!reaches(l, DACT))
         return 0;
     RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.dact, l->h.dout, p[DOWN], NULL));
@@ -92,12 +95,12 @@ static int middle(struct layer *l)
     struct rf_stream *stream = l->m.ctx->stream;
     if (!reaches(l, DMIDDLE))
         return 0;
-    RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm2));
+    RETURN_IF_FAILED(model_copy_sum(&l->m, l->h.dnorm2));
     /* backward_weight needs dout unchanged, so the residual branch starts from a copy. */
     RETURN_IF_FAILED(rf_copy(stream, l->din, l->dout));
     RETURN_IF_FAILED(rf_rmsnorm_backward_input(stream, l->din, l->h.dnorm2, l->s.middle, l->s.rstd2,
                                                l->m.ctx->params[NORM2], true));
-    return l->m.part.sequence ? model_give_rows(&l->m, l->din)
+    return l->m.part.sequence ? model_write_rows(&l->m, l->din)
                               : rf_cast(stream, l->h.dmiddle, l->din);
 }
 
@@ -129,9 +132,9 @@ static int attention(struct layer *l)
     if (l->m.part.sequence)
         RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
     if (l->m.context.ranks > 1)
-        RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
+        RETURN_IF_FAILED(model_order_keys(&c, &l->w.sequences));
     if (reaches(l, DMIDDLE))
-        RETURN_IF_FAILED(attention_again(l));
+        RETURN_IF_FAILED(recompute_attention(l));
     if (!reaches(l, DQKV))
         return 0;
     RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ], NULL));
@@ -144,11 +147,11 @@ static int queries(struct layer *l)
     struct rf_heads keys;
     if (l->m.context.ranks > 1) {
         RETURN_IF_FAILED(llama_own_keys(l, l->h.dqkv, &keys));
-        RETURN_IF_FAILED(model_take_key_grads(&c, keys));
+        RETURN_IF_FAILED(model_read_key_grads(&c, keys));
     }
     if (!reaches(l, DQKV))
         return 0;
-    RETURN_IF_FAILED(llama_turn(l, l->h.dqkv, true));
+    RETURN_IF_FAILED(llama_rotate(l, l->h.dqkv, true));
     if (!reaches(l, DNORM1))
         return 0;
     return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, l->m.ctx->params[QKV]);
@@ -156,7 +159,7 @@ static int queries(struct layer *l)
 
 static int end(struct layer *l)
 {
-    RETURN_IF_FAILED(model_arrive_back(&l->m, l->h.dnorm1));
+    RETURN_IF_FAILED(model_copy_sum(&l->m, l->h.dnorm1));
     if (!reaches(l, DIN))
         return 0;
     return rf_rmsnorm_backward_input(l->m.ctx->stream, l->din, l->h.dnorm1, l->x, l->s.rstd1,
@@ -164,7 +167,7 @@ static int end(struct layer *l)
 }
 
 static const struct model_step input_steps[] = {{begin, MODEL_ROWS},
-                                                {take_dout, MODEL_ROWS_AGAIN},
+                                                {take_dout, MODEL_ROWS_RECOMPUTED},
                                                 {unit, MODEL_SUM},
                                                 {middle, MODEL_ROWS},
                                                 {llama_give_keys, MODEL_KEYS},
@@ -199,18 +202,19 @@ static int norm_grad(struct layer *l, enum param weight, struct rf_tensor dout, 
     return rf_rmsnorm_backward_weight(ctx->stream, ctx->grads[weight], dout, x, rstd, scratch);
 }
 
-/* The norm of `x`, with which a product's gradient is made. All ranks take part in an exchange. */
+/* The norm of `x`, from which the gradient of a product is computed. All ranks take part in an
+ * exchange. */
 static int norm_for(struct layer *l, enum param product, enum param weight, struct rf_tensor x,
                     struct rf_tensor kept)
 {
     const bool needed = model_wants(l->m.ctx, product) || l->m.part.sequence;
-    return needed ? norm_again(l, weight, x, kept) : 0;
+    return needed ? recompute_norm(l, weight, x, kept) : 0;
 }
 
 static int down_weights(struct layer *l)
 {
     if (model_wants(l->m.ctx, DOWN))
-        RETURN_IF_FAILED(act_again(l));
+        RETURN_IF_FAILED(recompute_act(l));
     RETURN_IF_FAILED(matrix_grad(l, DOWN, l->h.dout, l->s.act));
     return norm_for(l, GATE_UP, NORM2, l->s.middle, l->s.norm2);
 }

@@ -33,23 +33,23 @@ int llama_attention_args(const struct layer *l, struct rf_attention_args *args)
     return l->m.context.ranks > 1 ? 0 : llama_by_head(l, l->s.lse, &args->lse);
 }
 
-static int turn(const struct layer *l, struct rf_heads turned, int64_t position, bool back)
+static int turn(const struct layer *l, struct rf_heads rotated, int64_t position, bool back)
 {
     const struct rf_rotary_opts rotary = {
         .theta = (double)l->g->theta, .position = position, .halves = true};
-    return back ? rf_rotary_backward(l->m.ctx->stream, turned, turned, &rotary)
-                : rf_rotary(l->m.ctx->stream, turned, turned, &rotary);
+    return back ? rf_rotary_backward(l->m.ctx->stream, rotated, rotated, &rotary)
+                : rf_rotary(l->m.ctx->stream, rotated, rotated, &rotary);
 }
 
-int llama_turn(const struct layer *l, struct rf_tensor qkv, bool back)
+int llama_rotate(const struct layer *l, struct rf_tensor qkv, bool back)
 {
     const struct model_context c = llama_context(l);
-    struct rf_heads turned; /* queries and keys are adjacent */
-    RETURN_IF_FAILED(llama_heads(l, qkv, 0, l->heads + l->keys, &turned));
+    struct rf_heads rotated; /* queries and keys are adjacent */
+    RETURN_IF_FAILED(llama_heads(l, qkv, 0, l->heads + l->keys, &rotated));
     if (l->m.context.ranks <= 1)
-        return turn(l, turned, 0, back);
+        return turn(l, rotated, 0, back);
     for (int half = 0; half < 2; half++)
-        RETURN_IF_FAILED(turn(l, model_chunk_of(turned, half), model_chunk_first(&c, half), back));
+        RETURN_IF_FAILED(turn(l, model_chunk_of(rotated, half), model_chunk_first(&c, half), back));
     return 0;
 }
 
@@ -70,24 +70,24 @@ int llama_give_keys(struct layer *l)
     if (l->m.context.ranks <= 1)
         return 0;
     RETURN_IF_FAILED(llama_own_keys(l, l->s.qkv, &keys));
-    return model_give_keys(&c, keys);
+    return model_write_keys(&c, keys);
 }
 
 int llama_norm(struct layer *l, enum param weight, struct rf_tensor x, struct rf_tensor kept,
                struct rf_tensor rstd)
 {
-    const bool drops = model_drops(&l->m, MODEL_RECOMPUTE_NORMS);
+    const bool drops = model_recomputes(&l->m, MODEL_RECOMPUTE_NORMS);
     struct rf_tensor out = kept;
     if (drops)
         RETURN_IF_FAILED(model_rows_place(&l->m, l->w.norm, &out));
     RETURN_IF_FAILED(
         rf_rmsnorm(l->m.ctx->stream, out, rstd, x, l->m.ctx->params[weight], l->g->eps));
-    return drops ? 0 : model_give_rows(&l->m, kept);
+    return drops ? 0 : model_write_rows(&l->m, kept);
 }
 
 struct rf_tensor llama_normed(const struct layer *l, struct rf_tensor kept)
 {
-    return model_all_rows(&l->m, model_drops(&l->m, MODEL_RECOMPUTE_NORMS) ? l->w.norm : kept);
+    return model_all_rows(&l->m, model_recomputes(&l->m, MODEL_RECOMPUTE_NORMS) ? l->w.norm : kept);
 }
 
 int llama_attend(const struct layer *l)
@@ -125,7 +125,7 @@ static int queries(struct layer *l)
     RETURN_IF_FAILED(model_matmul(l->m.ctx, l->s.qkv, llama_normed(l, l->s.norm1),
                                   l->m.ctx->params[QKV],
                                   &(struct rf_matmul_opts){.transpose_b = true}));
-    RETURN_IF_FAILED(llama_turn(l, l->s.qkv, false));
+    RETURN_IF_FAILED(llama_rotate(l, l->s.qkv, false));
     return llama_give_keys(l);
 }
 
@@ -134,14 +134,14 @@ static int attention(struct layer *l)
     const struct rf_tensor *p = l->m.ctx->params;
     const struct model_context c = llama_context(l);
     if (l->m.context.ranks > 1)
-        RETURN_IF_FAILED(model_take_keys(&c, &l->w.sequences));
+        RETURN_IF_FAILED(model_order_keys(&c, &l->w.sequences));
     RETURN_IF_FAILED(llama_attend(l));
     return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ], NULL, l->x);
 }
 
 static int middle(struct layer *l)
 {
-    RETURN_IF_FAILED(model_arrive(&l->m, l->s.middle, NULL, l->x));
+    RETURN_IF_FAILED(model_add_sum(&l->m, l->s.middle, NULL, l->x));
     return llama_norm(l, NORM2, l->s.middle, l->s.norm2, l->s.rstd2);
 }
 
@@ -153,7 +153,7 @@ static int unit(struct layer *l)
 
 static int end(struct layer *l)
 {
-    return model_arrive(&l->m, l->out, NULL, l->s.middle);
+    return model_add_sum(&l->m, l->out, NULL, l->s.middle);
 }
 
 static const struct model_step steps[] = {{begin, MODEL_ROWS},    {queries, MODEL_KEYS},

@@ -58,8 +58,9 @@ struct rf_param_desc *model_add_param(struct model_part *part, enum rf_dtype dty
 void model_set_block(struct model_blocks *model, int block, const struct rf_block_ops *ops,
                      void *self);
 
-/* freeze.c: freezes the parameters whose names match a pattern of fnmatch(3), with all uses that
- * are tied to them; with "!" before it, they are trained again. How many names match. */
+/* freeze.c. Freezes the parameters whose names match a pattern of fnmatch(3), with all uses tied to
+ * them. With "!" before the pattern they are trained again. Returns the number of matching names.
+ */
 int model_freeze(struct model_blocks *model, const char *pattern);
 
 /* A tensor in a block's memory: (rows, columns), or (rows) if columns is 0. */
@@ -86,14 +87,15 @@ const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual);
 const char *model_recompute_fault(unsigned recompute);
 
 /* The status of a call that recomputes something. Its FLOPs are counted as repeated. */
-#define MODEL_AGAIN(ctx, call) model_once((ctx), (rf_stream_repeats((ctx)->stream, true), (call)))
+#define MODEL_RECOMPUTED(ctx, call)                                                                \
+    model_once((ctx), (rf_stream_repeats((ctx)->stream, true), (call)))
 static inline int model_once(const struct rf_ctx *ctx, int status)
 {
     rf_stream_repeats(ctx->stream, false);
     return status;
 }
 
-/* Whether the gradient of a parameter is wanted: in the backward pass, of those not frozen. */
+/* Whether the gradient of a parameter is needed: in the backward pass, unless it is frozen. */
 static inline bool model_wants(const struct rf_ctx *ctx, int param)
 {
     return ctx->grads[param].buffer != NULL;

@@ -34,7 +34,7 @@ static struct rf_exchange exchange_of(const struct model_layer *m, enum model_ex
 {
     const struct rf_exchange none = {.kind = RF_EXCHANGE_NONE};
     const struct rf_shape all = rf_shape2(m->rows, m->channels);
-    const bool again = model_drops(m, MODEL_RECOMPUTE_MLP);
+    const bool again = model_recomputes(m, MODEL_RECOMPUTE_MLP);
     if (kind == MODEL_KEYS || kind == MODEL_KEY_GRADS)
         return m->context.ranks > 1
                    ? (struct rf_exchange){kind == MODEL_KEYS ? RF_EXCHANGE_GATHER
@@ -51,7 +51,7 @@ static struct rf_exchange exchange_of(const struct model_layer *m, enum model_ex
     if (kind == MODEL_SUM)
         return (struct rf_exchange){m->part.sequence ? RF_EXCHANGE_SCATTER : RF_EXCHANGE_SUM, all,
                                     m->residual};
-    if (!m->part.sequence || (kind == MODEL_ROWS_AGAIN && !again))
+    if (!m->part.sequence || (kind == MODEL_ROWS_RECOMPUTED && !again))
         return none;
     return (struct rf_exchange){RF_EXCHANGE_GATHER, all, m->dtype};
 }
@@ -100,8 +100,8 @@ int model_project(const struct model_layer *m, struct rf_tensor out, struct rf_t
     return model_matmul(m->ctx, out, in, w, &opts);
 }
 
-int model_arrive(const struct model_layer *m, struct rf_tensor out, const struct rf_tensor *bias,
-                 struct rf_tensor residual)
+int model_add_sum(const struct model_layer *m, struct rf_tensor out, const struct rf_tensor *bias,
+                  struct rf_tensor residual)
 {
     struct rf_tensor sum;
     if (model_alone(m))
@@ -117,7 +117,7 @@ int model_project_back(const struct model_layer *m, struct rf_tensor out, struct
     return model_matmul(m->ctx, model_alone(m) ? out : m->ctx->exchange, dout, w, NULL);
 }
 
-int model_arrive_back(const struct model_layer *m, struct rf_tensor out)
+int model_copy_sum(const struct model_layer *m, struct rf_tensor out)
 {
     struct rf_tensor sum;
     if (model_alone(m))
@@ -136,7 +136,7 @@ int model_rows_place(const struct model_layer *m, struct rf_tensor place, struct
     return 0;
 }
 
-int model_give_rows(const struct model_layer *m, struct rf_tensor own)
+int model_write_rows(const struct model_layer *m, struct rf_tensor own)
 {
     struct rf_tensor given;
     if (!m->part.sequence)

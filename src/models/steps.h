@@ -18,7 +18,7 @@ enum model_exchange {
     /* Operands of products, (n,C), are gathered from each rank's rows. Only with sequence
      * parallelism. */
     MODEL_ROWS,
-    MODEL_ROWS_AGAIN, /* the same, if the MLP is recomputed */
+    MODEL_ROWS_RECOMPUTED, /* the same, if the MLP is recomputed */
     /* Only if sequences are split: keys and values of all ranks are gathered, (c n,W); their
      * gradients are added, and each rank gets those of its own (context.h). */
     MODEL_KEYS,
@@ -60,7 +60,7 @@ static inline bool model_alone(const struct model_layer *m)
 {
     return m->part.ranks == 1;
 }
-static inline bool model_drops(const struct model_layer *m, enum model_recompute_part part)
+static inline bool model_recomputes(const struct model_layer *m, enum model_recompute_part part)
 {
     return (m->recompute & part) != 0;
 }
@@ -74,32 +74,32 @@ static inline int model_row_parts(const struct model_layer *m)
 void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf_tensor_part *part,
                       int64_t rows);
 
-/* How far the input half goes back through a chain of gradients, each of which follows from the one
- * before: link k is needed for parameters of[k] to of[k] + params - 1, and the last link, `links`,
- * for din. The last link that is wanted. Ranks that share the layer make all exchanges, so they
- * leave out din alone. */
+/* How far the input half goes through its chain of gradients, each of which is computed from the
+ * previous one. Link k is needed for parameters of[k] to of[k] + params - 1, and the last link,
+ * `links`, for din. Returns the last link that is needed. Ranks that share the layer take part in
+ * all exchanges, so they can only leave out din. */
 int model_reach(const struct model_layer *m, const int *of, int links, int params);
 
 /* This rank's rows of an (n,C) tensor. */
 int model_own(const struct model_layer *m, struct rf_tensor all, struct rf_tensor *own);
 
 /* out = in w^T + bias + residual. bias may be NULL. On several ranks it writes this rank's part of
- * the sum for the exchange MODEL_SUM, and model_arrive adds bias and residual once, after the
+ * the sum for the exchange MODEL_SUM, and model_add_sum adds bias and residual once, after the
  * exchange. */
 int model_project(const struct model_layer *m, struct rf_tensor out, struct rf_tensor in,
                   struct rf_tensor w, const struct rf_tensor *bias, struct rf_tensor residual);
-int model_arrive(const struct model_layer *m, struct rf_tensor out, const struct rf_tensor *bias,
-                 struct rf_tensor residual);
+int model_add_sum(const struct model_layer *m, struct rf_tensor out, const struct rf_tensor *bias,
+                  struct rf_tensor residual);
 /* The same in the backward pass: out = dout w. */
 int model_project_back(const struct model_layer *m, struct rf_tensor out, struct rf_tensor dout,
                        struct rf_tensor w);
-int model_arrive_back(const struct model_layer *m, struct rf_tensor out);
+int model_copy_sum(const struct model_layer *m, struct rf_tensor out);
 
 /* For the exchange MODEL_ROWS. model_rows_place: where to write this rank's rows so that they need
- * no copy; `place` if there is no exchange. model_give_rows: copies rows of any type that were
+ * no copy; `place` if there is no exchange. model_write_rows: copies rows of any type that were
  * written elsewhere. model_all_rows: all rows after the exchange, or `own` if there was none. */
 int model_rows_place(const struct model_layer *m, struct rf_tensor place, struct rf_tensor *out);
-int model_give_rows(const struct model_layer *m, struct rf_tensor own);
+int model_write_rows(const struct model_layer *m, struct rf_tensor own);
 struct rf_tensor model_all_rows(const struct model_layer *m, struct rf_tensor own);
 
 /* A count that the number of ranks must divide. */

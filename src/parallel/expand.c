@@ -153,7 +153,7 @@ static void write_losses(struct rf_writer *w, const struct phase *p, bool out)
         rf_write_in(w, value);
 }
 
-/* What nobody reads behind blocks without trained parameters. */
+/* Adds an operand. unread: it may stay unread, because no backward pass needs it. */
 static void write_unread(struct rf_writer *w, int value, bool out, bool unread)
 {
     if (unread && value >= 0)
@@ -235,12 +235,12 @@ static void write_exchange(struct rf_writer *w, const struct phase *p)
 
 /* A weight half that is delayed until the gradients of the next block are being exchanged: compute
  * would otherwise wait for the exchange. -1: none. */
-struct put_off {
+struct delayed_half {
     int block, micro_batch;
 };
 
 static void call(struct rf_writer *w, enum rf_verb verb, int block, int micro_batch,
-                 struct put_off *later)
+                 struct delayed_half *later)
 {
     struct phase p = {verb, block, micro_batch, 0};
     for (;; p.number++) {
@@ -250,7 +250,7 @@ static void call(struct rf_writer *w, enum rf_verb verb, int block, int micro_ba
             return;
         write_exchange(w, &p);
         if (later && later->block >= 0) {
-            const struct put_off now = *later;
+            const struct delayed_half now = *later;
             later->block = -1;
             call(w, RF_VERB_BACKWARD_WEIGHT, now.block, now.micro_batch, NULL);
         }
@@ -304,7 +304,7 @@ static void forward_pass(struct rf_writer *w, int stage, int m)
 
 /* Whether weight halves are delayed until tensor ranks exchange. Not if parameters are gathered for
  * a block, because they would be dropped and gathered again. */
-static bool puts_off(const struct rf_plan *plan, bool input, bool weight)
+static bool delays_weights(const struct rf_plan *plan, bool input, bool weight)
 {
     return rf_plan_tensor_ranks(plan) > 1 && !plan->units && input && weight;
 }
@@ -318,7 +318,7 @@ static int first_left(const struct rf_plan *plan)
 
 /* Whether an earlier list has received its gradient: a message arrives in the list in which it is
  * sent. */
-static bool is_here(const struct rf_writer *w, int m)
+static bool has_arrived(const struct rf_writer *w, int m)
 {
     return w->behind && m == first_left(w->plan);
 }
@@ -328,12 +328,12 @@ static bool is_here(const struct rf_writer *w, int m)
 static void backward_pass(struct rf_writer *w, int stage, int m, bool input, bool weight)
 {
     const struct rf_plan *plan = w->plan;
-    struct put_off later = {-1, m};
+    struct delayed_half later = {-1, m};
     for (int b = plan->block_count - 1; b >= 0; b--) {
         if (!is_of(plan, b, stage) || !rf_plan_has_backward(plan, b))
             continue;
         const bool trains = weight && rf_plan_block_trains(plan, b);
-        if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1) && !is_here(w, m))
+        if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1) && !has_arrived(w, m))
             message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, m);
         if (input)
             call(w, RF_VERB_BACKWARD_INPUT, b, m, &later);
@@ -342,7 +342,7 @@ static void backward_pass(struct rf_writer *w, int stage, int m, bool input, boo
         if (later.block >= 0) /* nothing was exchanged */
             call(w, RF_VERB_BACKWARD_WEIGHT, later.block, m, NULL);
         later.block = -1;
-        if (trains && puts_off(plan, input, weight))
+        if (trains && delays_weights(plan, input, weight))
             later.block = b;
         else if (trains)
             call(w, RF_VERB_BACKWARD_WEIGHT, b, m, NULL);
@@ -362,7 +362,7 @@ static bool halves_alternate(const struct rf_plan *plan, int stage)
     while (plan->stage_of[first] != stage)
         first++;
     return first == 0 || rf_plan_holds(plan, first - 1) || plan->policy.recompute != 0 ||
-           plan->stage >= 2 || plan->units || puts_off(plan, true, true);
+           plan->stage >= 2 || plan->units || delays_weights(plan, true, true);
 }
 
 static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *calls, int count,

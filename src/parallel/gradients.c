@@ -173,7 +173,7 @@ static int assign_chunk(struct pass *p, int chunk, const struct node *parts,
     struct assignment a = {.p = p,
                            .leaves = p->leaves + (size_t)chunk * (size_t)all,
                            .parts = parts,
-                           .deferred = rf_plan_puts_off(p->plan),
+                           .deferred = rf_plan_delays_weights(p->plan),
                            .taken = rf_alloc((size_t)(2 * all + 1) * sizeof(*a.taken))};
     if (!a.taken)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the slots");

@@ -312,7 +312,7 @@ static int mark_overwritten(struct rf_plan *plan)
         /* A delayed weight half runs after another micro-batch has added to the gradient. */
         param->overwrite_grad = (param->desc->flags & RF_PARAM_OVERWRITE_GRAD) != 0 &&
                                 param->count >= LEAST_OVERWRITTEN && touches_first(plan, i) &&
-                                !rf_plan_puts_off(plan);
+                                !rf_plan_delays_weights(plan);
     }
     return place_cleared(plan);
 }

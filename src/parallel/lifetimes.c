@@ -59,7 +59,7 @@ struct pass {
     int *turns;
 };
 
-bool rf_value_comes_and_goes(const struct rf_plan *plan, enum rf_value_kind kind)
+bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
 {
     switch (kind) {
     case RF_VALUE_OUT:
@@ -113,7 +113,7 @@ static enum rf_memory memory_of(enum rf_value_kind kind)
 /* ---- lifetimes ------------------------------------------------------------------------------- */
 
 /* The number of further calls of blocks for which memory that a lane reads is kept. */
-static int settle(const struct rf_plan *plan, int lane)
+static int delay_calls(const struct rf_plan *plan, int lane)
 {
     int most = 0, here = 0; /* blocks of a stage */
     if (!rf_lane_sends(lane))
@@ -126,12 +126,12 @@ static int settle(const struct rf_plan *plan, int lane)
 }
 
 /* The list position until which memory that the instruction at `at` reads is kept. */
-static int settled(const struct rf_plan *plan, const struct rf_list *list, int at)
+static int free_after(const struct rf_plan *plan, const struct rf_list *list, int at)
 {
     const int lane = (int)list->instructions[at].lane;
     if (lane == RF_LANE_COMPUTE)
         return at;
-    for (int left = settle(plan, lane); at + 1 < list->count && left > 0;)
+    for (int left = delay_calls(plan, lane); at + 1 < list->count && left > 0;)
         left -= rf_verb_calls_block(list->instructions[++at].verb);
     return at;
 }
@@ -199,9 +199,8 @@ static void find_carried(struct pass *p)
         const struct rf_instruction *i = &list->instructions[at];
         const int *operands = plan->operands + i->first_operand;
         for (int k = 0; k < i->ins + i->outs; k++) {
-            p->carried[operands[k]] |=
-                k < i->ins && p->open[operands[k]] < 0 &&
-                rf_value_comes_and_goes(plan, plan->values[operands[k]].kind);
+            p->carried[operands[k]] |= k < i->ins && p->open[operands[k]] < 0 &&
+                                       rf_value_is_temporary(plan, plan->values[operands[k]].kind);
             p->open[operands[k]] = at;
         }
     }
@@ -231,7 +230,7 @@ static int follow(struct pass *p, const struct rf_list *list, int base)
         const int *operands = plan->operands + i->first_operand;
         const bool sent = i->verb == RF_VERB_SEND && i->block >= 0 && p->calls;
         const bool kept = sent && list == &plan->lists[RF_LIST_STEP];
-        const int end = base + later(settled(plan, list, at), kept ? arrived(p, list, at) : 0);
+        const int end = base + later(free_after(plan, list, at), kept ? arrived(p, list, at) : 0);
         for (int k = 0; k < i->ins + i->outs; k++)
             RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
                                 k >= i->ins && begins(plan, i, operands[k])));
@@ -274,7 +273,7 @@ static int of_local(const struct rf_plan *plan, const struct rf_value *value, in
 }
 
 /* The value of an earlier micro-batch whose memory this one reuses; or itself. */
-static int takes_turn_of(const struct pass *p, int v)
+static int shares_place_of(const struct pass *p, int v)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_value *value = &plan->values[v];
@@ -291,9 +290,9 @@ static int collect(struct pass *p)
     for (int v = 0; v < plan->value_count; v++) {
         const struct rf_value *value = &plan->values[v];
         p->place_of[v] = -1;
-        if (!rf_value_comes_and_goes(plan, value->kind) || value->bytes == 0)
+        if (!rf_value_is_temporary(plan, value->kind) || value->bytes == 0)
             continue;
-        const int first = takes_turn_of(p, v);
+        const int first = shares_place_of(p, v);
         if (first < v) {
             p->place_of[v] = p->place_of[first];
             continue;
@@ -399,13 +398,13 @@ static int put_all(struct pass *p)
 }
 
 /* A lifetime of a value of one micro-batch, for all micro-batches sorted by begin. */
-struct turn_taker {
+struct lifetime {
     int begin, end, local;
 };
 
 static int by_begin(const void *a, const void *b)
 {
-    const struct turn_taker *x = a, *y = b;
+    const struct lifetime *x = a, *y = b;
     return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin)
                                 : (x->local > y->local) - (x->local < y->local);
 }
@@ -413,12 +412,12 @@ static int by_begin(const void *a, const void *b)
 /* Whether that many places are enough for no two micro-batches to need the same one at once. A
  * recomputed value lives twice, so neighbours that do not overlap do not prove that none do. last:
  * of each place, the lifetime that ends last so far. */
-static bool enough_turns(const struct turn_taker *all, int count, const struct turn_taker **last,
-                         int turns)
+static bool enough_places(const struct lifetime *all, int count, const struct lifetime **last,
+                          int turns)
 {
     memset(last, 0, (size_t)turns * sizeof(*last));
     for (int k = 0; k < count; k++) {
-        const struct turn_taker **before = &last[all[k].local % turns];
+        const struct lifetime **before = &last[all[k].local % turns];
         if (*before && (*before)->local != all[k].local && (*before)->end >= all[k].begin)
             return false;
         if (!*before || (*before)->end < all[k].end)
@@ -428,14 +427,14 @@ static bool enough_turns(const struct turn_taker *all, int count, const struct t
 }
 
 /* Collects those of all micro-batches into `all`, sorted. Returns their number. */
-static int collect_takers(const struct pass *p, const struct rf_value *first,
-                          struct turn_taker *all)
+static int collect_lifetimes(const struct pass *p, const struct rf_value *first,
+                             struct lifetime *all)
 {
     int count = 0;
     for (int local = 0; local < p->plan->local_micro_batches; local++) {
         const struct place *place = &p->places[p->place_of[of_local(p->plan, first, local)]];
         for (int k = place->first; k < place->first + place->count; k++)
-            all[count++] = (struct turn_taker){p->intervals[k].begin, p->intervals[k].end, local};
+            all[count++] = (struct lifetime){p->intervals[k].begin, p->intervals[k].end, local};
     }
     if (count > 0)
         qsort(all, (size_t)count, sizeof(*all), by_begin);
@@ -445,16 +444,16 @@ static int collect_takers(const struct pass *p, const struct rf_value *first,
 /* The fewest places that the micro-batches of a value can share in turns. 0: not all micro-batches
  * have this value, and each has its own place. `all` and `last` have room for all intervals and
  * micro-batches. */
-static int count_turns(const struct pass *p, const struct rf_value *first, struct turn_taker *all,
-                       const struct turn_taker **last)
+static int count_places(const struct pass *p, const struct rf_value *first, struct lifetime *all,
+                        const struct lifetime **last)
 {
     const int locals = p->plan->local_micro_batches;
     for (int local = 0; local < locals; local++)
         if (of_local(p->plan, first, local) < 0)
             return 0;
-    const int count = collect_takers(p, first, all);
+    const int count = collect_lifetimes(p, first, all);
     for (int turns = 1; turns < locals; turns++)
-        if (enough_turns(all, count, last, turns))
+        if (enough_places(all, count, last, turns))
             return turns;
     return locals;
 }
@@ -462,14 +461,14 @@ static int count_turns(const struct pass *p, const struct rf_value *first, struc
 static int count_all_turns(struct pass *p)
 {
     const struct rf_plan *plan = p->plan;
-    struct turn_taker *all = rf_alloc(((size_t)p->interval_count + 1) * sizeof(*all));
-    const struct turn_taker **last =
+    struct lifetime *all = rf_alloc(((size_t)p->interval_count + 1) * sizeof(*all));
+    const struct lifetime **last =
         rf_alloc(((size_t)plan->local_micro_batches + 1) * sizeof(*last));
     int rc = all && last ? 0 : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
     for (int v = 0; rc == 0 && v < plan->value_count; v++)
         if (p->place_of[v] >= 0 && plan->values[v].micro_batch >= 0 &&
             rf_plan_local(plan, plan->values[v].micro_batch) == 0)
-            p->turns[v] = count_turns(p, &plan->values[v], all, last);
+            p->turns[v] = count_places(p, &plan->values[v], all, last);
     rf_free(all);
     rf_free(last);
     return rc;
@@ -483,7 +482,7 @@ static void forget_places(struct pass *p)
 
 /* If micro-batches follow each other, one place is enough. Otherwise each has its own at first, to
  * count how many are alive at once. */
-static int find_turns(struct pass *p)
+static int find_places(struct pass *p)
 {
     struct rf_plan *plan = p->plan;
     const int values = plan->value_count;
@@ -500,7 +499,7 @@ static int find_turns(struct pass *p)
 
 static int place_all(struct pass *p)
 {
-    RETURN_IF_ERROR(find_turns(p));
+    RETURN_IF_ERROR(find_places(p));
     RETURN_IF_ERROR(collect(p));
     RETURN_IF_ERROR(find_lifetimes(p));
     RETURN_IF_ERROR(put_all(p));

@@ -30,7 +30,7 @@ bool rf_link_cuts_tensor(const struct rf_sim_rates *rates, const struct rf_plan 
 
 /* Hierarchical algorithms exist for these (coll/hierarchical.c): within hosts, between ranks with
  * the same index in their hosts, and within hosts again. */
-static bool goes_by_hosts(enum rf_coll_op op)
+static bool is_hierarchical(enum rf_coll_op op)
 {
     return op == RF_COLL_ALL_REDUCE || op == RF_COLL_REDUCE_SCATTER || op == RF_COLL_ALL_GATHER;
 }
@@ -44,7 +44,7 @@ double rf_link_s(const struct rf_sim_rates *rates, const struct rf_plan_group *g
     if (intra_host)
         return latency_s + (double)bytes / rates->intra_host_bytes_per_s;
     const double inter_host_s = (double)bytes / rates->link_bytes_per_s;
-    if (rates->host_ranks == 0 || !goes_by_hosts(op))
+    if (rates->host_ranks == 0 || !is_hierarchical(op))
         return latency_s + inter_host_s;
     const double ranks = group->size, local = here(rates, group), hosts = ranks / local;
     const double intra_host_s = (double)bytes / rates->intra_host_bytes_per_s;

@@ -52,10 +52,10 @@ int rf_meaning_end(struct rf_meaning *m)
             const struct rf_value *v = &plan->values[k];
             const enum rf_token_state state = m->tokens[rank][k].state;
             const bool trained = v->piece >= 0 && plan->pieces[v->piece].trained;
-            const bool kept = !rf_value_comes_and_goes(plan, v->kind) &&
+            const bool kept = !rf_value_is_temporary(plan, v->kind) &&
                               (rf_token_is_param(v->kind) || v->kind == RF_VALUE_STATE);
             const enum rf_token_state scalars =
-                plan->policy.loss_scale != 0 ? RF_TOKEN_MOVED : RF_TOKEN_BEGUN;
+                plan->policy.loss_scale != 0 ? RF_TOKEN_SCALED : RF_TOKEN_BEGUN;
             if (plan->policy.forward_only)
                 continue;
             if (v->kind == RF_VALUE_GRAD_PART && state == RF_TOKEN_SUM)

@@ -13,19 +13,19 @@
 /* What a value holds. */
 enum rf_token_state {
     RF_TOKEN_NOTHING = 0,
-    RF_TOKEN_HELD,    /* what its kind names */
-    RF_TOKEN_PARTLY,  /* of a call's results: some phases are still to come */
-    RF_TOKEN_BROUGHT, /* of an exchange: this rank's, not yet exchanged */
-    RF_TOKEN_CARRIED, /* of the last output: its own gradient */
-    RF_TOKEN_KNOWN,   /* of scalars: with the token count */
-    RF_TOKEN_BEGUN,   /* of scalars: with norm and clipping */
-    RF_TOKEN_MOVED,   /* of scalars: the loss scale as well */
-    RF_TOKEN_OURS,    /* of partial norms: of this rank's chunks only */
-    RF_TOKEN_SHARED,  /* with those of the groups that have shared them so far */
-    RF_TOKEN_UPDATED, /* of parameters, copies and states: updated by the step */
-    RF_TOKEN_CLEARED, /* of gradients: of no micro-batch yet */
-    RF_TOKEN_SUM,     /* of gradients: of some micro-batches */
-    RF_TOKEN_TOTAL    /* of gradients: of all micro-batches of all ranks */
+    RF_TOKEN_HELD,       /* what its kind names */
+    RF_TOKEN_PARTLY,     /* of a call's results: some phases are still to come */
+    RF_TOKEN_LOCAL,      /* of an exchange: this rank's, not yet exchanged */
+    RF_TOKEN_CARRIED,    /* of the last output: its own gradient */
+    RF_TOKEN_KNOWN,      /* of scalars: with the token count */
+    RF_TOKEN_BEGUN,      /* of scalars: with norm and clipping */
+    RF_TOKEN_SCALED,     /* of scalars: the loss scale as well */
+    RF_TOKEN_OWN_CHUNKS, /* of partial norms: of this rank's chunks only */
+    RF_TOKEN_SHARED,     /* with those of the groups that have shared them so far */
+    RF_TOKEN_UPDATED,    /* of parameters, copies and states: updated by the step */
+    RF_TOKEN_CLEARED,    /* of gradients: of no micro-batch yet */
+    RF_TOKEN_SUM,        /* of gradients: of some micro-batches */
+    RF_TOKEN_TOTAL       /* of gradients: of all micro-batches of all ranks */
 };
 
 struct rf_token {

@@ -63,9 +63,9 @@ int rf_phase_exchanges(const struct rf_at *a)
     if (i->phase > 0) {
         const int in = exchange_of(a, false, i->phase - 1);
         /* If one rank has all parts, there is no exchange between two phases. */
-        RETURN_IF_ERROR(demand_marked(
-            a, in, rf_plan_tensor_ranks(a->plan) > 1 ? RF_TOKEN_HELD : RF_TOKEN_BROUGHT, i->verb,
-            i->phase - 1));
+        RETURN_IF_ERROR(
+            demand_marked(a, in, rf_plan_tensor_ranks(a->plan) > 1 ? RF_TOKEN_HELD : RF_TOKEN_LOCAL,
+                          i->verb, i->phase - 1));
         a->tokens[in].state = RF_TOKEN_NOTHING; /* read once */
     }
     if (rf_plan_ends_call(a->plan, i))
@@ -73,7 +73,7 @@ int rf_phase_exchanges(const struct rf_at *a)
     const int out = exchange_of(a, true, i->phase);
     if (out < 0)
         return rf_check_fail(a->plan, i, "lacks the operand to exchange");
-    rf_token_put(a, out, RF_TOKEN_BROUGHT);
+    rf_token_put(a, out, RF_TOKEN_LOCAL);
     mark(a, out, i->verb, i->phase);
     return 0;
 }
@@ -102,7 +102,7 @@ int rf_meaning_exchange(const struct rf_at *a)
         t->algorithm)
         return rf_check_fail(a->plan, i, "transfers %zu elements", t->count);
     rf_token_use_all(a);
-    RETURN_IF_ERROR(demand_marked(a, operands[0], RF_TOKEN_BROUGHT, i->call, i->phase));
+    RETURN_IF_ERROR(demand_marked(a, operands[0], RF_TOKEN_LOCAL, i->call, i->phase));
     rf_token_put(a, operands[0], RF_TOKEN_HELD);
     mark(a, operands[0], i->call, i->phase);
     return 0;

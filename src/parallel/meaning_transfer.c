@@ -221,7 +221,7 @@ static int norm_share(const struct rf_at *a)
     RETURN_IF_ERROR(check_reported(a));
     const int in = rf_token_operand(a, false, RF_VALUE_PARTIALS, -1, -1, -1);
     const int out = rf_token_operand(a, true, RF_VALUE_PARTIALS, -1, -1, -1);
-    RETURN_IF_ERROR(rf_token_demand(a, in, at == 0 ? RF_TOKEN_OURS : RF_TOKEN_SHARED));
+    RETURN_IF_ERROR(rf_token_demand(a, in, at == 0 ? RF_TOKEN_OWN_CHUNKS : RF_TOKEN_SHARED));
     if (in != out || (at > 0 && a->tokens[in].shares != at))
         return rf_check_fail(a->plan, a->i, "shares norms in the wrong order of lanes");
     rf_token_put(a, out, at + 1 < count ? RF_TOKEN_SHARED : RF_TOKEN_HELD);
@@ -294,7 +294,7 @@ static int broadcast(const struct rf_at *a, const struct rf_at *root)
         if (v->kind != o->kind || v->piece != o->piece ||
             t->dtype != (v->piece >= 0 ? rf_plan_stored_type(a->plan) : RF_U8))
             return rf_check_fail(a->plan, a->i, "has other operands than the root");
-        if (state != RF_TOKEN_UPDATED && state != RF_TOKEN_BEGUN && state != RF_TOKEN_MOVED)
+        if (state != RF_TOKEN_UPDATED && state != RF_TOKEN_BEGUN && state != RF_TOKEN_SCALED)
             return rf_check_fail(a->plan, a->i, "sends parameters that were not updated");
         bytes += v->bytes;
         if (!sends)

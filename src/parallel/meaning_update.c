@@ -209,7 +209,8 @@ int rf_meaning_norm_partial(const struct rf_at *a)
     RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_SQUARES, -1, -1, RF_TOKEN_NOTHING));
     enum rf_lane lanes[3];
     const bool alone = rf_meaning_norm_lanes(a->plan, lanes) == 0;
-    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1, alone ? RF_TOKEN_HELD : RF_TOKEN_OURS);
+    return rf_token_write(a, RF_VALUE_PARTIALS, -1, -1,
+                          alone ? RF_TOKEN_HELD : RF_TOKEN_OWN_CHUNKS);
 }
 
 int rf_meaning_norm(const struct rf_at *a)
@@ -350,7 +351,7 @@ int rf_meaning_fetch(const struct rf_at *a)
 int rf_meaning_end_step(const struct rf_at *a)
 {
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
-    return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_MOVED);
+    return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_SCALED);
 }
 
 /* Gradients change their type for the transfer, and back after it. Their content is the same. */

@@ -131,7 +131,7 @@ static void place_single(const struct rf_plan *plan, struct rf_value *v)
 
 void rf_place_value(const struct rf_plan *plan, struct rf_value *v)
 {
-    if (rf_value_comes_and_goes(plan, v->kind))
+    if (rf_value_is_temporary(plan, v->kind))
         v->bytes = passing_bytes(plan, v);
     else if (v->kind == RF_VALUE_PARAM_SHARD || v->kind == RF_VALUE_COPY_SHARD ||
              v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_GRAD_PART ||

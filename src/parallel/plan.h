@@ -408,13 +408,13 @@ static inline bool rf_plan_holds(const struct rf_plan *plan, int block)
 }
 
 /* Whether ranks have several stages of a pipeline, so that messages travel in a cycle. */
-static inline bool rf_plan_goes_around(const struct rf_plan *plan)
+static inline bool rf_plan_has_message_cycles(const struct rf_plan *plan)
 {
     return plan->stage_count > plan->mesh.pp;
 }
 
 /* Whether weight halves run after the input halves of later micro-batches. */
-static inline bool rf_plan_puts_off(const struct rf_plan *plan)
+static inline bool rf_plan_delays_weights(const struct rf_plan *plan)
 {
     return plan->mesh.pp > 1 &&
            (plan->policy.pipeline == RF_PIPELINE_ZBH1 || plan->policy.pipeline == RF_PIPELINE_ZBV);

@@ -97,7 +97,7 @@ static void allow_unread(struct rf_plan *plan, const struct rf_instruction *forw
 }
 
 /* Repeats a call with its exchanges: from its first phase, at `forward`, to its last. */
-static void write_again(struct rf_writer *w, const struct rf_instruction *forward)
+static void write_repeated(struct rf_writer *w, const struct rf_instruction *forward)
 {
     for (const struct rf_instruction *i = forward;; i++) {
         const bool exchange = i->verb == RF_VERB_EXCHANGE;
@@ -153,7 +153,7 @@ int rf_pass_recompute(struct rf_plan *plan)
         const bool again =
             i->verb == RF_VERB_BACKWARD_INPUT && i->phase == 0 && ends(plan, i->block, blocks);
         for (int b = again ? segment_of(plan, i->block, blocks) : 0; again && b <= i->block; b++)
-            write_again(&w, &list->instructions[of[b]]);
+            write_repeated(&w, &list->instructions[of[b]]);
         if (i->verb == RF_VERB_FORWARD && i->phase == 0)
             of[i->block] = k;
         rf_write_copy(&w, i);

@@ -86,7 +86,7 @@ struct rf_search_stage {
     int home;       /* the rank that has it */
     /* Per micro-batch: kept from forward to the end of backward; and from backward input to
      * backward weight, if that is delayed. */
-    uint64_t kept, put_off;
+    uint64_t kept, delayed;
 };
 struct rf_search_ranks {
     struct rf_pipeline pipeline;

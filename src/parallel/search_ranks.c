@@ -125,7 +125,7 @@ static void load_stage(const struct rf_search_block *blocks, int count, int segm
                        struct rf_search_stage *stage, struct rf_search_rank *rank)
 {
     const int end = stage->end, length = segment > 0 ? segment : end - stage->first;
-    uint64_t kept = 0, most = 0, put_off = 0;
+    uint64_t kept = 0, most = 0, delayed = 0;
     for (int begin = stage->first; begin < end; begin += length) {
         const int stop = begin + length < end ? begin + length : end;
         const bool again = segment > 0 && stop < count;
@@ -135,17 +135,17 @@ static void load_stage(const struct rf_search_block *blocks, int count, int segm
             const uint64_t now = here + blocks[b].out + blocks[b].saved_for_weight + blocks[b].in +
                                  blocks[b].exchange;
             most = now > most ? now : most;
-            put_off += blocks[b].saved_for_weight + blocks[b].out;
+            delayed += blocks[b].saved_for_weight + blocks[b].out;
             rank->again_s += again ? blocks[b].forward_s : 0;
             rank->exchanged += again ? blocks[b].sent_forward : 0;
         }
         /* The whole segment is recomputed while the gradient of its output is in memory. */
         most = here + blocks[stop - 1].out > most ? here + blocks[stop - 1].out : most;
-        put_off += again ? here - kept - blocks[begin].in : 0;
+        delayed += again ? here - kept - blocks[begin].in : 0;
         kept = again ? kept + blocks[begin].in : here;
     }
     stage->kept = kept;
-    stage->put_off = put_off;
+    stage->delayed = delayed;
     if (most - kept > rank->working)
         rank->working = most - kept;
 }
@@ -198,7 +198,7 @@ static void load_stages(const struct rf_search_view *view, const struct rf_searc
 
 struct in_flight {
     int kept, most_kept;       /* after forward, before the end of backward weight */
-    int put_off, most_put_off; /* after backward input, before the next call has ended */
+    int delayed, most_delayed; /* after backward input, before the next call has ended */
 };
 
 /* Follows the calls of a rank. Its chunks do not share memory (lifetimes.c), so each is counted
@@ -214,10 +214,10 @@ static void follow(const struct rf_pipeline_call *calls, int count, struct in_fl
                             calls[k - 1].chunk == calls[k].chunk &&
                             calls[k - 1].micro_batch == calls[k].micro_batch;
         f->kept += (calls[k].verb == RF_VERB_FORWARD) - (calls[k].verb == RF_VERB_BACKWARD_WEIGHT);
-        f->put_off += (calls[k].verb == RF_VERB_BACKWARD_INPUT && !next) -
+        f->delayed += (calls[k].verb == RF_VERB_BACKWARD_INPUT && !next) -
                       (calls[k].verb == RF_VERB_BACKWARD_WEIGHT && !before);
         f->most_kept = f->kept > f->most_kept ? f->kept : f->most_kept;
-        f->most_put_off = f->put_off > f->most_put_off ? f->put_off : f->most_put_off;
+        f->most_delayed = f->delayed > f->most_delayed ? f->delayed : f->most_delayed;
     }
 }
 
@@ -227,7 +227,7 @@ static void add_kept(struct rf_search_ranks *r, int rank, const struct in_flight
         const struct rf_search_stage *stage =
             &r->stages[rf_pipeline_stage(&r->pipeline, rank, chunk)];
         r->ranks[rank].kept += (uint64_t)in_flight[chunk].most_kept * stage->kept +
-                               (uint64_t)in_flight[chunk].most_put_off * stage->put_off;
+                               (uint64_t)in_flight[chunk].most_delayed * stage->delayed;
     }
 }
 

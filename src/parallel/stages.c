@@ -225,7 +225,7 @@ int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out
     const int rounds = plan->round_robin ? rf_plan_rounds(plan) : plan->local_micro_batches;
     struct rf_pipeline p = order_of(plan, rounds, true);
     *out = NULL;
-    if (!rf_plan_goes_around(plan) || plan->policy.forward_only || rounds == 0)
+    if (!rf_plan_has_message_cycles(plan) || plan->policy.forward_only || rounds == 0)
         return 0;
     RETURN_IF_ERROR(rf_pipeline_check(&p));
     *out = all_calls(&p);

@@ -33,7 +33,7 @@ int rf_meaning_open(const struct rf_plan *const *plans, int ranks, struct rf_mea
             return rf_fail(RF_ENOMEM, "check: out of memory");
         for (int v = 0; v < plan->value_count; v++) {
             const enum rf_value_kind kind = plan->values[v].kind;
-            if (rf_value_comes_and_goes(plan, kind))
+            if (rf_value_is_temporary(plan, kind))
                 ;
             else if (kind == RF_VALUE_PARAM || kind == RF_VALUE_PARAM_SHARD ||
                      kind == RF_VALUE_COPY || kind == RF_VALUE_COPY_SHARD ||

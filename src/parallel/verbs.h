@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the plan knows of each verb, in one table: print.c takes the names, meaning.c the checkers,
- * work.c the arithmetic. The executor has a table of its own (train/verbs.c).
+ * The table of verbs: names for print.c, checkers for meaning.c, arithmetic for work.c. The
+ * executor has its own table (train/verbs.c).
  */
 #ifndef RF_PARALLEL_VERBS_H
 #define RF_PARALLEL_VERBS_H
@@ -11,10 +11,10 @@
 struct rf_at;
 
 /* VERB(verb, name, checker, work)
- *   checker: what the instruction demands of what it reads, and what its results hold (meaning.h).
- *     NULL: other ranks take part, so meaning_transfer.c knows.
- *   work: what it computes and moves. NULL: a call of a block, which has costs; or what is sent,
- *     what the host does, and scalars, which have none. */
+ *   checker: checks what the instruction reads, and sets what its results hold (meaning.h). NULL:
+ *     other ranks take part, so meaning_transfer.c does it.
+ *   work: its arithmetic and memory traffic. NULL: a call of a block, which has costs; or
+ * transfers, host instructions and scalars, which have none. */
 #define RF_VERBS(VERB)                                                                             \
     VERB(LOAD, "load inputs", rf_meaning_load, NULL)                                               \
     VERB(ZERO, "zero gradients", rf_meaning_zero, rf_work_zero)                                    \

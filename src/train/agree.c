@@ -252,7 +252,7 @@ int rf_run_agree(struct rf_run *run, int local)
 }
 
 /* All ranks call this. A rank that is in another collective call detects a mismatch. */
-static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine, const char *label)
+static int sync_call(struct rf_run *run, struct rf_comm *comm, int32_t mine, const char *label)
 {
     const int ranks = rf_comm_size(comm);
     uint64_t sent = 0;
@@ -269,14 +269,14 @@ static int meet(struct rf_run *run, struct rf_comm *comm, int32_t mine, const ch
 }
 
 /* Meets in the groups in which `list` transfers, except those of `except`, which may be NULL. */
-static int meet_groups(struct rf_run *run, const struct rf_list *list, const struct rf_list *except,
+static int sync_groups(struct rf_run *run, const struct rf_list *list, const struct rf_list *except,
                        int32_t mine, const char *label)
 {
     for (int lane = RF_LANE_DATA; lane < RF_LANE_COUNT; lane++) {
         struct rf_comm *comm = run->comms[lane];
         const bool met = except && except->positions[lane] > 0;
         if (comm && comm != run->comm && list->positions[lane] > 0 && !met)
-            RETURN_IF_ERROR(meet(run, comm, mine, label));
+            RETURN_IF_ERROR(sync_call(run, comm, mine, label));
     }
     return 0;
 }
@@ -289,11 +289,11 @@ int rf_run_begin_call(struct rf_run *run, const char *label)
     if (!run->comm || rf_comm_size(run->comm) == 1)
         return 0;
     /* A rank that evaluates does not enter the other groups of a step. */
-    rc = meet_groups(run, evaluate, NULL, 0, label);
+    rc = sync_groups(run, evaluate, NULL, 0, label);
     if (rc == 0)
-        rc = meet_groups(run, &lists[RF_LIST_STEP], evaluate, 0, label);
+        rc = sync_groups(run, &lists[RF_LIST_STEP], evaluate, 0, label);
     if (rc == 0 && run->plan->mesh.pp > 1) /* messages do not name the call */
-        rc = meet(run, run->comm, 0, label);
+        rc = sync_call(run, run->comm, 0, label);
     return rc < 0 ? rf_run_give_up(run, rc) : 0;
 }
 
@@ -302,9 +302,9 @@ int rf_run_refuse(struct rf_run *run, int status, enum rf_list_id list)
     const struct rf_error own = *rf_last_error();
     if (!run->comm || rf_comm_size(run->comm) == 1)
         return status;
-    int rc = meet_groups(run, &run->plan->lists[list], NULL, status, "refused inputs");
+    int rc = sync_groups(run, &run->plan->lists[list], NULL, status, "refused inputs");
     if (rc == 0)
-        rc = meet(run, run->comm, status, "refused inputs");
+        rc = sync_call(run, run->comm, status, "refused inputs");
     status = rf_fail_error(&own);
     if (rc < 0)
         (void)rf_run_give_up(run, status);

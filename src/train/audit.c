@@ -268,7 +268,7 @@ static void ranks_text(const struct row *rows, int ranks, const struct row *row,
 
 /* The content that most ranks have for the part of rows[other]; of equally frequent contents, that
  * of the lowest rank. */
-static const struct row *usual(const struct row *rows, int ranks, int other)
+static const struct row *most_common(const struct row *rows, int ranks, int other)
 {
     const struct row *best = NULL;
     int most = 0;
@@ -285,12 +285,12 @@ static const struct row *usual(const struct row *rows, int ranks, int other)
 }
 
 /* All ranks see the same rows, so they give the same message. */
-static int complain(const struct audit *a, int bad)
+static int report_difference(const struct audit *a, int bad)
 {
     char name[NAME_BYTES], different[RANKS_BYTES], most[RANKS_BYTES];
     const struct row *rows = a->rows;
     RETURN_IF_ERROR(rf_run_all_gather(a->run, &a->mine[bad], a->rows, sizeof(*rows), "audit row"));
-    const struct row *row = usual(rows, a->ranks, find_other(rows, a->ranks, 1));
+    const struct row *row = most_common(rows, a->ranks, find_other(rows, a->ranks, 1));
     int first = 0;
     while (!is_of(&rows[first], row, true))
         first++;
@@ -312,7 +312,7 @@ static int exchange(struct audit *a)
     RETURN_IF_ERROR(
         rf_run_all_to_all(a->run, a->mine, a->theirs, (size_t)a->each * sizeof(*a->mine), "audit"));
     RETURN_IF_ERROR(compare(a, &bad));
-    return bad == INT32_MAX ? 0 : complain(a, bad);
+    return bad == INT32_MAX ? 0 : report_difference(a, bad);
 }
 
 static void close_audit(struct audit *a)

@@ -66,7 +66,7 @@ static enum rf_lane parts_lane(const struct rf_plan *plan)
 
 /* Whether this rank contributes its part of a parameter. Of ranks with equal parts only one does.
  */
-static bool brings(const struct rf_plan *plan, int index)
+static bool contributes(const struct rf_plan *plan, int index)
 {
     const bool sharded = rf_plan_shards_params(plan);
     const bool first = sharded ? plan->groups[RF_LANE_REPLICATE].rank == 0 : plan->dp_rank == 0;
@@ -93,7 +93,7 @@ static int add_parts(struct rf_run *run, enum rf_lane lane, size_t count, float 
 }
 
 /* Meets in the groups whose parts all ranks add. */
-static int meet_for_parts(struct rf_run *run, const char *label)
+static int sync_groups_of_parts(struct rf_run *run, const char *label)
 {
     const bool all = rf_plan_params_sharded(run->plan) && parts_lane(run->plan) == RF_LANE_JOB;
     return all ? rf_run_begin_call(run, label) : 0;
@@ -124,7 +124,7 @@ static int collect(struct rf_run *run, int index, float *values)
     const struct rf_plan *plan = run->plan;
     const size_t count = whole_elements(plan, index);
     struct rf_own_part own = {0};
-    if (brings(plan, index))
+    if (contributes(plan, index))
         own = rf_run_own_part(run, rf_plan_holder(plan, index));
     if (rf_plan_params_sharded(plan)) /* the parts of other ranks are 0 here */
         memset(values, 0, count * sizeof(*values));
@@ -179,7 +179,7 @@ int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t 
 {
     int index = param_of(run, name, bytes);
     RETURN_IF_ERROR(index);
-    RETURN_IF_ERROR(meet_for_parts(run, "read parameter"));
+    RETURN_IF_ERROR(sync_groups_of_parts(run, "read parameter"));
     return collect(run, index, dst);
 }
 
@@ -262,7 +262,7 @@ static int hash_param(struct rf_run *run, int index, float *values, crypto_hash_
 int rf_run_params_sha256(struct rf_run *run, char hex[65])
 {
     const struct rf_plan *plan = run->plan;
-    RETURN_IF_ERROR(meet_for_parts(run, "hash"));
+    RETURN_IF_ERROR(sync_groups_of_parts(run, "hash"));
     struct named *names = rf_alloc((size_t)(plan->param_count + 1) * sizeof(*names));
     int count = 0, rc = 0;
     uint64_t most = 1;

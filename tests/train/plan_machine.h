@@ -358,7 +358,7 @@ class Machine
                     return 0;
             for (int v = 0; v < job_.rank(r)->value_count; v++) {
                 rf_value_kind kind = job_.rank(r)->values[v].kind;
-                if (rf_value_comes_and_goes(job_.rank(r), kind))
+                if (rf_value_is_temporary(job_.rank(r), kind))
                     continue;
                 if (kind == RF_VALUE_PARAM || kind == RF_VALUE_COPY || kind == RF_VALUE_STATE ||
                     kind == RF_VALUE_PARAM_SHARD || kind == RF_VALUE_COPY_SHARD ||
