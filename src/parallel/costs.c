@@ -6,6 +6,7 @@
  */
 #include "../base/base.h"
 #include "exchange.h"
+#include "frozen.h"
 #include "plan.h"
 
 struct counter {

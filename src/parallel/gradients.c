@@ -14,6 +14,7 @@
 
 #include "../base/base.h"
 #include "exchange.h"
+#include "frozen.h"
 #include "list.h"
 #include "passes.h"
 #include "stages.h"

@@ -7,6 +7,7 @@
  * depend on the ranks, so each use has its own memory, at the end of a gradient slot.
  */
 #include "../base/base.h"
+#include "frozen.h"
 #include "passes.h"
 
 /* Elements: clearing 64 KiB costs no more than another command. */

@@ -513,27 +513,6 @@ static inline bool rf_plan_trains(const struct rf_plan *plan, int param)
     return !plan->policy.forward_only && (rf_plan_desc(plan, param)->flags & RF_PARAM_FROZEN) == 0;
 }
 
-/* Whether a block has a trained parameter: if not, no rank needs its backward_weight. */
-static inline bool rf_plan_block_trains(const struct rf_plan *plan, int block)
-{
-    for (int k = 0; k < plan->blocks[block].param_count; k++)
-        if (rf_plan_trains(plan, plan->first_param[block] + k))
-            return true;
-    return false;
-}
-
-/* Whether gradients pass through a block. */
-static inline bool rf_plan_has_backward(const struct rf_plan *plan, int block)
-{
-    return block >= plan->first_back;
-}
-
-/* Whether the gradient of a block's input is not read. */
-static inline bool rf_plan_ends_backward(const struct rf_plan *plan, int block)
-{
-    return block <= plan->first_back;
-}
-
 /* The parameter with the storage of this one on this rank; -1: it is on other ranks. */
 static inline int rf_plan_holder(const struct rf_plan *plan, int param)
 {

@@ -11,6 +11,7 @@
  */
 #include "../base/base.h"
 #include "exchange.h"
+#include "frozen.h"
 #include "list.h"
 #include "passes.h"
 

@@ -4,6 +4,7 @@
  * computed, and the parameters updated.
  */
 #include "../base/base.h"
+#include "frozen.h"
 #include "list.h"
 #include "passes.h"
 

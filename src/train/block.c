@@ -8,6 +8,7 @@
 
 #include "../base/base.h"
 #include "../parallel/exchange.h"
+#include "../parallel/frozen.h"
 #include "run.h"
 
 struct call {
