@@ -41,6 +41,9 @@ const uint ELEMENTS = 0, CHUNKS = 1, SLICES = 2;
 const bool WIDE_A = READS_A >= CHUNKS, WIDE_B = READS_B >= CHUNKS;
 const bool whole_a = READS_A == SLICES, whole_b = READS_B == SLICES;
 const bool lines_are_k_a = TRANS_A, lines_are_k_b = !TRANS_B;
+// For subgroups with few registers. The next slices are read after the current ones are multiplied.
+// In shared memory slices lie along k, whatever they do outside: a fragment is read by pairs of elements.
+layout(constant_id = 15) const bool LEAN = false;
 const uint OPERAND_TYPE = SPLIT > 0 ? 0 : TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE : 0;
 
 #define SHORTS
@@ -64,10 +67,17 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer Chunks { uv
 #endif
 const uint WIDTH_A = (TRANS_A ? TILE_M : DEPTH) / 8, LINES_A = TRANS_A ? DEPTH : TILE_M;
 const uint WIDTH_B = (TRANS_B ? DEPTH : TILE_N) / 8, LINES_B = TRANS_B ? TILE_N : DEPTH;
-const uint PITCH_A = WIDTH_A + 1, PITCH_B = WIDTH_B + 1;
 const uint CHUNKS_A = WIDTH_A * LINES_A, CHUNKS_B = WIDTH_B * LINES_B;
-const uint LOADS_A = (CHUNKS_A + LANES - 1) / LANES, LOADS_B = (CHUNKS_B + LANES - 1) / LANES;
-const uint SLICE_A = PITCH_A * LINES_A, SLICE_B = PITCH_B * LINES_B;
+// Slices that change direction on their way are read by pairs of lines.
+const bool TURN_A = LEAN && TRANS_A, TURN_B = LEAN && !TRANS_B;
+const bool ALONG_A = TURN_A || !TRANS_A, ALONG_B = TURN_B || TRANS_B; // k, in shared memory
+const uint STEP_A = TURN_A ? 2 : 1, STEP_B = TURN_B ? 2 : 1;
+const uint LOADS_A = STEP_A * ((CHUNKS_A + STEP_A * LANES - 1) / (STEP_A * LANES));
+const uint LOADS_B = STEP_B * ((CHUNKS_B + STEP_B * LANES - 1) / (STEP_B * LANES));
+const uint PITCH_A = (ALONG_A ? DEPTH : TILE_M) / 8 + 1;
+const uint PITCH_B = (ALONG_B ? DEPTH : TILE_N) / 8 + 1;
+const uint SLICE_A = PITCH_A * (ALONG_A ? TILE_M : DEPTH);
+const uint SLICE_B = PITCH_B * (ALONG_B ? TILE_N : DEPTH);
 const uint STAGE = PARTS * (SLICE_A + SLICE_B);
 
 const uint ACROSS_M = SUB_M / FRAGMENT_M, ACROSS_N = SUB_N / FRAGMENT_N; // fragments
@@ -125,15 +135,15 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
 }
 #endif
 
-// Reads a lane's chunks of the slice whose first line and column are given.
-#define READ_SLICE(t, wide, loads, chunks, width, line0, lines, column0, columns)                  \
+// Reads a lane's chunks of the slice whose first line and column are given; `step` lines at a time.
+#define READ_SLICE(t, wide, loads, chunks, step, width, line0, lines, column0, columns)            \
     if (whole_##t) {                                                                               \
         const uint k = min(lines_are_k_##t ? line0 : column0, K - DEPTH);                          \
         const uvec2 from = advance(pc.t, k, lines_are_k_##t ? pc.t##_row : 1);                     \
         const uint start = gl_WorkGroupID.z * pc.t##_step;                                         \
         [[unroll]] for (uint i = 0; i < loads; i++) {                                              \
-            const uint chunk = min(i * LANES + id, chunks - 1);                                    \
-            const uint line = chunk / width, column = chunk % width * 8;                           \
+            const uint chunk = min(i / step * LANES + id, chunks / step - 1);                      \
+            const uint line = chunk / width * step + i % step, column = chunk % width * 8;         \
             const uint at = start + (lines_are_k_##t                                               \
                                          ? line * pc.t##_row + min(column0 + column, columns - 8)  \
                                          : min(line0 + line, lines - 1) * pc.t##_row + column);    \
@@ -141,8 +151,9 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
         }                                                                                          \
     } else {                                                                                       \
         [[unroll]] for (uint i = 0; i < loads; i++) {                                              \
-            const uint chunk = min(i * LANES + id, chunks - 1);                                    \
-            const uint line = line0 + chunk / width, column = column0 + chunk % width * 8;         \
+            const uint chunk = min(i / step * LANES + id, chunks / step - 1);                      \
+            const uint line = line0 + chunk / width * step + i % step;                             \
+            const uint column = column0 + chunk % width * 8;                                       \
             READ_REGISTERS(t, wide, line, lines, column, columns)                                  \
         }                                                                                          \
     }
@@ -176,14 +187,38 @@ uvec2 take_part(inout vec4 x)
     vec4 low = registers[2 * i], high = registers[2 * i + 1];                                      \
     [[unroll]] for (uint part = 0; part < PARTS; part++)                                           \
         stage[at + part * slice] = uvec4(take_part(low), take_part(high));
+#define WRITE_LINES(registers, at, pitch, word, slice)                                             \
+    vec4 low0 = registers[2 * i], high0 = registers[2 * i + 1];                                    \
+    vec4 low1 = registers[2 * i + 2], high1 = registers[2 * i + 3];                                \
+    [[unroll]] for (uint part = 0; part < PARTS; part++)                                           \
+        write_lines(at + part * slice, pitch, word, uvec4(take_part(low0), take_part(high0)),      \
+                    uvec4(take_part(low1), take_part(high1)));
 #else
 #define WRITE_CHUNK(registers, at, slice) stage[at] = registers[i];
+#define WRITE_LINES(registers, at, pitch, word, slice)                                             \
+    write_lines(at, pitch, word, registers[i], registers[i + 1]);
 #endif
-#define WRITE_SLICE(registers, to, loads, chunks, width, pitch, slice)                             \
-    [[unroll]] for (uint i = 0; i < loads; i++) {                                                  \
-        const uint chunk = i * LANES + id;                                                         \
-        if (chunks % LANES == 0 || chunk < chunks) {                                               \
-            WRITE_CHUNK(registers, (to) + chunk / width * pitch + chunk % width, slice)            \
+
+// Two neighbours in k of eight lines, which become a word of eight lines.
+void write_lines(uint at, uint pitch, uint word, uvec4 first, uvec4 second)
+{
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        stage[at + 2 * i * pitch][word] = (first[i] & 0xffff) | second[i] << 16;
+        stage[at + (2 * i + 1) * pitch][word] = first[i] >> 16 | (second[i] & 0xffff0000u);
+    }
+}
+
+#define WRITE_SLICE(registers, to, loads, chunks, step, width, pitch, slice)                       \
+    [[unroll]] for (uint i = 0; i < loads; i += step) {                                            \
+        const uint chunk = i / step * LANES + id;                                                  \
+        if (chunks % (step * LANES) == 0 || chunk < chunks / step) {                               \
+            const uint line = chunk / width * step, column = chunk % width;                        \
+            if (step == 1) {                                                                       \
+                WRITE_CHUNK(registers, (to) + line * pitch + column, slice)                        \
+            } else {                                                                               \
+                WRITE_LINES(registers, (to) + 8 * column * pitch + line / 8, pitch, line % 8 / 2,  \
+                            slice)                                                                 \
+            }                                                                                      \
         }                                                                                          \
     }
 
@@ -207,40 +242,46 @@ void main()
         [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
             sum[r][s] = matrix_splat(0.0);
 
-#define READ_NEXT(k0)                                                                              \
-    READ_SLICE(a, WIDE_A, LOADS_A, CHUNKS_A, WIDTH_A, (TRANS_A ? k0 : row0),                       \
-               (TRANS_A ? K : pc.M), (TRANS_A ? row0 : k0), (TRANS_A ? pc.M : K))                  \
-    READ_SLICE(b, WIDE_B, LOADS_B, CHUNKS_B, WIDTH_B, (TRANS_B ? column0 : k0),                    \
+#define READ_A(k0)                                                                                 \
+    READ_SLICE(a, WIDE_A, LOADS_A, CHUNKS_A, STEP_A, WIDTH_A, (TRANS_A ? k0 : row0),               \
+               (TRANS_A ? K : pc.M), (TRANS_A ? row0 : k0), (TRANS_A ? pc.M : K))
+#define READ_B(k0)                                                                                 \
+    READ_SLICE(b, WIDE_B, LOADS_B, CHUNKS_B, STEP_B, WIDTH_B, (TRANS_B ? column0 : k0),            \
                (TRANS_B ? pc.N : K), (TRANS_B ? k0 : column0), (TRANS_B ? K : pc.N))
-#define WRITE_NEXT(to)                                                                             \
-    WRITE_SLICE(next_a, to, LOADS_A, CHUNKS_A, WIDTH_A, PITCH_A, SLICE_A)                          \
-    WRITE_SLICE(next_b, to + PARTS * SLICE_A, LOADS_B, CHUNKS_B, WIDTH_B, PITCH_B, SLICE_B)
+#define WRITE_A(to) WRITE_SLICE(next_a, to, LOADS_A, CHUNKS_A, STEP_A, WIDTH_A, PITCH_A, SLICE_A)
+#define WRITE_B(to)                                                                                \
+    WRITE_SLICE(next_b, to + PARTS * SLICE_A, LOADS_B, CHUNKS_B, STEP_B, WIDTH_B, PITCH_B, SLICE_B)
 
-    READ_NEXT(0)
-    WRITE_NEXT(0)
+    READ_A(0)
+    READ_B(0)
+    WRITE_A(0)
+    WRITE_B(0)
     barrier();
     uint current = 0;
     for (uint k0 = 0; k0 < K; k0 += DEPTH) {
         // Past the end these read zeros, which nobody uses.
-        READ_NEXT(k0 + DEPTH)
-        const uint from_a = current + (TRANS_A ? sub_m / 8 : sub_m * PITCH_A);
-        const uint from_b = current + PARTS * SLICE_A + (TRANS_B ? sub_n * PITCH_B : sub_n / 8);
+        if (!LEAN) {
+            READ_A(k0 + DEPTH)
+            READ_B(k0 + DEPTH)
+        }
+        const uint from_a = current + (ALONG_A ? sub_m * PITCH_A : sub_m / 8);
+        const uint from_b = current + PARTS * SLICE_A + (ALONG_B ? sub_n * PITCH_B : sub_n / 8);
         [[unroll]] for (uint k = 0; k < DEPTH; k += FRAGMENT_K) {
             MATRIX_A a[ACROSS_M * PARTS];
             [[unroll]] for (uint r = 0; r < ACROSS_M; r++)
                 [[unroll]] for (uint part = 0; part < PARTS; part++) {
-                    const uint at = TRANS_A ? k * PITCH_A + r * FRAGMENT_M / 8
-                                            : r * FRAGMENT_M * PITCH_A + k / 8;
+                    const uint at = ALONG_A ? r * FRAGMENT_M * PITCH_A + k / 8
+                                            : k * PITCH_A + r * FRAGMENT_M / 8;
                     a[r * PARTS + part] = matrix_load_a(stage[from_a + part * SLICE_A + at],
-                                                        TRANS_A ? COLUMNS : ROWS, PITCH_A, SHARED);
+                                                        ALONG_A ? ROWS : COLUMNS, PITCH_A, SHARED);
                 }
             [[unroll]] for (uint s = 0; s < ACROSS_N; s++) {
                 MATRIX_B b[PARTS];
                 [[unroll]] for (uint part = 0; part < PARTS; part++) {
-                    const uint at = TRANS_B ? s * FRAGMENT_N * PITCH_B + k / 8
+                    const uint at = ALONG_B ? s * FRAGMENT_N * PITCH_B + k / 8
                                             : k * PITCH_B + s * FRAGMENT_N / 8;
                     b[part] = matrix_load_b(stage[from_b + part * SLICE_B + at],
-                                            TRANS_B ? COLUMNS : ROWS, PITCH_B, SHARED);
+                                            ALONG_B ? COLUMNS : ROWS, PITCH_B, SHARED);
                 }
                 [[unroll]] for (uint r = 0; r < ACROSS_M; r++) {
 #if SPLIT > 1
@@ -260,7 +301,14 @@ void main()
             }
         }
         current = STAGE - current;
-        WRITE_NEXT(current)
+        if (LEAN) {
+            READ_A(k0 + DEPTH)
+        }
+        WRITE_A(current)
+        if (LEAN) {
+            READ_B(k0 + DEPTH)
+        }
+        WRITE_B(current)
         barrier();
     }
 

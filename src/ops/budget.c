@@ -8,23 +8,23 @@
 #define OWN_REGISTERS 256    /* of an invocation */
 #define FIXED_REGISTERS 24   /* addresses, indices and counters of each invocation */
 
-static bool is_narrow(const struct rf_device_info *info)
+bool rf_register_narrow(const struct rf_device_info *info)
 {
-    return info->min_subgroup_size > 0 && info->min_subgroup_size < 32;
+    return info->kind != RF_DEVICE_CPU && info->min_subgroup_size > 0 &&
+           info->min_subgroup_size < 32;
 }
 
 uint32_t rf_register_budget(const struct rf_device_info *info)
 {
     if (info->kind == RF_DEVICE_CPU)
         return RF_REGISTERS_UNLIMITED;
-    return is_narrow(info) ? 4 * NARROW_REGISTERS * info->min_subgroup_size
-                           : 4 * OWN_REGISTERS * info->subgroup_size;
+    return rf_register_narrow(info) ? 4 * NARROW_REGISTERS * info->min_subgroup_size
+                                    : 4 * OWN_REGISTERS * info->subgroup_size;
 }
 
 uint32_t rf_register_lanes(const struct rf_device_info *info)
 {
-    return info->kind != RF_DEVICE_CPU && is_narrow(info) ? info->min_subgroup_size
-                                                          : info->subgroup_size;
+    return rf_register_narrow(info) ? info->min_subgroup_size : info->subgroup_size;
 }
 
 uint32_t rf_register_bytes(const struct rf_register_need *need)

@@ -16,6 +16,9 @@
  * 256 registers of its own. RF_REGISTERS_UNLIMITED: a CPU, whose registers spill to the caches. */
 uint32_t rf_register_budget(const struct rf_device_info *info);
 
+/* Whether it is that of registers which subgroups of any size share: few, if these are large. */
+bool rf_register_narrow(const struct rf_device_info *info);
+
 /* The subgroup size to require where a subgroup holds matrices: the one whose registers are not
  * shared by more invocations than there have to be. */
 uint32_t rf_register_lanes(const struct rf_device_info *info);

@@ -15,15 +15,18 @@ struct geometry {
     uint32_t tile_m, tile_n, sub_m, sub_n, depth;
     uint32_t most_parts; /* of split operands, on subgroups of 64: more spill on RDNA 3 */
     int64_t least_tiles; /* fewer would leave parts of a large device idle */
+    bool lean;           /* for subgroups with few registers; LEAN of the shader */
 };
 
-/* The first that fits is taken; on CPU devices the last, the quickest to compile. */
+/* The first that fits is taken; on CPU devices CPU_GEOMETRY, the quickest to compile. */
 static const struct geometry geometries[] = {
-    {128, 256, 64, 64, 32, 1, 256}, {128, 256, 64, 64, 16, 1, 256}, {128, 128, 64, 64, 32, 1, 128},
-    {128, 128, 64, 64, 16, 1, 128}, {128, 128, 64, 32, 16, 2, 128}, {64, 64, 32, 32, 32, 2, 32},
-    {64, 64, 32, 32, 16, 2, 32},    {32, 32, 16, 16, 32, 3, 0},     {32, 32, 16, 16, 16, 3, 0},
-    {16, 16, 8, 8, 8, 3, 0},
+    {128, 256, 64, 64, 32, 1, 256}, {128, 256, 64, 64, 16, 1, 256},  {128, 128, 64, 64, 32, 1, 128},
+    {128, 128, 64, 64, 16, 1, 128}, {128, 128, 64, 32, 16, 2, 128},  {64, 64, 32, 32, 32, 2, 32},
+    {64, 64, 32, 32, 16, 2, 32},    {32, 32, 16, 16, 32, 3, 0},      {32, 32, 16, 16, 16, 3, 0},
+    {16, 16, 8, 8, 8, 3, 0},        {64, 128, 16, 32, 16, 3, 32, 1}, {64, 64, 16, 16, 16, 3, 16, 1},
+    {32, 64, 8, 16, 16, 3, 0, 1},
 };
+#define CPU_GEOMETRY 9
 #define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
 
 struct choice {
@@ -41,8 +44,9 @@ static enum rf_dtype part_type(const struct rf_product *p)
 static uint32_t shared_bytes(const struct choice *c, const struct rf_product *p, uint32_t subgroups)
 {
     const struct geometry *g = &c->g;
-    uint32_t a = p->transpose_a ? (g->tile_m / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_m;
-    uint32_t b = p->transpose_b ? (g->depth / 8 + 1) * g->tile_n : (g->tile_n / 8 + 1) * g->depth;
+    bool a_turned = p->transpose_a && !g->lean, b_turned = !p->transpose_b && !g->lean;
+    uint32_t a = a_turned ? (g->tile_m / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_m;
+    uint32_t b = b_turned ? (g->tile_n / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_n;
     uint32_t stages = 2 * c->parts * (a + b);
     uint32_t patches = subgroups * c->fragment.m * (g->sub_n / 4 + 1);
     return 16 * (stages > patches ? stages : patches);
@@ -53,7 +57,7 @@ static bool fits(const struct rf_device_info *info, const struct rf_product *p, 
     const struct geometry *g = &c->g;
     const struct rf_matrix_shape *f = &c->fragment;
     uint32_t subgroups = g->tile_m / g->sub_m * (g->tile_n / g->sub_n);
-    c->lanes = subgroups * info->subgroup_size;
+    c->lanes = subgroups * rf_register_lanes(info);
     return (c->parts <= g->most_parts || info->subgroup_size < 64) && g->sub_m % f->m == 0 &&
            g->sub_n % f->n == 0 && g->depth % f->k == 0 &&
            c->lanes <= info->max_workgroup_invocations && c->lanes <= info->max_workgroup_size[0] &&
@@ -103,13 +107,14 @@ static void describe_job(const struct rf_device_info *info, const struct rf_prod
     job->op = "matmul";
     job->shader = p->out.dtype != RF_F32 ? same_type : shaders[p->split];
     job->type = part_type(p);
-    job->subgroup_size = info->subgroup_size;
+    job->subgroup_size = rf_register_lanes(info);
     job->push_bytes = sizeof(struct rf_push_matmul);
     const uint32_t specs[] = {c->lanes,   c->g.tile_m,    c->g.tile_n,   c->g.sub_m,
                               c->g.sub_n, c->fragment.m,  c->fragment.n, c->fragment.k,
                               c->g.depth, p->transpose_a, p->transpose_b};
     for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
         rf_job_spec(job, i, specs[i]);
+    rf_job_spec(job, 15, c->g.lean);
 }
 
 static bool find_choice(const struct rf_device_info *info, const struct rf_product *p, size_t i,
@@ -124,9 +129,10 @@ static bool fits_product(void *user, size_t i)
     const struct rf_product *p = user;
     const struct rf_device_info *info = rf_device_get_info(p->device);
     struct choice c;
-    const bool wanted = info->kind == RF_DEVICE_CPU
-                            ? i == GEOMETRIES - 1
-                            : tiles_of(p, &geometries[i]) >= geometries[i].least_tiles;
+    const struct geometry *g = &geometries[i];
+    const bool wanted = info->kind == RF_DEVICE_CPU ? i == CPU_GEOMETRY
+                                                    : tiles_of(p, g) >= g->least_tiles &&
+                                                          g->lean == rf_register_narrow(info);
     return wanted && find_choice(info, p, i, &c);
 }
 
@@ -138,10 +144,10 @@ static uint32_t registers_of(const struct rf_device_info *info, const struct rf_
     const struct geometry *g = &c->g;
     const uint32_t slice = (g->tile_m + g->tile_n) * g->depth;
     return rf_register_bytes(&(struct rf_register_need){
-        .lanes = info->subgroup_size,
+        .lanes = rf_register_lanes(info),
         .sums = g->sub_m * g->sub_n,
-        .operands = c->parts * (g->sub_m + g->sub_n) * c->fragment.k,
-        .staged = slice * (uint32_t)rf_dtype_bytes(p->a.dtype) / c->lanes});
+        .operands = c->parts * (g->sub_m + (g->lean ? c->fragment.n : g->sub_n)) * c->fragment.k,
+        .staged = g->lean ? 0 : slice * (uint32_t)rf_dtype_bytes(p->a.dtype) / c->lanes});
 }
 
 /* With an epilogue, and operands of which nothing is aligned. */
