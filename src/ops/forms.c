@@ -165,32 +165,56 @@ static int64_t over_budget(const struct rf_device *device, const struct rf_form 
                : OVER_BUDGET + (int64_t)(form->registers - budget);
 }
 
-/* Asks the compiler, unless it has told before about this very kernel; else counts registers. */
-static void judge(struct rf_device *device, const struct table *table, const struct rf_form *form,
-                  const struct row *known, struct row *row, bool *told)
+/* What the compiler says of one kernel; -1: nothing. */
+static int ask(struct rf_device *device, const struct rf_job *job, int64_t *spills)
 {
     struct rf_kernel_desc desc;
     struct rf_kernel_figures figures;
+    RETURN_IF_ERROR(rf_job_kernel(job, &desc));
+    RETURN_IF_ERROR(rf_device_probe(device, &desc, &figures));
+    *spills = figures.spills > 0                                  ? figures.spills
+              : figures.scratch_bytes > 0                         ? figures.scratch_bytes
+              : figures.spills == 0 || figures.scratch_bytes == 0 ? 0
+                                                                  : -1;
+    return 0;
+}
+
+static int hash_form(const struct rf_form *form, uint64_t *hash)
+{
+    struct rf_kernel_desc desc;
+    RETURN_IF_ERROR(rf_job_kernel(&form->job, &desc));
+    *hash = hash_kernel(&desc);
+    for (uint32_t i = 0; i < form->other_count; i++) {
+        RETURN_IF_ERROR(rf_job_kernel(&form->other[i], &desc));
+        *hash = *hash * 0x9e3779b97f4a7c15u ^ hash_kernel(&desc);
+    }
+    return 0;
+}
+
+/* Asks the compiler, unless it has told before about these very kernels; else counts registers. */
+static void judge(struct rf_device *device, const struct table *table, const struct rf_form *form,
+                  const struct row *known, struct row *row, bool *told)
+{
+    int64_t spills = 0, most = 0;
     row->cost = INT64_MAX; /* it cannot be had */
-    if (rf_job_kernel(&form->job, &desc) < 0)
+    if (hash_form(form, &row->kernel) < 0)
         return;
-    row->kernel = hash_kernel(&desc);
     row->asked = known && known->asked && known->kernel == row->kernel;
     row->cost = row->asked ? known->cost : over_budget(device, form, table->asks ? 2 : 1);
     if (row->asked || !table->asks || row->cost > 0)
         return;
-    if (rf_device_probe(device, &desc, &figures) < 0) {
-        row->cost = INT64_MAX;
-        rf_log("ops", 1, "%s: %s is passed over: %s", row->family, row->text,
-               rf_last_error()->message);
-        return;
+    for (uint32_t i = 0; i <= form->other_count && spills >= 0; i++) {
+        if (ask(device, i ? &form->other[i - 1] : &form->job, &spills) < 0) {
+            row->cost = INT64_MAX;
+            rf_log("ops", 1, "%s: %s is passed over: %s", row->family, row->text,
+                   rf_last_error()->message);
+            return;
+        }
+        most = spills > most ? spills : most;
     }
-    const int64_t spills = figures.spills > 0 ? figures.spills : figures.scratch_bytes;
-    row->asked = *told = figures.spills >= 0 || figures.scratch_bytes >= 0;
-    row->cost = !row->asked            ? over_budget(device, form, 1)
-                : spills < 0           ? 0
-                : spills < OVER_BUDGET ? spills
-                                       : OVER_BUDGET - 1;
+    row->asked = *told = spills >= 0;
+    row->cost =
+        !row->asked ? over_budget(device, form, 1) : (most < OVER_BUDGET ? most : OVER_BUDGET - 1);
 }
 
 /* The row of a form that holds for this process; *told: it is news for the file. */

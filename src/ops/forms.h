@@ -10,7 +10,9 @@
 
 /* One form of a kernel. */
 struct rf_form {
-    struct rf_job job;  /* shader, type, constants, bytes of push constants, subgroup size */
+    struct rf_job job;      /* shader, type, constants, bytes of push constants, subgroup size */
+    struct rf_job other[3]; /* builds of the same form that may spill where job does not */
+    uint32_t other_count;
     uint32_t registers; /* bytes that a subgroup is expected to need: rf_register_bytes */
     char text[RF_KERNEL_FORM_BYTES]; /* "128x128 tile, 64x64 per subgroup" */
 };

@@ -280,7 +280,7 @@ static void set_tile(const struct rf_product *p, const struct tile *t, struct rf
     rf_job_spec(job, 11, t->unroll);
 }
 
-/* With whole quads and an epilogue, which need the most registers. */
+/* With whole quads, which need the most registers, with and without an activation. */
 static void describe_tile(void *user, size_t i, struct rf_form *form)
 {
     const struct rf_product *p = user;
@@ -289,7 +289,9 @@ static void describe_tile(void *user, size_t i, struct rf_form *form)
     set_tile(p, t, &form->job);
     for (uint32_t id = 5; id < 8; id++)
         rf_job_spec(&form->job, id, 1);
+    form->other[form->other_count++] = form->job;
     rf_job_spec(&form->job, 10, 1);
+    rf_job_spec(&form->other[0], 10, 0);
     form->registers = rf_register_bytes(
         &(struct rf_register_need){.lanes = lanes,
                                    .sums = lanes * t->share_m * t->share_n,

@@ -34,6 +34,7 @@ struct gpu {
     std::vector<int64_t> spills = std::vector<int64_t>(FORMS, 0);
     std::vector<uint32_t> registers = std::vector<uint32_t>(FORMS, 1);
     std::vector<bool> fits = std::vector<bool>(FORMS, true);
+    int other = UNKNOWN; /* form whose kernel is the other build of each */
     uint32_t shader = 7; /* another one is another kernel */
     int asked = 0;       /* the compiler */
 
@@ -70,6 +71,10 @@ struct gpu {
         form->job.specs[1] = {1, g->shader};
         form->job.spec_count = 2;
         form->registers = g->registers[i];
+        if (g->other != UNKNOWN) {
+            form->other[form->other_count] = form->job;
+            form->other[form->other_count++].specs[0].value = (uint32_t)g->other;
+        }
         snprintf(form->text, sizeof(form->text), "form %zu", i);
     }
     int pick(const char *family = "test/f32")
@@ -193,6 +198,20 @@ TEST_F(Forms, WhatDoesNotFitIsPassedOverUntilItFits)
         EXPECT_EQ(g.asked, 3);
         g.fits = {false, false, false, false};
         EXPECT_EQ(g.pick(), FORMS);
+    });
+}
+
+TEST_F(Forms, AFormSpillsIfOneOfItsBuildsDoes)
+{
+    run([](gpu &g) {
+        g.open();
+        g.spills = {2, 0, 0, 5};
+        g.other = 3;
+        EXPECT_EQ(g.pick(), 0);
+        EXPECT_EQ(g.shown(), "test/f32: form 0, 5 spills, 0 spill, 0 over; ");
+        g.other = 2;
+        EXPECT_EQ(g.pick("test/f16"), 1);
+        EXPECT_EQ(g.asked, 12);
     });
 }
 
