@@ -29,6 +29,8 @@ static const struct geometry geometries[] = {
 #define CPU_GEOMETRY 9
 #define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
 
+enum { ELEMENTS, CHUNKS, SLICES }; /* how the shader reads an operand */
+
 struct choice {
     struct geometry g;
     struct rf_matrix_shape fragment;
@@ -150,7 +152,8 @@ static uint32_t registers_of(const struct rf_device_info *info, const struct rf_
         .staged = g->lean ? 0 : slice * (uint32_t)rf_dtype_bytes(p->a.dtype) / c->lanes});
 }
 
-/* With an epilogue, and operands of which nothing is aligned. */
+/* With an activation: operands of which nothing is aligned, and all aligned. Which of them needs
+ * more registers depends on the compiler. */
 static void describe_form(void *user, size_t i, struct rf_form *form)
 {
     const struct rf_product *p = user;
@@ -158,8 +161,12 @@ static void describe_form(void *user, size_t i, struct rf_form *form)
     struct choice c;
     find_choice(info, p, i, &c);
     describe_job(info, p, &c, &form->job);
-    for (uint32_t id = 11; id < 15; id++)
+    form->other[0] = form->job;
+    form->other_count = 1;
+    for (uint32_t id = 11; id < 15; id++) {
         rf_job_spec(&form->job, id, id == 14);
+        rf_job_spec(&form->other[0], id, id < 13 ? CHUNKS : 1);
+    }
     form->registers = registers_of(info, p, &c);
     snprintf(form->text, sizeof(form->text), "%ux%u tile, %ux%u per subgroup", c.g.tile_m,
              c.g.tile_n, c.g.sub_m, c.g.sub_n);
@@ -244,11 +251,10 @@ static bool wide(struct rf_tensor tensor, struct rf_layout layout, int64_t colum
     return all * (int64_t)rf_dtype_bytes(tensor.dtype) % 16 == 0 && rf_address_of(tensor) % 16 == 0;
 }
 
-/* How the shader reads an operand: ELEMENTS, CHUNKS or SLICES. */
 static uint32_t reads(const struct rf_product *p, const struct choice *c, bool is_wide)
 {
     const int64_t k = p->k | p->part;
-    return is_wide ? k % c->g.depth ? 1 : 2 : 0;
+    return is_wide ? k % c->g.depth ? CHUNKS : SLICES : ELEMENTS;
 }
 
 int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product *p)

@@ -280,18 +280,24 @@ static void set_tile(const struct rf_product *p, const struct tile *t, struct rf
     rf_job_spec(job, 11, t->unroll);
 }
 
-/* With whole quads, which need the most registers, with and without an activation. */
+/* With whole quads, with and without an activation, and with nothing aligned: which of them needs
+ * the most registers depends on the compiler. */
 static void describe_tile(void *user, size_t i, struct rf_form *form)
 {
     const struct rf_product *p = user;
     const struct tile *t = &tiles[i];
     const uint32_t lanes = rf_register_lanes(rf_device_get_info(p->device));
     set_tile(p, t, &form->job);
-    for (uint32_t id = 5; id < 8; id++)
+    form->other[0] = form->other[1] = form->job;
+    form->other_count = 2;
+    for (uint32_t id = 5; id < 8; id++) {
         rf_job_spec(&form->job, id, 1);
-    form->other[form->other_count++] = form->job;
+        rf_job_spec(&form->other[0], id, 1);
+        rf_job_spec(&form->other[1], id, 0);
+    }
     rf_job_spec(&form->job, 10, 1);
     rf_job_spec(&form->other[0], 10, 0);
+    rf_job_spec(&form->other[1], 10, 1);
     form->registers = rf_register_bytes(
         &(struct rf_register_need){.lanes = lanes,
                                    .sums = lanes * t->share_m * t->share_n,

@@ -323,7 +323,7 @@ static void attention(const struct run *run, const char *path, enum rf_dtype dty
 
 static void attentions_of(const struct run *run, const char *path, enum rf_dtype dtype, int sizes)
 {
-    static const int64_t heads[] = {64, 33, 128, 32, 40, 80, 8};
+    static const int64_t heads[] = {64, 33, 128, 32, 80, 8};
     for (int head = 0; head < sizes; head++)
         for (int form = 0; form < 3; form++)
             attention(run, path, dtype, heads[head], form == 2 ? 2 : 1, form == 1);
@@ -331,12 +331,12 @@ static void attentions_of(const struct run *run, const char *path, enum rf_dtype
 
 static void attentions(const struct run *run, enum rf_dtype dtype)
 {
-    attentions_of(run, NULL, dtype, 7);
+    attentions_of(run, NULL, dtype, 6);
     if (on_cpu(run)) /* GPUs' compilers take minutes for kernels of so many registers */
-        attentions_of(run, "rows", dtype, 7);
-    attentions_of(run, "tiled", dtype, 7);
-    if (dtype != RF_F32) /* forced it takes compilers seconds each; chosen it is among the first */
-        attentions_of(run, "units", dtype, 3);
+        attentions_of(run, "rows", dtype, 6);
+    attentions_of(run, "tiled", dtype, 6);
+    if (dtype != RF_F32) /* compilers take seconds for each */
+        attentions_of(run, "units", dtype, 1);
 }
 
 static void rotary(const struct run *run, enum rf_dtype dtype)
@@ -506,6 +506,6 @@ void launch_chosen(struct operands *operands,
         for (int form = 0; form < 4; form++)
             matmul(&run, types[type], &(struct product){.form = form}, large);
         matmuls_of(&run, NULL, types[type]);
-        attentions_of(&run, NULL, types[type], 7);
+        attentions_of(&run, NULL, types[type], 6);
     }
 }
