@@ -274,7 +274,8 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
                 1);
     rf_job_spec(&job, 1, part != NULL);
     rf_job_reads(&job, dout);
-    rf_job_reads(&job, tokens);
+    if (words)
+        rf_job_reads(&job, tokens);
     rf_job_reads(&job, order);
     touch_rows(&job, dwte, rows, channels, RF_TOUCH_UPDATE);
     touch_rows(&job, dwpe, T, channels, RF_TOUCH_UPDATE);

@@ -258,8 +258,8 @@ TEST(PipelineProof, ADeadlockNamesTheCallThatWaits)
     EXPECT_EQ(pipe.run(with_transfers(RF_PIPELINE_BY_PEER_AND_KIND, 0), &time_s), RF_EINVAL);
     EXPECT_EQ(time_s, 7);
     EXPECT_NE(std::string(rf_last_error()->message)
-                  .find("call 2 of rank 0, backward input of micro-batch 0, chunk 0, waits for "
-                        "ever"),
+                  .find("call 2 of rank 0, backward input of micro-batch 0, chunk 0, waits "
+                        "forever"),
               std::string::npos)
         << rf_last_error()->message;
 }

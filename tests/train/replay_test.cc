@@ -292,7 +292,7 @@ TEST(Replay, ABlockThatSaysItVariesIsAlwaysCalledAndAChangeLaterIsFoundByTheChec
     for (int i = 0; i < 4; i++)
         ASSERT_RF(checked.step());
     EXPECT_EQ(checked.step(), RF_EINVAL);
-    EXPECT_NE(strstr(rf_last_error()->message, "was fill and is fill now"), nullptr)
+    EXPECT_NE(strstr(rf_last_error()->message, "was fill and is now fill"), nullptr)
         << rf_last_error()->message;
     EXPECT_NE(strstr(rf_last_error()->message, "varies"), nullptr);
 }

@@ -219,7 +219,7 @@ TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
                 (void *)&folder};
         EXPECT_EQ(rf_run_save(run, folder.path().c_str(), &progress), RF_EIO);
         const std::string message = rf_last_error()->message;
-        EXPECT_NE(message.find("optimizer.safetensors, which rank 0 has made"), std::string::npos)
+        EXPECT_NE(message.find("optimizer.safetensors, which rank 0 has created"), std::string::npos)
             << message;
         EXPECT_EQ(message.find("rank 1: ") == 0, rank != 1) << message;
         ASSERT_RF(rf_barrier(comm, nullptr));

@@ -248,12 +248,22 @@ inline void for_parts(rf_run *run, int region,
     }
 }
 
+// A frozen parameter has no master, so 16-bit types keep only what is a bf16.
+inline float of_type(bool frozen, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    bits &= frozen ? 0xffff0000u : UINT32_MAX;
+    memcpy(&value, &bits, sizeof(bits));
+    return value;
+}
+
 inline Floats wanted(const rf_plan *plan, int param, int region)
 {
     const rf_plan_param &p = plan->params[param];
     Floats whole((size_t)rf_shape_count(p.desc->shape)), part((size_t)p.count);
     for (size_t i = 0; i < whole.size(); i++)
-        whole[i] = number(p.logical, region, i);
+        whole[i] = of_type(p.desc->flags & RF_PARAM_FROZEN, number(p.logical, region, i));
     rf_cut_take(&p.cut, 0, part.size(), whole.data(), part.data());
     return part;
 }

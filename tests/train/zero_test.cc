@@ -548,7 +548,7 @@ TEST(Fit, APlanThatIsTooLargeNamesTheCheapestChangeWithWhichItTrains)
         policy.device_bytes = (uint64_t)(share * (double)all);
         ASSERT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_ENOMEM);
         const std::string text = rf_last_error()->message;
-        const size_t with = text.find(": with ");
+        const size_t with = text.find("; with ");
         ASSERT_NE(with, std::string::npos) << text;
         advice.push_back(text.substr(with));
         policy.recompute = text.find("recompute=1") != std::string::npos;
