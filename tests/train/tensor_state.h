@@ -235,15 +235,23 @@ inline void for_parts(rf_run *run, int region,
         const rf_plan_param &param = plan->params[i];
         if (param.owner != i || (region != RF_REGION_PARAMS && param.grad_first == RF_NO_GRAD))
             continue;
-        rf_tensor t = run->regions[region];
+        // A bare parameter is stored in bf16 only: the upper halves of floats.
+        const bool bare = region == RF_REGION_PARAMS && param.bare;
+        const size_t each = bare ? 2 : 4;
+        rf_tensor t = run->regions[bare ? (int)RF_REGION_COPY : region];
         Floats values((size_t)param.count);
-        t.offset += param.first * sizeof(float);
+        std::vector<uint8_t> stored(values.size() * each);
+        t.offset += param.first * each;
         t.shape = rf_shape1(param.count);
-        t.dtype = RF_F32;
-        ASSERT_RF(rf_tensor_read(t, values.data(), values.size() * sizeof(float)));
+        t.dtype = bare ? RF_BF16 : RF_F32;
+        ASSERT_RF(rf_tensor_read(t, stored.data(), stored.size()));
+        for (size_t k = 0; k < values.size(); k++)
+            memcpy((uint8_t *)&values[k] + 4 - each, &stored[k * each], each);
         fn(i, values.data(), (uint64_t)param.count);
+        for (size_t k = 0; k < values.size(); k++)
+            memcpy(&stored[k * each], (uint8_t *)&values[k] + 4 - each, each);
         if (writes) {
-            ASSERT_RF(rf_tensor_write(t, values.data(), values.size() * sizeof(float)));
+            ASSERT_RF(rf_tensor_write(t, stored.data(), stored.size()));
         }
     }
 }
