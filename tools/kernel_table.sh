@@ -19,7 +19,7 @@ mkdir -p "$out"
 
 list() { awk -v stage="$1" -v column="$2" '!/^#/ && $3 == stage { print $column }' tests/kernels/gpus.txt; }
 
-compile() { # compile GPU DRIVER SPILLING OTHERS
+compile() { # compile GPU DRIVER
     report=$build/tests/kernels/kernel_report status=0
     case $2 in
     installed)
@@ -35,7 +35,7 @@ compile() { # compile GPU DRIVER SPILLING OTHERS
     rm -rf "$out/cache-$1"
     # shellcheck disable=SC2086
     RADV_FORCE_FAMILY=$1 RF_CACHE_DIR=$out/cache-$1 $run "$report" --json "$out/$1.json" \
-        --table "$out/$1.new" --spilling "$3" --others "$4" || status=$?
+        --table "$out/$1.new" || status=$?
     [ -s "$out/$1.new" ] && mv "$out/$1.new" "$out/$1.table"
     return $status
 }
@@ -126,7 +126,7 @@ several)
     ;;
 write) write ;;
 *)
-    row=$(awk -v gpu="$what" '$1 == gpu { print $1, $2, $4, $5 }' tests/kernels/gpus.txt)
+    row=$(awk -v gpu="$what" '$1 == gpu { print $1, $2 }' tests/kernels/gpus.txt)
     [ -n "$row" ] || {
         echo "use: kernel_table.sh BUILD GPU|several|gpus|drivers|write; tests/kernels/gpus.txt lists GPUs" >&2
         exit 2
