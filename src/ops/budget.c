@@ -6,7 +6,10 @@
 
 #define NARROW_REGISTERS 128 /* of a subgroup, each of as many lanes as the smallest one has */
 #define OWN_REGISTERS 256    /* of an invocation */
-#define FIXED_REGISTERS 24   /* addresses, indices and counters of each invocation */
+/* Addresses, indices and counters of each invocation. Compilers for narrow subgroups keep more of
+ * them: there is no other place for what is the same in all invocations. */
+#define FIXED_REGISTERS 24
+#define NARROW_FIXED_REGISTERS 52
 
 bool rf_register_narrow(const struct rf_device_info *info)
 {
@@ -29,5 +32,6 @@ uint32_t rf_register_lanes(const struct rf_device_info *info)
 
 uint32_t rf_register_bytes(const struct rf_register_need *need)
 {
-    return 4 * need->sums + 2 * need->operands + need->lanes * (need->staged + 4 * FIXED_REGISTERS);
+    const uint32_t fixed = need->lanes < 32 ? NARROW_FIXED_REGISTERS : FIXED_REGISTERS;
+    return 4 * need->sums + 2 * need->operands + need->lanes * (need->staged + 4 * fixed);
 }
