@@ -164,7 +164,7 @@ SLOW_TRAINING="$SLOW_TRAINING:Meshes.*:TensorLayer.OfAL*:TensorLayer.Is*:TensorL
 SLOW_TRAINING="$SLOW_TRAINING:TensorState.*:TensorCheckpoint.*:Audit.*:Restore.*:Context.G*:Context.In*:Context.Th*"
 SLOW_TRAINING="$SLOW_TRAINING:Context.E*:Context.K*:Context.W*:Context.A*:Lag.D*:Lag.InR*:Lag.W*:Lag.A*:Lag.T*"
 SLOW_TRAINING="$SLOW_TRAINING:TensorParts.GiveTheSameBitsOnE*:TensorParts.GiveTheSameBitsInM*:TensorParts.T*:TensorParts.L*"
-SLOW_TRAINING="$SLOW_TRAINING:TensorParts.A*:TensorParts.W*"
+SLOW_TRAINING="$SLOW_TRAINING:TensorParts.A*:TensorParts.W*:Frozen.RunE*:Frozen.Sh*:Frozen.T*:Frozen.PipelineW*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {
