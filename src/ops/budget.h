@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How many registers a subgroup has, and how many a kernel is expected to need: launchers choose
- * tiles by it that no compiler has to spill. Both are estimates; tests/kernels/report.c shows what
- * compilers really do.
+ * How many registers a subgroup has, and how many a kernel is expected to need. Launchers choose
+ * tiles that fit. Both figures are estimates; tests/kernels/report.c shows what compilers do.
  */
 #ifndef RF_OPS_BUDGET_H
 #define RF_OPS_BUDGET_H

@@ -46,4 +46,22 @@ TEST(RegisterBudget, IsUnlimitedOnACpu)
     EXPECT_EQ(rf_register_lanes(&cpu), 8u);
 }
 
+// A subgroup of a product on matrix units: m x n sums, fragments of 16 in k, and n of eight or 16
+// of b at a time. What compilers spilled does not fit, what they did not does.
+uint32_t product_bytes(uint32_t lanes, uint32_t m, uint32_t n, uint32_t fragment_n)
+{
+    const rf_register_need need = {lanes, m * n, (m + fragment_n) * 16, 0};
+    return rf_register_bytes(&need);
+}
+
+TEST(RegisterBudget, RefusesTilesThatSpillOnNarrowSubgroups)
+{
+    const rf_device_info eight = device(RF_DEVICE_DISCRETE, 8, 32);
+    const rf_device_info sixteen = device(RF_DEVICE_INTEGRATED, 16, 32);
+    EXPECT_GT(product_bytes(8, 16, 32, 8), rf_register_budget(&eight));
+    EXPECT_LE(product_bytes(8, 16, 16, 8), rf_register_budget(&eight));
+    EXPECT_GT(product_bytes(16, 32, 32, 16), rf_register_budget(&sixteen));
+    EXPECT_LE(product_bytes(16, 16, 32, 16), rf_register_budget(&sixteen));
+}
+
 } // namespace
