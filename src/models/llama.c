@@ -47,6 +47,9 @@ const char *llama_config_fault(const struct llama_config *c)
         return "kv_heads must divide heads; for example 2 for 8 heads";
     if ((c->theta != 0 && !(c->theta >= 1)) || !(c->eps >= 0))
         return "theta must be at least 1, and eps must not be negative";
+    if ((c->head_size && c->head_size != c->channels / c->heads) || c->qkv_bias || c->qk_norm ||
+        c->rope_scaling.factor != 0)
+        return "head_size, qkv_bias, qk_norm and rope_scaling are not supported yet; leave them 0";
     const char *fault = model_type_fault(c->dtype, c->residual);
     return fault ? fault : model_recompute_fault(c->recompute);
 }
