@@ -23,6 +23,8 @@ find_package(PkgConfig QUIET)
 if(PKG_CONFIG_FOUND)
     pkg_check_modules(SODIUM QUIET IMPORTED_TARGET libsodium)
     pkg_check_modules(CJSON QUIET IMPORTED_TARGET libcjson)
+    pkg_check_modules(PCRE2 QUIET IMPORTED_TARGET libpcre2-8)
+    pkg_check_modules(UTF8PROC QUIET IMPORTED_TARGET libutf8proc)
 endif()
 include(\${CMAKE_CURRENT_LIST_DIR}/ringforge-targets.cmake)
 ")
@@ -47,7 +49,7 @@ Version: @PROJECT_VERSION@
 Cflags: -I\${includedir}
 Libs: -L\${libdir} -lringforge%RPATH%
 Libs.private: -lpthread -lm -ldl
-Requires.private: libsodium libcjson
+Requires.private: libsodium libcjson libpcre2-8 libutf8proc
 ")
 install(CODE "
     file(READ \"${PROJECT_BINARY_DIR}/package/ringforge.pc.in\" text)

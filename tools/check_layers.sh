@@ -22,7 +22,8 @@ coll       base
 comm       coll transport ops
 optim      ops
 memory     ops
-io         tensor comm
+tokenizer  base
+io         tensor comm tokenizer
 parallel   comm optim
 train      parallel memory io
 models     public
@@ -48,6 +49,7 @@ collectives.h comm
 predict.h comm
 tree_order.h comm
 flight.h comm
+tokenizer.h tokenizer
 data.h io
 train.h train
 block.h train

@@ -17,6 +17,7 @@
 #include "search.h"
 #include "status.h"
 #include "tensor.h"
+#include "tokenizer.h"
 #include "train.h"
 #include "types.h"
 
