@@ -25,19 +25,19 @@ struct llama_rope_scaling {
 
 struct llama_config {
     int layers, channels, heads;
-    int kv_heads;  /* heads of keys and values; divides heads; 0 = heads */
-    int head_size; /* channels of a head; even; 0 = channels / heads */
-    bool qkv_bias; /* the projection to queries, keys and values has a bias */
-    bool qk_norm;  /* each head of queries and keys has a norm before the rotary embedding */
-    struct llama_rope_scaling rope_scaling;
-    int hidden;  /* width of the gated unit; 0 = 8/3 of channels, rounded up to a multiple of 32 */
-    int vocab;   /* 0 = 257: bytes and end of text */
-    float theta; /* base of the rotary embedding; 0 = 10000 */
-    float eps;   /* of the norms; 0 = 1e-5 */
-    bool tied;   /* the head is the embedding's table */
+    int kv_heads; /* heads of keys and values; divides heads; 0 = heads */
+    int hidden;   /* width of the gated unit; 0 = 8/3 of channels, rounded up to a multiple of 32 */
+    int vocab;    /* 0 = 257: bytes and end of text */
+    float theta;  /* base of the rotary embedding; 0 = 10000 */
+    float eps;    /* of the norms; 0 = 1e-5 */
+    bool tied;    /* the head is the embedding's table */
     int head_rows;                 /* as in gpt2.h */
     enum rf_dtype dtype, residual; /* as in gpt2.h */
     unsigned recompute;            /* as in gpt2.h */
+    int head_size;                 /* channels of a head; even; 0 = channels / heads */
+    bool qkv_bias;                 /* the projection to queries, keys and values has a bias */
+    bool qk_norm; /* each head of queries and keys has a norm before the rotary embedding */
+    struct llama_rope_scaling rope_scaling;
 };
 
 struct llama;
