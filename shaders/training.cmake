@@ -126,6 +126,18 @@ foreach(pairs "" _halves)
 endforeach()
 rf_shader_types(copy_heads_v copy_heads.comp DEFINES VEC=1)
 rf_shader_types(copy_heads_s copy_heads.comp DEFINES VEC=0)
+# Generation: few rows, and a cache of keys and values.
+rf_shader_builds(gemv gemv.comp)
+foreach(type 1 2) # out and residual are f32
+    list(GET types ${type} name)
+    rf_shader(gemv_f32_v_${name} gemv.comp DEFINES VEC=1 TYPE=${type} OUT_F32=1)
+    rf_shader(gemv_f32_s_${name} gemv.comp DEFINES VEC=0 TYPE=${type} OUT_F32=1)
+endforeach()
+foreach(name cache_append attend_cache)
+    rf_shader_types(${name}_v ${name}.comp DEFINES VEC=1)
+    rf_shader_types(${name}_s ${name}.comp DEFINES VEC=0)
+endforeach()
+rf_shader_types(attend_cache_join attend_cache_join.comp DEFINES VEC=0)
 # These read single words, or start at any element.
 set(kinds KIND_SUM=1 KIND_SQUARES=2 KIND_MAX=3 KIND_NONFINITE=4)
 foreach(kind sum squares max nonfinite)

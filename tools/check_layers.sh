@@ -39,6 +39,7 @@ types.h base
 device.h device
 tensor.h tensor
 ops.h ops
+ops_decode.h ops
 ops_elementwise.h ops
 ops_norm.h ops
 ops_optimizer.h ops

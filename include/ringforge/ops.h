@@ -17,12 +17,13 @@
  * Shapes: n is the number of rows, (B,T) flattened (batch, sequence). C channels, V vocabulary, H
  * heads, D = C/H. (n,C) is a tensor with these dimensions.
  *
- * This header has products, attention and reductions, and includes ops_elementwise.h, ops_norm.h,
- * ops_optimizer.h and ops_vocabulary.h.
+ * This header has products, attention and reductions, and includes ops_decode.h,
+ * ops_elementwise.h, ops_norm.h, ops_optimizer.h and ops_vocabulary.h.
  */
 #ifndef RINGFORGE_OPS_H
 #define RINGFORGE_OPS_H
 
+#include "ops_decode.h"
 #include "ops_elementwise.h"
 #include "ops_norm.h"
 #include "ops_optimizer.h"

@@ -363,6 +363,49 @@ static void rotary(const struct run *run, enum rf_dtype dtype)
     }
 }
 
+/* ---- generation ------------------------------------------------------------------------------ */
+
+static void gemvs(const struct run *run, enum rf_dtype dtype, int64_t k)
+{
+    const struct rf_tensor none = {0};
+    afresh(run);
+    struct rf_tensor x = take(run, dtype, 8, k), w = take(run, dtype, 512, k);
+    struct rf_tensor out = take(run, dtype, 8, 512), f32 = take(run, RF_F32, 8, 512);
+    for (int64_t rows = 1; rows <= 8; rows *= 2) {
+        char name[48];
+        x.shape = rf_shape2(rows, k);
+        out.shape = f32.shape = rf_shape2(rows, 512);
+        snprintf(name, sizeof(name), "gemv %lld rows%s", (long long)rows, k % 4 ? " odd" : "");
+        plain(run, name, dtype, rf_gemv(run->operands->stream, out, x, w, none, none));
+        snprintf(name, sizeof(name), "gemv to f32 %lld rows%s", (long long)rows,
+                 k % 4 ? " odd" : "");
+        plain(run, name, dtype, rf_gemv(run->operands->stream, f32, x, w, none, f32));
+    }
+}
+
+static void decode(const struct run *run, enum rf_dtype dtype, int64_t D)
+{
+    const int64_t n = 4, H = 8, K = 2, L = 256, C = (H + 2 * K) * D;
+    const struct rf_tensor none = {0};
+    struct rf_stream *s = run->operands->stream;
+    const bool odd = D % 4;
+    afresh(run);
+    const struct rf_shape cached = rf_shape4(2, L, K, D), rows = rf_shape1(n);
+    const struct rf_cache cache = {reshape(take(run, dtype, 2 * L, K * D), cached),
+                                   reshape(take(run, dtype, 2 * L, K * D), cached),
+                                   reshape(take(run, RF_I32, 1, n), rows),
+                                   reshape(take(run, RF_I32, 1, n), rows)};
+    struct rf_tensor qkv = take(run, dtype, n, C), out = take(run, dtype, n, H * D);
+    struct rf_tensor angles = take(run, RF_F32, L, D);
+    struct rf_tensor scratch = take(run, RF_F32, 1, rf_attend_cache_scratch(n, H, D, L));
+    plain(run, odd ? "cache_append odd" : "cache_append", dtype,
+          rf_cache_append(s, &cache, qkv, H, none));
+    plain(run, odd ? "cache_append rotated odd" : "cache_append rotated", dtype,
+          rf_cache_append(s, &cache, qkv, H, angles));
+    plain(run, odd ? "attend_cache odd" : "attend_cache", dtype,
+          rf_attend_cache(s, out, qkv, &cache, H, L, 0, scratch));
+}
+
 /* ---- flat ------------------------------------------------------------------------------------ */
 
 static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
@@ -487,6 +530,10 @@ void launch_all(struct operands *operands,
     for (size_t type = 0; type < TYPES; type++) {
         attentions(&run, types[type]);
         rotary(&run, types[type]);
+        gemvs(&run, types[type], 512);
+        gemvs(&run, types[type], 511);
+        decode(&run, types[type], 64);
+        decode(&run, types[type], 66);
         for (int odd = 0; odd < 2; odd++) {
             rows_of(&run, types[type], 256, 768 + odd);
             elementwise(&run, types[type], 100000 + odd);

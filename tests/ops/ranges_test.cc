@@ -30,6 +30,7 @@ const Family families[] = {
     {"Rows", {"layernorm", "softmax_"}},
     {"Vocabulary", {"embedding", "cross_entropy"}},
     {"Attention", {"attention", "rotary", "copy_heads"}},
+    {"Decode", {"gemv", "cache_append", "attend_cache"}},
     {"Matmul", {"matmul"}},
     {"Reductions", {"reduce", "squares"}},
     {"Optimizers", {"optimizer", "step_begin", "loss_scale"}},
@@ -84,6 +85,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                     vocabulary(type, odd);
                 else if (family == "Attention")
                     attention(type, odd ? 6 : 8);
+                else if (family == "Decode")
+                    decode(type, odd);
                 else if (family == "Matmul")
                     matmul(type, odd);
                 else if (family == "Reductions")
@@ -244,6 +247,30 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         }
         for (bool adds : {false, true})
             EXPECT_OK(rf_copy_heads(stream, heads(H, true), heads(H, false), adds));
+    }
+
+    void decode(rf_dtype type, bool odd)
+    {
+        const int64_t n = 3, H = 4, K = 2, D = odd ? 10 : 16, L = 140, C = (H + 2 * K) * D;
+        rf_cache cache = {};
+        cache.keys = some(rf_shape4(2, L, K, D), type);
+        cache.values = some(rf_shape4(2, L, K, D), type);
+        cache.sequence = i32(rf_shape1(n), {0, 1, 1});
+        cache.position = i32(rf_shape1(n), {0, 3, (int32_t)L - 1});
+        rf_tensor qkv = some(rf_shape2(n, C), type), out = some(rf_shape2(n, H * D), type),
+                  angles = some(rf_shape2(L, D), RF_F32), none = {};
+        for (bool rotate : {false, true})
+            EXPECT_OK(rf_cache_append(stream, &cache, qkv, H, rotate ? angles : none));
+        EXPECT_OK(rf_attend_cache(stream, out, qkv, &cache, H, L, 0,
+                                  some(rf_shape1(rf_attend_cache_scratch(n, H, D, L)), RF_F32)));
+        for (rf_dtype to : {type, RF_F32})
+            EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), qkv, some(rf_shape2(12, C), type),
+                              some(rf_shape1(12), type), some(rf_shape2(n, 12), to)));
+        const int64_t k = odd ? C - 1 : C;
+        EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), type), some(rf_shape2(n, k), type),
+                          some(rf_shape2(12, k), type), none, none));
+        EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), RF_F32), some(rf_shape2(n, k), type),
+                          some(rf_shape2(12, k), type), none, none));
     }
 
     void product(rf_dtype type, const char *path, int form, const int64_t size[3], int epilogue)

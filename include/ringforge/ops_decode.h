@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels of text generation: products of few rows, and attention to a cache of keys and values.
+ * Types, aliasing and errors: ops.h, which includes this. Each row of a call is a new token of any
+ * sequence. The bits of a row depend on that row, the weights and the cached keys and values up to
+ * its position: neither on the number of rows, nor on the other rows, nor on `most`. So one call
+ * for all tokens of a prompt gives the bits of one call for each token.
+ */
+#ifndef RINGFORGE_OPS_DECODE_H
+#define RINGFORGE_OPS_DECODE_H
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* out (n,N) = x (n,K) w (N,K)' + bias (N) + residual (n,N), rounded once. x, w and bias are of T;
+ * out and residual are of T, or both f32. bias and residual may have a NULL buffer: none. residual
+ * may be out itself. Reads w once for every 8 rows: for many rows rf_matmul is faster. */
+RF_API int rf_gemv(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+                   struct rf_tensor w, struct rf_tensor bias, struct rf_tensor residual);
+
+/* A cache of the keys and values of S sequences of at most L tokens, and where the rows of a call
+ * belong: row i is the token at position[i] of sequence[i]. Kernels clamp both to the cache. */
+struct rf_cache {
+    struct rf_tensor keys, values;       /* (S,L,K,D) of T: K heads of size D */
+    struct rf_tensor sequence, position; /* (n) i32 */
+};
+
+/* Writes the keys and values of the rows into the cache. qkv (n,(H+2K)D) of T has H heads of
+ * queries, then K of keys, then K of values; D is even.
+ *   angles (L,D) f32, or a NULL buffer: row p has the cosines of the D/2 pairs at position p, then
+ * the sines. Keys are rotated before they are written, and queries in place: pairs (i, i + D/2) as
+ * in rf_rotary with halves. */
+RF_API int rf_cache_append(struct rf_stream *stream, const struct rf_cache *cache,
+                           struct rf_tensor qkv, int64_t heads, struct rf_tensor angles);
+
+/* angles (L,D) = the table of rf_cache_append. The angles are those of rf_rotary, with the same
+ * opts; position and halves of them are ignored. opts may be NULL. */
+struct rf_rotary_opts;
+RF_API int rf_rotary_angles(struct rf_stream *stream, struct rf_tensor angles,
+                            const struct rf_rotary_opts *opts);
+
+/* The number of elements of the scratch of rf_attend_cache. */
+RF_EXPORT int64_t rf_attend_cache_scratch(int64_t rows, int64_t heads, int64_t size, int64_t most);
+
+/* out (n,HD) = attention of each row to the cached keys at positions 0 to position[i] of its
+ * sequence. q (n,columns) of T has the H heads of queries first in each row, as in qkv above; K
+ * divides H, and query head h uses head h / (H/K). D is up to 256.
+ *   most: the largest position of the call is below it; larger ones give an undefined result. It
+ * bounds the work, and may be up to L.
+ *   scale: of the scores; 0 = 1/sqrt(D). scratch: f32, rf_attend_cache_scratch() elements. */
+RF_API int rf_attend_cache(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor q,
+                           const struct rf_cache *cache, int64_t heads, int64_t most, float scale,
+                           struct rf_tensor scratch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gemv.comp.
+ */
+#include "push.h"
+
+PUSH_BEGIN(gemv)
+    word64 out_, x, w, bias, residual;
+    TEXELS_2(x, w)
+    uint rows, columns, terms; /* terms: of each sum */
+PUSH_END(gemv)

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Kernels of text generation: products of few rows, the cache, attention to it.
+ */
+#include "op_fixture.h"
+
+namespace
+{
+class Gemv : public TypedOpTest
+{
+};
+ALL_TYPES(Gemv);
+
+struct Size {
+    int64_t rows, columns, terms;
+    int shift;
+};
+const Size sizes[] = {{1, 1, 1, 0},     {1, 9, 128, 0}, {2, 33, 260, 0}, {3, 8, 131, 0},
+                      {5, 70, 1024, 0}, {8, 16, 64, 1}, {11, 25, 96, 0}};
+
+rf_tensor none()
+{
+    return rf_tensor{};
+}
+
+TEST_P(Gemv, MatchesTheReferenceWithBiasAndResidual)
+{
+    for (const Size &s : sizes)
+        for (bool extra : {false, true}) {
+            const Floats x = rounded(normal(s.rows * s.terms)),
+                         w = rounded(normal(s.columns * s.terms)), b = rounded(normal(s.columns)),
+                         r = rounded(normal(s.rows * s.columns));
+            rf_tensor out = this->out(rf_shape2(s.rows, s.columns), s.shift);
+            ASSERT_OK(rf_gemv(stream, out, in(rf_shape2(s.rows, s.terms), x, s.shift),
+                              in(rf_shape2(s.columns, s.terms), w, s.shift),
+                              extra ? in(rf_shape1(s.columns), b) : none(),
+                              extra ? in(rf_shape2(s.rows, s.columns), r) : none()));
+            Doubles want(s.rows * s.columns);
+            for (int64_t i = 0; i < s.rows; i++)
+                for (int64_t j = 0; j < s.columns; j++) {
+                    double sum = extra ? (double)b[j] + r[i * s.columns + j] : 0;
+                    for (int64_t k = 0; k < s.terms; k++)
+                        sum += (double)x[i * s.terms + k] * w[j * s.terms + k];
+                    want[i * s.columns + j] = sum;
+                }
+            /* Sums of up to 1024 products of numbers near 1. */
+            expect_near(read(out), want, tolerance(3e-5), std::to_string(s.terms) + " terms");
+        }
+}
+
+TEST_P(Gemv, WritesF32WithAnF32ResidualInPlace)
+{
+    const int64_t n = 3, N = 21, K = 100;
+    const Floats x = rounded(normal(n * K)), w = rounded(normal(N * K)), r = normal(n * N);
+    rf_tensor out = f32(rf_shape2(n, N), r);
+    ASSERT_OK(rf_gemv(stream, out, in(rf_shape2(n, K), x), in(rf_shape2(N, K), w), none(), out));
+    Doubles want(n * N);
+    for (int64_t i = 0; i < n * N; i++) {
+        want[i] = r[i];
+        for (int64_t k = 0; k < K; k++)
+            want[i] += (double)x[i / N * K + k] * w[i % N * K + k];
+    }
+    expect_near(read(out), want, 1e-5, "f32 sums");
+}
+
+TEST_P(Gemv, ARowHasTheSameBitsInEveryCall)
+{
+    for (int64_t K : {256, 90}) {
+        const int64_t n = 13, N = 40;
+        const Floats x = rounded(normal(n * K)), w = rounded(normal(N * K));
+        rf_tensor all = out(rf_shape2(n, N)), rows = in(rf_shape2(n, K), x),
+                  weight = in(rf_shape2(N, K), w);
+        ASSERT_OK(rf_gemv(stream, all, rows, weight, none(), none()));
+        const Floats want = read(all);
+        for (int64_t count : {1, 2, 3, 5, 8})
+            for (int64_t first = 0; first + count <= n; first += count) {
+                rf_tensor some = {}, part = out(rf_shape2(count, N));
+                ASSERT_OK(rf_tensor_rows(rows, first, count, &some));
+                ASSERT_OK(rf_gemv(stream, part, some, weight, none(), none()));
+                expect_same_bits(
+                    read(part),
+                    Floats(want.begin() + first * N, want.begin() + (first + count) * N),
+                    std::to_string(count) + " rows");
+            }
+    }
+}
+
+TEST_F(OpTest, GemvRefusesWrongOperands)
+{
+    rf_tensor w = blank(rf_shape2(4, 8)), x = blank(rf_shape2(2, 8)), out = blank(rf_shape2(2, 4));
+    EXPECT_FAILS(RF_EINVAL, "out", rf_gemv(stream, x, x, w, none(), none()));
+    EXPECT_FAILS(RF_EINVAL, "x", rf_gemv(stream, out, out, w, none(), none()));
+    EXPECT_FAILS(RF_EINVAL, "bias", rf_gemv(stream, out, x, w, x, none()));
+    EXPECT_FAILS(RF_EINVAL, "two dimensions",
+                 rf_gemv(stream, out, x, blank(rf_shape1(32)), none(), none()));
+}
+
+/* ---- the cache ------------------------------------------------------------------------------- */
+
+struct Shape {
+    int64_t S, L, H, K, D;
+};
+const Shape shapes[] = {{2, 5, 2, 2, 8}, {3, 300, 4, 2, 16}, {1, 140, 3, 1, 10}, {2, 9, 2, 1, 128}};
+
+class Cache : public TypedOpTest
+{
+  protected:
+    /* A cache of unknown contents, and rows for it. */
+    rf_cache cache(const Shape &s, const Ints &sequence, const Ints &position)
+    {
+        rf_cache c = {};
+        c.keys = in(rf_shape4(s.S, s.L, s.K, s.D), keys = rounded(normal(s.S * s.L * s.K * s.D)));
+        c.values =
+            in(rf_shape4(s.S, s.L, s.K, s.D), values = rounded(normal(s.S * s.L * s.K * s.D)));
+        c.sequence = i32(rf_shape1((int64_t)sequence.size()), sequence);
+        c.position = i32(rf_shape1((int64_t)position.size()), position);
+        return c;
+    }
+    static size_t at(const Shape &s, int64_t sequence, int64_t position, int64_t head)
+    {
+        return ((sequence * s.L + position) * s.K + head) * s.D;
+    }
+    Floats keys, values;
+};
+ALL_TYPES(Cache);
+
+TEST_P(Cache, AppendRotatesAsRotaryDoes)
+{
+    for (const Shape &s : shapes)
+        for (bool rotate : {false, true}) {
+            const int64_t n = 3, columns = (s.H + 2 * s.K) * s.D;
+            const Ints sequence = {0, (int32_t)s.S - 1, 0}, position = {4, 3, 0};
+            const rf_cache c = cache(s, sequence, position);
+            rf_rotary_opts opts = {};
+            opts.theta = 500;
+            rf_tensor angles = blank(rf_shape2(s.L, s.D));
+            ASSERT_OK(rf_rotary_angles(stream, angles, &opts));
+            const Floats data = rounded(normal(n * columns));
+            rf_tensor qkv = in(rf_shape2(n, columns), data);
+            ASSERT_OK(rf_cache_append(stream, &c, qkv, s.H, rotate ? angles : none()));
+            Floats want = data;
+            for (int64_t i = 0; i < n; i++) { /* rf_rotary at this row's position */
+                rf_tensor row = in(rf_shape2(1, columns), Floats(data.begin() + i * columns,
+                                                                 data.begin() + (i + 1) * columns));
+                rf_heads turned = rf_heads_in(row, s.D, 0, s.H + s.K);
+                opts.halves = true;
+                opts.position = position[i];
+                if (rotate) {
+                    ASSERT_OK(rf_rotary(stream, turned, turned, &opts));
+                }
+                const Floats is = read(row);
+                std::copy(is.begin(), is.end(), want.begin() + i * columns);
+                for (int64_t k = 0; k < s.K; k++) {
+                    std::copy_n(is.begin() + (s.H + k) * s.D, s.D,
+                                keys.begin() + at(s, sequence[i], position[i], k));
+                    std::copy_n(is.begin() + (s.H + s.K + k) * s.D, s.D,
+                                values.begin() + at(s, sequence[i], position[i], k));
+                }
+            }
+            expect_same_bits(read(c.keys), keys, "keys");
+            expect_same_bits(read(c.values), values, "values");
+            Floats got = read(qkv);
+            for (int64_t i = 0; i < n; i++)
+                for (int64_t e = 0; e < s.H * s.D; e++)
+                    ASSERT_EQ(got[i * columns + e], want[i * columns + e]) << "query";
+        }
+}
+
+Doubles attended(const Shape &s, const Floats &q, int64_t columns, const Floats &keys,
+                 const Floats &values, const Ints &sequence, const Ints &position)
+{
+    Doubles out(sequence.size() * s.H * s.D);
+    for (size_t i = 0; i < sequence.size(); i++)
+        for (int64_t h = 0; h < s.H; h++) {
+            Doubles score(position[i] + 1);
+            double most = -1e300, sum = 0;
+            for (int64_t p = 0; p <= position[i]; p++) {
+                const size_t k = ((sequence[i] * s.L + p) * s.K + h / (s.H / s.K)) * s.D;
+                for (int64_t e = 0; e < s.D; e++)
+                    score[p] += (double)q[i * columns + h * s.D + e] * keys[k + e];
+                score[p] /= std::sqrt((double)s.D);
+                most = std::max(most, score[p]);
+            }
+            for (double &x : score)
+                sum += x = std::exp(x - most);
+            for (int64_t p = 0; p <= position[i]; p++)
+                for (int64_t e = 0; e < s.D; e++)
+                    out[(i * s.H + h) * s.D + e] +=
+                        score[p] / sum *
+                        values[((sequence[i] * s.L + p) * s.K + h / (s.H / s.K)) * s.D + e];
+        }
+    return out;
+}
+
+TEST_P(Cache, AttentionMatchesTheReferenceAndARowHasTheSameBitsInEveryCall)
+{
+    for (const Shape &s : shapes) {
+        Ints sequence, position;
+        for (int32_t p : {0, 3, 127, 128, 255, 299})
+            if (p < s.L) {
+                sequence.push_back(p % (int32_t)s.S);
+                position.push_back(p);
+            }
+        const int64_t n = (int64_t)sequence.size(), columns = (s.H + 2 * s.K) * s.D;
+        const rf_cache c = cache(s, sequence, position);
+        const Floats q = rounded(normal(n * columns));
+        rf_tensor rows = in(rf_shape2(n, columns), q), all = out(rf_shape2(n, s.H * s.D)),
+                  scratch = blank(rf_shape1(rf_attend_cache_scratch(n, s.H, s.D, s.L)));
+        ASSERT_OK(rf_attend_cache(stream, all, rows, &c, s.H, s.L, 0, scratch));
+        const Floats got = read(all);
+        expect_near(got, attended(s, q, columns, keys, values, sequence, position), tolerance(1e-5),
+                    "attention");
+        for (int64_t i = 0; i < n; i++) {
+            rf_cache one = c;
+            rf_tensor row = {}, part = out(rf_shape2(1, s.H * s.D));
+            ASSERT_OK(rf_tensor_rows(rows, i, 1, &row));
+            ASSERT_OK(rf_tensor_rows(c.sequence, i, 1, &one.sequence));
+            ASSERT_OK(rf_tensor_rows(c.position, i, 1, &one.position));
+            ASSERT_OK(rf_attend_cache(stream, part, row, &one, s.H, position[i] + 1, 0, scratch));
+            expect_same_bits(read(part),
+                             Floats(got.begin() + i * s.H * s.D, got.begin() + (i + 1) * s.H * s.D),
+                             "one row");
+        }
+    }
+}
+
+TEST_F(OpTest, AttentionToACacheRefusesWrongOperands)
+{
+    rf_cache c = {};
+    c.keys = blank(rf_shape4(1, 4, 2, 8));
+    c.values = blank(rf_shape4(1, 4, 2, 8));
+    c.sequence = i32(rf_shape1(1), {0});
+    c.position = i32(rf_shape1(1), {0});
+    rf_tensor q = blank(rf_shape2(1, 64)), out = blank(rf_shape2(1, 32)),
+              scratch = blank(rf_shape1(64));
+    EXPECT_OK(rf_attend_cache(stream, out, q, &c, 4, 4, 0, scratch));
+    EXPECT_FAILS(RF_EINVAL, "do not divide", rf_attend_cache(stream, out, q, &c, 3, 4, 0, scratch));
+    EXPECT_FAILS(RF_EINVAL, "most", rf_attend_cache(stream, out, q, &c, 4, 5, 0, scratch));
+    EXPECT_FAILS(RF_EINVAL, "scratch", rf_attend_cache(stream, out, q, &c, 4, 4, 0, out));
+    EXPECT_FAILS(RF_EINVAL, "qkv", rf_cache_append(stream, &c, out, 4, none()));
+}
+} // namespace
