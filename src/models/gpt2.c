@@ -16,6 +16,7 @@ struct gpt2 {
     struct gpt2_config config; /* the defaults are filled in */
     struct model_head head;
     struct model_blocks model;
+    struct gpt2_block *layers;
 };
 
 const char *gpt2_config_fault(const struct gpt2_config *c)
@@ -62,7 +63,8 @@ static void make_embedding(struct model_part *part, const struct gpt2_config *c)
     model_add_param(part, c->residual, "", "wpe.weight", rf_shape2(c->seq, c->channels), 0.02f, 0);
 }
 
-static void make_layer(struct model_part *part, const struct gpt2_config *config, int layer)
+static void make_layer(struct model_part *part, struct gpt2_block *block,
+                       const struct gpt2_config *config, int layer)
 {
     const int64_t c = config->channels;
     /* Radford et al. 2019: residual projections are scaled by 1 / sqrt(their number). */
@@ -83,6 +85,11 @@ static void make_layer(struct model_part *part, const struct gpt2_config *config
     part->params[4].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
     part->params[8].split = part->params[9].split = (struct rf_split){.kind = RF_SPLIT_ROWS};
     part->params[10].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
+    *block = (struct gpt2_block){.config = config,
+                                 .qkv = {.weight = 2, .bias = 3},
+                                 .proj = {.weight = 4, .bias = 5, .summed = true},
+                                 .fc = {.weight = 8, .bias = 9},
+                                 .fc2 = {.weight = 10, .bias = 11, .summed = true}};
 }
 
 static void say_config(struct model_blocks *model, const struct gpt2_config *c)
@@ -133,16 +140,17 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
                                      .dtype = c->dtype,
                                      .eps = GPT2_EPS};
     int rc = model_blocks_create(&gpt2->model, last + 1);
-    if (rc < 0) {
-        free(gpt2);
-        return rc;
+    gpt2->layers = calloc((size_t)c->layers, sizeof(*gpt2->layers));
+    if (rc < 0 || !gpt2->layers) {
+        gpt2_destroy(gpt2);
+        return RF_ENOMEM;
     }
     say_config(&gpt2->model, c);
     make_embedding(&gpt2->model.parts[0], c);
     model_set_block(&gpt2->model, 0, &gpt2_embedding_ops, c);
     for (int i = 1; i < last; i++) {
-        make_layer(&gpt2->model.parts[i], c, i - 1);
-        model_set_block(&gpt2->model, i, &gpt2_layer_ops, c);
+        make_layer(&gpt2->model.parts[i], &gpt2->layers[i - 1], c, i - 1);
+        model_set_block(&gpt2->model, i, &gpt2_layer_ops, &gpt2->layers[i - 1]);
     }
     make_head(&gpt2->model.parts[last], c);
     model_set_block(&gpt2->model, last, model_head_ops(&gpt2->head), &gpt2->head);
@@ -160,6 +168,7 @@ void gpt2_destroy(struct gpt2 *model)
     if (!model)
         return;
     model_blocks_destroy(&model->model);
+    free(model->layers);
     free(model);
 }
 

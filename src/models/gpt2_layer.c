@@ -81,13 +81,15 @@ static struct work_cuts cut_work(struct layer *l)
     return cuts;
 }
 
-static void init(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *g,
+static void init(struct layer *l, struct rf_ctx *ctx, const struct gpt2_block *block,
                  const struct rf_tensor_part *part, int64_t rows)
 {
+    const struct gpt2_config *g = block->config;
     *l = (struct layer){.m = {.channels = g->channels,
                               .dtype = g->dtype,
                               .residual = g->residual,
-                              .recompute = g->recompute}};
+                              .recompute = g->recompute},
+                        .block = block};
     model_layer_init(&l->m, ctx, part, rows);
     l->width = g->channels / l->m.part.ranks;
     l->heads = g->heads / l->m.part.ranks;
@@ -95,10 +97,10 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *
 }
 
 /* Sets up the call for one phase. The steps set the tensors that forward does not keep. */
-static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *g)
+static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct gpt2_block *block)
 {
     struct model_cut saved[SAVED_CUTS];
-    init(l, ctx, g, &ctx->tensor, ctx->rows);
+    init(l, ctx, block, &ctx->tensor, ctx->rows);
     cut_saved(l, saved);
     const struct work_cuts work = cut_work(l);
     RETURN_IF_FAILED(model_suballocate(ctx->saved, ctx->rows, saved, SAVED_CUTS));
@@ -106,11 +108,11 @@ static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct gpt2_con
     return model_suballocate(ctx->scratch, ctx->rows, MODEL_CUTS(work.attention));
 }
 
-static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct gpt2_config *g,
+static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct gpt2_block *block,
                          struct rf_tensor in, struct rf_tensor dout)
 {
     struct model_cut saved_for_weight[FOR_WEIGHT_CUTS];
-    RETURN_IF_FAILED(open_layer(l, ctx, g));
+    RETURN_IF_FAILED(open_layer(l, ctx, block));
     l->x = in;
     l->dout = l->h.dout = dout;
     cut_for_weight(l, saved_for_weight);
@@ -159,8 +161,8 @@ static void fill_sizes(struct layer *l, struct rf_block_sizes *out)
     const int64_t n = m->rows, c = m->channels;
     struct model_cut saved[SAVED_CUTS], saved_for_weight[FOR_WEIGHT_CUTS];
     const struct work_cuts work = cut_work(l);
-    const int64_t biases =
-        model_max(rf_bias_grad_scratch(n, 4 * l->width), rf_bias_grad_scratch(m->own_rows, c));
+    const int64_t biases = model_max(model_linear_scratch(m, &l->block->fc, 4 * l->width),
+                                     model_linear_scratch(m, &l->block->fc2, c));
     const int64_t weights = model_max(biases, rf_layernorm_scratch(m->own_rows, c));
     const uint64_t scratch[] = {model_cut_bytes(n, MODEL_CUTS(work.operands)),
                                 model_cut_bytes(n, MODEL_CUTS(work.attention)),
@@ -187,14 +189,15 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
 static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
                         int64_t seq, struct rf_block_sizes *out)
 {
-    const struct gpt2_config *g = self;
+    const struct gpt2_block *block = self;
+    const struct gpt2_config *g = block->config;
     const struct model_division divisions[] = {{g->heads, "heads"},
                                                {rows, "rows of a micro-batch"}};
     struct layer l;
     (void)seq;
     *out = (struct rf_block_sizes){0};
     RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 2 : 1, out->fault));
-    init(&l, NULL, g, part, rows);
+    init(&l, NULL, block, part, rows);
     fill_sizes(&l, out);
     model_exchanges(&l.m, gpt2_layer_forward, out->forward);
     model_exchanges(&l.m, gpt2_layer_backward_input, out->backward_input);

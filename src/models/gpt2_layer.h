@@ -7,6 +7,7 @@
 
 #include "context.h"
 #include "gpt2_internal.h"
+#include "linear.h"
 #include "steps.h"
 
 enum param { LN1_W, LN1_B, QKV_W, QKV_B, PROJ_W, PROJ_B, LN2_W, LN2_B, FC_W, FC_B, FC2_W, FC2_B };
@@ -39,6 +40,7 @@ struct work {
 
 struct layer {
     struct model_layer m;
+    const struct gpt2_block *block;
     int64_t width, heads; /* c, h */
     struct rf_tensor x, out, dout, din;
     struct saved s;

@@ -55,8 +55,15 @@ enum link { DOUT, DACT, DNORM2, DMIDDLE, DQKV, DNORM1, DIN };
 /* Whether the input half has to compute this gradient. */
 static bool reaches(const struct layer *l, enum link link)
 {
-    static const int of[DIN] = {FC2_W, FC_W, LN2_W, PROJ_W, QKV_W, LN1_W};
-    return model_reach(&l->m, of, DIN, 2) >= (int)link;
+    const struct gpt2_block *b = l->block;
+    const struct rf_ctx *ctx = l->m.ctx;
+    const bool wanted[DIN] = {model_linear_trains(&l->m, &b->fc2),
+                              model_linear_trains(&l->m, &b->fc),
+                              model_wants(ctx, LN2_W) || model_wants(ctx, LN2_B),
+                              model_linear_trains(&l->m, &b->proj),
+                              model_linear_trains(&l->m, &b->qkv),
+                              model_wants(ctx, LN1_W) || model_wants(ctx, LN1_B)};
+    return model_reach(&l->m, wanted, DIN) >= (int)link;
 }
 
 static int begin(struct layer *l)
@@ -78,15 +85,14 @@ static int take_dout(struct layer *l)
 
 static int mlp(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
+    struct model_act gelu = {.kind = RF_ACT_GELU};
     RETURN_IF_FAILED(recompute_mlp(l));
+    gelu.pre = l->s.pre;
     if (reaches(l, DACT))
-        RETURN_IF_FAILED(model_matmul(
-            l->m.ctx, l->h.dact, l->h.dout, p[FC2_W],
-            &(struct rf_matmul_opts){.act = RF_ACT_GELU, .act_backward = true, .pre = &l->s.pre}));
+        RETURN_IF_FAILED(model_linear_back(&l->m, &l->block->fc2, l->h.dact, l->h.dout, &gelu));
     if (!reaches(l, DNORM2))
         return 0;
-    return model_project_back(&l->m, l->h.dnorm2, l->h.dact, p[FC_W]);
+    return model_linear_sum_back(&l->m, &l->block->fc, l->h.dnorm2, l->h.dact);
 }
 
 /* din has the gradient of the sum in the middle; the gradient of the first norm is added to it. */
@@ -137,7 +143,6 @@ static int attend_back(struct layer *l)
 
 static int attention(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
     const struct model_context c = gpt2_context(l);
     if (l->m.part.sequence)
         RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
@@ -147,7 +152,7 @@ static int attention(struct layer *l)
         RETURN_IF_FAILED(recompute_attention(l));
     if (!reaches(l, DQKV))
         return 0;
-    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ_W], NULL));
+    RETURN_IF_FAILED(model_linear_back(&l->m, &l->block->proj, l->w.mixed, l->h.dmiddle, NULL));
     return attend_back(l);
 }
 
@@ -161,7 +166,7 @@ static int queries(struct layer *l)
     }
     if (!reaches(l, DNORM1))
         return 0;
-    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, l->m.ctx->params[QKV_W]);
+    return model_linear_sum_back(&l->m, &l->block->qkv, l->h.dnorm1, l->h.dqkv);
 }
 
 static int end(struct layer *l)
@@ -185,34 +190,6 @@ const struct model_steps gpt2_layer_backward_input = {MODEL_STEPS(input_steps)};
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* db += column sums of dout. */
-static int bias_grad(struct layer *l, enum param bias, struct rf_tensor dout)
-{
-    struct rf_tensor scratch;
-    const int64_t rows = dout.shape.dim[0], columns = dout.shape.dim[1];
-    RETURN_IF_FAILED(model_scratch(l->m.ctx, rf_bias_grad_scratch(rows, columns), &scratch));
-    return rf_bias_grad(l->m.ctx->stream, l->m.ctx->grads[bias], dout, scratch);
-}
-
-/* dw += dout^T in; db += column sums of dout, over this rank's rows only if the bias is not
- * sharded. Only those that are wanted. `in` may be in scratch, because it is not needed after the
- * product. */
-static int linear_grads(struct layer *l, enum param weight, struct rf_tensor dout,
-                        struct rf_tensor in)
-{
-    struct rf_ctx *ctx = l->m.ctx;
-    if (model_wants(ctx, weight))
-        RETURN_IF_FAILED(
-            model_matmul(ctx, ctx->grads[weight], dout, in,
-                         &(struct rf_matmul_opts){.transpose_a = true,
-                                                  .accumulate = !ctx->overwrite_grad[weight]}));
-    if (!model_wants(ctx, weight + 1))
-        return 0;
-    if (weight == PROJ_W || weight == FC2_W)
-        RETURN_IF_FAILED(model_own(&l->m, dout, &dout));
-    return bias_grad(l, weight + 1, dout);
-}
-
 static int norm_grads(struct layer *l, enum param weight, struct rf_tensor dout, struct rf_tensor x,
                       struct rf_tensor mean, struct rf_tensor rstd)
 {
@@ -228,32 +205,35 @@ static int norm_grads(struct layer *l, enum param weight, struct rf_tensor dout,
 
 /* The norm of `x`, from which the gradient of a product is computed. All ranks take part in an
  * exchange. */
-static int norm_for(struct layer *l, enum param product, enum param weight, struct rf_tensor x,
-                    struct rf_tensor kept)
+static int norm_for(struct layer *l, const struct model_linear *product, enum param weight,
+                    struct rf_tensor x, struct rf_tensor kept)
 {
-    const bool needed = model_wants(l->m.ctx, product) || l->m.part.sequence;
+    const bool needed = model_linear_wants(&l->m, product) || l->m.part.sequence;
     return needed ? recompute_norm(l, weight, x, kept) : 0;
 }
 
 static int narrow_weights(struct layer *l)
 {
-    if (model_wants(l->m.ctx, FC2_W))
+    const struct gpt2_block *b = l->block;
+    if (model_linear_wants(&l->m, &b->fc2))
         RETURN_IF_FAILED(recompute_act(l));
-    RETURN_IF_FAILED(linear_grads(l, FC2_W, l->h.dout, l->s.act));
-    return norm_for(l, FC_W, LN2_W, l->s.middle, l->s.norm2);
+    RETURN_IF_FAILED(model_linear_grads(&l->m, &b->fc2, l->h.dout, l->s.act));
+    return norm_for(l, &b->fc, LN2_W, l->s.middle, l->s.norm2);
 }
 
 static int middle_weights(struct layer *l)
 {
-    RETURN_IF_FAILED(linear_grads(l, FC_W, l->h.dact, gpt2_normed(l, l->s.norm2)));
+    const struct gpt2_block *b = l->block;
+    RETURN_IF_FAILED(model_linear_grads(&l->m, &b->fc, l->h.dact, gpt2_normed(l, l->s.norm2)));
     RETURN_IF_FAILED(norm_grads(l, LN2_W, l->h.dnorm2, l->s.middle, l->s.mean2, l->s.rstd2));
-    RETURN_IF_FAILED(linear_grads(l, PROJ_W, l->h.dmiddle, l->s.mixed));
-    return norm_for(l, QKV_W, LN1_W, l->x, l->s.norm1);
+    RETURN_IF_FAILED(model_linear_grads(&l->m, &b->proj, l->h.dmiddle, l->s.mixed));
+    return norm_for(l, &b->qkv, LN1_W, l->x, l->s.norm1);
 }
 
 static int qkv_weights(struct layer *l)
 {
-    RETURN_IF_FAILED(linear_grads(l, QKV_W, l->h.dqkv, gpt2_normed(l, l->s.norm1)));
+    RETURN_IF_FAILED(
+        model_linear_grads(&l->m, &l->block->qkv, l->h.dqkv, gpt2_normed(l, l->s.norm1)));
     return norm_grads(l, LN1_W, l->h.dnorm1, l->x, l->s.mean1, l->s.rstd1);
 }
 

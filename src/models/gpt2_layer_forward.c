@@ -91,13 +91,9 @@ int gpt2_attend(const struct layer *l)
 
 int gpt2_widen(const struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
     const struct saved *s = &l->s;
-    return model_matmul(l->m.ctx, s->act, gpt2_normed(l, s->norm2), p[FC_W],
-                        &(struct rf_matmul_opts){.transpose_b = true,
-                                                 .bias = &p[FC_B],
-                                                 .act = RF_ACT_GELU,
-                                                 .pre = s->pre.buffer ? &s->pre : NULL});
+    return model_linear_forward(&l->m, &l->block->fc, s->act, gpt2_normed(l, s->norm2),
+                                &(struct model_act){.kind = RF_ACT_GELU, .pre = s->pre});
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -109,39 +105,35 @@ static int begin(struct layer *l)
 
 static int queries(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
     RETURN_IF_FAILED(
-        model_matmul(l->m.ctx, l->s.qkv, gpt2_normed(l, l->s.norm1), p[QKV_W],
-                     &(struct rf_matmul_opts){.transpose_b = true, .bias = &p[QKV_B]}));
+        model_linear_forward(&l->m, &l->block->qkv, l->s.qkv, gpt2_normed(l, l->s.norm1), NULL));
     return gpt2_give_keys(l);
 }
 
 static int attention(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
     const struct model_context c = gpt2_context(l);
     if (l->m.context.ranks > 1)
         RETURN_IF_FAILED(model_order_keys(&c, &l->w.sequences));
     RETURN_IF_FAILED(gpt2_attend(l));
-    return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ_W], &p[PROJ_B], l->x);
+    return model_linear_sum(&l->m, &l->block->proj, l->s.middle, l->s.mixed, l->x);
 }
 
 static int middle(struct layer *l)
 {
-    RETURN_IF_FAILED(model_add_sum(&l->m, l->s.middle, &l->m.ctx->params[PROJ_B], l->x));
+    RETURN_IF_FAILED(model_linear_end(&l->m, &l->block->proj, l->s.middle, l->x));
     return gpt2_norm(l, LN2_W, l->s.middle, l->s.norm2, l->s.mean2, l->s.rstd2);
 }
 
 static int mlp(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
     RETURN_IF_FAILED(gpt2_widen(l));
-    return model_project(&l->m, l->out, l->s.act, p[FC2_W], &p[FC2_B], l->s.middle);
+    return model_linear_sum(&l->m, &l->block->fc2, l->out, l->s.act, l->s.middle);
 }
 
 static int end(struct layer *l)
 {
-    return model_add_sum(&l->m, l->out, &l->m.ctx->params[FC2_B], l->s.middle);
+    return model_linear_end(&l->m, &l->block->fc2, l->out, l->s.middle);
 }
 
 static const struct model_step steps[] = {{begin, MODEL_ROWS},    {queries, MODEL_KEYS},

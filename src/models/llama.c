@@ -15,6 +15,7 @@ struct llama {
     struct llama_config config; /* the defaults are filled in */
     struct model_head head;
     struct model_blocks model;
+    struct llama_block *layers;
 };
 
 static struct llama_config with_defaults(const struct llama_config *config)
@@ -87,7 +88,8 @@ static void make_embedding(struct model_part *part, const struct llama_config *c
     table->split.kind = RF_SPLIT_ROWS;
 }
 
-static void make_layer(struct model_part *part, const struct llama_config *g, int layer)
+static void make_layer(struct model_part *part, struct llama_block *block,
+                       const struct llama_config *g, int layer)
 {
     const int64_t c = g->channels;
     /* As in GPT-2, residual projections are scaled by 1 / sqrt(their number). */
@@ -108,6 +110,11 @@ static void make_layer(struct model_part *part, const struct llama_config *g, in
     part->params[2].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
     part->params[4].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 2};
     part->params[5].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
+    *block = (struct llama_block){.config = g,
+                                  .qkv = {.weight = 1},
+                                  .proj = {.weight = 2, .summed = true},
+                                  .gate_up = {.weight = 4},
+                                  .down = {.weight = 5, .summed = true}};
 }
 
 static void say_config(struct model_blocks *model, const struct llama_config *c)
@@ -150,16 +157,17 @@ int llama_create(const struct llama_config *config, struct llama **out)
                                       .rms = true,
                                       .eps = c->eps};
     int rc = model_blocks_create(&llama->model, last + 1);
-    if (rc < 0) {
-        free(llama);
-        return rc;
+    llama->layers = calloc((size_t)c->layers, sizeof(*llama->layers));
+    if (rc < 0 || !llama->layers) {
+        llama_destroy(llama);
+        return RF_ENOMEM;
     }
     say_config(&llama->model, c);
     make_embedding(&llama->model.parts[0], c);
     model_set_block(&llama->model, 0, &llama_embedding_ops, c);
     for (int i = 1; i < last; i++) {
-        make_layer(&llama->model.parts[i], c, i - 1);
-        model_set_block(&llama->model, i, &llama_layer_ops, c);
+        make_layer(&llama->model.parts[i], &llama->layers[i - 1], c, i - 1);
+        model_set_block(&llama->model, i, &llama_layer_ops, &llama->layers[i - 1]);
     }
     make_head(&llama->model.parts[last], c);
     model_set_block(&llama->model, last, model_head_ops(&llama->head), &llama->head);
@@ -177,6 +185,7 @@ void llama_destroy(struct llama *model)
     if (!model)
         return;
     model_blocks_destroy(&model->model);
+    free(model->layers);
     free(model);
 }
 

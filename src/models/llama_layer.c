@@ -86,14 +86,16 @@ static struct work_cuts cut_work(struct layer *l)
     return cuts;
 }
 
-static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_config *g,
+static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_block *block,
                  const struct rf_tensor_part *part, int64_t rows)
 {
+    const struct llama_config *g = block->config;
     *l = (struct layer){.m = {.channels = g->channels,
                               .dtype = g->dtype,
                               .residual = g->residual,
                               .recompute = g->recompute},
                         .g = g,
+                        .block = block,
                         .size = g->channels / g->heads};
     model_layer_init(&l->m, ctx, part, rows);
     const int ranks = l->m.part.ranks;
@@ -105,10 +107,10 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_config 
 }
 
 /* Sets up the call for one phase. The steps set the tensors that forward does not keep. */
-static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct llama_config *g)
+static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct llama_block *block)
 {
     struct model_cut saved[SAVED_CUTS];
-    init(l, ctx, g, &ctx->tensor, ctx->rows);
+    init(l, ctx, block, &ctx->tensor, ctx->rows);
     cut_saved(l, saved);
     const struct work_cuts work = cut_work(l);
     RETURN_IF_FAILED(model_suballocate(ctx->saved, ctx->rows, saved, SAVED_CUTS));
@@ -117,11 +119,11 @@ static int open_layer(struct layer *l, struct rf_ctx *ctx, const struct llama_co
     return model_suballocate(ctx->scratch, ctx->rows, MODEL_CUTS(work.unit));
 }
 
-static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct llama_config *g,
+static int open_backward(struct layer *l, struct rf_ctx *ctx, const struct llama_block *block,
                          struct rf_tensor in, struct rf_tensor dout)
 {
     struct model_cut saved_for_weight[FOR_WEIGHT_CUTS];
-    RETURN_IF_FAILED(open_layer(l, ctx, g));
+    RETURN_IF_FAILED(open_layer(l, ctx, block));
     l->x = in;
     l->dout = l->h.dout = dout;
     cut_for_weight(l, saved_for_weight);
@@ -198,7 +200,8 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
 static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
                         int64_t seq, struct rf_block_sizes *out)
 {
-    const struct llama_config *g = self;
+    const struct llama_block *block = self;
+    const struct llama_config *g = block->config;
     const struct model_division divisions[] = {{g->heads, "heads"},
                                                {g->kv_heads, "heads of keys", .copies = true},
                                                {g->hidden, "hidden channels"},
@@ -207,7 +210,7 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     (void)seq;
     *out = (struct rf_block_sizes){0};
     RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 4 : 3, out->fault));
-    init(&l, NULL, g, part, rows);
+    init(&l, NULL, block, part, rows);
     fill_sizes(&l, out);
     model_exchanges(&l.m, llama_layer_forward, out->forward);
     model_exchanges(&l.m, llama_layer_backward_input, out->backward_input);

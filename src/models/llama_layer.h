@@ -7,6 +7,7 @@
 #define RF_MODELS_LLAMA_LAYER_H
 
 #include "context.h"
+#include "linear.h"
 #include "llama_internal.h"
 #include "steps.h"
 
@@ -44,6 +45,7 @@ struct work {
 struct layer {
     struct model_layer m;
     const struct llama_config *g;
+    const struct llama_block *block;
     int64_t heads, keys, size, hidden; /* h, k, D, f */
     struct rf_tensor x, out, dout, din;
     struct saved s;

@@ -54,8 +54,15 @@ enum link { DOUT, DACT, DNORM2, DMIDDLE, DQKV, DNORM1, DIN };
 /* Whether the input half has to compute this gradient. */
 static bool reaches(const struct layer *l, enum link link)
 {
-    static const int of[DIN] = {DOWN, GATE_UP, NORM2, PROJ, QKV, NORM1};
-    return model_reach(&l->m, of, DIN, 1) >= (int)link;
+    const struct llama_block *b = l->block;
+    const struct rf_ctx *ctx = l->m.ctx;
+    const bool wanted[DIN] = {model_linear_trains(&l->m, &b->down),
+                              model_linear_trains(&l->m, &b->gate_up),
+                              model_wants(ctx, NORM2),
+                              model_linear_trains(&l->m, &b->proj),
+                              model_linear_trains(&l->m, &b->qkv),
+                              model_wants(ctx, NORM1)};
+    return model_reach(&l->m, wanted, DIN) >= (int)link;
 }
 
 static int begin(struct layer *l)
@@ -77,16 +84,16 @@ static int take_dout(struct layer *l)
 
 static int unit(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params, none = {0};
+    const struct rf_tensor none = {0};
     RETURN_IF_FAILED(recompute_unit(l));
     if (!reaches(l, DACT))
         return 0;
-    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.dact, l->h.dout, p[DOWN], NULL));
+    RETURN_IF_FAILED(model_linear_back(&l->m, &l->block->down, l->w.dact, l->h.dout, NULL));
     RETURN_IF_FAILED(rf_glu_backward(l->m.ctx->stream, RF_ACT_SILU, l->h.dgates, none, l->w.dact,
                                      l->s.gates, none));
     if (!reaches(l, DNORM2))
         return 0;
-    return model_project_back(&l->m, l->h.dnorm2, l->h.dgates, p[GATE_UP]);
+    return model_linear_sum_back(&l->m, &l->block->gate_up, l->h.dnorm2, l->h.dgates);
 }
 
 /* din has the gradient of the sum in the middle; the gradient of the first norm is added to it. */
@@ -127,7 +134,6 @@ static int attend_back(struct layer *l)
 
 static int attention(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
     const struct model_context c = llama_context(l);
     if (l->m.part.sequence)
         RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, l->h.dmiddle, l->m.ctx->exchanged));
@@ -137,7 +143,7 @@ static int attention(struct layer *l)
         RETURN_IF_FAILED(recompute_attention(l));
     if (!reaches(l, DQKV))
         return 0;
-    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->w.mixed, l->h.dmiddle, p[PROJ], NULL));
+    RETURN_IF_FAILED(model_linear_back(&l->m, &l->block->proj, l->w.mixed, l->h.dmiddle, NULL));
     return attend_back(l);
 }
 
@@ -154,7 +160,7 @@ static int queries(struct layer *l)
     RETURN_IF_FAILED(llama_rotate(l, l->h.dqkv, true));
     if (!reaches(l, DNORM1))
         return 0;
-    return model_project_back(&l->m, l->h.dnorm1, l->h.dqkv, l->m.ctx->params[QKV]);
+    return model_linear_sum_back(&l->m, &l->block->qkv, l->h.dnorm1, l->h.dqkv);
 }
 
 static int end(struct layer *l)
@@ -178,18 +184,6 @@ const struct model_steps llama_layer_backward_input = {MODEL_STEPS(input_steps)}
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* dw += dout^T in. */
-static int matrix_grad(struct layer *l, enum param weight, struct rf_tensor dout,
-                       struct rf_tensor in)
-{
-    struct rf_ctx *ctx = l->m.ctx;
-    if (!model_wants(ctx, weight))
-        return 0;
-    return model_matmul(
-        ctx, ctx->grads[weight], dout, in,
-        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->overwrite_grad[weight]});
-}
-
 static int norm_grad(struct layer *l, enum param weight, struct rf_tensor dout, struct rf_tensor x,
                      struct rf_tensor rstd)
 {
@@ -204,27 +198,30 @@ static int norm_grad(struct layer *l, enum param weight, struct rf_tensor dout, 
 
 /* The norm of `x`, from which the gradient of a product is computed. All ranks take part in an
  * exchange. */
-static int norm_for(struct layer *l, enum param product, enum param weight, struct rf_tensor x,
-                    struct rf_tensor kept)
+static int norm_for(struct layer *l, const struct model_linear *product, enum param weight,
+                    struct rf_tensor x, struct rf_tensor kept)
 {
-    const bool needed = model_wants(l->m.ctx, product) || l->m.part.sequence;
+    const bool needed = model_linear_wants(&l->m, product) || l->m.part.sequence;
     return needed ? recompute_norm(l, weight, x, kept) : 0;
 }
 
 static int down_weights(struct layer *l)
 {
-    if (model_wants(l->m.ctx, DOWN))
+    const struct llama_block *b = l->block;
+    if (model_linear_wants(&l->m, &b->down))
         RETURN_IF_FAILED(recompute_act(l));
-    RETURN_IF_FAILED(matrix_grad(l, DOWN, l->h.dout, l->s.act));
-    return norm_for(l, GATE_UP, NORM2, l->s.middle, l->s.norm2);
+    RETURN_IF_FAILED(model_linear_grads(&l->m, &b->down, l->h.dout, l->s.act));
+    return norm_for(l, &b->gate_up, NORM2, l->s.middle, l->s.norm2);
 }
 
 static int middle_weights(struct layer *l)
 {
-    RETURN_IF_FAILED(matrix_grad(l, GATE_UP, l->h.dgates, llama_normed(l, l->s.norm2)));
+    const struct llama_block *b = l->block;
+    RETURN_IF_FAILED(
+        model_linear_grads(&l->m, &b->gate_up, l->h.dgates, llama_normed(l, l->s.norm2)));
     RETURN_IF_FAILED(norm_grad(l, NORM2, l->h.dnorm2, l->s.middle, l->s.rstd2));
-    RETURN_IF_FAILED(matrix_grad(l, PROJ, l->h.dmiddle, l->s.mixed));
-    return norm_for(l, QKV, NORM1, l->x, l->s.norm1);
+    RETURN_IF_FAILED(model_linear_grads(&l->m, &b->proj, l->h.dmiddle, l->s.mixed));
+    return norm_for(l, &b->qkv, NORM1, l->x, l->s.norm1);
 }
 
 /* The rows of the QKV weight, or of its gradient, that other ranks have copies of: those of the key
@@ -240,24 +237,7 @@ static int shared_copies(const struct layer *l, struct rf_tensor all, struct rf_
     return rf_tensor_rows(all, 2 * l->size * head, 2 * l->size, out);
 }
 
-/* out = columns [first, first + count) of dqkv, transposed, times norm1. */
-static int qkv_grad(struct layer *l, struct rf_tensor out, int64_t first, int64_t count,
-                    bool accumulate)
-{
-    struct rf_tensor dqkv = l->h.dqkv;
-    const int64_t columns = dqkv.shape.dim[1];
-    dqkv.offset += (uint64_t)first * rf_dtype_bytes(dqkv.dtype);
-    dqkv.shape = rf_shape1(l->m.rows * columns - first);
-    return model_matmul(l->m.ctx, out, dqkv, llama_normed(l, l->s.norm1),
-                        &(struct rf_matmul_opts){.transpose_a = true,
-                                                 .accumulate = accumulate,
-                                                 .m = count,
-                                                 .n = l->m.channels,
-                                                 .k = l->m.rows,
-                                                 .a_layout = {.row = columns}});
-}
-
-static int split_qkv_weights(struct layer *l)
+static int split_qkv_weights(struct layer *l, struct rf_tensor norm1)
 {
     struct rf_ctx *ctx = l->m.ctx;
     const int64_t queries = l->heads * l->size;
@@ -266,17 +246,19 @@ static int split_qkv_weights(struct layer *l)
         return rf_fill(ctx->stream, ctx->exchange, 0);
     RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[QKV], 0, queries, &grads));
     RETURN_IF_FAILED(shared_copies(l, ctx->exchange, &copies));
-    RETURN_IF_FAILED(qkv_grad(l, grads, 0, queries, !ctx->overwrite_grad[QKV]));
+    RETURN_IF_FAILED(model_linear_grad_rows(&l->m, grads, l->h.dqkv, norm1, 0, queries,
+                                            !ctx->overwrite_grad[QKV]));
     RETURN_IF_FAILED(rf_fill(ctx->stream, ctx->exchange, 0));
-    return qkv_grad(l, copies, queries, 2 * l->size, false);
+    return model_linear_grad_rows(&l->m, copies, l->h.dqkv, norm1, queries, 2 * l->size, false);
 }
 
 static int qkv_weights(struct layer *l)
 {
+    const struct rf_tensor norm1 = llama_normed(l, l->s.norm1);
     if (l->m.copied)
-        RETURN_IF_FAILED(split_qkv_weights(l));
+        RETURN_IF_FAILED(split_qkv_weights(l, norm1));
     else
-        RETURN_IF_FAILED(matrix_grad(l, QKV, l->h.dqkv, llama_normed(l, l->s.norm1)));
+        RETURN_IF_FAILED(model_linear_grads(&l->m, &l->block->qkv, l->h.dqkv, norm1));
     return norm_grad(l, NORM1, l->h.dnorm1, l->x, l->s.rstd1);
 }
 

@@ -107,9 +107,8 @@ int llama_gate(const struct layer *l)
 
 int llama_widen(const struct layer *l)
 {
-    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->s.gates, llama_normed(l, l->s.norm2),
-                                  l->m.ctx->params[GATE_UP],
-                                  &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_FAILED(model_linear_forward(&l->m, &l->block->gate_up, l->s.gates,
+                                          llama_normed(l, l->s.norm2), NULL));
     return llama_gate(l);
 }
 
@@ -122,38 +121,36 @@ static int begin(struct layer *l)
 
 static int queries(struct layer *l)
 {
-    RETURN_IF_FAILED(model_matmul(l->m.ctx, l->s.qkv, llama_normed(l, l->s.norm1),
-                                  l->m.ctx->params[QKV],
-                                  &(struct rf_matmul_opts){.transpose_b = true}));
+    RETURN_IF_FAILED(
+        model_linear_forward(&l->m, &l->block->qkv, l->s.qkv, llama_normed(l, l->s.norm1), NULL));
     RETURN_IF_FAILED(llama_rotate(l, l->s.qkv, false));
     return llama_give_keys(l);
 }
 
 static int attention(struct layer *l)
 {
-    const struct rf_tensor *p = l->m.ctx->params;
     const struct model_context c = llama_context(l);
     if (l->m.context.ranks > 1)
         RETURN_IF_FAILED(model_order_keys(&c, &l->w.sequences));
     RETURN_IF_FAILED(llama_attend(l));
-    return model_project(&l->m, l->s.middle, l->s.mixed, p[PROJ], NULL, l->x);
+    return model_linear_sum(&l->m, &l->block->proj, l->s.middle, l->s.mixed, l->x);
 }
 
 static int middle(struct layer *l)
 {
-    RETURN_IF_FAILED(model_add_sum(&l->m, l->s.middle, NULL, l->x));
+    RETURN_IF_FAILED(model_linear_end(&l->m, &l->block->proj, l->s.middle, l->x));
     return llama_norm(l, NORM2, l->s.middle, l->s.norm2, l->s.rstd2);
 }
 
 static int unit(struct layer *l)
 {
     RETURN_IF_FAILED(llama_widen(l));
-    return model_project(&l->m, l->out, l->s.act, l->m.ctx->params[DOWN], NULL, l->s.middle);
+    return model_linear_sum(&l->m, &l->block->down, l->out, l->s.act, l->s.middle);
 }
 
 static int end(struct layer *l)
 {
-    return model_add_sum(&l->m, l->out, NULL, l->s.middle);
+    return model_linear_end(&l->m, &l->block->down, l->out, l->s.middle);
 }
 
 static const struct model_step steps[] = {{begin, MODEL_ROWS},    {queries, MODEL_KEYS},

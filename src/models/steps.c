@@ -19,14 +19,13 @@ void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf
         m->context = ctx->context;
 }
 
-int model_reach(const struct model_layer *m, const int *of, int links, int params)
+int model_reach(const struct model_layer *m, const bool *wanted, int links)
 {
     int reach = model_alone(m) && m->context.ranks <= 1 ? 0 : links - 1;
     if (!m->ctx->din_unused)
         return links;
     for (int link = reach + 1; link < links; link++)
-        for (int k = 0; k < params; k++)
-            reach = model_wants(m->ctx, of[link] + k) ? link : reach;
+        reach = wanted[link] ? link : reach;
     return reach;
 }
 
@@ -89,17 +88,6 @@ int model_own(const struct model_layer *m, struct rf_tensor all, struct rf_tenso
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-int model_project(const struct model_layer *m, struct rf_tensor out, struct rf_tensor in,
-                  struct rf_tensor w, const struct rf_tensor *bias, struct rf_tensor residual)
-{
-    struct rf_matmul_opts opts = {.transpose_b = true};
-    if (!model_alone(m))
-        return model_matmul(m->ctx, m->ctx->exchange, in, w, &opts);
-    opts.bias = bias;
-    opts.residual = &residual;
-    return model_matmul(m->ctx, out, in, w, &opts);
-}
-
 int model_add_sum(const struct model_layer *m, struct rf_tensor out, const struct rf_tensor *bias,
                   struct rf_tensor residual)
 {
@@ -109,12 +97,6 @@ int model_add_sum(const struct model_layer *m, struct rf_tensor out, const struc
     RETURN_IF_FAILED(model_own(m, m->ctx->exchanged, &sum));
     return bias ? rf_add_bias(m->ctx->stream, out, sum, *bias, residual)
                 : rf_add(m->ctx->stream, out, sum, residual);
-}
-
-int model_project_back(const struct model_layer *m, struct rf_tensor out, struct rf_tensor dout,
-                       struct rf_tensor w)
-{
-    return model_matmul(m->ctx, model_alone(m) ? out : m->ctx->exchange, dout, w, NULL);
 }
 
 int model_copy_sum(const struct model_layer *m, struct rf_tensor out)

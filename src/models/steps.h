@@ -75,24 +75,18 @@ void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf
                       int64_t rows);
 
 /* How far the input half goes through its chain of gradients, each of which is computed from the
- * previous one. Link k is needed for parameters of[k] to of[k] + params - 1, and the last link,
- * `links`, for din. Returns the last link that is needed. Ranks that share the layer take part in
- * all exchanges, so they can only leave out din. */
-int model_reach(const struct model_layer *m, const int *of, int links, int params);
+ * previous one. Link k is needed if wanted[k], for parameters, and the last link, `links`, for din.
+ * Returns the last link that is needed. Ranks that share the layer take part in all exchanges, so
+ * they can only leave out din. */
+int model_reach(const struct model_layer *m, const bool *wanted, int links);
 
 /* This rank's rows of an (n,C) tensor. */
 int model_own(const struct model_layer *m, struct rf_tensor all, struct rf_tensor *own);
 
-/* out = in w^T + bias + residual. bias may be NULL. On several ranks it writes this rank's part of
- * the sum for the exchange MODEL_SUM, and model_add_sum adds bias and residual once, after the
- * exchange. */
-int model_project(const struct model_layer *m, struct rf_tensor out, struct rf_tensor in,
-                  struct rf_tensor w, const struct rf_tensor *bias, struct rf_tensor residual);
+/* After the exchange MODEL_SUM, on several ranks: out = the sum + bias + residual, or out = the
+ * sum, of this rank's rows. bias may be NULL. linear.h has the products. */
 int model_add_sum(const struct model_layer *m, struct rf_tensor out, const struct rf_tensor *bias,
                   struct rf_tensor residual);
-/* The same in the backward pass: out = dout w. */
-int model_project_back(const struct model_layer *m, struct rf_tensor out, struct rf_tensor dout,
-                       struct rf_tensor w);
 int model_copy_sum(const struct model_layer *m, struct rf_tensor out);
 
 /* For the exchange MODEL_ROWS. model_rows_place: where to write this rank's rows so that they need

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Linear maps of layers: y = x W' + b. Every product of a layer with one of its weights, forward
+ * and backward, is computed here.
+ *
+ * Shapes: n rows, K channels of x, N channels of y; of a weight that is split over tensor ranks,
+ * those of this rank.
+ */
+#ifndef RF_MODELS_LINEAR_H
+#define RF_MODELS_LINEAR_H
+
+#include "steps.h"
+
+struct model_linear {
+    int weight;  /* index of the parameter (N,K) */
+    int bias;    /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
+    bool summed; /* the weight is split by columns: products are added over the tensor ranks */
+};
+
+/* An activation function that is computed together with a product. */
+struct model_act {
+    enum rf_activation kind;
+    struct rf_tensor pre; /* (n,N): x W' + b, kept for the backward pass; NULL buffer: not kept */
+};
+
+/* out (n,N) = act(in W' + b). act may be NULL. Not of a map that is summed. */
+int model_linear_forward(const struct model_layer *m, const struct model_linear *linear,
+                         struct rf_tensor out, struct rf_tensor in, const struct model_act *act);
+/* out (n,N) = in W' + b + residual, of a map that is summed. On several ranks it writes this rank's
+ * part of the sum for the exchange MODEL_SUM, and model_linear_end adds bias and residual once,
+ * after the exchange. */
+int model_linear_sum(const struct model_layer *m, const struct model_linear *linear,
+                     struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual);
+int model_linear_end(const struct model_layer *m, const struct model_linear *linear,
+                     struct rf_tensor out, struct rf_tensor residual);
+
+/* din (n,K) = dout W, times the slope of act at act->pre. act may be NULL. Of a map that is
+ * summed. */
+int model_linear_back(const struct model_layer *m, const struct model_linear *linear,
+                      struct rf_tensor din, struct rf_tensor dout, const struct model_act *act);
+/* din (n,K) = dout W, of a map that is not summed. On several ranks it writes this rank's part of
+ * the sum for the exchange MODEL_SUM; model_copy_sum takes the result. */
+int model_linear_sum_back(const struct model_layer *m, const struct model_linear *linear,
+                          struct rf_tensor din, struct rf_tensor dout);
+
+/* Whether the gradient of the weight is needed. The input of the map is then needed, too. */
+bool model_linear_wants(const struct model_layer *m, const struct model_linear *linear);
+/* Whether the gradient of any parameter of the map is needed. */
+bool model_linear_trains(const struct model_layer *m, const struct model_linear *linear);
+/* Adds dout' in to the gradient of the weight, and the sums of the columns of dout to that of the
+ * bias, those that are needed. A bias of a map that is summed is not split: each rank adds its own
+ * rows. `in` is read only if model_linear_wants, and may be in the scratch of the call, which is
+ * overwritten after the product. */
+int model_linear_grads(const struct model_layer *m, const struct model_linear *linear,
+                       struct rf_tensor dout, struct rf_tensor in);
+/* out (count,K) = the gradient of `count` rows of the weight, from row `first`; or adds it. */
+int model_linear_grad_rows(const struct model_layer *m, struct rf_tensor out, struct rf_tensor dout,
+                           struct rf_tensor in, int64_t first, int64_t count, bool accumulate);
+/* Elements of f32 scratch that model_linear_grads needs for a bias with N columns. */
+int64_t model_linear_scratch(const struct model_layer *m, const struct model_linear *linear,
+                             int64_t columns);
+
+#endif
