@@ -22,6 +22,7 @@ static struct llama_config with_defaults(const struct llama_config *config)
 {
     struct llama_config c = *config;
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
+    c.head_size = c.head_size ? c.head_size : c.channels / c.heads;
     c.hidden = c.hidden ? c.hidden : (c.channels * 8 / 3 + 31) / 32 * 32;
     c.vocab = c.vocab ? c.vocab : 257;
     c.theta = c.theta != 0 ? c.theta : 10000;
@@ -35,22 +36,23 @@ const char *llama_config_fault(const struct llama_config *c)
 {
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->vocab < 0)
         return "layers, channels and heads must be at least 1";
-    if (c->kv_heads < 0 || c->hidden < 0 || c->head_rows < 0)
-        return "kv_heads, hidden and head_rows must be 0 (the default) or more";
+    if (c->kv_heads < 0 || c->hidden < 0 || c->head_rows < 0 || c->head_size < 0)
+        return "kv_heads, head_size, hidden and head_rows must be 0 (the default) or more";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24 || c->hidden > 1 << 24)
         return "channels, layers, hidden size or vocabulary are too large; use smaller sizes";
-    if (c->channels % c->heads != 0)
+    if (c->head_size > 256 || c->heads > 1 << 20)
+        return "heads are too large or too many; use up to 256 channels in a head";
+    if (c->head_size == 0 && c->channels % c->heads != 0)
         return "heads must divide channels; for example 4 heads for 128 channels";
-    if (c->channels / c->heads % 2 != 0)
-        return "channels per head must be even, because the rotary embedding rotates pairs of "
+    if ((c->head_size ? c->head_size : c->channels / c->heads) % 2 != 0)
+        return "channels of a head must be even, because the rotary embedding rotates pairs of "
                "channels";
     if (c->kv_heads && c->heads % c->kv_heads != 0)
         return "kv_heads must divide heads; for example 2 for 8 heads";
     if ((c->theta != 0 && !(c->theta >= 1)) || !(c->eps >= 0))
         return "theta must be at least 1, and eps must not be negative";
-    if ((c->head_size && c->head_size != c->channels / c->heads) || c->qkv_bias || c->qk_norm ||
-        c->rope_scaling.factor != 0)
-        return "head_size, qkv_bias, qk_norm and rope_scaling are not supported yet; leave them 0";
+    if (c->qkv_bias || c->qk_norm || c->rope_scaling.factor != 0)
+        return "qkv_bias, qk_norm and rope_scaling are not supported yet; leave them 0";
     const char *fault = model_type_fault(c->dtype, c->residual);
     return fault ? fault : model_recompute_fault(c->recompute);
 }
@@ -91,7 +93,8 @@ static void make_embedding(struct model_part *part, const struct llama_config *c
 static void make_layer(struct model_part *part, struct llama_block *block,
                        const struct llama_config *g, int layer)
 {
-    const int64_t c = g->channels;
+    const int64_t c = g->channels, size = g->head_size, queries = g->heads * size,
+                  keys = g->kv_heads * size;
     /* As in GPT-2, residual projections are scaled by 1 / sqrt(their number). */
     const float residual = 0.02f / sqrtf(2.0f * (float)g->layers);
     char prefix[32];
@@ -99,14 +102,13 @@ static void make_layer(struct model_part *part, struct llama_block *block,
     snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
     add_norm(part, g, prefix, "norm1");
     add_projection(part, g, prefix, "attention.qkv", llama_qkv_columns(g), c, 0.02f);
-    add_projection(part, g, prefix, "attention.proj", c, c, residual);
+    add_projection(part, g, prefix, "attention.proj", c, queries, residual);
     add_norm(part, g, prefix, "norm2");
     add_projection(part, g, prefix, "mlp.gate_up", 2 * (int64_t)g->hidden, c, 0.02f);
     add_projection(part, g, prefix, "mlp.down", c, g->hidden, residual);
     /* If there are fewer key heads than tensor ranks, several ranks have a copy of a head. */
-    const int64_t size = c / g->heads, keys = g->kv_heads * size;
     part->params[1].split = (struct rf_split){
-        .kind = RF_SPLIT_ROWS, .segments = 3, .unit = (int)size, .sizes = {c, keys, keys}};
+        .kind = RF_SPLIT_ROWS, .segments = 3, .unit = (int)size, .sizes = {queries, keys, keys}};
     part->params[2].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
     part->params[4].split = (struct rf_split){.kind = RF_SPLIT_ROWS, .segments = 2};
     part->params[5].split = (struct rf_split){.kind = RF_SPLIT_COLUMNS};
@@ -117,15 +119,19 @@ static void make_layer(struct model_part *part, struct llama_block *block,
                                   .down = {.weight = 5, .summed = true}};
 }
 
+/* A config without a feature has the text that it had before the feature existed. */
 static void say_config(struct model_blocks *model, const struct llama_config *c)
 {
     char theta[24], eps[24];
-    snprintf(model->config, sizeof(model->config),
-             "model=llama layers=%d channels=%d heads=%d kv-heads=%d hidden=%d vocabulary=%d "
-             "theta=%s eps=%s tied=%s",
-             c->layers, c->channels, c->heads, c->kv_heads, c->hidden, c->vocab,
-             model_real_text(c->theta, theta), model_real_text(c->eps, eps),
-             c->tied ? "yes" : "no");
+    int n = snprintf(
+        model->config, sizeof(model->config),
+        "model=llama layers=%d channels=%d heads=%d kv-heads=%d hidden=%d vocabulary=%d "
+        "theta=%s eps=%s tied=%s",
+        c->layers, c->channels, c->heads, c->kv_heads, c->hidden, c->vocab,
+        model_real_text(c->theta, theta), model_real_text(c->eps, eps), c->tied ? "yes" : "no");
+    const size_t left = sizeof(model->config);
+    if (c->head_size * c->heads != c->channels)
+        n += snprintf(model->config + n, left - (size_t)n, " head-size=%d", c->head_size);
 }
 
 static void make_head(struct model_part *part, const struct llama_config *c)

@@ -21,7 +21,7 @@ struct llama_block {
 /* Columns of the packed queries, keys and values. */
 static inline int64_t llama_qkv_columns(const struct llama_config *c)
 {
-    return (int64_t)c->channels / c->heads * (c->heads + 2 * c->kv_heads);
+    return (int64_t)c->head_size * (c->heads + 2 * c->kv_heads);
 }
 
 #endif

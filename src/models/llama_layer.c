@@ -96,7 +96,7 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_block *
                               .recompute = g->recompute},
                         .g = g,
                         .block = block,
-                        .size = g->channels / g->heads};
+                        .size = g->head_size};
     model_layer_init(&l->m, ctx, part, rows);
     const int ranks = l->m.part.ranks;
     l->heads = g->heads / ranks;

@@ -14,8 +14,8 @@
 enum param { NORM1, QKV, PROJ, NORM2, GATE_UP, DOWN };
 
 /* Sizes: n rows, of which this rank has n' (fewer with sequence parallelism); C channels, H heads
- * of size D, K heads of keys and values, F hidden channels. Each of t tensor ranks has c = C/t, h =
- * H/t, f = F/t, and k = K/t, or k = 1 where several ranks have a copy of a key head. q = (h+2k)D.
+ * of size D, K heads of keys and values, F hidden channels. Each of t tensor ranks has h = H/t, f =
+ * F/t, and k = K/t, or k = 1 where several ranks have a copy of a key head. c = hD, q = (h+2k)D.
  */
 
 /* Results of forward. All but the recomputed ones are kept. */

@@ -20,6 +20,14 @@ struct Shape {
     int64_t layers, channels, heads, kv, hidden, vocab, seq;
     double theta, eps;
     bool tied;
+    int64_t head = 0; // channels of a head; 0: channels / heads
+    bool bias = false, norms = false;
+    llama_rope_scaling scaling = {};
+
+    int64_t size() const
+    {
+        return head ? head : channels / heads;
+    }
 };
 
 // From the papers, one token after another; parameters by name.
@@ -65,11 +73,31 @@ class Plain
             y[i] = x[i] / std::sqrt(squares / (double)x.size() + s.eps) * weight[i];
         return y;
     }
+    // As transformers' _compute_llama3_parameters has it.
+    double scaled(double frequency) const
+    {
+        const llama_rope_scaling &c = s.scaling;
+        const double original = c.original, wave = 2 * M_PI / frequency;
+        if (c.factor == 0 || wave < original / c.high_freq)
+            return frequency;
+        if (wave > original / c.low_freq)
+            return frequency / c.factor;
+        const double smooth = (original / wave - c.low_freq) / (c.high_freq - c.low_freq);
+        return (1 - smooth) * frequency / c.factor + smooth * frequency;
+    }
+    // One head of queries (h < heads) or keys.
+    void norm_head(double *head, const std::string &prefix, int64_t h) const
+    {
+        const Doubles y =
+            norm(Doubles(head, head + s.size()),
+                 get(prefix + (h < s.heads ? "attention.q_norm" : "attention.k_norm")));
+        std::copy(y.begin(), y.end(), head);
+    }
     void turn(double *head, int64_t size, int64_t position) const
     {
         for (int64_t i = 0; i < size / 2; i++) {
             const double angle =
-                (double)position * std::pow(s.theta, -2.0 * (double)i / (double)size);
+                (double)position * scaled(std::pow(s.theta, -2.0 * (double)i / (double)size));
             const double a = head[i], b = head[i + size / 2];
             head[i] = a * std::cos(angle) - b * std::sin(angle);
             head[i + size / 2] = a * std::sin(angle) + b * std::cos(angle);
@@ -77,15 +105,24 @@ class Plain
     }
     void attention(std::vector<Doubles> &x, const std::string &prefix) const
     {
-        const int64_t size = s.channels / s.heads, share = s.heads / s.kv;
+        const int64_t size = s.size(), share = s.heads / s.kv;
         std::vector<Doubles> qkv;
         for (size_t t = 0; t < x.size(); t++) {
             qkv.push_back(times(norm(x[t], get(prefix + "norm1")), get(prefix + "attention.qkv")));
-            for (int64_t h = 0; h < s.heads + s.kv; h++)
-                turn(&qkv[t][(size_t)(h * size)], size, (int64_t)t);
+            if (s.bias) {
+                const Doubles &bias = params.at(prefix + "attention.qkv.bias");
+                for (size_t i = 0; i < bias.size(); i++)
+                    qkv[t][i] += bias[i];
+            }
+            for (int64_t h = 0; h < s.heads + s.kv; h++) {
+                double *head = &qkv[t][(size_t)(h * size)];
+                if (s.norms)
+                    norm_head(head, prefix, h);
+                turn(head, size, (int64_t)t);
+            }
         }
         for (size_t t = 0; t < x.size(); t++) {
-            Doubles mixed((size_t)s.channels);
+            Doubles mixed((size_t)(s.heads * size));
             for (int64_t h = 0; h < s.heads; h++) {
                 const double *q = &qkv[t][(size_t)(h * size)];
                 Doubles weights;
@@ -152,7 +189,11 @@ class Plain
 // Odd hidden size and vocabulary; heads that share keys, and heads that do not.
 const Shape shapes[] = {{2, 32, 4, 2, 37, 61, 16, 10000, 1e-5, false},
                         {1, 24, 6, 1, 64, 61, 16, 500, 1e-6, true},
-                        {1, 32, 2, 2, 96, 61, 16, 10000, 1e-5, false}};
+                        {1, 32, 2, 2, 96, 61, 16, 10000, 1e-5, false},
+                        {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12}};
+
+// All that Llama, Qwen2 and Qwen3 have, together.
+const Shape every = {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12};
 
 Training training_of(const Shape &s)
 {
@@ -166,14 +207,18 @@ Training training_of(const Shape &s)
     t.llama.theta = (float)s.theta;
     t.llama.eps = (float)s.eps;
     t.llama.tied = s.tied;
+    t.llama.head_size = (int)s.head;
+    t.llama.qkv_bias = s.bias;
+    t.llama.qk_norm = s.norms;
+    t.llama.rope_scaling = s.scaling;
     return t;
 }
 
 std::map<std::string, size_t> sizes_of(const Shape &s)
 {
     std::map<std::string, size_t> sizes;
-    const size_t c = (size_t)s.channels, f = (size_t)s.hidden,
-                 qkv = c / (size_t)s.heads * (size_t)(s.heads + 2 * s.kv);
+    const size_t c = (size_t)s.channels, f = (size_t)s.hidden, size = (size_t)s.size(),
+                 qkv = size * (size_t)(s.heads + 2 * s.kv);
     sizes["embedding.weight"] = (size_t)s.vocab * c;
     sizes["norm.weight"] = c;
     if (!s.tied)
@@ -182,7 +227,12 @@ std::map<std::string, size_t> sizes_of(const Shape &s)
         const std::string prefix = "blocks." + std::to_string(layer) + ".";
         sizes[prefix + "norm1.weight"] = sizes[prefix + "norm2.weight"] = c;
         sizes[prefix + "attention.qkv.weight"] = qkv * c;
-        sizes[prefix + "attention.proj.weight"] = c * c;
+        sizes[prefix + "attention.proj.weight"] = c * size * (size_t)s.heads;
+        if (s.bias)
+            sizes[prefix + "attention.qkv.bias"] = qkv;
+        if (s.norms)
+            sizes[prefix + "attention.q_norm.weight"] = sizes[prefix + "attention.k_norm.weight"] =
+                size;
         sizes[prefix + "mlp.gate_up.weight"] = 2 * f * c;
         sizes[prefix + "mlp.down.weight"] = f * c;
     }
@@ -283,7 +333,7 @@ TEST(Llama, BytesAreAsPlannedAlsoInSixteenBitsAndInChunks)
     const rf_dtype types[][2] = {{RF_F32, RF_F32}, {RF_BF16, RF_F32}, {RF_BF16, RF_BF16}};
     for (auto &[dtype, residual] : types)
         for (int rows : {0, 5}) {
-            Training t = training_of(shapes[1]);
+            Training t = training_of(rows ? shapes[1] : every);
             t.llama.dtype = dtype;
             t.llama.residual = residual;
             t.llama.head_rows = rows;
@@ -329,6 +379,8 @@ TEST(Llama, FaultsAreNamed)
               std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->kv_heads = 3; }).find("kv_heads"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->heads = 32; }).find("even"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->head_size = 7; }).find("even"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) { c->head_size = 258; }).find("256"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->theta = 0.5f; }).find("theta"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->dtype = RF_I32; }).find("type"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->residual = RF_F16; }).find("residual"),

@@ -15,6 +15,7 @@ struct Layer { // of one of the two models
     int heads, keys, channels, hidden;
     rf_dtype dtype = RF_F32, residual = RF_F32;
     unsigned recompute = 0;
+    int size = 0; // of a head
 };
 // The model that a layer is taken of, and the layer with its numbers.
 class Model
@@ -35,6 +36,7 @@ class Model
         c.dtype = l.dtype;
         c.residual = l.residual;
         c.recompute = l.recompute;
+        c.head_size = l.size;
         int count = 0;
         EXPECT_EQ(l.llama ? llama_create(&c, &llama_) : gpt2_create(&g, &gpt2_), 0);
         block = l.llama ? &llama_blocks(llama_, &count)[1] : &gpt2_blocks(gpt2_, &count)[1];
@@ -102,6 +104,13 @@ void expect_same(const Layer &layer, const std::vector<int> &rank_counts)
 
 const Layer gpt2_layer = {"GPT-2", false, 4, 0, 16, 0};
 const Layer llama_layer = {"Llama", true, 4, 4, 16, 24};
+// With all that other architectures add.
+Layer every_layer(int keys)
+{
+    Layer l = {"Llama of large heads, " + std::to_string(keys) + " of keys", true, 4, keys, 16, 24};
+    l.size = 6;
+    return l;
+}
 
 Layer with(Layer layer, const char *name, rf_dtype dtype, rf_dtype residual)
 {
@@ -126,13 +135,15 @@ TEST(TensorLayer, OfALlamaIsTheSameWithKeysForEachHeadForGroupsAndForAll)
     expect_same({"Llama of 4 heads, 2 of keys", true, 4, 2, 16, 24}, {2, 4});
     expect_same({"Llama of 4 heads, 1 of keys", true, 4, 1, 16, 24}, {2, 4});
     expect_same({"Llama of 6 heads, 3 of keys", true, 6, 3, 36, 30}, {2 + 1, 6});
+    for (int keys : {1, 2, 4})
+        expect_same(every_layer(keys), {2, 4});
 }
 
 TEST(TensorLayer, IsTheSameIn16Bits)
 {
     Layer grouped = llama_layer;
     grouped.keys = 2;
-    for (const Layer &layer : {gpt2_layer, grouped}) {
+    for (const Layer &layer : {gpt2_layer, grouped, every_layer(2)}) {
         expect_same(with(layer, "bf16 beside f32", RF_BF16, RF_F32), {4});
         expect_same(with(layer, "bf16", RF_BF16, RF_BF16), {2});
         expect_same(with(layer, "f16", RF_F16, RF_F16), {2});
@@ -143,7 +154,7 @@ TEST(TensorLayer, WhatIsComputedAgainHasTheSameBitsInAllWaysOfSharing)
 {
     Layer grouped = llama_layer;
     grouped.keys = 1;
-    for (Layer layer : {gpt2_layer, grouped})
+    for (Layer layer : {gpt2_layer, grouped, every_layer(1)})
         for (int ranks : {1, 2})
             for (bool sequence : {false, true}) {
                 if (ranks == 1 && sequence)
@@ -168,7 +179,7 @@ TEST(TensorLayer, AddsToGradientsOfEarlierMicroBatches)
 {
     Layer copied = llama_layer;
     copied.keys = 1;
-    for (const Layer &layer : {gpt2_layer, copied})
+    for (const Layer &layer : {gpt2_layer, copied, every_layer(1), every_layer(4)})
         for (bool sequence : {false, true}) {
             const Model model(layer);
             TensorCase one = model.whole, two = model.shared(2, sequence);
