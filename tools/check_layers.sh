@@ -52,6 +52,7 @@ tree_order.h comm
 flight.h comm
 tokenizer.h tokenizer
 data.h io
+weights.h io
 train.h train
 block.h train
 policy.h train

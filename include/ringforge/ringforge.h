@@ -20,6 +20,7 @@
 #include "tokenizer.h"
 #include "train.h"
 #include "types.h"
+#include "weights.h"
 
 #ifdef __cplusplus
 extern "C" {

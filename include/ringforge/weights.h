@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Folders of weights as model hubs use them: model.safetensors, or several files (shards) and
+ * model.safetensors.index.json, which names the file of each tensor
+ * (https://huggingface.co/docs/safetensors). Reading and writing; names and shapes are those of the
+ * files. src/models/hub.h knows which of them a model has.
+ */
+#ifndef RINGFORGE_WEIGHTS_H
+#define RINGFORGE_WEIGHTS_H
+
+#include "tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct rf_weight {
+    const char *name;
+    enum rf_dtype dtype;
+    struct rf_shape shape;
+};
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+struct rf_weights;
+
+struct rf_weights_opts {
+    bool allow_nan; /* rf_weights_read returns numbers that are not finite instead of an error */
+};
+
+/* Opens dir/model.safetensors.index.json and the files that it names, or dir/model.safetensors. The
+ * files are not trusted. All headers are checked before this returns; weights are not read. The
+ * caller closes *out. opts may be NULL. Blocking; any thread.
+ *   Errors: RF_EIO (no such file), RF_ECORRUPT (the message names the file and the fault; an index
+ * that names a file outside of dir, a tensor that its file lacks, a tensor that is in two files),
+ * RF_ENOTSUP (an element type that the library lacks), RF_ENOMEM. */
+RF_API int rf_weights_open(const char *dir, const struct rf_weights_opts *opts,
+                           struct rf_weights **out);
+
+/* NULL is allowed. */
+RF_EXPORT void rf_weights_close(struct rf_weights *weights);
+
+RF_EXPORT int rf_weights_count(const struct rf_weights *weights);
+
+/* Tensor `index`, 0 to count - 1, in the order of names. Valid until rf_weights_close. */
+RF_EXPORT const struct rf_weight *rf_weights_get(const struct rf_weights *weights, int index);
+
+/* The index of the tensor with this name, or -1. */
+RF_EXPORT int rf_weights_find(const struct rf_weights *weights, const char *name);
+
+/* Elements first to first + count - 1 of a tensor of f32, f16 or bf16, exactly as f32. Not from
+ * several threads at once. Errors: RF_EIO, RF_EINVAL (outside the tensor), RF_ENOTSUP (another
+ * type), RF_ECORRUPT (a number is not finite: the message names the tensor and the element). */
+RF_API int rf_weights_read(struct rf_weights *weights, int index, uint64_t first, uint64_t count,
+                           float *values);
+
+/* The whole text file dir/name, of at most `limit` bytes, zero-terminated. The caller frees it with
+ * free(). `name` has no slash. Errors: RF_EIO, RF_ECORRUPT (longer, or with zero bytes),
+ * RF_ENOMEM. */
+RF_API int rf_weights_read_text(const char *dir, const char *name, size_t limit, char **text);
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+struct rf_export;
+
+struct rf_export_opts {
+    const struct rf_weight *weights; /* in the order of the files; f32, f16 or bf16 */
+    int count;
+    uint64_t shard_bytes; /* a file has at most this many, or one tensor; 0: 5e9 */
+};
+
+/* Begins to write dir, by way of dir.tmp. If dir exists, it has to be empty or to contain nothing
+ * but files of a model (*.safetensors, *.json, *.txt, *.model, *.jinja), because all of it is
+ * replaced at the end. Copies opts. Blocking; one rank calls it. Errors: RF_EINVAL (dir contains
+ * something else), RF_EIO, RF_ENOMEM. */
+RF_API int rf_export_open(const char *dir, const struct rf_export_opts *opts,
+                          struct rf_export **out);
+
+/* RF_EINVAL with the reason if rf_export_open would refuse the folder. Changes nothing. */
+RF_API int rf_export_check(const char *dir);
+
+/* The next `count` elements of the next tensor, rounded to its type. Tensors are written whole, in
+ * the order of opts->weights. Overwrites values. Errors: RF_EIO, RF_EINVAL (beyond the end). */
+RF_API int rf_export_write(struct rf_export *file, float *values, uint64_t count);
+
+/* Writes a text file beside the tensors. */
+RF_API int rf_export_text(struct rf_export *file, const char *name, const char *text);
+
+/* Copies a file of at most 256 MiB from another folder, if there is one of that name. */
+RF_API int rf_export_copy(struct rf_export *file, const char *from_dir, const char *name);
+
+/* whole: writes the index, syncs all files, and replaces dir by them in one step (rename). Before
+ * that dir is as it was. Otherwise removes dir.tmp. In both cases *file is freed. Errors: RF_EIO,
+ * RF_EINVAL (tensors are missing). */
+RF_API int rf_export_close(struct rf_export *file, bool whole);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
