@@ -87,6 +87,23 @@ RF_API int rf_run_save_wait(struct rf_run *run);
  * RF_EABORT (rf_run_step): load again, or close the run. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
 
+/* Values of parameters from a caller: files of another program, or whatever has them. */
+struct rf_param_source {
+    void *self;
+    /* Elements first to first + count - 1 of the whole parameter `name`, row-major, as f32.
+     * Called for what a rank stores, in the order of the parameters, for at most a few MiB at a
+     * time, and for tied parameters once. A negative status ends the fill. */
+    int (*read)(void *self, const char *name, uint64_t first, uint64_t count, void *values);
+};
+
+/* Fills the parameters of a run that has made no step yet. Every rank calls its own source for what
+ * it stores itself: its shards, parts of tensor ranks and pipeline stages; ranks send nothing but
+ * their status. Needs host memory for two pieces of 4 MiB. Copies in 16 bits are brought up to date;
+ * optimizer states stay zero. Blocking; collective. An error of one rank is returned on all ranks.
+ * The parameters are then partly filled, and other calls return RF_EABORT as after a failed load.
+ * Errors: those of the source, RF_EINVAL (a step was made), RF_ENOMEM, those of the communicator. */
+RF_API int rf_run_fill(struct rf_run *run, const struct rf_param_source *source);
+
 /* ---- comparing and sharing ------------------------------------------------------------------- */
 
 /* Checks that ranks with copies of the same data have the same bits. It compares hashes (128 bits,

@@ -271,7 +271,7 @@ static void close_load(struct rf_load *load)
     }
     rf_free(load->all_see);
     rf_free(load->buffer);
-    rf_free(load->window.bytes);
+    rf_span_reader_free(&load->reader);
 }
 
 int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress)

@@ -17,11 +17,7 @@ struct rf_load {
     struct rf_listing listings[RF_PART_COUNT];
     struct rf_spans spans[RF_PART_COUNT];
     uint8_t *buffer; /* one piece */
-    struct rf_load_window {
-        uint8_t *bytes; /* one piece; NULL until it is needed */
-        int part, tensor;
-        uint64_t at, count; /* bytes [at, at + count) of the tensor; count 0: empty */
-    } window;               /* part of a file, for elements that are not contiguous there */
+    struct rf_span_reader reader;
 };
 
 /* load_read.c. Fills this rank's spans from the files, or from rank 0, which reads the files for

@@ -5,19 +5,16 @@
 #include "../base/base.h"
 #include "load.h"
 
-/* The least number of contiguous bytes for which a separate read is worthwhile. */
-enum { LEAST_DIRECT = 1 << 14 };
-
 static uint64_t piece_left(const struct rf_run *run, uint64_t count, uint64_t from)
 {
     const uint64_t left = count * sizeof(float) - from, most = rf_run_piece_bytes(run);
     return left < most ? left : most;
 }
 
-/* Reads bytes [at, at + bytes) of a tensor of the listing. */
-static int read_file(struct rf_load *load, int part, int tensor, uint64_t at, uint64_t bytes,
-                     uint8_t *out)
+/* Reads bytes [at, at + bytes) of a tensor of the listing; self is the load. */
+static int read_file(void *self, int part, int tensor, uint64_t at, uint64_t bytes, void *out)
 {
+    struct rf_load *load = self;
     struct rf_safetensors *file = load->checkpoint.parts[part].tensors;
     const char *name = load->listings[part].listed[tensor].name;
     const int index = rf_safetensors_find(file, name);
@@ -26,47 +23,11 @@ static int read_file(struct rf_load *load, int part, int tensor, uint64_t at, ui
     return rf_safetensors_read(file, index, at, out, bytes);
 }
 
-/* The same by way of the window, which moves if the bytes are not in it. At most one piece. */
-static int read_window(const struct rf_run *run, struct rf_load *load, int part, int tensor,
-                       struct rf_span_run r, uint8_t *out)
-{
-    struct rf_load_window *w = &load->window;
-    const bool same = w->count > 0 && w->part == part && w->tensor == tensor;
-    if (!same || r.at < w->at || r.at + r.bytes > w->at + w->count) {
-        const struct rf_shape shape = load->listings[part].tensors[tensor].shape;
-        const uint64_t left = (uint64_t)rf_shape_count(shape) * sizeof(float) - r.at;
-        const uint64_t most = rf_run_piece_bytes(run);
-        if (!w->bytes)
-            w->bytes = rf_alloc(most);
-        if (!w->bytes)
-            return rf_fail(RF_ENOMEM, "load: out of host memory");
-        w->part = part;
-        w->tensor = tensor;
-        w->at = r.at;
-        w->count = 0;
-        RETURN_IF_ERROR(read_file(load, part, tensor, w->at, left < most ? left : most, w->bytes));
-        w->count = left < most ? left : most;
-    }
-    memcpy(out, w->bytes + (r.at - w->at), r.bytes);
-    return 0;
-}
-
-/* Reads bytes [from, from + bytes) of a span into the buffer. If few of them are contiguous in the
- * file, the bytes between them, which belong to other ranks, are read as well: one long read is
- * faster. */
+/* Reads bytes [from, from + bytes) of a span into the buffer. */
 static int read_piece(const struct rf_run *run, struct rf_load *load, int part,
                       const struct rf_span *span, uint64_t from, uint64_t bytes)
 {
-    for (uint64_t done = 0; done < bytes;) {
-        const struct rf_span_run r = rf_span_run_at(span, from + done, bytes - done);
-        uint8_t *out = load->buffer + done;
-        if (r.bytes == bytes || r.bytes >= LEAST_DIRECT)
-            RETURN_IF_ERROR(read_file(load, part, span->tensor, r.at, r.bytes, out));
-        else
-            RETURN_IF_ERROR(read_window(run, load, part, span->tensor, r, out));
-        done += r.bytes;
-    }
-    return 0;
+    return rf_span_reader_read(run, &load->reader, part, span, from, bytes, load->buffer);
 }
 
 static int read_span(struct rf_run *run, struct rf_load *load, int part, const struct rf_span *span)
@@ -147,6 +108,9 @@ static int ask(struct rf_run *run, struct rf_load *load, int *status)
 
 int rf_load_read(struct rf_run *run, struct rf_load *load)
 {
+    load->reader.self = load;
+    load->reader.read = read_file;
+    load->reader.listings = load->listings;
     int status = load->sees ? read_own(run, load) : 0;
     struct rf_error error = *rf_last_error();
     for (int r = 1; r < rf_run_ranks(run); r++) {

@@ -80,6 +80,23 @@ RF_MUST_CHECK int rf_span_read(const struct rf_span *span, uint64_t from, uint64
 RF_MUST_CHECK int rf_span_write(const struct rf_span *span, uint64_t from, uint64_t bytes,
                                 void *values);
 
+/* span_read.c. Reads whole tensors of a listing, as f32, for the spans of them that a rank has. */
+struct rf_span_reader {
+    void *self;
+    int (*read)(void *self, int part, int tensor, uint64_t at, uint64_t bytes, void *out);
+    const struct rf_listing *listings; /* by part */
+    struct rf_span_window {
+        uint8_t *bytes; /* one piece; NULL until it is needed */
+        int part, tensor;
+        uint64_t at, count; /* bytes [at, at + count) of the tensor; count 0: empty */
+    } window;               /* for elements that are not contiguous in the whole tensor */
+};
+/* Bytes [from, from + bytes) of a span, at most one piece. */
+RF_MUST_CHECK int rf_span_reader_read(const struct rf_run *run, struct rf_span_reader *reader,
+                                      int part, const struct rf_span *span, uint64_t from,
+                                      uint64_t bytes, uint8_t *out);
+void rf_span_reader_free(struct rf_span_reader *reader); /* its memory; zero is allowed */
+
 /* Bytes that are read, hashed, written and sent at once. */
 size_t rf_run_piece_bytes(const struct rf_run *run);
 
