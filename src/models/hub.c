@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Descriptions of models: from config.json, from a config of this library, and back to config.json.
+ * See hub.h.
+ */
+#include <cjson/cJSON.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hub_table.h"
+#include "parts.h"
+
+#define MAX_CONFIG ((size_t)4 << 20)
+
+int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
+{
+    struct hub *hub = calloc(1, sizeof(*hub));
+    if (!hub)
+        return hub_fail(RF_ENOMEM, fault, "out of memory");
+    int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &hub->text);
+    if (rc < 0)
+        hub_fail(rc, fault, "%s", rf_last_error()->message);
+    else
+        rc = hub_parse(hub->text, hub, fault);
+    if (rc < 0)
+        hub_destroy(hub);
+    else
+        *out = hub;
+    return rc;
+}
+
+static const struct hub_arch *arch_of(bool is_gpt2, bool qkv_bias, bool qk_norm)
+{
+    for (int i = 0; hub_archs[i]; i++)
+        if (hub_archs[i]->gpt2 == is_gpt2 && hub_archs[i]->qkv_bias == qkv_bias &&
+            hub_archs[i]->qk_norm == qk_norm)
+            return hub_archs[i];
+    return NULL;
+}
+
+static int describe(const struct hub_arch *arch, const struct hub_values *values, struct hub **out)
+{
+    struct hub *hub = arch ? calloc(1, sizeof(*hub)) : NULL;
+    if (!hub)
+        return arch ? RF_ENOMEM : RF_EINVAL;
+    *hub = (struct hub){.arch = arch, .values = *values, .dtype = RF_F32};
+    *out = hub;
+    return 0;
+}
+
+int hub_of_gpt2(const struct gpt2_config *c, struct hub **out)
+{
+    const struct hub_values values = {.layers = c->layers,
+                                      .channels = c->channels,
+                                      .heads = c->heads,
+                                      .kv_heads = c->heads,
+                                      .head_size = c->channels / c->heads,
+                                      .hidden = 4 * c->channels,
+                                      .vocab = c->vocab ? c->vocab : 257,
+                                      .positions = c->seq,
+                                      .eps = 1e-5,
+                                      .tied = true};
+    return describe(arch_of(true, false, false), &values, out);
+}
+
+int hub_of_llama(const struct llama_config *c, struct hub **out)
+{
+    const struct hub_values values = {
+        .layers = c->layers,
+        .channels = c->channels,
+        .heads = c->heads,
+        .kv_heads = c->kv_heads ? c->kv_heads : c->heads,
+        .head_size = c->head_size ? c->head_size : c->channels / c->heads,
+        .hidden = c->hidden ? c->hidden : (c->channels * 8 / 3 + 31) / 32 * 32,
+        .vocab = c->vocab ? c->vocab : 257,
+        .positions = 1 << 17,
+        .theta = c->theta != 0 ? (double)c->theta : 10000,
+        .eps = c->eps != 0 ? (double)c->eps : 1e-5,
+        .tied = c->tied,
+        .rope_scaling = c->rope_scaling};
+    return describe(arch_of(false, c->qkv_bias, c->qk_norm), &values, out);
+}
+
+void hub_destroy(struct hub *hub)
+{
+    if (!hub)
+        return;
+    free(hub->text);
+    free(hub);
+}
+
+const char *hub_architecture(const struct hub *hub)
+{
+    return hub->arch->name;
+}
+
+const struct hub_values *hub_values(const struct hub *hub)
+{
+    return &hub->values;
+}
+
+enum rf_dtype hub_dtype(const struct hub *hub)
+{
+    return hub->dtype;
+}
+
+bool hub_is_gpt2(const struct hub *hub)
+{
+    return hub->arch->gpt2;
+}
+
+void hub_set_gpt2(const struct hub *hub, struct gpt2_config *c)
+{
+    const struct hub_values *v = &hub->values;
+    c->layers = v->layers;
+    c->channels = v->channels;
+    c->heads = v->heads;
+    c->seq = v->positions;
+    c->vocab = v->vocab;
+}
+
+void hub_set_llama(const struct hub *hub, struct llama_config *c)
+{
+    const struct hub_values *v = &hub->values;
+    c->layers = v->layers;
+    c->channels = v->channels;
+    c->heads = v->heads;
+    c->kv_heads = v->kv_heads;
+    c->head_size = v->head_size == v->channels / v->heads ? 0 : v->head_size;
+    c->hidden = v->hidden;
+    c->vocab = v->vocab;
+    c->theta = (float)v->theta;
+    c->eps = (float)v->eps;
+    c->tied = v->tied;
+    c->qkv_bias = hub->arch->qkv_bias;
+    c->qk_norm = hub->arch->qk_norm;
+    c->rope_scaling = v->rope_scaling;
+}
+
+int hub_check_seq(const struct hub *hub, int64_t seq, char fault[HUB_FAULT_BYTES])
+{
+    const struct hub_values *v = &hub->values;
+    if (seq > v->positions)
+        return hub_fail(RF_EINVAL, fault,
+                        "sequences of %lld tokens are longer than the model's %d positions "
+                        "(config.json)",
+                        (long long)seq, v->positions);
+    if (v->window && seq > v->window)
+        return hub_fail(RF_EINVAL, fault,
+                        "config.json: sliding_window is %d, which is shorter than sequences of "
+                        "%lld tokens; this library computes only full attention",
+                        v->window, (long long)seq);
+    return 0;
+}
+
+/* ---- config.json ----------------------------------------------------------------------------- */
+
+static const char *dtype_text(enum rf_dtype dtype)
+{
+    return dtype == RF_F16 ? "float16" : dtype == RF_BF16 ? "bfloat16" : "float32";
+}
+
+/* As Python writes a float: with a point or an exponent, by which readers tell it from an int. */
+static bool add_real(cJSON *object, const char *name, float value)
+{
+    char text[32];
+    model_real_text(value, text);
+    if (!strpbrk(text, ".e"))
+        memcpy(text + strlen(text), ".0", 3);
+    return cJSON_AddRawToObject(object, name, text) != NULL;
+}
+
+static bool add_rope(cJSON *root, const struct hub_values *v)
+{
+    cJSON *rope = cJSON_AddObjectToObject(root, "rope_parameters");
+    const struct llama_rope_scaling *s = &v->rope_scaling;
+    const bool scaled = s->factor != 0;
+    bool ok = rope && cJSON_AddStringToObject(rope, "rope_type", scaled ? "llama3" : "default") &&
+              add_real(rope, "rope_theta", (float)v->theta);
+    if (ok && scaled)
+        ok = add_real(rope, "factor", s->factor) && add_real(rope, "low_freq_factor", s->low_freq) &&
+             add_real(rope, "high_freq_factor", s->high_freq) &&
+             cJSON_AddNumberToObject(rope, "original_max_position_embeddings", s->original);
+    return ok && add_real(root, "rope_theta", (float)v->theta);
+}
+
+static bool add_field(cJSON *root, const struct hub_field *field, const struct hub_values *values)
+{
+    const void *at = (const char *)values + field->at;
+    if (field->kind == HUB_SIZE && *(const int *)at == 0)
+        return cJSON_AddNullToObject(root, field->name) != NULL;
+    if (field->kind == HUB_SIZE)
+        return cJSON_AddNumberToObject(root, field->name, *(const int *)at) != NULL;
+    if (field->kind == HUB_REAL)
+        return add_real(root, field->name, (float)*(const double *)at);
+    if (field->kind == HUB_FLAG)
+        return cJSON_AddBoolToObject(root, field->name, *(const bool *)at) != NULL;
+    return true;
+}
+
+static cJSON *make_config(const struct hub *hub)
+{
+    cJSON *root = cJSON_CreateObject();
+    cJSON *names = cJSON_AddArrayToObject(root, "architectures");
+    bool ok = names && cJSON_AddItemToArray(names, cJSON_CreateString(hub->arch->name)) &&
+              cJSON_AddStringToObject(root, "model_type", hub->arch->type);
+    for (const struct hub_field *field = hub->arch->fields; ok && field->name; field++)
+        ok = add_field(root, field, &hub->values);
+    if (ok && !hub->arch->gpt2)
+        ok = add_rope(root, &hub->values);
+    /* Of a model of bytes (data.h): the last token ends a text. */
+    if (ok && hub->values.vocab == 257)
+        ok = cJSON_AddNumberToObject(root, "bos_token_id", 256) &&
+             cJSON_AddNumberToObject(root, "eos_token_id", 256);
+    if (ok)
+        return root;
+    cJSON_Delete(root);
+    return NULL;
+}
+
+/* Where the text of the type begins in a config; NULL: it is not there. */
+static const char *find_dtype(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    if (!at)
+        return NULL;
+    at += strlen(key);
+    at += strspn(at, " \t\r\n");
+    return *at == ':' ? at + 1 + strspn(at + 1, " \t\r\n") : NULL;
+}
+
+/* The text of a hub's config stays as it is in all else: numbers that are printed again could be
+ * taken for others, such as 8 for a float. */
+static char *with_dtype(const char *text, const char *dtype)
+{
+    const char *at = find_dtype(text, "\"dtype\""), *end;
+    const size_t bytes = strlen(text) + 64;
+    char *out = malloc(bytes);
+    at = at ? at : find_dtype(text, "\"torch_dtype\"");
+    if (!out)
+        return NULL;
+    if (at) {
+        end = at + strcspn(at, ",}\n");
+        snprintf(out, bytes, "%.*s\"%s\"%s", (int)(at - text), text, dtype, end);
+    } else {
+        end = strchr(text, '{') + 1;
+        snprintf(out, bytes, "%.*s\n  \"torch_dtype\": \"%s\",%s", (int)(end - text), text, dtype,
+                 end);
+    }
+    return out;
+}
+
+char *hub_config_text(const struct hub *hub, enum rf_dtype dtype)
+{
+    if (hub->text)
+        return with_dtype(hub->text, dtype_text(dtype));
+    cJSON *root = make_config(hub);
+    char *text = root && cJSON_AddStringToObject(root, "torch_dtype", dtype_text(dtype))
+                     ? cJSON_Print(root)
+                     : NULL;
+    cJSON_Delete(root);
+    return text;
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Checkpoints of model hubs: what config.json says, which of the hub's tensors a parameter consists
+ * of, and the way back. hub_table.c has one table for each architecture; everything else reads
+ * these tables. Used by the tools; docs/finetuning.md describes the formats.
+ *
+ * Functions that can fail return 0 or a negative status, and on failure write one sentence to
+ * `fault`. They block, and do not communicate.
+ */
+#ifndef RF_MODELS_HUB_H
+#define RF_MODELS_HUB_H
+
+#include <ringforge/checkpoint.h>
+#include <ringforge/weights.h>
+
+#include "gpt2.h"
+#include "llama.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define HUB_FAULT_BYTES 512
+
+/* What a model is, by config.json. */
+struct hub_values {
+    int layers, channels, heads, kv_heads, head_size, hidden, vocab;
+    int positions; /* the longest sequence */
+    int window;    /* of sliding attention; 0 = none */
+    double theta, eps;
+    bool tied;
+    struct llama_rope_scaling rope_scaling;
+    int window_from;  /* the first layer with the window */
+    bool uses_window; /* of architectures with a switch for it */
+};
+
+struct hub; /* a described model */
+/* Reads dir/config.json. RF_EINVAL: what this library cannot compute, with the field and its value.
+ * The caller destroys *out. */
+RF_MUST_CHECK int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES]);
+/* Describes a model that came from no hub. */
+RF_MUST_CHECK int hub_of_gpt2(const struct gpt2_config *config, struct hub **out);
+RF_MUST_CHECK int hub_of_llama(const struct llama_config *config, struct hub **out);
+void hub_destroy(struct hub *hub); /* NULL is allowed */
+
+const char *hub_architecture(const struct hub *hub); /* "LlamaForCausalLM" */
+const struct hub_values *hub_values(const struct hub *hub);
+enum rf_dtype hub_dtype(const struct hub *hub); /* of the weights, as config.json says */
+bool hub_is_gpt2(const struct hub *hub);
+/* Set the sizes, and what else config.json determines; other fields are left as they are. */
+void hub_set_gpt2(const struct hub *hub, struct gpt2_config *config);
+void hub_set_llama(const struct hub *hub, struct llama_config *config);
+/* Whether the model can be trained with sequences of this length. */
+RF_MUST_CHECK int hub_check_seq(const struct hub *hub, int64_t seq, char fault[HUB_FAULT_BYTES]);
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* A tensor of the hub: rows [first_row, first_row + rows) of a parameter, or their transpose. */
+struct hub_tensor {
+    char name[160];
+    const struct rf_param_desc *param;
+    int64_t first_row, rows, columns; /* columns: elements of a row of the parameter */
+    bool transposed;
+};
+struct hub_tensors { /* zero: empty */
+    struct hub_tensor *list;
+    int count;
+};
+/* The tensors of all parameters of the blocks, in their order; tied parameters occur once. prefix:
+ * RF_EINVAL if a parameter has no row in the table. */
+RF_MUST_CHECK int hub_list(const struct hub *hub, const struct rf_block *blocks, int count,
+                           bool prefix, struct hub_tensors *out, char fault[HUB_FAULT_BYTES]);
+void hub_tensors_free(struct hub_tensors *tensors);
+/* The shape of a tensor in the hub's files. */
+struct rf_shape hub_tensor_shape(const struct hub_tensor *tensor);
+
+/* A source of parameters (rf_run_fill) that reads a folder of weights. */
+struct hub_source;
+/* Checks names and shapes of all tensors: none may be missing or superfluous. Reads no weights,
+ * unless files have a tied tensor twice. Blocks and weights must outlive the source. */
+RF_MUST_CHECK int hub_source_create(const struct hub *hub, struct rf_weights *weights,
+                                    const struct rf_block *blocks, int count,
+                                    struct hub_source **out, char fault[HUB_FAULT_BYTES]);
+void hub_source_destroy(struct hub_source *source); /* NULL is allowed */
+struct rf_param_source hub_source_of(struct hub_source *source);
+
+/* ---- export ---------------------------------------------------------------------------------- */
+
+/* The text of config.json for weights of this type: that of the folder that the description came
+ * from, with another type; freed with free(). NULL: out of memory. */
+char *hub_config_text(const struct hub *hub, enum rf_dtype dtype);
+/* Copies the values of a tensor out of those of its whole parameter. out: as many elements as the
+ * tensor has. */
+void hub_take(const struct hub_tensor *tensor, const float *param, float *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
