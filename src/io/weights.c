@@ -143,8 +143,7 @@ static int open_file(struct rf_weights *w, const char *name)
 static void take_place(struct rf_weights *w, int at, int index)
 {
     struct place *place = &w->places[at];
-    const struct rf_file_tensor *tensor =
-        rf_safetensors_tensor(w->files[w->file_count - 1], index);
+    const struct rf_file_tensor *tensor = rf_safetensors_tensor(w->files[w->file_count - 1], index);
     place->weight = (struct rf_weight){tensor->name, tensor->dtype, tensor->shape};
     place->file = w->file_count - 1;
     place->index = index;
@@ -269,8 +268,7 @@ const struct rf_weight *rf_weights_get(const struct rf_weights *w, int index)
 int rf_weights_find(const struct rf_weights *w, const char *name)
 {
     const struct place key = {.weight.name = name};
-    const struct place *found =
-        bsearch(&key, w->places, (size_t)w->count, sizeof(key), by_name);
+    const struct place *found = bsearch(&key, w->places, (size_t)w->count, sizeof(key), by_name);
     return found ? (int)(found - w->places) : -1;
 }
 

@@ -179,7 +179,8 @@ static bool add_rope(cJSON *root, const struct hub_values *v)
     bool ok = rope && cJSON_AddStringToObject(rope, "rope_type", scaled ? "llama3" : "default") &&
               add_real(rope, "rope_theta", (float)v->theta);
     if (ok && scaled)
-        ok = add_real(rope, "factor", s->factor) && add_real(rope, "low_freq_factor", s->low_freq) &&
+        ok = add_real(rope, "factor", s->factor) &&
+             add_real(rope, "low_freq_factor", s->low_freq) &&
              add_real(rope, "high_freq_factor", s->high_freq) &&
              cJSON_AddNumberToObject(rope, "original_max_position_embeddings", s->original);
     return ok && add_real(root, "rope_theta", (float)v->theta);

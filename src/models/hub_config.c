@@ -80,8 +80,8 @@ static int read_only(const struct hub_field *field, const cJSON *item, char faul
     return refuse(field->name, item, text, fault);
 }
 
-static int read_field(const struct hub_field *field, const cJSON *config,
-                      struct hub_values *values, char fault[HUB_FAULT_BYTES])
+static int read_field(const struct hub_field *field, const cJSON *config, struct hub_values *values,
+                      char fault[HUB_FAULT_BYTES])
 {
     const cJSON *item = get(config, field->name);
     void *to = (char *)values + field->at;
@@ -160,8 +160,8 @@ static int read_window(const cJSON *config, const struct hub_arch *arch, struct 
                        char fault[HUB_FAULT_BYTES])
 {
     const cJSON *types = get(config, "layer_types");
-    bool used = arch->always_window ||
-                (values->uses_window && values->window_from < values->layers);
+    bool used =
+        arch->always_window || (values->uses_window && values->window_from < values->layers);
     if (types && !cJSON_IsNull(types)) {
         used = false;
         if (!cJSON_IsArray(types))

@@ -115,9 +115,8 @@ static const char *const llama_ignored[] = {"@layers.#.self_attn.rotary_emb.inv_
 
 static const struct hub_field llama_fields[] = {
     COMMON(32000, 11008, 0, 0, 2048), {"attention_bias", HUB_ONLY, .only = "false"}, LAST};
-static const struct hub_field mistral_fields[] = {COMMON(32000, 14336, 8, 0, 131072),
-                                                  {"sliding_window", HUB_SIZE, AT(window), 4096, 0},
-                                                  LAST};
+static const struct hub_field mistral_fields[] = {
+    COMMON(32000, 14336, 8, 0, 131072), {"sliding_window", HUB_SIZE, AT(window), 4096, 0}, LAST};
 static const struct hub_field qwen2_fields[] = {COMMON(151936, 22016, 32, 0, 32768), QWEN_WINDOW,
                                                 LAST};
 static const struct hub_field qwen3_fields[] = {COMMON(151936, 22016, 32, 128, 32768),

@@ -39,7 +39,7 @@ struct hub_arch {
     const char *prefix;
     bool gpt2; /* else a struct llama_config */
     bool qkv_bias, qk_norm;
-    bool always_window; /* every layer has the window; else see uses_window */
+    bool always_window;             /* every layer has the window; else see uses_window */
     const struct hub_field *fields; /* the last has no name */
     const struct hub_row *rows;     /* the last has no name */
     const char *const *ignored;     /* tensors that hold no parameters; ends with NULL */

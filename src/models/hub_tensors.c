@@ -68,8 +68,7 @@ static int add_param(const struct hub *hub, const struct rf_param_desc *param, c
     while (row->ours && !matches(row->ours, "", param->name, &layer))
         row++;
     if (!row->ours)
-        return hub_fail(RF_EINVAL, fault, "a %s has no parameter %s", hub->arch->name,
-                        param->name);
+        return hub_fail(RF_EINVAL, fault, "a %s has no parameter %s", hub->arch->name, param->name);
     const int parts = parts_of(row);
     const int64_t rows = param->shape.dim[0];
     int64_t first = 0;
@@ -149,8 +148,7 @@ struct hub_source {
 };
 
 /* The tensor's index in the weights. */
-static int find(const struct hub_source *s, const struct hub_tensor *t,
-                char fault[HUB_FAULT_BYTES])
+static int find(const struct hub_source *s, const struct hub_tensor *t, char fault[HUB_FAULT_BYTES])
 {
     char theirs[96], ours[96];
     const int index = rf_weights_find(s->weights, t->name);
@@ -165,8 +163,9 @@ static int find(const struct hub_source *s, const struct hub_tensor *t,
                         rf_tensor_text((struct rf_tensor){.shape = wanted, .dtype = w->dtype}, ours,
                                        sizeof(ours)));
     if (w->dtype != RF_F32 && w->dtype != RF_F16 && w->dtype != RF_BF16)
-        return hub_fail(RF_ENOTSUP, fault, "the tensor %s is of type %s; weights are f32, f16 or "
-                                           "bf16",
+        return hub_fail(RF_ENOTSUP, fault,
+                        "the tensor %s is of type %s; weights are f32, f16 or "
+                        "bf16",
                         t->name, rf_dtype_name(w->dtype));
     return index;
 }

@@ -30,8 +30,8 @@ static int prepare(struct rf_run *run, struct fill *fill)
     RETURN_IF_ERROR(rf_run_check_idle(run, "fill"));
     RETURN_IF_ERROR(rf_listing_open(run, RF_PART_MODEL, &fill->listing));
     RETURN_IF_ERROR(rf_spans_to_load(run, RF_PART_MODEL, &fill->listing, &fill->spans));
-    fill->reader = (struct rf_span_reader){
-        .self = fill, .read = read_source, .listings = &fill->listing};
+    fill->reader =
+        (struct rf_span_reader){.self = fill, .read = read_source, .listings = &fill->listing};
     fill->buffer = rf_alloc(rf_run_piece_bytes(run));
     return fill->buffer ? 0 : rf_fail(RF_ENOMEM, "fill: out of host memory");
 }
