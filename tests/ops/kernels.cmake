@@ -11,3 +11,5 @@ target_compile_definitions(ops_optimizer_test PRIVATE RF_OPS_FOLDER="${RF_TEST_F
 rf_test(ops_host_step_test SOURCES host_scalars_test.cc host_step_test.cc LAYERS base device tensor ops optim)
 rf_test(ops_work_test SOURCES work_test.cc LAYERS base device tensor ops)
 rf_test(ops_ranges_test SOURCES ranges_test.cc LAYERS base device tensor ops)
+rf_test(ops_quantize_test SOURCES quantize_test.cc LAYERS base device tensor ops)
+target_compile_definitions(ops_quantize_test PRIVATE RF_OPS_FOLDER="${RF_TEST_FOLDER}")

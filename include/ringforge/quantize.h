@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Weights in 4 or 8 bits, for models whose weights are not trained (Dettmers et al. 2023, QLoRA). A
+ * quantised tensor is a row of bytes: RF_U8, rf_quantized_bytes() of them. rf_matmul multiplies by
+ * it (rf_matmul_opts.b_quantized). Functions here run on the host, do not block, and may be called
+ * by several threads with different objects.
+ *
+ * n elements are cut into blocks of 64 in the order of memory, whatever the shape: a row may begin
+ * inside a block. B = ceil(n / 64). The sections follow each other, each padded to 4 bytes:
+ *
+ *   RF_NF4   ceil(n / 2)       two levels a byte, the first in the high bits (of a last odd one: 7)
+ *            B                 codes of the blocks' largest magnitudes, less the offset (8-bit
+ *                              dynamic map of bitsandbytes)
+ *            4 ceil(B / 256)   f32: largest magnitude of each 256 of those
+ *            4                 f32: the offset, the mean of the blocks' largest magnitudes
+ *            4.127 bits an element of a large tensor. Element = level * (code * largest + offset).
+ *            Levels, codes and numbers are those of bitsandbytes (quantize_4bit with nf4, blocks of
+ *            64 and compressed statistics) on a CPU with one thread.
+ *   RF_INT8  n                 int8: round(127 x / largest), ties to even
+ *            4 B               f32: largest / 127
+ *            8.5 bits an element. Element = int8 * scale.
+ */
+#ifndef RINGFORGE_QUANTIZE_H
+#define RINGFORGE_QUANTIZE_H
+
+#include "types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum rf_quantization { RF_QUANTIZE_NONE = 0, RF_NF4, RF_INT8, RF_QUANTIZATION_COUNT };
+
+#define RF_QUANTIZE_BLOCK 64 /* elements of a block */
+
+/* "none", "nf4", "int8"; NULL for other numbers. */
+RF_EXPORT const char *rf_quantization_name(enum rf_quantization kind);
+
+/* Bytes of `count` elements (see above), a multiple of 4; 0 if kind or count is out of range. */
+RF_EXPORT uint64_t rf_quantized_bytes(enum rf_quantization kind, int64_t count);
+
+/* Where the sections of `count` elements begin, in bytes. */
+struct rf_quantized_layout {
+    uint64_t blocks;  /* RF_NF4: the codes; RF_INT8: the scales */
+    uint64_t largest; /* RF_NF4 only */
+    uint64_t offset;  /* RF_NF4 only */
+    uint64_t bytes;
+};
+RF_EXPORT struct rf_quantized_layout rf_quantized_layout(enum rf_quantization kind, int64_t count);
+
+/* Writes `count` elements to `bytes`, of rf_quantized_bytes(), aligned to 4. RF_EINVAL: a value is
+ * NaN or infinite; the message has its index. */
+RF_API int rf_quantize(enum rf_quantization kind, const float *values, int64_t count, void *bytes);
+
+/* The same in pieces, so that the values need not be in memory together. It keeps an f32 for each
+ * block. */
+struct rf_quantizer;
+
+/* `count` elements are to come. Free it by rf_quantizer_destroy. RF_ENOMEM. */
+RF_API int rf_quantizer_create(enum rf_quantization kind, int64_t count, void *bytes,
+                               struct rf_quantizer **out);
+
+/* The next `count` values: a multiple of 64, but for the last. RF_EINVAL as in rf_quantize. */
+RF_API int rf_quantizer_add(struct rf_quantizer *quantizer, const float *values, int64_t count);
+
+/* After the last value; writes what is made of all blocks. RF_EINVAL: values are missing. */
+RF_API int rf_quantizer_finish(struct rf_quantizer *quantizer);
+
+RF_EXPORT void rf_quantizer_destroy(struct rf_quantizer *quantizer);
+
+/* Elements [first, first + count) of a tensor of `all` elements: the values that kernels compute
+ * with, in f32. */
+RF_API int rf_dequantize(enum rf_quantization kind, const void *bytes, int64_t all, int64_t first,
+                         int64_t count, float *values);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
