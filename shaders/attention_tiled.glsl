@@ -59,11 +59,11 @@ void set_all_weights(float s[16])
     [[unroll]] for (uint r = 0; r < EACH_M; r++)                                    \
         slices[(my_m() + r) * ACROSS + my_n()] = values[r];                         \
     barrier();                                                                      \
-    [[unroll]] for (uint r = 0; r < EACH_M; r++)                                    \
+    [[unroll]] for (uint r = 0; r < EACH_M; r++) {                                  \
         values[r] = slices[(my_m() + r) * ACROSS];                                  \
-    [[unroll]] for (uint i = 1; i < ACROSS; i++)                                    \
-        [[unroll]] for (uint r = 0; r < EACH_M; r++)                                \
-            values[r] = join(values[r], slices[(my_m() + r) * ACROSS + i]);
+        [[unroll]] for (uint i = 1; i < ACROSS; i++)                                \
+            values[r] = join(values[r], slices[(my_m() + r) * ACROSS + i]);         \
+    }
 float plus(float a, float b)
 {
     precise float s = a + b;
