@@ -10,6 +10,11 @@ foreach(form nn nt tn)
               DEFINES VIEWS=1 LONGS=1 ${trans_${form}})
     rf_shader(matmul_tiled_${form} matmul_tiled.comp DEFINES ${trans_${form}})
 endforeach()
+foreach(form nn nt) # b quantised
+    rf_shader(matmul_tiled_nf4_${form} matmul_tiled.comp
+              DEFINES QUANTIZED=1 QUANTIZED_NF4=1 ${trans_${form}})
+    rf_shader(matmul_tiled_int8_${form} matmul_tiled.comp DEFINES QUANTIZED=1 ${trans_${form}})
+endforeach()
 rf_shader(matmul_tiled_tt matmul_tiled.comp DEFINES TRANS_A=1 TRANS_B=1)
 rf_shader(matmul_fold matmul_fold.comp)
 rf_shader(matmul_bias_grad matmul_bias_grad.comp)

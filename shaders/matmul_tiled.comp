@@ -4,6 +4,7 @@
 // workgroup computes TILE_M x TILE_N elements, an invocation SHARE_M x SHARE_N of them. The next
 // slices of A and B are read into registers while the current ones are multiplied. TRANS_A: a is
 // (K,M). TRANS_B: b is (N,K). Indices are clamped into the tensors; what lies past K counts as zero.
+// QUANTIZED: b is in 8 bits, or with QUANTIZED_NF4 in 4 (quantized.glsl).
 #version 450
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
@@ -33,6 +34,10 @@ const uint LANES = ACROSS_M * ACROSS_N;
 const uint LOADS_A = TILE_M * DEPTH / 4 / LANES, LOADS_B = TILE_N * DEPTH / 4 / LANES; // quads
 const uint PITCH_M = TILE_M + 4, PITCH_N = TILE_N + 4; // shifts each row to other banks
 
+#ifdef QUANTIZED
+#include "quantized.glsl"
+#endif
+
 shared float slice_a[DEPTH * PITCH_M];
 shared float slice_b[DEPTH * PITCH_N];
 
@@ -55,18 +60,45 @@ uvec2 place(uint i, bool along_k, uint tile)
                    : uvec2(i / (tile / 4), i % (tile / 4) * 4);
 }
 
-// The four elements from (k, line), along k or along the lines; zeros past K.
-vec4 load_quad(uvec2 base, uint start, uint pitch, bool wide, bool along_k, uint k, uint line, uint K,
-               uint lines)
+// Where four elements from (k, line) on lie in a tensor, along k or along the lines: the index of the
+// quad, if rows consist of whole quads, and of each element, clamped.
+uint quad_at(uint start, uint pitch, bool along_k, uint k, uint line, uint K, uint lines,
+             out uvec4 each)
 {
     const uint outer = along_k ? min(line, lines - 1) : min(k, K - 1);
     const uint inner = along_k ? k : line, last = (along_k ? K : lines) - 1;
     const uint from = start + outer * pitch;
-    const vec4 x = load_four(base, OPERAND_TYPE, wide, (from + min(inner, last)) / 4,
-                             from + four(inner, last));
+    each = from + four(inner, last);
+    return (from + min(inner, last)) / 4;
+}
+
+// The same elements; zeros past K.
+vec4 within_k(vec4 x, bool along_k, uint k, uint K)
+{
     return mix(vec4(0), x,
                along_k ? lessThan(uvec4(k, k + 1, k + 2, k + 3), uvec4(K)) : bvec4(k < K));
 }
+
+vec4 load_quad(uvec2 base, uint start, uint pitch, bool wide, bool along_k, uint k, uint line, uint K,
+               uint lines)
+{
+    uvec4 each;
+    const uint quad = quad_at(start, pitch, along_k, k, line, K, lines, each);
+    return within_k(load_four(base, OPERAND_TYPE, wide, quad, each), along_k, k, K);
+}
+
+#ifdef QUANTIZED
+vec4 load_quantized(uint start, uint k, uint line, uint K)
+{
+    uvec4 each;
+    const uint quad = quad_at(start, pc.b_row, B_ALONG_K, k, line, K, pc.N, each);
+    return within_k(B_WIDE ? quantized_quad(quad) : quantized_four(each), B_ALONG_K, k, K);
+}
+#define LOAD_B(k, line) load_quantized(b_start, k, line, K)
+#else
+#define LOAD_B(k, line)                                                                            \
+    load_quad(pc.b, b_start, pc.b_row, B_WIDE, B_ALONG_K, k, line, K, pc.N)
+#endif
 
 // Register `i` of the quads that an invocation has of a slice.
 #define READ_A(i, k0)                                                                              \
@@ -78,8 +110,7 @@ vec4 load_quad(uvec2 base, uint start, uint pitch, bool wide, bool along_k, uint
 #define READ_B(i, k0)                                                                              \
     {                                                                                              \
         const uvec2 at = place(i * LANES + id, B_ALONG_K, TILE_N);                                 \
-        next_b[i] = load_quad(pc.b, b_start, pc.b_row, B_WIDE, B_ALONG_K, k0 + at.x,               \
-                              column0 + at.y, K, pc.N);                                            \
+        next_b[i] = LOAD_B(k0 + at.x, column0 + at.y);                                             \
     }
 #define WRITE(slice, quads, i, along_k, tile, pitch)                                               \
     {                                                                                              \
@@ -104,6 +135,10 @@ void main()
     const uint row0 = corner.x * TILE_M, column0 = corner.y * TILE_N, K = part_of_k();
     const uint a_start = gl_WorkGroupID.z * pc.a_step, b_start = gl_WorkGroupID.z * pc.b_step;
 
+#ifdef QUANTIZED
+    fill_tables(id, LANES);
+    barrier();
+#endif
     vec4 next_a[LOADS_A], next_b[LOADS_B];
     float sum[SHARE_M][SHARE_N];
     [[unroll]] for (uint i = 0; i < SHARE_M; i++)

@@ -28,6 +28,7 @@
 #include "ops_norm.h"
 #include "ops_optimizer.h"
 #include "ops_vocabulary.h"
+#include "quantize.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -78,6 +79,11 @@ struct rf_matmul_opts {
      * Measured errors: docs/performance.md. Henry, Tang, Heinecke 2019; Ootomo, Yokota 2022. */
     uint32_t split;
     enum rf_dtype split_type; /* RF_F16 or RF_BF16; 0 = RF_BF16 */
+
+    /* b is RF_U8: k n elements in rf_quantized_bytes() of this kind, from a multiple of 4 bytes on,
+     * which are unpacked while they are multiplied, in f32. Sizes are m, n and k, or come from the
+     * shapes of a and out. b has no layout; not with transpose_a or a batch. */
+    enum rf_quantization b_quantized;
 
     /* NULL = the best. "cooperative", "workgroup", "subgroup" or "tiled" forces that path;
      * "cooperative:N" also its tile N. RF_ENOTSUP: that path cannot run the product; the message

@@ -16,9 +16,17 @@ static const struct rf_matmul_path paths[] = {
     {"subgroup", rf_matmul_subgroup_why_not, rf_matmul_subgroup_suits, rf_matmul_subgroup_tiles,
      rf_matmul_subgroup_run},
     {"tiled", rf_matmul_tiled_why_not, rf_matmul_tiled_suits, rf_matmul_tiled_tiles,
-     rf_matmul_tiled_run},
+     rf_matmul_tiled_run, .quantized = true},
 };
 #define PATHS (sizeof(paths) / sizeof(paths[0]))
+
+static const char *why_not(const struct rf_matmul_path *path, const struct rf_device_info *info,
+                           const struct rf_product *product)
+{
+    if (product->quantized && !path->quantized)
+        return "it does not unpack a quantised b";
+    return path->why_not(info, product);
+}
 
 /* Whether `forced` names it: "NAME" or "NAME:TILE". */
 static bool is_named(const struct rf_matmul_path *path, const char *forced)
@@ -38,7 +46,7 @@ static const struct rf_matmul_path *pick_tuned(struct rf_product *product)
     const char *tile = strchr(tuned, ':');
     product->tile = tile ? (uint32_t)strtoul(tile + 1, NULL, 10) : 0;
     for (size_t i = 0; i < PATHS; i++)
-        if (is_named(&paths[i], tuned) && !paths[i].why_not(info, product))
+        if (is_named(&paths[i], tuned) && !why_not(&paths[i], info, product))
             return &paths[i];
     product->tile = 0;
     return NULL;
@@ -53,11 +61,11 @@ static const struct rf_matmul_path *pick_path(struct rf_product *product, const 
         return tuned;
     for (size_t i = 0; i < PATHS; i++) {
         if (forced ? is_named(&paths[i], forced) : paths[i].suits(info, product))
-            if (!paths[i].why_not(info, product))
+            if (!why_not(&paths[i], info, product))
                 return &paths[i];
     }
     for (size_t i = 0; i < PATHS && !forced; i++) /* slow is better than not at all */
-        if (!paths[i].why_not(info, product))
+        if (!why_not(&paths[i], info, product))
             return &paths[i];
     return NULL;
 }
@@ -135,7 +143,7 @@ static const char *why_none(const struct rf_product *product, const char *forced
         return "leave out what the paths lack (see ringforge info)";
     for (size_t i = 0; i < PATHS; i++)
         if (is_named(&paths[i], forced))
-            return paths[i].why_not(rf_device_get_info(product->device), product);
+            return why_not(&paths[i], rf_device_get_info(product->device), product);
     return "there is no such path; leave path NULL";
 }
 

@@ -23,6 +23,8 @@ struct rf_product {
     float alpha;
     uint32_t split; /* of f32 operands, into 16-bit parts of split_type; 0: none */
     enum rf_dtype split_type;
+    enum rf_quantization quantized; /* b, whose layout counts elements, as if they were not */
+    int64_t elements;               /* of a quantised b */
     uint32_t tile; /* from 1: row of the path's table of tiles; 0: the path's choice */
     int64_t part;  /* 0, or z counts parts of k, this long but for the last, not products */
 };
@@ -39,6 +41,7 @@ struct rf_matmul_path {
     int (*run)(struct rf_stream *stream, const struct rf_product *product);
     /* Whether its shaders for operands of this type are in this library; NULL: always. */
     bool (*built)(enum rf_dtype type);
+    bool quantized; /* it takes a quantised b */
 };
 
 /* ---- matmul_table.c: what was measured ------------------------------------------------------- */

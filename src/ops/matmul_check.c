@@ -38,6 +38,7 @@ void rf_matmul_take_options(struct rf_product *p, const struct rf_matmul_opts *o
     p->n = opts->n;
     p->k = opts->k;
     p->split = opts->split;
+    p->quantized = opts->b_quantized;
     p->split_type = opts->split_type == RF_F16 ? RF_F16 : RF_BF16;
     const char *tile = opts->path ? strchr(opts->path, ':') : NULL;
     p->tile = tile ? (uint32_t)strtoul(tile + 1, NULL, 10) : 0;
@@ -65,6 +66,12 @@ static int check_options(const struct rf_matmul_opts *o)
         return rf_fail(RF_EINVAL,
                        "matmul: act_backward needs act and pre, and goes without bias, which "
                        "is in pre");
+    if ((int)o->b_quantized < 0 || o->b_quantized >= RF_QUANTIZATION_COUNT)
+        return rf_fail(RF_EINVAL, "matmul: b_quantized is %d; it is RF_NF4 or RF_INT8",
+                       (int)o->b_quantized);
+    if (o->b_quantized && (o->transpose_a || o->batch > 1 || o->b_layout.row || o->b_layout.step))
+        return rf_fail(RF_EINVAL,
+                       "matmul: a quantised b goes without transpose_a, batch and b_layout");
     if (o->split > 3)
         return rf_fail(RF_EINVAL, "matmul: split is %u; at most 3 parts make sense for f32",
                        o->split);
@@ -83,11 +90,11 @@ static int check_options(const struct rf_matmul_opts *o)
     return 0;
 }
 
-static int check_types(const struct rf_product *p)
+static int check_types(const struct rf_product *p, enum rf_quantization quantized)
 {
     char text[96];
     RETURN_IF_ERROR(rf_check_typed(op, "a", p->a, -1));
-    RETURN_IF_ERROR(rf_check_operand(op, "b", p->b, p->a.dtype, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "b", p->b, quantized ? RF_U8 : p->a.dtype, -1));
     RETURN_IF_ERROR(rf_check_typed(op, "out", p->out, -1));
     if (p->out.dtype != p->a.dtype && p->out.dtype != RF_F32 && p->a.dtype != RF_F32)
         return rf_fail(RF_EINVAL, "matmul: out is %s; of %s operands it is %s or f32",
@@ -100,6 +107,32 @@ static int check_types(const struct rf_product *p)
 static int64_t own_rows(struct rf_tensor tensor, int64_t products)
 {
     return rows_of(tensor) % products == 0 ? rows_of(tensor) / products : 0;
+}
+
+/* A quantised b shows no sizes: they come from a and out. */
+static int check_quantized(struct rf_product *p)
+{
+    char text[96];
+    if (!p->m) {
+        p->m = rows_of(p->a);
+        p->k = columns_of(p->a);
+        p->n = columns_of(p->out);
+        if (p->m < 1 || p->k < 1 || p->n < 1 || rows_of(p->out) != p->m)
+            return rf_fail(RF_EINVAL, "matmul: out is %s, but a has %lld rows",
+                           rf_tensor_text(p->out, text, sizeof(text)), (long long)p->m);
+    }
+    p->elements = p->k <= INT32_MAX / p->n ? p->n * p->k : 0;
+    const uint64_t bytes = rf_quantized_bytes(p->quantized, p->elements);
+    if (!bytes || (uint64_t)rf_tensor_count(p->b) != bytes || p->b.offset % 4)
+        return rf_fail(RF_EINVAL,
+                       "matmul: b is %s; (%lld, %lld) in %s, below 2^31 elements, has %llu bytes, "
+                       "from a multiple of 4 on",
+                       rf_tensor_text(p->b, text, sizeof(text)),
+                       (long long)(p->transpose_b ? p->n : p->k),
+                       (long long)(p->transpose_b ? p->k : p->n),
+                       rf_quantization_name(p->quantized), (unsigned long long)bytes);
+    p->b_layout = (struct rf_layout){.row = p->transpose_b ? p->k : p->n};
+    return 0;
 }
 
 /* Takes the sizes from the shapes of a, b and out. */
@@ -192,12 +225,15 @@ static int check_like_out(const struct rf_product *p, const char *what, struct r
 static int check_sizes(struct rf_product *p)
 {
     bool by_shape = p->m == 0;
-    if (by_shape)
+    if (p->quantized)
+        RETURN_IF_ERROR(check_quantized(p));
+    else if (by_shape)
         RETURN_IF_ERROR(take_sizes(p));
     RETURN_IF_ERROR(check_layout("a", &p->a, &p->a_layout, p->transpose_a ? p->k : p->m,
                                  p->transpose_a ? p->m : p->k, p->batch, 0));
-    RETURN_IF_ERROR(check_layout("b", &p->b, &p->b_layout, p->transpose_b ? p->n : p->k,
-                                 p->transpose_b ? p->k : p->n, p->batch, 0));
+    if (!p->quantized)
+        RETURN_IF_ERROR(check_layout("b", &p->b, &p->b_layout, p->transpose_b ? p->n : p->k,
+                                     p->transpose_b ? p->k : p->n, p->batch, 0));
     int64_t out_row = p->out_layout.row ? p->out_layout.row : p->n;
     RETURN_IF_ERROR(check_layout("out", &p->out, &p->out_layout, p->m, p->n, p->batch,
                                  p->m <= INT32_MAX ? p->m * out_row : 0));
@@ -239,8 +275,8 @@ int rf_matmul_check(struct rf_product *p, struct rf_stream *stream, struct rf_te
     if (!stream)
         return rf_fail(RF_EINVAL, "matmul: no stream");
     *p = (struct rf_product){.device = rf_stream_device(stream), .out = out, .a = a, .b = b};
-    RETURN_IF_ERROR(check_types(p));
     RETURN_IF_ERROR(check_options(opts));
+    RETURN_IF_ERROR(check_types(p, opts->b_quantized));
     rf_matmul_take_options(p, opts);
     if (opts->bias)
         p->bias = *opts->bias;

@@ -48,7 +48,10 @@ static void declare(const struct rf_product *p, struct rf_job *job)
     job->work.flops = (uint64_t)((folds ? sums : 2 * sums) + epilogue * outs);
     rf_job_touches(job, p->a, folds ? sums : p->m * p->k * (p->a_layout.step ? products : 1),
                    RF_TOUCH_READ);
-    rf_job_touches(job, p->b, p->n * p->k * (p->b_layout.step ? products : 1), RF_TOUCH_READ);
+    rf_job_touches(job, p->b,
+                   p->quantized ? rf_tensor_count(p->b)
+                                : p->n * p->k * (p->b_layout.step ? products : 1),
+                   RF_TOUCH_READ);
     rf_job_reads(job, p->bias);
     rf_job_touches(job, p->residual, outs, RF_TOUCH_READ);
     rf_job_touches(job, p->out, outs, p->accumulate ? RF_TOUCH_UPDATE : RF_TOUCH_WRITE);
@@ -65,6 +68,7 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
                                      * be readable, too. b has at least n elements; without one, so
                                      * has a. */
                                     .bias = rf_address_of(p->bias.buffer ? p->bias
+                                                          : p->quantized ? p->out
                                                           : p->b.buffer  ? p->b
                                                                          : p->a),
                                     .pre = rf_address_of(p->pre.buffer ? p->pre : p->out),
@@ -255,7 +259,8 @@ static bool tile_fits(void *user, size_t i)
     const struct rf_product *p = user;
     const struct rf_device_info *info = rf_device_get_info(p->device);
     const struct tile *t = &tiles[i];
-    const uint32_t shared = 4 * 16 * (t->m + 4 + t->n + 4);
+    const uint32_t tables = p->quantized == RF_NF4 ? 4 * (16 + 256) : 0;
+    const uint32_t shared = 4 * 16 * (t->m + 4 + t->n + 4) + tables;
     if (info->kind == RF_DEVICE_CPU && t->unroll > 1)
         return false;
     return t->share_m < 8 || (info->max_shared_bytes >= shared &&
@@ -267,8 +272,12 @@ static void set_tile(const struct rf_product *p, const struct tile *t, struct rf
     static const struct rf_build shaders[2][2] = {
         {RF_BUILD(matmul_tiled_nn), RF_BUILD(matmul_tiled_nt)},
         {RF_BUILD(matmul_tiled_tn), RF_BUILD(matmul_tiled_tt)}};
+    static const struct rf_build quantized[RF_QUANTIZATION_COUNT][2] = {
+        [RF_NF4] = {RF_BUILD(matmul_tiled_nf4_nn), RF_BUILD(matmul_tiled_nf4_nt)},
+        [RF_INT8] = {RF_BUILD(matmul_tiled_int8_nn), RF_BUILD(matmul_tiled_int8_nt)}};
     job->op = "matmul";
-    job->shader = shaders[p->transpose_a][p->transpose_b];
+    job->shader = p->quantized ? quantized[p->quantized][p->transpose_b]
+                               : shaders[p->transpose_a][p->transpose_b];
     job->push_bytes = sizeof(struct rf_push_matmul);
     rf_job_spec(job, 0, t->m / t->share_m * (t->n / t->share_n));
     rf_job_spec(job, 1, t->m);
@@ -309,9 +318,10 @@ static void describe_tile(void *user, size_t i, struct rf_form *form)
 static const struct tile *pick_tile(const struct rf_product *p)
 {
     struct rf_forms forms = {.count = TILES, .fits = tile_fits, .describe = describe_tile};
-    snprintf(forms.family, sizeof(forms.family), "matmul_tiled/%s/%c%c/%s",
+    snprintf(forms.family, sizeof(forms.family), "matmul_tiled/%s/%c%c/%s%s%s",
              rf_dtype_name(p->a.dtype), p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n',
-             rf_dtype_name(p->out.dtype));
+             rf_dtype_name(p->out.dtype), p->quantized ? "/" : "",
+             p->quantized ? rf_quantization_name(p->quantized) : "");
     return &tiles[rf_pick_form(p->device, &forms, (void *)p)];
 }
 
@@ -342,6 +352,12 @@ int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
     struct rf_job job = {.op = "matmul"};
     set_tile(p, tile, &job);
     rf_matmul_fill(p, tile->m, tile->n, &push, &job);
+    if (p->quantized) {
+        const struct rf_quantized_layout l = rf_quantized_layout(p->quantized, p->elements);
+        push.b_first = (uint32_t)(l.blocks / 4);
+        push.residual_first = (uint32_t)(l.largest / 4);
+        push.pre_first = (uint32_t)(l.offset / 4);
+    }
     rf_job_spec(&job, 5, rf_matmul_a_wide(p));
     rf_job_spec(&job, 6, rf_matmul_b_wide(p));
     rf_job_spec(&job, 7, rf_matmul_out_wide(p));

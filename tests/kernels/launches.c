@@ -128,6 +128,21 @@ static void matmul(const struct run *run, enum rf_dtype dtype, const struct prod
     end(run, launch, dtype, rf_matmul(run->operands->stream, out, a, b, &opts));
 }
 
+static void quantized_matmul(const struct run *run, enum rf_dtype dtype, enum rf_quantization kind,
+                             bool transpose_b, const int64_t size[3])
+{
+    const int64_t m = size[0], k = size[1], n = size[2];
+    afresh(run);
+    struct rf_tensor a = take(run, dtype, m, k), out = take(run, dtype, m, n);
+    struct rf_tensor b = take(run, RF_U8, 1, (int64_t)rf_quantized_bytes(kind, n * k));
+    const struct rf_matmul_opts opts = {.transpose_b = transpose_b, .b_quantized = kind};
+    struct launch launch = {.chosen = true, .may_not_spill = true};
+    snprintf(launch.name, sizeof(launch.name), "matmul %s %s %lldx%lldx%lld",
+             rf_quantization_name(kind), transpose_b ? "nt" : "nn", (long long)m, (long long)k,
+             (long long)n);
+    end(run, launch, dtype, rf_matmul(run->operands->stream, out, a, b, &opts));
+}
+
 static const int64_t product_sizes[][3] = {
     {1024, 64, 4096}, {64, 64, 64}, {65, 13, 67}, {1, 768, 1}};
 #define PRODUCT_SIZES (sizeof(product_sizes) / sizeof(product_sizes[0]))
@@ -170,6 +185,12 @@ static void matmuls(const struct run *run)
             matmuls_of(run, "cooperative", types[type]);
     }
     split_matmuls(run);
+    for (size_t type = 0; type < TYPES; type++)
+        for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++)
+            for (size_t size = 0; size < PRODUCT_SIZES; size++) {
+                quantized_matmul(run, types[type], kind, false, product_sizes[size]);
+                quantized_matmul(run, types[type], kind, true, product_sizes[size]);
+            }
 }
 
 static void bias_grad(const struct run *run, enum rf_dtype dtype, int64_t rows, int64_t columns)

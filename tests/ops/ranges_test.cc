@@ -305,6 +305,19 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         }
         EXPECT_OK(rf_matmul(stream, out, a, b, &opts));
     }
+    void quantized(rf_quantization kind, bool transpose_b, const int64_t size[3])
+    {
+        const int64_t m = size[0], k = size[1], n = size[2];
+        const Floats weights = normal((size_t)(n * k));
+        Floats bytes(rf_quantized_bytes(kind, n * k) / 4);
+        EXPECT_OK(rf_quantize(kind, weights.data(), n * k, bytes.data()));
+        rf_matmul_opts opts = {};
+        opts.transpose_b = transpose_b;
+        opts.b_quantized = kind;
+        EXPECT_OK(rf_matmul(stream, some(rf_shape2(m, n), RF_F32), some(rf_shape2(m, k), RF_F32),
+                            words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0),
+                            &opts));
+    }
     void matmul(rf_dtype type, bool odd)
     {
         const int64_t even_size[3] = {12, 16, 20}, odd_size[3] = {11, 13, 19};
@@ -323,6 +336,10 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                 }
             }
         product(type, nullptr, 0, deep, 1);
+        if (type == RF_F32)
+            for (rf_quantization kind : {RF_NF4, RF_INT8})
+                for (bool transposed : {false, true})
+                    quantized(kind, transposed, size);
         rf_tensor dout = some(rf_shape2(40, odd ? 21 : 24), type),
                   dbias = some(rf_shape1(odd ? 21 : 24), type),
                   scratch = blank(rf_shape1(rf_bias_grad_scratch(40, odd ? 21 : 24)));

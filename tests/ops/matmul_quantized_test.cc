@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Products with a quantised b: every kind, form, type and epilogue against fp64 products of what
+ * rf_dequantize gives, for rows that begin inside blocks, too.
+ */
+#include <algorithm>
+#include <string>
+
+#include "op_fixture.h"
+#include "support/oracle.h"
+
+namespace
+{
+
+struct Size {
+    int64_t m, k, n;
+};
+
+class Quantized : public OpTest, public ::testing::WithParamInterface<rf_quantization>
+{
+  protected:
+    rf_tensor packed(const Floats &weights)
+    {
+        Floats bytes(rf_quantized_bytes(GetParam(), (int64_t)weights.size()) / 4);
+        EXPECT_OK(rf_quantize(GetParam(), weights.data(), (int64_t)weights.size(), bytes.data()));
+        values = Floats(weights.size());
+        EXPECT_OK(rf_dequantize(GetParam(), bytes.data(), (int64_t)weights.size(), 0,
+                                (int64_t)weights.size(), values.data()));
+        return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
+    }
+    void expect_close(const Floats &got, const Doubles &want, const Doubles &magnitude,
+                      rf_dtype type, int64_t k)
+    {
+        const double sum = (double)(k + 8) * step_of(RF_F32), stored = step_of(type) / 2;
+        size_t wrong = 0;
+        for (size_t i = 0; i < got.size() && wrong < 3; i++)
+            if (!(std::fabs(got[i] - want[i]) <=
+                  sum * magnitude[i] + 1.01 * stored * std::fabs(want[i]))) {
+                ADD_FAILURE() << "element " << i << " is " << got[i] << ", not " << want[i];
+                wrong++;
+            }
+    }
+    static Doubles wide(const Floats &x)
+    {
+        return Doubles(x.begin(), x.end());
+    }
+    static Doubles magnitudes(const Floats &x)
+    {
+        Doubles y(x.begin(), x.end());
+        for (double &v : y)
+            v = std::fabs(v);
+        return y;
+    }
+    /* out = a b, and with `adds` out += a b. */
+    void check(Size s, bool transpose_b, rf_dtype type, bool adds)
+    {
+        SCOPED_TRACE(std::to_string(s.m) + "x" + std::to_string(s.k) + "x" + std::to_string(s.n) +
+                     (transpose_b ? " nt " : " nn ") + rf_dtype_name(type));
+        const Floats a = rounded_to(type, normal(s.m * s.k));
+        const Floats before = rounded_to(type, normal(s.m * s.n));
+        rf_tensor w = packed(normal(s.n * s.k, 0.05F));
+        rf_tensor out = typed(rf_shape2(s.m, s.n), type, before);
+        rf_matmul_opts opts = {};
+        opts.transpose_b = transpose_b;
+        opts.accumulate = adds;
+        opts.b_quantized = GetParam();
+        ASSERT_OK(rf_matmul(stream, out, typed(rf_shape2(s.m, s.k), type, a), w, &opts));
+        Doubles want = oracle::matmul(wide(a), wide(values), s.m, s.n, s.k, false, transpose_b);
+        Doubles most =
+            oracle::matmul(magnitudes(a), magnitudes(values), s.m, s.n, s.k, false, transpose_b);
+        for (size_t i = 0; adds && i < want.size(); i++) {
+            want[i] += before[i];
+            most[i] += std::fabs(before[i]);
+        }
+        expect_close(read(out), want, most, type, s.k);
+    }
+    Floats values;
+};
+INSTANTIATE_TEST_SUITE_P(Kind, Quantized, ::testing::Values(RF_NF4, RF_INT8),
+                         [](const auto &info) { return rf_quantization_name(info.param); });
+
+TEST_P(Quantized, ProductsOfEveryFormAndTypeAreThoseOfTheUnpackedWeights)
+{
+    for (rf_dtype type : {RF_F16, RF_BF16})
+        for (bool transpose_b : {false, true})
+            check({7, 128, 72}, transpose_b, type, false);
+    for (Size s : {Size{70, 128, 72}, Size{5, 64, 64}, Size{3, 36, 20}, Size{7, 13, 67},
+                   Size{1, 1, 1}, Size{2, 300, 6}, Size{66, 65, 129}})
+        for (bool transpose_b : {false, true})
+            check(s, transpose_b, RF_F32, s.n == 72);
+}
+
+TEST_P(Quantized, EveryBlockOfALargerWeightIsFound)
+{
+    check({4, 1024, 320}, true, RF_F32, false); /* 5120 blocks: 20 groups of the second level */
+    check({4, 320, 1024}, false, RF_BF16, false);
+}
+
+TEST_P(Quantized, BiasActivationAndResidualFollow)
+{
+    const int64_t m = 9, k = 128, n = 40;
+    const Floats a = normal(m * k), bias = normal(n), residual = normal(m * n);
+    rf_tensor w = packed(normal(n * k, 0.1F)), out = blank(rf_shape2(m, n));
+    rf_tensor bias_tensor = f32(rf_shape1(n), bias);
+    rf_tensor residual_tensor = f32(rf_shape2(m, n), residual);
+    rf_matmul_opts opts = {};
+    opts.transpose_b = true;
+    opts.b_quantized = GetParam();
+    opts.bias = &bias_tensor;
+    opts.residual = &residual_tensor;
+    opts.act = RF_ACT_RELU;
+    ASSERT_OK(rf_matmul(stream, out, f32(rf_shape2(m, k), a), w, &opts));
+    Doubles want = oracle::matmul(wide(a), wide(values), m, n, k, false, true);
+    Doubles most = oracle::matmul(magnitudes(a), magnitudes(values), m, n, k, false, true);
+    for (int64_t i = 0; i < m * n; i++) {
+        want[i] = std::max(want[i] + bias[i % n], 0.0) + residual[i];
+        most[i] += std::fabs(bias[i % n]) + std::fabs(residual[i]);
+    }
+    expect_close(read(out), want, most, RF_F32, k);
+}
+
+TEST_P(Quantized, PartsOfALongKAddUp)
+{
+    const Size s = {2, 4096, 24};
+    const Floats a = normal(s.m * s.k);
+    rf_tensor w = packed(normal(s.n * s.k, 0.05F)), out = blank(rf_shape2(s.m, s.n));
+    for (bool transpose_b : {false, true}) {
+        rf_matmul_opts opts = {};
+        opts.transpose_b = transpose_b;
+        opts.b_quantized = GetParam();
+        const int64_t elements = rf_matmul_scratch(device, RF_F32, s.m, s.n, s.k, &opts);
+        ASSERT_GT(elements, 0);
+        rf_tensor scratch = blank(rf_shape1(elements));
+        opts.scratch = &scratch;
+        ASSERT_OK(rf_matmul(stream, out, f32(rf_shape2(s.m, s.k), a), w, &opts));
+        expect_close(
+            read(out), oracle::matmul(wide(a), wide(values), s.m, s.n, s.k, false, transpose_b),
+            oracle::matmul(magnitudes(a), magnitudes(values), s.m, s.n, s.k, false, transpose_b),
+            RF_F32, s.k);
+    }
+}
+
+TEST_P(Quantized, WhatDoesNotFitIsRefused)
+{
+    rf_tensor a = f32(rf_shape2(4, 64), normal(256)), out = blank(rf_shape2(4, 8));
+    rf_tensor w = packed(normal(64 * 8));
+    rf_matmul_opts opts = {};
+    opts.b_quantized = GetParam();
+    EXPECT_FAILS(RF_EINVAL, "b is",
+                 rf_matmul(stream, out, a, f32(rf_shape2(64, 8), normal(512)), &opts));
+    rf_tensor less = w;
+    less.shape.dim[0] -= 4;
+    EXPECT_FAILS(RF_EINVAL, "bytes", rf_matmul(stream, out, a, less, &opts));
+    rf_tensor shifted = w;
+    shifted.offset += 2;
+    EXPECT_NE(rf_matmul(stream, out, a, shifted, &opts), RF_OK);
+    opts.transpose_a = true;
+    EXPECT_FAILS(RF_EINVAL, "quantised", rf_matmul(stream, out, a, w, &opts));
+    opts.transpose_a = false;
+    opts.path = "subgroup";
+    EXPECT_FAILS(RF_ENOTSUP, "unpack", rf_matmul(stream, out, a, w, &opts));
+    opts.path = nullptr;
+    opts.b_quantized = (rf_quantization)7;
+    EXPECT_FAILS(RF_EINVAL, "b_quantized", rf_matmul(stream, out, a, w, &opts));
+}
+
+} // namespace
