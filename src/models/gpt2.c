@@ -29,7 +29,10 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
         return "heads must divide channels; for example 4 heads for 128 channels";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24)
         return "channels, layers or vocabulary are too large; use smaller sizes";
-    const char *fault = model_type_fault(c->dtype, c->residual);
+    const char *fault = model_adapter_fault(c->adapter);
+    if (fault)
+        return fault;
+    fault = model_type_fault(c->dtype, c->residual);
     return fault ? fault : model_recompute_fault(c->recompute);
 }
 
@@ -92,6 +95,24 @@ static void make_layer(struct model_part *part, struct gpt2_block *block,
                                  .fc2 = {.weight = 10, .bias = 11, .summed = true}};
 }
 
+static void add_adapters(struct model_part *part, struct gpt2_block *b, int layer)
+{
+    const struct gpt2_config *g = b->config;
+    const int64_t c = g->channels;
+    char prefix[32];
+    snprintf(prefix, sizeof(prefix), "transformer.h.%d.", layer);
+    const struct {
+        struct model_linear *linear;
+        struct lora_modules modules;
+    } all[] = {{&b->qkv, {"attention.qkv", prefix, c, {{"attn.c_attn", 3 * c}}, 1}},
+               {&b->proj, {"attention.proj", prefix, c, {{"attn.c_proj", c}}, 1}},
+               {&b->fc, {"mlp.fc", prefix, c, {{"mlp.c_fc", 4 * c}}, 1}},
+               {&b->fc2, {"mlp.proj", prefix, 4 * c, {{"mlp.c_proj", c}}, 1, true}}};
+    for (int k = 0; k < 4; k++)
+        lora_add(&all[k].linear->lora, part, g->adapter, &all[k].modules, g->dtype,
+                 all[k].linear->weight, layer);
+}
+
 static void say_config(struct model_blocks *model, const struct gpt2_config *c)
 {
     char eps[24];
@@ -150,12 +171,31 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
     model_set_block(&gpt2->model, 0, &gpt2_embedding_ops, c);
     for (int i = 1; i < last; i++) {
         make_layer(&gpt2->model.parts[i], &gpt2->layers[i - 1], c, i - 1);
+        add_adapters(&gpt2->model.parts[i], &gpt2->layers[i - 1], i - 1);
         model_set_block(&gpt2->model, i, &gpt2_layer_ops, &gpt2->layers[i - 1]);
     }
     make_head(&gpt2->model.parts[last], c);
     model_set_block(&gpt2->model, last, model_head_ops(&gpt2->head), &gpt2->head);
+    rc = lora_finish(&gpt2->model, c->adapter);
+    if (rc < 0) {
+        gpt2_destroy(gpt2);
+        return rc;
+    }
     *out = gpt2;
     return 0;
+}
+
+int gpt2_adapter_modules(const struct gpt2 *model, struct model_adapter_module *out, int capacity)
+{
+    int count = 0;
+    for (int i = 0; i < model->config.layers; i++) {
+        const struct gpt2_block *b = &model->layers[i];
+        const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->fc, &b->fc2};
+        for (int k = 0; k < 4; k++)
+            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out + count,
+                                          capacity - count);
+    }
+    return count;
 }
 
 int gpt2_freeze(struct gpt2 *model, const char *pattern)

@@ -10,6 +10,7 @@
 
 #include <ringforge/train.h>
 
+#include "adapter.h"
 #include "recompute.h"
 
 #ifdef __cplusplus
@@ -31,6 +32,9 @@ struct gpt2_config {
      * the parameters of embeddings and norms. RF_F32 (0), or the same as dtype. */
     enum rf_dtype residual;
     unsigned recompute; /* enum model_recompute_part; 0: keep all that backward needs */
+    /* Read by gpt2_create only. NULL: none. Otherwise all other parameters are frozen; gpt2_freeze
+     * with "!" trains some of them, too. */
+    const struct model_adapter *adapter;
 };
 
 struct gpt2;
@@ -42,6 +46,8 @@ void gpt2_destroy(struct gpt2 *model); /* after its runs and plans; NULL is allo
  * overrides earlier ones. Must be called before plans are built from the blocks. Returns the number
  * of matching names. */
 int gpt2_freeze(struct gpt2 *model, const char *pattern);
+/* The modules with an adapter. Fills at most `capacity`; returns the number of all. */
+int gpt2_adapter_modules(const struct gpt2 *model, struct model_adapter_module *out, int capacity);
 /* layers + 2 blocks. The model owns them. */
 const struct rf_block *gpt2_blocks(const struct gpt2 *model, int *count);
 /* One sentence on what was wrong with the config of a gpt2_create that failed. NULL when the config

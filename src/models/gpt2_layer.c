@@ -5,6 +5,7 @@
  * and the same kernels compute them again in the backward pass. A value that costs a product or an
  * attention, and that both halves of the backward pass need, is kept in saved_for_weight.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "gpt2_layer.h"
@@ -167,14 +168,16 @@ static void fill_sizes(struct layer *l, struct rf_block_sizes *out)
     const uint64_t scratch[] = {model_cut_bytes(n, MODEL_CUTS(work.operands)),
                                 model_cut_bytes(n, MODEL_CUTS(work.attention)),
                                 model_scratch_bytes(weights)};
+    const struct gpt2_block *b = l->block;
+    const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->fc, &b->fc2};
     cut_saved(l, saved);
     cut_for_weight(l, saved_for_weight);
-    *out = (struct rf_block_sizes){.saved = model_cut_bytes(n, saved, SAVED_CUTS),
-                                   .saved_for_weight =
-                                       model_cut_bytes(n, saved_for_weight, FOR_WEIGHT_CUTS),
-                                   .scratch = model_most(scratch, 3),
-                                   .out = rf_shape2(m->own_rows, c),
-                                   .dtype = m->residual};
+    *out = (struct rf_block_sizes){
+        .saved = model_cut_bytes(n, saved, SAVED_CUTS),
+        .saved_for_weight = model_cut_bytes(n, saved_for_weight, FOR_WEIGHT_CUTS),
+        .scratch = model_most(scratch, 3) + model_linear_adapter_bytes(m, linears, 4),
+        .out = rf_shape2(m->own_rows, c),
+        .dtype = m->residual};
 }
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
@@ -197,6 +200,11 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     (void)seq;
     *out = (struct rf_block_sizes){0};
     RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 2 : 1, out->fault));
+    const char *fault = lora_tensor_fault(g->adapter, part, false);
+    if (fault) {
+        snprintf(out->fault, sizeof(out->fault), "%s", fault);
+        return RF_EINVAL;
+    }
     init(&l, NULL, block, part, rows);
     fill_sizes(&l, out);
     model_exchanges(&l.m, gpt2_layer_forward, out->forward);

@@ -25,10 +25,24 @@ static int product(const struct model_layer *m, const struct model_linear *linea
     return model_matmul(m->ctx, out, in, weight_of(m, linear), &opts);
 }
 
+/* The activation follows the adapter's sum. In 16 bits it gets the sum rounded, whether that is
+ * kept or not. */
+static int adapted(const struct model_layer *m, const struct model_linear *linear,
+                   struct rf_tensor out, struct rf_tensor in, const struct model_act *act)
+{
+    const struct rf_tensor sum = act && act->pre.buffer ? act->pre : out;
+    RETURN_IF_FAILED(
+        product(m, linear, sum, in, (struct rf_matmul_opts){.bias = bias_of(m, linear)}));
+    RETURN_IF_FAILED(lora_forward(m, &linear->lora, sum, in));
+    return act ? rf_activate(m->ctx->stream, act->kind, out, sum) : 0;
+}
+
 int model_linear_forward(const struct model_layer *m, const struct model_linear *linear,
                          struct rf_tensor out, struct rf_tensor in, const struct model_act *act)
 {
     struct rf_matmul_opts opts = {.bias = bias_of(m, linear)};
+    if (linear->lora.rank)
+        return adapted(m, linear, out, in, act);
     if (act) {
         opts.act = act->kind;
         opts.pre = act->pre.buffer ? &act->pre : NULL;
@@ -41,8 +55,10 @@ int model_linear_sum(const struct model_layer *m, const struct model_linear *lin
 {
     const struct rf_matmul_opts alone = {.bias = bias_of(m, linear), .residual = &residual},
                                 part = {0};
-    return model_alone(m) ? product(m, linear, out, in, alone)
-                          : product(m, linear, m->ctx->exchange, in, part);
+    if (!model_alone(m))
+        out = m->ctx->exchange;
+    RETURN_IF_FAILED(product(m, linear, out, in, model_alone(m) ? alone : part));
+    return lora_forward(m, &linear->lora, out, in);
 }
 
 int model_linear_end(const struct model_layer *m, const struct model_linear *linear,
@@ -60,27 +76,46 @@ static int product_back(const struct model_layer *m, const struct model_linear *
     return model_matmul(m->ctx, din, dout, weight_of(m, linear), &opts);
 }
 
+/* pre may be in the memory of din, so the adapter's part is multiplied by the slope first. */
+static int adapted_back(const struct model_layer *m, const struct model_linear *linear,
+                        struct rf_tensor din, struct rf_tensor dout, const struct model_act *act)
+{
+    struct rf_stream *stream = m->ctx->stream;
+    struct rf_tensor part;
+    RETURN_IF_FAILED(lora_back_apart(m, &linear->lora, dout, &part));
+    RETURN_IF_FAILED(rf_activate_backward(stream, act->kind, part, part, act->pre));
+    RETURN_IF_FAILED(product_back(
+        m, linear, din, dout,
+        (struct rf_matmul_opts){.act = act->kind, .act_backward = true, .pre = &act->pre}));
+    return rf_add(stream, din, din, part);
+}
+
 int model_linear_back(const struct model_layer *m, const struct model_linear *linear,
                       struct rf_tensor din, struct rf_tensor dout, const struct model_act *act)
 {
     struct rf_matmul_opts opts = {0};
+    if (act && linear->lora.rank)
+        return adapted_back(m, linear, din, dout, act);
     if (act)
         opts = (struct rf_matmul_opts){.act = act->kind, .act_backward = true, .pre = &act->pre};
-    return product_back(m, linear, din, dout, opts);
+    RETURN_IF_FAILED(product_back(m, linear, din, dout, opts));
+    return lora_back(m, &linear->lora, din, dout);
 }
 
 int model_linear_sum_back(const struct model_layer *m, const struct model_linear *linear,
                           struct rf_tensor din, struct rf_tensor dout)
 {
-    return product_back(m, linear, model_alone(m) ? din : m->ctx->exchange, dout,
-                        (struct rf_matmul_opts){0});
+    if (!model_alone(m))
+        din = m->ctx->exchange;
+    RETURN_IF_FAILED(product_back(m, linear, din, dout, (struct rf_matmul_opts){0}));
+    return lora_back(m, &linear->lora, din, dout);
 }
 
 /* ---- gradients of the parameters ------------------------------------------------------------- */
 
 bool model_linear_wants(const struct model_layer *m, const struct model_linear *linear)
 {
-    return model_wants(m->ctx, linear->weight);
+    return model_wants(m->ctx, linear->weight) || lora_wants(m, &linear->lora);
 }
 
 bool model_linear_trains(const struct model_layer *m, const struct model_linear *linear)
@@ -107,6 +142,7 @@ int model_linear_grads(const struct model_layer *m, const struct model_linear *l
             model_matmul(ctx, ctx->grads[weight], dout, in,
                          &(struct rf_matmul_opts){.transpose_a = true,
                                                   .accumulate = !ctx->overwrite_grad[weight]}));
+    RETURN_IF_FAILED(lora_grads(m, &linear->lora, dout, in));
     if (!linear->bias || !model_wants(ctx, linear->bias))
         return 0;
     if (linear->summed)
@@ -135,4 +171,25 @@ int64_t model_linear_scratch(const struct model_layer *m, const struct model_lin
     if (!linear->bias)
         return 0;
     return rf_bias_grad_scratch(linear->summed ? m->own_rows : m->rows, columns);
+}
+
+uint64_t model_linear_adapter_bytes(const struct model_layer *m,
+                                    const struct model_linear *const *linears, int count)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < count; i++) {
+        const uint64_t bytes = lora_scratch(m, &linears[i]->lora);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+int model_linear_modules(const struct model_linear *linear, const struct model_part *part,
+                         struct model_adapter_module *out, int capacity)
+{
+    struct model_adapter_module modules[LORA_MODULES];
+    const int count = lora_list(&linear->lora, part, linear->weight, modules);
+    for (int k = 0; k < count && k < capacity; k++)
+        out[k] = modules[k];
+    return count;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear maps of layers: y = x W' + b. Every product of a layer with one of its weights, forward
- * and backward, is computed here.
+ * Linear maps of layers: y = x W' + b, and the adapters of the map's modules. Every product of a
+ * layer with one of its weights, forward and backward, is computed here.
  *
  * Shapes: n rows, K channels of x, N channels of y; of a weight that is split over tensor ranks,
  * those of this rank.
@@ -9,12 +9,14 @@
 #ifndef RF_MODELS_LINEAR_H
 #define RF_MODELS_LINEAR_H
 
+#include "lora.h"
 #include "steps.h"
 
 struct model_linear {
-    int weight;  /* index of the parameter (N,K) */
-    int bias;    /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
-    bool summed; /* the weight is split by columns: products are added over the tensor ranks */
+    int weight;       /* index of the parameter (N,K) */
+    int bias;         /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
+    bool summed;      /* the weight is split by columns: products are added over the tensor ranks */
+    struct lora lora; /* if it has adapters */
 };
 
 /* An activation function that is computed together with a product. */
@@ -43,14 +45,15 @@ int model_linear_back(const struct model_layer *m, const struct model_linear *li
 int model_linear_sum_back(const struct model_layer *m, const struct model_linear *linear,
                           struct rf_tensor din, struct rf_tensor dout);
 
-/* Whether the gradient of the weight is needed. The input of the map is then needed, too. */
+/* Whether the gradient of the weight or of an adapter is needed. The input of the map is then
+ * needed, too. */
 bool model_linear_wants(const struct model_layer *m, const struct model_linear *linear);
 /* Whether the gradient of any parameter of the map is needed. */
 bool model_linear_trains(const struct model_layer *m, const struct model_linear *linear);
-/* Adds dout' in to the gradient of the weight, and the sums of the columns of dout to that of the
- * bias, those that are needed. A bias of a map that is summed is not split: each rank adds its own
- * rows. `in` is read only if model_linear_wants, and may be in the scratch of the call, which is
- * overwritten after the product. */
+/* Adds dout' in to the gradient of the weight, the sums of the columns of dout to that of the bias,
+ * and those of adapters: those that are needed. A bias of a map that is summed is not split: each
+ * rank adds its own rows. `in` is read only if model_linear_wants, and may be in the scratch of the
+ * call, which is overwritten after the product. */
 int model_linear_grads(const struct model_layer *m, const struct model_linear *linear,
                        struct rf_tensor dout, struct rf_tensor in);
 /* out (count,K) = the gradient of `count` rows of the weight, from row `first`; or adds it. */
@@ -59,5 +62,12 @@ int model_linear_grad_rows(const struct model_layer *m, struct rf_tensor out, st
 /* Elements of f32 scratch that model_linear_grads needs for a bias with N columns. */
 int64_t model_linear_scratch(const struct model_layer *m, const struct model_linear *linear,
                              int64_t columns);
+/* Bytes of scratch that adapters need in every call, beside all else. */
+uint64_t model_linear_adapter_bytes(const struct model_layer *m,
+                                    const struct model_linear *const *linears, int count);
+/* Describes the modules that have an adapter, at most `capacity`; returns the number of all. out is
+ * not read if capacity is 0 or less. */
+int model_linear_modules(const struct model_linear *linear, const struct model_part *part,
+                         struct model_adapter_module *out, int capacity);
 
 #endif

@@ -53,7 +53,10 @@ const char *llama_config_fault(const struct llama_config *c)
         return "theta must be at least 1, and eps must not be negative";
     if (c->qkv_bias || c->qk_norm || c->rope_scaling.factor != 0)
         return "qkv_bias, qk_norm and rope_scaling are not supported yet; leave them 0";
-    const char *fault = model_type_fault(c->dtype, c->residual);
+    const char *fault = model_adapter_fault(c->adapter);
+    if (fault)
+        return fault;
+    fault = model_type_fault(c->dtype, c->residual);
     return fault ? fault : model_recompute_fault(c->recompute);
 }
 
@@ -119,6 +122,32 @@ static void make_layer(struct model_part *part, struct llama_block *block,
                                   .down = {.weight = 5, .summed = true}};
 }
 
+static void add_adapters(struct model_part *part, struct llama_block *b, int layer)
+{
+    const struct llama_config *g = b->config;
+    const int64_t c = g->channels, size = g->head_size, queries = g->heads * size,
+                  keys = g->kv_heads * size;
+    char prefix[32];
+    snprintf(prefix, sizeof(prefix), "model.layers.%d.", layer);
+    const struct {
+        struct model_linear *linear;
+        struct lora_modules modules;
+    } all[] = {
+        {&b->qkv,
+         {"attention.qkv",
+          prefix,
+          c,
+          {{"self_attn.q_proj", queries}, {"self_attn.k_proj", keys}, {"self_attn.v_proj", keys}},
+          3}},
+        {&b->proj, {"attention.proj", prefix, queries, {{"self_attn.o_proj", c}}, 1}},
+        {&b->gate_up,
+         {"mlp.gate_up", prefix, c, {{"mlp.gate_proj", g->hidden}, {"mlp.up_proj", g->hidden}}, 2}},
+        {&b->down, {"mlp.down", prefix, g->hidden, {{"mlp.down_proj", c}}, 1}}};
+    for (int k = 0; k < 4; k++)
+        lora_add(&all[k].linear->lora, part, g->adapter, &all[k].modules, g->dtype,
+                 all[k].linear->weight, layer);
+}
+
 /* A config without a feature has the text that it had before the feature existed. */
 static void say_config(struct model_blocks *model, const struct llama_config *c)
 {
@@ -173,12 +202,31 @@ int llama_create(const struct llama_config *config, struct llama **out)
     model_set_block(&llama->model, 0, &llama_embedding_ops, c);
     for (int i = 1; i < last; i++) {
         make_layer(&llama->model.parts[i], &llama->layers[i - 1], c, i - 1);
+        add_adapters(&llama->model.parts[i], &llama->layers[i - 1], i - 1);
         model_set_block(&llama->model, i, &llama_layer_ops, &llama->layers[i - 1]);
     }
     make_head(&llama->model.parts[last], c);
     model_set_block(&llama->model, last, model_head_ops(&llama->head), &llama->head);
+    rc = lora_finish(&llama->model, c->adapter);
+    if (rc < 0) {
+        llama_destroy(llama);
+        return rc;
+    }
     *out = llama;
     return 0;
+}
+
+int llama_adapter_modules(const struct llama *model, struct model_adapter_module *out, int capacity)
+{
+    int count = 0;
+    for (int i = 0; i < model->config.layers; i++) {
+        const struct llama_block *b = &model->layers[i];
+        const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->gate_up, &b->down};
+        for (int k = 0; k < 4; k++)
+            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out + count,
+                                          capacity - count);
+    }
+    return count;
 }
 
 int llama_freeze(struct llama *model, const char *pattern)

@@ -10,6 +10,7 @@
 
 #include <ringforge/train.h>
 
+#include "adapter.h"
 #include "recompute.h"
 
 #ifdef __cplusplus
@@ -38,6 +39,9 @@ struct llama_config {
     bool qkv_bias;                 /* the projection to queries, keys and values has a bias */
     bool qk_norm; /* each head of queries and keys has a norm before the rotary embedding */
     struct llama_rope_scaling rope_scaling;
+    /* Read by llama_create only. NULL: none. Otherwise all other parameters are frozen;
+     * llama_freeze with "!" trains some of them, too. */
+    const struct model_adapter *adapter;
 };
 
 struct llama;
@@ -45,6 +49,9 @@ struct llama;
 RF_MUST_CHECK int llama_create(const struct llama_config *config, struct llama **out);
 void llama_destroy(struct llama *model); /* after its runs and plans; NULL is allowed */
 int llama_freeze(struct llama *model, const char *pattern); /* like gpt2_freeze */
+/* The modules with an adapter. Fills at most `capacity`; returns the number of all. */
+int llama_adapter_modules(const struct llama *model, struct model_adapter_module *out,
+                          int capacity);
 /* layers + 2 blocks. The model owns them. */
 const struct rf_block *llama_blocks(const struct llama *model, int *count);
 /* One sentence on what was wrong with the config of a llama_create that failed. NULL when the

@@ -6,6 +6,7 @@
  * product or an attention, and that both halves of the backward pass need, is kept in
  * saved_for_weight.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "llama_layer.h"
@@ -178,14 +179,16 @@ static void fill_sizes(struct layer *l, struct rf_block_sizes *out)
         model_cut_bytes(n, MODEL_CUTS(work.operands)),
         model_cut_bytes(n, MODEL_CUTS(work.attention)), model_cut_bytes(n, MODEL_CUTS(work.unit)),
         model_scratch_bytes(rf_layernorm_scratch(m->own_rows, m->channels))};
+    const struct llama_block *b = l->block;
+    const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->gate_up, &b->down};
     cut_saved(l, saved);
     cut_for_weight(l, saved_for_weight);
-    *out = (struct rf_block_sizes){.saved = model_cut_bytes(n, saved, SAVED_CUTS),
-                                   .saved_for_weight =
-                                       model_cut_bytes(n, saved_for_weight, FOR_WEIGHT_CUTS),
-                                   .scratch = model_most(scratch, 4),
-                                   .out = rf_shape2(m->own_rows, m->channels),
-                                   .dtype = m->residual};
+    *out = (struct rf_block_sizes){
+        .saved = model_cut_bytes(n, saved, SAVED_CUTS),
+        .saved_for_weight = model_cut_bytes(n, saved_for_weight, FOR_WEIGHT_CUTS),
+        .scratch = model_most(scratch, 4) + model_linear_adapter_bytes(m, linears, 4),
+        .out = rf_shape2(m->own_rows, m->channels),
+        .dtype = m->residual};
 }
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
@@ -210,6 +213,11 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     (void)seq;
     *out = (struct rf_block_sizes){0};
     RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 4 : 3, out->fault));
+    const char *fault = lora_tensor_fault(g->adapter, part, g->kv_heads < part->ranks);
+    if (fault) {
+        snprintf(out->fault, sizeof(out->fault), "%s", fault);
+        return RF_EINVAL;
+    }
     init(&l, NULL, block, part, rows);
     fill_sizes(&l, out);
     model_exchanges(&l.m, llama_layer_forward, out->forward);

@@ -32,7 +32,7 @@ static inline uint64_t model_most(const uint64_t *bytes, int count)
 }
 
 /* A block under construction: its name and its parameters. */
-#define MODEL_MAX_PARAMS 12
+#define MODEL_MAX_PARAMS 20
 struct model_part {
     char name[32];
     struct rf_param_desc params[MODEL_MAX_PARAMS];
@@ -43,7 +43,7 @@ struct model_blocks {
     struct rf_block *blocks;
     struct model_part *parts;
     int count;
-    char config[256]; /* the same for every block; written before model_set_block */
+    char config[512]; /* the same for every block; written before model_set_block */
 };
 /* The shortest text that reads back as the same number. */
 const char *model_real_text(float value, char text[24]);

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Adapters of a model: which modules have one, and their parameters; see adapter.h and lora.h.
+ */
+#include "adapter.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lora.h"
+
+#define MOST_RANK 1024
+#define MOST_TARGETS 160 /* bytes; a checkpoint's config has them */
+
+const char *model_adapter_fault(const struct model_adapter *adapter)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "_.-*?[]!,";
+    if (!adapter)
+        return NULL;
+    if (adapter->rank < 1 || adapter->rank > MOST_RANK)
+        return "the rank of an adapter must be 1 to 1024";
+    if (!(adapter->alpha >= 0) || !isfinite(adapter->alpha))
+        return "alpha of an adapter must be a positive number";
+    if (!(adapter->dropout >= 0 && adapter->dropout < 1))
+        return "dropout of an adapter must be at least 0 and less than 1";
+    if (!adapter->targets || !*adapter->targets)
+        return "an adapter needs targets; for example q_proj,v_proj or all-linear";
+    if (strlen(adapter->targets) > MOST_TARGETS)
+        return "targets of an adapter are too long; use a pattern";
+    if (strspn(adapter->targets, allowed) != strlen(adapter->targets))
+        return "targets of an adapter may have letters, digits and _.-*?[]! only, with commas "
+               "between them";
+    return NULL;
+}
+
+float model_adapter_scale(const struct model_adapter *adapter)
+{
+    const double alpha = adapter->alpha != 0 ? (double)adapter->alpha : 8;
+    return (float)(alpha / (adapter->rslora ? sqrt(adapter->rank) : adapter->rank));
+}
+
+/* ---- targets --------------------------------------------------------------------------------- */
+
+static bool matches(const char *target, const char *module)
+{
+    const size_t length = strlen(module), ending = strlen(target);
+    if (strcmp(target, "all-linear") == 0 || fnmatch(target, module, 0) == 0)
+        return true;
+    return ending < length && strcmp(module + length - ending, target) == 0 &&
+           module[length - ending - 1] == '.';
+}
+
+static bool targeted(const struct model_adapter *adapter, const char *prefix, const char *name)
+{
+    char module[96], list[MOST_TARGETS + 1];
+    char *state = NULL;
+    snprintf(module, sizeof(module), "%s%s", prefix, name);
+    snprintf(list, sizeof(list), "%s", adapter->targets);
+    for (char *t = strtok_r(list, ",", &state); t; t = strtok_r(NULL, ",", &state))
+        if (matches(t, module))
+            return true;
+    return false;
+}
+
+/* ---- parameters ------------------------------------------------------------------------------ */
+
+static void find_segments(struct lora *lora, const struct model_adapter *adapter,
+                          const struct lora_modules *modules)
+{
+    lora->out = 0;
+    for (int k = 0; k < modules->count; k++) {
+        const char *name = modules->module[k].name;
+        const int64_t rows = modules->module[k].rows, first = lora->out;
+        lora->out += rows;
+        if (!targeted(adapter, modules->prefix, name))
+            continue;
+        lora->segment[lora->count].module = name;
+        lora->segment[lora->count].first = first;
+        lora->segment[lora->count++].rows = rows;
+    }
+}
+
+/* A is divided like the columns of the weight, B like its rows. */
+static void split(const struct lora *lora, int modules, const struct rf_split *weight,
+                  struct rf_param_desc *a, struct rf_param_desc *b)
+{
+    if (weight->kind == RF_SPLIT_COLUMNS)
+        a->split.kind = RF_SPLIT_COLUMNS;
+    if (weight->kind != RF_SPLIT_ROWS)
+        return;
+    b->split = *weight;
+    if (lora->count == modules)
+        return;
+    b->split.segments = lora->count;
+    memset(b->split.sizes, 0, sizeof(b->split.sizes));
+    for (int k = 0; k < lora->count; k++)
+        b->split.sizes[k] = lora->segment[k].rows;
+}
+
+void lora_add(struct lora *out, struct model_part *part, const struct model_adapter *adapter,
+              const struct lora_modules *modules, enum rf_dtype dtype, int weight, int layer)
+{
+    char prefix[32], name[64];
+    int64_t rows = 0;
+    *out = (struct lora){0};
+    if (!adapter)
+        return;
+    find_segments(out, adapter, modules);
+    if (out->count == 0)
+        return;
+    out->rank = adapter->rank;
+    out->in = modules->in;
+    out->scale = model_adapter_scale(adapter);
+    out->dropout = adapter->dropout;
+    out->activated = modules->activated;
+    out->site = (uint32_t)(layer * MODEL_MAX_PARAMS + weight);
+    out->summed = part->params[weight].split.kind == RF_SPLIT_COLUMNS;
+    snprintf(out->prefix, sizeof(out->prefix), "%s", modules->prefix);
+    for (int k = 0; k < out->count; k++)
+        rows += out->segment[k].rows;
+    snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+    out->a = part->param_count;
+    snprintf(name, sizeof(name), "%s.lora_A.weight", modules->name);
+    /* The variance of PEFT's uniform numbers (kaiming, a = sqrt 5): 1 / (3 K). */
+    struct rf_param_desc *a = model_add_param(part, dtype, prefix, name,
+                                              rf_shape2((int64_t)out->count * out->rank, out->in),
+                                              (float)(1 / sqrt(3.0 * (double)out->in)), 0);
+    out->b = part->param_count;
+    snprintf(name, sizeof(name), "%s.lora_B.weight", modules->name);
+    struct rf_param_desc *b =
+        model_add_param(part, dtype, prefix, name, rf_shape2(rows, out->rank), 0, 0);
+    a->flags |= RF_PARAM_OVERWRITE_GRAD;
+    b->flags |= RF_PARAM_OVERWRITE_GRAD;
+    split(out, modules->count, &part->params[weight].split, a, b);
+}
+
+int lora_list(const struct lora *lora, const struct model_part *part, int weight,
+              struct model_adapter_module out[LORA_MODULES])
+{
+    int64_t b_first = 0;
+    for (int k = 0; k < lora->count; k++) {
+        out[k] = (struct model_adapter_module){.weight = part->params[weight].name,
+                                               .a = part->params[lora->a].name,
+                                               .b = part->params[lora->b].name,
+                                               .in = lora->in,
+                                               .rows = lora->segment[k].rows,
+                                               .weight_first = lora->segment[k].first,
+                                               .a_first = (int64_t)k * lora->rank,
+                                               .b_first = b_first,
+                                               .rank = lora->rank};
+        snprintf(out[k].name, sizeof(out[k].name), "%s%s", lora->prefix, lora->segment[k].module);
+        b_first += lora->segment[k].rows;
+    }
+    return lora->count;
+}
+
+static void say_config(struct model_blocks *model, const struct model_adapter *adapter)
+{
+    const size_t used = strlen(model->config), left = sizeof(model->config) - used;
+    char scale[24], dropout[24];
+    snprintf(model->config + used, left, " lora-scale=%s lora-dropout=%s lora-targets=%s",
+             model_real_text(model_adapter_scale(adapter), scale),
+             model_real_text(adapter->dropout, dropout), adapter->targets);
+}
+
+int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
+{
+    if (!adapter)
+        return 0;
+    model_freeze(model, "*");
+    if (model_freeze(model, "!*.lora_[AB].weight") == 0)
+        return RF_EINVAL;
+    say_config(model, adapter);
+    /* Each step has masks of its own. */
+    for (int i = 0; i < model->count; i++)
+        model->blocks[i].varies = adapter->dropout > 0;
+    return 0;
+}
+
+const char *lora_tensor_fault(const struct model_adapter *adapter,
+                              const struct rf_tensor_part *part, bool copies)
+{
+    if (!adapter || part->ranks <= 1)
+        return NULL;
+    if (!part->sequence)
+        return "adapters on tensor ranks need sequence parallelism; use it, or tp=1";
+    return copies ? "adapters need at least as many heads of keys as tensor ranks" : NULL;
+}
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+void model_adapter_merge(float *weight, const float *a, const float *b, int64_t rows, int64_t in,
+                         int rank, float scale)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < in; j++) {
+            double sum = 0;
+            for (int k = 0; k < rank; k++)
+                sum += (double)b[i * rank + k] * (double)a[k * in + j];
+            weight[i * in + j] = (float)((double)weight[i * in + j] + (double)scale * sum);
+        }
+}

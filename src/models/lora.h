@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The adapters of a linear map of a layer (adapter.h): their parameters and their part of each
+ * product. linear.c calls the latter.
+ */
+#ifndef RF_MODELS_LORA_H
+#define RF_MODELS_LORA_H
+
+#include "adapter.h"
+#include "steps.h"
+
+#define LORA_MODULES 3
+
+/* The modules of a weight, in the order of its rows. */
+struct lora_modules {
+    const char *name;   /* of the weight, without ".weight": "attention.qkv" */
+    const char *prefix; /* of modules: "model.layers.3." */
+    int64_t in;
+    struct {
+        const char *name; /* "self_attn.q_proj" */
+        int64_t rows;
+    } module[LORA_MODULES];
+    int count;
+    bool activated; /* model_linear_back gets the activation function that x is the result of */
+};
+
+/* rank 0: no adapter. R = count * rank. */
+struct lora {
+    int rank, count;
+    int a, b;    /* indices of the parameters (R,K) and (all rows of segments,r) */
+    int64_t in;  /* K of the whole map */
+    int64_t out; /* N of the whole map */
+    struct {
+        const char *module;
+        int64_t first, rows; /* of N */
+    } segment[LORA_MODULES];
+    bool summed; /* as in struct model_linear */
+    bool activated;
+    float scale, dropout;
+    uint32_t site; /* of random numbers; another one for each map of the model */
+    char prefix[32];
+};
+
+/* Adds the parameters of the targeted modules to the part, and fills *out. `weight` is the map's
+ * weight, the last argument is the number of the layer. adapter may be NULL. */
+void lora_add(struct lora *out, struct model_part *part, const struct model_adapter *adapter,
+              const struct lora_modules *modules, enum rf_dtype dtype, int weight, int layer);
+/* Describes the modules that have an adapter; returns their number. */
+int lora_list(const struct lora *lora, const struct model_part *part, int weight,
+              struct model_adapter_module out[LORA_MODULES]);
+/* After all parts are made: freezes all other parameters. Returns RF_EINVAL if nothing has an
+ * adapter. adapter may be NULL. */
+int lora_finish(struct model_blocks *model, const struct model_adapter *adapter);
+/* A reason why tensor ranks cannot divide adapters, or NULL. copies: some rows of weights are
+ * copied. */
+const char *lora_tensor_fault(const struct model_adapter *adapter,
+                              const struct rf_tensor_part *part, bool copies);
+
+/* Bytes of scratch of a call, which are the last ones of ctx->scratch. */
+uint64_t lora_scratch(const struct model_layer *m, const struct lora *lora);
+/* out (n,N) += scale dropout(in) A' B'. */
+int lora_forward(const struct model_layer *m, const struct lora *lora, struct rf_tensor out,
+                 struct rf_tensor in);
+/* din (n,K) += its gradient. */
+int lora_back(const struct model_layer *m, const struct lora *lora, struct rf_tensor din,
+              struct rf_tensor dout);
+/* The same, as a tensor in the scratch of the type of m->dtype. Only if lora->activated. */
+int lora_back_apart(const struct model_layer *m, const struct lora *lora, struct rf_tensor dout,
+                    struct rf_tensor *out);
+bool lora_wants(const struct model_layer *m, const struct lora *lora);
+int lora_grads(const struct model_layer *m, const struct lora *lora, struct rf_tensor dout,
+               struct rf_tensor in);
+
+#endif
