@@ -26,6 +26,7 @@ tokenizer  base
 io         tensor comm tokenizer
 parallel   comm optim
 train      parallel memory io
+generate   train
 models     public
 tools      public models
 bench      public models
@@ -57,6 +58,7 @@ train.h train
 block.h train
 policy.h train
 checkpoint.h train
+generate.h generate
 parallel.h parallel
 schedule.h coll
 search.h parallel

@@ -183,6 +183,8 @@ struct rf_ctx {
     struct rf_tensor exchange;  /* input of the exchange after this phase; NULL buffer: none */
 };
 
+struct rf_decode_ops;
+
 /* The functions of a block. They return a status. */
 struct rf_block_ops {
     /* in: of the first block (rows) i32 tokens. out: of the last block the logits, or anything else
@@ -216,6 +218,9 @@ struct rf_block_ops {
      * each row by itself gives what sizes() gives. NULL: a mesh with cp is refused. */
     int (*context_sizes)(const void *self, const struct rf_context_part *part, int64_t rows,
                          int64_t seq, struct rf_block_sizes *out);
+
+    /* For text generation (generate.h). NULL: the block cannot. */
+    const struct rf_decode_ops *decode;
 };
 
 /* The caller keeps everything that this refers to alive for as long as a plan or run uses it. */

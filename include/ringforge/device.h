@@ -177,6 +177,7 @@ enum rf_category {
     RF_CATEGORY_ACTIVATIONS,
     RF_CATEGORY_COMM,
     RF_CATEGORY_SCRATCH,
+    RF_CATEGORY_CACHE, /* of keys and values (generate.h) */
     RF_CATEGORY_COUNT
 };
 RF_EXPORT const char *rf_category_name(enum rf_category category);

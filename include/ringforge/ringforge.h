@@ -10,6 +10,7 @@
 #include "data.h"
 #include "device.h"
 #include "flight.h"
+#include "generate.h"
 #include "host_step.h"
 #include "ops.h"
 #include "parallel.h"

@@ -8,7 +8,7 @@
 const char *rf_category_name(enum rf_category category)
 {
     static const char *const names[RF_CATEGORY_COUNT] = {
-        "other", "params", "grads", "optimizer", "activations", "comm", "scratch"};
+        "other", "params", "grads", "optimizer", "activations", "comm", "scratch", "cache"};
     return (unsigned)category < RF_CATEGORY_COUNT ? names[category] : "?";
 }
 
