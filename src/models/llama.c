@@ -51,8 +51,8 @@ const char *llama_config_fault(const struct llama_config *c)
         return "kv_heads must divide heads; for example 2 for 8 heads";
     if ((c->theta != 0 && !(c->theta >= 1)) || !(c->eps >= 0))
         return "theta must be at least 1, and eps must not be negative";
-    if (c->qkv_bias || c->qk_norm || c->rope_scaling.factor != 0)
-        return "qkv_bias, qk_norm and rope_scaling are not supported yet; leave them 0";
+    if (c->rope_scaling.factor != 0)
+        return "rope_scaling is not supported yet; leave it 0";
     const char *fault = model_adapter_fault(c->adapter);
     if (fault)
         return fault;
@@ -93,6 +93,24 @@ static void make_embedding(struct model_part *part, const struct llama_config *c
     table->split.kind = RF_SPLIT_ROWS;
 }
 
+/* Those that not every architecture has come after the others. */
+static void add_vectors(struct model_part *part, struct llama_block *block,
+                        const struct llama_config *c, const char *prefix)
+{
+    const struct rf_shape rows = rf_shape1(llama_qkv_columns(c)), head = rf_shape1(c->head_size);
+    if (c->qkv_bias) {
+        block->qkv.bias = part->param_count;
+        model_add_param(part, c->dtype, prefix, "attention.qkv.bias", rows, 0, 0)->split =
+            part->params[block->qkv.weight].split;
+    }
+    if (c->qk_norm) {
+        block->q_norm = part->param_count;
+        model_add_param(part, c->dtype, prefix, "attention.q_norm.weight", head, 0, 1);
+        block->k_norm = part->param_count;
+        model_add_param(part, c->dtype, prefix, "attention.k_norm.weight", head, 0, 1);
+    }
+}
+
 static void make_layer(struct model_part *part, struct llama_block *block,
                        const struct llama_config *g, int layer)
 {
@@ -120,6 +138,7 @@ static void make_layer(struct model_part *part, struct llama_block *block,
                                   .proj = {.weight = 2, .summed = true},
                                   .gate_up = {.weight = 4},
                                   .down = {.weight = 5, .summed = true}};
+    add_vectors(part, block, g, prefix);
 }
 
 static void add_adapters(struct model_part *part, struct llama_block *b, int layer)
@@ -161,6 +180,10 @@ static void say_config(struct model_blocks *model, const struct llama_config *c)
     const size_t left = sizeof(model->config);
     if (c->head_size * c->heads != c->channels)
         n += snprintf(model->config + n, left - (size_t)n, " head-size=%d", c->head_size);
+    if (c->qkv_bias)
+        n += snprintf(model->config + n, left - (size_t)n, " qkv-bias=yes");
+    if (c->qk_norm)
+        n += snprintf(model->config + n, left - (size_t)n, " qk-norm=yes");
 }
 
 static void make_head(struct model_part *part, const struct llama_config *c)

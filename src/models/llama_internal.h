@@ -12,10 +12,11 @@
 
 extern const struct rf_block_ops llama_embedding_ops, llama_layer_ops;
 
-/* A layer: its linear maps. */
+/* A layer: its linear maps, and the indices of the norms of queries and keys (0: none). */
 struct llama_block {
     const struct llama_config *config;
     struct model_linear qkv, proj, gate_up, down;
+    int q_norm, k_norm;
 };
 
 /* Columns of the packed queries, keys and values. */

@@ -17,7 +17,7 @@ static int64_t packed(const struct layer *l)
     return l->size * (l->heads + 2 * l->keys);
 }
 
-#define SAVED_CUTS 10
+#define SAVED_CUTS 14
 static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
 {
     const struct model_layer *m = &l->m;
@@ -25,12 +25,16 @@ static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
     const int64_t c = m->channels;
     const enum rf_dtype t = m->dtype;
     const bool norms = model_recomputes(m, MODEL_RECOMPUTE_NORMS),
-               attention = model_recomputes(m, MODEL_RECOMPUTE_ATTENTION);
+               attention = model_recomputes(m, MODEL_RECOMPUTE_ATTENTION), plain = !l->g->qk_norm;
     const int own = model_row_parts(m);
     const struct model_cut all[SAVED_CUTS] = {
         {&s->norm1, c, t, norms, own},
         {&s->rstd1, .parts = own},
         {&s->qkv, packed(l), t},
+        {&s->q, l->heads * l->size, t, plain},
+        {&s->k, l->keys * l->size, t, plain},
+        {&s->q_rstd, l->heads, RF_F32, plain},
+        {&s->k_rstd, l->keys, RF_F32, plain},
         {&s->mixed, l->heads * l->size, t, attention},
         {&s->lse, l->heads, RF_F32, attention},
         {&s->middle, c, m->residual, .parts = own},
@@ -42,7 +46,7 @@ static void cut_saved(struct layer *l, struct model_cut cuts[SAVED_CUTS])
     memcpy(cuts, all, sizeof(all));
 }
 
-#define FOR_WEIGHT_CUTS 8
+#define FOR_WEIGHT_CUTS 10
 static void cut_for_weight(struct layer *l, struct model_cut cuts[FOR_WEIGHT_CUTS])
 {
     const struct model_layer *m = &l->m;
@@ -54,6 +58,8 @@ static void cut_for_weight(struct layer *l, struct model_cut cuts[FOR_WEIGHT_CUT
         {&h->dgates, 2 * l->hidden, t},
         {&h->dmiddle, c, t},
         {&h->dqkv, packed(l), t},
+        {&h->dq, l->heads * l->size, t, !l->g->qk_norm},
+        {&h->dk, l->keys * l->size, t, !l->g->qk_norm},
         {&h->dnorm1, c, t, .parts = own},
         {&h->dnorm2, c, t, .parts = own},
         {&h->dout, c, t, m->residual == t && !m->part.sequence},
@@ -105,6 +111,8 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct llama_block *
     l->hidden = g->hidden / ranks;
     l->m.key_columns = 2 * l->keys * l->size;
     l->m.copied = g->kv_heads < ranks ? 2 * g->kv_heads * l->size : 0;
+    l->m.shared = (g->qkv_bias ? l->m.copied : 0) +
+                  (g->qk_norm && ranks > 1 && !l->m.part.sequence ? 2 * l->size : 0);
 }
 
 /* Sets up the call for one phase. The steps set the tensors that forward does not keep. */
@@ -169,18 +177,32 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
+/* Elements of f32 scratch for the gradients of vectors. */
+static int64_t vector_scratch(const struct layer *l)
+{
+    const struct model_layer *m = &l->m;
+    int64_t elements = rf_layernorm_scratch(m->own_rows, m->channels);
+    if (l->g->qkv_bias)
+        elements = model_max(elements, rf_bias_grad_scratch(m->rows, packed(l)) +
+                                           (m->copied ? packed(l) : 0));
+    if (l->g->qk_norm)
+        elements = model_max(elements, rf_layernorm_scratch(m->rows * l->heads, l->size));
+    return elements;
+}
+
 static void fill_sizes(struct layer *l, struct rf_block_sizes *out)
 {
     const struct model_layer *m = &l->m;
     const int64_t n = m->rows;
     struct model_cut saved[SAVED_CUTS], saved_for_weight[FOR_WEIGHT_CUTS];
     const struct work_cuts work = cut_work(l);
-    const uint64_t scratch[] = {
-        model_cut_bytes(n, MODEL_CUTS(work.operands)),
-        model_cut_bytes(n, MODEL_CUTS(work.attention)), model_cut_bytes(n, MODEL_CUTS(work.unit)),
-        model_scratch_bytes(rf_layernorm_scratch(m->own_rows, m->channels))};
-    const struct llama_block *b = l->block;
-    const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->gate_up, &b->down};
+    const uint64_t scratch[] = {model_cut_bytes(n, MODEL_CUTS(work.operands)),
+                                model_cut_bytes(n, MODEL_CUTS(work.attention)),
+                                model_cut_bytes(n, MODEL_CUTS(work.unit)),
+                                model_scratch_bytes(vector_scratch(l))};
+    const struct llama_block *block = l->block;
+    const struct model_linear *const linears[] = {&block->qkv, &block->proj, &block->gate_up,
+                                                  &block->down};
     cut_saved(l, saved);
     cut_for_weight(l, saved_for_weight);
     *out = (struct rf_block_sizes){

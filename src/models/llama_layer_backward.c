@@ -51,6 +51,12 @@ static int recompute_act(struct layer *l)
 /* The gradients of the input half, each computed from the previous one. */
 enum link { DOUT, DACT, DNORM2, DMIDDLE, DQKV, DNORM1, DIN };
 
+static bool wants_head_norms(const struct layer *l)
+{
+    const struct llama_block *b = l->block;
+    return l->g->qk_norm && (model_wants(l->m.ctx, b->q_norm) || model_wants(l->m.ctx, b->k_norm));
+}
+
 /* Whether the input half has to compute this gradient. */
 static bool reaches(const struct layer *l, enum link link)
 {
@@ -60,7 +66,7 @@ static bool reaches(const struct layer *l, enum link link)
                               model_linear_trains(&l->m, &b->gate_up),
                               model_wants(ctx, NORM2),
                               model_linear_trains(&l->m, &b->proj),
-                              model_linear_trains(&l->m, &b->qkv),
+                              model_linear_trains(&l->m, &b->qkv) || wants_head_norms(l),
                               model_wants(ctx, NORM1)};
     return model_reach(&l->m, wanted, DIN) >= (int)link;
 }
@@ -147,6 +153,40 @@ static int attention(struct layer *l)
     return attend_back(l);
 }
 
+/* Writes the gradients of the norm's output and, to dqkv, of its input. The latter goes through the
+ * memory of `mixed`, of which attention needs nothing more. */
+static int head_norm_back(const struct layer *l, const struct llama_normed_heads *n)
+{
+    struct rf_stream *stream = l->m.ctx->stream;
+    struct rf_tensor input, rows, dout, x;
+    struct rf_heads packed, back, from;
+    RETURN_IF_FAILED(llama_free_heads(l, l->w.mixed, n, &input));
+    RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, n->first, n->heads, &packed));
+    RETURN_IF_FAILED(llama_heads(l, n->dout, 0, n->heads, &back));
+    RETURN_IF_FAILED(llama_heads(l, input, 0, n->heads, &from));
+    RETURN_IF_FAILED(llama_head_rows(l, input, &rows));
+    RETURN_IF_FAILED(llama_head_rows(l, n->dout, &dout));
+    RETURN_IF_FAILED(llama_head_rows(l, n->x, &x));
+    RETURN_IF_FAILED(llama_turn(l, back, packed, true));
+    RETURN_IF_FAILED(rf_rmsnorm_backward_input(stream, rows, dout, x, n->rstd,
+                                               l->m.ctx->params[n->weight], false));
+    return rf_copy_heads(stream, packed, from, false);
+}
+
+static int place_back(const struct layer *l)
+{
+    struct rf_heads rotated;
+    if (!l->g->qk_norm) {
+        RETURN_IF_FAILED(llama_heads(l, l->h.dqkv, 0, l->heads + l->keys, &rotated));
+        return llama_turn(l, rotated, rotated, true);
+    }
+    for (int keys = 0; keys < 2; keys++) {
+        const struct llama_normed_heads n = llama_head_norm(l, keys);
+        RETURN_IF_FAILED(head_norm_back(l, &n));
+    }
+    return 0;
+}
+
 static int queries(struct layer *l)
 {
     const struct model_context c = llama_context(l);
@@ -157,7 +197,7 @@ static int queries(struct layer *l)
     }
     if (!reaches(l, DQKV))
         return 0;
-    RETURN_IF_FAILED(llama_rotate(l, l->h.dqkv, true));
+    RETURN_IF_FAILED(place_back(l));
     if (!reaches(l, DNORM1))
         return 0;
     return model_linear_sum_back(&l->m, &l->block->qkv, l->h.dnorm1, l->h.dqkv);
@@ -224,54 +264,134 @@ static int middle_weights(struct layer *l)
     return norm_for(l, &b->qkv, NORM1, l->x, l->s.norm1);
 }
 
-/* The rows of the QKV weight, or of its gradient, that other ranks have copies of: those of the key
- * and the value after the queries. */
-static int own_copies(const struct layer *l, struct rf_tensor qkv, struct rf_tensor *out)
+/* ---- gradients that ranks add ---------------------------------------------------------------- */
+
+/* The exchange MODEL_COPIES: rows of the QKV weight and elements of its bias that ranks have copies
+ * of, those of each key head and its value together, then the norms of queries and keys. With
+ * sequence parallelism the gradients of norms are added once a step, like those of all parameters
+ * that are not split. */
+static int64_t own_copies(const struct layer *l)
 {
-    return rf_tensor_rows(qkv, l->heads * l->size, 2 * l->size, out);
+    return l->heads * l->size; /* follow the queries */
 }
-/* The rows of this rank's head among those of all heads that have copies. */
-static int shared_copies(const struct layer *l, struct rf_tensor all, struct rf_tensor *out)
+/* Elements [first, first + count) of an exchanged tensor. */
+static struct rf_tensor elements_of(struct rf_tensor all, int64_t first, int64_t count)
 {
-    const int64_t head = (int64_t)l->m.part.rank * l->g->kv_heads / l->m.part.ranks;
-    return rf_tensor_rows(all, 2 * l->size * head, 2 * l->size, out);
+    all.offset += (uint64_t)first * sizeof(float);
+    all.shape = rf_shape1(count);
+    return all;
+}
+/* This rank's head among those of all heads that have copies. `width` is C for the weight, whose
+ * rows are first, and 1 for the bias. */
+static struct rf_tensor shared_copies(const struct layer *l, struct rf_tensor all, int64_t width)
+{
+    const int64_t head = (int64_t)l->m.part.rank * l->g->kv_heads / l->m.part.ranks,
+                  first = width > 1 ? 0 : l->m.copied * l->m.channels, pair = 2 * l->size;
+    struct rf_tensor part = elements_of(all, first + pair * head * width, pair * width);
+    if (width > 1)
+        part.shape = rf_shape2(pair, width);
+    return part;
+}
+static struct rf_tensor shared_norm(const struct layer *l, struct rf_tensor all, bool keys)
+{
+    const int64_t end = l->m.copied * l->m.channels + l->m.shared;
+    return elements_of(all, end - (keys ? 1 : 2) * l->size, l->size);
+}
+static bool norms_are_shared(const struct layer *l)
+{
+    return l->g->qk_norm && !model_alone(&l->m) && !l->m.part.sequence;
 }
 
-static int split_qkv_weights(struct layer *l, struct rf_tensor norm1)
+static int split_qkv_bias(struct layer *l)
 {
     struct rf_ctx *ctx = l->m.ctx;
-    const int64_t queries = l->heads * l->size;
-    struct rf_tensor grads, copies;
-    if (!model_wants(ctx, QKV))
-        return rf_fill(ctx->stream, ctx->exchange, 0);
-    RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[QKV], 0, queries, &grads));
-    RETURN_IF_FAILED(shared_copies(l, ctx->exchange, &copies));
-    RETURN_IF_FAILED(model_linear_grad_rows(&l->m, grads, l->h.dqkv, norm1, 0, queries,
-                                            !ctx->overwrite_grad[QKV]));
-    RETURN_IF_FAILED(rf_fill(ctx->stream, ctx->exchange, 0));
-    return model_linear_grad_rows(&l->m, copies, l->h.dqkv, norm1, queries, 2 * l->size, false);
+    const int bias = l->block->qkv.bias;
+    const int64_t q = l->h.dqkv.shape.dim[1], own = own_copies(l), pair = 2 * l->size,
+                  partial = rf_bias_grad_scratch(l->m.rows, q);
+    struct rf_tensor scratch, grads;
+    RETURN_IF_FAILED(model_scratch(ctx, q + partial, &scratch));
+    const struct rf_tensor sums = elements_of(scratch, 0, q),
+                           rest = elements_of(scratch, q, partial);
+    RETURN_IF_FAILED(rf_fill(ctx->stream, sums, 0));
+    RETURN_IF_FAILED(rf_bias_grad(ctx->stream, sums, l->h.dqkv, rest));
+    RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[bias], 0, own, &grads));
+    RETURN_IF_FAILED(rf_add(ctx->stream, grads, grads, elements_of(sums, 0, own)));
+    return rf_copy(ctx->stream, shared_copies(l, ctx->exchange, 1), elements_of(sums, own, pair));
+}
+
+static int split_qkv(struct layer *l, struct rf_tensor norm1)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    const int64_t queries = own_copies(l);
+    struct rf_tensor grads;
+    if (model_wants(ctx, QKV)) {
+        const struct rf_tensor copies = shared_copies(l, ctx->exchange, l->m.channels);
+        RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[QKV], 0, queries, &grads));
+        RETURN_IF_FAILED(model_linear_grad_rows(&l->m, grads, l->h.dqkv, norm1, 0, queries,
+                                                !ctx->overwrite_grad[QKV]));
+        RETURN_IF_FAILED(
+            model_linear_grad_rows(&l->m, copies, l->h.dqkv, norm1, queries, 2 * l->size, false));
+    }
+    if (!l->g->qkv_bias || !model_wants(ctx, l->block->qkv.bias))
+        return 0;
+    return split_qkv_bias(l);
+}
+
+static int head_norm_grads(struct layer *l)
+{
+    struct rf_ctx *ctx = l->m.ctx;
+    for (int keys = 0; l->g->qk_norm && keys < 2; keys++) {
+        const struct llama_normed_heads n = llama_head_norm(l, keys);
+        struct rf_tensor scratch, dout, x;
+        if (!model_wants(ctx, n.weight))
+            continue;
+        RETURN_IF_FAILED(llama_head_rows(l, n.dout, &dout));
+        RETURN_IF_FAILED(llama_head_rows(l, n.x, &x));
+        RETURN_IF_FAILED(
+            model_scratch(ctx, rf_layernorm_scratch(l->m.rows * n.heads, l->size), &scratch));
+        RETURN_IF_FAILED(rf_rmsnorm_backward_weight(
+            ctx->stream,
+            norms_are_shared(l) ? shared_norm(l, ctx->exchange, keys) : ctx->grads[n.weight], dout,
+            x, n.rstd, scratch));
+    }
+    return 0;
 }
 
 static int qkv_weights(struct layer *l)
 {
     const struct rf_tensor norm1 = llama_normed(l, l->s.norm1);
+    if (l->m.copied + l->m.shared > 0)
+        RETURN_IF_FAILED(rf_fill(l->m.ctx->stream, l->m.ctx->exchange, 0));
     if (l->m.copied)
-        RETURN_IF_FAILED(split_qkv_weights(l, norm1));
+        RETURN_IF_FAILED(split_qkv(l, norm1));
     else
         RETURN_IF_FAILED(model_linear_grads(&l->m, &l->block->qkv, l->h.dqkv, norm1));
+    RETURN_IF_FAILED(head_norm_grads(l));
     return norm_grad(l, NORM1, l->h.dnorm1, l->x, l->s.rstd1);
 }
 
 static int take_copies(struct layer *l)
 {
     struct rf_ctx *ctx = l->m.ctx;
-    struct rf_tensor grads, copies;
-    if (!l->m.copied || !model_wants(ctx, QKV))
-        return 0;
-    RETURN_IF_FAILED(own_copies(l, ctx->grads[QKV], &grads));
-    RETURN_IF_FAILED(shared_copies(l, ctx->exchanged, &copies));
-    return ctx->overwrite_grad[QKV] ? rf_copy(ctx->stream, grads, copies)
-                                    : rf_add(ctx->stream, grads, grads, copies);
+    const int bias = l->block->qkv.bias;
+    struct rf_tensor grads;
+    if (l->m.copied && model_wants(ctx, QKV)) {
+        const struct rf_tensor copies = shared_copies(l, ctx->exchanged, l->m.channels);
+        RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[QKV], own_copies(l), 2 * l->size, &grads));
+        RETURN_IF_FAILED(ctx->overwrite_grad[QKV] ? rf_copy(ctx->stream, grads, copies)
+                                                  : rf_add(ctx->stream, grads, grads, copies));
+    }
+    if (l->m.copied && bias && model_wants(ctx, bias)) {
+        RETURN_IF_FAILED(rf_tensor_rows(ctx->grads[bias], own_copies(l), 2 * l->size, &grads));
+        RETURN_IF_FAILED(rf_add(ctx->stream, grads, grads, shared_copies(l, ctx->exchanged, 1)));
+    }
+    for (int keys = 0; norms_are_shared(l) && keys < 2; keys++) {
+        grads = ctx->grads[keys ? l->block->k_norm : l->block->q_norm];
+        if (grads.buffer)
+            RETURN_IF_FAILED(
+                rf_add(ctx->stream, grads, grads, shared_norm(l, ctx->exchanged, keys)));
+    }
+    return 0;
 }
 
 static const struct model_step weight_steps[] = {{down_weights, MODEL_ROWS},

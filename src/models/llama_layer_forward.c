@@ -33,23 +33,71 @@ int llama_attention_args(const struct layer *l, struct rf_attention_args *args)
     return l->m.context.ranks > 1 ? 0 : llama_by_head(l, l->s.lse, &args->lse);
 }
 
-static int turn(const struct layer *l, struct rf_heads rotated, int64_t position, bool back)
-{
-    const struct rf_rotary_opts rotary = {
-        .theta = (double)l->g->theta, .position = position, .halves = true};
-    return back ? rf_rotary_backward(l->m.ctx->stream, rotated, rotated, &rotary)
-                : rf_rotary(l->m.ctx->stream, rotated, rotated, &rotary);
-}
-
-int llama_rotate(const struct layer *l, struct rf_tensor qkv, bool back)
+int llama_turn(const struct layer *l, struct rf_heads out, struct rf_heads x, bool back)
 {
     const struct model_context c = llama_context(l);
+    const bool whole = l->m.context.ranks <= 1;
+    for (int half = 0; half < (whole ? 1 : 2); half++) {
+        const struct rf_rotary_opts rotary = {.theta = (double)l->g->theta,
+                                              .position = whole ? 0 : model_chunk_first(&c, half),
+                                              .halves = true};
+        const struct rf_heads from = whole ? x : model_chunk_of(x, half),
+                              to = whole ? out : model_chunk_of(out, half);
+        RETURN_IF_FAILED(back ? rf_rotary_backward(l->m.ctx->stream, to, from, &rotary)
+                              : rf_rotary(l->m.ctx->stream, to, from, &rotary));
+    }
+    return 0;
+}
+
+struct llama_normed_heads llama_head_norm(const struct layer *l, bool keys)
+{
+    return keys ? (struct llama_normed_heads){l->block->k_norm, l->heads,    l->keys,
+                                              l->s.k,           l->s.k_rstd, l->h.dk}
+                : (struct llama_normed_heads){l->block->q_norm, 0,           l->heads,
+                                              l->s.q,           l->s.q_rstd, l->h.dq};
+}
+
+int llama_free_heads(const struct layer *l, struct rf_tensor mixed,
+                     const struct llama_normed_heads *of, struct rf_tensor *out)
+{
+    mixed.shape = rf_shape2(l->m.rows, of->heads * l->size);
+    *out = mixed;
+    return 0;
+}
+
+int llama_head_rows(const struct layer *l, struct rf_tensor t, struct rf_tensor *out)
+{
+    return rf_tensor_reshape(t, rf_shape2(rf_tensor_count(t) / l->size, l->size), out);
+}
+
+/* The norm goes through the memory of `mixed`, which attention has not written yet. */
+static int place_normed(const struct layer *l, const struct llama_normed_heads *n)
+{
+    struct rf_stream *stream = l->m.ctx->stream;
+    struct rf_tensor normed, rows, x;
+    struct rf_heads packed, kept, from;
+    RETURN_IF_FAILED(llama_free_heads(l, l->s.mixed, n, &normed));
+    RETURN_IF_FAILED(llama_heads(l, l->s.qkv, n->first, n->heads, &packed));
+    RETURN_IF_FAILED(llama_heads(l, n->x, 0, n->heads, &kept));
+    RETURN_IF_FAILED(llama_heads(l, normed, 0, n->heads, &from));
+    RETURN_IF_FAILED(llama_head_rows(l, normed, &rows));
+    RETURN_IF_FAILED(llama_head_rows(l, n->x, &x));
+    RETURN_IF_FAILED(rf_copy_heads(stream, kept, packed, false));
+    RETURN_IF_FAILED(rf_rmsnorm(stream, rows, n->rstd, x, l->m.ctx->params[n->weight], l->g->eps));
+    return llama_turn(l, packed, from, false);
+}
+
+int llama_place(const struct layer *l)
+{
     struct rf_heads rotated; /* queries and keys are adjacent */
-    RETURN_IF_FAILED(llama_heads(l, qkv, 0, l->heads + l->keys, &rotated));
-    if (l->m.context.ranks <= 1)
-        return turn(l, rotated, 0, back);
-    for (int half = 0; half < 2; half++)
-        RETURN_IF_FAILED(turn(l, model_chunk_of(rotated, half), model_chunk_first(&c, half), back));
+    if (!l->g->qk_norm) {
+        RETURN_IF_FAILED(llama_heads(l, l->s.qkv, 0, l->heads + l->keys, &rotated));
+        return llama_turn(l, rotated, rotated, false);
+    }
+    for (int keys = 0; keys < 2; keys++) {
+        const struct llama_normed_heads n = llama_head_norm(l, keys);
+        RETURN_IF_FAILED(place_normed(l, &n));
+    }
     return 0;
 }
 
@@ -123,7 +171,7 @@ static int queries(struct layer *l)
 {
     RETURN_IF_FAILED(
         model_linear_forward(&l->m, &l->block->qkv, l->s.qkv, llama_normed(l, l->s.norm1), NULL));
-    RETURN_IF_FAILED(llama_rotate(l, l->s.qkv, false));
+    RETURN_IF_FAILED(llama_place(l));
     return llama_give_keys(l);
 }
 

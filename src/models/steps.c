@@ -43,10 +43,13 @@ static struct rf_exchange exchange_of(const struct model_layer *m, enum model_ex
                    : none;
     if (kind == MODEL_NOTHING || model_alone(m))
         return none;
+    if (kind == MODEL_COPIES && m->copied + m->shared == 0)
+        return none;
     if (kind == MODEL_COPIES)
-        return m->copied ? (struct rf_exchange){RF_EXCHANGE_SUM, rf_shape2(m->copied, m->channels),
-                                                RF_F32}
-                         : none;
+        return (struct rf_exchange){RF_EXCHANGE_SUM,
+                                    m->shared ? rf_shape1(m->copied * m->channels + m->shared)
+                                              : rf_shape2(m->copied, m->channels),
+                                    RF_F32};
     if (kind == MODEL_SUM)
         return (struct rf_exchange){m->part.sequence ? RF_EXCHANGE_SCATTER : RF_EXCHANGE_SUM, all,
                                     m->residual};

@@ -23,8 +23,8 @@ enum model_exchange {
      * gradients are added, and each rank gets those of its own (context.h). */
     MODEL_KEYS,
     MODEL_KEY_GRADS,
-    /* Partial gradients of parameter rows that several ranks have copies of, (copied,C) f32, are
-     * added. */
+    /* Partial gradients of parameter rows that several ranks have copies of, (copied,C) f32, and of
+     * `shared` further elements are added. */
     MODEL_COPIES
 };
 
@@ -37,6 +37,7 @@ struct model_layer {
     enum rf_dtype dtype, residual;
     unsigned recompute;
     int64_t copied; /* number of parameter rows that several ranks have copies of */
+    int64_t shared; /* number of elements of vectors with partial gradients */
     struct rf_context_part context;
     int64_t key_columns; /* W: columns of keys and values together */
 };

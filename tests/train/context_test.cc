@@ -47,6 +47,7 @@ Training of_every_llama()
 {
     Training t = of_llama();
     t.llama.head_size = 12;
+    t.llama.qkv_bias = t.llama.qk_norm = true;
     return t;
 }
 

@@ -190,10 +190,10 @@ class Plain
 const Shape shapes[] = {{2, 32, 4, 2, 37, 61, 16, 10000, 1e-5, false},
                         {1, 24, 6, 1, 64, 61, 16, 500, 1e-6, true},
                         {1, 32, 2, 2, 96, 61, 16, 10000, 1e-5, false},
-                        {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12}};
+                        {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12, true, true}};
 
 // All that Llama, Qwen2 and Qwen3 have, together.
-const Shape every = {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12};
+const Shape &every = shapes[3];
 
 Training training_of(const Shape &s)
 {

@@ -15,7 +15,7 @@ struct Layer { // of one of the two models
     int heads, keys, channels, hidden;
     rf_dtype dtype = RF_F32, residual = RF_F32;
     unsigned recompute = 0;
-    int size = 0; // of a head
+    int size = 0; // of a head; then also with biases and norms of queries and keys
 };
 // The model that a layer is taken of, and the layer with its numbers.
 class Model
@@ -37,6 +37,7 @@ class Model
         c.residual = l.residual;
         c.recompute = l.recompute;
         c.head_size = l.size;
+        c.qkv_bias = c.qk_norm = l.size > 0;
         int count = 0;
         EXPECT_EQ(l.llama ? llama_create(&c, &llama_) : gpt2_create(&g, &gpt2_), 0);
         block = l.llama ? &llama_blocks(llama_, &count)[1] : &gpt2_blocks(gpt2_, &count)[1];
