@@ -8,6 +8,7 @@
 #define RINGFORGE_GENERATE_H
 
 #include "block.h"
+#include "checkpoint.h"
 #include "comm.h"
 
 #ifdef __cplusplus
@@ -103,6 +104,11 @@ RF_EXPORT void rf_generator_measured(const struct rf_generator *generator,
  * such name, or it has another number of elements. */
 RF_API int rf_generator_write_param(struct rf_generator *generator, const char *name, float *values,
                                     uint64_t count);
+
+/* Fills all parameters from a source of values (checkpoint.h): each once, from its first element
+ * on. Needs host memory for the largest parameter. Blocking. Errors: those of the source,
+ * RF_ENOMEM. */
+RF_API int rf_generator_fill(struct rf_generator *generator, const struct rf_param_source *source);
 
 /* ---- generating ------------------------------------------------------------------------------ */
 

@@ -150,3 +150,36 @@ int rf_generator_write_param(struct rf_generator *g, const char *name, float *va
         RETURN_IF_ERROR(write_piece(g, wide, values));
     return narrow ? write_piece(g, narrow, values) : 0; /* overwrites the values */
 }
+
+#define FILL_ELEMENTS ((uint64_t)1 << 20) /* of one read */
+
+static int fill_param(struct rf_generator *g, const struct rf_param_source *source,
+                      const struct rf_param_desc *desc, float *values)
+{
+    const uint64_t count = (uint64_t)rf_shape_count(desc->shape);
+    for (uint64_t first = 0; first < count; first += FILL_ELEMENTS) {
+        const uint64_t some = count - first < FILL_ELEMENTS ? count - first : FILL_ELEMENTS;
+        RETURN_IF_ERROR(source->read(source->self, desc->name, first, some, values + first));
+    }
+    return rf_generator_write_param(g, desc->name, values, count);
+}
+
+int rf_generator_fill(struct rf_generator *g, const struct rf_param_source *source)
+{
+    const struct rf_generator_layout *l = &g->layout;
+    int64_t most = 1;
+    int rc = 0;
+    for (int i = 0; i < l->param_count; i++)
+        most = rf_shape_count(l->params[i].desc->shape) > most
+                   ? rf_shape_count(l->params[i].desc->shape)
+                   : most;
+    float *values = rf_alloc((size_t)most * sizeof(*values));
+    if (!values)
+        return rf_fail(RF_ENOMEM, "generator: out of host memory for %lld elements of a parameter",
+                       (long long)most);
+    for (int i = 0; rc == 0 && i < l->param_count; i++)
+        if (l->params[i].root == l->params[i].desc->name)
+            rc = fill_param(g, source, l->params[i].desc, values);
+    rf_free(values);
+    return rc;
+}

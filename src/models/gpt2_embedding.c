@@ -60,5 +60,6 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     return tensor_sizes(self, NULL, rows, seq, out);
 }
 
-const struct rf_block_ops gpt2_embedding_ops = {forward, backward_input, backward_weight,
-                                                sizes,   tensor_sizes,   context_sizes};
+const struct rf_block_ops gpt2_embedding_ops = {
+    forward,      backward_input, backward_weight,       sizes,
+    tensor_sizes, context_sizes,  &gpt2_embedding_decode};

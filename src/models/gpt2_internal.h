@@ -19,5 +19,6 @@ struct gpt2_block {
 };
 
 extern const struct rf_block_ops gpt2_embedding_ops, gpt2_layer_ops;
+extern const struct rf_decode_ops gpt2_embedding_decode, gpt2_layer_decode;
 
 #endif

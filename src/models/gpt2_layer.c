@@ -226,5 +226,5 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return 0;
 }
 
-const struct rf_block_ops gpt2_layer_ops = {forward, backward_input, backward_weight,
-                                            sizes,   tensor_sizes,   context_sizes};
+const struct rf_block_ops gpt2_layer_ops = {forward,      backward_input, backward_weight,   sizes,
+                                            tensor_sizes, context_sizes,  &gpt2_layer_decode};

@@ -5,6 +5,7 @@
  * head_shared.c has the head that is split over tensor ranks.
  */
 #include "head.h"
+#include "decode.h"
 
 static int cut_saved(const struct model_head *h, struct model_head_norm *s,
                      struct model_cut cuts[3])
@@ -191,10 +192,11 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
 
 const struct rf_block_ops *model_head_ops(const struct model_head *head)
 {
-    static const struct rf_block_ops whole = {forward, backward_input, backward_weight,
-                                              sizes,   tensor_sizes,   context_sizes};
+    static const struct rf_block_ops whole = {
+        forward,      backward_input, backward_weight,   sizes,
+        tensor_sizes, context_sizes,  &model_head_decode};
     static const struct rf_block_ops chunked = {
-        chunked_forward, chunked_backward_input, chunked_backward_weight,
-        chunked_sizes,   tensor_sizes,           context_sizes};
+        chunked_forward, chunked_backward_input, chunked_backward_weight, chunked_sizes,
+        tensor_sizes,    context_sizes,          &model_head_decode};
     return head->rows ? &chunked : &whole;
 }

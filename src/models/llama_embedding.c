@@ -48,5 +48,6 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return sizes(self, rows, seq, out);
 }
 
-const struct rf_block_ops llama_embedding_ops = {forward, backward_input, backward_weight,
-                                                 sizes,   tensor_sizes,   context_sizes};
+const struct rf_block_ops llama_embedding_ops = {
+    forward,      backward_input, backward_weight,        sizes,
+    tensor_sizes, context_sizes,  &llama_embedding_decode};

@@ -11,6 +11,7 @@
 #include "parts.h"
 
 extern const struct rf_block_ops llama_embedding_ops, llama_layer_ops;
+extern const struct rf_decode_ops llama_embedding_decode, llama_layer_decode;
 
 /* A layer: its linear maps, and the indices of the norms of queries and keys (0: none). */
 struct llama_block {

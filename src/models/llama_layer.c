@@ -261,5 +261,6 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return 0;
 }
 
-const struct rf_block_ops llama_layer_ops = {forward, backward_input, backward_weight,
-                                             sizes,   tensor_sizes,   context_sizes};
+const struct rf_block_ops llama_layer_ops = {
+    forward,      backward_input, backward_weight,    sizes,
+    tensor_sizes, context_sizes,  &llama_layer_decode};

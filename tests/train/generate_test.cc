@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+//
+// Text generation: the bits with and without the cache, its memory, batches and ranks.
+#include "world.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "support/ranks.h"
+
+namespace
+{
+struct Model {
+    std::string name;
+    gpt2 *g = nullptr;
+    llama *l = nullptr;
+    const rf_block *blocks = nullptr;
+    int count = 0;
+
+    explicit Model(bool is_llama, rf_dtype dtype = RF_F32, int layers = 2, int length = 160,
+                   rf_dtype residual = RF_F32)
+        : name(std::string(is_llama ? "llama " : "gpt2 ") + rf_dtype_name(dtype))
+    {
+        if (is_llama) {
+            llama_config c = {};
+            c.layers = layers;
+            c.channels = 32;
+            c.heads = 4;
+            c.kv_heads = 2;
+            c.vocab = 61;
+            c.tied = true;
+            c.dtype = dtype;
+            c.residual = residual;
+            EXPECT_EQ(llama_create(&c, &l), 0);
+            blocks = llama_blocks(l, &count);
+        } else {
+            gpt2_config c = {};
+            c.layers = layers;
+            c.channels = 32;
+            c.heads = 4;
+            c.seq = length;
+            c.vocab = 61;
+            c.dtype = dtype;
+            c.residual = residual;
+            EXPECT_EQ(gpt2_create(&c, &g), 0);
+            blocks = gpt2_blocks(g, &count);
+        }
+    }
+    ~Model()
+    {
+        gpt2_destroy(g);
+        llama_destroy(l);
+    }
+    Model(const Model &) = delete;
+    Model &operator=(const Model &) = delete;
+};
+
+// Values of every parameter, the same wherever they are asked for.
+int any_values(void *, const char *name, uint64_t first, uint64_t count, void *values)
+{
+    uint64_t site = 7;
+    for (const char *c = name; *c; c++)
+        site = site * 31 + (unsigned char)*c;
+    const bool norm = strstr(name, "norm") || strstr(name, "ln");
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t x = (first + i + 1) * 0x9e3779b97f4a7c15ull ^ site * 0xbf58476d1ce4e5b9ull;
+        x = (x ^ (x >> 31)) * 0x94d049bb133111ebull;
+        x ^= x >> 29;
+        const float u = (float)(int32_t)(x >> 32) / 2147483648.0f;
+        ((float *)values)[i] = norm ? 1 + 0.2f * u : 0.4f * u;
+    }
+    return 0;
+}
+const rf_param_source source = {nullptr, any_values};
+
+struct Generator {
+    rf_generator *g = nullptr;
+    Generator(const Model &m, int64_t sequences, int64_t length, int64_t rows = 0,
+              rf_comm *comm = nullptr, int rank = 0, bool record_each_call = false)
+    {
+        const rf_generator_opts opts = {sequences, length, rows, record_each_call};
+        EXPECT_EQ(rf_generator_open(rank_device(rank), comm, m.blocks, m.count, &opts, &g), 0)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_generator_fill(g, &source), 0) << rf_last_error()->message;
+    }
+    ~Generator()
+    {
+        rf_generator_close(g);
+    }
+    std::vector<float> logits(const std::vector<int32_t> &token,
+                              const std::vector<int32_t> &sequence,
+                              const std::vector<int32_t> &position) const
+    {
+        std::vector<float> out(token.size() * 61);
+        EXPECT_EQ(rf_generator_logits(g, (int64_t)token.size(), token.data(), sequence.data(),
+                                      position.data(), out.data(), 4 * out.size()),
+                  0)
+            << rf_last_error()->message;
+        return out;
+    }
+};
+
+struct Text {
+    std::vector<int32_t> ids;
+    std::vector<float> logprobs;
+    rf_finish finish;
+    bool operator==(const Text &o) const
+    {
+        return ids == o.ids && finish == o.finish &&
+               memcmp(logprobs.data(), o.logprobs.data(), 4 * logprobs.size()) == 0;
+    }
+};
+
+std::vector<Text> generate(rf_generator *g, const std::vector<std::vector<int32_t>> &prompts,
+                           const rf_sampling &sampling)
+{
+    std::vector<rf_prompt> in;
+    std::vector<rf_generated> out;
+    std::vector<Text> texts(prompts.size());
+    for (size_t i = 0; i < prompts.size(); i++) {
+        texts[i].ids.resize(sampling.max_new);
+        texts[i].logprobs.resize(sampling.max_new);
+        in.push_back({prompts[i].data(), (int64_t)prompts[i].size()});
+        out.push_back({texts[i].ids.data(), texts[i].logprobs.data(), 0, RF_FINISH_LENGTH});
+    }
+    EXPECT_EQ(rf_generate(g, in.data(), (int64_t)in.size(), &sampling, out.data()), 0)
+        << rf_last_error()->message;
+    for (size_t i = 0; i < prompts.size(); i++) {
+        texts[i].ids.resize(out[i].count);
+        texts[i].logprobs.resize(out[i].count);
+        texts[i].finish = out[i].finish;
+    }
+    return texts;
+}
+
+std::vector<int32_t> tokens(int count, int seed)
+{
+    std::vector<int32_t> out;
+    for (int i = 0; i < count; i++)
+        out.push_back((i * 17 + seed * 29 + i * i) % 61);
+    return out;
+}
+std::vector<int32_t> range(int first, int count)
+{
+    std::vector<int32_t> out;
+    for (int i = 0; i < count; i++)
+        out.push_back(first + i);
+    return out;
+}
+const std::vector<std::vector<int32_t>> prompts = {tokens(3, 1), tokens(1, 2), tokens(40, 3),
+                                                   tokens(7, 4), tokens(12, 5)};
+ranks::World world_of(int size)
+{
+    ranks::World world;
+    world.size = size;
+    return world;
+}
+rf_sampling drawn()
+{
+    rf_sampling s = {};
+    s.max_new = 9;
+    s.temperature = 0.8f;
+    s.top_k = 20;
+    s.top_p = 0.9f;
+    s.repetition_penalty = 1.3f;
+    s.seed = 11;
+    return s;
+}
+} // namespace
+
+TEST(Generate, LogitsHaveTheSameBitsWithTheCacheAndWithout)
+{
+    for (bool is_llama : {false, true})
+        for (rf_dtype dtype : {RF_F32, RF_F16, RF_BF16}) {
+            const Model m(is_llama, dtype, 2, 160, dtype == RF_BF16 ? RF_BF16 : RF_F32);
+            const int n = dtype == RF_F32 ? 140 : 20; // 140: two chunks of keys
+            const std::vector<int32_t> text = tokens(n, 1);
+            // Without: every token again. Each of several calls has all tokens so far.
+            const Generator all(m, 2, 160, 150), steps(m, 2, 160, 4);
+            const auto whole = all.logits(text, std::vector<int32_t>(n, 1), range(0, n));
+            for (int i = 0; i < n; i += n / 10) {
+                for (int k = i; k < i + n / 10; k++) {
+                    const auto one = steps.logits({text[k]}, {0}, {k});
+                    ASSERT_EQ(memcmp(one.data(), &whole[k * 61], 61 * 4), 0)
+                        << m.name << ", token " << k;
+                }
+            }
+        }
+}
+
+TEST(Generate, LogitsAreThoseOfTheForwardPass)
+{
+    for (bool is_llama : {false, true}) {
+        const Model m(is_llama);
+        const int n = 12;
+        rf_mesh mesh = {};
+        mesh.dp = 1;
+        rf_policy policy = {};
+        policy.batch = 1;
+        policy.seq = n;
+        policy.forward_only = true;
+        rf_plan *plan = nullptr;
+        rf_run *run = nullptr;
+        ASSERT_RF(rf_plan_build(m.blocks, m.count, &mesh, &policy, 0, &plan));
+        ASSERT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
+        ASSERT_RF(rf_run_fill(run, &source));
+        std::vector<float> want(n * 61);
+        const auto text = tokens(n, 1);
+        ASSERT_RF(rf_run_forward(run, text.data(), want.data(), 4 * want.size()));
+        rf_run_close(run);
+        rf_plan_destroy(plan);
+        const auto got = Generator(m, 1, 16).logits(text, std::vector<int32_t>(n, 0), range(0, n));
+        for (size_t i = 0; i < got.size(); i++)
+            ASSERT_NEAR(got[i], want[i], 2e-4 * (1 + std::fabs(want[i]))) << m.name << ", " << i;
+    }
+}
+
+TEST(Generate, TextDependsNeitherOnTheBatchNorOnReplays)
+{
+    for (bool is_llama : {false, true}) {
+        const Model m(is_llama, RF_BF16);
+        for (bool greedy : {false, true}) {
+            rf_sampling s = drawn();
+            s.temperature = greedy ? 0 : s.temperature;
+            const auto want = generate(Generator(m, 1, 60).g, prompts, s);
+            EXPECT_EQ(want[0].ids.size(), 9u);
+            EXPECT_EQ(generate(Generator(m, 4, 60).g, prompts, s), want) << m.name;
+            EXPECT_EQ(generate(Generator(m, 3, 64, 5).g, prompts, s), want) << m.name;
+            EXPECT_EQ(generate(Generator(m, 5, 60, 0, nullptr, 0, true).g, prompts, s), want);
+            s.seed++;
+            if (!greedy) {
+                EXPECT_NE(generate(Generator(m, 4, 60).g, prompts, s), want);
+            }
+        }
+    }
+}
+
+TEST(Generate, TextIsTheSameOnAnyNumberOfRanks)
+{
+    const Model m(true);
+    const auto want = generate(Generator(m, 2, 60).g, prompts, drawn());
+    for (int size : {2, 3})
+        ranks::run(world_of(size), [&](rf_comm *comm, int rank) {
+            const Generator g(m, 2, 60, 0, comm, rank);
+            EXPECT_EQ(generate(g.g, prompts, drawn()), want) << size << " ranks";
+        });
+}
+
+TEST(Generate, MemoryIsWhatIsPlannedAndDoesNotGrow)
+{
+    uint64_t activations = 0;
+    for (int layers : {1, 5}) {
+        const Model m(true, RF_F16, layers, 160, RF_F16);
+        const rf_generator_opts opts = {2, 150, 0, false};
+        rf_generator_bytes planned = {}, measured = {};
+        ASSERT_RF(rf_generator_plan(m.blocks, m.count, &opts, &planned));
+        const Generator g(m, 2, 150);
+        rf_sampling s = {};
+        s.max_new = 4;
+        generate(g.g, {prompts[0], prompts[1]}, s);
+        rf_memory_stats before = {}, after = {};
+        rf_device_memory(rank_device(0), &before);
+        s.max_new = 120;
+        EXPECT_EQ(generate(g.g, {prompts[0], prompts[1]}, s)[1].ids.size(), 120u);
+        rf_device_memory(rank_device(0), &after);
+        EXPECT_EQ(after.allocations, before.allocations);
+        rf_generator_measured(g.g, &measured);
+        EXPECT_EQ(measured.params, planned.params);
+        EXPECT_EQ(measured.cache, planned.cache);
+        EXPECT_EQ(measured.activations, planned.activations);
+        EXPECT_EQ(measured.scratch, planned.scratch);
+        EXPECT_EQ(measured.host, planned.host);
+        EXPECT_EQ(planned.activations, 2u * 32 * 32 * 2); // rows, channels, f16
+        EXPECT_EQ(planned.cache, (uint64_t)layers * 2 * ((2 * 150 * 2 * 8 * 2 + 255) / 256 * 256));
+        activations = activations ? activations : planned.activations;
+        EXPECT_EQ(planned.activations, activations);
+    }
+}
+
+TEST(Generate, EndsAtStopIdsAtTheCallbackAndWhenTheSequenceIsFull)
+{
+    const Model m(false);
+    const Generator g(m, 2, 12);
+    rf_sampling s = {};
+    s.max_new = 6;
+    const Text whole = generate(g.g, {prompts[0]}, s)[0];
+    EXPECT_EQ(whole.finish, RF_FINISH_LENGTH);
+    int32_t stop = whole.ids[2];
+    s.stop = &stop;
+    s.stop_count = 1;
+    const Text stopped = generate(g.g, {prompts[0]}, s)[0];
+    EXPECT_EQ(stopped.finish, RF_FINISH_STOP);
+    EXPECT_EQ(stopped.ids.back(), stop);
+    EXPECT_LE(stopped.ids.size(), 3u);
+    s.stop_count = 0;
+    int calls = 0;
+    s.user = &calls;
+    s.token = [](void *user, int64_t, int32_t, float) { return ++*(int *)user == 2; };
+    EXPECT_EQ(generate(g.g, {prompts[0]}, s)[0].ids.size(), 2u);
+    s.token = nullptr;
+    s.max_new = 100;
+    const Text full = generate(g.g, {prompts[0]}, s)[0];
+    EXPECT_EQ(full.finish, RF_FINISH_FULL);
+    EXPECT_EQ(full.ids.size(), 9u);
+}
+
+TEST(Generate, RefusesWhatItCannotDo)
+{
+    const Model m(false);
+    const Generator g(m, 1, 12);
+    const auto fails = [&](const std::vector<int32_t> &prompt, rf_sampling s, const char *why) {
+        rf_prompt p = {prompt.data(), (int64_t)prompt.size()};
+        int32_t ids[4];
+        rf_generated out = {ids, nullptr, 0, RF_FINISH_LENGTH};
+        EXPECT_EQ(rf_generate(g.g, &p, 1, &s, &out), RF_EINVAL);
+        EXPECT_NE(std::string(rf_last_error()->message).find(why), std::string::npos)
+            << rf_last_error()->message;
+    };
+    rf_sampling s = {};
+    s.max_new = 4;
+    fails({1, 61}, s, "vocabulary");
+    fails({-1}, s, "vocabulary");
+    fails({}, s, "1 to 12");
+    fails(tokens(13, 1), s, "1 to 12");
+    s.temperature = -1;
+    fails({1}, s, "temperature");
+    s.temperature = 1;
+    s.top_p = 1.5f;
+    fails({1}, s, "top_p");
+    rf_generator_opts opts = {1, 200, 0, false};
+    rf_generator_bytes bytes;
+    EXPECT_EQ(rf_generator_plan(m.blocks, m.count, &opts, &bytes), RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("160 positions"), std::string::npos);
+}
