@@ -33,6 +33,9 @@ static int add_param(struct rf_generator_layout *l, int index, const struct rf_p
     const int64_t elements = rf_shape_count(desc->shape);
     const char *root = root_of(l, index, desc)->name;
     int piece = l->piece_count;
+    if (desc->dtype != RF_F32 && desc->dtype != RF_F16 && desc->dtype != RF_BF16)
+        return rf_fail(RF_ENOTSUP, "parameter %s is %s; text generation needs f32, f16 or bf16",
+                       desc->name, rf_dtype_name(desc->dtype));
     if (elements < 0)
         return rf_fail(RF_EINVAL, "parameter %s has no valid shape", desc->name);
     for (int i = 0; i < index; i++)

@@ -4,6 +4,8 @@
  */
 #include "decode.h"
 
+#include <stdio.h>
+
 #include "vocabulary.h"
 
 int model_decode_linear(const struct rf_decode *call, const struct model_linear *linear,
@@ -12,6 +14,15 @@ int model_decode_linear(const struct rf_decode *call, const struct model_linear 
     const struct rf_tensor none = {0};
     return rf_gemv(call->stream, out, in, call->params[linear->weight],
                    linear->bias ? call->params[linear->bias] : none, residual);
+}
+
+int model_decode_refuse(bool adapters, struct rf_decode_sizes *out)
+{
+    if (!adapters)
+        return 0;
+    snprintf(out->fault, sizeof(out->fault),
+             "layers with adapters cannot generate text; merge the adapters into the weights");
+    return RF_ENOTSUP;
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */

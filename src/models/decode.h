@@ -14,6 +14,9 @@
 int model_decode_linear(const struct rf_decode *call, const struct model_linear *linear,
                         struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual);
 
+/* RF_ENOTSUP of a layer with adapters; else 0. */
+int model_decode_refuse(bool adapters, struct rf_decode_sizes *out);
+
 /* The attention of a layer: H heads of queries and K of keys and values, of size D. */
 struct model_decode_attention {
     int64_t heads, keys, size;

@@ -58,7 +58,7 @@ static int layer_sizes(const void *self, const struct rf_decode_shape *shape,
                                     .out = rf_shape2(shape->rows, b->config->channels),
                                     .dtype = b->config->residual};
     if (d.attention.size % 2 == 0)
-        return 0;
+        return model_decode_refuse(b->config->adapter != NULL, out);
     snprintf(out->fault, sizeof(out->fault),
              "heads of %lld channels cannot be cached; the number must be even",
              (long long)d.attention.size);

@@ -16,6 +16,7 @@ struct decode {
     const struct llama_block *block;
     struct model_decode_attention attention;
     struct rf_tensor norm, rstd, qkv, mixed, sums, middle, gates, act; /* scratch */
+    struct rf_tensor heads, head_rstd; /* queries or keys before their norm; of each head */
     struct rf_tensor angles;
 };
 
@@ -26,7 +27,7 @@ static struct decode open_layer(const struct llama_block *b, const struct rf_dec
         .call = call, .block = b, .attention = {c->heads, c->kv_heads, c->head_size, c->dtype}};
 }
 
-#define CUTS 8
+#define CUTS 10
 static void cut(struct decode *d, const struct rf_decode_shape *shape, struct model_cut cuts[CUTS])
 {
     const struct llama_config *c = d->block->config;
@@ -39,6 +40,8 @@ static void cut(struct decode *d, const struct rf_decode_shape *shape, struct mo
         {&d->middle, c->channels, c->residual},
         {&d->gates, 2 * (int64_t)c->hidden, c->dtype},
         {&d->act, c->hidden, c->dtype},
+        {&d->heads, (int64_t)c->heads * c->head_size, c->dtype, !c->qk_norm},
+        {&d->head_rstd, c->heads, RF_F32, !c->qk_norm},
     };
     for (int i = 0; i < CUTS; i++)
         cuts[i] = all[i];
@@ -63,7 +66,7 @@ static int layer_sizes(const void *self, const struct rf_decode_shape *shape,
                                     .scratch = model_cut_bytes(shape->rows, cuts, CUTS),
                                     .out = rf_shape2(shape->rows, c->channels),
                                     .dtype = c->residual};
-    return 0;
+    return model_decode_refuse(c->adapter != NULL, out);
 }
 
 static int get_angles(const struct rf_decode *call, const struct llama_config *c,
@@ -88,11 +91,36 @@ static int norm(const struct decode *d, struct rf_tensor x, int weight)
                       d->block->config->eps);
 }
 
+static struct rf_tensor shaped(struct rf_tensor t, struct rf_shape shape)
+{
+    t.shape = shape;
+    return t;
+}
+
+/* Norm of `count` heads of qkv, by way of the memory of the attention's result. */
+static int norm_heads(const struct decode *d, int weight, int64_t first, int64_t count)
+{
+    const int64_t n = d->call->shape.rows, size = d->attention.size;
+    const struct rf_shape packed = rf_shape2(n, count * size), rows = rf_shape2(n * count, size);
+    const struct rf_heads in = rf_heads_in(d->qkv, size, first, count);
+    const struct rf_tensor before = shaped(d->heads, packed), after = shaped(d->mixed, packed);
+    if (weight == 0)
+        return 0;
+    RETURN_IF_FAILED(
+        rf_copy_heads(d->call->stream, rf_heads_in(before, size, 0, count), in, false));
+    RETURN_IF_FAILED(rf_rmsnorm(d->call->stream, shaped(after, rows),
+                                shaped(d->head_rstd, rf_shape1(n * count)), shaped(before, rows),
+                                d->call->params[weight], d->block->config->eps));
+    return rf_copy_heads(d->call->stream, in, rf_heads_in(after, size, 0, count), false);
+}
+
 static int attention(const struct decode *d, struct rf_tensor in)
 {
     const struct rf_tensor none = {0};
     RETURN_IF_FAILED(norm(d, in, LLAMA_NORM1));
     RETURN_IF_FAILED(model_decode_linear(d->call, &d->block->qkv, d->qkv, d->norm, none));
+    RETURN_IF_FAILED(norm_heads(d, d->block->q_norm, 0, d->attention.heads));
+    RETURN_IF_FAILED(norm_heads(d, d->block->k_norm, d->attention.heads, d->attention.keys));
     RETURN_IF_FAILED(
         model_decode_attend(d->call, &d->attention, d->mixed, d->qkv, d->angles, d->sums));
     return model_decode_linear(d->call, &d->block->proj, d->middle, d->mixed, in);

@@ -29,6 +29,9 @@ struct Model {
             c.kv_heads = 2;
             c.vocab = 61;
             c.tied = true;
+            c.head_size = dtype == RF_BF16 ? 12 : 0;
+            c.qkv_bias = dtype != RF_F32;
+            c.qk_norm = dtype != RF_F16;
             c.dtype = dtype;
             c.residual = residual;
             EXPECT_EQ(llama_create(&c, &l), 0);
