@@ -3,8 +3,7 @@
  * The blocks that a setup describes: a GPT-2, a Llama-style model, or one block of a wanted size to
  * plan with.
  */
-#include <gpt2.h>
-#include <llama.h>
+#include <hub.h>
 #include <string.h>
 
 #include "setup.h"
@@ -29,8 +28,7 @@ static int freeze_llama(void *owner, const char *pattern)
     return llama_freeze(owner, pattern);
 }
 
-static int create_gpt2(const struct tool_command *command, const struct setup *setup,
-                       struct model *model)
+static struct gpt2_config gpt2_config_of(const struct setup *setup)
 {
     struct gpt2_config config = {.layers = (int)setup->layers,
                                  .channels = (int)setup->channels,
@@ -40,6 +38,30 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
                                  .dtype = setup->type,
                                  .residual = setup->residual_type,
                                  .recompute = setup->recompute.parts};
+    if (setup->hub)
+        hub_set_gpt2(setup->hub, &config);
+    return config;
+}
+
+static struct llama_config llama_config_of(const struct setup *setup)
+{
+    struct llama_config config = {.layers = (int)setup->layers,
+                                  .channels = (int)setup->channels,
+                                  .heads = (int)setup->heads,
+                                  .kv_heads = (int)setup->kv_heads,
+                                  .head_rows = (int)setup->head_rows,
+                                  .dtype = setup->type,
+                                  .residual = setup->residual_type,
+                                  .recompute = setup->recompute.parts};
+    if (setup->hub)
+        hub_set_llama(setup->hub, &config);
+    return config;
+}
+
+static int create_gpt2(const struct tool_command *command, const struct setup *setup,
+                       struct model *model)
+{
+    const struct gpt2_config config = gpt2_config_of(setup);
     struct gpt2 *gpt2 = NULL;
     if (gpt2_create(&config, &gpt2) < 0) {
         const char *fault = gpt2_config_fault(&config);
@@ -53,14 +75,7 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
 static int create_llama(const struct tool_command *command, const struct setup *setup,
                         struct model *model)
 {
-    struct llama_config config = {.layers = (int)setup->layers,
-                                  .channels = (int)setup->channels,
-                                  .heads = (int)setup->heads,
-                                  .kv_heads = (int)setup->kv_heads,
-                                  .head_rows = (int)setup->head_rows,
-                                  .dtype = setup->type,
-                                  .residual = setup->residual_type,
-                                  .recompute = setup->recompute.parts};
+    const struct llama_config config = llama_config_of(setup);
     struct llama *llama = NULL;
     if (llama_create(&config, &llama) < 0) {
         const char *fault = llama_config_fault(&config);
@@ -71,10 +86,22 @@ static int create_llama(const struct tool_command *command, const struct setup *
     return TOOL_OK;
 }
 
+static bool is_llama(const struct setup *setup)
+{
+    return strcmp(setup->model, "llama") == 0;
+}
+
+int model_describe(const struct setup *setup, struct hub **out)
+{
+    const struct gpt2_config gpt2 = gpt2_config_of(setup);
+    const struct llama_config llama = llama_config_of(setup);
+    return is_llama(setup) ? hub_of_llama(&llama, out) : hub_of_gpt2(&gpt2, out);
+}
+
 int model_create(const struct tool_command *command, const struct setup *setup, struct model *model)
 {
-    int rc = strcmp(setup->model, "llama") == 0 ? create_llama(command, setup, model)
-                                                : create_gpt2(command, setup, model);
+    int rc =
+        is_llama(setup) ? create_llama(command, setup, model) : create_gpt2(command, setup, model);
     for (int k = 0; rc == TOOL_OK && k < setup->freeze.count; k++)
         if (model->freeze(model->owner, setup->freeze.item[k]) == 0) {
             rc = tool_usage_error(command,

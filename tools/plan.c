@@ -369,9 +369,12 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
                                                   {"plot", o.plot_path, TOOL_OUTPUT_FILE},
                                                   {NULL}});
     if (status == TOOL_OK && o.search.wanted)
-        return plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
-                               o.json_path);
-    return status == TOOL_OK ? print_plan(command, &o, &rates) : status;
+        status = plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
+                                 o.json_path);
+    else if (status == TOOL_OK)
+        status = print_plan(command, &o, &rates);
+    setup_close(&o.setup);
+    return status;
 }
 
 const struct tool_command tool_plan = {

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "setup.h"
+#include "from.h"
 
 /* Gradients are sums over tokens here, not means: where those of a mean begin at 65536, as
  * elsewhere, with a thousand tokens, these begin at that many times less. */
@@ -53,12 +53,17 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .optimizer = "adamw"};
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     const struct tool_option all[SETUP_ROWS] = {
-        {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)"},
-        {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)"},
-        {"channels", 0, TOOL_INT, &s->channels, "N", "width of the model (128)"},
-        {"heads", 0, TOOL_INT, &s->heads, "N", "attention heads; divides --channels (4)"},
+        {"from", 0, TOOL_TEXT, &s->from, "DIR",
+         "model and weights from a hub's files: config.json, model.safetensors or its shards"},
+        {"allow-nan", 0, TOOL_FLAG, &s->allow_nan, NULL,
+         "from: take weights that are not finite numbers"},
+        {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)", 0, &s->given[0]},
+        {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)", 0, &s->given[1]},
+        {"channels", 0, TOOL_INT, &s->channels, "N", "width of the model (128)", 0, &s->given[2]},
+        {"heads", 0, TOOL_INT, &s->heads, "N", "attention heads; divides --channels (4)", 0,
+         &s->given[3]},
         {"kv-heads", 0, TOOL_INT, &s->kv_heads, "N",
-         "llama: heads of keys and values; divides --heads (as many)"},
+         "llama: heads of keys and values; divides --heads (as many)", 0, &s->given[4]},
         {"head-rows", 0, TOOL_INT, &s->head_rows, "N",
          "rows of logits that exist at once: less memory; 0 = all (0)"},
         {"seq", 0, TOOL_INT, &s->seq, "N", "tokens in a sequence (64)"},
@@ -359,7 +364,7 @@ static int check_sizes(const struct tool_command *command, const struct setup *s
     if (s->kv_heads < 0 || s->kv_heads > s->heads || (s->kv_heads && s->heads % s->kv_heads))
         return tool_usage_error(command, "--kv-heads %lld does not divide --heads %lld",
                                 (long long)s->kv_heads, (long long)s->heads);
-    if (s->channels % s->heads)
+    if (s->channels % s->heads && !s->hub)
         return tool_usage_error(command, "--channels %lld cannot be divided among --heads %lld",
                                 (long long)s->channels, (long long)s->heads);
     return TOOL_OK;
@@ -367,7 +372,9 @@ static int check_sizes(const struct tool_command *command, const struct setup *s
 
 int setup_check(const struct tool_command *command, struct setup *s, int ranks)
 {
-    int status = check_names(command, s);
+    int status = from_open(command, s);
+    if (status == TOOL_OK)
+        status = check_names(command, s);
     if (status == TOOL_OK)
         status = check_sizes(command, s);
     s->mesh = (struct rf_mesh){.dp = ranks, .tp = 1, .pp = 1, .cp = 1};
@@ -432,4 +439,10 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };
     return check_optimizer(command, s);
+}
+
+void setup_close(struct setup *s)
+{
+    hub_destroy(s->hub);
+    s->hub = NULL;
 }

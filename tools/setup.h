@@ -15,7 +15,7 @@ struct recompute {
 };
 
 /* How blocks are divided into stages: by a rule, or count > 0 of them by hand. */
-enum { SETUP_MOST_STAGES = 1024 };
+enum { SETUP_MOST_STAGES = 1024, SETUP_GIVEN = 5 };
 struct stage_list {
     enum rf_stage_split split;
     int blocks[SETUP_MOST_STAGES], count;
@@ -33,6 +33,10 @@ struct setup {
     int offloaded;           /* RF_OFFLOAD_* */
     bool any_batch;          /* without --batch, take the next multiple of the ranks (plan) */
     const char *model;       /* gpt2, llama */
+    const char *from;        /* a folder of a hub, or NULL */
+    bool allow_nan;          /* in its weights */
+    bool given[SETUP_GIVEN]; /* --model, --layers, --channels, --heads, --kv-heads */
+    struct hub *hub;         /* what its config.json says; opened by setup_check */
     struct tool_list freeze; /* patterns of names */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
@@ -49,12 +53,13 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 41
+#define SETUP_ROWS 43
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
  * mesh.dp is `ranks`. */
 int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
+void setup_close(struct setup *setup);
 /* All of the mesh. */
 int setup_ranks(const struct setup *setup);
 /* "dp=2,tp=2"; axes of one rank are left out, but for dp. */
@@ -87,5 +92,8 @@ int model_create(const struct tool_command *command, const struct setup *setup,
 int model_create_sized(const struct tool_command *command, const struct setup *setup, double params,
                        struct model *model);
 void model_destroy(struct model *model);
+/* As an architecture of a hub; destroyed with hub_destroy. A status of the library. */
+struct hub;
+int model_describe(const struct setup *setup, struct hub **out);
 
 #endif

@@ -77,6 +77,8 @@ static int check(const struct tool_command *command, struct train_options *o)
     if (o->sample > 0 && o->setup.mesh.cp > 1)
         return tool_usage_error(command, "--sample needs all logits of a sequence, of which ranks "
                                          "of cp have parts: leave it out, or use another mesh");
+    if (o->sample > 0 && o->setup.hub && hub_values(o->setup.hub)->vocab != RF_BYTE_VOCABULARY)
+        return tool_usage_error(command, "--sample is for models of bytes: leave it out");
     if (o->sample > 0 && o->temperature <= 0)
         return tool_usage_error(command, "--temperature has to be more than 0");
     if (o->save_every && !o->save)
@@ -85,7 +87,8 @@ static int check(const struct tool_command *command, struct train_options *o)
         return tool_usage_error(command, "--keep needs --save DIR");
     if (o->keep < 0 || o->keep > INT32_MAX)
         return tool_usage_error(command, "--keep has to be from 0 to 2147483647");
-    return o->plot_path ? tool_plot_check(command, o->plot_path) : TOOL_OK;
+    status = export_check(command, &o->export);
+    return status == TOOL_OK && o->plot_path ? tool_plot_check(command, o->plot_path) : status;
 }
 
 static int train_main(const struct tool_command *command, int argc, char **argv)
@@ -98,7 +101,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 34];
+    struct tool_option table[SETUP_ROWS + 37];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH", "text file, or folder of text files; no pipe"},
@@ -112,6 +115,12 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"save", 0, TOOL_TEXT, &o.save, "DIR", "write a checkpoint at the end"},
         {"save-every", 0, TOOL_INT, &o.save_every, "N",
          "and every N steps, while training goes on"},
+        {"export", 0, TOOL_TEXT, &o.export.dir, "DIR",
+         "at the end write a hub's files: config.json, model.safetensors or shards, tokenizer"},
+        {"export-dtype", 0, TOOL_TEXT, &o.export.dtype, "TYPE",
+         "f32, f16 or bf16 (as --from has it, else f32)"},
+        {"export-shard-bytes", 0, TOOL_INT, &o.export.shard_bytes, "BYTES",
+         "most of a file, or one tensor (5000000000)"},
         {"keep", 0, TOOL_INT, &o.keep, "K", "keep the last K checkpoints; 0: all (0)"},
         {"resume", 0, TOOL_TEXT, &o.resume, "DIR", "go on from the last checkpoint in DIR"},
         {"scale-lr", 0, TOOL_TEXT, &o.scale_lr, "RULE",
@@ -158,16 +167,18 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     o.ranks.joins = o.join != NULL;
     if (status == TOOL_OK)
         status = tool_ranks_outputs(command, &o.ranks);
-    if (status != TOOL_OK)
+    if (status != TOOL_OK) {
+        setup_close(&o.setup);
         return status;
+    }
     o.seed_given = o.seed >= 0;
     if (!o.seed_given)
         o.seed = 1;
     /* Once for all ranks of this process, and before any other is started. */
     struct rf_dataset *dataset = NULL;
     if (rf_dataset_open(o.data, &dataset) < 0)
-        return tool_library_error(command, -1);
-    if (rf_dataset_train_tokens(dataset) <= o.setup.seq)
+        status = tool_library_error(command, -1);
+    else if (rf_dataset_train_tokens(dataset) <= o.setup.seq)
         status =
             tool_error(command,
                        "%s has %lld tokens to train on, fewer than one sequence of "
@@ -180,6 +191,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         status = tool_ranks_run(command, &o.ranks, argv, train_rank, &job);
     free(o.terms);
     rf_dataset_close(dataset);
+    setup_close(&o.setup);
     return status;
 }
 

@@ -25,6 +25,9 @@ static int open_first(struct trainer *t, uint64_t seed)
     const int status = open_run(t, seed);
     if (status == TOOL_OK && t->o->resume && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
         return trainer_failed(t);
+    if (status == TOOL_OK && t->from.source && from_fill(&t->from, t->run) < 0)
+        return trainer_failed(t);
+    from_close(&t->from);
     return status;
 }
 
@@ -96,6 +99,8 @@ static int open_machine(struct trainer *t)
     struct rf_device_opts device_opts = {.profile = o->trace_path != NULL,
                                          .profile_launches = o->trace_kernels};
     int status = model_create(t->command, &o->setup, &t->model);
+    if (status == TOOL_OK && o->setup.from && !o->resume && !o->join)
+        status = from_check(t->command, &o->setup, &t->model, &t->from);
     if (status != TOOL_OK)
         return status;
     return rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0
@@ -213,6 +218,7 @@ static void trainer_close(struct trainer *t)
     report_destroy(t->report);
     trainer_close_session(t);
     rf_snapshot_destroy(t->snapshot);
+    from_close(&t->from);
     rf_device_close(t->device);
     model_destroy(&t->model);
     free(t->tokens);
@@ -379,6 +385,9 @@ static int finish(struct trainer *t)
         status = save(t);
     if (status == TOOL_OK && rf_run_save_wait(t->run) < 0)
         status = trainer_failed(t);
+    if (status == TOOL_OK && o->export.dir && !t->stop)
+        status = export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
+                            rf_plan_params_sharded(t->plan));
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
     if (status == TOOL_OK && !shares)
         status = tool_error(t->command, "out of memory");

@@ -21,6 +21,7 @@ struct trainer {
     int joined; /* ranks that this run has and the one before had not */
     struct rf_mesh mesh;
     struct model model;
+    struct from from; /* the weights to begin with; closed once the run has them */
     struct rf_plan *plan;
     struct rf_device *device;
     struct rf_run *run;

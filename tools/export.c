@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * --export DIR: the parameters of a run as a folder of a hub. Every rank takes part in reading a
+ * parameter that is spread over ranks, also after rank 0 has failed to write.
+ */
+#include <string.h>
+
+#include "from.h"
+
+static int dtype_of(const struct tool_command *command, const struct export_options *o,
+                    const struct hub *hub, enum rf_dtype *out)
+{
+    *out = hub ? hub_dtype(hub) : RF_F32;
+    if (!o->dtype)
+        return TOOL_OK;
+    const int status = tool_read_dtype(command, o->dtype, out);
+    if (status != TOOL_OK)
+        return status;
+    return *out == RF_F32 || *out == RF_F16 || *out == RF_BF16
+               ? TOOL_OK
+               : tool_usage_error(command, "--export-dtype %s: use f32, f16 or bf16", o->dtype);
+}
+
+int export_check(const struct tool_command *command, const struct export_options *o)
+{
+    enum rf_dtype dtype;
+    if (!o->dir && (o->dtype || o->shard_bytes))
+        return tool_usage_error(command, "--export-%s is for --export DIR",
+                                o->dtype ? "dtype" : "shard-bytes");
+    if (!o->dir)
+        return TOOL_OK;
+    if (rf_export_check(o->dir) < 0)
+        return tool_library_error(command, -1);
+    return dtype_of(command, o, NULL, &dtype);
+}
+
+/* What one export needs. */
+struct job {
+    const struct tool_command *command;
+    const struct setup *setup;
+    const struct hub *hub;
+    struct hub_tensors tensors;
+    enum rf_dtype dtype;
+    struct rf_export *file; /* of rank 0 */
+    float *param, *part;    /* a whole parameter, and a tensor of it */
+    int failed;             /* an exit status: rank 0 writes no more */
+};
+
+static uint64_t elements(const struct hub_tensor *t)
+{
+    return (uint64_t)t->rows * (uint64_t)t->columns;
+}
+
+static int begin(struct job *job, const struct export_options *o)
+{
+    const struct hub_tensors *tensors = &job->tensors;
+    struct rf_weight *weights = calloc((size_t)tensors->count, sizeof(*weights));
+    if (!weights)
+        return tool_error(job->command, "out of memory");
+    for (int i = 0; i < tensors->count; i++)
+        weights[i] = (struct rf_weight){.name = tensors->list[i].name,
+                                        .dtype = job->dtype,
+                                        .shape = hub_tensor_shape(&tensors->list[i])};
+    const struct rf_export_opts opts = {
+        .weights = weights, .count = tensors->count, .shard_bytes = (uint64_t)o->shard_bytes};
+    int rc = rf_export_open(o->dir, &opts, &job->file);
+    free(weights);
+    return rc < 0 ? tool_library_error(job->command, 0) : TOOL_OK;
+}
+
+/* Tensors [from, to) are parts of one parameter. */
+static int write_param(struct job *job, int from, int to)
+{
+    for (int k = from; k < to; k++) {
+        hub_take(&job->tensors.list[k], job->param, job->part);
+        if (rf_export_write(job->file, job->part, elements(&job->tensors.list[k])) < 0)
+            return tool_library_error(job->command, 0);
+    }
+    return TOOL_OK;
+}
+
+static int write_all(struct job *job, struct rf_run *run, bool writes)
+{
+    const struct hub_tensors *tensors = &job->tensors;
+    for (int from = 0, to; from < tensors->count; from = to) {
+        const struct rf_param_desc *param = tensors->list[from].param;
+        const uint64_t count = (uint64_t)rf_shape_count(param->shape);
+        for (to = from + 1; to < tensors->count; to++)
+            if (tensors->list[to].param != param)
+                break;
+        if (rf_run_read_param(run, param->name, job->param, count * sizeof(float)) < 0)
+            return tool_library_error(job->command, -1);
+        if (writes && job->failed == TOOL_OK)
+            job->failed = write_param(job, from, to);
+    }
+    return TOOL_OK;
+}
+
+static int write_others(struct job *job)
+{
+    static const char *const names[] = {"generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "vocab.txt",
+                                        "merges.txt",
+                                        "chat_template.jinja",
+                                        "chat_template.json"};
+    char *text = hub_config_text(job->hub, job->dtype);
+    if (!text)
+        return tool_error(job->command, "out of memory");
+    int rc = rf_export_text(job->file, "config.json", text);
+    free(text);
+    for (size_t i = 0; rc == 0 && job->setup->from && i < sizeof(names) / sizeof(names[0]); i++)
+        rc = rf_export_copy(job->file, job->setup->from, names[i]);
+    return rc < 0 ? tool_library_error(job->command, 0) : TOOL_OK;
+}
+
+static int make_buffers(struct job *job)
+{
+    uint64_t most = 1;
+    for (int i = 0; i < job->tensors.count; i++) {
+        const uint64_t count = (uint64_t)rf_shape_count(job->tensors.list[i].param->shape);
+        most = count > most ? count : most;
+    }
+    job->param = malloc(most * sizeof(float));
+    job->part = malloc(most * sizeof(float));
+    return job->param && job->part ? TOOL_OK
+                                   : tool_error(job->command, "out of memory for a parameter");
+}
+
+/* Rank 0's success is that of all. */
+static int end(struct job *job, struct rf_run *run, int status, bool writes)
+{
+    if (writes && status == TOOL_OK && job->failed == TOOL_OK)
+        job->failed = write_others(job);
+    if (writes && rf_export_close(job->file, status == TOOL_OK && job->failed == TOOL_OK) < 0)
+        job->failed = tool_library_error(job->command, 0);
+    if (status == TOOL_OK && rf_run_share(run, &job->failed, sizeof(job->failed)) < 0)
+        status = tool_library_error(job->command, -1);
+    return status == TOOL_OK ? job->failed : status;
+}
+
+int export_run(const struct tool_command *command, const struct setup *setup,
+               const struct export_options *o, const struct model *model, struct rf_run *run,
+               int rank, bool together)
+{
+    struct job job = {.command = command, .setup = setup, .hub = setup->hub};
+    const bool writes = rank == 0;
+    struct hub *described = NULL;
+    char fault[HUB_FAULT_BYTES];
+    int status = TOOL_OK;
+    if (!setup->hub && model_describe(setup, &described) < 0)
+        status = tool_error(command, "--export: no architecture of a hub has these parameters");
+    job.hub = setup->hub ? setup->hub : described;
+    if (status == TOOL_OK)
+        status = dtype_of(command, o, job.hub, &job.dtype);
+    if (status == TOOL_OK &&
+        hub_list(job.hub, model->blocks, model->count, true, &job.tensors, fault) < 0)
+        status = tool_error(command, "--export %s: %s", o->dir, fault);
+    if (status == TOOL_OK)
+        status = make_buffers(&job);
+    if (status == TOOL_OK && writes)
+        job.failed = begin(&job, o);
+    if (status == TOOL_OK && (writes || together))
+        status = write_all(&job, run, writes);
+    status = end(&job, run, status, writes);
+    hub_tensors_free(&job.tensors);
+    hub_destroy(described);
+    free(job.param);
+    free(job.part);
+    return status;
+}

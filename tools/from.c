@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * --from DIR: the model and its weights from a folder of a hub.
+ */
+#include "from.h"
+
+#include <string.h>
+
+static int check_given(const struct tool_command *command, const struct setup *s)
+{
+    static const char *const names[SETUP_GIVEN] = {"model", "layers", "channels", "heads",
+                                                   "kv-heads"};
+    for (int i = 0; i < SETUP_GIVEN; i++)
+        if (s->given[i])
+            return tool_usage_error(command,
+                                    "--%s contradicts --from %s, whose config.json describes the "
+                                    "model; leave it out",
+                                    names[i], s->from);
+    return TOOL_OK;
+}
+
+int from_open(const struct tool_command *command, struct setup *s)
+{
+    char fault[HUB_FAULT_BYTES];
+    if (!s->from && s->allow_nan)
+        return tool_usage_error(command, "--allow-nan is for the weights of --from DIR");
+    if (!s->from)
+        return TOOL_OK;
+    int status = check_given(command, s);
+    if (status != TOOL_OK)
+        return status;
+    if (!s->hub && hub_open(s->from, &s->hub, fault) < 0)
+        return tool_error(command, "--from %s: %s", s->from, fault);
+    const struct hub_values *v = hub_values(s->hub);
+    s->model = hub_is_gpt2(s->hub) ? "gpt2" : "llama";
+    s->layers = v->layers;
+    s->channels = v->channels;
+    s->heads = v->heads;
+    if (hub_check_seq(s->hub, s->seq, fault) < 0)
+        return tool_error(command, "--from %s: %s; use a smaller --seq", s->from, fault);
+    return TOOL_OK;
+}
+
+int from_check(const struct tool_command *command, const struct setup *s, const struct model *model,
+               struct from *out)
+{
+    const struct rf_weights_opts opts = {.allow_nan = s->allow_nan};
+    char fault[HUB_FAULT_BYTES];
+    if (rf_weights_open(s->from, &opts, &out->weights) < 0)
+        return tool_library_error(command, -1);
+    if (hub_source_create(s->hub, out->weights, model->blocks, model->count, &out->source, fault) <
+        0)
+        return tool_error(command, "--from %s: %s", s->from, fault);
+    return TOOL_OK;
+}
+
+int from_fill(struct from *from, struct rf_run *run)
+{
+    const struct rf_param_source source = hub_source_of(from->source);
+    return rf_run_fill(run, &source);
+}
+
+void from_close(struct from *from)
+{
+    hub_source_destroy(from->source);
+    rf_weights_close(from->weights);
+    *from = (struct from){NULL, NULL};
+}
