@@ -8,6 +8,10 @@
 
 #include "setup.h"
 
+#define NO_TARGET                                                                                  \
+    "--lora: no module of the model has a name of the targets; use such as q_proj, down_proj, "    \
+    "c_attn, or all-linear"
+
 static void destroy_gpt2(void *owner)
 {
     gpt2_destroy(owner);
@@ -37,7 +41,8 @@ static struct gpt2_config gpt2_config_of(const struct setup *setup)
                                  .head_rows = (int)setup->head_rows,
                                  .dtype = setup->type,
                                  .residual = setup->residual_type,
-                                 .recompute = setup->recompute.parts};
+                                 .recompute = setup->recompute.parts,
+                                 .adapter = setup->lora ? &setup->adapter.adapter : NULL};
     if (setup->hub)
         hub_set_gpt2(setup->hub, &config);
     return config;
@@ -52,7 +57,8 @@ static struct llama_config llama_config_of(const struct setup *setup)
                                   .head_rows = (int)setup->head_rows,
                                   .dtype = setup->type,
                                   .residual = setup->residual_type,
-                                  .recompute = setup->recompute.parts};
+                                  .recompute = setup->recompute.parts,
+                                  .adapter = setup->lora ? &setup->adapter.adapter : NULL};
     if (setup->hub)
         hub_set_llama(setup->hub, &config);
     return config;
@@ -65,6 +71,8 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
     struct gpt2 *gpt2 = NULL;
     if (gpt2_create(&config, &gpt2) < 0) {
         const char *fault = gpt2_config_fault(&config);
+        if (!fault && setup->lora)
+            fault = NO_TARGET;
         return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
     }
     *model = (struct model){.owner = gpt2, .destroy = destroy_gpt2, .freeze = freeze_gpt2};
@@ -79,6 +87,8 @@ static int create_llama(const struct tool_command *command, const struct setup *
     struct llama *llama = NULL;
     if (llama_create(&config, &llama) < 0) {
         const char *fault = llama_config_fault(&config);
+        if (!fault && setup->lora)
+            fault = NO_TARGET;
         return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
     }
     *model = (struct model){.owner = llama, .destroy = destroy_llama, .freeze = freeze_llama};
@@ -167,6 +177,8 @@ int model_create_sized(const struct tool_command *command, const struct setup *s
 {
     if (params < 1 || params > 1e15)
         return tool_usage_error(command, "--params has to be 1 to 1e15");
+    if (setup->lora)
+        return tool_usage_error(command, "--lora is for a model; leave out --params or --lora");
     if (setup->freeze.count > 0)
         return tool_usage_error(command, "--freeze is for the parameters of a model; leave out "
                                          "--params or --freeze");

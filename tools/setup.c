@@ -77,6 +77,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"freeze", 0, TOOL_LIST, &s->freeze, "PATTERN",
          "do not train parameters of these names: \"blocks.0.*\"; \"!PATTERN\": train them again; "
          "may be given several times"},
+        {"lora", 0, TOOL_TEXT, &s->lora, "LIST",
+         "train low-rank adapters, freeze the rest: r=16,alpha=32,dropout=0.05,rslora,"
+         "targets=q_proj,v_proj (hub names, patterns, or all-linear)"},
         {"no-masters", 0, TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, updated in it: less memory; needs --residual same"},
         {"stochastic-rounding", 0, TOOL_FLAG, &s->stochastic, NULL,
@@ -261,6 +264,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
     int status = recompute_parse(command, s->again, &s->recompute);
     if (status == TOOL_OK)
         status = offload_parse(command, s->offload, &s->offloaded);
+    if (status == TOOL_OK && s->lora)
+        status = lora_parse(command, s->lora, s->model, &s->adapter);
     if (status != TOOL_OK)
         return status;
     if (rf_optimizer_find(s->optimizer) < 0)

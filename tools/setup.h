@@ -6,6 +6,8 @@
 #ifndef RF_TOOLS_SETUP_H
 #define RF_TOOLS_SETUP_H
 
+#include <adapter.h>
+
 #include "tool.h"
 
 /* What is computed again in the backward pass. */
@@ -19,6 +21,12 @@ enum { SETUP_MOST_STAGES = 1024, SETUP_GIVEN = 5 };
 struct stage_list {
     enum rf_stage_split split;
     int blocks[SETUP_MOST_STAGES], count;
+};
+
+/* Low-rank adapters. */
+struct lora_option {
+    struct model_adapter adapter; /* targets points into this struct */
+    char targets[168];
 };
 
 struct setup {
@@ -38,11 +46,13 @@ struct setup {
     bool given[SETUP_GIVEN]; /* --model, --layers, --channels, --heads, --kv-heads */
     struct hub *hub;         /* what its config.json says; opened by setup_check */
     struct tool_list freeze; /* patterns of names */
+    const char *lora;        /* NULL: none */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
     char optimizers[160]; /* the names of all: "adamw, sgd or lion" */
     /* filled by setup_check */
     struct recompute recompute;
+    struct lora_option adapter;
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
@@ -53,7 +63,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 43
+#define SETUP_ROWS 44
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
@@ -72,6 +82,11 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
 /* ---- offload.c: "none", or words separated by commas ---------------------------------------- */
 
 int offload_parse(const struct tool_command *command, const char *text, int *out);
+
+/* ---- lora.c: settings separated by commas ---------------------------------------------------- */
+
+int lora_parse(const struct tool_command *command, const char *text, const char *model,
+               struct lora_option *out);
 
 /* ---- split.c: "even", "cost", or counts separated by commas --------------------------------- */
 
