@@ -41,9 +41,11 @@ const uint ELEMENTS = 0, CHUNKS = 1, SLICES = 2;
 const bool WIDE_A = READS_A >= CHUNKS, WIDE_B = READS_B >= CHUNKS;
 const bool whole_a = READS_A == SLICES, whole_b = READS_B == SLICES;
 const bool lines_are_k_a = TRANS_A, lines_are_k_b = !TRANS_B;
-// For subgroups with few registers. The next slices are read after the current ones are multiplied.
-// In shared memory slices lie along k, whatever they do outside: a fragment is read by pairs of elements.
+// For subgroups with few registers: the next slices are read after the current ones are multiplied.
 layout(constant_id = 15) const bool LEAN = false;
+// In shared memory slices lie along k, whatever they do outside. Many compilers read a fragment that
+// lies across k by single elements; others pay more for the change of direction.
+layout(constant_id = 16) const bool TURN = false;
 const uint OPERAND_TYPE = SPLIT > 0 ? 0 : TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE : 0;
 
 #define SHORTS
@@ -69,7 +71,7 @@ const uint WIDTH_A = (TRANS_A ? TILE_M : DEPTH) / 8, LINES_A = TRANS_A ? DEPTH :
 const uint WIDTH_B = (TRANS_B ? DEPTH : TILE_N) / 8, LINES_B = TRANS_B ? TILE_N : DEPTH;
 const uint CHUNKS_A = WIDTH_A * LINES_A, CHUNKS_B = WIDTH_B * LINES_B;
 // Slices that change direction on their way are read by pairs of lines.
-const bool TURN_A = LEAN && TRANS_A, TURN_B = LEAN && !TRANS_B;
+const bool TURN_A = TURN && TRANS_A, TURN_B = TURN && !TRANS_B;
 const bool ALONG_A = TURN_A || !TRANS_A, ALONG_B = TURN_B || TRANS_B; // k, in shared memory
 const uint STEP_A = TURN_A ? 2 : 1, STEP_B = TURN_B ? 2 : 1;
 const uint LOADS_A = STEP_A * ((CHUNKS_A + STEP_A * LANES - 1) / (STEP_A * LANES));

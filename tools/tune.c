@@ -10,7 +10,7 @@
 
 #include "bench_kernel.h"
 
-enum { MOST_CHOICES = 4096, TILES = 16 };
+enum { MOST_CHOICES = 4096, TILES = 26 };
 #define WORTH_IT 0.95 /* of the time of what the built-in rules take: less is noise */
 
 struct tune {

@@ -6,7 +6,7 @@
 #include "glsl.h"
 #include "internal.h"
 
-#define MAX_SPECS 16
+#define MAX_SPECS 20
 
 static int check_desc(const struct rf_device *device, const struct rf_kernel_desc *desc)
 {

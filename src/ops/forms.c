@@ -16,15 +16,16 @@
 enum { MOST_TABLES = 16, MOST_ROWS = 2048, MOST_FORMS = 1000 };
 #define OVER_BUDGET (INT64_C(1) << 40) /* more than any compiler spills */
 
-static const struct rf_cache_lines lines = {"forms", 1, MOST_ROWS, "the compiler is asked again"};
+static const struct rf_cache_lines lines = {"forms", 2, MOST_ROWS, "the compiler is asked again"};
 
 struct row {
     char family[RF_KERNEL_FAMILY_BYTES], text[RF_KERNEL_FORM_BYTES];
-    uint32_t family_hash, form;
-    uint64_t kernel; /* hash of the kernel that was asked about */
-    int64_t cost;    /* 0: does not spill, or is not expected to */
-    bool asked;      /* the compiler was, and has told */
-    bool checked;    /* holds for this process; else it comes from the file */
+    uint32_t family_hash, form, place; /* place: the same for all variants of a form */
+    uint64_t kernel;                   /* hash of the kernel that was asked about */
+    int64_t cost;                      /* 0: does not spill, or is not expected to */
+    int64_t instructions;              /* of the first build; -1: not known */
+    bool asked;                        /* the compiler was, and has told */
+    bool checked;                      /* holds for this process; else it comes from the file */
 };
 
 struct table {
@@ -72,17 +73,17 @@ static struct row *add_row(struct table *table, const struct row *row)
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* "matmul_cooperative/f16/nt 2 0123456789abcdef 14" */
+/* "matmul_cooperative/f16/nt 2 0123456789abcdef 14 2345" */
 static bool take_line(void *user, const char *line)
 {
     struct table *table = user;
     struct row row = {.asked = true};
     char end;
     _Static_assert(RF_KERNEL_FAMILY_BYTES == 48, "the length in the format");
-    if (sscanf(line, "%47s %" SCNu32 " %16" SCNx64 " %" SCNd64 " %c", row.family, &row.form,
-               &row.kernel, &row.cost, &end) != 4 ||
+    if (sscanf(line, "%47s %" SCNu32 " %16" SCNx64 " %" SCNd64 " %" SCNd64 " %c", row.family,
+               &row.form, &row.kernel, &row.cost, &row.instructions, &end) != 5 ||
         strspn(row.family, "abcdefghijklmnopqrstuvwxyz0123456789_/") != strlen(row.family) ||
-        row.form >= MOST_FORMS || row.cost < 0 || row.cost >= OVER_BUDGET)
+        row.form >= MOST_FORMS || row.cost < 0 || row.cost >= OVER_BUDGET || row.instructions < -1)
         return false;
     row.family_hash = hash_name(row.family);
     /* What is known already counts more. */
@@ -92,8 +93,8 @@ static bool take_line(void *user, const char *line)
 static void print_line(void *user, uint32_t i, FILE *file)
 {
     const struct row *row = *((const struct row **)user + i);
-    fprintf(file, "%s %u %016" PRIx64 " %" PRId64 "\n", row->family, row->form, row->kernel,
-            row->cost);
+    fprintf(file, "%s %u %016" PRIx64 " %" PRId64 " %" PRId64 "\n", row->family, row->form,
+            row->kernel, row->cost, row->instructions);
 }
 
 /* Adds what the file knows of other forms. Nothing of a damaged one. */
@@ -166,12 +167,14 @@ static int64_t over_budget(const struct rf_device *device, const struct rf_form 
 }
 
 /* What the compiler says of one kernel; -1: nothing. */
-static int ask(struct rf_device *device, const struct rf_job *job, int64_t *spills)
+static int ask(struct rf_device *device, const struct rf_job *job, int64_t *spills,
+               int64_t *instructions)
 {
     struct rf_kernel_desc desc;
     struct rf_kernel_figures figures;
     RETURN_IF_ERROR(rf_job_kernel(job, &desc));
     RETURN_IF_ERROR(rf_device_probe(device, &desc, &figures));
+    *instructions = figures.instructions;
     *spills = figures.spills > 0                                  ? figures.spills
               : figures.scratch_bytes > 0                         ? figures.scratch_bytes
               : figures.spills == 0 || figures.scratch_bytes == 0 ? 0
@@ -195,26 +198,34 @@ static int hash_form(const struct rf_form *form, uint64_t *hash)
 static void judge(struct rf_device *device, const struct table *table, const struct rf_form *form,
                   const struct row *known, struct row *row, bool *told)
 {
-    int64_t spills = 0, most = 0;
+    int64_t spills = 0, most = 0, instructions;
     row->cost = INT64_MAX; /* it cannot be had */
+    row->instructions = -1;
     if (hash_form(form, &row->kernel) < 0)
         return;
     row->asked = known && known->asked && known->kernel == row->kernel;
+    row->instructions = row->asked ? known->instructions : -1;
     row->cost = row->asked ? known->cost : over_budget(device, form, table->asks ? 2 : 1);
     if (row->asked || !table->asks || row->cost > 0)
         return;
     for (uint32_t i = 0; i <= form->other_count && spills >= 0; i++) {
-        if (ask(device, i ? &form->other[i - 1] : &form->job, &spills) < 0) {
+        if (ask(device, i ? &form->other[i - 1] : &form->job, &spills, &instructions) < 0) {
             row->cost = INT64_MAX;
             rf_log("ops", 1, "%s: %s is passed over: %s", row->family, row->text,
                    rf_last_error()->message);
             return;
         }
         most = spills > most ? spills : most;
+        row->instructions = i ? row->instructions : instructions;
     }
     row->asked = *told = spills >= 0;
     row->cost =
         !row->asked ? over_budget(device, form, 1) : (most < OVER_BUDGET ? most : OVER_BUDGET - 1);
+}
+
+static size_t variants_of(const struct rf_forms *forms)
+{
+    return forms->variants ? forms->variants : 1;
 }
 
 /* The row of a form that holds for this process; *told: it is news for the file. */
@@ -226,7 +237,10 @@ static struct row *row_of(struct rf_device *device, struct table *table,
     if (known && known->checked)
         return known;
     struct rf_form form = {.job = {.op = forms->family}};
-    struct row row = {.family_hash = hash, .form = (uint32_t)i, .checked = true};
+    struct row row = {.family_hash = hash,
+                      .form = (uint32_t)i,
+                      .place = (uint32_t)(i / variants_of(forms)),
+                      .checked = true};
     forms->describe(user, i, &form);
     snprintf(row.family, sizeof(row.family), "%s", forms->family);
     snprintf(row.text, sizeof(row.text), "%s", form.text);
@@ -240,26 +254,35 @@ static struct row *row_of(struct rf_device *device, struct table *table,
     return known ? known : add_row(table, &row);
 }
 
+/* Whether a form is to be preferred to another that comes before it. */
+static bool is_better(const struct row *row, const struct row *before)
+{
+    if (row->cost != before->cost)
+        return row->cost < before->cost;
+    return row->place == before->place && row->asked && before->asked && row->cost == 0 &&
+           row->instructions >= 0 && row->instructions < before->instructions;
+}
+
 static size_t pick(struct rf_device *device, struct table *table, const struct rf_forms *forms,
                    void *user)
 {
     const uint32_t hash = hash_name(forms->family);
-    size_t best = forms->count;
-    int64_t least = INT64_MAX;
-    bool told = false;
-    for (size_t i = 0; i < forms->count && least > 0; i++) {
+    struct row best = {.cost = INT64_MAX};
+    bool any = false, told = false;
+    for (size_t i = 0; i < forms->count; i++) {
+        if (any && best.cost == 0 && i / variants_of(forms) != best.place)
+            break;
         if (forms->fits && !forms->fits(user, i))
             continue;
         const struct row *row = row_of(device, table, forms, hash, i, user, &told);
-        const int64_t cost = row ? row->cost : INT64_MAX;
-        if (best == forms->count || cost < least) {
-            best = i;
-            least = cost;
-        }
+        const struct row none = {.form = (uint32_t)i, .cost = INT64_MAX};
+        if (!any || (row && is_better(row, &best)))
+            best = row ? *row : none;
+        any = true;
     }
     if (told)
         save(device, table);
-    return best;
+    return any ? best.form : forms->count;
 }
 
 size_t rf_pick_form(struct rf_device *device, const struct rf_forms *forms, void *user)
@@ -312,12 +335,12 @@ static void describe(const struct table *table, uint32_t first, struct rf_kernel
         const struct row *row = &table->rows[i];
         if (!row->checked || strcmp(row->family, best->family) != 0)
             continue;
-        if (row->cost < best->cost || (row->cost == best->cost && row->form < best->form))
+        if (row->form < best->form ? !is_better(best, row) : is_better(row, best))
             best = row;
     }
     for (uint32_t i = first; i < table->count; i++) {
         const struct row *row = &table->rows[i];
-        if (!row->checked || row->form >= best->form || strcmp(row->family, best->family) != 0)
+        if (!row->checked || row->place >= best->place || strcmp(row->family, best->family) != 0)
             continue;
         spilling += row->asked;
         wide += !row->asked;

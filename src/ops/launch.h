@@ -35,7 +35,7 @@ struct rf_job {
     const char *op; /* for error messages: "layernorm" */
     struct rf_build shader;
     enum rf_dtype type; /* which of its builds: f16, bf16, else f32 */
-    struct rf_spec specs[16];
+    struct rf_spec specs[20];
     uint32_t spec_count;
     const void *push;
     uint32_t push_bytes;

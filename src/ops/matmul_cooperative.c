@@ -18,7 +18,8 @@ struct geometry {
     bool lean;           /* for subgroups with few registers; LEAN of the shader */
 };
 
-/* The first that fits is taken; on CPU devices CPU_GEOMETRY, the quickest to compile. */
+/* The first that fits is taken; on CPU devices CPU_GEOMETRY, the quickest to compile. Each row
+ * makes two forms: slices staged as they lie in memory, and turned. Lean ones are always turned. */
 static const struct geometry geometries[] = {
     {128, 256, 64, 64, 32, 1, 256}, {128, 256, 64, 64, 16, 1, 256},  {128, 128, 64, 64, 32, 1, 128},
     {128, 128, 64, 64, 16, 1, 128}, {128, 128, 64, 32, 16, 2, 128},  {64, 64, 32, 32, 32, 2, 32},
@@ -28,6 +29,7 @@ static const struct geometry geometries[] = {
 };
 #define CPU_GEOMETRY 9
 #define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
+#define FORMS (2 * GEOMETRIES)
 
 enum { ELEMENTS, CHUNKS, SLICES }; /* how the shader reads an operand */
 
@@ -35,6 +37,7 @@ struct choice {
     struct geometry g;
     struct rf_matrix_shape fragment;
     uint32_t lanes, parts;
+    bool turn; /* slices lie along k in shared memory; TURN of the shader */
 };
 
 static enum rf_dtype part_type(const struct rf_product *p)
@@ -46,9 +49,9 @@ static enum rf_dtype part_type(const struct rf_product *p)
 static uint32_t shared_bytes(const struct choice *c, const struct rf_product *p, uint32_t subgroups)
 {
     const struct geometry *g = &c->g;
-    bool a_turned = p->transpose_a && !g->lean, b_turned = !p->transpose_b && !g->lean;
-    uint32_t a = a_turned ? (g->tile_m / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_m;
-    uint32_t b = b_turned ? (g->tile_n / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_n;
+    bool a_across = p->transpose_a && !c->turn, b_across = !p->transpose_b && !c->turn;
+    uint32_t a = a_across ? (g->tile_m / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_m;
+    uint32_t b = b_across ? (g->tile_n / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_n;
     uint32_t stages = 2 * c->parts * (a + b);
     uint32_t patches = subgroups * c->fragment.m * (g->sub_n / 4 + 1);
     return 16 * (stages > patches ? stages : patches);
@@ -117,13 +120,23 @@ static void describe_job(const struct rf_device_info *info, const struct rf_prod
     for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
         rf_job_spec(job, i, specs[i]);
     rf_job_spec(job, 15, c->g.lean);
+    rf_job_spec(job, 16, c->turn);
 }
 
+/* Form 2 g is row g of the geometries, 2 g + 1 the same turned, where that makes a difference. */
 static bool find_choice(const struct rf_device_info *info, const struct rf_product *p, size_t i,
                         struct choice *c)
 {
-    *c = (struct choice){.g = geometries[i], .parts = p->split ? p->split : 1};
-    return find_fragment(info, p, c);
+    const struct geometry *g = &geometries[i / 2];
+    const bool can_turn = !g->lean && (p->transpose_a || !p->transpose_b);
+    *c = (struct choice){.g = *g, .parts = p->split ? p->split : 1, .turn = g->lean || i % 2};
+    return (i % 2 == 0 || can_turn) && find_fragment(info, p, c);
+}
+
+/* Of the path's option: 1 to GEOMETRIES, then the same rows turned. */
+static size_t form_of_tile(uint32_t tile)
+{
+    return 2 * ((tile - 1) % GEOMETRIES) + (tile - 1) / GEOMETRIES;
 }
 
 static bool fits_product(void *user, size_t i)
@@ -131,8 +144,8 @@ static bool fits_product(void *user, size_t i)
     const struct rf_product *p = user;
     const struct rf_device_info *info = rf_device_get_info(p->device);
     struct choice c;
-    const struct geometry *g = &geometries[i];
-    const bool wanted = info->kind == RF_DEVICE_CPU ? i == CPU_GEOMETRY
+    const struct geometry *g = &geometries[i / 2];
+    const bool wanted = info->kind == RF_DEVICE_CPU ? i == 2 * CPU_GEOMETRY
                                                     : tiles_of(p, g) >= g->least_tiles &&
                                                           g->lean == rf_register_narrow(info);
     return wanted && find_choice(info, p, i, &c);
@@ -152,7 +165,7 @@ static uint32_t registers_of(const struct rf_device_info *info, const struct rf_
         .staged = g->lean ? 0 : slice * (uint32_t)rf_dtype_bytes(p->a.dtype) / c->lanes});
 }
 
-/* With an activation: operands of which nothing is aligned, and all aligned. Which of them needs
+/* With an activation: operands that are all aligned, and of which nothing is. Which of them needs
  * more registers depends on the compiler. */
 static void describe_form(void *user, size_t i, struct rf_form *form)
 {
@@ -164,19 +177,20 @@ static void describe_form(void *user, size_t i, struct rf_form *form)
     form->other[0] = form->job;
     form->other_count = 1;
     for (uint32_t id = 11; id < 15; id++) {
-        rf_job_spec(&form->job, id, id == 14);
-        rf_job_spec(&form->other[0], id, id < 13 ? CHUNKS : 1);
+        rf_job_spec(&form->job, id, id < 13 ? CHUNKS : 1);
+        rf_job_spec(&form->other[0], id, id == 14);
     }
     form->registers = registers_of(info, p, &c);
-    snprintf(form->text, sizeof(form->text), "%ux%u tile, %ux%u per subgroup", c.g.tile_m,
-             c.g.tile_n, c.g.sub_m, c.g.sub_n);
+    snprintf(form->text, sizeof(form->text), "%ux%u tile, %ux%u per subgroup%s", c.g.tile_m,
+             c.g.tile_n, c.g.sub_m, c.g.sub_n, i % 2 ? ", turned" : "");
 }
 
 static bool choose(const struct rf_device_info *info, const struct rf_product *p, struct choice *c)
 {
-    struct rf_forms forms = {.count = GEOMETRIES, .fits = fits_product, .describe = describe_form};
+    struct rf_forms forms = {
+        .count = FORMS, .variants = 2, .fits = fits_product, .describe = describe_form};
     if (p->tile)
-        return p->tile <= GEOMETRIES && find_choice(info, p, p->tile - 1, c);
+        return p->tile <= FORMS && find_choice(info, p, form_of_tile(p->tile), c);
     snprintf(forms.family, sizeof(forms.family), "matmul_cooperative/%s/%c%c%s%.0u",
              rf_dtype_name(part_type(p)), p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n',
              p->split                 ? "/split"
@@ -184,7 +198,7 @@ static bool choose(const struct rf_device_info *info, const struct rf_product *p
                                       : "",
              p->split);
     const size_t i = rf_pick_form(p->device, &forms, (void *)p);
-    return i < GEOMETRIES && find_choice(info, p, i, c);
+    return i < FORMS && find_choice(info, p, i, c);
 }
 
 static bool has_operand(const struct rf_device_info *info, enum rf_dtype type)

@@ -42,7 +42,8 @@ static void check(struct rf_device *device, struct table *table)
         const struct row *same = find_row(&again, row->family, row->family_hash, row->form);
         REQUIRE(strlen(row->family) < sizeof(row->family) && row->form < MOST_FORMS);
         REQUIRE(row->cost >= 0 && row->cost < OVER_BUDGET && row->asked && !row->checked);
-        REQUIRE(same && same->kernel == row->kernel && same->cost == row->cost);
+        REQUIRE(same && same->kernel == row->kernel && same->cost == row->cost &&
+                same->instructions == row->instructions);
     }
     rf_free(again.rows);
 }

@@ -32,10 +32,12 @@ enum { FORMS = 4, UNKNOWN = -1 };
 struct gpu {
     rf_device *device = nullptr;
     std::vector<int64_t> spills = std::vector<int64_t>(FORMS, 0);
+    std::vector<int64_t> instructions = std::vector<int64_t>(FORMS, UNKNOWN);
     std::vector<uint32_t> registers = std::vector<uint32_t>(FORMS, 1);
     std::vector<bool> fits = std::vector<bool>(FORMS, true);
     int other = UNKNOWN; /* form whose kernel is the other build of each */
     uint32_t shader = 7; /* another one is another kernel */
+    size_t variants = 0; /* of each form */
     int asked = 0;       /* the compiler */
 
     void open(rf_device_kind kind = RF_DEVICE_OTHER, bool says = true)
@@ -55,7 +57,8 @@ struct gpu {
     static bool say(void *user, const rf_kernel_desc *desc, rf_kernel_figures *figures)
     {
         gpu *g = (gpu *)user;
-        *figures = {100, g->spills[desc->specs[0].value], -1, -1, -1, -1, -1};
+        const uint32_t form = desc->specs[0].value;
+        *figures = {100, g->spills[form], -1, -1, -1, g->instructions[form], -1};
         g->asked++;
         return figures->spills != UNKNOWN;
     }
@@ -79,16 +82,16 @@ struct gpu {
     }
     int pick(const char *family = "test/f32")
     {
-        rf_forms forms = {"", FORMS, can, describe};
+        rf_forms forms = {"", FORMS, variants, can, describe};
         snprintf(forms.family, sizeof(forms.family), "%s", family);
         return (int)rf_pick_form(device, &forms, this);
     }
     std::string shown() const
     {
         std::string text;
-        rf_kernel_form list[8];
+        rf_kernel_form list[16];
         uint32_t count = 0;
-        EXPECT_EQ(rf_kernel_forms(device, list, 8, &count), RF_OK);
+        EXPECT_EQ(rf_kernel_forms(device, list, 16, &count), RF_OK);
         for (uint32_t i = 0; i < count; i++)
             text += std::string(list[i].family) + ": " + list[i].form + ", " +
                     std::to_string(list[i].spills) + " spills, " +
@@ -181,6 +184,50 @@ TEST_F(Forms, WhereAllSpillTheOneThatSpillsLeastIsTaken)
         g.spills = {40, 3, 12, 3};
         EXPECT_EQ(g.pick(), 1);
         EXPECT_EQ(g.shown(), "test/f32: form 1, 3 spills, 1 spill, 0 over; ");
+    });
+}
+
+TEST_F(Forms, OfVariantsWithoutSpillsTheOneWithFewestInstructionsIsTaken)
+{
+    const auto pick = [](gpu &g, const char *family, std::vector<int64_t> spills,
+                         std::vector<int64_t> instructions) {
+        g.spills = std::move(spills);
+        g.instructions = std::move(instructions);
+        return g.pick(family);
+    };
+    run([&](gpu &g) {
+        g.open();
+        g.variants = 2;
+        EXPECT_EQ(pick(g, "test/second", {0, 0, 0, 0}, {500, 400, 30, 20}), 1);
+        EXPECT_EQ(g.asked, 2); /* smaller forms do not count */
+        EXPECT_EQ(pick(g, "test/first", {0, 0, 0, 0}, {400, 500, 30, 20}), 0);
+        EXPECT_EQ(pick(g, "test/equal", {0, 0, 0, 0}, {400, 400, 30, 20}), 0);
+        EXPECT_EQ(pick(g, "test/spills", {0, 1, 0, 0}, {500, 400, 30, 20}), 0);
+        EXPECT_EQ(pick(g, "test/other_spills", {1, 0, 0, 0}, {400, 500, 30, 20}), 1);
+        EXPECT_EQ(pick(g, "test/both_spill", {1, 1, 0, 0}, {500, 400, 30, 20}), 3);
+        EXPECT_EQ(pick(g, "test/not_counted", {0, 0, 0, 0}, {UNKNOWN, 400, 30, 20}), 0);
+        g.fits = {false, true, true, true};
+        EXPECT_EQ(pick(g, "test/fits", {0, 0, 0, 0}, {400, 500, 30, 20}), 1);
+        EXPECT_EQ(g.shown(), "test/second: form 1, 0 spills, 0 spill, 0 over; "
+                             "test/first: form 0, 0 spills, 0 spill, 0 over; "
+                             "test/equal: form 0, 0 spills, 0 spill, 0 over; "
+                             "test/spills: form 0, 0 spills, 0 spill, 0 over; "
+                             "test/other_spills: form 1, 0 spills, 0 spill, 0 over; "
+                             "test/both_spill: form 3, 0 spills, 2 spill, 0 over; "
+                             "test/not_counted: form 0, 0 spills, 0 spill, 0 over; "
+                             "test/fits: form 1, 0 spills, 0 spill, 0 over; ");
+    });
+    run([&](gpu &g) { /* a later process knows the counts */
+                      g.open();
+                      g.variants = 2;
+                      EXPECT_EQ(g.pick("test/second"), 1);
+                      EXPECT_EQ(g.pick("test/first"), 0);
+                      EXPECT_EQ(g.asked, 0);
+    });
+    run([&](gpu &g) { /* where there are no figures */
+                      g.open(RF_DEVICE_OTHER, false);
+                      g.variants = 2;
+                      EXPECT_EQ(g.pick(), 0);
     });
 }
 
