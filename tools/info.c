@@ -56,15 +56,20 @@ struct matmuls {
     struct rf_kernel_form forms[MAX_FORMS];
 };
 
-/* What large products of each type would take. On the first run on a GPU this compiles kernels. */
+/* What large products, and attention with heads of 64 and 128 elements, would take in each type. On
+ * the first run on a GPU this compiles kernels. */
 static void find_forms(struct rf_device *device, struct matmuls *out)
 {
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
-    for (int type = 0; type < 3; type++)
+    for (int type = 0; type < 3; type++) {
         for (int form = 0; form < 3; form++)
             rf_matmul_scratch(
                 device, types[type], 4096, 4096, 4096,
                 &(struct rf_matmul_opts){.transpose_a = form == 2, .transpose_b = form == 1});
+        for (int64_t head = 64; head <= 128; head += 64)
+            if (rf_attention_choose(device, types[type], head) < 0)
+                break; /* not listed */
+    }
     if (rf_kernel_forms(device, out->forms, MAX_FORMS, &out->form_count) < 0)
         out->form_count = 0;
     if (out->form_count > MAX_FORMS)

@@ -222,6 +222,12 @@ struct rf_attention_grads {
 RF_API int rf_attend_backward(struct rf_stream *stream, const struct rf_attention_args *args,
                               const struct rf_attention_grads *grads);
 
+/* Chooses the forms of causal attention, forward and backward, of this type with aligned heads of
+ * this size, and launches nothing: rf_kernel_forms then lists them. Does nothing on CPU devices.
+ * Compiles kernels the first time on a GPU, and blocks meanwhile. Thread-safe. RF_ENOTSUP: there is
+ * no form for such heads. */
+RF_API int rf_attention_choose(struct rf_device *device, enum rf_dtype type, int64_t head_size);
+
 /* rf_attend for a packed tensor: causal, with scale 1/sqrt(D). qkv (B,T,3C) has q, k and v, each
  * (H,D). out is (B,T,C). lse (B,H,T) f32 is written for the backward pass. */
 RF_API int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor lse,

@@ -152,6 +152,23 @@ int rf_attend_backward(struct rf_stream *stream, const struct rf_attention_args 
     return backward(stream, "attend_backward", args, grads);
 }
 
+int rf_attention_choose(struct rf_device *device, enum rf_dtype type, int64_t head_size)
+{
+    static const char op[] = "attention_choose";
+    if (!device || !rf_is_float_type(type) || head_size < 1 || head_size > INT32_MAX / 4)
+        return rf_fail(RF_EINVAL,
+                       "%s needs a device, f32, f16 or bf16, and a head size of 1 or more", op);
+    if (rf_device_get_info(device)->kind == RF_DEVICE_CPU)
+        return 0;
+    /* Of no memory. */
+    const struct rf_heads heads = rf_heads_in(
+        (struct rf_tensor){.shape = rf_shape3(1, 1, head_size), .dtype = type}, head_size, 0, 1);
+    const struct rf_attention_args args = {.q = heads, .k = heads, .v = heads, .out = heads};
+    const struct rf_attention_grads grads = {.dout = heads, .dq = heads, .dk = heads, .dv = heads};
+    RETURN_IF_ERROR(run_path(NULL, &(struct rf_attention_call){op, device, &args, NULL}));
+    return run_path(NULL, &(struct rf_attention_call){op, device, &args, &grads});
+}
+
 /* ---- packed ---------------------------------------------------------------------------------- */
 
 static int unpack(const char *op, struct rf_tensor out, struct rf_tensor lse, struct rf_tensor qkv,

@@ -21,6 +21,7 @@ struct rf_attention_path {
     bool has_forms; /* which a name may add: "tiled:2" (attention_forms.h) */
     RF_MUST_CHECK int (*can)(const struct rf_attention_call *call);
     bool (*suits)(const struct rf_attention_call *call);
+    /* Without a stream: only chooses the forms. */
     RF_MUST_CHECK int (*run)(struct rf_stream *stream, const struct rf_attention_call *call);
 };
 /* In order of preference where they suit. */

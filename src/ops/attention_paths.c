@@ -371,7 +371,7 @@ static int tile_passes(struct rf_stream *stream, const struct rf_attention_call 
         t->pass = passes[i];
         RETURN_IF_ERROR(choose(t, &choices[i]));
     }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && stream; i++) {
         t->pass = passes[i];
         RETURN_IF_ERROR(tile_pass(stream, t, choices[i]));
     }

@@ -373,6 +373,27 @@ TEST_F(Forms, WhatIsFarOverTheBudgetIsNotCompiled)
     });
 }
 
+TEST_F(Forms, AttentionIsChosenWithoutALaunch)
+{
+    run([](gpu &g) {
+        g.open(RF_DEVICE_OTHER, false);
+        EXPECT_EQ(rf_attention_choose(g.device, RF_F32, 64), RF_OK) << rf_last_error()->message;
+        const std::string shown = g.shown();
+        for (const char *pass : {"", "_query", "_key"})
+            EXPECT_NE(shown.find(std::string("attention_tiled") + pass + "/f32/v64/causal: "),
+                      std::string::npos)
+                << shown;
+        EXPECT_EQ(rf_attention_choose(g.device, RF_F32, 0), RF_EINVAL);
+        EXPECT_EQ(rf_attention_choose(g.device, RF_I32, 64), RF_EINVAL);
+        EXPECT_EQ(rf_attention_choose(nullptr, RF_F32, 64), RF_EINVAL);
+    });
+    run([](gpu &g) {
+        g.open(RF_DEVICE_CPU);
+        EXPECT_EQ(rf_attention_choose(g.device, RF_F32, 64), RF_OK);
+        EXPECT_EQ(g.shown(), "");
+    });
+}
+
 TEST_F(Forms, OnCpuDevicesTheFirstThatFitsIsTaken)
 {
     run([](gpu &g) {
