@@ -190,7 +190,7 @@ TEST_P(Cooperative, TurnedSlicesGiveTheSameBits)
         rf_tensor b = typed(rf_shape2(k, s.n), build().operand, normal(k * s.n));
         Floats got[2];
         for (int turned = 0; turned < 2; turned++) {
-            const std::string path = "cooperative:" + std::to_string(9 + turned * ROWS);
+            const std::string path = "cooperative:" + std::to_string(10 + turned * ROWS);
             rf_matmul_opts opts = options(form);
             opts.path = path.c_str();
             rf_tensor out = typed_blank(rf_shape2(s.m, s.n), build().out);
