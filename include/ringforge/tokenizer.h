@@ -79,9 +79,11 @@ struct rf_encode_opts {
 /* Appends the ids of `bytes` bytes of text. opts: NULL means zeros. Bytes that are not UTF-8 are
  * taken as U+FFFD, one for each maximal part of a character (the Unicode Standard, 3.9, U+FFFD
  * Substitution of Maximal Subparts; the same as Python's errors="replace"). Zero bytes are text.
- *   Errors: RF_EINVAL (more than 1 GiB; a text of which a part has no token in a vocabulary without
- * an unknown token is no error: the part is left out, as by the reference), RF_ENOTSUP (the
- * regular expression exceeds its limit of work on this text), RF_ENOMEM. */
+ *   A character without a token in a vocabulary that has neither bytes nor an unknown token is left
+ * out, as by the reference. Characters that Unicode has had since version 15 only may be divided
+ * differently from the reference: what a letter or a digit is comes from the installed PCRE2.
+ *   Errors: RF_EINVAL (more than 1 GiB), RF_ENOTSUP (the regular expression needs too much work on
+ * this text), RF_ENOMEM; the list is then as before. */
 RF_API int rf_tokenizer_encode(const struct rf_tokenizer *tokenizer, const char *text, size_t bytes,
                                const struct rf_encode_opts *opts, struct rf_token_list *out);
 
@@ -104,8 +106,8 @@ RF_EXPORT void rf_decoder_close(struct rf_decoder *decoder);
 
 /* Takes the next id. *text, with *bytes bytes and a zero after them, is what is new: whole
  * characters only, and nothing ("") while a character is incomplete. It is valid until the next
- * call. The parts together are what rf_tokenizer_decode gives for all ids, if their text is UTF-8.
- */
+ * call. The parts together are what rf_tokenizer_decode gives for all ids, if the ids' bytes are
+ * UTF-8. */
 RF_API int rf_decoder_next(struct rf_decoder *decoder, int32_t id, const char **text,
                            size_t *bytes);
 

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opens tokenizer.json: the model, added tokens, and the file as a whole. Nothing in the file is
+ * trusted. The steps are read by load_steps.c.
+ */
+#include <cjson/cJSON.h>
+#include <sys/stat.h>
+
+#include "../base/base.h"
+#include "internal.h"
+#include "json.h"
+#include "utf8.h"
+
+#define MAX_FILE ((size_t)256 << 20)
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static int load_vocabulary(struct rf_bpe *bpe, const cJSON *json)
+{
+    const cJSON *vocabulary, *item;
+    RETURN_IF_ERROR(rf_json_get(json, "model", "vocab", cJSON_Object, &vocabulary));
+    cJSON_ArrayForEach(item, vocabulary)
+    {
+        if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < 1e15) ||
+            item->valuedouble != (double)(int64_t)item->valuedouble)
+            return rf_fail(RF_ECORRUPT,
+                           "tokenizer: model.vocab: the id of \"%.40s\" is no whole "
+                           "number",
+                           item->string);
+        RETURN_IF_ERROR(rf_vocabulary_add(&bpe->vocabulary, "model.vocab", item->string,
+                                          strlen(item->string), (int64_t)item->valuedouble));
+    }
+    return bpe->vocabulary.ids > 0 ? 0 : rf_fail(RF_ECORRUPT, "tokenizer: model.vocab: is empty");
+}
+
+static int load_merges(struct rf_bpe *bpe, const cJSON *json)
+{
+    const cJSON *merges, *item;
+    int32_t index = 0;
+    RETURN_IF_ERROR(rf_json_get(json, "model", "merges", cJSON_Array, &merges));
+    cJSON_ArrayForEach(item, merges)
+    {
+        const char *left = cJSON_GetStringValue(item), *right = NULL;
+        size_t left_bytes = 0;
+        if (left) { /* "a b" */
+            const char *space = strchr(left, ' ');
+            if (strncmp(left, "#version", 8) == 0)
+                continue;
+            if (space && !strchr(space + 1, ' ')) {
+                left_bytes = (size_t)(space - left);
+                right = space + 1;
+            }
+        } else if (cJSON_IsArray(item) && cJSON_GetArraySize(item) == 2) { /* ["a", "b"] */
+            left = cJSON_GetStringValue(cJSON_GetArrayItem(item, 0));
+            right = left ? cJSON_GetStringValue(cJSON_GetArrayItem(item, 1)) : NULL;
+            left_bytes = right ? strlen(left) : 0;
+        }
+        if (!right)
+            return rf_fail(RF_ECORRUPT, "tokenizer: model.merges[%d]: is no pair of tokens", index);
+        RETURN_IF_ERROR(rf_bpe_add_merge(bpe, index, left, left_bytes, right, strlen(right)));
+        index++;
+    }
+    return 0;
+}
+
+/* A field that must be absent, null, empty or zero. */
+static int refuse(const cJSON *json, const char *name)
+{
+    const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
+    const char *text = cJSON_GetStringValue(item);
+    if (!item || cJSON_IsNull(item) || (text && !text[0]) ||
+        (cJSON_IsNumber(item) && item->valuedouble == 0))
+        return 0;
+    return rf_fail(RF_ENOTSUP, "tokenizer: model.%s: is not implemented", name);
+}
+
+int rf_load_bpe(struct rf_bpe *bpe, const struct cJSON *json)
+{
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(json, "type");
+    const cJSON *unknown = cJSON_GetObjectItemCaseSensitive(json, "unk_token");
+    if (!cJSON_IsObject(json))
+        return rf_fail(RF_ECORRUPT, "tokenizer: model: is missing or no object");
+    if (type && (!cJSON_IsString(type) || strcmp(type->valuestring, "BPE") != 0))
+        return rf_fail(RF_ENOTSUP, "tokenizer: model.type: %.60s is not implemented, only BPE is",
+                       cJSON_IsString(type) ? type->valuestring : "what is no text");
+    RETURN_IF_ERROR(refuse(json, "dropout"));
+    RETURN_IF_ERROR(refuse(json, "continuing_subword_prefix"));
+    RETURN_IF_ERROR(refuse(json, "end_of_word_suffix"));
+    RETURN_IF_ERROR(rf_json_bool(json, "model", "fuse_unk", 0, &bpe->fuse_unknown));
+    RETURN_IF_ERROR(rf_json_bool(json, "model", "byte_fallback", 0, &bpe->byte_fallback));
+    RETURN_IF_ERROR(rf_json_bool(json, "model", "ignore_merges", 0, &bpe->ignore_merges));
+    RETURN_IF_ERROR(load_vocabulary(bpe, json));
+    bpe->unknown = -1;
+    if (unknown && !cJSON_IsNull(unknown)) {
+        const char *text = cJSON_GetStringValue(unknown);
+        bpe->unknown = text ? rf_vocabulary_find(&bpe->vocabulary, text, strlen(text)) : -1;
+        if (bpe->unknown < 0)
+            return rf_fail(RF_ECORRUPT, "tokenizer: model.unk_token: is not in the vocabulary");
+    }
+    RETURN_IF_ERROR(rf_bpe_prepare(bpe));
+    return load_merges(bpe, json);
+}
+
+/* ---- added tokens ---------------------------------------------------------------------------- */
+
+static int normalize_added(struct rf_tokenizer *tokenizer, struct rf_added *added)
+{
+    struct rf_work *work;
+    if (!added->in_normalized || tokenizer->normalizer.count == 0)
+        return 0;
+    RETURN_IF_ERROR(rf_work_take(tokenizer, &work));
+    work->text.count = 0;
+    int rc = rf_text_add(&work->text, added->content, strlen(added->content));
+    if (rc == 0)
+        rc = rf_normalize(&tokenizer->normalizer, work);
+    if (rc == 0 && strcmp(work->text.bytes, added->content) != 0)
+        rc = rf_json_copy("added_tokens", work->text.bytes, &added->normalized);
+    rf_work_give(tokenizer, work);
+    return rc;
+}
+
+static int load_one(struct rf_tokenizer *tokenizer, const cJSON *json, int index)
+{
+    struct rf_added *added = &tokenizer->added[index];
+    const char *content;
+    char field[RF_FIELD];
+    snprintf(field, sizeof(field), "added_tokens[%d]", index);
+    RETURN_IF_ERROR(rf_json_text(json, field, "content", &content));
+    RETURN_IF_ERROR(rf_json_int(json, field, "id", RF_MAX_TOKEN_ID, &added->id));
+    RETURN_IF_ERROR(rf_json_bool(json, field, "special", 0, &added->special));
+    RETURN_IF_ERROR(rf_json_bool(json, field, "normalized", 1, &added->in_normalized));
+    RETURN_IF_ERROR(rf_json_bool(json, field, "single_word", 0, &added->single_word));
+    RETURN_IF_ERROR(rf_json_bool(json, field, "lstrip", 0, &added->left));
+    RETURN_IF_ERROR(rf_json_bool(json, field, "rstrip", 0, &added->right));
+    if (!content[0] || strlen(content) > RF_MAX_TOKEN_BYTES)
+        return rf_fail(RF_ECORRUPT, "tokenizer: %s.content: is empty or too long", field);
+    const int32_t known = rf_vocabulary_find(&tokenizer->bpe.vocabulary, content, strlen(content));
+    const char *there = rf_vocabulary_text(&tokenizer->bpe.vocabulary, added->id);
+    if ((known >= 0 && known != added->id) || (there && strcmp(there, content) != 0))
+        return rf_fail(RF_ECORRUPT,
+                       "tokenizer: %s: model.vocab has another id for \"%.40s\", or "
+                       "another token with the id %d",
+                       field, content, added->id);
+    RETURN_IF_ERROR(rf_json_copy(field, content, &added->content));
+    return normalize_added(tokenizer, added);
+}
+
+/* The table by id, and the tries. */
+static int index_added(struct rf_tokenizer *tokenizer)
+{
+    struct rf_vocabulary seen = {0};
+    int rc = 0;
+    tokenizer->vocabulary = tokenizer->bpe.vocabulary.ids;
+    for (int32_t i = 0; i < tokenizer->added_count; i++)
+        if (tokenizer->added[i].id >= tokenizer->vocabulary)
+            tokenizer->vocabulary = tokenizer->added[i].id + 1;
+    tokenizer->added_at = rf_alloc((size_t)tokenizer->vocabulary * sizeof(*tokenizer->added_at));
+    if (!tokenizer->added_at)
+        return rf_fail(RF_ENOMEM, "tokenizer: out of memory for added tokens");
+    for (int32_t i = 0; rc == 0 && i < tokenizer->added_count; i++) {
+        const struct rf_added *added = &tokenizer->added[i];
+        const char *text = added->normalized ? added->normalized : added->content;
+        rc = rf_vocabulary_add(&seen, "added_tokens", added->content, strlen(added->content),
+                               added->id);
+        if (rc == 0 && text[0])
+            rc = rf_trie_add(added->in_normalized ? &tokenizer->normalized : &tokenizer->plain,
+                             text, i);
+        tokenizer->added_at[added->id] = i + 1;
+    }
+    rf_vocabulary_free(&seen);
+    return rc;
+}
+
+int rf_load_added(struct rf_tokenizer *tokenizer, const struct cJSON *json)
+{
+    const cJSON *item;
+    int index = 0;
+    if (json && !cJSON_IsNull(json)) {
+        const int count = cJSON_IsArray(json) ? cJSON_GetArraySize(json) : -1;
+        if (count < 0)
+            return rf_fail(RF_ECORRUPT, "tokenizer: added_tokens: is no list");
+        tokenizer->added = rf_alloc(((size_t)count + 1) * sizeof(*tokenizer->added));
+        if (!tokenizer->added)
+            return rf_fail(RF_ENOMEM, "tokenizer: out of memory for added tokens");
+        tokenizer->added_count = count;
+        cJSON_ArrayForEach(item, json) RETURN_IF_ERROR(load_one(tokenizer, item, index++));
+    }
+    return index_added(tokenizer);
+}
+
+/* ---- the files ------------------------------------------------------------------------------- */
+
+/* Reads a regular file of at most MAX_FILE bytes as JSON. */
+static int read_json(const char *path, cJSON **out)
+{
+    const char *why;
+    FILE *file = rf_open_input(path, &why);
+    if (!file)
+        return rf_fail(RF_EIO, "tokenizer: cannot open %s: %s", path, why);
+    struct stat about;
+    const bool fits = fstat(fileno(file), &about) == 0 && (uint64_t)about.st_size <= MAX_FILE;
+    const size_t bytes = fits ? (size_t)about.st_size : 0;
+    char *text = fits ? rf_alloc(bytes + 1) : NULL;
+    int rc = !fits   ? rf_fail(RF_ECORRUPT, "tokenizer: %s is larger than 256 MiB", path)
+             : !text ? rf_fail(RF_ENOMEM, "tokenizer: cannot read %s: out of memory", path)
+             : fread(text, 1, bytes, file) != bytes
+                 ? rf_fail(RF_EIO, "tokenizer: cannot read %s: it became shorter", path)
+                 : 0;
+    fclose(file);
+    if (rc == 0)
+        rc = rf_json_parse(path, text, bytes, out);
+    rf_free(text);
+    return rc;
+}
+
+static int load_parts(struct rf_tokenizer *tokenizer, const cJSON *root)
+{
+    const cJSON *version = cJSON_GetObjectItemCaseSensitive(root, "version");
+    if (!cJSON_IsObject(root))
+        return rf_fail(RF_ECORRUPT, "tokenizer: the file is no JSON object");
+    if (version && (!cJSON_IsString(version) || strcmp(version->valuestring, "1.0") != 0))
+        return rf_fail(RF_ENOTSUP, "tokenizer: version: only 1.0 is known");
+    RETURN_IF_ERROR(
+        rf_load_normalizer(tokenizer, cJSON_GetObjectItemCaseSensitive(root, "normalizer")));
+    RETURN_IF_ERROR(
+        rf_load_pretokenizer(tokenizer, cJSON_GetObjectItemCaseSensitive(root, "pre_tokenizer")));
+    RETURN_IF_ERROR(rf_load_bpe(&tokenizer->bpe, cJSON_GetObjectItemCaseSensitive(root, "model")));
+    RETURN_IF_ERROR(
+        rf_load_added(tokenizer, cJSON_GetObjectItemCaseSensitive(root, "added_tokens")));
+    RETURN_IF_ERROR(
+        rf_load_template(tokenizer, cJSON_GetObjectItemCaseSensitive(root, "post_processor")));
+    return rf_load_decoder(tokenizer, cJSON_GetObjectItemCaseSensitive(root, "decoder"));
+}
+
+/* The roles by tokenizer_config.json (`config` may be NULL), or by the families' usual names. */
+static void find_roles(struct rf_tokenizer *tokenizer, const cJSON *config)
+{
+    static const char *const fields[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
+    static const char *const names[4][8] = {
+        {"<|begin_of_text|>", "<s>", "<|startoftext|>"},
+        {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"},
+        {"<pad>", "<|finetune_right_pad_id|>", "<|pad|>"},
+        {"<unk>"}};
+    for (int role = 0; role < 4; role++) {
+        const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, fields[role]);
+        if (cJSON_IsObject(item))
+            item = cJSON_GetObjectItemCaseSensitive(item, "content");
+        tokenizer->roles[role] =
+            cJSON_IsString(item) ? rf_tokenizer_id(tokenizer, item->valuestring) : -1;
+        for (int i = 0; tokenizer->roles[role] < 0 && i < 8 && names[role][i]; i++)
+            tokenizer->roles[role] = rf_tokenizer_id(tokenizer, names[role][i]);
+    }
+}
+
+static int load(struct rf_tokenizer *tokenizer, const char *path)
+{
+    char file[4096], config[4096] = "";
+    struct stat about;
+    cJSON *root = NULL, *more = NULL;
+    const bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+    if (snprintf(file, sizeof(file), folder ? "%s/tokenizer.json" : "%s", path) >= 4096 ||
+        (folder && snprintf(config, sizeof(config), "%s/tokenizer_config.json", path) >= 4096))
+        return rf_fail(RF_EINVAL, "the path %.60s... is longer than 4095 bytes", path);
+    int rc = read_json(file, &root);
+    if (rc == 0)
+        rc = load_parts(tokenizer, root);
+    if (rc == 0 && config[0] && stat(config, &about) == 0)
+        rc = read_json(config, &more);
+    if (rc == 0)
+        find_roles(tokenizer, more);
+    cJSON_Delete(root);
+    cJSON_Delete(more);
+    return rc;
+}
+
+int rf_tokenizer_open(const char *path, struct rf_tokenizer **out)
+{
+    if (!path || !out)
+        return rf_fail(RF_EINVAL, "tokenizer: a path and a pointer for the result are needed");
+    struct rf_tokenizer *tokenizer = rf_alloc(sizeof(*tokenizer));
+    if (!tokenizer)
+        return rf_fail(RF_ENOMEM, "tokenizer %s: out of memory", path);
+    pthread_mutex_init(&tokenizer->lock, NULL);
+    const int rc = load(tokenizer, path);
+    if (rc < 0) {
+        rf_tokenizer_close(tokenizer);
+        return rc;
+    }
+    *out = tokenizer;
+    return 0;
+}
+
+void rf_tokenizer_close(struct rf_tokenizer *tokenizer)
+{
+    if (!tokenizer)
+        return;
+    for (struct rf_work *work = tokenizer->free, *next; work; work = next) {
+        next = work->next;
+        rf_work_free(work);
+    }
+    for (int32_t i = 0; i < tokenizer->added_count; i++) {
+        rf_free(tokenizer->added[i].content);
+        rf_free(tokenizer->added[i].normalized);
+    }
+    rf_free(tokenizer->added);
+    rf_free(tokenizer->added_at);
+    rf_trie_free(&tokenizer->plain);
+    rf_trie_free(&tokenizer->normalized);
+    rf_steps_free(&tokenizer->normalizer);
+    rf_steps_free(&tokenizer->pre);
+    rf_steps_free(&tokenizer->decoder);
+    rf_bpe_free(&tokenizer->bpe);
+    pthread_mutex_destroy(&tokenizer->lock);
+    rf_free(tokenizer);
+}

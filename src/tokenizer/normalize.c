@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Normalizers: Unicode's normal forms by utf8proc, and replacements. See internal.h.
+ */
+#include <utf8proc.h>
+
+#include "../base/base.h"
+#include "internal.h"
+#include "utf8.h"
+
+/* ---- normal forms ---------------------------------------------------------------------------- */
+
+static int normal_form(const char *from, size_t bytes, utf8proc_option_t options,
+                       struct rf_text *out)
+{
+    utf8proc_uint8_t *result = NULL;
+    const utf8proc_ssize_t length =
+        utf8proc_map((const utf8proc_uint8_t *)from, (utf8proc_ssize_t)bytes, &result, options);
+    if (length < 0)
+        return rf_fail(length == UTF8PROC_ERROR_NOMEM ? RF_ENOMEM : RF_EINVAL,
+                       "tokenizer: normal form: %s", utf8proc_errmsg(length));
+    const int rc = rf_text_add(out, (const char *)result, (size_t)length);
+    free(result);
+    return rc;
+}
+
+/* Two neighbours below `limit` do not change, nor is anything composed across them, so only what
+ * is between such places goes through utf8proc. */
+static int normal_forms(const char *text, size_t bytes, utf8proc_option_t options, uint32_t limit,
+                        struct rf_text *out)
+{
+    size_t done = 0, last = 0; /* `last`: where the last character begins */
+    for (size_t i = 0; i < bytes;) {
+        if (rf_utf8_read(text + i) < limit) {
+            last = i;
+            i += rf_utf8_length(text[i]);
+            continue;
+        }
+        const size_t begin = last > done ? last : done;
+        size_t below = 0;
+        RETURN_IF_ERROR(rf_text_add(out, text + done, begin - done));
+        while (i < bytes && below < 2) {
+            below = rf_utf8_read(text + i) < limit ? below + 1 : 0;
+            last = i;
+            i += rf_utf8_length(text[i]);
+        }
+        /* The second of two characters below the limit is no part of it. */
+        done = below == 2 ? last : i;
+        RETURN_IF_ERROR(normal_form(text + begin, done - begin, options, out));
+    }
+    return rf_text_add(out, text + done, bytes - done);
+}
+
+/* ---- others ---------------------------------------------------------------------------------- */
+
+int rf_replace(const struct rf_step *step, struct rf_regex_state *state, const char *from,
+               size_t bytes, struct rf_text *out)
+{
+    struct rf_regex_walk walk = {0};
+    size_t done = 0, begin, end, length = strlen(step->text);
+    int found = 0;
+    while (bytes > 0 &&
+           (found = rf_regex_next(step->regex, state, from, bytes, &walk, &begin, &end)) > 0) {
+        RETURN_IF_ERROR(rf_text_add(out, from + done, begin - done));
+        RETURN_IF_ERROR(rf_text_add(out, step->text, length));
+        done = end;
+    }
+    RETURN_IF_ERROR(found);
+    return rf_text_add(out, from + done, bytes - done);
+}
+
+static bool is_space(uint32_t code)
+{
+    return (code >= 9 && code <= 13) || code == 32 || code == 0x85 || code == 0xa0 ||
+           code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
+           code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+}
+
+static int strip(const struct rf_step *step, const char *text, size_t bytes, struct rf_text *out)
+{
+    size_t begin = 0, end = bytes;
+    while (step->left && begin < end && is_space(rf_utf8_read(text + begin)))
+        begin += rf_utf8_length(text[begin]);
+    while (step->right && end > begin) {
+        size_t last = end - 1;
+        while (((uint8_t)text[last] & 0xc0) == 0x80)
+            last--;
+        if (!is_space(rf_utf8_read(text + last)))
+            break;
+        end = last;
+    }
+    return rf_text_add(out, text + begin, end - begin);
+}
+
+static int run_step(const struct rf_step *step, struct rf_work *work)
+{
+    const char *text = work->text.bytes;
+    const size_t bytes = work->text.count;
+    const utf8proc_option_t stable = UTF8PROC_STABLE;
+    switch (step->kind) {
+    case RF_STEP_NFC:
+        return normal_forms(text, bytes, stable | UTF8PROC_COMPOSE, 0x300, &work->other);
+    case RF_STEP_NFD:
+        return normal_forms(text, bytes, stable | UTF8PROC_DECOMPOSE, 0x80, &work->other);
+    case RF_STEP_NFKC:
+        return normal_forms(text, bytes, stable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, 0x80,
+                            &work->other);
+    case RF_STEP_NFKD:
+        return normal_forms(text, bytes, stable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0x80,
+                            &work->other);
+    case RF_STEP_PREPEND:
+        if (bytes > 0)
+            RETURN_IF_ERROR(rf_text_add(&work->other, step->text, strlen(step->text)));
+        return rf_text_add(&work->other, text, bytes);
+    case RF_STEP_REPLACE:
+        return rf_replace(step, work->regex, text, bytes, &work->other);
+    case RF_STEP_STRIP:
+        return strip(step, text, bytes, &work->other);
+    default:
+        return rf_fail(RF_EINVAL, "tokenizer: this step is no normalizer");
+    }
+}
+
+int rf_normalize(const struct rf_steps *steps, struct rf_work *work)
+{
+    for (int i = 0; i < steps->count; i++) {
+        work->other.count = 0;
+        RETURN_IF_ERROR(run_step(&steps->list[i], work));
+        const struct rf_text swap = work->text;
+        work->text = work->other;
+        work->other = swap;
+    }
+    return 0;
+}
