@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+//
+// Ids and texts equal those that the reference library gave (cases.txt, by make_cases.py).
+#include <gtest/gtest.h>
+#include <ringforge/tokenizer.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace
+{
+
+const std::string folder = RF_TOKENIZER_FOLDER;
+
+struct Tokenizer {
+    rf_tokenizer *t = nullptr;
+    explicit Tokenizer(const std::string &name)
+    {
+        EXPECT_EQ(rf_tokenizer_open((folder + "/" + name + ".json").c_str(), &t), 0)
+            << rf_last_error()->message;
+    }
+    ~Tokenizer()
+    {
+        rf_tokenizer_close(t);
+    }
+    std::vector<int32_t> encode(const std::string &text, bool special = false, bool plain = false)
+    {
+        rf_token_list list = {};
+        const rf_encode_opts opts = {special, plain};
+        EXPECT_EQ(rf_tokenizer_encode(t, text.data(), text.size(), &opts, &list), 0);
+        std::vector<int32_t> ids(list.ids, list.ids + list.count);
+        rf_token_list_free(&list);
+        return ids;
+    }
+    std::string decode(const std::vector<int32_t> &ids, bool skip = true)
+    {
+        rf_text text = {};
+        EXPECT_EQ(rf_tokenizer_decode(t, ids.data(), ids.size(), skip, &text), 0);
+        std::string out(text.bytes, text.count);
+        rf_text_free(&text);
+        return out;
+    }
+    std::string stream(const std::vector<int32_t> &ids, std::vector<std::string> *parts = nullptr)
+    {
+        rf_decoder *d = nullptr;
+        const char *text;
+        size_t bytes;
+        std::string all;
+        EXPECT_EQ(rf_decoder_open(t, true, &d), 0);
+        for (int32_t id : ids) {
+            EXPECT_EQ(rf_decoder_next(d, id, &text, &bytes), 0);
+            all.append(text, bytes);
+            if (parts)
+                parts->emplace_back(text, bytes);
+        }
+        EXPECT_EQ(rf_decoder_end(d, &text, &bytes), 0);
+        all.append(text, bytes);
+        rf_decoder_close(d);
+        return all;
+    }
+};
+
+struct Case {
+    std::string name, text, decoded;
+    bool special;
+    std::vector<int32_t> ids;
+};
+
+std::string from_hex(const std::string &hex)
+{
+    std::string out;
+    for (size_t i = 0; i + 1 < hex.size(); i += 2)
+        out.push_back((char)std::stoi(hex.substr(i, 2), nullptr, 16));
+    return out;
+}
+
+std::vector<Case> cases()
+{
+    std::vector<Case> all;
+    std::ifstream file(folder + "/cases.txt");
+    std::string name, special, text, ids, decoded, id;
+    while (file >> name >> special >> text >> ids >> decoded) {
+        Case c = {name, from_hex(text), from_hex(decoded), special == "1", {}};
+        std::stringstream list(ids == "-" ? "" : ids);
+        while (std::getline(list, id, ','))
+            c.ids.push_back(std::stoi(id));
+        all.push_back(c);
+    }
+    return all;
+}
+
+} // namespace
+
+TEST(Tokenizer, IdsAndTextsAreThoseOfTheReference)
+{
+    Tokenizer bytes("bytes"), fallback("fallback");
+    const std::vector<Case> all = cases();
+    ASSERT_EQ(all.size(), 64u);
+    for (const Case &c : all) {
+        Tokenizer &t = c.name == "bytes" ? bytes : fallback;
+        EXPECT_EQ(t.encode(c.text, c.special), c.ids) << c.name << ": " << c.text;
+        EXPECT_EQ(t.decode(c.ids), c.decoded) << c.name << ": " << c.text;
+        EXPECT_EQ(t.stream(c.ids), c.decoded) << c.name << ": " << c.text;
+    }
+}
+
+TEST(Tokenizer, AStreamNeverGivesAPartOfACharacter)
+{
+    Tokenizer t("bytes");
+    const std::string text = "\xf0\x9f\x98\x80\xe4\xbd\xa0 x";
+    std::vector<std::string> parts;
+    EXPECT_EQ(t.stream(t.encode(text), &parts), text);
+    for (const std::string &part : parts)
+        EXPECT_TRUE(part.empty() || (uint8_t)part[0] < 0x80 || part == text.substr(0, 4) ||
+                    part == text.substr(4, 3))
+            << part;
+    // What never becomes a character is replaced at the end.
+    std::vector<int32_t> ids = t.encode("\xe4\xbd\xa0");
+    ids.pop_back();
+    EXPECT_EQ(t.stream(ids), "\xef\xbf\xbd");
+}
+
+TEST(Tokenizer, TokensHaveNamesAndRoles)
+{
+    Tokenizer t("bytes");
+    EXPECT_EQ(rf_tokenizer_id(t.t, "<|im_start|>"), 1);
+    EXPECT_STREQ(rf_tokenizer_token(t.t, 1), "<|im_start|>");
+    EXPECT_TRUE(rf_tokenizer_is_special(t.t, 1));
+    EXPECT_EQ(rf_tokenizer_id(t.t, "no such token"), -1);
+    EXPECT_EQ(rf_tokenizer_token(t.t, -1), nullptr);
+    EXPECT_EQ(rf_tokenizer_token(t.t, 1 << 30), nullptr);
+    EXPECT_EQ(rf_tokenizer_vocabulary(t.t), 422);
+    EXPECT_EQ(rf_tokenizer_role(t.t, RF_TOKEN_END), 0);
+    EXPECT_EQ(rf_tokenizer_role(t.t, RF_TOKEN_BEGIN), -1);
+    EXPECT_EQ(t.encode("<|im_start|>").size(), 1u);
+    EXPECT_GT(t.encode("<|im_start|>", false, true).size(), 1u);
+}
+
+TEST(Tokenizer, LongTextsWithoutASpaceTakeNoQuadraticTime)
+{
+    for (const char *name : {"bytes", "fallback"}) {
+        Tokenizer t(name);
+        for (char c : {'a', ' ', '!', '\n'}) {
+            const std::string text(1 << 20, c);
+            EXPECT_EQ(t.decode(t.encode(text)), text) << name;
+        }
+    }
+}
+
+TEST(Tokenizer, ThreadsMayShareOne)
+{
+    Tokenizer t("bytes");
+    const std::vector<Case> all = cases();
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&] {
+            for (int k = 0; k < 20; k++)
+                for (const Case &c : all)
+                    if (c.name == "bytes") {
+                        EXPECT_EQ(t.encode(c.text, c.special), c.ids);
+                    }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+}
