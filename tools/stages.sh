@@ -255,7 +255,7 @@ test_compilers() {
             END { for (i = 0; i < NR; i++) print gpu[(first * 2 + i) % NR] }')
     fi
     # shellcheck disable=SC2086
-    quietly "$c_log" "$s_name" tools/kernel_table.sh $BUILD several "$(test_jobs)" $c_until $c_gpus
+    quietly "$c_log" "$s_name" tools/kernel_table.sh $BUILD several "$1" "$(test_jobs)" $c_until $c_gpus
     s_note="$(grep -c ' pipelines, ' "$c_log" || true) GPUs; logs in $BUILD/kernels"
 }
 
@@ -458,6 +458,7 @@ stages_all() {
     if_time 80 fuzz test_fuzz 12
     [ -n "$offline" ] || if_time 600 bundle test_bundle
     stage drivers test_matrix
+    rm -f $BUILD/kernels/*.status
     if_time 180 compile/more test_compilers all 170
     for gpu in $(tools/kernel_table.sh $BUILD gpus all); do
         stage compile/"$gpu" compiled "$gpu"

@@ -3,7 +3,7 @@
  * Which forms of its kernels the library chooses for the device that is found, and why; and whether
  * the kernels that come of it spill. Nothing runs, so the device may be one that cannot.
  *
- *   kernel_forms [--masked]
+ *   kernel_forms [--masked] [WORD...]     only launches whose name holds a WORD
  *
  * --masked: name, vendor, numbers and identifiers of device and driver are replaced before anything
  * is chosen, so the choice is that for a device which nobody has named. With RF_KERNEL_FORMS=budget
@@ -86,9 +86,9 @@ static void print_forms(struct rf_device *device)
 int main(int argc, char **argv)
 {
     static struct state s;
-    const bool masked = argc == 2 && strcmp(argv[1], "--masked") == 0;
-    if (argc > 1 && !masked) {
-        fprintf(stderr, "use: kernel_forms [--masked]\n");
+    const bool masked = argc > 1 && strcmp(argv[1], "--masked") == 0;
+    if (argc > 1 && !masked && argv[1][0] == '-') {
+        fprintf(stderr, "use: kernel_forms [--masked] [WORD...]\n");
         return 2;
     }
     const struct rf_device_opts opts = {.kernel_statistics = true};
@@ -105,7 +105,10 @@ int main(int argc, char **argv)
                                .device = s.device,
                                .bytes = BUFFER_BYTES,
                                .address = (uint64_t)1 << 32};
-    struct operands operands = {.info = info, .buffer = &buffer};
+    struct operands operands = {.info = info,
+                                .buffer = &buffer,
+                                .words = (const char *const *)argv + 1 + masked,
+                                .word_count = argc - 1 - masked};
     record_nothing(s.device);
     if (rf_stream_create(s.device, "forms", &operands.stream) < 0) {
         fprintf(stderr, "kernel_forms: %s\n", rf_last_error()->message);

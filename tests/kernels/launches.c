@@ -63,12 +63,26 @@ static const struct refusal without_units[] = {
     {no_bfloat16, "the driver does not offer arithmetic in this type"},
     {0}};
 
+static void add_type(struct launch *launch, enum rf_dtype dtype)
+{
+    size_t used = strlen(launch->name);
+    snprintf(launch->name + used, sizeof(launch->name) - used, " %s", rf_dtype_name(dtype));
+}
+
 /* Ends a launch; a buffer that is too small shows as a refusal. */
 static void end(const struct run *run, struct launch launch, enum rf_dtype dtype, int status)
 {
-    size_t used = strlen(launch.name);
-    snprintf(launch.name + used, sizeof(launch.name) - used, " %s", rf_dtype_name(dtype));
+    add_type(&launch, dtype);
     run->done(run->user, &launch, status);
+}
+
+static bool is_wanted(const struct run *run, const struct launch *launch)
+{
+    const struct operands *o = run->operands;
+    for (int i = 0; i < o->word_count; i++)
+        if (strstr(launch->name, o->words[i]))
+            return true;
+    return o->word_count == 0;
 }
 
 static void plain(const struct run *run, const char *name, enum rf_dtype dtype, int status)
@@ -125,7 +139,9 @@ static void matmul(const struct run *run, enum rf_dtype dtype, const struct prod
                             .may_not_spill = !product->path,
                             .refusals = units ? without_units : NULL};
     name_product(&launch, product, size);
-    end(run, launch, dtype, rf_matmul(run->operands->stream, out, a, b, &opts));
+    add_type(&launch, dtype);
+    if (is_wanted(run, &launch))
+        run->done(run->user, &launch, rf_matmul(run->operands->stream, out, a, b, &opts));
 }
 
 static void quantized_matmul(const struct run *run, enum rf_dtype dtype, enum rf_quantization kind,
@@ -149,9 +165,10 @@ static const int64_t product_sizes[][3] = {
 
 static void matmuls_of(const struct run *run, const char *path, enum rf_dtype dtype)
 {
+    const bool few = path && run->operands->brief;
     for (size_t size = 0; size < PRODUCT_SIZES; size++)
-        for (int form = 0; form < 4; form++)
-            for (int epilogue = 0; epilogue < 3; epilogue++)
+        for (int form = 0; form < 4; form += few ? 3 : 1)
+            for (int epilogue = 0; epilogue < (few ? 1 : 3); epilogue++)
                 matmul(run, dtype,
                        &(struct product){.path = path, .form = form, .epilogue = epilogue},
                        product_sizes[size]);
@@ -163,7 +180,7 @@ static void split_matmuls(const struct run *run)
 {
     for (uint32_t split = 1; split <= 3; split++)
         for (size_t type = 1; type < TYPES; type++)
-            for (size_t size = 0; size < PRODUCT_SIZES; size += 2)
+            for (size_t size = run->operands->brief ? 2 : 0; size < PRODUCT_SIZES; size += 2)
                 for (int form = 0; form < 4; form += 3)
                     matmul(run, RF_F32,
                            &(struct product){.path = "cooperative",
@@ -337,16 +354,19 @@ static void attention(const struct run *run, const char *path, enum rf_dtype dty
         snprintf(launch.name, sizeof(launch.name), "attention%s%s%s head %lld%s%s",
                  backward ? "_backward" : "", path ? " " : "", path ? path : "", (long long)head,
                  groups > 1 ? " grouped" : "", full ? " full" : "");
-        end(run, launch, dtype,
-            backward ? rf_attend_backward(s, &args, &grads) : rf_attend(s, &args));
+        add_type(&launch, dtype);
+        if (is_wanted(run, &launch))
+            run->done(run->user, &launch,
+                      backward ? rf_attend_backward(s, &args, &grads) : rf_attend(s, &args));
     }
 }
 
 static void attentions_of(const struct run *run, const char *path, enum rf_dtype dtype, int sizes)
 {
     static const int64_t heads[] = {64, 33, 128, 32, 80, 8};
+    const int forms = path && run->operands->brief ? 1 : 3;
     for (int head = 0; head < sizes; head++)
-        for (int form = 0; form < 3; form++)
+        for (int form = 0; form < forms; form++)
             attention(run, path, dtype, heads[head], form == 2 ? 2 : 1, form == 1);
 }
 

@@ -14,6 +14,10 @@ struct operands {
     struct rf_stream *stream;
     struct rf_buffer *buffer;
     uint64_t used;
+    bool brief; /* forced paths in one form, where that differs in constants only */
+    /* launch_chosen: only launches whose name holds one of them; 0: all. */
+    const char *const *words;
+    int word_count;
 };
 
 /* Devices that may refuse a launch, and what their message then has to contain. */

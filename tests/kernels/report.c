@@ -4,8 +4,9 @@
  * compiler made of it: registers, spills, shared memory, occupancy. Nothing runs, so the device may
  * be one that cannot: RADV's null hardware, or a driver on a stub of its kernel (tools/drivers.sh).
  *
- *   kernel_report [--json FILE] [--table FILE]
+ *   kernel_report [--brief] [--json FILE] [--table FILE]
  *
+ * --brief: of paths that are only forced, fewer forms and sizes.
  * Pipelines come from the library's own launchers, with the constants that these choose; shaders
  * that no launcher reached are compiled with their default constants. Fails when a pipeline does
  * not compile, when a launch is refused that should run, when the driver does not say whether
@@ -267,13 +268,14 @@ static void check_counts(struct report *report)
                SPILLS_OF_OTHERS);
 }
 
-static void report_all(struct report *report, const char *json, const char *table)
+static void report_all(struct report *report, bool brief, const char *json, const char *table)
 {
     struct rf_buffer buffer = {/* of no memory */
                                .device = report->device,
                                .bytes = BUFFER_BYTES,
                                .address = (uint64_t)1 << 32};
-    struct operands operands = {.buffer = &buffer, .info = rf_device_get_info(report->device)};
+    struct operands operands = {
+        .buffer = &buffer, .info = rf_device_get_info(report->device), .brief = brief};
     record_nothing(report->device);
     if (rf_stream_create(report->device, "report", &operands.stream) < 0) {
         failed(report, "%s", rf_last_error()->message);
@@ -294,7 +296,7 @@ static void report_all(struct report *report, const char *json, const char *tabl
 
 static void usage(void)
 {
-    fprintf(stderr, "use: kernel_report [--json FILE] [--table FILE]\n");
+    fprintf(stderr, "use: kernel_report [--brief] [--json FILE] [--table FILE]\n");
     exit(2);
 }
 
@@ -302,7 +304,8 @@ int main(int argc, char **argv)
 {
     static const char *const names[] = {"--json", "--table"};
     const char *values[2] = {NULL, NULL};
-    for (int i = 1; i < argc; i += 2) {
+    const bool brief = argc > 1 && strcmp(argv[1], "--brief") == 0;
+    for (int i = 1 + brief; i < argc; i += 2) {
         int option = 0;
         while (option < 2 && strcmp(argv[i], names[option]) != 0)
             option++;
@@ -317,7 +320,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "kernel_report: %s\n", rf_last_error()->message);
         return 1;
     }
-    report_all(&report, values[0], values[1]);
+    report_all(&report, brief, values[0], values[1]);
     check_counts(&report);
     printf("%u pipelines, %u shaders not for this device, %u launches refused as expected; "
            "%u matmuls and attentions spill, %u others over %d, %u failures\n",
