@@ -38,11 +38,24 @@ void set_weights(uint index, uint row, vec4 w)
 #define SET_ASIDE(s)
 #define ASIDE(s, r, c) s[(r) * 4 + (c)]
 
-/* Eight elements of a row. */
+/* The bits of four elements of a row, zero beyond D; rows past the end repeat the last one. */
+uvec2 row_bits(Rows rows, uint row, uint d)
+{
+    uint at = rows.start + min(row, rows.count - 1) * rows.stride, column = 4 * min(d, D4 - 1);
+#if VEC
+    return mix(uvec2(0), Pairs(rows.base).at[(at + column) >> 2], bvec2(d < D4));
+#else
+    uvec4 c = at + min(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(D - 1));
+    uvec4 e = uvec4(load_bits(rows.base, c.x), load_bits(rows.base, c.y),
+                    load_bits(rows.base, c.z), load_bits(rows.base, c.w));
+    e = mix(uvec4(0), e & 0xffffu, within(4 * d, D));
+    return e.xz | e.yw << 16;
+#endif
+}
+/* Eight elements of a row, as they are. */
 uvec4 chunk_load(Rows rows, uint row, uint chunk)
 {
-    vec4 a = row_load(rows, row, 2 * chunk), b = row_load(rows, row, 2 * chunk + 1);
-    return uvec4(pack2(a.xy), pack2(a.zw), pack2(b.xy), pack2(b.zw));
+    return uvec4(row_bits(rows, row, 2 * chunk), row_bits(rows, row, 2 * chunk + 1));
 }
 #define STAGE(to, rows, row0, column)                                                          \
     [[unroll]] for (uint i = 0; i < LOADS; i++) {                                              \
