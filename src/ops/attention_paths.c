@@ -240,14 +240,14 @@ static const struct rf_attention_form *form_of(const struct tiling *t, size_t ch
     return &rf_attention_forms[t->fragment_count ? choice / t->fragment_count : choice];
 }
 
-static void set_kernel(const struct tiling *t, size_t choice, struct rf_job *job)
+static void set_kernel(const struct tiling *t, size_t choice, bool vector, struct rf_job *job)
 {
     const struct rf_attention_form *form = form_of(t, choice);
     const struct rf_attention_call *call = t->call;
     const struct rf_device_info *info = rf_device_get_info(call->device);
     const uint32_t lanes = rf_attention_form_lanes(form);
     job->type = call->args->q.tensor.dtype;
-    job->shader = (t->fragment_count ? t->pass->units : t->pass->tiled)[is_vector(call)];
+    job->shader = (t->fragment_count ? t->pass->units : t->pass->tiled)[vector];
     job->push_bytes = sizeof(struct rf_push_attention);
     rf_job_spec(job, 0, lanes);
     rf_job_spec(job, 1, (uint32_t)call->args->q.size);
@@ -303,7 +303,12 @@ static void describe_choice(void *user, size_t choice, struct rf_form *out)
     const struct tiling *t = user;
     const struct rf_attention_form *form = form_of(t, choice);
     *out = (struct rf_form){.job = {.op = t->call->op}};
-    set_kernel(t, choice, &out->job);
+    set_kernel(t, choice, false, &out->job);
+    /* Aligned or not, a call takes the same form, so that its bits do not depend on it. */
+    if (t->call->args->q.size % 4 == 0) {
+        out->other[out->other_count] = out->job;
+        set_kernel(t, choice, true, &out->other[out->other_count++]);
+    }
     out->registers = rf_attention_form_registers(rf_device_get_info(t->call->device), form,
                                                  t->call->args->q.size, t->pass->over_keys ? 2 : 1);
     rf_attention_form_text(form, out->text);
@@ -327,9 +332,9 @@ static int choose(struct tiling *t, size_t *choice)
 {
     const struct rf_attention_args *a = t->call->args;
     struct rf_forms forms = {.count = t->choices, .fits = choice_fits, .describe = describe_choice};
-    snprintf(forms.family, sizeof(forms.family), "%s%s/%s/%c%lld/%s", t->pass->name,
+    snprintf(forms.family, sizeof(forms.family), "%s%s/%s/%lld/%s", t->pass->name,
              t->fragment_count ? "_units" : "", rf_dtype_name(a->q.tensor.dtype),
-             is_vector(t->call) ? 'v' : 's', (long long)a->q.size, a->full ? "full" : "causal");
+             (long long)a->q.size, a->full ? "full" : "causal");
     *choice = 0;
     if (rf_attention_form_named(a->path) < 0) {
         *choice = rf_pick_form(t->call->device, &forms, t);
@@ -353,7 +358,7 @@ static int tile_pass(struct rf_stream *stream, const struct tiling *t, size_t ch
     struct rf_job job;
     list_operands(t->call, t->pass, operands);
     fill(t->call, t->pass, operands, form_of(t, choice)->tile, &push, &job);
-    set_kernel(t, choice, &job);
+    set_kernel(t, choice, is_vector(t->call), &job);
     return rf_job_run(stream, &job);
 }
 
