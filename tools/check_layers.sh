@@ -45,6 +45,7 @@ ops_elementwise.h ops
 ops_norm.h ops
 ops_optimizer.h ops
 ops_vocabulary.h ops
+quantize.h ops
 host_step.h optim
 comm.h comm
 collectives.h comm
