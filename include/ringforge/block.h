@@ -54,7 +54,10 @@ struct rf_param_desc {
     struct rf_shape shape; /* of the whole parameter, also if it is split */
     /* RF_F32. Or RF_F16 or RF_BF16, the same for all parameters that are not f32: the block gets a
      * copy in this type, rounded to nearest after each update. The optimizer, gradients and
-     * checkpoints still have the parameter in f32. */
+     * checkpoints still have the parameter in f32. Or RF_U8 for a parameter that is frozen by its
+     * flag, neither split nor tied, of one dimension, a multiple of 4 bytes: it is stored, moved
+     * and saved as it is, such as a quantised weight (quantize.h). Functions that read and write
+     * values of parameters take 4 of its bytes as one f32. */
     enum rf_dtype dtype;
     uint32_t flags; /* enum rf_param_flags */
     struct rf_split split;

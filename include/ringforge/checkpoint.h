@@ -90,7 +90,8 @@ RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *
 /* Values of parameters from a caller: files of another program, or whatever has them. */
 struct rf_param_source {
     void *self;
-    /* Elements first to first + count - 1 of the whole parameter `name`, row-major, as f32.
+    /* Elements first to first + count - 1 of the whole parameter `name`, row-major, as f32;
+     * of a parameter of u8 its bytes, from a multiple of 4 on.
      * Called for what a rank stores, in the order of the parameters, for at most a few MiB at a
      * time, and for tied parameters once. A negative status ends the fill. */
     int (*read)(void *self, const char *name, uint64_t first, uint64_t count, void *values);

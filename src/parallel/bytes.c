@@ -191,14 +191,32 @@ uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
                                        : plan->param_elements;
 }
 
+/* Of the bare pieces, or of the raw ones. */
+static uint64_t frozen_elements(const struct rf_plan *plan, int shard, bool raw)
+{
+    uint64_t elements = 0;
+    for (int k = plan->trained_pieces; k < plan->piece_count; k++)
+        if (raw ? plan->pieces[k].raw : plan->pieces[k].bare)
+            elements += rf_padded(plan->pieces[k].counts[shard]);
+    return elements;
+}
+
+uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard)
+{
+    return rf_plan_shards_params(plan)
+               ? rf_plan_param_elements(plan, shard) - frozen_elements(plan, shard, true)
+               : plan->copy_elements;
+}
+
+uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard)
+{
+    return rf_plan_shards_params(plan) ? frozen_elements(plan, shard, false)
+                                       : plan->copy_elements - plan->master_elements;
+}
+
 uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard)
 {
-    uint64_t bare = 0;
-    if (!rf_plan_shards_params(plan))
-        return plan->master_elements;
-    for (int k = plan->trained_pieces; k < plan->piece_count; k++)
-        bare += plan->pieces[k].bare ? rf_padded(plan->pieces[k].counts[shard]) : 0;
-    return rf_plan_param_elements(plan, shard) - bare;
+    return rf_plan_copy_elements(plan, shard) - rf_plan_bare_elements(plan, shard);
 }
 
 /* Slots of gradients. With sharded gradients, the partial sums of the shards: place_shards in
@@ -230,11 +248,14 @@ static void plan_states(struct rf_plan *plan)
         plan->stage >= 2 && offload & RF_OFFLOAD_GRADS ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
     uint64_t scratch = 0;
 
-    set_region(
-        plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, params,
-        plan->policy.no_masters ? 0 : rf_plan_master_elements(plan, plan->shard) * sizeof(float));
+    set_region(plan, RF_REGION_PARAMS, RF_CATEGORY_PARAMS, params,
+               plan->policy.no_masters
+                   ? 0
+                   : (param_elements - rf_plan_bare_elements(plan, plan->shard)) * sizeof(float));
     set_region(plan, RF_REGION_COPY, RF_CATEGORY_PARAMS, params,
-               plan->copy_type == RF_F32 ? 0 : param_elements * sizeof(uint16_t));
+               plan->copy_type == RF_F32
+                   ? 0
+                   : rf_plan_copy_elements(plan, plan->shard) * sizeof(uint16_t));
     set_region(plan, RF_REGION_GRADS, RF_CATEGORY_GRADS, grads,
                rf_plan_grad_elements(plan, plan->shard) * sizeof(float));
     for (int i = 0; i < RF_PLAN_STATES; i++) {

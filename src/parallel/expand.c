@@ -89,11 +89,11 @@ static void read_params(struct rf_writer *w, int block, enum rf_value_kind kind)
     const int first = plan->first_param[block];
     for (int i = 0; i < plan->blocks[block].param_count; i++) {
         const struct rf_plan_param *param = &plan->params[first + i];
-        bool before = (param->desc->dtype == RF_F32) != (kind == RF_VALUE_PARAM);
+        bool before = rf_plan_narrow(param) == (kind == RF_VALUE_PARAM);
         for (int k = 0; k < i && !before; k++) {
             const struct rf_plan_param *other = &plan->params[first + k];
-            before = other->piece == param->piece &&
-                     (other->desc->dtype == RF_F32) == (kind == RF_VALUE_PARAM);
+            before =
+                other->piece == param->piece && rf_plan_narrow(other) != (kind == RF_VALUE_PARAM);
         }
         if (!before)
             rf_write_in(w, param_value(w, kind, param->piece));

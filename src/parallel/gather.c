@@ -41,14 +41,14 @@ static void gather_block(struct pass *p, int block, int visit)
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->blocks[block].param_count; k++) {
         const struct rf_plan_param *param = &plan->params[plan->first_param[block] + k];
-        const enum form form = param->desc->dtype == RF_F32 ? WHOLE : NARROW;
+        const enum form form = rf_plan_narrow(param) ? NARROW : WHOLE;
         int *had = &p->visit[param->piece * FORMS + form];
         const bool there = *had == visit || *had == visit - 1 || (*had >= 0 && plan->keep_units);
         *had = visit;
         if (there)
             continue;
         if (plan->shards > 1)
-            rf_write_gather(&p->w, param->piece, param->desc->dtype);
+            rf_write_gather(&p->w, param->piece, form == NARROW ? param->desc->dtype : RF_F32);
         else
             fetch_piece(p, param->piece, form);
     }

@@ -55,10 +55,24 @@ static int check_tie(struct rf_plan *plan, const struct names *names, int index)
     return 0;
 }
 
+static int check_raw(const struct rf_param_desc *desc)
+{
+    if (!(desc->flags & RF_PARAM_FROZEN) || desc->tied_to || desc->init_std != 0 ||
+        desc->init_value != 0 || desc->split.kind != RF_SPLIT_NONE || desc->shape.ndim != 1 ||
+        desc->shape.dim[0] % 4 != 0)
+        return rf_fail(RF_ENOTSUP,
+                       "parameter %s is u8: such a parameter is frozen, of one dimension, a "
+                       "multiple of 4, zero at first, and neither split nor tied",
+                       desc->name);
+    return 0;
+}
+
 static int check_type(struct rf_plan *plan, const struct rf_param_desc *desc)
 {
     if (desc->dtype == RF_F32)
         return 0;
+    if (desc->dtype == RF_U8)
+        return check_raw(desc);
     if (desc->dtype != RF_F16 && desc->dtype != RF_BF16)
         return rf_fail(RF_ENOTSUP, "parameter %s has the type %s: use f32, f16 or bf16", desc->name,
                        rf_dtype_name(desc->dtype));
@@ -98,7 +112,8 @@ static int add_param(struct rf_plan *plan, struct names *names, int block, int i
         return rf_fail(RF_EINVAL, "parameter %s is declared twice; names must be unique",
                        desc->name);
     RETURN_IF_ERROR(check_type(plan, desc));
-    const struct rf_param_cut cut = {.shape = desc->shape,
+    const bool raw = desc->dtype == RF_U8;
+    const struct rf_param_cut cut = {.shape = raw ? rf_shape1(desc->shape.dim[0] / 4) : desc->shape,
                                      .split = plan->blocks[block].ops->tensor_sizes &&
                                                       !rf_plan_cuts_sequences(plan)
                                                   ? desc->split
@@ -115,6 +130,7 @@ static int add_param(struct rf_plan *plan, struct names *names, int block, int i
                                     .index = index,
                                     .logical = at,
                                     .owner = -1,
+                                    .raw = raw,
                                     .cut = cut,
                                     .count = rf_shape_count(rf_cut_shape(&cut)),
                                     .grad_first = RF_NO_GRAD};
@@ -166,11 +182,11 @@ void rf_plan_decide_units(struct rf_plan *plan)
 static int check_masters(const struct rf_plan *plan)
 {
     for (int i = 0; plan->policy.no_masters && i < plan->param_count; i++)
-        if (plan->params[i].desc->dtype == RF_F32)
+        if (!rf_plan_narrow(&plan->params[i]))
             return rf_fail(RF_EINVAL,
-                           "no_masters: parameter %s is f32; declare all parameters f16, or all "
+                           "no_masters: parameter %s is %s; declare all parameters f16, or all "
                            "bf16, or keep the masters",
-                           plan->params[i].desc->name);
+                           plan->params[i].desc->name, rf_dtype_name(plan->params[i].desc->dtype));
     return 0;
 }
 
@@ -221,7 +237,7 @@ static void find_bare(struct rf_plan *plan)
     for (int i = 0; i < plan->param_count; i++)
         plan->params[i].bare = bare && frozen(plan, i);
     for (int i = 0; i < plan->param_count; i++)
-        if (plan->params[i].desc->dtype == RF_F32)
+        if (!rf_plan_narrow(&plan->params[i]))
             plan->params[plan->params[i].logical].bare = false;
     for (int i = 0; i < plan->param_count; i++)
         plan->params[i].bare = plan->params[plan->params[i].logical].bare;
@@ -243,8 +259,10 @@ static void place_owners(struct rf_plan *plan)
         }
         if (pass == RF_ZONES - 1)
             plan->train_elements = at;
-        if (pass == 2 * RF_ZONES - 2)
+        if (pass == 2 * RF_ZONES - 3)
             plan->master_elements = at;
+        if (pass == 2 * RF_ZONES - 2)
+            plan->copy_elements = at;
     }
     plan->param_elements = at;
 }

@@ -16,11 +16,11 @@ static int read_params(const struct rf_at *a)
     const struct rf_plan *plan = a->plan;
     for (int k = 0; k < plan->blocks[a->i->block].param_count; k++) {
         const struct rf_plan_param *p = &plan->params[plan->first_param[a->i->block] + k];
-        const enum rf_value_kind kind = p->desc->dtype == RF_F32 ? RF_VALUE_PARAM : RF_VALUE_COPY;
+        const enum rf_value_kind kind = rf_plan_narrow(p) ? RF_VALUE_COPY : RF_VALUE_PARAM;
         bool before = false;
         for (int other = 0; other < k && !before; other++)
             before = p[other - k].piece == p->piece &&
-                     (p[other - k].desc->dtype == RF_F32) == (p->desc->dtype == RF_F32);
+                     rf_plan_narrow(&p[other - k]) == rf_plan_narrow(p);
         if (before)
             continue;
         int value = rf_token_operand(a, false, kind, -1, -1, p->piece);

@@ -265,8 +265,10 @@ static void assign_params(struct rf_plan *plan)
                 continue;
             if (piece->use < 0 && inside(piece, param->first))
                 param->piece = k;
-            if (param->piece == k)
+            if (param->piece == k) {
                 plan->pieces[k].bare = param->bare;
+                plan->pieces[k].raw = param->raw;
+            }
             if (param->piece == k && rf_plan_sums_tensor(plan, i))
                 plan->pieces[k].sums_tensor = true;
             if (piece->trained && param->grad_first != RF_NO_GRAD &&

@@ -19,6 +19,12 @@ static uint64_t out_bytes(const struct rf_plan *plan, int block)
     return (uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype);
 }
 
+/* Raw pieces follow the masters. */
+static uint64_t skipped(const struct rf_plan *plan, const struct rf_plan_piece *piece)
+{
+    return piece->raw ? rf_plan_bare_elements(plan, plan->shard) : 0;
+}
+
 /* A shard is in its piece or, if no rank keeps the whole piece, next to the other shards. */
 static void place_shard(const struct rf_plan *plan, struct rf_value *v)
 {
@@ -38,7 +44,7 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
         place(v, RF_REGION_COPY, param * sizeof(uint16_t), bytes / 2);
         break;
     case RF_VALUE_PARAM_SHARD:
-        place(v, RF_REGION_PARAMS, param * sizeof(float), bytes);
+        place(v, RF_REGION_PARAMS, (param - skipped(plan, piece)) * sizeof(float), bytes);
         break;
     case RF_VALUE_HOST_GRAD:
         place(v, RF_REGION_HOST_GRADS, piece->shard_first * sizeof(float), bytes);
@@ -62,7 +68,8 @@ static void place_piece(const struct rf_plan *plan, struct rf_value *v)
                        : v->kind != RF_VALUE_COPY  ? RF_REGION_GRADS
                        : v->slot == RF_SLOT_BEFORE ? RF_REGION_COPY_BEFORE
                                                    : RF_REGION_COPY;
-    place(v, region, (slot + piece->first) * element, count * element);
+    const uint64_t skip = v->kind == RF_VALUE_PARAM ? skipped(plan, piece) : 0;
+    place(v, region, (slot + piece->first - skip) * element, count * element);
 }
 
 /* The same on all ranks, so that temporary values have the same places. */

@@ -45,12 +45,19 @@ struct rf_plan_param {
     struct rf_param_cut cut; /* over the tensor ranks */
     int64_t count;           /* elements of this rank's part */
     bool bare; /* frozen, and in 16 bits in all uses: stored in 16 bits only, without a master */
+    bool raw;  /* RF_U8: stored with the masters, four bytes an element, without a copy */
     uint64_t first;      /* index in the flat parameter buffer */
     uint64_t grad_first; /* index in a gradient slot; RF_NO_GRAD if frozen */
     bool overwrite_grad; /* the first use of its gradient overwrites it: ctx->overwrite_grad */
     int piece;           /* that contains the parameter; for tied uses the owner's */
     int grad_piece;      /* that contains its gradient; -1 if frozen */
 };
+
+/* Whether blocks use it in 16 bits. */
+static inline bool rf_plan_narrow(const struct rf_plan_param *param)
+{
+    return param->desc->dtype == RF_F16 || param->desc->dtype == RF_BF16;
+}
 
 /* A part of a gradient slot that is cleared before its first micro-batch. */
 struct rf_plan_span {
@@ -74,7 +81,7 @@ struct rf_plan_piece {
     int block;             /* gradients are complete after its backward pass */
     int use;               /* the parameter whose tied use this is; -1: none */
     bool trained;
-    bool bare;            /* rf_plan_param.bare, of all its parameters */
+    bool bare, raw;       /* those of rf_plan_param, of all its parameters */
     bool sums_tensor;     /* rf_plan_sums_tensor, of all its parameters */
     uint64_t *cuts;       /* shards + 1 elements, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
@@ -167,7 +174,8 @@ struct rf_plan {
                                * backward pass; block_count: there is none */
     enum rf_dtype copy_type;  /* of RF_REGION_COPY; RF_F32: there is no copy */
     uint64_t param_elements;  /* of the flat buffer; frozen ones are last */
-    uint64_t master_elements; /* its front part that is stored in f32: all but bare parameters */
+    uint64_t master_elements; /* its front part that is stored in f32: all but bare and raw ones */
+    uint64_t copy_elements;   /* its front part that may have a copy in 16 bits: all but raw ones */
     uint64_t train_elements;  /* its front part, which the optimizer updates */
     uint64_t slot_elements;   /* of one gradient slot: the same, then, in tree order, tied uses */
     struct rf_plan_span *cleared;
@@ -268,15 +276,17 @@ static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
 /* In the flat buffer 16-bit parameters precede f32 ones, of which there are few, so that few pieces
  * are needed for pieces of a single type. Parameters whose gradients are added over the tensor lane
  * are grouped in the same way. A model that is all f32, and not shared by tensor ranks, has one
- * zone. Frozen parameters without a master are in the last zone. */
-enum { RF_ZONES = 5 };
+ * zone. Frozen parameters without a master are in the last zone but one, those of bytes in the
+ * last.
+ */
+enum { RF_ZONES = 6 };
 
 static inline int rf_plan_zone(const struct rf_plan *plan, int param)
 {
     const struct rf_plan_param *p = &plan->params[param];
-    const bool wide = plan->copy_type != RF_F32 && p->desc->dtype == RF_F32;
-    if (p->bare)
-        return RF_ZONES - 1;
+    const bool wide = plan->copy_type != RF_F32 && !rf_plan_narrow(p);
+    if (p->bare || p->raw)
+        return RF_ZONES - 1 - p->bare;
     return 2 * rf_plan_sums_tensor(plan, param) + wide;
 }
 
@@ -580,6 +590,9 @@ uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool froz
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard);
 /* The front part of these that is stored in f32. */
 uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard);
+uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
+/* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
+uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
 
 /* The work of an instruction; that of blocks is taken from `costs` (NULL: not known). False if it

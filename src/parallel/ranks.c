@@ -168,9 +168,11 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     for (int k = 0; k < RF_PLAN_STATES && !plan->policy.forward_only; k++)
         if (rf_plan_has_state(plan, k))
             bytes->optimizer += sign * rf_plan_aligned(state);
-    const uint64_t masters = plan->policy.no_masters ? 0 : rf_plan_master_elements(plan, shard);
+    const uint64_t copies = rf_plan_copy_elements(plan, shard);
+    const uint64_t masters =
+        plan->policy.no_masters ? 0 : params - rf_plan_bare_elements(plan, shard);
     bytes->params +=
-        sign * (rf_plan_aligned(masters * sizeof(float)) + rf_plan_aligned(params * copy));
+        sign * (rf_plan_aligned(masters * sizeof(float)) + rf_plan_aligned(copies * copy));
     if (rf_plan_params_with_host(plan))
         bytes->host += bytes->params - before.params;
     if (plan->policy.forward_only)

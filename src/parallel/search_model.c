@@ -39,9 +39,10 @@ static void take_params(const struct rf_plan *plan, struct rf_search_view *out)
             .block = plan->params[k].block,
             .logical = plan->params[k].logical,
             .count = rf_padded((uint64_t)plan->params[k].count),
-            .narrow = plan->params[k].desc->dtype != RF_F32,
+            .narrow = rf_plan_narrow(&plan->params[k]),
             .trained = rf_plan_trains(plan, k),
             .bare = plan->params[k].bare,
+            .raw = plan->params[k].raw,
             .summed = rf_plan_sums_tensor(plan, k),
             .chunks = rf_cut_count_chunks(&plan->params[k].cut, RF_NORM_CHUNK, 0, UINT64_MAX)};
     out->param_count = plan->param_count;

@@ -101,7 +101,8 @@ static bool copy_of(const struct audit *a, struct rf_span *span)
     const struct rf_tensor copy = a->run->regions[RF_REGION_COPY];
     const struct rf_tensor params = a->run->regions[RF_REGION_PARAMS];
     const uint64_t element = (span->stored.offset - params.offset) / sizeof(float);
-    if (!rf_plan_step_copies(plan) || span->stored.dtype != RF_F32)
+    if (!rf_plan_step_copies(plan) || span->stored.dtype != RF_F32 ||
+        element >= rf_plan_master_elements(plan, plan->shard)) /* raw */
         return false;
     span->stored.buffer = copy.buffer;
     span->stored.dtype = plan->copy_type;

@@ -112,16 +112,20 @@ static struct rf_tensor part_of_param(const struct call *c, const struct rf_plan
 static struct rf_tensor param_of(const struct call *c, const struct rf_plan_param *param)
 {
     const enum rf_dtype dtype = param->desc->dtype;
-    const enum rf_value_kind kind = dtype == RF_F32 ? RF_VALUE_PARAM : RF_VALUE_COPY;
+    const enum rf_value_kind kind = rf_plan_narrow(param) ? RF_VALUE_COPY : RF_VALUE_PARAM;
     int value = of_piece(c, c->ins, c->i->ins, kind, param->piece);
     if (value < 0 && dtype == RF_F32) /* the version before the last update */
         value = of_piece(c, c->ins, c->i->ins, RF_VALUE_STATE, param->piece);
     if (value < 0)
         return (struct rf_tensor){0};
     struct rf_tensor t = rf_run_value(c->run, value);
-    t.offset +=
-        (param->first - c->run->plan->pieces[param->piece].first) * (uint64_t)rf_dtype_bytes(dtype);
+    const uint64_t element = param->raw ? sizeof(float) : rf_dtype_bytes(dtype);
+    t.offset += (param->first - c->run->plan->pieces[param->piece].first) * element;
     t.dtype = dtype;
+    if (param->raw) {
+        t.shape = param->desc->shape;
+        return t;
+    }
     return part_of_param(c, param, t);
 }
 

@@ -18,8 +18,10 @@ static int read_source(void *self, int part, int tensor, uint64_t at, uint64_t b
 {
     const struct fill *fill = self;
     (void)part;
-    return fill->source->read(fill->source->self, fill->listing.listed[tensor].name,
-                              at / sizeof(float), bytes / sizeof(float), out);
+    const bool raw = fill->listing.tensors[tensor].dtype == RF_U8;
+    const uint64_t element = raw ? 1 : sizeof(float);
+    return fill->source->read(fill->source->self, fill->listing.listed[tensor].name, at / element,
+                              bytes / element, out);
 }
 
 static int prepare(struct rf_run *run, struct fill *fill)

@@ -195,7 +195,10 @@ static int walk(struct restore *r, struct segment *missing,
     r->value = 0;
     for (int p = 0; p < RF_PART_COUNT; p++) {
         for (int t = 0; t < r->listings[p].count; t++) {
-            const uint64_t count = (uint64_t)rf_shape_count(r->listings[p].tensors[t].shape);
+            const struct rf_file_tensor *tensor = &r->listings[p].tensors[t];
+            const uint64_t bytes =
+                (uint64_t)rf_shape_count(tensor->shape) * rf_dtype_bytes(tensor->dtype);
+            const uint64_t count = bytes / sizeof(float);
             for (uint64_t at = 0; at < count;) {
                 struct segment s = {.part = p, .tensor = t, .first = at, .count = count - at};
                 if (!find(r, &s)) {

@@ -17,8 +17,9 @@ static int read_window(const struct rf_run *run, struct rf_span_reader *reader, 
     struct rf_span_window *w = &reader->window;
     const bool same = w->count > 0 && w->part == part && w->tensor == tensor;
     if (!same || r.at < w->at || r.at + r.bytes > w->at + w->count) {
-        const struct rf_shape shape = reader->listings[part].tensors[tensor].shape;
-        const uint64_t left = (uint64_t)rf_shape_count(shape) * sizeof(float) - r.at;
+        const struct rf_file_tensor *whole = &reader->listings[part].tensors[tensor];
+        const uint64_t left =
+            (uint64_t)rf_shape_count(whole->shape) * rf_dtype_bytes(whole->dtype) - r.at;
         const uint64_t most = rf_run_piece_bytes(run);
         if (!w->bytes)
             w->bytes = rf_alloc(most);

@@ -20,8 +20,8 @@ static void add(struct rf_listing *list, const struct rf_run *run, int param, co
              state ? state : "");
     listed->param = param;
     listed->region = region;
-    list->tensors[list->count++] =
-        (struct rf_file_tensor){.name = listed->name, .dtype = RF_F32, .shape = desc->shape};
+    list->tensors[list->count++] = (struct rf_file_tensor){
+        .name = listed->name, .dtype = desc->dtype == RF_U8 ? RF_U8 : RF_F32, .shape = desc->shape};
 }
 
 int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, struct rf_listing *out)
@@ -105,6 +105,8 @@ static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed 
 {
     struct rf_tensor t = run->regions[listed->region];
     t.dtype = listed->region == RF_REGION_COPY ? run->plan->copy_type : RF_F32;
+    if (run->plan->params[listed->param].raw)
+        first -= rf_plan_bare_elements(run->plan, run->plan->shard);
     t.offset += first * rf_dtype_bytes(t.dtype);
     t.shape = rf_shape1((int64_t)count);
     return t;
