@@ -29,7 +29,8 @@ static int prepare(struct rf_run *run, struct fill *fill)
     if (run->step > 0)
         return rf_fail(RF_EINVAL, "fill: the run has made %lld steps already; fill a new one",
                        (long long)run->step);
-    RETURN_IF_ERROR(rf_run_check_idle(run, "fill"));
+    if (!run->half_filled)
+        RETURN_IF_ERROR(rf_run_check_idle(run, "fill"));
     RETURN_IF_ERROR(rf_listing_open(run, RF_PART_MODEL, &fill->listing));
     RETURN_IF_ERROR(rf_spans_to_load(run, RF_PART_MODEL, &fill->listing, &fill->spans));
     fill->reader =
@@ -69,6 +70,9 @@ int rf_run_fill(struct rf_run *run, const struct rf_param_source *source)
         rc = rf_run_agree_status(run, fill_all(run, &fill), "fill");
         if (rc < 0)
             rf_run_mark_inconsistent(run, "fill");
+        else if (run->half_filled)
+            run->inconsistent.status = 0;
+        run->half_filled = rc < 0;
     }
     const struct rf_error error = *rf_last_error();
     rf_listing_close(&fill.listing);

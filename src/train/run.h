@@ -74,6 +74,7 @@ struct rf_run {
     bool gave_up;           /* a call has failed, and all communicators with it */
     /* Status < 0: parameters may be of two different steps; the message says why. */
     struct rf_error inconsistent;
+    bool half_filled; /* the reason is a fill, which may be repeated */
     /* Only with `inconsistent`: the update of the failed step has completed on this rank. It needs
      * nothing of other ranks, so this rank has all of its own state of the next step. */
     bool ahead;
