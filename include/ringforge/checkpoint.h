@@ -98,12 +98,12 @@ struct rf_param_source {
 };
 
 /* Fills the parameters of a run that has made no step yet. Every rank calls its own source for what
- * it stores itself: its shards, parts of tensor ranks and pipeline stages; ranks send nothing but
- * their status. Needs host memory for two pieces of 4 MiB. Copies in 16 bits are brought up to date;
- * optimizer states stay zero. Blocking; collective. An error of one rank is returned on all ranks.
- * The parameters are then partly filled, and other calls return RF_EABORT as after a failed load,
- * until a fill or a load succeeds.
- * Errors: those of the source, RF_EINVAL (a step was made), RF_ENOMEM, those of the communicator. */
+ * it stores itself: its shards, parts of tensor ranks and pipeline stages. Ranks send nothing but
+ * their status. Needs host memory for two pieces of 4 MiB. Copies in 16 bits are brought up to
+ * date; optimizer states stay zero. Blocking; collective. An error of one rank is returned on all
+ * ranks. The parameters are then partly filled, and other calls return RF_EABORT as after a failed
+ * load, until a fill or a load succeeds. Errors: those of the source, RF_EINVAL (a step was made),
+ * RF_ENOMEM, those of the communicator. */
 RF_API int rf_run_fill(struct rf_run *run, const struct rf_param_source *source);
 
 /* ---- comparing and sharing ------------------------------------------------------------------- */
