@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text as training data, one token for each byte, and learning-rate rules. Training consumes
+ * Text as training data, one token for each byte or those of a tokenizer, files of tokens, and
+ * learning-rate rules. Training consumes
  * samples 0, 1, 2, ... of an endless sequence. The sequence depends on the seed only, not on the
  * batch or the number of ranks.
  *
@@ -9,6 +10,7 @@
 #ifndef RINGFORGE_DATA_H
 #define RINGFORGE_DATA_H
 
+#include "tokenizer.h"
 #include "types.h"
 
 #ifdef __cplusplus
@@ -30,6 +32,37 @@ struct rf_dataset;
  * The caller closes the data set. Errors: RF_EIO (no such file), RF_EINVAL (no text: the message
  * says what was found). */
 RF_API int rf_dataset_open(const char *path, struct rf_dataset **out);
+
+struct rf_data_opts {
+    /* Its ids are the tokens of texts, with the special tokens that it puts around a text; its
+     * token for the end of a text follows each. NULL: bytes. It is used during the call only. */
+    const struct rf_tokenizer *tokenizer;
+    int raw_bytes; /* 2 or 4: path is a file of tokens of so many bytes, without a header */
+    /* Called after each text, with the bytes read and the tokens made so far; NULL: not. */
+    void (*progress)(void *user, int64_t bytes, int64_t tokens);
+    void *user;
+};
+
+/* The same with options (NULL: none). With a tokenizer, a file whose name ends in ".jsonl" has one
+ * JSON object on each line, whose "text" is a text of its own.
+ *   A file of tokens is recognized by its first bytes, with or without a tokenizer. It is mapped
+ * into memory, and counts as one file. Formats, little-endian: those of llm.c
+ * (https://github.com/karpathy/llm.c), a header of 256 i32 and then the tokens. The header begins
+ * with 20240520, 1, count (tokens of 16 bits) or 20240801, 7, count (32 bits).
+ *   More errors: RF_ECORRUPT (a line that is no such object, a header that differs from the file's
+ * size), RF_EINVAL (a text of more than 1 GiB; a tokenizer without a token for the end of a text).
+ */
+RF_API int rf_dataset_open_as(const char *path, const struct rf_data_opts *opts,
+                              struct rf_dataset **out);
+
+/* The highest token plus one: a model needs as large a vocabulary. At least RF_BYTE_VOCABULARY
+ * where tokens are bytes. */
+RF_EXPORT int64_t rf_dataset_vocabulary(const struct rf_dataset *dataset);
+
+/* Writes all tokens into a file that rf_dataset_open_as reads: 16 bits a token if all are below
+ * 65536, else 32. raw: without a header. The file has its name only when it is whole. Errors:
+ * RF_EIO, RF_EINVAL (more than 2147483647 tokens need raw, as the header's count has 32 bits). */
+RF_API int rf_dataset_write(const struct rf_dataset *dataset, const char *path, bool raw);
 
 /* NULL is allowed. */
 RF_EXPORT void rf_dataset_close(struct rf_dataset *dataset);

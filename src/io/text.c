@@ -1,24 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text files as tokens, one for each byte, and samples drawn from them. See data.h. Called by
- * trainers; independent of models and ranks.
+ * Text files as tokens, one for each byte or those of a tokenizer. See data.h. Called by trainers;
+ * independent of models and ranks. Samples of them are drawn in samples.c.
  */
+#include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
-#include <ringforge/data.h>
 #include <sys/stat.h>
 
 #include "../base/base.h"
+#include "dataset.h"
 #include "file.h"
 
 #define MAX_FILE ((size_t)1 << 40)
-#define SAMPLE_SITE 0x64617461u /* separates these random numbers from those of parameters */
-
-struct rf_dataset {
-    uint16_t *tokens;
-    int64_t count, train;
-    int files;
-};
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
@@ -102,133 +96,166 @@ static int find_files(struct paths *paths, const char *path)
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-static int append(struct rf_dataset *data, const char *path)
+/* Room for `more` tokens. */
+static int reserve(struct rf_dataset *data, const char *path, size_t more)
 {
-    char *text = NULL;
-    size_t bytes = 0;
-    RETURN_IF_ERROR(rf_read_file(path, MAX_FILE, &text, &bytes));
-    uint16_t *grown =
-        rf_realloc(data->tokens, ((size_t)data->count + bytes + 1) * sizeof(*data->tokens));
-    if (!grown) {
-        rf_free(text);
-        return rf_fail(RF_ENOMEM, "data %s: out of memory for %zu bytes", path, bytes);
-    }
+    if ((uint64_t)data->capacity - (uint64_t)data->count >= more)
+        return 0;
+    const size_t wanted = (size_t)data->count + (size_t)data->count / 2 + more;
+    void *grown = rf_realloc(data->tokens, wanted * (size_t)data->width);
+    if (!grown)
+        return rf_fail(RF_ENOMEM, "data %s: out of memory for %zu tokens", path, wanted);
     data->tokens = grown;
-    for (size_t i = 0; i < bytes; i++)
-        data->tokens[data->count++] = (uint8_t)text[i];
-    if (bytes > 0) {
-        data->tokens[data->count++] = RF_END_OF_TEXT;
-        data->files++;
-    }
-    rf_free(text);
+    data->capacity = (int64_t)wanted;
     return 0;
 }
 
-int rf_dataset_open(const char *path, struct rf_dataset **out)
+static void put(struct rf_dataset *data, uint32_t token)
+{
+    if (data->width == 2)
+        ((uint16_t *)data->tokens)[data->count++] = (uint16_t)token;
+    else
+        ((uint32_t *)data->tokens)[data->count++] = token;
+}
+
+struct reader {
+    struct rf_dataset *data;
+    const struct rf_data_opts *opts;
+    struct rf_token_list ids;
+    int64_t bytes;
+    uint32_t end; /* of text */
+};
+
+/* One text, and the end of it. */
+static int append_text(struct reader *r, const char *path, const char *text, size_t bytes)
+{
+    const struct rf_encode_opts with = {.add_special = true};
+    if (!r->opts->tokenizer) {
+        RETURN_IF_ERROR(reserve(r->data, path, bytes + 1));
+        for (size_t i = 0; i < bytes; i++)
+            put(r->data, (uint8_t)text[i]);
+    } else {
+        r->ids.count = 0;
+        RETURN_IF_ERROR(rf_tokenizer_encode(r->opts->tokenizer, text, bytes, &with, &r->ids));
+        if (r->ids.count > 0 && (uint32_t)r->ids.ids[r->ids.count - 1] == r->end)
+            r->ids.count--;
+        RETURN_IF_ERROR(reserve(r->data, path, r->ids.count + 1));
+        for (size_t i = 0; i < r->ids.count; i++)
+            put(r->data, (uint32_t)r->ids.ids[i]);
+    }
+    put(r->data, r->end);
+    r->bytes += (int64_t)bytes;
+    if (r->opts->progress)
+        r->opts->progress(r->opts->user, r->bytes, r->data->count);
+    return 0;
+}
+
+/* cJSON would end a text at the character U+0000. */
+static bool has_zero(const char *line, const char *end)
+{
+    for (; line + 6 <= end; line++) {
+        if (*line != '\\')
+            continue;
+        if (memcmp(line, "\\u0000", 6) == 0)
+            return true;
+        line++; /* what is escaped may be a backslash */
+    }
+    return false;
+}
+
+/* A file with a JSON object on each line. */
+static int append_lines(struct reader *r, const char *path, const char *text, size_t bytes)
+{
+    const char *const end = text + bytes;
+    int rc = 0;
+    for (long long line = 1; rc == 0 && text < end; line++) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        stop = stop ? stop : end;
+        if (strspn(text, " \t\r") < (size_t)(stop - text)) {
+            cJSON *json = cJSON_ParseWithLength(text, (size_t)(stop - text));
+            const char *value =
+                cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "text"));
+            rc = value && !has_zero(text, stop)
+                     ? append_text(r, path, value, strlen(value))
+                     : rf_fail(
+                           RF_ECORRUPT,
+                           "data %s: line %lld is no JSON object with a \"text\", or has \\u0000",
+                           path, line);
+            cJSON_Delete(json);
+        }
+        text = stop + 1;
+    }
+    return rc;
+}
+
+static int append_file(struct reader *r, const char *path)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    const size_t length = strlen(path);
+    const bool lines = r->opts->tokenizer && length > 6 && strcmp(path + length - 6, ".jsonl") == 0;
+    RETURN_IF_ERROR(rf_read_file(path, MAX_FILE, &text, &bytes));
+    const int rc = bytes == 0 ? 0
+                   : lines    ? append_lines(r, path, text, bytes)
+                              : append_text(r, path, text, bytes);
+    r->data->files += bytes > 0;
+    rf_free(text);
+    return rc;
+}
+
+static int read_texts(struct rf_dataset *data, const char *path, const struct rf_data_opts *opts)
 {
     struct paths paths = {0};
-    if (!path || !out)
-        return rf_fail(RF_EINVAL, "data: a path and a pointer for the result are needed");
-    struct rf_dataset *data = rf_alloc(sizeof(*data));
-    int rc = data ? find_files(&paths, path) : rf_fail(RF_ENOMEM, "data %s: out of memory", path);
+    struct reader r = {.data = data, .opts = opts, .end = RF_END_OF_TEXT};
+    data->width = 2;
+    if (opts->tokenizer) {
+        const int32_t end = rf_tokenizer_role(opts->tokenizer, RF_TOKEN_END);
+        if (end < 0)
+            return rf_fail(RF_EINVAL, "data %s: the tokenizer has no token for the end of a text",
+                           path);
+        r.end = (uint32_t)end;
+        data->width = rf_tokenizer_vocabulary(opts->tokenizer) <= 65536 ? 2 : 4;
+    }
+    int rc = find_files(&paths, path);
     for (size_t i = 0; rc == 0 && i < paths.count; i++)
-        rc = append(data, paths.list[i]);
+        rc = append_file(&r, paths.list[i]);
     if (rc == 0 && data->count < 2)
         rc = rf_fail(RF_EINVAL, "data %s: the file is empty; there is nothing to train on", path);
     for (size_t i = 0; i < paths.count; i++)
         rf_free(paths.list[i]);
     rf_free(paths.list);
+    rf_token_list_free(&r.ids);
+    return rc;
+}
+
+int rf_dataset_open_as(const char *path, const struct rf_data_opts *opts, struct rf_dataset **out)
+{
+    const struct rf_data_opts none = {0};
+    opts = opts ? opts : &none;
+    if (!path || !out)
+        return rf_fail(RF_EINVAL, "data: a path and a pointer for the result are needed");
+    if (opts->raw_bytes != 0 && opts->raw_bytes != 2 && opts->raw_bytes != 4)
+        return rf_fail(RF_EINVAL, "data: tokens of %d bytes; 2 and 4 are possible",
+                       opts->raw_bytes);
+    struct rf_dataset *data = rf_alloc(sizeof(*data));
+    if (!data)
+        return rf_fail(RF_ENOMEM, "data %s: out of memory", path);
+    int rc = rf_token_file_map(data, path, opts->raw_bytes);
+    const bool mapped = rc == 1;
+    if (rc == 0)
+        rc = read_texts(data, path, opts);
     if (rc < 0) {
         rf_dataset_close(data);
         return rc;
     }
     data->train = data->count - data->count / 10;
+    data->vocabulary =
+        mapped || opts->tokenizer ? rf_dataset_highest(data) + 1 : RF_BYTE_VOCABULARY;
     *out = data;
     return 0;
 }
 
-void rf_dataset_close(struct rf_dataset *data)
+int rf_dataset_open(const char *path, struct rf_dataset **out)
 {
-    if (!data)
-        return;
-    rf_free(data->tokens);
-    rf_free(data);
-}
-
-int64_t rf_dataset_train_tokens(const struct rf_dataset *data)
-{
-    return data->train;
-}
-
-int64_t rf_dataset_held_out_tokens(const struct rf_dataset *data)
-{
-    return data->count - data->train;
-}
-
-int rf_dataset_files(const struct rf_dataset *data)
-{
-    return data->files;
-}
-
-uint64_t rf_dataset_hash(const struct rf_dataset *data)
-{
-    enum { PIECE = 4096 };
-    uint8_t bytes[2 * PIECE]; /* the same byte order on every machine */
-    uint64_t hash = (uint64_t)data->count;
-    for (int64_t first = 0; first < data->count; first += PIECE) {
-        const int64_t left = data->count - first, n = left < PIECE ? left : PIECE;
-        for (int64_t i = 0; i < n; i++) {
-            bytes[2 * i] = (uint8_t)(data->tokens[first + i] & 0xff);
-            bytes[2 * i + 1] = (uint8_t)(data->tokens[first + i] >> 8);
-        }
-        const uint32_t low = rf_hash32(bytes, (size_t)(2 * n), (uint32_t)hash);
-        const uint32_t high = rf_hash32(bytes, (size_t)(2 * n), (uint32_t)(hash >> 32) ^ low);
-        hash = (uint64_t)high << 32 | low;
-    }
-    return hash;
-}
-
-/* ---- samples --------------------------------------------------------------------------------- */
-
-int rf_dataset_samples(const struct rf_dataset *data, uint64_t seed, int64_t first, int64_t count,
-                       int64_t seq, int32_t *tokens, int32_t *targets)
-{
-    if (first < 0 || count < 1 || seq < 1)
-        return rf_fail(RF_EINVAL, "data: first %lld, count %lld, sequence %lld: must be positive",
-                       (long long)first, (long long)count, (long long)seq);
-    if (data->train <= seq)
-        return rf_fail(RF_EINVAL,
-                       "data: %lld tokens to train on are too few for sequences of %lld and the "
-                       "token after them; use more text or shorter sequences",
-                       (long long)data->train, (long long)seq);
-    for (int64_t i = 0; i < count; i++) {
-        int64_t at = (int64_t)rf_philox_below(seed, SAMPLE_SITE, (uint64_t)first + (uint64_t)i,
-                                              (uint64_t)(data->train - seq));
-        for (int64_t t = 0; t < seq; t++) {
-            tokens[i * seq + t] = data->tokens[at + t];
-            targets[i * seq + t] = data->tokens[at + t + 1];
-        }
-    }
-    return 0;
-}
-
-int64_t rf_dataset_held_out_sequences(const struct rf_dataset *data, int64_t seq)
-{
-    int64_t pairs = rf_dataset_held_out_tokens(data) - 1;
-    return pairs > 0 && seq > 0 ? (pairs + seq - 1) / seq : 0;
-}
-
-int rf_dataset_held_out(const struct rf_dataset *data, int64_t first, int64_t batch, int64_t seq,
-                        int32_t *tokens, int32_t *targets)
-{
-    if (first < 0 || batch < 1 || seq < 1)
-        return rf_fail(RF_EINVAL, "data: first %lld, batch %lld, sequence %lld: must be positive",
-                       (long long)first, (long long)batch, (long long)seq);
-    for (int64_t i = 0; i < batch * seq; i++) {
-        int64_t at = data->train + first * seq + i;
-        bool there = at + 1 < data->count;
-        tokens[i] = there ? data->tokens[at] : 0;
-        targets[i] = there ? data->tokens[at + 1] : -1;
-    }
-    return 0;
+    return rf_dataset_open_as(path, NULL, out);
 }

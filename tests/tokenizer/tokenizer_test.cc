@@ -2,6 +2,7 @@
 //
 // Ids and texts equal those that the reference library gave (cases.txt, by make_cases.py).
 #include <gtest/gtest.h>
+#include <ringforge/data.h>
 #include <ringforge/tokenizer.h>
 
 #include <fstream>
@@ -9,6 +10,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "train/folder.h"
 
 namespace
 {
@@ -165,4 +168,36 @@ TEST(Tokenizer, ThreadsMayShareOne)
         });
     for (std::thread &thread : threads)
         thread.join();
+}
+
+TEST(Tokenizer, ADataSetHasATokenForTheEndOfEachText)
+{
+    Tokenizer t("bytes");
+    Folder files;
+    files.write("a.txt", "The schedule");
+    files.write("b.jsonl",
+                "{\"text\": \"is data.\"}\n\n{\"text\": \"And\\nmore \\u00e9\", \"x\": 1}\n");
+    rf_data_opts opts = {};
+    opts.tokenizer = t.t;
+    rf_dataset *data = nullptr;
+    ASSERT_EQ(rf_dataset_open_as(files.path().c_str(), &opts, &data), 0)
+        << rf_last_error()->message;
+    std::vector<int32_t> expected;
+    for (const char *text : {"The schedule", "is data.", "And\nmore \u00e9"}) {
+        const std::vector<int32_t> ids = t.encode(text);
+        expected.insert(expected.end(), ids.begin(), ids.end());
+        expected.push_back(0);
+    }
+    EXPECT_EQ(rf_dataset_files(data), 2);
+    EXPECT_EQ(rf_dataset_train_tokens(data) + rf_dataset_held_out_tokens(data),
+              (int64_t)expected.size());
+    const int64_t seq = rf_dataset_train_tokens(data) - 1;
+    std::vector<int32_t> tokens((size_t)seq), targets((size_t)seq);
+    ASSERT_EQ(rf_dataset_samples(data, 1, 0, 1, seq, tokens.data(), targets.data()), 0);
+    EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected.begin()));
+    rf_dataset_close(data);
+    for (const char *line : {"[]", "{\"text\": 1}", "{\"text\": \"a\\u0000b\"}", "{\"text\": "}) {
+        files.write("b.jsonl", line);
+        EXPECT_EQ(rf_dataset_open_as(files.path().c_str(), &opts, &data), RF_ECORRUPT) << line;
+    }
 }

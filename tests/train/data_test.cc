@@ -142,3 +142,48 @@ TEST(LearningRate, FollowsTheBatchLinearlyOrByItsRoot)
     EXPECT_FLOAT_EQ(rf_lr_scale_sqrt(0.1f, 256, 1024), 0.2f);
     EXPECT_FLOAT_EQ(rf_lr_scale_linear(0.1f, 8, 8), 0.1f);
 }
+
+TEST(Data, AFileOfTokensGivesTheSamplesOfItsTexts)
+{
+    Folder folder;
+    std::string text;
+    for (int i = 0; i < 500; i++)
+        text += "line " + std::to_string(i * i) + "\n";
+    folder.write("a.txt", text);
+    Data texts(folder.path("a.txt"));
+    for (bool raw : {false, true}) {
+        const std::string path = folder.path(raw ? "raw" : "tokens.bin");
+        ASSERT_EQ(rf_dataset_write(texts.data, path.c_str(), raw), 0);
+        rf_data_opts opts = {};
+        opts.raw_bytes = raw ? 2 : 0;
+        rf_dataset *data = nullptr;
+        ASSERT_EQ(rf_dataset_open_as(path.c_str(), &opts, &data), 0) << rf_last_error()->message;
+        EXPECT_EQ(rf_dataset_hash(data), rf_dataset_hash(texts.data));
+        EXPECT_EQ(rf_dataset_vocabulary(data), 257);
+        std::vector<int32_t> a(64), b(64), c(64), d(64);
+        ASSERT_EQ(rf_dataset_samples(data, 5, 3, 4, 16, a.data(), b.data()), 0);
+        ASSERT_EQ(rf_dataset_samples(texts.data, 5, 3, 4, 16, c.data(), d.data()), 0);
+        EXPECT_EQ(a, c);
+        EXPECT_EQ(b, d);
+        rf_dataset_close(data);
+    }
+}
+
+TEST(Data, AFileOfTokensThatIsCutOrOfAnotherVersionIsRefused)
+{
+    Folder folder;
+    std::vector<int32_t> header(256);
+    auto open = [&](int magic, int version, int count, size_t bytes) {
+        header[0] = magic, header[1] = version, header[2] = count;
+        folder.write("t", std::string((const char *)header.data(), 1024) + std::string(bytes, 1));
+        Data d(folder.path("t"));
+        return d.rc;
+    };
+    EXPECT_EQ(open(20240520, 1, 10, 20), 0);
+    EXPECT_EQ(open(20240801, 7, 10, 40), 0);
+    EXPECT_EQ(open(20240520, 1, 10, 18), RF_ECORRUPT);
+    EXPECT_EQ(open(20240520, 1, -10, 20), RF_ECORRUPT);
+    EXPECT_EQ(open(20240801, 7, 0x7fffffff, 20), RF_ECORRUPT);
+    EXPECT_EQ(open(20240520, 2, 10, 20), RF_ENOTSUP);
+    EXPECT_EQ(open(20240520, 1, 1, 2), RF_EINVAL);
+}
