@@ -3,6 +3,7 @@
  * ringforge train: options of the GPT trainer, and what can be checked before a rank is started.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "train.h"
 
@@ -91,6 +92,36 @@ static int check(const struct tool_command *command, struct train_options *o)
     return status == TOOL_OK && o->plot_path ? tool_plot_check(command, o->plot_path) : status;
 }
 
+/* Opens --data: as bytes, or through the tokenizer of --from if that folder has one. */
+static int open_data(const struct tool_command *command, const struct train_options *o,
+                     struct rf_dataset **out)
+{
+    struct rf_tokenizer *tokenizer = NULL;
+    char path[TOOL_PATH_BYTES] = "";
+    if (o->setup.from)
+        snprintf(path, sizeof(path), "%s/tokenizer.json", o->setup.from);
+    int rc = path[0] && access(path, R_OK) == 0 ? rf_tokenizer_open(o->setup.from, &tokenizer) : 0;
+    if (rc == 0)
+        rc = rf_dataset_open_as(o->data, &(struct rf_data_opts){.tokenizer = tokenizer}, out);
+    rf_tokenizer_close(tokenizer);
+    if (rc < 0)
+        return tool_library_error(command, -1);
+    const int64_t most = o->setup.hub ? hub_values(o->setup.hub)->vocab : RF_BYTE_VOCABULARY;
+    if (rf_dataset_vocabulary(*out) > most)
+        return tool_error(
+            command,
+            "%s has token %lld; the vocabulary of the model has %lld tokens: the text "
+            "was encoded for another model",
+            o->data, (long long)rf_dataset_vocabulary(*out) - 1, (long long)most);
+    if (rf_dataset_train_tokens(*out) <= o->setup.seq)
+        return tool_error(command,
+                          "%s has %lld tokens to train on, fewer than one sequence of "
+                          "%lld: more text, or a smaller --seq, is needed",
+                          o->data, (long long)rf_dataset_train_tokens(*out),
+                          (long long)o->setup.seq);
+    return TOOL_OK;
+}
+
 static int train_main(const struct tool_command *command, int argc, char **argv)
 {
     struct train_options o = {.steps = 200,
@@ -104,7 +135,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[SETUP_ROWS + 37];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
-        {"data", 0, TOOL_TEXT, &o.data, "PATH", "text file, or folder of text files; no pipe"},
+        {"data", 0, TOOL_TEXT, &o.data, "PATH",
+         "text file or folder of text files, or a file of tokens; no pipe"},
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
         {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
         {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},
@@ -176,14 +208,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         o.seed = 1;
     /* Once for all ranks of this process, and before any other is started. */
     struct rf_dataset *dataset = NULL;
-    if (rf_dataset_open(o.data, &dataset) < 0)
-        status = tool_library_error(command, -1);
-    else if (rf_dataset_train_tokens(dataset) <= o.setup.seq)
-        status =
-            tool_error(command,
-                       "%s has %lld tokens to train on, fewer than one sequence of "
-                       "%lld: more text, or a smaller --seq, is needed",
-                       o.data, (long long)rf_dataset_train_tokens(dataset), (long long)o.setup.seq);
+    status = open_data(command, &o, &dataset);
     struct train_job job = {.command = command, .options = &o, .dataset = dataset};
     if (status == TOOL_OK && o.accept)
         status = train_terms(command, table, dataset, &o.terms);
