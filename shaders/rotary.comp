@@ -14,6 +14,17 @@
 #include "common.glsl"
 
 layout(constant_id = 1) const uint BACK = 0; /* 1: rotate back, for the gradient */
+/* Scaled angles (struct rf_rotary_scaling): one more than SHIFT, or 0; fractions as high and low
+ * word. GAIN: 1 / (WIDTH 2^SHIFT) - 1, where WIDTH is HIGH - LOW. */
+layout(constant_id = 2) const uint SCALED = 0;
+layout(constant_id = 3) const uint LOW_1 = 0;
+layout(constant_id = 4) const uint LOW_0 = 0;
+layout(constant_id = 5) const uint HIGH_1 = 0;
+layout(constant_id = 6) const uint HIGH_0 = 0;
+layout(constant_id = 7) const uint INVERSE_1 = 0; /* 1 / factor */
+layout(constant_id = 8) const uint INVERSE_0 = 0;
+layout(constant_id = 9) const uint GAIN_1 = 0;
+layout(constant_id = 10) const uint GAIN_0 = 0;
 const uint PAIRS = VEC != 0 ? 4 : 1;
 
 #include "push/rotary.h"
@@ -34,6 +45,42 @@ uvec2 times(uvec2 a, uvec2 b)
     return uvec2(h3 + l0 + l1 + l2, low);
 }
 
+uvec2 plus(uvec2 a, uvec2 b)
+{
+    uint carry, low = uaddCarry(a.y, b.y, carry);
+    return uvec2(a.x + b.x + carry, low);
+}
+
+uvec2 minus(uvec2 a, uvec2 b)
+{
+    uint borrow, low = usubBorrow(a.y, b.y, borrow);
+    return uvec2(a.x - b.x - borrow, low);
+}
+
+bool less(uvec2 a, uvec2 b)
+{
+    return a.x < b.x || (a.x == b.x && a.y < b.y);
+}
+
+/* The angle of a token, scaled. Between the limits: step (inverse + (1 - inverse) share), where share
+ * is (step - LOW) / WIDTH. */
+uvec2 scaled(uvec2 step)
+{
+    const uvec2 low = uvec2(LOW_1, LOW_0), high = uvec2(HIGH_1, HIGH_0),
+                inverse = uvec2(INVERSE_1, INVERSE_0), gain = uvec2(GAIN_1, GAIN_0);
+    if (!less(step, high))
+        return step;
+    uvec2 slow = times(step, inverse);
+    if (less(step, low))
+        return slow;
+    const uint shift = SCALED - 1;
+    uvec2 share = minus(step, low);
+    if (shift > 0 && shift < 32)
+        share = uvec2(share.x << shift | share.y >> (32 - shift), share.y << shift);
+    share = plus(share, times(share, gain));
+    return plus(slow, times(minus(step, slow), share));
+}
+
 /* The angle of pair i in a row, as a 32-bit fraction of a turn. */
 uint turns(uint i, uint row)
 {
@@ -42,6 +89,8 @@ uint turns(uint i, uint row)
         uvec2 smaller = times(step, pc.power[bit]);
         step = (i >> bit & 1u) != 0 ? smaller : step;
     }
+    if (SCALED != 0)
+        step = scaled(step);
     uint high, low;
     umulExtended(step.y, row, high, low);
     return step.x * row + high;

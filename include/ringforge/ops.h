@@ -245,10 +245,21 @@ RF_API int rf_copy_heads(struct rf_stream *stream, struct rf_heads out, struct r
 
 /* ---- rotary embedding ------------------------------------------------------------------------ */
 
+/* Longer periods for longer sequences, as Llama 3.1 has them ("llama3" of transformers). A pair
+ * that turns less than `low` times in `original` tokens turns by 1/factor of its angle; one that
+ * turns more than `high` times is unchanged; between them the two are mixed linearly in the number
+ * of turns. */
+struct rf_rotary_scaling {
+    double factor;    /* at least 1; 0 = none, and the rest is ignored */
+    double low, high; /* 0 < low < high <= original */
+    int64_t original; /* 1 to 2^31 - 1 */
+};
+
 struct rf_rotary_opts {
     double theta;     /* at least 1; 0 = 10000 */
     int64_t position; /* of the first row of every sequence; the last row's is at most 2^31 - 1 */
     bool halves; /* true: pairs (i, i + D/2) (GPT-NeoX, most Llama files); false: (2i, 2i + 1) */
+    struct rf_rotary_scaling scaling;
 };
 
 /* out (B,T,H,D) = x with pair i of row t rotated by (position + t) theta^(-2i/D) (Su et al. 2021).

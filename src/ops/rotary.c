@@ -19,6 +19,38 @@ static void fraction(long double x, uvec2 *out)
     out->y = high < 0x1p32L ? (uint32_t)((x * 0x1p32L - high) * 0x1p32L) : UINT32_MAX;
 }
 
+static int check_scaling(const char *op, const struct rf_rotary_scaling *s)
+{
+    if (s->factor == 0)
+        return 0;
+    if (s->factor >= 1 && isfinite(s->factor) && s->low > 0 && s->low < s->high &&
+        s->original > 0 && s->original <= INT32_MAX && s->high <= (double)s->original &&
+        s->high - s->low >= 0x1p-31 * (double)s->original)
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "%s: scaling by %g from %g to %g turns in %lld tokens; the factor must be 1 or "
+                   "more, and the numbers of turns in rising order from above 0 to the tokens",
+                   op, s->factor, s->low, s->high, (long long)s->original);
+}
+
+/* Constants 2 to 10 of rotary.comp. A fraction of a turn per token is between low / original and
+ * high / original; shifted to the left, the width of this range is 1/2 to below 1. */
+static void specify_scaling(struct rf_job *job, const struct rf_rotary_scaling *s)
+{
+    const long double low = (long double)s->low / s->original,
+                      high = (long double)s->high / s->original;
+    int exponent = 0;
+    const long double width = frexpl(high - low, &exponent); /* 1/2 to below 1 */
+    const long double parts[] = {low, high, 1 / (long double)s->factor, 1 / width - 1};
+    rf_job_spec(job, 2, (uint32_t)-exponent + 1);
+    for (uint32_t k = 0; k < 4; k++) {
+        uvec2 words;
+        fraction(parts[k], &words);
+        rf_job_spec(job, 3 + 2 * k, words.x);
+        rf_job_spec(job, 4 + 2 * k, words.y);
+    }
+}
+
 static int check(const char *op, const struct rf_named_heads *out, const struct rf_named_heads *x,
                  const struct rf_rotary_opts *opts)
 {
@@ -38,6 +70,7 @@ static int check(const char *op, const struct rf_named_heads *out, const struct 
     if (opts->position < 0 || opts->position > INT32_MAX - h->rows)
         return rf_fail(RF_EINVAL, "%s: position %lld of %lld rows; positions go from 0 to %d", op,
                        (long long)opts->position, (long long)h->rows, INT32_MAX);
+    RETURN_IF_ERROR(check_scaling(op, &opts->scaling));
     /* In place every item reads what it writes, if the very same elements. */
     bool in_place = rf_heads_same_place(&out->heads, h);
     return rf_check_heads_apart(op, (struct rf_named_heads[]){*out, *x}, 1, in_place ? 1 : 2);
@@ -81,6 +114,8 @@ static int run_rotary(struct rf_stream *stream, const char *op, struct rf_named_
                          .push_bytes = sizeof(push)};
     rf_job_flat(&job, device, (uint64_t)items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, back);
+    if (opts->scaling.factor != 0)
+        specify_scaling(&job, &opts->scaling);
     const int64_t count = lines * h->heads * h->size;
     job.work.flops = 3 * (uint64_t)count; /* a turn of a pair: four products, two sums */
     rf_job_touches(&job, in, count, RF_TOUCH_READ);

@@ -394,6 +394,9 @@ static void rotary(const struct run *run, enum rf_dtype dtype)
               rf_rotary(run->operands->stream, out, x, &opts));
         plain(run, halves ? "rotary_backward halves" : "rotary_backward", dtype,
               rf_rotary_backward(run->operands->stream, out, x, &opts));
+        opts.scaling = (struct rf_rotary_scaling){8, 1, 4, 8192};
+        plain(run, halves ? "rotary scaled halves" : "rotary scaled", dtype,
+              rf_rotary(run->operands->stream, out, x, &opts));
     }
     for (int odd = 0; odd < 2; odd++) {
         out.size = x.size = D - odd;

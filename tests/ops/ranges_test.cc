@@ -244,6 +244,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             rf_rotary_opts opts = {};
             opts.halves = halves;
             EXPECT_OK(rf_rotary(stream, heads(H, true), heads(H, false), &opts));
+            opts.scaling = {8, 1, 4, 8192};
+            EXPECT_OK(rf_rotary(stream, heads(H, true), heads(H, false), &opts));
         }
         for (bool adds : {false, true})
             EXPECT_OK(rf_copy_heads(stream, heads(H, true), heads(H, false), adds));

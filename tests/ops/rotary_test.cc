@@ -12,13 +12,26 @@ struct Case {
     double theta;
     int64_t position;
     int shift;
+    rf_rotary_scaling scaling = {};
 };
 const Case cases[] = {
-    {1, 1, 1, 2, 10000, 0, 0},      {2, 3, 2, 8, 10000, 0, 0},
-    {1, 131, 3, 64, 10000, 7, 0},   {2, 17, 1, 6, 10000, 100, 0},
-    {1, 5, 2, 10, 500000, 0, 0},    {2, 7, 4, 128, 500000, 131072, 0},
-    {1, 9, 2, 256, 10000, 4096, 0}, {1, 13, 2, 16, 1, 3, 0},
-    {1, 11, 2, 32, 10000, 5, 1},    {1, 3, 1, 64, 1e6, 2147483000, 0},
+    {1, 1, 1, 2, 10000, 0, 0},
+    {2, 3, 2, 8, 10000, 0, 0},
+    {1, 131, 3, 64, 10000, 7, 0},
+    {2, 17, 1, 6, 10000, 100, 0},
+    {1, 5, 2, 10, 500000, 0, 0},
+    {2, 7, 4, 128, 500000, 131072, 0},
+    {1, 9, 2, 256, 10000, 4096, 0},
+    {1, 13, 2, 16, 1, 3, 0},
+    {1, 11, 2, 32, 10000, 5, 1},
+    {1, 3, 1, 64, 1e6, 2147483000, 0},
+    // Llama 3.1 and 3.2; one pair between the limits, and all of them; no scaling; far positions.
+    {1, 9, 2, 128, 500000, 120000, 0, {8, 1, 4, 8192}},
+    {2, 7, 2, 64, 500000, 8190, 0, {32, 1, 4, 8192}},
+    {1, 5, 2, 6, 10000, 77, 0, {4, 1, 4, 256}},
+    {1, 6, 1, 32, 2, 5000, 0, {2.5, 0.001, 4096, 4096}},
+    {1, 6, 1, 16, 10000, 300, 0, {1, 1, 2, 64}},
+    {1, 3, 1, 64, 500000, 2147483000, 0, {8, 1, 4, 8192}},
 };
 /* Sines and cosines are good to some 1e-7, times two numbers near 1, up to 4. */
 const double TOLERANCE = 2e-6;
@@ -32,6 +45,7 @@ class Rotary : public TypedOpTest
         opts.theta = c.theta;
         opts.position = c.position;
         opts.halves = halves;
+        opts.scaling = c.scaling;
         return opts;
     }
     static rf_shape shape(const Case &c)
@@ -44,7 +58,9 @@ class Rotary : public TypedOpTest
     }
     static reference::RotarySize size(const Case &c, bool halves)
     {
-        return {c.B, c.T, c.H, c.D, c.theta, c.position, halves};
+        const rf_rotary_scaling &s = c.scaling;
+        return {c.B,    c.T,      c.H,   c.D,    c.theta,           c.position,
+                halves, s.factor, s.low, s.high, (double)s.original};
     }
     static std::string name(const Case &c, const char *what, bool halves)
     {
@@ -153,5 +169,14 @@ TEST_P(Rotary, WrongOperandsAreNamed)
     opts.theta = 0;
     opts.position = -1;
     EXPECT_FAILS(RF_EINVAL, "position -1", rf_rotary_backward(stream, to, in, &opts));
+    opts.position = 0;
+    for (rf_rotary_scaling wrong : {rf_rotary_scaling{0.5, 1, 4, 8192},
+                                    {8, 4, 4, 8192},
+                                    {8, 0, 4, 8192},
+                                    {8, 1, 4, 0},
+                                    {8, 1, 9000, 8192}}) {
+        opts.scaling = wrong;
+        EXPECT_FAILS(RF_EINVAL, "scaling by", rf_rotary(stream, to, in, &opts));
+    }
 }
 } // namespace

@@ -220,13 +220,24 @@ AttentionGrad attend_backward(const Doubles &dout, const Doubles &out, const Dou
     return g;
 }
 
+// Radians of a pair by one token.
+static long double pair_angle(const RotarySize &s, int64_t pair)
+{
+    const long double angle = powl(s.theta, -2.0L * pair / s.D),
+                      turns = s.original * angle / (2 * acosl(-1.0L)); // in the first training
+    if (s.factor == 0 || turns > s.high)
+        return angle;
+    const long double share = std::max(0.0L, (turns - s.low) / ((long double)s.high - s.low));
+    return angle * ((1 - share) / s.factor + share);
+}
+
 static Doubles turned(const Doubles &x, const RotarySize &s, int direction)
 {
     Doubles out(x.size());
     for (int64_t line = 0; line < s.B * s.T * s.H; line++)
         for (int64_t i = 0; i < s.D / 2; i++) {
             long double row = s.position + line / s.H % s.T;
-            long double angle = direction * row * powl(s.theta, -2.0L * i / s.D);
+            long double angle = direction * row * pair_angle(s, i);
             double c = cosl(angle), sine = sinl(angle);
             int64_t a = line * s.D + (s.halves ? i : 2 * i);
             int64_t b = a + (s.halves ? s.D / 2 : 1);

@@ -68,6 +68,7 @@ struct RotarySize {
     double theta;
     int64_t position;
     bool halves;
+    double factor = 0, low = 1, high = 4, original = 8192; // of scaled angles; factor 0: none
 };
 Doubles rotary(const Doubles &x, RotarySize size);
 Doubles rotary_backward(const Doubles &dout, RotarySize size);
