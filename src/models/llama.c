@@ -32,6 +32,14 @@ static struct llama_config with_defaults(const struct llama_config *config)
     return c;
 }
 
+static bool scaling_is_wrong(const struct llama_rope_scaling *s)
+{
+    return s->factor != 0 && (!(s->factor >= 1 && s->factor < 1e6f) || !(s->low_freq >= 1e-3f) ||
+                              !(s->high_freq > s->low_freq) ||
+                              !(s->high_freq - s->low_freq >= 0x1p-31f * (float)s->original) ||
+                              !(s->high_freq <= (float)s->original));
+}
+
 const char *llama_config_fault(const struct llama_config *c)
 {
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->vocab < 0)
@@ -51,8 +59,9 @@ const char *llama_config_fault(const struct llama_config *c)
         return "kv_heads must divide heads; for example 2 for 8 heads";
     if ((c->theta != 0 && !(c->theta >= 1)) || !(c->eps >= 0))
         return "theta must be at least 1, and eps must not be negative";
-    if (c->rope_scaling.factor != 0)
-        return "rope_scaling is not supported yet; leave it 0";
+    if (scaling_is_wrong(&c->rope_scaling))
+        return "the factor of rope_scaling must be 1 or more, and low_freq, high_freq and original "
+               "must be in rising order from above 0; for example 8, 1, 4, 8192";
     const char *fault = model_adapter_fault(c->adapter);
     if (fault)
         return fault;
@@ -170,7 +179,7 @@ static void add_adapters(struct model_part *part, struct llama_block *b, int lay
 /* A config without a feature has the text that it had before the feature existed. */
 static void say_config(struct model_blocks *model, const struct llama_config *c)
 {
-    char theta[24], eps[24];
+    char theta[24], eps[24], factor[24], low[24], high[24];
     int n = snprintf(
         model->config, sizeof(model->config),
         "model=llama layers=%d channels=%d heads=%d kv-heads=%d hidden=%d vocabulary=%d "
@@ -184,6 +193,12 @@ static void say_config(struct model_blocks *model, const struct llama_config *c)
         n += snprintf(model->config + n, left - (size_t)n, " qkv-bias=yes");
     if (c->qk_norm)
         n += snprintf(model->config + n, left - (size_t)n, " qk-norm=yes");
+    const struct llama_rope_scaling *s = &c->rope_scaling;
+    if (s->factor != 0)
+        snprintf(model->config + n, left - (size_t)n,
+                 " rope-factor=%s rope-low=%s rope-high=%s rope-original=%d",
+                 model_real_text(s->factor, factor), model_real_text(s->low_freq, low),
+                 model_real_text(s->high_freq, high), s->original);
 }
 
 static void make_head(struct model_part *part, const struct llama_config *c)

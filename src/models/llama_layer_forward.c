@@ -33,6 +33,13 @@ int llama_attention_args(const struct layer *l, struct rf_attention_args *args)
     return l->m.context.ranks > 1 ? 0 : llama_by_head(l, l->s.lse, &args->lse);
 }
 
+static struct rf_rotary_scaling scaling_of(const struct llama_config *c)
+{
+    const struct llama_rope_scaling *s = &c->rope_scaling;
+    return (struct rf_rotary_scaling){(double)s->factor, (double)s->low_freq, (double)s->high_freq,
+                                      s->original};
+}
+
 int llama_turn(const struct layer *l, struct rf_heads out, struct rf_heads x, bool back)
 {
     const struct model_context c = llama_context(l);
@@ -40,7 +47,8 @@ int llama_turn(const struct layer *l, struct rf_heads out, struct rf_heads x, bo
     for (int half = 0; half < (whole ? 1 : 2); half++) {
         const struct rf_rotary_opts rotary = {.theta = (double)l->g->theta,
                                               .position = whole ? 0 : model_chunk_first(&c, half),
-                                              .halves = true};
+                                              .halves = true,
+                                              .scaling = scaling_of(l->g)};
         const struct rf_heads from = whole ? x : model_chunk_of(x, half),
                               to = whole ? out : model_chunk_of(out, half);
         RETURN_IF_FAILED(back ? rf_rotary_backward(l->m.ctx->stream, to, from, &rotary)

@@ -48,6 +48,7 @@ Training of_every_llama()
     Training t = of_llama();
     t.llama.head_size = 12;
     t.llama.qkv_bias = t.llama.qk_norm = true;
+    t.llama.rope_scaling = {8, 1, 4, 12};
     return t;
 }
 

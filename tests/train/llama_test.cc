@@ -190,7 +190,7 @@ class Plain
 const Shape shapes[] = {{2, 32, 4, 2, 37, 61, 16, 10000, 1e-5, false},
                         {1, 24, 6, 1, 64, 61, 16, 500, 1e-6, true},
                         {1, 32, 2, 2, 96, 61, 16, 10000, 1e-5, false},
-                        {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12, true, true}};
+                        {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12, true, true, {8, 1, 4, 12}}};
 
 // All that Llama, Qwen2 and Qwen3 have, together.
 const Shape &every = shapes[3];
@@ -364,6 +364,31 @@ TEST(Llama, LossesInSixteenBitsFollowThoseOfF32)
         }
 }
 
+// Checkpoints of a model without the features stay loadable, and those of others are told apart.
+TEST(Llama, ItsConfigNamesTheFeaturesThatItHas)
+{
+    const auto text = [](const Shape &s) {
+        llama *model = nullptr;
+        int count = 0;
+        const llama_config config = training_of(s).llama;
+        EXPECT_EQ(llama_create(&config, &model), 0);
+        const std::string out = llama_blocks(model, &count)[0].config;
+        llama_destroy(model);
+        return out;
+    };
+    const std::string plain = "model=llama layers=2 channels=32 heads=4 kv-heads=2 hidden=37 "
+                              "vocabulary=61 theta=1e+04 eps=1e-05 tied=no";
+    EXPECT_EQ(text(shapes[0]), plain);
+    Shape same = shapes[0];
+    same.head = 8;
+    EXPECT_EQ(text(same), plain);
+    same = every;
+    same.tied = false;
+    same.theta = 10000;
+    EXPECT_EQ(text(same), plain + " head-size=12 qkv-bias=yes qk-norm=yes rope-factor=8 "
+                                  "rope-low=1 rope-high=4 rope-original=12");
+}
+
 TEST(Llama, FaultsAreNamed)
 {
     llama *model = nullptr;
@@ -380,6 +405,10 @@ TEST(Llama, FaultsAreNamed)
     EXPECT_NE(fault([](llama_config *c) { c->kv_heads = 3; }).find("kv_heads"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->heads = 32; }).find("even"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->head_size = 7; }).find("even"), std::string::npos);
+    EXPECT_NE(fault([](llama_config *c) {
+                  c->rope_scaling = {8, 4, 1, 64};
+              }).find("rope_scaling"),
+              std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->head_size = 258; }).find("256"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->theta = 0.5f; }).find("theta"), std::string::npos);
     EXPECT_NE(fault([](llama_config *c) { c->dtype = RF_I32; }).find("type"), std::string::npos);
