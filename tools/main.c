@@ -9,7 +9,7 @@
 
 static const struct tool_command *const commands[] = {
     &tool_info, &tool_run,      &tool_bench,  &tool_plan,     &tool_train,
-    &tool_tune, &tool_schedule, &tool_flight, &tool_tokenize,
+    &tool_tune, &tool_schedule, &tool_flight, &tool_tokenize, &tool_merge,
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 

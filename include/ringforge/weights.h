@@ -25,7 +25,8 @@ struct rf_weight {
 struct rf_weights;
 
 struct rf_weights_opts {
-    bool allow_nan; /* rf_weights_read returns numbers that are not finite instead of an error */
+    const char *name; /* of the files, instead of "model": "adapter_model"; up to 32 bytes */
+    bool allow_nan;   /* rf_weights_read returns numbers that are not finite instead of an error */
 };
 
 /* Opens dir/model.safetensors.index.json and the files that it names, or dir/model.safetensors. The
@@ -66,6 +67,7 @@ struct rf_export;
 struct rf_export_opts {
     const struct rf_weight *weights; /* in the order of the files; f32, f16 or bf16 */
     int count;
+    const char *name;     /* of the files, as in struct rf_weights_opts */
     uint64_t shard_bytes; /* a file has at most this many, or one tensor; 0: 5e9 */
 };
 

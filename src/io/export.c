@@ -16,11 +16,13 @@
 #include "../coll/reduce.h"
 #include "safetensors.h"
 
+#define NAME_BYTES 96
 #define DEFAULT_SHARD 5000000000ull
 #define MOST_COPIED ((size_t)256 << 20)
 
 struct rf_export {
     char dir[4000], tmp[4096];
+    char name[33]; /* "model" */
     struct rf_file_tensor *tensors;
     int *shards; /* of each tensor */
     int count, shard_count;
@@ -105,16 +107,18 @@ static uint64_t bytes_of(const struct rf_file_tensor *tensor)
     return (uint64_t)rf_shape_count(tensor->shape) * rf_dtype_bytes(tensor->dtype);
 }
 
-static void shard_name(const struct rf_export *e, int shard, char name[64])
+static void shard_name(const struct rf_export *e, int shard, char name[NAME_BYTES])
 {
     if (e->shard_count == 1)
-        snprintf(name, 64, "model.safetensors");
+        snprintf(name, NAME_BYTES, "%s.safetensors", e->name);
     else
-        snprintf(name, 64, "model-%05d-of-%05d.safetensors", shard + 1, e->shard_count);
+        snprintf(name, NAME_BYTES, "%.32s-%05d-of-%05d.safetensors", e->name, shard + 1,
+                 e->shard_count);
 }
 
 static int take_tensors(struct rf_export *e, const struct rf_export_opts *opts)
 {
+    snprintf(e->name, sizeof(e->name), "%s", opts->name ? opts->name : "model");
     const uint64_t most = opts->shard_bytes ? opts->shard_bytes : DEFAULT_SHARD;
     uint64_t used = 0;
     e->tensors = rf_alloc(((size_t)opts->count + 1) * sizeof(*e->tensors));
@@ -187,7 +191,7 @@ static int begin_shard(struct rf_export *e)
     const struct rf_file_content content = {
         .tensors = e->tensors + e->next, .tensor_count = count, .notes = &note, .note_count = 1};
     struct rf_safetensors_layout layout = {0};
-    char name[64], path[4096];
+    char name[NAME_BYTES], path[4096];
     shard_name(e, shard, name);
     RETURN_IF_ERROR(rf_join_path(path, e->tmp, name));
     RETURN_IF_ERROR(rf_safetensors_lay_out(&content, &layout));
@@ -270,7 +274,7 @@ static int write_index(struct rf_export *e)
     cJSON *root = cJSON_CreateObject();
     cJSON *notes = cJSON_AddObjectToObject(root, "metadata");
     cJSON *map = cJSON_AddObjectToObject(root, "weight_map");
-    char name[64];
+    char name[NAME_BYTES];
     bool ok = notes && map && cJSON_AddNumberToObject(notes, "total_size", (double)e->bytes);
     for (int i = 0; ok && i < e->count; i++) {
         shard_name(e, e->shards[i], name);
@@ -280,7 +284,8 @@ static int write_index(struct rf_export *e)
     cJSON_Delete(root);
     if (!text)
         return rf_fail(RF_ENOMEM, "export: out of host memory");
-    int rc = rf_export_text(e, "model.safetensors.index.json", text);
+    snprintf(name, sizeof(name), "%s.safetensors.index.json", e->name);
+    int rc = rf_export_text(e, name, text);
     cJSON_free(text);
     return rc;
 }

@@ -16,8 +16,7 @@
 #define MAX_INDEX (64u << 20)
 #define MAX_FILES 900 /* all stay open; a process commonly has 1024 descriptors */
 #define MAX_NAME 512
-#define INDEX "model.safetensors.index.json"
-#define SINGLE "model.safetensors"
+#define NAME_BYTES 64
 
 struct place { /* a tensor: sorted by file and name while opened, then by name */
     struct rf_weight weight;
@@ -27,6 +26,8 @@ struct place { /* a tensor: sorted by file and name while opened, then by name *
 
 struct rf_weights {
     char dir[PATH_MAX];
+    char index[NAME_BYTES],
+        single[NAME_BYTES]; /* model.safetensors.index.json, model.safetensors */
     bool allow_nan;
     cJSON *root; /* of the index; owns names. NULL: a single file */
     struct rf_safetensors *files[MAX_FILES];
@@ -85,7 +86,7 @@ static int read_index(struct rf_weights *w)
 {
     char path[4096], *text = NULL;
     size_t bytes = 0;
-    RETURN_IF_ERROR(join(w, INDEX, path));
+    RETURN_IF_ERROR(join(w, w->index, path));
     RETURN_IF_ERROR(rf_read_file(path, MAX_INDEX, &text, &bytes));
     const char *end = text;
     if (strlen(text) == bytes)
@@ -162,9 +163,9 @@ static int take_listed(struct rf_weights *w, int from, int to)
                            w->dir, name, w->places[i].weight.name);
         if (i > from && index != w->places[i - 1].index + 1)
             return rf_fail(RF_ECORRUPT,
-                           "%s/" INDEX ": tensor %.100s occurs twice, or one before it is in %s "
+                           "%s/%s: tensor %.100s occurs twice, or one before it is in %s "
                            "and not in the index",
-                           w->dir, w->places[i].weight.name, name);
+                           w->dir, w->index, w->places[i].weight.name, name);
         take_place(w, i, index);
     }
     if (w->places[from].index == 0 && to - from == rf_safetensors_count(file))
@@ -187,25 +188,25 @@ static int open_listed(struct rf_weights *w)
     qsort(w->places, (size_t)w->count, sizeof(*w->places), by_name);
     for (int i = 1; i < w->count; i++)
         if (by_name(&w->places[i - 1], &w->places[i]) == 0)
-            return rf_fail(RF_ECORRUPT, "%s/" INDEX ": tensor %.100s is in two files", w->dir,
+            return rf_fail(RF_ECORRUPT, "%s/%s: tensor %.100s is in two files", w->dir, w->index,
                            w->places[i].weight.name);
     return 0;
 }
 
 static int open_single(struct rf_weights *w)
 {
-    RETURN_IF_ERROR(open_file(w, SINGLE));
+    RETURN_IF_ERROR(open_file(w, w->single));
     w->count = rf_safetensors_count(w->files[0]);
     w->places = rf_alloc((size_t)w->count * sizeof(*w->places));
     if (!w->places)
-        return rf_fail(RF_ENOMEM, "cannot read %s/" SINGLE ": out of memory", w->dir);
+        return rf_fail(RF_ENOMEM, "cannot read %s/%s: out of memory", w->dir, w->single);
     for (int i = 0; i < w->count; i++) {
         take_place(w, i, i);
         if (!is_printable(w->places[i].weight.name, MAX_NAME))
             return rf_fail(RF_ECORRUPT,
-                           "%s/" SINGLE ": the name of a tensor is empty, longer than %d bytes, or "
+                           "%s/%s: the name of a tensor is empty, longer than %d bytes, or "
                            "has control characters",
-                           w->dir, MAX_NAME);
+                           w->dir, w->single, MAX_NAME);
     }
     return 0;
 }
@@ -228,15 +229,18 @@ int rf_weights_open(const char *dir, const struct rf_weights_opts *opts, struct 
     if (!w)
         return rf_fail(RF_ENOMEM, "cannot read %s: out of memory", dir);
     int rc = 0;
+    const char *name = opts && opts->name ? opts->name : "model";
     w->allow_nan = opts && opts->allow_nan;
+    snprintf(w->index, sizeof(w->index), "%.32s.safetensors.index.json", name);
+    snprintf(w->single, sizeof(w->single), "%.32s.safetensors", name);
     if (snprintf(w->dir, sizeof(w->dir), "%s", dir) >= (int)sizeof(w->dir))
         rc = rf_fail(RF_EINVAL, "the path %.60s... is too long", dir);
-    else if (exists(dir, INDEX))
+    else if (exists(dir, w->index))
         rc = open_listed(w);
-    else if (exists(dir, SINGLE))
+    else if (exists(dir, w->single))
         rc = open_single(w);
     else
-        rc = rf_fail(RF_EIO, "%s has neither " SINGLE " nor " INDEX, dir);
+        rc = rf_fail(RF_EIO, "%s has neither %s nor %s", dir, w->single, w->index);
     if (rc < 0)
         rf_weights_close(w);
     else

@@ -12,7 +12,7 @@
 #include "lora.h"
 
 #define MOST_RANK 1024
-#define MOST_TARGETS 160 /* bytes; a checkpoint's config has them */
+#define MOST_TOLD 120 /* bytes of targets in the config of checkpoints */
 
 const char *model_adapter_fault(const struct model_adapter *adapter)
 {
@@ -28,7 +28,7 @@ const char *model_adapter_fault(const struct model_adapter *adapter)
         return "dropout of an adapter must be at least 0 and less than 1";
     if (!adapter->targets || !*adapter->targets)
         return "an adapter needs targets; for example q_proj,v_proj or all-linear";
-    if (strlen(adapter->targets) > MOST_TARGETS)
+    if (strlen(adapter->targets) > MODEL_MOST_TARGETS)
         return "targets of an adapter are too long; use a pattern";
     if (strspn(adapter->targets, allowed) != strlen(adapter->targets))
         return "targets of an adapter may have letters, digits and _.-*?[]! only, with commas "
@@ -55,13 +55,15 @@ static bool matches(const char *target, const char *module)
 
 static bool targeted(const struct model_adapter *adapter, const char *prefix, const char *name)
 {
-    char module[96], list[MOST_TARGETS + 1];
-    char *state = NULL;
+    char module[96], target[128];
     snprintf(module, sizeof(module), "%s%s", prefix, name);
-    snprintf(list, sizeof(list), "%s", adapter->targets);
-    for (char *t = strtok_r(list, ",", &state); t; t = strtok_r(NULL, ",", &state))
-        if (matches(t, module))
+    for (const char *at = adapter->targets, *end; at; at = *end ? end + 1 : NULL) {
+        end = at + strcspn(at, ",");
+        const size_t bytes = (size_t)(end - at);
+        snprintf(target, sizeof(target), "%.*s", (int)(bytes < 127 ? bytes : 127), at);
+        if (bytes > 0 && bytes < 127 && matches(target, module))
             return true;
+    }
     return false;
 }
 
@@ -157,13 +159,26 @@ int lora_list(const struct lora *lora, const struct model_part *part, int weight
     return lora->count;
 }
 
+/* Long lists by a hash (FNV-1a). */
+static void tell_targets(const char *targets, char *text, size_t bytes)
+{
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char *c = targets; *c; c++)
+        hash = (hash ^ (uint8_t)*c) * 0x100000001b3u;
+    if (strlen(targets) <= MOST_TOLD)
+        snprintf(text, bytes, "%s", targets);
+    else
+        snprintf(text, bytes, "hash-%016llx", (unsigned long long)hash);
+}
+
 static void say_config(struct model_blocks *model, const struct model_adapter *adapter)
 {
     const size_t used = strlen(model->config), left = sizeof(model->config) - used;
-    char scale[24], dropout[24];
+    char scale[24], dropout[24], targets[MOST_TOLD + 8];
+    tell_targets(adapter->targets, targets, sizeof(targets));
     snprintf(model->config + used, left, " lora-scale=%s lora-dropout=%s lora-targets=%s",
              model_real_text(model_adapter_scale(adapter), scale),
-             model_real_text(adapter->dropout, dropout), adapter->targets);
+             model_real_text(adapter->dropout, dropout), targets);
 }
 
 int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)

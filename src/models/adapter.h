@@ -13,6 +13,8 @@
 extern "C" {
 #endif
 
+#define MODEL_MOST_TARGETS 65535 /* bytes */
+
 struct model_adapter {
     int rank;      /* r; 1 to 1024 */
     float alpha;   /* scale = alpha / r, or with rslora alpha / sqrt(r); 0 = 8, as in PEFT */

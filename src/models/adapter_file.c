@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * adapter_model.safetensors of PEFT, and merging; see adapter_file.h.
+ */
+#include "adapter_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "adapter_fail.h"
+
+#define MAX_CONFIG (1u << 20)
+#define STEM "adapter_model"
+#define FRONT "base_model.model."
+
+struct adapter_file {
+    char *text;
+    struct adapter_config config;
+    struct rf_weights *weights;
+};
+
+static int library(int status, char fault[ADAPTER_FAULT_BYTES])
+{
+    return adapter_fail(status, fault, "%s", rf_last_error()->message);
+}
+
+int adapter_file_open(const char *dir, struct adapter_file **out, char fault[ADAPTER_FAULT_BYTES])
+{
+    const struct rf_weights_opts opts = {.name = STEM};
+    struct adapter_file *file = calloc(1, sizeof(*file));
+    if (!file)
+        return adapter_fail(RF_ENOMEM, fault, "out of memory");
+    int rc = rf_weights_read_text(dir, "adapter_config.json", MAX_CONFIG, &file->text);
+    if (rc == 0)
+        rc = rf_weights_open(dir, &opts, &file->weights);
+    rc = rc < 0 ? library(rc, fault) : adapter_config_parse(file->text, &file->config, fault);
+    if (rc < 0)
+        adapter_file_close(file);
+    else
+        *out = file;
+    return rc;
+}
+
+void adapter_file_close(struct adapter_file *file)
+{
+    if (!file)
+        return;
+    rf_weights_close(file->weights);
+    free(file->text);
+    free(file);
+}
+
+const struct adapter_config *adapter_file_config(const struct adapter_file *file)
+{
+    return &file->config;
+}
+
+int adapter_file_modules(const struct adapter_file *file)
+{
+    return rf_weights_count(file->weights) / 2;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static void name_of(const char *module, bool is_b, char name[160])
+{
+    snprintf(name, 160, FRONT "%.100s.lora_%c.weight", module, is_b ? 'B' : 'A');
+}
+
+static struct rf_shape shape_of(const struct model_adapter_module *m, bool is_b)
+{
+    return is_b ? rf_shape2(m->rows, m->rank) : rf_shape2(m->rank, m->in);
+}
+
+static int check_tensor(const struct adapter_file *file, const struct model_adapter_module *m,
+                        bool is_b, int *index, char fault[ADAPTER_FAULT_BYTES])
+{
+    char name[160];
+    const struct rf_shape want = shape_of(m, is_b);
+    name_of(m->name, is_b, name);
+    *index = rf_weights_find(file->weights, name);
+    if (*index < 0)
+        return adapter_fail(RF_EINVAL, fault, STEM " has no tensor %s", name);
+    const struct rf_shape is = rf_weights_get(file->weights, *index)->shape;
+    if (is.ndim != 2 || is.dim[0] != want.dim[0] || is.dim[1] != want.dim[1])
+        return adapter_fail(RF_EINVAL, fault,
+                            STEM ": the shape of %s is not (%lld,%lld), as the model has it", name,
+                            (long long)want.dim[0], (long long)want.dim[1]);
+    return 0;
+}
+
+int adapter_file_check(const struct adapter_file *file, const struct model_adapter_module *modules,
+                       int count, char fault[ADAPTER_FAULT_BYTES])
+{
+    int index = 0;
+    for (int i = 0; i < 2 * count; i++) {
+        const int rc = check_tensor(file, &modules[i / 2], i % 2, &index, fault);
+        if (rc < 0)
+            return rc;
+    }
+    if (rf_weights_count(file->weights) == 2 * count)
+        return 0;
+    return adapter_fail(RF_EINVAL, fault,
+                        STEM " has %d tensors, but adapters of this model have %d",
+                        rf_weights_count(file->weights), 2 * count);
+}
+
+static int read_tensor(struct adapter_file *file, int index, float *values,
+                       char fault[ADAPTER_FAULT_BYTES])
+{
+    const struct rf_weight *w = rf_weights_get(file->weights, index);
+    const int rc =
+        rf_weights_read(file->weights, index, 0, (uint64_t)rf_shape_count(w->shape), values);
+    return rc < 0 ? library(rc, fault) : 0;
+}
+
+int adapter_file_read(struct adapter_file *file, const struct model_adapter_module *module,
+                      bool is_b, float *values, char fault[ADAPTER_FAULT_BYTES])
+{
+    int index = 0;
+    const int rc = check_tensor(file, module, is_b, &index, fault);
+    return rc < 0 ? rc : read_tensor(file, index, values, fault);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static int write_tensors(struct rf_export *to, const struct model_adapter_module *modules,
+                         int count, const struct adapter_source *source)
+{
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < 2 * count; i++) {
+        const uint64_t elements = (uint64_t)rf_shape_count(shape_of(&modules[i / 2], i % 2));
+        float *values = malloc(elements * sizeof(*values));
+        rc = values ? source->read(source->self, &modules[i / 2], i % 2, values) : RF_ENOMEM;
+        if (rc == 0)
+            rc = rf_export_write(to, values, elements);
+        free(values);
+    }
+    return rc;
+}
+
+int adapter_file_write(const char *dir, const char *config,
+                       const struct model_adapter_module *modules, int count,
+                       const struct adapter_source *source, char fault[ADAPTER_FAULT_BYTES])
+{
+    struct rf_export *to = NULL;
+    struct rf_weight *weights = calloc((size_t)count * 2 + 1, sizeof(*weights));
+    char(*names)[160] = calloc((size_t)count * 2 + 1, sizeof(*names));
+    int rc = weights && names ? 0 : RF_ENOMEM;
+    for (int i = 0; rc == 0 && i < 2 * count; i++) {
+        name_of(modules[i / 2].name, i % 2, names[i]);
+        weights[i] = (struct rf_weight){names[i], RF_F32, shape_of(&modules[i / 2], i % 2)};
+    }
+    const struct rf_export_opts opts = {.weights = weights, .count = 2 * count, .name = STEM};
+    if (rc == 0)
+        rc = rf_export_open(dir, &opts, &to);
+    if (rc == 0)
+        rc = write_tensors(to, modules, count, source);
+    if (rc == 0)
+        rc = rf_export_text(to, "adapter_config.json", config);
+    const int closed = rf_export_close(to, rc == 0);
+    rc = rc < 0 ? rc : closed;
+    free(names);
+    free(weights);
+    if (rc == RF_ENOMEM)
+        return adapter_fail(rc, fault, "out of memory");
+    return rc < 0 ? library(rc, fault) : 0;
+}
+
+/* ---- merging --------------------------------------------------------------------------------- */
+
+/* The tensor of A whose module has this weight. A base may leave out the first part of names:
+ * "h.0.attn.c_attn.weight" of a GPT-2. */
+static int find_a(const struct adapter_file *file, const char *weight)
+{
+    static const char *const fronts[] = {"", "transformer.", "model."};
+    char module[128], name[160];
+    const size_t bytes = strlen(weight);
+    if (bytes < 8 || bytes > 100 || strcmp(weight + bytes - 7, ".weight") != 0)
+        return -1;
+    int found = -1;
+    for (int i = 0; i < 3 && found < 0; i++) {
+        snprintf(module, sizeof(module), "%s%.*s", fronts[i], (int)(bytes - 7), weight);
+        name_of(module, false, name);
+        found = rf_weights_find(file->weights, name);
+    }
+    return found;
+}
+
+static void transpose(float *out, const float *in, int64_t rows, int64_t columns)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            out[j * rows + i] = in[i * columns + j];
+}
+
+static int merge_tensors(struct adapter_file *file, const struct model_adapter_module *m,
+                         float *values, char fault[ADAPTER_FAULT_BYTES])
+{
+    const float scale = model_adapter_scale(&file->config.adapter);
+    const size_t all = (size_t)(m->rows * m->in);
+    float *a = malloc((size_t)(m->rank * m->in) * sizeof(*a));
+    float *b = malloc((size_t)(m->rows * m->rank) * sizeof(*b));
+    float *turned = file->config.fan_in_fan_out ? malloc(all * sizeof(*turned)) : NULL;
+    int rc = a && b && (turned || !file->config.fan_in_fan_out)
+                 ? 0
+                 : adapter_fail(RF_ENOMEM, fault, "out of memory");
+    if (rc == 0)
+        rc = adapter_file_read(file, m, false, a, fault);
+    if (rc == 0)
+        rc = adapter_file_read(file, m, true, b, fault);
+    if (rc == 0 && turned) {
+        transpose(turned, values, m->in, m->rows);
+        model_adapter_merge(turned, a, b, m->rows, m->in, m->rank, scale);
+        transpose(values, turned, m->rows, m->in);
+    } else if (rc == 0)
+        model_adapter_merge(values, a, b, m->rows, m->in, m->rank, scale);
+    free(a);
+    free(b);
+    free(turned);
+    return rc;
+}
+
+int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, float *values,
+                       bool *merged, char fault[ADAPTER_FAULT_BYTES])
+{
+    struct model_adapter_module m = {.rank = file->config.adapter.rank};
+    const int a = find_a(file, base->name);
+    *merged = false;
+    if (a < 0)
+        return 0;
+    const bool turned = file->config.fan_in_fan_out;
+    const char *name = rf_weights_get(file->weights, a)->name + strlen(FRONT);
+    const size_t bytes = strlen(name) - strlen(".lora_A.weight");
+    if (base->shape.ndim != 2 || bytes >= sizeof(m.name))
+        return adapter_fail(RF_EINVAL, fault, "%.100s is not a matrix, but has an adapter",
+                            base->name);
+    memcpy(m.name, name, bytes);
+    m.rows = base->shape.dim[turned ? 1 : 0];
+    m.in = base->shape.dim[turned ? 0 : 1];
+    *merged = true;
+    return merge_tensors(file, &m, values, fault);
+}

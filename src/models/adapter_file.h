@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Adapters in the files of PEFT: adapter_config.json and adapter_model.safetensors, in and out, and
+ * merged into the weights of a hub's folder. Used by the tools.
+ *
+ * Functions that can fail return 0 or a negative status, and on failure write one sentence to
+ * `fault`. They block, and do not communicate.
+ */
+#ifndef RF_MODELS_ADAPTER_FILE_H
+#define RF_MODELS_ADAPTER_FILE_H
+
+#include <ringforge/weights.h>
+
+#include "adapter.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ADAPTER_FAULT_BYTES 512
+
+/* What adapter_config.json says. */
+struct adapter_config {
+    struct model_adapter adapter; /* targets points into this struct */
+    char targets[MODEL_MOST_TARGETS + 1];
+    bool fan_in_fan_out; /* weights of the base are (in,out) */
+};
+/* The text is not trusted. RF_EINVAL: a field that this library does not compute has a value that
+ * changes the result. RF_ECORRUPT: not such a file. */
+RF_MUST_CHECK int adapter_config_parse(const char *text, struct adapter_config *out,
+                                       char fault[ADAPTER_FAULT_BYTES]);
+/* adapter_config.json for these modules; freed with free(). base: name of the base model, or NULL.
+ * NULL: out of memory. */
+char *adapter_config_text(const struct model_adapter *adapter, bool fan_in_fan_out,
+                          const char *base, const struct model_adapter_module *modules, int count);
+
+struct adapter_file;
+/* Opens dir; reads no numbers. The caller closes *out. */
+RF_MUST_CHECK int adapter_file_open(const char *dir, struct adapter_file **out,
+                                    char fault[ADAPTER_FAULT_BYTES]);
+void adapter_file_close(struct adapter_file *file); /* NULL is allowed */
+const struct adapter_config *adapter_file_config(const struct adapter_file *file);
+/* Whether the file has the tensors of these modules, of these shapes, and no others. */
+RF_MUST_CHECK int adapter_file_check(const struct adapter_file *file,
+                                     const struct model_adapter_module *modules, int count,
+                                     char fault[ADAPTER_FAULT_BYTES]);
+/* A (rank,in) or B (rows,rank) of a module. */
+RF_MUST_CHECK int adapter_file_read(struct adapter_file *file,
+                                    const struct model_adapter_module *module, bool is_b,
+                                    float *values, char fault[ADAPTER_FAULT_BYTES]);
+
+/* Writes dir as PEFT does. read: copies A or B of a module. */
+struct adapter_source {
+    void *self;
+    int (*read)(void *self, const struct model_adapter_module *module, bool is_b, float *values);
+};
+RF_MUST_CHECK int adapter_file_write(const char *dir, const char *config,
+                                     const struct model_adapter_module *modules, int count,
+                                     const struct adapter_source *source,
+                                     char fault[ADAPTER_FAULT_BYTES]);
+
+/* Adds the adapters to a tensor of a hub's folder, if it is the weight of a module that has one.
+ * values: all elements of base. *merged is set if they were changed. */
+RF_MUST_CHECK int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base,
+                                     float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES]);
+/* Modules with an adapter in the file. */
+int adapter_file_modules(const struct adapter_file *file);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

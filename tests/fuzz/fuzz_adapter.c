@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * adapter_config.json of PEFT. What is accepted is a valid adapter, and what is written of it reads
+ * back the same.
+ */
+#include "adapter_file.h"
+#include "fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct adapter_config config, again;
+    char fault[ADAPTER_FAULT_BYTES];
+    char *text = malloc(size + 1);
+    REQUIRE(text);
+    memcpy(text, data, size);
+    text[size] = 0;
+    if (adapter_config_parse(text, &config, fault) == 0) {
+        REQUIRE(model_adapter_fault(&config.adapter) == NULL);
+        char *written = adapter_config_text(&config.adapter, config.fan_in_fan_out, NULL, NULL, 0);
+        REQUIRE(written && adapter_config_parse(written, &again, fault) == 0);
+        REQUIRE(again.adapter.rank == config.adapter.rank);
+        REQUIRE(strcmp(again.targets, config.targets) == 0);
+        free(written);
+    }
+    free(text);
+    return 0;
+}
