@@ -41,6 +41,18 @@ int from_open(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
+/* The files of the base have no adapters. */
+static struct rf_block *without_adapters(const struct model *model)
+{
+    struct rf_block *base = calloc((size_t)model->count, sizeof(*base));
+    for (int i = 0; base && i < model->count; i++) {
+        base[i] = model->blocks[i];
+        while (base[i].param_count > 0 && adapter_has(base[i].params[base[i].param_count - 1].name))
+            base[i].param_count--;
+    }
+    return base;
+}
+
 int from_check(const struct tool_command *command, const struct setup *s, const struct model *model,
                struct from *out)
 {
@@ -48,15 +60,38 @@ int from_check(const struct tool_command *command, const struct setup *s, const 
     char fault[HUB_FAULT_BYTES];
     if (rf_weights_open(s->from, &opts, &out->weights) < 0)
         return tool_library_error(command, -1);
-    if (hub_source_create(s->hub, out->weights, model->blocks, model->count, &out->source, fault) <
-        0)
+    out->model = model;
+    out->base = without_adapters(model);
+    if (!out->base)
+        return tool_error(command, "out of memory");
+    if (hub_source_create(s->hub, out->weights, out->base, model->count, &out->source, fault) < 0)
         return tool_error(command, "--from %s: %s", s->from, fault);
     return TOOL_OK;
 }
 
+static const struct rf_param_desc *find_param(const struct model *model, const char *name)
+{
+    for (int i = 0; i < model->count; i++)
+        for (int k = 0; k < model->blocks[i].param_count; k++)
+            if (strcmp(model->blocks[i].params[k].name, name) == 0)
+                return &model->blocks[i].params[k];
+    return NULL;
+}
+
+static int read_param(void *self, const char *name, uint64_t first, uint64_t count, void *values)
+{
+    const struct from *from = self;
+    const struct rf_param_source base = hub_source_of(from->source);
+    const struct rf_param_desc *param = adapter_has(name) ? find_param(from->model, name) : NULL;
+    if (!param)
+        return base.read(base.self, name, first, count, values);
+    adapter_initial(param, from->seed, first, count, values);
+    return 0;
+}
+
 int from_fill(struct from *from, struct rf_run *run)
 {
-    const struct rf_param_source source = hub_source_of(from->source);
+    const struct rf_param_source source = {from, read_param};
     return rf_run_fill(run, &source);
 }
 
@@ -64,5 +99,6 @@ void from_close(struct from *from)
 {
     hub_source_destroy(from->source);
     rf_weights_close(from->weights);
-    *from = (struct from){NULL, NULL};
+    free(from->base);
+    *from = (struct from){NULL};
 }

@@ -19,12 +19,32 @@ int from_open(const struct tool_command *command, struct setup *setup);
 struct from {
     struct rf_weights *weights;
     struct hub_source *source;
+    struct rf_block *base; /* the blocks without adapters */
+    const struct model *model;
+    uint64_t seed; /* of new adapters; set before from_fill */
 };
 int from_check(const struct tool_command *command, const struct setup *setup,
                const struct model *model, struct from *out);
 /* Fills the run from them. Collective; a status of the library. */
 int from_fill(struct from *from, struct rf_run *run);
 void from_close(struct from *from);
+
+/* ---- adapter.c ------------------------------------------------------------------------------- */
+
+/* Whether a parameter is one of an adapter. */
+bool adapter_has(const char *param);
+/* Values of a new adapter, as PEFT has them: A uniform within 1 / sqrt(K), B zero. */
+void adapter_initial(const struct rf_param_desc *param, uint64_t seed, uint64_t first,
+                     uint64_t count, float *values);
+/* Checks setup->adapter_file, if there is one, against the model; fills a run with it. Collective,
+ * as the next. */
+int adapter_check(const struct tool_command *command, const struct setup *setup,
+                  const struct model *model);
+int adapter_fill(const struct tool_command *command, const struct setup *setup,
+                 const struct model *model, struct rf_run *run);
+/* Rank 0 writes. */
+int adapter_export(const struct tool_command *command, const struct setup *setup, const char *dir,
+                   const struct model *model, struct rf_run *run, int rank);
 
 /* ---- export.c -------------------------------------------------------------------------------- */
 

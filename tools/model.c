@@ -9,7 +9,7 @@
 #include "setup.h"
 
 #define NO_TARGET                                                                                  \
-    "--lora: no module of the model has a name of the targets; use such as q_proj, down_proj, "    \
+    "no module of the model has a name of the targets; use such as q_proj, down_proj, "            \
     "c_attn, or all-linear"
 
 static void destroy_gpt2(void *owner)
@@ -32,6 +32,16 @@ static int freeze_llama(void *owner, const char *pattern)
     return llama_freeze(owner, pattern);
 }
 
+static int modules_gpt2(void *owner, struct model_adapter_module *out, int capacity)
+{
+    return gpt2_adapter_modules(owner, out, capacity);
+}
+
+static int modules_llama(void *owner, struct model_adapter_module *out, int capacity)
+{
+    return llama_adapter_modules(owner, out, capacity);
+}
+
 static struct gpt2_config gpt2_config_of(const struct setup *setup)
 {
     struct gpt2_config config = {.layers = (int)setup->layers,
@@ -42,7 +52,7 @@ static struct gpt2_config gpt2_config_of(const struct setup *setup)
                                  .dtype = setup->type,
                                  .residual = setup->residual_type,
                                  .recompute = setup->recompute.parts,
-                                 .adapter = setup->lora ? &setup->adapter.adapter : NULL};
+                                 .adapter = setup_adapter(setup)};
     if (setup->hub)
         hub_set_gpt2(setup->hub, &config);
     return config;
@@ -58,7 +68,7 @@ static struct llama_config llama_config_of(const struct setup *setup)
                                   .dtype = setup->type,
                                   .residual = setup->residual_type,
                                   .recompute = setup->recompute.parts,
-                                  .adapter = setup->lora ? &setup->adapter.adapter : NULL};
+                                  .adapter = setup_adapter(setup)};
     if (setup->hub)
         hub_set_llama(setup->hub, &config);
     return config;
@@ -71,11 +81,12 @@ static int create_gpt2(const struct tool_command *command, const struct setup *s
     struct gpt2 *gpt2 = NULL;
     if (gpt2_create(&config, &gpt2) < 0) {
         const char *fault = gpt2_config_fault(&config);
-        if (!fault && setup->lora)
+        if (!fault && setup_adapter(setup))
             fault = NO_TARGET;
         return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
     }
-    *model = (struct model){.owner = gpt2, .destroy = destroy_gpt2, .freeze = freeze_gpt2};
+    *model = (struct model){
+        .owner = gpt2, .destroy = destroy_gpt2, .freeze = freeze_gpt2, .modules = modules_gpt2};
     model->blocks = gpt2_blocks(gpt2, &model->count);
     return TOOL_OK;
 }
@@ -87,11 +98,12 @@ static int create_llama(const struct tool_command *command, const struct setup *
     struct llama *llama = NULL;
     if (llama_create(&config, &llama) < 0) {
         const char *fault = llama_config_fault(&config);
-        if (!fault && setup->lora)
+        if (!fault && setup_adapter(setup))
             fault = NO_TARGET;
         return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
     }
-    *model = (struct model){.owner = llama, .destroy = destroy_llama, .freeze = freeze_llama};
+    *model = (struct model){
+        .owner = llama, .destroy = destroy_llama, .freeze = freeze_llama, .modules = modules_llama};
     model->blocks = llama_blocks(llama, &model->count);
     return TOOL_OK;
 }
@@ -177,8 +189,9 @@ int model_create_sized(const struct tool_command *command, const struct setup *s
 {
     if (params < 1 || params > 1e15)
         return tool_usage_error(command, "--params has to be 1 to 1e15");
-    if (setup->lora)
-        return tool_usage_error(command, "--lora is for a model; leave out --params or --lora");
+    if (setup_adapter(setup))
+        return tool_usage_error(command, "adapters are for a model; leave out --params, or --lora "
+                                         "and --adapter");
     if (setup->freeze.count > 0)
         return tool_usage_error(command, "--freeze is for the parameters of a model; leave out "
                                          "--params or --freeze");

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <adapter_file.h>
+
 #include "from.h"
 
 /* Gradients are sums over tokens here, not means: where those of a mean begin at 65536, as
@@ -77,6 +79,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"freeze", 0, TOOL_LIST, &s->freeze, "PATTERN",
          "do not train parameters of these names: \"blocks.0.*\"; \"!PATTERN\": train them again; "
          "may be given several times"},
+        {"adapter", 0, TOOL_TEXT, &s->adapter_dir, "DIR",
+         "train the low-rank adapters of PEFT's files: adapter_config.json, "
+         "adapter_model.safetensors"},
         {"lora", 0, TOOL_TEXT, &s->lora, "LIST",
          "train low-rank adapters, freeze the rest: r=16,alpha=32,dropout=0.05,rslora,"
          "targets=q_proj,v_proj (hub names, patterns, or all-linear)"},
@@ -264,6 +269,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
     int status = recompute_parse(command, s->again, &s->recompute);
     if (status == TOOL_OK)
         status = offload_parse(command, s->offload, &s->offloaded);
+    if (status == TOOL_OK)
+        status = adapter_open(command, s);
     if (status == TOOL_OK && s->lora)
         status = lora_parse(command, s->lora, s->model, &s->adapter);
     if (status != TOOL_OK)
@@ -449,5 +456,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
 void setup_close(struct setup *s)
 {
     hub_destroy(s->hub);
+    adapter_file_close(s->adapter_file);
     s->hub = NULL;
+    s->adapter_file = NULL;
 }

@@ -47,6 +47,8 @@ struct setup {
     struct hub *hub;         /* what its config.json says; opened by setup_check */
     struct tool_list freeze; /* patterns of names */
     const char *lora;        /* NULL: none */
+    const char *adapter_dir; /* of PEFT's files, or NULL */
+    struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
     char optimizers[160]; /* the names of all: "adamw, sgd or lion" */
@@ -63,7 +65,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 44
+#define SETUP_ROWS 45
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
@@ -88,6 +90,13 @@ int offload_parse(const struct tool_command *command, const char *text, int *out
 int lora_parse(const struct tool_command *command, const char *text, const char *model,
                struct lora_option *out);
 
+/* ---- adapter.c: adapters in files ------------------------------------------------------------ */
+
+/* Opens setup->adapter_dir, if it is given. An exit status. */
+int adapter_open(const struct tool_command *command, struct setup *setup);
+/* Those of --lora or --adapter, or NULL. */
+const struct model_adapter *setup_adapter(const struct setup *setup);
+
 /* ---- split.c: "even", "cost", or counts separated by commas --------------------------------- */
 
 int stages_parse(const struct tool_command *command, const char *text, struct stage_list *out);
@@ -100,6 +109,7 @@ struct model {
     void *owner;
     void (*destroy)(void *owner);
     int (*freeze)(void *owner, const char *pattern);
+    int (*modules)(void *owner, struct model_adapter_module *out, int capacity);
 };
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);

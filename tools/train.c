@@ -41,6 +41,25 @@ static int check_growth(const struct tool_command *command, struct train_options
     return TOOL_OK;
 }
 
+static int adapter_options(const struct tool_command *command, const struct train_options *o)
+{
+    const bool has = setup_adapter(&o->setup) != NULL;
+    if (o->export_adapter && !has)
+        return tool_usage_error(command, "--export-adapter is for --lora or --adapter DIR");
+    if (o->export.dir && has)
+        return tool_usage_error(command, "--export is for whole models: use --export-adapter DIR, "
+                                         "and ringforge merge");
+    if (o->setup.adapter_file && (o->resume || o->join || o->elastic))
+        return tool_usage_error(command,
+                                "--adapter is what training begins with; leave it out, or "
+                                "%s",
+                                o->resume ? "--resume (--lora goes on with a checkpoint)"
+                                          : "--join and --elastic");
+    if (o->export_adapter && rf_export_check(o->export_adapter) < 0)
+        return tool_library_error(command, -1);
+    return TOOL_OK;
+}
+
 static int check(const struct tool_command *command, struct train_options *o)
 {
     int ranks = 0;
@@ -88,7 +107,9 @@ static int check(const struct tool_command *command, struct train_options *o)
         return tool_usage_error(command, "--keep needs --save DIR");
     if (o->keep < 0 || o->keep > INT32_MAX)
         return tool_usage_error(command, "--keep has to be from 0 to 2147483647");
-    status = export_check(command, &o->export);
+    status = adapter_options(command, o);
+    if (status == TOOL_OK)
+        status = export_check(command, &o->export);
     return status == TOOL_OK && o->plot_path ? tool_plot_check(command, o->plot_path) : status;
 }
 
@@ -132,7 +153,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 37];
+    struct tool_option table[SETUP_ROWS + 38];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH",
@@ -149,6 +170,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "and every N steps, while training goes on"},
         {"export", 0, TOOL_TEXT, &o.export.dir, "DIR",
          "at the end write a hub's files: config.json, model.safetensors or shards, tokenizer"},
+        {"export-adapter", 0, TOOL_TEXT, &o.export_adapter, "DIR",
+         "at the end write the adapters of --lora or --adapter as PEFT's files"},
         {"export-dtype", 0, TOOL_TEXT, &o.export.dtype, "TYPE",
          "f32, f16 or bf16 (as --from has it, else f32)"},
         {"export-shard-bytes", 0, TOOL_INT, &o.export.shard_bytes, "BYTES",

@@ -13,6 +13,7 @@
 struct train_options {
     struct setup setup;
     struct export_options export;
+    const char *export_adapter; /* a folder, or NULL */
     struct tool_ranks ranks;
     int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample, audit;
     int64_t accept;               /* the port at which newcomers wait; 0 = nobody may join */

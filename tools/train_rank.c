@@ -25,10 +25,11 @@ static int open_first(struct trainer *t, uint64_t seed)
     const int status = open_run(t, seed);
     if (status == TOOL_OK && t->o->resume && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
         return trainer_failed(t);
+    t->from.seed = seed;
     if (status == TOOL_OK && t->from.source && from_fill(&t->from, t->run) < 0)
         return trainer_failed(t);
     from_close(&t->from);
-    return status;
+    return status == TOOL_OK ? adapter_fill(t->command, &t->o->setup, &t->model, t->run) : status;
 }
 
 /* --lr is that of the checkpoint's batch; tokens are what a step averages over. The next checkpoint
@@ -101,6 +102,8 @@ static int open_machine(struct trainer *t)
     int status = model_create(t->command, &o->setup, &t->model);
     if (status == TOOL_OK && o->setup.from && !o->resume && !o->join)
         status = from_check(t->command, &o->setup, &t->model, &t->from);
+    if (status == TOOL_OK)
+        status = adapter_check(t->command, &o->setup, &t->model);
     if (status != TOOL_OK)
         return status;
     return rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0
@@ -388,6 +391,9 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && o->export.dir && !t->stop)
         status = export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
                             rf_plan_params_sharded(t->plan));
+    if (status == TOOL_OK && o->export_adapter && !t->stop)
+        status =
+            adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
     if (status == TOOL_OK && !shares)
         status = tool_error(t->command, "out of memory");

@@ -192,7 +192,7 @@ int gpt2_adapter_modules(const struct gpt2 *model, struct model_adapter_module *
         const struct gpt2_block *b = &model->layers[i];
         const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->fc, &b->fc2};
         for (int k = 0; k < 4; k++)
-            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out + count,
+            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out ? out + count : NULL,
                                           capacity - count);
     }
     return count;

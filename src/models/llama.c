@@ -261,7 +261,7 @@ int llama_adapter_modules(const struct llama *model, struct model_adapter_module
         const struct llama_block *b = &model->layers[i];
         const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->gate_up, &b->down};
         for (int k = 0; k < 4; k++)
-            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out + count,
+            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out ? out + count : NULL,
                                           capacity - count);
     }
     return count;

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * --adapter DIR and --export-adapter DIR: adapters of a run from and to the files of PEFT.
+ */
+#include <adapter_file.h>
+#include <math.h>
+#include <string.h>
+
+#include "from.h"
+
+int adapter_open(const struct tool_command *command, struct setup *s)
+{
+    char fault[ADAPTER_FAULT_BYTES];
+    if (!s->adapter_dir || s->adapter_file)
+        return TOOL_OK;
+    if (s->lora)
+        return tool_usage_error(command,
+                                "--lora contradicts --adapter %s, whose adapter_config.json "
+                                "describes the adapters; leave it out",
+                                s->adapter_dir);
+    if (adapter_file_open(s->adapter_dir, &s->adapter_file, fault) < 0)
+        return tool_error(command, "--adapter %s: %s", s->adapter_dir, fault);
+    return TOOL_OK;
+}
+
+const struct model_adapter *setup_adapter(const struct setup *s)
+{
+    if (s->adapter_file)
+        return &adapter_file_config(s->adapter_file)->adapter;
+    return s->lora ? &s->adapter.adapter : NULL;
+}
+
+/* ---- values of a new adapter ----------------------------------------------------------------- */
+
+bool adapter_has(const char *param)
+{
+    return strstr(param, ".lora_A.") || strstr(param, ".lora_B.");
+}
+
+/* Steele, Lea, Flood 2014. */
+static uint64_t mix(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+void adapter_initial(const struct rf_param_desc *param, uint64_t seed, uint64_t first,
+                     uint64_t count, float *values)
+{
+    const double bound = 1 / sqrt((double)param->shape.dim[1]);
+    uint64_t key = seed;
+    for (const char *c = param->name; *c; c++)
+        key = mix(key ^ (uint8_t)*c);
+    for (uint64_t i = 0; i < count; i++) {
+        const double unit = (double)(mix(key ^ mix(first + i)) >> 11) * 0x1p-53;
+        values[i] = strstr(param->name, ".lora_A.") ? (float)(bound * (2 * unit - 1)) : 0;
+    }
+}
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
+static struct model_adapter_module *modules_of(const struct model *model, int *count)
+{
+    *count = model->modules(model->owner, NULL, 0);
+    struct model_adapter_module *list = calloc((size_t)*count + 1, sizeof(*list));
+    if (list)
+        model->modules(model->owner, list, *count);
+    return list;
+}
+
+/* The end of the modules that share the parameters of `from`. */
+static int group_end(const struct model_adapter_module *list, int from, int count)
+{
+    int to = from + 1;
+    while (to < count && strcmp(list[to].a, list[from].a) == 0)
+        to++;
+    return to;
+}
+
+/* Elements of the parameter A or B that the modules [from, to) share. */
+static uint64_t group_elements(const struct model_adapter_module *list, int from, int to, bool is_b)
+{
+    uint64_t rows = 0;
+    for (int i = from; i < to; i++)
+        rows += (uint64_t)(is_b ? list[i].rows : list[i].rank);
+    return rows * (uint64_t)(is_b ? list[from].rank : list[from].in);
+}
+
+static uint64_t first_of(const struct model_adapter_module *m, bool is_b)
+{
+    return (uint64_t)(is_b ? m->b_first * m->rank : m->a_first * m->in);
+}
+
+int adapter_check(const struct tool_command *command, const struct setup *s,
+                  const struct model *model)
+{
+    char fault[ADAPTER_FAULT_BYTES];
+    int count = 0;
+    if (!s->adapter_file)
+        return TOOL_OK;
+    struct model_adapter_module *list = modules_of(model, &count);
+    if (!list)
+        return tool_error(command, "out of memory");
+    const int rc = adapter_file_check(s->adapter_file, list, count, fault);
+    free(list);
+    return rc < 0 ? tool_error(command, "--adapter %s: %s", s->adapter_dir, fault) : TOOL_OK;
+}
+
+static int fill_group(const struct tool_command *command, const struct setup *s, struct rf_run *run,
+                      const struct model_adapter_module *list, int from, int to, bool is_b)
+{
+    char fault[ADAPTER_FAULT_BYTES];
+    const uint64_t count = group_elements(list, from, to, is_b);
+    float *values = malloc(count * sizeof(*values));
+    int status = values ? TOOL_OK : tool_error(command, "out of memory");
+    for (int i = from; status == TOOL_OK && i < to; i++)
+        if (adapter_file_read(s->adapter_file, &list[i], is_b, values + first_of(&list[i], is_b),
+                              fault) < 0)
+            status = tool_error(command, "--adapter %s: %s", s->adapter_dir, fault);
+    if (status == TOOL_OK && rf_run_write_param(run, is_b ? list[from].b : list[from].a, values,
+                                                count * sizeof(*values)) < 0)
+        status = tool_library_error(command, -1);
+    free(values);
+    return status;
+}
+
+int adapter_fill(const struct tool_command *command, const struct setup *s,
+                 const struct model *model, struct rf_run *run)
+{
+    int count = 0, status = TOOL_OK;
+    if (!s->adapter_file)
+        return TOOL_OK;
+    struct model_adapter_module *list = modules_of(model, &count);
+    if (!list)
+        return tool_error(command, "out of memory");
+    for (int from = 0, to; status == TOOL_OK && from < count; from = to) {
+        to = group_end(list, from, count);
+        for (int b = 0; status == TOOL_OK && b < 2; b++)
+            status = fill_group(command, s, run, list, from, to, b);
+    }
+    free(list);
+    return status;
+}
+
+/* ---- export ---------------------------------------------------------------------------------- */
+
+/* All adapters: of module i, A is at[2 i] and B at[2 i + 1]. */
+struct all {
+    struct model_adapter_module *list;
+    int count;
+    float **at;
+};
+
+static int copy(void *self, const struct model_adapter_module *module, bool is_b, float *values)
+{
+    const struct all *all = self;
+    const int64_t count = module->rank * (is_b ? module->rows : module->in);
+    memcpy(values, all->at[2 * (module - all->list) + is_b], (size_t)count * sizeof(*values));
+    return 0;
+}
+
+static int read_group(const struct tool_command *command, struct all *all, struct rf_run *run,
+                      int from, int to, bool is_b)
+{
+    const uint64_t count = group_elements(all->list, from, to, is_b);
+    float *values = malloc(count * sizeof(*values));
+    if (!values)
+        return tool_error(command, "out of memory");
+    all->at[2 * from + is_b] = values; /* the first owns the memory */
+    for (int i = from; i < to; i++)
+        all->at[2 * i + is_b] = values + first_of(&all->list[i], is_b);
+    return rf_run_read_param(run, is_b ? all->list[from].b : all->list[from].a, values,
+                             count * sizeof(*values)) < 0
+               ? tool_library_error(command, -1)
+               : TOOL_OK;
+}
+
+static int write(const struct tool_command *command, const struct setup *s, const char *dir,
+                 struct all *all)
+{
+    char fault[ADAPTER_FAULT_BYTES];
+    const struct adapter_source source = {all, copy};
+    char *text = adapter_config_text(setup_adapter(s), strcmp(s->model, "gpt2") == 0, s->from,
+                                     all->list, all->count);
+    if (!text)
+        return tool_error(command, "out of memory");
+    const int rc = adapter_file_write(dir, text, all->list, all->count, &source, fault);
+    free(text);
+    return rc < 0 ? tool_error(command, "--export-adapter %s: %s", dir, fault) : TOOL_OK;
+}
+
+int adapter_export(const struct tool_command *command, const struct setup *s, const char *dir,
+                   const struct model *model, struct rf_run *run, int rank)
+{
+    struct all all = {NULL};
+    int status = TOOL_OK, failed = TOOL_OK;
+    all.list = modules_of(model, &all.count);
+    all.at = calloc((size_t)all.count * 2 + 1, sizeof(*all.at));
+    if (!all.list || !all.at)
+        status = tool_error(command, "out of memory");
+    for (int from = 0, to; status == TOOL_OK && from < all.count; from = to) {
+        to = group_end(all.list, from, all.count);
+        for (int b = 0; status == TOOL_OK && b < 2; b++)
+            status = read_group(command, &all, run, from, to, b);
+    }
+    if (status == TOOL_OK && rank == 0)
+        failed = write(command, s, dir, &all);
+    if (status == TOOL_OK && rf_run_share(run, &failed, sizeof(failed)) < 0)
+        status = tool_library_error(command, -1);
+    for (int from = 0; all.at && all.list && from < all.count;
+         from = group_end(all.list, from, all.count)) {
+        free(all.at[2 * from]);
+        free(all.at[2 * from + 1]);
+    }
+    free(all.at);
+    free(all.list);
+    return status == TOOL_OK ? failed : status;
+}
