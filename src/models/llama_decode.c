@@ -3,6 +3,8 @@
  * Text generation by a Llama-style model: a layer with a cache of its keys and values, and the
  * embedding. The angles of the rotary embedding are a table that all layers share.
  */
+#include <stdio.h>
+
 #include "decode.h"
 #include "llama_internal.h"
 #include "vocabulary.h"
@@ -66,7 +68,10 @@ static int layer_sizes(const void *self, const struct rf_decode_shape *shape,
                                     .scratch = model_cut_bytes(shape->rows, cuts, CUTS),
                                     .out = rf_shape2(shape->rows, c->channels),
                                     .dtype = c->residual};
-    return model_decode_refuse(c->adapter != NULL, out);
+    if (c->rope_scaling.factor == 0)
+        return model_decode_refuse(c->adapter != NULL, out);
+    snprintf(out->fault, sizeof(out->fault), "text generation has no rope_scaling yet");
+    return RF_ENOTSUP;
 }
 
 static int get_angles(const struct rf_decode *call, const struct llama_config *c,

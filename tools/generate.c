@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge generate: text by a model of a hub's folder.
+ */
+#include "generate.h"
+
+#include <string.h>
+
+/* A model that generates. */
+struct text_model {
+    struct hub *hub;
+    struct rf_weights *weights;
+    struct hub_source *source;
+    struct gpt2 *gpt2;
+    struct llama *llama;
+    const struct rf_block *blocks;
+    int count;
+};
+
+static void close_model(struct text_model *m)
+{
+    hub_source_destroy(m->source);
+    rf_weights_close(m->weights);
+    gpt2_destroy(m->gpt2);
+    llama_destroy(m->llama);
+    hub_destroy(m->hub);
+}
+
+static int make_blocks(const struct generate_job *job, struct text_model *m, enum rf_dtype dtype)
+{
+    struct gpt2_config gpt2 = {.dtype = dtype, .residual = dtype};
+    struct llama_config llama = {.dtype = dtype, .residual = dtype};
+    const char *fault;
+    if (hub_is_gpt2(m->hub)) {
+        hub_set_gpt2(m->hub, &gpt2);
+        fault = gpt2_config_fault(&gpt2);
+        if (gpt2_create(&gpt2, &m->gpt2) == 0)
+            m->blocks = gpt2_blocks(m->gpt2, &m->count);
+    } else {
+        hub_set_llama(m->hub, &llama);
+        fault = llama_config_fault(&llama);
+        if (llama_create(&llama, &m->llama) == 0)
+            m->blocks = llama_blocks(m->llama, &m->count);
+    }
+    return m->blocks ? TOOL_OK
+                     : tool_error(job->command, "--from %s: %s", job->o.from,
+                                  fault ? fault : "out of memory");
+}
+
+static int open_model(const struct generate_job *job, struct text_model *m, int64_t length)
+{
+    const struct generate_options *o = &job->o;
+    char fault[HUB_FAULT_BYTES];
+    if (hub_open(o->from, &m->hub, fault) < 0 || hub_check_seq(m->hub, length, fault) < 0)
+        return tool_error(job->command, "--from %s: %s", o->from, fault);
+    enum rf_dtype dtype = hub_dtype(m->hub);
+    int status = o->dtype ? tool_read_dtype(job->command, o->dtype, &dtype) : TOOL_OK;
+    if (status == TOOL_OK)
+        status = make_blocks(job, m, dtype);
+    if (status != TOOL_OK)
+        return status;
+    if (rf_weights_open(o->from, NULL, &m->weights) < 0)
+        return tool_library_error(job->command, -1);
+    if (hub_source_create(m->hub, m->weights, m->blocks, m->count, &m->source, fault) < 0)
+        return tool_error(job->command, "--from %s: %s", o->from, fault);
+    return TOOL_OK;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static cJSON *numbers(const int32_t *ids, int64_t count)
+{
+    cJSON *array = cJSON_CreateArray();
+    for (int64_t i = 0; i < count; i++)
+        cJSON_AddItemToArray(array, cJSON_CreateNumber(ids[i]));
+    return array;
+}
+
+static int add_json(const struct generate_job *job, int index, const struct rf_generated *r,
+                    cJSON *rows)
+{
+    static const char *const ends[] = {"length", "stop", "full"};
+    const struct generate_item *item = &job->items[index];
+    struct rf_text text = {0};
+    cJSON *row = cJSON_CreateObject(), *logprobs = cJSON_CreateArray();
+    const int status = generate_text(job, item, r->count, &text);
+    cJSON_AddItemToObject(row, "prompt_ids",
+                          numbers(item->prompt.ids, (int64_t)item->prompt.count));
+    cJSON_AddItemToObject(row, "ids", numbers(r->ids, r->count));
+    if (job->tokenizer)
+        cJSON_AddStringToObject(row, "text", text.bytes ? text.bytes : "");
+    for (int64_t i = 0; i < r->count; i++)
+        cJSON_AddItemToArray(logprobs, cJSON_CreateNumber((double)r->logprobs[i]));
+    cJSON_AddItemToObject(row, "logprobs", logprobs);
+    cJSON_AddStringToObject(row, "finish", ends[r->finish]);
+    cJSON_AddItemToArray(rows, row);
+    rf_text_free(&text);
+    return status;
+}
+
+static int print_item(const struct generate_job *job, int index, const struct rf_generated *r)
+{
+    struct rf_text text = {0};
+    const int status = generate_text(job, &job->items[index], r->count, &text);
+    if (job->count > 1)
+        printf("--- prompt %d\n", index);
+    if (job->tokenizer)
+        printf("%s\n", text.bytes ? text.bytes : "");
+    for (int64_t i = 0; !job->tokenizer && i < r->count; i++)
+        printf("%d%s", r->ids[i], i + 1 < r->count ? "," : "\n");
+    rf_text_free(&text);
+    return status;
+}
+
+static int show(const struct generate_job *job, const struct rf_generated *results, double seconds)
+{
+    int64_t tokens = 0;
+    int status = TOOL_OK;
+    cJSON *json = job->o.json ? cJSON_CreateObject() : NULL;
+    cJSON *rows = json ? cJSON_AddArrayToObject(json, "texts") : NULL;
+    for (int i = 0; status == TOOL_OK && i < job->count; i++) {
+        tokens += results[i].count;
+        if (json)
+            status = add_json(job, i, &results[i], rows);
+        else if (!job->shows)
+            status = print_item(job, i, &results[i]);
+    }
+    if (job->shows && job->tokenizer)
+        printf("\n");
+    fprintf(stderr, "%lld tokens in %.2f s, %.1f tokens/s\n", (long long)tokens, seconds,
+            seconds > 0 ? (double)tokens / seconds : 0);
+    if (json && status == TOOL_OK) {
+        cJSON_AddNumberToObject(json, "seconds", seconds);
+        return tool_json_write(job->command, job->o.json, json);
+    }
+    cJSON_Delete(json);
+    return status;
+}
+
+/* ---- a rank ---------------------------------------------------------------------------------- */
+
+static int64_t longest(const struct generate_job *job)
+{
+    size_t most = 0;
+    for (int i = 0; i < job->count; i++)
+        most = job->items[i].prompt.count > most ? job->items[i].prompt.count : most;
+    return job->o.length ? job->o.length : (int64_t)most + job->o.max_new;
+}
+
+static int run_texts(struct generate_job *job, struct rf_generator *g, int rank)
+{
+    const struct generate_options *o = &job->o;
+    const struct rf_sampling sampling = {.max_new = o->max_new,
+                                         .temperature = (float)o->temperature,
+                                         .top_k = (int32_t)o->top_k,
+                                         .top_p = (float)o->top_p,
+                                         .repetition_penalty = (float)o->repetition_penalty,
+                                         .seed = (uint64_t)o->seed,
+                                         .stop = job->stops.ids,
+                                         .stop_count = (int)job->stops.count,
+                                         .token = generate_token,
+                                         .user = job};
+    struct rf_prompt *prompts = calloc((size_t)job->count, sizeof(*prompts));
+    struct rf_generated *results = calloc((size_t)job->count, sizeof(*results));
+    int status = prompts && results ? TOOL_OK : tool_error(job->command, "out of memory");
+    for (int i = 0; status == TOOL_OK && i < job->count; i++) {
+        const struct generate_item *item = &job->items[i];
+        prompts[i] = (struct rf_prompt){item->prompt.ids, (int64_t)item->prompt.count};
+        results[i] = (struct rf_generated){.ids = item->ids, .logprobs = item->logprobs};
+    }
+    const uint64_t begin = rf_now_ns();
+    if (status == TOOL_OK && rf_generate(g, prompts, job->count, &sampling, results) < 0)
+        status = tool_library_error(job->command, rank);
+    if (status == TOOL_OK && rank == 0)
+        status = show(job, results, (double)(rf_now_ns() - begin) * 1e-9);
+    free(prompts);
+    free(results);
+    return status;
+}
+
+static int run_rank(struct rf_comm *comm, void *user)
+{
+    const struct generate_job *given = user;
+    struct generate_job job = {.command = given->command, .o = given->o};
+    struct text_model model = {0};
+    struct rf_device *device = NULL;
+    struct rf_generator *g = NULL;
+    char text[16];
+    const int rank = comm ? rf_comm_rank(comm) : 0;
+    int status = generate_open(&job);
+    job.shows = job.count == 1 && !job.o.json && rank == 0 && job.o.stop.count == 0;
+    if (status == TOOL_OK)
+        status = open_model(&job, &model, longest(&job));
+    if (status == TOOL_OK) {
+        const struct rf_generator_opts opts = {.sequences = job.o.batch, .length = longest(&job)};
+        if (rf_device_open(tool_rank_device(job.o.device, text), NULL, &device) < 0 ||
+            rf_generator_open(device, comm, model.blocks, model.count, &opts, &g) < 0)
+            status = tool_library_error(job.command, rank);
+    }
+    if (status == TOOL_OK) {
+        const struct rf_param_source source = hub_source_of(model.source);
+        status = rf_generator_fill(g, &source) < 0 ? tool_library_error(job.command, rank)
+                                                   : run_texts(&job, g, rank);
+    }
+    rf_generator_close(g);
+    rf_device_close(device);
+    close_model(&model);
+    generate_close(&job);
+    return status;
+}
+
+static int check_options(const struct tool_command *command, const struct generate_options *o)
+{
+    if (!o->from)
+        return tool_usage_error(command, "--from DIR is missing: a folder with config.json");
+    if (o->max_new < 1 || o->max_new > 1 << 24)
+        return tool_usage_error(command, "--max-new must be 1 to 16M");
+    if (o->top_p > 1 || o->top_k > INT32_MAX)
+        return tool_usage_error(command, "--top-p must be 0 to 1, and --top-k below 2^31");
+    if (o->ranks.ranks > 1 && o->prompts && strcmp(o->prompts, "-") == 0)
+        return tool_usage_error(command, "--prompts - is for one rank; pass a file");
+    return TOOL_OK;
+}
+
+static int generate_main(const struct tool_command *command, int argc, char **argv)
+{
+    struct generate_job job = {.command = command,
+                               .o = {.max_new = 32, .batch = 8, .repetition_penalty = 1}};
+    struct generate_options *o = &job.o;
+    const struct tool_option table[] = {
+        {"from", 0, TOOL_TEXT, &o->from, "DIR", "the model: a folder of a hub"},
+        {"prompt", 'p', TOOL_TEXT, &o->prompt, "TEXT", "a prompt"},
+        {"prompts", 0, TOOL_TEXT, &o->prompts, "FILE", "a prompt in each line; -: standard input"},
+        {"prompt-ids", 0, TOOL_LIST, &o->prompt_ids, "IDS",
+         "a prompt as ids: 1,2,3; may be repeated"},
+        {"max-new", 'n', TOOL_INT, &o->max_new, "N", "tokens of each text (32)"},
+        {"temperature", 't', TOOL_REAL, &o->temperature, "T", "0, the default: no sampling"},
+        {"top-k", 0, TOOL_INT, &o->top_k, "K", "sample from the K most probable tokens (0: all)"},
+        {"top-p", 0, TOOL_REAL, &o->top_p, "P",
+         "sample from the most probable tokens that have this probability together (0: all)"},
+        {"repetition-penalty", 0, TOOL_REAL, &o->repetition_penalty, "R",
+         "divides positive logits of earlier tokens, and multiplies negative ones (1: none)"},
+        {"stop", 0, TOOL_LIST, &o->stop, "TEXT", "ends a text where it appears; may be repeated"},
+        {"stop-id", 0, TOOL_LIST, &o->stop_ids, "IDS", "ids that end a text, besides the model's"},
+        {"ignore-end", 0, TOOL_FLAG, &o->ignore_end, NULL,
+         "go on after the ids that end a text of this model"},
+        {"seed", 's', TOOL_INT, &o->seed, "N", "of sampling (0)"},
+        {"batch", 'b', TOOL_INT, &o->batch, "N", "prompts computed together on each rank (8)"},
+        {"length", 0, TOOL_INT, &o->length, "N",
+         "tokens of a prompt and its text, for which there is memory (as many as are needed)"},
+        {"dtype", 0, TOOL_TEXT, &o->dtype, "TYPE", "f32, f16 or bf16 (as config.json says)"},
+        {"device", 'd', TOOL_TEXT, &o->device, "WHICH", "index, or a part of the name"},
+        {"ranks", 0, TOOL_INT, &o->ranks.ranks, "N", "start N ranks, which divide the prompts"},
+        {"provider", 0, TOOL_TEXT, &o->ranks.provider, "NAME", "transport between ranks"},
+        {"timeout", 0, TOOL_REAL, &o->ranks.timeout_s, "S", "of messages between ranks"},
+        {"json", 0, TOOL_FILE, &o->json, "FILE", "ids, texts and logarithms of probabilities"},
+        {NULL}};
+    int status = tool_options(command, table, argc, argv, NULL);
+    if (status == TOOL_OK)
+        status = check_options(command, o);
+    if (status != TOOL_OK)
+        return status;
+    const struct tool_output outputs[] = {{"json", o->json, TOOL_OUTPUT_FILE}, {NULL}};
+    o->ranks.outputs = outputs;
+    return tool_ranks_run(command, &o->ranks, argv, run_rank, &job);
+}
+
+const struct tool_command tool_generate = {"generate", "generate text with a model",
+                                           "--from DIR --prompt TEXT [OPTIONS]", generate_main};

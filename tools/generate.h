@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge generate: what its files share.
+ */
+#ifndef RF_TOOLS_GENERATE_H
+#define RF_TOOLS_GENERATE_H
+
+#include <hub.h>
+#include <ringforge/generate.h>
+#include <ringforge/tokenizer.h>
+
+#include "tool.h"
+
+struct generate_options {
+    const char *from, *prompt, *prompts, *dtype, *json, *device;
+    struct tool_list prompt_ids, stop, stop_ids;
+    int64_t max_new, top_k, seed, batch, length;
+    double temperature, top_p, repetition_penalty;
+    bool ignore_end;
+    struct tool_ranks ranks;
+};
+
+/* A prompt and its text. */
+struct generate_item {
+    struct rf_token_list prompt;
+    int32_t *ids;
+    float *logprobs;
+    struct rf_decoder *decoder; /* of the text so far; NULL: without a tokenizer */
+    struct rf_text text;
+};
+
+struct generate_job {
+    const struct tool_command *command;
+    struct generate_options o;
+    struct rf_tokenizer *tokenizer; /* NULL: the folder has none */
+    struct generate_item *items;
+    int count;
+    struct rf_token_list stops;
+    bool shows; /* the text is written while it is generated */
+};
+
+/* ---- generate_text.c: prompts and texts ------------------------------------------------------ */
+
+/* Reads the tokenizer, if the folder has one, the prompts and the ids that end a text. */
+int generate_open(struct generate_job *job);
+void generate_close(struct generate_job *job);
+/* rf_sampling.token: adds the token to the text; true if a stop string has appeared. */
+bool generate_token(void *user, int64_t prompt, int32_t id, float logprob);
+/* The whole text of an item, without what follows a stop string; freed with rf_text_free. */
+int generate_text(const struct generate_job *job, const struct generate_item *item, int64_t count,
+                  struct rf_text *out);
+
+#endif

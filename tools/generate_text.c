@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The prompts of `ringforge generate`, as texts or ids, and its texts.
+ */
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "generate.h"
+
+#define PROMPT_BYTES ((size_t)64 << 20) /* of --prompts */
+
+static int add_id(struct generate_job *job, struct rf_token_list *list, int32_t id)
+{
+    if (list->count == list->capacity) {
+        const size_t capacity = 2 * list->capacity + 16;
+        int32_t *ids = realloc(list->ids, capacity * sizeof(*ids));
+        if (!ids)
+            return tool_error(job->command, "out of memory");
+        list->ids = ids;
+        list->capacity = capacity;
+    }
+    list->ids[list->count++] = id;
+    return TOOL_OK;
+}
+
+/* "1,2,3" */
+static int add_ids(struct generate_job *job, const char *option, const char *text,
+                   struct rf_token_list *list)
+{
+    for (const char *at = text;; at++) {
+        char *end;
+        errno = 0;
+        const long id = strtol(at, &end, 10);
+        if (end == at || errno || id < 0 || id > INT32_MAX || (*end && *end != ','))
+            return tool_usage_error(job->command, "--%s %s: ids are numbers separated by commas",
+                                    option, text);
+        const int status = add_id(job, list, (int32_t)id);
+        if (status != TOOL_OK || !*end)
+            return status;
+        at = end;
+    }
+}
+
+static int new_item(struct generate_job *job, struct generate_item **out)
+{
+    struct generate_item *items =
+        realloc(job->items, (size_t)(job->count + 1) * sizeof(*job->items));
+    if (!items)
+        return tool_error(job->command, "out of memory");
+    job->items = items;
+    *out = &items[job->count++];
+    memset(*out, 0, sizeof(**out));
+    return TOOL_OK;
+}
+
+static int add_text(struct generate_job *job, const char *text, size_t bytes)
+{
+    const struct rf_encode_opts opts = {.add_special = true};
+    struct generate_item *item = NULL;
+    if (!job->tokenizer)
+        return tool_usage_error(job->command, "%s has no tokenizer.json; pass ids by --prompt-ids",
+                                job->o.from);
+    const int status = new_item(job, &item);
+    if (status != TOOL_OK)
+        return status;
+    if (rf_tokenizer_encode(job->tokenizer, text, bytes, &opts, &item->prompt) < 0)
+        return tool_library_error(job->command, -1);
+    const int32_t begin = rf_tokenizer_role(job->tokenizer, RF_TOKEN_BEGIN);
+    return item->prompt.count > 0 ? TOOL_OK
+           : begin >= 0           ? add_id(job, &item->prompt, begin)
+                                  : tool_usage_error(job->command, "a prompt has no tokens");
+}
+
+/* A prompt in each line. */
+static int add_file(struct generate_job *job)
+{
+    const char *path = job->o.prompts;
+    FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
+    char *line = NULL;
+    size_t size = 0, all = 0;
+    int status = TOOL_OK;
+    if (!file)
+        return tool_error(job->command, "--prompts %s: %s", path, strerror(errno));
+    for (ssize_t n; status == TOOL_OK && (n = getline(&line, &size, file)) >= 0;) {
+        n -= n > 0 && line[n - 1] == '\n';
+        all += (size_t)n;
+        if (all > PROMPT_BYTES)
+            status = tool_error(job->command, "--prompts %s: more than 64 MiB", path);
+        else
+            status = add_text(job, line, (size_t)n);
+    }
+    if (status == TOOL_OK && ferror(file))
+        status = tool_error(job->command, "--prompts %s: %s", path, strerror(errno));
+    free(line);
+    if (file != stdin)
+        fclose(file);
+    return status;
+}
+
+/* ---- what ends a text ------------------------------------------------------------------------ */
+
+static int add_end(struct generate_job *job, const cJSON *value)
+{
+    const cJSON *each;
+    if (cJSON_IsNumber(value) && value->valuedouble >= 0 && value->valuedouble < INT32_MAX)
+        return add_id(job, &job->stops, (int32_t)value->valuedouble);
+    if (cJSON_IsArray(value))
+        cJSON_ArrayForEach(each, value)
+        {
+            const int status = cJSON_IsNumber(each) ? add_end(job, each) : TOOL_OK;
+            if (status != TOOL_OK)
+                return status;
+        }
+    return TOOL_OK;
+}
+
+/* eos_token_id of generation_config.json or else of config.json. */
+static int read_ends(struct generate_job *job)
+{
+    static const char *const files[] = {"generation_config.json", "config.json"};
+    for (int i = 0; i < 2 && job->stops.count == 0; i++) {
+        char path[TOOL_PATH_BYTES], *text = NULL;
+        snprintf(path, sizeof(path), "%s/%s", job->o.from, files[i]);
+        if (access(path, F_OK) != 0)
+            continue;
+        if (rf_weights_read_text(job->o.from, files[i], (size_t)1 << 20, &text) < 0)
+            return tool_library_error(job->command, -1);
+        cJSON *json = cJSON_Parse(text);
+        const int status = add_end(job, cJSON_GetObjectItemCaseSensitive(json, "eos_token_id"));
+        cJSON_Delete(json);
+        free(text);
+        if (status != TOOL_OK)
+            return status;
+    }
+    return TOOL_OK;
+}
+
+static int open_tokenizer(struct generate_job *job)
+{
+    char path[TOOL_PATH_BYTES];
+    snprintf(path, sizeof(path), "%s/tokenizer.json", job->o.from);
+    if (access(path, F_OK) != 0)
+        return job->o.stop.count > 0
+                   ? tool_usage_error(job->command, "--stop needs a tokenizer.json in %s",
+                                      job->o.from)
+                   : TOOL_OK;
+    return rf_tokenizer_open(job->o.from, &job->tokenizer) < 0
+               ? tool_library_error(job->command, -1)
+               : TOOL_OK;
+}
+
+static int open_decoders(struct generate_job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        struct generate_item *item = &job->items[i];
+        item->ids = malloc((size_t)job->o.max_new * sizeof(*item->ids));
+        item->logprobs = malloc((size_t)job->o.max_new * sizeof(*item->logprobs));
+        if (!item->ids || !item->logprobs)
+            return tool_error(job->command, "out of memory");
+        if (job->tokenizer && rf_decoder_open(job->tokenizer, true, &item->decoder) < 0)
+            return tool_library_error(job->command, -1);
+    }
+    return TOOL_OK;
+}
+
+int generate_open(struct generate_job *job)
+{
+    const struct generate_options *o = &job->o;
+    int status = open_tokenizer(job);
+    if (status == TOOL_OK && o->prompt)
+        status = add_text(job, o->prompt, strlen(o->prompt));
+    if (status == TOOL_OK && o->prompts)
+        status = add_file(job);
+    for (int i = 0; status == TOOL_OK && i < o->prompt_ids.count; i++) {
+        struct generate_item *item = NULL;
+        status = new_item(job, &item);
+        if (status == TOOL_OK)
+            status = add_ids(job, "prompt-ids", o->prompt_ids.item[i], &item->prompt);
+    }
+    if (status == TOOL_OK && job->count == 0)
+        status = tool_usage_error(job->command,
+                                  "no prompt; pass --prompt TEXT, --prompts FILE or --prompt-ids");
+    if (status == TOOL_OK && !o->ignore_end)
+        status = read_ends(job);
+    for (int i = 0; status == TOOL_OK && i < o->stop_ids.count; i++)
+        status = add_ids(job, "stop-id", o->stop_ids.item[i], &job->stops);
+    return status == TOOL_OK ? open_decoders(job) : status;
+}
+
+void generate_close(struct generate_job *job)
+{
+    for (int i = 0; i < job->count; i++) {
+        struct generate_item *item = &job->items[i];
+        free(item->prompt.ids);
+        free(item->ids);
+        free(item->logprobs);
+        rf_decoder_close(item->decoder);
+        rf_text_free(&item->text);
+    }
+    free(job->items);
+    free(job->stops.ids);
+    rf_tokenizer_close(job->tokenizer);
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static bool append(struct rf_text *text, const char *more, size_t bytes)
+{
+    if (text->count + bytes + 1 > text->capacity) {
+        const size_t capacity = 2 * text->capacity + bytes + 64;
+        char *grown = realloc(text->bytes, capacity);
+        if (!grown)
+            return false;
+        text->bytes = grown;
+        text->capacity = capacity;
+    }
+    memcpy(text->bytes + text->count, more, bytes);
+    text->count += bytes;
+    text->bytes[text->count] = 0;
+    return true;
+}
+
+/* Where the first stop string begins; NULL: none has appeared. */
+static const char *stop_in(const struct generate_job *job, const struct rf_text *text)
+{
+    const char *first = NULL;
+    for (int i = 0; text->bytes && i < job->o.stop.count; i++) {
+        const char *at = strstr(text->bytes, job->o.stop.item[i]);
+        first = at && (!first || at < first) ? at : first;
+    }
+    return first;
+}
+
+bool generate_token(void *user, int64_t prompt, int32_t id, float logprob)
+{
+    struct generate_job *job = user;
+    struct generate_item *item = &job->items[prompt];
+    const char *text = NULL;
+    size_t bytes = 0;
+    (void)logprob;
+    if (!item->decoder) {
+        if (job->shows)
+            printf("%d\n", id);
+        return false;
+    }
+    if (rf_decoder_next(item->decoder, id, &text, &bytes) < 0 || !append(&item->text, text, bytes))
+        return true;
+    if (job->shows) {
+        fwrite(text, 1, bytes, stdout);
+        fflush(stdout);
+    }
+    return stop_in(job, &item->text) != NULL;
+}
+
+int generate_text(const struct generate_job *job, const struct generate_item *item, int64_t count,
+                  struct rf_text *out)
+{
+    if (!job->tokenizer)
+        return TOOL_OK;
+    if (rf_tokenizer_decode(job->tokenizer, item->ids, (size_t)count, true, out) < 0)
+        return tool_library_error(job->command, -1);
+    const char *stop = stop_in(job, out);
+    if (stop) {
+        out->count = (size_t)(stop - out->bytes);
+        out->bytes[out->count] = 0;
+    }
+    return TOOL_OK;
+}
