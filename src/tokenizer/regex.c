@@ -21,6 +21,22 @@
     "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"   \
     "\\x{3000}"
 
+/* Letters and numbers of Unicode 15 and 16, which the reference's Oniguruma has, and PCRE2 10.42
+ * (Unicode 14) has not. */
+#define NEW_LETTERS                                                                                \
+    "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}"               \
+    "\\x{10d4a}-\\x{10d65}\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}"         \
+    "\\x{11380}-\\x{11389}\\x{1138b}\\x{1138e}\\x{11390}-\\x{113b5}\\x{113b7}\\x{113d1}"           \
+    "\\x{113d3}\\x{11bc0}-\\x{11be0}\\x{11f02}\\x{11f04}-\\x{11f10}\\x{11f12}-\\x{11f33}"          \
+    "\\x{1342f}\\x{13441}-\\x{13446}\\x{13460}-\\x{143fa}\\x{16100}-\\x{1611d}"                    \
+    "\\x{16d40}-\\x{16d6c}\\x{18cff}\\x{1b132}\\x{1b155}\\x{1df25}-\\x{1df2a}"                     \
+    "\\x{1e030}-\\x{1e06d}\\x{1e4d0}-\\x{1e4eb}\\x{1e5d0}-\\x{1e5ed}\\x{1e5f0}\\x{2b739}"          \
+    "\\x{2ebf0}-\\x{2ee5d}\\x{31350}-\\x{323af}"
+#define NEW_NUMBERS                                                                                \
+    "\\x{10d40}-\\x{10d49}\\x{116d0}-\\x{116e3}\\x{11bf0}-\\x{11bf9}\\x{11f50}-\\x{11f59}"         \
+    "\\x{16130}-\\x{16139}\\x{16d70}-\\x{16d79}\\x{1ccf0}-\\x{1ccf9}\\x{1d2c0}-\\x{1d2d3}"         \
+    "\\x{1e4f0}-\\x{1e4f9}\\x{1e5f1}-\\x{1e5fa}"
+
 struct rf_regex {
     pcre2_code *code;
     char *field;
@@ -40,6 +56,16 @@ static int translate_escape(const char *field, const char *pattern, size_t *i, b
                             struct rf_text *out)
 {
     const char letter = pattern[++*i];
+    if (strncmp(pattern + *i, "p{L}", 4) == 0 || strncmp(pattern + *i, "p{N}", 4) == 0) {
+        const char *more = pattern[*i + 2] == 'L' ? NEW_LETTERS : NEW_NUMBERS;
+        if (!in_class)
+            RETURN_IF_ERROR(rf_text_add(out, "[", 1));
+        RETURN_IF_ERROR(rf_text_add(out, "\\", 1));
+        RETURN_IF_ERROR(rf_text_add(out, pattern + *i, 4));
+        *i += 3;
+        RETURN_IF_ERROR(rf_text_add(out, more, strlen(more)));
+        return in_class ? 0 : rf_text_add(out, "]", 1);
+    }
     if (letter == 's')
         return in_class ? rf_text_add(out, SPACES, sizeof(SPACES) - 1)
                         : rf_text_add(out, "[" SPACES "]", sizeof(SPACES) + 1);

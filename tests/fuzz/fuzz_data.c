@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Data sets: the input as a file of tokens or a text, and as JSON lines through a tokenizer.
+ */
+#include <ringforge/data.h>
+
+#include "fuzz.h"
+
+static char folder[] = "data-XXXXXX"; /* where the program is run */
+static char lines[64], tokens[64], copy[64], model[64];
+
+static void clean_up(void)
+{
+    unlink(lines);
+    unlink(tokens);
+    unlink(copy);
+    unlink(model);
+    rmdir(folder);
+}
+
+static void start(struct rf_tokenizer **tokenizer)
+{
+    static const char json[] =
+        "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"</s>\",\"vocab\":{\"</s>\":0,\"a\":1,\"b\":"
+        "2,\"ab\":3},\"merges\":[\"a b\"]}}";
+    REQUIRE(mkdtemp(folder));
+    snprintf(lines, sizeof(lines), "%s/a.jsonl", folder);
+    snprintf(tokens, sizeof(tokens), "%s/a.bin", folder);
+    snprintf(copy, sizeof(copy), "%s/copy", folder);
+    snprintf(model, sizeof(model), "%s/tokenizer.json", folder);
+    atexit(clean_up);
+    write_whole(model, json, sizeof(json) - 1);
+    REQUIRE(rf_tokenizer_open(model, tokenizer) == 0);
+}
+
+/* Every token is below what the data set says, and what it writes is what it reads. */
+static void use(const char *path, const struct rf_data_opts *opts, bool write)
+{
+    struct rf_dataset *data = NULL, *again = NULL;
+    int32_t token, target;
+    if (rf_dataset_open_as(path, opts, &data) < 0)
+        return;
+    for (int64_t k = 0; k < 20 && rf_dataset_train_tokens(data) > 1; k++) {
+        REQUIRE(rf_dataset_samples(data, 1, k, 1, 1, &token, &target) == 0);
+        REQUIRE(token >= 0 && token < rf_dataset_vocabulary(data));
+        REQUIRE(target >= 0 && target < rf_dataset_vocabulary(data));
+    }
+    if (write) {
+        REQUIRE(rf_dataset_write(data, copy, false) == 0);
+        REQUIRE(rf_dataset_open(copy, &again) == 0);
+        REQUIRE(rf_dataset_train_tokens(again) == rf_dataset_train_tokens(data));
+    }
+    rf_dataset_close(again);
+    rf_dataset_close(data);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static struct rf_tokenizer *tokenizer;
+    if (!tokenizer)
+        start(&tokenizer);
+    const bool write = size % 64 == 0; /* it syncs, which takes long */
+    write_whole(lines, data, size);
+    write_whole(tokens, data, size);
+    use(lines, &(struct rf_data_opts){.tokenizer = tokenizer}, write);
+    use(tokens, NULL, write);
+    use(tokens, &(struct rf_data_opts){.raw_bytes = 2}, write);
+    use(tokens, &(struct rf_data_opts){.raw_bytes = 4}, write);
+    return 0;
+}
