@@ -365,6 +365,8 @@ static void attentions_of(const struct run *run, const char *path, enum rf_dtype
 {
     static const int64_t heads[] = {64, 33, 128, 32, 80, 8};
     const int forms = path && run->operands->brief ? 1 : 3;
+    if (path && !run->operands->brief && strcmp(path, "tiled") == 0)
+        attention(run, path, dtype, 256, 1, false);
     for (int head = 0; head < sizes; head++)
         for (int form = 0; form < forms; form++)
             attention(run, path, dtype, heads[head], form == 2 ? 2 : 1, form == 1);

@@ -128,6 +128,32 @@ class Attention : public TypedOpTest
         expect_near(got.dk, grad.dk, most, name(c, "dk", path));
         expect_near(got.dv, grad.dv, most, name(c, "dv", path));
     }
+    bool has_units() const
+    {
+        const rf_device_info *info = rf_device_get_info(device);
+        for (uint32_t i = 0; i < info->matrix_shape_count; i++)
+            if (info->matrix_shapes[i].operand == type() && info->cooperative_matrix &&
+                !info->matrix_shapes[i].invocations)
+                return true;
+        return false;
+    }
+    /* Weights are rounded to the type: half a step of each, times values and gradients of up to 4,
+     * and in dq and dk of scores' gradients, which are differences of such. */
+    void expect_right_on_units(const Case &c, const Inputs &data, const char *path)
+    {
+        expect_right(c, data, run(c, data, path), 8 * step_of(type()), path, 2 * step_of(type()));
+    }
+    bool can_run(const Case &c, const Inputs &data, const char *path)
+    {
+        rf_attention_args args = {};
+        args.q = dense(in(queries_of(c), data.q), c, false);
+        args.k = dense(in(keys_of(c), data.k), c, true);
+        args.v = dense(in(keys_of(c), data.v), c, true);
+        args.out = dense(out(queries_of(c)), c, false);
+        args.lse = blank(rf_shape3(c.B, c.H, c.T));
+        args.path = path;
+        return rf_attend(stream, &args) == 0;
+    }
 };
 ALL_TYPES(Attention);
 class AttentionOfF32 : public Attention
@@ -234,14 +260,9 @@ TEST_P(AttentionOfF32, HeadsOf256MatchTheReference)
 TEST_P(Attention, OnMatrixUnitsMatchesTheReference)
 {
     const char *path = "units";
-    const rf_device_info *info = rf_device_get_info(device);
-    bool can = false;
-    for (uint32_t i = 0; i < info->matrix_shape_count; i++)
-        can = can || (info->matrix_shapes[i].operand == type() && info->cooperative_matrix &&
-                      !info->matrix_shapes[i].invocations);
     for (const Case &c : unit_cases) {
         Inputs data = random_inputs(c);
-        if (!can) {
+        if (!has_units()) {
             rf_attention_args args = {};
             args.q = dense(in(queries_of(c), data.q), c, false);
             args.k = dense(in(keys_of(c), data.k), c, true);
@@ -253,9 +274,47 @@ TEST_P(Attention, OnMatrixUnitsMatchesTheReference)
             EXPECT_FAILS(RF_ENOTSUP, "path \"units\" does not run on", rf_attend(stream, &args));
             break;
         }
-        /* Weights are rounded to the type: half a step of each, times values and gradients of up to
-         * 4, and in dq and dk of scores' gradients, which are differences of such. */
-        expect_right(c, data, run(c, data, path), 8 * step_of(type()), path, 2 * step_of(type()));
+        expect_right_on_units(c, data, path);
+    }
+}
+
+/* Those that this device has matrix units and memory for. */
+TEST_P(Attention, FormsOnMatrixUnitsMatchTheReference)
+{
+    if (!has_units())
+        GTEST_SKIP() << "this device has no matrix units for " << rf_dtype_name(type());
+    const Case c = {1, 67, 70, 2, 1, 40, false, 0, 1};
+    const Inputs data = random_inputs(c);
+    size_t ran = 0;
+    for (size_t form = 0; form < rf_attention_form_count; form++) {
+        const std::string path = "units:" + std::to_string(form);
+        if (can_run(c, data, path.c_str())) {
+            ran++;
+            expect_right_on_units(c, data, path.c_str());
+        } else {
+            EXPECT_NE(std::string(rf_last_error()->message).find("matrix units"),
+                      std::string::npos);
+        }
+    }
+    EXPECT_GT(ran, 0u);
+}
+
+/* Path "tiled" is left to GPUs: CPU drivers compile its builds for half a minute. */
+TEST_P(AttentionOfF32, AlignmentChangesNoBit)
+{
+    const Case aligned = {1, 19, 19, 2, 1, 64, false, 0, 0};
+    Case shifted = aligned;
+    shifted.shift = 1;
+    const Inputs data = random_inputs(aligned);
+    for (const char *path : paths) {
+        if (is_cpu() && strcmp(path, "rows") != 0)
+            continue;
+        Result want = run(aligned, data, path), got = run(shifted, data, path);
+        expect_same_bits(got.out, want.out, name(aligned, "out", path));
+        expect_same_bits(got.lse, want.lse, name(aligned, "lse", path));
+        expect_same_bits(got.dq, want.dq, name(aligned, "dq", path));
+        expect_same_bits(got.dk, want.dk, name(aligned, "dk", path));
+        expect_same_bits(got.dv, want.dv, name(aligned, "dv", path));
     }
 }
 
