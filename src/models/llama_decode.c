@@ -3,8 +3,6 @@
  * Text generation by a Llama-style model: a layer with a cache of its keys and values, and the
  * embedding. The angles of the rotary embedding are a table that all layers share.
  */
-#include <stdio.h>
-
 #include "decode.h"
 #include "llama_internal.h"
 #include "vocabulary.h"
@@ -68,10 +66,7 @@ static int layer_sizes(const void *self, const struct rf_decode_shape *shape,
                                     .scratch = model_cut_bytes(shape->rows, cuts, CUTS),
                                     .out = rf_shape2(shape->rows, c->channels),
                                     .dtype = c->residual};
-    if (c->rope_scaling.factor == 0)
-        return model_decode_refuse(c->adapter != NULL, out);
-    snprintf(out->fault, sizeof(out->fault), "text generation has no rope_scaling yet");
-    return RF_ENOTSUP;
+    return model_decode_refuse(c->adapter != NULL, out);
 }
 
 static int get_angles(const struct rf_decode *call, const struct llama_config *c,
@@ -84,7 +79,10 @@ static int get_angles(const struct rf_decode *call, const struct llama_config *c
 static int prepare(const struct rf_decode *call, void *self)
 {
     const struct llama_block *b = self;
-    const struct rf_rotary_opts rotary = {.theta = (double)b->config->theta};
+    const struct llama_rope_scaling *s = &b->config->rope_scaling;
+    const struct rf_rotary_opts rotary = {
+        .theta = (double)b->config->theta,
+        .scaling = {(double)s->factor, (double)s->low_freq, (double)s->high_freq, s->original}};
     struct rf_tensor angles;
     RETURN_IF_FAILED(get_angles(call, b->config, &angles));
     return rf_rotary_angles(call->stream, angles, &rotary);
