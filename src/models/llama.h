@@ -2,8 +2,9 @@
  *
  * A Llama-style transformer (Touvron et al. 2023) as a list of blocks: embedding, layers, head. It
  * has RMSNorm before each half, rotary positions, grouped-query attention (Ainslie et al. 2023),
- * SwiGLU, no biases, and a head of its own or tied to the embedding. It uses public headers only,
- * like any user's model.
+ * SwiGLU, and a head of its own or tied to the embedding. With the fields of its config it computes
+ * what LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM of transformers
+ * compute, but for attention in a window. It uses public headers only, like any user's model.
  */
 #ifndef RF_MODELS_LLAMA_H
 #define RF_MODELS_LLAMA_H
