@@ -106,7 +106,7 @@ TEST(HubWeights, ThatAreNotFiniteAreRefusedByNameUnlessAllowed)
     write_weights(folder.path("m"), three, RF_BF16, 0, NAN);
     Floats values(7);
     for (bool allow : {false, true}) {
-        const rf_weights_opts opts = {allow};
+        const rf_weights_opts opts = {nullptr, allow};
         rf_weights *w = nullptr;
         ASSERT_RF(rf_weights_open(folder.path("m").c_str(), &opts, &w));
         EXPECT_EQ(rf_weights_read(w, 1, 0, 7, values.data()), allow ? 0 : RF_ECORRUPT);
