@@ -32,6 +32,9 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
     const char *fault = model_adapter_fault(c->adapter);
     if (fault)
         return fault;
+    fault = model_quantize_fault(c->quantize, c->adapter, 4.0 * c->channels * c->channels);
+    if (fault)
+        return fault;
     fault = model_type_fault(c->dtype, c->residual);
     return fault ? fault : model_recompute_fault(c->recompute);
 }
@@ -108,17 +111,23 @@ static void add_adapters(struct model_part *part, struct gpt2_block *b, int laye
                {&b->proj, {"attention.proj", prefix, c, {{"attn.c_proj", c}}, 1}},
                {&b->fc, {"mlp.fc", prefix, c, {{"mlp.c_fc", 4 * c}}, 1}},
                {&b->fc2, {"mlp.proj", prefix, 4 * c, {{"mlp.c_proj", c}}, 1, true}}};
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 4; k++) {
         lora_add(&all[k].linear->lora, part, g->adapter, &all[k].modules, g->dtype,
                  all[k].linear->weight, layer);
+        model_linear_quantize(all[k].linear, part, g->quantize);
+    }
 }
 
 static void say_config(struct model_blocks *model, const struct gpt2_config *c)
 {
     char eps[24];
-    snprintf(model->config, sizeof(model->config),
-             "model=gpt2 layers=%d channels=%d heads=%d positions=%d vocabulary=%d eps=%s",
-             c->layers, c->channels, c->heads, c->seq, c->vocab, model_real_text(GPT2_EPS, eps));
+    int n = snprintf(model->config, sizeof(model->config),
+                     "model=gpt2 layers=%d channels=%d heads=%d positions=%d vocabulary=%d eps=%s",
+                     c->layers, c->channels, c->heads, c->seq, c->vocab,
+                     model_real_text(GPT2_EPS, eps));
+    if (c->quantize)
+        snprintf(model->config + n, sizeof(model->config) - (size_t)n, " quantize=%s",
+                 rf_quantization_name(c->quantize));
 }
 
 static void make_head(struct model_part *part, const struct gpt2_config *c)
@@ -192,8 +201,8 @@ int gpt2_adapter_modules(const struct gpt2 *model, struct model_adapter_module *
         const struct gpt2_block *b = &model->layers[i];
         const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->fc, &b->fc2};
         for (int k = 0; k < 4; k++)
-            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out ? out + count : NULL,
-                                          capacity - count);
+            count += model_linear_modules(linears[k], &model->model.parts[i + 1],
+                                          out ? out + count : NULL, capacity - count);
     }
     return count;
 }

@@ -8,6 +8,7 @@
 #ifndef RF_MODELS_GPT2_H
 #define RF_MODELS_GPT2_H
 
+#include <ringforge/quantize.h>
 #include <ringforge/train.h>
 
 #include "adapter.h"
@@ -35,6 +36,10 @@ struct gpt2_config {
     /* Read by gpt2_create only. NULL: none. Otherwise all other parameters are frozen; gpt2_freeze
      * with "!" trains some of them, too. */
     const struct model_adapter *adapter;
+    /* Of the weights of linear maps in layers, which are then frozen parameters of RF_U8: one row
+     * of bytes for each weight, also for a fused one. Needs an adapter, and a source of values
+     * (quantized.h): initial values are zero bytes. Not with tensor parallelism. */
+    enum rf_quantization quantize;
 };
 
 struct gpt2;

@@ -200,7 +200,8 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     (void)seq;
     *out = (struct rf_block_sizes){0};
     RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 2 : 1, out->fault));
-    const char *fault = lora_tensor_fault(g->adapter, part, false);
+    const char *fault = model_quantize_tensor_fault(g->quantize, part);
+    fault = fault ? fault : lora_tensor_fault(g->adapter, part, false);
     if (fault) {
         snprintf(out->fault, sizeof(out->fault), "%s", fault);
         return RF_EINVAL;

@@ -15,6 +15,44 @@ static const struct rf_tensor *bias_of(const struct model_layer *m,
     return linear->bias ? &m->ctx->params[linear->bias] : NULL;
 }
 
+/* ---- quantised weights ----------------------------------------------------------------------- */
+
+void model_linear_quantize(struct model_linear *linear, struct model_part *part,
+                           enum rf_quantization kind)
+{
+    struct rf_param_desc *param = &part->params[linear->weight];
+    linear->quantized = kind;
+    if (!kind)
+        return;
+    const uint64_t bytes = rf_quantized_bytes(kind, rf_shape_count(param->shape));
+    *param = (struct rf_param_desc){.name = param->name,
+                                    .shape = rf_shape1((int64_t)bytes),
+                                    .dtype = RF_U8,
+                                    .flags = RF_PARAM_FROZEN};
+}
+
+const char *model_quantize_fault(enum rf_quantization kind, const struct model_adapter *adapter,
+                                 double elements)
+{
+    if (!kind)
+        return NULL;
+    if ((int)kind < 0 || kind >= RF_QUANTIZATION_COUNT)
+        return "weights are quantised to nf4 or int8";
+    if (!adapter)
+        return "quantised weights are not trained; use adapters with them";
+    /* A limit of rf_matmul. */
+    return elements > INT32_MAX ? "quantised weights must have fewer than 2^31 elements each"
+                                : NULL;
+}
+
+const char *model_quantize_tensor_fault(enum rf_quantization kind,
+                                        const struct rf_tensor_part *part)
+{
+    return kind && part->ranks > 1
+               ? "quantised weights cannot be divided among tensor ranks; use tp=1"
+               : NULL;
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 /* out = in W', and what opts adds to it. */
@@ -22,6 +60,7 @@ static int product(const struct model_layer *m, const struct model_linear *linea
                    struct rf_tensor out, struct rf_tensor in, struct rf_matmul_opts opts)
 {
     opts.transpose_b = true;
+    opts.b_quantized = linear->quantized;
     return model_matmul(m->ctx, out, in, weight_of(m, linear), &opts);
 }
 
@@ -73,6 +112,7 @@ int model_linear_end(const struct model_layer *m, const struct model_linear *lin
 static int product_back(const struct model_layer *m, const struct model_linear *linear,
                         struct rf_tensor din, struct rf_tensor dout, struct rf_matmul_opts opts)
 {
+    opts.b_quantized = linear->quantized;
     return model_matmul(m->ctx, din, dout, weight_of(m, linear), &opts);
 }
 

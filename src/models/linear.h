@@ -13,11 +13,22 @@
 #include "steps.h"
 
 struct model_linear {
-    int weight;       /* index of the parameter (N,K) */
-    int bias;         /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
-    bool summed;      /* the weight is split by columns: products are added over the tensor ranks */
-    struct lora lora; /* if it has adapters */
+    int weight;  /* index of the parameter (N,K) */
+    int bias;    /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
+    bool summed; /* the weight is split by columns: products are added over the tensor ranks */
+    enum rf_quantization quantized; /* the weight is RF_U8, (N,K) in the layout of quantize.h */
+    struct lora lora;               /* if it has adapters */
 };
+
+/* The weight becomes quantised. Called after lora_add. kind may be RF_QUANTIZE_NONE. */
+void model_linear_quantize(struct model_linear *linear, struct model_part *part,
+                           enum rf_quantization kind);
+/* What is wrong with quantised weights of at most so many elements; NULL if nothing. */
+const char *model_quantize_fault(enum rf_quantization kind, const struct model_adapter *adapter,
+                                 double elements);
+/* A reason why tensor ranks cannot divide them, or NULL. */
+const char *model_quantize_tensor_fault(enum rf_quantization kind,
+                                        const struct rf_tensor_part *part);
 
 /* An activation function that is computed together with a product. */
 struct model_act {

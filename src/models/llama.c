@@ -40,6 +40,13 @@ static bool scaling_is_wrong(const struct llama_rope_scaling *s)
                               !(s->high_freq <= (float)s->original));
 }
 
+/* Of the largest weight of a layer. */
+static double most_elements(const struct llama_config *c)
+{
+    const double rows[] = {(double)c->head_size * (c->heads + 2.0 * c->kv_heads), 2.0 * c->hidden};
+    return c->channels * (rows[0] > rows[1] ? rows[0] : rows[1]);
+}
+
 const char *llama_config_fault(const struct llama_config *c)
 {
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->vocab < 0)
@@ -63,6 +70,10 @@ const char *llama_config_fault(const struct llama_config *c)
         return "the factor of rope_scaling must be 1 or more, and low_freq, high_freq and original "
                "must be in rising order from above 0; for example 8, 1, 4, 8192";
     const char *fault = model_adapter_fault(c->adapter);
+    if (fault)
+        return fault;
+    const struct llama_config all = with_defaults(c);
+    fault = model_quantize_fault(c->quantize, c->adapter, most_elements(&all));
     if (fault)
         return fault;
     fault = model_type_fault(c->dtype, c->residual);
@@ -171,9 +182,11 @@ static void add_adapters(struct model_part *part, struct llama_block *b, int lay
         {&b->gate_up,
          {"mlp.gate_up", prefix, c, {{"mlp.gate_proj", g->hidden}, {"mlp.up_proj", g->hidden}}, 2}},
         {&b->down, {"mlp.down", prefix, g->hidden, {{"mlp.down_proj", c}}, 1}}};
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 4; k++) {
         lora_add(&all[k].linear->lora, part, g->adapter, &all[k].modules, g->dtype,
                  all[k].linear->weight, layer);
+        model_linear_quantize(all[k].linear, part, g->quantize);
+    }
 }
 
 /* A config without a feature has the text that it had before the feature existed. */
@@ -193,6 +206,9 @@ static void say_config(struct model_blocks *model, const struct llama_config *c)
         n += snprintf(model->config + n, left - (size_t)n, " qkv-bias=yes");
     if (c->qk_norm)
         n += snprintf(model->config + n, left - (size_t)n, " qk-norm=yes");
+    if (c->quantize)
+        n += snprintf(model->config + n, left - (size_t)n, " quantize=%s",
+                      rf_quantization_name(c->quantize));
     const struct llama_rope_scaling *s = &c->rope_scaling;
     if (s->factor != 0)
         snprintf(model->config + n, left - (size_t)n,
@@ -261,8 +277,8 @@ int llama_adapter_modules(const struct llama *model, struct model_adapter_module
         const struct llama_block *b = &model->layers[i];
         const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->gate_up, &b->down};
         for (int k = 0; k < 4; k++)
-            count += model_linear_modules(linears[k], &model->model.parts[i + 1], out ? out + count : NULL,
-                                          capacity - count);
+            count += model_linear_modules(linears[k], &model->model.parts[i + 1],
+                                          out ? out + count : NULL, capacity - count);
     }
     return count;
 }

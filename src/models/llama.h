@@ -9,6 +9,7 @@
 #ifndef RF_MODELS_LLAMA_H
 #define RF_MODELS_LLAMA_H
 
+#include <ringforge/quantize.h>
 #include <ringforge/train.h>
 
 #include "adapter.h"
@@ -43,6 +44,8 @@ struct llama_config {
     /* Read by llama_create only. NULL: none. Otherwise all other parameters are frozen;
      * llama_freeze with "!" trains some of them, too. */
     const struct model_adapter *adapter;
+    /* As in gpt2.h. */
+    enum rf_quantization quantize;
 };
 
 struct llama;

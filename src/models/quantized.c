@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Quantises weights as they are read; see quantized.h.
+ */
+#include "quantized.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "parts.h"
+
+#define PIECE ((int64_t)1 << 18) /* a multiple of RF_QUANTIZE_BLOCK */
+
+struct quantized_source {
+    enum rf_quantization kind;
+    const struct rf_block *blocks, *plain;
+    int count;
+    struct rf_param_source values;
+    const struct rf_param_desc *kept; /* the parameter that `bytes` is of, or NULL */
+    char *bytes;
+};
+
+int quantized_source_create(enum rf_quantization kind, const struct rf_block *blocks,
+                            const struct rf_block *plain, int count, struct rf_param_source values,
+                            struct quantized_source **out)
+{
+    struct quantized_source *s = calloc(1, sizeof(*s));
+    if (!s)
+        return RF_ENOMEM;
+    *s = (struct quantized_source){
+        .kind = kind, .blocks = blocks, .plain = plain, .count = count, .values = values};
+    *out = s;
+    return 0;
+}
+
+void quantized_source_destroy(struct quantized_source *s)
+{
+    if (!s)
+        return;
+    free(s->bytes);
+    free(s);
+}
+
+/* Adapters follow the other parameters of a block, so these have the same index in both lists. */
+static const struct rf_param_desc *find_quantized(const struct quantized_source *s,
+                                                  const char *name)
+{
+    for (int b = 0; b < s->count; b++)
+        for (int k = 0; k < s->plain[b].param_count; k++)
+            if (s->blocks[b].params[k].dtype == RF_U8 &&
+                strcmp(s->plain[b].params[k].name, name) == 0)
+                return &s->plain[b].params[k];
+    return NULL;
+}
+
+static int add_all(const struct quantized_source *s, const struct rf_param_desc *param,
+                   struct rf_quantizer *quantizer)
+{
+    const int64_t all = rf_shape_count(param->shape);
+    float *piece = malloc((size_t)PIECE * sizeof(*piece));
+    int rc = piece ? 0 : RF_ENOMEM;
+    for (int64_t at = 0, n; rc == 0 && at < all; at += n) {
+        n = all - at < PIECE ? all - at : PIECE;
+        rc = s->values.read(s->values.self, param->name, (uint64_t)at, (uint64_t)n, piece);
+        if (rc == 0)
+            rc = rf_quantizer_add(quantizer, piece, n);
+    }
+    free(piece);
+    return rc == 0 ? rf_quantizer_finish(quantizer) : rc;
+}
+
+static int quantize(struct quantized_source *s, const struct rf_param_desc *param)
+{
+    const int64_t all = rf_shape_count(param->shape);
+    struct rf_quantizer *quantizer = NULL;
+    free(s->bytes);
+    s->kept = NULL;
+    s->bytes = malloc(rf_quantized_bytes(s->kind, all));
+    if (!s->bytes)
+        return RF_ENOMEM;
+    RETURN_IF_FAILED(rf_quantizer_create(s->kind, all, s->bytes, &quantizer));
+    const int rc = add_all(s, param, quantizer);
+    rf_quantizer_destroy(quantizer);
+    if (rc == 0)
+        s->kept = param;
+    return rc;
+}
+
+static int read_param(void *self, const char *name, uint64_t first, uint64_t count, void *values)
+{
+    struct quantized_source *s = self;
+    const struct rf_param_desc *param = find_quantized(s, name);
+    if (!param)
+        return s->values.read(s->values.self, name, first, count, values);
+    if (s->kept != param)
+        RETURN_IF_FAILED(quantize(s, param));
+    memcpy(values, s->bytes + first, count);
+    return 0;
+}
+
+struct rf_param_source quantized_source_of(struct quantized_source *source)
+{
+    return (struct rf_param_source){.self = source, .read = read_param};
+}

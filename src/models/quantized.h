@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A source of parameters for models with quantised weights (gpt2_config.quantize).
+ */
+#ifndef RF_MODELS_QUANTIZED_H
+#define RF_MODELS_QUANTIZED_H
+
+#include <ringforge/checkpoint.h>
+#include <ringforge/quantize.h>
+#include <ringforge/train.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct quantized_source;
+/* blocks: those of the model. plain: those of the same model without quantised weights and without
+ * adapters. values: a source of the latter, also asked for all parameters that are not quantised.
+ * Blocks and values must outlive the source. RF_ENOMEM. */
+RF_MUST_CHECK int quantized_source_create(enum rf_quantization kind, const struct rf_block *blocks,
+                                          const struct rf_block *plain, int count,
+                                          struct rf_param_source values,
+                                          struct quantized_source **out);
+void quantized_source_destroy(struct quantized_source *source); /* NULL is allowed */
+/* A weight is read whole and quantised when the first of its bytes is asked for. The source keeps
+ * the bytes of one weight; its values are read 2^18 at a time. Errors: those of values, RF_EINVAL
+ * (a weight is NaN or infinite), RF_ENOMEM. */
+struct rf_param_source quantized_source_of(struct quantized_source *source);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+//
+// Adapters of models with quantised weights: losses and gradients beside those of the same weights
+// in f32, bytes that training leaves as they are, the same bits on any number of ranks, and bytes
+// of memory as planned.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "quantized.h"
+#include "world.h"
+
+extern "C" {
+#include "base/base.h"
+#include "parallel/plan.h"
+}
+
+namespace
+{
+using Bytes = std::map<std::string, std::vector<float>>;
+
+const model_adapter adapter = {3, 4, 0, false, "all-linear"};
+
+// Heads that share keys, an odd hidden size and vocabulary. Rows begin inside blocks of 64.
+Training small(bool is_llama, rf_quantization kind)
+{
+    Training t;
+    t.model = {2, 24, 6, 16, 61};
+    t.model.adapter = &adapter;
+    t.model.quantize = kind;
+    if (is_llama) {
+        t.llama.layers = 2;
+        t.llama.channels = 24;
+        t.llama.heads = 6;
+        t.llama.kv_heads = 2;
+        t.llama.hidden = 37;
+        t.llama.vocab = 61;
+        t.llama.adapter = &adapter;
+        t.llama.quantize = kind;
+    }
+    t.policy.batch = 4;
+    t.policy.micro_batches = 4;
+    return t;
+}
+
+// The blocks of a training's model.
+struct Model {
+    gpt2 *g = nullptr;
+    llama *l = nullptr;
+    const rf_block *blocks = nullptr;
+    int count = 0;
+    Model(gpt2_config gpt2_of, llama_config llama_of)
+    {
+        if (llama_of.layers > 0) {
+            EXPECT_EQ(llama_create(&llama_of, &l), 0);
+            blocks = llama_blocks(l, &count);
+        } else {
+            EXPECT_EQ(gpt2_create(&gpt2_of, &g), 0);
+            blocks = gpt2_blocks(g, &count);
+        }
+    }
+    static Model plain(Training t)
+    {
+        t.model.adapter = t.llama.adapter = nullptr;
+        t.model.quantize = t.llama.quantize = RF_QUANTIZE_NONE;
+        return Model(t.model, t.llama);
+    }
+    Model(const Model &) = delete;
+    ~Model()
+    {
+        gpt2_destroy(g);
+        llama_destroy(l);
+    }
+};
+
+bool has(const std::string &name, const char *part)
+{
+    return name.find(part) != std::string::npos;
+}
+
+// Values that are larger than what a run begins with, so that every part has a say.
+int read_values(void *, const char *name, uint64_t first, uint64_t count, void *out)
+{
+    const bool norm = has(name, "ln") || has(name, "norm");
+    const float scale = has(name, "lora") ? 0.3f : 0.2f;
+    uint64_t site = 0;
+    for (const char *c = name; *c; c++)
+        site = site * 31 + (uint8_t)*c;
+    for (uint64_t i = 0; i < count; i++)
+        ((float *)out)[i] =
+            norm ? (float)has(name, "weight") : scale * rf_philox_normal(3, site, first + i);
+    return 0;
+}
+
+// The values that kernels compute with, in f32.
+struct Dequantized {
+    rf_quantization kind;
+    std::map<std::string, int64_t> counts; // of quantised weights
+    static int read(void *self, const char *name, uint64_t first, uint64_t count, void *out)
+    {
+        const Dequantized *d = (const Dequantized *)self;
+        const auto found = d->counts.find(name);
+        if (found == d->counts.end())
+            return read_values(nullptr, name, first, count, out);
+        const int64_t all = found->second;
+        std::vector<float> values((size_t)all);
+        std::vector<uint32_t> bytes(rf_quantized_bytes(d->kind, all) / 4);
+        read_values(nullptr, name, 0, (uint64_t)all, values.data());
+        EXPECT_RF(rf_quantize(d->kind, values.data(), all, bytes.data()));
+        return rf_dequantize(d->kind, bytes.data(), all, (int64_t)first, (int64_t)count,
+                             (float *)out);
+    }
+};
+
+// Every rank has a source of its own.
+void fill_quantized(const Training &t, rf_run *run)
+{
+    const Model model(t.model, t.llama), plain = Model::plain(t);
+    quantized_source *source = nullptr;
+    ASSERT_EQ(quantized_source_create(t.llama.layers ? t.llama.quantize : t.model.quantize,
+                                      model.blocks, plain.blocks, plain.count,
+                                      {nullptr, read_values}, &source),
+              0);
+    const rf_param_source of = quantized_source_of(source);
+    EXPECT_RF(rf_run_fill(run, &of));
+    quantized_source_destroy(source);
+}
+
+Dequantized dequantized(const Training &t, rf_quantization kind)
+{
+    const Model model(t.model, t.llama), plain = Model::plain(t);
+    Dequantized d = {kind, {}};
+    for (int b = 0; b < plain.count; b++)
+        for (int k = 0; k < plain.blocks[b].param_count; k++)
+            if (model.blocks[b].params[k].dtype == RF_U8)
+                d.counts[plain.blocks[b].params[k].name] =
+                    rf_shape_count(plain.blocks[b].params[k].shape);
+    EXPECT_EQ(d.counts.size(), 8u); // four in each of two layers
+    return d;
+}
+
+Bytes read(rf_run *run, bool gradients, bool raw)
+{
+    Bytes values;
+    const rf_plan *plan = run->plan;
+    for (int i = 0; i < plan->param_count; i++) {
+        const rf_plan_param &p = plan->params[i];
+        if (p.logical != i || (gradients && !rf_plan_trains(plan, i)) ||
+            (raw && p.desc->dtype != RF_U8))
+            continue;
+        std::vector<float> v((size_t)rf_shape_count(p.cut.shape));
+        EXPECT_RF(gradients ? rf_run_read_grad(run, p.desc->name, v.data(), v.size() * 4)
+                            : rf_run_read_param(run, p.desc->name, v.data(), v.size() * 4));
+        values[p.desc->name] = v;
+    }
+    return values;
+}
+
+double norm_of(const std::vector<float> &v)
+{
+    double sum = 0;
+    for (float x : v)
+        sum += (double)x * x;
+    return std::sqrt(sum);
+}
+
+void expect_equal_to_f32(bool is_llama, rf_quantization kind, unsigned recompute)
+{
+    const std::string where = std::string(is_llama ? "llama " : "gpt2 ") +
+                              rf_quantization_name(kind) + ", recompute " +
+                              std::to_string(recompute);
+    Training t = small(is_llama, kind);
+    t.model.recompute = t.llama.recompute = recompute;
+    t.steps = 1;
+    t.lr = 0;
+    t.policy.optimizer.kind = RF_SGD;
+    Bytes grads[2];
+    Training f32 = t;
+    f32.model.quantize = f32.llama.quantize = RF_QUANTIZE_NONE;
+    Dequantized values = dequantized(t, kind);
+    t.before = [&](rf_run *run, rf_comm *, int) { fill_quantized(t, run); };
+    t.after = [&](rf_run *run, rf_comm *, int) { grads[0] = read(run, true, false); };
+    f32.before = [&](rf_run *run, rf_comm *, int) {
+        const rf_param_source source = {&values, Dequantized::read};
+        EXPECT_RF(rf_run_fill(run, &source));
+    };
+    f32.after = [&](rf_run *run, rf_comm *, int) { grads[1] = read(run, true, false); };
+    const Seen quantized = train(t, 1)[0], whole = train(f32, 1)[0];
+    expect_planned(quantized, where);
+    EXPECT_LT(quantized.planned.params, whole.planned.params) << where;
+    EXPECT_NEAR(quantized.loss[0], whole.loss[0], 1e-5 * whole.loss[0]) << where;
+    ASSERT_EQ(grads[0].size(), 16u) << where; // A and B of each
+    for (const auto &[name, v] : grads[1]) {
+        ASSERT_GT(norm_of(v), 0) << where;
+        for (size_t i = 0; i < v.size(); i++)
+            ASSERT_NEAR(grads[0].at(name)[i], v[i], 1e-5 * norm_of(v)) << where << name;
+    }
+}
+
+TEST(Quantized, LossAndGradientsAreThoseOfTheSameWeightsInF32)
+{
+    for (rf_quantization kind : {RF_NF4, RF_INT8})
+        for (bool is_llama : {false, true})
+            expect_equal_to_f32(is_llama, kind, kind == RF_NF4 ? 0 : MODEL_RECOMPUTE_ALL);
+}
+
+TEST(Quantized, TrainingLeavesTheBytesAsTheyAre)
+{
+    for (rf_dtype dtype : {RF_F32, RF_BF16}) {
+        Training t = small(dtype == RF_BF16, RF_NF4);
+        t.model.dtype = t.llama.dtype = dtype;
+        t.steps = 20;
+        t.edit_batch = [](int, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) {
+            for (size_t i = 0; i < tokens.size(); i++) {
+                tokens[i] = (int32_t)(i % 7);
+                targets[i] = (int32_t)((i + 1) % 7);
+            }
+        };
+        Bytes before, all;
+        t.before = [&](rf_run *run, rf_comm *, int) {
+            fill_quantized(t, run);
+            before = read(run, false, true);
+            all = read(run, false, false);
+        };
+        t.after = [&](rf_run *run, rf_comm *, int) {
+            for (const auto &[name, v] : read(run, false, false)) {
+                const bool same = memcmp(v.data(), all.at(name).data(), v.size() * 4) == 0;
+                EXPECT_EQ(same, !has(name, "lora_")) << name;
+                EXPECT_EQ(before.count(name) == 1, has(name, "blocks.") && has(name, ".weight") &&
+                                                       !has(name, "lora_") && !has(name, "ln") &&
+                                                       !has(name, "norm"))
+                    << name;
+            }
+        };
+        const Seen seen = train(t, 1)[0];
+        expect_planned(seen, rf_dtype_name(dtype));
+        EXPECT_LT(seen.loss.back(), seen.loss.front()) << rf_dtype_name(dtype);
+        EXPECT_EQ(before.size(), 8u);
+    }
+}
+
+TEST(Quantized, ParametersAreTheSameBitsOnAnyRanks)
+{
+    for (bool is_llama : {false, true}) {
+        Training t = small(is_llama, is_llama ? RF_NF4 : RF_INT8);
+        t.policy.clip = 1;
+        t.model.dtype = t.llama.dtype = is_llama ? RF_BF16 : RF_F32;
+        t.before = [&](rf_run *run, rf_comm *, int) { fill_quantized(t, run); };
+        const std::string one = train(t, 1)[0].sha;
+        for (const Sharding &s : all_shardings()) {
+            if (s.order != RF_ORDER_TREE || (s.offload && s.zero % 3))
+                continue;
+            Training u = t;
+            u.policy.zero = s.zero;
+            u.policy.offload = s.offload;
+            u.policy.recompute = s.zero % 2;
+            for (const Seen &seen : train(u, 2)) {
+                EXPECT_EQ(seen.sha, one) << s.text();
+                expect_planned(seen, s.text());
+            }
+        }
+        t.pp = 2;
+        for (const Seen &seen : train(t, 2)) {
+            EXPECT_EQ(seen.sha, one) << "pp=2";
+            expect_planned(seen, "pp=2");
+        }
+    }
+}
+
+TEST(Quantized, WhatIsRefusedIsNamed)
+{
+    for (bool is_llama : {false, true}) {
+        Training t = small(is_llama, RF_NF4);
+        t.policy.sequence_parallel = true;
+        t.llama.hidden = is_llama ? 38 : 0;
+        const Model model(t.model, t.llama);
+        rf_plan *plan = nullptr;
+        const rf_mesh mesh = {1, 2, 1, 0, 1};
+        EXPECT_LT(rf_plan_build(model.blocks, model.count, &mesh, &t.policy, 0, &plan), 0);
+        EXPECT_TRUE(has(rf_last_error()->message, "quantised")) << rf_last_error()->message;
+        t.model.adapter = t.llama.adapter = nullptr;
+        const char *fault = is_llama ? llama_config_fault(&t.llama) : gpt2_config_fault(&t.model);
+        ASSERT_NE(fault, nullptr);
+        EXPECT_TRUE(has(fault, "adapters")) << fault;
+        t.model.adapter = t.llama.adapter = &adapter;
+        t.llama.quantize = (rf_quantization)7;
+        if (is_llama) {
+            EXPECT_TRUE(has(llama_config_fault(&t.llama), "nf4"));
+        }
+    }
+}
+
+// As the source of a folder of weights would.
+TEST(Quantized, TheSourceReportsErrors)
+{
+    const Training t = small(true, RF_INT8);
+    const Model model(t.model, t.llama), plain = Model::plain(t);
+    const rf_param_source nan = {nullptr,
+                                 [](void *, const char *, uint64_t, uint64_t count, void *out) {
+                                     std::fill_n((float *)out, count, NAN);
+                                     return 0;
+                                 }};
+    const rf_param_source failing = {
+        nullptr, [](void *, const char *, uint64_t, uint64_t, void *) { return (int)RF_EIO; }};
+    for (const auto &[values, status] : {std::pair{nan, RF_EINVAL}, std::pair{failing, RF_EIO}}) {
+        quantized_source *source = nullptr;
+        float out[4];
+        ASSERT_EQ(quantized_source_create(RF_INT8, model.blocks, plain.blocks, plain.count, values,
+                                          &source),
+                  0);
+        const rf_param_source of = quantized_source_of(source);
+        EXPECT_EQ(of.read(of.self, "blocks.1.mlp.down.weight", 0, 16, out), (int)status);
+        EXPECT_EQ(of.read(of.self, "blocks.1.mlp.down.weight", 0, 16, out), (int)status);
+        quantized_source_destroy(source);
+    }
+}
+} // namespace
