@@ -41,18 +41,6 @@ int from_open(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
-/* The files of the base have no adapters. */
-static struct rf_block *without_adapters(const struct model *model)
-{
-    struct rf_block *base = calloc((size_t)model->count, sizeof(*base));
-    for (int i = 0; base && i < model->count; i++) {
-        base[i] = model->blocks[i];
-        while (base[i].param_count > 0 && adapter_has(base[i].params[base[i].param_count - 1].name))
-            base[i].param_count--;
-    }
-    return base;
-}
-
 int from_check(const struct tool_command *command, const struct setup *s, const struct model *model,
                struct from *out)
 {
@@ -61,11 +49,16 @@ int from_check(const struct tool_command *command, const struct setup *s, const 
     if (rf_weights_open(s->from, &opts, &out->weights) < 0)
         return tool_library_error(command, -1);
     out->model = model;
-    out->base = without_adapters(model);
-    if (!out->base)
-        return tool_error(command, "out of memory");
-    if (hub_source_create(s->hub, out->weights, out->base, model->count, &out->source, fault) < 0)
+    const int status = model_create_plain(command, s, &out->base);
+    if (status != TOOL_OK)
+        return status;
+    const struct rf_block *base = out->base.blocks;
+    if (hub_source_create(s->hub, out->weights, base, model->count, &out->source, fault) < 0)
         return tool_error(command, "--from %s: %s", s->from, fault);
+    if (s->quantization &&
+        quantized_source_create(s->quantization, model->blocks, base, model->count,
+                                hub_source_of(out->source), &out->quantized) < 0)
+        return tool_error(command, "out of memory");
     return TOOL_OK;
 }
 
@@ -81,7 +74,8 @@ static const struct rf_param_desc *find_param(const struct model *model, const c
 static int read_param(void *self, const char *name, uint64_t first, uint64_t count, void *values)
 {
     const struct from *from = self;
-    const struct rf_param_source base = hub_source_of(from->source);
+    const struct rf_param_source base =
+        from->quantized ? quantized_source_of(from->quantized) : hub_source_of(from->source);
     const struct rf_param_desc *param = adapter_has(name) ? find_param(from->model, name) : NULL;
     if (!param)
         return base.read(base.self, name, first, count, values);
@@ -97,8 +91,9 @@ int from_fill(struct from *from, struct rf_run *run)
 
 void from_close(struct from *from)
 {
+    quantized_source_destroy(from->quantized);
     hub_source_destroy(from->source);
     rf_weights_close(from->weights);
-    free(from->base);
+    model_destroy(&from->base);
     *from = (struct from){NULL};
 }

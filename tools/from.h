@@ -6,6 +6,7 @@
 #define RF_TOOLS_FROM_H
 
 #include <hub.h>
+#include <quantized.h>
 
 #include "setup.h"
 
@@ -19,7 +20,8 @@ int from_open(const struct tool_command *command, struct setup *setup);
 struct from {
     struct rf_weights *weights;
     struct hub_source *source;
-    struct rf_block *base; /* the blocks without adapters */
+    struct quantized_source *quantized; /* or NULL */
+    struct model base;                  /* without adapters */
     const struct model *model;
     uint64_t seed; /* of new adapters; set before from_fill */
 };

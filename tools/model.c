@@ -52,7 +52,8 @@ static struct gpt2_config gpt2_config_of(const struct setup *setup)
                                  .dtype = setup->type,
                                  .residual = setup->residual_type,
                                  .recompute = setup->recompute.parts,
-                                 .adapter = setup_adapter(setup)};
+                                 .adapter = setup_adapter(setup),
+                                 .quantize = setup->quantization};
     if (setup->hub)
         hub_set_gpt2(setup->hub, &config);
     return config;
@@ -68,7 +69,8 @@ static struct llama_config llama_config_of(const struct setup *setup)
                                   .dtype = setup->type,
                                   .residual = setup->residual_type,
                                   .recompute = setup->recompute.parts,
-                                  .adapter = setup_adapter(setup)};
+                                  .adapter = setup_adapter(setup),
+                                  .quantize = setup->quantization};
     if (setup->hub)
         hub_set_llama(setup->hub, &config);
     return config;
@@ -134,6 +136,17 @@ int model_create(const struct tool_command *command, const struct setup *setup, 
     return rc;
 }
 
+int model_create_plain(const struct tool_command *command, const struct setup *setup,
+                       struct model *model)
+{
+    struct setup plain = *setup;
+    plain.lora = NULL;
+    plain.adapter_file = NULL;
+    plain.quantization = RF_QUANTIZE_NONE;
+    plain.freeze.count = 0;
+    return model_create(command, &plain, model);
+}
+
 /* ---- a block of a size: it has parameters and sizes, and is never run ------------------------ */
 
 static int refuse_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
@@ -189,6 +202,9 @@ int model_create_sized(const struct tool_command *command, const struct setup *s
 {
     if (params < 1 || params > 1e15)
         return tool_usage_error(command, "--params has to be 1 to 1e15");
+    if (setup->quantization)
+        return tool_usage_error(command, "--quantize is for a model; leave out --params or "
+                                         "--quantize");
     if (setup_adapter(setup))
         return tool_usage_error(command, "adapters are for a model; leave out --params, or --lora "
                                          "and --adapter");

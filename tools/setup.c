@@ -52,6 +52,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
+                        .quantize = "none",
                         .optimizer = "adamw"};
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     const struct tool_option all[SETUP_ROWS] = {
@@ -85,6 +86,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"lora", 0, TOOL_TEXT, &s->lora, "LIST",
          "train low-rank adapters, freeze the rest: r=16,alpha=32,dropout=0.05,rslora,"
          "targets=q_proj,v_proj (hub names, patterns, or all-linear)"},
+        {"quantize", 0, TOOL_TEXT, &s->quantize, "KIND",
+         "with adapters: weights of layers in 4 or 8 bits, from --from: none, nf4, int8 (none)"},
         {"no-masters", 0, TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, updated in it: less memory; needs --residual same"},
         {"stochastic-rounding", 0, TOOL_FLAG, &s->stochastic, NULL,
@@ -243,7 +246,9 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const updates[] = {"all", "rank0", NULL};
     static const char *const residuals[] = {"f32", "same", NULL};
+    static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
     static const char *const none[] = {NULL};
+    const int quantization = tool_choice(s->quantize, quantizations);
     const int residual = tool_choice(s->residual, residuals);
     const int dtype = tool_choice(s->dtype, dtypes), reduce = tool_choice(s->reduce, dtypes);
     const int model = tool_choice(s->model, models);
@@ -275,6 +280,12 @@ static int check_names(const struct tool_command *command, struct setup *s)
         status = lora_parse(command, s->lora, s->model, &s->adapter);
     if (status != TOOL_OK)
         return status;
+    if (quantization < 0)
+        return refuse(command, "quantize", s->quantize, none, "none, nf4 or int8");
+    s->quantization = (enum rf_quantization)quantization;
+    if (quantization && !s->from)
+        return tool_usage_error(command, "--quantize %s needs weights: use --from DIR with it",
+                                s->quantize);
     if (rf_optimizer_find(s->optimizer) < 0)
         return refuse(command, "optimizer", s->optimizer, none, s->optimizers);
     if (tool_choice(s->order, orders) < 0)

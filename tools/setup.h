@@ -7,6 +7,7 @@
 #define RF_TOOLS_SETUP_H
 
 #include <adapter.h>
+#include <ringforge/quantize.h>
 
 #include "tool.h"
 
@@ -47,6 +48,7 @@ struct setup {
     struct hub *hub;         /* what its config.json says; opened by setup_check */
     struct tool_list freeze; /* patterns of names */
     const char *lora;        /* NULL: none */
+    const char *quantize;    /* nf4, int8 */
     const char *adapter_dir; /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
@@ -55,6 +57,7 @@ struct setup {
     /* filled by setup_check */
     struct recompute recompute;
     struct lora_option adapter;
+    enum rf_quantization quantization; /* of the weights of layers */
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
@@ -65,7 +68,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 45
+#define SETUP_ROWS 46
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
@@ -113,6 +116,9 @@ struct model {
 };
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
+/* As a hub has it: without adapters and quantised weights; nothing is frozen. */
+int model_create_plain(const struct tool_command *command, const struct setup *setup,
+                       struct model *model);
 /* One block with `params` parameters and no activations: to plan for a size, not a model. */
 int model_create_sized(const struct tool_command *command, const struct setup *setup, double params,
                        struct model *model);
