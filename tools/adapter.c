@@ -4,6 +4,7 @@
  */
 #include <adapter_file.h>
 #include <math.h>
+#include <ringforge/generate.h>
 #include <string.h>
 
 #include "from.h"
@@ -108,8 +109,21 @@ int adapter_check(const struct tool_command *command, const struct setup *s,
     return rc < 0 ? tool_error(command, "--adapter %s: %s", s->adapter_dir, fault) : TOOL_OK;
 }
 
-static int fill_group(const struct tool_command *command, const struct setup *s, struct rf_run *run,
-                      const struct model_adapter_module *list, int from, int to, bool is_b)
+/* What is filled: one of both. */
+struct target {
+    struct rf_run *run;
+    struct rf_generator *generator;
+};
+
+static int write_param(const struct target *to, const char *name, float *values, uint64_t count)
+{
+    return to->run ? rf_run_write_param(to->run, name, values, count * sizeof(*values))
+                   : rf_generator_write_param(to->generator, name, values, count);
+}
+
+static int fill_group(const struct tool_command *command, const struct setup *s,
+                      const struct target *target, const struct model_adapter_module *list,
+                      int from, int to, bool is_b)
 {
     char fault[ADAPTER_FAULT_BYTES];
     const uint64_t count = group_elements(list, from, to, is_b);
@@ -119,15 +133,15 @@ static int fill_group(const struct tool_command *command, const struct setup *s,
         if (adapter_file_read(s->adapter_file, &list[i], is_b, values + first_of(&list[i], is_b),
                               fault) < 0)
             status = tool_error(command, "--adapter %s: %s", s->adapter_dir, fault);
-    if (status == TOOL_OK && rf_run_write_param(run, is_b ? list[from].b : list[from].a, values,
-                                                count * sizeof(*values)) < 0)
+    if (status == TOOL_OK &&
+        write_param(target, is_b ? list[from].b : list[from].a, values, count) < 0)
         status = tool_library_error(command, -1);
     free(values);
     return status;
 }
 
-int adapter_fill(const struct tool_command *command, const struct setup *s,
-                 const struct model *model, struct rf_run *run)
+static int fill(const struct tool_command *command, const struct setup *s,
+                const struct model *model, const struct target *target)
 {
     int count = 0, status = TOOL_OK;
     if (!s->adapter_file)
@@ -138,10 +152,22 @@ int adapter_fill(const struct tool_command *command, const struct setup *s,
     for (int from = 0, to; status == TOOL_OK && from < count; from = to) {
         to = group_end(list, from, count);
         for (int b = 0; status == TOOL_OK && b < 2; b++)
-            status = fill_group(command, s, run, list, from, to, b);
+            status = fill_group(command, s, target, list, from, to, b);
     }
     free(list);
     return status;
+}
+
+int adapter_fill(const struct tool_command *command, const struct setup *s,
+                 const struct model *model, struct rf_run *run)
+{
+    return fill(command, s, model, &(struct target){.run = run});
+}
+
+int adapter_fill_generator(const struct tool_command *command, const struct setup *s,
+                           const struct model *model, struct rf_generator *generator)
+{
+    return fill(command, s, model, &(struct target){.generator = generator});
 }
 
 /* ---- export ---------------------------------------------------------------------------------- */

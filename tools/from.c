@@ -83,9 +83,14 @@ static int read_param(void *self, const char *name, uint64_t first, uint64_t cou
     return 0;
 }
 
+struct rf_param_source from_source(struct from *from)
+{
+    return (struct rf_param_source){from, read_param};
+}
+
 int from_fill(struct from *from, struct rf_run *run)
 {
-    const struct rf_param_source source = {from, read_param};
+    const struct rf_param_source source = from_source(from);
     return rf_run_fill(run, &source);
 }
 

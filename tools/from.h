@@ -29,6 +29,8 @@ int from_check(const struct tool_command *command, const struct setup *setup,
                const struct model *model, struct from *out);
 /* Fills the run from them. Collective; a status of the library. */
 int from_fill(struct from *from, struct rf_run *run);
+/* Of all parameters, also those of new adapters. `from` must outlive it. */
+struct rf_param_source from_source(struct from *from);
 void from_close(struct from *from);
 
 /* ---- adapter.c ------------------------------------------------------------------------------- */
@@ -44,6 +46,10 @@ int adapter_check(const struct tool_command *command, const struct setup *setup,
                   const struct model *model);
 int adapter_fill(const struct tool_command *command, const struct setup *setup,
                  const struct model *model, struct rf_run *run);
+/* The same for a generator. Not collective. */
+struct rf_generator;
+int adapter_fill_generator(const struct tool_command *command, const struct setup *setup,
+                           const struct model *model, struct rf_generator *generator);
 /* Rank 0 writes. */
 int adapter_export(const struct tool_command *command, const struct setup *setup, const char *dir,
                    const struct model *model, struct rf_run *run, int rank);

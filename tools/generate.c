@@ -6,64 +6,53 @@
 
 #include <string.h>
 
+#include "from.h"
+
 /* A model that generates. */
 struct text_model {
-    struct hub *hub;
-    struct rf_weights *weights;
-    struct hub_source *source;
-    struct gpt2 *gpt2;
-    struct llama *llama;
-    const struct rf_block *blocks;
-    int count;
+    struct setup setup;
+    struct model model;
+    struct from from;
 };
 
 static void close_model(struct text_model *m)
 {
-    hub_source_destroy(m->source);
-    rf_weights_close(m->weights);
-    gpt2_destroy(m->gpt2);
-    llama_destroy(m->llama);
-    hub_destroy(m->hub);
-}
-
-static int make_blocks(const struct generate_job *job, struct text_model *m, enum rf_dtype dtype)
-{
-    struct gpt2_config gpt2 = {.dtype = dtype, .residual = dtype};
-    struct llama_config llama = {.dtype = dtype, .residual = dtype};
-    const char *fault;
-    if (hub_is_gpt2(m->hub)) {
-        hub_set_gpt2(m->hub, &gpt2);
-        fault = gpt2_config_fault(&gpt2);
-        if (gpt2_create(&gpt2, &m->gpt2) == 0)
-            m->blocks = gpt2_blocks(m->gpt2, &m->count);
-    } else {
-        hub_set_llama(m->hub, &llama);
-        fault = llama_config_fault(&llama);
-        if (llama_create(&llama, &m->llama) == 0)
-            m->blocks = llama_blocks(m->llama, &m->count);
-    }
-    return m->blocks ? TOOL_OK
-                     : tool_error(job->command, "--from %s: %s", job->o.from,
-                                  fault ? fault : "out of memory");
+    from_close(&m->from);
+    model_destroy(&m->model);
+    setup_close(&m->setup);
 }
 
 static int open_model(const struct generate_job *job, struct text_model *m, int64_t length)
 {
     const struct generate_options *o = &job->o;
+    struct setup *s = &m->setup;
     char fault[HUB_FAULT_BYTES];
-    if (hub_open(o->from, &m->hub, fault) < 0 || hub_check_seq(m->hub, length, fault) < 0)
+    s->from = o->from;
+    s->adapter_dir = o->adapter;
+    s->seq = length;
+    if (hub_open(o->from, &s->hub, fault) < 0 || hub_check_seq(s->hub, length, fault) < 0)
         return tool_error(job->command, "--from %s: %s", o->from, fault);
-    enum rf_dtype dtype = hub_dtype(m->hub);
-    int status = o->dtype ? tool_read_dtype(job->command, o->dtype, &dtype) : TOOL_OK;
+    s->type = hub_dtype(s->hub);
+    int status = from_open(job->command, s);
+    if (status == TOOL_OK && o->dtype)
+        status = tool_read_dtype(job->command, o->dtype, &s->type);
+    s->residual_type = s->type;
     if (status == TOOL_OK)
-        status = make_blocks(job, m, dtype);
-    if (status != TOOL_OK)
-        return status;
-    if (rf_weights_open(o->from, NULL, &m->weights) < 0)
-        return tool_library_error(job->command, -1);
-    if (hub_source_create(m->hub, m->weights, m->blocks, m->count, &m->source, fault) < 0)
-        return tool_error(job->command, "--from %s: %s", o->from, fault);
-    return TOOL_OK;
+        status = adapter_open(job->command, s);
+    if (status == TOOL_OK)
+        status = model_create(job->command, s, &m->model);
+    if (status == TOOL_OK)
+        status = from_check(job->command, s, &m->model, &m->from);
+    return status == TOOL_OK ? adapter_check(job->command, s, &m->model) : status;
+}
+
+static int fill_model(const struct generate_job *job, struct text_model *m, struct rf_generator *g,
+                      int rank)
+{
+    const struct rf_param_source source = from_source(&m->from);
+    if (rf_generator_fill(g, &source) < 0)
+        return tool_library_error(job->command, rank);
+    return adapter_fill_generator(job->command, &m->setup, &m->model, g);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -194,14 +183,13 @@ static int run_rank(struct rf_comm *comm, void *user)
     if (status == TOOL_OK) {
         const struct rf_generator_opts opts = {.sequences = job.o.batch, .length = longest(&job)};
         if (rf_device_open(tool_rank_device(job.o.device, text), NULL, &device) < 0 ||
-            rf_generator_open(device, comm, model.blocks, model.count, &opts, &g) < 0)
+            rf_generator_open(device, comm, model.model.blocks, model.model.count, &opts, &g) < 0)
             status = tool_library_error(job.command, rank);
     }
-    if (status == TOOL_OK) {
-        const struct rf_param_source source = hub_source_of(model.source);
-        status = rf_generator_fill(g, &source) < 0 ? tool_library_error(job.command, rank)
-                                                   : run_texts(&job, g, rank);
-    }
+    if (status == TOOL_OK)
+        status = fill_model(&job, &model, g, rank);
+    if (status == TOOL_OK)
+        status = run_texts(&job, g, rank);
     rf_generator_close(g);
     rf_device_close(device);
     close_model(&model);
@@ -229,6 +217,8 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
     struct generate_options *o = &job.o;
     const struct tool_option table[] = {
         {"from", 0, TOOL_TEXT, &o->from, "DIR", "the model: a folder of a hub"},
+        {"adapter", 0, TOOL_TEXT, &o->adapter, "DIR",
+         "low-rank adapters of PEFT's files: adapter_config.json, adapter_model.safetensors"},
         {"prompt", 'p', TOOL_TEXT, &o->prompt, "TEXT", "a prompt"},
         {"prompts", 0, TOOL_TEXT, &o->prompts, "FILE", "a prompt in each line; -: standard input"},
         {"prompt-ids", 0, TOOL_LIST, &o->prompt_ids, "IDS",

@@ -5,14 +5,13 @@
 #ifndef RF_TOOLS_GENERATE_H
 #define RF_TOOLS_GENERATE_H
 
-#include <hub.h>
 #include <ringforge/generate.h>
 #include <ringforge/tokenizer.h>
 
 #include "tool.h"
 
 struct generate_options {
-    const char *from, *prompt, *prompts, *dtype, *json, *device;
+    const char *from, *adapter, *prompt, *prompts, *dtype, *json, *device;
     struct tool_list prompt_ids, stop, stop_ids;
     int64_t max_new, top_k, seed, batch, length;
     double temperature, top_p, repetition_penalty;

@@ -4,25 +4,86 @@
  */
 #include "decode.h"
 
-#include <stdio.h>
-
 #include "vocabulary.h"
+
+/* ---- linear maps ----------------------------------------------------------------------------- */
+
+/* Tensors of an adapter, which are the last ones of the scratch: low (n,r) of T, part (n, rows of a
+ * segment) of the type of the output, at most f32. */
+static uint64_t low_bytes(const struct lora *lora, int64_t rows)
+{
+    return rf_suballocate_bytes(rf_shape2(rows, lora->rank), RF_F32);
+}
+
+static uint64_t adapter_bytes(const struct lora *lora, int64_t rows)
+{
+    int64_t most = 0;
+    for (int k = 0; k < lora->count; k++)
+        most = model_max(most, lora->segment[k].rows);
+    return lora->rank ? low_bytes(lora, rows) + rf_suballocate_bytes(rf_shape2(rows, most), RF_F32)
+                      : 0;
+}
+
+uint64_t model_decode_adapter_bytes(const struct rf_decode_shape *shape,
+                                    const struct model_linear *const *linears, int count)
+{
+    uint64_t most = 0;
+    for (int i = 0; i < count; i++) {
+        const uint64_t bytes = adapter_bytes(&linears[i]->lora, shape->rows);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* Rows [first, first + count) of a matrix. */
+static struct rf_tensor rows_of(struct rf_tensor t, int64_t first, int64_t count)
+{
+    t.offset += (uint64_t)(first * t.shape.dim[1]) * rf_dtype_bytes(t.dtype);
+    t.shape.dim[0] = count;
+    return t;
+}
+
+/* out += part, in the columns [first, first + those of part). */
+static int add_columns(struct rf_stream *stream, struct rf_tensor out, int64_t first,
+                       struct rf_tensor part)
+{
+    struct rf_heads columns = rf_heads_in(out, part.shape.dim[1], 0, 1);
+    columns.first = first;
+    return rf_copy_heads(stream, columns, rf_heads_in(part, part.shape.dim[1], 0, 1), true);
+}
+
+/* out (n,N) += scale in A' B'. Each product and each sum keeps the rows apart. */
+static int add_adapter(const struct rf_decode *call, const struct lora *lora, struct rf_tensor out,
+                       struct rf_tensor in)
+{
+    const struct rf_tensor none = {0}, a = call->params[lora->a], b = call->params[lora->b];
+    const int64_t n = call->shape.rows;
+    const uint64_t end = (uint64_t)rf_tensor_count(call->scratch);
+    const uint64_t begin = (end - adapter_bytes(lora, n)) / 256 * 256;
+    for (int64_t k = 0, b_first = 0; k < lora->count; b_first += lora->segment[k++].rows) {
+        const int64_t rows = lora->segment[k].rows;
+        struct rf_tensor low, part;
+        uint64_t at = begin;
+        RETURN_IF_FAILED(
+            rf_suballocate(call->scratch, &at, rf_shape2(n, lora->rank), in.dtype, &low));
+        at = begin + low_bytes(lora, n);
+        RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, rf_shape2(n, rows), out.dtype, &part));
+        RETURN_IF_FAILED(
+            rf_gemv(call->stream, low, in, rows_of(a, k * lora->rank, lora->rank), none, none));
+        RETURN_IF_FAILED(rf_scale(call->stream, low, low, lora->scale));
+        RETURN_IF_FAILED(rf_gemv(call->stream, part, low, rows_of(b, b_first, rows), none, none));
+        RETURN_IF_FAILED(add_columns(call->stream, out, lora->segment[k].first, part));
+    }
+    return 0;
+}
 
 int model_decode_linear(const struct rf_decode *call, const struct model_linear *linear,
                         struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual)
 {
     const struct rf_tensor none = {0};
-    return rf_gemv(call->stream, out, in, call->params[linear->weight],
-                   linear->bias ? call->params[linear->bias] : none, residual);
-}
-
-int model_decode_refuse(bool adapters, struct rf_decode_sizes *out)
-{
-    if (!adapters)
-        return 0;
-    snprintf(out->fault, sizeof(out->fault),
-             "layers with adapters cannot generate text; merge the adapters into the weights");
-    return RF_ENOTSUP;
+    RETURN_IF_FAILED(rf_gemv(call->stream, out, in, call->params[linear->weight],
+                             linear->bias ? call->params[linear->bias] : none, residual));
+    return linear->lora.rank ? add_adapter(call, &linear->lora, out, in) : 0;
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */

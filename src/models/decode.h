@@ -10,12 +10,14 @@
 
 #include "linear.h"
 
-/* out (n,N) = in W' + b + residual. residual may have a NULL buffer. */
+/* out (n,N) = in W' + b + residual, and what adapters add, in whose products dropout has no part.
+ * residual may have a NULL buffer. */
 int model_decode_linear(const struct rf_decode *call, const struct model_linear *linear,
                         struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual);
 
-/* RF_ENOTSUP of a layer with adapters; else 0. */
-int model_decode_refuse(bool adapters, struct rf_decode_sizes *out);
+/* Bytes of scratch that the adapters of a block need, behind all else. */
+uint64_t model_decode_adapter_bytes(const struct rf_decode_shape *shape,
+                                    const struct model_linear *const *linears, int count);
 
 /* The attention of a layer: H heads of queries and K of keys and values, of size D. */
 struct model_decode_attention {

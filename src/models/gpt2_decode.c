@@ -51,14 +51,16 @@ static int layer_sizes(const void *self, const struct rf_decode_shape *shape,
 {
     const struct gpt2_block *b = self;
     struct decode d = open_layer(b, NULL);
+    const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->fc, &b->fc2};
     struct model_cut cuts[CUTS];
     cut(&d, shape, cuts);
     *out = (struct rf_decode_sizes){.cache = model_decode_cache_bytes(&d.attention, shape),
-                                    .scratch = model_cut_bytes(shape->rows, cuts, CUTS),
+                                    .scratch = model_cut_bytes(shape->rows, cuts, CUTS) +
+                                               model_decode_adapter_bytes(shape, linears, 4),
                                     .out = rf_shape2(shape->rows, b->config->channels),
                                     .dtype = b->config->residual};
     if (d.attention.size % 2 == 0)
-        return model_decode_refuse(b->config->adapter != NULL, out);
+        return 0;
     snprintf(out->fault, sizeof(out->fault),
              "heads of %lld channels cannot be cached; the number must be even",
              (long long)d.attention.size);

@@ -59,14 +59,16 @@ static int layer_sizes(const void *self, const struct rf_decode_shape *shape,
     const struct llama_block *b = self;
     const struct llama_config *c = b->config;
     struct decode d = open_layer(b, NULL);
+    const struct model_linear *const linears[] = {&b->qkv, &b->proj, &b->gate_up, &b->down};
     struct model_cut cuts[CUTS];
     cut(&d, shape, cuts);
     *out = (struct rf_decode_sizes){.cache = model_decode_cache_bytes(&d.attention, shape),
                                     .table = rf_suballocate_bytes(angles_shape(c, shape), RF_F32),
-                                    .scratch = model_cut_bytes(shape->rows, cuts, CUTS),
+                                    .scratch = model_cut_bytes(shape->rows, cuts, CUTS) +
+                                               model_decode_adapter_bytes(shape, linears, 4),
                                     .out = rf_shape2(shape->rows, c->channels),
                                     .dtype = c->residual};
-    return model_decode_refuse(c->adapter != NULL, out);
+    return 0;
 }
 
 static int get_angles(const struct rf_decode *call, const struct llama_config *c,

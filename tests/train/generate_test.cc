@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 
 #include "support/ranks.h"
 
@@ -18,7 +19,7 @@ struct Model {
     int count = 0;
 
     explicit Model(bool is_llama, rf_dtype dtype = RF_F32, int layers = 2, int length = 160,
-                   rf_dtype residual = RF_F32)
+                   rf_dtype residual = RF_F32, const model_adapter *adapter = nullptr)
         : name(std::string(is_llama ? "llama " : "gpt2 ") + rf_dtype_name(dtype))
     {
         if (is_llama) {
@@ -35,6 +36,7 @@ struct Model {
             c.qk_norm = dtype != RF_F16;
             c.dtype = dtype;
             c.residual = residual;
+            c.adapter = adapter;
             EXPECT_EQ(llama_create(&c, &l), 0);
             blocks = llama_blocks(l, &count);
         } else {
@@ -46,6 +48,7 @@ struct Model {
             c.vocab = 61;
             c.dtype = dtype;
             c.residual = residual;
+            c.adapter = adapter;
             EXPECT_EQ(gpt2_create(&c, &g), 0);
             blocks = gpt2_blocks(g, &count);
         }
@@ -80,12 +83,13 @@ const rf_param_source source = {nullptr, any_values};
 struct Generator {
     rf_generator *g = nullptr;
     Generator(const Model &m, int64_t sequences, int64_t length, int64_t rows = 0,
-              rf_comm *comm = nullptr, int rank = 0, bool record_each_call = false)
+              rf_comm *comm = nullptr, int rank = 0, bool record_each_call = false,
+              const rf_param_source &from = source)
     {
         const rf_generator_opts opts = {sequences, length, rows, record_each_call};
         EXPECT_EQ(rf_generator_open(rank_device(rank), comm, m.blocks, m.count, &opts, &g), 0)
             << rf_last_error()->message;
-        EXPECT_EQ(rf_generator_fill(g, &source), 0) << rf_last_error()->message;
+        EXPECT_EQ(rf_generator_fill(g, &from), 0) << rf_last_error()->message;
     }
     ~Generator()
     {
@@ -217,6 +221,64 @@ TEST(Generate, LogitsAreThoseOfTheForwardPass)
         for (size_t i = 0; i < got.size(); i++)
             ASSERT_NEAR(got[i], want[i], 2e-4 * (1 + std::fabs(want[i]))) << m.name << ", " << i;
     }
+}
+
+// The weights of a model without adapters, to which those of another model are added.
+struct Merged {
+    std::vector<model_adapter_module> modules;
+    std::map<std::string, std::vector<float>> values;
+    float scale;
+
+    Merged(const Model &adapted, const model_adapter &adapter)
+        : modules(32), scale(model_adapter_scale(&adapter))
+    {
+        const Model &m = adapted;
+        modules.resize((size_t)(m.l ? llama_adapter_modules(m.l, modules.data(), 32)
+                                    : gpt2_adapter_modules(m.g, modules.data(), 32)));
+        for (int b = 0; b < m.count; b++)
+            for (int k = 0; k < m.blocks[b].param_count; k++) {
+                const rf_param_desc &p = m.blocks[b].params[k];
+                values[p.name].resize((size_t)rf_shape_count(p.shape));
+                any_values(nullptr, p.name, 0, values[p.name].size(), values[p.name].data());
+            }
+        for (const model_adapter_module &x : modules)
+            model_adapter_merge(&values[x.weight][x.weight_first * x.in],
+                                &values[x.a][x.a_first * x.in], &values[x.b][x.b_first * x.rank],
+                                x.rows, x.in, x.rank, scale);
+    }
+    static int read(void *self, const char *name, uint64_t first, uint64_t count, void *out)
+    {
+        memcpy(out, &static_cast<Merged *>(self)->values.at(name)[first], count * 4);
+        return 0;
+    }
+};
+
+TEST(Generate, AdaptersComputeWhatMergedWeightsDoWithTheSameBitsInAnyCalls)
+{
+    for (bool is_llama : {false, true})
+        for (const char *targets : {"all-linear", "q_proj,v_proj,gate_proj,c_proj,c_fc"})
+            for (rf_dtype dtype : {RF_F32, RF_F16}) {
+                const model_adapter adapter = {3, 2, 0.25f, false, targets};
+                const Model m(is_llama, dtype, 2, 160, RF_F32, &adapter);
+                const Model base(is_llama, dtype);
+                Merged merged(m, adapter);
+                const int n = 12;
+                const auto text = tokens(n, 1);
+                const std::vector<int32_t> zero(n, 0);
+                const auto whole = Generator(m, 2, 16).logits(text, zero, range(0, n));
+                const auto want =
+                    Generator(base, 2, 16, 0, nullptr, 0, false, {&merged, Merged::read})
+                        .logits(text, zero, range(0, n));
+                const Generator steps(m, 1, 16, 1);
+                for (int i = 0; i < n; i++) {
+                    const auto row = steps.logits({text[i]}, {0}, {i});
+                    ASSERT_EQ(memcmp(row.data(), &whole[i * 61], 61 * 4), 0) << m.name << i;
+                }
+                for (size_t i = 0; i < want.size(); i++)
+                    ASSERT_NEAR(whole[i], want[i],
+                                (dtype == RF_F32 ? 1e-5 : 2e-2) * (1 + std::fabs(want[i])))
+                        << m.name << ", " << targets << ", " << i;
+            }
 }
 
 TEST(Generate, TextDependsNeitherOnTheBatchNorOnReplays)
