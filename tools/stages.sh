@@ -68,7 +68,7 @@ test_jobs() {
     echo "$jobs"
 }
 GPU_PARTS="device ops train"
-ALL_PARTS="train ops comm tools device transport coll base"
+ALL_PARTS="train ops comm tools device transport tokenizer coll base"
 
 # The whole suite, on the default driver: each test program in a few parts, and then what is no test program.
 test_suite() {
@@ -446,7 +446,7 @@ stages_all() {
     if_time 200 validation test_validation
     # Of schedules for 9 to 32 ranks that of 16 is enough here, and of libfabric's ways that by net: all run
     # without sanitizers.
-    if_time 550 asan+ubsan test_sanitized address,undefined asan "base coll transport comm" \
+    if_time 550 asan+ubsan test_sanitized address,undefined asan "base tokenizer coll transport comm" \
         -E '^Ranks/.*/(9|1[0-57-9]|2[0-9]|3[0-2])( |$)|/(ofi_shm|tcp_ofi_rxm)_x'
     # TSan does not see what other processes do: only tests whose ranks are threads.
     # And not those that compute a lot, which take minutes there.
