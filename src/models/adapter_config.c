@@ -12,6 +12,8 @@
 #include "adapter_fail.h"
 #include "adapter_file.h"
 
+#define ALL_LINEAR "all-linear"
+
 int adapter_fail(int status, char fault[ADAPTER_FAULT_BYTES], const char *format, ...)
 {
     va_list args;
@@ -134,6 +136,10 @@ static int read_targets(const cJSON *config, struct adapter_config *out,
         if (!cJSON_IsString(name))
             return adapter_fail(RF_ECORRUPT, fault,
                                 "adapter_config.json: target_modules has to be a list of names");
+        if (strcmp(name->valuestring, ALL_LINEAR) == 0)
+            return adapter_fail(RF_EINVAL, fault,
+                                "adapter_config.json: " ALL_LINEAR " is no name of a module, and "
+                                "target_modules is a list of names");
         const int rc = add_target(out, name->valuestring, fault);
         if (rc < 0)
             return rc;
@@ -167,7 +173,7 @@ static int parse(const cJSON *config, struct adapter_config *out, char fault[ADA
     out->adapter.dropout = (float)dropout;
     out->adapter.targets = out->targets;
     const char *wrong = model_adapter_fault(&out->adapter);
-    if (!wrong && !(alpha > 0))
+    if (!wrong && !(out->adapter.alpha > 0))
         wrong = "lora_alpha has to be positive";
     return wrong ? adapter_fail(RF_EINVAL, fault, "adapter_config.json: %s", wrong) : 0;
 }
@@ -192,24 +198,35 @@ static bool add_target_name(cJSON *list, const char *name)
     return item && cJSON_AddItemToArray(list, item);
 }
 
+static bool are_names(const char *targets)
+{
+    for (const char *at = targets, *end; at; at = *end ? end + 1 : NULL) {
+        end = at + strcspn(at, ",");
+        if ((size_t)(end - at) == strlen(ALL_LINEAR) &&
+            strncmp(at, ALL_LINEAR, strlen(ALL_LINEAR)) == 0)
+            return false;
+    }
+    return !strpbrk(targets, "*?[!");
+}
+
 /* PEFT has no patterns of fnmatch, so the modules that they match are listed. */
 static bool add_targets(cJSON *config, const char *targets,
                         const struct model_adapter_module *modules, int count)
 {
-    if (strcmp(targets, "all-linear") == 0)
+    if (strcmp(targets, ALL_LINEAR) == 0)
         return cJSON_AddStringToObject(config, "target_modules", targets) != NULL;
     cJSON *list = cJSON_AddArrayToObject(config, "target_modules");
     bool ok = list != NULL;
-    if (strpbrk(targets, "*?[!") || strstr(targets, "all-linear")) {
+    if (!are_names(targets)) {
         for (int i = 0; ok && i < count; i++)
             ok = add_target_name(list, modules[i].name);
         return ok;
     }
     for (const char *at = targets, *end; ok && at; at = *end ? end + 1 : NULL) {
-        char name[168];
         end = at + strcspn(at, ",");
-        snprintf(name, sizeof(name), "%.*s", (int)(end - at), at);
-        ok = add_target_name(list, name);
+        char *name = strndup(at, (size_t)(end - at));
+        ok = name && add_target_name(list, name);
+        free(name);
     }
     return ok;
 }

@@ -53,10 +53,11 @@ TEST(AdapterFile, HostileConfigsAreErrors)
         EXPECT_LT(adapter_config_parse(text, &config, fault), 0) << text;
     for (const char *fields :
          {R"(, "r": 0)", R"(, "r": 1e9)", R"(, "r": 2.5)", R"(, "r": "8")", R"(, "lora_alpha": -1)",
-          R"(, "lora_alpha": 1e300)", R"(, "lora_dropout": 1)", R"(, "use_rslora": 1)",
-          R"(, "fan_in_fan_out": "yes")"})
+          R"(, "lora_alpha": 1e300)", R"(, "lora_alpha": 1e-300)", R"(, "lora_dropout": 1)",
+          R"(, "use_rslora": 1)", R"(, "fan_in_fan_out": "yes")"})
         EXPECT_NE(refused(fields), "") << fields;
-    for (const char *targets : {"null", "[]", "[1]", R"([""])", R"(["a\nb"])", R"(".*_proj")"}) {
+    for (const char *targets : {"null", "[]", "[1]", R"([""])", R"(["a\nb"])", R"(".*_proj")",
+                                R"(["q_proj", "all-linear"])"}) {
         const std::string text =
             std::string(R"({"peft_type": "LORA", "target_modules": )") + targets + "}";
         EXPECT_LT(adapter_config_parse(text.c_str(), &config, fault), 0) << targets;
