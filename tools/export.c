@@ -96,6 +96,21 @@ static int write_all(struct job *job, struct rf_run *run, bool writes)
     return TOOL_OK;
 }
 
+/* Of a model that came from no hub. */
+static int write_tokenizer(struct job *job)
+{
+    if (job->setup->from || hub_values(job->hub)->vocab != RF_BYTE_VOCABULARY)
+        return TOOL_OK;
+    char *text = byte_tokenizer_text();
+    if (!text)
+        return tool_error(job->command, "out of memory");
+    int rc = rf_export_text(job->file, "tokenizer.json", text);
+    if (rc == 0)
+        rc = rf_export_text(job->file, "tokenizer_config.json", byte_tokenizer_config);
+    free(text);
+    return rc < 0 ? tool_library_error(job->command, 0) : TOOL_OK;
+}
+
 static int write_others(struct job *job)
 {
     static const char *const names[] = {"generation_config.json",
@@ -116,7 +131,7 @@ static int write_others(struct job *job)
     free(text);
     for (size_t i = 0; rc == 0 && job->setup->from && i < sizeof(names) / sizeof(names[0]); i++)
         rc = rf_export_copy(job->file, job->setup->from, names[i]);
-    return rc < 0 ? tool_library_error(job->command, 0) : TOOL_OK;
+    return rc < 0 ? tool_library_error(job->command, 0) : write_tokenizer(job);
 }
 
 static int make_buffers(struct job *job)

@@ -54,6 +54,12 @@ int adapter_fill_generator(const struct tool_command *command, const struct setu
 int adapter_export(const struct tool_command *command, const struct setup *setup, const char *dir,
                    const struct model *model, struct rf_run *run, int rank);
 
+/* ---- byte_tokenizer.c ------------------------------------------------------------------------ */
+
+/* tokenizer.json of a model of bytes; freed with free(). NULL: out of memory. */
+char *byte_tokenizer_text(void);
+extern const char byte_tokenizer_config[]; /* tokenizer_config.json */
+
 /* ---- export.c -------------------------------------------------------------------------------- */
 
 struct export_options {

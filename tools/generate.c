@@ -114,8 +114,8 @@ static int show(const struct generate_job *job, const struct rf_generated *resul
         else if (!job->shows)
             status = print_item(job, i, &results[i]);
     }
-    if (job->shows && job->tokenizer)
-        printf("\n");
+    if (job->shows)
+        status = generate_end(job, &job->items[0]);
     fprintf(stderr, "%lld tokens in %.2f s, %.1f tokens/s\n", (long long)tokens, seconds,
             seconds > 0 ? (double)tokens / seconds : 0);
     if (json && status == TOOL_OK) {
@@ -177,7 +177,7 @@ static int run_rank(struct rf_comm *comm, void *user)
     char text[16];
     const int rank = comm ? rf_comm_rank(comm) : 0;
     int status = generate_open(&job);
-    job.shows = job.count == 1 && !job.o.json && rank == 0 && job.o.stop.count == 0;
+    job.shows = job.count == 1 && !job.o.json && rank == 0;
     if (status == TOOL_OK)
         status = open_model(&job, &model, longest(&job));
     if (status == TOOL_OK) {

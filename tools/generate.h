@@ -26,6 +26,7 @@ struct generate_item {
     float *logprobs;
     struct rf_decoder *decoder; /* of the text so far; NULL: without a tokenizer */
     struct rf_text text;
+    size_t checked; /* no stop string begins before it; shown up to it */
 };
 
 struct generate_job {
@@ -45,6 +46,8 @@ int generate_open(struct generate_job *job);
 void generate_close(struct generate_job *job);
 /* rf_sampling.token: adds the token to the text; true if a stop string has appeared. */
 bool generate_token(void *user, int64_t prompt, int32_t id, float logprob);
+/* Shows what is left of a text that is shown while it is generated. An exit status. */
+int generate_end(const struct generate_job *job, struct generate_item *item);
 /* The whole text of an item, without what follows a stop string; freed with rf_text_free. */
 int generate_text(const struct generate_job *job, const struct generate_item *item, int64_t count,
                   struct rf_text *out);

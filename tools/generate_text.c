@@ -2,6 +2,7 @@
  *
  * The prompts of `ringforge generate`, as texts or ids, and its texts.
  */
+#define _GNU_SOURCE /* memmem */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -164,10 +165,24 @@ static int open_decoders(struct generate_job *job)
     return TOOL_OK;
 }
 
+static int check_prompts(const struct generate_job *job)
+{
+    const struct generate_options *o = &job->o;
+    if ((o->prompt != NULL) + (o->prompts != NULL) + (o->prompt_ids.count > 0) > 1)
+        return tool_usage_error(job->command, "pass prompts in one way: --prompt TEXT, --prompts "
+                                              "FILE or --prompt-ids");
+    for (int i = 0; i < o->stop.count; i++)
+        if (!*o->stop.item[i])
+            return tool_usage_error(job->command, "--stop needs a text");
+    return TOOL_OK;
+}
+
 int generate_open(struct generate_job *job)
 {
     const struct generate_options *o = &job->o;
-    int status = open_tokenizer(job);
+    int status = check_prompts(job);
+    if (status == TOOL_OK)
+        status = open_tokenizer(job);
     if (status == TOOL_OK && o->prompt)
         status = add_text(job, o->prompt, strlen(o->prompt));
     if (status == TOOL_OK && o->prompts)
@@ -221,15 +236,43 @@ static bool append(struct rf_text *text, const char *more, size_t bytes)
     return true;
 }
 
-/* Where the first stop string begins; NULL: none has appeared. */
-static const char *stop_in(const struct generate_job *job, const struct rf_text *text)
+/* Where the first stop string at or after `from` begins; the end of the text: none has appeared. */
+static size_t find_stop(const struct generate_job *job, const struct rf_text *text, size_t from)
 {
-    const char *first = NULL;
-    for (int i = 0; text->bytes && i < job->o.stop.count; i++) {
-        const char *at = strstr(text->bytes, job->o.stop.item[i]);
-        first = at && (!first || at < first) ? at : first;
+    size_t first = text->count;
+    for (int i = 0; from < text->count && i < job->o.stop.count; i++) {
+        const char *stop = job->o.stop.item[i];
+        const char *at = memmem(text->bytes + from, text->count - from, stop, strlen(stop));
+        if (at && (size_t)(at - text->bytes) < first)
+            first = (size_t)(at - text->bytes);
     }
     return first;
+}
+
+/* Where the longest end of the text begins that is the beginning of a stop string. */
+static size_t find_beginning(const struct generate_job *job, const struct rf_text *text,
+                             size_t from)
+{
+    for (size_t at = from; at < text->count; at++)
+        for (int i = 0; i < job->o.stop.count; i++)
+            if (strncmp(text->bytes + at, job->o.stop.item[i], text->count - at) == 0)
+                return at;
+    return text->count;
+}
+
+/* Moves item->checked, before which no stop string begins, and shows the text up to there. last:
+ * no text follows. Returns whether a stop string has appeared. */
+static bool check_stops(const struct generate_job *job, struct generate_item *item, bool last)
+{
+    const struct rf_text *text = &item->text;
+    const size_t stop = find_stop(job, text, item->checked);
+    const size_t to = stop < text->count || last ? stop : find_beginning(job, text, item->checked);
+    if (job->shows && to > item->checked) {
+        fwrite(text->bytes + item->checked, 1, to - item->checked, stdout);
+        fflush(stdout);
+    }
+    item->checked = to;
+    return stop < text->count;
 }
 
 bool generate_token(void *user, int64_t prompt, int32_t id, float logprob)
@@ -246,11 +289,22 @@ bool generate_token(void *user, int64_t prompt, int32_t id, float logprob)
     }
     if (rf_decoder_next(item->decoder, id, &text, &bytes) < 0 || !append(&item->text, text, bytes))
         return true;
-    if (job->shows) {
-        fwrite(text, 1, bytes, stdout);
-        fflush(stdout);
-    }
-    return stop_in(job, &item->text) != NULL;
+    return check_stops(job, item, false);
+}
+
+int generate_end(const struct generate_job *job, struct generate_item *item)
+{
+    const char *text = NULL;
+    size_t bytes = 0;
+    if (!item->decoder)
+        return TOOL_OK;
+    if (rf_decoder_end(item->decoder, &text, &bytes) < 0)
+        return tool_library_error(job->command, -1);
+    if (!append(&item->text, text, bytes))
+        return tool_error(job->command, "out of memory");
+    check_stops(job, item, true);
+    printf("\n");
+    return TOOL_OK;
 }
 
 int generate_text(const struct generate_job *job, const struct generate_item *item, int64_t count,
@@ -260,10 +314,8 @@ int generate_text(const struct generate_job *job, const struct generate_item *it
         return TOOL_OK;
     if (rf_tokenizer_decode(job->tokenizer, item->ids, (size_t)count, true, out) < 0)
         return tool_library_error(job->command, -1);
-    const char *stop = stop_in(job, out);
-    if (stop) {
-        out->count = (size_t)(stop - out->bytes);
+    out->count = find_stop(job, out, 0);
+    if (out->bytes)
         out->bytes[out->count] = 0;
-    }
     return TOOL_OK;
 }

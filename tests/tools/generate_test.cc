@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge generate` from outside: the way from a text to a trained model, adapters, merged
+ * weights and new text; stop strings; what is refused.
+ */
+#include "train_program.h"
+
+#include <algorithm>
+#include <cjson/cJSON.h>
+#include <gtest/gtest.h>
+
+namespace
+{
+ProgramResult run(const std::vector<std::string> &words)
+{
+    ProgramResult r = run_program(words);
+    EXPECT_EQ(r.status, 0) << words[0] << " " << words[1] << ": " << r.err;
+    return r;
+}
+
+/* What --json - says of the only text. */
+struct Text {
+    std::vector<int> prompt, ids;
+    std::string text, finish;
+};
+
+Text generate(const std::vector<std::string> &words)
+{
+    Text t;
+    const ProgramResult r = run(with(with({"generate"}, words), {"--json", "-"}));
+    cJSON *json = cJSON_Parse(r.out.c_str()), *id;
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "texts"), 0);
+    cJSON_ArrayForEach(id, cJSON_GetObjectItem(row, "prompt_ids"))
+        t.prompt.push_back((int)cJSON_GetNumberValue(id));
+    cJSON_ArrayForEach(id, cJSON_GetObjectItem(row, "ids"))
+        t.ids.push_back((int)cJSON_GetNumberValue(id));
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItem(row, "text"));
+    const char *finish = cJSON_GetStringValue(cJSON_GetObjectItem(row, "finish"));
+    t.text = text ? text : "(none)";
+    t.finish = finish ? finish : "(none)";
+    cJSON_Delete(json);
+    return t;
+}
+
+/* A text whose bytes are easily learnt. */
+std::string alphabet()
+{
+    std::string text;
+    while (text.size() < 20000)
+        text += "abcdefghijklmnopqrstuvwxyz ";
+    return text;
+}
+
+std::vector<std::string> train(const std::string &data, const std::string &steps)
+{
+    return {"train",   "--data", data,   "--seq", "32",     "--batch", "4",
+            "--steps", steps,    "--lr", "0.02",  "--seed", "3"};
+}
+
+/* A model of bytes that was trained from nothing. */
+void make(const std::string &kind, const std::string &data, const std::string &dir,
+          const std::string &steps)
+{
+    run(with(train(data, steps), {"--model", kind, "--layers", "1", "--channels", "32", "--heads",
+                                  "2", "--export", dir}));
+}
+} // namespace
+
+TEST(GenerateProgram, TheWholeWayFromATextToAMergedModel)
+{
+    for (const char *kind : {"gpt2", "llama"}) {
+        TempFolder folder;
+        const std::string data = folder.file("t.txt", alphabet()), base = folder.path + "/base",
+                          adapter = folder.path + "/adapter", merged = folder.path + "/merged";
+        const std::vector<std::string> ids = {"--prompt-ids", "97,98,99", "--max-new", "8"};
+        make(kind, data, base, "2");
+        const Text before = generate(with({"--from", base}, ids));
+        EXPECT_EQ(before.prompt, (std::vector<int>{97, 98, 99}));
+        EXPECT_EQ(before.ids.size(), 8u);
+        EXPECT_EQ(generate({"--from", base, "--prompt", "abc", "--max-new", "8"}).ids, before.ids);
+        /* The adapters learn another text, so they change what is written. */
+        std::string other = alphabet();
+        std::reverse(other.begin(), other.end());
+        run(with(train(folder.file("u.txt", other), "60"),
+                 {"--from", base, "--lora", "r=4,alpha=16,targets=all-linear", "--export-adapter",
+                  adapter}));
+        const Text adapted = generate(with({"--from", base, "--adapter", adapter}, ids));
+        EXPECT_NE(adapted.ids, before.ids) << kind;
+        run({"merge", "--from", base, "--adapter", adapter, "--export", merged});
+        EXPECT_EQ(generate(with({"--from", merged}, ids)).ids, adapted.ids) << kind;
+    }
+}
+
+TEST(GenerateProgram, AStopStringEndsATextAndIsNotShown)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", alphabet()), dir = folder.path + "/m";
+    make("llama", data, dir, "60");
+    const std::vector<std::string> from = {"--from", dir, "--prompt", "abc", "--max-new", "12"};
+    const std::string learnt = "defghijklmno";
+    ASSERT_EQ(generate(from).text, learnt) << "the model has not learnt the alphabet";
+    /* The string is that of several tokens, and "hix" begins like the text. */
+    const std::vector<std::string> stop = with(from, {"--stop", "hix", "--stop", "ijk"});
+    const Text stopped = generate(stop);
+    EXPECT_EQ(stopped.text, "defgh");
+    EXPECT_EQ(stopped.ids.size(), 8u);
+    EXPECT_EQ(stopped.finish, "stop");
+    EXPECT_EQ(run(with({"generate"}, stop)).out, "defgh\n");
+    /* What may become a stop string is held back, and shown if it does not. */
+    EXPECT_EQ(run(with({"generate"}, with(from, {"--stop", "mnop"}))).out, learnt + "\n");
+    EXPECT_EQ(run(with({"generate"}, from)).out, learnt + "\n");
+    EXPECT_EQ(generate(with(from, {"--stop-id", "104"})).text, "defgh");
+}
+
+TEST(GenerateProgram, WhatIsWrongIsNamed)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", alphabet()), dir = folder.path + "/m",
+                      none = folder.path + "/none";
+    make("gpt2", data, dir, "1");
+    const struct {
+        std::vector<std::string> words;
+        std::string part;
+    } cases[] = {
+        {{"--prompt", "a"}, "--from DIR is missing"},
+        {{"--from", none, "--prompt", "a"}, none},
+        {{"--from", dir}, "no prompt; pass --prompt TEXT"},
+        {{"--from", dir, "--prompt", "a", "--prompt-ids", "1"}, "pass prompts in one way"},
+        {{"--from", dir, "--prompt-ids", "1,x"}, "ids are numbers"},
+        {{"--from", dir, "--prompt-ids", "257", "--max-new", "4"}, "the vocabulary has 257"},
+        {{"--from", dir, "--prompt", "a", "--max-new", "99"}, "32 positions"},
+        {{"--from", dir, "--prompt", "a", "--max-new", "4", "--adapter", none}, none},
+        {{"--from", dir, "--prompt", "a", "--stop", ""}, "--stop"},
+    };
+    for (const auto &c : cases) {
+        const ProgramResult r = run_program(with({"generate"}, c.words));
+        EXPECT_NE(r.status, 0) << c.part;
+        EXPECT_NE(r.err.find(c.part), std::string::npos) << r.err;
+    }
+    const ProgramResult r =
+        run_program(with(train(data, "1"), {"--from", dir, "--lora", "r=4,targets=q_proj"}));
+    EXPECT_EQ(r.status, 2);
+    EXPECT_NE(r.err.find("no module of the model has a name of the targets"), std::string::npos)
+        << r.err;
+}
