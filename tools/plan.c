@@ -239,7 +239,7 @@ struct plan_options {
     double params;
     int64_t ranks, dp;
     const char *json_path, *plot_path;
-    bool compare, explain;
+    bool compare, explain, fits;
     struct plan_search search;
 };
 
@@ -328,14 +328,17 @@ static int print_plan(const struct tool_command *command, const struct plan_opti
 }
 
 /* What is of one plan. */
-static int check_search(const struct tool_command *command, const struct plan_options *o)
+static int check_several(const struct tool_command *command, const struct plan_options *o)
 {
+    if (o->search.wanted && o->fits)
+        return tool_usage_error(command, "--fits does not go with --search; use either");
     const char *other = o->params > 0  ? "params"
                         : o->compare   ? "compare"
                         : o->explain   ? "explain"
                         : o->plot_path ? "plot"
                                        : NULL;
-    return other ? tool_usage_error(command, "--%s does not go with --search; use either", other)
+    return other ? tool_usage_error(command, "--%s does not go with --%s; use either", other,
+                                    o->fits ? "fits" : "search")
                  : TOOL_OK;
 }
 
@@ -343,7 +346,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
 {
     struct plan_options o = {.params = 0};
     struct plan_rates rates = {0};
-    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 9];
+    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 10];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"params", 0, TOOL_COUNT, &o.params, "N", "a parameter count (7.5e9) instead of a model"},
@@ -353,6 +356,9 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
          "what rank 0 exchanges in a step, and from which declaration each exchange follows"},
         {"compare", 0, TOOL_FLAG, &o.compare, NULL,
          "every --zero and --order side by side, with what is refused and why"},
+        {"fits", 0, TOOL_FLAG, &o.fits, NULL,
+         "with --device-bytes: the largest batch and sequence of each technique, and the cheapest "
+         "change with which the batch fits"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
          "draw the predicted step (.svg): what each lane of each rank does when"},
         {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)"},
@@ -362,7 +368,11 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     memcpy(table + SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS, own, sizeof(own));
     int status = tool_options(command, table, argc, argv, NULL);
     if (status == TOOL_OK)
-        status = o.search.wanted ? check_search(command, &o) : check(command, &o, &rates);
+        status = o.search.wanted || o.fits ? check_several(command, &o) : TOOL_OK;
+    if (status == TOOL_OK && !o.search.wanted)
+        status = check(command, &o, &rates);
+    if (status == TOOL_OK && o.fits && rates.known)
+        status = tool_usage_error(command, "--fits compares no times; leave out the rates");
     if (status == TOOL_OK)
         status = tool_outputs_check(
             command, (const struct tool_output[]){{"json", o.json_path, TOOL_OUTPUT_FILE},
@@ -371,6 +381,8 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK && o.search.wanted)
         status = plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
                                  o.json_path);
+    else if (status == TOOL_OK && o.fits)
+        status = plan_fits(command, &o.setup, o.json_path);
     else if (status == TOOL_OK)
         status = print_plan(command, &o, &rates);
     setup_close(&o.setup);

@@ -80,6 +80,11 @@ int plan_compare(const struct tool_command *command, const struct setup *setup,
                  const struct model *model, const struct plan_rates *rates, bool print,
                  cJSON *json);
 
+/* ---- plan_fits.c: --fits --------------------------------------------------------------------- */
+
+/* Instead of a plan: each technique within setup->device_bytes. setup: checked. An exit status. */
+int plan_fits(const struct tool_command *command, const struct setup *setup, const char *json_path);
+
 /* ---- plan_search.c: --search ----------------------------------------------------------------- */
 
 #define PLAN_SEARCH_ROWS 2

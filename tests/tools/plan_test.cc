@@ -200,6 +200,74 @@ TEST(Plan, ChoosesTheSegmentsThatAreComputedAgainBySizes)
     EXPECT_EQ(of("12", "none").out.find("in segments"), std::string::npos);
 }
 
+// A change that is proposed is trained with: it measures what was planned, within the limit.
+TEST(PlanFits, ProposesWhatTrainsInTheDevicesMemory)
+{
+    TempFolder folder;
+    std::vector<std::string> words = {"--layers",        "3",  "--channels",     "64",
+                                      "--seq",           "32", "--batch",        "8",
+                                      "--workspace",     "0",  "--head-rows",    "64",
+                                      "--micro-batches", "1",  "--device-bytes", "3400K"};
+    std::vector<std::string> plan = words;
+    plan.insert(plan.begin(), "plan");
+    plan.insert(plan.end(), {"--fits", "--json"});
+    ProgramResult r = run_program(plan);
+    ASSERT_EQ(r.status, 0) << r.err;
+    std::unique_ptr<cJSON, void (*)(cJSON *)> json(cJSON_Parse(r.out.c_str()), cJSON_Delete);
+    const cJSON *change = cJSON_GetObjectItem(json.get(), "change");
+    const double limit = cJSON_GetNumberValue(cJSON_GetObjectItem(json.get(), "limit"));
+    const double device = cJSON_GetNumberValue(cJSON_GetObjectItem(change, "device_bytes"));
+    EXPECT_LE(device, limit);
+    std::istringstream options(cJSON_GetStringValue(cJSON_GetObjectItem(change, "options")));
+    std::vector<std::string> train = words;
+    train.insert(train.begin(), "train");
+    train.insert(train.end(), std::istream_iterator<std::string>(options), {});
+    train.insert(train.end(), {"--steps", "1", "--data", folder.file("text", some_text()), "--log",
+                               folder.path + "/log"});
+    r = run_program(train);
+    ASSERT_EQ(r.status, 0) << r.err;
+    const std::string log = read_text(folder.path + "/log");
+    const auto object = [&](const char *name) {
+        const size_t at = log.find(std::string("\"") + name + "\":{");
+        return at == std::string::npos
+                   ? name
+                   : log.substr(log.find('{', at), log.find('}', at) - log.find('{', at));
+    };
+    EXPECT_EQ(object("planned"), object("measured")) << log;
+    std::unique_ptr<cJSON, void (*)(cJSON *)> bytes(cJSON_Parse((object("measured") + "}").c_str()),
+                                                    cJSON_Delete);
+    double sum = -cJSON_GetNumberValue(cJSON_GetObjectItem(bytes.get(), "host"));
+    for (const char *name : {"params", "grads", "optimizer", "activations", "comm", "scratch"})
+        sum += cJSON_GetNumberValue(cJSON_GetObjectItem(bytes.get(), name));
+    EXPECT_EQ(sum, device);
+}
+
+// One sequence more, or one token, is refused.
+TEST(PlanFits, FindsTheLargestBatchAndTheLongestSequence)
+{
+    const std::vector<std::string> words = {"plan", "--layers",        "2", "--channels",
+                                            "64",   "--micro-batches", "1", "--device-bytes",
+                                            "20M"};
+    const auto with = [&](std::vector<std::string> more) {
+        more.insert(more.begin(), words.begin(), words.end());
+        return run_program(more);
+    };
+    ProgramResult r = with({"--batch", "1", "--fits", "--json"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    std::unique_ptr<cJSON, void (*)(cJSON *)> json(cJSON_Parse(r.out.c_str()), cJSON_Delete);
+    const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.get(), "fits"), 0);
+    const int batch = (int)cJSON_GetNumberValue(cJSON_GetObjectItem(row, "max_batch"));
+    const int seq = (int)cJSON_GetNumberValue(cJSON_GetObjectItem(row, "max_seq"));
+    EXPECT_GT(batch, 1);
+    EXPECT_GT(seq, 64);
+    for (int more : {0, 1}) {
+        EXPECT_EQ(with({"--batch", std::to_string(batch + more)}).status == 0, more == 0);
+        EXPECT_EQ(with({"--batch", "1", "--seq", std::to_string(seq + more)}).status == 0,
+                  more == 0);
+    }
+    EXPECT_NE(run_program({"plan", "--fits"}).err.find("--device-bytes"), std::string::npos);
+}
+
 TEST(PlanOfThousands, IsMadeForEveryStageWithAndWithoutCopiesOfShards)
 {
     for (const char *zero : {"0", "1", "2", "3"})
