@@ -123,7 +123,10 @@ static int open_data(const struct tool_command *command, const struct train_opti
         snprintf(path, sizeof(path), "%s/tokenizer.json", o->setup.from);
     int rc = path[0] && access(path, R_OK) == 0 ? rf_tokenizer_open(o->setup.from, &tokenizer) : 0;
     if (rc == 0)
-        rc = rf_dataset_open_as(o->data, &(struct rf_data_opts){.tokenizer = tokenizer}, out);
+        rc = rf_dataset_open_as(
+            o->data,
+            &(struct rf_data_opts){.tokenizer = tokenizer, .pack = o->packing ? o->setup.seq : 0},
+            out);
     rf_tokenizer_close(tokenizer);
     if (rc < 0)
         return tool_library_error(command, -1);
@@ -134,7 +137,7 @@ static int open_data(const struct tool_command *command, const struct train_opti
             "%s has token %lld; the vocabulary of the model has %lld tokens: the text "
             "was encoded for another model",
             o->data, (long long)rf_dataset_vocabulary(*out) - 1, (long long)most);
-    if (rf_dataset_train_tokens(*out) <= o->setup.seq)
+    if (rf_dataset_documents(*out) == 0 && rf_dataset_train_tokens(*out) <= o->setup.seq)
         return tool_error(command,
                           "%s has %lld tokens to train on, fewer than one sequence of "
                           "%lld: more text, or a smaller --seq, is needed",
@@ -153,11 +156,13 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 38];
+    struct tool_option table[SETUP_ROWS + 39];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH",
-         "text file or folder of text files, or a file of tokens; no pipe"},
+         "text file or folder of text files, .jsonl, or a file of tokens; no pipe"},
+        {"packing", 0, TOOL_FLAG, &o.packing, NULL,
+         "several documents in a row; attention reaches from each into those before it"},
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
         {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
         {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},

@@ -23,6 +23,7 @@ struct train_options {
     char *terms;      /* of train_terms; NULL where nobody joins anything */
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
+    bool packing;         /* several documents in a row */
 };
 
 /* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
@@ -44,7 +45,8 @@ void train_expect(const struct train_options *options, const struct rf_device *d
 
 struct report;
 /* What training begins with, once it is known: progress and the learning rate for its batch. */
-void report_begin(struct report *report, const struct rf_progress *progress, double lr, int ranks);
+void report_begin(struct report *report, const struct rf_dataset *dataset,
+                  const struct rf_progress *progress, double lr, int ranks);
 struct report_step {
     int64_t step;    /* from 1 */
     int64_t samples; /* consumed with it */

@@ -430,7 +430,7 @@ static int train(struct trainer *t)
 {
     int status = open_session(t);
     if (status == TOOL_OK) {
-        report_begin(t->report, &t->progress, t->lr, t->ranks);
+        report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();
     }
     while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown)

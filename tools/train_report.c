@@ -89,11 +89,22 @@ static void rate_text(double lr, char text[32])
     }
 }
 
-void report_begin(struct report *r, const struct rf_progress *progress, double lr, int ranks)
+static void say_documents(const struct rf_dataset *dataset, int64_t seq)
+{
+    const int64_t documents = rf_dataset_documents(dataset);
+    if (documents > 0)
+        printf("data: %lld documents in %lld rows of %lld tokens, %lld of them cut\n",
+               (long long)documents, (long long)rf_dataset_rows(dataset), (long long)seq,
+               (long long)rf_dataset_cut(dataset, seq));
+}
+
+void report_begin(struct report *r, const struct rf_dataset *dataset,
+                  const struct rf_progress *progress, double lr, int ranks)
 {
     if (!r)
         return;
     const struct rf_policy *p = &r->o->setup.policy;
+    say_documents(dataset, p->seq);
     const int64_t each = p->micro_batches / ranks;
     /* In tree order the parts may be uneven where even ones exist; round-robin parts are not. */
     const bool even = each * ranks == p->micro_batches &&

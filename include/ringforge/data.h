@@ -41,10 +41,16 @@ struct rf_data_opts {
     /* Called after each text, with the bytes read and the tokens made so far; NULL: not. */
     void (*progress)(void *user, int64_t bytes, int64_t tokens);
     void *user;
+    /* Documents: rows of so many tokens have several of them, as many of those that follow each
+     * other as fit, and attention reaches from each into those before it. 0: each is a row. */
+    int64_t pack;
 };
 
 /* The same with options (NULL: none). With a tokenizer, a file whose name ends in ".jsonl" has one
  * JSON object on each line, whose "text" is a text of its own.
+ *   A line may instead be a document for fine-tuning, with "prompt" and "completion" or with
+ * "messages", as docs/tokenizers.md describes them. Those of a data set are all texts or all
+ * documents. A document is a row of its own in a batch.
  *   A file of tokens is recognized by its first bytes, with or without a tokenizer. It is mapped
  * into memory, and counts as one file. Formats, little-endian: those of llm.c
  * (https://github.com/karpathy/llm.c), a header of 256 i32 and then the tokens. The header begins
@@ -59,9 +65,19 @@ RF_API int rf_dataset_open_as(const char *path, const struct rf_data_opts *opts,
  * where tokens are bytes. */
 RF_EXPORT int64_t rf_dataset_vocabulary(const struct rf_dataset *dataset);
 
+/* The number of documents; 0: texts. */
+RF_EXPORT int64_t rf_dataset_documents(const struct rf_dataset *dataset);
+
+/* The number of rows that the documents make; the last tenth is held out. */
+RF_EXPORT int64_t rf_dataset_rows(const struct rf_dataset *dataset);
+
+/* The number of documents that lose tokens at their end in rows of seq tokens. */
+RF_EXPORT int64_t rf_dataset_cut(const struct rf_dataset *dataset, int64_t seq);
+
 /* Writes all tokens into a file that rf_dataset_open_as reads: 16 bits a token if all are below
  * 65536, else 32. raw: without a header. The file has its name only when it is whole. Errors:
- * RF_EIO, RF_EINVAL (more than 2147483647 tokens need raw, as the header's count has 32 bits). */
+ * RF_EIO, RF_EINVAL (more than 2147483647 tokens need raw, as the header's count has 32 bits),
+ * RF_ENOTSUP (documents). */
 RF_API int rf_dataset_write(const struct rf_dataset *dataset, const char *path, bool raw);
 
 /* NULL is allowed. */
@@ -82,6 +98,9 @@ RF_EXPORT uint64_t rf_dataset_hash(const struct rf_dataset *dataset);
 /* Samples first to first + count - 1. tokens and targets: (count * seq) each; the target of a token
  * is the token that follows it. Sample k begins at a position that Philox draws from (seed, k). A
  * step begins with the samples after those that earlier steps have consumed (struct rf_progress).
+ *   Of documents, sample k is a row: each row is drawn once in as many samples as there are rows
+ * for training, in an order by (seed, k / rows). The end of a row has padding, with targets of -1,
+ * as have the tokens that are not learned. A row is cut after seq tokens.
  * RF_EINVAL: the part for training is shorter than one sequence. */
 RF_API int rf_dataset_samples(const struct rf_dataset *dataset, uint64_t seed, int64_t first,
                               int64_t count, int64_t seq, int32_t *tokens, int32_t *targets);

@@ -15,6 +15,12 @@ struct rf_dataset {
     int width; /* bytes a token, 2 or 4 */
     int64_t count, capacity, train, vocabulary;
     int files;
+    /* Documents (else NULL and 0): where each begins, and the end of the last; the first document
+     * of each row, and the end of the last; of each token whether it is a target. */
+    int64_t *starts, *rows;
+    int64_t documents, row_count, train_rows, starts_capacity;
+    uint8_t *learned;
+    int32_t padding;
 };
 
 static inline int32_t rf_dataset_token(const struct rf_dataset *data, int64_t at)
@@ -27,5 +33,14 @@ static inline int32_t rf_dataset_token(const struct rf_dataset *data, int64_t at
  * raw_bytes: as in struct rf_data_opts. */
 RF_MUST_CHECK int rf_token_file_map(struct rf_dataset *data, const char *path, int raw_bytes);
 int64_t rf_dataset_highest(const struct rf_dataset *data);
+
+/* rows.c: divides the documents into rows. pack: the tokens of a row with several; 0: each document
+ * is a row. The last tenth of the rows is held out. */
+RF_MUST_CHECK int rf_rows_make(struct rf_dataset *data, int64_t pack);
+/* Row `row`: seq tokens and targets. Row row_count: padding alone. */
+void rf_row_copy(const struct rf_dataset *data, int64_t row, int64_t seq, int32_t *tokens,
+                 int32_t *targets);
+/* The row of sample k: of each count of train_rows samples, every row is one. */
+int64_t rf_row_of_sample(const struct rf_dataset *data, uint64_t seed, int64_t sample);
 
 #endif

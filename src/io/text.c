@@ -9,7 +9,9 @@
 #include <sys/stat.h>
 
 #include "../base/base.h"
+#include "../tokenizer/utf8.h"
 #include "dataset.h"
+#include "document.h"
 #include "file.h"
 
 #define MAX_FILE ((size_t)1 << 40)
@@ -124,12 +126,22 @@ struct reader {
     struct rf_token_list ids;
     int64_t bytes;
     uint32_t end; /* of text */
+    bool texts;   /* some were read */
+    struct rf_document document;
 };
+
+static void tell(struct reader *r, size_t bytes)
+{
+    r->bytes += (int64_t)bytes;
+    if (r->opts->progress)
+        r->opts->progress(r->opts->user, r->bytes, r->data->count);
+}
 
 /* One text, and the end of it. */
 static int append_text(struct reader *r, const char *path, const char *text, size_t bytes)
 {
     const struct rf_encode_opts with = {.add_special = true};
+    r->texts = true;
     if (!r->opts->tokenizer) {
         RETURN_IF_ERROR(reserve(r->data, path, bytes + 1));
         for (size_t i = 0; i < bytes; i++)
@@ -144,9 +156,48 @@ static int append_text(struct reader *r, const char *path, const char *text, siz
             put(r->data, (uint32_t)r->ids.ids[i]);
     }
     put(r->data, r->end);
-    r->bytes += (int64_t)bytes;
-    if (r->opts->progress)
-        r->opts->progress(r->opts->user, r->bytes, r->data->count);
+    tell(r, bytes);
+    return 0;
+}
+
+/* ---- JSON lines ------------------------------------------------------------------------------ */
+
+/* Room for the flags of the tokens that there is room for, and one more document. */
+static int reserve_document(struct rf_dataset *data, const char *path, int64_t before)
+{
+    if (before != data->capacity) {
+        uint8_t *grown = rf_realloc(data->learned, (size_t)data->capacity);
+        if (!grown)
+            return rf_fail(RF_ENOMEM, "data %s: out of memory", path);
+        data->learned = grown;
+    }
+    if (data->documents + 2 > data->starts_capacity) {
+        const int64_t wanted = 2 * data->starts_capacity + 64;
+        int64_t *grown = rf_realloc(data->starts, (size_t)wanted * sizeof(*grown));
+        if (!grown)
+            return rf_fail(RF_ENOMEM, "data %s: out of memory", path);
+        data->starts = grown;
+        data->starts_capacity = wanted;
+    }
+    return 0;
+}
+
+static int append_document(struct reader *r, const char *path, const char *where, const cJSON *json,
+                           size_t bytes)
+{
+    struct rf_dataset *data = r->data;
+    const struct rf_document *d = &r->document;
+    const int64_t before = data->capacity;
+    RETURN_IF_ERROR(
+        rf_document_read(r->opts->tokenizer, (int32_t)r->end, where, json, &r->document));
+    RETURN_IF_ERROR(reserve(data, path, d->ids.count));
+    RETURN_IF_ERROR(reserve_document(data, path, before));
+    memcpy(data->learned + data->count, d->learned, d->ids.count);
+    data->starts[data->documents++] = data->count;
+    for (size_t i = 0; i < d->ids.count; i++)
+        put(data, (uint32_t)d->ids.ids[i]);
+    data->starts[data->documents] = data->count;
+    tell(r, bytes);
     return 0;
 }
 
@@ -163,6 +214,30 @@ static bool has_zero(const char *line, const char *end)
     return false;
 }
 
+static int append_line(struct reader *r, const char *path, const char *where, const char *line,
+                       size_t bytes)
+{
+    cJSON *json = cJSON_ParseWithLength(line, bytes);
+    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "text"));
+    int rc;
+    if (has_zero(line, line + bytes))
+        rc = rf_fail(RF_ECORRUPT, "%s has the character \\u0000, which is not supported", where);
+    else if (!cJSON_IsObject(json))
+        rc = rf_fail(RF_ECORRUPT, "%s is no JSON object", where);
+    else if (!rf_document_is(json))
+        rc = value ? append_text(r, path, value, strlen(value))
+                   : rf_fail(RF_ECORRUPT,
+                             "%s has no \"text\", no \"prompt\" and \"completion\", and no "
+                             "\"messages\"",
+                             where);
+    else if (rf_utf8_valid(line, bytes) < bytes)
+        rc = rf_fail(RF_ECORRUPT, "%s is not UTF-8", where);
+    else
+        rc = append_document(r, path, where, json, bytes);
+    cJSON_Delete(json);
+    return rc;
+}
+
 /* A file with a JSON object on each line. */
 static int append_lines(struct reader *r, const char *path, const char *text, size_t bytes)
 {
@@ -172,16 +247,9 @@ static int append_lines(struct reader *r, const char *path, const char *text, si
         const char *stop = memchr(text, '\n', (size_t)(end - text));
         stop = stop ? stop : end;
         if (strspn(text, " \t\r") < (size_t)(stop - text)) {
-            cJSON *json = cJSON_ParseWithLength(text, (size_t)(stop - text));
-            const char *value =
-                cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "text"));
-            rc = value && !has_zero(text, stop)
-                     ? append_text(r, path, value, strlen(value))
-                     : rf_fail(
-                           RF_ECORRUPT,
-                           "data %s: line %lld is no JSON object with a \"text\", or has \\u0000",
-                           path, line);
-            cJSON_Delete(json);
+            char where[4096 + 64];
+            snprintf(where, sizeof(where), "data %s: line %lld", path, line);
+            rc = append_line(r, path, where, text, (size_t)(stop - text));
         }
         text = stop + 1;
     }
@@ -208,23 +276,31 @@ static int read_texts(struct rf_dataset *data, const char *path, const struct rf
     struct paths paths = {0};
     struct reader r = {.data = data, .opts = opts, .end = RF_END_OF_TEXT};
     data->width = 2;
+    data->padding = RF_END_OF_TEXT;
     if (opts->tokenizer) {
         const int32_t end = rf_tokenizer_role(opts->tokenizer, RF_TOKEN_END);
         if (end < 0)
             return rf_fail(RF_EINVAL, "data %s: the tokenizer has no token for the end of a text",
                            path);
         r.end = (uint32_t)end;
+        data->padding = end;
         data->width = rf_tokenizer_vocabulary(opts->tokenizer) <= 65536 ? 2 : 4;
     }
     int rc = find_files(&paths, path);
     for (size_t i = 0; rc == 0 && i < paths.count; i++)
         rc = append_file(&r, paths.list[i]);
+    if (rc == 0 && data->documents && r.texts)
+        rc = rf_fail(RF_EINVAL,
+                     "data %s: has texts and also documents with \"prompt\" or \"messages\"; train "
+                     "on one kind",
+                     path);
     if (rc == 0 && data->count < 2)
         rc = rf_fail(RF_EINVAL, "data %s: the file is empty; there is nothing to train on", path);
     for (size_t i = 0; i < paths.count; i++)
         rf_free(paths.list[i]);
     rf_free(paths.list);
     rf_token_list_free(&r.ids);
+    rf_document_free(&r.document);
     return rc;
 }
 
@@ -234,6 +310,8 @@ int rf_dataset_open_as(const char *path, const struct rf_data_opts *opts, struct
     opts = opts ? opts : &none;
     if (!path || !out)
         return rf_fail(RF_EINVAL, "data: a path and a pointer for the result are needed");
+    if (opts->pack < 0)
+        return rf_fail(RF_EINVAL, "data: rows of %lld tokens", (long long)opts->pack);
     if (opts->raw_bytes != 0 && opts->raw_bytes != 2 && opts->raw_bytes != 4)
         return rf_fail(RF_EINVAL, "data: tokens of %d bytes; 2 and 4 are possible",
                        opts->raw_bytes);
@@ -249,6 +327,16 @@ int rf_dataset_open_as(const char *path, const struct rf_data_opts *opts, struct
         return rc;
     }
     data->train = data->count - data->count / 10;
+    if (data->documents) {
+        rc = rf_rows_make(data, opts->pack);
+    } else if (opts->pack) {
+        rc = rf_fail(RF_EINVAL, "data %s: packing is for documents with \"prompt\" or \"messages\"",
+                     path);
+    }
+    if (rc < 0) {
+        rf_dataset_close(data);
+        return rc;
+    }
     data->vocabulary =
         mapped || opts->tokenizer ? rf_dataset_highest(data) + 1 : RF_BYTE_VOCABULARY;
     *out = data;

@@ -108,6 +108,9 @@ void rf_dataset_close(struct rf_dataset *data)
         munmap(data->map, data->map_bytes);
     else
         rf_free(data->tokens);
+    rf_free(data->starts);
+    rf_free(data->rows);
+    rf_free(data->learned);
     rf_free(data);
 }
 
@@ -139,6 +142,11 @@ int rf_dataset_write(const struct rf_dataset *data, const char *path, bool raw)
     char name[4096];
     if (!data || !path)
         return rf_fail(RF_EINVAL, "data: a data set and a path are needed");
+    if (data->documents)
+        return rf_fail(RF_ENOTSUP,
+                       "data %s: a file of tokens cannot say which of them are learned; train on "
+                       "the documents themselves",
+                       path);
     if (!raw && data->count > INT32_MAX)
         return rf_fail(RF_EINVAL,
                        "data %s: %lld tokens are more than the header can count; write it "
