@@ -165,6 +165,8 @@ SLOW_TRAINING="$SLOW_TRAINING:TensorState.*:TensorCheckpoint.*:Audit.*:Restore.*
 SLOW_TRAINING="$SLOW_TRAINING:Context.E*:Context.K*:Context.W*:Context.A*:Lag.D*:Lag.InR*:Lag.W*:Lag.A*:Lag.T*"
 SLOW_TRAINING="$SLOW_TRAINING:TensorParts.GiveTheSameBitsOnE*:TensorParts.GiveTheSameBitsInM*:TensorParts.T*:TensorParts.L*"
 SLOW_TRAINING="$SLOW_TRAINING:TensorParts.A*:TensorParts.W*:Frozen.RunE*:Frozen.Sh*:Frozen.T*:Frozen.PipelineW*"
+# Adapters and models of hubs: those beside PEFT and transformers stay.
+SLOW_TRAINING="$SLOW_TRAINING:Adapter.*:Raw.*:Hub.*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {
