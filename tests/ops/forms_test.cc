@@ -380,7 +380,7 @@ TEST_F(Forms, AttentionIsChosenWithoutALaunch)
         EXPECT_EQ(rf_attention_choose(g.device, RF_F32, 64), RF_OK) << rf_last_error()->message;
         const std::string shown = g.shown();
         for (const char *pass : {"", "_query", "_key"})
-            EXPECT_NE(shown.find(std::string("attention_tiled") + pass + "/f32/v64/causal: "),
+            EXPECT_NE(shown.find(std::string("attention_tiled") + pass + "/f32/64/causal: "),
                       std::string::npos)
                 << shown;
         EXPECT_EQ(rf_attention_choose(g.device, RF_F32, 0), RF_EINVAL);
