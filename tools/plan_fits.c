@@ -17,7 +17,7 @@ struct weights {
 };
 static const struct weights weights[] = {
     {"f32", true, false, NULL}, {"bf16", true, false, NULL}, {"bf16", false, false, NULL},
-    {"f32", true, true, NULL},  {"bf16", false, true, NULL}, {"bf16", false, true, "nf4"},
+    {"f32", true, true, NULL},  {"bf16", false, true, NULL}, {"bf16", true, true, "nf4"},
 };
 static const char *const recomputes[] = {"none", "gelu,norms,attention,mlp", "block"};
 struct placement {
