@@ -64,8 +64,9 @@ static void set_weights(const struct weights *to, const struct setup *base, stru
         *quantize = to->quantize ? to->quantize : "none";
 }
 
+/* What differs from the options given, and the weights. */
 static void name_row(const struct weights *w, const char *recompute, const struct placement *p,
-                     const struct setup *own, char text[FITS_OPTIONS])
+                     const struct setup *base, const struct setup *own, char text[FITS_OPTIONS])
 {
     size_t at = (size_t)snprintf(text, FITS_OPTIONS, "--dtype %s%s%s", w->dtype,
                                  w->masters ? "" : " --residual same --no-masters",
@@ -76,11 +77,11 @@ static void name_row(const struct weights *w, const char *recompute, const struc
                                own->lora ? own->lora : own->adapter_dir);
     if (w->quantize && at < FITS_OPTIONS)
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --quantize %s", w->quantize);
-    if (strcmp(recompute, "none") != 0 && at < FITS_OPTIONS)
+    if (strcmp(recompute, base->again) != 0 && at < FITS_OPTIONS)
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --recompute %s", recompute);
-    if (p->zero && at < FITS_OPTIONS)
+    if (p->zero != base->zero && at < FITS_OPTIONS)
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --zero %d", p->zero);
-    if (strcmp(p->offload, "none") != 0 && at < FITS_OPTIONS)
+    if (strcmp(p->offload, base->offload) != 0 && at < FITS_OPTIONS)
         snprintf(text + at, FITS_OPTIONS - at, " --offload %s", p->offload);
 }
 
@@ -307,7 +308,7 @@ static int add_technique(const struct tool_command *command, const struct weight
         return status;
     own.mesh.shard = p->zero ? own.mesh.shard : 0;
     row.change = change_of(&given, &own);
-    name_row(w, recompute, p, &own, row.options);
+    name_row(w, recompute, p, base, &own, row.options);
     return add(command, &own, &row, fits);
 }
 
