@@ -166,7 +166,7 @@ SLOW_TRAINING="$SLOW_TRAINING:Context.E*:Context.K*:Context.W*:Context.A*:Lag.D*
 SLOW_TRAINING="$SLOW_TRAINING:TensorParts.GiveTheSameBitsOnE*:TensorParts.GiveTheSameBitsInM*:TensorParts.T*:TensorParts.L*"
 SLOW_TRAINING="$SLOW_TRAINING:TensorParts.A*:TensorParts.W*:Frozen.RunE*:Frozen.Sh*:Frozen.T*:Frozen.PipelineW*"
 # Adapters and models of hubs: those beside PEFT and transformers stay.
-SLOW_TRAINING="$SLOW_TRAINING:Adapter.*:Raw.*:Hub.*"
+SLOW_TRAINING="$SLOW_TRAINING:Adapter.*:Raw.*:Hub.*:Quantized.P*:Quantized.Tr*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {
