@@ -76,43 +76,40 @@ static struct llama_config llama_config_of(const struct setup *setup)
     return config;
 }
 
-static int create_gpt2(const struct tool_command *command, const struct setup *setup,
-                       struct model *model)
-{
-    const struct gpt2_config config = gpt2_config_of(setup);
-    struct gpt2 *gpt2 = NULL;
-    if (gpt2_create(&config, &gpt2) < 0) {
-        const char *fault = gpt2_config_fault(&config);
-        if (!fault && setup_adapter(setup))
-            fault = NO_TARGET;
-        return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
-    }
-    *model = (struct model){
-        .owner = gpt2, .destroy = destroy_gpt2, .freeze = freeze_gpt2, .modules = modules_gpt2};
-    model->blocks = gpt2_blocks(gpt2, &model->count);
-    return TOOL_OK;
-}
-
-static int create_llama(const struct tool_command *command, const struct setup *setup,
-                        struct model *model)
-{
-    const struct llama_config config = llama_config_of(setup);
-    struct llama *llama = NULL;
-    if (llama_create(&config, &llama) < 0) {
-        const char *fault = llama_config_fault(&config);
-        if (!fault && setup_adapter(setup))
-            fault = NO_TARGET;
-        return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
-    }
-    *model = (struct model){
-        .owner = llama, .destroy = destroy_llama, .freeze = freeze_llama, .modules = modules_llama};
-    model->blocks = llama_blocks(llama, &model->count);
-    return TOOL_OK;
-}
-
 static bool is_llama(const struct setup *setup)
 {
     return strcmp(setup->model, "llama") == 0;
+}
+
+/* The model alone: nothing is frozen yet. */
+static int create(const struct tool_command *command, const struct setup *setup,
+                  struct model *model)
+{
+    const struct gpt2_config gpt2_config = gpt2_config_of(setup);
+    const struct llama_config llama_config = llama_config_of(setup);
+    const bool llama_wanted = is_llama(setup);
+    struct gpt2 *gpt2 = NULL;
+    struct llama *llama = NULL;
+    const int rc =
+        llama_wanted ? llama_create(&llama_config, &llama) : gpt2_create(&gpt2_config, &gpt2);
+    if (rc < 0) {
+        const char *fault =
+            llama_wanted ? llama_config_fault(&llama_config) : gpt2_config_fault(&gpt2_config);
+        if (!fault && setup_adapter(setup))
+            fault = NO_TARGET;
+        return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
+    }
+    *model = llama_wanted ? (struct model){.owner = llama,
+                                           .destroy = destroy_llama,
+                                           .freeze = freeze_llama,
+                                           .modules = modules_llama}
+                          : (struct model){.owner = gpt2,
+                                           .destroy = destroy_gpt2,
+                                           .freeze = freeze_gpt2,
+                                           .modules = modules_gpt2};
+    model->blocks =
+        llama_wanted ? llama_blocks(llama, &model->count) : gpt2_blocks(gpt2, &model->count);
+    return TOOL_OK;
 }
 
 int model_describe(const struct setup *setup, struct hub **out)
@@ -124,8 +121,7 @@ int model_describe(const struct setup *setup, struct hub **out)
 
 int model_create(const struct tool_command *command, const struct setup *setup, struct model *model)
 {
-    int rc =
-        is_llama(setup) ? create_llama(command, setup, model) : create_gpt2(command, setup, model);
+    int rc = create(command, setup, model);
     for (int k = 0; rc == TOOL_OK && k < setup->freeze.count; k++)
         if (model->freeze(model->owner, setup->freeze.item[k]) == 0) {
             rc = tool_usage_error(command,

@@ -2,31 +2,15 @@
  *
  * adapter_config.json of PEFT; see adapter_file.h. The text is not trusted.
  */
-#include <cjson/cJSON.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapter_fail.h"
 #include "adapter_file.h"
+#include "config_json.h"
 
 #define ALL_LINEAR "all-linear"
-
-int adapter_fail(int status, char fault[ADAPTER_FAULT_BYTES], const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(fault, ADAPTER_FAULT_BYTES, format, args);
-    va_end(args);
-    return status;
-}
-
-static const cJSON *get(const cJSON *config, const char *name)
-{
-    return cJSON_GetObjectItemCaseSensitive(config, name);
-}
 
 /* Fields that do not change what the adapter computes. */
 static const char *const ignored[] = {"auto_mapping",
@@ -78,11 +62,9 @@ static int check_others(const cJSON *config, char fault[ADAPTER_FAULT_BYTES])
         if (!item->string || is_in(ignored, item->string) || is_in(known, item->string) ||
             is_unused(item))
             continue;
-        if (!cJSON_PrintPreallocated((cJSON *)item, text, sizeof(text), 0))
-            snprintf(text, sizeof(text), "a long value");
-        return adapter_fail(RF_EINVAL, fault,
-                            "adapter_config.json: %.60s is %s; this library has no such adapters",
-                            item->string, text);
+        return config_fail(RF_EINVAL, fault,
+                           "adapter_config.json: %.60s is %s; this library has no such adapters",
+                           item->string, config_text(item, text));
     }
     return 0;
 }
@@ -90,10 +72,10 @@ static int check_others(const cJSON *config, char fault[ADAPTER_FAULT_BYTES])
 static int read_flag(const cJSON *config, const char *name, bool *out,
                      char fault[ADAPTER_FAULT_BYTES])
 {
-    const cJSON *item = get(config, name);
+    const cJSON *item = config_get(config, name);
     if (item && !cJSON_IsNull(item) && !cJSON_IsBool(item))
-        return adapter_fail(RF_ECORRUPT, fault, "adapter_config.json: %s has to be true or false",
-                            name);
+        return config_fail(RF_ECORRUPT, fault, "adapter_config.json: %s has to be true or false",
+                           name);
     *out = item && cJSON_IsTrue(item);
     return 0;
 }
@@ -101,11 +83,11 @@ static int read_flag(const cJSON *config, const char *name, bool *out,
 static int read_real(const cJSON *config, const char *name, double absent, double *out,
                      char fault[ADAPTER_FAULT_BYTES])
 {
-    const cJSON *item = get(config, name);
+    const cJSON *item = config_get(config, name);
     *out = cJSON_IsNumber(item) ? item->valuedouble : absent;
     if ((item && !cJSON_IsNumber(item)) || !isfinite(*out) || fabs(*out) > 1e6)
-        return adapter_fail(RF_ECORRUPT, fault,
-                            "adapter_config.json: %s has to be a number up to 1e6", name);
+        return config_fail(RF_ECORRUPT, fault,
+                           "adapter_config.json: %s has to be a number up to 1e6", name);
     return 0;
 }
 
@@ -113,13 +95,13 @@ static int add_target(struct adapter_config *out, const char *text, char fault[A
 {
     const size_t used = strlen(out->targets), left = sizeof(out->targets) - used;
     if (strpbrk(text, ",*?[]!") || !*text)
-        return adapter_fail(RF_EINVAL, fault,
-                            "adapter_config.json: \"%.60s\" of target_modules is a regular "
-                            "expression; this library takes names of modules",
-                            text);
+        return config_fail(RF_EINVAL, fault,
+                           "adapter_config.json: \"%.60s\" of target_modules is a regular "
+                           "expression; this library takes names of modules",
+                           text);
     if (strlen(text) + 2 > left)
-        return adapter_fail(RF_EINVAL, fault,
-                            "adapter_config.json: target_modules has too many names");
+        return config_fail(RF_EINVAL, fault,
+                           "adapter_config.json: target_modules has too many names");
     snprintf(out->targets + used, left, "%s%s", used ? "," : "", text);
     return 0;
 }
@@ -127,19 +109,19 @@ static int add_target(struct adapter_config *out, const char *text, char fault[A
 static int read_targets(const cJSON *config, struct adapter_config *out,
                         char fault[ADAPTER_FAULT_BYTES])
 {
-    const cJSON *item = get(config, "target_modules");
+    const cJSON *item = config_get(config, "target_modules");
     if (cJSON_IsString(item))
         return add_target(out, item->valuestring, fault);
     if (!cJSON_IsArray(item) || !item->child)
-        return adapter_fail(RF_ECORRUPT, fault, "adapter_config.json has no target_modules");
+        return config_fail(RF_ECORRUPT, fault, "adapter_config.json has no target_modules");
     for (const cJSON *name = item->child; name; name = name->next) {
         if (!cJSON_IsString(name))
-            return adapter_fail(RF_ECORRUPT, fault,
-                                "adapter_config.json: target_modules has to be a list of names");
+            return config_fail(RF_ECORRUPT, fault,
+                               "adapter_config.json: target_modules has to be a list of names");
         if (strcmp(name->valuestring, ALL_LINEAR) == 0)
-            return adapter_fail(RF_EINVAL, fault,
-                                "adapter_config.json: " ALL_LINEAR " is no name of a module, and "
-                                "target_modules is a list of names");
+            return config_fail(RF_EINVAL, fault,
+                               "adapter_config.json: " ALL_LINEAR " is no name of a module, and "
+                               "target_modules is a list of names");
         const int rc = add_target(out, name->valuestring, fault);
         if (rc < 0)
             return rc;
@@ -149,10 +131,10 @@ static int read_targets(const cJSON *config, struct adapter_config *out,
 
 static int parse(const cJSON *config, struct adapter_config *out, char fault[ADAPTER_FAULT_BYTES])
 {
-    const cJSON *type = get(config, "peft_type");
+    const cJSON *type = config_get(config, "peft_type");
     double rank = 0, alpha = 0, dropout = 0;
     if (!cJSON_IsString(type) || strcmp(type->valuestring, "LORA") != 0)
-        return adapter_fail(RF_EINVAL, fault, "adapter_config.json: peft_type has to be LORA");
+        return config_fail(RF_EINVAL, fault, "adapter_config.json: peft_type has to be LORA");
     int rc = check_others(config, fault);
     if (rc == 0)
         rc = read_real(config, "r", 8, &rank, fault);
@@ -175,19 +157,17 @@ static int parse(const cJSON *config, struct adapter_config *out, char fault[ADA
     const char *wrong = model_adapter_fault(&out->adapter);
     if (!wrong && !(out->adapter.alpha > 0))
         wrong = "lora_alpha has to be positive";
-    return wrong ? adapter_fail(RF_EINVAL, fault, "adapter_config.json: %s", wrong) : 0;
+    return wrong ? config_fail(RF_EINVAL, fault, "adapter_config.json: %s", wrong) : 0;
 }
 
 int adapter_config_parse(const char *text, struct adapter_config *out,
                          char fault[ADAPTER_FAULT_BYTES])
 {
-    const char *end = text;
     *out = (struct adapter_config){0};
-    cJSON *config = cJSON_ParseWithOpts(text, &end, 1);
+    cJSON *config = config_parse(text);
     const int rc =
-        cJSON_IsObject(config)
-            ? parse(config, out, fault)
-            : adapter_fail(RF_ECORRUPT, fault, "adapter_config.json is not a JSON object");
+        config ? parse(config, out, fault)
+               : config_fail(RF_ECORRUPT, fault, "adapter_config.json is not a JSON object");
     cJSON_Delete(config);
     return rc;
 }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "adapter_fail.h"
+#include "config_json.h"
 
 #define MAX_CONFIG (1u << 20)
 #define STEM "adapter_model"
@@ -22,7 +22,7 @@ struct adapter_file {
 
 static int library(int status, char fault[ADAPTER_FAULT_BYTES])
 {
-    return adapter_fail(status, fault, "%s", rf_last_error()->message);
+    return config_fail(status, fault, "%s", rf_last_error()->message);
 }
 
 int adapter_file_open(const char *dir, struct adapter_file **out, char fault[ADAPTER_FAULT_BYTES])
@@ -30,7 +30,7 @@ int adapter_file_open(const char *dir, struct adapter_file **out, char fault[ADA
     const struct rf_weights_opts opts = {.name = STEM};
     struct adapter_file *file = calloc(1, sizeof(*file));
     if (!file)
-        return adapter_fail(RF_ENOMEM, fault, "out of memory");
+        return config_fail(RF_ENOMEM, fault, "out of memory");
     int rc = rf_weights_read_text(dir, "adapter_config.json", MAX_CONFIG, &file->text);
     if (rc == 0)
         rc = rf_weights_open(dir, &opts, &file->weights);
@@ -81,12 +81,12 @@ static int check_tensor(const struct adapter_file *file, const struct model_adap
     name_of(m->name, is_b, name);
     *index = rf_weights_find(file->weights, name);
     if (*index < 0)
-        return adapter_fail(RF_EINVAL, fault, STEM " has no tensor %s", name);
+        return config_fail(RF_EINVAL, fault, STEM " has no tensor %s", name);
     const struct rf_shape is = rf_weights_get(file->weights, *index)->shape;
     if (is.ndim != 2 || is.dim[0] != want.dim[0] || is.dim[1] != want.dim[1])
-        return adapter_fail(RF_EINVAL, fault,
-                            STEM ": the shape of %s is not (%lld,%lld), as the model has it", name,
-                            (long long)want.dim[0], (long long)want.dim[1]);
+        return config_fail(RF_EINVAL, fault,
+                           STEM ": the shape of %s is not (%lld,%lld), as the model has it", name,
+                           (long long)want.dim[0], (long long)want.dim[1]);
     return 0;
 }
 
@@ -101,9 +101,8 @@ int adapter_file_check(const struct adapter_file *file, const struct model_adapt
     }
     if (rf_weights_count(file->weights) == 2 * count)
         return 0;
-    return adapter_fail(RF_EINVAL, fault,
-                        STEM " has %d tensors, but adapters of this model have %d",
-                        rf_weights_count(file->weights), 2 * count);
+    return config_fail(RF_EINVAL, fault, STEM " has %d tensors, but adapters of this model have %d",
+                       rf_weights_count(file->weights), 2 * count);
 }
 
 static int read_tensor(struct adapter_file *file, int index, float *values,
@@ -164,7 +163,7 @@ int adapter_file_write(const char *dir, const char *config,
     free(names);
     free(weights);
     if (rc == RF_ENOMEM)
-        return adapter_fail(rc, fault, "out of memory");
+        return config_fail(rc, fault, "out of memory");
     return rc < 0 ? library(rc, fault) : 0;
 }
 
@@ -205,7 +204,7 @@ static int merge_tensors(struct adapter_file *file, const struct model_adapter_m
     float *turned = file->config.fan_in_fan_out ? malloc(all * sizeof(*turned)) : NULL;
     int rc = a && b && (turned || !file->config.fan_in_fan_out)
                  ? 0
-                 : adapter_fail(RF_ENOMEM, fault, "out of memory");
+                 : config_fail(RF_ENOMEM, fault, "out of memory");
     if (rc == 0)
         rc = adapter_file_read(file, m, false, a, fault);
     if (rc == 0)
@@ -234,8 +233,8 @@ int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, 
     const char *name = rf_weights_get(file->weights, a)->name + strlen(FRONT);
     const size_t bytes = strlen(name) - strlen(".lora_A.weight");
     if (base->shape.ndim != 2 || bytes >= sizeof(m.name))
-        return adapter_fail(RF_EINVAL, fault, "%.100s is not a matrix, but has an adapter",
-                            base->name);
+        return config_fail(RF_EINVAL, fault, "%.100s is not a matrix, but has an adapter",
+                           base->name);
     memcpy(m.name, name, bytes);
     m.rows = base->shape.dim[turned ? 1 : 0];
     m.in = base->shape.dim[turned ? 0 : 1];

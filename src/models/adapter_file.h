@@ -12,12 +12,13 @@
 #include <ringforge/weights.h>
 
 #include "adapter.h"
+#include "fault.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define ADAPTER_FAULT_BYTES 512
+#define ADAPTER_FAULT_BYTES MODEL_FAULT_BYTES
 
 /* What adapter_config.json says. */
 struct adapter_config {

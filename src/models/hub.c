@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config_json.h"
 #include "hub_table.h"
 #include "parts.h"
 
@@ -17,10 +18,10 @@ int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
 {
     struct hub *hub = calloc(1, sizeof(*hub));
     if (!hub)
-        return hub_fail(RF_ENOMEM, fault, "out of memory");
+        return config_fail(RF_ENOMEM, fault, "out of memory");
     int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &hub->text);
     if (rc < 0)
-        hub_fail(rc, fault, "%s", rf_last_error()->message);
+        config_fail(rc, fault, "%s", rf_last_error()->message);
     else
         rc = hub_parse(hub->text, hub, fault);
     if (rc < 0)
@@ -142,15 +143,15 @@ int hub_check_seq(const struct hub *hub, int64_t seq, char fault[HUB_FAULT_BYTES
 {
     const struct hub_values *v = &hub->values;
     if (seq > v->positions)
-        return hub_fail(RF_EINVAL, fault,
-                        "sequences of %lld tokens are longer than the model's %d positions "
-                        "(config.json)",
-                        (long long)seq, v->positions);
+        return config_fail(RF_EINVAL, fault,
+                           "sequences of %lld tokens are longer than the model's %d positions "
+                           "(config.json)",
+                           (long long)seq, v->positions);
     if (v->window && seq > v->window)
-        return hub_fail(RF_EINVAL, fault,
-                        "config.json: sliding_window is %d, which is shorter than sequences of "
-                        "%lld tokens; this library computes only full attention",
-                        v->window, (long long)seq);
+        return config_fail(RF_EINVAL, fault,
+                           "config.json: sliding_window is %d, which is shorter than sequences of "
+                           "%lld tokens; this library computes only full attention",
+                           v->window, (long long)seq);
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include <ringforge/checkpoint.h>
 #include <ringforge/weights.h>
 
+#include "fault.h"
 #include "gpt2.h"
 #include "llama.h"
 
@@ -20,7 +21,7 @@
 extern "C" {
 #endif
 
-#define HUB_FAULT_BYTES 512
+#define HUB_FAULT_BYTES MODEL_FAULT_BYTES
 
 /* What a model is, by config.json. */
 struct hub_values {

@@ -2,44 +2,20 @@
  *
  * Reads config.json by the tables of hub_table.c. Called by hub.c. The text is not trusted.
  */
-#include <cjson/cJSON.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "config_json.h"
 #include "hub_table.h"
 #include "parts.h"
-
-int hub_fail(int status, char fault[HUB_FAULT_BYTES], const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(fault, HUB_FAULT_BYTES, format, args);
-    va_end(args);
-    return status;
-}
-
-/* A value as JSON, shortened. */
-static const char *text_of(const cJSON *item, char text[80])
-{
-    if (!cJSON_PrintPreallocated((cJSON *)item, text, 80, 0))
-        snprintf(text, 80, "(a long value)");
-    return text;
-}
 
 static int refuse(const char *name, const cJSON *item, const char *instead,
                   char fault[HUB_FAULT_BYTES])
 {
     char text[80];
-    return hub_fail(RF_EINVAL, fault, "config.json: %s is %s; %s", name, text_of(item, text),
-                    instead);
-}
-
-static const cJSON *get(const cJSON *object, const char *name)
-{
-    return cJSON_GetObjectItemCaseSensitive(object, name);
+    return config_fail(RF_EINVAL, fault, "config.json: %s is %s; %s", name, config_text(item, text),
+                       instead);
 }
 
 static int read_size(const char *name, const cJSON *item, int *out, char fault[HUB_FAULT_BYTES])
@@ -64,7 +40,7 @@ static int read_real(const char *name, const cJSON *item, double *out, char faul
 static bool is_one_of(const cJSON *item, const char *only)
 {
     char text[80];
-    const size_t bytes = strlen(text_of(item, text));
+    const size_t bytes = strlen(config_text(item, text));
     for (const char *at = only; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
         if (strcspn(at, " ") == bytes && strncmp(at, text, bytes) == 0)
             return true;
@@ -83,7 +59,7 @@ static int read_only(const struct hub_field *field, const cJSON *item, char faul
 static int read_field(const struct hub_field *field, const cJSON *config, struct hub_values *values,
                       char fault[HUB_FAULT_BYTES])
 {
-    const cJSON *item = get(config, field->name);
+    const cJSON *item = config_get(config, field->name);
     void *to = (char *)values + field->at;
     if (field->kind == HUB_ONLY)
         return read_only(field, item, fault);
@@ -112,13 +88,13 @@ static int read_llama3(const cJSON *rope, struct llama_rope_scaling *out,
                        char fault[HUB_FAULT_BYTES])
 {
     double factor = 0, low = 0, high = 0;
-    RETURN_IF_FAILED(read_real("rope_scaling.factor", get(rope, "factor"), &factor, fault));
-    RETURN_IF_FAILED(
-        read_real("rope_scaling.low_freq_factor", get(rope, "low_freq_factor"), &low, fault));
-    RETURN_IF_FAILED(
-        read_real("rope_scaling.high_freq_factor", get(rope, "high_freq_factor"), &high, fault));
+    RETURN_IF_FAILED(read_real("rope_scaling.factor", config_get(rope, "factor"), &factor, fault));
+    RETURN_IF_FAILED(read_real("rope_scaling.low_freq_factor", config_get(rope, "low_freq_factor"),
+                               &low, fault));
+    RETURN_IF_FAILED(read_real("rope_scaling.high_freq_factor",
+                               config_get(rope, "high_freq_factor"), &high, fault));
     RETURN_IF_FAILED(read_size("rope_scaling.original_max_position_embeddings",
-                               get(rope, "original_max_position_embeddings"), &out->original,
+                               config_get(rope, "original_max_position_embeddings"), &out->original,
                                fault));
     out->factor = (float)factor;
     out->low_freq = (float)low;
@@ -131,20 +107,20 @@ static int read_llama3(const cJSON *rope, struct llama_rope_scaling *out,
 static int read_rope(const cJSON *config, struct hub_values *values, char fault[HUB_FAULT_BYTES])
 {
     static const struct hub_field partial = {"partial_rotary_factor", HUB_ONLY, .only = "null 1"};
-    const cJSON *rope = get(config, "rope_parameters"), *theta = NULL, *type;
+    const cJSON *rope = config_get(config, "rope_parameters"), *theta = NULL, *type;
     const char *name = rope && !cJSON_IsNull(rope) ? "rope_parameters" : "rope_scaling";
-    rope = get(config, name);
+    rope = config_get(config, name);
     values->theta = 10000;
-    theta = rope ? get(rope, "rope_theta") : NULL;
-    theta = theta ? theta : get(config, "rope_theta");
+    theta = rope ? config_get(rope, "rope_theta") : NULL;
+    theta = theta ? theta : config_get(config, "rope_theta");
     if (theta)
         RETURN_IF_FAILED(read_real("rope_theta", theta, &values->theta, fault));
     if (!rope || cJSON_IsNull(rope))
         return 0;
     if (!cJSON_IsObject(rope))
         return refuse(name, rope, "it has to be an object", fault);
-    RETURN_IF_FAILED(read_only(&partial, get(rope, partial.name), fault));
-    type = get(rope, "rope_type") ? get(rope, "rope_type") : get(rope, "type");
+    RETURN_IF_FAILED(read_only(&partial, config_get(rope, partial.name), fault));
+    type = config_get(rope, "rope_type") ? config_get(rope, "rope_type") : config_get(rope, "type");
     if (!type || is_one_of(type, "\"default\""))
         return 0;
     if (is_one_of(type, "\"llama3\""))
@@ -159,7 +135,7 @@ static int read_rope(const cJSON *config, struct hub_values *values, char fault[
 static int read_window(const cJSON *config, const struct hub_arch *arch, struct hub_values *values,
                        char fault[HUB_FAULT_BYTES])
 {
-    const cJSON *types = get(config, "layer_types");
+    const cJSON *types = config_get(config, "layer_types");
     bool used =
         arch->always_window || (values->uses_window && values->window_from < values->layers);
     if (types && !cJSON_IsNull(types)) {
@@ -182,7 +158,8 @@ static int read_window(const cJSON *config, const struct hub_arch *arch, struct 
 
 static int read_dtype(const cJSON *config, enum rf_dtype *out, char fault[HUB_FAULT_BYTES])
 {
-    const cJSON *item = get(config, "dtype") ? get(config, "dtype") : get(config, "torch_dtype");
+    const cJSON *item = config_get(config, "dtype") ? config_get(config, "dtype")
+                                                    : config_get(config, "torch_dtype");
     *out = RF_F32;
     if (!item || cJSON_IsNull(item) || is_one_of(item, "\"float32\""))
         return 0;
@@ -197,9 +174,9 @@ static int read_dtype(const cJSON *config, enum rf_dtype *out, char fault[HUB_FA
 
 static const struct hub_arch *find_arch(const cJSON *config)
 {
-    const cJSON *named = cJSON_GetArrayItem(get(config, "architectures"), 0);
+    const cJSON *named = cJSON_GetArrayItem(config_get(config, "architectures"), 0);
     const char *name = cJSON_GetStringValue(named);
-    const char *type = cJSON_GetStringValue(get(config, "model_type"));
+    const char *type = cJSON_GetStringValue(config_get(config, "model_type"));
     for (int i = 0; hub_archs[i]; i++)
         if (name ? strcmp(name, hub_archs[i]->name) == 0
                  : type && strcmp(type, hub_archs[i]->type) == 0)
@@ -210,12 +187,12 @@ static const struct hub_arch *find_arch(const cJSON *config)
 static int refuse_arch(const cJSON *config, char fault[HUB_FAULT_BYTES])
 {
     char text[80], names[256] = "";
-    const cJSON *item = get(config, "architectures");
+    const cJSON *item = config_get(config, "architectures");
     for (int i = 0; hub_archs[i]; i++)
         snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? ", " : "",
                  hub_archs[i]->name);
-    return hub_fail(RF_EINVAL, fault, "config.json: architectures is %s; there are %s",
-                    item ? text_of(item, text) : "absent", names);
+    return config_fail(RF_EINVAL, fault, "config.json: architectures is %s; there are %s",
+                       item ? config_text(item, text) : "absent", names);
 }
 
 static int check_values(const struct hub_arch *arch, struct hub_values *v,
@@ -227,17 +204,17 @@ static int check_values(const struct hub_arch *arch, struct hub_values *v,
     if (!arch->gpt2)
         return 0;
     if (!v->tied)
-        return hub_fail(RF_EINVAL, fault,
-                        "config.json: tie_word_embeddings is false; the head of a GPT-2 is its "
-                        "table of tokens here");
+        return config_fail(RF_EINVAL, fault,
+                           "config.json: tie_word_embeddings is false; the head of a GPT-2 is its "
+                           "table of tokens here");
     if (v->hidden != 4 * v->channels)
-        return hub_fail(RF_EINVAL, fault,
-                        "config.json: n_inner is %d; this library computes only 4 * n_embd",
-                        v->hidden);
+        return config_fail(RF_EINVAL, fault,
+                           "config.json: n_inner is %d; this library computes only 4 * n_embd",
+                           v->hidden);
     if ((float)v->eps != 1e-5f)
-        return hub_fail(RF_EINVAL, fault,
-                        "config.json: layer_norm_epsilon is %g; this library computes only 1e-5",
-                        v->eps);
+        return config_fail(RF_EINVAL, fault,
+                           "config.json: layer_norm_epsilon is %g; this library computes only 1e-5",
+                           v->eps);
     return 0;
 }
 
@@ -258,11 +235,9 @@ static int parse(const cJSON *config, struct hub *hub, char fault[HUB_FAULT_BYTE
 
 int hub_parse(const char *text, struct hub *hub, char fault[HUB_FAULT_BYTES])
 {
-    const char *end = text;
-    cJSON *config = cJSON_ParseWithOpts(text, &end, 1);
-    int rc = cJSON_IsObject(config)
-                 ? parse(config, hub, fault)
-                 : hub_fail(RF_ECORRUPT, fault, "config.json is not a JSON object");
+    cJSON *config = config_parse(text);
+    const int rc = config ? parse(config, hub, fault)
+                          : config_fail(RF_ECORRUPT, fault, "config.json is not a JSON object");
     cJSON_Delete(config);
     return rc;
 }

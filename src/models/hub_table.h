@@ -56,6 +56,5 @@ struct hub {
 /* hub_config.c. Whether the text of a config describes something that can be computed. Fills all
  * but hub->text. */
 int hub_parse(const char *text, struct hub *hub, char fault[HUB_FAULT_BYTES]);
-int hub_fail(int status, char fault[HUB_FAULT_BYTES], const char *format, ...) RF_PRINTF(3, 4);
 
 #endif

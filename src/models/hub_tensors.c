@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config_json.h"
 #include "hub_table.h"
 #include "parts.h"
 
@@ -68,7 +69,8 @@ static int add_param(const struct hub *hub, const struct rf_param_desc *param, c
     while (row->ours && !matches(row->ours, "", param->name, &layer))
         row++;
     if (!row->ours)
-        return hub_fail(RF_EINVAL, fault, "a %s has no parameter %s", hub->arch->name, param->name);
+        return config_fail(RF_EINVAL, fault, "a %s has no parameter %s", hub->arch->name,
+                           param->name);
     const int parts = parts_of(row);
     const int64_t rows = param->shape.dim[0];
     int64_t first = 0;
@@ -84,8 +86,8 @@ static int add_param(const struct hub *hub, const struct rf_param_desc *param, c
     }
     if (first == rows)
         return 0;
-    return hub_fail(RF_EINVAL, fault, "parameter %s has %lld rows, those of a %s have %lld",
-                    param->name, (long long)rows, hub->arch->name, (long long)first);
+    return config_fail(RF_EINVAL, fault, "parameter %s has %lld rows, those of a %s have %lld",
+                       param->name, (long long)rows, hub->arch->name, (long long)first);
 }
 
 int hub_list(const struct hub *hub, const struct rf_block *blocks, int count, bool prefix,
@@ -97,7 +99,7 @@ int hub_list(const struct hub *hub, const struct rf_block *blocks, int count, bo
         params += blocks[b].param_count;
     list.list = calloc((size_t)params * HUB_PARTS + 1, sizeof(*list.list));
     if (!list.list)
-        return hub_fail(RF_ENOMEM, fault, "out of memory");
+        return config_fail(RF_ENOMEM, fault, "out of memory");
     for (int b = 0; rc == 0 && b < count; b++)
         for (int k = 0; rc == 0 && k < blocks[b].param_count; k++)
             if (!blocks[b].params[k].tied_to)
@@ -153,20 +155,21 @@ static int find(const struct hub_source *s, const struct hub_tensor *t, char fau
     char theirs[96], ours[96];
     const int index = rf_weights_find(s->weights, t->name);
     if (index < 0)
-        return hub_fail(RF_EINVAL, fault, "the tensor %s is missing", t->name);
+        return config_fail(RF_EINVAL, fault, "the tensor %s is missing", t->name);
     const struct rf_weight *w = rf_weights_get(s->weights, index);
     const struct rf_shape wanted = hub_tensor_shape(t);
     if (!rf_shape_equal(w->shape, wanted))
-        return hub_fail(RF_EINVAL, fault, "the tensor %s is %s; config.json makes it %s", t->name,
-                        rf_tensor_text((struct rf_tensor){.shape = w->shape, .dtype = w->dtype},
-                                       theirs, sizeof(theirs)),
-                        rf_tensor_text((struct rf_tensor){.shape = wanted, .dtype = w->dtype}, ours,
-                                       sizeof(ours)));
+        return config_fail(RF_EINVAL, fault, "the tensor %s is %s; config.json makes it %s",
+                           t->name,
+                           rf_tensor_text((struct rf_tensor){.shape = w->shape, .dtype = w->dtype},
+                                          theirs, sizeof(theirs)),
+                           rf_tensor_text((struct rf_tensor){.shape = wanted, .dtype = w->dtype},
+                                          ours, sizeof(ours)));
     if (w->dtype != RF_F32 && w->dtype != RF_F16 && w->dtype != RF_BF16)
-        return hub_fail(RF_ENOTSUP, fault,
-                        "the tensor %s is of type %s; weights are f32, f16 or "
-                        "bf16",
-                        t->name, rf_dtype_name(w->dtype));
+        return config_fail(RF_ENOTSUP, fault,
+                           "the tensor %s is of type %s; weights are f32, f16 or "
+                           "bf16",
+                           t->name, rf_dtype_name(w->dtype));
     return index;
 }
 
@@ -185,14 +188,14 @@ static int check_tied(const struct hub_source *s, int head, char fault[HUB_FAULT
         if (rc == 0)
             rc = rf_weights_read(s->weights, head, at, n, b);
         if (rc < 0)
-            return hub_fail(rc, fault, "%s", rf_last_error()->message);
+            return config_fail(rc, fault, "%s", rf_last_error()->message);
         same = memcmp(a, b, n * sizeof(*a)) == 0;
     }
     return same ? 0
-                : hub_fail(RF_EINVAL, fault,
-                           "the tensor %s differs from %s, and config.json says that they are "
-                           "tied (tie_word_embeddings)",
-                           rf_weights_get(s->weights, head)->name, s->tensors.list[0].name);
+                : config_fail(RF_EINVAL, fault,
+                              "the tensor %s differs from %s, and config.json says that they are "
+                              "tied (tie_word_embeddings)",
+                              rf_weights_get(s->weights, head)->name, s->tensors.list[0].name);
 }
 
 static int check_superfluous(const struct hub_source *s, const bool *wanted,
@@ -206,8 +209,8 @@ static int check_superfluous(const struct hub_source *s, const bool *wanted,
         while (*ignored && !matches(*ignored, prefix, name, &layer))
             ignored++;
         if (!wanted[i] && (!*ignored || layer >= s->hub->values.layers))
-            return hub_fail(RF_EINVAL, fault, "the tensor %s belongs to no parameter of this %s",
-                            name, s->hub->arch->name);
+            return config_fail(RF_EINVAL, fault, "the tensor %s belongs to no parameter of this %s",
+                               name, s->hub->arch->name);
         if (!wanted[i] && strcmp(name, "lm_head.weight") == 0)
             RETURN_IF_FAILED(check_tied(s, i, fault));
     }
@@ -217,7 +220,7 @@ static int check_superfluous(const struct hub_source *s, const bool *wanted,
 static int check(const struct hub_source *s, char fault[HUB_FAULT_BYTES])
 {
     bool *wanted = calloc((size_t)rf_weights_count(s->weights) + 1, sizeof(*wanted));
-    int rc = wanted ? 0 : hub_fail(RF_ENOMEM, fault, "out of memory");
+    int rc = wanted ? 0 : config_fail(RF_ENOMEM, fault, "out of memory");
     for (int i = 0; rc >= 0 && i < s->tensors.count; i++) {
         rc = find(s, &s->tensors.list[i], fault);
         if (rc >= 0)
@@ -243,7 +246,7 @@ int hub_source_create(const struct hub *hub, struct rf_weights *weights,
 {
     struct hub_source *s = calloc(1, sizeof(*s));
     if (!s)
-        return hub_fail(RF_ENOMEM, fault, "out of memory");
+        return config_fail(RF_ENOMEM, fault, "out of memory");
     s->hub = hub;
     s->weights = weights;
     s->turned_index = -1;

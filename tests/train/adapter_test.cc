@@ -2,41 +2,16 @@
 //
 // Low-rank adapters: losses and gradients beside those of the merged weights, the bits of the base
 // at the first step, the same bits on any number of ranks, and bytes as planned.
-#include <cmath>
-#include <map>
 #include <set>
 
-#include "world.h"
+#include "adapted.h"
 
 extern "C" {
 #include "base/base.h"
-#include "parallel/plan.h"
 }
 
 namespace
 {
-using Values = std::map<std::string, std::vector<float>>;
-
-// Heads that share keys, an odd hidden size and vocabulary.
-Training small(bool is_llama, const model_adapter *adapter)
-{
-    Training t;
-    t.model = {2, 24, 6, 16, 61};
-    t.model.adapter = adapter;
-    if (is_llama) {
-        t.llama.layers = 2;
-        t.llama.channels = 24;
-        t.llama.heads = 6;
-        t.llama.kv_heads = 2;
-        t.llama.hidden = 37;
-        t.llama.vocab = 61;
-        t.llama.adapter = adapter;
-    }
-    t.policy.batch = 4;
-    t.policy.micro_batches = 4;
-    return t;
-}
-
 model_adapter lora(int rank, const char *targets, float dropout = 0)
 {
     return {rank, 4, dropout, false, targets};
@@ -63,22 +38,6 @@ std::vector<model_adapter_module> modules_of(const Training &t)
     llama_destroy(l);
     gpt2_destroy(g);
     return list;
-}
-
-Values read(rf_run *run, bool gradients)
-{
-    Values values;
-    const rf_plan *plan = run->plan;
-    for (int i = 0; i < plan->param_count; i++) {
-        if (plan->params[i].logical != i || (gradients && !rf_plan_trains(plan, i)))
-            continue;
-        const char *name = plan->params[i].desc->name;
-        std::vector<float> v((size_t)rf_shape_count(plan->params[i].cut.shape));
-        EXPECT_RF(gradients ? rf_run_read_grad(run, name, v.data(), v.size() * 4)
-                            : rf_run_read_param(run, name, v.data(), v.size() * 4));
-        values[name] = v;
-    }
-    return values;
 }
 
 void write(rf_run *run, const Values &values)
@@ -137,14 +96,6 @@ Values merged(const Values &all, const std::vector<model_adapter_module> &module
     return base;
 }
 
-double norm_of(const std::vector<float> &v)
-{
-    double sum = 0;
-    for (float x : v)
-        sum += (double)x * x;
-    return std::sqrt(sum);
-}
-
 // With G the gradient of W + scale B A: dA = scale B' G and dB = scale G A'.
 void expect_gradients(const model_adapter_module &m, const Values &all, const Values &got,
                       const std::vector<float> &g, float scale, const std::string &where)
@@ -178,7 +129,7 @@ void expect_merged(bool is_llama, const model_adapter &adapter, unsigned recompu
                               ", rank " + std::to_string(adapter.rank) + ", recompute " +
                               std::to_string(recompute);
     const float scale = model_adapter_scale(&adapter);
-    Training t = small(is_llama, &adapter);
+    Training t = adapted(is_llama, &adapter);
     t.model.recompute = t.llama.recompute = recompute;
     const std::vector<model_adapter_module> modules = modules_of(t);
     Values all, got, whole;
@@ -190,7 +141,7 @@ void expect_merged(bool is_llama, const model_adapter &adapter, unsigned recompu
         wanted += (size_t)(m.rank * (m.in + m.rows));
     EXPECT_EQ(trained, wanted) << where;
     Values base = merged(all, modules, scale);
-    EXPECT_NEAR(step_of(small(is_llama, nullptr), &base, &whole), loss, 2e-5 * loss) << where;
+    EXPECT_NEAR(step_of(adapted(is_llama, nullptr), &base, &whole), loss, 2e-5 * loss) << where;
     for (const model_adapter_module &m : modules)
         expect_gradients(m, all, got, whole.at(m.weight), scale, where);
 }
@@ -219,7 +170,7 @@ TEST(Adapter, TheFirstLossHasTheBitsOfTheBase)
             if (!is_llama && dtype != RF_F32)
                 continue; // GELU gets a rounded sum
             Values base, none;
-            Training t = small(is_llama, nullptr);
+            Training t = adapted(is_llama, nullptr);
             t.model.dtype = t.llama.dtype = dtype;
             const double loss = step_of(t, &base, &none);
             t.model.adapter = t.llama.adapter = &adapter;
@@ -231,7 +182,7 @@ TEST(Adapter, ParametersAreTheSameBitsOnAnyRanks)
 {
     const model_adapter adapter = lora(3, "all-linear", 0.25f);
     for (bool is_llama : {false, true}) {
-        Training t = small(is_llama, &adapter);
+        Training t = adapted(is_llama, &adapter);
         t.policy.order = RF_ORDER_TREE;
         t.policy.clip = 1;
         t.model.dtype = t.llama.dtype = is_llama ? RF_BF16 : RF_F32;
@@ -261,7 +212,7 @@ TEST(Adapter, ParametersAreTheSameBitsOnAnyRanks)
 TEST(Adapter, DropoutDoesNotDependOnMicroBatches)
 {
     const model_adapter adapter = lora(3, "all-linear", 0.5f);
-    Training t = small(true, &adapter);
+    Training t = adapted(true, &adapter);
     Values all, four, two;
     const double loss = step_of(t, &all, &four);
     t.policy.micro_batches = 2;
@@ -293,7 +244,7 @@ TEST(Adapter, TensorAndContextRanksAreCloseToOne)
     const model_adapter adapter = lora(3, "all-linear");
     for (bool is_llama : {false, true})
         for (int cp : {1, 2}) {
-            Training t = small(is_llama, &adapter);
+            Training t = adapted(is_llama, &adapter);
             t.llama.hidden = 38;
             t.policy.optimizer.kind = RF_SGD; // small differences stay small
             Values all;
@@ -336,10 +287,10 @@ TEST(Adapter, WhatIsRefusedIsNamed)
     EXPECT_NE(fault({8, -1, 0, false, "q_proj"}).find("alpha"), std::string::npos);
     const model_adapter none = lora(8, "c_attn");
     llama *model = nullptr;
-    const llama_config config = small(true, &none).llama;
+    const llama_config config = adapted(true, &none).llama;
     EXPECT_EQ(llama_create(&config, &model), RF_EINVAL);
     const model_adapter adapter = lora(8, "all-linear");
-    const Training t = small(true, &adapter);
+    const Training t = adapted(true, &adapter);
     rf_plan *plan = nullptr;
     rf_mesh mesh = {1, 2, 1, 0, 1};
     int count = 0;

@@ -4,45 +4,18 @@
 // in f32, bytes that training leaves as they are, the same bits on any number of ranks, and bytes
 // of memory as planned.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <map>
 
+#include "adapted.h"
 #include "quantized.h"
-#include "world.h"
 
 extern "C" {
 #include "base/base.h"
-#include "parallel/plan.h"
 }
 
 namespace
 {
-using Bytes = std::map<std::string, std::vector<float>>;
-
 const model_adapter adapter = {3, 4, 0, false, "all-linear"};
-
-// Heads that share keys, an odd hidden size and vocabulary. Rows begin inside blocks of 64.
-Training small(bool is_llama, rf_quantization kind)
-{
-    Training t;
-    t.model = {2, 24, 6, 16, 61};
-    t.model.adapter = &adapter;
-    t.model.quantize = kind;
-    if (is_llama) {
-        t.llama.layers = 2;
-        t.llama.channels = 24;
-        t.llama.heads = 6;
-        t.llama.kv_heads = 2;
-        t.llama.hidden = 37;
-        t.llama.vocab = 61;
-        t.llama.adapter = &adapter;
-        t.llama.quantize = kind;
-    }
-    t.policy.batch = 4;
-    t.policy.micro_batches = 4;
-    return t;
-}
 
 // The blocks of a training's model.
 struct Model {
@@ -140,42 +113,17 @@ Dequantized dequantized(const Training &t, rf_quantization kind)
     return d;
 }
 
-Bytes read(rf_run *run, bool gradients, bool raw)
-{
-    Bytes values;
-    const rf_plan *plan = run->plan;
-    for (int i = 0; i < plan->param_count; i++) {
-        const rf_plan_param &p = plan->params[i];
-        if (p.logical != i || (gradients && !rf_plan_trains(plan, i)) ||
-            (raw && p.desc->dtype != RF_U8))
-            continue;
-        std::vector<float> v((size_t)rf_shape_count(p.cut.shape));
-        EXPECT_RF(gradients ? rf_run_read_grad(run, p.desc->name, v.data(), v.size() * 4)
-                            : rf_run_read_param(run, p.desc->name, v.data(), v.size() * 4));
-        values[p.desc->name] = v;
-    }
-    return values;
-}
-
-double norm_of(const std::vector<float> &v)
-{
-    double sum = 0;
-    for (float x : v)
-        sum += (double)x * x;
-    return std::sqrt(sum);
-}
-
 void expect_equal_to_f32(bool is_llama, rf_quantization kind, unsigned recompute)
 {
     const std::string where = std::string(is_llama ? "llama " : "gpt2 ") +
                               rf_quantization_name(kind) + ", recompute " +
                               std::to_string(recompute);
-    Training t = small(is_llama, kind);
+    Training t = adapted(is_llama, &adapter, kind);
     t.model.recompute = t.llama.recompute = recompute;
     t.steps = 1;
     t.lr = 0;
     t.policy.optimizer.kind = RF_SGD;
-    Bytes grads[2];
+    Values grads[2];
     Training f32 = t;
     f32.model.quantize = f32.llama.quantize = RF_QUANTIZE_NONE;
     Dequantized values = dequantized(t, kind);
@@ -208,7 +156,7 @@ TEST(Quantized, LossAndGradientsAreThoseOfTheSameWeightsInF32)
 TEST(Quantized, TrainingLeavesTheBytesAsTheyAre)
 {
     for (rf_dtype dtype : {RF_F32, RF_BF16}) {
-        Training t = small(dtype == RF_BF16, RF_NF4);
+        Training t = adapted(dtype == RF_BF16, &adapter, RF_NF4);
         t.model.dtype = t.llama.dtype = dtype;
         t.steps = 20;
         t.edit_batch = [](int, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) {
@@ -217,7 +165,7 @@ TEST(Quantized, TrainingLeavesTheBytesAsTheyAre)
                 targets[i] = (int32_t)((i + 1) % 7);
             }
         };
-        Bytes before, all;
+        Values before, all;
         t.before = [&](rf_run *run, rf_comm *, int) {
             fill_quantized(t, run);
             before = read(run, false, true);
@@ -243,7 +191,7 @@ TEST(Quantized, TrainingLeavesTheBytesAsTheyAre)
 TEST(Quantized, ParametersAreTheSameBitsOnAnyRanks)
 {
     for (bool is_llama : {false, true}) {
-        Training t = small(is_llama, is_llama ? RF_NF4 : RF_INT8);
+        Training t = adapted(is_llama, &adapter, is_llama ? RF_NF4 : RF_INT8);
         t.policy.clip = 1;
         t.model.dtype = t.llama.dtype = is_llama ? RF_BF16 : RF_F32;
         t.before = [&](rf_run *run, rf_comm *, int) { fill_quantized(t, run); };
@@ -271,7 +219,7 @@ TEST(Quantized, ParametersAreTheSameBitsOnAnyRanks)
 TEST(Quantized, WhatIsRefusedIsNamed)
 {
     for (bool is_llama : {false, true}) {
-        Training t = small(is_llama, RF_NF4);
+        Training t = adapted(is_llama, &adapter, RF_NF4);
         t.policy.sequence_parallel = true;
         t.llama.hidden = is_llama ? 38 : 0;
         const Model model(t.model, t.llama);
@@ -294,7 +242,7 @@ TEST(Quantized, WhatIsRefusedIsNamed)
 // As the source of a folder of weights would.
 TEST(Quantized, TheSourceReportsErrors)
 {
-    const Training t = small(true, RF_INT8);
+    const Training t = adapted(true, &adapter, RF_INT8);
     const Model model(t.model, t.llama), plain = Model::plain(t);
     const rf_param_source nan = {nullptr,
                                  [](void *, const char *, uint64_t, uint64_t count, void *out) {

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Configurations as JSON: config.json and adapter_config.json. Their texts are not trusted.
+ */
+#ifndef RF_MODELS_CONFIG_JSON_H
+#define RF_MODELS_CONFIG_JSON_H
+
+#include <cjson/cJSON.h>
+#include <ringforge/status.h>
+
+#include "fault.h"
+
+/* Writes the sentence and returns status. */
+int config_fail(int status, char fault[MODEL_FAULT_BYTES], const char *format, ...)
+    RF_PRINTF(3, 4);
+
+/* An object, which the caller deletes; NULL: the text is something else. */
+cJSON *config_parse(const char *text);
+
+/* The field with exactly this name; NULL: there is none. */
+const cJSON *config_get(const cJSON *object, const char *name);
+
+/* A value as JSON, shortened. Returns text. */
+const char *config_text(const cJSON *item, char text[80]);
+
+#endif
