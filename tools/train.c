@@ -103,6 +103,8 @@ static int check(const struct tool_command *command, struct train_options *o)
         return tool_usage_error(command, "--temperature has to be more than 0");
     if (o->save_every && !o->save)
         return tool_usage_error(command, "--save-every needs --save DIR");
+    if (o->chat && !o->setup.from)
+        return tool_usage_error(command, "--chat is for the tokenizer of --from DIR");
     if (o->keep && !o->save)
         return tool_usage_error(command, "--keep needs --save DIR");
     if (o->keep < 0 || o->keep > INT32_MAX)
@@ -125,7 +127,10 @@ static int open_data(const struct tool_command *command, const struct train_opti
     if (rc == 0)
         rc = rf_dataset_open_as(
             o->data,
-            &(struct rf_data_opts){.tokenizer = tokenizer, .pack = o->packing ? o->setup.seq : 0},
+            &(struct rf_data_opts){.tokenizer = tokenizer,
+                                   .pack = o->packing ? o->setup.seq : 0,
+                                   .chat = o->chat,
+                                   .model = o->setup.from},
             out);
     rf_tokenizer_close(tokenizer);
     if (rc < 0)
@@ -156,13 +161,15 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 39];
+    struct tool_option table[SETUP_ROWS + 40];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH",
          "text file or folder of text files, .jsonl, or a file of tokens; no pipe"},
         {"packing", 0, TOOL_FLAG, &o.packing, NULL,
          "several documents in a row; attention reaches from each into those before it"},
+        {"chat", 0, TOOL_TEXT, &o.chat, "FORM",
+         "how \"messages\" are written: chatml, llama2, ... (as in the chat template of --from)"},
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
         {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
         {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},

@@ -24,6 +24,7 @@ struct train_options {
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
+    const char *chat;     /* the form of conversations; NULL: that of the model */
 };
 
 /* ---- train_expect.c: what a step is, and what it should take --------------------------------- */

@@ -44,6 +44,11 @@ struct rf_data_opts {
     /* Documents: rows of so many tokens have several of them, as many of those that follow each
      * other as fit, and attention reaches from each into those before it. 0: each is a row. */
     int64_t pack;
+    /* How "messages" are written: the name of a form, as docs/tokenizers.md lists them. NULL: that
+     * of the chat template in the folder `model` (chat_template.jinja or tokenizer_config.json);
+     * without one, that of the tokenizer's special tokens. */
+    const char *chat;
+    const char *model; /* a folder; NULL: none */
 };
 
 /* The same with options (NULL: none). With a tokenizer, a file whose name ends in ".jsonl" has one

@@ -188,8 +188,7 @@ static int append_document(struct reader *r, const char *path, const char *where
     struct rf_dataset *data = r->data;
     const struct rf_document *d = &r->document;
     const int64_t before = data->capacity;
-    RETURN_IF_ERROR(
-        rf_document_read(r->opts->tokenizer, (int32_t)r->end, where, json, &r->document));
+    RETURN_IF_ERROR(rf_document_read(r->opts, (int32_t)r->end, where, json, &r->document));
     RETURN_IF_ERROR(reserve(data, path, d->ids.count));
     RETURN_IF_ERROR(reserve_document(data, path, before));
     memcpy(data->learned + data->count, d->learned, d->ids.count);
@@ -201,50 +200,60 @@ static int append_document(struct reader *r, const char *path, const char *where
     return 0;
 }
 
-/* cJSON would end a text at the character U+0000. */
-static bool has_zero(const char *line, const char *end)
+/* cJSON would end a text at the character U+0000: writes RF_ZERO for it. */
+static void keep_zeros(char *line, size_t *bytes)
 {
-    for (; line + 6 <= end; line++) {
-        if (*line != '\\')
+    char *to = line;
+    for (const char *from = line, *end = line + *bytes; from < end;) {
+        const bool escape = *from == '\\' && end - from >= 2;
+        if (end - from >= 6 && memcmp(from, "\\u0000", 6) == 0) {
+            memcpy(to, RF_ZERO, 2);
+            to += 2;
+            from += 6;
             continue;
-        if (memcmp(line, "\\u0000", 6) == 0)
-            return true;
-        line++; /* what is escaped may be a backslash */
+        }
+        *to++ = *from++;
+        if (escape) /* what is escaped may be a backslash */
+            *to++ = *from++;
     }
-    return false;
+    *bytes = (size_t)(to - line);
 }
 
-static int append_line(struct reader *r, const char *path, const char *where, const char *line,
+static int append_line(struct reader *r, const char *path, const char *where, char *line,
                        size_t bytes)
 {
-    cJSON *json = cJSON_ParseWithLength(line, bytes);
-    const char *value = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "text"));
-    int rc;
-    if (has_zero(line, line + bytes))
-        rc = rf_fail(RF_ECORRUPT, "%s has the character \\u0000, which is not supported", where);
-    else if (!cJSON_IsObject(json))
+    const bool valid = rf_utf8_valid(line, bytes) == bytes;
+    size_t left = bytes, length = 0;
+    int rc = 0;
+    if (memchr(line, 0, bytes))
+        return rf_fail(RF_ECORRUPT, "%s has a zero byte; JSON has \\u0000 for it", where);
+    if (valid)
+        keep_zeros(line, &left);
+    cJSON *json = cJSON_ParseWithLength(line, left);
+    cJSON *text = cJSON_GetObjectItemCaseSensitive(json, "text");
+    if (!cJSON_IsObject(json))
         rc = rf_fail(RF_ECORRUPT, "%s is no JSON object", where);
-    else if (!rf_document_is(json))
-        rc = value ? append_text(r, path, value, strlen(value))
-                   : rf_fail(RF_ECORRUPT,
-                             "%s has no \"text\", no \"prompt\" and \"completion\", and no "
-                             "\"messages\"",
-                             where);
-    else if (rf_utf8_valid(line, bytes) < bytes)
+    else if (!rf_document_is(json) && !cJSON_IsString(text))
+        rc = rf_fail(RF_ECORRUPT,
+                     "%s has no \"text\", no \"prompt\" and \"completion\", and no \"messages\"",
+                     where);
+    else if (!valid)
         rc = rf_fail(RF_ECORRUPT, "%s is not UTF-8", where);
-    else
+    else if (rf_document_is(json))
         rc = append_document(r, path, where, json, bytes);
+    else if (rf_document_bytes(text, &length))
+        rc = append_text(r, path, text->valuestring, length);
     cJSON_Delete(json);
     return rc;
 }
 
 /* A file with a JSON object on each line. */
-static int append_lines(struct reader *r, const char *path, const char *text, size_t bytes)
+static int append_lines(struct reader *r, const char *path, char *text, size_t bytes)
 {
-    const char *const end = text + bytes;
+    char *const end = text + bytes;
     int rc = 0;
     for (long long line = 1; rc == 0 && text < end; line++) {
-        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        char *stop = memchr(text, '\n', (size_t)(end - text));
         stop = stop ? stop : end;
         if (strspn(text, " \t\r") < (size_t)(stop - text)) {
             char where[4096 + 64];

@@ -72,14 +72,6 @@ static int32_t longest(const struct rf_trie *trie, const char *text, size_t byte
 
 /* ---- what is beside a token ------------------------------------------------------------------ */
 
-static bool is_space(const char *at)
-{
-    const uint32_t code = rf_utf8_read(at);
-    return (code >= 9 && code <= 13) || code == 0x85 ||
-           (utf8proc_category((utf8proc_int32_t)code) >= UTF8PROC_CATEGORY_ZS &&
-            utf8proc_category((utf8proc_int32_t)code) <= UTF8PROC_CATEGORY_ZP);
-}
-
 /* \w of Rust's regex: letters, marks, decimal digits, letter numbers and connectors. */
 static bool is_word(const char *at)
 {
@@ -87,25 +79,17 @@ static bool is_word(const char *at)
     return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC;
 }
 
-static const char *character_before(const char *text, const char *at)
-{
-    do
-        at--;
-    while (at > text && ((uint8_t)*at & 0xc0) == 0x80);
-    return at;
-}
-
 /* Widens a match over white space; `done` is where the last one ended. */
 static void widen(const struct rf_added *added, const char *text, size_t bytes, size_t done,
                   size_t *begin, size_t *end)
 {
     while (added->left && *begin > done) {
-        const char *before = character_before(text, text + *begin);
-        if (!is_space(before))
+        const char *before = rf_utf8_before(text + *begin);
+        if (!rf_utf8_is_space(rf_utf8_read(before)))
             break;
         *begin = (size_t)(before - text);
     }
-    while (added->right && *end < bytes && is_space(text + *end))
+    while (added->right && *end < bytes && rf_utf8_is_space(rf_utf8_read(text + *end)))
         *end += rf_utf8_length(text[*end]);
 }
 
@@ -126,7 +110,7 @@ int rf_find_added(const struct rf_tokenizer *tokenizer, const struct rf_trie *tr
         i = end;
         if (added->special && plain)
             continue;
-        if (added->single_word && ((begin > 0 && is_word(character_before(text, text + begin))) ||
+        if (added->single_word && ((begin > 0 && is_word(rf_utf8_before(text + begin))) ||
                                    (end < bytes && is_word(text + end))))
             continue;
         widen(added, text, bytes, done, &begin, &end);

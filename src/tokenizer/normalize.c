@@ -69,25 +69,16 @@ int rf_replace(const struct rf_step *step, struct rf_regex_state *state, const c
     return rf_text_add(out, from + done, bytes - done);
 }
 
-static bool is_space(uint32_t code)
-{
-    return (code >= 9 && code <= 13) || code == 32 || code == 0x85 || code == 0xa0 ||
-           code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
-           code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
-}
-
 static int strip(const struct rf_step *step, const char *text, size_t bytes, struct rf_text *out)
 {
     size_t begin = 0, end = bytes;
-    while (step->left && begin < end && is_space(rf_utf8_read(text + begin)))
+    while (step->left && begin < end && rf_utf8_is_space(rf_utf8_read(text + begin)))
         begin += rf_utf8_length(text[begin]);
     while (step->right && end > begin) {
-        size_t last = end - 1;
-        while (((uint8_t)text[last] & 0xc0) == 0x80)
-            last--;
-        if (!is_space(rf_utf8_read(text + last)))
+        const char *last = rf_utf8_before(text + end);
+        if (!rf_utf8_is_space(rf_utf8_read(last)))
             break;
-        end = last;
+        end = (size_t)(last - text);
     }
     return rf_text_add(out, text + begin, end - begin);
 }

@@ -36,6 +36,23 @@ static inline uint32_t rf_utf8_read(const char *text)
     return (at[0] & 7u) << 18 | (at[1] & 0x3fu) << 12 | (at[2] & 0x3fu) << 6 | (at[3] & 0x3fu);
 }
 
+/* White_Space of Unicode. */
+static inline bool rf_utf8_is_space(uint32_t code)
+{
+    return (code >= 9 && code <= 13) || code == 32 || code == 0x85 || code == 0xa0 ||
+           code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 ||
+           code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
+}
+
+/* The character before `at`, which is not the beginning of valid text. */
+static inline const char *rf_utf8_before(const char *at)
+{
+    do
+        at--;
+    while (((uint8_t)*at & 0xc0) == 0x80);
+    return at;
+}
+
 /* The character that GPT-2's alphabet has for a byte: below 512, so one or two bytes of UTF-8.
  * Returns how many (https://github.com/openai/gpt-2/blob/master/src/encoder.py). */
 size_t rf_byte_to_letter(uint8_t byte, char out[2]);

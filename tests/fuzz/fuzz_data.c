@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data sets: the input as a file of tokens or a text, and as JSON lines through a tokenizer.
+ * Data sets: the input as a file of tokens or a text, as JSON lines through a tokenizer, and as the
+ * tokenizer_config.json by which the form of conversations is found.
  */
 #include <ringforge/data.h>
 
 #include "fuzz.h"
 
 static char folder[] = "data-XXXXXX"; /* where the program is run */
-static char lines[64], tokens[64], copy[64], model[64];
+static char lines[64], tokens[64], copy[64], model[64], config[64], chat[64];
 
 static void clean_up(void)
 {
@@ -15,6 +16,8 @@ static void clean_up(void)
     unlink(tokens);
     unlink(copy);
     unlink(model);
+    unlink(config);
+    unlink(chat);
     rmdir(folder);
 }
 
@@ -23,13 +26,19 @@ static void start(struct rf_tokenizer **tokenizer)
     static const char json[] =
         "{\"model\":{\"type\":\"BPE\",\"unk_token\":\"</s>\",\"vocab\":{\"</s>\":0,\"a\":1,\"b\":"
         "2,\"ab\":3},\"merges\":[\"a b\"]}}";
+    static const char messages[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"},{\"role\":\"assistant\",\"content\":"
+        "\"b\"}]}";
     REQUIRE(mkdtemp(folder));
     snprintf(lines, sizeof(lines), "%s/a.jsonl", folder);
     snprintf(tokens, sizeof(tokens), "%s/a.bin", folder);
     snprintf(copy, sizeof(copy), "%s/copy", folder);
     snprintf(model, sizeof(model), "%s/tokenizer.json", folder);
+    snprintf(config, sizeof(config), "%s/tokenizer_config.json", folder);
+    snprintf(chat, sizeof(chat), "%s/chat.jsonl", folder);
     atexit(clean_up);
     write_whole(model, json, sizeof(json) - 1);
+    write_whole(chat, messages, sizeof(messages) - 1);
     REQUIRE(rf_tokenizer_open(model, tokenizer) == 0);
 }
 
@@ -64,6 +73,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     write_whole(lines, data, size);
     write_whole(tokens, data, size);
     use(lines, &(struct rf_data_opts){.tokenizer = tokenizer}, write);
+    use(lines, &(struct rf_data_opts){.tokenizer = tokenizer, .chat = "llama2"}, write);
+    write_whole(config, data, size);
+    use(chat, &(struct rf_data_opts){.tokenizer = tokenizer, .model = folder}, false);
     use(tokens, NULL, write);
     use(tokens, &(struct rf_data_opts){.raw_bytes = 2}, write);
     use(tokens, &(struct rf_data_opts){.raw_bytes = 4}, write);

@@ -25,8 +25,16 @@ struct Tokens {
     rf_tokenizer *t = nullptr;
     Tokens(const std::string &base, const std::vector<std::string> &special)
     {
-        std::ifstream file(RF_TOKENIZER_FOLDER "/" + base + ".json");
+        std::ifstream file(RF_TOKENIZER_FOLDER "/" + (base == "first" ? "fallback" : base) +
+                           ".json");
         std::string json{std::istreambuf_iterator<char>(file), {}};
+        if (base == "first") { // a space before the beginning of the text alone
+            const size_t begin = json.find("\"normalizer\":");
+            json.replace(begin, json.find("\"post_processor\"") - begin,
+                         "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"Metaspace\","
+                         "\"replacement\":\"\u2581\",\"prepend_scheme\":\"first\","
+                         "\"split\":false},");
+        }
         // The base has ChatML's tokens, by which it would be recognized.
         for (const char *mark : {"<|im_start|>", "<|im_end|>"})
             for (size_t at; !special.empty() && special[0] != "<|im_start|>" &&
@@ -53,13 +61,17 @@ struct Tokens {
 struct Lines {
     rf_dataset *data = nullptr;
     int rc;
-    Lines(const Tokens &tokens, const std::string &lines, int64_t pack = 0)
+    Lines(const Tokens &tokens, const std::string &lines, int64_t pack = 0,
+          const char *chat = nullptr)
     {
         const Folder folder;
+        const std::string model = tokens.folder.path();
         folder.write("a.jsonl", lines);
         rf_data_opts opts = {};
         opts.tokenizer = tokens.t;
         opts.pack = pack;
+        opts.chat = chat;
+        opts.model = model.c_str();
         rc = rf_dataset_open_as(folder.path("a.jsonl").c_str(), &opts, &data);
     }
     ~Lines()
@@ -87,32 +99,98 @@ std::string json_of(const std::string &prompt, const std::string &completion)
 TEST(Chat, TokensAndWhatIsLearnedAreThoseOfThePublishedTemplates)
 {
     std::ifstream file(RF_TOKENIZER_FOLDER "/chats.txt");
-    std::string name, json, line, mask;
+    std::string name, config, json, line, mask;
     int cases = 0;
     for (; std::getline(file, name); cases++) {
+        std::getline(file, config);
         std::getline(file, json);
         std::getline(file, line);
         std::getline(file, mask);
         SCOPED_TRACE(name + json);
         std::istringstream words(name);
         std::vector<std::string> special;
-        std::string base, word;
-        for (words >> base; words >> word;)
+        std::string base, form, word;
+        for (words >> base >> form; words >> word;)
             special.push_back(word);
-        const Tokens tokens(base, special);
-        const Lines lines(tokens, json);
-        ASSERT_EQ(lines.rc, 0) << rf_last_error()->message;
         const Ids ids = numbers(line), learned = numbers(mask);
         const int64_t seq = (int64_t)ids.size();
-        Ids got(ids.size()), targets(ids.size()), want(ids.size(), -1);
+        Ids want(ids.size(), -1);
         for (size_t i = 0; i + 1 < ids.size(); i++)
             want[i] = learned[i + 1] ? ids[i + 1] : -1;
-        ASSERT_EQ(rf_dataset_samples(lines.data, 1, 0, 1, seq, got.data(), targets.data()), 0);
-        EXPECT_EQ(got, ids);
-        EXPECT_EQ(targets, want);
-        EXPECT_EQ(rf_dataset_cut(lines.data, seq), 0);
+        for (const char *by : {"name", "template", "jinja", "tokens"}) {
+            const Tokens tokens(base, special);
+            if (by == std::string("tokens") && special.empty())
+                continue;
+            if (by == std::string("template"))
+                tokens.folder.write("tokenizer_config.json", config);
+            if (by == std::string("jinja")) { // it is taken as it is, so escapes do not matter
+                tokens.folder.write("tokenizer_config.json", "{}");
+                std::string text = config;
+                for (size_t at; (at = text.find("\\\"")) != std::string::npos;)
+                    text.erase(at, 1);
+                tokens.folder.write("chat_template.jinja", text);
+            }
+            const Lines lines(tokens, json, 0, by == std::string("name") ? form.c_str() : nullptr);
+            ASSERT_EQ(lines.rc, 0) << by << rf_last_error()->message;
+            Ids got(ids.size()), targets(ids.size());
+            ASSERT_EQ(rf_dataset_samples(lines.data, 1, 0, 1, seq, got.data(), targets.data()), 0);
+            EXPECT_EQ(got, ids) << by;
+            EXPECT_EQ(targets, want) << by;
+            EXPECT_EQ(rf_dataset_cut(lines.data, seq), 0);
+        }
     }
-    EXPECT_EQ(cases, 10);
+    EXPECT_EQ(cases, 36);
+}
+
+TEST(Chat, WhatIsNotKnownIsRefusedWithTheNamesOfTheForms)
+{
+    const std::string chat = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                             "{\"role\": \"assistant\", \"content\": \"b\"}]}";
+    const Tokens tokens("bytes", {}), plain("fallback", {});
+    const auto refused = [&](const Tokens &t, const char *form, int rc, const char *what) {
+        EXPECT_EQ(Lines(t, chat, 0, form).rc, rc) << what;
+        const std::string said = rf_last_error()->message;
+        EXPECT_NE(said.find(what), std::string::npos) << said;
+        EXPECT_EQ(said.find("llama2, mistral-v1") != std::string::npos, rc == RF_ENOTSUP) << said;
+    };
+    refused(tokens, "alpaca", RF_ENOTSUP, "no chat form \"alpaca\"");
+    refused(tokens, "llama2", RF_ENOTSUP, "no token </s>, which llama2 needs");
+    refused(plain, nullptr, RF_ENOTSUP, "known for this tokenizer");
+    EXPECT_EQ(Lines(tokens, chat).rc, 0);
+    tokens.folder.write("tokenizer_config.json", "{\"chat_template\": \"<start_of_turn>\"}");
+    refused(tokens, nullptr, RF_ENOTSUP, "known for this model's chat template");
+    EXPECT_EQ(Lines(tokens, chat, 0, "chatml").rc, 0);
+    tokens.folder.write("tokenizer_config.json", "[");
+    refused(tokens, nullptr, RF_ECORRUPT, "tokenizer_config.json is no JSON object");
+    tokens.folder.write("tokenizer_config.json",
+                        "{\"chat_template\": [{\"name\": \"tools\", \"template\": \"a\"}, "
+                        "{\"name\": \"default\", \"template\": \"<|im_start|><|im_end|>\"}]}");
+    EXPECT_EQ(Lines(tokens, chat).rc, 0);
+}
+
+TEST(Chat, TurnsThatDoNotAlternateAreNamed)
+{
+    const Tokens tokens("fallback", {});
+    const std::string user = "{\"role\": \"user\", \"content\": \"a\"}",
+                      answer = "{\"role\": \"assistant\", \"content\": \"b\"}",
+                      system = "{\"role\": \"system\", \"content\": \"c\"}";
+    const std::vector<std::pair<std::string, std::string>> all = {
+        {user + "," + user + "," + answer, "message 2 is of \"user\" after one of user"},
+        {user + "," + answer + "," + answer,
+         "message 3 is of \"assistant\" after one of assistant"},
+        {answer + "," + user, "message 1 is of \"assistant\" and the first"},
+        {system + "," + answer, "message 2 is of \"assistant\" after one of system"},
+    };
+    for (const auto &[turns, message] : all)
+        for (const char *form : {"llama2", "mistral-v1"}) {
+            EXPECT_EQ(Lines(tokens, "{\"messages\": [" + turns + "]}", 0, form).rc, RF_ECORRUPT);
+            const std::string said = rf_last_error()->message;
+            EXPECT_NE(said.find(message), std::string::npos) << said;
+        }
+    EXPECT_EQ(Lines(tokens, "{\"messages\": [" + system + "," + user + "," + answer + "]}", 0,
+                    "mistral-v0.2")
+                  .rc,
+              RF_ECORRUPT);
 }
 
 TEST(Documents, OnlyTheCompletionIsLearnedAndTheRestOfARowIsPadding)
@@ -136,6 +214,27 @@ TEST(Documents, OnlyTheCompletionIsLearnedAndTheRestOfARowIsPadding)
     EXPECT_EQ(rf_dataset_write(lines.data, tokens.folder.path("out").c_str(), false), RF_ENOTSUP);
     rf_token_list_free(&ids);
     rf_token_list_free(&prompt);
+}
+
+TEST(Documents, ZeroCharactersAreKept)
+{
+    const Tokens tokens("bytes", {});
+    const std::string whole("a\0\0b\\u0000\0", 11);
+    for (const bool is_chat : {false, true}) {
+        const Lines lines(tokens, is_chat
+                                      ? "{\"messages\": [{\"role\": \"assistant\", \"content\": "
+                                        "\"a\\u0000\\u0000b\\\\u0000\\u0000\"}]}"
+                                      : json_of("a\\u0000\\u0000", "b\\\\u0000\\u0000"));
+        ASSERT_EQ(lines.rc, 0) << rf_last_error()->message;
+        rf_token_list ids = {};
+        ASSERT_EQ(rf_tokenizer_encode(tokens.t, whole.data(), whole.size(), nullptr, &ids), 0);
+        Ids got(64), targets(64);
+        ASSERT_EQ(rf_dataset_samples(lines.data, 1, 0, 1, 64, got.data(), targets.data()), 0);
+        EXPECT_NE(std::search(got.begin(), got.end(), ids.ids, ids.ids + ids.count), got.end());
+        rf_token_list_free(&ids);
+    }
+    EXPECT_EQ(Lines(tokens, "{\"messages\": [{\"role\": \"user\\u0000\", \"content\": \"\"}]}").rc,
+              RF_ECORRUPT);
 }
 
 TEST(Documents, EveryRowIsDrawnOnceInAnOrderBySeedAlone)
@@ -200,7 +299,8 @@ TEST(Documents, DamagedLinesAreNamedWithTheirNumber)
         {"{\"prompt\": \"a\"}", "\"completion\" is missing"},
         {"{\"completion\": \"a\"}", "\"prompt\" is missing"},
         {"{\"prompt\": \"a\", \"completion\": 1}", "\"completion\" is not a text"},
-        {"{\"prompt\": \"a\", \"completion\": \"\\u0000\"}", "\\u0000"},
+        {std::string("{\"prompt\": \"a\", \"completion\": \"\0\"}", 33), "zero byte"},
+        {"{\"text\": \"\xff\"}", "not UTF-8"},
         {"{\"prompt\": \"a\", \"completion\": \"\xff\"}", "not UTF-8"},
         {"{\"text\": \"a\", \"prompt\": \"a\", \"completion\": \"b\"}", "more than one"},
         {"{\"messages\": 1}", "not a list"},
