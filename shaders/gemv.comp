@@ -4,7 +4,8 @@
  * out = x w' + bias + residual for few rows of x: each workgroup reads its rows of w once for ROWS
  * rows of x. A team of 32 lanes computes COLUMNS columns. Lane l adds the products of quads l, l +
  * 32, ... of four terms, in order; the sums of the lanes are then added in order. Neither ROWS nor
- * the other rows of x take part in this, so a row has the same bits in any call.
+ * the other rows of x take part in this, so a row has the same bits in any call. QUANTIZED: w is in
+ * 8 bits, or with QUANTIZED_NF4 in 4.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -32,6 +33,27 @@ VIEW(1, w)
 
 shared float parts[TEAMS * TEAM * (TEAM + 1)];
 
+#ifdef QUANTIZED
+#define PACKED Uints(pc.w)
+#define PACKED_BLOCKS pc.blocks
+#define PACKED_LARGEST pc.largest
+#define PACKED_OFFSET pc.offset_
+#include "quantized.glsl"
+
+vec4 four_of_w(uint row, uint term)
+{
+    uint first = row * pc.terms + term;
+#if VEC
+    return quantized_quad(first / 4);
+#else
+    uvec4 ahead = min(uvec4(0, 1, 2, 3), uvec4(pc.terms - 1 - term));
+    return quantized_four(first + ahead); /* x is 0 beyond the end */
+#endif
+}
+#else
+#define four_of_w(row, term) four(FROM(w), row, term)
+#endif
+
 /* Four terms of a row; beyond its end they are 0. */
 vec4 four(SOURCE, uint row, uint term)
 {
@@ -50,13 +72,17 @@ void main()
     uint first = (group % across * TEAMS + team) * COLUMNS;
     if (first_row >= pc.rows)
         return;
+#ifdef QUANTIZED
+    fill_tables(gl_LocalInvocationID.x, TEAM * TEAMS);
+    barrier();
+#endif
     precise float sum[8 * COLUMNS];
     [[unroll]] for (uint i = 0; i < ROWS * COLUMNS; i++)
         sum[i] = 0.0;
     for (uint term = 4 * lane; term < pc.terms; term += 4 * TEAM) {
         vec4 w[COLUMNS];
         [[unroll]] for (uint c = 0; c < COLUMNS; c++)
-            w[c] = four(FROM(w), min(first + c, pc.columns - 1), term);
+            w[c] = four_of_w(min(first + c, pc.columns - 1), term);
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
             vec4 x = four(FROM(x), min(first_row + r, pc.rows - 1), term);
             [[unroll]] for (uint c = 0; c < COLUMNS; c++) {

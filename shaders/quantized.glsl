@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Elements of a quantised b of the matrix product; the layout is that of ringforge/quantize.h. In
- * words from pc.b, pc.b_first is where the numbers of the blocks begin, and for NF4
- * pc.residual_first where those of groups of blocks do, and pc.pre_first where the offset is.
- * Multiplied and added as on the host, in f32. Included by matmul_tiled.comp.
+ * Elements of a quantised matrix; the layout is that of ringforge/quantize.h. The includer defines
+ * PACKED, its words, and in words from there PACKED_BLOCKS, where the numbers of the blocks begin,
+ * and for NF4 PACKED_LARGEST, where those of groups of blocks do, and PACKED_OFFSET. Multiplied and
+ * added as on the host, in f32.
  */
 const uint BLOCK = 64, GROUP = 256;
 
@@ -28,23 +28,23 @@ void fill_tables(uint id, uint lanes)
 
 float block_scale(uint block)
 {
-    const uint code = Words(pc.b).at[pc.b_first + block / 4] >> 8 * (block % 4) & 255;
+    const uint code = PACKED.at[PACKED_BLOCKS + block / 4] >> 8 * (block % 4) & 255;
     precise const float part =
-        codes[code] * Floats(pc.b).at[pc.residual_first + block / GROUP];
-    precise const float scale = part + Floats(pc.b).at[pc.pre_first];
+        codes[code] * uintBitsToFloat(PACKED.at[PACKED_LARGEST + block / GROUP]);
+    precise const float scale = part + uintBitsToFloat(PACKED.at[PACKED_OFFSET]);
     return scale;
 }
 
 vec4 quantized_quad(uint quad)
 {
-    const uint x = Words(pc.b).at[quad / 2] >> 16 * (quad % 2);
+    const uint x = PACKED.at[quad / 2] >> 16 * (quad % 2);
     return vec4(levels[x >> 4 & 15], levels[x & 15], levels[x >> 12 & 15], levels[x >> 8 & 15]) *
            block_scale(quad / (BLOCK / 4));
 }
 
 float quantized_one(uint i)
 {
-    const uint x = Words(pc.b).at[i / 8] >> 8 * (i / 2 % 4);
+    const uint x = PACKED.at[i / 8] >> 8 * (i / 2 % 4);
     return levels[x >> 4 * (1 - i % 2) & 15] * block_scale(i / BLOCK);
 }
 #else
@@ -54,12 +54,12 @@ void fill_tables(uint id, uint lanes)
 
 float block_scale(uint block)
 {
-    return Floats(pc.b).at[pc.b_first + block];
+    return uintBitsToFloat(PACKED.at[PACKED_BLOCKS + block]);
 }
 
 vec4 quantized_quad(uint quad)
 {
-    const int x = int(Words(pc.b).at[quad]);
+    const int x = int(PACKED.at[quad]);
     return vec4(bitfieldExtract(x, 0, 8), bitfieldExtract(x, 8, 8), bitfieldExtract(x, 16, 8),
                 bitfieldExtract(x, 24, 8)) *
            block_scale(quad / (BLOCK / 4));
@@ -67,7 +67,7 @@ vec4 quantized_quad(uint quad)
 
 float quantized_one(uint i)
 {
-    const int x = int(Words(pc.b).at[i / 4]);
+    const int x = int(PACKED.at[i / 4]);
     return float(bitfieldExtract(x, int(8 * (i % 4)), 8)) * block_scale(i / BLOCK);
 }
 #endif

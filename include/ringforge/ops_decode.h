@@ -9,17 +9,26 @@
 #ifndef RINGFORGE_OPS_DECODE_H
 #define RINGFORGE_OPS_DECODE_H
 
+#include "quantize.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* out (n,N) = x (n,K) w (N,K)' + bias (N) + residual (n,N), rounded once. x, w and bias are of T;
- * out and residual are of T, or both f32. bias and residual may have a NULL buffer: none. residual
- * may be out itself. Reads w once for every 8 rows: for many rows rf_matmul is faster. */
+struct rf_gemv_opts {
+    enum rf_quantization w_quantized; /* w is RF_U8 in this layout (quantize.h) */
+    const struct rf_tensor *bias;     /* (N) of T; NULL or a NULL buffer: none */
+    const struct rf_tensor *residual; /* (n,N) of the type of out; the same. May be out itself. */
+};
+
+/* out (n,N) = x (n,K) w (N,K)' + bias + residual, rounded once. x and w are of T; out is of T or
+ * f32. opts may be NULL. Reads w once for every 8 rows: for many rows rf_matmul is faster.
+ *   A quantised w has rf_quantized_bytes() of N * K elements, from a multiple of 4 bytes on; N and
+ * K are those of out and x. Its elements are not rounded to T: in f32 the result has the bits of
+ * the product with what rf_dequantize gives. */
 RF_API int rf_gemv(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
-                   struct rf_tensor w, struct rf_tensor bias, struct rf_tensor residual);
+                   struct rf_tensor w, const struct rf_gemv_opts *opts);
 
 /* A cache of the keys and values of S sequences of at most L tokens, and where the rows of a call
  * belong: row i is the token at position[i] of sequence[i]. Kernels clamp both to the cache. */

@@ -56,7 +56,7 @@ static int add_columns(struct rf_stream *stream, struct rf_tensor out, int64_t f
 static int add_adapter(const struct rf_decode *call, const struct lora *lora, struct rf_tensor out,
                        struct rf_tensor in)
 {
-    const struct rf_tensor none = {0}, a = call->params[lora->a], b = call->params[lora->b];
+    const struct rf_tensor a = call->params[lora->a], b = call->params[lora->b];
     const int64_t n = call->shape.rows;
     const uint64_t end = (uint64_t)rf_tensor_count(call->scratch);
     const uint64_t begin = (end - adapter_bytes(lora, n)) / 256 * 256;
@@ -69,9 +69,9 @@ static int add_adapter(const struct rf_decode *call, const struct lora *lora, st
         at = begin + low_bytes(lora, n);
         RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, rf_shape2(n, rows), out.dtype, &part));
         RETURN_IF_FAILED(
-            rf_gemv(call->stream, low, in, rows_of(a, k * lora->rank, lora->rank), none, none));
+            rf_gemv(call->stream, low, in, rows_of(a, k * lora->rank, lora->rank), NULL));
         RETURN_IF_FAILED(rf_scale(call->stream, low, low, lora->scale));
-        RETURN_IF_FAILED(rf_gemv(call->stream, part, low, rows_of(b, b_first, rows), none, none));
+        RETURN_IF_FAILED(rf_gemv(call->stream, part, low, rows_of(b, b_first, rows), NULL));
         RETURN_IF_FAILED(add_columns(call->stream, out, lora->segment[k].first, part));
     }
     return 0;
@@ -80,9 +80,10 @@ static int add_adapter(const struct rf_decode *call, const struct lora *lora, st
 int model_decode_linear(const struct rf_decode *call, const struct model_linear *linear,
                         struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual)
 {
-    const struct rf_tensor none = {0};
-    RETURN_IF_FAILED(rf_gemv(call->stream, out, in, call->params[linear->weight],
-                             linear->bias ? call->params[linear->bias] : none, residual));
+    const struct rf_gemv_opts opts = {.w_quantized = linear->quantized,
+                                      .bias = linear->bias ? &call->params[linear->bias] : NULL,
+                                      .residual = &residual};
+    RETURN_IF_FAILED(rf_gemv(call->stream, out, in, call->params[linear->weight], &opts));
     return linear->lora.rank ? add_adapter(call, &linear->lora, out, in) : 0;
 }
 

@@ -28,13 +28,12 @@ static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
                   struct rf_tensor out)
 {
     const struct model_head *h = self;
-    const struct rf_tensor none = {0};
     struct model_head_norm s = {0};
     struct model_cut cuts[3];
     struct rf_ctx ctx = {.stream = call->stream, .params = call->params};
     RETURN_IF_FAILED(model_suballocate(call->scratch, call->shape.rows, cuts, cut(h, &s, cuts)));
     RETURN_IF_FAILED(model_head_forward_norm(&ctx, h, &s, in));
-    return rf_gemv(call->stream, out, s.norm, call->params[model_head_table(h)], none, none);
+    return rf_gemv(call->stream, out, s.norm, call->params[model_head_table(h)], NULL);
 }
 
 const struct rf_decode_ops model_head_decode = {.sizes = sizes, .decode = decode};

@@ -10,65 +10,139 @@
 #define LANES 64  /* TEAM * TEAMS of gemv.comp */
 #define COLUMNS 8 /* of a workgroup: COLUMNS * TEAMS of gemv.comp */
 
-static int check(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
-                 struct rf_tensor w, struct rf_tensor bias, struct rf_tensor residual)
+/* A product: out (rows,columns) of sums of `terms`. */
+struct product {
+    struct rf_tensor out, x, w, bias, residual;
+    enum rf_quantization quantized;
+    int64_t rows, columns, terms;
+};
+
+static int64_t last_of(struct rf_tensor t)
 {
-    static const char op[] = "gemv";
-    RETURN_IF_ERROR(rf_check_typed(op, "w", w, -1));
-    if (w.shape.ndim != 2 || rf_tensor_count(w) == 0)
-        return rf_fail(RF_EINVAL, "%s: w must have two dimensions, and elements", op);
-    const int64_t columns = w.shape.dim[0], terms = w.shape.dim[1];
-    RETURN_IF_ERROR(rf_check_rows(op, "x", x, w.dtype, -1, terms));
-    const int64_t rows = rf_tensor_count(x) / terms;
-    const enum rf_dtype type = out.dtype == RF_F32 ? RF_F32 : w.dtype;
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, type, rows, columns));
-    if (bias.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "bias", bias, w.dtype, columns));
-    if (residual.buffer) {
-        RETURN_IF_ERROR(rf_check_rows(op, "residual", residual, type, rows, columns));
-        RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "residual", residual));
-    }
-    RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}}, 1,
-                                   (struct rf_named_tensor[]){{"x", x}, {"w", w}, {"bias", bias}},
-                                   3));
-    return rf_check_rounds(rf_stream_device(stream), op, terms / 128 + 40);
+    return t.shape.ndim > 0 ? t.shape.dim[t.shape.ndim - 1] : 0;
 }
 
-int rf_gemv(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x, struct rf_tensor w,
-            struct rf_tensor bias, struct rf_tensor residual)
+/* A quantised w shows no sizes: they come from x and out. */
+static int check_quantized(const char *op, struct product *p)
 {
-    static const struct rf_builds same = RF_BUILDS(gemv),
-                                  to_f32 = {.aligned = RF_BUILD_16(gemv_f32_v),
-                                            .any = RF_BUILD_16(gemv_f32_s)};
-    RETURN_IF_ERROR(check(stream, out, x, w, bias, residual));
-    const int64_t columns = w.shape.dim[0], terms = w.shape.dim[1];
-    const int64_t rows = rf_tensor_count(x) / terms;
-    if (rows == 0)
+    char text[96];
+    RETURN_IF_ERROR(rf_check_typed(op, "x", p->x, -1));
+    p->columns = last_of(p->out);
+    p->terms = last_of(p->x);
+    RETURN_IF_ERROR(rf_check_operand(op, "w", p->w, RF_U8, -1));
+    const bool ok = p->columns > 0 && p->terms > 0 && p->terms <= INT32_MAX / p->columns;
+    const uint64_t bytes = ok ? rf_quantized_bytes(p->quantized, p->columns * p->terms) : 0;
+    if (bytes && (uint64_t)rf_tensor_count(p->w) == bytes && p->w.offset % 4 == 0)
         return 0;
-    const uint32_t at_once = rows > 4 ? 8 : rows > 2 ? 4 : (uint32_t)rows;
-    const bool vector = rf_pick_vector(terms, (struct rf_tensor[]){x, w}, 2);
-    struct rf_push_gemv push = {.out_ = rf_address_of(out),
-                                .x = rf_address_of(x),
-                                .w = rf_address_of(w),
-                                .bias = rf_address_of(bias),
-                                .residual = rf_address_of(residual),
-                                .rows = (uint32_t)rows,
-                                .columns = (uint32_t)columns,
-                                .terms = (uint32_t)terms};
+    return rf_fail(RF_EINVAL,
+                   "%s: w is %s; (%lld, %lld) in %s, below 2^31 elements, has %llu bytes, from a "
+                   "multiple of 4 on",
+                   op, rf_tensor_text(p->w, text, sizeof(text)), (long long)p->columns,
+                   (long long)p->terms, rf_quantization_name(p->quantized),
+                   (unsigned long long)bytes);
+}
+
+static int check_weight(const char *op, struct product *p)
+{
+    if ((int)p->quantized < 0 || p->quantized >= RF_QUANTIZATION_COUNT)
+        return rf_fail(RF_EINVAL, "%s: w_quantized is %d; it is RF_NF4 or RF_INT8", op,
+                       (int)p->quantized);
+    if (p->quantized)
+        return check_quantized(op, p);
+    RETURN_IF_ERROR(rf_check_typed(op, "w", p->w, -1));
+    if (p->w.shape.ndim != 2 || rf_tensor_count(p->w) == 0)
+        return rf_fail(RF_EINVAL, "%s: w must have two dimensions, and elements", op);
+    p->columns = p->w.shape.dim[0];
+    p->terms = p->w.shape.dim[1];
+    return 0;
+}
+
+static int check(struct rf_stream *stream, struct product *p)
+{
+    static const char op[] = "gemv";
+    RETURN_IF_ERROR(check_weight(op, p));
+    const enum rf_dtype operand = p->quantized ? p->x.dtype : p->w.dtype;
+    const enum rf_dtype type = p->out.dtype == RF_F32 ? RF_F32 : operand;
+    RETURN_IF_ERROR(rf_check_rows(op, "x", p->x, operand, -1, p->terms));
+    p->rows = rf_tensor_count(p->x) / p->terms;
+    RETURN_IF_ERROR(rf_check_rows(op, "out", p->out, type, p->rows, p->columns));
+    if (p->bias.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "bias", p->bias, operand, p->columns));
+    if (p->residual.buffer) {
+        RETURN_IF_ERROR(rf_check_rows(op, "residual", p->residual, type, p->rows, p->columns));
+        RETURN_IF_ERROR(rf_check_in_place(op, "out", p->out, "residual", p->residual));
+    }
+    RETURN_IF_ERROR(
+        rf_check_apart(op, (struct rf_named_tensor[]){{"out", p->out}}, 1,
+                       (struct rf_named_tensor[]){{"x", p->x}, {"w", p->w}, {"bias", p->bias}}, 3));
+    return rf_check_rounds(rf_stream_device(stream), op, p->terms / 128 + 40);
+}
+
+/* The build, and for a quantised w where its sections begin. */
+static void choose(const struct product *p, struct rf_device *device, struct rf_push_gemv *push,
+                   struct rf_job *job)
+{
+    static const struct rf_builds builds[RF_QUANTIZATION_COUNT] = {
+        [RF_QUANTIZE_NONE] = RF_BUILDS(gemv),
+        [RF_NF4] = {.aligned = RF_BUILD_TYPES(gemv_nf4_v), .any = RF_BUILD_TYPES(gemv_nf4_s)},
+        [RF_INT8] = {.aligned = RF_BUILD_TYPES(gemv_int8_v), .any = RF_BUILD_TYPES(gemv_int8_s)}};
+    static const struct rf_builds to_f32[RF_QUANTIZATION_COUNT] = {
+        [RF_QUANTIZE_NONE] = {.aligned = RF_BUILD_16(gemv_f32_v), .any = RF_BUILD_16(gemv_f32_s)},
+        [RF_NF4] = {.aligned = RF_BUILD_16(gemv_nf4_f32_v), .any = RF_BUILD_16(gemv_nf4_f32_s)},
+        [RF_INT8] = {.aligned = RF_BUILD_16(gemv_int8_f32_v), .any = RF_BUILD_16(gemv_int8_f32_s)}};
+    const struct rf_builds *of = p->out.dtype == p->x.dtype ? builds : to_f32;
+    const bool vector =
+        rf_pick_vector(p->terms, (struct rf_tensor[]){p->x, p->w}, p->quantized ? 1 : 2);
+    rf_job_build(job, device, &of[p->quantized], vector, (struct rf_source[]){{p->x}, {p->w}}, 2,
+                 push->first);
+    if (!p->quantized)
+        return;
+    const struct rf_quantized_layout l = rf_quantized_layout(p->quantized, p->columns * p->terms);
+    push->blocks = (uint32_t)(l.blocks / 4);
+    push->largest = (uint32_t)(l.largest / 4);
+    push->offset_ = (uint32_t)(l.offset / 4);
+}
+
+static int run(struct rf_stream *stream, const struct product *p)
+{
+    const uint32_t at_once = p->rows > 4 ? 8 : p->rows > 2 ? 4 : (uint32_t)p->rows;
+    struct rf_push_gemv push = {.out_ = rf_address_of(p->out),
+                                .x = rf_address_of(p->x),
+                                .w = rf_address_of(p->w),
+                                .bias = rf_address_of(p->bias),
+                                .residual = rf_address_of(p->residual),
+                                .rows = (uint32_t)p->rows,
+                                .columns = (uint32_t)p->columns,
+                                .terms = (uint32_t)p->terms};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = "gemv", .type = w.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, out.dtype == w.dtype ? &same : &to_f32, vector,
-                 (struct rf_source[]){{x}, {w}}, 2, push.first);
-    const uint64_t across = (uint64_t)(columns + COLUMNS - 1) / COLUMNS;
-    const uint64_t down = (uint64_t)(rows + at_once - 1) / at_once;
+    struct rf_job job = {
+        .op = "gemv", .type = p->x.dtype, .push = &push, .push_bytes = sizeof(push)};
+    choose(p, device, &push, &job);
+    const uint64_t across = (uint64_t)(p->columns + COLUMNS - 1) / COLUMNS;
+    const uint64_t down = (uint64_t)(p->rows + at_once - 1) / at_once;
     rf_job_spec(&job, 0, LANES);
     rf_job_spec(&job, 1, at_once);
     rf_flat_groups(device, across * down, 1, job.groups);
-    job.work.flops = 2 * (uint64_t)(rows * columns * terms);
-    rf_job_reads(&job, x);
-    rf_job_reads(&job, w);
-    rf_job_reads(&job, bias);
-    rf_job_reads(&job, residual);
-    rf_job_writes(&job, out);
+    job.work.flops = 2 * (uint64_t)(p->rows * p->columns * p->terms);
+    rf_job_reads(&job, p->x);
+    rf_job_reads(&job, p->w);
+    rf_job_reads(&job, p->bias);
+    rf_job_reads(&job, p->residual);
+    rf_job_writes(&job, p->out);
     return rf_job_run(stream, &job);
+}
+
+int rf_gemv(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x, struct rf_tensor w,
+            const struct rf_gemv_opts *opts)
+{
+    static const struct rf_gemv_opts defaults = {0};
+    struct product p = {.out = out, .x = x, .w = w};
+    opts = opts ? opts : &defaults;
+    p.quantized = opts->w_quantized;
+    if (opts->bias)
+        p.bias = *opts->bias;
+    if (opts->residual)
+        p.residual = *opts->residual;
+    RETURN_IF_ERROR(check(stream, &p));
+    return p.rows == 0 ? 0 : run(stream, &p);
 }

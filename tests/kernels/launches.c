@@ -413,7 +413,6 @@ static void rotary(const struct run *run, enum rf_dtype dtype)
 
 static void gemvs(const struct run *run, enum rf_dtype dtype, int64_t k)
 {
-    const struct rf_tensor none = {0};
     afresh(run);
     struct rf_tensor x = take(run, dtype, 8, k), w = take(run, dtype, 512, k);
     struct rf_tensor out = take(run, dtype, 8, 512), f32 = take(run, RF_F32, 8, 512);
@@ -422,10 +421,32 @@ static void gemvs(const struct run *run, enum rf_dtype dtype, int64_t k)
         x.shape = rf_shape2(rows, k);
         out.shape = f32.shape = rf_shape2(rows, 512);
         snprintf(name, sizeof(name), "gemv %lld rows%s", (long long)rows, k % 4 ? " odd" : "");
-        plain(run, name, dtype, rf_gemv(run->operands->stream, out, x, w, none, none));
+        plain(run, name, dtype, rf_gemv(run->operands->stream, out, x, w, NULL));
         snprintf(name, sizeof(name), "gemv to f32 %lld rows%s", (long long)rows,
                  k % 4 ? " odd" : "");
-        plain(run, name, dtype, rf_gemv(run->operands->stream, f32, x, w, none, f32));
+        plain(run, name, dtype,
+              rf_gemv(run->operands->stream, f32, x, w, &(struct rf_gemv_opts){.residual = &f32}));
+    }
+}
+
+static void quantized_gemvs(const struct run *run, enum rf_dtype dtype, enum rf_quantization kind,
+                            int64_t k)
+{
+    const struct rf_gemv_opts opts = {.w_quantized = kind};
+    afresh(run);
+    struct rf_tensor x = take(run, dtype, 8, k), out = take(run, dtype, 8, 512);
+    struct rf_tensor w = take(run, RF_U8, 1, (int64_t)rf_quantized_bytes(kind, 512 * k));
+    struct rf_tensor f32 = take(run, RF_F32, 8, 512);
+    for (int64_t rows = 1; rows <= 8; rows *= 8) {
+        char name[48];
+        x.shape = rf_shape2(rows, k);
+        out.shape = f32.shape = rf_shape2(rows, 512);
+        snprintf(name, sizeof(name), "gemv %s %lld rows%s", rf_quantization_name(kind),
+                 (long long)rows, k % 4 ? " odd" : "");
+        plain(run, name, dtype, rf_gemv(run->operands->stream, out, x, w, &opts));
+        snprintf(name, sizeof(name), "gemv %s to f32 %lld rows%s", rf_quantization_name(kind),
+                 (long long)rows, k % 4 ? " odd" : "");
+        plain(run, name, dtype, rf_gemv(run->operands->stream, f32, x, w, &opts));
     }
 }
 
@@ -578,6 +599,10 @@ void launch_all(struct operands *operands,
         rotary(&run, types[type]);
         gemvs(&run, types[type], 512);
         gemvs(&run, types[type], 511);
+        for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++) {
+            quantized_gemvs(&run, types[type], kind, 512);
+            quantized_gemvs(&run, types[type], kind, 511);
+        }
         decode(&run, types[type], 64);
         decode(&run, types[type], 66);
         for (int odd = 0; odd < 2; odd++) {

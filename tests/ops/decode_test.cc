@@ -31,10 +31,14 @@ TEST_P(Gemv, MatchesTheReferenceWithBiasAndResidual)
                          w = rounded(normal(s.columns * s.terms)), b = rounded(normal(s.columns)),
                          r = rounded(normal(s.rows * s.columns));
             rf_tensor out = this->out(rf_shape2(s.rows, s.columns), s.shift);
+            const rf_tensor bias = in(rf_shape1(s.columns), b),
+                            residual = in(rf_shape2(s.rows, s.columns), r);
+            rf_gemv_opts opts = {};
+            opts.bias = &bias;
+            opts.residual = &residual;
             ASSERT_OK(rf_gemv(stream, out, in(rf_shape2(s.rows, s.terms), x, s.shift),
                               in(rf_shape2(s.columns, s.terms), w, s.shift),
-                              extra ? in(rf_shape1(s.columns), b) : none(),
-                              extra ? in(rf_shape2(s.rows, s.columns), r) : none()));
+                              extra ? &opts : nullptr));
             Doubles want(s.rows * s.columns);
             for (int64_t i = 0; i < s.rows; i++)
                 for (int64_t j = 0; j < s.columns; j++) {
@@ -53,7 +57,9 @@ TEST_P(Gemv, WritesF32WithAnF32ResidualInPlace)
     const int64_t n = 3, N = 21, K = 100;
     const Floats x = rounded(normal(n * K)), w = rounded(normal(N * K)), r = normal(n * N);
     rf_tensor out = f32(rf_shape2(n, N), r);
-    ASSERT_OK(rf_gemv(stream, out, in(rf_shape2(n, K), x), in(rf_shape2(N, K), w), none(), out));
+    rf_gemv_opts opts = {};
+    opts.residual = &out;
+    ASSERT_OK(rf_gemv(stream, out, in(rf_shape2(n, K), x), in(rf_shape2(N, K), w), &opts));
     Doubles want(n * N);
     for (int64_t i = 0; i < n * N; i++) {
         want[i] = r[i];
@@ -70,13 +76,96 @@ TEST_P(Gemv, ARowHasTheSameBitsInEveryCall)
         const Floats x = rounded(normal(n * K)), w = rounded(normal(N * K));
         rf_tensor all = out(rf_shape2(n, N)), rows = in(rf_shape2(n, K), x),
                   weight = in(rf_shape2(N, K), w);
-        ASSERT_OK(rf_gemv(stream, all, rows, weight, none(), none()));
+        ASSERT_OK(rf_gemv(stream, all, rows, weight, nullptr));
         const Floats want = read(all);
         for (int64_t count : {1, 2, 3, 5, 8})
             for (int64_t first = 0; first + count <= n; first += count) {
                 rf_tensor some = {}, part = out(rf_shape2(count, N));
                 ASSERT_OK(rf_tensor_rows(rows, first, count, &some));
-                ASSERT_OK(rf_gemv(stream, part, some, weight, none(), none()));
+                ASSERT_OK(rf_gemv(stream, part, some, weight, nullptr));
+                expect_same_bits(
+                    read(part),
+                    Floats(want.begin() + first * N, want.begin() + (first + count) * N),
+                    std::to_string(count) + " rows");
+            }
+    }
+}
+
+/* ---- quantised weights ----------------------------------------------------------------------- */
+
+class QuantizedGemv : public OpTest, public ::testing::WithParamInterface<rf_quantization>
+{
+  protected:
+    /* Elements of very different sizes from block to block; `values` gets what kernels compute
+     * with. */
+    rf_tensor packed(int64_t count)
+    {
+        Floats weights = normal(count);
+        for (int64_t i = 0; i < count; i++)
+            weights[i] *= 0.01F * (float)(1 + i / RF_QUANTIZE_BLOCK % 7);
+        Floats bytes(rf_quantized_bytes(GetParam(), count) / 4);
+        values = Floats(count);
+        EXPECT_OK(rf_quantize(GetParam(), weights.data(), count, bytes.data()));
+        EXPECT_OK(rf_dequantize(GetParam(), bytes.data(), count, 0, count, values.data()));
+        return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
+    }
+    Floats values;
+};
+INSTANTIATE_TEST_SUITE_P(Kind, QuantizedGemv, ::testing::Values(RF_NF4, RF_INT8),
+                         [](const auto &info) { return rf_quantization_name(info.param); });
+
+/* Rows of x, columns, terms: rows of w begin inside blocks, bytes and words, the last block is of
+ * any size, and of 64 * 256 elements there is a second group of blocks. */
+const Size packed_sizes[] = {{1, 1, 1, 0},    {1, 9, 128, 0},  {2, 33, 260, 0},
+                             {3, 8, 131, 0},  {5, 70, 300, 0}, {8, 17, 66, 1},
+                             {16, 25, 96, 4}, {11, 7, 13, 3},  {4, 1, 65, 0}};
+
+TEST_P(QuantizedGemv, MatchesTheReferenceInEveryTypeWithBiasAndResidual)
+{
+    for (rf_dtype type : {RF_F32, RF_F16, RF_BF16})
+        for (rf_dtype to : {type, RF_F32})
+            for (const Size &s : packed_sizes) {
+                if (type != RF_F32 && s.rows != 5 && s.rows != 8)
+                    continue; /* all the others differ in the rows, which f32 covers */
+                const rf_tensor w = packed(s.columns * s.terms);
+                const Floats x = rounded_to(type, normal(s.rows * s.terms)),
+                             b = rounded_to(type, normal(s.columns)),
+                             r = rounded_to(to, normal(s.rows * s.columns));
+                const rf_tensor bias = typed(rf_shape1(s.columns), type, b),
+                                residual = typed(rf_shape2(s.rows, s.columns), to, r);
+                rf_tensor out = typed_blank(rf_shape2(s.rows, s.columns), to, s.shift);
+                rf_gemv_opts opts = {GetParam(), &bias, &residual};
+                ASSERT_OK(rf_gemv(stream, out, typed(rf_shape2(s.rows, s.terms), type, x, s.shift),
+                                  w, &opts));
+                Doubles want(s.rows * s.columns);
+                for (int64_t i = 0; i < s.rows; i++)
+                    for (int64_t j = 0; j < s.columns; j++) {
+                        double &sum = want[i * s.columns + j];
+                        sum = (double)b[j] + r[i * s.columns + j];
+                        for (int64_t k = 0; k < s.terms; k++)
+                            sum += (double)x[i * s.terms + k] * values[j * s.terms + k];
+                    }
+                /* Sums of f32, rounded once to the type of out. */
+                expect_near(read(out), want, 2e-6 + 0.51 * step_of(to),
+                            std::string(rf_dtype_name(type)) + " to " + rf_dtype_name(to));
+            }
+}
+
+TEST_P(QuantizedGemv, HasTheBitsOfTheUnpackedWeightsForAnyNumberOfRows)
+{
+    for (int64_t terms : {256, 90}) {
+        const int64_t n = 13, N = 40;
+        const rf_tensor w = packed(N * terms), plain = f32(rf_shape2(N, terms), values),
+                        rows = f32(rf_shape2(n, terms), normal(n * terms)),
+                        all = blank(rf_shape2(n, N));
+        const rf_gemv_opts opts = {GetParam(), nullptr, nullptr};
+        ASSERT_OK(rf_gemv(stream, all, rows, plain, nullptr));
+        const Floats want = read(all);
+        for (int64_t count : {1, 2, 3, 5, 8, 13})
+            for (int64_t first = 0; first + count <= n; first += count) {
+                rf_tensor some = {}, part = blank(rf_shape2(count, N));
+                ASSERT_OK(rf_tensor_rows(rows, first, count, &some));
+                ASSERT_OK(rf_gemv(stream, part, some, w, &opts));
                 expect_same_bits(
                     read(part),
                     Floats(want.begin() + first * N, want.begin() + (first + count) * N),
@@ -88,11 +177,22 @@ TEST_P(Gemv, ARowHasTheSameBitsInEveryCall)
 TEST_F(OpTest, GemvRefusesWrongOperands)
 {
     rf_tensor w = blank(rf_shape2(4, 8)), x = blank(rf_shape2(2, 8)), out = blank(rf_shape2(2, 4));
-    EXPECT_FAILS(RF_EINVAL, "out", rf_gemv(stream, x, x, w, none(), none()));
-    EXPECT_FAILS(RF_EINVAL, "x", rf_gemv(stream, out, out, w, none(), none()));
-    EXPECT_FAILS(RF_EINVAL, "bias", rf_gemv(stream, out, x, w, x, none()));
+    rf_gemv_opts opts = {};
+    EXPECT_FAILS(RF_EINVAL, "out", rf_gemv(stream, x, x, w, nullptr));
+    EXPECT_FAILS(RF_EINVAL, "x", rf_gemv(stream, out, out, w, nullptr));
     EXPECT_FAILS(RF_EINVAL, "two dimensions",
-                 rf_gemv(stream, out, x, blank(rf_shape1(32)), none(), none()));
+                 rf_gemv(stream, out, x, blank(rf_shape1(32)), nullptr));
+    opts.bias = &x;
+    EXPECT_FAILS(RF_EINVAL, "bias", rf_gemv(stream, out, x, w, &opts));
+    opts.bias = nullptr;
+    opts.w_quantized = RF_NF4;
+    const Floats nothing(6);
+    const rf_tensor bytes = words(rf_shape1(24), RF_U8, nothing.data(), 0);
+    EXPECT_FAILS(RF_EINVAL, "expected u8", rf_gemv(stream, out, x, w, &opts));
+    EXPECT_FAILS(RF_EINVAL, "(4, 8) in nf4, below 2^31 elements, has 28 bytes",
+                 rf_gemv(stream, out, x, bytes, &opts));
+    opts.w_quantized = RF_QUANTIZATION_COUNT;
+    EXPECT_FAILS(RF_EINVAL, "w_quantized", rf_gemv(stream, out, x, w, &opts));
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */

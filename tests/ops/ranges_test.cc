@@ -265,14 +265,22 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             EXPECT_OK(rf_cache_append(stream, &cache, qkv, H, rotate ? angles : none));
         EXPECT_OK(rf_attend_cache(stream, out, qkv, &cache, H, L, 0,
                                   some(rf_shape1(rf_attend_cache_scratch(n, H, D, L)), RF_F32)));
-        for (rf_dtype to : {type, RF_F32})
-            EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), qkv, some(rf_shape2(12, C), type),
-                              some(rf_shape1(12), type), some(rf_shape2(n, 12), to)));
         const int64_t k = odd ? C - 1 : C;
-        EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), type), some(rf_shape2(n, k), type),
-                          some(rf_shape2(12, k), type), none, none));
-        EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), RF_F32), some(rf_shape2(n, k), type),
-                          some(rf_shape2(12, k), type), none, none));
+        for (rf_dtype to : {type, RF_F32}) {
+            rf_tensor bias = some(rf_shape1(12), type), residual = some(rf_shape2(n, 12), to);
+            rf_gemv_opts opts = {};
+            opts.bias = &bias;
+            opts.residual = &residual;
+            EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), qkv, some(rf_shape2(12, C), type),
+                              &opts));
+            EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), some(rf_shape2(n, k), type),
+                              some(rf_shape2(12, k), type), nullptr));
+            for (rf_quantization kind : {RF_NF4, RF_INT8}) {
+                opts.w_quantized = kind;
+                EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), some(rf_shape2(n, k), type),
+                                  packed(kind, 12 * k), &opts));
+            }
+        }
     }
 
     void product(rf_dtype type, const char *path, int form, const int64_t size[3], int epilogue)
@@ -307,18 +315,21 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         }
         EXPECT_OK(rf_matmul(stream, out, a, b, &opts));
     }
+    rf_tensor packed(rf_quantization kind, int64_t count)
+    {
+        const Floats weights = normal((size_t)count);
+        Floats bytes(rf_quantized_bytes(kind, count) / 4);
+        EXPECT_OK(rf_quantize(kind, weights.data(), count, bytes.data()));
+        return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
+    }
     void quantized(rf_quantization kind, bool transpose_b, const int64_t size[3])
     {
         const int64_t m = size[0], k = size[1], n = size[2];
-        const Floats weights = normal((size_t)(n * k));
-        Floats bytes(rf_quantized_bytes(kind, n * k) / 4);
-        EXPECT_OK(rf_quantize(kind, weights.data(), n * k, bytes.data()));
         rf_matmul_opts opts = {};
         opts.transpose_b = transpose_b;
         opts.b_quantized = kind;
         EXPECT_OK(rf_matmul(stream, some(rf_shape2(m, n), RF_F32), some(rf_shape2(m, k), RF_F32),
-                            words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0),
-                            &opts));
+                            packed(kind, n * k), &opts));
     }
     void matmul(rf_dtype type, bool odd)
     {
