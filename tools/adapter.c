@@ -203,8 +203,14 @@ static int read_group(const struct tool_command *command, struct all *all, struc
                : TOOL_OK;
 }
 
-static int write(const struct tool_command *command, const struct setup *s, const char *dir,
-                 struct all *all)
+/* What is written: one of both. */
+struct output {
+    const char *dir;
+    const struct export_options *merged;
+};
+
+static int write_files(const struct tool_command *command, const struct setup *s, const char *dir,
+                       struct all *all)
 {
     char fault[ADAPTER_FAULT_BYTES];
     const struct adapter_source source = {all, copy};
@@ -217,8 +223,51 @@ static int write(const struct tool_command *command, const struct setup *s, cons
     return rc < 0 ? tool_error(command, "--export-adapter %s: %s", dir, fault) : TOOL_OK;
 }
 
-int adapter_export(const struct tool_command *command, const struct setup *s, const char *dir,
-                   const struct model *model, struct rf_run *run, int rank)
+static int write_merged(const struct tool_command *command, const struct setup *s,
+                        const struct export_options *export, struct all *all)
+{
+    const struct adapter_set set = {.adapter = setup_adapter(s),
+                                    .fan_in_fan_out = strcmp(s->model, "gpt2") == 0,
+                                    .modules = all->list,
+                                    .count = all->count,
+                                    .source = {all, copy}};
+    enum rf_dtype dtype = RF_F32;
+    int merged = 0;
+    int status = export->dtype ? tool_read_dtype(command, export->dtype, &dtype) : TOOL_OK;
+    char *config = export->dtype ? hub_config_text(s->hub, dtype) : NULL;
+    if (status == TOOL_OK && export->dtype && !config)
+        status = tool_error(command, "out of memory");
+    const struct merge_options options = {.from = s->from,
+                                          .set = &set,
+                                          .export = *export,
+                                          .config = config,
+                                          .allow_nan = s->allow_nan};
+    if (status == TOOL_OK)
+        status = merge_weights(command, &options, &merged);
+    free(config);
+    return status;
+}
+
+int adapter_check_merged(const struct tool_command *command, const struct setup *s,
+                         const struct model *model)
+{
+    if (!s->from)
+        return tool_usage_error(command, "--export with adapters merges them into the weights of "
+                                         "--from DIR; use --export-adapter DIR");
+    for (int b = 0; b < model->count; b++)
+        for (int k = 0; k < model->blocks[b].param_count; k++) {
+            const struct rf_param_desc *param = &model->blocks[b].params[k];
+            if (!adapter_has(param->name) && !(param->flags & RF_PARAM_FROZEN))
+                return tool_usage_error(command,
+                                        "--export with adapters merges them into the weights of "
+                                        "--from, but %s is trained, too",
+                                        param->name);
+        }
+    return TOOL_OK;
+}
+
+static int export(const struct tool_command *command, const struct setup *s,
+                  const struct output *to, const struct model *model, struct rf_run *run, int rank)
 {
     struct all all = {NULL};
     int status = TOOL_OK, failed = TOOL_OK;
@@ -232,7 +281,8 @@ int adapter_export(const struct tool_command *command, const struct setup *s, co
             status = read_group(command, &all, run, from, to, b);
     }
     if (status == TOOL_OK && rank == 0)
-        failed = write(command, s, dir, &all);
+        failed = to->dir ? write_files(command, s, to->dir, &all)
+                         : write_merged(command, s, to->merged, &all);
     if (status == TOOL_OK && rf_run_share(run, &failed, sizeof(failed)) < 0)
         status = tool_library_error(command, -1);
     for (int from = 0; all.at && all.list && from < all.count;
@@ -243,4 +293,17 @@ int adapter_export(const struct tool_command *command, const struct setup *s, co
     free(all.at);
     free(all.list);
     return status == TOOL_OK ? failed : status;
+}
+
+int adapter_export(const struct tool_command *command, const struct setup *s, const char *dir,
+                   const struct model *model, struct rf_run *run, int rank)
+{
+    return export(command, s, &(struct output){.dir = dir}, model, run, rank);
+}
+
+int adapter_export_merged(const struct tool_command *command, const struct setup *s,
+                          const struct export_options *options, const struct model *model,
+                          struct rf_run *run, int rank)
+{
+    return export(command, s, &(struct output){.merged = options}, model, run, rank);
 }

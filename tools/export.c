@@ -113,24 +113,13 @@ static int write_tokenizer(struct job *job)
 
 static int write_others(struct job *job)
 {
-    static const char *const names[] = {"generation_config.json",
-                                        "tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "vocab.json",
-                                        "vocab.txt",
-                                        "merges.txt",
-                                        "chat_template.jinja",
-                                        "chat_template.json"};
     char *text = hub_config_text(job->hub, job->dtype);
     if (!text)
         return tool_error(job->command, "out of memory");
     int rc = rf_export_text(job->file, "config.json", text);
     free(text);
-    for (size_t i = 0; rc == 0 && job->setup->from && i < sizeof(names) / sizeof(names[0]); i++)
-        rc = rf_export_copy(job->file, job->setup->from, names[i]);
+    if (rc == 0 && job->setup->from)
+        rc = export_copy_others(job->file, job->setup->from);
     return rc < 0 ? tool_library_error(job->command, 0) : write_tokenizer(job);
 }
 

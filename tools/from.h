@@ -5,6 +5,7 @@
 #ifndef RF_TOOLS_FROM_H
 #define RF_TOOLS_FROM_H
 
+#include <adapter_file.h>
 #include <hub.h>
 #include <quantized.h>
 
@@ -53,6 +54,14 @@ int adapter_fill_generator(const struct tool_command *command, const struct setu
 /* Rank 0 writes. */
 int adapter_export(const struct tool_command *command, const struct setup *setup, const char *dir,
                    const struct model *model, struct rf_run *run, int rank);
+/* The same, merged into the weights of setup->from as they are in its files. */
+struct export_options;
+int adapter_export_merged(const struct tool_command *command, const struct setup *setup,
+                          const struct export_options *options, const struct model *model,
+                          struct rf_run *run, int rank);
+/* Before any work: whether --export can be what the adapters are merged into. */
+int adapter_check_merged(const struct tool_command *command, const struct setup *setup,
+                         const struct model *model);
 
 /* ---- byte_tokenizer.c ------------------------------------------------------------------------ */
 
@@ -73,5 +82,26 @@ int export_check(const struct tool_command *command, const struct export_options
 int export_run(const struct tool_command *command, const struct setup *setup,
                const struct export_options *options, const struct model *model, struct rf_run *run,
                int rank, bool together);
+
+/* ---- hub_files.c ---------------------------------------------------------------------------- */
+
+/* Copies what is beside config.json and the weights. A status of the library. */
+struct rf_export;
+int export_copy_others(struct rf_export *to, const char *from);
+
+/* ---- merge_weights.c ------------------------------------------------------------------------- */
+
+struct merge_options {
+    const char *from;
+    const char *adapter;           /* where file is */
+    struct adapter_file *file;     /* these adapters, or */
+    const struct adapter_set *set; /* those */
+    struct export_options export;  /* dtype NULL: each tensor has that of the base */
+    const char *config;            /* config.json; NULL: that of the base */
+    bool allow_nan;
+};
+/* *merged: how many modules have an adapter. */
+int merge_weights(const struct tool_command *command, const struct merge_options *options,
+                  int *merged);
 
 #endif

@@ -46,9 +46,6 @@ static int adapter_options(const struct tool_command *command, const struct trai
     const bool has = setup_adapter(&o->setup) != NULL;
     if (o->export_adapter && !has)
         return tool_usage_error(command, "--export-adapter is for --lora or --adapter DIR");
-    if (o->export.dir && has)
-        return tool_usage_error(command, "--export is for whole models: use --export-adapter DIR, "
-                                         "and ringforge merge");
     if (o->setup.adapter_file && (o->resume || o->join || o->elastic))
         return tool_usage_error(command,
                                 "--adapter is what training begins with; leave it out, or "
@@ -125,13 +122,12 @@ static int open_data(const struct tool_command *command, const struct train_opti
         snprintf(path, sizeof(path), "%s/tokenizer.json", o->setup.from);
     int rc = path[0] && access(path, R_OK) == 0 ? rf_tokenizer_open(o->setup.from, &tokenizer) : 0;
     if (rc == 0)
-        rc = rf_dataset_open_as(
-            o->data,
-            &(struct rf_data_opts){.tokenizer = tokenizer,
-                                   .pack = o->packing ? o->setup.seq : 0,
-                                   .chat = o->chat,
-                                   .model = o->setup.from},
-            out);
+        rc = rf_dataset_open_as(o->data,
+                                &(struct rf_data_opts){.tokenizer = tokenizer,
+                                                       .pack = o->packing ? o->setup.seq : 0,
+                                                       .chat = o->chat,
+                                                       .model = o->setup.from},
+                                out);
     rf_tokenizer_close(tokenizer);
     if (rc < 0)
         return tool_library_error(command, -1);

@@ -104,6 +104,8 @@ static int open_machine(struct trainer *t)
         status = from_check(t->command, &o->setup, &t->model, &t->from);
     if (status == TOOL_OK)
         status = adapter_check(t->command, &o->setup, &t->model);
+    if (status == TOOL_OK && o->export.dir && setup_adapter(&o->setup))
+        status = adapter_check_merged(t->command, &o->setup, &t->model);
     if (status != TOOL_OK)
         return status;
     return rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0
@@ -389,8 +391,11 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && rf_run_save_wait(t->run) < 0)
         status = trainer_failed(t);
     if (status == TOOL_OK && o->export.dir && !t->stop)
-        status = export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
-                            rf_plan_params_sharded(t->plan));
+        status = setup_adapter(&o->setup)
+                     ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,
+                                             t->rank)
+                     : export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
+                                  rf_plan_params_sharded(t->plan));
     if (status == TOOL_OK && o->export_adapter && !t->stop)
         status =
             adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);

@@ -169,22 +169,16 @@ int adapter_file_write(const char *dir, const char *config,
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* The tensor of A whose module has this weight. A base may leave out the first part of names:
- * "h.0.attn.c_attn.weight" of a GPT-2. */
-static int find_a(const struct adapter_file *file, const char *weight)
+/* The module whose weight this tensor is, by its k-th possible name: a base may leave out the first
+ * part of names, "h.0.attn.c_attn.weight" of a GPT-2. False: it is no weight. */
+static bool module_of(const char *weight, int k, char module[128])
 {
     static const char *const fronts[] = {"", "transformer.", "model."};
-    char module[128], name[160];
     const size_t bytes = strlen(weight);
-    if (bytes < 8 || bytes > 100 || strcmp(weight + bytes - 7, ".weight") != 0)
-        return -1;
-    int found = -1;
-    for (int i = 0; i < 3 && found < 0; i++) {
-        snprintf(module, sizeof(module), "%s%.*s", fronts[i], (int)(bytes - 7), weight);
-        name_of(module, false, name);
-        found = rf_weights_find(file->weights, name);
-    }
-    return found;
+    if (k > 2 || bytes < 8 || bytes > 100 || strcmp(weight + bytes - 7, ".weight") != 0)
+        return false;
+    snprintf(module, 128, "%s%.*s", fronts[k], (int)(bytes - 7), weight);
+    return true;
 }
 
 static void transpose(float *out, const float *in, int64_t rows, int64_t columns)
@@ -194,21 +188,21 @@ static void transpose(float *out, const float *in, int64_t rows, int64_t columns
             out[j * rows + i] = in[i * columns + j];
 }
 
-static int merge_tensors(struct adapter_file *file, const struct model_adapter_module *m,
-                         float *values, char fault[ADAPTER_FAULT_BYTES])
+static int merge_module(const struct adapter_set *set, const struct model_adapter_module *m,
+                        float *values, char fault[ADAPTER_FAULT_BYTES])
 {
-    const float scale = model_adapter_scale(&file->config.adapter);
+    const float scale = model_adapter_scale(set->adapter);
     const size_t all = (size_t)(m->rows * m->in);
     float *a = malloc((size_t)(m->rank * m->in) * sizeof(*a));
     float *b = malloc((size_t)(m->rows * m->rank) * sizeof(*b));
-    float *turned = file->config.fan_in_fan_out ? malloc(all * sizeof(*turned)) : NULL;
-    int rc = a && b && (turned || !file->config.fan_in_fan_out)
+    float *turned = set->fan_in_fan_out ? malloc(all * sizeof(*turned)) : NULL;
+    int rc = a && b && (turned || !set->fan_in_fan_out)
                  ? 0
                  : config_fail(RF_ENOMEM, fault, "out of memory");
     if (rc == 0)
-        rc = adapter_file_read(file, m, false, a, fault);
+        rc = set->source.read(set->source.self, m, false, a);
     if (rc == 0)
-        rc = adapter_file_read(file, m, true, b, fault);
+        rc = set->source.read(set->source.self, m, true, b);
     if (rc == 0 && turned) {
         transpose(turned, values, m->in, m->rows);
         model_adapter_merge(turned, a, b, m->rows, m->in, m->rank, scale);
@@ -221,23 +215,62 @@ static int merge_tensors(struct adapter_file *file, const struct model_adapter_m
     return rc;
 }
 
+/* Of the file's module. */
+struct file_source {
+    struct adapter_file *file;
+    char *fault;
+};
+
+static int read_file(void *self, const struct model_adapter_module *module, bool is_b,
+                     float *values)
+{
+    const struct file_source *source = self;
+    return adapter_file_read(source->file, module, is_b, values, source->fault);
+}
+
 int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, float *values,
                        bool *merged, char fault[ADAPTER_FAULT_BYTES])
 {
     struct model_adapter_module m = {.rank = file->config.adapter.rank};
-    const int a = find_a(file, base->name);
+    struct file_source source = {file, fault};
+    const struct adapter_set set = {.adapter = &file->config.adapter,
+                                    .fan_in_fan_out = file->config.fan_in_fan_out,
+                                    .source = {&source, read_file}};
+    char module[128], name[160];
+    int a = -1;
+    for (int k = 0; a < 0 && module_of(base->name, k, module); k++) {
+        name_of(module, false, name);
+        a = rf_weights_find(file->weights, name);
+    }
     *merged = false;
     if (a < 0)
         return 0;
-    const bool turned = file->config.fan_in_fan_out;
-    const char *name = rf_weights_get(file->weights, a)->name + strlen(FRONT);
-    const size_t bytes = strlen(name) - strlen(".lora_A.weight");
-    if (base->shape.ndim != 2 || bytes >= sizeof(m.name))
+    if (base->shape.ndim != 2 || strlen(module) >= sizeof(m.name))
         return config_fail(RF_EINVAL, fault, "%.100s is not a matrix, but has an adapter",
                            base->name);
-    memcpy(m.name, name, bytes);
-    m.rows = base->shape.dim[turned ? 1 : 0];
-    m.in = base->shape.dim[turned ? 0 : 1];
+    memcpy(m.name, module, strlen(module));
+    m.rows = base->shape.dim[set.fan_in_fan_out ? 1 : 0];
+    m.in = base->shape.dim[set.fan_in_fan_out ? 0 : 1];
     *merged = true;
-    return merge_tensors(file, &m, values, fault);
+    return merge_module(&set, &m, values, fault);
+}
+
+int adapter_merge(const struct adapter_set *set, const struct rf_weight *base, float *values,
+                  bool *merged, char fault[ADAPTER_FAULT_BYTES])
+{
+    const struct model_adapter_module *m = NULL;
+    char module[128];
+    for (int k = 0; !m && module_of(base->name, k, module); k++)
+        for (int i = 0; !m && i < set->count; i++)
+            if (strcmp(set->modules[i].name, module) == 0)
+                m = &set->modules[i];
+    *merged = false;
+    if (!m)
+        return 0;
+    if (base->shape.ndim != 2 || base->shape.dim[set->fan_in_fan_out ? 1 : 0] != m->rows ||
+        base->shape.dim[set->fan_in_fan_out ? 0 : 1] != m->in)
+        return config_fail(RF_EINVAL, fault, "%.100s has another shape than its adapter",
+                           base->name);
+    *merged = true;
+    return merge_module(set, m, values, fault);
 }

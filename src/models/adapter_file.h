@@ -64,6 +64,17 @@ RF_MUST_CHECK int adapter_file_write(const char *dir, const char *config,
  * values: all elements of base. *merged is set if they were changed. */
 RF_MUST_CHECK int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base,
                                      float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES]);
+/* Adapters that are in no file. */
+struct adapter_set {
+    const struct model_adapter *adapter;
+    bool fan_in_fan_out; /* weights of the base are (in,out) */
+    const struct model_adapter_module *modules;
+    int count;
+    struct adapter_source source;
+};
+/* The same for these. */
+RF_MUST_CHECK int adapter_merge(const struct adapter_set *set, const struct rf_weight *base,
+                                float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES]);
 /* Modules with an adapter in the file. */
 int adapter_file_modules(const struct adapter_file *file);
 

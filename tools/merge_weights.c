@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Adapters added to the weights of a hub's folder, those of PEFT's files or of a run. One tensor at
+ * a time is in memory.
+ */
+#include <string.h>
+
+#include "from.h"
+
+struct merge {
+    const struct tool_command *command;
+    const struct merge_options *o;
+    struct rf_weights *weights;
+    struct rf_export *to;
+    int merged;
+};
+
+static int begin(struct merge *m)
+{
+    const struct export_options *export = &m->o->export;
+    const int count = rf_weights_count(m->weights);
+    enum rf_dtype dtype = RF_F32;
+    const int status = export->dtype ? tool_read_dtype(m->command, export->dtype, &dtype) : TOOL_OK;
+    struct rf_weight *list = calloc((size_t)count + 1, sizeof(*list));
+    if (status != TOOL_OK || !list) {
+        free(list);
+        return status == TOOL_OK ? tool_error(m->command, "out of memory") : status;
+    }
+    for (int i = 0; i < count; i++) {
+        list[i] = *rf_weights_get(m->weights, i);
+        list[i].dtype = export->dtype ? dtype : list[i].dtype;
+    }
+    const struct rf_export_opts opts = {
+        .weights = list, .count = count, .shard_bytes = (uint64_t) export->shard_bytes};
+    const int rc = rf_export_open(export->dir, &opts, &m->to);
+    free(list);
+    return rc < 0 ? tool_library_error(m->command, -1) : TOOL_OK;
+}
+
+static int copy_tensor(struct merge *m, int index)
+{
+    const struct merge_options *o = m->o;
+    const struct rf_weight *w = rf_weights_get(m->weights, index);
+    const uint64_t count = (uint64_t)rf_shape_count(w->shape);
+    char fault[ADAPTER_FAULT_BYTES];
+    bool merged = false;
+    float *values = malloc((count + 1) * sizeof(*values));
+    if (!values)
+        return tool_error(m->command, "out of memory for %s", w->name);
+    int status = rf_weights_read(m->weights, index, 0, count, values) < 0
+                     ? tool_library_error(m->command, -1)
+                     : TOOL_OK;
+    if (status == TOOL_OK && (o->file ? adapter_file_merge(o->file, w, values, &merged, fault)
+                                      : adapter_merge(o->set, w, values, &merged, fault)) < 0)
+        status = tool_error(m->command, "%s: %s", o->file ? o->adapter : o->from, fault);
+    if (status == TOOL_OK && rf_export_write(m->to, values, count) < 0)
+        status = tool_library_error(m->command, -1);
+    m->merged += merged;
+    free(values);
+    return status;
+}
+
+static int merge_all(struct merge *m)
+{
+    const struct merge_options *o = m->o;
+    const struct rf_weights_opts opts = {.allow_nan = o->allow_nan};
+    const int wanted = o->file ? adapter_file_modules(o->file) : o->set->count;
+    if (rf_weights_open(o->from, &opts, &m->weights) < 0)
+        return tool_library_error(m->command, -1);
+    int status = begin(m);
+    for (int i = 0; status == TOOL_OK && i < rf_weights_count(m->weights); i++)
+        status = copy_tensor(m, i);
+    if (status == TOOL_OK && m->merged != wanted)
+        status = tool_error(m->command,
+                            "there are adapters of %d modules, but %d weights of --from %s have "
+                            "one: %s belongs to another model",
+                            wanted, m->merged, o->from, o->file ? o->adapter : "the adapter");
+    if (status == TOOL_OK && o->config && rf_export_text(m->to, "config.json", o->config) < 0)
+        status = tool_library_error(m->command, -1);
+    if (status == TOOL_OK && ((!o->config && rf_export_copy(m->to, o->from, "config.json") < 0) ||
+                              export_copy_others(m->to, o->from) < 0))
+        status = tool_library_error(m->command, -1);
+    return status;
+}
+
+int merge_weights(const struct tool_command *command, const struct merge_options *o, int *merged)
+{
+    struct merge m = {.command = command, .o = o};
+    int status = merge_all(&m);
+    if (m.to && rf_export_close(m.to, status == TOOL_OK) < 0)
+        status = tool_library_error(command, -1);
+    rf_weights_close(m.weights);
+    *merged = m.merged;
+    return status;
+}
