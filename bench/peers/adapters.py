@@ -3,7 +3,8 @@
 #
 # Adapters of ringforge and of PEFT, both ways: PEFT loads what `ringforge train` exports, `ringforge
 # merge` gives the logits of PEFT, and what PEFT writes passes through a step of rate 0 unchanged, on
-# one rank, with zero=3 and with pp=2. Random models; needs torch, transformers and peft.
+# one rank, with zero=3 and with pp=2. Biases stay as they are. Random models; needs torch,
+# transformers and peft.
 #     bench/peers/adapters.py build/ringforge
 import os
 import subprocess
@@ -40,7 +41,10 @@ def compare(name, model, flags, config):
         run(*train, "--lora", flags, "--steps", "12", "--lr", "1e-2", "--export-adapter", ours)
         run("merge", "--from", base, "--adapter", ours, "--export", merged)
         want = logits(peft.PeftModel.from_pretrained(kind.from_pretrained(base), ours))
-        far = (logits(kind.from_pretrained(merged)) - want).abs().max().item()
+        whole = kind.from_pretrained(merged)
+        far = (logits(whole) - want).abs().max().item()
+        assert all(torch.equal(p, whole.get_parameter(n)) for n, p in model.named_parameters()
+                   if n.endswith(".bias"))
         moved = (logits(kind.from_pretrained(base)) - want).abs().max().item()
         print(f"{name}: merged beside PEFT {far:.1e}, the base {moved:.1e}")
         assert far < TOLERANCE < moved
@@ -64,6 +68,17 @@ compare("llama", transformers.LlamaForCausalLM(transformers.LlamaConfig(
     "r=3,alpha=4,targets=q_proj,v_proj,down_proj",
     peft.LoraConfig(r=3, lora_alpha=4, target_modules=["q_proj", "v_proj", "down_proj"],
                     task_type="CAUSAL_LM"))
+for name, rank in ("qwen2", 3), ("qwen2 of another rank", 8):
+    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
+        vocab_size=257, hidden_size=24, intermediate_size=37, num_hidden_layers=2,
+        num_attention_heads=6, num_key_value_heads=2))
+    for parameter, value in model.named_parameters():
+        if parameter.endswith(".bias"):  # they begin as zeros
+            value.data.normal_(0, 0.5)
+    targets = ["q_proj", "k_proj", "v_proj", "gate_proj"]
+    compare(name, model, f"r={rank},alpha={5 * rank},targets={','.join(targets)}",
+            peft.LoraConfig(r=rank, lora_alpha=5 * rank, target_modules=targets,
+                            task_type="CAUSAL_LM"))
 compare("gpt2", transformers.GPT2LMHeadModel(transformers.GPT2Config(
     vocab_size=257, n_embd=24, n_layer=2, n_head=6, n_positions=16)),
     "r=5,alpha=4,rslora,targets=all-linear,dropout=0.1",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# Small Llama and GPT-2 models of transformers with adapters of PEFT, on the CPU in fp64, from the same
+# Small Llama, Qwen2 and GPT-2 models of transformers with adapters of PEFT, on the CPU in fp64, from the same
 # weights and tokens as adapter_peft_test.cc: prints one loss a step. Its output is kept in
 # adapter_peft.txt; run it again with
 #     python3 adapter_peft.py > adapter_peft.txt
@@ -61,6 +61,12 @@ def main():
         rope_theta=10000.0, tie_word_embeddings=False, attn_implementation="eager"))
     train("llama", llama, peft.LoraConfig(r=3, lora_alpha=4, target_modules=[
         "q_proj", "v_proj", "o_proj", "up_proj", "down_proj"], task_type="CAUSAL_LM"))
+    qwen2 = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
+        vocab_size=VOCAB, hidden_size=24, intermediate_size=37, num_hidden_layers=2,
+        num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=SEQ, rms_norm_eps=1e-5,
+        rope_theta=10000.0, tie_word_embeddings=False, attn_implementation="eager"))
+    train("qwen2", qwen2, peft.LoraConfig(r=4, lora_alpha=10, target_modules=[
+        "q_proj", "k_proj", "v_proj", "gate_proj"], task_type="CAUSAL_LM"))
     gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=VOCAB, n_embd=24, n_layer=2, n_head=6, n_positions=SEQ, resid_pdrop=0,
         embd_pdrop=0, attn_pdrop=0, attn_implementation="eager"))

@@ -163,9 +163,8 @@ void expect_losses(Training t, const std::string &model)
         EXPECT_NEAR(got[i], wanted[i], 1e-4) << model << " step " << i;
 }
 
-TEST(AdapterPeft, LossesOfLlamaAreThoseOfPeft)
+Training small_llama(const model_adapter *adapter)
 {
-    const model_adapter adapter = {3, 4, 0, false, "q_proj,v_proj,o_proj,up_proj,down_proj"};
     Training t;
     t.llama.layers = 2;
     t.llama.channels = 24;
@@ -173,8 +172,22 @@ TEST(AdapterPeft, LossesOfLlamaAreThoseOfPeft)
     t.llama.kv_heads = 2;
     t.llama.hidden = 37;
     t.llama.vocab = vocab;
-    t.llama.adapter = &adapter;
-    expect_losses(t, "llama");
+    t.llama.adapter = adapter;
+    return t;
+}
+
+TEST(AdapterPeft, LossesOfLlamaAreThoseOfPeft)
+{
+    const model_adapter adapter = {3, 4, 0, false, "q_proj,v_proj,o_proj,up_proj,down_proj"};
+    expect_losses(small_llama(&adapter), "llama");
+}
+
+TEST(AdapterPeft, LossesOfQwen2WithItsFrozenBiasesAreThoseOfPeft)
+{
+    const model_adapter adapter = {4, 10, 0, false, "q_proj,k_proj,v_proj,gate_proj"};
+    Training t = small_llama(&adapter);
+    t.llama.qkv_bias = true;
+    expect_losses(t, "qwen2");
 }
 
 TEST(AdapterPeft, LossesOfGpt2AreThoseOfPeft)
