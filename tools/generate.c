@@ -4,7 +4,9 @@
  */
 #include "generate.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "from.h"
 
@@ -34,6 +36,8 @@ static int open_model(const struct generate_job *job, struct text_model *m, int6
         return tool_error(job->command, "--from %s: %s", o->from, fault);
     s->type = hub_dtype(s->hub);
     int status = from_open(job->command, s);
+    if (status == TOOL_OK)
+        status = quantize_parse(job->command, o->quantize, &s->quantization);
     if (status == TOOL_OK && o->dtype)
         status = tool_read_dtype(job->command, o->dtype, &s->type);
     s->residual_type = s->type;
@@ -201,6 +205,11 @@ static int check_options(const struct tool_command *command, const struct genera
 {
     if (!o->from)
         return tool_usage_error(command, "--from DIR is missing: a folder with config.json");
+    struct stat folder;
+    if (stat(o->from, &folder) != 0)
+        return tool_error(command, "--from %s: %s", o->from, strerror(errno));
+    if (!S_ISDIR(folder.st_mode))
+        return tool_error(command, "--from %s: it is no folder", o->from);
     if (o->max_new < 1 || o->max_new > 1 << 24)
         return tool_usage_error(command, "--max-new must be 1 to 16M");
     if (o->top_p > 1 || o->top_k > INT32_MAX)
@@ -212,8 +221,9 @@ static int check_options(const struct tool_command *command, const struct genera
 
 static int generate_main(const struct tool_command *command, int argc, char **argv)
 {
-    struct generate_job job = {.command = command,
-                               .o = {.max_new = 32, .batch = 8, .repetition_penalty = 1}};
+    struct generate_job job = {
+        .command = command,
+        .o = {.max_new = 32, .batch = 8, .repetition_penalty = 1, .quantize = "none"}};
     struct generate_options *o = &job.o;
     const struct tool_option table[] = {
         {"from", 0, TOOL_TEXT, &o->from, "DIR", "the model: a folder of a hub"},
@@ -239,6 +249,8 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
         {"length", 0, TOOL_INT, &o->length, "N",
          "tokens of a prompt and its text, for which there is memory (as many as are needed)"},
         {"dtype", 0, TOOL_TEXT, &o->dtype, "TYPE", "f32, f16 or bf16 (as config.json says)"},
+        {"quantize", 0, TOOL_TEXT, &o->quantize, "KIND",
+         "weights of layers in 4 or 8 bits: none, nf4, int8 (none)"},
         {"device", 'd', TOOL_TEXT, &o->device, "WHICH", "index, or a part of the name"},
         {"ranks", 0, TOOL_INT, &o->ranks.ranks, "N", "start N ranks, which divide the prompts"},
         {"provider", 0, TOOL_TEXT, &o->ranks.provider, "NAME", "transport between ranks"},

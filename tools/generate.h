@@ -11,7 +11,7 @@
 #include "tool.h"
 
 struct generate_options {
-    const char *from, *adapter, *prompt, *prompts, *dtype, *json, *device;
+    const char *from, *adapter, *prompt, *prompts, *dtype, *json, *device, *quantize;
     struct tool_list prompt_ids, stop, stop_ids;
     int64_t max_new, top_k, seed, batch, length;
     double temperature, top_p, repetition_penalty;

@@ -172,8 +172,8 @@ static int check_prompts(const struct generate_job *job)
         return tool_usage_error(job->command, "pass prompts in one way: --prompt TEXT, --prompts "
                                               "FILE or --prompt-ids");
     for (int i = 0; i < o->stop.count; i++)
-        if (!*o->stop.item[i])
-            return tool_usage_error(job->command, "--stop needs a text");
+        if (!*o->stop.item[i] || (*o->stop.item[i] & 0xc0) == 0x80)
+            return tool_usage_error(job->command, "--stop needs a text in UTF-8");
     return TOOL_OK;
 }
 

@@ -238,6 +238,16 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
+int quantize_parse(const struct tool_command *command, const char *text, enum rf_quantization *out)
+{
+    static const char *const names[] = {"none", "nf4", "int8", NULL}, *const none[] = {NULL};
+    const int kind = tool_choice(text, names);
+    if (kind < 0)
+        return refuse(command, "quantize", text, none, "none, nf4 or int8");
+    *out = (enum rf_quantization)kind;
+    return TOOL_OK;
+}
+
 static int check_names(const struct tool_command *command, struct setup *s)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
@@ -246,9 +256,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const updates[] = {"all", "rank0", NULL};
     static const char *const residuals[] = {"f32", "same", NULL};
-    static const char *const quantizations[] = {"none", "nf4", "int8", NULL};
     static const char *const none[] = {NULL};
-    const int quantization = tool_choice(s->quantize, quantizations);
     const int residual = tool_choice(s->residual, residuals);
     const int dtype = tool_choice(s->dtype, dtypes), reduce = tool_choice(s->reduce, dtypes);
     const int model = tool_choice(s->model, models);
@@ -280,11 +288,16 @@ static int check_names(const struct tool_command *command, struct setup *s)
         status = lora_parse(command, s->lora, s->model, &s->adapter);
     if (status != TOOL_OK)
         return status;
-    if (quantization < 0)
-        return refuse(command, "quantize", s->quantize, none, "none, nf4 or int8");
-    s->quantization = (enum rf_quantization)quantization;
-    if (quantization && !s->from)
+    status = quantize_parse(command, s->quantize, &s->quantization);
+    if (status != TOOL_OK)
+        return status;
+    if (s->quantization && !s->from)
         return tool_usage_error(command, "--quantize %s needs weights: use --from DIR with it",
+                                s->quantize);
+    if (s->quantization && !setup_adapter(s))
+        return tool_usage_error(command,
+                                "--quantize %s: quantised weights are not trained; use "
+                                "adapters with them, by --lora or --adapter",
                                 s->quantize);
     if (rf_optimizer_find(s->optimizer) < 0)
         return refuse(command, "optimizer", s->optimizer, none, s->optimizers);

@@ -88,6 +88,10 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
 
 int offload_parse(const struct tool_command *command, const char *text, int *out);
 
+/* ---- setup.c: none, nf4 or int8 -------------------------------------------------------------- */
+
+int quantize_parse(const struct tool_command *command, const char *text, enum rf_quantization *out);
+
 /* ---- lora.c: settings separated by commas ---------------------------------------------------- */
 
 int lora_parse(const struct tool_command *command, const char *text, const char *model,

@@ -99,7 +99,8 @@ RF_EXPORT void rf_generator_close(struct rf_generator *generator);
 RF_EXPORT void rf_generator_measured(const struct rf_generator *generator,
                                      struct rf_generator_bytes *out);
 
-/* Writes a whole parameter by name, with those tied to it, rounded to nearest. count: its elements.
+/* Writes a whole parameter by name, with those tied to it, rounded to nearest. count: its elements;
+ * of a parameter of u8 (quantised weights) 4 bytes are one f32.
  * values is used as working memory, and its contents are lost. Blocking. RF_EINVAL: there is no
  * such name, or it has another number of elements. */
 RF_API int rf_generator_write_param(struct rf_generator *generator, const char *name, float *values,

@@ -33,11 +33,15 @@ static int add_param(struct rf_generator_layout *l, int index, const struct rf_p
     const int64_t elements = rf_shape_count(desc->shape);
     const char *root = root_of(l, index, desc)->name;
     int piece = l->piece_count;
-    if (desc->dtype != RF_F32 && desc->dtype != RF_F16 && desc->dtype != RF_BF16)
-        return rf_fail(RF_ENOTSUP, "parameter %s is %s; text generation needs f32, f16 or bf16",
+    const bool raw = desc->dtype == RF_U8;
+    if (!raw && desc->dtype != RF_F32 && desc->dtype != RF_F16 && desc->dtype != RF_BF16)
+        return rf_fail(RF_ENOTSUP, "parameter %s is %s; text generation needs f32, f16, bf16 or u8",
                        desc->name, rf_dtype_name(desc->dtype));
-    if (elements < 0)
-        return rf_fail(RF_EINVAL, "parameter %s has no valid shape", desc->name);
+    if (elements < 0 || (raw && (elements % 4 != 0 || desc->tied_to)))
+        return rf_fail(RF_EINVAL,
+                       "parameter %s has no valid shape; of u8 it must not be tied, and have a "
+                       "multiple of 4 bytes",
+                       desc->name);
     for (int i = 0; i < index; i++)
         if (strcmp(l->params[i].root, root) == 0 && l->params[i].desc->dtype == desc->dtype)
             piece = l->params[i].piece;

@@ -115,12 +115,19 @@ void rf_generator_measured(const struct rf_generator *g, struct rf_generator_byt
     };
 }
 
+/* Of u8, 4 bytes are one value. */
+static uint64_t value_count(const struct rf_param_desc *desc)
+{
+    const uint64_t elements = (uint64_t)rf_shape_count(desc->shape);
+    return desc->dtype == RF_U8 ? elements / sizeof(float) : elements;
+}
+
 static int write_piece(struct rf_generator *g, const struct rf_generator_param *param,
                        float *values)
 {
     struct rf_tensor t = rf_arena_piece(g->params, param->piece);
-    const int64_t count = rf_shape_count(param->desc->shape);
-    t.dtype = param->desc->dtype;
+    const int64_t count = (int64_t)value_count(param->desc);
+    t.dtype = param->desc->dtype == RF_U8 ? RF_F32 : param->desc->dtype;
     t.shape = rf_shape1(count);
     return count ? rf_stored_write(t, values) : 0;
 }
@@ -135,9 +142,9 @@ int rf_generator_write_param(struct rf_generator *g, const char *name, float *va
     if (!found)
         return rf_fail(RF_EINVAL, "the model has no parameter named %.100s",
                        name ? name : "(null)");
-    if (count != (uint64_t)rf_shape_count(found->desc->shape))
-        return rf_fail(RF_EINVAL, "parameter %s has %lld elements, not %llu", name,
-                       (long long)rf_shape_count(found->desc->shape), (unsigned long long)count);
+    if (count != value_count(found->desc))
+        return rf_fail(RF_EINVAL, "parameter %s has %llu elements, not %llu", name,
+                       (unsigned long long)value_count(found->desc), (unsigned long long)count);
     for (int i = 0; i < l->param_count; i++)
         if (strcmp(l->params[i].root, found->root) == 0) {
             if (l->params[i].desc->dtype == RF_F32)
@@ -157,26 +164,26 @@ static int fill_param(struct rf_generator *g, const struct rf_param_source *sour
                       const struct rf_param_desc *desc, float *values)
 {
     const uint64_t count = (uint64_t)rf_shape_count(desc->shape);
+    const uint64_t element = desc->dtype == RF_U8 ? 1 : sizeof(float);
     for (uint64_t first = 0; first < count; first += FILL_ELEMENTS) {
         const uint64_t some = count - first < FILL_ELEMENTS ? count - first : FILL_ELEMENTS;
-        RETURN_IF_ERROR(source->read(source->self, desc->name, first, some, values + first));
+        RETURN_IF_ERROR(
+            source->read(source->self, desc->name, first, some, (char *)values + first * element));
     }
-    return rf_generator_write_param(g, desc->name, values, count);
+    return rf_generator_write_param(g, desc->name, values, value_count(desc));
 }
 
 int rf_generator_fill(struct rf_generator *g, const struct rf_param_source *source)
 {
     const struct rf_generator_layout *l = &g->layout;
-    int64_t most = 1;
+    uint64_t most = 1;
     int rc = 0;
     for (int i = 0; i < l->param_count; i++)
-        most = rf_shape_count(l->params[i].desc->shape) > most
-                   ? rf_shape_count(l->params[i].desc->shape)
-                   : most;
+        most = value_count(l->params[i].desc) > most ? value_count(l->params[i].desc) : most;
     float *values = rf_alloc((size_t)most * sizeof(*values));
     if (!values)
-        return rf_fail(RF_ENOMEM, "generator: out of host memory for %lld elements of a parameter",
-                       (long long)most);
+        return rf_fail(RF_ENOMEM, "generator: out of host memory for %llu elements of a parameter",
+                       (unsigned long long)most);
     for (int i = 0; rc == 0 && i < l->param_count; i++)
         if (l->params[i].root == l->params[i].desc->name)
             rc = fill_param(g, source, l->params[i].desc, values);

@@ -32,7 +32,7 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
     const char *fault = model_adapter_fault(c->adapter);
     if (fault)
         return fault;
-    fault = model_quantize_fault(c->quantize, c->adapter, 4.0 * c->channels * c->channels);
+    fault = model_quantize_fault(c->quantize, 4.0 * c->channels * c->channels);
     if (fault)
         return fault;
     fault = model_type_fault(c->dtype, c->residual);

@@ -37,8 +37,9 @@ struct gpt2_config {
      * with "!" trains some of them, too. */
     const struct model_adapter *adapter;
     /* Of the weights of linear maps in layers, which are then frozen parameters of RF_U8: one row
-     * of bytes for each weight, also for a fused one. Needs an adapter, and a source of values
-     * (quantized.h): initial values are zero bytes. Not with tensor parallelism. */
+     * of bytes for each weight, also for a fused one. Needs a source of values (quantized.h):
+     * initial values are zero bytes. Not with tensor parallelism. Without an adapter it is for
+     * generation (generate.h). */
     enum rf_quantization quantize;
 };
 

@@ -31,15 +31,12 @@ void model_linear_quantize(struct model_linear *linear, struct model_part *part,
                                     .flags = RF_PARAM_FROZEN};
 }
 
-const char *model_quantize_fault(enum rf_quantization kind, const struct model_adapter *adapter,
-                                 double elements)
+const char *model_quantize_fault(enum rf_quantization kind, double elements)
 {
     if (!kind)
         return NULL;
     if ((int)kind < 0 || kind >= RF_QUANTIZATION_COUNT)
         return "weights are quantised to nf4 or int8";
-    if (!adapter)
-        return "quantised weights are not trained; use adapters with them";
     /* A limit of rf_matmul. */
     return elements > INT32_MAX ? "quantised weights must have fewer than 2^31 elements each"
                                 : NULL;

@@ -24,8 +24,7 @@ struct model_linear {
 void model_linear_quantize(struct model_linear *linear, struct model_part *part,
                            enum rf_quantization kind);
 /* What is wrong with quantised weights of at most so many elements; NULL if nothing. */
-const char *model_quantize_fault(enum rf_quantization kind, const struct model_adapter *adapter,
-                                 double elements);
+const char *model_quantize_fault(enum rf_quantization kind, double elements);
 /* A reason why tensor ranks cannot divide them, or NULL. */
 const char *model_quantize_tensor_fault(enum rf_quantization kind,
                                         const struct rf_tensor_part *part);

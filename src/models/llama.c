@@ -73,7 +73,7 @@ const char *llama_config_fault(const struct llama_config *c)
     if (fault)
         return fault;
     const struct llama_config all = with_defaults(c);
-    fault = model_quantize_fault(c->quantize, c->adapter, most_elements(&all));
+    fault = model_quantize_fault(c->quantize, most_elements(&all));
     if (fault)
         return fault;
     fault = model_type_fault(c->dtype, c->residual);

@@ -8,6 +8,9 @@
 #include <algorithm>
 #include <cjson/cJSON.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace
 {
@@ -64,6 +67,45 @@ void make(const std::string &kind, const std::string &data, const std::string &d
     run(with(train(data, steps), {"--model", kind, "--layers", "1", "--channels", "32", "--heads",
                                   "2", "--export", dir}));
 }
+
+/* The text as the program writes it: one packet for each write. */
+std::vector<std::string> packets(const std::vector<std::string> &words)
+{
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
+    std::vector<std::string> all = with({program_path(), "generate"}, words);
+    std::vector<char *> argv;
+    for (std::string &word : all)
+        argv.push_back(word.data());
+    argv.push_back(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(ends[1], 1);
+        execv(argv[0], argv.data());
+        _exit(127);
+    }
+    close(ends[1]);
+    std::vector<std::string> out;
+    char bytes[4096];
+    for (ssize_t n; (n = read(ends[0], bytes, sizeof(bytes))) > 0;)
+        out.emplace_back(bytes, (size_t)n);
+    close(ends[0]);
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    return out;
+}
+
+/* Whole characters: the bytes that each lead byte announces. */
+bool is_whole(const std::string &text)
+{
+    size_t at = 0;
+    while (at < text.size()) {
+        const unsigned char lead = (unsigned char)text[at];
+        at += lead < 0x80 ? 1 : lead < 0xc0 ? 100 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    }
+    return at == text.size();
+}
 } // namespace
 
 TEST(GenerateProgram, TheWholeWayFromATextToAMergedModel)
@@ -112,6 +154,59 @@ TEST(GenerateProgram, AStopStringEndsATextAndIsNotShown)
     EXPECT_EQ(generate(with(from, {"--stop-id", "104"})).text, "defgh");
 }
 
+/* Adapters that were trained above quantised weights. */
+TEST(GenerateProgram, AdaptersGenerateAboveTheQuantisedWeightsThatTheyWereTrainedWith)
+{
+    TempFolder folder;
+    const std::string base = folder.path + "/base", adapter = folder.path + "/adapter";
+    make("llama", folder.file("t.txt", alphabet()), base, "2");
+    std::string other = alphabet();
+    std::reverse(other.begin(), other.end());
+    const std::vector<std::string> quantize = {"--from", base, "--quantize", "nf4"};
+    run(with(train(folder.file("u.txt", other), "80"),
+             with(quantize,
+                  {"--lora", "r=8,alpha=32,targets=all-linear", "--export-adapter", adapter})));
+    const std::vector<std::string> ids = {"--prompt-ids", "109,108,107", "--max-new", "8"};
+    const Text plain = generate(with(quantize, ids));
+    EXPECT_EQ(plain.ids.size(), 8u);
+    const std::vector<std::string> adapted = with(with(quantize, {"--adapter", adapter}), ids);
+    const Text text = generate(adapted);
+    EXPECT_NE(text.ids, plain.ids);
+    EXPECT_EQ(generate(with(adapted, {"--ranks", "2"})).ids, text.ids);
+}
+
+/* Every byte is a token, so characters and stop strings are divided. */
+TEST(GenerateProgram, WritesWholeCharactersAndNoPartOfAStopStringWhileItGenerates)
+{
+    TempFolder folder;
+    std::string data;
+    while (data.size() < 20000)
+        data += "\xc3\xa9\xc5\xa1\xd0\xb6\xd7\x90\xe2\x82\xac ";
+    const std::string dir = folder.path + "/m";
+    make("llama", folder.file("t.txt", data), dir, "60");
+    const std::vector<std::string> from = {"--from",   dir,         "--prompt",
+                                           "\xc3\xa9", "--max-new", "21"};
+    const std::string learnt = "\xc5\xa1\xd0\xb6\xd7\x90\xe2\x82\xac \xc3\xa9";
+    std::string text;
+    std::vector<std::string> written = packets(from);
+    EXPECT_GE(written.size(), 8u); /* one for each character, and the end of the line */
+    for (const std::string &packet : written) {
+        EXPECT_TRUE(is_whole(packet)) << packet;
+        text += packet;
+    }
+    ASSERT_EQ(text.substr(0, learnt.size()), learnt) << "the model has not learnt the text";
+    /* Held back until it is no stop string, and never written if it is one. */
+    written =
+        packets(with(from, {"--stop", "\xd7\x90\xe2\x82\xac!", "--stop", " \xc3\xa9\xc5\xa1"}));
+    text.clear();
+    for (const std::string &packet : written) {
+        EXPECT_TRUE(is_whole(packet)) << packet;
+        EXPECT_NE(packet, "\xd7\x90");
+        text += packet;
+    }
+    EXPECT_EQ(text, "\xc5\xa1\xd0\xb6\xd7\x90\xe2\x82\xac\n");
+}
+
 TEST(GenerateProgram, WhatIsWrongIsNamed)
 {
     TempFolder folder;
@@ -123,7 +218,12 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
         std::string part;
     } cases[] = {
         {{"--prompt", "a"}, "--from DIR is missing"},
-        {{"--from", none, "--prompt", "a"}, none},
+        {{"--from", none, "--prompt", "a"}, "--from " + none + ": No such file"},
+        {{"--from", data, "--prompt", "a"}, "--from " + data + ": it is no folder"},
+        {{"--from", dir, "--prompt-ids", ""}, "ids are numbers"},
+        {{"--from", dir, "--prompt", "a", "--max-new", "4", "--quantize", "nf5"},
+         "none, nf4 or int8"},
+        {{"--from", dir, "--prompt", "a", "--stop", "\xa9"}, "--stop needs a text in UTF-8"},
         {{"--from", dir}, "no prompt; pass --prompt TEXT"},
         {{"--from", dir, "--prompt", "a", "--prompt-ids", "1"}, "pass prompts in one way"},
         {{"--from", dir, "--prompt-ids", "1,x"}, "ids are numbers"},
@@ -132,13 +232,18 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
         {{"--from", dir, "--prompt", "a", "--max-new", "4", "--adapter", none}, none},
         {{"--from", dir, "--prompt", "a", "--stop", ""}, "--stop"},
     };
+    /* An empty prompt is the token that begins a text. */
+    EXPECT_EQ(generate({"--from", dir, "--prompt", "", "--max-new", "4"}).prompt,
+              std::vector<int>{256});
     for (const auto &c : cases) {
         const ProgramResult r = run_program(with({"generate"}, c.words));
         EXPECT_NE(r.status, 0) << c.part;
         EXPECT_NE(r.err.find(c.part), std::string::npos) << r.err;
     }
-    const ProgramResult r =
-        run_program(with(train(data, "1"), {"--from", dir, "--lora", "r=4,targets=q_proj"}));
+    ProgramResult r = run_program(with(train(data, "1"), {"--from", dir, "--quantize", "nf4"}));
+    EXPECT_EQ(r.status, 2);
+    EXPECT_NE(r.err.find("quantised weights are not trained; use adapters"), std::string::npos);
+    r = run_program(with(train(data, "1"), {"--from", dir, "--lora", "r=4,targets=q_proj"}));
     EXPECT_EQ(r.status, 2);
     EXPECT_NE(r.err.find("no module of the model has a name of the targets"), std::string::npos)
         << r.err;
