@@ -77,7 +77,11 @@ void rf_generator_layout_destroy(struct rf_generator_layout *layout);
  * those of the first `wanted`, at most shape.sequences. Blocking. */
 RF_MUST_CHECK int rf_generator_call(struct rf_generator *g, int64_t rows, int64_t wanted);
 
-/* sample.c. The next token after `known` ids, from logits of that text. */
+/* sample.c. g->scores = the logits of a text of `known` ids after all processors; -infinity: the
+ * token is not drawn. With a temperature of 0 after the penalty alone. */
+void rf_generator_process(struct rf_generator *g, const struct rf_sampling *s, const int32_t *ids,
+                          int64_t known, const float *logits);
+/* The next token after `known` ids, from logits of that text. */
 RF_MUST_CHECK int rf_generator_sample(struct rf_generator *g, const struct rf_sampling *s,
                                       int64_t prompt, const int32_t *ids, int64_t known,
                                       const float *logits, int32_t *id, float *logprob);

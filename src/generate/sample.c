@@ -168,6 +168,20 @@ static int64_t draw(const struct rf_generator *g, uint64_t seed, uint64_t prompt
     return last;
 }
 
+void rf_generator_process(struct rf_generator *g, const struct rf_sampling *s, const int32_t *ids,
+                          int64_t known, const float *logits)
+{
+    const int64_t count = g->layout.classes;
+    memcpy(g->scores, logits, (size_t)count * sizeof(*logits));
+    penalize(g, s->repetition_penalty, ids, known);
+    if (s->temperature == 0)
+        return;
+    for (int64_t i = 0; i < count; i++)
+        g->scores[i] /= s->temperature;
+    keep_top_k(g, s->top_k);
+    keep_top_p(g, (double)s->top_p);
+}
+
 int rf_generator_sample(struct rf_generator *g, const struct rf_sampling *s, int64_t prompt,
                         const int32_t *ids, int64_t known, const float *logits, int32_t *id,
                         float *logprob)
@@ -179,18 +193,10 @@ int rf_generator_sample(struct rf_generator *g, const struct rf_sampling *s, int
                            "prompt %lld: logit %lld after %lld tokens is NaN; the parameters may "
                            "be damaged, or their type too narrow",
                            (long long)prompt, (long long)i, (long long)known);
-    memcpy(g->scores, logits, (size_t)count * sizeof(*logits));
-    penalize(g, s->repetition_penalty, ids, known);
-    int64_t chosen = 0;
-    if (s->temperature == 0) {
-        chosen = largest(g->scores, count);
-    } else {
-        for (int64_t i = 0; i < count; i++)
-            g->scores[i] /= s->temperature;
-        keep_top_k(g, s->top_k);
-        keep_top_p(g, (double)s->top_p);
-        chosen = draw(g, s->seed, (uint64_t)prompt, (uint64_t)known);
-    }
+    rf_generator_process(g, s, ids, known, logits);
+    const int64_t chosen = s->temperature == 0
+                               ? largest(g->scores, count)
+                               : draw(g, s->seed, (uint64_t)prompt, (uint64_t)known);
     *id = (int32_t)chosen;
     *logprob = (float)((double)logits[chosen] - log_sum(logits, count));
     return 0;
