@@ -8,61 +8,12 @@
 #include <fstream>
 #include <sstream>
 
-#include "folder.h"
-#include "world.h"
-
-extern "C" {
-#include "base/base.h"
-#include "hub.h"
-}
+#include "hub_model.h"
 
 namespace
 {
 
-using Floats = std::vector<float>;
-
-// The same in hub_torch.py: a number in [-1/8, 1/8) by the tensor's name and the element.
-float formula(const std::string &name, uint64_t index)
-{
-    uint32_t h = 2166136261u;
-    for (unsigned char c : name)
-        h = (h ^ c) * 16777619u;
-    h = (h ^ (uint32_t)index) * 2654435761u;
-    h = (h ^ h >> 15) * 2246822519u;
-    h ^= h >> 13;
-    const float small = (float)(h >> 8) / 67108864.0f - 0.125f;
-    return name.find("norm") != std::string::npos || name.find("ln_") != std::string::npos
-               ? 1.0f + small
-               : small;
-}
-
-struct Tensor {
-    std::string name;
-    rf_shape shape;
-};
-
-void write_weights(const std::string &dir, const std::vector<Tensor> &tensors, rf_dtype dtype,
-                   uint64_t shard_bytes, float bad = 0)
-{
-    std::vector<rf_weight> weights;
-    for (const Tensor &t : tensors)
-        weights.push_back({t.name.c_str(), dtype, t.shape});
-    rf_export_opts opts = {};
-    opts.weights = weights.data();
-    opts.count = (int)weights.size();
-    opts.shard_bytes = shard_bytes;
-    rf_export *file = nullptr;
-    ASSERT_RF(rf_export_open(dir.c_str(), &opts, &file));
-    for (const Tensor &t : tensors) {
-        Floats values((size_t)rf_shape_count(t.shape));
-        for (size_t i = 0; i < values.size(); i++)
-            values[i] = formula(t.name, i);
-        if (bad != 0)
-            values[1] = bad;
-        ASSERT_RF(rf_export_write(file, values.data(), values.size()));
-    }
-    ASSERT_RF(rf_export_close(file, true));
-}
+using namespace hub_models;
 
 const std::vector<Tensor> three = {
     {"a", rf_shape2(40, 30)}, {"b", rf_shape1(7)}, {"c", rf_shape2(5, 6)}};
@@ -286,50 +237,6 @@ std::vector<Case> cases()
     return all;
 }
 
-// A model, its blocks, and a folder with its weights by the formula.
-struct Made {
-    Folder folder;
-    hub *h = nullptr;
-    struct gpt2 *gpt2 = nullptr;
-    struct llama *llama = nullptr;
-    gpt2_config g = {};
-    llama_config l = {};
-    const rf_block *blocks = nullptr;
-    int count = 0;
-
-    std::string make(const Case &c)
-    {
-        char fault[HUB_FAULT_BYTES] = "";
-        folder.write("config.json", c.config);
-        if (hub_open(folder.path().c_str(), &h, fault) < 0)
-            return fault;
-        hub_set_gpt2(h, &g);
-        hub_set_llama(h, &l);
-        if (hub_is_gpt2(h) ? gpt2_create(&g, &gpt2) < 0 : llama_create(&l, &llama) < 0)
-            return "this version does not compute it";
-        blocks = gpt2 ? gpt2_blocks(gpt2, &count) : llama_blocks(llama, &count);
-        hub_tensors list = {};
-        if (hub_list(h, blocks, count, true, &list, fault) < 0)
-            return fault;
-        std::vector<Tensor> tensors;
-        for (int i = 0; i < list.count; i++)
-            tensors.push_back({list.list[i].name, hub_tensor_shape(&list.list[i])});
-        hub_tensors_free(&list);
-        write_weights(folder.path("weights"), tensors, RF_F32, 4096);
-        return "";
-    }
-    ~Made()
-    {
-        hub_destroy(h);
-        gpt2_destroy(gpt2);
-        llama_destroy(llama);
-    }
-    std::string weights() const
-    {
-        return folder.path("weights");
-    }
-};
-
 enum { SEQ = 16, BATCH = 8 };
 
 Training training_of(const Made &made)
@@ -349,16 +256,7 @@ Training training_of(const Made &made)
         }
     };
     t.before = [&made](rf_run *run, rf_comm *, int) {
-        char fault[HUB_FAULT_BYTES] = "";
-        rf_weights *w = nullptr;
-        hub_source *source = nullptr;
-        ASSERT_RF(rf_weights_open(made.weights().c_str(), nullptr, &w));
-        ASSERT_EQ(hub_source_create(made.h, w, made.blocks, made.count, &source, fault), 0)
-            << fault;
-        const rf_param_source from = hub_source_of(source);
-        ASSERT_RF(rf_run_fill(run, &from));
-        hub_source_destroy(source);
-        rf_weights_close(w);
+        made.with_source([&](const rf_param_source &from) { ASSERT_RF(rf_run_fill(run, &from)); });
     };
     return t;
 }
@@ -369,7 +267,7 @@ TEST(Hub, LossesAreThoseOfTransformers)
     for (const Case &c : cases()) {
         SCOPED_TRACE(c.name);
         Made made;
-        ASSERT_EQ(made.make(c), "");
+        ASSERT_EQ(made.make(c.config), "");
         Training t = training_of(made);
         t.steps = (int)c.losses.size();
         const Seen seen = train(t, 1)[0];
@@ -384,7 +282,7 @@ TEST(Hub, EveryMeshIsFilledWithTheSame)
     const std::vector<Case> all = cases();
     for (size_t k : {(size_t)0, (size_t)2}) {
         Made made;
-        ASSERT_EQ(made.make(all.at(k)), "");
+        ASSERT_EQ(made.make(all.at(k).config), "");
         const Training one = training_of(made);
         const auto filled = [&](Training t, int ranks) {
             t.steps = 0;
@@ -405,7 +303,7 @@ TEST(Hub, EveryMeshIsFilledWithTheSame)
 TEST(Hub, AWrongTensorIsNamed)
 {
     Made made;
-    ASSERT_EQ(made.make(cases().at(0)), "");
+    ASSERT_EQ(made.make(cases().at(0).config), "");
     hub_tensors list = {};
     char fault[HUB_FAULT_BYTES] = "";
     ASSERT_EQ(hub_list(made.h, made.blocks, made.count, false, &list, fault), 0);
@@ -443,7 +341,7 @@ TEST(Hub, AWrongTensorIsNamed)
 TEST(Hub, AFillNeedsMemoryForPiecesAloneAndAnErrorOfOneRankIsThatOfAll)
 {
     Made made;
-    ASSERT_EQ(made.make(cases().at(1)), "");
+    ASSERT_EQ(made.make(cases().at(1).config), "");
     Training t = training_of(made);
     t.steps = 0;
     t.policy.zero = 3;

@@ -50,10 +50,25 @@ def at(k):
     return (k * k * 7 + k * 3) % 61
 
 
-def run(name, model):
+def fill(model, scale=1):
     with torch.no_grad():
         for key, param in model.named_parameters():
             param.copy_(torch.from_numpy(formula(key, param.numel())).view(param.shape))
+            if param.dim() > 1:
+                param.mul_(scale)
+
+
+def config_line(model):
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    keep = {"architectures", "model_type", "rope_parameters", "tie_word_embeddings", "head_dim",
+            *SIZES, "num_key_value_heads", "rms_norm_eps", "n_positions", "n_embd", "n_layer",
+            "n_head", "use_sliding_window", "sliding_window", "layer_types"}
+    config["architectures"] = [type(model).__name__]
+    return json.dumps({key: value for key, value in config.items() if key in keep})
+
+
+def run(name, model):
+    fill(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
     losses = []
     for step in range(STEPS):
@@ -66,16 +81,12 @@ def run(name, model):
         optimizer.step()
         losses.append(loss.item())
     print(name)
-    config = json.loads(model.config.to_json_string(use_diff=False))
-    keep = {"architectures", "model_type", "rope_parameters", "tie_word_embeddings", "head_dim",
-            *SIZES, "num_key_value_heads", "rms_norm_eps", "n_positions", "n_embd", "n_layer",
-            "n_head", "use_sliding_window", "sliding_window", "layer_types"}
-    config["architectures"] = [type(model).__name__]
-    print(json.dumps({key: value for key, value in config.items() if key in keep}))
+    print(config_line(model))
     print(*(f"{loss:.7f}" for loss in losses))
 
 
-torch.set_num_threads(1)
-print(f"# hub_torch.py, torch {torch.__version__}, transformers {tf.__version__}")
-for case, make in CASES.items():
-    run(case, make().eval())
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(f"# hub_torch.py, torch {torch.__version__}, transformers {tf.__version__}")
+    for case, make in CASES.items():
+        run(case, make().eval())
