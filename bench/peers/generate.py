@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Greedy text of `ringforge generate` beside that of transformers, on random tiny models in f32.
 
-    bench/peers/generate.py PROGRAM [--prompts 50] [--max-new 24]
+    bench/peers/generate.py PROGRAM [--prompts 50] [--max-new 24] [--quantize nf4|int8]
 
-Needs torch, transformers and safetensors. Each architecture gets random weights, large enough that the
+Needs torch, transformers and safetensors. With --quantize the model of transformers gets the values of the
+quantised weights in f32: those of nf4 by bitsandbytes, which this then needs. Each architecture gets random weights, large enough that the
 largest logit is mostly far from the second one. Prints how many texts are equal, the smallest distance of
 the two largest logits, the largest difference of the log probabilities, and the tokens per second of both,
-for what they tell of a CPU. Exit status 1 if a text differs.
+for what they tell of a CPU. Exit status 1 if a text differs, or a log probability by 1e-4.
 """
 import argparse
 import json
@@ -49,6 +50,38 @@ def randomize(model):
                 p.add_(0 if name.endswith("bias") else 1)
 
 
+# Weights that are quantised as one; the last parts of their names.
+FUSED = (("q_proj.weight", "k_proj.weight", "v_proj.weight"), ("gate_proj.weight", "up_proj.weight"),
+         ("o_proj.weight",), ("down_proj.weight",), ("c_attn.weight",), ("c_proj.weight",), ("c_fc.weight",))
+
+
+def unpacked(x, kind):
+    """The values of quantised x, which is flat."""
+    if kind == "nf4":
+        from bitsandbytes import functional
+        packed, state = functional.quantize_4bit(x, blocksize=64, compress_statistics=True, quant_type="nf4")
+        return functional.dequantize_4bit(packed, state)
+    blocks = torch.nn.functional.pad(x, (0, -len(x) % 64)).view(-1, 64)
+    largest = blocks.abs().amax(1, keepdim=True)
+    levels = torch.round((blocks.double() * (127 / largest.double())).float())
+    return (levels * (largest / 127)).flatten()[:len(x)]
+
+
+def quantize(model, kind):
+    transposed = isinstance(model, transformers.GPT2LMHeadModel)
+    with torch.no_grad():
+        params = dict(model.named_parameters())
+        for first in list(params):
+            group = next((g for g in FUSED if first.endswith("." + g[0])), None)
+            if not group:
+                continue
+            parts = [params[first[:-len(group[0])] + name] for name in group]
+            rows = torch.cat([p.t() if transposed else p for p in parts])
+            values = unpacked(rows.flatten().contiguous(), kind).view(rows.shape)
+            for part, own in zip(parts, values.split([p.shape[1 if transposed else 0] for p in parts])):
+                part.copy_(own.t() if transposed else own)
+
+
 def reference(model, prompt, count):
     """transformers' own generate: ids, log probabilities, the smallest distance of the two largest logits."""
     out = model.generate(torch.tensor([prompt]), max_new_tokens=count, do_sample=False, pad_token_id=0,
@@ -68,6 +101,9 @@ def compare(name, model, args):
         command = [args.program, "generate", "--from", folder, "--max-new", str(args.max_new), "--json", "-"]
         for p in prompts:
             command += ["--prompt-ids", ",".join(map(str, p))]
+        if args.quantize:
+            command += ["--quantize", args.quantize]
+            quantize(model, args.quantize)
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             print(f"{name}: {done.stderr.strip()}")
@@ -87,7 +123,7 @@ def compare(name, model, args):
                 print(f"{name}: prompt {p}: {text['ids']} for {ids}, margin {margin:.2g}")
     print(f"{name}: {equal} of {len(prompts)} texts equal, margin {least:.2g}, log probabilities within "
           f"{worst:.2g}; {tokens / got['seconds']:.0f} tokens/s, transformers one by one {tokens / seconds:.0f}")
-    return equal == len(prompts)
+    return equal == len(prompts) and worst < 1e-4
 
 
 def main():
@@ -96,10 +132,12 @@ def main():
     parser.add_argument("--prompts", type=int, default=50)
     parser.add_argument("--max-new", type=int, default=24)
     parser.add_argument("--only", nargs="*")
+    parser.add_argument("--quantize", choices=("nf4", "int8"))
     args = parser.parse_args()
     torch.manual_seed(1)
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)  # bitsandbytes then computes the bits of nf4 that this library does
     transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
     good = [compare(name, model, args) for name, model in models(args.only)]
     return 0 if all(good) else 1
 
