@@ -4,93 +4,7 @@
  * that chooses another build of a shader needs a line here, or report.c lists the build as compiled
  * with default constants only.
  */
-#include "launches.h"
-
-#include <stdio.h>
-#include <string.h>
-
-static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
-#define TYPES (sizeof(types) / sizeof(types[0]))
-
-struct run {
-    struct operands *operands;
-    void (*done)(void *user, const struct launch *launch, int status);
-    void *user;
-};
-
-static struct rf_tensor take(const struct run *run, enum rf_dtype dtype, int64_t rows,
-                             int64_t columns)
-{
-    struct operands *o = run->operands;
-    struct rf_tensor tensor = {o->buffer, o->used, rf_shape2(rows, columns), dtype};
-    o->used = (tensor.offset + rf_tensor_bytes(tensor) + 255) / 256 * 256;
-    return tensor;
-}
-
-static struct rf_tensor reshape(struct rf_tensor tensor, struct rf_shape shape)
-{
-    tensor.shape = shape;
-    return tensor;
-}
-
-/* The next operands may lie where earlier ones did: nothing runs. */
-static void afresh(const struct run *run)
-{
-    run->operands->used = 0;
-}
-
-static bool on_cpu(const struct run *run)
-{
-    return run->operands->info->kind == RF_DEVICE_CPU;
-}
-
-/* ---- which devices may refuse ---------------------------------------------------------------- */
-
-static bool no_units(const struct rf_device_info *info)
-{
-    return !info->cooperative_matrix;
-}
-
-static bool no_bfloat16(const struct rf_device_info *info)
-{
-    return info->cooperative_matrix && !info->bfloat16;
-}
-
-/* Forced paths on matrix units. */
-static const struct refusal without_units[] = {
-    {no_units, "its driver does not offer VK_KHR_cooperative_matrix"},
-    {no_bfloat16, "the driver does not offer VK_KHR_shader_bfloat16"},
-    {no_bfloat16, "the driver does not offer arithmetic in this type"},
-    {0}};
-
-static void add_type(struct launch *launch, enum rf_dtype dtype)
-{
-    size_t used = strlen(launch->name);
-    snprintf(launch->name + used, sizeof(launch->name) - used, " %s", rf_dtype_name(dtype));
-}
-
-/* Ends a launch; a buffer that is too small shows as a refusal. */
-static void end(const struct run *run, struct launch launch, enum rf_dtype dtype, int status)
-{
-    add_type(&launch, dtype);
-    run->done(run->user, &launch, status);
-}
-
-static bool is_wanted(const struct run *run, const struct launch *launch)
-{
-    const struct operands *o = run->operands;
-    for (int i = 0; i < o->word_count; i++)
-        if (strstr(launch->name, o->words[i]))
-            return true;
-    return o->word_count == 0;
-}
-
-static void plain(const struct run *run, const char *name, enum rf_dtype dtype, int status)
-{
-    struct launch launch = {.chosen = true};
-    snprintf(launch.name, sizeof(launch.name), "%s", name);
-    end(run, launch, dtype, status);
-}
+#include "launches_run.h"
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
@@ -323,92 +237,6 @@ static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64
     vocabulary_parts(run, dtype, n, C);
 }
 
-static void attention(const struct run *run, const char *path, enum rf_dtype dtype, int64_t head,
-                      int64_t groups, bool full)
-{
-    const int64_t B = 2, T = 256, H = 4, K = H / groups, C = H * head, row = C + 2 * K * head;
-    struct rf_stream *s = run->operands->stream;
-    afresh(run);
-    struct rf_tensor qkv = reshape(take(run, dtype, B * T, row), rf_shape3(B, T, row));
-    struct rf_tensor dqkv = reshape(take(run, dtype, B * T, row), rf_shape3(B, T, row));
-    struct rf_tensor out = reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C));
-    struct rf_tensor dout = reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C));
-    struct rf_attention_args args = {.q = rf_heads_in(qkv, head, 0, H),
-                                     .k = rf_heads_in(qkv, head, H, K),
-                                     .v = rf_heads_in(qkv, head, H + K, K),
-                                     .out = rf_heads_in(out, head, 0, H),
-                                     .lse =
-                                         reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T)),
-                                     .full = full,
-                                     .path = path};
-    struct rf_attention_grads grads = {
-        .dout = rf_heads_in(dout, head, 0, H),
-        .dq = rf_heads_in(dqkv, head, 0, H),
-        .dk = rf_heads_in(dqkv, head, H, K),
-        .dv = rf_heads_in(dqkv, head, H + K, K),
-        .delta = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T))};
-    const bool units = path && strcmp(path, "units") == 0;
-    for (int backward = 0; backward < 2; backward++) {
-        struct launch launch = {
-            .chosen = !path, .may_not_spill = !path, .refusals = units ? without_units : NULL};
-        snprintf(launch.name, sizeof(launch.name), "attention%s%s%s head %lld%s%s",
-                 backward ? "_backward" : "", path ? " " : "", path ? path : "", (long long)head,
-                 groups > 1 ? " grouped" : "", full ? " full" : "");
-        add_type(&launch, dtype);
-        if (is_wanted(run, &launch))
-            run->done(run->user, &launch,
-                      backward ? rf_attend_backward(s, &args, &grads) : rf_attend(s, &args));
-    }
-}
-
-static void attentions_of(const struct run *run, const char *path, enum rf_dtype dtype, int sizes)
-{
-    static const int64_t heads[] = {64, 33, 128, 32, 80, 8};
-    const int forms = path && run->operands->brief ? 1 : 3;
-    if (path && !run->operands->brief && strcmp(path, "tiled") == 0)
-        attention(run, path, dtype, 256, 1, false);
-    for (int head = 0; head < sizes; head++)
-        for (int form = 0; form < forms; form++)
-            attention(run, path, dtype, heads[head], form == 2 ? 2 : 1, form == 1);
-}
-
-static void attentions(const struct run *run, enum rf_dtype dtype)
-{
-    attentions_of(run, NULL, dtype, 6);
-    if (on_cpu(run)) /* GPUs' compilers take minutes for kernels of so many registers */
-        attentions_of(run, "rows", dtype, 6);
-    attentions_of(run, "tiled", dtype, 6);
-    if (dtype != RF_F32) /* compilers take seconds for each */
-        attentions_of(run, "units", dtype, 1);
-}
-
-static void rotary(const struct run *run, enum rf_dtype dtype)
-{
-    const int64_t B = 2, T = 64, H = 4, D = 64, C = H * D;
-    afresh(run);
-    struct rf_heads x =
-        rf_heads_in(reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C)), D, 0, H);
-    struct rf_heads out =
-        rf_heads_in(reshape(take(run, dtype, B * T, C), rf_shape3(B, T, C)), D, 0, H);
-    for (int halves = 0; halves < 2; halves++) {
-        struct rf_rotary_opts opts = {.halves = halves};
-        plain(run, halves ? "rotary halves" : "rotary", dtype,
-              rf_rotary(run->operands->stream, out, x, &opts));
-        plain(run, halves ? "rotary_backward halves" : "rotary_backward", dtype,
-              rf_rotary_backward(run->operands->stream, out, x, &opts));
-        opts.scaling = (struct rf_rotary_scaling){8, 1, 4, 8192};
-        plain(run, halves ? "rotary scaled halves" : "rotary scaled", dtype,
-              rf_rotary(run->operands->stream, out, x, &opts));
-    }
-    for (int odd = 0; odd < 2; odd++) {
-        out.size = x.size = D - odd;
-        plain(run, odd ? "copy_heads odd" : "copy_heads", dtype,
-              rf_copy_heads(run->operands->stream, out, x, false));
-        plain(run, odd ? "copy_heads += odd" : "copy_heads +=", dtype,
-              rf_copy_heads(run->operands->stream, out, x, true));
-    }
-}
-
 /* ---- generation ------------------------------------------------------------------------------ */
 
 static void gemvs(const struct run *run, enum rf_dtype dtype, int64_t k)
@@ -595,8 +423,8 @@ void launch_all(struct operands *operands,
     const struct run run = {operands, done, user};
     matmuls(&run);
     for (size_t type = 0; type < TYPES; type++) {
-        attentions(&run, types[type]);
-        rotary(&run, types[type]);
+        launch_attentions(&run, types[type]);
+        launch_heads(&run, types[type]);
         gemvs(&run, types[type], 512);
         gemvs(&run, types[type], 511);
         for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++) {
@@ -624,6 +452,6 @@ void launch_chosen(struct operands *operands,
         for (int form = 0; form < 4; form++)
             matmul(&run, types[type], &(struct product){.form = form}, large);
         matmuls_of(&run, NULL, types[type]);
-        attentions_of(&run, NULL, types[type], 6);
+        launch_attentions_chosen(&run, types[type]);
     }
 }
