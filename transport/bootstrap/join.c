@@ -19,8 +19,11 @@
 #include "listener.h"
 
 static const uint64_t RETRY_NS = 20000000;
-static const uint64_t ANSWER_NS = 3000000000; /* for one step of the handshake */
-static const uint64_t STALE_NS = 1000000000;  /* how long a file may be that of an earlier run */
+enum { MOST_DOUBLINGS = 6 };                    /* of that time, where rank 0 has others to serve */
+static const uint64_t ANSWER_NS = 3000000000;   /* for one step of the handshake, */
+static const uint64_t ANSWER_RANK_NS = 5000000; /* and for each rank that may be served before */
+static const uint64_t WATCH_NS = 50000000;      /* how often joined ranks are looked at */
+static const uint64_t STALE_NS = 1000000000;    /* how long a file may be that of an earlier run */
 
 static uint64_t deadline_of(const struct rf_rendezvous *rendezvous)
 {
@@ -36,9 +39,40 @@ struct gathering {
     struct rf_listener listener;
 };
 
+/* A connection to each rank, those that join, and what a process has open anyway. */
+static int files_of_rank_0(int size)
+{
+    return size + RF_LISTENER_MAX_PENDING + 32;
+}
+
+/* A rank that has joined may die before the last one joins; another process may then join as that
+ * rank. */
+static void watch_one(struct gathering *g, int rank)
+{
+    struct rf_link *link = &g->links[rank];
+    uint8_t byte;
+    bool gone = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+    if (gone || rf_link_flush(link) < 0) {
+        rf_log("transport", 0, "rank %d joined and went away again", rank);
+        rf_link_close(link);
+        g->joined--;
+    }
+}
+
+/* polls: of all ranks but 0, as poll() has left them. */
+static void watch_joined(struct gathering *g, const struct pollfd *polls)
+{
+    for (int rank = 1; rank < g->rendezvous->size; rank++)
+        if (g->links[rank].fd >= 0 && polls[rank - 1].fd == g->links[rank].fd &&
+            polls[rank - 1].revents)
+            watch_one(g, rank);
+}
+
 static int admit(void *owner, int rank, struct rf_link *link)
 {
     struct gathering *g = owner;
+    if (g->links[rank].fd >= 0)
+        watch_one(g, rank);
     if (g->links[rank].fd >= 0)
         return rf_fail(RF_EBUSY, "rank %d has joined already; two processes have the same rank",
                        rank);
@@ -47,24 +81,6 @@ static int admit(void *owner, int rank, struct rf_link *link)
     rf_log("transport", 2, "rank %d has joined (%d of %d)", rank, g->joined + 1,
            g->rendezvous->size);
     return 0;
-}
-
-/* A rank that has joined may die before the last one joins; another process may then join as that
- * rank. polls: of all ranks but 0, as poll() has left them. */
-static void watch_joined(struct gathering *g, const struct pollfd *polls)
-{
-    for (int rank = 1; rank < g->rendezvous->size; rank++) {
-        struct rf_link *link = &g->links[rank];
-        if (link->fd < 0 || polls[rank - 1].fd != link->fd || !polls[rank - 1].revents)
-            continue;
-        uint8_t byte;
-        bool gone = recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-        if (gone || rf_link_flush(link) < 0) {
-            rf_log("transport", 0, "rank %d joined and went away again", rank);
-            rf_link_close(link);
-            g->joined--;
-        }
-    }
 }
 
 static int fail_missing(struct gathering *g)
@@ -89,6 +105,28 @@ static int fail_missing(struct gathering *g)
                         g->rendezvous->timeout_s, g->joined + 1, g->rendezvous->size);
 }
 
+/* Every connection that poll() looks at costs rank 0 time, at every arrival of another; those that
+ * have joined, and have got all their bytes, are looked at from time to time. */
+static int fill_polls(const struct gathering *g, bool all, struct pollfd *polls)
+{
+    int count = 0;
+    for (int rank = 1; rank < g->rendezvous->size; rank++) { /* poll() ignores -1 */
+        const bool output = rf_link_has_output(&g->links[rank]);
+        polls[count++] = (struct pollfd){.fd = all || output ? g->links[rank].fd : -1,
+                                         .events = POLLIN | (output ? POLLOUT : 0)};
+    }
+    return count + rf_listener_polls(&g->listener, polls + count);
+}
+
+static int fail_files(const struct gathering *g)
+{
+    char need[160];
+    snprintf(need, sizeof(need),
+             "rank 0 needs %d beside what its program uses (%d of %d ranks are here)",
+             files_of_rank_0(g->rendezvous->size), g->joined + 1, g->rendezvous->size);
+    return rf_socket_fail_files(need);
+}
+
 static int wait_for_ranks(struct gathering *g)
 {
     uint64_t deadline = deadline_of(g->rendezvous);
@@ -97,14 +135,14 @@ static int wait_for_ranks(struct gathering *g)
     if (!polls)
         return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", g->rendezvous->size);
     int rc = 0;
+    uint64_t watch = 0;
     while (g->joined + 1 < g->rendezvous->size) {
-        int count = 0;
-        for (int rank = 1; rank < g->rendezvous->size; rank++) /* poll() ignores -1 */
-            polls[count++] = (struct pollfd){
-                .fd = g->links[rank].fd,
-                .events = POLLIN | (rf_link_has_output(&g->links[rank]) ? POLLOUT : 0)};
-        count += rf_listener_polls(&g->listener, polls + count);
         uint64_t now = rf_now_ns(), until = rf_listener_deadline(&g->listener);
+        int count = fill_polls(g, now >= watch, polls);
+        if (now >= watch)
+            watch = now + WATCH_NS;
+        if (until > watch)
+            until = watch;
         if (now >= deadline) {
             rc = fail_missing(g);
             break;
@@ -115,6 +153,10 @@ static int wait_for_ranks(struct gathering *g)
             continue; /* a signal */
         watch_joined(g, polls);
         rf_listener_serve(&g->listener);
+        if (g->listener.out_of_files && g->listener.pending_count == 0) {
+            rc = fail_files(g);
+            break;
+        }
     }
     rf_free(polls);
     return rc;
@@ -145,7 +187,7 @@ static bool names_loopback(const char *host)
 static int check_file_limit(int size)
 {
     struct rlimit limit;
-    rlim_t need = (rlim_t)size + RF_LISTENER_MAX_PENDING + 32;
+    rlim_t need = (rlim_t)files_of_rank_0(size);
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= need)
         return 0;
     rlim_t most = limit.rlim_max;
@@ -297,8 +339,10 @@ int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link 
     return 0;
 }
 
-/* One attempt, from connecting to being accepted. RF_EAGAIN: another may succeed. */
-static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint64_t deadline)
+/* One attempt, from connecting to being accepted. RF_EAGAIN: another may succeed. *reached: what
+ * listens there has answered by closing the connection, or not at all. */
+static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint64_t deadline,
+                    bool *reached)
 {
     bool loopback = false;
     int fd = -1;
@@ -316,15 +360,14 @@ static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint
     }
     RETURN_IF_ERROR(rf_socket_connect(rendezvous->host, rendezvous->port, deadline, &fd));
     rf_link_init(link, fd, RF_FRAME_MAX_PAYLOAD);
-    uint64_t answer = rf_now_ns() + ANSWER_NS;
+    uint64_t answer = rf_now_ns() + ANSWER_NS + (uint64_t)rendezvous->size * ANSWER_RANK_NS;
     int rc = rf_join_authenticate(rendezvous, link, answer < deadline ? answer : deadline);
     if (rc == 0)
         return 0;
     rf_link_close(link);
     /* Closed because too many are pending, or another program listens there at the moment. */
-    if (rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT)
-        return RF_EAGAIN;
-    return rc;
+    *reached = rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT;
+    return *reached ? RF_EAGAIN : rc;
 }
 
 static int wait_for_start(const struct rf_rendezvous *rendezvous, struct rf_link *link,
@@ -339,6 +382,18 @@ static int wait_for_start(const struct rf_rendezvous *rendezvous, struct rf_link
         return rf_fail_rank(RF_ETIMEOUT, 0, "rank 0 did not start the job within %.3g s",
                             rendezvous->timeout_s);
     return rc < 0 ? rc : check_kind(&frame, RF_FRAME_START);
+}
+
+/* Where thousands try, they must not come again all at once: each waits a part of its own of a time
+ * that doubles. */
+static uint64_t pause_ns(int refusals)
+{
+    uint32_t random = 0;
+    if (refusals == 0)
+        return RETRY_NS;
+    rf_random(&random, sizeof(random));
+    const uint64_t most = RETRY_NS << (refusals < MOST_DOUBLINGS ? refusals : MOST_DOUBLINGS);
+    return RETRY_NS + (most - RETRY_NS) * (random >> 16) / 65536;
 }
 
 /* Reads the address of rank 0, and the key, from the launcher's key-value store. */
@@ -361,8 +416,9 @@ int rf_join_connect(struct rf_rendezvous *rendezvous, struct rf_link *link)
     uint64_t start = rf_now_ns(), deadline = deadline_of(rendezvous);
     if (rendezvous->kvs)
         RETURN_IF_ERROR(read_kvs(rendezvous, deadline));
-    for (;;) {
-        int rc = try_once(rendezvous, link, deadline);
+    for (int refusals = 0;;) {
+        bool reached = false;
+        int rc = try_once(rendezvous, link, deadline, &reached);
         if (rc == 0)
             break;
         /* A file of an earlier run may name a port that another job uses now. */
@@ -376,7 +432,8 @@ int rf_join_connect(struct rf_rendezvous *rendezvous, struct rf_link *link)
             return rf_fail_rank(RF_ETIMEOUT, 0, "rank %d could not join within %.3g s: %.400s",
                                 rendezvous->rank, rendezvous->timeout_s, last.message);
         }
-        rf_sleep_ns(RETRY_NS);
+        refusals += reached;
+        rf_sleep_ns(pause_ns(refusals));
     }
     int rc = wait_for_start(rendezvous, link, deadline);
     if (rc < 0)

@@ -5,6 +5,7 @@
  */
 #include "listener.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <ringforge/ringforge.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@ static const uint64_t HANDSHAKE_NS = 2000000000;
 /* The handshake of a rank takes milliseconds, so an older connection may be closed for a new one.
  */
 static const uint64_t PROTECTED_NS = 100000000;
+enum { RANKS_PROTECTED = 256 }; /* more of them share rank 0's processor, and take longer */
 enum { MAX_PENDING_PAYLOAD = 64, ACCEPTS_PER_TURN = 16 };
 
 void rf_listener_init(struct rf_listener *listener, int fd, int size, const struct rf_job_key *key)
@@ -51,10 +53,16 @@ static int oldest_pending(const struct rf_listener *listener)
     return oldest;
 }
 
+static uint64_t protected_ns(const struct rf_listener *listener)
+{
+    return PROTECTED_NS * (1 + (uint64_t)listener->size / RANKS_PROTECTED);
+}
+
 static bool has_capacity(const struct rf_listener *listener)
 {
     return listener->pending_count < RF_LISTENER_MAX_PENDING ||
-           rf_now_ns() - listener->pending[oldest_pending(listener)].since_ns > PROTECTED_NS;
+           rf_now_ns() - listener->pending[oldest_pending(listener)].since_ns >
+               protected_ns(listener);
 }
 
 int rf_listener_polls(const struct rf_listener *listener, struct pollfd *polls)
@@ -76,15 +84,17 @@ uint64_t rf_listener_deadline(const struct rf_listener *listener)
     if (listener->pending_count == 0)
         return UINT64_MAX;
     uint64_t oldest = listener->pending[oldest_pending(listener)].since_ns;
-    return oldest + (has_capacity(listener) ? HANDSHAKE_NS : PROTECTED_NS);
+    return oldest + (has_capacity(listener) ? HANDSHAKE_NS : protected_ns(listener));
 }
 
 static void accept_pending(struct rf_listener *listener)
 {
     for (int i = 0; i < ACCEPTS_PER_TURN && listener->fd >= 0 && has_capacity(listener); i++) {
         int fd = rf_socket_accept(listener->fd);
-        if (fd < 0)
+        if (fd < 0) {
+            listener->out_of_files = errno == EMFILE || errno == ENFILE;
             return;
+        }
         if (!listener->key.present && !rf_socket_peer_is_loopback(fd)) {
             close(fd);
             continue;

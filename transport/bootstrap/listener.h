@@ -30,6 +30,7 @@ struct rf_listener {
     struct rf_pending_connection pending[RF_LISTENER_MAX_PENDING];
     int pending_count;
     bool warned;
+    bool out_of_files; /* a connection could not be accepted: too many files are open */
     /* Called when a connection has proved the key. 0: the owner has taken *link (and sent nothing
      * yet); else a status and a text in rf_last_error(), which are sent to the other end. */
     int (*admit)(void *owner, int rank, struct rf_link *link);

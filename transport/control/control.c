@@ -59,7 +59,9 @@ static int socket_next_event(struct rf_control *control, struct rf_event *out)
     pthread_mutex_lock(&c->lock);
     struct rf_control_event *item = c->events;
     if (item) {
-        *out = item->event;
+        *out = (struct rf_event){.kind = item->kind, .rank = item->rank, .bytes = item->bytes};
+        memcpy(out->payload, item->data, item->bytes);
+        memcpy(out->text, item->data + item->bytes, item->text_bytes);
         c->events = item->next;
         c->event_count--;
         if (!c->events)
@@ -132,6 +134,7 @@ static void socket_leave(struct rf_control *control, double timeout_s)
     const uint64_t deadline_ns = rf_after_s(timeout_s);
     say_goodbye(c);
     pthread_mutex_lock(&c->lock);
+    c->leaving = true;
     while (!c->aborted && !nobody_is_left(c))
         if (!rf_cond_wait(&c->changed, &c->lock, deadline_ns))
             break;
@@ -213,6 +216,8 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
         c->peers[r].link.fd = -1;
     if (!c->peers || !c->polls)
         return rf_fail(RF_ENOMEM, "no memory for the control link of %d ranks", size);
+    if (c->wake_fd < 0 && (errno == EMFILE || errno == ENFILE))
+        return rf_socket_fail_files("each rank needs 2, and 1 more in the process of rank 0");
     if (c->wake_fd < 0)
         return rf_fail(RF_ENET, "the control link cannot start: %s", strerror(errno));
     note_address(c);

@@ -15,9 +15,13 @@
 struct rf_recovery_listener;
 struct rf_processes;
 
+/* Thousands of ranks say goodbye to each of thousands: an event takes no more than it has. */
 struct rf_control_event {
     struct rf_control_event *next;
-    struct rf_event event;
+    int kind, rank;
+    uint32_t bytes;      /* of the payload, */
+    uint32_t text_bytes; /* and of the text behind it, without an end */
+    uint8_t data[];
 };
 
 struct rf_control_peer {
@@ -63,6 +67,7 @@ struct rf_socket_control {
     char gather_text[256]; /* why it failed */
 
     bool aborted, said_goodbye, stopping;
+    bool leaving; /* nobody fetches events any more */
 
     /* For recovery, and the endpoint of each rank there; NULL: rank r has endpoint r. Guarded by
      * recovery->lock. */

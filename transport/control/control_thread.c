@@ -21,21 +21,40 @@
 /* Limits the memory for events that are not fetched. */
 enum { MOST_EVENTS = 65536 };
 
+static struct rf_control_event *new_event(int kind, int rank, const void *payload, size_t bytes,
+                                          const char *text)
+{
+    const size_t most = sizeof(((struct rf_event *)0)->text) - 1;
+    const size_t length = text ? strnlen(text, most) : 0;
+    struct rf_control_event *item = rf_alloc(sizeof(*item) + bytes + length);
+    if (!item)
+        return NULL;
+    item->kind = kind;
+    item->rank = rank;
+    item->bytes = (uint32_t)bytes;
+    item->text_bytes = (uint32_t)length;
+    if (bytes > 0)
+        memcpy(item->data, payload, bytes);
+    if (length > 0)
+        memcpy(item->data + bytes, text, length);
+    return item;
+}
+
 void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void *payload,
                      size_t bytes, const char *text)
 {
-    struct rf_control_event *item = c->event_count < MOST_EVENTS ? rf_alloc(sizeof(*item)) : NULL;
+    if (c->leaving) {
+        /* Of goodbyes only the last one ends the wait. */
+        if (kind != RF_EVENT_LEFT || c->gone == c->control.size - 1)
+            pthread_cond_broadcast(&c->changed);
+        return;
+    }
+    struct rf_control_event *item =
+        c->event_count < MOST_EVENTS ? new_event(kind, rank, payload, bytes, text) : NULL;
     if (!item) {
         /* An event that is lost without a trace could become a hang. */
         c->aborted = true;
     } else {
-        item->event.kind = kind;
-        item->event.rank = rank;
-        item->event.bytes = (uint32_t)bytes;
-        if (bytes > 0)
-            memcpy(item->event.payload, payload, bytes);
-        if (text)
-            snprintf(item->event.text, sizeof(item->event.text), "%s", text);
         *c->events_end = item;
         c->events_end = &item->next;
         c->event_count++;

@@ -16,6 +16,7 @@
 #include <poll.h>
 #include <ringforge/ringforge.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -196,6 +197,8 @@ int rf_socket_connect(const char *host, int port, uint64_t deadline_ns, int *out
     for (struct addrinfo *ai = list; ai && error; ai = ai->ai_next)
         error = connect_to(ai, deadline_ns, out);
     freeaddrinfo(list);
+    if (error == EMFILE || error == ENFILE)
+        return rf_socket_fail_files("each rank needs 2, and 1 more in the process of rank 0");
     if (error)
         return rf_fail(RF_EAGAIN, "rank 0 cannot be reached at %s port %d: %s", host, port,
                        strerror(error));
@@ -213,6 +216,16 @@ bool rf_socket_is_deserted(const char *host, int port, uint64_t deadline_ns)
     if (error == 0)
         close(fd);
     return error == ECONNREFUSED;
+}
+
+int rf_socket_fail_files(const char *need)
+{
+    struct rlimit limit = {0};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    return rf_fail(RF_ENET,
+                   "no file can be opened: this process may have %llu, and all are in use; %s; "
+                   "raise the limit with ulimit -n (at most %llu), or run fewer ranks here",
+                   (unsigned long long)limit.rlim_cur, need, (unsigned long long)limit.rlim_max);
 }
 
 int rf_socket_accept(int listener)

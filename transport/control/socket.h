@@ -21,7 +21,11 @@ int rf_socket_connect(const char *host, int port, uint64_t deadline_ns, int *out
 /* True when the host says that nobody listens there: the process has ended. False when somebody
  * does, or it cannot be known by the deadline. */
 bool rf_socket_is_deserted(const char *host, int port, uint64_t deadline_ns);
-/* -1 when there is nobody to accept, else a socket. */
+/* RF_ENET, and a text that says how many files this process may open, and `need`: how many it
+ * needs. */
+int rf_socket_fail_files(const char *need);
+/* -1 when there is nobody to accept, or (errno is EMFILE or ENFILE) no file can be opened; else a
+ * socket. */
 int rf_socket_accept(int listener);
 
 /* Numeric IP of this end; loopback says whether it is one. */
