@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <malloc.h>
 #include <sstream>
 
 #include "hub_model.h"
@@ -336,6 +337,49 @@ TEST(Hub, AWrongTensorIsNamed)
     EXPECT_HAS(fault_of(fewer), "tensor " + last + " is missing");
     fewer.push_back({last, rf_shape1(3)});
     EXPECT_HAS(fault_of(fewer), last + " is f32 (3)");
+}
+
+uint64_t host_bytes_in_use()
+{
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+// Nothing is mapped, so memory is what is allocated. Under a sanitizer it counts as none.
+TEST(Hub, AFillHoldsLessThanTheLargestTensorInHostMemory)
+{
+    Made made;
+    const std::string error = made.make(R"({"architectures":["GPT2LMHeadModel"],
+        "model_type":"gpt2","vocab_size":4096,"n_positions":16,"n_embd":128,"n_layer":8,
+        "n_head":4,"activation_function":"gelu_new","layer_norm_epsilon":1e-5})");
+    ASSERT_EQ(error, "");
+    const uint64_t largest = 4096 * 128 * sizeof(float);
+    Training t = training_of(made);
+    t.steps = 0;
+    t.before = [&made](rf_run *run, rf_comm *, int) {
+        made.with_source([&](const rf_param_source &from) {
+            struct Self {
+                const rf_param_source *from;
+                uint64_t read, most;
+            } self = {&from, 0, 0};
+            rf_param_source source = {};
+            source.self = &self;
+            source.read = [](void *user, const char *name, uint64_t first, uint64_t count,
+                             void *values) {
+                Self *s = static_cast<Self *>(user);
+                const int rc = s->from->read(s->from->self, name, first, count, values);
+                s->read += count * sizeof(float);
+                s->most = std::max(s->most, host_bytes_in_use());
+                return rc;
+            };
+            run->piece_bytes = 1 << 18;
+            const uint64_t before = host_bytes_in_use();
+            ASSERT_RF(rf_run_fill(run, &source));
+            EXPECT_GE(self.read, 4 * largest);
+            EXPECT_LE(self.most, before + largest) << self.most - before;
+        });
+    };
+    train(t, 1);
 }
 
 TEST(Hub, AFillNeedsMemoryForPiecesAloneAndAnErrorOfOneRankIsThatOfAll)
