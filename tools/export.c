@@ -34,6 +34,8 @@ int export_check(const struct tool_command *command, const struct export_options
     return dtype_of(command, o, NULL, &dtype);
 }
 
+enum { PIECE = 1 << 20 }; /* elements that are converted and written at once */
+
 /* What one export needs. */
 struct job {
     const struct tool_command *command;
@@ -42,14 +44,10 @@ struct job {
     struct hub_tensors tensors;
     enum rf_dtype dtype;
     struct rf_export *file; /* of rank 0 */
-    float *param, *part;    /* a whole parameter, and a tensor of it */
+    float *param;           /* a whole parameter */
+    float *piece;           /* PIECE elements of a tensor of it */
     int failed;             /* an exit status: rank 0 writes no more */
 };
-
-static uint64_t elements(const struct hub_tensor *t)
-{
-    return (uint64_t)t->rows * (uint64_t)t->columns;
-}
 
 static int begin(struct job *job, const struct export_options *o)
 {
@@ -72,9 +70,14 @@ static int begin(struct job *job, const struct export_options *o)
 static int write_param(struct job *job, int from, int to)
 {
     for (int k = from; k < to; k++) {
-        hub_take(&job->tensors.list[k], job->param, job->part);
-        if (rf_export_write(job->file, job->part, elements(&job->tensors.list[k])) < 0)
-            return tool_library_error(job->command, 0);
+        const struct hub_tensor *t = &job->tensors.list[k];
+        const int64_t all = t->rows * t->columns;
+        for (int64_t at = 0, n; at < all; at += n) {
+            n = all - at < PIECE ? all - at : PIECE;
+            hub_take(t, job->param, at, n, job->piece);
+            if (rf_export_write(job->file, job->piece, (uint64_t)n) < 0)
+                return tool_library_error(job->command, 0);
+        }
     }
     return TOOL_OK;
 }
@@ -131,9 +134,9 @@ static int make_buffers(struct job *job)
         most = count > most ? count : most;
     }
     job->param = malloc(most * sizeof(float));
-    job->part = malloc(most * sizeof(float));
-    return job->param && job->part ? TOOL_OK
-                                   : tool_error(job->command, "out of memory for a parameter");
+    job->piece = malloc(PIECE * sizeof(float));
+    return job->param && job->piece ? TOOL_OK
+                                    : tool_error(job->command, "out of memory for a parameter");
 }
 
 /* Rank 0's success is that of all. */
@@ -175,6 +178,6 @@ int export_run(const struct tool_command *command, const struct setup *setup,
     hub_tensors_free(&job.tensors);
     hub_destroy(described);
     free(job.param);
-    free(job.part);
+    free(job.piece);
     return status;
 }

@@ -90,9 +90,10 @@ struct rf_param_source hub_source_of(struct hub_source *source);
 /* The text of config.json for weights of this type: that of the folder that the description came
  * from, with another type; freed with free(). NULL: out of memory. */
 char *hub_config_text(const struct hub *hub, enum rf_dtype dtype);
-/* Copies the values of a tensor out of those of its whole parameter. out: as many elements as the
- * tensor has. */
-void hub_take(const struct hub_tensor *tensor, const float *param, float *out);
+
+/* Copies elements first to first + count - 1 of a tensor out of its whole parameter. */
+void hub_take(const struct hub_tensor *tensor, const float *param, int64_t first, int64_t count,
+              float *out);
 
 #ifdef __cplusplus
 }

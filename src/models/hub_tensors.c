@@ -125,16 +125,22 @@ struct rf_shape hub_tensor_shape(const struct hub_tensor *t)
     return t->transposed ? rf_shape2(t->columns, t->rows) : rf_shape2(t->rows, t->columns);
 }
 
-void hub_take(const struct hub_tensor *t, const float *param, float *out)
+void hub_take(const struct hub_tensor *t, const float *param, int64_t first, int64_t count,
+              float *out)
 {
     const float *from = param + t->first_row * t->columns;
     if (!t->transposed) {
-        memcpy(out, from, (size_t)(t->rows * t->columns) * sizeof(*out));
+        memcpy(out, from + first, (size_t)count * sizeof(*out));
         return;
     }
-    for (int64_t c = 0; c < t->columns; c++)
-        for (int64_t r = 0; r < t->rows; r++)
-            out[c * t->rows + r] = from[r * t->columns + c];
+    int64_t c = first / t->rows, r = first % t->rows;
+    for (int64_t i = 0; i < count; i++) {
+        out[i] = from[r * t->columns + c];
+        if (++r == t->rows) {
+            r = 0;
+            c++;
+        }
+    }
 }
 
 /* ---- the check ------------------------------------------------------------------------------- */
