@@ -38,6 +38,8 @@ void coll_print_head(const struct coll_bench *b, struct rf_comm *comm)
     printf("# %s on %d rank%s, order %s\n# provider %s: %s\n", o->op, rf_comm_size(comm),
            rf_comm_size(comm) == 1 ? "" : "s", rf_order_name(o->order), rf_comm_provider(comm),
            rf_comm_why(comm));
+    if (o->private_buffers && rf_comm_own_memory(comm))
+        printf("# own memory: %s\n", rf_comm_own_memory(comm));
     printf("# time: median (p50) over %lld samples of the slowest rank; bandwidths in GB/s%s\n",
            (long long)o->samples, o->in_place ? "; out of place | in place" : "");
     printf("%12s %12s %6s %6s %5s", "size(B)", "count", "type", "redop", "root");
@@ -110,6 +112,8 @@ int coll_write_json(const struct coll_bench *b, struct rf_comm *comm, const stru
     cJSON_AddStringToObject(json, "order", rf_order_name(o->order));
     cJSON_AddStringToObject(json, "algorithm", o->algorithm ? o->algorithm : "by size");
     cJSON_AddStringToObject(json, "buffers", o->private_buffers ? "private" : "library");
+    if (o->private_buffers && rf_comm_own_memory(comm))
+        cJSON_AddStringToObject(json, "own_memory", rf_comm_own_memory(comm));
     cJSON_AddNumberToObject(json, "samples", (double)o->samples);
     cJSON_AddNumberToObject(json, "together", (double)o->together);
     cJSON *list = cJSON_AddArrayToObject(json, "rows");

@@ -190,6 +190,8 @@ static int show_table(struct table *t)
              provider.shares_memory)
         printf("On buffers of rf_comm_alloc; (apart): as ranks that share no memory, whose bytes "
                "are counted\n");
+    if (!t->json && t->comm && rf_comm_own_memory(t->comm))
+        printf("Own memory: %s\n", rf_comm_own_memory(t->comm));
     if (status == TOOL_OK && t->json)
         return tool_json_write(t->command, t->json_path, t->json);
     return status == TOOL_OK ? show_bottleneck(t) : status;

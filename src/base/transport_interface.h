@@ -108,7 +108,11 @@ struct rf_transport {
     bool lost_peer;   /* set before cancel_all: a peer has died or hangs, and shared state may be
                          inconsistent */
     bool stalls;      /* a message without a posted receive blocks those after it */
-    size_t segment_bytes; /* preferred size of a pipelined piece */
+    size_t segment_bytes;   /* preferred size of a pipelined piece */
+    size_t read_bytes;      /* receivers read messages of so many bytes or more in the sender's
+                               memory, whatever memory it is; 0: they do not */
+    const char *own_memory; /* for people: how messages from memory that is not shared travel; NULL:
+                               there is no shared memory */
     uint64_t sent_bytes,
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
 };

@@ -58,7 +58,7 @@ static uint32_t seal(const struct rf_exec *exec, const struct rf_step *step, int
 
 static const void *to_send(const struct rf_exec *exec, const struct rf_step *step)
 {
-    return step->published ? rf_exec_published(exec, step->a, step->b)
+    return step->published ? rf_exec_published(exec, step->a, step->b, step->bytes)
                            : rf_exec_address(exec, step->a);
 }
 
@@ -71,6 +71,31 @@ static uint32_t seal_to_send(struct rf_exec *exec, uint32_t number)
         exec->sealed_step = number;
     }
     return exec->sealed;
+}
+
+/* Where data of a zero-copy receive go if they cannot stay where they are: to where the one copy
+ * that waits for them, and for nothing else, would bring them. */
+static void *landing_of(const struct rf_exec *exec, const struct rf_step *step)
+{
+    void *own = rf_exec_address(exec, step->dst);
+    if (step->next_count != 1)
+        return own;
+    const uint32_t next = exec->sched->successors[step->next];
+    const struct rf_step *copy = &exec->sched->steps[next];
+    const bool is_its = copy->verb == RF_STEP_COPY && !copy->published &&
+                        copy->a.space == step->dst.space && copy->a.offset == step->dst.offset &&
+                        copy->bytes == step->bytes;
+    return is_its && exec->need[next] == 1 ? rf_exec_address(exec, copy->dst) : own;
+}
+
+static int post_recv(struct rf_exec *exec, const struct rf_step *step, uint64_t tag,
+                     struct message *message)
+{
+    struct rf_transport *transport = exec->transport;
+    const bool zero_copy = step->zero_copy && exec->shares;
+    message->landing = zero_copy ? landing_of(exec, step) : rf_exec_address(exec, step->dst);
+    return (zero_copy ? transport->ops->post_recv_zero_copy : transport->ops->post_recv)(
+        transport, step->peer, tag, message->landing, step->bytes, message);
 }
 
 /* 0, also when the transport has no capacity now: then the step stays at the head of its queue. */
@@ -89,9 +114,7 @@ static int post_all(struct rf_exec *exec, struct queue *queue)
                                                seal_to_send(exec, queue->steps[queue->head]),
                                                to_send(exec, step), step->bytes, message);
         else
-            status = (step->zero_copy && exec->shares ? transport->ops->post_recv_zero_copy
-                                                      : transport->ops->post_recv)(
-                transport, step->peer, tag, rf_exec_address(exec, step->dst), step->bytes, message);
+            status = post_recv(exec, step, tag, message);
         if (status == RF_EAGAIN)
             return 0;
         if (status < 0)
@@ -224,7 +247,7 @@ static int fail_mismatch(struct rf_exec *exec, const struct rf_step *step,
                         completion->bytes, (unsigned long long)step->bytes);
 }
 
-static int check(struct rf_exec *exec, const struct rf_step *step,
+static int check(struct rf_exec *exec, const struct rf_step *step, const void *landing,
                  const struct rf_completion *completion)
 {
     if (completion->status < 0 && completion->status != RF_EMISMATCH)
@@ -235,7 +258,7 @@ static int check(struct rf_exec *exec, const struct rf_step *step,
     if (!is_recv)
         return 0;
     const int here = exec->transport->rank;
-    const void *data = completion->token ? completion->data : rf_exec_address(exec, step->dst);
+    const void *data = completion->token ? completion->data : landing;
     uint32_t mine = seal(exec, step, step->peer, here, data);
     if (exec->args.checksum && ((mine ^ completion->contract) & 0xffffffu))
         return rf_fail_rank(RF_ECORRUPT, step->peer,
@@ -244,6 +267,19 @@ static int check(struct rf_exec *exec, const struct rf_step *step,
                             step->peer, here);
     return rf_contract_agrees(mine, completion->contract) ? 0
                                                           : fail_mismatch(exec, step, completion);
+}
+
+/* Notes where the data of a receive are, if that is not in temporary memory. */
+static void note_place(struct rf_exec *exec, const struct rf_step *step, const void *landing,
+                       const struct rf_completion *completion)
+{
+    struct zero_copy at = {completion->data, completion->token, step->peer};
+    if (!completion->token && step->zero_copy && landing != rf_exec_address(exec, step->dst))
+        at = (struct zero_copy){landing, RF_LANDED, step->peer};
+    if (!completion->is_recv || !at.token)
+        return;
+    exec->zero_copies[step->dst.offset / RF_TEMP_ALIGNMENT] = at;
+    exec->zero_copy_count++;
 }
 
 /* The completion may be of another executor on the same transport: its owner deals with it. */
@@ -256,12 +292,8 @@ static void take(const struct rf_completion *completion)
     message->step = RF_NO_STEP;
     exec->free_messages[exec->free_count++] = (uint32_t)(message - exec->messages);
     exec->activity++;
-    if (completion->token) {
-        exec->zero_copies[step->dst.offset / RF_TEMP_ALIGNMENT] =
-            (struct zero_copy){completion->data, completion->token, step->peer};
-        exec->zero_copy_count++;
-    }
-    int status = check(exec, step, completion);
+    note_place(exec, step, message->landing, completion);
+    int status = check(exec, step, message->landing, completion);
     if (status < 0 && exec->status == 0)
         exec->status = status;
     finish(exec, step);

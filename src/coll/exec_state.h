@@ -15,6 +15,8 @@
 struct message {
     struct rf_transport_context context; /* its owner is the rf_exec */
     uint32_t step;                       /* RF_NO_STEP = not posted */
+    void *landing;                       /* of a zero-copy receive: where data come that do not stay
+                                            where they were */
 };
 
 /* Steps in the order they became ready. A step enters once per run, so the arrays never wrap. */
@@ -35,9 +37,11 @@ struct moves {
 
 /* The data of a zero-copy receive, which stay where they came. The index of an entry is the offset
  * in temporary memory that the receive names, divided by RF_TEMP_ALIGNMENT. */
+#define RF_LANDED UINT32_MAX /* no token of a transport's */
 struct zero_copy {
     const void *data;
-    uint32_t token; /* to release them with; 0 = none: the data are in temporary memory */
+    uint32_t token; /* to release them with; 0 = none: the data are in temporary memory;
+                       RF_LANDED: they are already where the one copy would bring them */
     int peer;
 };
 
@@ -74,6 +78,7 @@ struct rf_exec {
 
     bool shares;                    /* ranks reach each other's memory */
     bool reachable[RF_SPACE_COUNT]; /* the run's IN, OUT: others can reach it */
+    bool readable[RF_SPACE_COUNT];  /* others can read long messages from it */
     struct zero_copy *zero_copies;
     uint32_t zero_copy_count;
     struct buffers *all;    /* [rank], once all have all_reachable */
@@ -82,11 +87,19 @@ struct rf_exec {
     int64_t other_bytes;
 };
 
-/* What others read of a published operand: itself, or its copy. */
-static inline void *rf_exec_published(const struct rf_exec *exec, struct rf_operand operand,
-                                      struct rf_operand copy)
+/* Whether others read a published operand itself, and not a copy of it. Where they read memory of
+ * any kind, a message that is long enough needs no copy. */
+static inline bool rf_exec_is_read(const struct rf_exec *exec, enum rf_space space, uint64_t bytes)
 {
-    struct rf_operand read = exec->reachable[operand.space] ? operand : copy;
+    return exec->reachable[space] ||
+           (exec->readable[space] && bytes >= exec->transport->read_bytes);
+}
+
+/* What they read of it. */
+static inline void *rf_exec_published(const struct rf_exec *exec, struct rf_operand operand,
+                                      struct rf_operand copy, uint64_t bytes)
+{
+    struct rf_operand read = rf_exec_is_read(exec, operand.space, bytes) ? operand : copy;
     return exec->base[read.space] + read.offset;
 }
 

@@ -26,7 +26,8 @@ static void release(struct rf_exec *exec, struct rf_operand operand)
     struct zero_copy *at = zero_copy_of(exec, operand);
     if (!at)
         return;
-    exec->transport->ops->release_zero_copy(exec->transport, at->peer, at->token);
+    if (at->token != RF_LANDED)
+        exec->transport->ops->release_zero_copy(exec->transport, at->peer, at->token);
     at->token = 0;
     exec->zero_copy_count--;
 }
@@ -37,7 +38,7 @@ static void run_copy(struct rf_exec *exec, const struct rf_step *step)
     void *dst = rf_exec_address(exec, step->dst);
     const void *from = source(exec, step->a);
     uint64_t whole = exec->sched->out_bytes > step->bytes ? exec->sched->out_bytes : step->bytes;
-    if (step->published && !exec->reachable[step->a.space])
+    if (step->published && !rf_exec_is_read(exec, step->a.space, step->bytes))
         memcpy(dst, from, step->bytes);
     else if (!step->published && dst != from)
         rf_copy_bytes(dst, from, step->bytes, whole);
@@ -52,7 +53,7 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
         exec->parts[i] =
             (struct rf_fold_part){.data = source(exec, list[i]), .level = (int)list[i].level};
     void *dst = rf_exec_address(exec, step->dst);
-    void *sum = step->published ? rf_exec_published(exec, step->dst, step->a) : dst;
+    void *sum = step->published ? rf_exec_published(exec, step->dst, step->a, step->bytes) : dst;
     rf_fold(sum,
             &(struct rf_fold){.parts = exec->parts,
                               .part_count = step->list_count,
@@ -98,6 +99,9 @@ void rf_exec_find_reachable(struct rf_exec *exec)
 {
     exec->reachable[RF_SPACE_IN] = can_be_reached(exec, exec->args.in, exec->sched->in_bytes);
     exec->reachable[RF_SPACE_OUT] = can_be_reached(exec, exec->args.out, exec->sched->out_bytes);
+    const bool reads = exec->transport && exec->transport->read_bytes > 0;
+    exec->readable[RF_SPACE_IN] = reads && exec->sched->in_bytes > 0;
+    exec->readable[RF_SPACE_OUT] = reads && exec->sched->out_bytes > 0;
 }
 
 static void run_exchange_addresses(struct rf_exec *exec, const struct rf_step *step)

@@ -82,11 +82,13 @@ static uint32_t receive(struct shared *s, enum content content, int from, uint32
     return recv;
 }
 
-/* The result of another rank, to its place in OUT. */
+/* The result of another rank, to its place in OUT. That is not written before `read`, also not by
+ * the transport. */
 static uint32_t take_result(struct shared *s, int from, uint32_t tag, uint32_t j,
-                            struct rf_byte_range piece)
+                            struct rf_byte_range piece, uint32_t read)
 {
     uint32_t recv = receive(s, RESULT, from, tag, j, piece.bytes);
+    rf_sched_dep(s->sched, recv, read);
     size_t place = place_of(s, RESULT, from, j);
     uint32_t copy = rf_sched_copy(s->sched, rf_out(piece.offset), at(s, place), piece.bytes);
     rf_sched_dep(s->sched, copy, recv);
@@ -157,8 +159,7 @@ static void take_results(struct shared *s, uint32_t j)
         int from = peer_at(s, distance);
         struct rf_byte_range piece = chunk(s, from, j);
         if (piece.bytes > 0)
-            rf_sched_dep(s->sched, take_result(s, from, s->cut.count + j, j, piece),
-                         s->sends[from]);
+            take_result(s, from, s->cut.count + j, j, piece, s->sends[from]);
     }
 }
 
@@ -214,7 +215,7 @@ void rf_build_shared_all_gather(struct rf_sched *sched, const struct rf_coll_des
             int from = peer_at(&s, distance);
             struct rf_byte_range piece = share(&s, from, j);
             if (piece.bytes > 0)
-                take_result(&s, from, j, j, piece);
+                take_result(&s, from, j, j, piece, RF_NO_STEP);
         }
     }
     fini(&s);

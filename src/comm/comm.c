@@ -284,6 +284,11 @@ const char *rf_comm_why(const struct rf_comm *comm)
     return comm->links.reason;
 }
 
+const char *rf_comm_own_memory(const struct rf_comm *comm)
+{
+    return comm->links.transport->own_memory;
+}
+
 uint64_t rf_comm_sent_bytes(const struct rf_comm *comm)
 {
     uint64_t bytes, messages;

@@ -254,7 +254,11 @@ std::vector<ranks::World> worlds()
         ranks::World world;
         world.provider = "shm";
         world.size = size;
+        world.reads = "0";
         all.push_back(world);
+        world.reads = "1";
+        if (size == 2 || size == 5)
+            all.push_back(world);
     }
     ranks::World world;
     world.size = 3;

@@ -76,6 +76,10 @@ void run_one(const World &world, rf_loopback *loopback, const std::string &url, 
     opts.provider = loopback ? nullptr : world.provider.c_str();
     if (!loopback && !world.hosts.empty())
         setenv("RF_HOSTS", world.hosts.c_str(), 1);
+    if (!loopback && !world.reads.empty())
+        setenv("RF_PEER_READS", world.reads.c_str(), 1);
+    if (!loopback && world.before)
+        world.before(rank);
     rf_comm *comm = nullptr;
     int rc = loopback ? rf_comm_open_loopback(loopback, rank, &opts, &comm)
                       : rf_comm_open(url.c_str(), &opts, &comm);
@@ -172,6 +176,8 @@ std::string name(const World &world)
     hosts.erase(std::remove(hosts.begin(), hosts.end(), ','), hosts.end());
     if (!hosts.empty())
         text += "_" + hosts;
+    if (!world.reads.empty())
+        text += "_reads_" + world.reads;
     for (char &c : text)
         if (!isalnum(static_cast<unsigned char>(c)))
             c = '_';
@@ -194,6 +200,12 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
             world.size = size;
             all.push_back(world);
         }
+    if (!process_sizes.empty()) {
+        world.provider = "shm";
+        world.reads = "1";
+        all.push_back(world);
+        world.reads.clear();
+    }
     world.provider = "shm+net";
     for (const char *layout : layouts) {
         world.hosts = layout;

@@ -19,6 +19,7 @@ namespace ranks
 struct World {
     std::string provider = "loopback"; /* or one that needs processes */
     std::string hosts;                 /* value of RF_HOSTS; processes only */
+    std::string reads;                 /* value of RF_PEER_READS; processes only */
     int size = 2;
     double timeout_s = 20;
     rf_loopback_opts faults = {};
@@ -28,6 +29,7 @@ struct World {
     int by_signal = 0;        /* if not 0: it must be killed by this signal */
     std::vector<int> may_die; /* and these ranks may be */
     int watchdog_s = 60;
+    std::function<void(int rank)> before; /* processes: what a rank does before it joins */
 };
 
 using Body = std::function<void(rf_comm *comm, int rank)>;
@@ -45,7 +47,8 @@ void run(const World &world, const Body &body, const Closed &closed = nullptr);
 std::string name(const World &world);
 
 /* Loopback with each of thread_sizes; processes with each of process_sizes, for every provider; and
- * processes on several hosts, in each of these layouts. */
+ * processes on several hosts, in each of these layouts. The last of process_sizes also with ranks
+ * that read each other's memory. */
 std::vector<World> worlds(const std::vector<int> &thread_sizes,
                           const std::vector<int> &process_sizes,
                           const std::vector<const char *> &layouts = {});

@@ -164,7 +164,7 @@ TEST(ShmCorruption, AWildPeerNeverCrashesARank)
                       0);
         }
         for (int turn = 0; turn < 200 && rc >= 0; turn++) {
-            write_line(wild, (int)(random() % 5), random() >> (random() % 64),
+            write_line(wild, (int)(random() % (RF_SHM_KINDS + 1)), random() >> (random() % 64),
                        (unsigned)random() % 80, (unsigned)random() % 6,
                        random() >> (random() % 64));
             wild->peers[1].out->lines[(wild->peers[1].sent - 1) % RF_SHM_LINES].tag =

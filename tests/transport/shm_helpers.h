@@ -31,8 +31,10 @@ struct End {
 // Ranks as threads: each has a segment of its own all the same.
 struct World {
     std::vector<End> ends;
-    explicit World(int size) : ends((size_t)size)
+    // reads: RF_PEER_READS; by default long messages pass through slots.
+    explicit World(int size, const char *reads = "0") : ends((size_t)size)
     {
+        setenv("RF_PEER_READS", reads, 1);
         std::string url = tcp_url(free_port());
         on_threads(size, [&](int rank) {
             End &end = ends[(size_t)rank];

@@ -2,8 +2,8 @@
  *
  * Messages between ranks of one host through shared memory: posting, progress, completions. The
  * two sides of a message are in shm_send.c and shm_receive.c, the form of the memory in shm.h.
- * Calls are serialised by the caller, and nothing moves unless it polls. Nothing blocks, and no
- * call into the system is made.
+ * Calls are serialised by the caller, and nothing moves unless it polls. Nothing blocks. The system
+ * is called only where a peer's memory is read (shm_read.c).
  */
 #include "shm.h"
 
@@ -90,7 +90,7 @@ static int shm_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t ta
 static int progress(struct rf_shm *h)
 {
     if (h->pulls.first)
-        rf_shm_pull(h);
+        RETURN_IF_ERROR(rf_shm_pull(h));
     for (int i = 0; i < h->count; i++) {
         int rank = h->ranks[h->next_peer];
         h->next_peer = h->next_peer + 1 < h->count ? h->next_peer + 1 : 0;
@@ -158,6 +158,8 @@ static void shm_cancel_all(struct rf_transport *t)
 {
     struct rf_shm *h = shm_of(t);
     h->cancelled = true;
+    if (h->base) /* before the caller may write to what peers still read */
+        __atomic_store_n(&((struct rf_shm_header *)h->base)->cancelled, 1, __ATOMIC_SEQ_CST);
     if (h->self)
         h->self->ops->cancel_all(h->self);
     rf_shm_forget_early(h);

@@ -2,8 +2,9 @@
  *
  * What the files of the transport between ranks of one host share: shm.c (messages), shm_send.c
  * and shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand
- * each other their memory) and cpu_affinity.c (which core a rank is on). Ranks have the numbers of
- * the job, some of whose ranks may be on other hosts.
+ * each other their memory), shm_read.c (reading the memory of another process) and cpu_affinity.c
+ * (which core a rank is on). Ranks have the numbers of the job, some of whose ranks may be on other
+ * hosts.
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
@@ -12,13 +13,15 @@
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
  * A channel is a ring of lines of 64 bytes, a cell of memory for each, and four slots. A message
- * takes one of four ways:
+ * takes one of five ways:
  *   short    in its line, or in the cell of its line: the sender is done at once
  *   eager    in a slot: the sender is done at once, too. The same slot is used again and again, and
  *            stays in the caches, where cells come round like the lines
  *   shared   its buffer lies in the sender's segment: the line says where, the receiver reads it
  *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
  *            through the slots
+ *   readable where ranks read each other's memory: the line has the address in the sender's
+ *            process, and the receiver reads it there. Where it cannot, it asks as for a staged one
  * Everything read from a peer's segment is checked before it is used; what is invalid is
  * RF_ECORRUPT, and names the rank.
  */
@@ -51,6 +54,7 @@ enum rf_shm_kind {
     RF_SHM_STAGED,    /* `go` asks for the pieces, `done` ends it */
     RF_SHM_PIECE,     /* of a staged message: bytes in a slot */
     RF_SHM_EAGER_ONE, /* all data in a slot */
+    RF_SHM_READABLE,  /* as STAGED; and where: the address in the sender's process */
     RF_SHM_KINDS
 };
 
@@ -85,6 +89,7 @@ struct rf_shm_channel {
 struct rf_shm_header {
     uint64_t magic, job; /* job: says that a segment is of this communicator */
     uint32_t version, rank, size, count;
+    uint32_t cancelled;        /* the rank has given up: its buffers are its caller's again */
     alignas(64) uint32_t core; /* 1 + where the rank last waited; 0: nowhere yet */
 };
 #define RF_SHM_MAGIC 0x316567726f666772ull
@@ -95,11 +100,12 @@ struct rf_shm_node {
     uint64_t tag;
     void *buffer; /* of a receive whose data are in_place: where they are */
     uint64_t bytes, moved;
-    const unsigned char *from; /* of a receive that is being copied from a peer's memory */
+    const unsigned char *from; /* of a receive that is being copied from a peer's memory; `remote`:
+                                  in the peer's process */
     uint32_t contract;
     uint16_t peer;
     int16_t status;
-    uint8_t is_recv, zero_copy, ticket, slot, in_place;
+    uint8_t is_recv, zero_copy, ticket, slot, in_place, remote;
 };
 static_assert(sizeof(struct rf_shm_node) <= 64, "must fit the context's reserved bytes");
 
@@ -128,6 +134,8 @@ struct rf_shm_peer {
     size_t file_bytes;   /* at least */
     unsigned char *base; /* of what comes before the user's memory; for reading only */
     struct rf_shm_view *view;
+    int32_t process;     /* whose memory this rank reads; 0: none */
+    uint64_t base_there; /* the peer's own address of `base` */
 
     /* Towards the peer. */
     struct rf_shm_channel *out;
@@ -166,6 +174,9 @@ struct rf_shm {
     struct rf_shm_peer *peers; /* [count] */
     struct rf_shm_list done;   /* completions for poll */
     struct rf_shm_list pulls;  /* receives to be copied from peers' memory */
+    bool reads;                /* ranks of this host read each other's memory; equal on all */
+    uintptr_t unreadable[2];   /* memory that this rank reads, and others cannot: the last found */
+    char own_memory[96];       /* for people: how messages from the caller's own memory travel */
     struct rf_shm_list recvs[RF_SHM_BUCKETS];
     struct rf_shm_early *early[RF_SHM_BUCKETS], *unused;
     int next_peer;
@@ -227,6 +238,29 @@ void rf_shm_free(struct rf_transport *t, void *memory);
 int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out);
 void rf_shm_close(struct rf_shm *h);
 
+/* shm_read.c. What ranks tell each other to find out whether they may read each other's memory. */
+struct rf_shm_self {
+    uint64_t base;   /* address of the segment */
+    int32_t process; /* 0: the rank does not take part */
+};
+void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self);
+/* Reads from every peer of this host, selves[rank], and compares; measures that beside copies
+ * through slots. To be called once all segments are attached, before any message. */
+struct rf_shm_trial {
+    int32_t permitted, forced;
+    double read_s, slots_s; /* for as many bytes */
+};
+void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t stride,
+                      struct rf_shm_trial *out);
+/* Decides from the trials of all ranks of this host: the same on each. */
+void rf_shm_choose_reads(struct rf_shm *h, const struct rf_shm_trial *trials);
+/* Copies out of the memory of a peer. RF_EAGAIN: it cannot be read from here. */
+int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t bytes);
+/* A send that a peer could not read. An error if this rank cannot read it either. */
+int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send);
+/* Whether others may try to read it. */
+bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes);
+
 /* cpu_affinity.c */
 bool rf_shm_idle(struct rf_transport *t);
 /* shm_send.c. The send is under way, or waits for capacity in the channel. */
@@ -239,7 +273,7 @@ int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv);
 /* Takes in what `peer` has written: at most one message ends. */
 int rf_shm_receive(struct rf_shm *h, int peer);
 /* Goes on with a copy out of a peer's memory. */
-void rf_shm_pull(struct rf_shm *h);
+int rf_shm_pull(struct rf_shm *h);
 void rf_shm_release_zero_copy(struct rf_transport *t, int peer, uint32_t token);
 void rf_shm_forget_early(struct rf_shm *h);
 

@@ -27,6 +27,7 @@ struct offer {
     char host[64]; /* of one running kernel */
     uint8_t name[NAME_BYTES], token[TOKEN_BYTES];
     uint64_t job; /* that of rank 0 counts */
+    struct rf_shm_self self;
     char text[200];
 };
 
@@ -207,6 +208,20 @@ static void make_offer(int rc, struct offer *mine)
         snprintf(mine->text, sizeof(mine->text), "%.199s", rf_last_error()->message);
 }
 
+/* Whether ranks read each other's memory is decided by all of them. */
+static int try_reads(struct rf_control *control, struct rf_shm *h, const struct offer *offers)
+{
+    struct rf_shm_trial mine = {0}, *all = rf_alloc((size_t)control->size * sizeof(*all));
+    if (!all)
+        return rf_fail(RF_ENOMEM, "shm: no memory for %d ranks", control->size);
+    rf_shm_try_reads(h, &offers[0].self, sizeof(*offers), &mine);
+    int rc = control->ops->all_gather(control, &mine, sizeof(mine), all, EXCHANGE_TIMEOUT_S);
+    if (rc == 0)
+        rf_shm_choose_reads(h, all);
+    rf_free(all);
+    return rc;
+}
+
 static int connect_all(struct rf_control *control, const uint64_t *hosts, struct rf_shm *h,
                        struct offer *offers, struct result *results)
 {
@@ -222,6 +237,7 @@ static int connect_all(struct rf_control *control, const uint64_t *hosts, struct
     if (rc == 0)
         rc = rf_shm_segment_create(h);
     make_offer(rc, &mine);
+    rf_shm_describe_self(h, &mine.self);
     rc = control->ops->all_gather(control, &mine, sizeof(mine), offers, EXCHANGE_TIMEOUT_S);
     if (rc == 0)
         rc = check_all(offers, hosts, control->size);
@@ -231,7 +247,7 @@ static int connect_all(struct rf_control *control, const uint64_t *hosts, struct
     }
     if (socket_fd >= 0)
         close(socket_fd);
-    return rc;
+    return rc == 0 ? try_reads(control, h, offers) : rc;
 }
 
 int rf_shm_probe(const struct rf_provider *self, struct rf_provider_lines *lines)

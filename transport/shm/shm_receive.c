@@ -94,6 +94,12 @@ static bool is_at_hand(const struct rf_shm_line *line)
     return line->what.kind == RF_SHM_SHORT || line->what.kind == RF_SHM_EAGER_ONE;
 }
 
+/* It comes in pieces, if the receiver asks for them. */
+static bool has_pieces(const struct rf_shm_line *line)
+{
+    return line->what.kind == RF_SHM_STAGED || line->what.kind == RF_SHM_READABLE;
+}
+
 /* One slot is always left to come and go. */
 static bool can_hold_slot(const struct rf_shm_peer *peer, const struct rf_shm_node *recv)
 {
@@ -106,11 +112,23 @@ static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_sh
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     if (!is_at_hand(line))
         ack_done(peer, line->what.ticket);
-    if (line->what.kind == RF_SHM_STAGED)
+    if (has_pieces(line))
         ack_go(peer, line->what.ticket);
     recv->status = RF_EMISMATCH;
     recv->moved = line->what.bytes;
     rf_shm_append(&h->done, recv);
+    return 0;
+}
+
+/* All of them, also where some of the message has been read. */
+static int ask_for_pieces(struct rf_shm *h, struct rf_shm_node *recv)
+{
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
+    if (peer->recvs[recv->ticket])
+        return fail_invalid(recv->peer, "ticket");
+    recv->moved = 0;
+    peer->recvs[recv->ticket] = recv;
+    ack_go(peer, recv->ticket);
     return 0;
 }
 
@@ -135,15 +153,17 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
         rf_shm_append(&h->done, recv);
         return 0;
     }
-    if (line->what.kind == RF_SHM_STAGED) {
-        if (peer->recvs[line->what.ticket])
-            return fail_invalid(recv->peer, "ticket");
-        peer->recvs[line->what.ticket] = recv;
-        ack_go(peer, line->what.ticket);
-        return 0;
-    }
     uint64_t offset;
     memcpy(&offset, line->data, sizeof(offset));
+    recv->ticket = line->what.ticket;
+    if (line->what.kind == RF_SHM_READABLE && peer->process > 0) {
+        recv->from = (const unsigned char *)(uintptr_t)offset;
+        recv->remote = 1;
+        rf_shm_append(&h->pulls, recv);
+        return 0;
+    }
+    if (has_pieces(line))
+        return ask_for_pieces(h, recv);
     unsigned char *from = NULL;
     RETURN_IF_ERROR(rf_shm_reach(&h->transport, recv->peer, offset, line->what.bytes, &from));
     if (recv->zero_copy) {
@@ -151,23 +171,33 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
         return 0;
     }
     recv->from = from;
-    recv->ticket = line->what.ticket;
     rf_shm_append(&h->pulls, recv);
     return 0;
 }
 
-void rf_shm_pull(struct rf_shm *h)
+int rf_shm_pull(struct rf_shm *h)
 {
     struct rf_shm_node *recv = h->pulls.first;
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     uint64_t left = recv->bytes - recv->moved;
     size_t bytes = left < PULL_BYTES ? (size_t)left : PULL_BYTES;
-    rf_copy_bytes((unsigned char *)recv->buffer + recv->moved, recv->from + recv->moved, bytes,
-                  recv->bytes);
+    unsigned char *to = (unsigned char *)recv->buffer + recv->moved;
+    int rc = 0;
+    if (recv->remote)
+        rc = rf_shm_read(h, recv->peer, to, recv->from + recv->moved, bytes);
+    else
+        rf_copy_bytes(to, recv->from + recv->moved, bytes, recv->bytes);
+    if (rc == RF_EAGAIN)
+        return ask_for_pieces(h, rf_shm_take(&h->pulls));
+    RETURN_IF_ERROR(rc);
     recv->moved += bytes;
     if (recv->moved < recv->bytes)
-        return;
-    ack_done(rf_shm_peer_of(h, recv->peer), recv->ticket);
+        return 0;
+    ack_done(peer, recv->ticket);
+    if (recv->remote)
+        ack_go(peer, recv->ticket);
     rf_shm_append(&h->done, rf_shm_take(&h->pulls));
+    return 0;
 }
 
 static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_line *line)

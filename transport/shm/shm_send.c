@@ -7,7 +7,8 @@
 
 #include "base/base.h"
 
-enum { SEND_SHARED, SEND_ASKED, SEND_STAGING }; /* rf_shm_node.slot of a send with a ticket */
+/* rf_shm_node.slot of a send with a ticket. */
+enum { SEND_SHARED, SEND_ASKED, SEND_READABLE, SEND_STAGING };
 
 static int fail_invalid(int rank, const char *what)
 {
@@ -76,8 +77,10 @@ static void send_long(struct rf_shm *h, struct rf_shm_node *send)
     unsigned ticket = (unsigned)__builtin_ctzll(~peer->tickets);
     uint64_t bit = 1ull << ticket, offset = 0;
     bool shared = rf_shm_locate(&h->transport, send->buffer, send->bytes, &offset);
+    bool readable = !shared && rf_shm_is_readable(h, send->buffer, send->bytes);
     send->ticket = (uint8_t)ticket;
-    send->slot = shared ? SEND_SHARED : SEND_ASKED;
+    send->slot = shared ? SEND_SHARED : readable ? SEND_READABLE : SEND_ASKED;
+    offset = readable ? (uintptr_t)send->buffer : offset;
     peer->sends[ticket] = send;
     peer->tickets |= bit;
     peer->done_bits ^= bit;
@@ -85,7 +88,11 @@ static void send_long(struct rf_shm *h, struct rf_shm_node *send)
         peer->asked |= bit;
         peer->go_bits ^= bit;
     }
-    write_head(line, send, shared ? RF_SHM_SHARED : RF_SHM_STAGED, send->bytes, 0);
+    write_head(line, send,
+               shared     ? RF_SHM_SHARED
+               : readable ? RF_SHM_READABLE
+                          : RF_SHM_STAGED,
+               send->bytes, 0);
     memcpy(line->data, &offset, sizeof(offset));
     publish(peer);
 }
@@ -158,7 +165,7 @@ static int send_piece(struct rf_shm *h, int rank)
 }
 
 /* Tickets that the peer has used up, and those whose pieces it waits for. It writes `done` before
- * `go` where it wants nothing of a staged message. */
+ * `go` where it wants no pieces: it has read the message itself, or refuses it. */
 static int check_tickets(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
@@ -176,6 +183,8 @@ static int check_tickets(struct rf_shm *h, int rank)
     peer->asked &= ~(done & go);
     for (uint64_t wanted = peer->asked & go; wanted; wanted &= wanted - 1) {
         struct rf_shm_node *send = peer->sends[__builtin_ctzll(wanted)];
+        if (send->slot == SEND_READABLE)
+            RETURN_IF_ERROR(rf_shm_check_send(h, send));
         send->slot = SEND_STAGING;
         send->moved = 0;
         rf_shm_append(&peer->staging, send);

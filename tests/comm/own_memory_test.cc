@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Ranks that read each other's memory, as processes: what forbids it (a process that is not
+ * dumpable, from the start or from the midst of a job on), and buffers that vanish while they are
+ * read. That results are right on every path is in the matrices of the other tests.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <numeric>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+const size_t COUNT = 1 << 20;
+
+bool starts(const char *text, const char *with)
+{
+    return text && strncmp(text, with, strlen(with)) == 0;
+}
+
+/* As an ordinary user, whose processes may read each other if they are dumpable. */
+void become_user(bool dumpable)
+{
+    if (geteuid() == 0) {
+        ASSERT_EQ(setresgid(65534, 65534, 65534), 0);
+        ASSERT_EQ(setresuid(65534, 65534, 65534), 0);
+    }
+    ASSERT_EQ(prctl(PR_SET_DUMPABLE, dumpable ? 1 : 0), 0);
+}
+
+void expect_sums(rf_comm *comm)
+{
+    const int ranks = rf_comm_size(comm);
+    std::vector<int32_t> in(COUNT), out(COUNT);
+    std::iota(in.begin(), in.end(), rf_comm_rank(comm));
+    ASSERT_EQ(rf_all_reduce(comm, in.data(), out.data(), COUNT, RF_I32, RF_SUM, nullptr), RF_OK)
+        << rf_last_error()->message;
+    for (size_t i = 0; i < COUNT; i++)
+        ASSERT_EQ(out[i], (int32_t)i * ranks + ranks * (ranks - 1) / 2);
+}
+
+ranks::World world_of(int size, const char *reads)
+{
+    ranks::World world;
+    world.provider = "shm";
+    world.size = size;
+    world.reads = reads;
+    return world;
+}
+
+} // namespace
+
+TEST(OwnMemory, ARankThatMayNotBeReadMakesAllUseSlots)
+{
+    for (int shy : {0, 1, 2}) {
+        ranks::World world = world_of(3, "1");
+        world.before = [shy](int rank) { become_user(rank != shy); };
+        ranks::run(world, [](rf_comm *comm, int) {
+            EXPECT_TRUE(starts(rf_comm_own_memory(comm), "slots (not every rank"))
+                << rf_comm_own_memory(comm);
+            expect_sums(comm);
+        });
+    }
+}
+
+TEST(OwnMemory, OneRankThatRefusesIsEnough)
+{
+    ranks::World world = world_of(3, "");
+    world.before = [](int rank) { setenv("RF_PEER_READS", rank == 1 ? "0" : "1", 1); };
+    ranks::run(world, [](rf_comm *comm, int) {
+        EXPECT_TRUE(starts(rf_comm_own_memory(comm), "slots")) << rf_comm_own_memory(comm);
+        expect_sums(comm);
+    });
+}
+
+TEST(OwnMemory, ARankThatIsForbiddenLaterIsServedThroughSlots)
+{
+    ranks::World world = world_of(3, "1");
+    world.before = [](int) { become_user(true); };
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        expect_sums(comm);
+        ASSERT_EQ(prctl(PR_SET_DUMPABLE, rank == 1 ? 0 : 1), 0);
+        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
+        expect_sums(comm);
+        expect_sums(comm);
+    });
+}
+
+TEST(OwnMemory, ABufferThatVanishesIsAnErrorOnAllRanks)
+{
+    for (bool unmapped : {false, true})
+        ranks::run(world_of(3, "1"), [unmapped](rf_comm *comm, int rank) {
+            const size_t bytes = COUNT * 4;
+            void *memory =
+                mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            ASSERT_NE(memory, MAP_FAILED);
+            if (!starts(rf_comm_own_memory(comm), "peer reads"))
+                return;
+            char *hole = static_cast<char *>(memory) + bytes / 2;
+            if (rank == 0) {
+                ASSERT_EQ(unmapped ? munmap(hole, 4096) : mprotect(hole, 4096, PROT_NONE), 0);
+            }
+            EXPECT_LT(rf_broadcast(comm, memory, COUNT, RF_F32, 0, nullptr), 0);
+            EXPECT_NE(strstr(rf_last_error()->message, "can no longer be read"), nullptr)
+                << rf_last_error()->message;
+            munmap(memory, bytes);
+        });
+}
+
+namespace
+{
+
+void *vanishing;
+
+/* Broadcasts until the root's buffer has vanished: either a call is right, or all get an error. */
+void broadcast_until_gone(rf_comm *comm, int rank, void (*handler)(int))
+{
+    const size_t bytes = COUNT * 4;
+    vanishing = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(vanishing, MAP_FAILED);
+    auto *data = static_cast<int32_t *>(vanishing);
+    if (rank == 0)
+        std::iota(data, data + COUNT, 7);
+    if (rank == 0) {
+        signal(SIGALRM, handler);
+        ualarm(20000, 0);
+    }
+    int rc = 0;
+    while (rc == 0) {
+        if (rank != 0)
+            memset(data, 0, bytes);
+        rc = rf_broadcast(comm, data, COUNT, RF_I32, 0, nullptr);
+        for (size_t i = 0; rc == 0 && rank != 0 && i < COUNT; i++)
+            ASSERT_EQ(data[i], (int32_t)i + 7);
+    }
+    EXPECT_LT(rc, 0);
+}
+
+} // namespace
+
+TEST(OwnMemory, ABufferThatVanishesWhileItIsReadGivesAnErrorOrTheData)
+{
+    ranks::run(world_of(3, "1"), [](rf_comm *comm, int rank) {
+        if (starts(rf_comm_own_memory(comm), "peer reads"))
+            broadcast_until_gone(comm, rank,
+                                 [](int) { mprotect(vanishing, COUNT * 4, PROT_NONE); });
+    });
+}
+
+TEST(OwnMemory, ARankThatIsKilledWhileItIsReadIsNamed)
+{
+    ranks::World world = world_of(3, "1");
+    world.expect_killed = 0;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        broadcast_until_gone(comm, rank, [](int) { raise(SIGKILL); });
+        EXPECT_EQ(rf_last_error()->status, RF_EPEER) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 0) << rf_last_error()->message;
+    });
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+//
+// Messages that the receiver reads in the memory of the sender's process, and those that it cannot
+// read: they come through slots, or are an error of the rank whose memory they were in.
+#include "shm_helpers.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+using namespace shm;
+using namespace transport;
+
+namespace
+{
+
+const size_t BYTES = 300001, PAGE = 4096;
+
+// Sends from rank 0 to rank 1, and expects the data.
+void expect_sent(World &world, const void *source, const std::vector<uint8_t> &data)
+{
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    std::vector<uint8_t> in(data.size(), 0xee);
+    Context a, b;
+    rf_completion done;
+    ASSERT_EQ(to->ops->post_recv_zero_copy(to, 0, 9, in.data(), in.size(), &b), 0);
+    ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, source, data.size(), &a), 0);
+    ASSERT_EQ(world.next(1, &done), 1) << rf_last_error()->message;
+    EXPECT_EQ(done.contract, 3u);
+    ASSERT_EQ(done.bytes, data.size());
+    EXPECT_EQ(memcmp(done.token ? done.data : in.data(), data.data(), data.size()), 0);
+    if (done.token)
+        to->ops->release_zero_copy(to, 0, done.token);
+    world.settle();
+    EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u);
+}
+
+// One of them for a message that is read; pieces have lines of their own.
+uint64_t lines_sent(World &world)
+{
+    return world.ends[0].shm()->peers[1].sent;
+}
+
+struct Mapping {
+    uint8_t *data;
+    explicit Mapping(int fd = -1)
+        : data(static_cast<uint8_t *>(mmap(nullptr, BYTES, PROT_READ | PROT_WRITE,
+                                           fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED, fd,
+                                           0)))
+    {
+    }
+    ~Mapping()
+    {
+        munmap(data, BYTES);
+    }
+};
+
+bool may_read()
+{
+    World world(2, "1");
+    return world.ends[0].shm()->reads;
+}
+
+} // namespace
+
+TEST(ShmReads, LongMessagesAreReadAndNeedNoPieces)
+{
+    if (!may_read())
+        GTEST_SKIP() << "processes may not read each other's memory here";
+    World world(2, "1");
+    for (int i = 0; i < 200; i++) { // more often than there are tickets
+        auto data = payload((uint64_t)i, BYTES);
+        const uint64_t before = lines_sent(world);
+        expect_sent(world, data.data(), data);
+        EXPECT_EQ(lines_sent(world), before + 1);
+    }
+}
+
+TEST(ShmReads, ManyAtOnceAndBeforeTheirReceives)
+{
+    if (!may_read())
+        GTEST_SKIP() << "processes may not read each other's memory here";
+    World world(2, "1");
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    const size_t count = 100; // more than there are tickets
+    std::vector<std::vector<uint8_t>> out, in(count, std::vector<uint8_t>(BYTES));
+    std::vector<Context> sends(count), receives(count);
+    for (size_t i = 0; i < count; i++) {
+        out.push_back(payload(i, BYTES));
+        ASSERT_EQ(from->ops->post_send(from, 1, i, 3, out[i].data(), BYTES, &sends[i]), 0);
+    }
+    world.settle();
+    for (size_t i = count; i-- > 0;)
+        ASSERT_EQ(to->ops->post_recv(to, 0, i, in[i].data(), BYTES, &receives[i]), 0);
+    rf_completion done;
+    for (size_t i = 0; i < count; i++)
+        ASSERT_EQ(world.next(1, &done), 1);
+    EXPECT_TRUE(in == out);
+}
+
+TEST(ShmReads, AReceiveThatIsTooShortIsRefused)
+{
+    World world(2, "1");
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    std::vector<uint8_t> data(BYTES), in(100, 0xee);
+    for (int i = 0; i < 70; i++) {
+        Context a, b;
+        rf_completion done;
+        ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, data.data(), BYTES, &a), 0);
+        ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), 99, &b), 0);
+        ASSERT_EQ(world.next(1, &done), 1);
+        EXPECT_EQ(done.status, RF_EMISMATCH);
+        EXPECT_EQ(in, std::vector<uint8_t>(100, 0xee));
+        world.settle();
+    }
+}
+
+// Like a device's memory: its process reads it, and the system for others does not.
+TEST(ShmReads, WhatOnlyItsOwnerCanReadComesThroughSlotsAndIsNotTriedAgain)
+{
+    const int fd = (int)syscall(SYS_memfd_secret, 0);
+    if (fd < 0 || ftruncate(fd, BYTES) < 0 || !may_read())
+        GTEST_SKIP() << "no secret memory, or no reads";
+    Mapping memory(fd);
+    close(fd);
+    if (memory.data == MAP_FAILED)
+        GTEST_SKIP() << "no secret memory can be mapped";
+    World world(2, "1");
+    rf_shm *shm = world.ends[0].shm();
+    auto data = payload(5, BYTES);
+    memcpy(memory.data, data.data(), BYTES);
+    EXPECT_TRUE(rf_shm_is_readable(shm, memory.data, BYTES));
+    const uint64_t before = lines_sent(world);
+    expect_sent(world, memory.data, data);
+    EXPECT_GT(lines_sent(world), before + 1);
+    EXPECT_FALSE(rf_shm_is_readable(shm, memory.data, BYTES));
+    EXPECT_TRUE(rf_shm_is_readable(shm, data.data(), BYTES));
+    expect_sent(world, memory.data, data);
+}
+
+TEST(ShmReads, MemoryThatIsGoneIsAnErrorOfItsRank)
+{
+    if (!may_read())
+        GTEST_SKIP() << "processes may not read each other's memory here";
+    for (bool unmapped : {false, true})
+        for (size_t page : {size_t{0}, size_t{30}, BYTES / PAGE}) {
+            World world(2, "1");
+            rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+            Mapping memory;
+            ASSERT_NE(memory.data, MAP_FAILED);
+            uint8_t *hole = memory.data + page * PAGE;
+            ASSERT_EQ(unmapped ? munmap(hole, PAGE) : mprotect(hole, PAGE, PROT_NONE), 0);
+            std::vector<uint8_t> in(BYTES);
+            Context a, b;
+            rf_completion done;
+            ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), BYTES, &b), 0);
+            ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, memory.data, BYTES, &a), 0);
+            int rc = 0;
+            for (int turn = 0; rc == 0 && turn < 100; turn++) {
+                EXPECT_EQ(to->ops->poll(to, &done, 1), 0);
+                rc = from->ops->poll(from, &done, 1);
+            }
+            EXPECT_EQ(rc, RF_EINVAL) << rf_last_error()->message;
+            EXPECT_EQ(rf_last_error()->rank, 0);
+        }
+}
+
+TEST(ShmReads, WhatARankHasGivenUpIsNotTaken)
+{
+    if (!may_read())
+        GTEST_SKIP() << "processes may not read each other's memory here";
+    World world(2, "1");
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    auto data = payload(1, BYTES);
+    std::vector<uint8_t> in(BYTES);
+    Context a, b;
+    rf_completion done;
+    ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), BYTES, &b), 0);
+    ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, data.data(), BYTES, &a), 0);
+    from->ops->cancel_all(from);
+    int rc = 0;
+    for (int turn = 0; rc == 0 && turn < 100; turn++)
+        rc = to->ops->poll(to, &done, 1);
+    EXPECT_EQ(rc, RF_EPEER);
+    EXPECT_EQ(rf_last_error()->rank, 0);
+}
+
+TEST(ShmReads, OneRankThatDoesNotTakePartDecidesForAll)
+{
+    rf_shm_trial trials[3] = {{1, 0, 1e-5, 2e-5}, {1, 0, 1e-5, 2e-5}, {1, 0, 1e-5, 2e-5}};
+    World world(3);
+    rf_shm *shm = world.ends[1].shm();
+    rf_shm_choose_reads(shm, trials);
+    EXPECT_TRUE(shm->reads);
+    trials[2].read_s = 3e-5; // slower on one rank
+    rf_shm_choose_reads(shm, trials);
+    EXPECT_FALSE(shm->reads);
+    trials[0].forced = 1;
+    rf_shm_choose_reads(shm, trials);
+    EXPECT_TRUE(shm->reads);
+    trials[1].permitted = 0;
+    rf_shm_choose_reads(shm, trials);
+    EXPECT_FALSE(shm->reads);
+    EXPECT_EQ(shm->transport.read_bytes, 0u);
+}

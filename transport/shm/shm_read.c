@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reading the memory of another rank's process: one copy where slots take two. Many systems forbid
+ * it (seccomp, Yama, namespaces, a process that is not dumpable), and it may be slower than slots,
+ * so it is tried and measured when a job starts. Called by shm_open.c and the two sides of a
+ * message.
+ *
+ * Every read ends with the peer's header, read at the same address as when the job started: so the
+ * process is still that of the peer, and not one that has got its number.
+ */
+#define _GNU_SOURCE /* process_vm_readv */
+#include <errno.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "shm.h"
+
+enum { ROUNDS = 4 };
+
+/* What a header says of its rank; it never changes. */
+enum { NAME_BYTES = offsetof(struct rf_shm_header, cancelled) };
+
+void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self)
+{
+    const char *wanted = rf_env("RF_PEER_READS");
+    *self = (struct rf_shm_self){0};
+    if (strcmp(wanted, "0") == 0)
+        return;
+    if (strcmp(wanted, "any") == 0)
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* where there is no Yama: not needed */
+    self->base = (uintptr_t)h->base;
+    self->process = (int32_t)getpid();
+}
+
+/* The number of bytes read; the name of the process comes behind all of them. */
+static ssize_t read_with_name(const struct rf_shm_peer *peer, void *to, uint64_t from, size_t bytes,
+                              unsigned char name[NAME_BYTES])
+{
+    const struct iovec local[] = {{to, bytes}, {name, NAME_BYTES}};
+    const struct iovec remote[] = {{(void *)(uintptr_t)from, bytes},
+                                   {(void *)(uintptr_t)peer->base_there, NAME_BYTES}};
+    const bool only_name = bytes == 0;
+    return process_vm_readv(peer->process, local + only_name, 2 - only_name, remote + only_name,
+                            2 - only_name, 0);
+}
+
+static int fail_gone(int rank)
+{
+    return rf_fail_rank(RF_EPEER, rank, "shm: the process of rank %d has ended", rank);
+}
+
+/* The peer may have given its buffers back to their owner while they were read. */
+static int check_still_there(const struct rf_shm_peer *peer, int rank,
+                             const unsigned char name[NAME_BYTES])
+{
+    const struct rf_shm_header *header = (const struct rf_shm_header *)peer->base;
+    if (memcmp(name, header, NAME_BYTES) != 0)
+        return fail_gone(rank);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&header->cancelled, __ATOMIC_ACQUIRE))
+        return rf_fail_rank(RF_EPEER, rank, "shm: rank %d has given up the communicator", rank);
+    return 0;
+}
+
+int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t bytes)
+{
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
+    unsigned char name[NAME_BYTES];
+    size_t done = 0;
+    while (peer->process > 0) {
+        ssize_t got = read_with_name(peer, (unsigned char *)to + done,
+                                     (uint64_t)(uintptr_t)from + done, bytes - done, name);
+        if (got == (ssize_t)(bytes - done + NAME_BYTES))
+            return check_still_there(peer, rank, name);
+        if (got < 0 && errno == ESRCH)
+            return fail_gone(rank);
+        if (got < 0 && errno != EFAULT && errno != ENOMEM) {
+            peer->process = 0; /* no longer permitted */
+            return RF_EAGAIN;
+        }
+        if (got <= 0)
+            return done == bytes ? fail_gone(rank) : RF_EAGAIN;
+        /* It has read up to a page that it could not. What is missing decides. */
+        done += (size_t)got < bytes - done ? (size_t)got : bytes - done;
+    }
+    return RF_EAGAIN;
+}
+
+/* ---- what a rank sends ------------------------------------------------------------------------
+ */
+
+bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes)
+{
+    const uintptr_t at = (uintptr_t)memory;
+    return h->reads && (at + bytes <= h->unreadable[0] || at >= h->unreadable[1]);
+}
+
+/* Mappings of devices cannot be read by others, and memory that has been freed by nobody. */
+int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send)
+{
+    const uintptr_t start = (uintptr_t)send->buffer, end = start + send->bytes;
+    uintptr_t at = start;
+    FILE *maps = fopen("/proc/self/maps", "re");
+    if (!maps)
+        return 0;
+    char line[512];
+    while (at < end && fgets(line, sizeof(line), maps)) {
+        unsigned long first, last;
+        char mode = '-';
+        if (sscanf(line, "%lx-%lx %c", &first, &last, &mode) != 3 || last <= at)
+            continue;
+        if (first > at || mode != 'r')
+            break;
+        if (at == start)
+            h->unreadable[0] = first;
+        h->unreadable[1] = at = last;
+    }
+    fclose(maps);
+    if (at >= end)
+        return 0;
+    return rf_fail_rank(RF_EINVAL, h->transport.rank,
+                        "rank %d: %llu bytes at %p can no longer be read; memory must stay as it "
+                        "is until the call that uses it has ended",
+                        h->transport.rank, (unsigned long long)send->bytes, send->buffer);
+}
+
+/* ---- the choice -------------------------------------------------------------------------------
+ */
+
+static bool can_read(struct rf_shm_peer *peer, const struct rf_shm_self *self)
+{
+    unsigned char name[NAME_BYTES];
+    peer->process = self->process;
+    peer->base_there = self->base;
+    const bool can = self->process > 0 &&
+                     read_with_name(peer, NULL, 0, 0, name) == (ssize_t)NAME_BYTES &&
+                     memcmp(name, peer->base, NAME_BYTES) == 0;
+    if (!can)
+        peer->process = 0;
+    return can;
+}
+
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(rf_now_ns() - start_ns) * 1e-9;
+}
+
+/* The best of a few rounds: a slot of the peer's read, and a slot filled here and copied there. */
+static void measure(struct rf_shm *h, const struct rf_shm_peer *peer, unsigned char *memory,
+                    struct rf_shm_trial *out)
+{
+    unsigned char name[NAME_BYTES];
+    const unsigned char *theirs = peer->in->slots[0];
+    const uint64_t there = peer->base_there + (uint64_t)(theirs - peer->base);
+    memset(peer->out->slots[0], 0, RF_SHM_SLOT);
+    out->read_s = out->slots_s = 1;
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t start = rf_now_ns();
+        read_with_name(peer, memory, there, RF_SHM_SLOT, name);
+        double read_s = seconds_since(start);
+        start = rf_now_ns();
+        memcpy(peer->out->slots[0], memory, RF_SHM_SLOT);
+        memcpy(memory, theirs, RF_SHM_SLOT);
+        double slots_s = seconds_since(start);
+        out->read_s = read_s < out->read_s ? read_s : out->read_s;
+        out->slots_s = slots_s < out->slots_s ? slots_s : out->slots_s;
+    }
+}
+
+void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t stride,
+                      struct rf_shm_trial *out)
+{
+    struct rf_shm_peer *first = NULL;
+    *out =
+        (struct rf_shm_trial){.forced = strcmp(rf_env("RF_PEER_READS"), "1") == 0, .permitted = 1};
+    for (int i = 0; i < h->count; i++) {
+        const int rank = h->ranks[i];
+        if (rank == h->transport.rank)
+            continue;
+        const unsigned char *self = (const unsigned char *)selves + (size_t)rank * stride;
+        if (!can_read(&h->peers[i], (const struct rf_shm_self *)self))
+            out->permitted = 0;
+        first = first ? first : &h->peers[i];
+    }
+    unsigned char *memory = out->permitted && first ? rf_alloc(RF_SHM_SLOT) : NULL;
+    if (memory)
+        measure(h, first, memory, out);
+    else
+        out->permitted = 0;
+    rf_free(memory);
+}
+
+void rf_shm_choose_reads(struct rf_shm *h, const struct rf_shm_trial *trials)
+{
+    bool permitted = true, forced = false;
+    double read_s = 0, slots_s = 0;
+    for (int i = 0; i < h->count; i++) {
+        const struct rf_shm_trial *trial = &trials[h->ranks[i]];
+        permitted = permitted && trial->permitted;
+        forced = forced || trial->forced;
+        read_s = trial->read_s > read_s ? trial->read_s : read_s;
+        slots_s = trial->slots_s > slots_s ? trial->slots_s : slots_s;
+    }
+    h->reads = permitted && (forced || read_s < slots_s);
+    for (int i = 0; !h->reads && i < h->count; i++)
+        h->peers[i].process = 0;
+    if (permitted)
+        snprintf(h->own_memory, sizeof(h->own_memory), "%s (peer reads %.1f GB/s, slots %.1f GB/s)",
+                 h->reads ? "peer reads" : "slots", RF_SHM_SLOT / read_s / 1e9,
+                 RF_SHM_SLOT / slots_s / 1e9);
+    else
+        snprintf(h->own_memory, sizeof(h->own_memory), "slots (%s)",
+                 h->count > 1 ? "not every rank may read the memory of all others"
+                              : "this host has one rank");
+    h->transport.own_memory = h->own_memory;
+    h->transport.read_bytes = h->reads ? RF_SHM_EAGER_PRIVATE + 1 : 0;
+    rf_log("transport", 2, "shm: own memory: %s", h->own_memory);
+}
