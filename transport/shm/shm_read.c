@@ -17,10 +17,15 @@
 #include "base/base.h"
 #include "shm.h"
 
-enum { ROUNDS = 4 };
-
 /* What a header says of its rank; it never changes. */
 enum { NAME_BYTES = offsetof(struct rf_shm_header, cancelled) };
+
+/* A rank measures with the next one of this host. */
+static struct rf_shm_peer *neighbour(const struct rf_shm *h, int distance)
+{
+    const int own = h->index_of[h->transport.rank];
+    return &h->peers[(own + distance + h->count) % h->count];
+}
 
 void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self)
 {
@@ -30,6 +35,8 @@ void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self)
         return;
     if (strcmp(wanted, "any") == 0)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* where there is no Yama: not needed */
+    if (h->count > 1 && h->base)                            /* for the one before to measure with */
+        memset(neighbour(h, -1)->out->slots, 1, sizeof(neighbour(h, -1)->out->slots));
     self->base = (uintptr_t)h->base;
     self->process = (int32_t)getpid();
 }
@@ -147,32 +154,37 @@ static double seconds_since(uint64_t start_ns)
     return (double)(rf_now_ns() - start_ns) * 1e-9;
 }
 
-/* The best of a few rounds: a slot of the peer's read, and a slot filled here and copied there. */
-static void measure(struct rf_shm *h, const struct rf_shm_peer *peer, unsigned char *memory,
-                    struct rf_shm_trial *out)
+/* The better of two reads of what the peer has written, and of two copies into a slot here and out
+ * of one there. Each of the peer's slots is read once, as the data of a call are: what this rank
+ * has already in its caches would favour copies. */
+static void measure(const struct rf_shm_peer *peer, unsigned char *memory, struct rf_shm_trial *out)
 {
     unsigned char name[NAME_BYTES];
-    const unsigned char *theirs = peer->in->slots[0];
-    const uint64_t there = peer->base_there + (uint64_t)(theirs - peer->base);
+    for (int slot = 0; slot < RF_SHM_SLOTS; slot++)
+        for (size_t page = 0; page < RF_SHM_SLOT; page += RF_SHM_PAGE)
+            memory[page] = *(const volatile unsigned char *)&peer->in->slots[slot][page];
     memset(peer->out->slots[0], 0, RF_SHM_SLOT);
     out->read_s = out->slots_s = 1;
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t start = rf_now_ns();
-        read_with_name(peer, memory, there, RF_SHM_SLOT, name);
-        double read_s = seconds_since(start);
-        start = rf_now_ns();
-        memcpy(peer->out->slots[0], memory, RF_SHM_SLOT);
-        memcpy(memory, theirs, RF_SHM_SLOT);
-        double slots_s = seconds_since(start);
-        out->read_s = read_s < out->read_s ? read_s : out->read_s;
-        out->slots_s = slots_s < out->slots_s ? slots_s : out->slots_s;
+    for (int slot = 0; slot < RF_SHM_SLOTS; slot++) {
+        const unsigned char *theirs = peer->in->slots[slot];
+        const bool reads = slot % 2;
+        double *best = reads ? &out->read_s : &out->slots_s;
+        const uint64_t start = rf_now_ns();
+        if (reads) {
+            read_with_name(peer, memory, peer->base_there + (uint64_t)(theirs - peer->base),
+                           RF_SHM_SLOT, name);
+        } else {
+            memcpy(peer->out->slots[0], memory, RF_SHM_SLOT);
+            memcpy(memory, theirs, RF_SHM_SLOT);
+        }
+        const double seconds = seconds_since(start);
+        *best = seconds < *best ? seconds : *best;
     }
 }
 
 void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t stride,
                       struct rf_shm_trial *out)
 {
-    struct rf_shm_peer *first = NULL;
     *out =
         (struct rf_shm_trial){.forced = strcmp(rf_env("RF_PEER_READS"), "1") == 0, .permitted = 1};
     for (int i = 0; i < h->count; i++) {
@@ -182,11 +194,10 @@ void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t
         const unsigned char *self = (const unsigned char *)selves + (size_t)rank * stride;
         if (!can_read(&h->peers[i], (const struct rf_shm_self *)self))
             out->permitted = 0;
-        first = first ? first : &h->peers[i];
     }
-    unsigned char *memory = out->permitted && first ? rf_alloc(RF_SHM_SLOT) : NULL;
+    unsigned char *memory = out->permitted && h->count > 1 ? rf_alloc(RF_SHM_SLOT) : NULL;
     if (memory)
-        measure(h, first, memory, out);
+        measure(neighbour(h, 1), memory, out);
     else
         out->permitted = 0;
     rf_free(memory);
