@@ -5,13 +5,14 @@
 #include <string.h>
 
 #include "bench_kernel.h"
+#include "svg.h"
 
 enum { MOST_SIZES = 1000 };
 
 static const char *const collectives[] = {
     "all_reduce", "all_gather",  "reduce_scatter", "broadcast", "reduce",  "gather",
     "scatter",    "all_to_all",  "sendrecv",       "barrier",   "overlap", "pipeline",
-    "staging",    "host_update", "step",           NULL};
+    "staging",    "host_update", "step",           "all",       NULL};
 
 static int check(const struct tool_command *command, struct bench_options *o, const char *dtype,
                  const char *redop, const char *order)
@@ -38,7 +39,12 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--agg_iters has to be 1 to 1000");
     if (!(o->scale > 0 && o->scale <= 1000))
         return tool_usage_error(command, "--scale has to be more than 0, and at most 1000");
-    if (o->plot_path && strcmp(o->op, "pipeline") != 0) {
+    const bool all = strcmp(o->op, "all") == 0;
+    if (all && !o->peers)
+        return tool_usage_error(command, "all is measured with --peers only");
+    if (all && o->plot_path && svg_check(command, o->plot_path) != TOOL_OK)
+        return TOOL_USAGE;
+    if (o->plot_path && !all && strcmp(o->op, "pipeline") != 0) {
         status = tool_plot_check(command, o->plot_path);
         if (status != TOOL_OK)
             return status;
@@ -60,6 +66,7 @@ enum {
     TRAINING = 512, /* step and host_update */
     TIMED = 1024,   /* overlap and pipeline */
     STAGES = 2048,  /* pipeline */
+    BESIDE = 4096,  /* all */
     ALL = COLLECTIVES | STEPS | KERNELS | TRAINING
 };
 
@@ -85,6 +92,7 @@ static unsigned kinds_of(const char *op)
         {"matmul", KERNELS | PATHS | PRODUCTS},
         {"matmul_gelu", KERNELS | PATHS},
         {"matmul_batch", KERNELS | PATHS},
+        {"all", BESIDE},
         {"ops", KERNELS | PATHS | PRODUCTS},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -132,7 +140,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[] = {
         {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine",
          SIZED},
-        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)", SIZED},
+        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M; all: 64M)",
+         SIZED | BESIDE},
         {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)",
          SIZED},
         {"stepbytes", 'i', TOOL_INT, &o.step, "BYTES",
@@ -189,11 +198,17 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "matmul: nn, nt (the second operand transposed) or tn (the first)", PRODUCTS},
         {"device", 0, TOOL_TEXT, &o.device, "WHICH",
          "kernels, step, host_update: index or part of a name", STEPS | KERNELS | TRAINING},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL},
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL | BESIDE},
+        {"peers", 0, TOOL_FLAG, &o.peers, NULL,
+         "all: beside Open MPI, MPICH and Gloo, as far as they are there", BESIDE},
+        {"quick", 0, TOOL_FLAG, &o.quick, NULL, "all: five sizes, one turn", BESIDE},
+        {"minutes", 0, TOOL_REAL, &o.minutes, "N", "all: no run begins later than that", BESIDE},
+        {"peer-programs", 0, TOOL_TEXT, &o.peer_folder, "FOLDER",
+         "all: what bench/peers/build.sh has made (peers, beside this program)", BESIDE},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
          "draw bus bandwidth by size (.svg or .png); pipeline: the predicted timeline of a step "
-         "above the measured one, of one --schedule (.svg)",
-         COLLECTIVES | KERNELS | STAGES},
+         "above the measured one, of one --schedule (.svg); all: times by size (.svg)",
+         COLLECTIVES | KERNELS | STAGES | BESIDE},
         {NULL},
     };
     bool given[sizeof(table) / sizeof(table[0])] = {false};
@@ -212,6 +227,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     status = tool_options(command, table, argc - after, argv + after, NULL);
     if (status != TOOL_OK)
         return status;
+    if (strcmp(o.op, "all") == 0 && !given[1])
+        o.max_bytes = 64 << 20;
     status = check(command, &o, dtype, redop, order);
     if (status != TOOL_OK)
         return status;
@@ -223,10 +240,11 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     status = check_use(command, table, o.op);
     if (status != TOOL_OK)
         return status;
-    const bool pipeline = strcmp(o.op, "pipeline") == 0; /* its picture needs no other program */
+    const bool pipeline = strcmp(o.op, "pipeline") == 0, all = strcmp(o.op, "all") == 0;
+    const bool draws = pipeline || all; /* no other program is needed */
     const struct tool_output outputs[] = {
         {"json", o.json_path, TOOL_OUTPUT_FILE},
-        {"plot", o.plot_path, pipeline ? TOOL_OUTPUT_FILE : TOOL_OUTPUT_PLOT},
+        {"plot", o.plot_path, draws ? TOOL_OUTPUT_FILE : TOOL_OUTPUT_PLOT},
         {NULL}};
     o.ranks.outputs = outputs;
     status = tool_ranks_outputs(command, &o.ranks);
@@ -234,6 +252,8 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         return status;
     if (kernels)
         return bench_kernels(command, &o);
+    if (all)
+        return bench_peers(command, &o);
     if (strcmp(o.op, "step") == 0)
         return bench_step(command, &o);
     if (strcmp(o.op, "host_update") == 0)

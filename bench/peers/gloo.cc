@@ -6,13 +6,18 @@
 //   PEER_STORE=$(mktemp -d) ringforge run -n 4 -- ./gloo all_reduce 4 67108864 4 11
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
+#include <gloo/alltoall.h>
 #include <gloo/broadcast.h>
+#include <gloo/gather.h>
 #include <gloo/math.h>
+#include <gloo/reduce.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/file_store.h>
+#include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
 #include <memory>
+#include <vector>
 
 #include "peer.h"
 
@@ -20,6 +25,45 @@ namespace
 {
 
 std::shared_ptr<gloo::rendezvous::Context> context;
+
+void sum(void *c, const void *a, const void *b, size_t n)
+{
+    gloo::sum<float>(c, a, b, n);
+}
+
+// Those with a root, and all_to_all.
+void call_other(peer *p, float *from, float *out, size_t count)
+{
+    const size_t share = count / (size_t)p->ranks;
+    if (strcmp(p->op, "reduce") == 0) {
+        gloo::ReduceOptions opts(context);
+        opts.setInput(from, count);
+        opts.setOutput(out, count);
+        opts.setRoot(0);
+        opts.setReduceFunction(sum);
+        gloo::reduce(opts);
+    } else if (strcmp(p->op, "gather") == 0) {
+        gloo::GatherOptions opts(context);
+        opts.setInput(from, share);
+        opts.setOutput(out, p->rank == 0 ? count : 0);
+        opts.setRoot(0);
+        gloo::gather(opts);
+    } else if (strcmp(p->op, "scatter") == 0) {
+        gloo::ScatterOptions opts(context);
+        std::vector<float *> inputs;
+        for (int r = 0; p->rank == 0 && r < p->ranks; r++)
+            inputs.push_back(from + (size_t)r * share);
+        opts.setInputs(inputs, share);
+        opts.setOutput(out, share);
+        opts.setRoot(0);
+        gloo::scatter(opts);
+    } else {
+        gloo::AlltoallOptions opts(context);
+        opts.setInput(from, count);
+        opts.setOutput(out, count);
+        gloo::alltoall(opts);
+    }
+}
 
 void call(peer *p, const float *in, float *out, size_t count)
 {
@@ -34,13 +78,14 @@ void call(peer *p, const float *in, float *out, size_t count)
         opts.setOutput(out, count);
         opts.setRoot(0);
         gloo::broadcast(opts);
-    } else {
+    } else if (strcmp(p->op, "all_reduce") == 0) {
         gloo::AllreduceOptions opts(context);
         opts.setInput(from, count);
         opts.setOutput(out, count);
-        opts.setReduceFunction(
-            [](void *c, const void *a, const void *b, size_t n) { gloo::sum<float>(c, a, b, n); });
+        opts.setReduceFunction(sum);
         gloo::allreduce(opts);
+    } else {
+        call_other(p, from, out, count);
     }
 }
 
@@ -65,7 +110,7 @@ int main(int argc, char **argv)
     if (!peer_arguments(&p, argc, argv) || strcmp(p.op, "reduce_scatter") == 0 || !rank || !ranks ||
         !store) {
         fprintf(stderr, "use: PEER_STORE=FOLDER ringforge run -n N -- gloo "
-                        "all_reduce|all_gather|broadcast LEAST MOST FACTOR SAMPLES\n");
+                        "OP LEAST MOST FACTOR SAMPLES (no reduce_scatter)\n");
         return 2;
     }
     p.rank = atoi(rank);

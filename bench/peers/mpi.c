@@ -11,19 +11,23 @@
 static void call(struct peer *p, const float *in, float *out, size_t count)
 {
     const int n = (int)count, share = n / p->ranks;
-    switch (p->op[4]) {
-    case 'r': /* all_reduce */
-        MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-        break;
-    case 'g': /* all_gather */
-        MPI_Allgather(in, share, MPI_FLOAT, out, share, MPI_FLOAT, MPI_COMM_WORLD);
-        break;
-    case 'c': /* reduce_scatter */
-        MPI_Reduce_scatter_block(in, out, share, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-        break;
-    default:
-        MPI_Bcast(out, n, MPI_FLOAT, 0, MPI_COMM_WORLD);
-    }
+    const MPI_Comm all = MPI_COMM_WORLD;
+    if (strcmp(p->op, "all_reduce") == 0)
+        MPI_Allreduce(in, out, n, MPI_FLOAT, MPI_SUM, all);
+    else if (strcmp(p->op, "all_gather") == 0)
+        MPI_Allgather(in, share, MPI_FLOAT, out, share, MPI_FLOAT, all);
+    else if (strcmp(p->op, "reduce_scatter") == 0)
+        MPI_Reduce_scatter_block(in, out, share, MPI_FLOAT, MPI_SUM, all);
+    else if (strcmp(p->op, "broadcast") == 0)
+        MPI_Bcast(out, n, MPI_FLOAT, 0, all);
+    else if (strcmp(p->op, "reduce") == 0)
+        MPI_Reduce(in, out, n, MPI_FLOAT, MPI_SUM, 0, all);
+    else if (strcmp(p->op, "gather") == 0)
+        MPI_Gather(in, share, MPI_FLOAT, out, share, MPI_FLOAT, 0, all);
+    else if (strcmp(p->op, "scatter") == 0)
+        MPI_Scatter(in, share, MPI_FLOAT, out, share, MPI_FLOAT, 0, all);
+    else
+        MPI_Alltoall(in, share, MPI_FLOAT, out, share, MPI_FLOAT, all);
 }
 
 static double slowest(struct peer *p, double seconds)

@@ -49,11 +49,17 @@ static inline size_t peer_wrong(const struct peer *p, const float *out, size_t c
 {
     const size_t share = count / (size_t)p->ranks;
     size_t wrong = 0;
-    const int gathers = strcmp(p->op, "all_gather") == 0;
-    const int scatters = strcmp(p->op, "reduce_scatter") == 0;
-    for (size_t i = 0; i < (scatters ? share : count); i++) {
+    const int gathers = strcmp(p->op, "all_gather") == 0 || strcmp(p->op, "gather") == 0;
+    const int scatters = strcmp(p->op, "reduce_scatter") == 0, spreads = p->op[0] == 's';
+    if ((strcmp(p->op, "gather") == 0 || strcmp(p->op, "reduce") == 0) && p->rank != 0)
+        return 0;
+    for (size_t i = 0; i < (scatters || spreads ? share : count); i++) {
         float want = 0;
-        if (gathers)
+        if (spreads)
+            want = peer_value(i + (size_t)p->rank * share, 0);
+        else if (strcmp(p->op, "all_to_all") == 0)
+            want = peer_value(i % share + (size_t)p->rank * share, (int)(i / share));
+        else if (gathers)
             want = peer_value(i % share, (int)(i / share));
         else if (strcmp(p->op, "broadcast") == 0)
             want = peer_value(i, 0);
@@ -78,10 +84,11 @@ static inline double peer_batch(struct peer *p, const float *in, float *out, siz
 static inline void peer_measure(struct peer *p, size_t bytes)
 {
     const size_t ranks = (size_t)p->ranks;
-    const int pieces = strcmp(p->op, "all_gather") == 0 || strcmp(p->op, "reduce_scatter") == 0;
+    const int whole = strcmp(p->op, "all_reduce") == 0 || strcmp(p->op, "broadcast") == 0 ||
+                      strcmp(p->op, "reduce") == 0;
     size_t count = bytes / sizeof(float);
-    if (pieces)
-        count = count / ranks * ranks;
+    if (!whole) /* rounded up, as ringforge does */
+        count = (count + ranks - 1) / ranks * ranks;
     if (count == 0)
         return;
     float *in = (float *)malloc(count * sizeof(*in)), *out = (float *)malloc(count * sizeof(*out));
@@ -103,6 +110,7 @@ static inline void peer_measure(struct peer *p, size_t bytes)
     qsort(times, (size_t)p->samples, sizeof(*times), peer_compare);
     if (p->rank == 0)
         printf("%zu %.3f %.0f\n", count * sizeof(float), 1e6 * times[p->samples / 2], wrong);
+    fflush(stdout); /* a run that is stopped has been so far */
     free(in);
     free(out);
     free(times);
@@ -111,7 +119,8 @@ static inline void peer_measure(struct peer *p, size_t bytes)
 /* OP LEAST MOST FACTOR SAMPLES, in bytes. 0: those are not the arguments. */
 static inline int peer_arguments(struct peer *p, int argc, char **argv)
 {
-    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast"};
+    static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                      "reduce",     "gather",     "scatter",        "all_to_all"};
     if (argc != 6)
         return 0;
     for (size_t i = 0; i < sizeof(ops) / sizeof(ops[0]); i++)

@@ -1,0 +1,23 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# Builds the programs that `ringforge bench all --peers` starts, into "peers" beside the program: the MPI
+# libraries that have a compiler wrapper here (libopenmpi-dev, libmpich-dev), and Gloo (libgloo-dev).
+#
+#   bench/peers/build.sh [FOLDER]      (build/peers)
+set -eu
+cd "$(dirname "$0")/../.."
+out=${1:-build/peers}
+mkdir -p "$out"
+for mpi in openmpi mpich; do
+    if command -v mpicc.$mpi >/dev/null && command -v mpirun.$mpi >/dev/null; then
+        mpicc.$mpi -O2 -o "$out/$mpi" bench/peers/mpi.c && echo "$out/$mpi"
+    else
+        echo "no mpicc.$mpi: install lib$mpi-dev" >&2
+    fi
+done
+if g++ -std=c++17 -O2 -o "$out/gloo" bench/peers/gloo.cc -lgloo 2>"$out/gloo.log"; then
+    echo "$out/gloo"
+else
+    echo "no Gloo: install libgloo-dev ($out/gloo.log)" >&2
+fi

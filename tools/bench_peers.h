@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge bench all --peers: what is compared, for the files that measure and that print it.
+ */
+#ifndef RF_TOOLS_BENCH_PEERS_H
+#define RF_TOOLS_BENCH_PEERS_H
+
+#include "bench.h"
+
+enum { PEERS_OPS = 8, PEERS_NETWORKS = 2, PEERS_SIDES = 5, PEERS_SIZES = 13, PEERS_TURNS = 5 };
+enum { PEERS_MOST_RANKS = 4 };
+/* The library, on its buffers and on memory of the caller; from PEERS_FIRST on others. */
+enum { PEERS_LIBRARY, PEERS_OWN, PEERS_FIRST };
+
+/* One operation, network, number of ranks and side: microseconds. */
+struct peers_cell {
+    double turns[PEERS_SIZES][PEERS_TURNS];
+    int count[PEERS_SIZES];
+    double median[PEERS_SIZES]; /* 0: not measured */
+};
+
+struct peers {
+    const struct tool_command *command;
+    const struct bench_options *options;
+    char self[TOOL_PATH_BYTES], folder[TOOL_PATH_BYTES]; /* this program; programs of the peers */
+    bool present[PEERS_SIDES];
+    int sizes, factor, turns, samples;
+    uint64_t bytes[PEERS_SIZES];
+    double near_us[2]; /* 4 bytes between two ranks of the host, before and after; 0: unknown */
+    double wrong;
+    int runs, failed, planned;
+    struct peers_cell cells[PEERS_OPS][PEERS_NETWORKS][PEERS_MOST_RANKS + 1][PEERS_SIDES];
+};
+
+extern const char *const peers_ops[PEERS_OPS], *const peers_networks[PEERS_NETWORKS],
+                                                   *const peers_sides[PEERS_SIDES];
+
+/* The quickest peer of this size, or -1. */
+int peers_best(const struct peers_cell *sides, int size);
+/* bench_peers_print.c */
+void peers_print(const struct peers *p);
+int peers_json(const struct peers *p);
+int peers_draw(const struct peers *p);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ringforge bench all --peers: names of what is compared, and which peer is the quickest.
+ */
+#include "bench_peers.h"
+
+const char *const peers_ops[PEERS_OPS] = {"all_reduce", "all_gather", "reduce_scatter",
+                                          "broadcast",  "reduce",     "gather",
+                                          "scatter",    "all_to_all"};
+const char *const peers_networks[PEERS_NETWORKS] = {"tcp", "host"};
+const char *const peers_sides[PEERS_SIDES] = {"library", "own", "openmpi", "mpich", "gloo"};
+
+int peers_best(const struct peers_cell *sides, int size)
+{
+    int best = -1;
+    for (int side = PEERS_FIRST; side < PEERS_SIDES; side++)
+        if (sides[side].median[size] > 0 &&
+            (best < 0 || sides[side].median[size] < sides[best].median[size]))
+            best = side;
+    return best;
+}
