@@ -16,19 +16,20 @@ VIEW(2, v)
 
 void main()
 {
-    uint queries = pc.queries, keys = pc.keys, lanes = gl_WorkGroupSize.x;
-    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / pc.group;
+    uint queries = pc.queries, keys = key_count(), lanes = gl_WorkGroupSize.x;
+    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / group_size();
     uint q0 = batch * pc.q_batch + head * pc.q_head;
     uint k0 = batch * pc.k_batch + key_head * pc.k_head;
     uint v0 = batch * pc.v_batch + key_head * pc.v_head;
     uint o0 = batch * pc.out_batch + head * pc.out_head;
     uint l0 = (batch * gl_NumWorkGroups.y + head) * queries;
     uint first = gl_WorkGroupID.x * ROWS * lanes;
-    uint end = keys_seen(first + ROWS * lanes);
+    uint begin = keys_begin(batch, first, BLOCK), end = keys_seen(first + ROWS * lanes);
     first += gl_LocalInvocationID.x;
 
     vec4 q[ROWS * D4], o[ROWS * D4];
     float top[ROWS], total[ROWS];
+    uint start[ROWS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         uint row = q0 + min(first + r * lanes, queries - 1) * pc.q_row;
         [[unroll]] for (uint d = 0; d < D4; d++) {
@@ -37,8 +38,9 @@ void main()
         }
         top[r] = LOWEST;
         total[r] = 0.0;
+        start[r] = start_of(batch, first + r * lanes);
     }
-    for (uint block = 0; block < end; block += BLOCK) {
+    for (uint block = begin; block < end; block += BLOCK) {
         float s[ROWS * BLOCK];
         [[unroll]] for (uint i = 0; i < ROWS * BLOCK; i++)
             s[i] = 0.0;
@@ -55,7 +57,7 @@ void main()
             float highest = top[r], sum = 0.0;
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
                 uint at = r * BLOCK + j;
-                s[at] = seen(row, block + j) ? s[at] : LOWEST;
+                s[at] = seen(row, block + j, start[r]) ? s[at] : LOWEST;
                 highest = max(highest, s[at]);
             }
             float shrink = exp(top[r] - highest);

@@ -7,6 +7,9 @@
  */
 layout(constant_id = 1) const uint D = 64;   /* elements of a head */
 layout(constant_id = 4) const uint FULL = 0; /* 1: every query sees every key; 0: causal */
+/* 0, or with starts of documents the query heads of a key head. There are as many keys as queries
+ * then, and pc.keys and pc.group hold the address of the starts, as there is no room for another. */
+layout(constant_id = 12) const uint PACKED = 0;
 const uint D4 = (D + 3) / 4;
 const float LOWEST = -1e38; /* the score of a key that is not seen */
 
@@ -20,14 +23,41 @@ const float LOWEST = -1e38; /* the score of a key that is not seen */
 #define FROM(t) pc.t
 #endif
 
+uint key_count()
+{
+    return PACKED != 0 ? pc.queries : pc.keys;
+}
+uint group_size()
+{
+    return PACKED != 0 ? PACKED : pc.group;
+}
+/* The first key that a query sees. Never later than the query, whatever memory holds. */
+uint start_of(uint batch, uint query)
+{
+    if (PACKED == 0)
+        return 0;
+    uint row = min(query, pc.queries - 1);
+    return min(Uints(uvec2(pc.keys, pc.group)).at[batch * pc.queries + row], row);
+}
 /* How many more keys there are than queries; causal only with as many or more. */
 uint ahead()
 {
-    return FULL != 0 ? 0 : pc.keys - pc.queries;
+    return FULL != 0 ? 0 : key_count() - pc.queries;
 }
-bool seen(uint query, uint key)
+/* start: of the query. */
+bool seen(uint query, uint key, uint start)
 {
-    return FULL != 0 ? key < pc.keys : key <= query + ahead();
+    return FULL != 0 ? key < pc.keys : key <= query + ahead() && (PACKED == 0 || key >= start);
+}
+/* No key before it is seen by a query from `first` on. A multiple of `block`. */
+uint keys_begin(uint batch, uint first, uint block)
+{
+    return PACKED != 0 ? start_of(batch, first) / block * block : 0;
+}
+/* Whether the queries from `query` on, whose starts do not decrease, see no key below `end`. */
+bool is_beyond(uint batch, uint query, uint end)
+{
+    return PACKED != 0 && start_of(batch, query) >= end;
 }
 /* Keys 0 to here are all that the queries below `end` see. */
 uint keys_seen(uint end)

@@ -20,14 +20,15 @@ VIEW(5, delta)
 
 void main()
 {
-    uint queries = pc.queries, keys = pc.keys, group = pc.group, lanes = gl_WorkGroupSize.x;
+    uint queries = pc.queries, keys = key_count(), group = group_size();
+    uint lanes = gl_WorkGroupSize.x;
     uint key_head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, head0 = key_head * group;
     uint k0 = batch * pc.k_batch + key_head * pc.k_head;
     uint v0 = batch * pc.v_batch + key_head * pc.v_head;
     uint q0 = batch * pc.q_batch + head0 * pc.q_head;
     uint o0 = batch * pc.out_batch + head0 * pc.out_head;
     uint l0 = (batch * gl_NumWorkGroups.y * group + head0) * queries;
-    uint start = gl_WorkGroupID.x * ROWS * lanes;
+    uint start = gl_WorkGroupID.x * ROWS * lanes, last = start + ROWS * lanes;
     uint first = start + gl_LocalInvocationID.x;
     float scale = pc.scale;
 
@@ -44,6 +45,8 @@ void main()
     uint begin = first_query(start) & ~(BLOCK - 1);
     for (uint g = 0; g < group; g++) {
         for (uint block = begin; block < queries; block += BLOCK) {
+            if (is_beyond(batch, block, last))
+                break;
             float s[ROWS * BLOCK], dp[ROWS * BLOCK];
             [[unroll]] for (uint i = 0; i < ROWS * BLOCK; i++) {
                 s[i] = 0.0;
@@ -61,8 +64,9 @@ void main()
             }
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
                 float t = SPREAD_SCALAR(lse, j);
+                uint from = start_of(batch, block + j);
                 [[unroll]] for (uint r = 0; r < ROWS; r++) {
-                    bool sees = seen(block + j, first + r * lanes) && block + j < queries;
+                    bool sees = seen(block + j, first + r * lanes, from) && block + j < queries;
                     s[r * BLOCK + j] = sees ? exp(s[r * BLOCK + j] - t) : 0.0;
                 }
             }

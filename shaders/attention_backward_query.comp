@@ -19,20 +19,21 @@ VIEW(4, mixed)
 
 void main()
 {
-    uint queries = pc.queries, keys = pc.keys, lanes = gl_WorkGroupSize.x;
-    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / pc.group;
+    uint queries = pc.queries, keys = key_count(), lanes = gl_WorkGroupSize.x;
+    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / group_size();
     uint q0 = batch * pc.q_batch + head * pc.q_head;
     uint k0 = batch * pc.k_batch + key_head * pc.k_head;
     uint v0 = batch * pc.v_batch + key_head * pc.v_head;
     uint o0 = batch * pc.out_batch + head * pc.out_head;
     uint l0 = (batch * gl_NumWorkGroups.y + head) * queries;
     uint first = gl_WorkGroupID.x * ROWS * lanes;
-    uint end = keys_seen(first + ROWS * lanes);
+    uint begin = keys_begin(batch, first, BLOCK), end = keys_seen(first + ROWS * lanes);
     float scale = pc.scale;
     first += gl_LocalInvocationID.x;
 
     vec4 q[ROWS * D4], dout[ROWS * D4], dq[ROWS * D4];
     float lse[ROWS], delta[ROWS];
+    uint start[ROWS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
         uint row = min(first + r * lanes, queries - 1);
         delta[r] = 0.0;
@@ -44,8 +45,9 @@ void main()
             dq[r * D4 + d] = vec4(0.0);
         }
         lse[r] = Floats(pc.lse).at[l0 + row];
+        start[r] = start_of(batch, row);
     }
-    for (uint block = 0; block < end; block += BLOCK) {
+    for (uint block = begin; block < end; block += BLOCK) {
         float s[ROWS * BLOCK], dp[ROWS * BLOCK];
         [[unroll]] for (uint i = 0; i < ROWS * BLOCK; i++) {
             s[i] = 0.0;
@@ -70,7 +72,8 @@ void main()
         [[unroll]] for (uint r = 0; r < ROWS; r++) {
             [[unroll]] for (uint j = 0; j < BLOCK; j++) {
                 uint at = r * BLOCK + j;
-                float p = seen(first + r * lanes, block + j) ? exp(s[at] - lse[r]) : 0.0;
+                bool sees = seen(first + r * lanes, block + j, start[r]);
+                float p = sees ? exp(s[at] - lse[r]) : 0.0;
                 s[at] = p * (dp[at] - delta[r]);
             }
         }

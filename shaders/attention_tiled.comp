@@ -16,27 +16,29 @@
 
 void main()
 {
-    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / pc.group;
+    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / group_size();
     Rows q = Rows(pc.q, batch * pc.q_batch + head * pc.q_head, pc.q_row, pc.queries);
-    Rows k = Rows(pc.k, batch * pc.k_batch + key_head * pc.k_head, pc.k_row, pc.keys);
-    Rows v = Rows(pc.v, batch * pc.v_batch + key_head * pc.v_head, pc.v_row, pc.keys);
+    Rows k = Rows(pc.k, batch * pc.k_batch + key_head * pc.k_head, pc.k_row, key_count());
+    Rows v = Rows(pc.v, batch * pc.v_batch + key_head * pc.v_head, pc.v_row, key_count());
     Rows o = Rows(pc.out_, batch * pc.out_batch + head * pc.out_head, pc.out_row, pc.queries);
     uint row0 = gl_WorkGroupID.x * TILE, end = keys_seen(row0 + TILE), m = my_m(), n = my_n();
 
     float sum[EACH_M * 2 * PAIRS], top[4], total[4]; /* total: of this invocation's columns */
     [[unroll]] for (uint i = 0; i < EACH_M * 2 * PAIRS; i++)
         sum[i] = 0.0;
+    uint start[4];
     [[unroll]] for (uint r = 0; r < EACH_M; r++) {
         top[r] = LOWEST;
         total[r] = 0.0;
+        start[r] = start_of(batch, row0 + m + r);
     }
-    for (uint key0 = 0; key0 < end; key0 += TILE) {
+    for (uint key0 = keys_begin(batch, row0, TILE); key0 < end; key0 += TILE) {
         float s[16], highest[4];
         dots(q, row0, k, key0, s);
         [[unroll]] for (uint r = 0; r < EACH_M; r++) {
             highest[r] = top[r];
             [[unroll]] for (uint c = 0; c < EACH_N; c++) {
-                bool sees = seen(row0 + m + r, key0 + n * EACH_N + c);
+                bool sees = seen(row0 + m + r, key0 + n * EACH_N + c, start[r]);
                 s[r * 4 + c] = sees ? s[r * 4 + c] * pc.scale : LOWEST;
                 highest[r] = max(highest[r], s[r * 4 + c]);
             }

@@ -20,9 +20,9 @@ layout(constant_id = 10) const uint SPLIT = 0;
 
 void main()
 {
-    uint key_head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, head0 = key_head * pc.group;
-    Rows k = Rows(pc.k, batch * pc.k_batch + key_head * pc.k_head, pc.k_row, pc.keys);
-    Rows v = Rows(pc.v, batch * pc.v_batch + key_head * pc.v_head, pc.v_row, pc.keys);
+    uint key_head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, head0 = key_head * group_size();
+    Rows k = Rows(pc.k, batch * pc.k_batch + key_head * pc.k_head, pc.k_row, key_count());
+    Rows v = Rows(pc.v, batch * pc.v_batch + key_head * pc.v_head, pc.v_row, key_count());
     Rows q0 = Rows(pc.q, batch * pc.q_batch + head0 * pc.q_head, pc.q_row, pc.queries);
     Rows dout0 = Rows(pc.dout, batch * pc.out_batch + head0 * pc.out_head, pc.out_row, pc.queries);
     uint row0 = gl_WorkGroupID.x * TILE, begin = first_query(row0) / TILE * TILE;
@@ -36,16 +36,19 @@ void main()
             dv[i] = 0.0;
         }
         Rows q = q0, dout = dout0;
-        uint l0 = (batch * gl_NumWorkGroups.y * pc.group + head0) * pc.queries;
-        for (uint g = 0; g < pc.group; g++) {
+        uint l0 = (batch * gl_NumWorkGroups.y * group_size() + head0) * pc.queries;
+        for (uint g = 0; g < group_size(); g++) {
             for (uint query0 = begin; query0 < pc.queries; query0 += TILE) {
+                if (is_beyond(batch, query0, row0 + TILE))
+                    break;
                 float s[16], dp[16];
                 dots(k, row0, q, query0, s);
                 [[unroll]] for (uint c = 0; c < EACH_N; c++) {
                     uint query = query0 + n * EACH_N + c;
+                    uint start = start_of(batch, query);
                     float lse = Floats(pc.lse).at[l0 + min(query, pc.queries - 1)];
                     [[unroll]] for (uint r = 0; r < EACH_M; r++) {
-                        bool sees = query < pc.queries && seen(query, row0 + m + r);
+                        bool sees = query < pc.queries && seen(query, row0 + m + r, start);
                         s[r * 4 + c] = sees ? exp(s[r * 4 + c] * pc.scale - lse) : 0.0;
                     }
                 }

@@ -17,10 +17,10 @@
 
 void main()
 {
-    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / pc.group;
+    uint head = gl_WorkGroupID.y, batch = gl_WorkGroupID.z, key_head = head / group_size();
     Rows q = Rows(pc.q, batch * pc.q_batch + head * pc.q_head, pc.q_row, pc.queries);
-    Rows k = Rows(pc.k, batch * pc.k_batch + key_head * pc.k_head, pc.k_row, pc.keys);
-    Rows v = Rows(pc.v, batch * pc.v_batch + key_head * pc.v_head, pc.v_row, pc.keys);
+    Rows k = Rows(pc.k, batch * pc.k_batch + key_head * pc.k_head, pc.k_row, key_count());
+    Rows v = Rows(pc.v, batch * pc.v_batch + key_head * pc.v_head, pc.v_row, key_count());
     Rows o = Rows(pc.mixed, batch * pc.out_batch + head * pc.out_head, pc.out_row, pc.queries);
     Rows dout = Rows(pc.dout, o.start, o.stride, o.count);
     Rows dq = Rows(pc.dq, q.start, q.stride, q.count);
@@ -30,7 +30,9 @@ void main()
     float sum[EACH_M * 2 * PAIRS], lse[4], delta[4];
     [[unroll]] for (uint i = 0; i < EACH_M * 2 * PAIRS; i++)
         sum[i] = 0.0;
+    uint start[4];
     [[unroll]] for (uint r = 0; r < EACH_M; r++) {
+        start[r] = start_of(batch, row0 + m + r);
         lse[r] = Floats(pc.lse).at[l0 + min(row0 + m + r, pc.queries - 1)];
         delta[r] = 0.0;
         for (uint d = n; d < D4; d += ACROSS)
@@ -41,12 +43,12 @@ void main()
         if (n == 0 && row0 + m + r < pc.queries)
             Floats(pc.delta).at[l0 + row0 + m + r] = delta[r];
 
-    for (uint key0 = 0; key0 < end; key0 += TILE) {
+    for (uint key0 = keys_begin(batch, row0, TILE); key0 < end; key0 += TILE) {
         float s[16], dp[16];
         dots(q, row0, k, key0, s);
         [[unroll]] for (uint r = 0; r < EACH_M; r++)
             [[unroll]] for (uint c = 0; c < EACH_N; c++) {
-                bool sees = seen(row0 + m + r, key0 + n * EACH_N + c);
+                bool sees = seen(row0 + m + r, key0 + n * EACH_N + c, start[r]);
                 s[r * 4 + c] = sees ? exp(s[r * 4 + c] * pc.scale - lse[r]) : 0.0;
             }
         SET_ASIDE(s)

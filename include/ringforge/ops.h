@@ -199,6 +199,12 @@ struct rf_attention_args {
     /* true: every query sees all keys. false: causal, aligned at the end: query i sees keys up to
      * i + Tk - Tq; needs Tk >= Tq. */
     bool full;
+    /* NULL buffer: none. (B,T) i32, for rows that hold several documents: the index in its row of
+     * the first token of each token's document. Query i sees keys starts[i] to i. Not with `full`;
+     * needs Tq = Tk. Starts do not decrease along a row, and starts[i] <= i; others are read as if
+     * they were i, or hide further keys. Blocks of keys that no query of a block sees take no
+     * time. */
+    struct rf_tensor starts;
     float scale; /* of the scores; 0 = 1/sqrt(D) */
     /* NULL = the best. "rows" (CPU drivers), "tiled" (GPUs) or "units" (matrix units; f16 and bf16;
      * attention weights and their gradients are rounded to T) forces that path; "tiled:2" one of

@@ -35,6 +35,10 @@ struct rf_embedding_part {
     int64_t first;           /* wte (v,C) has the rows of tokens first to first + v - 1 */
     int64_t vocabulary;      /* V, of the whole table */
     int64_t first_row, rows; /* backward: dwpe gets the sum of these rows of dout; 0 rows: of all */
+    /* Forward: (n) i32, the row of wpe of each token; one that is not in 0..T-1 reads row T - 1.
+     * NULL buffer: i % T. Their backward pass is an rf_embedding_backward of wpe with the positions
+     * as tokens. */
+    struct rf_tensor positions;
 };
 
 /* rf_embedding with a part of the table. A token of another part reads 0, so the sum of the results

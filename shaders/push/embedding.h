@@ -5,7 +5,7 @@
 #include "push.h"
 
 PUSH_BEGIN(embedding)
-    word64 out_, tokens, wte, wpe;
+    word64 out_, tokens, wte, wpe, places;
     uint rows, row_items, T;
     uint table_rows, vocabulary, first_token;
     uint positions; /* 0: no wpe */

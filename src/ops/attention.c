@@ -29,6 +29,18 @@ static int check_lse(const struct rf_attention_call *call, const char *what,
     return rf_check_operand(call->op, what, tensor, RF_F32, q->batch * q->heads * q->rows);
 }
 
+static int check_starts(const struct rf_attention_call *call)
+{
+    const struct rf_attention_args *a = call->args;
+    if (!a->starts.buffer)
+        return 0;
+    if (a->full || a->q.rows != a->k.rows)
+        return rf_fail(RF_EINVAL,
+                       "%s: starts of documents need causal attention of as many queries as keys",
+                       call->op);
+    return rf_check_operand(call->op, "starts", a->starts, RF_I32, a->q.batch * a->q.rows);
+}
+
 static int check_args(const struct rf_attention_call *call)
 {
     const char *op = call->op;
@@ -55,6 +67,7 @@ static int check_args(const struct rf_attention_call *call)
     if (!(a->scale == a->scale))
         return rf_fail(RF_EINVAL, "%s: the scale is not a number", op);
     RETURN_IF_ERROR(check_counts(call));
+    RETURN_IF_ERROR(check_starts(call));
     return check_lse(call, "lse", a->lse);
 }
 
@@ -111,11 +124,15 @@ static int forward(struct rf_stream *stream, const char *op, const struct rf_att
 {
     struct rf_attention_call call = {op, rf_stream_device(stream), a, NULL};
     RETURN_IF_ERROR(check_args(&call));
-    RETURN_IF_ERROR(rf_check_heads_apart(
-        op,
-        (struct rf_named_heads[]){
-            {"out", a->out}, {"lse", rf_heads_flat(a->lse)}, {"q", a->q}, {"k", a->k}, {"v", a->v}},
-        2, 5));
+    RETURN_IF_ERROR(
+        rf_check_heads_apart(op,
+                             (struct rf_named_heads[]){{"out", a->out},
+                                                       {"lse", rf_heads_flat(a->lse)},
+                                                       {"q", a->q},
+                                                       {"k", a->k},
+                                                       {"v", a->v},
+                                                       {"starts", rf_heads_flat(a->starts)}},
+                             2, a->starts.buffer ? 6 : 5));
     return run_path(stream, &call);
 }
 
@@ -136,8 +153,9 @@ static int backward(struct rf_stream *stream, const char *op, const struct rf_at
                                                        {"lse", rf_heads_flat(a->lse)},
                                                        {"q", a->q},
                                                        {"k", a->k},
-                                                       {"v", a->v}},
-                             4, 10));
+                                                       {"v", a->v},
+                                                       {"starts", rf_heads_flat(a->starts)}},
+                             4, a->starts.buffer ? 11 : 10));
     return run_path(stream, &call);
 }
 

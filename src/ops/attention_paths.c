@@ -149,7 +149,19 @@ static void fill(const struct rf_attention_call *call, const struct pass *pass,
         rf_job_touches(job, operands[i], touched(call, pass, i),
                        pass->writes[i] ? RF_TOUCH_WRITE : RF_TOUCH_READ);
     }
+    if (a->starts.buffer) {
+        const uint64_t address = rf_tensor_address(a->starts);
+        push->keys = (uint32_t)address;
+        push->group = (uint32_t)(address >> 32);
+        rf_job_reads(job, a->starts);
+    }
     declare_work(call, pass, job);
+}
+
+/* The constant PACKED of the shaders. */
+static uint32_t packed(const struct rf_attention_args *a)
+{
+    return a->starts.buffer ? (uint32_t)(a->q.heads / a->k.heads) : 0;
 }
 
 /* ---- rows: a lane owns rows, for CPU drivers ------------------------------------------------- */
@@ -212,6 +224,8 @@ static int rows_pass(struct rf_stream *stream, const struct rf_attention_call *c
     rf_job_spec(&job, 2, each);
     rf_job_spec(&job, 3, lanes >= BLOCK ? 1 : 2);
     rf_job_spec(&job, 4, call->args->full);
+    if (call->args->starts.buffer)
+        rf_job_spec(&job, 12, packed(call->args));
     return rf_job_run(stream, &job);
 }
 
@@ -256,6 +270,8 @@ static void set_kernel(const struct tiling *t, size_t choice, bool vector, struc
     rf_job_spec(job, 4, call->args->full);
     rf_job_spec(job, 9, form->each_n);
     rf_job_spec(job, 10, form->split);
+    if (call->args->starts.buffer)
+        rf_job_spec(job, 12, packed(call->args));
     if (t->fragment_count == 0) {
         /* CPU drivers compile long loops for seconds. */
         const bool roll =
@@ -332,9 +348,15 @@ static int choose(struct tiling *t, size_t *choice)
 {
     const struct rf_attention_args *a = t->call->args;
     struct rf_forms forms = {.count = t->choices, .fits = choice_fits, .describe = describe_choice};
+    char mask[16];
+    snprintf(mask, sizeof(mask),
+             a->starts.buffer ? "packed%u"
+             : a->full        ? "full"
+                              : "causal",
+             packed(a));
     snprintf(forms.family, sizeof(forms.family), "%s%s/%s/%lld/%s", t->pass->name,
              t->fragment_count ? "_units" : "", rf_dtype_name(a->q.tensor.dtype),
-             (long long)a->q.size, a->full ? "full" : "causal");
+             (long long)a->q.size, mask);
     *choice = 0;
     if (rf_attention_form_named(a->path) < 0) {
         *choice = rf_pick_form(t->call->device, &forms, t);

@@ -85,9 +85,14 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
     const int64_t table_rows = rf_tensor_count(wte) / channels;
     RETURN_IF_ERROR(check_part(op, part, table_rows, rows));
     RETURN_IF_ERROR(rf_check_rows(op, "out", out, wte.dtype, rows, channels));
-    RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_named_tensor[]){{"out", out}}, 1,
-        (struct rf_named_tensor[]){{"tokens", tokens}, {"wte", wte}, {"wpe", wpe}}, 3));
+    const struct rf_tensor places = part && wpe.buffer ? part->positions : (struct rf_tensor){0};
+    if (places.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "positions", places, RF_I32, rows));
+    RETURN_IF_ERROR(
+        rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}}, 1,
+                       (struct rf_named_tensor[]){
+                           {"tokens", tokens}, {"wte", wte}, {"wpe", wpe}, {"positions", places}},
+                       4));
     if (rows == 0)
         return 0;
 
@@ -97,6 +102,7 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
                                      .tokens = rf_address_of(tokens),
                                      .wte = rf_address_of(wte),
                                      .wpe = rf_address_of(wpe),
+                                     .places = rf_address_of(places),
                                      .rows = (uint32_t)rows,
                                      .row_items = row_items,
                                      .T = (uint32_t)T,
@@ -109,6 +115,10 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
     rf_job_flat(&job, device, (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, part != NULL);
+    if (places.buffer) {
+        rf_job_spec(&job, 2, 1);
+        rf_job_reads(&job, places);
+    }
     rf_job_reads(&job, tokens);
     touch_rows(&job, wte, rows, channels, RF_TOUCH_READ);
     touch_rows(&job, wpe, T, channels, RF_TOUCH_READ);

@@ -181,11 +181,14 @@ static void vocabulary_parts(const struct run *run, enum rf_dtype dtype, int64_t
               rf_cross_entropy_part_losses(s, losses, lse, columns.most, sums, tokens, 2 * C));
     }
 
-    const struct rf_embedding_part part = {.vocabulary = 2000};
+    struct rf_embedding_part part = {.vocabulary = 2000};
     const int64_t words = rf_embedding_scratch(n, 1001);
     struct rf_tensor sort = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
     struct rf_tensor wte = take(run, dtype, 1000, C), wpe = take(run, dtype, 64, C);
     plain(run, odd ? "embedding_of_part odd" : "embedding_of_part", dtype,
+          rf_embedding_of_part(s, x, tokens, wte, wpe, 64, &part));
+    part.positions = tokens;
+    plain(run, odd ? "embedding at positions odd" : "embedding at positions", dtype,
           rf_embedding_of_part(s, x, tokens, wte, wpe, 64, &part));
     plain(run, odd ? "embedding_of_part_backward odd" : "embedding_of_part_backward", dtype,
           rf_embedding_of_part_backward(s, wte, wpe, x, tokens, 64, sort, &part));

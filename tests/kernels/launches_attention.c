@@ -4,9 +4,12 @@
  */
 #include "launches_run.h"
 
+enum mask { CAUSAL, FULL, PACKED };
+
 static void attention(const struct run *run, const char *path, enum rf_dtype dtype, int64_t head,
-                      int64_t groups, bool full)
+                      int64_t groups, enum mask mask)
 {
+    static const char *const masks[] = {"", " full", " packed"};
     const int64_t B = 2, T = 256, H = 4, K = H / groups, C = H * head, row = C + 2 * K * head;
     struct rf_stream *s = run->operands->stream;
     afresh(run);
@@ -20,7 +23,7 @@ static void attention(const struct run *run, const char *path, enum rf_dtype dty
                                      .out = rf_heads_in(out, head, 0, H),
                                      .lse =
                                          reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T)),
-                                     .full = full,
+                                     .full = mask == FULL,
                                      .path = path};
     struct rf_attention_grads grads = {
         .dout = rf_heads_in(dout, head, 0, H),
@@ -28,13 +31,15 @@ static void attention(const struct run *run, const char *path, enum rf_dtype dty
         .dk = rf_heads_in(dqkv, head, H, K),
         .dv = rf_heads_in(dqkv, head, H + K, K),
         .delta = reshape(take(run, RF_F32, B * H, T), rf_shape3(B, H, T))};
+    if (mask == PACKED)
+        args.starts = take(run, RF_I32, B, T);
     const bool units = path && strcmp(path, "units") == 0;
     for (int backward = 0; backward < 2; backward++) {
         struct launch launch = {
             .chosen = !path, .may_not_spill = !path, .refusals = units ? without_units : NULL};
         snprintf(launch.name, sizeof(launch.name), "attention%s%s%s head %lld%s%s",
                  backward ? "_backward" : "", path ? " " : "", path ? path : "", (long long)head,
-                 groups > 1 ? " grouped" : "", full ? " full" : "");
+                 groups > 1 ? " grouped" : "", masks[mask]);
         add_type(&launch, dtype);
         if (is_wanted(run, &launch))
             run->done(run->user, &launch,
@@ -47,10 +52,12 @@ static void attentions_of(const struct run *run, const char *path, enum rf_dtype
     static const int64_t heads[] = {64, 33, 128, 32, 80, 8};
     const int forms = path && run->operands->brief ? 1 : 3;
     if (path && !run->operands->brief && strcmp(path, "tiled") == 0)
-        attention(run, path, dtype, 256, 1, false);
-    for (int head = 0; head < sizes; head++)
+        attention(run, path, dtype, 256, 1, CAUSAL);
+    for (int head = 0; head < sizes; head++) {
         for (int form = 0; form < forms; form++)
-            attention(run, path, dtype, heads[head], form == 2 ? 2 : 1, form == 1);
+            attention(run, path, dtype, heads[head], form == 2 ? 2 : 1, form == 1 ? FULL : CAUSAL);
+        attention(run, path, dtype, heads[head], 2, PACKED);
+    }
 }
 
 void launch_attentions(const struct run *run, enum rf_dtype dtype)

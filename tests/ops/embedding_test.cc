@@ -165,7 +165,7 @@ TEST_P(Embedding, OfPartsOfTheTableAddUpToTheWhole)
             Floats sum(n * c.C);
             for (int k = 0; k < parts; k++) {
                 const int64_t first = k * c.V / parts, end = (k + 1) * c.V / parts;
-                const rf_embedding_part part = {first, c.V, 0, 0};
+                const rf_embedding_part part = {first, c.V, 0, 0, {}};
                 const rf_tensor y = out(rf_shape2(n, c.C), c.shift);
                 const Floats own(&wte[first * c.C], &wte[first * c.C] + (end - first) * c.C);
                 ASSERT_OK(rf_embedding_of_part(stream, y, ids,
@@ -195,7 +195,7 @@ TEST_P(Embedding, BackwardOfPartsOfTheTableGivesEachItsRowsOfTheWhole)
                 const int64_t first = k * c.V / parts, rows = (k + 1) * c.V / parts - first,
                               at = first * c.C;
                 const Floats own(&dwte[at], &dwte[at] + rows * c.C);
-                const rf_embedding_part part = {first, c.V, 0, 0};
+                const rf_embedding_part part = {first, c.V, 0, 0, {}};
                 const rf_tensor te = f32(rf_shape2(rows, c.C), own, c.shift),
                                 pe = f32(rf_shape2(c.T, c.C), dwpe, c.shift);
                 ASSERT_OK(rf_embedding_of_part_backward(
@@ -219,8 +219,8 @@ TEST_P(Embedding, BackwardOfSomeRowsGivesPositionsTheirs)
             const Floats dwte(c.V * c.C);
             const Ints tokens = below(n, (int32_t)c.V);
             for (int k = 0; k < parts; k++) {
-                const rf_embedding_part part = {0, c.V, k * n / parts,
-                                                (k + 1) * n / parts - k * n / parts};
+                const rf_embedding_part part = {
+                    0, c.V, k * n / parts, (k + 1) * n / parts - k * n / parts, {}};
                 if (part.rows == 0)
                     continue;
                 const rf_tensor pe = f32(rf_shape2(c.T, c.C), got);
@@ -273,6 +273,30 @@ TEST_P(Embedding, TenRunsGiveTheSameBits)
     }
 }
 
+/* Positions of documents; some are outside of the table, whose last row they read. */
+TEST_P(Embedding, PositionsMayBeGiven)
+{
+    for (const Case &c : cases) {
+        const int64_t n = c.T * c.batch;
+        const Ints tokens = below(n, (int32_t)c.V);
+        Ints places = below(n, (int32_t)c.T);
+        places[n / 2] = n % 2 ? -1 : (int32_t)c.T;
+        const Floats wte = rounded(normal(c.V * c.C)), wpe = rounded(normal(c.T * c.C));
+        rf_embedding_part part = {0, c.V, 0, 0, i32(rf_shape1(n), places)};
+        const rf_tensor y = out(rf_shape2(n, c.C), c.shift);
+        ASSERT_OK(rf_embedding_of_part(stream, y, i32(rf_shape1(n), tokens),
+                                       in(rf_shape2(c.V, c.C), wte), in(rf_shape2(c.T, c.C), wpe),
+                                       c.T, &part));
+        Floats want(n * c.C);
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t place = places[i] < 0 || places[i] >= c.T ? c.T - 1 : places[i];
+            for (int64_t k = 0; k < c.C; k++)
+                want[i * c.C + k] = wte[tokens[i] * c.C + k] + wpe[place * c.C + k];
+        }
+        expect_same_bits(read(y), rounded(want), "positions");
+    }
+}
+
 TEST_P(Embedding, WrongOperandsAreNamed)
 {
     rf_tensor out = blank(rf_shape2(6, 4)), tokens = blank_i32(6), wte = blank(rf_shape2(9, 4));
@@ -291,7 +315,7 @@ TEST_P(Embedding, WrongOperandsAreNamed)
                  rf_embedding_backward(stream, wte, wpe, out, tokens, 3, tokens));
     EXPECT_FAILS(RF_EINVAL, "dout",
                  rf_embedding_backward(stream, wte, wpe, narrow, tokens, 3, scratch));
-    const rf_embedding_part beyond = {3, 11, 0, 0}, late = {0, 9, 4, 3};
+    const rf_embedding_part beyond = {3, 11, 0, 0, {}}, late = {0, 9, 4, 3, {}};
     EXPECT_FAILS(RF_EINVAL, "rows 3 to 11 are no part of a vocabulary of 11",
                  rf_embedding_of_part(stream, out, tokens, wte, wpe, 3, &beyond));
     EXPECT_FAILS(RF_EINVAL, "first_row 4 and rows 3 go beyond the 6 rows",

@@ -188,7 +188,12 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             EXPECT_OK(rf_embedding_backward(stream, some(rf_shape2(words, C), RF_F32),
                                             some(rf_shape2(T, C), RF_F32), dout, tokens, T, sort));
         }
-        const rf_embedding_part part = {3, words + 3, 2, 7};
+        rf_embedding_part part = {3, words + 3, 2, 7, {}};
+        EXPECT_OK(rf_embedding_of_part(stream, out, tokens, wte, wpe, T, &part));
+        Ints places(n); /* every one */
+        for (int64_t i = 0; i < n; i++)
+            places[i] = (int32_t)(T - 1 - i % T);
+        part.positions = i32(rf_shape1(n), places);
         EXPECT_OK(rf_embedding_of_part(stream, out, tokens, wte, wpe, T, &part));
         EXPECT_OK(rf_embedding_of_part_backward(stream, wte, wpe, dout, tokens, T,
                                                 blank_i32(rf_embedding_scratch(n, words + 1)),
@@ -237,8 +242,12 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             grads.dk = heads(K, true);
             grads.dv = heads(K, true);
             grads.delta = blank(rf_shape3(B, H, T));
-            EXPECT_OK(rf_attend(stream, &args));
-            EXPECT_OK(rf_attend_backward(stream, &args, &grads));
+            for (bool packed : {false, true}) {
+                if (packed)
+                    args.starts = i32(rf_shape2(B, T), Ints(B * T, 0));
+                EXPECT_OK(rf_attend(stream, &args));
+                EXPECT_OK(rf_attend_backward(stream, &args, &grads));
+            }
         }
         for (bool halves : {false, true}) {
             rf_rotary_opts opts = {};

@@ -170,6 +170,10 @@ static Doubles weights(const Doubles &q, const Doubles &k, const AttentionSize &
     Doubles p(s.full ? s.keys : t + 1 + s.keys - s.T);
     double top = -INFINITY, total = 0;
     for (size_t j = 0; j < p.size(); j++) {
+        if (!s.starts.empty() && (int64_t)j < s.starts[b * s.T + t]) {
+            p[j] = -INFINITY;
+            continue;
+        }
         p[j] = s.scale * dot(&q[query_at(s, b, t, h)], &k[key_at(s, b, j, h)], s.D);
         top = std::max(top, p[j]);
     }

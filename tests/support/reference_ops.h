@@ -50,6 +50,7 @@ struct AttentionSize {
     int64_t keys = 0, kv_heads = 0; /* 0: T, H */
     bool full = false;              /* otherwise causal, aligned at the end */
     double scale = 0;               /* 0: 1/sqrt(D) */
+    Tokens starts = {};             /* (B,T): the first key of each query; empty: 0 */
 };
 struct Attention {
     Doubles out, lse; /* (B,T,H*D), (B,H,T) */
