@@ -173,6 +173,10 @@ struct rf_ctx {
     struct rf_tensor
         loss_scale; /* (1) f32, a part of scalars; rf_block.scales_loss. NULL buffer: none */
     struct rf_tensor targets; /* (rows) i32; negative = ignored */
+    /* With rf_policy.packed, else NULL buffers: (rows) i32. starts: the index in its sequence of
+     * the first token of each token's document, as in rf_attention_args. positions: those of the
+     * tokens in their documents, from 0. */
+    struct rf_tensor starts, positions;
     /* (rows) f32. The last block writes it in forward; in training also backward_input may. Every
      * tensor rank writes all of it. */
     struct rf_tensor losses;

@@ -42,7 +42,7 @@ struct rf_data_opts {
     void (*progress)(void *user, int64_t bytes, int64_t tokens);
     void *user;
     /* Documents: rows of so many tokens have several of them, as many of those that follow each
-     * other as fit, and attention reaches from each into those before it. 0: each is a row. */
+     * other as fit. rf_policy.packed keeps attention within each. 0: each is a row. */
     int64_t pack;
     /* How "messages" are written: the name of a form, as docs/tokenizers.md lists them. NULL: that
      * of the chat template in the folder `model` (chat_template.jinja or tokenizer_config.json);
@@ -104,8 +104,9 @@ RF_EXPORT uint64_t rf_dataset_hash(const struct rf_dataset *dataset);
  * is the token that follows it. Sample k begins at a position that Philox draws from (seed, k). A
  * step begins with the samples after those that earlier steps have consumed (struct rf_progress).
  *   Of documents, sample k is a row: each row is drawn once in as many samples as there are rows
- * for training, in an order by (seed, k / rows). The end of a row has padding, with targets of -1,
- * as have the tokens that are not learned. A row is cut after seq tokens.
+ * for training, in an order by (seed, k / rows). The end of a row has padding, with targets of
+ * RF_TARGET_NONE, as have the tokens that are not learned. The last token of a document has
+ * RF_TARGET_LAST. A row is cut after seq tokens.
  * RF_EINVAL: the part for training is shorter than one sequence. */
 RF_API int rf_dataset_samples(const struct rf_dataset *dataset, uint64_t seed, int64_t first,
                               int64_t count, int64_t seq, int32_t *tokens, int32_t *targets);

@@ -79,8 +79,12 @@ enum rf_stage_split {
 
 /* What a run does. Zero is the default, except for batch and seq. */
 struct rf_policy {
-    int64_t batch;               /* sequences in a global batch */
-    int64_t seq;                 /* tokens in a sequence */
+    int64_t batch; /* sequences in a global batch */
+    int64_t seq;   /* tokens in a sequence */
+    /* Sequences hold several documents. A target of RF_TARGET_LAST ends one, and the next token of
+     * the sequence is the first of another, at position 0. Attention does not reach from a document
+     * into those before it (rf_ctx.starts). Not with mesh.cp > 1. */
+    bool packed;
     int64_t micro_batches;       /* of all ranks; divides batch; at least dp; 0 = dp */
     enum rf_order order;         /* of gradient sums: RF_ORDER_RING or RF_ORDER_TREE; ANY = RING */
     uint64_t bucket_bytes;       /* 0 = 25 MiB */

@@ -49,6 +49,13 @@ struct rf_point {
     uint64_t value;
 };
 
+/* Targets that are no token. All negative ones are ignored. */
+enum {
+    RF_TARGET_NONE = -1,
+    /* The token is the last of its document: with rf_policy.packed another one follows. */
+    RF_TARGET_LAST = -2
+};
+
 /* 0 for an unknown type. */
 RF_EXPORT size_t rf_dtype_bytes(enum rf_dtype dtype);
 

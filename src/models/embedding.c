@@ -76,17 +76,31 @@ int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struc
         RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own, positions.dtype, &positions));
         RETURN_IF_FAILED(model_own_positions(ctx, ctx->params[1], positions));
     }
+    struct rf_embedding_part table = {.vocabulary = e->vocab, .positions = ctx->positions};
     if (part->ranks <= 1)
-        return rf_embedding(ctx->stream, out, tokens, ctx->params[0], positions, ctx->seq);
+        return rf_embedding_of_part(ctx->stream, out, tokens, ctx->params[0], positions, ctx->seq,
+                                    ctx->positions.buffer ? &table : NULL);
     if (ctx->phase == 1)
         return rf_copy(ctx->stream, out,
                        model_rows_of(ctx->exchanged, model_own_rows(part, ctx->rows)));
-    const struct rf_embedding_part table = {.first = model_table_rows(part, e->vocab).first,
-                                            .vocabulary = e->vocab};
+    table.first = model_table_rows(part, e->vocab).first;
     if (part->rank > 0)
         positions = (struct rf_tensor){0};
     return rf_embedding_of_part(ctx->stream, ctx->exchange, tokens, ctx->params[0], positions,
                                 ctx->seq, &table);
+}
+
+/* Positions of documents are as much tokens as those of the vocabulary are. */
+static int add_positions_of_documents(const struct rf_ctx *ctx, const struct model_embedding *e,
+                                      struct rf_tensor dout, struct model_span own)
+{
+    const struct rf_tensor none = {0};
+    const int64_t words = rf_embedding_scratch(own.count, e->positions);
+    struct rf_tensor scratch;
+    uint64_t at = 0; /* the sort by token has ended */
+    RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
+    return rf_embedding_backward(ctx->stream, ctx->grads[1], none, model_rows_of(dout, own),
+                                 model_rows_of(ctx->positions, own), own.count, scratch);
 }
 
 int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding *e,
@@ -111,14 +125,20 @@ int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding 
     uint64_t at = 0;
     RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
     const bool gathers = own_positions(ctx, e) && model_wants(ctx, 1);
+    const bool packed = ctx->positions.buffer && positions.buffer;
+    if (packed)
+        positions = (struct rf_tensor){0};
     if (gathers) {
         const struct rf_shape own_rows = rf_shape2(ctx->seq, e->channels);
         RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own_rows, RF_F32, &positions));
         RETURN_IF_FAILED(rf_fill(ctx->stream, positions, 0));
     }
-    RETURN_IF_FAILED(rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions, dout,
-                                                   tokens, ctx->seq, scratch,
-                                                   shared ? &table : NULL));
+    if (!packed || model_wants(ctx, 0))
+        RETURN_IF_FAILED(rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions, dout,
+                                                       tokens, ctx->seq, scratch,
+                                                       shared ? &table : NULL));
+    if (packed)
+        return add_positions_of_documents(ctx, e, dout, own);
     return gathers ? model_add_positions(ctx, ctx->grads[1], positions) : 0;
 }
 
@@ -132,7 +152,9 @@ int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_pa
         table_rows = model_table_rows(part, e->vocab).count;
         own = model_own_rows(part, rows).count;
     }
-    const int64_t words = rf_embedding_scratch(rows, table_rows + shared);
+    int64_t words = rf_embedding_scratch(rows, table_rows + shared);
+    if (e->positions) /* a sort by position */
+        words = model_max(words, rf_embedding_scratch(rows, e->positions));
     *out = (struct rf_block_sizes){.scratch = rf_suballocate_bytes(rf_shape1(words), RF_I32),
                                    .out = rf_shape2(own, e->channels),
                                    .dtype = e->dtype,

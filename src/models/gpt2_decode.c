@@ -100,7 +100,7 @@ const struct rf_decode_ops gpt2_layer_decode = {.sizes = layer_sizes, .decode = 
 static struct model_embedding embedding_of(const struct gpt2_config *c)
 {
     return (struct model_embedding){
-        .vocab = c->vocab, .channels = c->channels, .dtype = c->residual, .positions = true};
+        .vocab = c->vocab, .channels = c->channels, .dtype = c->residual, .positions = c->seq};
 }
 
 static int embed_sizes(const void *self, const struct rf_decode_shape *shape,

@@ -10,7 +10,7 @@
 static struct model_embedding embedding_of(const struct gpt2_config *g)
 {
     return (struct model_embedding){
-        .vocab = g->vocab, .channels = g->channels, .dtype = g->residual, .positions = true};
+        .vocab = g->vocab, .channels = g->channels, .dtype = g->residual, .positions = g->seq};
 }
 
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)

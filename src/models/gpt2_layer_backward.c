@@ -111,34 +111,24 @@ static int middle(struct layer *l)
                               : rf_cast(stream, l->h.dmiddle, l->din);
 }
 
-static int attend_back_in_sequence(struct layer *l)
+static int attend_back(struct layer *l)
 {
     const struct model_context c = gpt2_context(l);
-    const int64_t size = l->width / l->heads;
+    const int64_t heads = l->heads, size = l->width / heads;
     struct rf_tensor dmixed, dqkv;
     struct rf_attention_args args;
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->w.mixed, &dmixed));
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->h.dqkv, &dqkv));
     RETURN_IF_FAILED(gpt2_attention_args(l, &args));
-    return model_attend_back(
-        &c, &l->w.sequences, &args,
-        &(struct rf_attention_grads){.dout = rf_heads_in(dmixed, size, 0, l->heads),
-                                     .dq = rf_heads_in(dqkv, size, 0, l->heads),
-                                     .delta = l->w.delta});
-}
-
-static int attend_back(struct layer *l)
-{
-    struct rf_tensor dmixed, dqkv, mixed, lse, qkv, delta;
+    struct rf_attention_grads grads = {.dout = rf_heads_in(dmixed, size, 0, heads),
+                                       .dq = rf_heads_in(dqkv, size, 0, heads),
+                                       .dk = rf_heads_in(dqkv, size, heads, heads),
+                                       .dv = rf_heads_in(dqkv, size, 2 * heads, heads),
+                                       .delta = l->w.delta};
     if (l->m.context.ranks > 1)
-        return attend_back_in_sequence(l);
-    RETURN_IF_FAILED(gpt2_by_sequence(l, l->w.mixed, &dmixed));
-    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
-    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.qkv, &qkv));
-    RETURN_IF_FAILED(gpt2_by_sequence(l, l->h.dqkv, &dqkv));
-    RETURN_IF_FAILED(gpt2_by_head(l, l->s.lse, &lse));
-    RETURN_IF_FAILED(gpt2_by_head(l, l->w.delta, &delta));
-    return rf_attention_backward(l->m.ctx->stream, dqkv, dmixed, mixed, lse, qkv, l->heads, delta);
+        return model_attend_back(&c, &l->w.sequences, &args, &grads);
+    RETURN_IF_FAILED(gpt2_by_head(l, l->w.delta, &grads.delta));
+    return rf_attend_backward(l->m.ctx->stream, &args, &grads);
 }
 
 static int attention(struct layer *l)

@@ -55,9 +55,12 @@ int gpt2_attention_args(const struct layer *l, struct rf_attention_args *args)
     RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
     const int64_t size = l->width / l->heads;
     *args = (struct rf_attention_args){.q = rf_heads_in(qkv, size, 0, l->heads),
+                                       .k = rf_heads_in(qkv, size, l->heads, l->heads),
+                                       .v = rf_heads_in(qkv, size, 2 * l->heads, l->heads),
                                        .out = rf_heads_in(mixed, size, 0, l->heads),
-                                       .lse = l->s.lse};
-    return 0;
+                                       .lse = l->s.lse,
+                                       .starts = l->m.ctx->starts};
+    return l->m.context.ranks > 1 ? 0 : gpt2_by_head(l, l->s.lse, &args->lse);
 }
 
 int gpt2_give_keys(struct layer *l)
@@ -70,23 +73,13 @@ int gpt2_give_keys(struct layer *l)
     return model_write_keys(&c, keys);
 }
 
-static int attend_in_sequence(const struct layer *l)
+int gpt2_attend(const struct layer *l)
 {
     const struct model_context c = gpt2_context(l);
     struct rf_attention_args args;
     RETURN_IF_FAILED(gpt2_attention_args(l, &args));
-    return model_attend(&c, &l->w.sequences, &args);
-}
-
-int gpt2_attend(const struct layer *l)
-{
-    struct rf_tensor qkv, mixed, lse;
-    if (l->m.context.ranks > 1)
-        return attend_in_sequence(l);
-    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.qkv, &qkv));
-    RETURN_IF_FAILED(gpt2_by_sequence(l, l->s.mixed, &mixed));
-    RETURN_IF_FAILED(gpt2_by_head(l, l->s.lse, &lse));
-    return rf_attention(l->m.ctx->stream, mixed, lse, qkv, l->heads);
+    return l->m.context.ranks > 1 ? model_attend(&c, &l->w.sequences, &args)
+                                  : rf_attend(l->m.ctx->stream, &args);
 }
 
 int gpt2_widen(const struct layer *l)

@@ -30,6 +30,7 @@ int llama_attention_args(const struct layer *l, struct rf_attention_args *args)
     RETURN_IF_FAILED(llama_heads(l, l->s.qkv, h + k, k, &args->v));
     RETURN_IF_FAILED(llama_heads(l, l->s.mixed, 0, h, &args->out));
     args->lse = l->s.lse;
+    args->starts = l->m.ctx->starts;
     return l->m.context.ranks > 1 ? 0 : llama_by_head(l, l->s.lse, &args->lse);
 }
 

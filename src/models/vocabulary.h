@@ -28,7 +28,7 @@ int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t r
 struct model_embedding {
     int64_t vocab, channels;
     enum rf_dtype dtype; /* of the tables and the output */
-    bool positions;
+    int64_t positions;   /* rows of the table of positions; 0: there is none */
 };
 int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struct rf_tensor tokens,
                 struct rf_tensor out);

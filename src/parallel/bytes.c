@@ -269,6 +269,8 @@ static void plan_states(struct rf_plan *plan)
                rows * sizeof(int32_t));
     set_region(plan, RF_REGION_LOSSES, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
                rows * sizeof(float));
+    set_region(plan, RF_REGION_STARTS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
+               plan->policy.packed ? 2 * rows * sizeof(int32_t) : 0);
     for (int b = 0; b < plan->block_count; b++)
         scratch = largest(scratch, plan->sizes[b].scratch);
     set_region(plan, RF_REGION_SCRATCH, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,

@@ -34,7 +34,7 @@ static void counter_close(struct counter *c)
  */
 static int counter_open(struct counter *c, const struct rf_plan *plan)
 {
-    const uint64_t mapped = 3 * rf_plan_aligned((uint64_t)plan->rows * sizeof(int32_t)) +
+    const uint64_t mapped = 5 * rf_plan_aligned((uint64_t)plan->rows * sizeof(int32_t)) +
                             rf_plan_aligned(RF_SCALAR_WORDS * sizeof(float));
     int most = 1;
     for (int b = 0; b < plan->block_count; b++)
@@ -111,7 +111,8 @@ static void make_call(struct counter *c, int block, struct call *call)
 {
     const struct rf_plan *plan = c->plan;
     const struct rf_block_sizes *sizes = rf_plan_part_sizes(plan, block, 0);
-    const bool last = block + 1 == plan->block_count;
+    const bool last = block + 1 == plan->block_count, packed = plan->policy.packed;
+    const struct rf_tensor none = {0};
     c->used[RF_MEMORY_DEVICE] = c->used[RF_MEMORY_HOST] = 0;
     take_params(c, block);
     *call = (struct call){
@@ -130,6 +131,8 @@ static void make_call(struct counter *c, int block, struct call *call)
                 .scalars = take(c, RF_MEMORY_HOST, rf_shape1(RF_SCALAR_WORDS), RF_F32),
                 .targets = take_mapped(c, RF_I32),
                 .losses = take_mapped(c, RF_F32),
+                .starts = packed ? take_mapped(c, RF_I32) : none,
+                .positions = packed ? take_mapped(c, RF_I32) : none,
                 .tensor = rf_plan_tensor_part(plan, 0),
                 .context = rf_plan_context_part(plan)},
         .in = block == 0 ? take_mapped(c, RF_I32) : take_out(c, block - 1),

@@ -99,6 +99,7 @@ enum rf_region_id {
     RF_REGION_TOKENS,      /* host-visible; of all local micro-batches */
     RF_REGION_TARGETS,     /* likewise */
     RF_REGION_LOSSES,      /* likewise */
+    RF_REGION_STARTS,      /* likewise; packed: starts, then positions, of each micro-batch */
     RF_REGION_DECAY,
     RF_REGION_CHUNKS,
     RF_REGION_SCALARS,    /* host-visible: struct rf_step_scalars */

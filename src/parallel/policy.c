@@ -68,6 +68,11 @@ static int check_tensor(const struct rf_plan *plan)
     RETURN_IF_ERROR(check_parts(plan));
     if (ranks == 1)
         return 0;
+    if (rf_plan_cuts_sequences(plan) && policy->packed)
+        return rf_fail(RF_ENOTSUP,
+                       "several documents in a sequence with cp=%d are not in this version; leave "
+                       "out packing, or use tp",
+                       ranks);
     if (policy->update_on_rank_0)
         return rf_fail(RF_EINVAL,
                        "the update on rank 0 alone with %s=%d is not possible: no rank has all "
@@ -95,6 +100,7 @@ static int check_lag(const struct rf_plan *plan)
                 {policy->offload != 0, "offload"},
                 {policy->recompute != 0, "recomputation"},
                 {policy->loss_scale != 0, "a loss scale"},
+                {policy->packed, "several documents in a sequence (packing)"},
                 {policy->no_masters, "parameters without f32 masters"}};
     for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
         if (rows[k].asked)

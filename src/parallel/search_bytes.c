@@ -100,8 +100,9 @@ static void add_activations(const struct rf_search_case *c, const struct rf_sear
             out->activations = device + r->kept;
         }
     }
-    out->activations += 12 * tokens;
-    out->host += 12 * tokens;
+    const uint64_t inputs = (c->probe.policy.packed ? 20 : 12) * tokens;
+    out->activations += inputs;
+    out->host += inputs;
 }
 
 /* ---- bytes sent ------------------------------------------------------------------------------ */

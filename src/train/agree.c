@@ -18,6 +18,7 @@ enum field {
     FIELD_PIPELINE,
     FIELD_BATCH,
     FIELD_SEQ,
+    FIELD_PACKED,
     FIELD_MICRO_BATCHES,
     FIELD_CONTEXT,
     FIELD_ORDER,
@@ -49,6 +50,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "pipeline",
                                                      "batch",
                                                      "sequence length",
+                                                     "several documents in a sequence",
                                                      "micro-batches",
                                                      "context ranks (cp)",
                                                      "order",
@@ -183,6 +185,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_PIPELINE] = hash_pipeline(plan);
     f[FIELD_BATCH] = (uint64_t)policy->batch;
     f[FIELD_SEQ] = (uint64_t)policy->seq;
+    f[FIELD_PACKED] = policy->packed;
     f[FIELD_MICRO_BATCHES] = (uint64_t)policy->micro_batches;
     f[FIELD_CONTEXT] = (uint64_t)plan->mesh.cp;
     f[FIELD_ORDER] = (uint64_t)policy->order;

@@ -200,6 +200,19 @@ static struct rf_tensor losses(const struct rf_run *run, struct rf_tensor target
     return t;
 }
 
+/* The starts (part 0) or positions (part 1) of the documents of the micro-batch. */
+static struct rf_tensor documents(const struct rf_run *run, struct rf_tensor targets, int part)
+{
+    struct rf_tensor t = run->regions[RF_REGION_STARTS];
+    if (!run->starts)
+        return (struct rf_tensor){0};
+    t.offset += 2 * (targets.offset - run->regions[RF_REGION_TARGETS].offset) +
+                (uint64_t)part * rf_tensor_bytes(targets);
+    t.shape = targets.shape;
+    t.dtype = RF_I32;
+    return t;
+}
+
 static bool is_forward(const struct rf_instruction *i)
 {
     return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE;
@@ -288,6 +301,8 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
         .loss_scale = loss_scale(run),
         .targets = targets,
         .losses = losses(run, targets),
+        .starts = documents(run, targets, 0),
+        .positions = documents(run, targets, 1),
         .tensor = rf_plan_tensor_part(plan, c->part),
         .context = rf_plan_context_part(plan),
         .phase = c->i->phase,

@@ -72,6 +72,19 @@ static void take_rows(const struct rf_plan *plan, const int32_t *from, int32_t *
                    (size_t)chunk * sizeof(*to));
 }
 
+/* The first token of each token's document, and the token's position in it. */
+static void find_documents(const struct rf_plan *plan, const int32_t *targets, int32_t *starts)
+{
+    const int64_t seq = rf_plan_seq(plan);
+    int32_t *const positions = starts + plan->rows;
+    for (int64_t i = 0, start = 0; i < plan->rows; i++) {
+        const int64_t at = i % seq;
+        start = at == 0 ? 0 : targets[i - 1] == RF_TARGET_LAST ? at : start;
+        starts[i] = (int32_t)start;
+        positions[i] = (int32_t)(at - start);
+    }
+}
+
 void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                         int64_t from, int local)
 {
@@ -82,6 +95,8 @@ void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t
         take_rows(plan, targets + first, run->targets + local * rows);
     else /* -1: ignore all */
         memset(run->targets + local * rows, 0xff, (size_t)rows * sizeof(*targets));
+    if (run->starts)
+        find_documents(plan, run->targets + local * rows, run->starts + 2 * local * rows);
 }
 
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global)

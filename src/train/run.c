@@ -88,6 +88,8 @@ static int make_views(struct rf_run *run)
     run->tokens = rf_tensor_map(run->regions[RF_REGION_TOKENS]);
     run->targets = rf_tensor_map(run->regions[RF_REGION_TARGETS]);
     run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
+    if (plan->policy.packed)
+        run->starts = rf_tensor_map(run->regions[RF_REGION_STARTS]);
     return rf_run_reserve_loss_sums(run, plan->policy.micro_batches);
 }
 

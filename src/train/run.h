@@ -52,6 +52,7 @@ struct rf_run {
     struct rf_tensor *call_params, *call_grads;
     bool *call_overwrite_grad;
     int32_t *tokens, *targets; /* mapped */
+    int32_t *starts;           /* mapped; NULL: sequences are one document each */
     float *losses;             /* mapped */
     /* The loss and the token count of each micro-batch, by global index; then the request to stop.
      */
