@@ -68,6 +68,9 @@ static int check(const struct tool_command *command, struct train_options *o)
         status = setup_check(command, &o->setup, o->join ? 1 : ranks);
     if (status != TOOL_OK)
         return status;
+    o->setup.policy.packed = o->packing;
+    if (o->packing && o->setup.mesh.cp > 1)
+        return tool_usage_error(command, "--packing is not for ranks of cp in this version");
     int wanted = setup_ranks(&o->setup);
     if (wanted != ranks && !o->join)
         return tool_usage_error(command,
@@ -163,7 +166,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"data", 0, TOOL_TEXT, &o.data, "PATH",
          "text file or folder of text files, .jsonl, or a file of tokens; no pipe"},
         {"packing", 0, TOOL_FLAG, &o.packing, NULL,
-         "several documents in a row; attention reaches from each into those before it"},
+         "several documents in a row; attention does not reach from one into another"},
         {"chat", 0, TOOL_TEXT, &o.chat, "FORM",
          "how \"messages\" are written: chatml, llama2, ... (as in the chat template of --from)"},
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},

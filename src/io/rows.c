@@ -39,13 +39,16 @@ void rf_row_copy(const struct rf_dataset *data, int64_t row, int64_t seq, int32_
     const int64_t end = row < data->row_count ? data->rows[row + 1] : 0;
     for (int64_t d = data->rows[row]; d < end; d++)
         for (int64_t at = data->starts[d]; at < data->starts[d + 1] && t < seq; at++, t++) {
-            const bool learned = at + 1 < data->starts[d + 1] && data->learned[at + 1];
+            const bool last = at + 1 == data->starts[d + 1];
+            const bool learned = !last && data->learned[at + 1];
             tokens[t] = rf_dataset_token(data, at);
-            targets[t] = learned ? rf_dataset_token(data, at + 1) : -1;
+            targets[t] = learned ? rf_dataset_token(data, at + 1)
+                         : last  ? RF_TARGET_LAST
+                                 : RF_TARGET_NONE;
         }
     for (; t < seq; t++) {
         tokens[t] = data->padding;
-        targets[t] = -1;
+        targets[t] = RF_TARGET_NONE;
     }
 }
 

@@ -265,7 +265,8 @@ TEST(Documents, EveryRowIsDrawnOnceInAnOrderBySeedAlone)
     EXPECT_EQ(rows(3, 40, 10)[3], first[43]);
     Ids held(6 * 8), targets(held.size());
     ASSERT_EQ(rf_dataset_held_out(lines.data, 0, 6, 8, held.data(), targets.data()), 0);
-    EXPECT_EQ(std::count(targets.begin(), targets.end(), -1), 48 - 5 * 2);
+    EXPECT_EQ(std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t < 0; }),
+              48 - 5 * 2);
 }
 
 TEST(Documents, PackedRowsHaveWholeDocumentsWithoutATargetAcrossThem)
@@ -279,9 +280,9 @@ TEST(Documents, PackedRowsHaveWholeDocumentsWithoutATargetAcrossThem)
     for (int k = 0; k < 2; k++) {
         Ids got(7), targets(7);
         ASSERT_EQ(rf_dataset_samples(lines.data, 1, k, 1, 7, got.data(), targets.data()), 0);
-        const int32_t x = targets[0];
+        const int32_t x = targets[0], last = RF_TARGET_LAST;
         EXPECT_EQ(targets,
-                  got[3] ? (Ids{x, 0, -1, x, 0, -1, -1}) : (Ids{x, 0, -1, -1, -1, -1, -1}));
+                  got[3] ? (Ids{x, 0, last, x, 0, last, -1}) : (Ids{x, 0, last, -1, -1, -1, -1}));
         all.insert(targets);
     }
     EXPECT_EQ(all.size(), 2u);
