@@ -295,6 +295,57 @@ TEST_P(Overlap, TenThousandTaggedPairsInRandomOrders)
     });
 }
 
+/* Sends to the next rank cross those of all others, with receives before or behind them and sums
+ * around the ring between them: what a sender awaits may be behind what it sends. */
+TEST_P(Overlap, SendsThatCrossARingOfRanksAndSumsAroundItAllEnd)
+{
+    static constexpr size_t SIZES[] = {1, 1500, 5000, 70000}, SUM = 40000;
+    constexpr int MESSAGES = 12, ROUNDS = 6;
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        const int ranks = rf_comm_size(comm), next = (rank + 1) % ranks;
+        const int previous = (rank + ranks - 1) % ranks;
+        if (ranks == 1)
+            return; /* a ring of none */
+        for (int round = 0; round < ROUNDS; round++) {
+            std::vector<Ints> out(MESSAGES), in(MESSAGES), sums(MESSAGES, Ints(SUM, -1));
+            const Ints ones(SUM, 1);
+            std::vector<rf_request *> requests;
+            /* Receives first, last, or mixed, and not the same on all ranks. */
+            const int order = (round + (round >= ROUNDS / 2 ? rank : 0)) % 3;
+            auto receive = [&](int i) { requests.push_back(start_recv(comm, in[i], previous, i)); };
+            for (int i = 0; i < MESSAGES; i++) {
+                out[i].assign(SIZES[(i + round) % 4], rank * 1000 + i);
+                in[i].assign(out[i].size(), -1);
+            }
+            for (int i = 0; i < MESSAGES && order == 0; i++)
+                receive(i);
+            for (int i = 0; i < MESSAGES; i++) {
+                requests.push_back(start_send(comm, out[i], next, i));
+                rf_request *sum = nullptr;
+                rf_coll_opts opts = with(&sum);
+                opts.algorithm = i % 2 ? "ring" : nullptr;
+                if (i % 3 == 0) {
+                    RUNS(rf_all_reduce(comm, ones.data(), sums[i].data(), SUM, RF_I32, RF_SUM,
+                                       &opts));
+                    requests.push_back(sum);
+                }
+                if (order == 1)
+                    receive(MESSAGES - 1 - i);
+            }
+            for (int i = 0; i < MESSAGES && order == 2; i++)
+                receive(MESSAGES - 1 - i);
+            for (rf_request *request : requests)
+                RUNS(ended(request));
+            for (int i = 0; i < MESSAGES; i++) {
+                EXPECT_EQ(in[i], Ints(in[i].size(), previous * 1000 + i));
+                if (i % 3 == 0) {
+                    EXPECT_EQ(sums[i], Ints(SUM, ranks));
+                }
+            }
+        }
+    });
+}
+
 TEST_P(Overlap, MessagesToOneselfInEitherOrder)
 {
     if (GetParam().size > 2)
