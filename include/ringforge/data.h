@@ -106,7 +106,7 @@ RF_EXPORT uint64_t rf_dataset_hash(const struct rf_dataset *dataset);
  *   Of documents, sample k is a row: each row is drawn once in as many samples as there are rows
  * for training, in an order by (seed, k / rows). The end of a row has padding, with targets of
  * RF_TARGET_NONE, as have the tokens that are not learned. The last token of a document has
- * RF_TARGET_LAST. A row is cut after seq tokens.
+ * RF_TARGET_LAST where rows have several. A row is cut after seq tokens.
  * RF_EINVAL: the part for training is shorter than one sequence. */
 RF_API int rf_dataset_samples(const struct rf_dataset *dataset, uint64_t seed, int64_t first,
                               int64_t count, int64_t seq, int32_t *tokens, int32_t *targets);

@@ -21,6 +21,7 @@ struct rf_dataset {
     int64_t documents, row_count, train_rows, starts_capacity;
     uint8_t *learned;
     int32_t padding;
+    bool packed; /* rows may have several documents */
 };
 
 static inline int32_t rf_dataset_token(const struct rf_dataset *data, int64_t at)

@@ -15,6 +15,7 @@ static int64_t tokens_of(const struct rf_dataset *data, int64_t document)
 int rf_rows_make(struct rf_dataset *data, int64_t pack)
 {
     int64_t left = 0;
+    data->packed = pack > 0;
     data->rows = rf_alloc((size_t)(data->documents + 1) * sizeof(*data->rows));
     if (!data->rows)
         return rf_fail(RF_ENOMEM, "data: out of memory for %lld documents",
@@ -42,9 +43,9 @@ void rf_row_copy(const struct rf_dataset *data, int64_t row, int64_t seq, int32_
             const bool last = at + 1 == data->starts[d + 1];
             const bool learned = !last && data->learned[at + 1];
             tokens[t] = rf_dataset_token(data, at);
-            targets[t] = learned ? rf_dataset_token(data, at + 1)
-                         : last  ? RF_TARGET_LAST
-                                 : RF_TARGET_NONE;
+            targets[t] = learned                ? rf_dataset_token(data, at + 1)
+                         : last && data->packed ? RF_TARGET_LAST
+                                                : RF_TARGET_NONE;
         }
     for (; t < seq; t++) {
         tokens[t] = data->padding;
