@@ -13,7 +13,8 @@ enum {
     SHORTEST_SEGMENT = 64 << 10,
     LONGEST_SEGMENT = 1 << 20,
     UNCUT = 256 << 10,
-    LONGEST_UNCUT = 2 << 20
+    LONGEST_UNCUT = 2 << 20,
+    LONGEST_EXCHANGED = 1 << 20 /* in both directions: 95 % of a link of 1 Gbit/s; 2 MiB: 79 % */
 };
 
 static double messages(const struct rf_cost_view *v, double bytes)
@@ -52,7 +53,7 @@ double rf_cost_recursive_doubling_all_reduce(const struct rf_cost_view *v)
 }
 double rf_cost_rabenseifner_all_reduce(const struct rf_cost_view *v)
 {
-    return uncut(v->bytes / 2, LONGEST_UNCUT,
+    return uncut(v->bytes / 2, LONGEST_EXCHANGED,
                  2 * v->rounds * v->m->round_s +
                      v->others * v->share * (2 * v->m->byte_s + v->m->fold_byte_s));
 }
