@@ -14,6 +14,13 @@ foreach(form nn nt) # b quantised
     rf_shader(matmul_tiled_nf4_${form} matmul_tiled.comp
               DEFINES QUANTIZED=1 QUANTIZED_NF4=1 ${trans_${form}})
     rf_shader(matmul_tiled_int8_${form} matmul_tiled.comp DEFINES QUANTIZED=1 ${trans_${form}})
+    rf_shader(matmul_subgroup_nf4_${form} matmul_subgroup.comp
+              DEFINES QUANTIZED=1 QUANTIZED_NF4=1 ${trans_${form}})
+    rf_shader(matmul_subgroup_int8_${form} matmul_subgroup.comp DEFINES QUANTIZED=1 ${trans_${form}})
+    rf_shader(matmul_subgroup_views_nf4_${form} matmul_subgroup.comp
+              DEFINES VIEWS=1 LONGS=1 QUANTIZED=1 QUANTIZED_NF4=1 ${trans_${form}})
+    rf_shader(matmul_subgroup_views_int8_${form} matmul_subgroup.comp
+              DEFINES VIEWS=1 LONGS=1 QUANTIZED=1 ${trans_${form}})
 endforeach()
 rf_shader(matmul_tiled_tt matmul_tiled.comp DEFINES TRANS_A=1 TRANS_B=1)
 rf_shader(matmul_fold matmul_fold.comp)

@@ -15,6 +15,17 @@ const uint SPLIT_K = 256;    /* z counts parts of k, not products of a batch */
 
 #include "push/matmul.h"
 
+#ifdef QUANTIZED /* for quantized.glsl: b has pc.b_first elements; see ringforge/quantize.h */
+#define PACKED Words(pc.b)
+#ifdef QUANTIZED_NF4
+#define PACKED_BLOCKS ((pc.b_first + 7) / 8)
+#define PACKED_LARGEST (PACKED_BLOCKS + ((pc.b_first + 63) / 64 + 3) / 4)
+#define PACKED_OFFSET (PACKED_LARGEST + ((pc.b_first + 63) / 64 + 255) / 256)
+#else
+#define PACKED_BLOCKS ((pc.b_first + 3) / 4)
+#endif
+#endif
+
 uint part_of_k()
 {
     const uint first = gl_WorkGroupID.z * pc.part;

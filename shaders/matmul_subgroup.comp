@@ -5,7 +5,8 @@
 // subgroupShuffle with a constant index. Mesa's CPU driver handles the lanes one by one for every
 // element that is read or written through an address, so with LONGS this is done in 64-bit halves
 // of a quad. It gathers texels without a branch, so with VIEWS (and LONGS) f32 operands are read
-// through texel views. TRANS_A: a is (K,M). TRANS_B: b is (N,K).
+// through texel views. TRANS_A: a is (K,M). TRANS_B: b is (N,K). QUANTIZED: b is in 8 bits, or with
+// QUANTIZED_NF4 in 4 (quantized.glsl), read by address; its rows consist of whole blocks.
 //
 // Every index is clamped into its tensor, so tiles at the edges need no special code. Elements that
 // are computed twice there are not stored twice.
@@ -57,6 +58,22 @@ const uint A_COUNT = STEP * A_ROWS;
 #include "matmul.glsl"
 #include "matmul_epilogue.glsl"
 
+#ifdef QUANTIZED
+#define LEVELS LANES
+#include "quantized.glsl"
+// A factor for each row of b of a round, if rows are along the lanes; else for each column.
+#ifdef TRANS_B
+float scales[4 * QUADS];
+#define SCALE(q, row, c) scales[4 * (q) + (c)]
+#else
+float scales[QUADS];
+#define SCALE(q, row, c) subgroupShuffle(scales[q], row)
+#endif
+#define LOAD_B(q, row, c, quad, at) (unscaled_quad(quad) * SCALE(q, row, c))
+#else
+#define LOAD_B(q, row, c, quad, at) LOAD(b, B_WIDE, quad, at)
+#endif
+
 #ifdef VIEWS
 layout(set = 0, binding = 0) uniform samplerBuffer view_a;
 layout(set = 0, binding = 1) uniform samplerBuffer view_b;
@@ -94,6 +111,10 @@ void main()
     const uint step = 4 * LANES; // from one quad of columns of an invocation to its next
 
     const uint K = part_of_k(), a_row = pc.a_row, b_row = pc.b_row;
+#ifdef QUANTIZED
+    fill_tables(lane, LANES);
+    subgroupBarrier();
+#endif
     const uint a_start = gl_WorkGroupID.z * pc.a_step, b_start = gl_WorkGroupID.z * pc.b_step;
 
     // The offsets of an invocation's values, without the part that k adds.
@@ -127,6 +148,18 @@ void main()
 
     for (uint k0 = 0; k0 < K; k0 += 4 * STEP) {
         vec4 a[A_COUNT], b[4 * STEP][QUADS];
+#ifdef QUANTIZED
+#ifdef TRANS_B
+        if (k0 % BLOCK == 0)
+            [[unroll]] for (uint c = 0; c < 4 * QUADS; c++)
+                scales[c] = block_scale((b_quad[c] + k0 / 4) / (BLOCK / 4));
+#else
+        // All lanes have the same block of a row of b; each finds the factor of another row.
+        const uint row = min(k0 + lane % (4 * STEP), K - 1);
+        [[unroll]] for (uint q = 0; q < QUADS; q++)
+            scales[q] = block_scale((row * (b_row / 4) + b_quad[q]) / (BLOCK / 4));
+#endif
+#endif
         [[unroll]] for (uint s = 0; s < STEP; s++) {
             // After the end of K, a is zero, and reads are clamped to the tensor.
             const uint k = k0 + 4 * s, quad = RAGGED ? min(k / 4, max(K / 4, 1) - 1) : k / 4;
@@ -148,7 +181,7 @@ void main()
 #ifdef TRANS_B
             [[unroll]] for (uint q = 0; q < QUADS; q++)
                 [[unroll]] for (uint c = 0; c < 4; c++) {
-                    vec4 x = LOAD(b, B_WIDE, b_quad[4 * q + c] + quad, b_quad[4 * q + c] + along);
+                    vec4 x = LOAD_B(q, 0, c, b_quad[4 * q + c] + quad, b_quad[4 * q + c] + along);
                     [[unroll]] for (uint i = 0; i < 4; i++)
                         b[4 * s + i][q][c] = x[i];
                 }
@@ -157,7 +190,7 @@ void main()
                 [[unroll]] for (uint q = 0; q < QUADS; q++) {
                     uint kk = RAGGED ? along[i] : k + i;
                     b[4 * s + i][q] =
-                        LOAD(b, B_WIDE, kk * (b_row / 4) + b_quad[q], kk * b_row + b_at[q]);
+                        LOAD_B(q, 4 * s + i, 0, kk * (b_row / 4) + b_quad[q], kk * b_row + b_at[q]);
                 }
 #endif
         }

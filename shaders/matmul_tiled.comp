@@ -35,10 +35,6 @@ const uint LOADS_A = TILE_M * DEPTH / 4 / LANES, LOADS_B = TILE_N * DEPTH / 4 / 
 const uint PITCH_M = TILE_M + 4, PITCH_N = TILE_N + 4; // shifts each row to other banks
 
 #ifdef QUANTIZED
-#define PACKED Words(pc.b)
-#define PACKED_BLOCKS pc.b_first
-#define PACKED_LARGEST pc.residual_first
-#define PACKED_OFFSET pc.pre_first
 #include "quantized.glsl"
 #endif
 

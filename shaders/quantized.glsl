@@ -3,12 +3,33 @@
  * Elements of a quantised matrix; the layout is that of ringforge/quantize.h. The includer defines
  * PACKED, its words, and in words from there PACKED_BLOCKS, where the numbers of the blocks begin,
  * and for NF4 PACKED_LARGEST, where those of groups of blocks do, and PACKED_OFFSET. Multiplied and
- * added as on the host, in f32.
+ * added as on the host, in f32. LEVELS: the subgroup's invocations, 4 to 16, which then
+ * keep the levels in registers.
  */
 const uint BLOCK = 64, GROUP = 256;
 
 #ifdef QUANTIZED_NF4
-shared float levels[16], codes[256]; /* the value of each */
+shared float codes[256]; /* the value of each */
+#ifdef LEVELS
+/* Invocation i has levels i, i + LEVELS, ... CPU drivers read memory lane by lane; a shuffle is one
+ * instruction of the CPU. */
+float kept_levels[16 / LEVELS];
+float level(uint i)
+{
+    float x = subgroupShuffle(kept_levels[0], i % LEVELS);
+    [[unroll]] for (uint r = 1; r < 16 / LEVELS; r++) {
+        const float other = subgroupShuffle(kept_levels[r], i % LEVELS);
+        x = i / LEVELS == r ? other : x;
+    }
+    return x;
+}
+#else
+shared float levels[16];
+float level(uint i)
+{
+    return levels[i];
+}
+#endif
 
 void fill_tables(uint id, uint lanes)
 {
@@ -21,9 +42,15 @@ void fill_tables(uint id, uint lanes)
     for (uint i = id; i < 256; i += lanes) {
         const float x = code_values[i > 127 ? i - 128 : 126 - min(i, 126)];
         codes[i] = i > 127 ? x : i == 127 ? 0 : -x;
+#ifndef LEVELS
         if (i < 16)
             levels[i] = level_values[i];
+#endif
     }
+#ifdef LEVELS
+    [[unroll]] for (uint r = 0; r < 16 / LEVELS; r++)
+        kept_levels[r] = level_values[r * LEVELS + id];
+#endif
 }
 
 float block_scale(uint block)
@@ -35,17 +62,17 @@ float block_scale(uint block)
     return scale;
 }
 
-vec4 quantized_quad(uint quad)
+/* Without the scale of the block. */
+vec4 unscaled_quad(uint quad)
 {
     const uint x = PACKED.at[quad / 2] >> 16 * (quad % 2);
-    return vec4(levels[x >> 4 & 15], levels[x & 15], levels[x >> 12 & 15], levels[x >> 8 & 15]) *
-           block_scale(quad / (BLOCK / 4));
+    return vec4(level(x >> 4 & 15), level(x & 15), level(x >> 12 & 15), level(x >> 8 & 15));
 }
 
 float quantized_one(uint i)
 {
     const uint x = PACKED.at[i / 8] >> 8 * (i / 2 % 4);
-    return levels[x >> 4 * (1 - i % 2) & 15] * block_scale(i / BLOCK);
+    return level(x >> 4 * (1 - i % 2) & 15) * block_scale(i / BLOCK);
 }
 #else
 void fill_tables(uint id, uint lanes)
@@ -57,12 +84,11 @@ float block_scale(uint block)
     return uintBitsToFloat(PACKED.at[PACKED_BLOCKS + block]);
 }
 
-vec4 quantized_quad(uint quad)
+vec4 unscaled_quad(uint quad)
 {
     const int x = int(PACKED.at[quad]);
     return vec4(bitfieldExtract(x, 0, 8), bitfieldExtract(x, 8, 8), bitfieldExtract(x, 16, 8),
-                bitfieldExtract(x, 24, 8)) *
-           block_scale(quad / (BLOCK / 4));
+                bitfieldExtract(x, 24, 8));
 }
 
 float quantized_one(uint i)
@@ -71,6 +97,11 @@ float quantized_one(uint i)
     return float(bitfieldExtract(x, int(8 * (i % 4)), 8)) * block_scale(i / BLOCK);
 }
 #endif
+
+vec4 quantized_quad(uint quad)
+{
+    return unscaled_quad(quad) * block_scale(quad / (BLOCK / 4));
+}
 
 vec4 quantized_four(uvec4 at)
 {

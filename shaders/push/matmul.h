@@ -12,6 +12,6 @@ PUSH_BEGIN(matmul)
     uint a_step, b_step, out_step; /* and from one z to the next */
     uint part;                     /* SPLIT_K: k of a part, but of the last */
     float alpha;
-    /* First texels of views; of a quantised b the last three are words: shaders/quantized.glsl. */
+    /* First texels of views; b_first of a quantised b is the number of its elements. */
     uint a_first, b_first, residual_first, pre_first;
 PUSH_END(matmul)

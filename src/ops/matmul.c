@@ -14,7 +14,7 @@ static const struct rf_matmul_path paths[] = {
     {"workgroup", rf_matmul_workgroup_why_not, rf_matmul_workgroup_suits, rf_matmul_workgroup_tiles,
      rf_matmul_workgroup_run, rf_matmul_workgroup_built},
     {"subgroup", rf_matmul_subgroup_why_not, rf_matmul_subgroup_suits, rf_matmul_subgroup_tiles,
-     rf_matmul_subgroup_run},
+     rf_matmul_subgroup_run, .quantized = true},
     {"tiled", rf_matmul_tiled_why_not, rf_matmul_tiled_suits, rf_matmul_tiled_tiles,
      rf_matmul_tiled_run, .quantized = true},
 };

@@ -87,7 +87,8 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
                                     .b_step = (uint32_t)p->b_layout.step,
                                     .out_step = (uint32_t)p->out_layout.step,
                                     .part = (uint32_t)p->part,
-                                    .alpha = p->alpha};
+                                    .alpha = p->alpha,
+                                    .b_first = p->quantized ? (uint32_t)p->elements : 0};
     rf_flat_groups(p->device, (uint64_t)push->tiles_m * push->tiles_n, 1, job->groups);
     job->groups[2] = (uint32_t)p->batch;
     push->groups_x = job->groups[0];
@@ -145,6 +146,8 @@ const char *rf_matmul_subgroup_why_not(const struct rf_device_info *info,
         return "it is for subgroups of 4, 8 or 16";
     if (p->transpose_a && p->transpose_b)
         return "it does not take both operands transposed";
+    if (p->quantized && (p->transpose_b ? p->k : p->n) % RF_QUANTIZE_BLOCK)
+        return "rows of the quantised b are not whole blocks of 64";
     if (longest_k(p) > 4 * MOST_ROUNDS)
         return "k is over 256000, and CPU drivers end loops early";
     return NULL;
@@ -160,7 +163,8 @@ int64_t rf_matmul_subgroup_tiles(const struct rf_device_info *info, const struct
     return tiles_along(p->m, SUBGROUP_ROWS) * tiles_along(p->n, 8 * info->subgroup_size);
 }
 
-/* Adds the views, in the order of the bindings; what is absent is out. */
+/* Adds the views, in the order of the bindings; what is absent is out, and a quantised b, which is
+ * read by address. */
 static bool add_views(const struct rf_product *p, struct rf_push_matmul *push, struct rf_job *job)
 {
     bool like_out = rf_matmul_out_wide(p);
@@ -169,7 +173,8 @@ static bool add_views(const struct rf_product *p, struct rf_push_matmul *push, s
         bool wide;
         uint32_t *first;
     } views[] = {{p->a, rf_matmul_a_wide(p), &push->a_first},
-                 {p->b, rf_matmul_b_wide(p), &push->b_first},
+                 {p->quantized ? p->out : p->b, p->quantized ? like_out : rf_matmul_b_wide(p),
+                  &push->b_first},
                  {p->residual, like_out, &push->residual_first},
                  {p->pre, like_out, &push->pre_first}};
     if (!rf_device_get_info(p->device)->int64 || p->a.dtype != RF_F32 || p->out.dtype != RF_F32)
@@ -191,6 +196,13 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
          RF_BUILD(matmul_subgroup_longs_tn)},
         {RF_BUILD(matmul_subgroup_views_nn), RF_BUILD(matmul_subgroup_views_nt),
          RF_BUILD(matmul_subgroup_views_tn)}};
+    static const struct rf_build quantized[RF_QUANTIZATION_COUNT][2][2] = {
+        [RF_NF4] = {{RF_BUILD(matmul_subgroup_nf4_nn), RF_BUILD(matmul_subgroup_nf4_nt)},
+                    {RF_BUILD(matmul_subgroup_views_nf4_nn),
+                     RF_BUILD(matmul_subgroup_views_nf4_nt)}},
+        [RF_INT8] = {{RF_BUILD(matmul_subgroup_int8_nn), RF_BUILD(matmul_subgroup_int8_nt)},
+                     {RF_BUILD(matmul_subgroup_views_int8_nn),
+                      RF_BUILD(matmul_subgroup_views_int8_nt)}}};
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
     /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
@@ -200,7 +212,10 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
     rf_matmul_fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
     int build = add_views(p, &push, &job) ? 2 : info->int64;
-    job.shader = shaders[build][p->transpose_a ? 2 : p->transpose_b];
+    if (p->quantized)
+        push.b_first = (uint32_t)p->elements;
+    job.shader = p->quantized ? quantized[p->quantized][build == 2][p->transpose_b]
+                              : shaders[build][p->transpose_a ? 2 : p->transpose_b];
     rf_job_spec(&job, 0, lanes);
     rf_job_spec(&job, 1, lanes);
     rf_job_spec(&job, 2, rf_matmul_a_wide(p));
@@ -226,7 +241,7 @@ static struct rf_tensor from_k(struct rf_tensor tensor, int64_t k, bool rows,
 
 int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
 {
-    if (p->k < 2 * SUBGROUP_K || p->act || p->part || p->out.dtype != RF_F32)
+    if (p->k < 2 * SUBGROUP_K || p->act || p->part || p->out.dtype != RF_F32 || p->quantized)
         return run_part(stream, p);
     for (int64_t k = 0; k < p->k; k += SUBGROUP_K) { /* which add to each other */
         struct rf_product part = *p;
@@ -352,12 +367,6 @@ int rf_matmul_tiled_run(struct rf_stream *stream, const struct rf_product *p)
     struct rf_job job = {.op = "matmul"};
     set_tile(p, tile, &job);
     rf_matmul_fill(p, tile->m, tile->n, &push, &job);
-    if (p->quantized) {
-        const struct rf_quantized_layout l = rf_quantized_layout(p->quantized, p->elements);
-        push.b_first = (uint32_t)(l.blocks / 4);
-        push.residual_first = (uint32_t)(l.largest / 4);
-        push.pre_first = (uint32_t)(l.offset / 4);
-    }
     rf_job_spec(&job, 5, rf_matmul_a_wide(p));
     rf_job_spec(&job, 6, rf_matmul_b_wide(p));
     rf_job_spec(&job, 7, rf_matmul_out_wide(p));

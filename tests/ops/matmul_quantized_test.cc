@@ -84,7 +84,9 @@ TEST_P(Quantized, ProductsOfEveryFormAndTypeAreThoseOfTheUnpackedWeights)
     for (rf_dtype type : {RF_F16, RF_BF16})
         for (bool transpose_b : {false, true})
             check({7, 128, 72}, transpose_b, type, false);
-    for (Size s : {Size{70, 128, 72}, Size{5, 64, 64}, Size{3, 36, 20}, Size{7, 13, 67},
+    check({40, 320, 192}, true, RF_BF16, false);
+    check({40, 320, 192}, false, RF_BF16, true);
+    for (Size s : {Size{70, 128, 72}, Size{70, 192, 128}, Size{5, 64, 64}, Size{3, 36, 20}, Size{7, 13, 67},
                    Size{1, 1, 1}, Size{2, 300, 6}, Size{66, 65, 129}})
         for (bool transpose_b : {false, true})
             check(s, transpose_b, RF_F32, s.n == 72);
@@ -157,8 +159,10 @@ TEST_P(Quantized, WhatDoesNotFitIsRefused)
     opts.transpose_a = true;
     EXPECT_FAILS(RF_EINVAL, "quantised", rf_matmul(stream, out, a, w, &opts));
     opts.transpose_a = false;
-    opts.path = "subgroup";
+    opts.path = "cooperative";
     EXPECT_FAILS(RF_ENOTSUP, "unpack", rf_matmul(stream, out, a, w, &opts));
+    opts.path = "subgroup";
+    EXPECT_EQ(rf_matmul(stream, out, a, w, &opts), RF_ENOTSUP); /* rows of 8 elements */
     opts.path = nullptr;
     opts.b_quantized = (rf_quantization)7;
     EXPECT_FAILS(RF_EINVAL, "b_quantized", rf_matmul(stream, out, a, w, &opts));

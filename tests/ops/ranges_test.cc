@@ -331,13 +331,13 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_quantize(kind, weights.data(), count, bytes.data()));
         return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
     }
-    void quantized(rf_quantization kind, bool transpose_b, const int64_t size[3])
+    void quantized(rf_dtype type, rf_quantization kind, bool transpose_b, const int64_t size[3])
     {
         const int64_t m = size[0], k = size[1], n = size[2];
         rf_matmul_opts opts = {};
         opts.transpose_b = transpose_b;
         opts.b_quantized = kind;
-        EXPECT_OK(rf_matmul(stream, some(rf_shape2(m, n), RF_F32), some(rf_shape2(m, k), RF_F32),
+        EXPECT_OK(rf_matmul(stream, some(rf_shape2(m, n), type), some(rf_shape2(m, k), type),
                             packed(kind, n * k), &opts));
     }
     void matmul(rf_dtype type, bool odd)
@@ -358,10 +358,14 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                 }
             }
         product(type, nullptr, 0, deep, 1);
-        if (type == RF_F32)
-            for (rf_quantization kind : {RF_NF4, RF_INT8})
-                for (bool transposed : {false, true})
-                    quantized(kind, transposed, size);
+        const int64_t blocks[3] = {odd ? 3 : 12, 64, 64}; /* 16 bits: not through views */
+        for (rf_quantization kind : {RF_NF4, RF_INT8})
+            for (bool transposed : {false, true}) {
+                if (type == RF_F32)
+                    quantized(type, kind, transposed, size);
+                if (type != RF_F16)
+                    quantized(type, kind, transposed, blocks);
+            }
         rf_tensor dout = some(rf_shape2(40, odd ? 21 : 24), type),
                   dbias = some(rf_shape1(odd ? 21 : 24), type),
                   scratch = blank(rf_shape1(rf_bias_grad_scratch(40, odd ? 21 : 24)));
