@@ -200,9 +200,9 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
         [RF_NF4] = {{RF_BUILD(matmul_subgroup_nf4_nn), RF_BUILD(matmul_subgroup_nf4_nt)},
                     {RF_BUILD(matmul_subgroup_views_nf4_nn),
                      RF_BUILD(matmul_subgroup_views_nf4_nt)}},
-        [RF_INT8] = {{RF_BUILD(matmul_subgroup_int8_nn), RF_BUILD(matmul_subgroup_int8_nt)},
-                     {RF_BUILD(matmul_subgroup_views_int8_nn),
-                      RF_BUILD(matmul_subgroup_views_int8_nt)}}};
+        [RF_INT8] = {
+            {RF_BUILD(matmul_subgroup_int8_nn), RF_BUILD(matmul_subgroup_int8_nt)},
+            {RF_BUILD(matmul_subgroup_views_int8_nn), RF_BUILD(matmul_subgroup_views_int8_nt)}}};
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
     /* Two quads of k a round, where that leaves no remainder or there is one anyway. */

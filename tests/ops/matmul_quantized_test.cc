@@ -86,8 +86,8 @@ TEST_P(Quantized, ProductsOfEveryFormAndTypeAreThoseOfTheUnpackedWeights)
             check({7, 128, 72}, transpose_b, type, false);
     check({40, 320, 192}, true, RF_BF16, false);
     check({40, 320, 192}, false, RF_BF16, true);
-    for (Size s : {Size{70, 128, 72}, Size{70, 192, 128}, Size{5, 64, 64}, Size{3, 36, 20}, Size{7, 13, 67},
-                   Size{1, 1, 1}, Size{2, 300, 6}, Size{66, 65, 129}})
+    for (Size s : {Size{70, 128, 72}, Size{70, 192, 128}, Size{5, 64, 64}, Size{3, 36, 20},
+                   Size{7, 13, 67}, Size{1, 1, 1}, Size{2, 300, 6}, Size{66, 65, 129}})
         for (bool transpose_b : {false, true})
             check(s, transpose_b, RF_F32, s.n == 72);
 }
