@@ -24,13 +24,27 @@ static uint64_t adapter_bytes(const struct lora *lora, int64_t rows)
                       : 0;
 }
 
+/* Of the columns of one of several quantised modules, at the end of the scratch. */
+static uint64_t modules_bytes(const struct model_linear *linear, int64_t n)
+{
+    uint64_t most = 0;
+    for (int k = 0; linear->modules > 1 && k < linear->modules; k++) {
+        const uint64_t bytes =
+            rf_suballocate_bytes(rf_shape2(n, linear->module_rows[k]), RF_F32) + 256;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
 uint64_t model_decode_adapter_bytes(const struct rf_decode_shape *shape,
                                     const struct model_linear *const *linears, int count)
 {
     uint64_t most = 0;
     for (int i = 0; i < count; i++) {
-        const uint64_t bytes = adapter_bytes(&linears[i]->lora, shape->rows);
+        const uint64_t bytes = adapter_bytes(&linears[i]->lora, shape->rows),
+                       modules = modules_bytes(linears[i], shape->rows);
         most = bytes > most ? bytes : most;
+        most = modules > most ? modules : most;
     }
     return most;
 }
@@ -43,13 +57,13 @@ static struct rf_tensor rows_of(struct rf_tensor t, int64_t first, int64_t count
     return t;
 }
 
-/* out += part, in the columns [first, first + those of part). */
-static int add_columns(struct rf_stream *stream, struct rf_tensor out, int64_t first,
-                       struct rf_tensor part)
+/* out = part, or out += part, in the columns [first, first + those of part). */
+static int put_columns(struct rf_stream *stream, struct rf_tensor out, int64_t first,
+                       struct rf_tensor part, bool adds)
 {
     struct rf_heads columns = rf_heads_in(out, part.shape.dim[1], 0, 1);
     columns.first = first;
-    return rf_copy_heads(stream, columns, rf_heads_in(part, part.shape.dim[1], 0, 1), true);
+    return rf_copy_heads(stream, columns, rf_heads_in(part, part.shape.dim[1], 0, 1), adds);
 }
 
 /* out (n,N) += scale in A' B'. Each product and each sum keeps the rows apart. */
@@ -72,7 +86,31 @@ static int add_adapter(const struct rf_decode *call, const struct lora *lora, st
             rf_gemv(call->stream, low, in, rows_of(a, k * lora->rank, lora->rank), NULL));
         RETURN_IF_FAILED(rf_scale(call->stream, low, low, lora->scale));
         RETURN_IF_FAILED(rf_gemv(call->stream, part, low, rows_of(b, b_first, rows), NULL));
-        RETURN_IF_FAILED(add_columns(call->stream, out, lora->segment[k].first, part));
+        RETURN_IF_FAILED(put_columns(call->stream, out, lora->segment[k].first, part, true));
+    }
+    return 0;
+}
+
+/* Module by module, as model_linear_forward. */
+static int quantized_modules(const struct rf_decode *call, const struct model_linear *linear,
+                             struct rf_tensor out, struct rf_tensor in)
+{
+    const int64_t n = call->shape.rows;
+    const uint64_t end = (uint64_t)rf_tensor_count(call->scratch);
+    struct rf_gemv_opts opts = {.w_quantized = linear->quantized};
+    for (int k = 0; k < linear->modules; k++) {
+        const struct model_module x =
+            model_linear_module(linear, k, call->params[linear->weight], in.shape.dim[1]);
+        uint64_t at = (end - modules_bytes(linear, n)) / 256 * 256;
+        struct rf_tensor part, bias;
+        RETURN_IF_FAILED(
+            rf_suballocate(call->scratch, &at, rf_shape2(n, x.rows), out.dtype, &part));
+        if (linear->bias) {
+            bias = model_elements(call->params[linear->bias], x.first, x.rows);
+            opts.bias = &bias;
+        }
+        RETURN_IF_FAILED(rf_gemv(call->stream, part, in, x.weight, &opts));
+        RETURN_IF_FAILED(put_columns(call->stream, out, x.first, part, false));
     }
     return 0;
 }
@@ -83,7 +121,10 @@ int model_decode_linear(const struct rf_decode *call, const struct model_linear 
     const struct rf_gemv_opts opts = {.w_quantized = linear->quantized,
                                       .bias = linear->bias ? &call->params[linear->bias] : NULL,
                                       .residual = &residual};
-    RETURN_IF_FAILED(rf_gemv(call->stream, out, in, call->params[linear->weight], &opts));
+    if (linear->modules > 1)
+        RETURN_IF_FAILED(quantized_modules(call, linear, out, in));
+    else
+        RETURN_IF_FAILED(rf_gemv(call->stream, out, in, call->params[linear->weight], &opts));
     return linear->lora.rank ? add_adapter(call, &linear->lora, out, in) : 0;
 }
 

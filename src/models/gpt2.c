@@ -114,7 +114,7 @@ static void add_adapters(struct model_part *part, struct gpt2_block *b, int laye
     for (int k = 0; k < 4; k++) {
         lora_add(&all[k].linear->lora, part, g->adapter, &all[k].modules, g->dtype,
                  all[k].linear->weight, layer);
-        model_linear_quantize(all[k].linear, part, g->quantize);
+        model_linear_quantize(all[k].linear, part, &all[k].modules, g->quantize);
     }
 }
 

@@ -18,17 +18,24 @@ static const struct rf_tensor *bias_of(const struct model_layer *m,
 /* ---- quantised weights ----------------------------------------------------------------------- */
 
 void model_linear_quantize(struct model_linear *linear, struct model_part *part,
-                           enum rf_quantization kind)
+                           const struct lora_modules *modules, enum rf_quantization kind)
 {
     struct rf_param_desc *param = &part->params[linear->weight];
+    struct rf_split rows = {.segments = modules->count};
+    uint64_t bytes = 0;
     linear->quantized = kind;
     if (!kind)
         return;
-    const uint64_t bytes = rf_quantized_bytes(kind, rf_shape_count(param->shape));
+    linear->modules = modules->count;
+    for (int k = 0; k < modules->count; k++) {
+        rows.sizes[k] = linear->module_rows[k] = modules->module[k].rows;
+        bytes += rf_quantized_bytes(kind, modules->module[k].rows * modules->in);
+    }
     *param = (struct rf_param_desc){.name = param->name,
                                     .shape = rf_shape1((int64_t)bytes),
                                     .dtype = RF_U8,
-                                    .flags = RF_PARAM_FROZEN};
+                                    .flags = RF_PARAM_FROZEN,
+                                    .split = rows};
 }
 
 const char *model_quantize_fault(enum rf_quantization kind, double elements)
@@ -52,12 +59,59 @@ const char *model_quantize_tensor_fault(enum rf_quantization kind,
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+struct rf_tensor model_elements(struct rf_tensor t, int64_t first, int64_t count)
+{
+    t.offset += (uint64_t)first * rf_dtype_bytes(t.dtype);
+    t.shape = rf_shape1(count);
+    return t;
+}
+
+struct model_module model_linear_module(const struct model_linear *linear, int index,
+                                        struct rf_tensor weight, int64_t in)
+{
+    struct model_module out = {.rows = linear->module_rows[index]};
+    int64_t at = 0;
+    for (int k = 0; k < linear->modules; k++) {
+        const int64_t rows = linear->module_rows[k];
+        out.first += k < index ? rows : 0;
+        at += k < index ? (int64_t)rf_quantized_bytes(linear->quantized, rows * in) : 0;
+        out.all += rows;
+    }
+    out.weight =
+        model_elements(weight, at, (int64_t)rf_quantized_bytes(linear->quantized, out.rows * in));
+    return out;
+}
+
+/* The columns of out that belong to each module. opts has no more than a bias. */
+static int products(const struct model_layer *m, const struct model_linear *linear,
+                    struct rf_tensor out, struct rf_tensor in, struct rf_matmul_opts opts)
+{
+    const struct rf_tensor *bias = opts.bias;
+    const int64_t channels = in.shape.dim[1];
+    for (int k = 0; k < linear->modules; k++) {
+        const struct model_module x =
+            model_linear_module(linear, k, weight_of(m, linear), channels);
+        const struct rf_tensor part =
+            bias ? model_elements(*bias, x.first, x.rows) : (struct rf_tensor){0};
+        opts.bias = bias ? &part : NULL;
+        opts.m = m->rows;
+        opts.n = x.rows;
+        opts.k = channels;
+        opts.out_layout = (struct rf_layout){.row = x.all};
+        RETURN_IF_FAILED(model_matmul(
+            m->ctx, model_elements(out, x.first, m->rows * x.all - x.first), in, x.weight, &opts));
+    }
+    return 0;
+}
+
 /* out = in W', and what opts adds to it. */
 static int product(const struct model_layer *m, const struct model_linear *linear,
                    struct rf_tensor out, struct rf_tensor in, struct rf_matmul_opts opts)
 {
     opts.transpose_b = true;
     opts.b_quantized = linear->quantized;
+    if (linear->modules > 1)
+        return products(m, linear, out, in, opts);
     return model_matmul(m->ctx, out, in, weight_of(m, linear), &opts);
 }
 
@@ -105,11 +159,32 @@ int model_linear_end(const struct model_layer *m, const struct model_linear *lin
 
 /* ---- gradient of the input ------------------------------------------------------------------- */
 
+/* The sum of the modules' parts. opts has nothing else. */
+static int products_back(const struct model_layer *m, const struct model_linear *linear,
+                         struct rf_tensor din, struct rf_tensor dout, struct rf_matmul_opts opts)
+{
+    for (int k = 0; k < linear->modules; k++) {
+        const struct model_module x =
+            model_linear_module(linear, k, weight_of(m, linear), din.shape.dim[1]);
+        opts.accumulate = k > 0;
+        opts.m = m->rows;
+        opts.n = din.shape.dim[1];
+        opts.k = x.rows;
+        opts.a_layout = (struct rf_layout){.row = x.all};
+        RETURN_IF_FAILED(model_matmul(m->ctx, din,
+                                      model_elements(dout, x.first, m->rows * x.all - x.first),
+                                      x.weight, &opts));
+    }
+    return 0;
+}
+
 /* din = dout W, and what opts does with it. */
 static int product_back(const struct model_layer *m, const struct model_linear *linear,
                         struct rf_tensor din, struct rf_tensor dout, struct rf_matmul_opts opts)
 {
     opts.b_quantized = linear->quantized;
+    if (linear->modules > 1)
+        return products_back(m, linear, din, dout, opts);
     return model_matmul(m->ctx, din, dout, weight_of(m, linear), &opts);
 }
 

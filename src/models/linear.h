@@ -16,13 +16,27 @@ struct model_linear {
     int weight;  /* index of the parameter (N,K) */
     int bias;    /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
     bool summed; /* the weight is split by columns: products are added over the tensor ranks */
-    enum rf_quantization quantized; /* the weight is RF_U8, (N,K) in the layout of quantize.h */
-    struct lora lora;               /* if it has adapters */
+    /* The weight is RF_U8: of each module the rows (N of it,K) in the layout of quantize.h, one
+     * after the other. So the numbers are those of the modules' own weights. */
+    enum rf_quantization quantized;
+    int modules;
+    int64_t module_rows[LORA_MODULES];
+    struct lora lora; /* if it has adapters */
 };
 
-/* The weight becomes quantised. Called after lora_add. kind may be RF_QUANTIZE_NONE. */
+/* The weight becomes quantised. Called after lora_add. kind may be RF_QUANTIZE_NONE. The
+ * parameter's split, of no kind, gets the rows of the modules (quantized.h). */
 void model_linear_quantize(struct model_linear *linear, struct model_part *part,
-                           enum rf_quantization kind);
+                           const struct lora_modules *modules, enum rf_quantization kind);
+/* Module `index` of a quantised weight that has several; `in`: the channels K. */
+struct model_module {
+    struct rf_tensor weight;
+    int64_t first, rows, all; /* rows [first, first + rows) of all */
+};
+struct model_module model_linear_module(const struct model_linear *linear, int index,
+                                        struct rf_tensor weight, int64_t in);
+/* `count` elements of t, from element `first` on. */
+struct rf_tensor model_elements(struct rf_tensor t, int64_t first, int64_t count);
 /* What is wrong with quantised weights of at most so many elements; NULL if nothing. */
 const char *model_quantize_fault(enum rf_quantization kind, double elements);
 /* A reason why tensor ranks cannot divide them, or NULL. */

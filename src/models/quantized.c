@@ -41,27 +41,30 @@ void quantized_source_destroy(struct quantized_source *s)
     free(s);
 }
 
-/* Adapters follow the other parameters of a block, so these have the same index in both lists. */
+/* Adapters follow the other parameters of a block, so these have the same index in both lists.
+ * *rows gets those of the tensors that are quantised each by itself. */
 static const struct rf_param_desc *find_quantized(const struct quantized_source *s,
-                                                  const char *name)
+                                                  const char *name, struct rf_split *rows)
 {
     for (int b = 0; b < s->count; b++)
         for (int k = 0; k < s->plain[b].param_count; k++)
             if (s->blocks[b].params[k].dtype == RF_U8 &&
-                strcmp(s->plain[b].params[k].name, name) == 0)
+                strcmp(s->plain[b].params[k].name, name) == 0) {
+                *rows = s->blocks[b].params[k].split;
                 return &s->plain[b].params[k];
+            }
     return NULL;
 }
 
-static int add_all(const struct quantized_source *s, const struct rf_param_desc *param,
+/* Elements [first, first + count) of the parameter. */
+static int add_all(const struct quantized_source *s, const char *name, int64_t first, int64_t count,
                    struct rf_quantizer *quantizer)
 {
-    const int64_t all = rf_shape_count(param->shape);
     float *piece = malloc((size_t)PIECE * sizeof(*piece));
     int rc = piece ? 0 : RF_ENOMEM;
-    for (int64_t at = 0, n; rc == 0 && at < all; at += n) {
-        n = all - at < PIECE ? all - at : PIECE;
-        rc = s->values.read(s->values.self, param->name, (uint64_t)at, (uint64_t)n, piece);
+    for (int64_t at = 0, n; rc == 0 && at < count; at += n) {
+        n = count - at < PIECE ? count - at : PIECE;
+        rc = s->values.read(s->values.self, name, (uint64_t)(first + at), (uint64_t)n, piece);
         if (rc == 0)
             rc = rf_quantizer_add(quantizer, piece, n);
     }
@@ -69,18 +72,30 @@ static int add_all(const struct quantized_source *s, const struct rf_param_desc 
     return rc == 0 ? rf_quantizer_finish(quantizer) : rc;
 }
 
-static int quantize(struct quantized_source *s, const struct rf_param_desc *param)
+static int quantize(struct quantized_source *s, const struct rf_param_desc *param,
+                    const struct rf_split *rows)
 {
-    const int64_t all = rf_shape_count(param->shape);
-    struct rf_quantizer *quantizer = NULL;
+    const int64_t columns = rf_shape_count(param->shape) / param->shape.dim[0];
+    uint64_t bytes = 0;
+    int64_t first = 0;
+    int rc = 0;
     free(s->bytes);
     s->kept = NULL;
-    s->bytes = malloc(rf_quantized_bytes(s->kind, all));
+    for (int k = 0; k < rows->segments; k++)
+        bytes += rf_quantized_bytes(s->kind, rows->sizes[k] * columns);
+    s->bytes = malloc(bytes);
     if (!s->bytes)
         return RF_ENOMEM;
-    RETURN_IF_FAILED(rf_quantizer_create(s->kind, all, s->bytes, &quantizer));
-    const int rc = add_all(s, param, quantizer);
-    rf_quantizer_destroy(quantizer);
+    char *at = s->bytes;
+    for (int k = 0; rc == 0 && k < rows->segments; k++) {
+        struct rf_quantizer *quantizer = NULL;
+        const int64_t count = rows->sizes[k] * columns;
+        RETURN_IF_FAILED(rf_quantizer_create(s->kind, count, at, &quantizer));
+        rc = add_all(s, param->name, first, count, quantizer);
+        rf_quantizer_destroy(quantizer);
+        first += count;
+        at += rf_quantized_bytes(s->kind, count);
+    }
     if (rc == 0)
         s->kept = param;
     return rc;
@@ -89,11 +104,12 @@ static int quantize(struct quantized_source *s, const struct rf_param_desc *para
 static int read_param(void *self, const char *name, uint64_t first, uint64_t count, void *values)
 {
     struct quantized_source *s = self;
-    const struct rf_param_desc *param = find_quantized(s, name);
+    struct rf_split rows;
+    const struct rf_param_desc *param = find_quantized(s, name, &rows);
     if (!param)
         return s->values.read(s->values.self, name, first, count, values);
     if (s->kept != param)
-        RETURN_IF_FAILED(quantize(s, param));
+        RETURN_IF_FAILED(quantize(s, param, &rows));
     memcpy(values, s->bytes + first, count);
     return 0;
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * A source of parameters for models with quantised weights (gpt2_config.quantize).
+ * A source of parameters for models with quantised weights (gpt2_config.quantize). The modules of a
+ * fused weight, such as queries, keys and values, are quantised each by itself, in the layout of
+ * quantize.h, and their bytes follow each other: split.sizes of the parameter, which is of no kind,
+ * has the rows of each of its split.segments modules.
  */
 #ifndef RF_MODELS_QUANTIZED_H
 #define RF_MODELS_QUANTIZED_H

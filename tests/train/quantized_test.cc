@@ -8,6 +8,7 @@
 
 #include "adapted.h"
 #include "quantized.h"
+#include "unpacked.h"
 
 extern "C" {
 #include "base/base.h"
@@ -66,23 +67,24 @@ int read_values(void *, const char *name, uint64_t first, uint64_t count, void *
     return 0;
 }
 
-// The values that kernels compute with, in f32.
+// The values that kernels compute with, in f32: of each quantised weight, module by module.
 struct Dequantized {
-    rf_quantization kind;
-    std::map<std::string, int64_t> counts; // of quantised weights
+    Values weights;
     static int read(void *self, const char *name, uint64_t first, uint64_t count, void *out)
     {
         const Dequantized *d = (const Dequantized *)self;
-        const auto found = d->counts.find(name);
-        if (found == d->counts.end())
+        const auto found = d->weights.find(name);
+        if (found == d->weights.end())
             return read_values(nullptr, name, first, count, out);
-        const int64_t all = found->second;
-        std::vector<float> values((size_t)all);
-        std::vector<uint32_t> bytes(rf_quantized_bytes(d->kind, all) / 4);
-        read_values(nullptr, name, 0, (uint64_t)all, values.data());
-        EXPECT_RF(rf_quantize(d->kind, values.data(), all, bytes.data()));
-        return rf_dequantize(d->kind, bytes.data(), all, (int64_t)first, (int64_t)count,
-                             (float *)out);
+        std::copy_n(found->second.begin() + (ptrdiff_t)first, count, (float *)out);
+        return 0;
+    }
+    void add(rf_quantization kind, const rf_param_desc &plain, const rf_split &rows)
+    {
+        std::vector<float> values((size_t)rf_shape_count(plain.shape));
+        read_values(nullptr, plain.name, 0, values.size(), values.data());
+        unpack(kind, rows, values);
+        weights[plain.name] = values;
     }
 };
 
@@ -103,13 +105,12 @@ void fill_quantized(const Training &t, rf_run *run)
 Dequantized dequantized(const Training &t, rf_quantization kind)
 {
     const Model model(t.model, t.llama), plain = Model::plain(t);
-    Dequantized d = {kind, {}};
+    Dequantized d;
     for (int b = 0; b < plain.count; b++)
         for (int k = 0; k < plain.blocks[b].param_count; k++)
             if (model.blocks[b].params[k].dtype == RF_U8)
-                d.counts[plain.blocks[b].params[k].name] =
-                    rf_shape_count(plain.blocks[b].params[k].shape);
-    EXPECT_EQ(d.counts.size(), 8u); // four in each of two layers
+                d.add(kind, plain.blocks[b].params[k], model.blocks[b].params[k].split);
+    EXPECT_EQ(d.weights.size(), 8u); // four in each of two layers
     return d;
 }
 
@@ -185,6 +186,35 @@ TEST(Quantized, TrainingLeavesTheBytesAsTheyAre)
         expect_planned(seen, rf_dtype_name(dtype));
         EXPECT_LT(seen.loss.back(), seen.loss.front()) << rf_dtype_name(dtype);
         EXPECT_EQ(before.size(), 8u);
+    }
+}
+
+// As bitsandbytes does with the tensors of a hub's checkpoint.
+TEST(Quantized, ModulesOfAFusedWeightHaveTheBytesThatTheyHaveAlone)
+{
+    for (rf_quantization kind : {RF_NF4, RF_INT8}) {
+        const Training t = adapted(true, &adapter, kind);
+        const Model model(t.model, t.llama), plain = Model::plain(t);
+        quantized_source *source = nullptr;
+        ASSERT_EQ(quantized_source_create(kind, model.blocks, plain.blocks, plain.count,
+                                          {nullptr, read_values}, &source),
+                  0);
+        const rf_param_source of = quantized_source_of(source);
+        const int64_t columns = 24, rows[] = {24, 8, 8}; // 6 heads of queries, 2 of keys
+        uint64_t at = 0;
+        int64_t first = 0;
+        for (int64_t n : rows) {
+            std::vector<float> values((size_t)(n * columns));
+            std::vector<uint32_t> alone(rf_quantized_bytes(kind, n * columns) / 4), all(alone);
+            const char *name = "blocks.1.attention.qkv.weight";
+            read_values(nullptr, name, (uint64_t)first, values.size(), values.data());
+            EXPECT_RF(rf_quantize(kind, values.data(), n * columns, alone.data()));
+            EXPECT_EQ(of.read(of.self, name, at, alone.size() * 4, all.data()), 0);
+            EXPECT_EQ(all, alone) << rf_quantization_name(kind);
+            at += alone.size() * 4;
+            first += n * columns;
+        }
+        quantized_source_destroy(source);
     }
 }
 

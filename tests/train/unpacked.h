@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+//
+// The values that kernels compute with in place of those of a quantised weight.
+#ifndef RF_TESTS_TRAIN_UNPACKED_H
+#define RF_TESTS_TRAIN_UNPACKED_H
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include <ringforge/block.h>
+#include <ringforge/quantize.h>
+
+// Module by module: rows is the split of the quantised parameter (quantized.h).
+inline void unpack(rf_quantization kind, const rf_split &rows, std::vector<float> &values)
+{
+    int64_t all = 0;
+    for (int k = 0; k < rows.segments; k++)
+        all += rows.sizes[k];
+    const int64_t columns = (int64_t)values.size() / all;
+    EXPECT_EQ(all * columns, (int64_t)values.size());
+    float *at = values.data();
+    for (int k = 0; k < rows.segments; k++) {
+        const int64_t count = rows.sizes[k] * columns;
+        std::vector<uint32_t> bytes(rf_quantized_bytes(kind, count) / 4);
+        EXPECT_EQ(rf_quantize(kind, at, count, bytes.data()), 0);
+        EXPECT_EQ(rf_dequantize(kind, bytes.data(), count, 0, count, at), 0);
+        at += count;
+    }
+}
+
+#endif
