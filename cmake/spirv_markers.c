@@ -22,6 +22,11 @@ enum {
     OP_TYPE_LAST = 39, /* OpTypeForwardPointer */
     OP_CONSTANT = 43,
     OP_SPEC_CONSTANT = 50,
+    OP_TYPE_POINTER = 32, /* result, storage class, type */
+    OP_VARIABLE = 59,
+    OP_LOAD = 61,
+    OP_STORE = 62,
+    OP_ACCESS_CHAIN = 65,
     OP_DECORATE = 71,
     DECORATION_SPEC_ID = 1,
     OP_TYPE_MATRIX = 4456, /* OpTypeCooperativeMatrixKHR: result, element, scope, m, n, use */
@@ -29,6 +34,10 @@ enum {
     CAPABILITY_BFLOAT16 = 5116,
     CAPABILITY_BFLOAT16_MATRIX = 5118,
     ENCODING_BFLOAT16 = 0,
+    STORAGE_WORKGROUP = 4,
+    MAKE_AVAILABLE = 8, /* of a store; followed by a scope */
+    MAKE_VISIBLE = 16,  /* of a load, likewise */
+    NON_PRIVATE = 32,
 };
 
 struct instruction {
@@ -42,6 +51,7 @@ struct module {
     struct instruction *list;
     size_t count, types; /* types: index of the first instruction of that section */
     uint32_t bound;
+    uint32_t *copies; /* changed instructions: together never longer than all of them */
     uint32_t operand_type[4], sum_type[4]; /* new declarations; the first word is 0 without one */
 };
 
@@ -162,24 +172,65 @@ static const char *replacement(struct module *m, uint32_t id, enum marker_operan
     return NULL;
 }
 
-/* Copies of all matrix types with their markers replaced, seven words each. */
-static const char *replace_all(struct module *m, enum marker_operand operand, uint32_t *matrices)
+static uint32_t *copy_of(struct module *m, struct instruction *i)
 {
-    size_t replaced = 0, matrix = 0;
+    uint32_t *copy = m->copies;
+    memcpy(copy, i->words, i->length * sizeof(*copy));
+    m->copies += i->length;
+    i->words = copy;
+    return copy;
+}
+
+/* Takes the scope `flag` off an access whose memory operands are the last `operands` words. */
+static void make_plain(struct module *m, struct instruction *i, uint32_t operands, uint32_t flag)
+{
+    if (i->length != operands + 2 || i->words[operands] != (flag | NON_PRIVATE))
+        return;
+    uint32_t *copy = copy_of(m, i);
+    copy[operands] = NON_PRIVATE;
+    copy[0] = --i->length << 16 | i->op;
+}
+
+/* glslang makes every single access of shared memory available or visible to the workgroup, and some
+ * drivers then wait for each. The barriers of cooperative.glsl do so for all accesses at once. */
+static const char *make_shared_plain(struct module *m)
+{
+    bool *shared = calloc(2 * (size_t)m->bound, sizeof(*shared)); /* types, then values */
+    if (!shared)
+        return "out of memory";
+    for (size_t n = m->types; n < m->count; n++) {
+        struct instruction *i = &m->list[n];
+        const uint32_t *w = i->words;
+        if (is(i, OP_TYPE_POINTER, 4) && w[1] < m->bound)
+            shared[w[1]] = w[2] == STORAGE_WORKGROUP;
+        else if ((i->op == OP_VARIABLE || i->op == OP_ACCESS_CHAIN) && i->length >= 4 &&
+                 w[1] < m->bound && w[2] < m->bound)
+            shared[m->bound + w[2]] = shared[w[1]];
+        else if (i->op == OP_STORE && i->length >= 4 && w[1] < m->bound && shared[m->bound + w[1]])
+            make_plain(m, i, 3, MAKE_AVAILABLE);
+        else if (i->op == OP_LOAD && i->length >= 5 && w[3] < m->bound && shared[m->bound + w[3]])
+            make_plain(m, i, 4, MAKE_VISIBLE);
+    }
+    free(shared);
+    return NULL;
+}
+
+/* Replaces the markers of all matrix types, in copies of them. */
+static const char *replace_all(struct module *m, enum marker_operand operand)
+{
+    size_t replaced = 0;
     for (size_t i = m->types; i < m->count; i++) {
         struct instruction *type = &m->list[i];
         if (type->op != OP_TYPE_MATRIX)
             continue;
         if (type->length != 7)
             return "a matrix type does not have seven words";
-        uint32_t *copy = &matrices[7 * matrix++];
-        memcpy(copy, type->words, 7 * sizeof(*copy));
+        uint32_t *copy = copy_of(m, type);
         for (int w = 2; w < 7; w++) {
             const char *wrong = replacement(m, copy[w], operand, &copy[w], &replaced);
             if (wrong)
                 return wrong;
         }
-        type->words = copy;
     }
     return replaced ? NULL : "the module has no markers: it was not made from cooperative.glsl";
 }
@@ -245,14 +296,16 @@ const char *markers_replace(const uint32_t *words, size_t count, enum marker_ope
                             uint32_t **out, size_t *out_count)
 {
     struct module m = {0};
-    uint32_t *matrices = NULL;
+    uint32_t *copies = NULL;
     struct output made = {0};
     const char *wrong = cut(words, count, &m);
     if (!wrong) {
-        matrices = calloc(count, sizeof(*matrices)); /* never longer than all instructions */
+        m.copies = copies = calloc(count, sizeof(*copies));
         made.words = calloc(count + 32, sizeof(*made.words));
-        wrong = matrices && made.words ? replace_all(&m, operand, matrices) : "out of memory";
+        wrong = copies && made.words ? make_shared_plain(&m) : "out of memory";
     }
+    if (!wrong)
+        wrong = replace_all(&m, operand);
     if (!wrong) {
         write_all(&m, operand, &made);
         *out = made.words;
@@ -260,7 +313,7 @@ const char *markers_replace(const uint32_t *words, size_t count, enum marker_ope
         made.words = NULL;
     }
     free(made.words);
-    free(matrices);
+    free(copies);
     free(m.list);
     return wrong;
 }

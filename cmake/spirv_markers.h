@@ -21,7 +21,8 @@ extern "C" {
 
 enum marker_operand { MARKER_F16, MARKER_BF16 };
 
-/* Rewrites a module of `count` words in *out (malloc, for the caller to free) and *out_count.
+/* Also takes MakePointerAvailable and MakePointerVisible off accesses of shared memory: the module's
+ * barriers have to do both. Rewrites a module of `count` words in *out (malloc, for the caller to free) and *out_count.
  * Returns NULL, or a sentence that says what is wrong with the module; then nothing is written. */
 const char *markers_replace(const uint32_t *words, size_t count, enum marker_operand operand,
                             uint32_t **out, size_t *out_count);

@@ -9,6 +9,13 @@
 #extension GL_EXT_spirv_intrinsics : require
 #extension GL_KHR_memory_scope_semantics : require
 
+/* Of its own, an access of shared memory here makes nothing available or visible to others:
+ * cmake/spirv_markers.c sees to it. */
+#define barrier()                                                                                  \
+    controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsShared,                \
+                   gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable |                        \
+                       gl_SemanticsMakeVisible)
+
 const uint MARK_OPERAND = 0xC0DE000Au, MARK_SUM = 0xC0DE000Cu;
 const uint MARK_M = 0xC0DE0105u, MARK_N = 0xC0DE0106u, MARK_K = 0xC0DE0107u;
 const uint MATRIX_SCOPE = 3, USE_A = 0, USE_B = 1, USE_SUM = 2; /* of a subgroup */
@@ -29,3 +36,9 @@ spirv_instruction(MATRIX, id = 4458) void matrix_store(spirv_by_reference uvec4 
 spirv_instruction(MATRIX, id = 4459) MATRIX_SUM matrix_multiply_add(MATRIX_A a, MATRIX_B b, MATRIX_SUM c);
 spirv_instruction(MATRIX, id = 80) MATRIX_SUM matrix_splat(float x);
 spirv_instruction(id = 129) MATRIX_SUM matrix_add(MATRIX_SUM a, MATRIX_SUM b);
+
+/* Of operands in f16 only. */
+#define FLOAT16 spirv_type(id = 22, 16)
+spirv_instruction(id = 115) FLOAT16 float16(float x);
+spirv_instruction(MATRIX, id = 80) MATRIX_A matrix_splat_a(FLOAT16 x);
+spirv_instruction(MATRIX, id = 80) MATRIX_B matrix_splat_b(FLOAT16 x);

@@ -243,6 +243,15 @@ void main()
     [[unroll]] for (uint r = 0; r < ACROSS_M; r++)
         [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
             sum[r][s] = matrix_splat(0.0);
+#if TYPE == TYPE_F16
+    // Some compilers leave sums in the registers where they began, and move them to those that the
+    // units take whenever they are used: so these begin as results of the units.
+    if (!LEAN)
+        [[unroll]] for (uint r = 0; r < ACROSS_M; r++)
+            [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
+                sum[r][s] = matrix_multiply_add(matrix_splat_a(float16(0.0)),
+                                                matrix_splat_b(float16(0.0)), sum[r][s]);
+#endif
 
 #define READ_A(k0)                                                                                 \
     READ_SLICE(a, WIDE_A, LOADS_A, CHUNKS_A, STEP_A, WIDTH_A, (TRANS_A ? k0 : row0),               \
@@ -259,13 +268,20 @@ void main()
     WRITE_A(0)
     WRITE_B(0)
     barrier();
-    uint current = 0;
+#if SPLIT
+    uint current = 0, next = STAGE;
+#endif
     for (uint k0 = 0; k0 < K; k0 += DEPTH) {
         // Past the end these read zeros, which nobody uses.
         if (!LEAN) {
             READ_A(k0 + DEPTH)
             READ_B(k0 + DEPTH)
         }
+#if !SPLIT
+        // Not as one minus the other: with bounds that are known to compilers, constant parts of
+        // addresses need no instructions. Of split operands, that takes too many registers.
+        const uint round = k0 / DEPTH, current = (round & 1) * STAGE, next = (~round & 1) * STAGE;
+#endif
         const uint from_a = current + (ALONG_A ? sub_m * PITCH_A : sub_m / 8);
         const uint from_b = current + PARTS * SLICE_A + (ALONG_B ? sub_n * PITCH_B : sub_n / 8);
         [[unroll]] for (uint k = 0; k < DEPTH; k += FRAGMENT_K) {
@@ -302,16 +318,19 @@ void main()
                 }
             }
         }
-        current = STAGE - current;
         if (LEAN) {
             READ_A(k0 + DEPTH)
         }
-        WRITE_A(current)
+        WRITE_A(next)
         if (LEAN) {
             READ_B(k0 + DEPTH)
         }
-        WRITE_B(current)
+        WRITE_B(next)
         barrier();
+#if SPLIT
+        current = next;
+        next = STAGE - current;
+#endif
     }
 
     const uint lane = id - gl_SubgroupID * SUBGROUP_LANES, mine = gl_SubgroupID * PATCH;

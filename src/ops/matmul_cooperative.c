@@ -24,8 +24,8 @@ static const struct geometry geometries[] = {
     {128, 256, 64, 64, 32, 1, 256}, {128, 256, 64, 64, 16, 1, 256},  {128, 128, 64, 64, 32, 1, 128},
     {128, 128, 64, 64, 16, 1, 128}, {128, 128, 64, 32, 16, 2, 128},  {64, 64, 32, 32, 32, 2, 32},
     {64, 64, 32, 32, 16, 2, 32},    {32, 32, 16, 16, 32, 3, 0},      {32, 32, 16, 16, 16, 3, 0},
-    {16, 16, 8, 8, 8, 3, 0},        {64, 128, 16, 32, 16, 3, 32, 1}, {64, 64, 16, 16, 16, 3, 16, 1},
-    {32, 64, 8, 16, 16, 3, 0, 1},
+    {16, 16, 8, 8, 8, 3, 0},        {64, 128, 16, 32, 32, 3, 32, 1}, {64, 128, 16, 32, 16, 3, 32, 1},
+    {64, 64, 16, 16, 16, 3, 16, 1}, {32, 64, 8, 16, 16, 3, 0, 1},
 };
 #define CPU_GEOMETRY 9
 #define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
@@ -43,6 +43,15 @@ struct choice {
 static enum rf_dtype part_type(const struct rf_product *p)
 {
     return p->split ? p->split_type : p->a.dtype;
+}
+
+/* Lean tiles read single elements in shorter slices, as their addresses need registers. */
+static struct choice by_elements(struct choice c)
+{
+    const uint32_t least = c.fragment.k > 16 ? c.fragment.k : 16;
+    if (c.g.lean && c.g.depth > least)
+        c.g.depth = least;
+    return c;
 }
 
 /* Shared memory of the shader: two stages, or the patches that take their place at the end. */
@@ -173,8 +182,9 @@ static void describe_form(void *user, size_t i, struct rf_form *form)
     const struct rf_device_info *info = rf_device_get_info(p->device);
     struct choice c;
     find_choice(info, p, i, &c);
+    const struct choice elements = by_elements(c);
     describe_job(info, p, &c, &form->job);
-    form->other[0] = form->job;
+    describe_job(info, p, &elements, &form->other[0]);
     form->other_count = 1;
     for (uint32_t id = 11; id < 15; id++) {
         rf_job_spec(&form->job, id, id < 13 ? CHUNKS : 1);
@@ -280,10 +290,14 @@ int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product 
     assert(chosen); /* why_not has seen to it */
     (void)chosen;
     struct rf_job job = {.op = "matmul"};
+    const bool wide_a = wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k);
+    const bool wide_b = wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n);
+    if (!wide_a || !wide_b)
+        c = by_elements(c);
     describe_job(info, p, &c, &job);
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);
-    rf_job_spec(&job, 11, reads(p, &c, wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k)));
-    rf_job_spec(&job, 12, reads(p, &c, wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n)));
+    rf_job_spec(&job, 11, reads(p, &c, wide_a));
+    rf_job_spec(&job, 12, reads(p, &c, wide_b));
     rf_job_spec(&job, 13, rf_matmul_out_wide(p));
     rf_job_spec(&job, 14, p->act != RF_ACT_NONE);
     return rf_job_run(stream, &job);

@@ -312,7 +312,7 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const uint32_t *words, s
 static int disassemble_file(struct rf_device *device, const char *path, const char *to,
                             const char *constants, uint32_t subgroup_size)
 {
-    struct rf_kernel kernel = {.device = device};
+    struct rf_kernel kernel = {.device = device, .captured = true};
     size_t bytes = 0;
     uint32_t *words = read_words(path, &bytes);
     if (!words || !to) {
