@@ -92,8 +92,8 @@ RF_API int rf_export_text(struct rf_export *file, const char *name, const char *
 RF_API int rf_export_copy(struct rf_export *file, const char *from_dir, const char *name);
 
 /* whole: writes the index, syncs all files, and replaces dir by them in one step (rename). Before
- * that dir is as it was. Otherwise removes dir.tmp. In both cases *file is freed. Errors: RF_EIO,
- * RF_EINVAL (tensors are missing). */
+ * that dir is as it was. Otherwise, or if it fails before the rename, removes dir.tmp. *file is
+ * freed in all cases. Errors: RF_EIO, RF_EINVAL (tensors are missing). */
 RF_API int rf_export_close(struct rf_export *file, bool whole);
 
 #ifdef __cplusplus

@@ -294,7 +294,6 @@ static int write_index(struct rf_export *e)
 
 static int replace(const struct rf_export *e)
 {
-    RETURN_IF_ERROR(check_folder(e->dir));
     /* Both names change at once; then DIR.tmp is what was there before. */
     int renamed = renameat2(AT_FDCWD, e->tmp, AT_FDCWD, e->dir, RENAME_EXCHANGE);
     if (renamed == 0)
@@ -311,15 +310,21 @@ static int replace(const struct rf_export *e)
     return 0;
 }
 
-static int finish(struct rf_export *e)
+/* All that can fail while DIR is as it was. */
+static int complete(struct rf_export *e)
 {
-    char parent[4096];
     if (e->next < e->count)
         return rf_fail(RF_EINVAL, "export %s: tensor %s was not written", e->dir,
                        e->tensors[e->next].name);
     if (e->shard_count > 1)
         RETURN_IF_ERROR(write_index(e));
     RETURN_IF_ERROR(rf_sync_folder(e->tmp));
+    return check_folder(e->dir);
+}
+
+static int finish(struct rf_export *e)
+{
+    char parent[4096];
     RETURN_IF_ERROR(replace(e));
     snprintf(parent, sizeof(parent), "%s/..", e->dir);
     return rf_sync_folder(parent);
@@ -329,10 +334,12 @@ int rf_export_close(struct rf_export *e, bool whole)
 {
     if (!e)
         return 0;
-    const int rc = whole ? finish(e) : 0;
+    int rc = whole ? complete(e) : 0;
     rf_out_abandon(&e->out);
-    if (!whole)
+    if (!whole || rc < 0)
         remove_folder(e->tmp);
+    else
+        rc = finish(e);
     destroy(e);
     return rc;
 }
