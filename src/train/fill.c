@@ -20,8 +20,15 @@ static int read_source(void *self, int part, int tensor, uint64_t at, uint64_t b
     (void)part;
     const bool raw = fill->listing.tensors[tensor].dtype == RF_U8;
     const uint64_t element = raw ? 1 : sizeof(float);
-    return fill->source->read(fill->source->self, fill->listing.listed[tensor].name, at / element,
-                              bytes / element, out);
+    const char *name = fill->listing.listed[tensor].name;
+    const int rc = fill->source->read(fill->source->self, name, at / element, bytes / element, out);
+    struct rf_error error = *rf_last_error();
+    if (rc >= 0 || error.status != rc) /* a source need not have set the error */
+        return rc;
+    char message[sizeof(error.message)];
+    memcpy(message, error.message, sizeof(message));
+    snprintf(error.message, sizeof(error.message), "parameter %.100s: %.600s", name, message);
+    return rf_fail_error(&error);
 }
 
 static int prepare(struct rf_run *run, struct fill *fill)
