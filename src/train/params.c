@@ -8,6 +8,7 @@
 #include "../base/base.h"
 #include "../parallel/traffic.h"
 #include "run.h"
+#include "spans.h"
 #include "stored.h"
 
 int rf_run_find_param(const struct rf_run *run, const char *name)
@@ -102,20 +103,29 @@ static int sync_groups_of_parts(struct rf_run *run, const char *label)
 }
 
 /* Copies elements of this rank's part of a parameter into an array of the whole one, except those
- * that a lower tensor rank contributes. */
-static int read_part(const struct rf_param_cut *cut, uint64_t first, uint64_t count,
-                     struct rf_tensor stored, float *whole)
+ * that a lower tensor rank contributes. Elements that are not contiguous there are read a piece at
+ * a time, so that the part is not held beside the whole. */
+static int read_part(const struct rf_run *run, const struct rf_param_cut *cut, uint64_t first,
+                     uint64_t count, struct rf_tensor stored, float *whole)
 {
-    const struct rf_cut_run run = rf_cut_run_at(cut, first);
-    if (run.count >= count)
-        return run.first_copy ? rf_stored_read(stored, whole + run.first) : 0;
-    float *part = rf_alloc(count * sizeof(*part));
+    const struct rf_cut_run all = rf_cut_run_at(cut, first);
+    if (all.count >= count)
+        return all.first_copy ? rf_stored_read(stored, whole + all.first) : 0;
+    const uint64_t piece = rf_run_piece_bytes(run) / sizeof(float);
+    const uint64_t most = count < piece ? count : piece;
+    float *part = rf_alloc(most * sizeof(*part));
     if (!part)
         return rf_fail(RF_ENOMEM, "run: out of host memory for %llu elements of a parameter",
-                       (unsigned long long)count);
-    const int rc = rf_stored_read(stored, part);
-    if (rc == 0)
-        rf_cut_put(cut, first, count, part, whole);
+                       (unsigned long long)most);
+    int rc = 0;
+    for (uint64_t done = 0, n; rc == 0 && done < count; done += n) {
+        n = count - done < most ? count - done : most;
+        stored.shape = rf_shape1((int64_t)n);
+        rc = rf_stored_read(stored, part);
+        if (rc == 0)
+            rf_cut_put(cut, first + done, n, part, whole);
+        stored.offset += n * rf_dtype_bytes(stored.dtype);
+    }
     rf_free(part);
     return rc;
 }
@@ -132,7 +142,7 @@ static int collect(struct rf_run *run, int index, float *values)
         memset(values, 0, count * sizeof(*values));
     if (own.count)
         RETURN_IF_ERROR(
-            read_part(&plan->params[index].cut, own.first, own.count, own.tensor, values));
+            read_part(run, &plan->params[index].cut, own.first, own.count, own.tensor, values));
     return rf_plan_params_sharded(plan) ? add_parts(run, parts_lane(plan), count, values) : 0;
 }
 
@@ -226,7 +236,7 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     grad.shape = rf_shape1(param->count);
     grad.dtype = RF_F32;
     memset(dst, 0, bytes);
-    RETURN_IF_ERROR(read_part(&param->cut, 0, (uint64_t)param->count, grad, dst));
+    RETURN_IF_ERROR(read_part(run, &param->cut, 0, (uint64_t)param->count, grad, dst));
     return rf_plan_tensor_ranks(run->plan) > 1
                ? add_parts(run, RF_LANE_TENSOR, whole_elements(run->plan, index), dst)
                : 0;
