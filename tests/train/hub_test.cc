@@ -4,12 +4,17 @@
 // config.json, filling of a run on any mesh, and losses beside those of transformers
 // (hub_torch.txt, by hub_torch.py, with weights from the same formula).
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <malloc.h>
 #include <sstream>
+#include <sys/resource.h>
 
 #include "hub_model.h"
+
+#include <ringforge/quantize.h>
 
 namespace
 {
@@ -130,6 +135,63 @@ TEST(HubExport, ReplacesAModelInOneStepAndNothingElse)
     folder.write("model/diary.odt", "x");
     EXPECT_EQ(rf_export_check(dir.c_str()), RF_EINVAL);
     EXPECT_HAS(std::string(rf_last_error()->message), "diary.odt");
+}
+
+TEST(HubExport, ToAFullDiskIsAnErrorThatNamesTheFileAndLeavesNothing)
+{
+    const Folder folder;
+    const std::string dir = folder.path("model"), first = "/model-00001-of-00002.safetensors";
+    const rf_weight weights[] = {{"a", RF_F32, rf_shape1(2000)}, {"b", RF_F32, rf_shape1(2)}};
+    rf_export_opts opts = {};
+    opts.weights = weights;
+    opts.count = 2;
+    opts.shard_bytes = 8000;
+    write_weights(dir, three, RF_F32, 0);
+    const std::string before = folder.read("model/model.safetensors");
+    signal(SIGXFSZ, SIG_IGN); // a write past the limit is then EFBIG, as ENOSPC is on a full disk
+    rlimit old;
+    ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
+    // Within the first file, and in the index, which is written last.
+    for (rlim_t bytes : {(rlim_t)4096, (rlim_t)64}) {
+        rf_export *file = nullptr;
+        Floats values(2000);
+        rlimit small = old;
+        small.rlim_cur = bytes;
+        ASSERT_RF(rf_export_open(dir.c_str(), &opts, &file));
+        const bool late = bytes < 4096;
+        if (!late)
+            setrlimit(RLIMIT_FSIZE, &small);
+        const int wrote = rf_export_write(file, values.data(), 2000);
+        EXPECT_EQ(wrote, late ? 0 : RF_EIO);
+        if (late) {
+            ASSERT_RF(rf_export_write(file, values.data(), 2));
+            setrlimit(RLIMIT_FSIZE, &small);
+            EXPECT_EQ(rf_export_close(file, true), RF_EIO);
+        }
+        const std::string said = rf_last_error()->message;
+        setrlimit(RLIMIT_FSIZE, &old);
+        EXPECT_HAS(said, late ? "model.safetensors.index.json" : first);
+        if (!late) {
+            EXPECT_RF(rf_export_close(file, false));
+        }
+        EXPECT_FALSE(std::filesystem::exists(dir + ".tmp"));
+        EXPECT_TRUE(folder.read("model/model.safetensors") == before);
+    }
+}
+
+TEST(HubWeights, AFileThatBecomesShorterWhileItIsOpenIsAnError)
+{
+    const Folder folder;
+    const std::string dir = folder.path("model");
+    write_weights(dir, three, RF_F32, 0);
+    rf_weights *w = nullptr;
+    Floats values(1200);
+    ASSERT_RF(rf_weights_open(dir.c_str(), nullptr, &w));
+    ASSERT_RF(rf_weights_read(w, 0, 0, 1200, values.data()));
+    std::filesystem::resize_file(dir + "/model.safetensors", 600);
+    EXPECT_EQ(rf_weights_read(w, 0, 0, 1200, values.data()), RF_EIO);
+    EXPECT_HAS(std::string(rf_last_error()->message), "became shorter");
+    rf_weights_close(w);
 }
 
 // ---- config.json --------------------------------------------------------------------------------
@@ -410,6 +472,97 @@ TEST(Hub, AFillNeedsMemoryForPiecesAloneAndAnErrorOfOneRankIsThatOfAll)
         EXPECT_LE(self.most, 256u);
     };
     train(t, 2);
+}
+
+// What ranks ask for adds up to the parameters: each is read once, by the rank that stores it.
+TEST(Hub, EachRankReadsOnlyWhatItStores)
+{
+    Made made;
+    ASSERT_EQ(made.make(cases().at(1).config), "");
+    uint64_t all = 0;
+    for (int b = 0; b < made.count; b++)
+        for (int k = 0; k < made.blocks[b].param_count; k++)
+            if (!made.blocks[b].params[k].tied_to)
+                all += (uint64_t)rf_shape_count(made.blocks[b].params[k].shape);
+    for (int ranks : {1, 2, 4}) {
+        Training t = training_of(made);
+        std::atomic<uint64_t> total(0), most(0);
+        t.steps = 0;
+        t.policy.zero = 3;
+        t.before = [&](rf_run *run, rf_comm *, int) {
+            uint64_t own = 0;
+            rf_param_source source = {};
+            source.self = &own;
+            source.read = [](void *user, const char *, uint64_t, uint64_t count, void *values) {
+                *static_cast<uint64_t *>(user) += count;
+                memset(values, 0, count * sizeof(float));
+                return 0;
+            };
+            ASSERT_RF(rf_run_fill(run, &source));
+            total += own;
+            for (uint64_t seen = most; own > seen && !most.compare_exchange_weak(seen, own);)
+                ;
+        };
+        train(t, ranks);
+        EXPECT_EQ(total, all) << ranks;
+        EXPECT_LE(most, all / (uint64_t)ranks + all / 8) << ranks;
+    }
+}
+
+TEST(Hub, AParameterOfTensorRanksIsReadWholeInPiecesOfAnySize)
+{
+    Made made;
+    ASSERT_EQ(made.make(cases().at(2).config), "");
+    Training t = training_of(made);
+    t.steps = 0;
+    t.tp = 2;
+    t.policy.order = RF_ORDER_RING;
+    for (size_t piece : {(size_t)0, (size_t)256}) {
+        t.before = [&](rf_run *run, rf_comm *, int rank) {
+            made.with_source(
+                [&](const rf_param_source &from) { ASSERT_RF(rf_run_fill(run, &from)); });
+            run->piece_bytes = piece;
+            for (int b = 0; b < made.count; b++)
+                for (int k = 0; k < made.blocks[b].param_count; k++) {
+                    const rf_param_desc &param = made.blocks[b].params[k];
+                    Floats got((size_t)rf_shape_count(param.shape)), wanted(got.size());
+                    ASSERT_RF(rf_run_read_param(run, param.name, got.data(), got.size() * 4));
+                    made.with_source([&](const rf_param_source &from) {
+                        const char *name = param.tied_to ? param.tied_to : param.name;
+                        ASSERT_RF(from.read(from.self, name, 0, wanted.size(), wanted.data()));
+                    });
+                    EXPECT_EQ(got, wanted) << param.name << " of rank " << rank;
+                }
+        };
+        train(t, 2);
+    }
+}
+
+TEST(Hub, AWeightThatIsNotFiniteIsNamedWhenItIsFilled)
+{
+    Made made;
+    ASSERT_EQ(made.make(cases().at(1).config), "");
+    Training t = training_of(made);
+    t.steps = 0;
+    t.before = [](rf_run *run, rf_comm *, int) {
+        rf_param_source source = {};
+        source.read = [](void *, const char *, uint64_t, uint64_t count, void *values) {
+            memset(values, 0, count * sizeof(float));
+            static_cast<float *>(values)[0] = NAN;
+            alignas(4) char bytes[4096];
+            return rf_quantize(RF_INT8, static_cast<float *>(values), 64, bytes);
+        };
+        EXPECT_EQ(rf_run_fill(run, &source), RF_EINVAL);
+        const std::string said = rf_last_error()->message;
+        EXPECT_HAS(said, "parameter ");
+        EXPECT_HAS(said, "element 0 is nan");
+        source.read = [](void *, const char *, uint64_t, uint64_t count, void *values) {
+            memset(values, 0, count * sizeof(float));
+            return 0;
+        };
+        EXPECT_RF(rf_run_fill(run, &source));
+    };
+    train(t, 1);
 }
 
 } // namespace
