@@ -16,6 +16,17 @@ static bool number(const char *text, double *out)
     return end != text && !*end && isfinite(*out);
 }
 
+static bool take_bias(const char *word, enum model_adapter_bias *out)
+{
+    static const char *const names[] = {"none", "all", "lora_only"}; /* those of PEFT */
+    for (int i = 0; i < 3; i++)
+        if (strcmp(word, names[i]) == 0) {
+            *out = (enum model_adapter_bias)i;
+            return true;
+        }
+    return false;
+}
+
 /* One word of the list. Words without "=" after targets= are targets, too. */
 static bool take_word(const char *word, struct lora_option *to, bool *in_targets)
 {
@@ -38,6 +49,8 @@ static bool take_word(const char *word, struct lora_option *to, bool *in_targets
         to->adapter.alpha = (float)value;
         return true;
     }
+    if (strncmp(word, "bias=", 5) == 0)
+        return take_bias(word + 5, &to->adapter.bias);
     if (strncmp(word, "dropout=", 8) == 0 && number(word + 8, &value)) {
         to->adapter.dropout = (float)value;
         return true;

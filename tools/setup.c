@@ -85,7 +85,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "adapter_model.safetensors"},
         {"lora", 0, TOOL_TEXT, &s->lora, "LIST",
          "train low-rank adapters, freeze the rest: r=16,alpha=32,dropout=0.05,rslora,"
-         "targets=q_proj,v_proj (hub names, patterns, or all-linear)"},
+         "bias=none|all|lora_only,targets=q_proj,v_proj (hub names, patterns, or all-linear)"},
         {"quantize", 0, TOOL_TEXT, &s->quantize, "KIND",
          "with adapters: weights of layers in 4 or 8 bits, from --from: none, nf4, int8 (none)"},
         {"no-masters", 0, TOOL_FLAG, &s->no_masters, NULL,

@@ -181,6 +181,38 @@ static void say_config(struct model_blocks *model, const struct model_adapter *a
              model_real_text(adapter->dropout, dropout), targets);
 }
 
+/* The biases of the weights with an adapter. RF_EINVAL: a bias belongs to modules without one, too,
+ * and a parameter is trained as a whole. */
+static int train_own_biases(struct model_blocks *model, const struct model_part *part)
+{
+    static const char ending[] = ".lora_B.weight";
+    const size_t bytes = sizeof(ending) - 1;
+    char name[128];
+    for (int k = 0; k < part->param_count; k++) {
+        const struct rf_param_desc *b = &part->params[k];
+        const size_t length = strlen(b->name);
+        if (length < bytes || strcmp(b->name + length - bytes, ending) != 0)
+            continue;
+        snprintf(name, sizeof(name), "%.*s.bias", (int)(length - bytes), b->name);
+        for (int i = 0; i < part->param_count; i++)
+            if (strcmp(part->params[i].name, name) == 0 &&
+                part->params[i].shape.dim[0] != b->shape.dim[0])
+                return RF_EINVAL;
+        snprintf(name, sizeof(name), "!%.*s.bias", (int)(length - bytes), b->name);
+        model_freeze(model, name);
+    }
+    return 0;
+}
+
+static int train_biases(struct model_blocks *model, enum model_adapter_bias bias)
+{
+    if (bias == MODEL_ADAPTER_BIAS_ALL)
+        model_freeze(model, "!*.bias");
+    for (int i = 0; bias == MODEL_ADAPTER_BIAS_ONLY && i < model->count; i++)
+        RETURN_IF_FAILED(train_own_biases(model, &model->parts[i]));
+    return 0;
+}
+
 int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
 {
     if (!adapter)
@@ -188,6 +220,7 @@ int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
     model_freeze(model, "*");
     if (model_freeze(model, "!*.lora_[AB].weight") == 0)
         return RF_EINVAL;
+    RETURN_IF_FAILED(train_biases(model, adapter->bias));
     say_config(model, adapter);
     /* Each step has masks of its own. */
     for (int i = 0; i < model->count; i++)

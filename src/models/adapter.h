@@ -15,6 +15,14 @@ extern "C" {
 
 #define MODEL_MOST_TARGETS 65535 /* bytes */
 
+/* Biases that are trained beside the adapters, as in PEFT. The values are in the parameters of the
+ * base, so they change what the base computes without its adapters. */
+enum model_adapter_bias {
+    MODEL_ADAPTER_BIAS_NONE,
+    MODEL_ADAPTER_BIAS_ALL,  /* of linear maps and of norms */
+    MODEL_ADAPTER_BIAS_ONLY, /* "lora_only": of the modules with an adapter */
+};
+
 struct model_adapter {
     int rank;      /* r; 1 to 1024 */
     float alpha;   /* scale = alpha / r, or with rslora alpha / sqrt(r); 0 = 8, as in PEFT */
@@ -24,6 +32,7 @@ struct model_adapter {
      * the module's name after a dot: "self_attn.q_proj", "layers.3.mlp.up_proj". A pattern of
      * fnmatch(3) matches all of it: "model.layers.[0-3].*". "all-linear": all of the layers. */
     const char *targets;
+    enum model_adapter_bias bias;
 };
 
 /* A sentence on what is wrong, or NULL. */

@@ -48,8 +48,9 @@ void lora_add(struct lora *out, struct model_part *part, const struct model_adap
 /* Describes the modules that have an adapter; returns their number. */
 int lora_list(const struct lora *lora, const struct model_part *part, int weight,
               struct model_adapter_module out[LORA_MODULES]);
-/* After all parts are made: freezes all other parameters. Returns RF_EINVAL if nothing has an
- * adapter. adapter may be NULL. */
+/* After all parts are made: freezes all other parameters, but not the biases of adapter->bias.
+ * Returns RF_EINVAL if nothing has an adapter, or if one of those biases belongs to modules without
+ * an adapter as well. adapter may be NULL. */
 int lora_finish(struct model_blocks *model, const struct model_adapter *adapter);
 /* A reason why tensor ranks cannot divide adapters, or NULL. copies: some rows of weights are
  * copied. */

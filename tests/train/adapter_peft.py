@@ -40,7 +40,9 @@ def train(name, model, config):
     model.train()
     trained = [p for p in model.parameters() if p.requires_grad]
     print(name, "trains", sum(p.numel() for p in trained))
-    optimizer = torch.optim.AdamW(trained, lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+    groups = [{"params": [p for p in trained if p.dim() > 1], "weight_decay": 0.1},
+              {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0}]
+    optimizer = torch.optim.AdamW(groups, lr=LR, betas=(0.9, 0.95), eps=1e-8)
     for step in range(STEPS):
         rows = [[text((step * BATCH + s) * SEQ + t) for t in range(SEQ + 1)] for s in range(BATCH)]
         tokens = torch.tensor(rows)
@@ -67,12 +69,19 @@ def main():
         rope_theta=10000.0, tie_word_embeddings=False, attn_implementation="eager"))
     train("qwen2", qwen2, peft.LoraConfig(r=4, lora_alpha=10, target_modules=[
         "q_proj", "k_proj", "v_proj", "gate_proj"], task_type="CAUSAL_LM"))
+    train("qwen2-lora-only", transformers.Qwen2ForCausalLM(qwen2.config), peft.LoraConfig(
+        r=4, lora_alpha=10, target_modules=["q_proj", "k_proj", "v_proj"], bias="lora_only",
+        task_type="CAUSAL_LM"))
     gpt2 = transformers.GPT2LMHeadModel(transformers.GPT2Config(
         vocab_size=VOCAB, n_embd=24, n_layer=2, n_head=6, n_positions=SEQ, resid_pdrop=0,
         embd_pdrop=0, attn_pdrop=0, attn_implementation="eager"))
     train("gpt2", gpt2, peft.LoraConfig(r=5, lora_alpha=4, use_rslora=True, fan_in_fan_out=True,
                                         target_modules=["c_attn", "c_proj", "c_fc"],
                                         task_type="CAUSAL_LM"))
+    for bias in "all", "lora_only":
+        train(f"gpt2-{bias.replace('_', '-')}", transformers.GPT2LMHeadModel(gpt2.config), peft.LoraConfig(
+            r=5, lora_alpha=4, fan_in_fan_out=True, target_modules=["c_attn"], bias=bias,
+            task_type="CAUSAL_LM"))
 
 
 main()

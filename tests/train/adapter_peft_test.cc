@@ -198,4 +198,56 @@ TEST(AdapterPeft, LossesOfGpt2AreThoseOfPeft)
     t.model.adapter = &adapter;
     expect_losses(t, "gpt2");
 }
+
+// Of all biases those of norms, too.
+TEST(AdapterPeft, LossesWithTrainedBiasesAreThoseOfPeft)
+{
+    const model_adapter all = {5, 4, 0, false, "c_attn", MODEL_ADAPTER_BIAS_ALL};
+    const model_adapter own = {5, 4, 0, false, "c_attn", MODEL_ADAPTER_BIAS_ONLY};
+    Training t;
+    t.model = {2, 24, 6, 16, vocab};
+    t.model.adapter = &all;
+    expect_losses(t, "gpt2-all");
+    t.model.adapter = &own;
+    expect_losses(t, "gpt2-lora-only");
+    const model_adapter qwen2 = {4, 10, 0, false, "q_proj,k_proj,v_proj", MODEL_ADAPTER_BIAS_ONLY};
+    t = small_llama(&qwen2);
+    t.llama.qkv_bias = true;
+    expect_losses(t, "qwen2-lora-only");
+}
+
+int64_t trained_by(const model_adapter &adapter)
+{
+    gpt2_config config = {2, 24, 6, 16, vocab};
+    gpt2 *model = nullptr;
+    int64_t sum = 0;
+    int count = 0;
+    config.adapter = &adapter;
+    EXPECT_EQ(gpt2_create(&config, &model), 0);
+    const rf_block *blocks = gpt2_blocks(model, &count);
+    for (int b = 0; b < count; b++)
+        for (int k = 0; k < blocks[b].param_count; k++)
+            if (!(blocks[b].params[k].flags & RF_PARAM_FROZEN))
+                sum += rf_shape_count(blocks[b].params[k].shape);
+    gpt2_destroy(model);
+    return sum;
+}
+
+TEST(AdapterPeft, AsManyNumbersAreTrainedAsByPeft)
+{
+    EXPECT_EQ(trained_by({5, 4, 0, false, "c_attn", MODEL_ADAPTER_BIAS_ALL}), 1512);
+    EXPECT_EQ(trained_by({5, 4, 0, false, "c_attn", MODEL_ADAPTER_BIAS_ONLY}), 1104);
+}
+
+TEST(AdapterPeft, PartOfAFusedBiasIsNotTrained)
+{
+    const model_adapter adapter = {4, 10, 0, false, "q_proj,v_proj", MODEL_ADAPTER_BIAS_ONLY};
+    llama_config config = small_llama(&adapter).llama;
+    llama *model = nullptr;
+    config.qkv_bias = true;
+    EXPECT_EQ(llama_create(&config, &model), RF_EINVAL);
+    config.qkv_bias = false;
+    EXPECT_EQ(llama_create(&config, &model), 0);
+    llama_destroy(model);
+}
 } // namespace
