@@ -248,10 +248,10 @@ static int write_merged(const struct tool_command *command, const struct setup *
     return status;
 }
 
-int adapter_check_merged(const struct tool_command *command, const struct setup *s,
-                         const struct model *model)
+int adapter_check_export(const struct tool_command *command, const struct setup *s,
+                         const struct model *model, bool merged)
 {
-    if (!s->from)
+    if (merged && !s->from)
         return tool_usage_error(command, "--export with adapters merges them into the weights of "
                                          "--from DIR; use --export-adapter DIR");
     for (int b = 0; b < model->count; b++)
@@ -259,8 +259,11 @@ int adapter_check_merged(const struct tool_command *command, const struct setup 
             const struct rf_param_desc *param = &model->blocks[b].params[k];
             if (!adapter_has(param->name) && !(param->flags & RF_PARAM_FROZEN))
                 return tool_usage_error(command,
-                                        "--export with adapters merges them into the weights of "
-                                        "--from, but %s is trained, too",
+                                        "--export%s writes %s, but %s is trained, too: its values "
+                                        "would be lost; use --save",
+                                        merged ? "" : "-adapter",
+                                        merged ? "the weights of --from with the adapters in them"
+                                               : "adapters alone",
                                         param->name);
         }
     return TOOL_OK;

@@ -59,9 +59,9 @@ struct export_options;
 int adapter_export_merged(const struct tool_command *command, const struct setup *setup,
                           const struct export_options *options, const struct model *model,
                           struct rf_run *run, int rank);
-/* Before any work: whether --export can be what the adapters are merged into. */
-int adapter_check_merged(const struct tool_command *command, const struct setup *setup,
-                         const struct model *model);
+/* Before any work: whether --export-adapter, or merged: --export, can hold all that is trained. */
+int adapter_check_export(const struct tool_command *command, const struct setup *setup,
+                         const struct model *model, bool merged);
 
 /* ---- byte_tokenizer.c ------------------------------------------------------------------------ */
 

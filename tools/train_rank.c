@@ -105,7 +105,9 @@ static int open_machine(struct trainer *t)
     if (status == TOOL_OK)
         status = adapter_check(t->command, &o->setup, &t->model);
     if (status == TOOL_OK && o->export.dir && setup_adapter(&o->setup))
-        status = adapter_check_merged(t->command, &o->setup, &t->model);
+        status = adapter_check_export(t->command, &o->setup, &t->model, true);
+    if (status == TOOL_OK && o->export_adapter)
+        status = adapter_check_export(t->command, &o->setup, &t->model, false);
     if (status != TOOL_OK)
         return status;
     return rf_device_open(tool_rank_device(o->device, select), &device_opts, &t->device) < 0

@@ -99,6 +99,13 @@ TEST(FineTuning, WhatCannotBeMergedIsRefusedBeforeAnyStep)
     refused(with(tiny(data), {"--lora", "r=2", "--export", out}), "weights of --from DIR");
     refused(base.train(data, {"--lora", "r=2", "--freeze", "!*norm*", "--export", out}),
             "is trained, too");
+    refused(base.train(data, {"--lora", "r=2", "--freeze", "!*norm*", "--export-adapter", out}),
+            "is trained, too");
+    for (const char *bias : {"all", "lora_only"})
+        refused(other.train(data, {"--lora", std::string("r=2,targets=c_attn,bias=") + bias,
+                                   "--export-adapter", out}),
+                ".bias is trained, too");
+    refused(base.train(data, {"--lora", "r=2,bias=some"}), "bias");
     run(other.train(data, {"--lora", "r=2", "--export-adapter", adapter}));
     refused({"merge", "--from", base.dir, "--adapter", adapter, "--export", out},
             "belongs to another model");
