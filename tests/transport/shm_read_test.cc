@@ -141,8 +141,8 @@ TEST(ShmReads, MemoryThatIsGoneIsAnErrorOfItsRank)
 {
     if (!may_read())
         GTEST_SKIP() << "processes may not read each other's memory here";
-    // Pages lose their rights and keep their addresses: unmapped ones could be given to somebody else
-    // before they are read.
+    // Pages lose their rights and keep their addresses: unmapped ones could be given to somebody
+    // else before they are read.
     for (size_t page : {size_t{0}, size_t{30}, BYTES / PAGE}) {
         World world(2, "1");
         rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
