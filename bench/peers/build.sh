@@ -21,3 +21,5 @@ if g++ -std=c++17 -O2 -o "$out/gloo" bench/peers/gloo.cc -lgloo 2>"$out/gloo.log
 else
     echo "no Gloo: install libgloo-dev ($out/gloo.log)" >&2
 fi
+# For floor.sh.
+cc -O2 -o "$out/libfabric" bench/peers/libfabric.c -lfabric && echo "$out/libfabric"
