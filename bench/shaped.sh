@@ -6,6 +6,8 @@
 # that, and what each algorithm takes. Needs root.
 #
 #   bench/shaped.sh PROGRAM [RANKS [MBIT [DELAY_US [OP [SIZES]]]]]      (4 ranks, 1000, 0, all_reduce)
+#
+# ALGORITHMS: which, instead of all. BENCH_OPTIONS: further options of `ringforge bench`.
 set -eu
 program=$1 ranks=${2:-4} mbit=${3:-1000} delay=${4:-0} op=${5:-all_reduce}
 sizes=${6:-"4 1K 16K 64K 256K 1M 4M 16M 64M"}
@@ -43,7 +45,9 @@ gbps=$(awk "BEGIN { print $mbit / 1000 }")
 # measure ALGORITHM ENVIRONMENT: microseconds by size, "-" where it cannot serve
 measure() {
     for size in $sizes; do
-        job bench "$op" -b "$size" -e "$size" -n 7 --in-place 0 --link-gbps "$gbps" ${1:+--algorithm "$1"} 2>&1 |
+        # shellcheck disable=SC2086
+        job bench "$op" -b "$size" -e "$size" -n 7 --in-place 0 --link-gbps "$gbps" ${1:+--algorithm "$1"} \
+            ${BENCH_OPTIONS:-} 2>&1 |
             awk '/ f32 / { print $6, $NF; found = 1 } END { if (!found) print "- -" }'
     done
 }

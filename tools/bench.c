@@ -52,6 +52,19 @@ static int check(const struct tool_command *command, struct bench_options *o, co
     return tool_read_dtype(command, dtype, &o->dtype);
 }
 
+static int read_wire(const struct tool_command *command, const char *wire, struct bench_options *o)
+{
+    int status = tool_read_dtype(command, wire, &o->wire_dtype);
+    if (status != TOOL_OK || o->wire_dtype == RF_F32)
+        return status;
+    if (o->wire_dtype != RF_F16 && o->wire_dtype != RF_BF16)
+        return tool_usage_error(command, "--wire-dtype is float, half or bfloat16, not %s", wire);
+    if (o->dtype != RF_F32)
+        return tool_usage_error(command, "--wire-dtype is for float data, not for %s",
+                                rf_dtype_name(o->dtype));
+    return TOOL_OK;
+}
+
 /* What a benchmark is one of; an option belongs to some of these. */
 enum {
     COLLECTIVES = 1,
@@ -136,7 +149,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
                               .scale = 1,
                               .times = "100x100x100",
                               .form = "nn"};
-    const char *dtype = "float", *redop = "sum", *order = "any";
+    const char *dtype = "float", *redop = "sum", *order = "any", *wire = "float";
     struct tool_option table[] = {
         {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine",
          SIZED},
@@ -156,6 +169,9 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",
          "float half bfloat16 double int8 uint8 int32 int64", SIZED | KERNELS | TRAINING},
         {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod", REDUCING},
+        {"wire-dtype", 0, TOOL_TEXT, &wire, "TYPE",
+         "reductions of float: sent as this type, half or bfloat16, and added in float (float)",
+         REDUCING},
         {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)", SIZED},
         {"root", 'r', TOOL_INT, &o.root, "RANK",
          "root of a broadcast, reduce, gather or scatter (0)", ROOTED},
@@ -230,6 +246,9 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     if (strcmp(o.op, "all") == 0 && !given[1])
         o.max_bytes = 64 << 20;
     status = check(command, &o, dtype, redop, order);
+    if (status != TOOL_OK)
+        return status;
+    status = read_wire(command, wire, &o);
     if (status != TOOL_OK)
         return status;
     const bool kernels = strcmp(o.op, "ops") == 0 || bench_kernel_find(o.op);

@@ -13,6 +13,7 @@ struct bench_options {
     int64_t min_bytes, max_bytes, factor, step, samples, warmup, check, root;
     int64_t in_place, together;
     enum rf_dtype dtype;
+    enum rf_dtype wire_dtype; /* reductions of f32; RF_F32: as they are */
     enum rf_redop redop;
     enum rf_order order;
     double link_gbps;          /* for bound_pct; 0 = unknown */
@@ -59,7 +60,7 @@ struct bench_times bench_quantiles(double *samples, int count);
 
 struct bench_pattern {
     enum rf_coll_op op; /* RF_COLL_SEND stands for a send and receive around the ring */
-    enum rf_dtype dtype;
+    enum rf_dtype dtype, wire_dtype; /* wire_dtype: as in rf_coll_opts */
     enum rf_redop redop;
     int rank, ranks, root;
     size_t in_count, out_count; /* elements of this rank */
@@ -67,7 +68,8 @@ struct bench_pattern {
 /* The input of this rank; for a broadcast the root's. */
 void bench_fill(const struct bench_pattern *pattern, void *in);
 void bench_poison(const struct bench_pattern *pattern, void *out);
-/* How many elements of out are not exactly what they must be. */
+/* How many elements of out are not exactly what they must be; with a 16-bit wire_dtype, not within
+ * the bound of rf_coll_opts. */
 uint64_t bench_wrong(const struct bench_pattern *pattern, const void *out);
 
 #endif

@@ -222,9 +222,12 @@ static int measure_form(const struct coll_bench *b, struct work *w, double *samp
                                .p99_us = times.p99 * each};
     out->algbw = (double)bytes / out->time_us / 1e3;
     out->busbw = out->algbw * bus_factor(w->pattern.op, w->pattern.ranks);
+    const double sent = out->busbw *
+                        (double)rf_dtype_bytes(o->wire_dtype ? o->wire_dtype : o->dtype) /
+                        (double)rf_dtype_bytes(o->dtype);
     /* What each link has to carry at least, at the link's speed, over the time taken. */
     out->bound_pct =
-        o->link_gbps > 0 && b->op != RF_COLL_BARRIER ? 100 * out->busbw * 8 / o->link_gbps : NAN;
+        o->link_gbps > 0 && b->op != RF_COLL_BARRIER ? 100 * sent * 8 / o->link_gbps : NAN;
     return 0;
 }
 
@@ -320,11 +323,15 @@ static int run_rank(struct rf_comm *comm, void *user)
     struct work w = {.comm = comm,
                      .pattern = {.op = b->op,
                                  .dtype = o->dtype,
+                                 .wire_dtype = o->wire_dtype,
                                  .redop = o->redop,
                                  .rank = rf_comm_rank(comm),
                                  .ranks = ranks,
                                  .root = (int)o->root},
-                     .opts = {.order = o->order, .label = "bench", .algorithm = o->algorithm},
+                     .opts = {.order = o->order,
+                              .label = "bench",
+                              .algorithm = o->algorithm,
+                              .wire_dtype = o->wire_dtype},
                      .together = o->together};
     if (o->root >= ranks)
         return tool_usage_error(b->command, "--root %lld is not one of %d ranks",

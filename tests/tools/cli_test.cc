@@ -60,6 +60,9 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"bench", "all_to_most"}, "no benchmark \"all_to_most\""},
         {{"bench", "all_reduce", "-d", "float128"}, "no type \"float128\""},
         {{"bench", "all_reduce", "-o", "mean"}, "no reduction \"mean\""},
+        {{"bench", "all_reduce", "--wire-dtype", "double"}, "float, half or bfloat16, not double"},
+        {{"bench", "all_reduce", "-d", "half", "--wire-dtype", "half"},
+         "for float data, not for f16"},
         {{"bench", "all_reduce", "-b", "8", "-e", "4"}, "smaller than --minbytes"},
         {{"bench", "all_reduce", "-b", "many"}, "wants a whole number"},
         {{"bench", "matmul", "--shape", "3x4"}, "wants MxKxN"},
@@ -153,6 +156,7 @@ TEST(CommandLine, AnOptionThatABenchmarkDoesNotUseIsRefusedByName)
 {
     for (const BadCase &bad : std::vector<BadCase>{
              {{"bench", "all_reduce", "--root", "1"}, "--root is not used by all_reduce"},
+             {{"bench", "all_gather", "--wire-dtype", "half"}, "--wire-dtype is not used by"},
              {{"bench", "-r", "1", "all_gather"}, "--root is not used by all_gather"},
              {{"bench", "broadcast", "-o", "max"}, "--op is not used by broadcast"},
              {{"bench", "all_to_all", "--order", "ring"}, "--order is not used by all_to_all"},

@@ -39,9 +39,9 @@ TEST(InfoJson, GoesToStandardOutputAloneAndNamesDevicesProvidersAndEnvironment)
     expect_keys(json.root.get(), {"version", "devices", "providers", "environment"});
     const cJSON *device = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "devices"), 0);
     ASSERT_NE(device, nullptr);
-    expect_keys(device,
-                {"index", "name", "driver", "kind", "usable", "reason", "matmul_path",
-                 "matmul_paths", "kernel_forms", "matrix_shapes", "heap_bytes", "subgroup_size", "features"});
+    expect_keys(device, {"index", "name", "driver", "kind", "usable", "reason", "matmul_path",
+                         "matmul_paths", "kernel_forms", "matrix_shapes", "heap_bytes",
+                         "subgroup_size", "features"});
     const cJSON *path, *paths = cJSON_GetObjectItem(device, "matmul_paths");
     EXPECT_GE(cJSON_GetArraySize(paths), 9);
     cJSON_ArrayForEach(path, paths)
@@ -237,6 +237,30 @@ TEST(BenchJson, CallsInAGroupAndOnlyOutOfPlaceWhereThatIsAskedFor)
         EXPECT_EQ(number(row, "wrong"), 0) << op;
     }
     EXPECT_EQ(run_program({"bench", "all_reduce", "-m", "0"}).status, 2);
+}
+
+TEST(BenchJson, MessagesOfSixteenBitsAreWithinTheirBoundAndUseHalfTheLink)
+{
+    TempFolder folder;
+    std::string path = folder.path + "/b.json";
+    for (const char *op : {"all_reduce", "reduce", "reduce_scatter"})
+        for (const char *redop : {"sum", "avg", "max"})
+            for (const char *type : {"half", "bfloat16"}) {
+                ProgramResult r = run_program(
+                    {"bench",       op,     "--ranks", "3",    "--provider",   "loopback",
+                     "-b",          "1000", "-e",      "1000", "-n",           "1",
+                     "-w",          "0",    "-o",      redop,  "--wire-dtype", type,
+                     "--link-gbps", "8",    "--json",  path});
+                ASSERT_EQ(r.status, 0) << op << " " << redop << " " << type << "\n" << r.err;
+                Json json(read_text(path));
+                EXPECT_STREQ(
+                    cJSON_GetStringValue(cJSON_GetObjectItem(json.root.get(), "wire_dtype")),
+                    std::string(type) == "half" ? "f16" : "bf16");
+                const cJSON *row =
+                    cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "rows"), 0);
+                EXPECT_EQ(number(row, "wrong"), 0);
+                EXPECT_NEAR(number(row, "bound_pct"), 50 * number(row, "busbw"), 1e-6);
+            }
 }
 
 TEST(BenchJson, EveryTypeAndReductionIsExact)
