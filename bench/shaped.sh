@@ -7,7 +7,8 @@
 #
 #   bench/shaped.sh PROGRAM [RANKS [MBIT [DELAY_US [OP [SIZES]]]]]      (4 ranks, 1000, 0, all_reduce)
 #
-# ALGORITHMS: which, instead of all. BENCH_OPTIONS: further options of `ringforge bench`.
+# ALGORITHMS: which, instead of all. BENCH_OPTIONS: further options of `ringforge bench`. QUEUED: bytes that a
+# connection may have in the queue before its link (the system's tcp_limit_output_bytes).
 set -eu
 program=$1 ranks=${2:-4} mbit=${3:-1000} delay=${4:-0} op=${5:-all_reduce}
 sizes=${6:-"4 1K 16K 64K 256K 1M 4M 16M 64M"}
@@ -30,6 +31,7 @@ shape() { # COMMAND PREFIX... DEVICE
 for host in $(seq "$ranks"); do
     shape "rf$spaces_id-$host"
     shape eth0 on "$host"
+    [ -z "${QUEUED:-}" ] || on "$host" sysctl -qw net.ipv4.tcp_limit_output_bytes="$QUEUED"
 done
 export WORLD_SIZE="$ranks" RF_JOB_KEY=a-key-of-this-bench HFI_NO_BACKTRACE=1 MASTER_PORT=29399
 MASTER_ADDR=$(address 1)
