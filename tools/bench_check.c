@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Inputs for the collective benchmarks, and what must come out. The values are small whole numbers,
- * so that every sum is exact in every type and every order, and any wrong element is seen.
+ * so that every sum is exact in every type and every order, and any wrong element is seen; only
+ * reductions with 16-bit messages round, within a bound.
  */
 #include <math.h>
 #include <string.h>
@@ -133,7 +134,7 @@ static int64_t expected_at(const struct bench_pattern *p, size_t i, int *divisor
     }
 }
 
-/* All values are positive, so that a sum is the S of the bound. */
+/* No value is negative, so that a sum is the S of the bound. */
 static bool is_within(const struct bench_pattern *p, double want, const void *at)
 {
     const double u = p->wire_dtype == RF_F16 ? 0x1p-11 : 0x1p-8;

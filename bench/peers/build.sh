@@ -22,4 +22,8 @@ else
     echo "no Gloo: install libgloo-dev ($out/gloo.log)" >&2
 fi
 # For floor.sh.
-cc -O2 -o "$out/libfabric" bench/peers/libfabric.c -lfabric && echo "$out/libfabric"
+if cc -O2 -o "$out/libfabric" bench/peers/libfabric.c -lfabric 2>"$out/libfabric.log"; then
+    echo "$out/libfabric"
+else
+    echo "no libfabric: install libfabric-dev ($out/libfabric.log)" >&2
+fi

@@ -5,10 +5,10 @@
 # calls (libfabric.c) and Open MPI in turns, on ranks of this machine; a line for each size: medians of three
 # turns in microseconds, and their ratios.
 #
-#   bench/peers/floor.sh [BUILD [OPS [RANKS [MOST]]]]      (build "gather scatter broadcast reduce" "2 3 4" 16777216)
+#   bench/peers/floor.sh [BUILD [OPS [RANKS [MOST]]]]      (build, the six of libfabric.c, "2 3 4", 16777216)
 set -eu
 cd "$(dirname "$0")/../.."
-build=${1:-build} ops=${2:-gather scatter broadcast reduce} ranks=${3:-2 3 4} most=${4:-16777216}
+build=${1:-build} ops=${2:-gather scatter broadcast reduce all_gather all_to_all} ranks=${3:-2 3 4} most=${4:-16777216}
 provider=$("$build/ringforge" info 2>/dev/null | awk '$1 == "net" || $1 == "tcp" { print $1; exit }')
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
@@ -30,8 +30,11 @@ for op in $ops; do
                 return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b)
             }
             FNR == 1 { count = split(FILENAME, path, "/"); split(path[count], name, ".") }
+            $3 > 0 { print "wrong elements: " FILENAME; exit 1 }
             { time[name[1], FNR, name[2]] = $2; bytes[FNR] = $1; rows = FNR > rows ? FNR : rows }
             END {
+                if (rows == 0)
+                    print op ": nothing was measured; has bench/peers/build.sh been run?"
                 for (row = 1; row <= rows; row++) {
                     own = median("own", row); bare = median("bare", row); mpi = median("openmpi", row)
                     printf "%-10s N=%d %9d B  ringforge %10.1f  bare libfabric %10.1f (%.2f)  Open MPI %10.1f (%.2f)\n",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The floor under ringforge's network transport: short collectives as bare libfabric calls,
+ * The floor under ringforge's network transport: collectives as bare libfabric calls,
  * straight between the ranks (a broadcast along a binomial tree), without headers, checks or waits
  * for failures. What is slower than a peer here, too, is slower because of the provider. Measured
  * as the other programs of this folder; starts its own ranks on this machine.
@@ -209,7 +209,8 @@ static void open_end(struct end *e, const struct peer *p, const char *provider)
     fi_freeinfo(info);
 }
 
-/* The end of a rank's last message may be its reader's to fetch. */
+/* A rank that has ended makes no progress on what others still receive from it: all stay until all
+ * are here. */
 static void last_round(struct peer *p, struct end *e)
 {
     struct shared *s = e->shared;
