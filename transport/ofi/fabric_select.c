@@ -108,9 +108,8 @@ int rf_fabric_select(const struct rf_opening *opening, const char *address, stru
         return rf_provider_fail_unknown(opening->table, opening->name);
     if (native)
         snprintf(opening->why, opening->why_bytes,
-                 "%s is the native TCP provider of libfabric %u.%u, %s", opening->name,
-                 FI_MAJOR(rf_ofi()->version()), FI_MINOR(rf_ofi()->version()),
-                 opening->named ? "as asked for" : "which every host has and which is the default");
+                 "%s is %s, the native TCP of libfabric %u.%u, as asked for", opening->name,
+                 opening->fabric, FI_MAJOR(rf_ofi()->version()), FI_MINOR(rf_ofi()->version()));
     else
         snprintf(opening->why, opening->why_bytes, "%s was asked for by name", opening->name);
     rf_ofi()->freeinfo(offers->next);
@@ -151,11 +150,14 @@ int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *li
         rf_log("transport", 1, "%s", rf_last_error()->message);
         return 0;
     }
-    RETURN_IF_ERROR(get_offers(self->fabric, NULL, &all));
+    const bool native = (self->traits & RF_PROVIDER_NATIVE_TCP) != 0;
+    const char *wanted = native ? rf_fabric_native_name() : self->fabric;
+    RETURN_IF_ERROR(get_offers(wanted, NULL, &all));
     for (struct fi_info *info = all; info; info = info->next) {
         const char *fabric = info->fabric_attr->prov_name;
         if (!is_first_of_its_name(all, info) ||
-            (!self->name && rf_provider_of_fabric(lines->table, fabric)))
+            (!self->name && (rf_provider_of_fabric(lines->table, fabric) ||
+                             strcmp(fabric, rf_fabric_native_name()) == 0)))
             continue;
         address_text(info, address, sizeof(address));
         rf_provider_add(lines, self, self->name ? self->name : fabric, address);
