@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Which transport the ranks of a job get: shared memory where all are on one host, a hybrid of it
- * and a network where some hosts have several ranks, else libfabric; or what was asked for by name.
- * Called by comm, for a job and for its groups.
+ * and a network where some hosts have several ranks, else the network; or what was asked for by
+ * name. Called by comm, for a job and for its groups.
  */
 #include "base/base.h"
 #include "providers.h"
@@ -28,8 +28,9 @@ struct chooser {
     size_t why_bytes;
 };
 
-/* All ranks that name a provider must name the same kind of it. */
-static int find_wish(const struct rf_control *control, const struct wish *all, enum rf_reach *out)
+/* All ranks that name a provider must name the same. *out: one of them, or NULL. */
+static int find_wish(const struct rf_control *control, const struct wish *all,
+                     const struct wish **out)
 {
     int first = -1;
     for (int r = 0; r < control->size; r++) {
@@ -37,29 +38,44 @@ static int find_wish(const struct rf_control *control, const struct wish *all, e
             continue;
         if (first < 0)
             first = r;
-        const bool same_name = strncmp(all[r].provider, all[first].provider, NAME_BYTES) == 0;
-        if (all[r].reach == all[first].reach && (all[r].reach != RF_REACH_HOST || same_name))
+        if (strncmp(all[r].provider, all[first].provider, NAME_BYTES) == 0)
             continue;
         return rf_fail_rank(RF_EINVAL, control->rank == r ? first : r,
                             "rank %d asks for provider %.27s, rank %d for %.27s; give every rank "
                             "the same RF_PROVIDER",
                             r, all[r].provider, first, all[first].provider);
     }
-    *out = first < 0 ? RF_REACH_ANY : (enum rf_reach)all[first].reach;
+    *out = first < 0 ? NULL : &all[first];
     return 0;
+}
+
+/* Who has named none takes what others have named. */
+static void take_wish(struct chooser *c, const struct wish *wish)
+{
+    char name[NAME_BYTES];
+    c->reach = RF_REACH_ANY;
+    if (!wish)
+        return;
+    snprintf(name, sizeof(name), "%.27s", wish->provider);
+    if (c->mine.reach == RF_REACH_ANY)
+        rf_provider_resolve(name, &c->mine);
+    c->reach = c->mine.reach;
 }
 
 static int agree(struct chooser *c)
 {
     struct rf_control *control = c->control;
     struct wish mine = {.reach = (int32_t)c->mine.reach, .host = control->host};
-    snprintf(mine.provider, sizeof(mine.provider), "%.27s", c->mine.asked);
+    snprintf(mine.provider, sizeof(mine.provider), "%.27s", c->mine.name);
     struct wish *all = rf_alloc((size_t)control->size * sizeof(*all));
     if (!all)
         return rf_fail(RF_ENOMEM, "no memory for the wishes of %d ranks", control->size);
+    const struct wish *wish = NULL;
     int rc = control->ops->all_gather(control, &mine, sizeof(mine), all, EXCHANGE_TIMEOUT_S);
     if (rc == 0)
-        rc = find_wish(control, all, &c->reach);
+        rc = find_wish(control, all, &wish);
+    if (rc == 0)
+        take_wish(c, wish);
     for (int r = 0; r < control->size; r++) {
         int before = 0;
         c->hosts[r] = all[r].host;

@@ -5,14 +5,10 @@
 #include "providers.h"
 #include "base/base.h"
 
-static const struct rf_provider *first_of(enum rf_reach reach);
-
 /* It is found with the default network; another can be named in its place. */
 static int probe_hybrid(const struct rf_provider *self, struct rf_provider_lines *lines)
 {
-    char name[64];
-    snprintf(name, sizeof(name), "%s+%s", first_of(RF_REACH_HOST)->name, rf_fabric_native_name());
-    rf_provider_add(lines, self, name, "this host and others");
+    rf_provider_add(lines, self, self->name, "this host and others");
     return 0;
 }
 
@@ -29,22 +25,20 @@ static const struct rf_provider rows[] = {
      .note = "memory that the ranks share: the default where all are on one host",
      .probe = rf_shm_probe,
      .open = rf_shm_create},
-    {.name = "shm+net",
+    {.name = "shm+tcp",
      .reach = RF_REACH_HYBRID,
-     .note = "that within each host, native TCP between: the default where hosts have several",
+     .note = "that within each host, TCP between: the default where hosts have several",
      .probe = probe_hybrid},
     {.name = "tcp",
-     .fabric = "tcp",
+     .reach = RF_REACH_NETWORK,
+     .note = "TCP by the library's own sockets: every host, the default across hosts",
+     .probe = rf_tcp_probe,
+     .open = rf_tcp_create},
+    {.name = "ofi-tcp",
+     .other_name = "net",
      .reach = RF_REACH_NETWORK,
      .traits = RF_PROVIDER_NATIVE_TCP | RF_PROVIDER_STALLS,
-     .note = "native TCP: every host, the default across hosts",
-     .probe = rf_fabric_probe,
-     .open = rf_fabric_create},
-    {.name = "net",
-     .fabric = "net",
-     .reach = RF_REACH_NETWORK,
-     .traits = RF_PROVIDER_NATIVE_TCP | RF_PROVIDER_STALLS,
-     .note = "native TCP: every host, the default across hosts",
+     .note = "libfabric's native TCP; name it to use it",
      .probe = rf_fabric_probe,
      .open = rf_fabric_create},
     {.name = "ofi-shm",
@@ -107,11 +101,16 @@ static const struct rf_provider *first_of(enum rf_reach reach)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+static bool is_name(const char *name, const char *text, size_t bytes)
+{
+    return name && strlen(name) == bytes && memcmp(name, text, bytes) == 0;
+}
+
 static const struct rf_provider *row_of(const char *name, size_t bytes)
 {
     int row = 0;
-    while (row < OTHERS &&
-           (strlen(rows[row].name) != bytes || memcmp(rows[row].name, name, bytes) != 0))
+    while (row < OTHERS && !is_name(rows[row].name, name, bytes) &&
+           !is_name(rows[row].other_name, name, bytes))
         row++;
     return &rows[row];
 }
@@ -121,23 +120,21 @@ const struct rf_provider *rf_provider_row(const char *name)
     return row_of(name, strlen(name));
 }
 
-/* Either name of native TCP means the one that this libfabric has. */
-static const struct rf_provider *native(void)
-{
-    return rf_provider_row(rf_fabric_native_name());
-}
-
+/* libfabric has had two names for its native TCP. */
 static void take_network(struct rf_choice *choice, const struct rf_provider *row, const char *name)
 {
-    choice->network = row->traits & RF_PROVIDER_NATIVE_TCP ? native() : row;
-    snprintf(choice->fabric, sizeof(choice->fabric), "%s",
-             choice->network->fabric ? choice->network->fabric : name);
+    choice->network = row;
+    if (row->traits & RF_PROVIDER_NATIVE_TCP)
+        name = rf_fabric_native_name();
+    else if (row->fabric || row->name)
+        name = row->fabric ? row->fabric : "";
+    snprintf(choice->fabric, sizeof(choice->fabric), "%s", name);
 }
 
 void rf_provider_need_network(struct rf_choice *choice)
 {
     if (!choice->network)
-        take_network(choice, native(), NULL);
+        take_network(choice, first_of(RF_REACH_NETWORK), "");
 }
 
 /* "MEMORY+NETWORK", of two that go together. */
@@ -225,7 +222,8 @@ int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_
                                                                              : choice.name};
     RETURN_IF_ERROR(rf_provider_probe_all(&lines));
     /* One of two is listed with the default network only. */
-    if (!lines.found && choice.reach == RF_REACH_HYBRID && rf_fabric_is_offered(choice.fabric))
+    if (!lines.found && choice.reach == RF_REACH_HYBRID && *choice.fabric &&
+        rf_fabric_is_offered(choice.fabric))
         rf_provider_add(&lines, first_of(RF_REACH_HYBRID), choice.name, "this host and others");
     if (!lines.found)
         return rf_provider_fail_unknown(&rf_provider_table, choice.asked);

@@ -21,7 +21,7 @@ enum rf_reach {
 /* What is true of a provider. */
 enum {
     RF_PROVIDER_ONE_HOST = 1,     /* though it sends messages, it does not leave the host */
-    RF_PROVIDER_NATIVE_TCP = 2,   /* reliable TCP without a layer in between: the default network */
+    RF_PROVIDER_NATIVE_TCP = 2,   /* libfabric's, under the name that its version has for it */
     RF_PROVIDER_STALLS = 4,       /* rf_transport.stalls */
     RF_PROVIDER_LOCKS_PEERS = 8,  /* who dies may leave the memory of others locked */
     RF_PROVIDER_LEAVES_FILES = 16 /* who is killed leaves files behind: ofi/leftovers.c */
@@ -55,8 +55,9 @@ struct rf_provider_lines {
 };
 
 struct rf_provider {
-    const char *name;   /* as rf_comm_opts.provider takes it; NULL: the row of all others */
-    const char *fabric; /* libfabric's name of it; NULL: it is none of libfabric's */
+    const char *name;       /* as rf_comm_opts.provider takes it; NULL: the row of all others */
+    const char *other_name; /* that is taken, too; NULL: there is none */
+    const char *fabric; /* libfabric's name of it; NULL: it is none of libfabric's, or native TCP */
     enum rf_reach reach;
     unsigned traits; /* RF_PROVIDER_* */
     const char *note;
@@ -74,7 +75,7 @@ struct rf_choice {
     const struct rf_provider *network; /* between them; NULL: rf_provider_need_network */
     char asked[64];                    /* the name itself, or "auto" */
     char name[64];                     /* of the whole, as rf_transport.name will be */
-    char fabric[44];                   /* libfabric's name of the network */
+    char fabric[44]; /* libfabric's name of the network; "": it is none of libfabric's */
 };
 
 /* The row of a name; that of all others where it has none. */
@@ -82,8 +83,7 @@ const struct rf_provider *rf_provider_row(const char *name);
 /* Takes any name, also one that no provider has: then the network is that of the last row, and
  * opening it will fail. wanted: NULL or "" is RF_PROVIDER, or else auto. */
 void rf_provider_resolve(const char *wanted, struct rf_choice *out);
-/* Fills in the default network where none was named: which one that is depends on libfabric, which
- * is loaded for it. */
+/* Fills in the default network where none was named. */
 void rf_provider_need_network(struct rf_choice *choice);
 extern const struct rf_provider_table rf_provider_table;
 
@@ -111,6 +111,10 @@ bool rf_fabric_is_offered(const char *fabric);
 int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *lines);
 int rf_fabric_create(struct rf_control *control, const struct rf_opening *opening,
                      struct rf_transport **out);
+/* tcp/ */
+int rf_tcp_probe(const struct rf_provider *self, struct rf_provider_lines *lines);
+int rf_tcp_create(struct rf_control *control, const struct rf_opening *opening,
+                  struct rf_transport **out);
 /* shm/: RF_ENOTSUP, on all ranks, where ranks of a host cannot hand each other memory. */
 int rf_shm_probe(const struct rf_provider *self, struct rf_provider_lines *lines);
 int rf_shm_create(struct rf_control *control, const struct rf_opening *opening,

@@ -194,7 +194,7 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
         world.size = size;
         all.push_back(world);
     }
-    for (const char *provider : {"shm", "net", "tcp;ofi_rxm", "ofi-shm"})
+    for (const char *provider : {"shm", "tcp", "ofi-tcp", "tcp;ofi_rxm", "ofi-shm"})
         for (int size : process_sizes) {
             world.provider = provider;
             world.size = size;
@@ -206,7 +206,7 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
         all.push_back(world);
         world.reads.clear();
     }
-    world.provider = "shm+net";
+    world.provider = "shm+tcp";
     for (const char *layout : layouts) {
         world.hosts = layout;
         world.size = 1 + static_cast<int>(std::count(layout, layout + strlen(layout), ','));

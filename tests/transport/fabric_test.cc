@@ -374,8 +374,9 @@ static std::string provider_name(const testing::TestParamInfo<const char *> &inf
     return name;
 }
 INSTANTIATE_TEST_SUITE_P(Providers, AnyTransport,
-                         testing::Values("shm", "tcp", "tcp;ofi_rxm", "ofi-shm"), provider_name);
-INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("tcp", "tcp;ofi_rxm", "ofi-shm"),
+                         testing::Values("shm", "tcp", "ofi-tcp", "tcp;ofi_rxm", "ofi-shm"),
+                         provider_name);
+INSTANTIATE_TEST_SUITE_P(Providers, Fabric, testing::Values("ofi-tcp", "tcp;ofi_rxm", "ofi-shm"),
                          provider_name);
 
 namespace
@@ -453,10 +454,9 @@ TEST(ShmLeftovers, OfAKilledProcessAreRemovedByTheNextAndThoseOfOthersStay)
     ::close(ready[1]);
 }
 
-TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
+TEST(FabricChoice, BothNamesOfItsTcpMeanTheNativeProviderOfThisVersionAndSayWhy)
 {
-    std::string native;
-    for (const char *wanted : {(const char *)nullptr, "", "auto", "tcp", "net"}) {
+    for (const char *wanted : {"ofi-tcp", "net"}) {
         fi_info *info = nullptr;
         char why[256] = "";
         rf_choice choice;
@@ -469,11 +469,23 @@ TEST(FabricChoice, AutoTcpAndNetAllMeanTheNativeProviderAndSayWhy)
         opening.why = why;
         opening.why_bytes = sizeof why;
         ASSERT_EQ(rf_fabric_select(&opening, "127.0.0.1", &info), 0) << rf_last_error()->message;
-        EXPECT_STREQ(opening.name, info->fabric_attr->prov_name);
+        EXPECT_STREQ(opening.name, "ofi-tcp");
+        EXPECT_STREQ(opening.fabric, info->fabric_attr->prov_name);
         std::string name = info->fabric_attr->prov_name;
         EXPECT_TRUE(name == "net" || name == "tcp") << name;
         EXPECT_NE(strstr(why, "native TCP"), nullptr) << why;
         rf_ofi()->freeinfo(info);
+    }
+}
+
+TEST(FabricChoice, TheDefaultNetworkIsTcpAndNoneOfLibfabrics)
+{
+    for (const char *wanted : {(const char *)nullptr, "", "auto", "tcp", "shm+tcp"}) {
+        rf_choice choice;
+        rf_provider_resolve(wanted, &choice);
+        rf_provider_need_network(&choice);
+        EXPECT_STREQ(choice.network->name, "tcp");
+        EXPECT_STREQ(choice.fabric, "");
     }
 }
 
@@ -507,8 +519,8 @@ TEST(FabricChoice, ListsProvidersBestFirstAndMarksTheChosen)
     ASSERT_EQ(rf_provider_list("ofi-shm", infos, 16, &count), 0);
     ASSERT_GE(count, 3u);
     EXPECT_STREQ(infos[0].name, "shm");
-    EXPECT_TRUE(!strcmp(infos[2].name, "net") || !strcmp(infos[2].name, "tcp")) << infos[2].name;
-    EXPECT_EQ(infos[1].name, std::string("shm+") + infos[2].name);
+    EXPECT_STREQ(infos[1].name, "shm+tcp");
+    EXPECT_STREQ(infos[2].name, "tcp");
     int chosen = 0;
     for (uint32_t i = 0; i < count; i++) {
         EXPECT_EQ(infos[i].chosen, !strcmp(infos[i].name, "ofi-shm"));
@@ -562,7 +574,7 @@ TEST(FabricChoice, ARankThatCannotOpenTellsTheOthersWhy)
         Member m = join(url, me, 2);
         rf_transport *t;
         char why[256];
-        int rc = rf_transport_create(m.c, me ? "nonesuch" : "tcp", &t, why, sizeof why);
+        int rc = rf_transport_create(m.c, me ? "nonesuch" : nullptr, &t, why, sizeof why);
         std::string text = rf_last_error()->message;
         m.c->ops->leave(m.c, 5);
         return rc == RF_EINVAL && text.find("no provider nonesuch") != text.npos ? 0 : 1;

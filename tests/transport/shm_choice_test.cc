@@ -72,7 +72,7 @@ TEST(ShmChoice, RanksOfOneHostShareMemoryUnlessTheyAskForSomethingElse)
             EXPECT_TRUE(has(choice.why, "memory that the ranks share")) << choice.why;
         }
     for (const Choice &choice : choose({"tcp", "tcp"}))
-        EXPECT_TRUE(choice.name == "net" || choice.name == "tcp") << choice.name;
+        EXPECT_EQ(choice.name, "tcp");
 }
 
 TEST(ShmChoice, RanksThatAskForDifferentThingsAreNamed)
@@ -97,7 +97,7 @@ TEST(ShmChoice, WhereOneRankCannotShareAllTakeTheNetworkAndSayWhy)
 {
     for (const Choice &choice : choose({nullptr, "auto", nullptr}, forbid_files)) {
         EXPECT_EQ(choice.rc, 0) << choice.message;
-        EXPECT_TRUE(choice.name == "net" || choice.name == "tcp") << choice.name;
+        EXPECT_EQ(choice.name, "tcp");
         EXPECT_TRUE(has(choice.why, "not shm: ")) << choice.why;
     }
 }
@@ -121,31 +121,32 @@ static std::vector<Choice> choose_on(const char *hosts, const std::vector<const 
     return all;
 }
 
-static bool is_tcp(const std::string &name)
-{
-    return name == "net" || name == "tcp";
-}
-
 TEST(HybridChoice, MemoryIsSharedWithinEachHostAndTheNetworkIsBetween)
 {
-    for (const char *wanted : {(const char *)nullptr, "shm+net"})
+    for (const char *wanted : {(const char *)nullptr, "shm+tcp", "shm+ofi-tcp"})
         for (const char *hosts : {"a,b,b", "a,b,a", "a,a,b"})
             for (const Choice &choice : choose_on(hosts, {wanted, wanted, wanted})) {
                 EXPECT_EQ(choice.rc, 0) << choice.message;
-                EXPECT_TRUE(has(choice.name, "shm+") && is_tcp(choice.name.substr(4)))
-                    << choice.name;
+                EXPECT_EQ(choice.name, wanted && has(wanted, "ofi") ? "shm+ofi-tcp" : "shm+tcp");
                 EXPECT_TRUE(has(choice.why, "within each of 2 hosts; between them")) << choice.why;
             }
+}
+
+TEST(HybridChoice, WhoNamesNoneTakesWhatOthersName)
+{
     for (const Choice &choice : choose_on("a,b,b", {"shm+tcp;ofi_rxm", nullptr, nullptr}))
-        EXPECT_TRUE(choice.rc == RF_EINVAL && has(choice.message, "uses provider"))
-            << choice.message;
+        EXPECT_EQ(choice.name, "shm+tcp;ofi_rxm") << choice.message;
+    for (const Choice &choice : choose_on("a,a,a", {nullptr, "tcp", nullptr}))
+        EXPECT_EQ(choice.name, "tcp") << choice.message;
+    for (const Choice &choice : choose_on("a,b,b", {"shm+ofi-tcp", nullptr, "shm+tcp"}))
+        EXPECT_TRUE(choice.rc == RF_EINVAL && has(choice.message, "shm+ofi-tcp")) << choice.message;
 }
 
 TEST(HybridChoice, OnlyWhatALayoutNeedsIsOpened)
 {
-    for (const char *wanted : {(const char *)nullptr, "shm+net"}) {
+    for (const char *wanted : {(const char *)nullptr, "shm+tcp"}) {
         for (const Choice &choice : choose_on("a,b,c", {wanted, wanted, wanted}))
-            EXPECT_TRUE(choice.rc == 0 && is_tcp(choice.name)) << choice.name << choice.message;
+            EXPECT_TRUE(choice.rc == 0 && choice.name == "tcp") << choice.name << choice.message;
         for (const Choice &choice : choose_on("a,a,a", {wanted, wanted, wanted}))
             EXPECT_TRUE(choice.rc == 0 && choice.name == "shm") << choice.name << choice.message;
     }
@@ -157,15 +158,15 @@ TEST(HybridChoice, OnlyWhatALayoutNeedsIsOpened)
 TEST(HybridChoice, WhereAHostsRanksCannotShareAllTakeTheNetworkOrFail)
 {
     for (const Choice &choice : choose_on("a,b,b", {nullptr, nullptr, nullptr}, forbid_files)) {
-        EXPECT_TRUE(choice.rc == 0 && is_tcp(choice.name)) << choice.message;
+        EXPECT_TRUE(choice.rc == 0 && choice.name == "tcp") << choice.message;
         EXPECT_TRUE(has(choice.why, "not shm: rank 1: shm: a segment")) << choice.why;
     }
-    for (const Choice &choice : choose_on("a,b,b", {"shm+net", nullptr, nullptr}, forbid_files)) {
+    for (const Choice &choice : choose_on("a,b,b", {"shm+tcp", nullptr, nullptr}, forbid_files)) {
         EXPECT_EQ(choice.rc, RF_EINVAL);
         EXPECT_TRUE(has(choice.message, "segment")) << choice.message;
     }
-    for (const Choice &choice : choose_on("a,b,b", {"shm+net", "shm", nullptr}))
-        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider shm, rank 0 for shm+net"))
+    for (const Choice &choice : choose_on("a,b,b", {"shm+tcp", "shm", nullptr}))
+        EXPECT_TRUE(has(choice.message, "rank 1 asks for provider shm, rank 0 for shm+tcp"))
             << choice.message;
 }
 

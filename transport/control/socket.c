@@ -112,7 +112,7 @@ int rf_socket_listen(const char *host, int port, bool everywhere, int *out, int 
 {
     struct addrinfo *list = NULL;
     if (resolve(host, port, &list) < 0)
-        return rf_fail(RF_EINVAL, "rank 0 cannot listen: host %s has no address", host);
+        return rf_fail(RF_EINVAL, "no port can be opened: host %s has no address", host);
     int error = EADDRNOTAVAIL, fd = -1;
     /* IPv4 first, so that all ranks mean the same by "localhost". */
     for (int family = 0; family < 2 && fd < 0 && error != EADDRINUSE; family++)
@@ -133,8 +133,9 @@ int rf_socket_listen(const char *host, int port, bool everywhere, int *out, int 
                        port, host);
     if (fd < 0)
         return rf_fail(RF_ENET,
-                       "rank 0 cannot listen on %s port %d: %s; rank 0 must run on that host", host,
-                       port, strerror(error));
+                       "no port can be opened on %s, port %d: %s; it must be an address of this "
+                       "host, which for rank 0 is MASTER_ADDR",
+                       host, port, strerror(error));
     *out = fd;
     *bound_port = port_of(fd);
     return 0;

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Messages over TCP sockets: posting, progress, completions. The two sides of a message are in
+ * tcp_send.c and tcp_receive.c, connections in tcp_connect.c, and the protocol is described in
+ * tcp.h. Calls are serialised by the caller, and nothing moves unless it polls. Nothing blocks but
+ * destroy.
+ */
+#include "tcp.h"
+
+#include "base/base.h"
+
+enum {
+    SEGMENT_BYTES = 256 << 10,
+    LOOK_EVERY = 1024, /* polls, */
+    LOOK_OFTEN = 16    /* and while a connection is to be opened */
+};
+
+static struct rf_tcp *tcp_of(struct rf_transport *t)
+{
+    return (struct rf_tcp *)t;
+}
+
+/* ---- posting --------------------------------------------------------------------------------- */
+
+static int check_post(struct rf_tcp *h, int peer, size_t bytes)
+{
+    if (h->cancelled)
+        return rf_fail(RF_EABORT, "tcp: the transport has been cancelled");
+    if (peer < 0 || peer >= h->transport.size)
+        return rf_fail(RF_EINVAL, "tcp: there is no rank %d in a world of %d", peer,
+                       h->transport.size);
+    if (bytes >> 48)
+        return rf_fail(RF_ENOTSUP, "tcp: a message of %zu bytes", bytes);
+    return 0;
+}
+
+static int tcp_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                         const void *buffer, size_t bytes, void *context)
+{
+    struct rf_tcp *h = tcp_of(t);
+    RETURN_IF_ERROR(check_post(h, peer, bytes));
+    if (peer == t->rank) {
+        int rc = h->self->ops->post_send(h->self, 0, tag, contract, buffer, bytes, context);
+        h->self_pending += rc == 0;
+        return rc;
+    }
+    struct rf_tcp_node *send = context;
+    *send = (struct rf_tcp_node){.tag = tag,
+                                 .buffer = (void *)(uintptr_t)buffer,
+                                 .bytes = bytes,
+                                 .contract = contract,
+                                 .peer = (uint32_t)peer};
+    RETURN_IF_ERROR(rf_tcp_post_send(h, send));
+    t->sent_bytes += bytes;
+    t->sent_messages++;
+    return 0;
+}
+
+static int tcp_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                         void *context)
+{
+    struct rf_tcp *h = tcp_of(t);
+    RETURN_IF_ERROR(check_post(h, peer, bytes));
+    if (peer == t->rank) {
+        int rc = h->self->ops->post_recv(h->self, 0, tag, buffer, bytes, context);
+        h->self_pending += rc == 0;
+        return rc;
+    }
+    struct rf_tcp_node *recv = context;
+    *recv = (struct rf_tcp_node){
+        .tag = tag, .buffer = buffer, .bytes = bytes, .peer = (uint32_t)peer, .is_recv = true};
+    return rf_tcp_post_recv(h, recv);
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change)
+{
+    peer->expected += change;
+    const bool wanted = peer->expected > 0 && peer->state == RF_TCP_OPEN;
+    if (wanted == (peer->place >= 0))
+        return;
+    if (wanted) {
+        peer->place = h->watched_count;
+        h->watched[h->watched_count++] = peer->rank;
+        return;
+    }
+    const int last = h->watched[--h->watched_count];
+    h->watched[peer->place] = last;
+    h->peers[last].place = peer->place;
+    peer->place = -1;
+}
+
+void rf_tcp_complete(struct rf_tcp *h, struct rf_tcp_node *node, int status)
+{
+    node->status = (int16_t)status;
+    rf_tcp_append(&h->done, node);
+}
+
+/* With few connections it costs less to read them than to ask which can be read. */
+static int receive_all(struct rf_tcp *h)
+{
+    const bool tries = h->watched_count <= RF_TCP_TRIED;
+    for (int i = 0, count = h->watched_count; i < count && !h->done.first; i++) {
+        h->next = h->next + 1 < h->watched_count ? h->next + 1 : 0;
+        struct rf_tcp_peer *peer = &h->peers[h->watched[h->next]];
+        if (tries || peer->readable)
+            RETURN_IF_ERROR(rf_tcp_receive(h, peer));
+    }
+    return 0;
+}
+
+static int progress(struct rf_tcp *h)
+{
+    if (h->watched_count > RF_TCP_TRIED || h->turns-- == 0) {
+        h->turns = h->unopened > 0 ? LOOK_OFTEN : LOOK_EVERY;
+        RETURN_IF_ERROR(rf_tcp_look(h));
+    }
+    if (h->sending)
+        rf_tcp_flush_all(h);
+    return h->done.first ? 0 : receive_all(h);
+}
+
+static int fill(struct rf_tcp *h, const struct rf_tcp_node *node, struct rf_completion *out)
+{
+    const struct rf_tcp_peer *peer = &h->peers[node->peer];
+    *out = (struct rf_completion){.context = (void *)(uintptr_t)node,
+                                  .bytes = node->is_recv ? node->bytes : 0,
+                                  .contract = node->is_recv ? node->contract : 0,
+                                  .peer = (int)node->peer,
+                                  .status = node->status,
+                                  .is_recv = node->is_recv};
+    if (node->status == RF_EMISMATCH)
+        return rf_fail_rank(RF_EMISMATCH, peer->rank,
+                            "tcp: a message of rank %d is longer than its receive expects",
+                            peer->rank);
+    if (node->status < 0)
+        return rf_fail_rank(node->status, peer->rank, "tcp: the connection to rank %d is lost: %s",
+                            peer->rank,
+                            peer->left     ? "it has left"
+                            : peer->reason ? strerror(peer->reason)
+                                           : "the other end has closed it");
+    return 0;
+}
+
+static int tcp_poll(struct rf_transport *t, struct rf_completion *out, int max)
+{
+    struct rf_tcp *h = tcp_of(t);
+    if (h->cancelled)
+        return rf_fail(RF_EABORT, "tcp: the transport has been cancelled");
+    if (h->self_pending > 0) {
+        int found = h->self->ops->poll(h->self, out, max);
+        for (int i = 0; i < found; i++)
+            out[i].peer = t->rank;
+        h->self_pending -= found > 0 ? (uint64_t)found : 0;
+        if (found != 0)
+            return found;
+    }
+    if (!h->done.first)
+        RETURN_IF_ERROR(progress(h));
+    int count = 0;
+    while (count < max && h->done.first)
+        fill(h, rf_tcp_take(&h->done), &out[count++]);
+    return count;
+}
+
+/* ---- the rest of the interface --------------------------------------------------------------- */
+
+static int tcp_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
+{
+    *handle = NULL; /* the system takes any memory */
+    return 0;
+}
+
+static void tcp_deregister(struct rf_transport *t, void *handle)
+{
+}
+
+static void tcp_cancel_all(struct rf_transport *t)
+{
+    struct rf_tcp *h = tcp_of(t);
+    h->cancelled = true;
+    if (h->self)
+        h->self->ops->cancel_all(h->self);
+    h->self_pending = 0;
+    rf_tcp_close_all(h);
+    h->done = (struct rf_tcp_list){0};
+}
+
+static void tcp_destroy(struct rf_transport *t)
+{
+    if (!t)
+        return;
+    struct rf_tcp *h = tcp_of(t);
+    if (!h->cancelled && !t->lost_peer)
+        rf_tcp_say_goodbye(h);
+    rf_tcp_end_close(h);
+}
+
+static const struct rf_transport_ops tcp_ops = {
+    .post_send = tcp_post_send,
+    .post_recv = tcp_post_recv,
+    .poll = tcp_poll,
+    .register_memory = tcp_register,
+    .deregister_memory = tcp_deregister,
+    .cancel_all = tcp_cancel_all,
+    .destroy = tcp_destroy,
+};
+
+int rf_tcp_end_open(int rank, int size, struct rf_tcp **out)
+{
+    struct rf_tcp *h = rf_alloc(sizeof(*h));
+    if (!h)
+        return rf_fail(RF_ENOMEM, "tcp: no memory for a transport");
+    h->listener = h->epoll = -1;
+    h->transport = (struct rf_transport){
+        .ops = &tcp_ops, .name = "tcp", .rank = rank, .size = size, .segment_bytes = SEGMENT_BYTES};
+    h->unopened = size - 1;
+    h->peers = rf_alloc((size_t)size * sizeof(*h->peers));
+    h->watched = rf_alloc((size_t)size * sizeof(*h->watched));
+    h->addresses = rf_alloc((size_t)size * sizeof(*h->addresses));
+    h->input = rf_alloc(RF_TCP_INPUT);
+    int rc = h->peers && h->watched && h->addresses && h->input
+                 ? rf_self_transport(&h->self)
+                 : rf_fail(RF_ENOMEM, "tcp: no memory for %d ranks", size);
+    for (int r = 0; h->peers && r < size; r++) {
+        h->peers[r].watch = RF_TCP_PEER;
+        h->peers[r].rank = r;
+        h->peers[r].fd = h->peers[r].place = -1;
+    }
+    if (rc < 0) {
+        rf_tcp_end_close(h);
+        return rc;
+    }
+    *out = h;
+    return 0;
+}
+
+void rf_tcp_end_close(struct rf_tcp *h)
+{
+    if (!h)
+        return;
+    rf_tcp_close_all(h);
+    if (h->self)
+        h->self->ops->destroy(h->self);
+    rf_free(h->peers);
+    rf_free(h->watched);
+    rf_free(h->addresses);
+    rf_free(h->input);
+    rf_free(h);
+}

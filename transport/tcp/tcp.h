@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What the files of the transport over TCP sockets share: tcp.c (posting, progress), tcp_send.c and
+ * tcp_receive.c (the two sides of a message), tcp_connect.c (connections) and tcp_open.c (how ranks
+ * learn each other's addresses).
+ *
+ * Two ranks use one connection, which the first of them that sends a message opens. It carries
+ * frames: a header of RF_TCP_HEADER bytes, and the payload of a message. A message of up to
+ * RF_TCP_EAGER bytes is sent at once; one that arrives before its receive waits in memory of the
+ * receiver. A longer one is sent when its receive is posted, which the receiver says by a frame
+ * (rendezvous). So no message keeps those behind it from arriving.
+ */
+#ifndef RF_TRANSPORT_TCP_H
+#define RF_TRANSPORT_TCP_H
+
+#include <assert.h>
+
+#include "../bootstrap/handshake.h"
+#include "../transport.h"
+
+enum {
+    RF_TCP_EAGER = 256 << 10,
+    RF_TCP_COPIED = 2 << 10, /* up to which a payload is copied behind its header */
+    RF_TCP_STAGE = 8 << 10,  /* headers and such payloads on their way to the system */
+    RF_TCP_INPUT = 64 << 10,
+    RF_TCP_HEADER = 24,
+    RF_TCP_DIRECT = 4 << 10, /* from which a payload is received where it belongs */
+    RF_TCP_TRIED = 4,        /* so many connections are read without asking which can be read */
+    RF_TCP_EARLY = 64 << 20, /* a peer is not read while so much of its data wait for receives */
+    RF_TCP_VERSION = 1
+};
+
+enum rf_tcp_kind {
+    RF_TCP_DATA = 1, /* a message and its payload */
+    RF_TCP_ANNOUNCE, /* a message of more than RF_TCP_EAGER bytes waits for its receive */
+    RF_TCP_READY,    /* a receive of more than RF_TCP_EAGER bytes is posted */
+    RF_TCP_REFUSED,  /* an announced message is longer than its receive */
+    RF_TCP_BYE,      /* the sender closes the connection; nothing follows */
+    RF_TCP_KINDS
+};
+
+struct rf_tcp_frame {
+    uint64_t tag, bytes;
+    uint32_t contract;
+    uint8_t kind;
+};
+
+/* A posted send or receive, in the memory that the poster reserves at the start of its context. */
+struct rf_tcp_node {
+    struct rf_tcp_node *next;
+    uint64_t tag;
+    void *buffer;
+    uint64_t bytes;
+    uint64_t end; /* of a send: its place in the stream of the connection */
+    uint32_t contract;
+    uint32_t peer;
+    int16_t status;
+    bool is_recv;
+};
+static_assert(sizeof(struct rf_tcp_node) <= 64, "must fit the context's reserved bytes");
+
+struct rf_tcp_list {
+    struct rf_tcp_node *first, *last;
+};
+
+/* A message that arrived before its receive, or was announced. */
+struct rf_tcp_early {
+    struct rf_tcp_early *next;
+    struct rf_tcp_frame frame;
+    unsigned char data[];
+};
+
+/* What epoll reports on; the first member of what it is about. */
+enum rf_tcp_watch { RF_TCP_LISTENER, RF_TCP_GREETING, RF_TCP_PEER };
+
+enum rf_tcp_state {
+    RF_TCP_IDLE,    /* no connection, and none needed */
+    RF_TCP_WAITING, /* a dial failed, or the peer refused it because it dials itself */
+    RF_TCP_DIALING,
+    RF_TCP_OPEN,
+    RF_TCP_LOST /* for good; reason says why */
+};
+
+struct rf_tcp_peer {
+    enum rf_tcp_watch watch; /* first member */
+    int rank, fd;            /* -1: no connection */
+    enum rf_tcp_state state;
+    bool left;                    /* it has said goodbye */
+    int reason;                   /* errno; 0: the peer closed the connection */
+    uint64_t dial_ns, give_up_ns; /* when to dial again, and when no more */
+
+    /* Towards the peer. */
+    struct rf_tcp_list queued;  /* of whose frames nothing has been written */
+    struct rf_tcp_list writing; /* staged, or partly written; by their ends */
+    struct rf_tcp_list held;    /* long ones, which wait for their receives */
+    struct rf_tcp_frame *controls;
+    size_t control_count, control_capacity;
+    uint64_t *ready; /* tags of long receives whose sends are not posted yet */
+    size_t ready_count, ready_capacity;
+    unsigned char *stage; /* [RF_TCP_STAGE] */
+    size_t stage_begin, stage_end;
+    struct rf_tcp_node *payload; /* what follows the stage; NULL: nothing */
+    uint64_t moved;              /* bytes of it */
+    uint64_t staged, sent;       /* the stream, in bytes */
+    bool sending;                /* it is in h->sending */
+    bool full;                   /* the system took no more */
+    struct rf_tcp_peer *next_sending;
+
+    /* From the peer. */
+    struct rf_tcp_list recvs;
+    struct rf_tcp_early *early;
+    size_t early_bytes;
+    unsigned char head[RF_TCP_HEADER];
+    size_t head_bytes;
+    uint64_t left_bytes;          /* of the payload that arrives now */
+    unsigned char *into;          /* its place; NULL: it is dropped */
+    struct rf_tcp_node *arriving; /* NULL: it is `arriving_early`, or dropped */
+    struct rf_tcp_early *arriving_early;
+    int expected;            /* receives and held sends: while there are some, the peer is read */
+    int place;               /* in h->watched; -1: it is not */
+    bool readable, writable; /* as epoll said */
+};
+
+struct rf_tcp_greeting;
+
+struct rf_tcp {
+    struct rf_transport transport; /* first member */
+    struct rf_tcp_peer *peers;     /* [size] */
+    struct rf_job_key key;
+    struct rf_tcp_list done; /* completions for poll */
+    struct rf_tcp_peer *sending;
+    int *watched; /* [size] ranks of open connections from which something is expected */
+    int watched_count;
+    int next;       /* of them, to be read first */
+    int unopened;   /* peers that have had no connection yet */
+    int waiting;    /* peers in state RF_TCP_WAITING */
+    unsigned turns; /* until epoll is asked */
+    unsigned char *input;
+    struct rf_transport *self; /* messages to oneself */
+    uint64_t self_pending;
+    bool cancelled;
+
+    enum rf_tcp_watch listener_watch;
+    int listener, epoll;
+    struct rf_tcp_greeting *greetings;
+    struct rf_tcp_address *addresses; /* [size] */
+};
+
+/* Numeric address and port. */
+struct rf_tcp_address {
+    char host[64];
+    int32_t port;
+};
+
+static inline void rf_tcp_append(struct rf_tcp_list *list, struct rf_tcp_node *node)
+{
+    node->next = NULL;
+    if (list->first)
+        list->last->next = node;
+    else
+        list->first = node;
+    list->last = node;
+}
+
+static inline struct rf_tcp_node *rf_tcp_take(struct rf_tcp_list *list)
+{
+    struct rf_tcp_node *node = list->first;
+    if (node)
+        list->first = node->next;
+    return node;
+}
+
+/* Takes the first one with this tag out of the list; NULL: there is none. */
+static inline struct rf_tcp_node *rf_tcp_take_tag(struct rf_tcp_list *list, uint64_t tag)
+{
+    struct rf_tcp_node *before = NULL;
+    for (struct rf_tcp_node *node = list->first; node; before = node, node = node->next) {
+        if (node->tag != tag)
+            continue;
+        if (before)
+            before->next = node->next;
+        else
+            list->first = node->next;
+        if (list->last == node)
+            list->last = before;
+        return node;
+    }
+    return NULL;
+}
+
+/* tcp.c. */
+int rf_tcp_end_open(int rank, int size, struct rf_tcp **out);
+void rf_tcp_end_close(struct rf_tcp *h);
+void rf_tcp_complete(struct rf_tcp *h, struct rf_tcp_node *node, int status);
+/* One more, or one less, is expected of a peer. */
+void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change);
+
+/* tcp_send.c */
+int rf_tcp_post_send(struct rf_tcp *h, struct rf_tcp_node *send);
+/* A frame without payload. */
+int rf_tcp_send_control(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_kind kind,
+                        uint64_t tag, uint64_t bytes);
+/* Writes what the system takes now. */
+void rf_tcp_flush(struct rf_tcp *h, struct rf_tcp_peer *peer);
+void rf_tcp_flush_all(struct rf_tcp *h);
+/* A frame READY or REFUSED has come. */
+int rf_tcp_receive_is_ready(struct rf_tcp *h, struct rf_tcp_peer *peer, uint64_t tag);
+int rf_tcp_send_is_refused(struct rf_tcp *h, struct rf_tcp_peer *peer, uint64_t tag);
+
+/* tcp_receive.c */
+int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv);
+/* Reads what has come of a peer, until a message has ended or nothing is left. */
+int rf_tcp_receive(struct rf_tcp *h, struct rf_tcp_peer *peer);
+/* The same for bytes at hand. */
+int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *data,
+                   size_t bytes);
+void rf_tcp_drop_early(struct rf_tcp_peer *peer);
+
+/* tcp_connect.c */
+int rf_tcp_listen(struct rf_tcp *h, const char *address, int *port);
+/* Opens a connection to a peer, if there is none. */
+int rf_tcp_dial(struct rf_tcp *h, struct rf_tcp_peer *peer);
+/* Accepts, greets, and asks which connections can be read or written. */
+int rf_tcp_look(struct rf_tcp *h);
+/* The connection is no more: its sends fail, and what it was to receive, unless the peer has said
+ * goodbye. reason: errno, or 0. */
+void rf_tcp_lose(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason);
+/* Says goodbye to all peers, and waits until they have got what was sent. */
+void rf_tcp_say_goodbye(struct rf_tcp *h);
+void rf_tcp_close_all(struct rf_tcp *h);
+
+#endif

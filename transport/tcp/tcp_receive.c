@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The receiving side of tcp.c: frames out of the bytes of a connection, matching, and bringing
+ * payloads to where they are wanted. What a peer sends is checked before it is used: RF_ECORRUPT,
+ * which names the rank.
+ */
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "base/base.h"
+#include "tcp.h"
+#include "tcp_wire.h"
+
+static int fail_invalid(const struct rf_tcp_peer *peer, const char *what)
+{
+    return rf_fail_rank(RF_ECORRUPT, peer->rank, "tcp: rank %d has sent %s", peer->rank, what);
+}
+
+/* ---- messages before their receives ---------------------------------------------------------- */
+
+static int add_early(struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame,
+                     struct rf_tcp_early **out)
+{
+    const size_t bytes = frame->kind == RF_TCP_DATA ? frame->bytes : 0;
+    struct rf_tcp_early *early = rf_alloc(sizeof(*early) + bytes), **link = &peer->early;
+    if (!early)
+        return rf_fail(RF_ENOMEM, "tcp: no memory for a message of %zu bytes from rank %d", bytes,
+                       peer->rank);
+    early->frame = *frame;
+    while (*link)
+        link = &(*link)->next;
+    *link = early;
+    peer->early_bytes += bytes;
+    *out = early;
+    return 0;
+}
+
+/* Takes the first one with this tag out of the list. */
+static struct rf_tcp_early *take_early(struct rf_tcp_peer *peer, uint64_t tag)
+{
+    for (struct rf_tcp_early **link = &peer->early; *link; link = &(*link)->next) {
+        struct rf_tcp_early *early = *link;
+        if (early->frame.tag != tag)
+            continue;
+        *link = early->next;
+        if (early->frame.kind == RF_TCP_DATA)
+            peer->early_bytes -= early->frame.bytes;
+        return early;
+    }
+    return NULL;
+}
+
+void rf_tcp_drop_early(struct rf_tcp_peer *peer)
+{
+    while (peer->early) {
+        struct rf_tcp_early *early = peer->early;
+        peer->early = early->next;
+        rf_free(early);
+    }
+    peer->early_bytes = 0;
+    peer->arriving_early = NULL;
+}
+
+/* ---- a message and its receive --------------------------------------------------------------- */
+
+static void end_recv(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+                     int status)
+{
+    rf_tcp_expect(h, peer, -1);
+    rf_tcp_complete(h, recv, status);
+}
+
+/* Of a message that is longer than its receive nothing is kept. */
+static bool fits(struct rf_tcp_node *recv, const struct rf_tcp_frame *frame)
+{
+    const bool fits = frame->bytes <= recv->bytes;
+    recv->contract = frame->contract;
+    recv->bytes = frame->bytes;
+    recv->status = fits ? 0 : RF_EMISMATCH;
+    return fits;
+}
+
+static void begin_payload(struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+                          const struct rf_tcp_frame *frame)
+{
+    peer->into = fits(recv, frame) ? recv->buffer : NULL;
+    peer->arriving = recv;
+    peer->left_bytes = frame->bytes;
+}
+
+static void end_payload(struct rf_tcp *h, struct rf_tcp_peer *peer)
+{
+    if (peer->arriving)
+        end_recv(h, peer, peer->arriving, peer->arriving->status);
+    peer->arriving = NULL;
+    peer->arriving_early = NULL;
+    peer->into = NULL;
+}
+
+static int refuse(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+                  const struct rf_tcp_frame *frame)
+{
+    fits(recv, frame);
+    end_recv(h, peer, recv, RF_EMISMATCH);
+    return rf_tcp_send_control(h, peer, RF_TCP_REFUSED, frame->tag, 0);
+}
+
+/* The message has come, in part or as a whole, before this receive. */
+static void join_early(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+                       struct rf_tcp_early *early)
+{
+    const bool is_arriving = peer->arriving_early == early;
+    const size_t here = early->frame.bytes - (is_arriving ? peer->left_bytes : 0);
+    const bool is_kept = fits(recv, &early->frame);
+    if (is_kept && here > 0)
+        memcpy(recv->buffer, early->data, here);
+    if (is_arriving) {
+        peer->arriving_early = NULL;
+        peer->arriving = recv;
+        peer->into = is_kept ? (unsigned char *)recv->buffer + here : NULL;
+    } else {
+        end_recv(h, peer, recv, recv->status);
+    }
+}
+
+int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv)
+{
+    struct rf_tcp_peer *peer = &h->peers[recv->peer];
+    struct rf_tcp_early *early = peer->early ? take_early(peer, recv->tag) : NULL;
+    int rc = 0;
+    rf_tcp_expect(h, peer, 1);
+    if (early && early->frame.kind == RF_TCP_DATA)
+        join_early(h, peer, recv, early);
+    else if (early && recv->bytes <= RF_TCP_EAGER)
+        rc = refuse(h, peer, recv, &early->frame);
+    else if (peer->state == RF_TCP_LOST && !peer->left)
+        end_recv(h, peer, recv, RF_EPEER);
+    else {
+        rf_tcp_append(&peer->recvs, recv);
+        if (recv->bytes > RF_TCP_EAGER && !peer->left)
+            rc = rf_tcp_send_control(h, peer, RF_TCP_READY, recv->tag, recv->bytes);
+    }
+    rf_free(early);
+    return rc;
+}
+
+/* ---- frames ---------------------------------------------------------------------------------- */
+
+static int begin_data(struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame)
+{
+    struct rf_tcp_node *recv = rf_tcp_take_tag(&peer->recvs, frame->tag);
+    if (recv) {
+        begin_payload(peer, recv, frame);
+        return 0;
+    }
+    if (frame->bytes > RF_TCP_EAGER)
+        return fail_invalid(peer, "a long message that nobody has asked for");
+    RETURN_IF_ERROR(add_early(peer, frame, &peer->arriving_early));
+    peer->into = peer->arriving_early->data;
+    peer->left_bytes = frame->bytes;
+    return 0;
+}
+
+static int take_announcement(struct rf_tcp *h, struct rf_tcp_peer *peer,
+                             const struct rf_tcp_frame *frame)
+{
+    struct rf_tcp_early *early;
+    struct rf_tcp_node *recv = peer->recvs.first;
+    while (recv && recv->tag != frame->tag)
+        recv = recv->next;
+    if (!recv)
+        return add_early(peer, frame, &early);
+    if (recv->bytes > RF_TCP_EAGER)
+        return 0; /* that it is posted has been sent */
+    return refuse(h, peer, rf_tcp_take_tag(&peer->recvs, frame->tag), frame);
+}
+
+static int begin_frame(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *head)
+{
+    struct rf_tcp_frame frame;
+    if (!rf_tcp_read_header(head, &frame) || peer->left)
+        return fail_invalid(peer, "a message that makes no sense");
+    switch (frame.kind) {
+    case RF_TCP_DATA:
+        RETURN_IF_ERROR(begin_data(peer, &frame));
+        if (frame.bytes == 0)
+            end_payload(h, peer);
+        return 0;
+    case RF_TCP_ANNOUNCE:
+        return take_announcement(h, peer, &frame);
+    case RF_TCP_READY:
+        return rf_tcp_receive_is_ready(h, peer, frame.tag);
+    case RF_TCP_REFUSED:
+        return rf_tcp_send_is_refused(h, peer, frame.tag);
+    default:
+        peer->left = true;
+        return 0;
+    }
+}
+
+static void take_payload(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t bytes)
+{
+    if (peer->into)
+        peer->into += bytes;
+    peer->left_bytes -= bytes;
+    if (peer->left_bytes == 0)
+        end_payload(h, peer);
+}
+
+int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *data,
+                   size_t bytes)
+{
+    while (bytes > 0) {
+        size_t part;
+        if (peer->left_bytes > 0) {
+            part = bytes < peer->left_bytes ? bytes : (size_t)peer->left_bytes;
+            if (peer->into)
+                memcpy(peer->into, data, part);
+            take_payload(h, peer, part);
+        } else if (peer->head_bytes == 0 && bytes >= RF_TCP_HEADER) {
+            part = RF_TCP_HEADER;
+            RETURN_IF_ERROR(begin_frame(h, peer, data));
+        } else {
+            const size_t missing = RF_TCP_HEADER - peer->head_bytes;
+            part = bytes < missing ? bytes : missing;
+            memcpy(peer->head + peer->head_bytes, data, part);
+            peer->head_bytes += part;
+            if (peer->head_bytes == RF_TCP_HEADER) {
+                peer->head_bytes = 0;
+                RETURN_IF_ERROR(begin_frame(h, peer, peer->head));
+            }
+        }
+        data += part;
+        bytes -= part;
+    }
+    return 0;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* The receive whose message probably comes next. Short messages cost less to copy. */
+static struct rf_tcp_node *guess(const struct rf_tcp_peer *peer)
+{
+    struct rf_tcp_node *recv = peer->recvs.first;
+    while (recv && recv->bytes < RF_TCP_DIRECT * 2)
+        recv = recv->next;
+    return recv;
+}
+
+/* Another message has come than was guessed: its bytes are in the buffer of a receive, which may be
+ * the one that they are copied to. */
+static int take_misplaced(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *data,
+                          size_t bytes)
+{
+    unsigned char *copy = rf_alloc(bytes);
+    if (!copy)
+        return rf_fail(RF_ENOMEM, "tcp: no memory for %zu bytes from rank %d", bytes, peer->rank);
+    memcpy(copy, data, bytes);
+    int rc = rf_tcp_take_in(h, peer, copy, bytes);
+    rf_free(copy);
+    return rc;
+}
+
+/* Header and payload in one call, each to its place. */
+static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+                            size_t *asked, int *rc)
+{
+    struct iovec parts[2] = {{peer->head, RF_TCP_HEADER}, {recv->buffer, recv->bytes}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    *asked = RF_TCP_HEADER + recv->bytes;
+    ssize_t count = recvmsg(peer->fd, &message, MSG_DONTWAIT);
+    if (count < RF_TCP_HEADER) {
+        peer->head_bytes = count > 0 ? (size_t)count : 0;
+        return count;
+    }
+    const size_t bytes = (size_t)count - RF_TCP_HEADER;
+    *rc = begin_frame(h, peer, peer->head);
+    if (*rc < 0)
+        return count;
+    if (peer->arriving == recv && peer->left_bytes >= bytes)
+        take_payload(h, peer, bytes);
+    else if (bytes > 0)
+        *rc = take_misplaced(h, peer, recv->buffer, bytes);
+    return count;
+}
+
+static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *asked, int *rc)
+{
+    struct rf_tcp_node *guessed;
+    if (peer->left_bytes >= RF_TCP_DIRECT && peer->into) {
+        *asked = peer->left_bytes;
+        ssize_t count = recv(peer->fd, peer->into, *asked, MSG_DONTWAIT);
+        if (count > 0)
+            take_payload(h, peer, (size_t)count);
+        return count;
+    }
+    if (peer->left_bytes == 0 && peer->head_bytes == 0 && (guessed = guess(peer)) != NULL)
+        return read_guessed(h, peer, guessed, asked, rc);
+    *asked = RF_TCP_INPUT;
+    ssize_t count = recv(peer->fd, h->input, RF_TCP_INPUT, MSG_DONTWAIT);
+    if (count > 0)
+        *rc = rf_tcp_take_in(h, peer, h->input, (size_t)count);
+    return count;
+}
+
+/* Too much that nobody has asked for stops it, but not within a message that is wanted. */
+static bool may_read(const struct rf_tcp_peer *peer)
+{
+    return peer->expected > 0 && (peer->early_bytes < RF_TCP_EARLY || peer->arriving);
+}
+
+int rf_tcp_receive(struct rf_tcp *h, struct rf_tcp_peer *peer)
+{
+    while (!h->done.first && may_read(peer)) {
+        size_t asked = 0;
+        int rc = 0;
+        ssize_t count = read_some(h, peer, &asked, &rc);
+        if (rc < 0)
+            return rc;
+        if (count < 0 && errno == EINTR)
+            continue;
+        if (count == 0 || (count < 0 && errno != EAGAIN)) {
+            rf_tcp_lose(h, peer, count == 0 ? 0 : errno);
+            return 0;
+        }
+        if (count < (ssize_t)asked) {
+            peer->readable = false;
+            return 0;
+        }
+    }
+    return 0;
+}
