@@ -27,6 +27,8 @@ enum {
     RF_TCP_DIRECT = 4 << 10, /* from which a payload is received where it belongs */
     RF_TCP_TRIED = 4,        /* so many connections are read without asking which can be read */
     RF_TCP_EARLY = 64 << 20, /* a peer is not read while so much of its data wait for receives */
+    RF_TCP_KEPT = 16 << 10,  /* memory of such messages is used again, */
+    RF_TCP_SPARE = 16,       /* up to so many */
     RF_TCP_VERSION = 1
 };
 
@@ -136,6 +138,8 @@ struct rf_tcp {
     int waiting;    /* peers in state RF_TCP_WAITING */
     unsigned turns; /* until epoll is asked */
     unsigned char *input;
+    struct rf_tcp_early *spare; /* each with room for any message */
+    int spare_count;
     struct rf_transport *self; /* messages to oneself */
     uint64_t self_pending;
     bool cancelled;
@@ -214,7 +218,8 @@ int rf_tcp_receive(struct rf_tcp *h, struct rf_tcp_peer *peer);
 /* The same for bytes at hand. */
 int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *data,
                    size_t bytes);
-void rf_tcp_drop_early(struct rf_tcp_peer *peer);
+void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer);
+void rf_tcp_free_early(struct rf_tcp *h, struct rf_tcp_early *early); /* or NULL */
 
 /* tcp_connect.c */
 int rf_tcp_listen(struct rf_tcp *h, const char *address, int *port);

@@ -97,7 +97,7 @@ static void drop_arriving(struct rf_tcp *h, struct rf_tcp_peer *peer)
         if (*link == peer->arriving_early) {
             *link = peer->arriving_early->next;
             peer->early_bytes -= peer->arriving_early->frame.bytes;
-            rf_free(peer->arriving_early);
+            rf_tcp_free_early(h, peer->arriving_early);
             break;
         }
     peer->arriving = NULL;
@@ -527,13 +527,18 @@ void rf_tcp_close_all(struct rf_tcp *h)
         struct rf_tcp_peer *peer = &h->peers[r];
         if (peer->fd >= 0)
             close(peer->fd);
-        rf_tcp_drop_early(peer);
+        rf_tcp_drop_early(h, peer);
         rf_free(peer->controls);
         rf_free(peer->ready);
         rf_free(peer->stage);
         *peer = (struct rf_tcp_peer){.watch = RF_TCP_PEER, .rank = r, .fd = -1, .place = -1};
     }
-    h->watched_count = 0;
+    while (h->spare) {
+        struct rf_tcp_early *early = h->spare;
+        h->spare = early->next;
+        rf_free(early);
+    }
+    h->spare_count = h->watched_count = 0;
     h->sending = NULL;
     if (h->listener >= 0)
         close(h->listener);

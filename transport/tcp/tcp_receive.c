@@ -19,14 +19,40 @@ static int fail_invalid(const struct rf_tcp_peer *peer, const char *what)
 
 /* ---- messages before their receives ---------------------------------------------------------- */
 
-static int add_early(struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame,
+/* Memory of the longer ones is kept for the next: the system takes its time to give it. */
+static struct rf_tcp_early *allocate_early(struct rf_tcp *h, size_t bytes)
+{
+    struct rf_tcp_early *early = h->spare;
+    if (bytes < RF_TCP_KEPT)
+        return rf_realloc(NULL, sizeof(*early) + bytes);
+    if (!early)
+        return rf_realloc(NULL, sizeof(*early) + RF_TCP_EAGER);
+    h->spare = early->next;
+    h->spare_count--;
+    return early;
+}
+
+void rf_tcp_free_early(struct rf_tcp *h, struct rf_tcp_early *early)
+{
+    if (!early || early->frame.kind != RF_TCP_DATA || early->frame.bytes < RF_TCP_KEPT ||
+        h->spare_count == RF_TCP_SPARE) {
+        rf_free(early);
+        return;
+    }
+    early->next = h->spare;
+    h->spare = early;
+    h->spare_count++;
+}
+
+static int add_early(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame,
                      struct rf_tcp_early **out)
 {
     const size_t bytes = frame->kind == RF_TCP_DATA ? frame->bytes : 0;
-    struct rf_tcp_early *early = rf_alloc(sizeof(*early) + bytes), **link = &peer->early;
+    struct rf_tcp_early *early = allocate_early(h, bytes), **link = &peer->early;
     if (!early)
         return rf_fail(RF_ENOMEM, "tcp: no memory for a message of %zu bytes from rank %d", bytes,
                        peer->rank);
+    early->next = NULL;
     early->frame = *frame;
     while (*link)
         link = &(*link)->next;
@@ -51,12 +77,12 @@ static struct rf_tcp_early *take_early(struct rf_tcp_peer *peer, uint64_t tag)
     return NULL;
 }
 
-void rf_tcp_drop_early(struct rf_tcp_peer *peer)
+void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer)
 {
     while (peer->early) {
         struct rf_tcp_early *early = peer->early;
         peer->early = early->next;
-        rf_free(early);
+        rf_tcp_free_early(h, early);
     }
     peer->early_bytes = 0;
     peer->arriving_early = NULL;
@@ -141,13 +167,13 @@ int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv)
         if (recv->bytes > RF_TCP_EAGER && !peer->left)
             rc = rf_tcp_send_control(h, peer, RF_TCP_READY, recv->tag, recv->bytes);
     }
-    rf_free(early);
+    rf_tcp_free_early(h, early);
     return rc;
 }
 
 /* ---- frames ---------------------------------------------------------------------------------- */
 
-static int begin_data(struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame)
+static int begin_data(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame)
 {
     struct rf_tcp_node *recv = rf_tcp_take_tag(&peer->recvs, frame->tag);
     if (recv) {
@@ -156,7 +182,7 @@ static int begin_data(struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame
     }
     if (frame->bytes > RF_TCP_EAGER)
         return fail_invalid(peer, "a long message that nobody has asked for");
-    RETURN_IF_ERROR(add_early(peer, frame, &peer->arriving_early));
+    RETURN_IF_ERROR(add_early(h, peer, frame, &peer->arriving_early));
     peer->into = peer->arriving_early->data;
     peer->left_bytes = frame->bytes;
     return 0;
@@ -170,7 +196,7 @@ static int take_announcement(struct rf_tcp *h, struct rf_tcp_peer *peer,
     while (recv && recv->tag != frame->tag)
         recv = recv->next;
     if (!recv)
-        return add_early(peer, frame, &early);
+        return add_early(h, peer, frame, &early);
     if (recv->bytes > RF_TCP_EAGER)
         return 0; /* that it is posted has been sent */
     return refuse(h, peer, rf_tcp_take_tag(&peer->recvs, frame->tag), frame);
@@ -183,7 +209,7 @@ static int begin_frame(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigne
         return fail_invalid(peer, "a message that makes no sense");
     switch (frame.kind) {
     case RF_TCP_DATA:
-        RETURN_IF_ERROR(begin_data(peer, &frame));
+        RETURN_IF_ERROR(begin_data(h, peer, &frame));
         if (frame.bytes == 0)
             end_payload(h, peer);
         return 0;
