@@ -183,7 +183,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N",
          "start N ranks on this machine; pipeline: 2 to 8 (4)", COLLECTIVES | STAGES},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
-         "shm, shm+net, net, tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads)",
+         "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads)",
          COLLECTIVES | STAGES},
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
          COLLECTIVES | STEPS},

@@ -46,7 +46,7 @@ static void own_command(const struct peers *p, const char *op, int network, int 
         text, COMMAND_BYTES,
         "timeout -k 2 %d '%s' bench %s --ranks %d --provider %s %s -b %llu -e %llu -f %d -n %d "
         "--in-place 0 --json 2>&1",
-        RUN_SECONDS, p->self, op, ranks, network == 0 ? "net" : "shm",
+        RUN_SECONDS, p->self, op, ranks, network == 0 ? "tcp" : "shm",
         side == PEERS_OWN ? "--private-buffers" : "", (unsigned long long)p->bytes[0],
         (unsigned long long)p->bytes[p->sizes - 1], p->factor, p->samples);
 }

@@ -414,7 +414,7 @@ test_layers() { tools/check_layers.sh && tools/check_text.sh && tools/check_cycl
 # ---- what is run, and in which order ---------------------------------------------------------------------
 
 # What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
-SHORT_ASAN="base/base_test transport/transport_frame_test transport/transport_shm_test transport/transport_loopback_test coll/coll_test
+SHORT_ASAN="base/base_test transport/transport_frame_test transport/transport_tcp_test transport/transport_shm_test transport/transport_loopback_test coll/coll_test
 comm/comm_failure_test comm/comm_mismatch_test comm/comm_programs_test comm/comm_point_to_point_test
 train/train_save_test train/train_fault_test
 tokenizer/tokenizer_test train/train_adapter_file_test train/train_data_test train/train_hub_test"

@@ -214,7 +214,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "record every step anew instead of replaying it: same bits, for comparison"},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
-         "host, net, tcp, tcp;ofi_rxm, shm, or loopback (ranks as threads)"},
+         "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, or loopback (ranks as threads)"},
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress"},
         {NULL},
     };

@@ -9,7 +9,6 @@
 set -eu
 cd "$(dirname "$0")/../.."
 build=${1:-build} ops=${2:-gather scatter broadcast reduce all_gather all_to_all} ranks=${3:-2 3 4} most=${4:-16777216}
-provider=$("$build/ringforge" info 2>/dev/null | awk '$1 == "net" || $1 == "tcp" { print $1; exit }')
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -18,9 +17,9 @@ for op in $ops; do
     for n in $ranks; do
         rm -f "$log"/*
         for turn in 1 2 3; do
-            timeout 120 "$build/ringforge" bench "$op" --ranks "$n" --provider "$provider" -b 4 -e "$most" -f 4 \
+            timeout 120 "$build/ringforge" bench "$op" --ranks "$n" --provider ofi-tcp -b 4 -e "$most" -f 4 \
                 -n 9 --in-place 0 | awk '$3 == "f32" { print $1, $6 }' >"$log/own.$turn"
-            timeout 120 "$build/peers/libfabric" "$provider" "$n" "$op" 4 "$most" 4 9 >"$log/bare.$turn"
+            timeout 120 "$build/peers/libfabric" native "$n" "$op" 4 "$most" 4 9 >"$log/bare.$turn"
             timeout 120 mpirun.openmpi --oversubscribe --mca btl tcp,self -n "$n" "$build/peers/openmpi" \
                 "$op" 4 "$most" 4 9 >"$log/openmpi.$turn"
         done

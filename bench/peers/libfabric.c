@@ -5,7 +5,7 @@
  * for failures. What is slower than a peer here, too, is slower because of the provider. Measured
  * as the other programs of this folder; starts its own ranks on this machine.
  *
- *   ./libfabric net 4 gather 4 16384 4 11
+ *   ./libfabric native 4 gather 4 16384 4 11
  */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 #include <rdma/fi_cm.h>
@@ -187,6 +187,9 @@ static void open_end(struct end *e, const struct peer *p, const char *provider)
     hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
     hints->domain_attr->cq_data_size = 4;
+    /* Native TCP has had two names. */
+    if (strcmp(provider, "native") == 0)
+        provider = fi_version() < FI_VERSION(1, 18) ? "net" : "tcp";
     hints->fabric_attr->prov_name = strdup(provider);
     must(fi_getinfo(FI_VERSION(1, 11), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0,
          "fi_getinfo");

@@ -173,7 +173,7 @@ def run_torch(options):
 def run_ringforge(options):
     build = Path(os.environ.get("BUILD", Path(__file__).parents[2] / "build"))
     out = subprocess.run([build / "ringforge", "bench", "pipeline", "--ranks", str(options.ranks),
-                          "--provider", "net", "-n", str(options.samples), "--times", options.times,
+                          "--provider", "tcp", "-n", str(options.samples), "--times", options.times,
                           "--json", "-"], check=True, text=True, stdout=subprocess.PIPE, timeout=600).stdout
     return {r["schedule"]: r for r in json.loads(out)["rows"]}
 

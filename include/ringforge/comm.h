@@ -40,7 +40,7 @@ struct rf_registration;
 /* Times are in seconds. An infinite timeout means none. A negative one, or NaN, is RF_EINVAL. */
 struct rf_comm_opts {
     int rank, size;       /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
-    const char *provider; /* NULL or "auto", "shm" (shared memory), "tcp", "shm+net", ... */
+    const char *provider; /* NULL or "auto", "shm" (shared memory), "tcp", "shm+tcp", ... */
     const char *key; /* job key; NULL: RF_JOB_KEY. Without a key only loopback addresses work */
     double start_timeout_s; /* until all ranks have joined; 0 = 60 */
     double timeout_s;       /* of one operation, without progress of any byte; 0 = 600 */
@@ -208,7 +208,7 @@ RF_EXPORT int rf_comm_rank(const struct rf_comm *comm);
 
 RF_EXPORT int rf_comm_size(const struct rf_comm *comm);
 
-/* "shm", "shm+net", ... */
+/* "shm", "shm+tcp", ... */
 RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm);
 
 /* Why that provider was chosen: one sentence. */
@@ -236,7 +236,7 @@ RF_EXPORT void rf_comm_set_track(struct rf_comm *comm, const char *track);
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Allocates `bytes` of zeroed, page-aligned memory for collectives of this communicator. With the
- * providers shm and shm+net it is shared with the ranks of this host, which then read and write it
+ * providers shm and shm+tcp it is shared with the ranks of this host, which then read and write it
  * directly instead of through copies. Not collective: each rank decides for itself. Any part of it
  * may be passed to a call. For other communicators it is ordinary memory.
  * Free it before the communicator is closed. After a failure a slow rank may still write to buffers

@@ -34,7 +34,7 @@ static const struct rf_env_row rows[] = {
     {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; required across hosts"},
     {"RF_PORT", NULL, "bootstrap port, if MASTER_PORT is in use by another program"},
     {"RF_CHECKSUM", "0", "1: every message carries a checksum of its data; the same on every rank"},
-    {"RF_PROVIDER", NULL, "transport: auto, shm, shm+net, tcp, net, tcp;ofi_rxm, ofi-shm, ..."},
+    {"RF_PROVIDER", NULL, "transport: auto, shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, ..."},
     {"RF_MEASURE", NULL,
      "1: measure links when ranks join, and choose algorithms by that; 0: never; default: only "
      "across hosts"},

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* Tag of a message: 12 bits that distinguish calls (bit 0: point to point or collective; the
- * highest stays 0, because libfabric's net provider uses it), 28 bits sequence number, 24 bits
+ * highest stays 0, because libfabric's native TCP uses it), 28 bits sequence number, 24 bits
  * step. comm/operations.c defines their content. Matching is exact, per peer. Messages with
  * different tags need no order. */
 #define RF_TAG(comm, sequence, step)                                                               \
@@ -100,7 +100,7 @@ struct rf_transport_ops {
 /* First member of every transport. */
 struct rf_transport {
     const struct rf_transport_ops *ops;
-    const char *name; /* a name of the table of providers, or two of them: "shm+net" */
+    const char *name; /* a name of the table of providers, or two of them: "shm+tcp" */
     int rank, size;
     bool one_process; /* ranks are threads of one process */
     bool one_host;    /* all ranks can access each other's memory */

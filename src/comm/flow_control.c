@@ -7,7 +7,7 @@
  * that all its receives are posted.
  *
  * The oldest collective sends requests only where one message can block all behind it (libfabric's
- * net): its caller may since have sent a message that the peer needs before it begins.
+ * native TCP): its caller may since have sent a message that the peer needs before it begins.
  */
 #include "worker.h"
 

@@ -263,9 +263,9 @@ std::vector<ranks::World> worlds()
     ranks::World world;
     world.size = 3;
     all.push_back(world);
-    world.provider = "net";
+    world.provider = "tcp";
     all.push_back(world);
-    world.provider = "shm+net";
+    world.provider = "shm+tcp";
     world.hosts = "a,b,b";
     all.push_back(world);
     return all;

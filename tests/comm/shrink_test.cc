@@ -372,7 +372,7 @@ INSTANTIATE_TEST_SUITE_P(Processes, ShrinkOfProcesses,
 std::vector<ranks::World> over_tcp()
 {
     ranks::World three, five;
-    three.provider = five.provider = "net";
+    three.provider = five.provider = "tcp";
     three.size = 3;
     five.size = 5;
     return {three, five};

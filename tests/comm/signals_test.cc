@@ -155,7 +155,7 @@ TEST_P(Dispositions, EveryDispositionIsAsTheProgramLeftItOnceACommunicatorIsOpen
 TEST(Signals, ASignalEndsARankByItselfAndTheOtherNamesTheRankSoon)
 {
     const std::pair<const char *, int> cases[] = {
-        {"shm", SIGINT}, {"shm", SIGABRT}, {"net", SIGTERM}, {"net", SIGSEGV}};
+        {"shm", SIGINT}, {"shm", SIGABRT}, {"tcp", SIGTERM}, {"tcp", SIGSEGV}};
     for (const auto &[provider, number] : cases) {
         ranks::World world;
         world.provider = provider;
@@ -176,7 +176,7 @@ TEST(Signals, ASignalEndsARankByItselfAndTheOtherNamesTheRankSoon)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Providers, Dispositions, testing::Values("shm", "net", "ofi-shm"),
+INSTANTIATE_TEST_SUITE_P(Providers, Dispositions, testing::Values("shm", "tcp", "ofi-shm"),
                          [](const auto &info) {
                              std::string name = info.param;
                              std::replace(name.begin(), name.end(), '-', '_');

@@ -68,7 +68,7 @@ TEST(ByHost, GroupsOfNeighboursLieWithinHosts)
                  {"a,b,a,b", 4, {0, 2, 1, 3}}};
     for (const auto &c : cases) {
         ranks::World world;
-        world.provider = "net";
+        world.provider = "tcp";
         world.hosts = c.hosts;
         world.size = (int)(world.hosts.size() + 1) / 2;
         ranks::run(world, [&](rf_comm *comm, int) {

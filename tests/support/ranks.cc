@@ -194,7 +194,10 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
         world.size = size;
         all.push_back(world);
     }
-    for (const char *provider : {"shm", "tcp", "ofi-tcp", "tcp;ofi_rxm", "ofi-shm"})
+    std::vector<const char *> providers = {"shm", "tcp", "ofi-tcp", "ofi-shm"};
+    if (getenv("RF_TEST_ALL"))
+        providers.push_back("tcp;ofi_rxm");
+    for (const char *provider : providers)
         for (int size : process_sizes) {
             world.provider = provider;
             world.size = size;

@@ -163,7 +163,7 @@ TEST(CommandLine, AnOptionThatABenchmarkDoesNotUseIsRefusedByName)
              {{"bench", "sendrecv", "--algorithm", "ring"}, "--algorithm is not used by sendrecv"},
              {{"bench", "barrier", "-b", "8"}, "--minbytes is not used by barrier"},
              {{"bench", "all_reduce", "--device", "0"}, "--device is not used by all_reduce"},
-             {{"bench", "overlap", "--provider", "net"}, "--provider is not used by overlap"},
+             {{"bench", "overlap", "--provider", "tcp"}, "--provider is not used by overlap"},
              {{"bench", "staging", "-m", "4"}, "--agg_iters is not used by staging"},
              {{"bench", "staging", "--scale", "2"}, "--scale is not used by staging"},
              {{"bench", "overlap", "--times", "1x1x1"}, "--times is not used by overlap"},

@@ -59,10 +59,10 @@ right() { # every row of rank 0 ends with no wrong element
 sums="bench all_reduce -b 4 -e 256K -f 256 -n 3"
 
 # shellcheck disable=SC2086
-for provider in net "tcp;ofi_rxm"; do
-    job "ipv4-${provider%;*}" "$(address 1)" $sums --provider "$provider"
-    ended "ipv4-${provider%;*}" 0
-    right "ipv4-${provider%;*}"
+for provider in tcp ofi-tcp "tcp;ofi_rxm"; do
+    job "ipv4-${provider#*;}" "$(address 1)" $sums --provider "$provider"
+    ended "ipv4-${provider#*;}" 0
+    right "ipv4-${provider#*;}"
 done
 for i in $(seq $ranks); do # listed before eth0, up, and leading nowhere
     ip -n "$(space "$i")" link add aaa0 type veth peer name aaa1
@@ -71,12 +71,12 @@ for i in $(seq $ranks); do # listed before eth0, up, and leading nowhere
     ip -n "$(space "$i")" link set aaa1 up
 done
 # shellcheck disable=SC2086
-job two-interfaces "$(address 1)" $sums --provider net
+job two-interfaces "$(address 1)" $sums --provider tcp
 ended two-interfaces 0
 right two-interfaces
 if ip -n "$(space 1)" -6 addr show dev eth0 | grep -q fd77; then
     # shellcheck disable=SC2086
-    job ipv6 fd77::1 $sums --provider net
+    job ipv6 fd77::1 $sums --provider tcp
     ended ipv6 0
     right ipv6
 fi
@@ -84,12 +84,12 @@ fi
 key=$RF_JOB_KEY
 unset RF_JOB_KEY
 # shellcheck disable=SC2086
-job no-key "$(address 1)" $sums --provider net
+job no-key "$(address 1)" $sums --provider tcp
 ended no-key 1
 grep -q 'set RF_JOB_KEY' "$folder"/no-key-1.out || fail "no-key: rank 0 does not say what to set"
 export RF_JOB_KEY=$key
 
-network=net lost=1 named=$((ranks - 1)) # what carries it, how many last ranks are lost, which of them
+network=tcp lost=1 named=$((ranks - 1)) # what carries it, how many last ranks are lost, which of them
 # fault NAME SECONDS COMMAND...: in the midst of an operation; all but the last rank must name it in time
 fault() {
     name=$1 most=$2

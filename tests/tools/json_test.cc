@@ -82,7 +82,7 @@ TEST(InfoJson, AlgorithmsCoverEverySizeOnce)
 
 TEST(InfoJson, MeasuredAlgorithmsComeWithPredictions)
 {
-    for (const char *provider : {"loopback", "net"}) {
+    for (const char *provider : {"loopback", "tcp"}) {
         ProgramResult r = run_program({"info", "--algorithms", "--measure", "--ranks", "3",
                                        "--provider", provider, "--json"});
         ASSERT_EQ(r.status, 0) << r.err;

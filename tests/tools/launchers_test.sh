@@ -36,7 +36,7 @@ needs() {
     echo "$1 is not installed"
     exit 77
 }
-sums="bench all_reduce -b 4 -e 256K -f 256 -n 3 --provider net"
+sums="bench all_reduce -b 4 -e 256K -f 256 -n 3 --provider tcp"
 # job NAME RANKS COMMAND...: it starts the program on that many ranks; every element must be right
 job() {
     name=$1 ranks=$2

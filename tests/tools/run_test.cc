@@ -129,14 +129,14 @@ TEST(Flight, NamesWhoNeverCame)
     ProgramResult run =
         run_shell(3, "export RF_FLIGHT=" + folder.path +
                          "/f; bench='" RF_PROGRAM
-                         " bench all_reduce -b 4M -e 4M -n 100000 -w 0 --provider net'; "
+                         " bench all_reduce -b 4M -e 4M -n 100000 -w 0 --provider tcp'; "
                          "[ $RANK = 1 ] || exec timeout -s KILL 40 $bench; $bench & job=$!; "
                          "until [ $(ls $RF_FLIGHT 2>/dev/null | wc -l) = 3 ]; do sleep 0.1; done; "
                          "sleep 1; kill -KILL $job; wait $job");
     EXPECT_NE(run.status, 0);
     ProgramResult r = run_program({"flight", folder.path + "/f"});
     EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_NE(r.out.find("3 ranks over net, 3 recordings"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("3 ranks over tcp, 3 recordings"), std::string::npos) << r.out;
     EXPECT_NE(r.out.find("=> rank "), std::string::npos) << r.out;
     r = run_program({"flight", folder.path + "/f", "--json"});
     EXPECT_NE(r.out.find("\"findings\""), std::string::npos) << r.out;

@@ -65,8 +65,8 @@ std::vector<Case> cases()
 {
     std::vector<Case> all;
     for (const Disagreement &d : disagreements)
-        for (const char *provider : {"shm", "net"})
-            if (getenv("RF_TEST_ALL") || (&d - disagreements) % 2 == (strcmp(provider, "net") == 0))
+        for (const char *provider : {"shm", "tcp"})
+            if (getenv("RF_TEST_ALL") || (&d - disagreements) % 2 == (strcmp(provider, "tcp") == 0))
                 all.push_back({&d, provider});
     return all;
 }

@@ -93,12 +93,12 @@ std::vector<Death> deaths(fault_kind fault)
         const StepKind &kind = *at;
         const std::vector<std::pair<rf_verb, int>> places = places_of(kind);
         for (size_t v = 0; v < places.size(); v++)
-            for (const char *provider : {"shm", "net"}) {
+            for (const char *provider : {"shm", "tcp"}) {
                 const bool is_cube = at == &cube, is_stop = fault == FAULT_STOP;
                 const bool one =
                     is_cube ? !getenv("RF_TEST_ALL") : is_stop || kind.zero >= 2 || kind.shard;
                 const bool other = (v + (kind.order == RF_ORDER_TREE) + (is_cube && is_stop)) % 2;
-                if ((!one || other == (strcmp(provider, "net") == 0)) &&
+                if ((!one || other == (strcmp(provider, "tcp") == 0)) &&
                     is_tried(kind, fault, places[v].first, places[v].second))
                     all.push_back({&kind, places[v].first, provider, fault, places[v].second});
             }

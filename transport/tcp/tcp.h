@@ -26,7 +26,6 @@ enum {
     RF_TCP_HEADER = 24,
     RF_TCP_DIRECT = 4 << 10, /* from which a payload is received where it belongs */
     RF_TCP_TRIED = 4,        /* so many connections are read without asking which can be read */
-    RF_TCP_EARLY = 64 << 20, /* a peer is not read while so much of its data wait for receives */
     RF_TCP_KEPT = 16 << 10,  /* memory of such messages is used again, */
     RF_TCP_SPARE = 16,       /* up to so many */
     RF_TCP_VERSION = 1
@@ -111,7 +110,6 @@ struct rf_tcp_peer {
     /* From the peer. */
     struct rf_tcp_list recvs;
     struct rf_tcp_early *early;
-    size_t early_bytes;
     unsigned char head[RF_TCP_HEADER];
     size_t head_bytes;
     uint64_t left_bytes;          /* of the payload that arrives now */

@@ -96,7 +96,6 @@ static void drop_arriving(struct rf_tcp *h, struct rf_tcp_peer *peer)
     for (struct rf_tcp_early **link = &peer->early; *link; link = &(*link)->next)
         if (*link == peer->arriving_early) {
             *link = peer->arriving_early->next;
-            peer->early_bytes -= peer->arriving_early->frame.bytes;
             rf_tcp_free_early(h, peer->arriving_early);
             break;
         }

@@ -57,7 +57,6 @@ static int add_early(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf
     while (*link)
         link = &(*link)->next;
     *link = early;
-    peer->early_bytes += bytes;
     *out = early;
     return 0;
 }
@@ -70,8 +69,6 @@ static struct rf_tcp_early *take_early(struct rf_tcp_peer *peer, uint64_t tag)
         if (early->frame.tag != tag)
             continue;
         *link = early->next;
-        if (early->frame.kind == RF_TCP_DATA)
-            peer->early_bytes -= early->frame.bytes;
         return early;
     }
     return NULL;
@@ -84,7 +81,6 @@ void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer)
         peer->early = early->next;
         rf_tcp_free_early(h, early);
     }
-    peer->early_bytes = 0;
     peer->arriving_early = NULL;
 }
 
@@ -330,15 +326,9 @@ static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *ask
     return count;
 }
 
-/* Too much that nobody has asked for stops it, but not within a message that is wanted. */
-static bool may_read(const struct rf_tcp_peer *peer)
-{
-    return peer->expected > 0 && (peer->early_bytes < RF_TCP_EARLY || peer->arriving);
-}
-
 int rf_tcp_receive(struct rf_tcp *h, struct rf_tcp_peer *peer)
 {
-    while (!h->done.first && may_read(peer)) {
+    while (!h->done.first && peer->expected > 0) {
         size_t asked = 0;
         int rc = 0;
         ssize_t count = read_some(h, peer, &asked, &rc);
