@@ -10,7 +10,7 @@
 #include "base/base.h"
 
 enum {
-    SEGMENT_BYTES = 256 << 10,
+    SEGMENT_BYTES = 512 << 10,
     LOOK_EVERY = 1024, /* polls, */
     LOOK_OFTEN = 16    /* and while a connection is to be opened */
 };
