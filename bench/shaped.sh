@@ -8,7 +8,8 @@
 #   bench/shaped.sh PROGRAM [RANKS [MBIT [DELAY_US [OP [SIZES]]]]]      (4 ranks, 1000, 0, all_reduce)
 #
 # ALGORITHMS: which, instead of all. BENCH_OPTIONS: further options of `ringforge bench`. QUEUED: bytes that a
-# connection may have in the queue before its link (the system's tcp_limit_output_bytes).
+# connection may have in the queue before its link (the system's tcp_limit_output_bytes). AT_ONCE: the program of
+# at_once.c, which runs instead of all that.
 set -eu
 program=$1 ranks=${2:-4} mbit=${3:-1000} delay=${4:-0} op=${5:-all_reduce}
 sizes=${6:-"4 1K 16K 64K 256K 1M 4M 16M 64M"}
@@ -53,6 +54,11 @@ measure() {
             awk '/ f32 / { print $6, $NF; found = 1 } END { if (!found) print "- -" }'
     done
 }
+if [ -n "${AT_ONCE:-}" ]; then
+    program=$AT_ONCE
+    job
+    exit
+fi
 job info --algorithms --measure
 for name in "" ${ALGORITHMS:-flat recursive_doubling rabenseifner direct ring}; do
     printf '%-18s' "${name:-chosen}"

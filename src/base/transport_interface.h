@@ -108,6 +108,7 @@ struct rf_transport {
     bool lost_peer;   /* set before cancel_all: a peer has died or hangs, and shared state may be
                          inconsistent */
     bool stalls;      /* a message without a posted receive blocks those after it */
+    bool takes_early; /* it never does, whatever the number and length of such messages */
     size_t segment_bytes;   /* preferred size of a pipelined piece */
     size_t read_bytes;      /* receivers read messages of so many bytes or more in the sender's
                                memory, whatever memory it is; 0: they do not */

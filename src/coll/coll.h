@@ -83,6 +83,8 @@ const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat",
 
 /* Whether all its receives can be posted at once, before any message has come. */
 bool rf_sched_can_prepost(const struct rf_sched *sched);
+/* Whether ranks read and write each other's memory in it. */
+bool rf_sched_shares_memory(const struct rf_sched *sched);
 /* Sets to[rank] for everybody to whom it sends. */
 void rf_sched_receivers(const struct rf_sched *sched, bool *to);
 

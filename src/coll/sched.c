@@ -259,6 +259,11 @@ bool rf_sched_can_prepost(const struct rf_sched *sched)
     return sched->recv_roots == sched->recv_count && !sched->fallback && sched->move_count == 0;
 }
 
+bool rf_sched_shares_memory(const struct rf_sched *sched)
+{
+    return sched->fallback || sched->move_count > 0;
+}
+
 void rf_sched_receivers(const struct rf_sched *sched, bool *to)
 {
     for (uint32_t i = 0; i < sched->count; i++)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Flow control of collectives that overtake others. On many networks a message whose receive is not
- * posted blocks all messages behind it, and the receiver may need one of those before it posts the
- * receive. So a collective that overtakes others first sends a request to each peer, by envelopes
- * of point to point, whose receives are always posted. It sends to a peer once that has replied
- * that all its receives are posted.
+ * Flow control of collectives that overtake others, unless the transport takes every message that
+ * comes before its receive. On the others such a message may block all messages behind it, and the
+ * receiver may need one of those before it posts the receive. So a collective that overtakes others
+ * first sends a request to each peer, by envelopes of point to point, whose receives are always
+ * posted. It sends to a peer once that has replied that all its receives are posted.
  *
  * The oldest collective sends requests only where one message can block all behind it (libfabric's
  * native TCP): its caller may since have sent a message that the peer needs before it begins.
@@ -58,7 +58,8 @@ int rf_flow_control_reply(struct rf_comm *comm)
 
 int rf_flow_control_request(struct rf_comm *comm, struct rf_task *task, bool oldest)
 {
-    if (oldest && !comm->links.transport->stalls) {
+    const struct rf_transport *transport = comm->links.transport;
+    if (transport->takes_early || (oldest && !transport->stalls)) {
         if (task->blocked)
             rf_exec_unblock(task->exec);
         return 0;

@@ -7,6 +7,8 @@
  */
 #include "worker.h"
 
+enum { LONG_AT_ONCE = 2 };
+
 /* ---- on record ------------------------------------------------------------------------------- */
 
 static struct rf_extent range_of(const void *host, struct rf_tensor tensor, size_t bytes)
@@ -115,16 +117,34 @@ static int exec_for(struct rf_async *async, struct rf_exec **out)
     return rf_fail(RF_ENOMEM, "more than %d collectives run at once", RF_INFLIGHT);
 }
 
-/* Whether it may run beside the older ones. */
+/* Its receives cannot all be posted at once. */
+static bool is_long(const struct rf_task *task)
+{
+    return !rf_sched_can_prepost(task->cached->sched);
+}
+
+static bool can_overtake(const struct rf_comm *comm, const struct rf_task *task)
+{
+    if (task->plain.desc.staged || rf_call_converts(&task->call))
+        return false;
+    return !is_long(task) ||
+           (comm->links.transport->takes_early && !rf_sched_shares_memory(task->cached->sched));
+}
+
+/* Whether it may run beside the older ones. Many long ones would only share the same links. */
 static bool may_overtake(const struct rf_async *async, const struct rf_task *task)
 {
-    if (task->plain.desc.staged || rf_call_converts(&task->call) ||
-        !rf_sched_can_prepost(task->cached->sched))
+    int longs = is_long(task);
+    if (!can_overtake(async->comm, task))
         return false;
-    for (const struct rf_task *older = async->inflight.first; older != task; older = older->next)
-        if (older->state != RF_TASK_ENDED && depends_on(task, older))
+    for (const struct rf_task *older = async->inflight.first; older != task; older = older->next) {
+        if (older->state == RF_TASK_ENDED)
+            continue;
+        if (depends_on(task, older))
             return false;
-    return true;
+        longs += is_long(older);
+    }
+    return !is_long(task) || longs <= LONG_AT_ONCE;
 }
 
 static int start(struct rf_async *async, struct rf_task *task, bool oldest)

@@ -60,8 +60,8 @@ const struct rf_call_record *rf_call_begin(struct rf_comm *comm, const struct rf
 /* A message must never match the receive of a different call: a provider that gets a longer message
  * than the receive expects may do anything (libfabric's shm spins forever). So the tag holds as
  * many bits of the contract as fit beside 20 bits of the sequence (without its highest bit, which
- * libfabric's native TCP uses itself). A receive with another tag makes no progress, and after a while
- * contracts are compared. */
+ * libfabric's native TCP uses itself). A receive with another tag makes no progress, and after a
+ * while contracts are compared. */
 struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_call *call,
                                  const struct rf_call_record *record)
 {

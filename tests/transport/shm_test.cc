@@ -9,7 +9,7 @@
 #include <sys/resource.h>
 
 extern "C" {
-#include "transport/shm/cpu_affinity.h"
+#include "transport/cpu_affinity.h"
 }
 
 using namespace shm;
@@ -265,17 +265,17 @@ TEST(Shm, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
     CPU_ZERO(&one);
     CPU_SET(core, &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    rf_shm_idle(world.ends[0].t);
-    rf_shm_idle(world.ends[1].t);
-    EXPECT_EQ(world.ends[0].shm()->may_move_ns, 0u) << "the lower rank stays";
-    EXPECT_GT(world.ends[1].shm()->may_move_ns, 0u);
+    world.ends[0].t->ops->idle(world.ends[0].t);
+    world.ends[1].t->ops->idle(world.ends[1].t);
+    EXPECT_EQ(world.ends[0].shm()->affinity.may_move_ns, 0u) << "the lower rank stays";
+    EXPECT_GT(world.ends[1].shm()->affinity.may_move_ns, 0u);
     ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
     EXPECT_TRUE(CPU_EQUAL(&now, &one)) << "there was no other core";
 
     ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
-    world.ends[1].shm()->may_move_ns = 0;
-    world.ends[1].shm()->idle = 0;
-    rf_shm_idle(world.ends[1].t);
+    world.ends[1].shm()->affinity.may_move_ns = 0;
+    world.ends[1].shm()->affinity.idle = 0;
+    world.ends[1].t->ops->idle(world.ends[1].t);
     ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
     EXPECT_TRUE(CPU_EQUAL(&now, &before));
 }
@@ -298,15 +298,13 @@ TEST(Shm, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
     for (auto &c : cases) {
         std::vector<uint16_t> ranks(CPU_SETSIZE, 0);
         std::copy(c.ranks.begin(), c.ranks.end(), ranks.begin());
-        cpu_set_t mine, out;
-        CPU_ZERO(&mine);
+        bool mine[RF_CPU_CORES] = {}, out[RF_CPU_CORES];
         for (size_t core : c.allowed)
-            CPU_SET(core, &mine);
-        bool better = rf_shm_emptier(ranks.data(), 0, &mine, &out);
+            mine[core] = true;
+        bool better = rf_cpu_emptier(ranks.data(), 0, mine, out);
         EXPECT_EQ(better, !c.expected.empty());
         for (size_t core = 0; better && core < CPU_SETSIZE; core++)
-            EXPECT_EQ(CPU_ISSET(core, &out) != 0,
-                      std::count(c.expected.begin(), c.expected.end(), core) == 1)
+            EXPECT_EQ(out[core], std::count(c.expected.begin(), c.expected.end(), core) == 1)
                 << core;
     }
 }

@@ -171,6 +171,28 @@ static void shm_destroy(struct rf_transport *t)
         rf_shm_close(shm_of(t));
 }
 
+static void publish_core(struct rf_transport *t, int core)
+{
+    __atomic_store_n(&((struct rf_shm_header *)shm_of(t)->base)->core, (uint32_t)core + 1,
+                     __ATOMIC_RELAXED);
+}
+
+static int core_of(struct rf_transport *t, int rank)
+{
+    const struct rf_shm *h = shm_of(t);
+    if (!rf_shm_has(h, rank))
+        return -1;
+    const struct rf_shm_header *header =
+        (const struct rf_shm_header *)rf_shm_peer_of(h, rank)->base;
+    const uint32_t published = __atomic_load_n(&header->core, __ATOMIC_RELAXED);
+    return published > 0 && published <= RF_CPU_CORES ? (int)published - 1 : -1;
+}
+
+static bool shm_idle(struct rf_transport *t)
+{
+    return rf_cpu_idle(&shm_of(t)->affinity, t);
+}
+
 static const struct rf_transport_ops shm_ops = {
     .post_send = shm_post_send,
     .post_recv = shm_post_recv,
@@ -185,7 +207,7 @@ static const struct rf_transport_ops shm_ops = {
     .free = rf_shm_free,
     .locate = rf_shm_locate,
     .reach = rf_shm_reach,
-    .idle = rf_shm_idle,
+    .idle = shm_idle,
 };
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -219,6 +241,7 @@ int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out)
         return rf_fail(RF_ENOMEM, "no memory for a transport");
     h->transport = (struct rf_transport){
         .ops = &shm_ops, .name = "shm", .rank = rank, .size = size, .segment_bytes = RF_SHM_SLOT};
+    h->affinity = (struct rf_cpu_affinity){.core_of = core_of, .publish = publish_core};
     h->fd = -1;
     pthread_mutex_init(&h->lock, NULL);
     int rc = list_ranks(h, hosts);

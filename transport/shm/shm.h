@@ -2,9 +2,8 @@
  *
  * What the files of the transport between ranks of one host share: shm.c (messages), shm_send.c
  * and shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand
- * each other their memory), shm_read.c (reading the memory of another process) and cpu_affinity.c
- * (which core a rank is on). Ranks have the numbers of the job, some of whose ranks may be on other
- * hosts.
+ * each other their memory) and shm_read.c (reading the memory of another process). Ranks have the
+ * numbers of the job, some of whose ranks may be on other hosts.
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
@@ -32,6 +31,7 @@
 #include <pthread.h>
 #include <stdalign.h>
 
+#include "../cpu_affinity.h"
 #include "../transport.h"
 
 enum {
@@ -183,9 +183,7 @@ struct rf_shm {
     bool cancelled;
     struct rf_transport *self; /* messages to oneself */
     uint64_t self_pending;
-    uint32_t idle;
-    bool crowded; /* another rank waits on this core */
-    uint64_t may_move_ns;
+    struct rf_cpu_affinity affinity;
     pthread_mutex_t lock; /* of blocks */
     struct rf_shm_block *blocks;
 };
@@ -261,8 +259,6 @@ int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send);
 /* Whether others may try to read it. */
 bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes);
 
-/* cpu_affinity.c */
-bool rf_shm_idle(struct rf_transport *t);
 /* shm_send.c. The send is under way, or waits for capacity in the channel. */
 int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send);
 /* Goes on with what is under way to `rank`. */

@@ -7,6 +7,8 @@
  */
 #include "tcp.h"
 
+#include <sys/socket.h>
+
 #include "base/base.h"
 
 enum {
@@ -197,6 +199,23 @@ static void tcp_destroy(struct rf_transport *t)
     rf_tcp_end_close(h);
 }
 
+/* Within a host a message is received on the core that has sent it, which the system tells. */
+static int core_of(struct rf_transport *t, int rank)
+{
+    const struct rf_tcp_peer *peer = &tcp_of(t)->peers[rank];
+    int core = -1;
+    socklen_t bytes = sizeof(core);
+    if (peer->state != RF_TCP_OPEN || !peer->is_here ||
+        getsockopt(peer->fd, SOL_SOCKET, SO_INCOMING_CPU, &core, &bytes))
+        return -1;
+    return core;
+}
+
+static bool tcp_idle(struct rf_transport *t)
+{
+    return rf_cpu_idle(&tcp_of(t)->affinity, t);
+}
+
 static const struct rf_transport_ops tcp_ops = {
     .post_send = tcp_post_send,
     .post_recv = tcp_post_recv,
@@ -205,6 +224,7 @@ static const struct rf_transport_ops tcp_ops = {
     .deregister_memory = tcp_deregister,
     .cancel_all = tcp_cancel_all,
     .destroy = tcp_destroy,
+    .idle = tcp_idle,
 };
 
 int rf_tcp_end_open(int rank, int size, struct rf_tcp **out)
@@ -213,9 +233,14 @@ int rf_tcp_end_open(int rank, int size, struct rf_tcp **out)
     if (!h)
         return rf_fail(RF_ENOMEM, "tcp: no memory for a transport");
     h->listener = h->epoll = -1;
-    h->transport = (struct rf_transport){
-        .ops = &tcp_ops, .name = "tcp", .rank = rank, .size = size, .segment_bytes = SEGMENT_BYTES};
+    h->transport = (struct rf_transport){.ops = &tcp_ops,
+                                         .name = "tcp",
+                                         .rank = rank,
+                                         .size = size,
+                                         .takes_early = true,
+                                         .segment_bytes = SEGMENT_BYTES};
     h->unopened = size - 1;
+    h->affinity.core_of = core_of;
     h->peers = rf_alloc((size_t)size * sizeof(*h->peers));
     h->watched = rf_alloc((size_t)size * sizeof(*h->watched));
     h->addresses = rf_alloc((size_t)size * sizeof(*h->addresses));

@@ -16,6 +16,7 @@
 #include <assert.h>
 
 #include "../bootstrap/handshake.h"
+#include "../cpu_affinity.h"
 #include "../transport.h"
 
 enum {
@@ -87,6 +88,7 @@ struct rf_tcp_peer {
     int rank, fd;            /* -1: no connection */
     enum rf_tcp_state state;
     bool left;                    /* it has said goodbye */
+    bool is_here;                 /* on this host */
     int reason;                   /* errno; 0: the peer closed the connection */
     uint64_t dial_ns, give_up_ns; /* when to dial again, and when no more */
 
@@ -136,6 +138,7 @@ struct rf_tcp {
     int waiting;    /* peers in state RF_TCP_WAITING */
     unsigned turns; /* until epoll is asked */
     unsigned char *input;
+    struct rf_cpu_affinity affinity;
     struct rf_tcp_early *spare; /* each with room for any message */
     int spare_count;
     struct rf_transport *self; /* messages to oneself */

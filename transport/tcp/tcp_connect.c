@@ -126,22 +126,26 @@ void rf_tcp_lose(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason)
            reason ? ": " : "", reason ? strerror(reason) : "");
 }
 
-/* Within a host nothing is gained by pacing (as BBR does), and up to half of the speed is lost. One
- * of these two is always permitted. Across hosts the system's choice stands. */
-static void stop_pacing(int fd)
+/* Whether the other end is on this host: its address is ours. */
+static bool is_here(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};
     socklen_t here_bytes = sizeof(here), there_bytes = sizeof(there);
     if (getsockname(fd, (struct sockaddr *)&here, &here_bytes) ||
         getpeername(fd, (struct sockaddr *)&there, &there_bytes) || here_bytes != there_bytes)
-        return;
-    /* The addresses without the ports. */
+        return false;
     if (here.ss_family == AF_INET)
         ((struct sockaddr_in *)&here)->sin_port = ((struct sockaddr_in *)&there)->sin_port;
     else if (here.ss_family == AF_INET6)
         ((struct sockaddr_in6 *)&here)->sin6_port = ((struct sockaddr_in6 *)&there)->sin6_port;
-    if (memcmp(&here, &there, here_bytes) == 0 &&
-        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5))
+    return memcmp(&here, &there, here_bytes) == 0;
+}
+
+/* Within a host nothing is gained by pacing (as BBR does), and up to half of the speed is lost. One
+ * of these two is always permitted. Across hosts the system's choice stands. */
+static void stop_pacing(int fd)
+{
+    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5))
         (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 }
 
@@ -156,7 +160,9 @@ static int open_connection(struct rf_tcp *h, struct rf_tcp_peer *peer, int fd)
         return rf_fail(RF_ENOMEM, "tcp: no memory for the connection to rank %d", peer->rank);
     if (epoll_ctl(h->epoll, EPOLL_CTL_MOD, fd, &event))
         return rf_fail(RF_ENET, "tcp: epoll_ctl failed: %s", strerror(errno));
-    stop_pacing(fd);
+    peer->is_here = is_here(fd);
+    if (peer->is_here)
+        stop_pacing(fd);
     peer->readable = peer->writable = true;
     set_state(h, peer, RF_TCP_OPEN);
     rf_tcp_flush(h, peer);

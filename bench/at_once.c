@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Long collectives of one communicator, one after the other and at once: a broadcast from every
+ * rank, a reduction to every rank, and four all-reduces. Started as the ranks of a job are
+ * (`ringforge run -n 4 -- at_once`, or under bench/shaped.sh). Rank 0 prints medians over
+ * interleaved turns of the slowest rank's time.
+ *
+ *   at_once [BYTES]      (of each collective; 16777216)
+ */
+#include <ringforge/ringforge.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { TURNS = 7, MOST = 32, ALL_REDUCES = 4 };
+enum what { BROADCASTS, REDUCTIONS, SUMS, WHATS };
+static const char *const names[WHATS] = {"a broadcast from every rank", "a reduce to every rank",
+                                         "four all_reduce"};
+
+struct bench {
+    struct rf_comm *comm;
+    int rank, size;
+    size_t count;
+    float *in[MOST], *out[MOST];
+    long wrong;
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void must(int rc)
+{
+    if (rc >= 0)
+        return;
+    fprintf(stderr, "%s\n", rf_last_error()->message);
+    exit(1);
+}
+
+static int calls(const struct bench *b, enum what what)
+{
+    return what == SUMS ? ALL_REDUCES : b->size;
+}
+
+static void begin(const struct bench *b, enum what what, int i, struct rf_request **request)
+{
+    const struct rf_coll_opts opts = {.request = request};
+    if (what == BROADCASTS)
+        must(rf_broadcast(b->comm, b->out[i], b->count, RF_F32, i, &opts));
+    else if (what == REDUCTIONS)
+        must(rf_reduce(b->comm, b->in[i], b->out[i], b->count, RF_F32, RF_SUM, i, &opts));
+    else
+        must(rf_all_reduce(b->comm, b->in[i], b->out[i], b->count, RF_F32, RF_SUM, &opts));
+}
+
+static void fill(const struct bench *b, enum what what)
+{
+    for (int i = 0; i < calls(b, what); i++)
+        for (size_t k = 0; k < b->count; k++) {
+            b->in[i][k] = (float)(b->rank + i);
+            b->out[i][k] = what == BROADCASTS && i == b->rank ? (float)(7 + i) : -1;
+        }
+}
+
+static void check(struct bench *b, enum what what)
+{
+    const int ranks_sum = b->size * (b->size - 1) / 2;
+    for (int i = 0; i < calls(b, what); i++) {
+        const float want = what == BROADCASTS ? (float)(7 + i) : (float)(ranks_sum + b->size * i);
+        const size_t count = what == REDUCTIONS && i != b->rank ? 0 : b->count;
+        for (size_t k = 0; k < count; k++)
+            b->wrong += b->out[i][k] != want;
+    }
+}
+
+static double run(struct bench *b, enum what what, int at_once)
+{
+    struct rf_request *requests[MOST];
+    const int count = calls(b, what);
+    fill(b, what);
+    must(rf_barrier(b->comm, NULL));
+    double seconds = -now_s();
+    for (int i = 0; i < count; i++) {
+        begin(b, what, i, &requests[i]);
+        if (!at_once)
+            must(rf_request_wait(requests[i], 0));
+    }
+    must(rf_request_wait_all(requests, (size_t)count, 0));
+    seconds += now_s();
+    for (int i = 0; i < count; i++)
+        rf_request_free(requests[i]);
+    check(b, what);
+    must(rf_all_reduce(b->comm, &seconds, &seconds, 1, RF_F64, RF_MAX, NULL));
+    return seconds;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+    const size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 0) : 16 << 20;
+    struct bench b = {.count = bytes / sizeof(float)};
+    must(rf_comm_open("env:", NULL, &b.comm));
+    b.rank = rf_comm_rank(b.comm);
+    b.size = rf_comm_size(b.comm);
+    const int most = b.size > ALL_REDUCES ? b.size : ALL_REDUCES;
+    if (most > MOST || b.count == 0) {
+        fprintf(stderr, "at_once: at most %d ranks, and at least 4 bytes\n", MOST);
+        return 2;
+    }
+    for (int i = 0; i < most; i++) {
+        must(rf_comm_alloc(b.comm, b.count * sizeof(float), (void **)&b.in[i]));
+        must(rf_comm_alloc(b.comm, b.count * sizeof(float), (void **)&b.out[i]));
+    }
+    for (int what = 0; what < WHATS; what++) {
+        double seconds[2][TURNS];
+        for (int turn = -1; turn < TURNS; turn++)
+            for (int at_once = 0; at_once < 2; at_once++)
+                seconds[at_once][turn < 0 ? 0 : turn] = run(&b, (enum what)what, at_once);
+        for (int at_once = 0; at_once < 2; at_once++)
+            qsort(seconds[at_once], TURNS, sizeof(double), compare);
+        const double serial = seconds[0][TURNS / 2], at_once = seconds[1][TURNS / 2];
+        if (b.rank == 0)
+            printf("%-28s of %zu bytes, %d ranks: one after the other %9.2f ms, at once %9.2f ms "
+                   "(%.2f)\n",
+                   names[what], bytes, b.size, serial * 1e3, at_once * 1e3, serial / at_once);
+    }
+    double wrong = (double)b.wrong;
+    must(rf_all_reduce(b.comm, &wrong, &wrong, 1, RF_F64, RF_SUM, NULL));
+    if (b.rank == 0 && wrong > 0)
+        printf("%g elements are wrong\n", wrong);
+    must(rf_comm_close(b.comm));
+    return wrong > 0;
+}

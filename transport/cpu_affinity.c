@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cpu_affinity.h says what it is for. Called by comm while a call waits.
+ */
+#define _GNU_SOURCE /* sched_getcpu */
+#include "cpu_affinity.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define AGAIN_NS 20000000ull
+static_assert(RF_CPU_CORES == CPU_SETSIZE, "as many as the system's sets have");
+enum { LOOK_EVERY = 8, LOOK_SELDOM = 64 }; /* the latter of ranks that outnumber the cores */
+
+/* How many ranks last waited on each core, this one on `core`. Whether no higher one waits there.
+ */
+static bool count_ranks(const struct rf_cpu_affinity *affinity, struct rf_transport *t, int core,
+                        uint16_t *ranks)
+{
+    bool is_highest = true;
+    memset(ranks, 0, RF_CPU_CORES * sizeof(*ranks));
+    for (int r = 0; r < t->size; r++) {
+        const int used = r == t->rank ? core : affinity->core_of(t, r);
+        if (used < 0 || used >= RF_CPU_CORES)
+            continue;
+        ranks[used]++;
+        is_highest = is_highest && !(r > t->rank && used == core);
+    }
+    return is_highest;
+}
+
+bool rf_cpu_emptier(const uint16_t ranks[RF_CPU_CORES], int core, const bool mine[RF_CPU_CORES],
+                    bool out[RF_CPU_CORES])
+{
+    unsigned fewest = ranks[core];
+    for (int c = 0; c < RF_CPU_CORES; c++)
+        fewest = mine[c] && ranks[c] < fewest ? ranks[c] : fewest;
+    for (int c = 0; c < RF_CPU_CORES; c++)
+        out[c] = mine[c] && ranks[c] == fewest;
+    return fewest + 2u <= ranks[core];
+}
+
+/* What the thread may use is the same afterwards. */
+static void move_away(int core, const uint16_t *ranks)
+{
+    cpu_set_t mine, best;
+    bool allowed[RF_CPU_CORES], emptier[RF_CPU_CORES];
+    if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
+        return;
+    for (size_t c = 0; c < RF_CPU_CORES; c++)
+        allowed[c] = CPU_ISSET(c, &mine);
+    if (!rf_cpu_emptier(ranks, core, allowed, emptier))
+        return;
+    CPU_ZERO(&best);
+    for (size_t c = 0; c < RF_CPU_CORES; c++)
+        if (emptier[c])
+            CPU_SET(c, &best);
+    if (sched_setaffinity(0, sizeof(best), &best) == 0 &&
+        sched_setaffinity(0, sizeof(mine), &mine) != 0)
+        rf_log("transport", 1, "this thread's cores cannot be set back: %s", strerror(errno));
+}
+
+static void publish(const struct rf_cpu_affinity *affinity, struct rf_transport *t, int core)
+{
+    if (affinity->publish)
+        affinity->publish(t, core);
+}
+
+bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
+{
+    if (affinity->idle++ % (t->yield ? LOOK_SELDOM : LOOK_EVERY) != 0)
+        return t->yield || affinity->crowded;
+    uint16_t ranks[RF_CPU_CORES];
+    const int core = sched_getcpu();
+    if (core < 0 || core >= RF_CPU_CORES)
+        return true;
+    publish(affinity, t, core);
+    const bool is_highest = count_ranks(affinity, t, core, ranks);
+    affinity->crowded = ranks[core] > 1;
+    const uint64_t now = rf_now_ns();
+    if (!affinity->crowded || !is_highest || now < affinity->may_move_ns)
+        return t->yield || affinity->crowded;
+    affinity->may_move_ns = now + AGAIN_NS;
+    move_away(core, ranks);
+    publish(affinity, t, sched_getcpu());
+    return true;
+}
