@@ -144,10 +144,15 @@ double rf_cost_hierarchical_broadcast(const struct rf_cost_view *v)
            (v->here - 1) * (v->m->intra_host.round_s + first * v->m->intra_host.byte_s) +
            v->bytes * v->m->intra_host.byte_s;
 }
-/* The only other one; where there is no choice, nothing is predicted. */
 double rf_cost_direct_reduce_scatter(const struct rf_cost_view *v)
 {
-    return v->hosts > 0 ? rf_cost_fan(v, v->share) + v->others * v->share * v->m->fold_byte_s : -1;
+    return rf_cost_fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
+}
+double rf_cost_halving_reduce_scatter(const struct rf_cost_view *v)
+{
+    return uncut(v->bytes / 2, LONGEST_EXCHANGED,
+                 v->rounds * v->m->round_s +
+                     v->others * v->share * (v->m->byte_s + v->m->fold_byte_s));
 }
 
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,

@@ -3,8 +3,8 @@
  * All-reduce by recursive halving and doubling (Rabenseifner 2004), for 2^k ranks: a ring's bytes
  * in 2 log2(N) rounds. In each round of the first half two ranks that differ in one bit swap halves
  * of the range they share and add what they get; the second half gathers the finished ranges the
- * same way back. The sum is a pairwise tree over ranks, the lower rank on the left. Called by
- * table.c.
+ * same way back. The first half alone is a reduce-scatter. The sum is a pairwise tree over ranks,
+ * the lower rank on the left. Called by table.c.
  */
 #include "sched.h"
 
@@ -17,6 +17,33 @@ static struct rf_byte_range range(const struct rf_sched *sched, const struct rf_
     struct rf_byte_range last =
         rf_chunk(desc->count, desc->ranks, first + count - 1, sched->element_bytes);
     return (struct rf_byte_range){begin.offset, last.offset + last.bytes - begin.offset};
+}
+
+/* The first half, in staging memory: a rank ends with the sum of its own share. */
+void rf_build_halving_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+{
+    const size_t share = desc->count * sched->element_bytes;
+    struct rf_operand mine = rf_in(0); /* of the whole; it shrinks to the share */
+    uint32_t ready = RF_NO_STEP, tag = 0;
+    for (int half = desc->ranks / 2; half > 0; half /= 2, tag++) {
+        const int peer = desc->rank ^ half;
+        const bool lower = desc->rank < peer;
+        const size_t bytes = (size_t)half * share;
+        struct rf_operand keep = mine, give = mine, theirs = rf_tmp(rf_sched_temp(sched, bytes));
+        keep.offset += lower ? 0 : bytes;
+        give.offset += lower ? bytes : 0;
+        rf_sched_dep(sched, rf_sched_send(sched, peer, tag, give, bytes), ready);
+        const struct rf_operand to = half == 1 ? rf_out(0) : rf_tmp(rf_sched_temp(sched, bytes));
+        const uint32_t recv = rf_sched_recv(sched, peer, tag, theirs, bytes);
+        const uint32_t sum =
+            rf_sched_reduce(sched, to, lower ? keep : theirs, lower ? theirs : keep, bytes);
+        rf_sched_dep(sched, sum, recv);
+        rf_sched_dep(sched, sum, ready);
+        mine = to;
+        ready = sum;
+    }
+    if (desc->redop == RF_AVG && share > 0)
+        rf_sched_dep(sched, rf_sched_divide(sched, rf_out(0), share), ready);
 }
 
 void rf_build_rabenseifner_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)

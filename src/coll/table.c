@@ -17,6 +17,7 @@ rf_builder rf_build_ring_all_reduce, rf_build_ring_all_gather;
 rf_builder rf_build_flat_all_reduce, rf_build_flat_all_gather, rf_build_flat_reduce;
 rf_builder rf_build_recursive_doubling_all_reduce, rf_build_rabenseifner_all_reduce,
     rf_build_naive_all_reduce;
+rf_builder rf_build_halving_reduce_scatter;
 rf_builder rf_build_direct_all_reduce, rf_build_direct_reduce_scatter, rf_build_direct_reduce;
 rf_builder rf_build_fused_all_reduce, rf_build_bruck_all_gather;
 rf_builder rf_build_shared_all_reduce, rf_build_shared_all_gather;
@@ -36,7 +37,7 @@ rf_cost rf_cost_flat_all_reduce, rf_cost_recursive_doubling_all_reduce,
 rf_cost rf_cost_bruck_all_gather, rf_cost_flat_all_gather, rf_cost_ring_all_gather;
 rf_cost rf_cost_tree_broadcast, rf_cost_chain_broadcast;
 rf_cost rf_cost_flat_rooted, rf_cost_tree_rooted;
-rf_cost rf_cost_direct_reduce_scatter;
+rf_cost rf_cost_direct_reduce_scatter, rf_cost_halving_reduce_scatter;
 rf_cost rf_cost_hierarchical_all_reduce, rf_cost_hierarchical_reduce_scatter,
     rf_cost_hierarchical_all_gather, rf_cost_hierarchical_broadcast;
 rf_segment_length rf_segment_chain;
@@ -117,6 +118,11 @@ static const char *supported_rabenseifner(const struct rf_coll_desc *desc)
     return why || desc->order == RF_ORDER_ANY ? why : "it does not add in tree order";
 }
 
+static const char *supported_halving(const struct rf_coll_desc *desc)
+{
+    return desc->counts ? "its pieces must be of one length" : supported_rabenseifner(desc);
+}
+
 /* Several hosts, and several ranks on some. */
 static const char *supported_hierarchical(const struct rf_coll_desc *desc)
 {
@@ -180,10 +186,15 @@ static bool prefers_flat(const struct rf_coll_desc *desc)
     return rf_coll_bytes(desc) <= limit;
 }
 
+static bool prefers_halving(const struct rf_coll_desc *desc)
+{
+    return !desc->shared && desc->ranks > 3 && share_of(desc) <= 16 * 1024;
+}
+
 /* Two rounds where the ring has 2(N-1). */
 static bool prefers_direct(const struct rf_coll_desc *desc)
 {
-    return in_ring_order(desc) || (desc->ranks > 2 && rf_coll_bytes(desc) <= 4 * 1024 * 1024);
+    return in_ring_order(desc) || (desc->ranks > 2 && rf_coll_bytes(desc) <= 512 * 1024);
 }
 
 /* 2 log2(N) rounds where direct has two, but of N-1 messages each. */
@@ -202,14 +213,22 @@ static bool prefers_flat_gather(const struct rf_coll_desc *desc)
     return desc->ranks == 2 || share_of(desc) <= 256 * 1024;
 }
 
+/* Fewer messages, but of more bytes, than flat. */
 static bool prefers_bruck(const struct rf_coll_desc *desc)
 {
-    return desc->ranks > 8 && share_of(desc) <= 2048;
+    return desc->shared ? desc->ranks > 8 && share_of(desc) <= 2048
+                        : desc->ranks > 3 && share_of(desc) <= 16 * 1024;
 }
 
 static bool prefers_tree(const struct rf_coll_desc *desc)
 {
     return desc->ranks > 8 && share_of(desc) <= 8192;
+}
+
+/* Over sockets the root has no time for many messages; in shared memory both are as quick. */
+static bool prefers_tree_scatter(const struct rf_coll_desc *desc)
+{
+    return prefers_tree(desc) || (desc->ranks > 3 && share_of(desc) <= 1024);
 }
 
 static bool prefers_tree_broadcast(const struct rf_coll_desc *desc)
@@ -277,12 +296,16 @@ static const struct rf_coll_row rows[] = {
      rf_build_tree_gather, rf_sent_tree_gather, true, .rounds = rf_rounds_tree},
     {RF_COLL_GATHER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
      rf_build_flat_gather, rf_sent_to_root},
-    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, prefers_tree, rf_cost_tree_rooted,
-     rf_build_tree_scatter, rf_sent_tree_scatter, true, .rounds = rf_rounds_tree},
+    {RF_COLL_SCATTER, "tree", "short, many ranks", has_peers, prefers_tree_scatter,
+     rf_cost_tree_rooted, rf_build_tree_scatter, rf_sent_tree_scatter, true,
+     .rounds = rf_rounds_tree},
     {RF_COLL_SCATTER, "flat", "every size", has_peers, NULL, rf_cost_flat_rooted,
      rf_build_flat_scatter, rf_sent_by_root},
     {RF_COLL_ALL_TO_ALL, "pairs", "every size", has_peers, NULL, NULL, rf_build_pairs_all_to_all,
      rf_sent_to_all},
+    {RF_COLL_REDUCE_SCATTER, "halving", "short, 2^k ranks, any order", supported_halving,
+     prefers_halving, rf_cost_halving_reduce_scatter, rf_build_halving_reduce_scatter,
+     rf_sent_to_all, true, .rounds = rf_rounds_log},
     {RF_COLL_REDUCE_SCATTER, "direct", "every size", has_peers, NULL, rf_cost_direct_reduce_scatter,
      rf_build_direct_reduce_scatter, rf_sent_to_all, .sent_counts = rf_sent_other_pieces},
     {RF_COLL_ALL_GATHER, "shared", "long, ranks that share memory", supported_shared,

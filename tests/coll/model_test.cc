@@ -34,15 +34,18 @@ const rf_coll_model models[] = {
     {3e-5, 8.4e-9, 4e-6, 2e-8, 5e-11, 256 << 10},
 };
 
-const rf_coll_op chosen_ops[] = {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE, RF_COLL_ALL_GATHER,
-                                 RF_COLL_BROADCAST,  RF_COLL_GATHER, RF_COLL_SCATTER};
+const rf_coll_op chosen_ops[] = {RF_COLL_ALL_REDUCE,    RF_COLL_REDUCE, RF_COLL_ALL_GATHER,
+                                 RF_COLL_BROADCAST,     RF_COLL_GATHER, RF_COLL_SCATTER,
+                                 RF_COLL_REDUCE_SCATTER};
+const size_t OPS = sizeof(chosen_ops) / sizeof(chosen_ops[0]);
 const std::vector<const char *> names[] = {
     {"flat", "recursive_doubling", "rabenseifner", "direct", "ring"},
     {"flat", "direct"},
     {"bruck", "flat", "ring"},
     {"tree", "chain"},
     {"tree", "flat"},
-    {"tree", "flat"}};
+    {"tree", "flat"},
+    {"halving", "direct"}};
 
 rf_coll_desc describe(rf_coll_op op, int ranks, size_t bytes, const rf_coll_model &model,
                       rf_order order = RF_ORDER_ANY)
@@ -108,7 +111,7 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
     for (const rf_coll_model &model : models)
         for (int ranks : {2, 3, 4, 7, 8, 16, 33, 64, 1024})
             for (size_t bytes = 4; bytes <= 256u << 20; bytes *= 4)
-                for (size_t i = 0; i < 6; i++)
+                for (size_t i = 0; i < OPS; i++)
                     for (rf_order order : {RF_ORDER_ANY, RF_ORDER_RING, RF_ORDER_TREE}) {
                         if (i == 4 && bytes > 1u << 20)
                             continue;
@@ -119,11 +122,13 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
                         EXPECT_TRUE(std::isfinite(seconds)) << chosen << " " << bytes;
                         EXPECT_EQ(seconds, rf_coll_predict(&desc, chosen.c_str()));
                         taken.insert(rf_coll_op_name(chosen_ops[i]) + (" " + chosen));
-                        bool folds = i < 2;
+                        bool folds = i < 2 || i == 6;
                         EXPECT_FALSE(order == RF_ORDER_RING && folds &&
-                                     (chosen == "recursive_doubling" || chosen == "rabenseifner"));
-                        EXPECT_FALSE(order == RF_ORDER_TREE && folds &&
-                                     (chosen == "ring" || chosen == "rabenseifner"));
+                                     (chosen == "recursive_doubling" || chosen == "rabenseifner" ||
+                                      chosen == "halving"));
+                        EXPECT_FALSE(
+                            order == RF_ORDER_TREE && folds &&
+                            (chosen == "ring" || chosen == "rabenseifner" || chosen == "halving"));
                         bool all = order == RF_ORDER_ANY && (ranks & (ranks - 1)) == 0;
                         if (all) {
                             for (const char *other : names[i])
@@ -131,7 +136,7 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
                         }
                     }
     // Each is of use somewhere.
-    for (size_t i = 0; i < 6; i++)
+    for (size_t i = 0; i < OPS; i++)
         for (const char *name : names[i])
             EXPECT_TRUE(taken.count(rf_coll_op_name(chosen_ops[i]) + (std::string(" ") + name)))
                 << rf_coll_op_name(chosen_ops[i]) << " " << name;
@@ -206,7 +211,7 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
 
 TEST(Model, WhereThereIsNoChoiceNothingIsPredicted)
 {
-    for (rf_coll_op op : {RF_COLL_BARRIER, RF_COLL_ALL_TO_ALL, RF_COLL_REDUCE_SCATTER}) {
+    for (rf_coll_op op : {RF_COLL_BARRIER, RF_COLL_ALL_TO_ALL}) {
         double seconds = 0;
         choice(describe(op, 4, 1024, models[0]), &seconds);
         EXPECT_LT(seconds, 0);

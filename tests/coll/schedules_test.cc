@@ -30,6 +30,7 @@ const Algorithm algorithms[] = {
     {RF_COLL_ALL_REDUCE, "shared", RF_ORDER_TREE, false},
     {RF_COLL_ALL_GATHER, "shared", RF_ORDER_ANY, false},
     {RF_COLL_ALL_REDUCE, "recursive_doubling", RF_ORDER_ANY, true},
+    {RF_COLL_REDUCE_SCATTER, "halving", RF_ORDER_ANY, true},
     {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_RING, false},
     {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_TREE, false},
     {RF_COLL_ALL_GATHER, "flat", RF_ORDER_ANY, false},

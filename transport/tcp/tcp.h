@@ -29,6 +29,7 @@ enum {
     RF_TCP_TRIED = 4,        /* so many connections are read without asking which can be read */
     RF_TCP_KEPT = 16 << 10,  /* memory of such messages is used again, */
     RF_TCP_SPARE = 16,       /* up to so many */
+    RF_TCP_UNPACED = 32 << 10,
     RF_TCP_VERSION = 1
 };
 
@@ -58,6 +59,7 @@ struct rf_tcp_node {
     uint32_t peer;
     int16_t status;
     bool is_recv;
+    bool was_wrong; /* another message came than this receive's, which was guessed */
 };
 static_assert(sizeof(struct rf_tcp_node) <= 64, "must fit the context's reserved bytes");
 
@@ -89,6 +91,7 @@ struct rf_tcp_peer {
     enum rf_tcp_state state;
     bool left;                    /* it has said goodbye */
     bool is_here;                 /* on this host */
+    bool is_paced;                /* perhaps, though it is here */
     int reason;                   /* errno; 0: the peer closed the connection */
     uint64_t dial_ns, give_up_ns; /* when to dial again, and when no more */
 

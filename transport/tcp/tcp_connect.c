@@ -141,14 +141,6 @@ static bool is_here(int fd)
     return memcmp(&here, &there, here_bytes) == 0;
 }
 
-/* Within a host nothing is gained by pacing (as BBR does), and up to half of the speed is lost. One
- * of these two is always permitted. Across hosts the system's choice stands. */
-static void stop_pacing(int fd)
-{
-    if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5))
-        (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-}
-
 static int open_connection(struct rf_tcp *h, struct rf_tcp_peer *peer, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET,
@@ -160,9 +152,7 @@ static int open_connection(struct rf_tcp *h, struct rf_tcp_peer *peer, int fd)
         return rf_fail(RF_ENOMEM, "tcp: no memory for the connection to rank %d", peer->rank);
     if (epoll_ctl(h->epoll, EPOLL_CTL_MOD, fd, &event))
         return rf_fail(RF_ENET, "tcp: epoll_ctl failed: %s", strerror(errno));
-    peer->is_here = is_here(fd);
-    if (peer->is_here)
-        stop_pacing(fd);
+    peer->is_here = peer->is_paced = is_here(fd);
     peer->readable = peer->writable = true;
     set_state(h, peer, RF_TCP_OPEN);
     rf_tcp_flush(h, peer);

@@ -261,24 +261,26 @@ int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned ch
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The receive whose message probably comes next. Short messages cost less to copy. */
+/* The receive whose message probably comes next; some are posted long before theirs. Short messages
+ * cost less to copy. */
 static struct rf_tcp_node *guess(const struct rf_tcp_peer *peer)
 {
     struct rf_tcp_node *recv = peer->recvs.first;
-    while (recv && recv->bytes < RF_TCP_DIRECT * 2)
+    while (recv && (recv->was_wrong || recv->bytes < RF_TCP_DIRECT * 2))
         recv = recv->next;
     return recv;
 }
 
 /* Another message has come than was guessed: its bytes are in the buffer of a receive, which may be
  * the one that they are copied to. */
-static int take_misplaced(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *data,
+static int take_misplaced(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *guessed,
                           size_t bytes)
 {
     unsigned char *copy = rf_alloc(bytes);
     if (!copy)
         return rf_fail(RF_ENOMEM, "tcp: no memory for %zu bytes from rank %d", bytes, peer->rank);
-    memcpy(copy, data, bytes);
+    memcpy(copy, guessed->buffer, bytes);
+    guessed->was_wrong = true;
     int rc = rf_tcp_take_in(h, peer, copy, bytes);
     rf_free(copy);
     return rc;
@@ -303,7 +305,7 @@ static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct r
     if (peer->arriving == recv && peer->left_bytes >= bytes)
         take_payload(h, peer, bytes);
     else if (bytes > 0)
-        *rc = take_misplaced(h, peer, recv->buffer, bytes);
+        *rc = take_misplaced(h, peer, recv, bytes);
     return count;
 }
 

@@ -5,6 +5,8 @@
  * the system writes both.
  */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -37,9 +39,21 @@ static void stage_controls(struct rf_tcp_peer *peer)
     memmove(peer->controls, peer->controls + count, peer->control_count * sizeof(*peer->controls));
 }
 
+/* Within a host pacing (as by BBR, the default of some systems) takes half the speed of long
+ * messages, while bursts of short ones are cheaper with it. Of what paces not, one is always
+ * permitted. Across hosts the system's choice stands. */
+static void stop_pacing(struct rf_tcp_peer *peer)
+{
+    peer->is_paced = false;
+    if (setsockopt(peer->fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5))
+        (void)setsockopt(peer->fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+}
+
 static void stage_message(struct rf_tcp_peer *peer)
 {
     struct rf_tcp_node *send = rf_tcp_take(&peer->queued);
+    if (peer->is_paced && send->bytes >= RF_TCP_UNPACED)
+        stop_pacing(peer);
     stage_header(peer, &(struct rf_tcp_frame){.tag = send->tag,
                                               .bytes = send->bytes,
                                               .contract = send->contract,
