@@ -79,9 +79,48 @@ void rf_build_flat_all_reduce(struct rf_sched *sched, const struct rf_coll_desc 
     rf_free(places);
 }
 
+/* One part of a long message to the root, which folds it while the next ones come. */
+static void reduce_part(struct rf_sched *sched, const struct rf_coll_desc *desc,
+                        struct rf_operand *places, struct rf_byte_range part, int start,
+                        uint32_t tag)
+{
+    if (desc->rank != desc->root) {
+        rf_sched_send(sched, desc->root, tag, rf_in(part.offset), part.bytes);
+        return;
+    }
+    const uint32_t join = rf_sched_join(sched);
+    for (int distance = 1; distance < desc->ranks; distance++) {
+        const int from = (desc->rank + distance) % desc->ranks;
+        struct rf_operand to = places[from];
+        to.offset += part.offset;
+        rf_sched_dep(sched, join, rf_sched_recv(sched, from, tag, to, part.bytes));
+    }
+    fold_chunk(sched, desc, places, part, desc->order == RF_ORDER_TREE ? 0 : start, join);
+}
+
+static void reduce_in_parts(struct rf_sched *sched, const struct rf_coll_desc *desc,
+                            struct rf_operand *places)
+{
+    uint32_t tag = 0;
+    for (int c = 0; c < desc->ranks; c++) {
+        struct rf_byte_range chunk = rf_chunk(desc->count, desc->ranks, c, sched->element_bytes);
+        struct rf_cut cut = rf_cut(chunk.bytes, desc->segment_bytes, sched->element_bytes, 1);
+        for (uint32_t i = 0; i < cut.count && chunk.bytes > 0; i++)
+            reduce_part(sched, desc, places, rf_segment(chunk, cut.segment, i), c, tag++);
+    }
+}
+
 void rf_build_flat_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
+    if (desc->segment_bytes > 0 && bytes > desc->segment_bytes) {
+        struct rf_operand *places =
+            desc->rank == desc->root ? make_places(sched, desc, bytes) : NULL;
+        if (places || desc->rank != desc->root)
+            reduce_in_parts(sched, desc, places);
+        rf_free(places);
+        return;
+    }
     if (desc->rank != desc->root) {
         rf_sched_send(sched, desc->root, 0, rf_in(0), bytes);
         return;
