@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Long collectives of one communicator, one after the other and at once: a broadcast from every
- * rank, a reduction to every rank, and four all-reduces. Started as the ranks of a job are
- * (`ringforge run -n 4 -- at_once`, or under bench/shaped.sh). Rank 0 prints medians over
- * interleaved turns of the slowest rank's time.
+ * rank, a reduction to every rank, four all-reduces, and a gather beside a scatter. Started as the
+ * ranks of a job are (`ringforge run -n 4 -- at_once`, or by bench/shaped.sh). Rank 0 prints medians
+ * over interleaved turns of the slowest rank's time.
  *
  *   at_once [BYTES]      (of each collective; 16777216)
  */
@@ -14,9 +14,9 @@
 #include <time.h>
 
 enum { TURNS = 7, MOST = 32, ALL_REDUCES = 4 };
-enum what { BROADCASTS, REDUCTIONS, SUMS, WHATS };
+enum what { BROADCASTS, REDUCTIONS, SUMS, THERE_AND_BACK, WHATS };
 static const char *const names[WHATS] = {"a broadcast from every rank", "a reduce to every rank",
-                                         "four all_reduce"};
+                                         "four all_reduce", "a gather and a scatter at rank 0"};
 
 struct bench {
     struct rf_comm *comm;
@@ -43,7 +43,12 @@ static void must(int rc)
 
 static int calls(const struct bench *b, enum what what)
 {
-    return what == SUMS ? ALL_REDUCES : b->size;
+    return what == SUMS ? ALL_REDUCES : what == THERE_AND_BACK ? 2 : b->size;
+}
+
+static size_t share(const struct bench *b)
+{
+    return b->count / (size_t)b->size;
 }
 
 static void begin(const struct bench *b, enum what what, int i, struct rf_request **request)
@@ -53,6 +58,10 @@ static void begin(const struct bench *b, enum what what, int i, struct rf_reques
         must(rf_broadcast(b->comm, b->out[i], b->count, RF_F32, i, &opts));
     else if (what == REDUCTIONS)
         must(rf_reduce(b->comm, b->in[i], b->out[i], b->count, RF_F32, RF_SUM, i, &opts));
+    else if (what == THERE_AND_BACK && i == 0)
+        must(rf_gather(b->comm, b->in[0], b->out[0], share(b), RF_F32, 0, &opts));
+    else if (what == THERE_AND_BACK)
+        must(rf_scatter(b->comm, b->in[1], b->out[1], share(b), RF_F32, 0, &opts));
     else
         must(rf_all_reduce(b->comm, b->in[i], b->out[i], b->count, RF_F32, RF_SUM, &opts));
 }
@@ -66,8 +75,21 @@ static void fill(const struct bench *b, enum what what)
         }
 }
 
+/* in[i] has rank + i everywhere. */
+static void check_there_and_back(struct bench *b)
+{
+    for (size_t k = 0; k < share(b); k++)
+        b->wrong += b->out[1][k] != 1;
+    for (size_t k = 0; b->rank == 0 && k < share(b) * (size_t)b->size; k++)
+        b->wrong += b->out[0][k] != (float)(k / share(b));
+}
+
 static void check(struct bench *b, enum what what)
 {
+    if (what == THERE_AND_BACK) {
+        check_there_and_back(b);
+        return;
+    }
     const int ranks_sum = b->size * (b->size - 1) / 2;
     for (int i = 0; i < calls(b, what); i++) {
         const float want = what == BROADCASTS ? (float)(7 + i) : (float)(ranks_sum + b->size * i);
@@ -112,8 +134,8 @@ int main(int argc, char **argv)
     b.rank = rf_comm_rank(b.comm);
     b.size = rf_comm_size(b.comm);
     const int most = b.size > ALL_REDUCES ? b.size : ALL_REDUCES;
-    if (most > MOST || b.count == 0) {
-        fprintf(stderr, "at_once: at most %d ranks, and at least 4 bytes\n", MOST);
+    if (most > MOST || share(&b) == 0) {
+        fprintf(stderr, "at_once: at most %d ranks, and at least 4 bytes for each\n", MOST);
         return 2;
     }
     for (int i = 0; i < most; i++) {
@@ -129,7 +151,7 @@ int main(int argc, char **argv)
             qsort(seconds[at_once], TURNS, sizeof(double), compare);
         const double serial = seconds[0][TURNS / 2], at_once = seconds[1][TURNS / 2];
         if (b.rank == 0)
-            printf("%-28s of %zu bytes, %d ranks: one after the other %9.2f ms, at once %9.2f ms "
+            printf("%-32s of %zu bytes, %d ranks: one after the other %9.2f ms, at once %9.2f ms "
                    "(%.2f)\n",
                    names[what], bytes, b.size, serial * 1e3, at_once * 1e3, serial / at_once);
     }
