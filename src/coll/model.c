@@ -57,9 +57,12 @@ double rf_cost_rabenseifner_all_reduce(const struct rf_cost_view *v)
                  2 * v->rounds * v->m->round_s +
                      v->others * v->share * (2 * v->m->byte_s + v->m->fold_byte_s));
 }
+/* Long messages that reach a rank from all others at once hold each other up, which a trial of short
+ * ones does not show: 88 % of links of 1 Gbit/s at 4 MiB, where the ring has 95 %. */
 double rf_cost_direct_all_reduce(const struct rf_cost_view *v)
 {
-    return 2 * rf_cost_fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
+    const double held_up = v->share >= UNCUT && v->others > 1 ? 1.08 : 1;
+    return 2 * held_up * rf_cost_fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
 }
 double rf_cost_ring_all_reduce(const struct rf_cost_view *v)
 {
