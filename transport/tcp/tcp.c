@@ -52,6 +52,8 @@ static int tcp_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_
                                  .bytes = bytes,
                                  .contract = contract,
                                  .peer = (uint32_t)peer};
+    if (h->peers[peer].state == RF_TCP_IDLE && !h->peers[peer].left)
+        RETURN_IF_ERROR(rf_tcp_dial(h, &h->peers[peer]));
     RETURN_IF_ERROR(rf_tcp_post_send(h, send));
     t->sent_bytes += bytes;
     t->sent_messages++;
@@ -75,29 +77,6 @@ static int tcp_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *b
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
-
-void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change)
-{
-    peer->expected += change;
-    const bool wanted = peer->expected > 0 && peer->state == RF_TCP_OPEN;
-    if (wanted == (peer->place >= 0))
-        return;
-    if (wanted) {
-        peer->place = h->watched_count;
-        h->watched[h->watched_count++] = peer->rank;
-        return;
-    }
-    const int last = h->watched[--h->watched_count];
-    h->watched[peer->place] = last;
-    h->peers[last].place = peer->place;
-    peer->place = -1;
-}
-
-void rf_tcp_complete(struct rf_tcp *h, struct rf_tcp_node *node, int status)
-{
-    node->status = (int16_t)status;
-    rf_tcp_append(&h->done, node);
-}
 
 /* With few connections it costs less to read them than to ask which can be read. */
 static int receive_all(struct rf_tcp *h)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the files of the transport over TCP sockets share: tcp.c (posting, progress), tcp_send.c and
- * tcp_receive.c (the two sides of a message), tcp_connect.c (connections) and tcp_open.c (how ranks
- * learn each other's addresses).
+ * tcp_receive.c (the two sides of a message), tcp_peer.c (what those have in common), tcp_connect.c
+ * (connections) and tcp_open.c (how ranks learn each other's addresses).
  *
  * Two ranks use one connection, which the first of them that sends a message opens. It carries
  * frames: a header of RF_TCP_HEADER bytes, and the payload of a message. A message of up to
@@ -199,9 +199,19 @@ static inline struct rf_tcp_node *rf_tcp_take_tag(struct rf_tcp_list *list, uint
 /* tcp.c. */
 int rf_tcp_end_open(int rank, int size, struct rf_tcp **out);
 void rf_tcp_end_close(struct rf_tcp *h);
+
+/* tcp_peer.c */
 void rf_tcp_complete(struct rf_tcp *h, struct rf_tcp_node *node, int status);
 /* One more, or one less, is expected of a peer. */
 void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change);
+/* With room for so many bytes, which are at most RF_TCP_EAGER. NULL: out of memory. */
+struct rf_tcp_early *rf_tcp_allocate_early(struct rf_tcp *h, size_t bytes);
+void rf_tcp_free_early(struct rf_tcp *h, struct rf_tcp_early *early); /* or NULL */
+void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer);
+void rf_tcp_set_state(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_state state);
+/* The connection is no more: its sends fail, and what it was to receive, unless the peer has said
+ * goodbye. reason: errno, or 0. */
+void rf_tcp_lose(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason);
 
 /* tcp_send.c */
 int rf_tcp_post_send(struct rf_tcp *h, struct rf_tcp_node *send);
@@ -222,8 +232,6 @@ int rf_tcp_receive(struct rf_tcp *h, struct rf_tcp_peer *peer);
 /* The same for bytes at hand. */
 int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *data,
                    size_t bytes);
-void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer);
-void rf_tcp_free_early(struct rf_tcp *h, struct rf_tcp_early *early); /* or NULL */
 
 /* tcp_connect.c */
 int rf_tcp_listen(struct rf_tcp *h, const char *address, int *port);
@@ -231,9 +239,6 @@ int rf_tcp_listen(struct rf_tcp *h, const char *address, int *port);
 int rf_tcp_dial(struct rf_tcp *h, struct rf_tcp_peer *peer);
 /* Accepts, greets, and asks which connections can be read or written. */
 int rf_tcp_look(struct rf_tcp *h);
-/* The connection is no more: its sends fail, and what it was to receive, unless the peer has said
- * goodbye. reason: errno, or 0. */
-void rf_tcp_lose(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason);
 /* Says goodbye to all peers, and waits until they have got what was sent. */
 void rf_tcp_say_goodbye(struct rf_tcp *h);
 void rf_tcp_close_all(struct rf_tcp *h);

@@ -47,14 +47,6 @@ struct rf_tcp_greeting {
 
 /* ---- states ---------------------------------------------------------------------------------- */
 
-static void set_state(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_state state)
-{
-    h->unopened -= peer->state < RF_TCP_OPEN && state >= RF_TCP_OPEN;
-    h->waiting += (state == RF_TCP_WAITING) - (peer->state == RF_TCP_WAITING);
-    peer->state = state;
-    rf_tcp_expect(h, peer, 0);
-}
-
 static void end_greeting(struct rf_tcp *h, struct rf_tcp_greeting *greeting, bool closes)
 {
     struct rf_tcp_greeting **link = &h->greetings;
@@ -73,57 +65,6 @@ static void end_own_greeting(struct rf_tcp *h, int rank)
         greeting = greeting->next;
     if (greeting)
         end_greeting(h, greeting, true);
-}
-
-static void fail_all(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_list *list,
-                     bool expected)
-{
-    struct rf_tcp_node *node;
-    while ((node = rf_tcp_take(list)) != NULL) {
-        if (expected)
-            rf_tcp_expect(h, peer, -1);
-        rf_tcp_complete(h, node, RF_EPEER);
-    }
-}
-
-/* Part of it has arrived, and the rest will not. */
-static void drop_arriving(struct rf_tcp *h, struct rf_tcp_peer *peer)
-{
-    if (peer->arriving) {
-        rf_tcp_expect(h, peer, -1);
-        rf_tcp_complete(h, peer->arriving, RF_EPEER);
-    }
-    for (struct rf_tcp_early **link = &peer->early; *link; link = &(*link)->next)
-        if (*link == peer->arriving_early) {
-            *link = peer->arriving_early->next;
-            rf_tcp_free_early(h, peer->arriving_early);
-            break;
-        }
-    peer->arriving = NULL;
-    peer->arriving_early = NULL;
-    peer->left_bytes = peer->head_bytes = 0;
-}
-
-void rf_tcp_lose(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason)
-{
-    if (peer->state == RF_TCP_DIALING)
-        end_own_greeting(h, peer->rank);
-    if (peer->fd >= 0)
-        close(peer->fd);
-    peer->fd = -1;
-    peer->reason = reason;
-    peer->payload = NULL;
-    peer->stage_begin = peer->stage_end = 0;
-    peer->control_count = peer->ready_count = 0;
-    fail_all(h, peer, &peer->writing, false);
-    fail_all(h, peer, &peer->queued, false);
-    fail_all(h, peer, &peer->held, true);
-    drop_arriving(h, peer);
-    if (!peer->left)
-        fail_all(h, peer, &peer->recvs, true);
-    set_state(h, peer, RF_TCP_LOST);
-    rf_log("transport", 2, "tcp: the connection to rank %d is closed%s%s", peer->rank,
-           reason ? ": " : "", reason ? strerror(reason) : "");
 }
 
 /* Whether the other end is on this host: its address is ours. */
@@ -154,7 +95,7 @@ static int open_connection(struct rf_tcp *h, struct rf_tcp_peer *peer, int fd)
         return rf_fail(RF_ENET, "tcp: epoll_ctl failed: %s", strerror(errno));
     peer->is_here = peer->is_paced = is_here(fd);
     peer->readable = peer->writable = true;
-    set_state(h, peer, RF_TCP_OPEN);
+    rf_tcp_set_state(h, peer, RF_TCP_OPEN);
     rf_tcp_flush(h, peer);
     return 0;
 }
@@ -172,7 +113,7 @@ static void dial_failed(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason, 
         return;
     }
     peer->dial_ns = rf_after_s(AGAIN_S);
-    set_state(h, peer, RF_TCP_WAITING);
+    rf_tcp_set_state(h, peer, RF_TCP_WAITING);
 }
 
 static int watch(struct rf_tcp *h, struct rf_tcp_greeting *greeting, int operation, uint32_t events)
@@ -240,7 +181,7 @@ int rf_tcp_dial(struct rf_tcp *h, struct rf_tcp_peer *peer)
         return 0;
     }
     RETURN_IF_ERROR(add_greeting(h, fd, peer->rank, &greeting));
-    set_state(h, peer, RF_TCP_DIALING);
+    rf_tcp_set_state(h, peer, RF_TCP_DIALING);
     h->turns = 0;
     return 0;
 }

@@ -19,36 +19,11 @@ static int fail_invalid(const struct rf_tcp_peer *peer, const char *what)
 
 /* ---- messages before their receives ---------------------------------------------------------- */
 
-/* Memory of the longer ones is kept for the next: the system takes its time to give it. */
-static struct rf_tcp_early *allocate_early(struct rf_tcp *h, size_t bytes)
-{
-    struct rf_tcp_early *early = h->spare;
-    if (bytes < RF_TCP_KEPT)
-        return rf_realloc(NULL, sizeof(*early) + bytes);
-    if (!early)
-        return rf_realloc(NULL, sizeof(*early) + RF_TCP_EAGER);
-    h->spare = early->next;
-    h->spare_count--;
-    return early;
-}
-
-void rf_tcp_free_early(struct rf_tcp *h, struct rf_tcp_early *early)
-{
-    if (!early || early->frame.kind != RF_TCP_DATA || early->frame.bytes < RF_TCP_KEPT ||
-        h->spare_count == RF_TCP_SPARE) {
-        rf_free(early);
-        return;
-    }
-    early->next = h->spare;
-    h->spare = early;
-    h->spare_count++;
-}
-
 static int add_early(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame,
                      struct rf_tcp_early **out)
 {
     const size_t bytes = frame->kind == RF_TCP_DATA ? frame->bytes : 0;
-    struct rf_tcp_early *early = allocate_early(h, bytes), **link = &peer->early;
+    struct rf_tcp_early *early = rf_tcp_allocate_early(h, bytes), **link = &peer->early;
     if (!early)
         return rf_fail(RF_ENOMEM, "tcp: no memory for a message of %zu bytes from rank %d", bytes,
                        peer->rank);
@@ -72,16 +47,6 @@ static struct rf_tcp_early *take_early(struct rf_tcp_peer *peer, uint64_t tag)
         return early;
     }
     return NULL;
-}
-
-void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer)
-{
-    while (peer->early) {
-        struct rf_tcp_early *early = peer->early;
-        peer->early = early->next;
-        rf_tcp_free_early(h, early);
-    }
-    peer->arriving_early = NULL;
 }
 
 /* ---- a message and its receive --------------------------------------------------------------- */

@@ -221,8 +221,6 @@ int rf_tcp_post_send(struct rf_tcp *h, struct rf_tcp_node *send)
         rf_tcp_complete(h, send, RF_EPEER);
         return 0;
     }
-    if (peer->state == RF_TCP_IDLE)
-        RETURN_IF_ERROR(rf_tcp_dial(h, peer));
     if (send->bytes > RF_TCP_EAGER && !take_ready(peer, send->tag)) {
         RETURN_IF_ERROR(rf_tcp_send_control(h, peer, RF_TCP_ANNOUNCE, send->tag, send->bytes));
         rf_tcp_append(&peer->held, send);

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What both sides of a message and the connections of tcp.c share: what is expected of a peer,
+ * completions, memory of early messages, and the loss of a connection.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "tcp.h"
+
+void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change)
+{
+    peer->expected += change;
+    const bool wanted = peer->expected > 0 && peer->state == RF_TCP_OPEN;
+    if (wanted == (peer->place >= 0))
+        return;
+    if (wanted) {
+        peer->place = h->watched_count;
+        h->watched[h->watched_count++] = peer->rank;
+        return;
+    }
+    const int last = h->watched[--h->watched_count];
+    h->watched[peer->place] = last;
+    h->peers[last].place = peer->place;
+    peer->place = -1;
+}
+
+void rf_tcp_complete(struct rf_tcp *h, struct rf_tcp_node *node, int status)
+{
+    node->status = (int16_t)status;
+    rf_tcp_append(&h->done, node);
+}
+
+/* ---- messages before their receives ---------------------------------------------------------- */
+
+/* Memory of the longer ones is kept for the next: the system takes its time to give it. */
+struct rf_tcp_early *rf_tcp_allocate_early(struct rf_tcp *h, size_t bytes)
+{
+    struct rf_tcp_early *early = h->spare;
+    if (bytes < RF_TCP_KEPT)
+        return rf_realloc(NULL, sizeof(*early) + bytes);
+    if (!early)
+        return rf_realloc(NULL, sizeof(*early) + RF_TCP_EAGER);
+    h->spare = early->next;
+    h->spare_count--;
+    return early;
+}
+
+void rf_tcp_free_early(struct rf_tcp *h, struct rf_tcp_early *early)
+{
+    if (!early || early->frame.kind != RF_TCP_DATA || early->frame.bytes < RF_TCP_KEPT ||
+        h->spare_count == RF_TCP_SPARE) {
+        rf_free(early);
+        return;
+    }
+    early->next = h->spare;
+    h->spare = early;
+    h->spare_count++;
+}
+
+void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer)
+{
+    while (peer->early) {
+        struct rf_tcp_early *early = peer->early;
+        peer->early = early->next;
+        rf_tcp_free_early(h, early);
+    }
+    peer->arriving_early = NULL;
+}
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+void rf_tcp_set_state(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_state state)
+{
+    h->unopened -= peer->state < RF_TCP_OPEN && state >= RF_TCP_OPEN;
+    h->waiting += (state == RF_TCP_WAITING) - (peer->state == RF_TCP_WAITING);
+    peer->state = state;
+    rf_tcp_expect(h, peer, 0);
+}
+
+static void fail_all(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_list *list,
+                     bool expected)
+{
+    struct rf_tcp_node *node;
+    while ((node = rf_tcp_take(list)) != NULL) {
+        if (expected)
+            rf_tcp_expect(h, peer, -1);
+        rf_tcp_complete(h, node, RF_EPEER);
+    }
+}
+
+/* Part of it has arrived, and the rest will not. */
+static void drop_arriving(struct rf_tcp *h, struct rf_tcp_peer *peer)
+{
+    if (peer->arriving) {
+        rf_tcp_expect(h, peer, -1);
+        rf_tcp_complete(h, peer->arriving, RF_EPEER);
+    }
+    for (struct rf_tcp_early **link = &peer->early; *link; link = &(*link)->next)
+        if (*link == peer->arriving_early) {
+            *link = peer->arriving_early->next;
+            rf_tcp_free_early(h, peer->arriving_early);
+            break;
+        }
+    peer->arriving = NULL;
+    peer->arriving_early = NULL;
+    peer->left_bytes = peer->head_bytes = 0;
+}
+
+void rf_tcp_lose(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason)
+{
+    if (peer->fd >= 0)
+        close(peer->fd);
+    peer->fd = -1;
+    peer->reason = reason;
+    peer->payload = NULL;
+    peer->stage_begin = peer->stage_end = 0;
+    peer->control_count = peer->ready_count = 0;
+    fail_all(h, peer, &peer->writing, false);
+    fail_all(h, peer, &peer->queued, false);
+    fail_all(h, peer, &peer->held, true);
+    drop_arriving(h, peer);
+    if (!peer->left)
+        fail_all(h, peer, &peer->recvs, true);
+    rf_tcp_set_state(h, peer, RF_TCP_LOST);
+    rf_log("transport", 2, "tcp: the connection to rank %d is closed%s%s", peer->rank,
+           reason ? ": " : "", reason ? strerror(reason) : "");
+}
