@@ -10,18 +10,7 @@ function(rf_layer name)
     target_include_directories(rf_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include
                                PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(rf_${name} PUBLIC ${L_LINK})
-    # A short call passes ten files: compiled as one where it is linked, it takes an eighth less time.
-    # Who links without that finds the usual code beside it.
-    if(RF_WHOLE_PROGRAM AND name MATCHES "^(base|transport|coll|comm)$")
-        target_compile_options(rf_${name} PRIVATE -flto=auto -ffat-lto-objects)
-    endif()
     set_property(GLOBAL APPEND PROPERTY RF_LAYERS rf_${name})
-endfunction()
-
-function(rf_link_whole name)
-    if(RF_WHOLE_PROGRAM)
-        target_link_options(${name} PRIVATE -flto=auto -O3)
-    endif()
 endfunction()
 
 # Most of what a test's source takes to compile are GoogleTest's headers: read once. ccache has no use
