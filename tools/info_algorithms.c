@@ -39,10 +39,11 @@ static int choice(const struct table *t, enum rf_coll_op op, uint64_t bytes, con
     return rf_coll_algorithm(op, t->ranks, bytes / 4, RF_F32, RF_ORDER_ANY, name);
 }
 
-/* What only ranks that share memory do. */
-static bool is_intra_host(const char *name)
+static struct table apart_of(const struct table *t)
 {
-    return strcmp(name, "fused") == 0 || strcmp(name, "shared") == 0;
+    struct table apart = *t;
+    apart.apart = true;
+    return apart;
 }
 
 /* Sizes are those of the call's count: of one rank's piece in gather, scatter and the like. The
@@ -53,11 +54,10 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
     char first[16], last[16], call[32];
     uint64_t sent = 0, most = 0;
     bool known = false; /* of what depends on the hosts it is not */
-    struct table own = *t;
-    const char *counted = name; /* what others would send counts as sent in shared memory, too */
+    const struct table apart = apart_of(t);
+    const char *counted; /* what others would send counts as sent in shared memory, too */
     double ignored;
-    own.apart = true;
-    if (is_intra_host(name) && choice(&own, op, to, &counted, &ignored) < 0)
+    if (choice(&apart, op, to, &counted, &ignored) < 0)
         return;
     snprintf(call, sizeof(call), "%s%s", rf_coll_op_name(op), t->apart ? " (apart)" : "");
     for (int rank = 0; rank < t->ranks && rank < 2; rank++) /* a root and another */
@@ -95,21 +95,23 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
 static int show_op(const struct table *t, enum rf_coll_op op)
 {
     const uint64_t largest = 1ull << 30;
-    const char *name = NULL, *before = NULL;
-    double seconds, then = -1;
+    const struct table apart = apart_of(t);
+    const char *name = NULL, *before = NULL, *others = NULL;
+    double seconds, ignored, then = -1;
+    bool differs = false;
     uint64_t from = 4, bytes = 4;
     for (; bytes <= largest; bytes *= 2, before = name, then = seconds) {
-        if (choice(t, op, bytes, &name, &seconds) < 0)
+        if (choice(t, op, bytes, &name, &seconds) < 0 ||
+            choice(&apart, op, bytes, &others, &ignored) < 0)
             return tool_error(t->command, "%s", rf_last_error()->message);
+        differs = differs || strcmp(name, others) != 0;
         if (before && strcmp(before, name) != 0) {
             show_algorithm(t, op, before, from, bytes / 2, then);
             from = bytes;
         }
     }
     show_algorithm(t, op, before, from, bytes / 2, then);
-    struct table own = *t;
-    own.apart = true;
-    return !t->apart && is_intra_host(before) ? show_op(&own, op) : TOOL_OK;
+    return differs ? show_op(&apart, op) : TOOL_OK;
 }
 
 static void show_links(const struct table *t, const struct rf_link_figures *l)

@@ -103,11 +103,31 @@ static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row
     return 0;
 }
 
+/* The bytes of a call do not depend on where its ranks are, even where its algorithm does. */
+static int count_as_apart(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
+                          struct rf_sched *sched)
+{
+    const struct rf_coll_desc other = apart(desc);
+    const struct rf_coll_row *taken;
+    if (!desc->shared || row->shares_memory)
+        return 0;
+    RETURN_IF_ERROR(rf_coll_find(&other, NULL, &taken));
+    return taken == row ? 0 : rf_coll_count_sent(&other, taken->name, &sched->counted_bytes);
+}
+
 int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
 {
     const struct rf_coll_row *row;
+    struct rf_sched *sched;
     RETURN_IF_ERROR(rf_coll_find(desc, NULL, &row));
-    return create(desc, row, out);
+    RETURN_IF_ERROR(create(desc, row, &sched));
+    const int rc = count_as_apart(desc, row, sched);
+    if (rc < 0) {
+        rf_sched_destroy(sched);
+        return rc;
+    }
+    *out = sched;
+    return 0;
 }
 
 int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, struct rf_sched **out)

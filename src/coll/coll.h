@@ -49,6 +49,8 @@ struct rf_coll_desc {
     size_t stride;                     /* forest: elements between parts */
     int leaves, round;                 /* of a prefix */
     size_t window_bytes;               /* 0: all in one piece */
+    bool is_window;  /* set by windows.c, for builders: of a call of several windows, whose pieces
+                        are not next to each other */
     unsigned staged; /* RF_STAGED_*: this rank's args.in or args.out is staging memory; messages are
                         the same */
     bool shared;     /* ranks reach each other's memory: a fact about all of them */

@@ -113,7 +113,7 @@ static void reduce_in_parts(struct rf_sched *sched, const struct rf_coll_desc *d
 void rf_build_flat_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
-    if (desc->segment_bytes > 0 && bytes > desc->segment_bytes) {
+    if (desc->is_window || (desc->segment_bytes > 0 && bytes > desc->segment_bytes)) {
         struct rf_operand *places =
             desc->rank == desc->root ? make_places(sched, desc, bytes) : NULL;
         if (places || desc->rank != desc->root)

@@ -203,9 +203,11 @@ static bool prefers_rabenseifner(const struct rf_coll_desc *desc)
     return desc->ranks >= 16 && rf_coll_bytes(desc) <= 4 * 1024 * 1024;
 }
 
+/* Of two ranks that share memory both fold, each a half. Over a network that is half as much again
+ * to send, and the root folds while the rest is coming. */
 static bool prefers_flat_reduce(const struct rf_coll_desc *desc)
 {
-    return rf_coll_bytes(desc) <= (desc->ranks == 2 ? RF_WINDOW_BYTES : 64 * 1024);
+    return rf_coll_bytes(desc) <= 64 * 1024 || (desc->ranks == 2 && !desc->shared);
 }
 
 static bool prefers_flat_gather(const struct rf_coll_desc *desc)
@@ -289,7 +291,7 @@ static const struct rf_coll_row rows[] = {
     {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never, NULL,
      rf_build_naive_all_reduce, rf_sent_naive_all_reduce, true, .rounds = rf_rounds_two},
     {RF_COLL_REDUCE, "flat", "short", has_peers, prefers_flat_reduce, rf_cost_flat_all_reduce,
-     rf_build_flat_reduce, rf_sent_to_root, true},
+     rf_build_flat_reduce, rf_sent_to_root},
     {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_cost_direct_all_reduce,
      rf_build_direct_reduce, rf_sent_direct_reduce, .rounds = rf_rounds_two},
     {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, prefers_tree, rf_cost_tree_rooted,

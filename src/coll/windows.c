@@ -223,6 +223,7 @@ static void describe(struct list *list, uint32_t w)
     struct rf_coll_desc *desc = &list->desc;
     const int ranks = whole->ranks;
     *desc = *whole;
+    desc->is_window = windows->count > 1;
     if (rf_operation(whole->op)->in == RF_SHAPE_CHUNKS && !whole->counts) {
         desc->count = 0;
         for (int c = 0; c < ranks; c++)

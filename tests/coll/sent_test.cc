@@ -131,6 +131,37 @@ TEST(SentFormula, IsWhatTheListSendsForEveryAlgorithmOfManyRanks)
     EXPECT_GT(check.compared, 100000);
 }
 
+// Ranks that share memory may choose another algorithm; the same bytes are counted.
+TEST(SentFormula, OfAChosenAlgorithmDoesNotDependOnSharedMemory)
+{
+    int others = 0;
+    for (int op = RF_COLL_NONE + 1; op <= RF_COLL_ALL_TO_ALL; op++)
+        for (int ranks : {2, 3, 4, 8, 16, 33})
+            for (size_t bytes = 4; bytes <= 16 << 20; bytes *= 8)
+                for (int rank : {0, 1, ranks - 1}) {
+                    rf_coll_desc desc =
+                        describe({(enum rf_coll_op)op, nullptr}, ranks, bytes / 4, RF_F32);
+                    desc.rank = rank;
+                    desc.window_bytes = RF_WINDOW_BYTES;
+                    desc.segment_bytes = 512 << 10;
+                    uint64_t apart = 0;
+                    ASSERT_EQ(rf_coll_count_sent(&desc, nullptr, &apart), 0);
+                    const struct rf_coll_row *row = nullptr, *taken = nullptr;
+                    ASSERT_EQ(rf_coll_find(&desc, nullptr, &row), 0);
+                    desc.shared = true;
+                    ASSERT_EQ(rf_coll_find(&desc, nullptr, &taken), 0);
+                    others += row != taken;
+                    struct rf_sched *sched = nullptr;
+                    ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
+                    const struct rf_sched *used = sched->fallback ? sched->fallback : sched;
+                    EXPECT_EQ(used->counted_bytes, apart)
+                        << rf_coll_op_name(desc.op) << " of " << bytes << " bytes: " << taken->name
+                        << " in place of " << row->name << ", rank " << rank << " of " << ranks;
+                    rf_sched_destroy(sched);
+                }
+    EXPECT_GT(others, 100);
+}
+
 TEST(SentFormula, DoesNotDependOnWindowsAndSegments)
 {
     Check check;

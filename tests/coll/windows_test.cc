@@ -23,6 +23,8 @@ const Form forms[] = {
     {RF_COLL_ALL_REDUCE, "direct", RF_ORDER_RING},
     {RF_COLL_ALL_REDUCE, "direct", RF_ORDER_TREE},
     {RF_COLL_REDUCE, "direct", RF_ORDER_RING},
+    {RF_COLL_REDUCE, "flat", RF_ORDER_RING},
+    {RF_COLL_REDUCE, "flat", RF_ORDER_TREE},
     {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_RING},
     {RF_COLL_REDUCE_SCATTER, "direct", RF_ORDER_TREE},
     {RF_COLL_ALL_GATHER, "ring", RF_ORDER_ANY},
@@ -37,7 +39,6 @@ const Form forms[] = {
     {RF_COLL_ALL_REDUCE, "flat", RF_ORDER_RING},
     {RF_COLL_ALL_REDUCE, "naive", RF_ORDER_RING},
     {RF_COLL_ALL_GATHER, "bruck", RF_ORDER_ANY},
-    {RF_COLL_REDUCE, "flat", RF_ORDER_RING},
     {RF_COLL_GATHER, "tree", RF_ORDER_ANY},
     {RF_COLL_SCATTER, "tree", RF_ORDER_ANY},
 };
