@@ -68,6 +68,17 @@ static void watch_joined(struct gathering *g, const struct pollfd *polls)
             watch_one(g, rank);
 }
 
+/* Also whether those that joined are still there, once all have: a job must not start without one.
+ */
+static bool all_are_here(struct gathering *g)
+{
+    if (g->joined + 1 < g->rendezvous->size)
+        return false;
+    for (int rank = 1; rank < g->rendezvous->size; rank++)
+        watch_one(g, rank);
+    return g->joined + 1 == g->rendezvous->size;
+}
+
 static int admit(void *owner, int rank, struct rf_link *link)
 {
     struct gathering *g = owner;
@@ -136,7 +147,7 @@ static int wait_for_ranks(struct gathering *g)
         return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", g->rendezvous->size);
     int rc = 0;
     uint64_t watch = 0;
-    while (g->joined + 1 < g->rendezvous->size) {
+    while (!all_are_here(g)) {
         uint64_t now = rf_now_ns(), until = rf_listener_deadline(&g->listener);
         int count = fill_polls(g, now >= watch, polls);
         if (now >= watch)
