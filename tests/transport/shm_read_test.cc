@@ -186,12 +186,13 @@ TEST(ShmReads, WhatARankHasGivenUpIsNotTaken)
 
 TEST(ShmReads, OneRankThatDoesNotTakePartDecidesForAll)
 {
-    rf_shm_trial trials[3] = {{1, 0, 1e-5, 2e-5}, {1, 0, 1e-5, 2e-5}, {1, 0, 1e-5, 2e-5}};
+    const rf_shm_trial fast = {1, 0, 1e-5, 3e-5, 0};
+    rf_shm_trial trials[3] = {fast, fast, fast};
     World world(3);
     rf_shm *shm = world.ends[1].shm();
     rf_shm_choose_reads(shm, trials);
     EXPECT_TRUE(shm->reads);
-    trials[2].read_s = 3e-5; // slower on one rank
+    trials[2].read_s = 2e-5; // faster than slots, but not by enough
     rf_shm_choose_reads(shm, trials);
     EXPECT_FALSE(shm->reads);
     trials[0].forced = 1;
@@ -201,4 +202,22 @@ TEST(ShmReads, OneRankThatDoesNotTakePartDecidesForAll)
     rf_shm_choose_reads(shm, trials);
     EXPECT_FALSE(shm->reads);
     EXPECT_EQ(shm->transport.read_bytes, 0u);
+}
+
+TEST(ShmReads, TheTrialLeavesNothingBehind)
+{
+    for (int size : {2, 3, 5}) {
+        World world(size, "auto");
+        for (int r = 0; r < size; r++) {
+            const rf_shm *shm = world.ends[(size_t)r].shm();
+            EXPECT_EQ(shm->transport.sent_bytes, 0u);
+            EXPECT_EQ(shm->transport.sent_messages, 0u);
+            EXPECT_EQ(shm->reads, world.ends[0].shm()->reads);
+            EXPECT_EQ(shm->done.first, nullptr);
+            for (int i = 0; i < size; i++)
+                EXPECT_EQ(shm->peers[i].tickets, 0u);
+        }
+        const std::vector<uint8_t> data = payload(1, BYTES);
+        expect_sent(world, data.data(), data);
+    }
 }

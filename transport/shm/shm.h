@@ -242,14 +242,17 @@ struct rf_shm_self {
     int32_t process; /* 0: the rank does not take part */
 };
 void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self);
-/* Reads from every peer of this host, selves[rank], and compares; measures that beside copies
- * through slots. To be called once all segments are attached, before any message. */
+/* Reads from every peer of this host, selves[rank], and compares. To be called once all segments
+ * are attached. */
 struct rf_shm_trial {
     int32_t permitted, forced;
-    double read_s, slots_s; /* for as many bytes */
+    double read_s, slots_s; /* of a message of RF_SHM_SLOT bytes in each direction */
+    int32_t status;         /* of the measurement */
 };
 void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t stride,
                       struct rf_shm_trial *out);
+/* Whether every rank of this host may read the memory of all others. */
+bool rf_shm_reads_are_permitted(const struct rf_shm *h, const struct rf_shm_trial *trials);
 /* Decides from the trials of all ranks of this host: the same on each. */
 void rf_shm_choose_reads(struct rf_shm *h, const struct rf_shm_trial *trials);
 /* Copies out of the memory of a peer. RF_EAGAIN: it cannot be read from here. */
@@ -258,6 +261,10 @@ int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t b
 int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send);
 /* Whether others may try to read it. */
 bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes);
+
+/* shm_trial.c. Measures messages that are read beside messages through slots, around the ranks of
+ * this host, all of which call it; before any other message. It blocks until they have. */
+void rf_shm_measure_reads(struct rf_shm *h, struct rf_shm_trial *out);
 
 /* shm_send.c. The send is under way, or waits for capacity in the channel. */
 int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send);

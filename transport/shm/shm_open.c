@@ -208,16 +208,38 @@ static void make_offer(int rc, struct offer *mine)
         snprintf(mine->text, sizeof(mine->text), "%.199s", rf_last_error()->message);
 }
 
+static int exchange_trials(struct rf_control *control, const struct rf_shm_trial *mine,
+                           struct rf_shm_trial *all)
+{
+    return control->ops->all_gather(control, mine, sizeof(*mine), all, EXCHANGE_TIMEOUT_S);
+}
+
 /* Whether ranks read each other's memory is decided by all of them. */
+static int decide_reads(struct rf_control *control, struct rf_shm *h, const struct offer *offers,
+                        struct rf_shm_trial *all)
+{
+    struct rf_shm_trial mine = {0};
+    rf_shm_try_reads(h, &offers[0].self, sizeof(*offers), &mine);
+    RETURN_IF_ERROR(exchange_trials(control, &mine, all));
+    if (rf_shm_reads_are_permitted(h, all))
+        rf_shm_measure_reads(h, &mine);
+    RETURN_IF_ERROR(exchange_trials(control, &mine, all));
+    for (int r = 0; r < control->size; r++)
+        if (all[r].status < 0)
+            return rf_fail_rank(all[r].status < RF_EAGAIN ? RF_ENET : all[r].status, r,
+                                "rank %d could not exchange messages with its neighbours in shared "
+                                "memory",
+                                r);
+    rf_shm_choose_reads(h, all);
+    return 0;
+}
+
 static int try_reads(struct rf_control *control, struct rf_shm *h, const struct offer *offers)
 {
-    struct rf_shm_trial mine = {0}, *all = rf_alloc((size_t)control->size * sizeof(*all));
+    struct rf_shm_trial *all = rf_alloc((size_t)control->size * sizeof(*all));
     if (!all)
         return rf_fail(RF_ENOMEM, "shm: no memory for %d ranks", control->size);
-    rf_shm_try_reads(h, &offers[0].self, sizeof(*offers), &mine);
-    int rc = control->ops->all_gather(control, &mine, sizeof(mine), all, EXCHANGE_TIMEOUT_S);
-    if (rc == 0)
-        rf_shm_choose_reads(h, all);
+    const int rc = decide_reads(control, h, offers, all);
     rf_free(all);
     return rc;
 }
@@ -266,15 +288,16 @@ int rf_shm_create(struct rf_control *control, const struct rf_opening *opening,
     struct rf_shm *h = NULL;
     int rc = offers && results ? rf_shm_open(control->rank, control->size, hosts, &h)
                                : rf_fail(RF_ENOMEM, "shm: no memory for %zu ranks", size);
-    if (rc == 0)
+    if (rc == 0) {
+        h->transport.yield = h->count > rf_host_cores();
         rc = connect_all(control, hosts, h, offers, results);
+    }
     rf_free(offers);
     rf_free(results);
     if (rc < 0) {
         rf_shm_close(h);
         return rc;
     }
-    h->transport.yield = h->count > rf_host_cores();
     *out = &h->transport;
     return 0;
 }
