@@ -19,7 +19,7 @@
 
 /* Long messages pass through slots piece by piece, and a sum adds what is in a slot. What is read
  * comes as a whole, and is added when it is here. So reads must be faster by this factor. They are
- * by 1.2 at most where two cores share a cache, and by 3 where they do not. */
+ * by 1.0 to 1.4 between two cores that share a cache, and by 3 between two that do not. */
 static const double GAIN = 1.6;
 
 /* What a header says of its rank; it never changes. */

@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "shm.h"
 
-enum { ROUNDS = 16, FEW_ROUNDS = 4, SPINS = 256 }; /* few: of ranks that outnumber the cores */
+enum { ROUNDS = 16, FEW_ROUNDS = 6, SPINS = 256 }; /* few: of ranks that outnumber the cores */
 static const double TRIAL_TIMEOUT_S = 60;
 
 struct trial {
