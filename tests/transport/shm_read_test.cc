@@ -221,3 +221,17 @@ TEST(ShmReads, TheTrialLeavesNothingBehind)
         expect_sent(world, data.data(), data);
     }
 }
+
+TEST(ShmReads, ATrialEndsWhereARankHasEnded)
+{
+    World world(2, "1");
+    if (!world.ends[0].shm()->reads)
+        GTEST_SKIP() << "reads are not permitted here";
+    rf_control *control = world.ends[0].c;
+    const uint32_t pending = control->pending;
+    control->pending = 1; // as when rank 1 has died, which takes no part here
+    rf_shm_trial out = {};
+    rf_shm_measure_reads(world.ends[0].shm(), control, &out);
+    EXPECT_EQ(out.status, RF_ETIMEOUT);
+    control->pending = pending;
+}

@@ -222,7 +222,7 @@ static int decide_reads(struct rf_control *control, struct rf_shm *h, const stru
     rf_shm_try_reads(h, &offers[0].self, sizeof(*offers), &mine);
     RETURN_IF_ERROR(exchange_trials(control, &mine, all));
     if (rf_shm_reads_are_permitted(h, all))
-        rf_shm_measure_reads(h, &mine);
+        rf_shm_measure_reads(h, control, &mine);
     RETURN_IF_ERROR(exchange_trials(control, &mine, all));
     for (int r = 0; r < control->size; r++)
         if (all[r].status < 0)
