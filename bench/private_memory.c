@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * What collectives on private memory cost two processes of one host at least: all-gather and
- * all-reduce without messages, checks or waits for failures. Through slots of shared memory every
- * byte is copied twice; the system's process_vm_readv copies it once. Each process is bound to a
- * core of its own. Prints medians of the slower process's time, in microseconds.
+ * All-gather and all-reduce of private memory by two processes of one host, as bare loops: no
+ * messages, checks or waits for failures. They are yardsticks, not bounds. Through slots of shared
+ * memory every byte is copied twice; the system's process_vm_readv copies it once. Each process is
+ * bound to a core of its own. Prints medians of the slower process's time, in microseconds; -1
+ * where the result was wrong or reads are not permitted.
  *
  *   private_memory [BYTES...]      (of the whole; 4096 to 4194304)
  */
@@ -228,7 +229,12 @@ int main(int argc, char **argv)
     }
     printf("%10s %10s %10s %10s %10s\n", "bytes", "gather", "by reads", "sum", "in halves");
     fflush(stdout);
-    b.me = fork() == 0;
+    const pid_t child = fork();
+    if (child < 0) {
+        fprintf(stderr, "private_memory: no second process\n");
+        return 1;
+    }
+    b.me = child == 0;
     b.other = !b.me;
     bind_to_core(b.me);
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);

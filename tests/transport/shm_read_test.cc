@@ -231,7 +231,8 @@ TEST(ShmReads, ATrialEndsWhereARankHasEnded)
     const uint32_t pending = control->pending;
     control->pending = 1; // as when rank 1 has died, which takes no part here
     rf_shm_trial out = {};
-    rf_shm_measure_reads(world.ends[0].shm(), control, &out);
+    std::vector<uint8_t> memory(RF_SHM_TRIAL_BYTES);
+    rf_shm_measure_reads(world.ends[0].shm(), control, memory.data(), &out);
     EXPECT_EQ(out.status, RF_ETIMEOUT);
     control->pending = pending;
 }

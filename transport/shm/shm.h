@@ -264,8 +264,10 @@ bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes
 
 /* shm_trial.c. Measures messages that are read beside messages through slots, around the ranks of
  * this host, all of which call it; before any other message. It blocks until they have, or until
- * the control link has known for half a second that one of them has ended. */
-void rf_shm_measure_reads(struct rf_shm *h, const struct rf_control *control,
+ * the control link has known for half a second that one of them has ended. memory: private,
+ * RF_SHM_TRIAL_BYTES, to be kept until then. */
+enum { RF_SHM_TRIAL_BYTES = 2 * RF_SHM_SLOT };
+void rf_shm_measure_reads(struct rf_shm *h, const struct rf_control *control, void *memory,
                           struct rf_shm_trial *out);
 
 /* shm_send.c. The send is under way, or waits for capacity in the channel. */

@@ -216,13 +216,14 @@ static int exchange_trials(struct rf_control *control, const struct rf_shm_trial
 
 /* Whether ranks read each other's memory is decided by all of them. */
 static int decide_reads(struct rf_control *control, struct rf_shm *h, const struct offer *offers,
-                        struct rf_shm_trial *all)
+                        struct rf_shm_trial *all, void *memory)
 {
     struct rf_shm_trial mine = {0};
     rf_shm_try_reads(h, &offers[0].self, sizeof(*offers), &mine);
+    mine.permitted = mine.permitted && memory;
     RETURN_IF_ERROR(exchange_trials(control, &mine, all));
     if (rf_shm_reads_are_permitted(h, all))
-        rf_shm_measure_reads(h, control, &mine);
+        rf_shm_measure_reads(h, control, memory, &mine);
     RETURN_IF_ERROR(exchange_trials(control, &mine, all));
     for (int r = 0; r < control->size; r++)
         if (all[r].status < 0)
@@ -239,7 +240,9 @@ static int try_reads(struct rf_control *control, struct rf_shm *h, const struct 
     struct rf_shm_trial *all = rf_alloc((size_t)control->size * sizeof(*all));
     if (!all)
         return rf_fail(RF_ENOMEM, "shm: no memory for %d ranks", control->size);
-    const int rc = decide_reads(control, h, offers, all);
+    void *memory = rf_alloc(RF_SHM_TRIAL_BYTES);
+    const int rc = decide_reads(control, h, offers, all, memory);
+    rf_free(memory);
     rf_free(all);
     return rc;
 }

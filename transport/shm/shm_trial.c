@@ -3,7 +3,7 @@
  * Measures, when a job starts, whether messages from private memory are faster read in the memory
  * of the sender's process or through slots. The ranks of a host send real messages around a ring,
  * because copies by one rank alone do not show what slots cost: their lines are in the cache of
- * another core, which may be near or far. Called by shm_open.c.
+ * another core, from which they come quickly or slowly. Called by shm_open.c.
  */
 #include <sched.h>
 
@@ -79,8 +79,6 @@ static int exchange(struct trial *trial, bool reads, double *best_s)
 
 static int measure(struct trial *trial, struct rf_shm_trial *out)
 {
-    if (!trial->out || !trial->in)
-        return rf_fail(RF_ENOMEM, "shm: no memory to measure with");
     const int rounds = trial->h->transport.yield ? FEW_ROUNDS : ROUNDS;
     out->read_s = out->slots_s = TRIAL_TIMEOUT_S;
     for (int round = 0; round < rounds; round++) {
@@ -90,17 +88,15 @@ static int measure(struct trial *trial, struct rf_shm_trial *out)
     return 0;
 }
 
-void rf_shm_measure_reads(struct rf_shm *h, const struct rf_control *control,
+void rf_shm_measure_reads(struct rf_shm *h, const struct rf_control *control, void *memory,
                           struct rf_shm_trial *out)
 {
     struct trial trial = {.h = h,
                           .control = control,
-                          .out = rf_alloc(RF_SHM_SLOT),
-                          .in = rf_alloc(RF_SHM_SLOT),
+                          .out = memory,
+                          .in = (unsigned char *)memory + RF_SHM_SLOT,
                           .deadline = rf_after_s(TRIAL_TIMEOUT_S)};
     out->status = measure(&trial, out);
     h->reads = false;
     h->transport.sent_bytes = h->transport.sent_messages = 0;
-    rf_free(trial.out);
-    rf_free(trial.in);
 }
