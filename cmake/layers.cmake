@@ -42,6 +42,8 @@ function(rf_test name)
                                                ${PROJECT_SOURCE_DIR}/tests)
     if(RF_BUNDLE)
         target_link_libraries(${name} PRIVATE ringforge_shown)
+        # What a layer would bring: the names of kernels.
+        target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/shaders)
         list(REMOVE_ITEM T_LINK ringforge_static)
     elseif(T_LAYERS)
         list(TRANSFORM T_LAYERS PREPEND rf_)

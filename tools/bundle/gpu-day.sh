@@ -395,7 +395,7 @@ kernels() {
     k_status=0
     for type in f32 bf16; do
         if [ "$kind" = cpu ]; then
-            for op in layernorm:64x768 gelu:65536 adamw:65536; do
+            for op in layernorm:64x768 gelu:64x1024 adamw:65536; do
                 limited "$(share 3)" "$(log_of $type)" "$ringforge" bench "${op%:*}" --shape "${op#*:}" --dtype $type -n 3 ||
                     k_status=$?
             done
