@@ -14,7 +14,7 @@ layout(constant_id = 11) const uint ROLLED = 0; /* 1: fewer registers, as addres
 const uint CHUNKS = TILE / 8, PITCH = CHUNKS + 1; /* of a row of 16-bit elements */
 const uint FRAGMENTS_N = TILE / FRAGMENT_N, FRAGMENTS = TILE / FRAGMENT_M * FRAGMENTS_N;
 const uint EACH = FRAGMENTS / SUBGROUPS;
-const uint LOADS = TILE * CHUNKS / LANES;
+const uint LOADS = (TILE * CHUNKS + LANES - 1) / LANES; /* where lanes are more than chunks, some have none */
 
 /* TILE; where ROLLED something that no compiler knows to be TILE, so that loops stay loops. */
 uint span()
@@ -60,8 +60,9 @@ uvec4 chunk_load(Rows rows, uint row, uint chunk)
 #define STAGE(to, rows, row0, column)                                                          \
     [[unroll]] for (uint i = 0; i < LOADS; i++) {                                              \
         uint at = i * LANES + gl_LocalInvocationID.x;                                          \
-        to[at / CHUNKS * PITCH + at % CHUNKS] =                                                \
-            chunk_load(rows, (row0) + at / CHUNKS, (column) / 8 + at % CHUNKS);                \
+        if (at < TILE * CHUNKS)                                                                \
+            to[at / CHUNKS * PITCH + at % CHUNKS] =                                            \
+                chunk_load(rows, (row0) + at / CHUNKS, (column) / 8 + at % CHUNKS);            \
     }
 /* Fragment i of this subgroup: its first row and column. */
 uvec2 place_of(uint i)
