@@ -83,7 +83,7 @@ ITEM activation(ITEM x)
     case NONE: return x;
     case GELU: return gelu(x);
     case GELU_ERF: return x * normal_below(x);
-    case RELU: return mix(x, ITEM(0.0), LESS(x, 0.0));
+    case RELU: return keep_nan(x, mix(x, ITEM(0.0), LESS(x, 0.0))); /* compilers make a maximum of it */
     case SILU: return x * logistic(x);
     case SIGMOID: return keep_nan(x, logistic(x));
     default: return keep_nan(x, tanh_of(x));
