@@ -83,8 +83,9 @@ TEST_F(DeviceFailure, OfOneDeviceReachesAnotherThatWaitsForIt)
     struct rf_point done = {};
     ASSERT_RF_OK(rf_stream_after(waits, {timeline, 1}));
     ASSERT_RF_OK(rf_stream_submit(waits, &done));
+    struct rf_buffer *filled = buffer(); /* made before: hidden memory is zeroed by a submission */
     rf_device_fail_next_submit(device);
-    ASSERT_RF_OK(rf_stream_fill(stream, buffer(), 0, 4, 1));
+    ASSERT_RF_OK(rf_stream_fill(stream, filled, 0, 4, 1));
     EXPECT_EQ(rf_stream_submit(stream, nullptr), RF_EDEVICE);
     EXPECT_EQ(rf_point_wait(done, UINT64_MAX), RF_EDEVICE);
     EXPECT_NE(last_message().find("waits"), std::string::npos) << last_message();
