@@ -226,7 +226,6 @@ static void trainer_close(struct trainer *t)
     trainer_close_session(t);
     rf_snapshot_destroy(t->snapshot);
     from_close(&t->from);
-    rf_device_close(t->device);
     model_destroy(&t->model);
     free(t->tokens);
     free(t->targets);
@@ -475,5 +474,7 @@ int train_rank(struct rf_comm *comm, void *user)
     if (status != TOOL_OK && t.ranks > 1 && !t.diverged)
         rf_comm_abort(t.comm, "a rank failed"); /* so that nobody waits for this one */
     trainer_close(&t);
-    return trainer_close_comms(&t, end_status(&t, status));
+    status = trainer_close_comms(&t, end_status(&t, status));
+    rf_device_close(t.device); /* communicators hold what moves its tensors */
+    return status;
 }

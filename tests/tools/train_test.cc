@@ -306,6 +306,17 @@ TEST(Train, PipelinesGiveTheParametersAndTheSampleOfOneProcess)
     }
 }
 
+// What moves tensors for a communicator belongs to the device: it ends before that.
+TEST(Train, RanksWhoseMemoryIsStagedEndWell)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    ProgramOptions staged;
+    staged.environment = {"RF_HOST_VISIBLE=0"};
+    const ProgramResult r = run_program(with(tiny(data), {"--ranks", "2", "--steps", "1"}), staged);
+    EXPECT_EQ(r.status, 0) << r.err;
+}
+
 // By gradient descent: the gradient of a key's bias is 0 but for roundings, which adaptive rules
 // would divide by themselves. Tensor ranks add other parts of sums, so the last digits differ.
 TEST(Train, TensorRanksAreOnOneHostWhateverOrderALauncherGivesRanks)
