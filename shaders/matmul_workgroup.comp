@@ -2,7 +2,7 @@
 //
 // out (M,N) = A B on matrix units, by whole workgroups (GL_NV_cooperative_matrix2): the driver
 // stages operands and distributes the work. A workgroup computes TILE_M x TILE_N elements. Loads
-// and stores are clamped to the tensors. Elements outside the tensors count as zero.
+// and stores are clamped to the tensors, unless WHOLE. Elements outside the tensors count as zero.
 //   TYPE     TYPE_F16 or TYPE_BF16, of a, b and bias
 //   OUT16=1  out, pre and residual have such elements, too; otherwise fp32
 // Only compilers that know the extension can build this (cmake/shaders.cmake).
@@ -24,6 +24,8 @@ layout(constant_id = 3) const uint DEPTH = 32; // of a step in k
 layout(constant_id = 4) const bool TRANS_A = false;
 layout(constant_id = 5) const bool TRANS_B = false;
 layout(constant_id = 6) const bool ACTIVATES = true; // see matmul_epilogue.glsl
+// Every tile lies within a and b, and rows in memory are of whole 16 bytes: loads without checks.
+layout(constant_id = 7) const bool WHOLE = false;
 
 const uint OPERAND_TYPE = TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE : 0;
 const bool OUT_WIDE = false;
@@ -47,6 +49,7 @@ const bool OUT_WIDE = false;
 #define RESULT_BYTES 4
 #endif
 layout(buffer_reference, std430, buffer_reference_align = 2) buffer Elements { ELEMENT at[]; };
+layout(buffer_reference, std430, buffer_reference_align = 16) buffer Chunks { ELEMENT at[]; };
 layout(buffer_reference, std430, buffer_reference_align = RESULT_BYTES) buffer Results { RESULT at[]; };
 
 #define MATRIX_A coopmat<ELEMENT, gl_ScopeWorkgroup, TILE_M, DEPTH, gl_MatrixUseA>
@@ -54,12 +57,19 @@ layout(buffer_reference, std430, buffer_reference_align = RESULT_BYTES) buffer R
 #define MATRIX_SUM coopmat<float, gl_ScopeWorkgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define MATRIX_OUT coopmat<RESULT, gl_ScopeWorkgroup, TILE_M, TILE_N, gl_MatrixUseAccumulator>
 #define LAYOUT tensorLayoutNV<2, gl_CooperativeMatrixClampModeConstantNV>
+#define WHOLE_LAYOUT tensorLayoutNV<2, gl_CooperativeMatrixClampModeUndefinedNV>
 
 LAYOUT layout_of(uint rows, uint columns, uint pitch)
 {
     LAYOUT l = createTensorLayoutNV(2, gl_CooperativeMatrixClampModeConstantNV);
     l = setTensorLayoutDimensionNV(l, rows, columns);
     return setTensorLayoutStrideNV(l, pitch, 1);
+}
+WHOLE_LAYOUT whole_layout_of(uint rows, uint columns, uint pitch)
+{
+    WHOLE_LAYOUT l = createTensorLayoutNV(2, gl_CooperativeMatrixClampModeUndefinedNV);
+    l = setTensorLayoutDimensionNV(l, rows, columns);
+    return setTensorLayoutStrideNV(l, pitch & ~7u, 1); // compilers see that rows are aligned
 }
 
 float four_as_one(uvec2 address, uint type, uint at)
@@ -88,6 +98,34 @@ float finish_element(const in uint row, const in uint column, const in float sum
     return x;
 }
 
+// sum += a b, read through buffers and layouts of these types.
+#define MULTIPLY(buffer_type, layout_type, make_layout, aligned)                                   \
+    {                                                                                              \
+        buffer_type a_from = buffer_type(pc.a), b_from = buffer_type(pc.b);                        \
+        const uint a0 = (z * pc.a_step) & aligned, b0 = (z * pc.b_step) & aligned;                 \
+        layout_type a_layout = make_layout(TRANS_A ? K : pc.M, TRANS_A ? pc.M : K, pc.a_row);      \
+        layout_type b_layout = make_layout(TRANS_B ? pc.N : K, TRANS_B ? K : pc.N, pc.b_row);      \
+        for (uint k = 0; k < K; k += DEPTH) {                                                      \
+            MATRIX_A a;                                                                            \
+            MATRIX_B b;                                                                            \
+            if (TRANS_A)                                                                           \
+                coopMatLoadTensorNV(a, a_from.at, a0,                                              \
+                                    sliceTensorLayoutNV(a_layout, k, DEPTH, row0, TILE_M),         \
+                                    turned);                                                       \
+            else                                                                                   \
+                coopMatLoadTensorNV(a, a_from.at, a0,                                              \
+                                    sliceTensorLayoutNV(a_layout, row0, TILE_M, k, DEPTH));        \
+            if (TRANS_B)                                                                           \
+                coopMatLoadTensorNV(b, b_from.at, b0,                                              \
+                                    sliceTensorLayoutNV(b_layout, column0, TILE_N, k, DEPTH),      \
+                                    turned);                                                       \
+            else                                                                                   \
+                coopMatLoadTensorNV(b, b_from.at, b0,                                              \
+                                    sliceTensorLayoutNV(b_layout, k, DEPTH, column0, TILE_N));     \
+            sum = coopMatMulAdd(a, b, sum);                                                        \
+        }                                                                                          \
+    }
+
 void main()
 {
     const uint tile = gl_WorkGroupID.y * pc.groups_x + gl_WorkGroupID.x, z = gl_WorkGroupID.z;
@@ -100,30 +138,12 @@ void main()
     const uint row0 = (8 * band + in_band % band_rows) * TILE_M;
     const uint column0 = in_band / band_rows * TILE_N;
     const uint K = part_of_k();
-    Elements a_from = Elements(pc.a), b_from = Elements(pc.b);
-    const uint a0 = z * pc.a_step, b0 = z * pc.b_step;
-    tensorViewNV<2, true, 1, 0> turned = createTensorViewNV(2, true, 1, 0);
-    LAYOUT a_layout = layout_of(TRANS_A ? K : pc.M, TRANS_A ? pc.M : K, pc.a_row);
-    LAYOUT b_layout = layout_of(TRANS_B ? pc.N : K, TRANS_B ? K : pc.N, pc.b_row);
-
+    tensorViewNV<2, false, 1, 0> turned = createTensorViewNV(2, false, 1, 0);
     MATRIX_SUM sum = MATRIX_SUM(0.0);
-    for (uint k = 0; k < K; k += DEPTH) {
-        MATRIX_A a;
-        MATRIX_B b;
-        if (TRANS_A)
-            coopMatLoadTensorNV(a, a_from.at, a0,
-                                sliceTensorLayoutNV(a_layout, k, DEPTH, row0, TILE_M), turned);
-        else
-            coopMatLoadTensorNV(a, a_from.at, a0,
-                                sliceTensorLayoutNV(a_layout, row0, TILE_M, k, DEPTH));
-        if (TRANS_B)
-            coopMatLoadTensorNV(b, b_from.at, b0,
-                                sliceTensorLayoutNV(b_layout, column0, TILE_N, k, DEPTH), turned);
-        else
-            coopMatLoadTensorNV(b, b_from.at, b0,
-                                sliceTensorLayoutNV(b_layout, k, DEPTH, column0, TILE_N));
-        sum = coopMatMulAdd(a, b, sum);
-    }
+    if (WHOLE)
+        MULTIPLY(Chunks, WHOLE_LAYOUT, whole_layout_of, ~7u)
+    else
+        MULTIPLY(Elements, LAYOUT, layout_of, ~0u)
 
     MATRIX_SUM finished;
     coopMatPerElementNV(finished, sum, finish_element, row0, column0);

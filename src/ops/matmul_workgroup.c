@@ -107,6 +107,20 @@ int64_t rf_matmul_workgroup_tiles(const struct rf_device_info *info, const struc
     return choose(info, p, &c) ? tiles_of(p, &c.g) : 1;
 }
 
+/* Whether rows of `columns` elements are whole 16 bytes. */
+static bool aligned(struct rf_tensor tensor, struct rf_layout layout, int64_t columns)
+{
+    return (columns | layout.row | layout.step) % 8 == 0 && rf_address_of(tensor) % 16 == 0;
+}
+
+/* Whether every tile lies within the operands; WHOLE of the shader. */
+static bool whole(const struct rf_product *p, const struct geometry *g)
+{
+    return p->m % g->tile_m == 0 && p->n % g->tile_n == 0 && (p->k | p->part) % g->depth == 0 &&
+           aligned(p->a, p->a_layout, p->transpose_a ? p->m : p->k) &&
+           aligned(p->b, p->b_layout, p->transpose_b ? p->k : p->n);
+}
+
 int rf_matmul_workgroup_run(struct rf_stream *stream, const struct rf_product *p)
 {
     struct rf_push_matmul push;
@@ -117,7 +131,8 @@ int rf_matmul_workgroup_run(struct rf_stream *stream, const struct rf_product *p
     struct rf_job job = job_of(p);
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);
     const uint32_t specs[] = {c.lanes,        c.g.tile_m,     c.g.tile_n,           c.g.depth,
-                              p->transpose_a, p->transpose_b, p->act != RF_ACT_NONE};
+                              p->transpose_a, p->transpose_b, p->act != RF_ACT_NONE,
+                              whole(p, &c.g)};
     for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
         rf_job_spec(&job, i, specs[i]);
     return rf_job_run(stream, &job);
