@@ -210,7 +210,7 @@ test_hosts() {
 test_bundle() {
     b_status=0
     (bundle) || return 1
-    quietly $BUILD/bundle-test.log "$s_name" timeout -k 5 900 tests/tools/bundle_test.sh out/ringforge-*.tar.gz \
+    quietly $BUILD/bundle-test.log "$s_name" timeout -k 5 900 tests/tools/bundle_test.sh out/ringforge-*.tar.xz \
         "$PWD/$BUILD/bundle-test" || b_status=$?
     s_note=$(tail -n 1 $BUILD/bundle-test.log)
     return $b_status

@@ -55,10 +55,9 @@ inside() {
 }
 unpack() {
     rm -rf "$root"/tmp/*
-    cp "$archive" "$root/tmp/bundle.tar.gz"
     mkdir "$root/tmp/home"
     chown 65534:65534 "$root/tmp/home"
-    chroot --userspec=65534:65534 "$root" sh -c 'cd /tmp && tar xzf bundle.tar.gz' || fail "$suite: it does not unpack"
+    xz -dc "$archive" | chroot --userspec=65534:65534 "$root" sh -c 'cd /tmp && tar xf -' || fail "$suite: it does not unpack"
 }
 valid_json() {
     printf 'file(READ "%s" text)\nstring(JSON kind TYPE "${text}")\n' "$1" >"$folder/json.cmake"

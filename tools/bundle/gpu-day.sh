@@ -366,7 +366,7 @@ step() {
 
 steps() {
     e_status=0
-    for type in f32 bf16; do
+    for type in bf16 f32; do
         step $type 2 || {
             e_status=$?
             note "$type did not come to its end: $(tail -n 1 "$(log_of $type)")"
@@ -393,7 +393,7 @@ steps() {
 
 kernels() {
     k_status=0
-    for type in f32 bf16; do
+    for type in bf16 f32; do
         if [ "$kind" = cpu ]; then
             for op in layernorm:64x768 gelu:64x1024 adamw:65536; do
                 limited "$(share 3)" "$(log_of $type)" "$ringforge" bench "${op%:*}" --shape "${op#*:}" --dtype $type -n 3 ||
@@ -433,11 +433,11 @@ else
     TUNE_SHAPES="4096x4096x4096 4096x768x3072 768x4096x768"
     STEP_BEFORE=12x768x12x1024x STEP_BATCH=4 STEP_AFTER=x50257
 fi
-section torch 10 "PyTorch, to compare with" find_torch
-section tests 34 "tests" run_tests
-section tune 16 "matrix product by path and tile" tune
-section matmul 12 "matrix product by type" matmuls
-section step 14 "GPT-2 training step" steps
-section kernels 10 "kernels" kernels
+section torch 8 "PyTorch, to compare with" find_torch
+section tests 30 "tests" run_tests
+section tune 14 "matrix product by path and tile" tune
+section matmul 10 "matrix product by type" matmuls
+section step 20 "GPT-2 training step" steps
+section kernels 14 "kernels" kernels
 cat "$out/report.txt"
 [ ! -s "$(ls -d "$out"/parts/*-tests)/failed" ]

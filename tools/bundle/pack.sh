@@ -5,13 +5,13 @@
 # Vulkan driver: programs, tests, the libraries they need and their licences. Called by forge, on
 # Debian, where libraries know their packages.
 #
-#   pack.sh BUILD FOLDER VERSION       FOLDER gets ringforge-VERSION-linux-MACHINE, and that as .tar.gz
+#   pack.sh BUILD FOLDER VERSION       FOLDER gets ringforge-VERSION-linux-MACHINE, and that as .tar.xz
 set -eu
 
 build=$1 folder=$2 version=$3
 source=$(cd "$(dirname "$0")/../.." && pwd)
 name=ringforge-$version-linux-$(uname -m)
-MOST_MIB=60
+MOST_MIB=40
 # The machine's own, always: the C library, which fits its kernel and its loader.
 SYSTEM='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)\.so'
 # Loaded by name, so that no program says that it needs them.
@@ -101,7 +101,7 @@ test_programs() {
 build=$(cd "$build" && pwd)
 mkdir -p "$folder"
 cd "$folder"
-rm -rf "$name" "$name.tar.gz" packages
+rm -rf "$name" "$name.tar.xz" packages
 mkdir -p "$name/bin" "$name/lib/driver" "$name/tests"
 : >packages
 echo "programs"
@@ -139,7 +139,7 @@ done
 rm packages
 
 echo "archive"
-tar --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -9 >"$name.tar.gz"
-mib=$(($(wc -c <"$name.tar.gz") / 1048576 + 1))
+tar --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | xz -T0 >"$name.tar.xz"
+mib=$(($(wc -c <"$name.tar.xz") / 1048576 + 1))
 [ "$mib" -le $MOST_MIB ] || die "the archive has $mib MiB, more than $MOST_MIB"
-echo "$folder/$name.tar.gz: $mib MiB, $(du -sm "$name" | cut -f 1) MiB unpacked; needs glibc $glibc"
+echo "$folder/$name.tar.xz: $mib MiB, $(du -sm "$name" | cut -f 1) MiB unpacked; needs glibc $glibc"
