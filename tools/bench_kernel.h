@@ -102,6 +102,9 @@ int bench_operands_make(struct bench_case *c);
 void bench_operands_free(struct bench_case *c);
 /* Launches once and compares; the largest error of all that was checked. */
 int bench_operands_check(struct bench_case *c, double *error);
+/* The largest error of a sound product, of the larger of a result and its summands: storage of the
+ * type, and sums in f32. */
+double bench_tolerance(enum rf_dtype type);
 
 /* ---- bench_ceiling.c ------------------------------------------------------------------------- */
 

@@ -177,6 +177,11 @@ static double compare(const struct bench_case *c, int k, const float *got)
     return worst;
 }
 
+double bench_tolerance(enum rf_dtype type)
+{
+    return type == RF_F32 ? 1e-5 : type == RF_F16 ? 2e-3 : 1.6e-2;
+}
+
 int bench_operands_check(struct bench_case *c, double *error)
 {
     *error = 0;

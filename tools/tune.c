@@ -44,12 +44,6 @@ static int launch(void *user)
     return c->kernel->launch(c);
 }
 
-/* Of the larger of a result and its summands: storage of the type, and sums in f32. */
-static double tolerance(enum rf_dtype type)
-{
-    return type == RF_F32 ? 1e-5 : type == RF_F16 ? 2e-3 : 1.6e-2;
-}
-
 static double gflop_of(const struct bench_case *c)
 {
     return 2e-9 * (double)c->dim[0] * (double)c->dim[1] * (double)c->dim[2];
@@ -65,7 +59,7 @@ static int measure(struct tune *t, struct bench_case *c, const char *path, doubl
     int rc = bench_operands_check(c, &error);
     if (rc == RF_ENOTSUP || rc == RF_EINVAL) /* no such tile, or not here */
         return 0;
-    if (rc == 0 && !(error <= tolerance(c->dtype))) {
+    if (rc == 0 && !(error <= bench_tolerance(c->dtype))) {
         fprintf(stderr, "ringforge tune: %s is wrong by %.2g and left out\n", path, error);
         return 0;
     }
