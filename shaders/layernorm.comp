@@ -88,7 +88,7 @@ void main()
         precise float shift = join4(rest) / count;
         mean += shift;
         variance -= shift * shift;
-        variance = variance < 0.0 ? 0.0 : variance; /* keeps NaN */
+        variance = at_least_0(variance);
     }
     precise float rstd = 1.0 / sqrt(variance + eps);
 

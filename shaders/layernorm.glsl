@@ -22,3 +22,51 @@
 #define load_item_x load_item
 #define rounded_x rounded
 #endif
+
+/* 0 if x is negative; NaN stays NaN. Tested by bits, because a compiler may make `x < 0 ? 0 : x` the
+ * larger of the two, which drops NaN. */
+float at_least_0(float x)
+{
+    return floatBitsToUint(x) - 0x80000001u < 0x7f800000u ? 0.0 : x;
+}
+
+/* For teams: four elements at column c of the row that starts at element `row` and has `limit`
+ * columns. Those beyond its end have any values when they are read. */
+#if !VIEWS
+#if VEC
+vec4 row4(uvec2 base, uint row, uint c, uint limit)
+{
+    return load4(base, row + min(c, limit - 4));
+}
+vec4 row4_x(uvec2 base, uint row, uint c, uint limit)
+{
+    return load4_x(base, row + min(c, limit - 4));
+}
+/* Writes within the row; c < limit. */
+void put4(uvec2 base, uint row, uint c, uint limit, vec4 v)
+{
+    store4(base, row + c, v);
+}
+void put4_x(uvec2 base, uint row, uint c, uint limit, vec4 v)
+{
+    store4_x(base, row + c, v);
+}
+#else
+vec4 row4(uvec2 base, uint row, uint c, uint limit)
+{
+    return load4_within(base, row, c, limit, 0.0);
+}
+vec4 row4_x(uvec2 base, uint row, uint c, uint limit)
+{
+    return load4_within_x(base, row, c, limit, 0.0);
+}
+void put4(uvec2 base, uint row, uint c, uint limit, vec4 v)
+{
+    store4_within(base, row, c, limit, v);
+}
+void put4_x(uvec2 base, uint row, uint c, uint limit, vec4 v)
+{
+    store4_within_x(base, row, c, limit, v);
+}
+#endif
+#endif

@@ -70,10 +70,16 @@ rf_shader(optimizer_views optimizer.comp DEFINES VEC=1 VIEWS=1)
 rf_shader(optimizer_wide optimizer.comp DEFINES VEC=1 VIEWS=1 WIDE=1)
 rf_shader(step_begin step_begin.comp)
 rf_shader(loss_scale loss_scale.comp)
-foreach(name layernorm layernorm_backward_input layernorm_backward_weight layernorm_fold)
+set(norms layernorm layernorm_backward_input layernorm_backward_weight)
+set(team_norms layernorm_team layernorm_backward_input_team layernorm_backward_weight_team)
+foreach(name ${norms} layernorm_fold)
     rf_shader_builds(${name} ${name}.comp)
 endforeach()
-foreach(name layernorm layernorm_backward_input layernorm_backward_weight) # x in f32, out and dout in a type
+foreach(name ${team_norms} layernorm_fold_team) # for GPUs: a team of lanes has a row
+    rf_shader_types(${name}_v ${name}.comp DEFINES VEC=1)
+    rf_shader_types(${name}_s ${name}.comp DEFINES VEC=0)
+endforeach()
+foreach(name ${norms} ${team_norms}) # x in f32, out and dout in a type
     foreach(type 1 2)
         list(GET types ${type} type_name)
         rf_shader(${name}_f32_v_${type_name} ${name}.comp DEFINES VEC=1 TYPE=${type} X_F32=1)

@@ -206,6 +206,16 @@ const struct rf_device_info *rf_device_get_info(const struct rf_device *device)
     return &device->info;
 }
 
+bool rf_device_teams(const struct rf_device *device)
+{
+    return device->teams || device->info.kind != RF_DEVICE_CPU;
+}
+
+void rf_device_force_teams(struct rf_device *device, bool teams)
+{
+    device->teams = teams;
+}
+
 uint64_t rf_device_validation_messages(const struct rf_device *device)
 {
     return atomic_load(&device->instance.messages);

@@ -146,6 +146,12 @@ struct rf_range_trial {
 void rf_device_try_ranges(struct rf_device *device);
 const struct rf_range_trial *rf_device_range_trials(const struct rf_device *device, size_t *count);
 
+/* Whether kernels give a row, or a chunk of a sum, to a team of lanes, so that the lanes of a
+ * subgroup read adjacent elements. Otherwise one lane has a whole row, which suits CPU drivers. */
+bool rf_device_teams(const struct rf_device *device);
+/* Tests: from now on also on a CPU device, or there no longer. */
+void rf_device_force_teams(struct rf_device *device, bool teams);
+
 /* Tests: views made from now on hold at most this many texels (a multiple of 32768), and storage
  * buffers that many bytes. */
 void rf_device_limit_views(struct rf_device *device, uint32_t texels);

@@ -377,6 +377,7 @@ struct rf_device {
 
     /* Kernels. */
     struct rf_kernel_table kernels;
+    bool teams; /* although it is a CPU device: a test's wish */
     VkPipelineCache cache;
     VkDescriptorSetLayout view_layout; /* VK_NULL_HANDLE without views */
     uint32_t cache_hash;

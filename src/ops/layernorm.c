@@ -2,7 +2,8 @@
  *
  * LayerNorm and RMSNorm, alone or of a sum, forward and the two halves of their backward pass.
  * RMSNorm is the one without a mean. Gradients of gamma and beta are summed over fixed blocks of
- * rows, then the blocks are added in order.
+ * rows, then the blocks are added in a fixed order. CPU devices give a lane whole rows and columns,
+ * GPUs give them to teams of lanes.
  */
 #include "pick.h"
 
@@ -13,6 +14,22 @@
 #include "shaders/push/layernorm_fold.h"
 
 #define ROW_BLOCK 32 /* ROWS of layernorm_backward_weight.comp */
+#define COLUMNS 32   /* of a workgroup of layernorm_backward_weight_team.comp */
+#define FOLDED 8     /* of a workgroup of layernorm_fold_team.comp */
+
+/* The builds of a kernel for tensors of one type, or with x in f32: kernels in which a lane has a
+ * row or some columns, and those for GPUs, in which a team of lanes has them. */
+struct kernel {
+    struct rf_builds same, from_f32, team_same, team_from_f32;
+};
+#define BUILDS_F32(name)                                                                           \
+    {                                                                                              \
+        .aligned = RF_BUILD_16(name##_f32_v), .any = RF_BUILD_16(name##_f32_s)                     \
+    }
+#define KERNEL(name)                                                                               \
+    {                                                                                              \
+        RF_BUILDS(name), BUILDS_F32(name), RF_BUILDS_TEAM(name), BUILDS_F32(name##_team)           \
+    }
 
 /* FLOPs of an element; RMSNorm has no mean to take off and no beta. */
 enum { NORM = 8, RMS = 4, INPUT = 12, RMS_INPUT = 9, WEIGHT = 5, RMS_WEIGHT = 3 };
@@ -27,9 +44,38 @@ static int64_t block_count(int64_t rows)
     return (rows + ROW_BLOCK - 1) / ROW_BLOCK;
 }
 
+static const struct rf_builds *builds_of(struct rf_device *device, const struct kernel *kernel,
+                                         bool same)
+{
+    if (rf_device_teams(device))
+        return same ? &kernel->team_same : &kernel->team_from_f32;
+    return same ? &kernel->same : &kernel->from_f32;
+}
+
 static uint32_t unroll(int64_t channels)
 {
     return channels % 16 == 0 ? 4 : 1;
+}
+
+/* The first constants of a kernel that walks rows, and its groups. Returns the next constant. */
+static uint32_t give_rows(struct rf_job *job, struct rf_device *device, int64_t rows,
+                          int64_t channels, bool vector)
+{
+    if (rf_device_teams(device)) {
+        rf_job_teams(job, device, (uint64_t)rows, channels, vector);
+        return 3;
+    }
+    rf_job_flat(job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
+    rf_job_spec(job, 1, unroll(channels));
+    return 2;
+}
+
+/* Constant 0 and the groups of a kernel whose workgroups have `each` of a block's columns. */
+static void give_columns(struct rf_job *job, struct rf_device *device, uint32_t columns,
+                         uint32_t each, int64_t blocks)
+{
+    rf_job_spec(job, 0, RF_TEAM_LANES);
+    rf_flat_groups(device, (uint64_t)blocks * ((columns + each - 1) / each), 1, job->groups);
 }
 
 /* Checks gamma and x, and finds out how large the problem is. */
@@ -90,9 +136,7 @@ static int check_norm(struct rf_stream *stream, const char *op, const struct nor
 
 static int run_norm(struct rf_stream *stream, const char *op, const struct norm *n)
 {
-    static const struct rf_builds same = RF_BUILDS(layernorm),
-                                  from_f32 = {.aligned = RF_BUILD_16(layernorm_f32_v),
-                                              .any = RF_BUILD_16(layernorm_f32_s)};
+    static const struct kernel kernel = KERNEL(layernorm);
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_norm(stream, op, n, &rows, &channels));
     if (rows == 0)
@@ -113,13 +157,12 @@ static int run_norm(struct rf_stream *stream, const char *op, const struct norm 
                                      .eps = n->eps};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = n->out.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, n->out.dtype == n->x.dtype ? &same : &from_f32, vector,
+    rf_job_build(&job, device, builds_of(device, &kernel, n->out.dtype == n->x.dtype), vector,
                  (struct rf_source[]){{n->x}, {n->gamma}, {n->beta}, {n->residual}}, 4, push.first);
-    rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
-    rf_job_spec(&job, 1, unroll(channels));
-    rf_job_spec(&job, 2, !n->mean.buffer);
-    rf_job_spec(&job, 3, n->beta.buffer != NULL);
-    rf_job_spec(&job, 4, n->sum.buffer != NULL);
+    const uint32_t next = give_rows(&job, device, rows, channels, vector);
+    rf_job_spec(&job, next, !n->mean.buffer);
+    rf_job_spec(&job, next + 1, n->beta.buffer != NULL);
+    rf_job_spec(&job, next + 2, n->sum.buffer != NULL);
     declare_flops(&job, rows, channels, (n->mean.buffer ? NORM : RMS) + (n->sum.buffer != NULL));
     rf_job_reads(&job, n->x);
     rf_job_reads(&job, n->residual);
@@ -193,10 +236,7 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
                      struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
                      struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
 {
-    static const struct rf_builds same = RF_BUILDS(layernorm_backward_input),
-                                  from_f32 = {.aligned =
-                                                  RF_BUILD_16(layernorm_backward_input_f32_v),
-                                              .any = RF_BUILD_16(layernorm_backward_input_f32_s)};
+    static const struct kernel kernel = KERNEL(layernorm_backward_input);
     int64_t rows = 0, channels = 0;
     RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
     RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, x.dtype, rows, channels));
@@ -225,12 +265,11 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
                                                     .channels = (uint32_t)channels};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, dout.dtype == x.dtype ? &same : &from_f32, vector,
+    rf_job_build(&job, device, builds_of(device, &kernel, dout.dtype == x.dtype), vector,
                  (struct rf_source[]){{dout}, {x}, {gamma}, {dx}}, 4, push.first);
-    rf_job_flat(&job, device, (uint64_t)rows, rf_pick_row_lanes(device), 1);
-    rf_job_spec(&job, 1, unroll(channels));
-    rf_job_spec(&job, 2, accumulate_dx ? 1 : 0);
-    rf_job_spec(&job, 3, !mean.buffer);
+    const uint32_t next = give_rows(&job, device, rows, channels, vector);
+    rf_job_spec(&job, next, accumulate_dx ? 1 : 0);
+    rf_job_spec(&job, next + 1, !mean.buffer);
     declare_flops(&job, rows, channels, (mean.buffer ? INPUT : RMS_INPUT) + accumulate_dx);
     rf_job_reads(&job, dout);
     rf_job_reads(&job, x);
@@ -266,7 +305,8 @@ int64_t rf_layernorm_scratch(int64_t rows, int64_t channels)
 static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf_tensor dbeta,
                     struct rf_tensor scratch, int64_t channels, int64_t blocks)
 {
-    static const struct rf_builds builds = RF_BUILDS(layernorm_fold);
+    static const struct rf_builds lanes = RF_BUILDS(layernorm_fold),
+                                  teams = RF_BUILDS_TEAM(layernorm_fold);
     bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dgamma, dbeta, scratch}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     uint32_t parts = dbeta.buffer ? 2 : 1;
@@ -281,8 +321,13 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
                          .type = dgamma.dtype,
                          .push = &push,
                          .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{scratch}}, 1, push.first);
-    rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
+    const bool team = rf_device_teams(device);
+    rf_job_build(&job, device, team ? &teams : &lanes, vector, (struct rf_source[]){{scratch}}, 1,
+                 push.first);
+    if (team)
+        give_columns(&job, device, parts * row_items, FOLDED, 1);
+    else
+        rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
     /* Each block has both sums, of which one may not be wanted. */
     rf_job_touches(&job, rf_elements(scratch, 0, (2 * (blocks - 1) + parts) * channels),
                    parts * channels * blocks, RF_TOUCH_READ);
@@ -296,10 +341,7 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
                       struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
                       struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor scratch)
 {
-    static const struct rf_builds same = RF_BUILDS(layernorm_backward_weight),
-                                  from_f32 = {.aligned =
-                                                  RF_BUILD_16(layernorm_backward_weight_f32_v),
-                                              .any = RF_BUILD_16(layernorm_backward_weight_f32_s)};
+    static const struct kernel kernel = KERNEL(layernorm_backward_weight);
     const bool beta_alone = !dgamma.buffer && dbeta.buffer;
     const struct rf_tensor first = beta_alone ? dbeta : dgamma;
     RETURN_IF_ERROR(rf_check_typed(op, beta_alone ? "dbeta" : "dgamma", first, -1));
@@ -338,9 +380,12 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
                                                      .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, dout.dtype == x.dtype ? &same : &from_f32, vector,
+    rf_job_build(&job, device, builds_of(device, &kernel, dout.dtype == x.dtype), vector,
                  (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
-    rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
+    if (rf_device_teams(device))
+        give_columns(&job, device, row_items, COLUMNS, blocks);
+    else
+        rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, !mean.buffer);
     declare_flops(&job, rows, channels, mean.buffer ? WEIGHT : RMS_WEIGHT);
     rf_job_reads(&job, dout);

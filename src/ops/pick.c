@@ -35,6 +35,24 @@ void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, u
     rf_flat_groups(device, items, lanes * items_per_lane, job->groups);
 }
 
+#define SHORT_ROW 1024 /* columns, for a small team */
+/* Quads that a lane keeps: 32 or 64 registers. Where rows are not aligned, addresses of single
+ * elements need so many registers that some compilers spill. Bits do not depend on it. */
+#define MOST_KEPT 8
+#define MOST_KEPT_OF_ANY 2
+
+void rf_job_teams(struct rf_job *job, struct rf_device *device, uint64_t rows, int64_t columns,
+                  bool aligned)
+{
+    const uint64_t most = aligned ? MOST_KEPT : MOST_KEPT_OF_ANY;
+    const uint32_t team = columns <= SHORT_ROW ? 32 : RF_TEAM_LANES;
+    const uint64_t quads = ((uint64_t)columns + 4 * team - 1) / (4 * team);
+    rf_job_spec(job, 0, RF_TEAM_LANES);
+    rf_job_spec(job, 1, team);
+    rf_job_spec(job, 2, (uint32_t)(quads < most ? quads : most));
+    rf_flat_groups(device, rows * team, RF_TEAM_LANES, job->groups);
+}
+
 void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
                   bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first)
 {

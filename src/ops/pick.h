@@ -22,6 +22,13 @@ void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, u
                  uint32_t items_per_lane);
 void rf_job_spec(struct rf_job *job, uint32_t id, uint32_t value);
 
+/* Lanes of a workgroup of kernels with teams (rf_device_teams): as many as every device has. */
+#define RF_TEAM_LANES 128
+/* Sets constants 0 to 2 (lanes, TEAM and KEEP of team.glsl) and the groups: a team for each row.
+ * aligned: rows are whole quads (rf_pick_vector). */
+void rf_job_teams(struct rf_job *job, struct rf_device *device, uint64_t rows, int64_t columns,
+                  bool aligned);
+
 /* A tensor that a kernel reads through a view where there are views. */
 struct rf_source {
     struct rf_tensor tensor; /* without a buffer: what the view holds does not matter */
@@ -38,6 +45,11 @@ struct rf_builds {
     {                                                                                              \
         .aligned = RF_BUILD_TYPES(name##_v), .any = RF_BUILD_TYPES(name##_s),                      \
         .aligned_views = RF_BUILD(name##_views)                                                    \
+    }
+/* For teams of lanes: NAME_team_v, NAME_team_s. */
+#define RF_BUILDS_TEAM(name)                                                                       \
+    {                                                                                              \
+        .aligned = RF_BUILD_TYPES(name##_team_v), .any = RF_BUILD_TYPES(name##_team_s)             \
     }
 #define RF_BUILDS_WIDE(name)                                                                       \
     {                                                                                              \

@@ -80,7 +80,7 @@ TEST_P(Elementwise, RowsWithABiasAndAResidualAreRoundedOnceAlsoInPlaceAndWithABi
             x = std::round(x * 64) / 8;
         return data;
     };
-    for (rf_dtype type : {GetParam(), RF_F32}) // of the rows, whose bias is of the test's type
+    for (rf_dtype type : {GetParam().type, RF_F32}) // of the rows; the bias is of the test's type
         for (int64_t columns : {1, 3, 4, 12, 37, 256})
             for (int64_t rows : {1, 5, 130})
                 for (int mode : {0, 1, 2, 3}) { /* apart, out = a, out = residual, not aligned */

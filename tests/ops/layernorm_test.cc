@@ -11,9 +11,9 @@ struct Case {
     int64_t rows, C;
     int shift;
 };
-const Case cases[] = {{1, 1, 0},    {1, 4, 0},    {3, 5, 0},    {7, 64, 0},
-                      {31, 48, 1},  {33, 257, 0}, {64, 128, 0}, {5, 768, 0},
-                      {100, 20, 0}, {67, 2, 0},   {2, 16, 2}};
+const Case cases[] = {{1, 1, 0},    {1, 4, 0},    {3, 5, 0},    {7, 64, 0},   {31, 48, 1},
+                      {33, 257, 0}, {64, 128, 0}, {5, 768, 0},  {100, 20, 0}, {67, 2, 0},
+                      {2, 16, 2},   {5, 1030, 1}, {3, 4100, 0}, {2, 4099, 1}};
 const float EPS = 1e-5f;
 /* Means and variances of some hundred numbers near 1: a few roundings of 6e-8, times rstd up to
  * some tens. */
@@ -47,7 +47,7 @@ class LayerNorm : public TypedOpTest
     };
     Saved forward(const Case &c, const Inputs &data)
     {
-        Saved s = {in(rf_shape2(c.rows, c.C), data.x, c.shift),
+        Saved s = {typed(rf_shape2(c.rows, c.C), type(), data.x, c.shift),
                    out(rf_shape2(c.rows, c.C), c.shift), blank(rf_shape1(c.rows)),
                    blank(rf_shape1(c.rows)), in(rf_shape1(c.C), data.gamma)};
         EXPECT_OK(rf_layernorm(stream, s.out, s.mean, s.rstd, s.x, s.gamma,
@@ -59,7 +59,7 @@ class LayerNorm : public TypedOpTest
         return std::string(what) + " of " + std::to_string(c.rows) + " x " + std::to_string(c.C);
     }
 };
-ALL_TYPES(LayerNorm);
+ALL_TYPES_AND_TEAMS(LayerNorm);
 
 TEST_P(LayerNorm, ForwardMatchesTheReference)
 {
@@ -80,7 +80,9 @@ TEST_F(OpTest, LayerNormFarFromZeroIsAsAccurateAsItsMean)
 {
     const int64_t rows = 8;
     const double half_step = 0x1p-11;
-    for (int64_t C : {767, 4096}) {
+    for (auto [C, teams] :
+         {std::pair<int64_t, bool>{767, false}, {4096, false}, {767, true}, {4096, true}}) {
+        rf_device_force_teams(device, teams);
         Floats x = normal(rows * C), gamma(C, 1.0f), beta(C, 0.0f);
         for (float &v : x)
             v += 1e4f;
@@ -102,7 +104,9 @@ TEST_F(OpTest, LayerNormFarFromZeroIsAsAccurateAsItsMean)
 TEST_F(OpTest, LayerNormOfAConstantRowIsBeta)
 {
     const int64_t C = 300;
-    for (float value : {0.1f, -7777.7f, 1e7f}) {
+    int run = 0;
+    for (float value : {0.1f, -7777.7f, 1e7f, 0.1f, -7777.7f, 1e7f}) {
+        rf_device_force_teams(device, run++ >= 3);
         Floats beta = normal(C);
         rf_tensor y = blank(rf_shape2(1, C)), mean = blank(rf_shape1(1)),
                   rstd = blank(rf_shape1(1));
@@ -234,10 +238,78 @@ TEST_P(LayerNorm, OfASumIsThatOfTheStoredSumAlsoInPlace)
 
 TEST_P(LayerNorm, AlignmentDoesNotChangeBits)
 {
-    for (int64_t C : {64, 20}) {
-        Case c = {37, C, 0}, shifted = {37, C, 1};
+    for (int64_t C : {64, 20, 4100}) {
+        Case c = {7, C, 0}, shifted = {7, C, 1};
         Inputs data = inputs(c);
-        expect_same_bits(read(forward(c, data).out), read(forward(shifted, data).out), "out");
+        Saved s = forward(c, data), moved = forward(shifted, data);
+        expect_same_bits(read(s.out), read(moved.out), "out");
+        const rf_shape shape = rf_shape2(c.rows, C), row = rf_shape1(C);
+        Floats dx[2], dgamma[2];
+        for (int shift : {0, 1}) {
+            rf_tensor d = in(shape, data.dout, shift), to = out(shape, shift),
+                      sum = f32(row, Floats(C), shift);
+            rf_tensor x = in(shape, data.x, shift), gamma = in(row, data.gamma, shift);
+            ASSERT_OK(rf_layernorm_backward_input(stream, to, d, x, s.mean, s.rstd, gamma, false));
+            ASSERT_OK(rf_layernorm_backward_weight(
+                stream, sum, {}, d, x, s.mean, s.rstd,
+                blank(rf_shape1(rf_layernorm_scratch(c.rows, C)), shift)));
+            dx[shift] = read(to);
+            dgamma[shift] = read(sum);
+        }
+        expect_same_bits(dx[0], dx[1], "dx");
+        expect_same_bits(dgamma[0], dgamma[1], "dgamma");
+    }
+}
+
+TEST_P(LayerNorm, ARowDoesNotDependOnTheOthers)
+{
+    for (int64_t C : {20, 768}) {
+        const Case all = {9, C, 0}, one = {1, C, 0};
+        Inputs data = inputs(all);
+        Saved s = forward(all, data);
+        rf_tensor dx = out(rf_shape2(all.rows, C));
+        ASSERT_OK(rf_layernorm_backward_input(stream, dx, in(rf_shape2(all.rows, C), data.dout),
+                                              s.x, s.mean, s.rstd, s.gamma, false));
+        const Floats y = read(s.out), gradient = read(dx);
+        for (int64_t row : {0, 4, 8}) {
+            auto part = [&](const Floats &from) {
+                return Floats(from.begin() + row * C, from.begin() + (row + 1) * C);
+            };
+            Inputs own = data;
+            own.x = part(data.x);
+            Saved alone = forward(one, own);
+            expect_same_bits(read(alone.out), part(y), "out");
+            rf_tensor own_dx = out(rf_shape2(1, C));
+            ASSERT_OK(rf_layernorm_backward_input(stream, own_dx,
+                                                  in(rf_shape2(1, C), part(data.dout)), alone.x,
+                                                  alone.mean, alone.rstd, alone.gamma, false));
+            expect_same_bits(read(own_dx), part(gradient), "dx");
+        }
+    }
+}
+
+TEST_P(LayerNorm, NotANumberStaysInItsRow)
+{
+    for (int64_t C : {21, 768}) {
+        const Case c = {6, C, 0};
+        Inputs data = inputs(c);
+        const Floats clean = read(forward(c, data).out);
+        for (float bad : {NAN, INFINITY}) {
+            data.x[2 * C + C / 3] = bad;
+            Saved s = forward(c, data);
+            const Floats y = read(s.out);
+            for (int64_t i = 0; i < c.rows * C; i++)
+                if (i / C == 2)
+                    ASSERT_TRUE(std::isnan(y[i])) << bad << " of " << C << ", element " << i;
+                else
+                    ASSERT_EQ(y[i], clean[i]) << bad << " of " << C << ", element " << i;
+            rf_tensor dx = out(rf_shape2(c.rows, C));
+            ASSERT_OK(rf_layernorm_backward_input(stream, dx, in(rf_shape2(c.rows, C), data.dout),
+                                                  s.x, s.mean, s.rstd, s.gamma, false));
+            const Floats gradient = read(dx);
+            for (int64_t i = 0; i < c.rows * C; i++)
+                ASSERT_EQ(std::isnan(gradient[i]), i / C == 2) << bad << ", element " << i;
+        }
     }
 }
 
@@ -264,7 +336,7 @@ TEST_P(LayerNorm, TenRunsGiveTheSameBits)
 class RmsNorm : public LayerNorm
 {
 };
-ALL_TYPES(RmsNorm);
+ALL_TYPES_AND_TEAMS(RmsNorm);
 
 TEST_P(RmsNorm, ForwardMatchesTheReferenceAlsoOfASum)
 {
@@ -415,7 +487,10 @@ class NormOfF32 : public TypedOpTest
     }
 };
 INSTANTIATE_TEST_SUITE_P(Type, NormOfF32, ::testing::Values(RF_F16, RF_BF16),
-                         [](const auto &info) { return rf_dtype_name(info.param); });
+                         [](const auto &info) { return info.param.name(); });
+INSTANTIATE_TEST_SUITE_P(Teams, NormOfF32,
+                         ::testing::Values(TypeParam(RF_F16, true), TypeParam(RF_BF16, true)),
+                         [](const auto &info) { return info.param.name(); });
 
 TEST_P(NormOfF32, ForwardAndBackwardMatchTheReference)
 {

@@ -17,6 +17,10 @@
 
 #include "support/half.h"
 
+extern "C" {
+#include "device/device.h"
+}
+
 #define EXPECT_OK(call) EXPECT_EQ(call, RF_OK) << rf_last_error()->message
 #define ASSERT_OK(call) ASSERT_EQ(call, RF_OK) << rf_last_error()->message
 /* The call fails with this status, and its message contains the text. */
@@ -34,9 +38,31 @@ using Ints = std::vector<int32_t>;
 /* The types that kernels store, each with a test of its own: TEST_P of a suite made by ALL_TYPES.
  */
 inline const rf_dtype float_types[] = {RF_F32, RF_F16, RF_BF16};
+struct TypeParam {
+    rf_dtype type;
+    bool teams; /* the kernels for GPUs, in which a team of lanes has a row, also on a CPU device */
+    TypeParam(rf_dtype type, bool teams = false) : type(type), teams(teams)
+    {
+    }
+    operator rf_dtype() const
+    {
+        return type;
+    }
+    std::string name() const
+    {
+        return rf_dtype_name(type);
+    }
+};
+inline const TypeParam types_of_lanes[] = {RF_F32, RF_F16, RF_BF16};
+inline const TypeParam types_of_teams[] = {{RF_F32, true}, {RF_F16, true}, {RF_BF16, true}};
 #define ALL_TYPES(suite)                                                                           \
-    INSTANTIATE_TEST_SUITE_P(Type, suite, ::testing::ValuesIn(float_types),                        \
-                             [](const auto &info) { return rf_dtype_name(info.param); })
+    INSTANTIATE_TEST_SUITE_P(Type, suite, ::testing::ValuesIn(types_of_lanes),                     \
+                             [](const auto &info) { return info.param.name(); })
+/* For suites of TypedOpTest. */
+#define ALL_TYPES_AND_TEAMS(suite)                                                                 \
+    ALL_TYPES(suite);                                                                              \
+    INSTANTIATE_TEST_SUITE_P(Teams, suite, ::testing::ValuesIn(types_of_teams),                    \
+                             [](const auto &info) { return info.param.name(); })
 /* Relative distance of neighbours: half of it is what one rounding to the type may cost. */
 inline double step_of(rf_dtype type)
 {
@@ -77,6 +103,8 @@ class OpTest : public ::testing::Test
             rf_buffer_destroy(owned.buffer);
         }
         all.clear();
+        if (device)
+            rf_device_force_teams(device, false);
     }
 
     /* A tensor that starts `shift` elements after a multiple of 256 bytes. */
@@ -192,9 +220,14 @@ class OpTest : public ::testing::Test
 };
 
 /* A suite that runs for each of float_types (ALL_TYPES). */
-class TypedOpTest : public OpTest, public ::testing::WithParamInterface<rf_dtype>
+class TypedOpTest : public OpTest, public ::testing::WithParamInterface<TypeParam>
 {
   protected:
+    void SetUp() override
+    {
+        OpTest::SetUp();
+        rf_device_force_teams(device, GetParam().teams);
+    }
     static rf_dtype type()
     {
         return GetParam();

@@ -61,8 +61,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
     {
     }
 
-    /* Everything of the family, on a device with views or without. */
-    void check(bool views)
+    /* Everything of the family, on a device with views or without, or by teams of lanes. */
+    void check(bool views, bool teams = false)
     {
         setenv("RF_CHECK_RANGES", "1", 1);
         OpTest::SetUpTestSuite();
@@ -74,8 +74,9 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         const std::string family = GetParam().name;
         for (rf_dtype type : float_types)
             for (bool odd : {false, true}) {
-                if (!views && type != RF_F32)
+                if (!views && !teams && type != RF_F32)
                     continue; /* those have no views anyway */
+                rf_device_force_teams(device, teams);
                 SCOPED_TRACE(std::string(rf_dtype_name(type)) + (odd ? " odd" : ""));
                 if (family == "Flat")
                     flat(type, odd ? 299 : 300);
@@ -492,6 +493,13 @@ TEST_P(Ranges, AreThoseThatKernelsTouchAndAWrongOneIsNoticed)
         GTEST_SKIP() << "it needs a CPU device, and so do some of the paths";
     check(true);
     check(false);
+    bool teams = false;
+    for (size_t i = 0; i < rf_shader_count; i++)
+        for (const std::string &prefix : GetParam().shaders)
+            teams |= starts(rf_shader_table[i].name, prefix) &&
+                     contains(rf_shader_table[i].name, "_team");
+    if (teams)
+        check(false, true);
     if (HasFatalFailure())
         return;
     for (size_t i = 0; i < rf_shader_count; i++) {
