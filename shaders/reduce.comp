@@ -13,35 +13,7 @@
 #include "push/reduce.h"
 VIEW(0, x)
 
-const uint CHUNK = 1024;
-
-#if KIND == KIND_SQUARES
-#include "squares.glsl"
-#endif
-#if KIND == KIND_SUM || KIND == KIND_SQUARES
-#define START 0.0
-#define JOIN(a, b) ((a) + (b))
-#define FINISH(v) join4(v)
-#else
-#include "most.glsl"
-#define START LEAST
-#define JOIN(a, b) most(a, b)
-#define FINISH(v) most4(v)
-#endif
-
-/* scale: factor before squaring; see squares.glsl. */
-vec4 term(vec4 v, float scale)
-{
-#if KIND == KIND_SQUARES
-    precise vec4 scaled = v * scale, square = scaled * scaled;
-    return square;
-#elif KIND == KIND_NONFINITE
-    return mix(vec4(0.0), vec4(1.0),
-               equal(floatBitsToUint(v) & 0x7f800000u, uvec4(0x7f800000u)));
-#else
-    return v;
-#endif
-}
+#include "reduce.glsl"
 
 float joined_terms(uint first, uint count, float scale)
 {
@@ -70,16 +42,8 @@ void main()
 {
     uint index = flat_index();
     uint chunk = min(index, pc.chunks - 1);
-#if KIND == KIND_SQUARES
-    uint first = Uints(pc.table).at[2 * chunk];
-    uint count = min(Uints(pc.table).at[2 * chunk + 1], CHUNK);
-    bool fits = first <= pc.count && count <= pc.count - first;
-    count = fits ? count : 0; /* a chunk outside the buffer gives NaN */
-#else
-    uint first = chunk * CHUNK;
-    uint count = min(CHUNK, pc.count - first);
-    bool fits = true;
-#endif
+    uint first, count;
+    bool fits = find_chunk(chunk, first, count);
     float result = joined_terms(first, count, 1.0);
 #if KIND == KIND_SQUARES
     if (!is_finite(result)) {

@@ -164,6 +164,7 @@ set(kinds KIND_SUM=1 KIND_SQUARES=2 KIND_MAX=3 KIND_NONFINITE=4)
 foreach(kind sum squares max nonfinite)
     string(TOUPPER ${kind} KIND)
     rf_shader_types(reduce_${kind} reduce.comp DEFINES ${kinds} KIND=KIND_${KIND} VEC=0)
+    rf_shader_types(reduce_${kind}_team reduce_team.comp DEFINES ${kinds} KIND=KIND_${KIND} VEC=0)
     rf_shader(reduce_${kind}_views reduce.comp
               DEFINES ${kinds} KIND=KIND_${KIND} VEC=0 VIEWS=1)
 endforeach()

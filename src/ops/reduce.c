@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reductions of a flat buffer by a fixed tree: chunks of at most 1024 elements (reduce.comp), then
- * pairwise over the chunk index, 64 to 1 per level (reduce_fold.comp).
+ * pairwise over the chunk index, 64 to 1 per level (reduce_fold.comp). On GPUs four lanes have a
+ * chunk (reduce_team.comp); the bits are the same.
  */
 #include "pick.h"
 
@@ -12,12 +13,13 @@
 #include "shaders/push/reduce_fold.h"
 
 #define CHUNK 1024 /* of reduce.comp */
+#define TEAM 4     /* lanes that have a chunk in reduce_team.comp */
 #define FOLD 64    /* of reduce_fold.comp */
 
 /* A new one is a row, and a case of reduce.comp. */
 struct kind {
     const char *op;
-    struct rf_builds builds;
+    struct rf_builds builds, team;
     struct rf_build fold;
     float empty;
     bool multiplies; /* elements, before it adds them up */
@@ -25,21 +27,25 @@ struct kind {
 static const struct kind sum = {
     "sum",
     {.any = RF_BUILD_TYPES(reduce_sum), .any_views = RF_BUILD(reduce_sum_views)},
+    {.any = RF_BUILD_TYPES(reduce_sum_team)},
     RF_BUILD(reduce_fold),
     0};
 static const struct kind squares = {/* squares.c adds them */
                                     .op = "square_chunks",
                                     .builds = {.any = RF_BUILD_TYPES(reduce_squares),
                                                .any_views = RF_BUILD(reduce_squares_views)},
+                                    .team = {.any = RF_BUILD_TYPES(reduce_squares_team)},
                                     .multiplies = true};
 static const struct kind most = {
     "max",
     {.any = RF_BUILD_TYPES(reduce_max), .any_views = RF_BUILD(reduce_max_views)},
+    {.any = RF_BUILD_TYPES(reduce_max_team)},
     RF_BUILD(reduce_fold_most),
     -INFINITY};
 static const struct kind nonfinite = {
     "any_nonfinite",
     {.any = RF_BUILD_TYPES(reduce_nonfinite), .any_views = RF_BUILD(reduce_nonfinite_views)},
+    {.any = RF_BUILD_TYPES(reduce_nonfinite_team)},
     RF_BUILD(reduce_fold_most),
     0};
 
@@ -60,8 +66,13 @@ static int run_chunks(struct rf_stream *stream, const struct kind *kind, struct 
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
         .op = kind->op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &kind->builds, false, (struct rf_source[]){{x}}, 1, push.first);
-    rf_job_flat(&job, device, (uint64_t)chunks, rf_pick_row_lanes(device), 1);
+    const bool team = rf_device_teams(device);
+    rf_job_build(&job, device, team ? &kind->team : &kind->builds, false, (struct rf_source[]){{x}},
+                 1, push.first);
+    if (team)
+        rf_job_flat(&job, device, TEAM * (uint64_t)chunks, RF_TEAM_LANES, 1);
+    else
+        rf_job_flat(&job, device, (uint64_t)chunks, rf_pick_row_lanes(device), 1);
     job.work.flops = (uint64_t)rf_tensor_count(x) * (kind->multiplies ? 2 : 1);
     rf_job_reads(&job, x);
     rf_job_reads(&job, table);

@@ -65,7 +65,7 @@ class Reduce : public TypedOpTest
     }
 };
 
-ALL_TYPES(Reduce);
+ALL_TYPES_AND_TEAMS(Reduce);
 
 TEST_P(Reduce, SumIsExactForIntegersOfEverySize)
 {
