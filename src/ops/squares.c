@@ -9,7 +9,9 @@
 #include "shaders/push/squares_add.h"
 #include "shaders/push/squares_round.h"
 
-#define LANES 64   /* of squares_add.comp: at least as many as words */
+#define LANES 64   /* of squares_add.comp, at least: more than words of a row */
+#define COPIES 8   /* of a workgroup's row on GPUs */
+#define AT_ONCE 8  /* reads of a lane on GPUs */
 #define EACH 4096  /* sums of a workgroup: all of them fit a word */
 #define ROWS 65000 /* that one workgroup adds: rounds of a loop on Mesa's CPU driver */
 
@@ -31,7 +33,7 @@ int64_t rf_sum_squares_scratch(int64_t chunks)
 }
 
 /* Of `count` sums, or rows, to `results` rows. */
-static int run_add(struct rf_stream *stream, struct rf_build shader, struct rf_tensor out,
+static int run_add(struct rf_stream *stream, bool from_rows, struct rf_tensor out,
                    struct rf_tensor x, int64_t count, int64_t each, int64_t results)
 {
     struct rf_push_squares_add push = {.out_ = rf_address_of(out),
@@ -39,9 +41,17 @@ static int run_add(struct rf_stream *stream, struct rf_build shader, struct rf_t
                                        .count = (uint32_t)count,
                                        .each = (uint32_t)each,
                                        .results = (uint32_t)results};
-    struct rf_job job = {
-        .op = "add_squares", .shader = shader, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)results * LANES, LANES, 1);
+    struct rf_job job = {.op = "add_squares",
+                         .shader = from_rows ? add_rows : add,
+                         .push = &push,
+                         .push_bytes = sizeof(push)};
+    struct rf_device *device = rf_stream_device(stream);
+    const uint32_t lanes = rf_device_teams(device) ? RF_TEAM_LANES : LANES;
+    rf_job_flat(&job, device, (uint64_t)results * lanes, lanes, 1);
+    if (lanes > LANES) {
+        rf_job_spec(&job, 1, from_rows ? lanes / LANES : COPIES);
+        rf_job_spec(&job, 2, AT_ONCE);
+    }
     rf_job_reads(&job, x);
     rf_job_writes(&job, out);
     return rf_job_run(stream, &job);
@@ -62,12 +72,12 @@ int rf_add_squares(struct rf_stream *stream, struct rf_tensor exact, struct rf_t
     if (count == 0)
         return rf_stream_fill(stream, exact.buffer, exact.offset, rf_tensor_bytes(exact), 0);
     if (rows == 1)
-        return run_add(stream, add, exact, sums, count, EACH, 1);
+        return run_add(stream, false, exact, sums, count, EACH, 1);
     if (rows > ROWS)
         return rf_fail(RF_ENOTSUP, "%s: %lld sums are too many; add at most %lld", op,
                        (long long)count, (long long)EACH * ROWS);
-    RETURN_IF_ERROR(run_add(stream, add, scratch, sums, count, EACH, rows));
-    return run_add(stream, add_rows, exact, scratch, rows, rows, 1);
+    RETURN_IF_ERROR(run_add(stream, false, scratch, sums, count, EACH, rows));
+    return run_add(stream, true, exact, scratch, rows, rows, 1);
 }
 
 int rf_round_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor exact)

@@ -107,9 +107,12 @@ class Squares : public OpTest
         Exact want;
         for (float x : sums)
             want.add(x);
-        const float expected = want.rounded(), device = rounded(added(sums));
+        const float expected = want.rounded(), by_lanes = rounded(added(sums));
+        rf_device_force_teams(device, true); /* larger workgroups, as on GPUs */
+        const float by_teams = rounded(added(sums));
+        rf_device_force_teams(device, false);
         const float host = rf_host_join_squares(sums.data(), (int64_t)sums.size());
-        for (float got : {device, host})
+        for (float got : {by_lanes, by_teams, host})
             if (std::isnan(expected))
                 EXPECT_TRUE(std::isnan(got)) << what;
             else
