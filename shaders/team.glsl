@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Rows of teams: TEAM lanes, 32 or 128, of a workgroup of 128 own a row, of which lane l has quads
- * l, l + TEAM, ... So the lanes of a subgroup read adjacent memory. Sums of lanes are joined through
- * shared memory in a fixed order, whatever the device's subgroups are. Every lane of a workgroup
- * must call team_sum, so teams without a row compute the last one again. Included by *_team.comp,
- * after common.glsl; src/ops/pick.c chooses the constants.
+ * l, l + TEAM, ... So the lanes of a subgroup read adjacent memory. Sums of lanes are joined
+ * through shared memory in a fixed order, whatever the device's subgroups are. Every lane of a
+ * workgroup must call team_sum and team_max, so teams without a row compute the last one again.
+ * Included by *_team.comp, after common.glsl; src/ops/pick.c chooses the constants.
  */
 layout(constant_id = 1) const uint TEAM = 32;
 layout(constant_id = 2) const uint KEEP = 1; /* quads of a lane that it keeps: the first ones */
@@ -44,4 +44,24 @@ vec2 team_sum(vec2 v)
     [[unroll]] for (uint k = 1; k < TEAM / 8; k++)
         total += of_eight[begin + k];
     return total;
+}
+
+/* The largest v of a team's lanes; NaN may be dropped. */
+float team_max(float v)
+{
+    uint lane = gl_LocalInvocationID.x, first = 8 * lane;
+    of_lane[lane].x = v;
+    barrier();
+    if (lane < EIGHTHS) {
+        float most = of_lane[first].x;
+        [[unroll]] for (uint k = 1; k < 8; k++)
+            most = max(most, of_lane[first + k].x);
+        of_eight[lane].x = most;
+    }
+    barrier();
+    uint begin = lane / TEAM * (TEAM / 8);
+    float most = of_eight[begin].x;
+    [[unroll]] for (uint k = 1; k < TEAM / 8; k++)
+        most = max(most, of_eight[begin + k].x);
+    return most;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Softmax cross-entropy: losses with one row per lane (cross_entropy.comp), then the gradient as a
- * flat pass, in place if wanted (cross_entropy_backward.comp). Of parts of the columns the same
- * two, and between them what joins the parts (cross_entropy_join.comp).
+ * Softmax cross-entropy: losses with a row for each lane (cross_entropy.comp) or, on GPUs, for each
+ * team of lanes (cross_entropy_team.comp), then the gradient as a flat pass, in place if wanted
+ * (cross_entropy_backward.comp). Of parts of the columns the same two, and between them what joins
+ * the parts (cross_entropy_join.comp).
  */
 #include <stddef.h>
 
@@ -46,10 +47,11 @@ struct call {
 /* With a part, its three tensors in place of losses and scratch. */
 static int run_losses(struct rf_stream *stream, const struct call *c)
 {
-    static const struct rf_builds builds = {.aligned = RF_BUILD_TYPES(cross_entropy_v),
-                                            .any = RF_BUILD_TYPES(cross_entropy_s),
-                                            .aligned_views = RF_BUILD(cross_entropy_views),
-                                            .any_views = RF_BUILD(cross_entropy_s_views)};
+    static const struct rf_builds lanes = {.aligned = RF_BUILD_TYPES(cross_entropy_v),
+                                           .any = RF_BUILD_TYPES(cross_entropy_s),
+                                           .aligned_views = RF_BUILD(cross_entropy_views),
+                                           .any_views = RF_BUILD(cross_entropy_s_views)},
+                                  teams = RF_BUILDS_TEAM(cross_entropy);
     const struct rf_tensor none = {0}, losses = c->part ? c->part->total : c->losses,
                            lse = c->part ? c->part->most : c->scratch,
                            wanted = c->part ? c->part->wanted : none;
@@ -66,11 +68,15 @@ static int run_losses(struct rf_stream *stream, const struct call *c)
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
         .op = "cross_entropy", .type = c->logits.dtype, .push = &push, .push_bytes = sizeof(push)};
-    rf_job_build(&job, device, &builds, rf_pick_vector(c->columns, &c->logits, 1),
-                 (struct rf_source[]){{c->logits}}, 1, push.first);
-    rf_job_flat(&job, device, (uint64_t)c->rows, rf_pick_row_lanes(device), 1);
-    rf_job_spec(&job, 1, c->opts->smoothing != 0 || c->opts->z_loss != 0);
-    rf_job_spec(&job, 2, c->part != NULL);
+    const bool team = rf_device_teams(device), vector = rf_pick_vector(c->columns, &c->logits, 1);
+    rf_job_build(&job, device, team ? &teams : &lanes, vector, (struct rf_source[]){{c->logits}}, 1,
+                 push.first);
+    if (team)
+        rf_job_teams(&job, device, (uint64_t)c->rows, c->columns, vector);
+    else
+        rf_job_flat(&job, device, (uint64_t)c->rows, rf_pick_row_lanes(device), 1);
+    rf_job_spec(&job, team ? 3 : 1, c->opts->smoothing != 0 || c->opts->z_loss != 0);
+    rf_job_spec(&job, team ? 4 : 2, c->part != NULL);
     job.work.flops = LOGIT_FLOPS * (uint64_t)(c->rows * c->columns);
     rf_job_reads(&job, c->logits);
     rf_job_reads(&job, c->targets);

@@ -35,7 +35,7 @@ class CrossEntropy : public TypedOpTest
     }
 };
 
-ALL_TYPES(CrossEntropy);
+ALL_TYPES_AND_TEAMS(CrossEntropy);
 
 TEST_P(CrossEntropy, MatchesTheReferenceAlsoInPlace)
 {
@@ -69,12 +69,16 @@ TEST_F(OpTest, CrossEntropyOfFiftyThousandColumnsIsAccurateToAMillionth)
         }
         const Ints targets = {7, 0, 1};
         auto want = reference::cross_entropy(wide(logits), targets, V);
-        rf_tensor losses = blank(rf_shape1(rows));
-        ASSERT_OK(rf_cross_entropy(stream, losses, {}, f32(rf_shape2(rows, V), logits),
-                                   i32(rf_shape1(rows), targets), blank(rf_shape1(rows)), nullptr));
-        for (int64_t row = 0; row < rows; row++)
-            EXPECT_NEAR(read(losses)[row], want.losses[row], 1e-6 + 1e-7 * want.losses[row])
-                << "row " << row << " of " << V;
+        for (bool teams : {false, true}) {
+            rf_device_force_teams(device, teams);
+            rf_tensor losses = blank(rf_shape1(rows));
+            ASSERT_OK(rf_cross_entropy(stream, losses, {}, f32(rf_shape2(rows, V), logits),
+                                       i32(rf_shape1(rows), targets), blank(rf_shape1(rows)),
+                                       nullptr));
+            for (int64_t row = 0; row < rows; row++)
+                EXPECT_NEAR(read(losses)[row], want.losses[row], 1e-6 + 1e-7 * want.losses[row])
+                    << "row " << row << " of " << V << (teams ? ", teams" : "");
+        }
     }
 }
 
@@ -265,7 +269,7 @@ class CrossEntropyOfParts : public TypedOpTest
     }
 };
 
-ALL_TYPES(CrossEntropyOfParts);
+ALL_TYPES_AND_TEAMS(CrossEntropyOfParts);
 
 TEST_P(CrossEntropyOfParts, IsThatOfTheWholeForPartsOfAnySize)
 {

@@ -11,8 +11,8 @@ struct Case {
     int64_t rows, C;
     int shift;
 };
-const Case cases[] = {{1, 1, 0},  {1, 4, 0},   {3, 5, 0},    {7, 64, 0},
-                      {9, 48, 1}, {33, 17, 0}, {2, 1031, 0}, {70, 2, 0}};
+const Case cases[] = {{1, 1, 0},   {1, 4, 0},    {3, 5, 0},  {7, 64, 0},   {9, 48, 1},
+                      {33, 17, 0}, {2, 1031, 0}, {70, 2, 0}, {3, 4101, 0}, {3, 4104, 0}};
 
 class Softmax : public TypedOpTest
 {
@@ -22,7 +22,7 @@ class Softmax : public TypedOpTest
         return std::to_string(c.rows) + " x " + std::to_string(c.C);
     }
 };
-ALL_TYPES(Softmax);
+ALL_TYPES_AND_TEAMS(Softmax);
 
 TEST_P(Softmax, MatchesTheReferenceAlsoInPlace)
 {
