@@ -194,6 +194,25 @@ static void vocabulary_parts(const struct run *run, enum rf_dtype dtype, int64_t
           rf_embedding_of_part_backward(s, wte, wpe, x, tokens, 64, sort, &part));
 }
 
+/* More of a row than a lane of a team keeps. */
+static void wide_rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
+{
+    struct rf_stream *s = run->operands->stream;
+    const bool odd = C % 4;
+    afresh(run);
+    struct rf_tensor x = take(run, dtype, n, C), out = take(run, dtype, n, C);
+    struct rf_tensor gamma = reshape(take(run, dtype, 1, C), rf_shape1(C));
+    struct rf_tensor mean = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+    struct rf_tensor rstd = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+    plain(run, odd ? "layernorm wide odd" : "layernorm wide", dtype,
+          rf_layernorm(s, out, mean, rstd, x, gamma, gamma, 1e-5f));
+    plain(run, odd ? "layernorm_backward wide odd" : "layernorm_backward wide", dtype,
+          rf_layernorm_backward_input(s, out, out, x, mean, rstd, gamma, false));
+    plain(run, odd ? "softmax wide odd" : "softmax wide", dtype, rf_softmax(s, out, x));
+    plain(run, odd ? "softmax_backward wide odd" : "softmax_backward wide", dtype,
+          rf_softmax_backward(s, out, out, x));
+}
+
 static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     struct rf_stream *s = run->operands->stream;
@@ -438,6 +457,7 @@ void launch_all(struct operands *operands,
         decode(&run, types[type], 66);
         for (int odd = 0; odd < 2; odd++) {
             rows_of(&run, types[type], 256, 768 + odd);
+            wide_rows_of(&run, types[type], 16, 5000 + odd);
             elementwise(&run, types[type], 100000 + odd);
         }
     }
