@@ -1,7 +1,8 @@
 # Every training kernel that is not a matmul, in three builds: _v for rows that are aligned and a
 # multiple of 4 elements long, _s for all others, and _views, which is _v with reads through texel
 # views, for CPU drivers. A few have _wide, which also writes in the way that is fast on these
-# drivers. _v and _s are also built for 16-bit types: NAME_f16, NAME_bf16. See common.glsl.
+# drivers. _team: a row, or a chunk of a sum, for a team of lanes, for GPUs (team.glsl). _v and _s are also
+# built for 16-bit types: NAME_f16, NAME_bf16. See common.glsl.
 function(rf_shader_types name source)
     cmake_parse_arguments(S "" "" "DEFINES" ${ARGN})
     rf_shader(${name} ${source} DEFINES ${S_DEFINES})
