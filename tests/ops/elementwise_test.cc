@@ -125,6 +125,26 @@ TEST_P(Elementwise, ScaleIsExactAlsoInPlace)
     }
 }
 
+/* As GPUs copy: any bits, also those that are no number or below the normal ones. */
+TEST_P(Elementwise, CopiesByAKernelKeepEveryBit)
+{
+    for (int64_t n : {8, 64, 1024, 40000}) {
+        const size_t bytes = (size_t)n * rf_dtype_bytes(type());
+        std::vector<uint32_t> bits(bytes / 4), got(bytes / 4);
+        std::mt19937 random(3);
+        for (uint32_t &word : bits)
+            word = random() & 1 ? random() : random() | 0x7f800000u;
+        bits[0] = 0x00000001, bits[1] = 0x7fa12345;
+        rf_tensor from = words(rf_shape1(n), type(), bits.data(), 0), to = out(rf_shape1(n));
+        rf_device_force_teams(device, true);
+        ASSERT_OK(rf_copy(stream, to, from));
+        rf_device_force_teams(device, false);
+        ASSERT_OK(rf_stream_wait(stream));
+        ASSERT_OK(rf_tensor_read(to, got.data(), bytes));
+        EXPECT_EQ(got, bits) << n;
+    }
+}
+
 TEST_P(Elementwise, CopyAndFillTouchTheirTensorOnly)
 {
     for (int64_t n : sizes) {
