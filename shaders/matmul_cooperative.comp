@@ -2,8 +2,10 @@
 //
 // out (M,N) = A B on matrix units. A workgroup computes TILE_M x TILE_N elements, a subgroup SUB_M x
 // SUB_N of them, in fragments of the size that the device's units take. Slices of A and B are staged
-// in shared memory, two of each: while one is multiplied, the next is read into registers and then
-// written beside it. What lies outside the tensors counts as zero, so sizes are arbitrary.
+// in shared memory, two of each: before one is multiplied, the next is written beside it from
+// registers, and the one after that is read into these. So the reads are behind a barrier from where
+// they are used, and no compiler puts them off until then. What lies outside the tensors counts as
+// zero, so sizes are arbitrary.
 //   TYPE       TYPE_F16 or TYPE_BF16, of the units' operands
 //   SPLIT=0    a and b hold 16-bit elements. SPLIT=1..3: they hold fp32 and are multiplied as sums of
 //              SPLIT 16-bit parts, leaving out what is smaller than the last part's rounding
@@ -267,21 +269,26 @@ void main()
     READ_B(0)
     WRITE_A(0)
     WRITE_B(0)
+    if (!LEAN) {
+        READ_A(DEPTH)
+        READ_B(DEPTH)
+    }
     barrier();
 #if SPLIT
     uint current = 0, next = STAGE;
 #endif
     for (uint k0 = 0; k0 < K; k0 += DEPTH) {
-        // Past the end these read zeros, which nobody uses.
-        if (!LEAN) {
-            READ_A(k0 + DEPTH)
-            READ_B(k0 + DEPTH)
-        }
 #if !SPLIT
         // Not as one minus the other: with bounds that are known to compilers, constant parts of
         // addresses need no instructions. Of split operands, that takes too many registers.
         const uint round = k0 / DEPTH, current = (round & 1) * STAGE, next = (~round & 1) * STAGE;
 #endif
+        if (!LEAN) { // past the end these read zeros, which nobody uses
+            WRITE_A(next)
+            WRITE_B(next)
+            READ_A(k0 + 2 * DEPTH)
+            READ_B(k0 + 2 * DEPTH)
+        }
         const uint from_a = current + (ALONG_A ? sub_m * PITCH_A : sub_m / 8);
         const uint from_b = current + PARTS * SLICE_A + (ALONG_B ? sub_n * PITCH_B : sub_n / 8);
         [[unroll]] for (uint k = 0; k < DEPTH; k += FRAGMENT_K) {
@@ -320,12 +327,10 @@ void main()
         }
         if (LEAN) {
             READ_A(k0 + DEPTH)
-        }
-        WRITE_A(next)
-        if (LEAN) {
+            WRITE_A(next)
             READ_B(k0 + DEPTH)
+            WRITE_B(next)
         }
-        WRITE_B(next)
         barrier();
 #if SPLIT
         current = next;

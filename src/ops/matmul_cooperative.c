@@ -18,14 +18,18 @@ struct geometry {
     bool lean;           /* for subgroups with few registers; LEAN of the shader */
 };
 
-/* The first that fits is taken; on CPU devices CPU_GEOMETRY, the quickest to compile. Each row
- * makes two forms: slices staged as they lie in memory, and turned. Lean ones are always turned. */
+/* The first that fits is taken: in the order of an H100, on which the first is the quickest for all
+ * forms of a product (docs/performance.md). On CPU devices it is CPU_GEOMETRY, the quickest to
+ * compile. Each row makes two forms: slices staged as they lie in memory, and turned. Lean ones are
+ * always turned. */
 static const struct geometry geometries[] = {
-    {128, 256, 64, 64, 32, 1, 256}, {128, 256, 64, 64, 16, 1, 256},  {128, 128, 64, 64, 32, 1, 128},
-    {128, 128, 64, 64, 16, 1, 128}, {128, 128, 64, 32, 16, 2, 128},  {64, 64, 32, 32, 32, 2, 32},
-    {64, 64, 32, 32, 16, 2, 32},    {32, 32, 16, 16, 32, 3, 0},      {32, 32, 16, 16, 16, 3, 0},
-    {16, 16, 8, 8, 8, 3, 0},        {64, 128, 16, 32, 32, 3, 32, 1}, {64, 128, 16, 32, 16, 3, 32, 1},
-    {64, 64, 16, 16, 16, 3, 16, 1}, {32, 64, 8, 16, 16, 3, 0, 1},
+    {128, 128, 64, 32, 16, 2, 128},  {128, 256, 64, 64, 32, 1, 256},
+    {128, 256, 64, 64, 16, 1, 256},  {128, 128, 64, 64, 32, 1, 128},
+    {128, 128, 64, 64, 16, 1, 128},  {64, 64, 32, 32, 32, 2, 32},
+    {64, 64, 32, 32, 16, 2, 32},     {32, 32, 16, 16, 32, 3, 0},
+    {32, 32, 16, 16, 16, 3, 0},      {16, 16, 8, 8, 8, 3, 0},
+    {64, 128, 16, 32, 32, 3, 32, 1}, {64, 128, 16, 32, 16, 3, 32, 1},
+    {64, 64, 16, 16, 16, 3, 16, 1},  {32, 64, 8, 16, 16, 3, 0, 1},
 };
 #define CPU_GEOMETRY 9
 #define GEOMETRIES (sizeof(geometries) / sizeof(geometries[0]))
