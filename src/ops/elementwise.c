@@ -173,8 +173,8 @@ int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
     return run_flat(stream, "cast", builds, out, a, none, 0, OP_copy);
 }
 
-/* Both as words, where a kernel can copy them by quads: on an H100 the driver's copies within the device
- * reach a quarter of its bandwidth. */
+/* Both as words, where a kernel can copy them by quads: on an H100 the driver's copies within the
+ * device reach a quarter of its bandwidth. */
 static bool copied_by_kernel(struct rf_stream *stream, struct rf_tensor *out, struct rf_tensor *a)
 {
     const int64_t words = (int64_t)(rf_tensor_bytes(*out) / 4);

@@ -130,8 +130,13 @@ int rf_matmul_workgroup_run(struct rf_stream *stream, const struct rf_product *p
     (void)chosen;
     struct rf_job job = job_of(p);
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);
-    const uint32_t specs[] = {c.lanes,        c.g.tile_m,     c.g.tile_n,           c.g.depth,
-                              p->transpose_a, p->transpose_b, p->act != RF_ACT_NONE,
+    const uint32_t specs[] = {c.lanes,
+                              c.g.tile_m,
+                              c.g.tile_n,
+                              c.g.depth,
+                              p->transpose_a,
+                              p->transpose_b,
+                              p->act != RF_ACT_NONE,
                               whole(p, &c.g)};
     for (uint32_t i = 0; i < sizeof(specs) / sizeof(specs[0]); i++)
         rf_job_spec(&job, i, specs[i]);
