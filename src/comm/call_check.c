@@ -114,16 +114,17 @@ static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes
 
 int rf_call_check_buffers(const struct rf_comm *comm, const struct rf_call *call)
 {
-    size_t in, out, element = rf_dtype_bytes(call->desc.dtype);
-    const char *op = rf_coll_op_name(call->desc.op);
     if (call->desc.op == RF_COLL_BARRIER)
         return 0;
-    rf_call_counts(comm, call, &in, &out);
+    const struct rf_coll_desc desc = desc_of(comm, call);
+    const size_t in = rf_coll_in_count(&desc), out = rf_coll_out_count(&desc);
+    const size_t element = rf_dtype_bytes(desc.dtype);
+    const char *op = rf_coll_op_name(desc.op);
     if ((in > 0 && !call->in) || (out > 0 && !call->out))
         return rf_fail(RF_EINVAL, "%s: %s is NULL, but there are %zu elements", op,
                        in > 0 && !call->in ? "in" : "out", in > 0 && !call->in ? in : out);
     if (overlap(call->in, in * element, call->out, out * element) &&
-        !rf_call_in_place(comm, call, (uintptr_t)call->in, (uintptr_t)call->out))
+        !rf_coll_in_place(&desc, (uintptr_t)call->in, (uintptr_t)call->out))
         return rf_fail(RF_EINVAL,
                        "%s: in and out overlap; they may be apart, or in place as the header says",
                        op);

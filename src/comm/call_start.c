@@ -45,6 +45,37 @@ static int start_beside(struct rf_comm *comm, const struct rf_call *call,
     return rf_async_push_request(comm, &job, request);
 }
 
+/* Whether the checks depend on nothing that struct rf_checked_call does not hold. */
+static bool is_plain(const struct rf_call *call)
+{
+    return !call->desc.counts && !call->desc.recv_counts && !call->desc.order &&
+           !call->reduction.combine && !rf_call_converts(call) && call->timeout_s == 0;
+}
+
+/* Checks the arguments, unless they are those of the last plain call. */
+static int check(struct rf_comm *comm, const struct rf_call *call)
+{
+    struct rf_checked_call *last = &comm->checked;
+    const struct rf_coll_desc *desc = &call->desc;
+    const bool plain = is_plain(call);
+    if (plain && last->there && last->in == call->in && last->out == call->out &&
+        last->count == desc->count && last->op == desc->op && last->dtype == desc->dtype &&
+        last->redop == desc->redop && last->root == desc->root)
+        return 0;
+    RETURN_IF_ERROR(rf_call_check(comm, call));
+    RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
+    if (plain)
+        *last = (struct rf_checked_call){.in = call->in,
+                                         .out = call->out,
+                                         .count = desc->count,
+                                         .op = desc->op,
+                                         .dtype = desc->dtype,
+                                         .redop = desc->redop,
+                                         .root = desc->root,
+                                         .there = true};
+    return 0;
+}
+
 int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
 {
     if (opts) {
@@ -54,8 +85,7 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
         call->timeout_s = opts->timeout_s;
         RETURN_IF_ERROR(take_reduction(call, opts));
     }
-    RETURN_IF_ERROR(rf_call_check(comm, call));
-    RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
+    RETURN_IF_ERROR(check(comm, call));
     struct rf_request **request = opts ? opts->request : NULL;
     if (comm->group)
         return rf_group_add_call(comm, call, request);
