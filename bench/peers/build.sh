@@ -12,6 +12,7 @@ mkdir -p "$out"
 for mpi in openmpi mpich; do
     if command -v mpicc.$mpi >/dev/null && command -v mpirun.$mpi >/dev/null; then
         mpicc.$mpi -O2 -o "$out/$mpi" bench/peers/mpi.c && echo "$out/$mpi"
+        mpicc.$mpi -O2 -DRF_BENCH_MPI -o "$out/late_root_$mpi" bench/late_root.c && echo "$out/late_root_$mpi"
     else
         echo "no mpicc.$mpi: install lib$mpi-dev" >&2
     fi
