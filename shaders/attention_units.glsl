@@ -14,7 +14,7 @@ layout(constant_id = 11) const uint ROLLED = 0; /* 1: fewer registers, as addres
 const uint CHUNKS = TILE / 8, PITCH = CHUNKS + 1; /* of a row of 16-bit elements */
 const uint FRAGMENTS_N = TILE / FRAGMENT_N, FRAGMENTS = TILE / FRAGMENT_M * FRAGMENTS_N;
 const uint EACH = FRAGMENTS / SUBGROUPS;
-const uint LOADS = (TILE * CHUNKS + LANES - 1) / LANES; /* where lanes are more than chunks, some have none */
+const uint LOADS = (TILE * CHUNKS + LANES - 1) / LANES; /* some lanes have none if there are many */
 
 /* TILE; where ROLLED something that no compiler knows to be TILE, so that loops stay loops. */
 uint span()

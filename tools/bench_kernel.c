@@ -304,14 +304,12 @@ int bench_kernels(const struct tool_command *command, const struct bench_options
     if (!b.results)
         return tool_error(command, "out of memory");
     status = measure_kernel(&b, kernel);
-    if (status == TOOL_OK)
-        status = b.wrong;
-    if (status == b.wrong && o->json_path)
+    if (status == TOOL_OK && o->json_path)
         status = write_json(&b);
     if (status == TOOL_OK && o->plot_path)
         status = draw(&b);
     rf_stream_destroy(b.stream);
     rf_device_close(b.device);
     free(b.results);
-    return status;
+    return status == TOOL_OK ? b.wrong : status;
 }
