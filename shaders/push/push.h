@@ -16,6 +16,7 @@
 #define RF_PUSH_H
 
 #ifdef __STDC__
+#include <stddef.h>
 #include <stdint.h>
 typedef uint32_t uint;
 typedef uint64_t word64;
@@ -25,9 +26,13 @@ typedef struct {
 } uvec2;
 #define PUSH_BEGIN(name) struct rf_push_##name {
 #define PUSH_END(name)                                                                             \
+    unsigned char end[];                                                                           \
     }                                                                                              \
     ;                                                                                              \
     _Static_assert(sizeof(struct rf_push_##name) <= 128, "devices need not have more");
+/* Bytes of a block, without what may follow its last member: those have no values, and recordings of
+ * equal launches would differ. */
+#define RF_PUSH_BYTES(push) ((uint32_t)offsetof(__typeof__(push), end))
 #define TEXELS_1(a) uint32_t first[1];
 #define TEXELS_2(a, b) uint32_t first[2];
 #define TEXELS_3(a, b, c) uint32_t first[3];

@@ -40,7 +40,8 @@ int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor
                                     .items = (uint32_t)(count / width),
                                     .row_items = (uint32_t)(columns / width)};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = bias.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = bias.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, bias.dtype == out.dtype ? &same : &wide, vector,
                  (struct rf_source[]){{a}, {bias}, {residual}}, 3, push.first);
     rf_job_flat(&job, device, push.items, RF_FLAT_LANES, UNROLL);

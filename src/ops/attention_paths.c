@@ -141,7 +141,7 @@ static void fill(const struct rf_attention_call *call, const struct pass *pass,
     *job = (struct rf_job){.op = call->op,
                            .type = a->q.tensor.dtype,
                            .push = push,
-                           .push_bytes = sizeof(*push),
+                           .push_bytes = RF_PUSH_BYTES(*push),
                            .groups = {(uint32_t)((own->rows + rows_per_group - 1) / rows_per_group),
                                       (uint32_t)own->heads, (uint32_t)own->batch}};
     for (int i = 0; i < OPERANDS; i++) {
@@ -262,7 +262,7 @@ static void set_kernel(const struct tiling *t, size_t choice, bool vector, struc
     const uint32_t lanes = rf_attention_form_lanes(form);
     job->type = call->args->q.tensor.dtype;
     job->shader = (t->fragment_count ? t->pass->units : t->pass->tiled)[vector];
-    job->push_bytes = sizeof(struct rf_push_attention);
+    job->push_bytes = RF_PUSH_BYTES(struct rf_push_attention);
     rf_job_spec(job, 0, lanes);
     rf_job_spec(job, 1, (uint32_t)call->args->q.size);
     rf_job_spec(job, 2, form->tile);
@@ -438,26 +438,30 @@ static void list_fragments(const struct rf_device_info *info, enum rf_dtype type
     }
 }
 
-static int units_can(const struct rf_attention_call *call)
+/* NULL: it runs there. */
+static const char *units_why_not(const struct rf_attention_call *call)
 {
     const struct rf_device_info *info = rf_device_get_info(call->device);
     enum rf_dtype type = call->args->q.tensor.dtype;
     struct tiling t;
-    const char *why = NULL;
     list_fragments(info, type, &t);
     if (!info->cooperative_matrix)
-        why = info->matrix_reason;
-    else if (type == RF_F32)
-        why = "matrix units take f16 or bf16";
-    else if (!rf_is_built(&forward_pass.units[0], type))
-        why = "the shader compiler of this build does not know GL_EXT_spirv_intrinsics";
-    else if (type == RF_BF16 ? !info->bfloat16 : !info->float16)
-        why = "the driver does not offer arithmetic in this type";
-    else if (t.fragment_count == 0)
-        why = "no tile suits the sizes of its matrix units";
+        return info->matrix_reason;
+    if (type == RF_F32)
+        return "matrix units take f16 or bf16";
+    if (!rf_is_built(&forward_pass.units[0], type))
+        return "the shader compiler of this build does not know GL_EXT_spirv_intrinsics";
+    if (type == RF_BF16 ? !info->bfloat16 : !info->float16)
+        return "the driver does not offer arithmetic in this type";
+    return t.fragment_count == 0 ? "no tile suits the sizes of its matrix units" : NULL;
+}
+
+static int units_can(const struct rf_attention_call *call)
+{
+    const char *why = units_why_not(call);
     if (why)
         return rf_fail(RF_ENOTSUP, "%s: path \"units\" does not run on %s: %s", call->op,
-                       info->name, why);
+                       rf_device_get_info(call->device)->name, why);
     return 0;
 }
 
@@ -471,7 +475,7 @@ static int units_run(struct rf_stream *stream, const struct rf_attention_call *c
 /* On an H100 it takes half the time of "tiled". */
 static bool units_suits(const struct rf_attention_call *call)
 {
-    return rf_device_get_info(call->device)->kind != RF_DEVICE_CPU && units_can(call) == 0 &&
+    return rf_device_get_info(call->device)->kind != RF_DEVICE_CPU && !units_why_not(call) &&
            units_run(NULL, call) == 0;
 }
 

@@ -105,7 +105,7 @@ int rf_cache_append(struct rf_stream *stream, const struct rf_cache *cache, stru
                          .type = s.type,
                          .shader = shaders[vector],
                          .push = &push,
-                         .push_bytes = sizeof(push)};
+                         .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_flat(&job, rf_stream_device(stream), (uint64_t)items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, rotate);
     const int64_t added = s.rows * s.keys * s.size;
@@ -201,7 +201,7 @@ static int run_chunks(struct rf_stream *stream, const struct rf_push_attend_cach
                          .type = s->type,
                          .shader = shaders[vector],
                          .push = push,
-                         .push_bytes = sizeof(*push)};
+                         .push_bytes = RF_PUSH_BYTES(*push)};
     /* What is read depends on the positions: at most one sequence for each row. */
     const int64_t all = rf_tensor_count(cache->keys);
     const int64_t seen = s->rows * push->chunks * CHUNK * s->keys * s->size;
@@ -250,7 +250,7 @@ int rf_attend_cache(struct rf_stream *stream, struct rf_tensor out, struct rf_te
                                         .scale = scale != 0 ? scale : 1.0f / sqrtf((float)s.size)};
     RETURN_IF_ERROR(run_chunks(stream, &push, q, cache, &s, partial));
     struct rf_job job = {
-        .op = op, .type = s.type, .shader = join, .push = &push, .push_bytes = sizeof(push)};
+        .op = op, .type = s.type, .shader = join, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_flat(&job, rf_stream_device(stream), (uint64_t)(s.rows * heads * s.size), RF_FLAT_LANES,
                 1);
     rf_job_reads(&job, partial);

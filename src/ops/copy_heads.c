@@ -34,7 +34,7 @@ int rf_copy_heads(struct rf_stream *stream, struct rf_heads out, struct rf_heads
                          .type = x.tensor.dtype,
                          .shader = shaders[vector],
                          .push = &push,
-                         .push_bytes = sizeof(push)};
+                         .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_flat(&job, rf_stream_device(stream), (uint64_t)items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, accumulate);
     rf_job_touches(&job, from, count, RF_TOUCH_READ);

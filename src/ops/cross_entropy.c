@@ -66,8 +66,10 @@ static int run_losses(struct rf_stream *stream, const struct call *c)
                                          .smoothing = c->opts->smoothing,
                                          .z_loss = c->opts->z_loss};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {
-        .op = "cross_entropy", .type = c->logits.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = "cross_entropy",
+                         .type = c->logits.dtype,
+                         .push = &push,
+                         .push_bytes = RF_PUSH_BYTES(push)};
     const bool team = rf_device_teams(device), vector = rf_pick_vector(c->columns, &c->logits, 1);
     rf_job_build(&job, device, team ? &teams : &lanes, vector, (struct rf_source[]){{c->logits}}, 1,
                  push.first);
@@ -121,7 +123,7 @@ static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{c->logits}}, 1, push.first);
     if (wide && job.view_count > 0) {
         job.shader = wide_builds[vector];
-        job.push_bytes = sizeof(push);
+        job.push_bytes = RF_PUSH_BYTES(push);
         rf_job_wide(&job, device, (uint64_t)c->rows * push.row_groups * lanes, 1, &c->dlogits, 1,
                     push.digits);
     } else {
@@ -315,7 +317,7 @@ int rf_cross_entropy_part_sums(struct rf_stream *stream, struct rf_tensor sums,
     struct rf_job job = {.op = op,
                          .shader = RF_BUILD(cross_entropy_join_0),
                          .push = &push,
-                         .push_bytes = sizeof(push)};
+                         .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_reads(&job, part->most);
     rf_job_reads(&job, part->total);
     rf_job_reads(&job, part->wanted);
@@ -355,7 +357,7 @@ int rf_cross_entropy_part_losses(struct rf_stream *stream, struct rf_tensor loss
     struct rf_job job = {.op = op,
                          .shader = RF_BUILD(cross_entropy_join_1),
                          .push = &push,
-                         .push_bytes = sizeof(push)};
+                         .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_reads(&job, greatest);
     rf_job_reads(&job, sums);
     rf_job_reads(&job, targets);

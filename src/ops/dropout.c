@@ -43,7 +43,8 @@ int rf_dropout(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor 
                                    .threshold = (uint32_t)((double)p * 4294967296.0),
                                    .scale = (float)(1.0 / (1.0 - (double)p))};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = out.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = out.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{x}}, 1, push.first);
     rf_job_flat(&job, device, push.items, RF_FLAT_LANES, UNROLL);
     rf_job_reads(&job, x);

@@ -41,8 +41,8 @@ static int run_part(struct rf_stream *stream, const char *op, const struct rf_bu
     struct rf_job job = {.op = op,
                          .type = out.dtype,
                          .push = &push,
-                         .push_bytes =
-                             wide ? sizeof(push) : offsetof(struct rf_push_elementwise, digits)};
+                         .push_bytes = wide ? RF_PUSH_BYTES(push)
+                                            : offsetof(struct rf_push_elementwise, digits)};
     rf_job_build(&job, device, builds, vector, (struct rf_source[]){{a}, {b}}, b.buffer ? 2 : 1,
                  push.first);
     if (wide && job.view_count == 0) /* casts have views in this build only */
@@ -54,6 +54,7 @@ static int run_part(struct rf_stream *stream, const char *op, const struct rf_bu
         job.push_bytes = offsetof(struct rf_push_elementwise, digits);
         rf_job_flat(&job, device, items, RF_FLAT_LANES, UNROLL);
     }
+    job.copies = builds == &elementwise && kind == OP_copy;
     rf_job_spec(&job, 1, kind);
     rf_job_reads(&job, a);
     rf_job_reads(&job, b);

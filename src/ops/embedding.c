@@ -111,7 +111,8 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
                                      .first_token = (uint32_t)(part ? part->first : 0),
                                      .positions = wpe.buffer ? 1 : 0};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = wte.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = wte.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
     rf_job_flat(&job, device, (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, part != NULL);
@@ -195,7 +196,7 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
             struct rf_job job = {.op = "embedding_backward",
                                  .shader = shaders[stage],
                                  .push = &push,
-                                 .push_bytes = sizeof(push)};
+                                 .push_bytes = RF_PUSH_BYTES(push)};
             rf_job_flat(&job, device, stage == 1 ? 1 : (uint64_t)s.blocks,
                         stage == 1 ? SORT_LANES : rf_pick_row_lanes(device), 1);
             rf_job_spec(&job, 1, part != NULL);
@@ -277,7 +278,8 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
         .first_row = (uint32_t)(part ? part->first_row : 0),
         .some_rows = (uint32_t)(part && part->rows ? part->rows : rows)};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, grad == dout.dtype ? &same : &wide, vector,
                  (struct rf_source[]){{dout}}, 1, push.first);
     rf_job_flat(&job, device, ((words ? (uint64_t)rows : 0) + positions) * row_items, RF_FLAT_LANES,

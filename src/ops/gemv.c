@@ -116,7 +116,7 @@ static int run(struct rf_stream *stream, const struct product *p)
                                 .terms = (uint32_t)p->terms};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = "gemv", .type = p->x.dtype, .push = &push, .push_bytes = sizeof(push)};
+        .op = "gemv", .type = p->x.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     choose(p, device, &push, &job);
     const uint64_t across = (uint64_t)(p->columns + COLUMNS - 1) / COLUMNS;
     const uint64_t down = (uint64_t)(p->rows + at_once - 1) / at_once;

@@ -73,7 +73,7 @@ static int run_glu(struct rf_stream *stream, const char *op, enum rf_activation 
                                .dup_stride = (uint32_t)(d->stride / width)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = op, .type = in->gate.dtype, .push = &push, .push_bytes = sizeof(push)};
+        .op = op, .type = in->gate.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, dout.buffer ? &backward : &forward, vector,
                  (struct rf_source[]){{in->gate}, {in->up}, {dout}}, dout.buffer ? 3 : 2,
                  push.first);

@@ -75,7 +75,7 @@ static void count(struct rf_stream *stream, const struct rf_job *job)
 {
     struct rf_work work = job->work;
     work.launches = 1;
-    if (work.flops == 0)
+    if (work.flops == 0 && !job->copies)
         work.flops = job->largest;
     rf_stream_count(stream, &work);
 }

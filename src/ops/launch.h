@@ -51,6 +51,7 @@ struct rf_job {
      * where its arithmetic is more than an operation for each element of the largest operand. */
     struct rf_work work;
     uint64_t largest; /* operand, in elements */
+    bool copies;      /* there is no arithmetic */
 };
 /* Adds a tensor's bytes to job->ranges; a NULL buffer adds nothing. A job with more than
  * RF_MAX_RANGES is refused by rf_job_run (RF_EINVAL). What is updated is read, too. */

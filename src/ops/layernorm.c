@@ -156,7 +156,8 @@ static int run_norm(struct rf_stream *stream, const char *op, const struct norm 
                                      .channels = (uint32_t)channels,
                                      .eps = n->eps};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = n->out.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = n->out.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, builds_of(device, &kernel, n->out.dtype == n->x.dtype), vector,
                  (struct rf_source[]){{n->x}, {n->gamma}, {n->beta}, {n->residual}}, 4, push.first);
     const uint32_t next = give_rows(&job, device, rows, channels, vector);
@@ -264,7 +265,8 @@ static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor 
                                                     .rows = (uint32_t)rows,
                                                     .channels = (uint32_t)channels};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, builds_of(device, &kernel, dout.dtype == x.dtype), vector,
                  (struct rf_source[]){{dout}, {x}, {gamma}, {dx}}, 4, push.first);
     const uint32_t next = give_rows(&job, device, rows, channels, vector);
@@ -320,7 +322,7 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
     struct rf_job job = {.op = "layernorm_backward_weight",
                          .type = dgamma.dtype,
                          .push = &push,
-                         .push_bytes = sizeof(push)};
+                         .push_bytes = RF_PUSH_BYTES(push)};
     const bool team = rf_device_teams(device);
     rf_job_build(&job, device, team ? &teams : &lanes, vector, (struct rf_source[]){{scratch}}, 1,
                  push.first);
@@ -379,7 +381,8 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
                                                      .row_items = row_items,
                                                      .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = dout.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_build(&job, device, builds_of(device, &kernel, dout.dtype == x.dtype), vector,
                  (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
     if (rf_device_teams(device))

@@ -43,7 +43,7 @@ static int run_level(struct rf_stream *stream, struct rf_tensor out, struct rf_t
         .strips = (uint32_t)((columns + 4 * lanes - 1) / (4 * lanes))};
     static const struct rf_build shaders[2] = {RF_BUILD(matmul_bias_grad),
                                                RF_BUILD(matmul_bias_grad_views)};
-    struct rf_job job = {.op = op, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     bool wide = rf_pick_vector(columns, &x, 1);
     bool views = x.dtype == RF_F32 && rf_job_view(&job, x, wide, &push.first[0]);
     job.shader = shaders[views];

@@ -126,7 +126,7 @@ static void describe_job(const struct rf_device_info *info, const struct rf_prod
     job->shader = p->out.dtype != RF_F32 ? same_type : shaders[p->split];
     job->type = part_type(p);
     job->subgroup_size = rf_register_lanes(info);
-    job->push_bytes = sizeof(struct rf_push_matmul);
+    job->push_bytes = RF_PUSH_BYTES(struct rf_push_matmul);
     const uint32_t specs[] = {c->lanes,   c->g.tile_m,    c->g.tile_n,   c->g.sub_m,
                               c->g.sub_n, c->fragment.m,  c->fragment.n, c->fragment.k,
                               c->g.depth, p->transpose_a, p->transpose_b};

@@ -93,7 +93,7 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
     job->groups[2] = (uint32_t)p->batch;
     push->groups_x = job->groups[0];
     job->push = push;
-    job->push_bytes = sizeof(*push);
+    job->push_bytes = RF_PUSH_BYTES(*push);
     declare(p, job);
 }
 
@@ -293,7 +293,7 @@ static void set_tile(const struct rf_product *p, const struct tile *t, struct rf
     job->op = "matmul";
     job->shader = p->quantized ? quantized[p->quantized][p->transpose_b]
                                : shaders[p->transpose_a][p->transpose_b];
-    job->push_bytes = sizeof(struct rf_push_matmul);
+    job->push_bytes = RF_PUSH_BYTES(struct rf_push_matmul);
     rf_job_spec(job, 0, t->m / t->share_m * (t->n / t->share_n));
     rf_job_spec(job, 1, t->m);
     rf_job_spec(job, 2, t->n);

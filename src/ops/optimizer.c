@@ -184,7 +184,7 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     const struct rf_tensor *state = part->state;
     const bool vector = is_vector(part);
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = "optimizer_step", .push = push, .push_bytes = sizeof(*push)};
+    struct rf_job job = {.op = "optimizer_step", .push = push, .push_bytes = RF_PUSH_BYTES(*push)};
     push->param = rf_address_of(part->param);
     push->grad = rf_address_of(part->grad);
     push->m = rf_address_of(state[RF_STATE_M]);

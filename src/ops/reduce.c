@@ -65,7 +65,7 @@ static int run_chunks(struct rf_stream *stream, const struct kind *kind, struct 
                                   .count = (uint32_t)rf_tensor_count(x)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = kind->op, .type = x.dtype, .push = &push, .push_bytes = sizeof(push)};
+        .op = kind->op, .type = x.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     const bool team = rf_device_teams(device);
     rf_job_build(&job, device, team ? &kind->team : &kind->builds, false, (struct rf_source[]){{x}},
                  1, push.first);
@@ -89,7 +89,7 @@ static int run_fold(struct rf_stream *stream, const struct kind *kind, struct rf
                                        .results = (uint32_t)results};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = kind->op, .shader = kind->fold, .push = &push, .push_bytes = sizeof(push)};
+        .op = kind->op, .shader = kind->fold, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_flat(&job, device, (uint64_t)results, rf_pick_row_lanes(device), 1);
     rf_job_reads(&job, x);
     rf_job_writes(&job, out);

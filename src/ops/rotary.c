@@ -111,7 +111,7 @@ static int run_rotary(struct rf_stream *stream, const char *op, struct rf_named_
                          .type = h->tensor.dtype,
                          .shader = shaders[opts->halves][vector],
                          .push = &push,
-                         .push_bytes = sizeof(push)};
+                         .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_flat(&job, device, (uint64_t)items, RF_FLAT_LANES, 1);
     rf_job_spec(&job, 1, back);
     if (opts->scaling.factor != 0)

@@ -23,7 +23,8 @@ static int run_rows(struct rf_stream *stream, const char *op, const struct rf_bu
                                    .rows = (uint32_t)rows,
                                    .columns = (uint32_t)columns};
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_job job = {.op = op, .type = out.dtype, .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {
+        .op = op, .type = out.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     const bool vector = rf_pick_vector(columns, (struct rf_tensor[]){out, x, dout}, 3);
     rf_job_build(&job, device, &builds[rf_device_teams(device)], vector,
                  (struct rf_source[]){{x}, {dout}}, dout.buffer ? 2 : 1, push.first);

@@ -44,7 +44,7 @@ static int run_add(struct rf_stream *stream, bool from_rows, struct rf_tensor ou
     struct rf_job job = {.op = "add_squares",
                          .shader = from_rows ? add_rows : add,
                          .push = &push,
-                         .push_bytes = sizeof(push)};
+                         .push_bytes = RF_PUSH_BYTES(push)};
     struct rf_device *device = rf_stream_device(stream);
     const uint32_t lanes = rf_device_teams(device) ? RF_TEAM_LANES : LANES;
     rf_job_flat(&job, device, (uint64_t)results * lanes, lanes, 1);
@@ -88,8 +88,10 @@ int rf_round_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_t
     RETURN_IF_ERROR(rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}}, 1,
                                    (struct rf_named_tensor[]){{"exact", exact}}, 1));
     struct rf_push_squares_round push = {.out_ = rf_address_of(out), .x = rf_address_of(exact)};
-    struct rf_job job = {
-        .op = op, .shader = RF_BUILD(squares_round), .push = &push, .push_bytes = sizeof(push)};
+    struct rf_job job = {.op = op,
+                         .shader = RF_BUILD(squares_round),
+                         .push = &push,
+                         .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_flat(&job, rf_stream_device(stream), 1, 1, 1);
     rf_job_reads(&job, exact);
     rf_job_writes(&job, out);

@@ -40,7 +40,7 @@ int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts
                                       .correct_bias =
                                           info && info->corrects_bias && !opts->no_bias_correction};
     struct rf_job job = {
-        .op = op, .shader = RF_BUILD(step_begin), .push = &push, .push_bytes = sizeof(push)};
+        .op = op, .shader = RF_BUILD(step_begin), .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_reads(&job, sum_squares);
     rf_job_updates(&job, scalars);
     return run_single(stream, &job);
@@ -61,7 +61,7 @@ int rf_loss_scale_update(struct rf_stream *stream, const struct rf_loss_scale_op
                        "%s: growth %g must be at least 1, and backoff %g between 0 and 1", op,
                        (double)push.growth, (double)push.backoff);
     struct rf_job job = {
-        .op = op, .shader = RF_BUILD(loss_scale), .push = &push, .push_bytes = sizeof(push)};
+        .op = op, .shader = RF_BUILD(loss_scale), .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
     rf_job_updates(&job, scalars);
     return run_single(stream, &job);
 }
