@@ -8,7 +8,8 @@
 #
 # RUN is a command that each program is run with (env, or the run of a driver); SECONDS is what one
 # shard may take. With RUN_TESTS_UNTIL (seconds since 1970) none goes on behind that time; a shard that would is
-# "OUT OF TIME", with the test that it was at, which is no failure. Prints the tests that failed; LOG has all output.
+# "OUT OF TIME", with the test that it was at, which is no failure. A program runs as RUN_TESTS_SHARDS shards (two
+# for each job). Prints the tests that failed; LOG has all output.
 # Ends with "N passed, N failed, N skipped" and exits with 1 unless tests passed and none failed, nor
 # any program otherwise.
 set -eu
@@ -50,7 +51,7 @@ shift 4
 rm -rf "$log" "$log.parts"
 mkdir -p "$log.parts"
 # More parts than jobs, so that a long one does not leave the other jobs idle at the end.
-shards=$((2 * jobs))
+shards=${RUN_TESTS_SHARDS:-$((2 * jobs))}
 [ "$jobs" -gt 1 ] || shards=1
 for program in "$@"; do
     index=0

@@ -260,7 +260,8 @@ run_tests() {
     jobs=$(nproc 2>/dev/null || echo 1)
     [ "$jobs" -le 8 ] || jobs=8
     t_programs=
-    for t_name in device_test ops_reference_test ops_oracle_test ops_kernels_test ops_matmul_test ops_matmul_table_test ops_optimizer_test; do
+    # Kernels first: they are what only this device can show.
+    for t_name in ops_kernels_test ops_matmul_test ops_oracle_test ops_optimizer_test ops_reference_test ops_matmul_table_test device_test; do
         [ ! -x "$here/tests/$t_name" ] || t_programs="$t_programs ./$t_name"
     done
     for t_name in "$here"/tests/train_*_test; do
@@ -268,11 +269,13 @@ run_tests() {
     done
     # A CPU device takes minutes for what a GPU does in seconds: some of each kind have to do.
     [ "$kind" != cpu ] || export GTEST_FILTER="$CPU_TESTS"
+    # Every suite of every shard opens the device, which NVIDIA's driver does three times a second for all together.
+    [ "$kind" = cpu ] || export RUN_TESTS_SHARDS=4
     export RF_TEST_PATIENCE=5 RUN_TESTS_UNTIL=$((section_until - 6))
     # shellcheck disable=SC2086
     (cd "$here/tests" && ./run_tests.sh "$out/logs/tests-all.log" "$jobs" "$(left)" env $t_programs) >"$log" 2>&1
     t_status=$?
-    unset GTEST_FILTER RUN_TESTS_UNTIL
+    unset GTEST_FILTER RUN_TESTS_UNTIL RUN_TESTS_SHARDS
     # Status 1: tests of it failed, which are there by name.
     sed -n 's/^failed: //p; /with status 1$/d; s/^PROGRAM ENDED: /the program /p' "$log" >"$part/failed"
     t_late=$(grep -c '^OUT OF TIME' "$log")
