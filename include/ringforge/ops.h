@@ -208,7 +208,8 @@ struct rf_attention_args {
     float scale; /* of the scores; 0 = 1/sqrt(D) */
     /* NULL = the best. "rows" (CPU drivers), "tiled" (GPUs) or "units" (matrix units; f16 and bf16;
      * attention weights and their gradients are rounded to T) forces that path; "tiled:2" one of
-     * its forms (src/ops/attention_forms.c). RF_ENOTSUP: it cannot run here. */
+     * its forms (src/ops/attention_forms.c). RF_ENOTSUP: it cannot run here. The best for f16 and
+     * bf16 is "units" on GPUs that have them and subgroups of 32 or more. */
     const char *path;
 };
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The path of rf_matmul on matrix units by whole workgroups (VK_NV_cooperative_matrix2), whose
- * shaders only newer compilers can build. Called through the table in matmul.c. It has not been
- * measured yet, so it is taken only when it is named.
+ * shaders only newer compilers can build. Called through the table in matmul.c. On an H100 it is no
+ * quicker than by subgroups, so it is taken only when it is named, or where `tune` finds it
+ * quickest.
  */
 #include <assert.h>
 
