@@ -12,7 +12,10 @@
 #include "reduce.glsl"
 
 const uint LANES = 128; /* RF_TEAM_LANES */
-const uint AT_ONCE = 8; /* quads that a lane reads before it adds them */
+/* Quads that a lane reads before it adds them. By single elements fewer: each is a load of its own,
+ * and SwiftShader's compiler needs time and memory by the square of their number. */
+const uint QUADS_AT_ONCE = 8;
+const uint SINGLES_AT_ONCE = 2;
 
 shared vec4 parts[LANES];
 
@@ -26,7 +29,7 @@ shared vec4 parts[LANES];
 #define LOAD_SINGLES(e) load4(pc.x, e)
 
 /* The lane's four running values over the chunk's whole blocks of 16 elements. */
-#define JOIN_BLOCKS(name, LOAD)                                                                    \
+#define JOIN_BLOCKS(name, LOAD, AT_ONCE)                                                           \
     vec4 name(uint first, uint whole, float scale)                                                 \
     {                                                                                              \
         precise vec4 part = vec4(START);                                                           \
@@ -41,8 +44,8 @@ shared vec4 parts[LANES];
         }                                                                                          \
         return part;                                                                               \
     }
-JOIN_BLOCKS(join_quads, LOAD_QUAD)
-JOIN_BLOCKS(join_singles, LOAD_SINGLES)
+JOIN_BLOCKS(join_quads, LOAD_QUAD, QUADS_AT_ONCE)
+JOIN_BLOCKS(join_singles, LOAD_SINGLES, SINGLES_AT_ONCE)
 
 vec4 lane_terms(uint first, uint count, float scale)
 {

@@ -164,9 +164,11 @@ SLOW_TRAINING="$SLOW_TRAINING:Meshes.*:TensorLayer.OfAL*:TensorLayer.Is*:TensorL
 SLOW_TRAINING="$SLOW_TRAINING:TensorState.*:TensorCheckpoint.*:Audit.*:Restore.*:Context.G*:Context.In*:Context.Th*"
 SLOW_TRAINING="$SLOW_TRAINING:Context.E*:Context.K*:Context.W*:Context.A*:Lag.D*:Lag.InR*:Lag.W*:Lag.A*:Lag.T*"
 SLOW_TRAINING="$SLOW_TRAINING:TensorParts.GiveTheSameBitsOnE*:TensorParts.GiveTheSameBitsInM*:TensorParts.T*:TensorParts.L*"
-SLOW_TRAINING="$SLOW_TRAINING:TensorParts.A*:TensorParts.W*:Frozen.RunE*:Frozen.Sh*:Frozen.T*:Frozen.PipelineW*"
-# Adapters and models of hubs: those beside PEFT and transformers stay.
+SLOW_TRAINING="$SLOW_TRAINING:TensorParts.A*:TensorParts.W*:Frozen.RunE*:Frozen.Sh*:Frozen.T*:Frozen.P*:Frozen.C*:Frozen.N*"
+SLOW_TRAINING="$SLOW_TRAINING:Frozen.GradientsI*:Model/Packed.T*:Model/Packed.A*:Model/Packed.*/Llama"
+# Adapters and models of hubs: one beside PEFT, and those beside transformers, stay.
 SLOW_TRAINING="$SLOW_TRAINING:Adapter.*:Raw.*:Hub.*:Quantized.P*:Quantized.Tr*"
+SLOW_TRAINING="$SLOW_TRAINING:AdapterPeft.LossesOfL*:AdapterPeft.LossesOfQ*:AdapterPeft.LossesW*"
 
 # test_driver NAME PARTS [LEFT OUT]
 test_driver() {

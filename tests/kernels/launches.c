@@ -119,6 +119,8 @@ static void matmuls(const struct run *run)
     for (size_t type = 0; type < TYPES; type++)
         for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++)
             for (size_t size = 0; size < PRODUCT_SIZES; size++) {
+                if (run->operands->brief && types[type] == RF_BF16)
+                    continue; /* differs from f16 in the conversion */
                 quantized_matmul(run, types[type], kind, false, product_sizes[size]);
                 quantized_matmul(run, types[type], kind, true, product_sizes[size]);
             }

@@ -14,7 +14,7 @@ struct operands {
     struct rf_stream *stream;
     struct rf_buffer *buffer;
     uint64_t used;
-    bool brief; /* forced paths in one form, where that differs in constants only */
+    bool brief; /* one form of forced paths and of masks, where these differ in constants only */
     /* launch_chosen: only launches whose name holds one of them; 0: all. */
     const char *const *words;
     int word_count;
