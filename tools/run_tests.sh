@@ -10,8 +10,8 @@
 # shard may take. With RUN_TESTS_UNTIL (seconds since 1970) none goes on behind that time; a shard that would is
 # "OUT OF TIME", with the test that it was at, which is no failure. A program runs as RUN_TESTS_SHARDS shards (two
 # for each job). Prints the tests that failed; LOG has all output.
-# Ends with "N passed, N failed, N skipped" and exits with 1 unless tests passed and none failed, nor
-# any program otherwise.
+# Ends with "N passed, N failed, N skipped" and exits with 1 if tests or programs failed, or if none passed
+# although there was time.
 set -eu
 
 if [ "${1:-}" = --shard ]; then # --shard LOG SHARDS SECONDS RUN PROGRAM:SHARD, started below
@@ -66,9 +66,11 @@ passed=$(grep -c '^\[       OK \]' "$log" || true)
 skipped=$(grep -c '^\[  SKIPPED \] .*(' "$log" || true)
 failed=$(sed -n 's/^\[  FAILED  \] \([^ ,]*\).*(.* ms)$/failed: \1/p' "$log")
 ended=$(grep '^PROGRAM ENDED' "$log" || true)
-grep '^OUT OF TIME' "$log" || true
+late=$(grep '^OUT OF TIME' "$log" || true)
+[ -z "$late" ] || echo "$late"
 [ -z "$failed" ] || echo "$failed"
 [ -z "$ended" ] || echo "$ended"
 count=$(printf '%s' "$failed" | grep -c . || true)
 echo "$passed passed, $count failed, $skipped skipped"
-[ "$passed" -gt 0 ] && [ "$count" = 0 ] && [ -z "$ended" ]
+[ "$passed" -gt 0 ] || [ -n "$late" ] || exit 1
+[ "$count" = 0 ] && [ -z "$ended" ]

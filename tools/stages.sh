@@ -107,7 +107,8 @@ test_programs() {
     done
 }
 
-# run_parts RUN PARTS: all tests of these folders, in parallel shards, each program run with RUN.
+# run_parts RUN PARTS: all tests of these folders, in parallel shards, each program run with RUN. 77: none
+# failed, but there was no time for all.
 run_parts() {
     r_log=$BUILD/test-$(echo "$s_name" | tr / -).log r_status=0 r_ifs=$IFS
     r_programs=$(test_programs "$2")
@@ -121,6 +122,11 @@ run_parts() {
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
     s_note="$(tail -n 1 "$r_log.summary")"
     [ $r_status = 0 ] || s_note="$s_note: $(failed_tests "$r_log.summary"); see $r_log"
+    r_late=$(grep -c '^OUT OF TIME' "$r_log.summary" || true)
+    [ "$r_late" = 0 ] || {
+        s_note="$s_note; $r_late parts had no time to end"
+        [ $r_status != 0 ] || r_status=77
+    }
     return $r_status
 }
 
@@ -144,7 +150,7 @@ fetch_driver() {
 # Compiling is most of what kernel tests take on CPU drivers, and SwiftShader keeps nothing of it from
 # process to process. All forms and types run on the installed driver; these are left out on others, where
 # one of each kind has to do.
-SLOW_FORMS=':All/MatmulTypes.*f32*:All/MatmulTypes.*tiled*:All/MatmulLayout.*16*:Type/LmHead.*16'
+SLOW_FORMS=':All/MatmulTypes.*f32*:All/MatmulTypes.*tiled*:All/MatmulLayout.*16*:Type/LmHead.*16:Teams/*/f16'
 SLOW_TYPES="$SLOW_FORMS:Type/Attention.ForwardAndBackward*16"
 # Of other subgroup sizes it is enough to know that no kernel assumes one.
 SLOW_WIDTHS="$SLOW_TYPES:All/Matmul*:MatmulBatch.*:Type/LmHead*:Type/Attention.*16"
@@ -155,17 +161,18 @@ SLOW_TRAINING=':Spill.*:Zero.*:Recompute.*:Offload.*:Fit.*:BackgroundSave.*:Shar
 SLOW_TRAINING="$SLOW_TRAINING:ChunkedHead.*:Bytes.*:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*"
 SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Fault.*:*Killed.*:Stopped.*:Disagree.*:Run.EveryRankHears*"
 SLOW_TRAINING="$SLOW_TRAINING:Run.AStepWithout*:Run.ATokenThat*:Run.ADeath*:Run.AGradient*:Replay.*:TreeOrder.*"
-SLOW_TRAINING="$SLOW_TRAINING:Gradients.*:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.ALossScale*"
-SLOW_TRAINING="$SLOW_TRAINING:Llama.P*:Llama.By*:Llama.Losses*:DataParallel.*:DataCursor.*:MicroBatch.*"
-SLOW_TRAINING="$SLOW_TRAINING:ForwardOnly.*:OfSetting.*:All/OfSetting.*:Stages.*:Pairs.*:Layouts.*"
+SLOW_TRAINING="$SLOW_TRAINING:Gradients.*:MixedGpt.Tree*:MixedGpt.Losses*:MixedGpt.Bytes*:MixedGpt.A*:MixedGpt.E*"
+SLOW_TRAINING="$SLOW_TRAINING:MixedGpt.GradientsAre*:Llama.P*:Llama.By*:Llama.Losses*:Run.TokensOutside*"
+SLOW_TRAINING="$SLOW_TRAINING:ForwardOnly.*:OfSetting.*:All/OfSetting.*:Pairs.*:Layouts.*:DataCursor.*:MicroBatch.*"
 SLOW_TRAINING="$SLOW_TRAINING:Precision.A*:Precision.F*:Precision.G*:Precision.O*:Precision.P*"
-SLOW_TRAINING="$SLOW_TRAINING:Precision.S*:Precision.WithoutMastersTree*:Run.TokensOutside*"
-SLOW_TRAINING="$SLOW_TRAINING:Meshes.*:TensorLayer.OfAL*:TensorLayer.Is*:TensorLayer.E*:TensorLayer.W*:TensorLayer.The*"
-SLOW_TRAINING="$SLOW_TRAINING:TensorState.*:TensorCheckpoint.*:Audit.*:Restore.*:Context.G*:Context.In*:Context.Th*"
-SLOW_TRAINING="$SLOW_TRAINING:Context.E*:Context.K*:Context.W*:Context.A*:Lag.D*:Lag.InR*:Lag.W*:Lag.A*:Lag.T*"
-SLOW_TRAINING="$SLOW_TRAINING:TensorParts.GiveTheSameBitsOnE*:TensorParts.GiveTheSameBitsInM*:TensorParts.T*:TensorParts.L*"
-SLOW_TRAINING="$SLOW_TRAINING:TensorParts.A*:TensorParts.W*:Frozen.RunE*:Frozen.Sh*:Frozen.T*:Frozen.P*:Frozen.C*:Frozen.N*"
-SLOW_TRAINING="$SLOW_TRAINING:Frozen.GradientsI*:Model/Packed.T*:Model/Packed.A*:Model/Packed.*/Llama"
+SLOW_TRAINING="$SLOW_TRAINING:Precision.S*:Precision.WithoutMastersTree*:TensorState.*:TensorCheckpoint.*:Audit.*"
+SLOW_TRAINING="$SLOW_TRAINING:Restore.*:Resume.*:Frozen.C*:Frozen.I*:Frozen.N*:Frozen.P*:Frozen.R*:Frozen.S*"
+SLOW_TRAINING="$SLOW_TRAINING:Frozen.T*:Frozen.GradientsI*"
+# Of ways to share a model out, one: a layer of tensor ranks.
+SLOW_TRAINING="$SLOW_TRAINING:DataParallel.*:Stages.*:Meshes.*:Context.*:Lag.*:TensorParts.*"
+SLOW_TRAINING="$SLOW_TRAINING:TensorLayer.A*:TensorLayer.E*:TensorLayer.I*:TensorLayer.K*:TensorLayer.W*"
+SLOW_TRAINING="$SLOW_TRAINING:TensorLayer.The*:TensorLayer.OfAL*:Model/Packed.A*:Model/Packed.S*:Model/Packed.T*"
+SLOW_TRAINING="$SLOW_TRAINING:Model/Packed.W*:Model/Packed.*/Llama"
 # Adapters and models of hubs: one beside PEFT, and those beside transformers, stay.
 SLOW_TRAINING="$SLOW_TRAINING:Adapter.*:Raw.*:Hub.*:Quantized.P*:Quantized.Tr*"
 SLOW_TRAINING="$SLOW_TRAINING:AdapterPeft.LossesOfL*:AdapterPeft.LossesOfQ*:AdapterPeft.LossesW*"
@@ -316,11 +323,12 @@ test_matrix() {
 run_validated() {
     export RF_VALIDATION=1 RF_TEST_PATIENCE=5 GTEST_FILTER="-DeviceCheck*:Overlap.*:Of/Ranges.*${3:-}"
     v_status=0
-    run_parts "$1" "$2" || v_status=1
+    run_parts "$1" "$2" || v_status=$?
     unset RF_VALIDATION RF_TEST_PATIENCE GTEST_FILTER
     messages=$(grep -cE ' validation: |Validation Error|SYNC-HAZARD' "$r_log" || true)
     s_note="$s_note; $messages validation messages"
-    [ $v_status = 0 ] && [ "$messages" = 0 ]
+    [ "$messages" = 0 ] || v_status=1
+    return $v_status
 }
 
 test_validation() {
@@ -335,9 +343,9 @@ test_validation() {
 test_newest() {
     test_driver lavapipe-sid device || return $?
     n_note=$s_note n_status=0
-    run_validated "$PWD/$DRIVERS/lavapipe-sid/run" "device ops" "$SLOW_TYPES" || n_status=1
+    run_validated "$PWD/$DRIVERS/lavapipe-sid/run" "device ops" "$SLOW_TYPES" || n_status=$?
     s_note="$n_note; under its layer $s_note"
-    [ $n_status = 0 ]
+    return $n_status
 }
 
 # test_sanitized SANITIZERS NAME PARTS [CTEST OPTIONS]
@@ -444,9 +452,11 @@ stages_always() {
     stage fuzz/short test_fuzz 2
 }
 
-# What `./forge test --all` adds, each with the seconds it takes on two cores.
+# What `./forge test --all` adds, each with the seconds it takes on two cores. Machines differ: what has not
+# ended ten minutes behind the time is stopped.
 stages_all() {
-    if_time 450 swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
+    [ "$deadline" = 0 ] || export RUN_TESTS_UNTIL=$((deadline + 600))
+    if_time 600 swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
     if_time 30 two-drivers test_mixed
     if_time 450 lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"
     if_time 200 validation test_validation
