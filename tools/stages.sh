@@ -458,8 +458,8 @@ stages_all() {
     [ "$deadline" = 0 ] || export RUN_TESTS_UNTIL=$((deadline + 600))
     if_time 600 swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
     if_time 30 two-drivers test_mixed
-    if_time 450 lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS"
-    if_time 200 validation test_validation
+    if_time 800 lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS" "$SLOW_TRAINING"
+    if_time 650 validation test_validation
     # Of schedules for 9 to 32 ranks that of 16 is enough here, and of libfabric's ways that by net: all run
     # without sanitizers.
     if_time 550 asan+ubsan test_sanitized address,undefined asan "base tokenizer coll transport comm" \
