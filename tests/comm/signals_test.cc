@@ -13,14 +13,17 @@
 #include "support/fair_clock.h"
 #include "support/ranks.h"
 
-/* A sanitizer handles the signals of faults unless it is told not to, here and in children. */
-extern "C" __attribute__((visibility("default"))) const char *__asan_default_options()
+/* A sanitizer handles the signals of faults unless it is told not to, here and in children. It asks before
+ * it is ready for code that it has instrumented. */
+#define ASKED_EARLY __attribute__((visibility("default"), no_sanitize("address", "thread", "undefined")))
+static const char no_signals[] = "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0";
+extern "C" ASKED_EARLY const char *__asan_default_options()
 {
-    return "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0";
+    return no_signals;
 }
-extern "C" __attribute__((visibility("default"))) const char *__tsan_default_options()
+extern "C" ASKED_EARLY const char *__tsan_default_options()
 {
-    return __asan_default_options();
+    return no_signals;
 }
 
 namespace
