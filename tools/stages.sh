@@ -452,8 +452,8 @@ stages_always() {
     stage fuzz/short test_fuzz 2
 }
 
-# What `./forge test --all` adds, each with the seconds it takes on two cores. Machines differ: what has not
-# ended ten minutes behind the time is stopped.
+# What `./forge test --all` adds, each with the seconds it takes on two cores. Machines differ: with
+# --minutes tests on other drivers are stopped ten minutes behind the time, and their stage is NOT RUN.
 stages_all() {
     [ "$deadline" = 0 ] || export RUN_TESTS_UNTIL=$((deadline + 600))
     if_time 600 swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"

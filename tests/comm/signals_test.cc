@@ -13,10 +13,12 @@
 #include "support/fair_clock.h"
 #include "support/ranks.h"
 
-/* A sanitizer handles the signals of faults unless it is told not to, here and in children. It asks before
- * it is ready for code that it has instrumented. */
-#define ASKED_EARLY __attribute__((visibility("default"), no_sanitize("address", "thread", "undefined")))
-static const char no_signals[] = "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0";
+/* A sanitizer handles the signals of faults unless it is told not to, here and in children. It asks
+ * before it is ready for code that it has instrumented. */
+#define ASKED_EARLY                                                                                \
+    __attribute__((visibility("default"), no_sanitize("address", "thread", "undefined")))
+static const char no_signals[] =
+    "handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0";
 extern "C" ASKED_EARLY const char *__asan_default_options()
 {
     return no_signals;

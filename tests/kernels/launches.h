@@ -14,7 +14,7 @@ struct operands {
     struct rf_stream *stream;
     struct rf_buffer *buffer;
     uint64_t used;
-    bool brief; /* one form of forced paths and of masks, where these differ in constants only */
+    bool brief; /* fewer forms of forced paths, masks and 16-bit types, which differ little */
     /* launch_chosen: only launches whose name holds one of them; 0: all. */
     const char *const *words;
     int word_count;

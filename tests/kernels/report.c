@@ -6,7 +6,7 @@
  *
  *   kernel_report [--brief] [--json FILE] [--table FILE]
  *
- * --brief: of paths that are only forced, of masks and of quantized products, fewer forms and sizes.
+ * --brief: fewer forms and sizes of paths that are only forced, of masks, and of bf16.
  * Pipelines come from the library's own launchers, with the constants that these choose; shaders
  * that no launcher reached are compiled with their default constants. Fails when a pipeline does
  * not compile, when a launch is refused that should run, when the driver does not say whether
