@@ -244,9 +244,13 @@ static bool prefers_fused(const struct rf_coll_desc *desc)
     return rf_coll_bytes(desc) > 8 * 1024;
 }
 
+/* Up to which two ranks send each other messages: an all_reduce, or a share of an all_gather. */
+enum { LONGEST_OF_TWO = 4 << 20 };
+
+/* Of two ranks nobody else reads what has been published, and slots are quicker. */
 static bool prefers_shared_gather(const struct rf_coll_desc *desc)
 {
-    return share_of(desc) > 64 * 1024;
+    return share_of(desc) > (desc->ranks == 2 ? LONGEST_OF_TWO : 64 * 1024);
 }
 
 /* ---- what ranks go on with ------------------------------------------------------------------- */
@@ -256,10 +260,13 @@ enum { SHORTEST_SHARED = 32 << 10 };
 
 static const char *fallback_fused(const struct rf_coll_desc *desc, struct rf_coll_desc *other)
 {
-    const bool shares = rf_coll_bytes(desc) > SHORTEST_SHARED && rf_coll_can_share(desc);
+    const size_t bytes = rf_coll_bytes(desc);
+    const bool shares = bytes > SHORTEST_SHARED && rf_coll_can_share(desc);
     *other = *desc;
     other->shared = shares && desc->shared;
-    return shares ? "shared" : NULL;
+    if (!shares)
+        return NULL;
+    return desc->ranks == 2 && bytes <= LONGEST_OF_TWO ? "direct" : "shared";
 }
 
 static const struct rf_coll_row rows[] = {
