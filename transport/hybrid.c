@@ -209,6 +209,7 @@ int rf_hybrid_create(struct rf_transport *intra_host, struct rf_transport *inter
                                          .yield = intra_host->yield || inter_host->yield,
                                          .stalls = intra_host->stalls || inter_host->stalls,
                                          .takes_early = inter_host->takes_early,
+                                         .streams = intra_host->streams,
                                          .own_memory = intra_host->own_memory,
                                          .segment_bytes = most[0] < most[1] ? most[0] : most[1]};
     *out = &b->transport;

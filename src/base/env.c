@@ -42,6 +42,9 @@ static const struct rf_env_row rows[] = {
      "ranks of a host read each other's memory (process_vm_readv) - auto: where permitted and "
      "measured to be 1.6 times as fast; 1: where permitted; 0: never; any: as auto, and this "
      "process permits it to any process of its user (PR_SET_PTRACER_ANY)"},
+    {"RF_SLOT_WRITES", "auto",
+     "this rank writes what others of its host read - cached; streamed: past the caches, which is "
+     "quicker to distant cores; auto: as measured"},
     {"RF_HOSTS", NULL,
      "host of each rank, such as a,a,b,b, where it cannot be detected; ranks on different hosts "
      "share no memory"},

@@ -109,6 +109,8 @@ struct rf_transport {
                          inconsistent */
     bool stalls;      /* a message without a posted receive blocks those after it */
     bool takes_early; /* it never does, whatever the number and length of such messages */
+    bool streams;     /* what other ranks read of shared memory is quicker if written past the
+                         caches */
     size_t segment_bytes;   /* preferred size of a pipelined piece */
     size_t read_bytes;      /* receivers read messages of so many bytes or more in the sender's
                                memory, whatever memory it is; 0: they do not */

@@ -32,14 +32,24 @@ static void release(struct rf_exec *exec, struct rf_operand operand)
     exec->zero_copy_count--;
 }
 
-/* A copy to where others read is not past the caches. */
+/* A copy to where others read it. */
+static void publish(const struct rf_exec *exec, void *to, const void *from, size_t bytes)
+{
+    if (!exec->transport->streams) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    rf_copy_past(to, from, bytes);
+    rf_copy_fence();
+}
+
 static void run_copy(struct rf_exec *exec, const struct rf_step *step)
 {
     void *dst = rf_exec_address(exec, step->dst);
     const void *from = source(exec, step->a);
     uint64_t whole = exec->sched->out_bytes > step->bytes ? exec->sched->out_bytes : step->bytes;
     if (step->published && !rf_exec_is_read(exec, step->a.space, step->bytes))
-        memcpy(dst, from, step->bytes);
+        publish(exec, dst, from, step->bytes);
     else if (!step->published && dst != from)
         rf_copy_bytes(dst, from, step->bytes, whole);
     release(exec, step->a);
@@ -53,8 +63,9 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
         exec->parts[i] =
             (struct rf_fold_part){.data = source(exec, list[i]), .level = (int)list[i].level};
     void *dst = rf_exec_address(exec, step->dst);
-    void *sum = step->published ? rf_exec_published(exec, step->dst, step->a, step->bytes) : dst;
-    rf_fold(sum,
+    void *read = step->published ? rf_exec_published(exec, step->dst, step->a, step->bytes) : dst;
+    const bool sum_first = read != dst && exec->transport->streams;
+    rf_fold(sum_first ? dst : read,
             &(struct rf_fold){.parts = exec->parts,
                               .part_count = step->list_count,
                               .dtype = sched->dtype,
@@ -65,8 +76,10 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
             count);
     for (uint32_t i = 0; i < step->list_count; i++)
         release(exec, list[i]);
-    if (sum != dst)
-        rf_copy_bytes(dst, sum, step->bytes, sched->out_bytes);
+    if (sum_first)
+        publish(exec, read, dst, step->bytes);
+    else if (read != dst)
+        rf_copy_bytes(dst, read, step->bytes, sched->out_bytes);
 }
 
 static void run_reduce_all(struct rf_exec *exec, const struct rf_step *step, size_t count)

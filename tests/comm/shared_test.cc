@@ -255,6 +255,7 @@ std::vector<ranks::World> worlds()
         world.provider = "shm";
         world.size = size;
         world.reads = "0";
+        world.writes = size % 2 == 0 ? "streamed" : "cached";
         all.push_back(world);
         world.reads = "1";
         if (size == 2 || size == 5)

@@ -78,6 +78,8 @@ void run_one(const World &world, rf_loopback *loopback, const std::string &url, 
         setenv("RF_HOSTS", world.hosts.c_str(), 1);
     if (!loopback && !world.reads.empty())
         setenv("RF_PEER_READS", world.reads.c_str(), 1);
+    if (!loopback && !world.writes.empty())
+        setenv("RF_SLOT_WRITES", world.writes.c_str(), 1);
     if (!loopback && world.before)
         world.before(rank);
     rf_comm *comm = nullptr;
@@ -178,6 +180,8 @@ std::string name(const World &world)
         text += "_" + hosts;
     if (!world.reads.empty())
         text += "_reads_" + world.reads;
+    if (!world.writes.empty())
+        text += "_" + world.writes;
     for (char &c : text)
         if (!isalnum(static_cast<unsigned char>(c)))
             c = '_';
@@ -201,8 +205,12 @@ std::vector<World> worlds(const std::vector<int> &thread_sizes,
         for (int size : process_sizes) {
             world.provider = provider;
             world.size = size;
+            world.writes.clear();
+            if (world.provider == "shm" && process_sizes.size() > 1 && size == process_sizes.back())
+                world.writes = "streamed";
             all.push_back(world);
         }
+    world.writes.clear();
     if (!process_sizes.empty()) {
         world.provider = "shm";
         world.reads = "1";

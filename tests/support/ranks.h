@@ -20,6 +20,7 @@ struct World {
     std::string provider = "loopback"; /* or one that needs processes */
     std::string hosts;                 /* value of RF_HOSTS; processes only */
     std::string reads;                 /* value of RF_PEER_READS; processes only */
+    std::string writes;                /* value of RF_SLOT_WRITES; processes only */
     int size = 2;
     double timeout_s = 20;
     rf_loopback_opts faults = {};

@@ -24,9 +24,9 @@ void write_line(rf_shm *shm, int kind, uint64_t bytes, unsigned ticket, unsigned
     rf_shm_line *line = &peer->out->lines[peer->sent % RF_SHM_LINES];
     line->tag = 9;
     line->what.kind = (unsigned)kind & 0xf;
-    line->what.bytes = bytes & 0xffffffffffffull;
+    line->what.bytes = bytes & 0xfffffffffffull;
     line->what.ticket = ticket & 0xff;
-    line->what.slot = slot & 0xf;
+    line->what.slot = slot & 0xff;
     memcpy(line->data, &offset, sizeof offset);
     __atomic_store_n((uint32_t *)&line->turn, (uint32_t)(peer->sent / RF_SHM_LINES) + 1,
                      __ATOMIC_RELEASE);
@@ -47,7 +47,9 @@ TEST(ShmCorruption, EveryFieldOfALineIsCheckedAndItsWriterNamed)
         {RF_SHM_KINDS, 4, 0, 0, 0},
         {RF_SHM_SHORT, RF_SHM_CELL + 1, 0, 0, 0},
         {RF_SHM_STAGED, 50000, RF_SHM_TICKETS, 0, 0},
-        {RF_SHM_EAGER_ONE, 10000, 0, RF_SHM_SLOTS, 0},
+        {RF_SHM_EAGER_ONE, 10000, 0, RF_SHM_UNITS, 0},
+        {RF_SHM_EAGER_ONE, RF_SHM_UNIT + 1, 0, RF_SHM_UNITS - 1, 0},
+        {RF_SHM_EAGER_ONE, 10000, 0, 255, 0},
         {RF_SHM_EAGER_ONE, RF_SHM_CELL, 0, 0, 0},
         {RF_SHM_EAGER_ONE, RF_SHM_SLOT + 1, 0, 0, 0},
         {RF_SHM_PIECE, 100, 0, 0, 0},
@@ -76,7 +78,11 @@ TEST(ShmCorruption, PiecesMustFitTheirMessage)
     struct {
         uint64_t bytes;
         unsigned slot;
-    } const pieces[] = {{0, 0}, {50001, 0}, {RF_SHM_SLOT + 1, 0}, {100, RF_SHM_SLOTS}};
+    } const pieces[] = {{0, 0},
+                        {50001, 0},
+                        {RF_SHM_SLOT + 1, 0},
+                        {100, RF_SHM_UNITS},
+                        {RF_SHM_UNIT + 1, RF_SHM_UNITS - 1}};
     for (auto &piece : pieces) {
         World world(2);
         rf_transport *to = world.ends[1].t;

@@ -186,22 +186,43 @@ TEST(ShmReads, WhatARankHasGivenUpIsNotTaken)
 
 TEST(ShmReads, OneRankThatDoesNotTakePartDecidesForAll)
 {
-    const rf_shm_trial fast = {1, 0, 1e-5, 3e-5, 0};
+    const rf_shm_trial fast = {1, 0, 1e-5, 3e-5, 4e-5, 0};
     rf_shm_trial trials[3] = {fast, fast, fast};
     World world(3);
     rf_shm *shm = world.ends[1].shm();
-    rf_shm_choose_reads(shm, trials);
+    rf_shm_choose(shm, trials);
     EXPECT_TRUE(shm->reads);
     trials[2].read_s = 2e-5; // faster than slots, but not by enough
-    rf_shm_choose_reads(shm, trials);
+    rf_shm_choose(shm, trials);
     EXPECT_FALSE(shm->reads);
     trials[0].forced = 1;
-    rf_shm_choose_reads(shm, trials);
+    rf_shm_choose(shm, trials);
     EXPECT_TRUE(shm->reads);
     trials[1].permitted = 0;
-    rf_shm_choose_reads(shm, trials);
+    rf_shm_choose(shm, trials);
     EXPECT_FALSE(shm->reads);
     EXPECT_EQ(shm->transport.read_bytes, 0u);
+}
+
+TEST(ShmReads, SlotsAreWrittenPastTheCachesWhereThatIsClearlyFaster)
+{
+    rf_shm_trial trials[2] = {{1, 0, 4e-5, 5e-5, 2e-5, 0}, {1, 0, 4e-5, 2e-5, 1e-5, 0}};
+    World world(2);
+    rf_shm *shm = world.ends[0].shm();
+    rf_shm_choose(shm, trials);
+    EXPECT_TRUE(shm->transport.streams);
+    EXPECT_FALSE(shm->reads);
+    EXPECT_TRUE(has(shm->own_memory, "slots, streamed (")) << shm->own_memory;
+    trials[1].streamed_s = 4.9e-5; // the slowest counts
+    rf_shm_choose(shm, trials);
+    EXPECT_FALSE(shm->transport.streams);
+    EXPECT_TRUE(has(shm->own_memory, "slots, cached (")) << shm->own_memory;
+    for (const char *writes : {"cached", "streamed"}) {
+        setenv("RF_SLOT_WRITES", writes, 1);
+        rf_shm_choose(shm, trials);
+        EXPECT_EQ(shm->transport.streams, strcmp(writes, "streamed") == 0);
+        unsetenv("RF_SLOT_WRITES");
+    }
 }
 
 TEST(ShmReads, TheTrialLeavesNothingBehind)
@@ -232,7 +253,7 @@ TEST(ShmReads, ATrialEndsWhereARankHasEnded)
     control->pending = 1; // as when rank 1 has died, which takes no part here
     rf_shm_trial out = {};
     std::vector<uint8_t> memory(RF_SHM_TRIAL_BYTES);
-    rf_shm_measure_reads(world.ends[0].shm(), control, memory.data(), &out);
+    rf_shm_measure(world.ends[0].shm(), control, true, memory.data(), &out);
     EXPECT_EQ(out.status, RF_ETIMEOUT);
     control->pending = pending;
 }

@@ -5,6 +5,7 @@
 #include "shm_helpers.h"
 
 #include <memory>
+#include <random>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -140,23 +141,59 @@ TEST(Shm, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
 {
     World world(2);
     for (size_t bytes : {RF_SHM_CELL + 1, RF_SHM_EAGER + 0, RF_SHM_EAGER_PRIVATE + 0}) {
-        const size_t count = 10 * RF_SHM_SLOTS;
+        const size_t count = 2 * RF_SHM_UNITS;
         Lot lot(world, bytes, count);
         for (size_t i = 0; i < count; i++)
             lot.receive(i);
         for (size_t i = 0; i < count; i++)
             lot.send(i);
         lot.take(count);
-        EXPECT_EQ(lot.tokens.size(), RF_SHM_SLOTS - 1u);
+        EXPECT_EQ(lot.tokens.size(), 0u + RF_SHM_HELD_SLOTS);
         lot.release();
     }
+}
+
+// The area for slots goes round many times, with slots of all lengths, some of which stay.
+TEST(Shm, SlotsOfAllLengthsGoRoundWhereverSomeAreHeld)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    std::mt19937 random(5);
+    std::vector<uint32_t> held;
+    const int count = 1500;
+    for (int i = 0; i < count; i++) {
+        from->streams = random() % 2;
+        const size_t most = random() % 4 == 0 ? RF_SHM_SLOT : RF_SHM_EAGER_PRIVATE;
+        const size_t bytes = RF_SHM_CELL + 1 + random() % (most - RF_SHM_CELL);
+        const auto data = payload((uint64_t)i, bytes);
+        std::vector<uint8_t> in(bytes, 0xee);
+        Context a, b;
+        rf_completion done;
+        ASSERT_EQ(to->ops->post_recv_zero_copy(to, 0, 9, in.data(), bytes, &b), 0);
+        ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, data.data(), bytes, &a), 0);
+        ASSERT_EQ(world.next(1, &done), 1) << i;
+        ASSERT_EQ(memcmp(done.token ? done.data : in.data(), data.data(), bytes), 0) << i;
+        if (done.token)
+            held.push_back(done.token);
+        while (!held.empty() && random() % 3 == 0) {
+            std::swap(held[random() % held.size()], held.back());
+            to->ops->release_zero_copy(to, 0, held.back());
+            held.pop_back();
+        }
+        world.settle();
+    }
+    for (uint32_t token : held)
+        to->ops->release_zero_copy(to, 0, token);
+    world.settle();
+    EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u);
+    EXPECT_EQ(world.ends[1].shm()->peers[0].held_slots, 0);
 }
 
 TEST(Shm, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
 {
     World world(2);
     for (size_t bytes : {RF_SHM_CELL + 1, RF_SHM_EAGER + 0, RF_SHM_EAGER_PRIVATE + 0}) {
-        const size_t count = 10 * RF_SHM_SLOTS;
+        const size_t count = 2 * RF_SHM_UNITS;
         Lot lot(world, bytes, count);
         for (size_t i = 0; i < count; i++)
             lot.send(i);

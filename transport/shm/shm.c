@@ -25,7 +25,7 @@ static int check_post(struct rf_shm *h, int peer, size_t bytes)
                        h->transport.size);
     if (h->index_of[peer] < 0)
         return rf_fail_rank(RF_EINVAL, peer, "shm: rank %d is on another host", peer);
-    if (bytes >> 48)
+    if (bytes >> 44)
         return rf_fail(RF_ENOTSUP, "shm: a message of %zu bytes", bytes);
     return 0;
 }

@@ -2,7 +2,8 @@
  *
  * What the files of the transport between ranks of one host share: shm.c (messages), shm_send.c
  * and shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand
- * each other their memory) and shm_read.c (reading the memory of another process). Ranks have the
+ * each other their memory), shm_read.c (reading the memory of another process) and shm_trial.c
+ * (which way is quicker). Ranks have the
  * numbers of the job, some of whose ranks may be on other hosts.
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
@@ -11,18 +12,15 @@
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
- * A channel is a ring of lines of 64 bytes, a cell of memory for each, and four slots. A message
- * takes one of five ways:
- *   short    in its line, or in the cell of its line: the sender is done at once
- *   eager    in a slot: the sender is done at once, too. The same slot is used again and again, and
- *            stays in the caches, where cells come round like the lines
- *   shared   its buffer lies in the sender's segment: the line says where, the receiver reads it
- *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
- *            through the slots
- *   readable where ranks read each other's memory: the line has the address in the sender's
- *            process, and the receiver reads it there. Where it cannot, it asks as for a staged one
- * Everything read from a peer's segment is checked before it is used; what is invalid is
- * RF_ECORRUPT, and names the rank.
+ * A channel is a ring of lines of 64 bytes, a cell of memory for each, and an area for slots: a
+ * slot is a run of its units, named by the first. A message takes one of five ways: short    in its
+ * line, or in the cell of its line: the sender is done at once eager    in a slot: the sender is
+ * done at once, too shared   its buffer lies in the sender's segment: the line says where, the
+ * receiver reads it staged   anything else: the receiver asks for it once it has a buffer, then it
+ * comes in pieces through the slots readable where ranks read each other's memory: the line has the
+ * address in the sender's process, and the receiver reads it there. Where it cannot, it asks as for
+ * a staged one Everything read from a peer's segment is checked before it is used; what is invalid
+ * is RF_ECORRUPT, and names the rank.
  */
 #ifndef RF_TRANSPORT_SHM_H
 #define RF_TRANSPORT_SHM_H
@@ -40,9 +38,12 @@ enum {
     RF_SHM_CELL = 4 << 10,
     RF_SHM_EAGER = 16 << 10,         /* up to which a message goes at once, */
     RF_SHM_EAGER_PRIVATE = 64 << 10, /* or where its buffer cannot be read */
-    RF_SHM_SLOTS = 4,
-    RF_SHM_SLOT = 256 << 10,
-    RF_SHM_TICKETS = 64, /* long messages under way from one rank to another */
+    RF_SHM_UNIT = 32 << 10,
+    RF_SHM_UNITS = 64,          /* of the area for slots */
+    RF_SHM_SLOT = 256 << 10,    /* at most */
+    RF_SHM_SAME_UNIT = 8 << 10, /* up to which slots do not go round: see shm_send.c */
+    RF_SHM_HELD_SLOTS = 3, /* messages in place; wherever they are, there is room for one slot */
+    RF_SHM_TICKETS = 64,   /* long messages under way from one rank to another */
     RF_SHM_BUCKETS = 64,
     RF_SHM_PAGE = 4096,
     RF_SHM_MAX_RANKS = 256 /* of one host */
@@ -59,7 +60,7 @@ enum rf_shm_kind {
 };
 
 struct rf_shm_what {
-    uint64_t bytes : 48, kind : 4, slot : 4, ticket : 8;
+    uint64_t bytes : 44, kind : 4, slot : 8, ticket : 8;
 };
 
 struct rf_shm_line {
@@ -77,13 +78,13 @@ static_assert(sizeof(struct rf_shm_line) == 64, "a line of the cache");
 struct rf_shm_ack {
     alignas(64) uint64_t consumed; /* lines; written now and then */
     uint64_t done, go;             /* tickets */
-    uint64_t slots;
+    uint64_t slots;                /* a bit for the first unit of each */
 };
 
 struct rf_shm_channel {
     struct rf_shm_line lines[RF_SHM_LINES];
     unsigned char cells[RF_SHM_LINES][RF_SHM_CELL];
-    unsigned char slots[RF_SHM_SLOTS][RF_SHM_SLOT];
+    unsigned char units[RF_SHM_UNITS][RF_SHM_UNIT];
 };
 
 struct rf_shm_header {
@@ -142,7 +143,10 @@ struct rf_shm_peer {
     const struct rf_shm_ack *acks_in;            /* what the peer has done with it */
     uint64_t sent, consumed;                     /* lines */
     uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
-    uint64_t busy_slots, slot_bits;
+    uint64_t slots_out, slot_bits, busy_units;   /* slots: as in acks_in */
+    uint8_t slot_units[RF_SHM_UNITS];            /* of the slot that begins there */
+    unsigned next_unit;
+    bool sent_slots;
     struct rf_shm_node *sends[RF_SHM_TICKETS];
     struct rf_shm_list waiting_now, waiting_long, staging;
 
@@ -153,6 +157,7 @@ struct rf_shm_peer {
     uint64_t done, go, slots; /* as in acks_out */
     struct rf_shm_node *recvs[RF_SHM_TICKETS];
     int held_slots;
+    bool got_slots;
 };
 
 /* A piece of this rank's segment for its user. In the order of offsets. */
@@ -176,7 +181,7 @@ struct rf_shm {
     struct rf_shm_list pulls;  /* receives to be copied from peers' memory */
     bool reads;                /* ranks of this host read each other's memory; equal on all */
     uintptr_t unreadable[2];   /* memory that this rank reads, and others cannot: the last found */
-    char own_memory[96];       /* for people: how messages from the caller's own memory travel */
+    char own_memory[160];      /* for people: how messages from the caller's own memory travel */
     struct rf_shm_list recvs[RF_SHM_BUCKETS];
     struct rf_shm_early *early[RF_SHM_BUCKETS], *unused;
     int next_peer;
@@ -224,6 +229,9 @@ void rf_shm_segment_name(struct rf_shm *h, uint64_t job);
 /* Takes fd: what a peer has handed over. */
 int rf_shm_segment_attach(struct rf_shm *h, int peer, int fd);
 void rf_shm_segment_destroy(struct rf_shm *h);
+/* Before memory of a segment is used for the first time: all its pages at once, where the system
+ * can do that. */
+void rf_shm_map_pages(const void *memory, size_t bytes, bool written);
 /* [offset, offset+bytes) of a peer's segment: rf_transport_ops.reach. */
 int rf_shm_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
                  unsigned char **out);
@@ -246,15 +254,13 @@ void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self);
  * are attached. */
 struct rf_shm_trial {
     int32_t permitted, forced;
-    double read_s, slots_s; /* of a message of RF_SHM_SLOT bytes in each direction */
-    int32_t status;         /* of the measurement */
+    double read_s, cached_s, streamed_s; /* of RF_SHM_SLOT bytes, for both sides together */
+    int32_t status;                      /* of the measurement */
 };
 void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t stride,
                       struct rf_shm_trial *out);
 /* Whether every rank of this host may read the memory of all others. */
 bool rf_shm_reads_are_permitted(const struct rf_shm *h, const struct rf_shm_trial *trials);
-/* Decides from the trials of all ranks of this host: the same on each. */
-void rf_shm_choose_reads(struct rf_shm *h, const struct rf_shm_trial *trials);
 /* Copies out of the memory of a peer. RF_EAGAIN: it cannot be read from here. */
 int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t bytes);
 /* A send that a peer could not read. An error if this rank cannot read it either. */
@@ -262,20 +268,26 @@ int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send);
 /* Whether others may try to read it. */
 bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes);
 
-/* shm_trial.c. Measures messages that are read beside messages through slots, around the ranks of
- * this host, all of which call it; before any other message. It blocks until they have, or until
- * the control link has known for half a second that one of them has ended. memory: private,
+/* shm_trial.c. Measures the ways of data from private memory, around the ranks of this host, all of
+ * which call it; before any other message. It blocks until they have, or until the control link has
+ * known for half a second that one of them has ended. reads: they are permitted. memory: private,
  * RF_SHM_TRIAL_BYTES, to be kept until then. */
 enum { RF_SHM_TRIAL_BYTES = 2 * RF_SHM_SLOT };
-void rf_shm_measure_reads(struct rf_shm *h, const struct rf_control *control, void *memory,
-                          struct rf_shm_trial *out);
+void rf_shm_measure(struct rf_shm *h, const struct rf_control *control, bool reads, void *memory,
+                    struct rf_shm_trial *out);
+/* Decides from the trials of all ranks of this host. Whether they read is the same on each. */
+void rf_shm_choose(struct rf_shm *h, const struct rf_shm_trial *trials);
 
 /* shm_send.c. The send is under way, or waits for capacity in the channel. */
 int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send);
+/* Writes into the slot that begins at a unit. stream: past the caches. */
+void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from, size_t bytes,
+                       bool stream);
 /* Goes on with what is under way to `rank`. */
 int rf_shm_send_on(struct rf_shm *h, int rank);
 
-/* shm_receive.c */
+/* shm_receive.c. Where the data of a slot are, whose place has been checked. */
+const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes);
 int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv);
 /* Takes in what `peer` has written: at most one message ends. */
 int rf_shm_receive(struct rf_shm *h, int peer);

@@ -214,34 +214,41 @@ static int exchange_trials(struct rf_control *control, const struct rf_shm_trial
     return control->ops->all_gather(control, mine, sizeof(*mine), all, EXCHANGE_TIMEOUT_S);
 }
 
-/* Whether ranks read each other's memory is decided by all of them. */
-static int decide_reads(struct rf_control *control, struct rf_shm *h, const struct offer *offers,
-                        struct rf_shm_trial *all, void *memory)
+static int check_trials(const struct rf_control *control, const struct rf_shm_trial *all)
 {
-    struct rf_shm_trial mine = {0};
-    rf_shm_try_reads(h, &offers[0].self, sizeof(*offers), &mine);
-    mine.permitted = mine.permitted && memory;
-    RETURN_IF_ERROR(exchange_trials(control, &mine, all));
-    if (rf_shm_reads_are_permitted(h, all))
-        rf_shm_measure_reads(h, control, memory, &mine);
-    RETURN_IF_ERROR(exchange_trials(control, &mine, all));
     for (int r = 0; r < control->size; r++)
         if (all[r].status < 0)
             return rf_fail_rank(all[r].status < RF_EAGAIN ? RF_ENET : all[r].status, r,
                                 "rank %d could not exchange messages with its neighbours in shared "
                                 "memory",
                                 r);
-    rf_shm_choose_reads(h, all);
     return 0;
 }
 
-static int try_reads(struct rf_control *control, struct rf_shm *h, const struct offer *offers)
+/* All ranks decide how data of private memory travel. */
+static int decide(struct rf_control *control, struct rf_shm *h, const struct offer *offers,
+                  struct rf_shm_trial *all, void *memory)
+{
+    struct rf_shm_trial mine = {0};
+    rf_shm_try_reads(h, &offers[0].self, sizeof(*offers), &mine);
+    mine.status = memory ? 0 : RF_ENOMEM;
+    RETURN_IF_ERROR(exchange_trials(control, &mine, all));
+    RETURN_IF_ERROR(check_trials(control, all));
+    if (h->count > 1)
+        rf_shm_measure(h, control, rf_shm_reads_are_permitted(h, all), memory, &mine);
+    RETURN_IF_ERROR(exchange_trials(control, &mine, all));
+    RETURN_IF_ERROR(check_trials(control, all));
+    rf_shm_choose(h, all);
+    return 0;
+}
+
+static int try_ways(struct rf_control *control, struct rf_shm *h, const struct offer *offers)
 {
     struct rf_shm_trial *all = rf_alloc((size_t)control->size * sizeof(*all));
     if (!all)
         return rf_fail(RF_ENOMEM, "shm: no memory for %d ranks", control->size);
     void *memory = rf_alloc(RF_SHM_TRIAL_BYTES);
-    const int rc = decide_reads(control, h, offers, all, memory);
+    const int rc = decide(control, h, offers, all, memory);
     rf_free(memory);
     rf_free(all);
     return rc;
@@ -272,7 +279,7 @@ static int connect_all(struct rf_control *control, const uint64_t *hosts, struct
     }
     if (socket_fd >= 0)
         close(socket_fd);
-    return rc == 0 ? try_reads(control, h, offers) : rc;
+    return rc == 0 ? try_ways(control, h, offers) : rc;
 }
 
 int rf_shm_probe(const struct rf_provider *self, struct rf_provider_lines *lines)

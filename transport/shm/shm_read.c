@@ -17,11 +17,6 @@
 #include "base/base.h"
 #include "shm.h"
 
-/* Long messages pass through slots piece by piece, and a sum adds what is in a slot. What is read
- * comes as a whole, and is added when it is here. So reads must be faster by this factor. On a
- * machine whose cores exchange lines at two speeds they were by 0.9 to 1.4 and by 3. */
-static const double GAIN = 1.6;
-
 /* What a header says of its rank; it never changes. */
 enum { NAME_BYTES = offsetof(struct rf_shm_header, cancelled) };
 
@@ -129,7 +124,7 @@ int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send)
                         h->transport.rank, (unsigned long long)send->bytes, send->buffer);
 }
 
-/* ---- the choice -------------------------------------------------------------------------------
+/* ---- whether ranks may -----------------------------------------------------------------------
  */
 
 static bool can_read(struct rf_shm_peer *peer, const struct rf_shm_self *self)
@@ -167,31 +162,4 @@ bool rf_shm_reads_are_permitted(const struct rf_shm *h, const struct rf_shm_tria
     for (int i = 0; i < h->count; i++)
         permitted = permitted && trials[h->ranks[i]].permitted;
     return permitted;
-}
-
-void rf_shm_choose_reads(struct rf_shm *h, const struct rf_shm_trial *trials)
-{
-    const bool permitted = rf_shm_reads_are_permitted(h, trials);
-    bool forced = false;
-    double read_s = 0, slots_s = 0;
-    for (int i = 0; i < h->count; i++) {
-        const struct rf_shm_trial *trial = &trials[h->ranks[i]];
-        forced = forced || trial->forced;
-        read_s = trial->read_s > read_s ? trial->read_s : read_s;
-        slots_s = trial->slots_s > slots_s ? trial->slots_s : slots_s;
-    }
-    h->reads = permitted && (forced || GAIN * read_s < slots_s);
-    for (int i = 0; !h->reads && i < h->count; i++)
-        h->peers[i].process = 0;
-    if (permitted)
-        snprintf(h->own_memory, sizeof(h->own_memory), "%s (peer reads %.1f GB/s, slots %.1f GB/s)",
-                 h->reads ? "peer reads" : "slots", RF_SHM_SLOT / read_s / 1e9,
-                 RF_SHM_SLOT / slots_s / 1e9);
-    else
-        snprintf(h->own_memory, sizeof(h->own_memory), "slots (%s)",
-                 h->count > 1 ? "not every rank may read the memory of all others"
-                              : "this host has one rank");
-    h->transport.own_memory = h->own_memory;
-    h->transport.read_bytes = h->reads ? RF_SHM_EAGER_PRIVATE + 1 : 0;
-    rf_log("transport", 2, "shm: own memory: %s", h->own_memory);
 }

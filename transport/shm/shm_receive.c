@@ -100,10 +100,16 @@ static bool has_pieces(const struct rf_shm_line *line)
     return line->what.kind == RF_SHM_STAGED || line->what.kind == RF_SHM_READABLE;
 }
 
-/* One slot is always left to come and go. */
 static bool can_hold_slot(const struct rf_shm_peer *peer, const struct rf_shm_node *recv)
 {
-    return recv->zero_copy && peer->held_slots < RF_SHM_SLOTS - 1;
+    return recv->zero_copy && peer->held_slots < RF_SHM_HELD_SLOTS;
+}
+
+static bool is_slot(const struct rf_shm_what *what)
+{
+    return what->slot < RF_SHM_UNITS && what->bytes > 0 && what->bytes <= RF_SHM_SLOT &&
+           what->slot * (size_t)RF_SHM_UNIT + what->bytes <=
+               sizeof(((struct rf_shm_channel *)0)->units);
 }
 
 /* The message is longer than the receive: nothing of it is copied. */
@@ -200,14 +206,22 @@ int rf_shm_pull(struct rf_shm *h)
     return 0;
 }
 
+const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes)
+{
+    if (bytes > RF_SHM_SAME_UNIT && !peer->got_slots) {
+        rf_shm_map_pages(peer->in->units, sizeof(peer->in->units), false);
+        peer->got_slots = true;
+    }
+    return peer->in->units[unit];
+}
+
 static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_line *line)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     struct rf_shm_node *recv = peer->recvs[line->what.ticket];
-    if (!recv || line->what.slot >= RF_SHM_SLOTS || line->what.bytes == 0 ||
-        line->what.bytes > RF_SHM_SLOT || line->what.bytes > recv->bytes - recv->moved)
+    if (!recv || !is_slot(&line->what) || line->what.bytes > recv->bytes - recv->moved)
         return fail_invalid(rank, "piece");
-    const unsigned char *data = peer->in->slots[line->what.slot];
+    const unsigned char *data = rf_shm_slot(peer, line->what.slot, line->what.bytes);
     bool whole = line->what.bytes == recv->bytes;
     if (whole && can_hold_slot(peer, recv)) {
         peer->recvs[line->what.ticket] = NULL;
@@ -303,10 +317,10 @@ static int take_in(struct rf_shm *h, int rank, const struct rf_shm_line *line,
         return take_piece(h, rank, line);
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     const bool is_eager = line->what.kind == RF_SHM_EAGER_ONE;
-    if (is_eager && (line->what.slot >= RF_SHM_SLOTS || line->what.bytes <= RF_SHM_CELL ||
-                     line->what.bytes > RF_SHM_SLOT))
+    if (is_eager && (!is_slot(&line->what) || line->what.bytes <= RF_SHM_CELL))
         return fail_invalid(rank, "slot");
-    const unsigned char *data = is_eager ? peer->in->slots[line->what.slot] : cell;
+    const unsigned char *data =
+        is_eager ? rf_shm_slot(peer, line->what.slot, line->what.bytes) : cell;
     struct rf_shm_node *recv = find_recv(h, rank, line->tag);
     int rc = recv ? join(h, recv, line, data) : keep_early(h, rank, line, data);
     if (is_eager && !(recv && recv->in_place))

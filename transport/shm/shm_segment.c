@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "shm.h"
 
-enum { VERSION = 4 };
+enum { VERSION = 5 };
 
 static size_t round_up(size_t bytes, size_t unit)
 {
@@ -42,6 +42,13 @@ static void *map(int fd, size_t offset, size_t bytes, int protection)
 {
     void *memory = mmap(NULL, bytes, protection, MAP_SHARED, fd, (off_t)offset);
     return memory == MAP_FAILED ? NULL : memory;
+}
+
+void rf_shm_map_pages(const void *memory, size_t bytes, bool written)
+{
+#ifdef MADV_POPULATE_WRITE
+    madvise((void *)(uintptr_t)memory, bytes, written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+#endif
 }
 
 /* ---- this rank's ----------------------------------------------------------------------------- */

@@ -1,17 +1,35 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures, when a job starts, whether messages from private memory are faster read in the memory
- * of the sender's process or through slots. The ranks of a host send real messages around a ring,
- * because copies by one rank alone do not show what slots cost: their lines are in the cache of
- * another core, from which they come quickly or slowly. Called by shm_open.c.
+ * Measures, when a job starts, how data come fastest from private memory to another rank of the
+ * host: through slots that are written into the caches, through slots that are written past them,
+ * or by a read in the memory of the sender's process. Which one depends on where the cores are, by
+ * factors: what one core has in its private cache comes quickly to another core that shares the
+ * next cache, and line by line to a core that does not. Called by shm_open.c.
+ *
+ * Every rank sends to the next one around a ring. Writing and reading are timed, waiting is not: so
+ * it does not matter whether ranks share cores.
  */
 #include <sched.h>
 
 #include "base/base.h"
 #include "shm.h"
 
-enum { ROUNDS = 16, FEW_ROUNDS = 6, SPINS = 256 }; /* few: of ranks that outnumber the cores */
+enum {
+    SPINS = 256,
+    LAP = RF_SHM_UNITS * RF_SHM_UNIT / RF_SHM_SLOT,
+    ROUNDS = 3 * LAP,
+    FEW_ROUNDS = LAP + LAP / 2 /* of ranks that outnumber the cores */
+};
 static const double TRIAL_TIMEOUT_S = 60, ENDED_TIMEOUT_S = 0.5;
+
+/* Long messages pass through slots piece by piece, and a sum adds what is in a slot. What is read
+ * comes as a whole, and is added when it is here. So reads must be faster by this factor. */
+static const double READ_GAIN = 1.6;
+
+/* Stores past the caches go to memory, whose bandwidth all share. */
+static const double STREAM_GAIN = 1.1;
+
+enum way { CACHED, STREAMED, READ };
 
 struct trial {
     struct rf_shm *h;
@@ -50,7 +68,7 @@ static int wait_for(struct trial *trial, int messages)
         messages -= found;
         if (found > 0)
             turn = 0;
-        /* Ranks that share a core must leave it, or they would measure the system's scheduler. */
+        /* Ranks that share a core must leave it, or every message waits for the scheduler. */
         if (turn % SPINS == SPINS - 1 && t->ops->idle(t))
             sched_yield();
         RETURN_IF_ERROR(check_clock(trial));
@@ -58,45 +76,138 @@ static int wait_for(struct trial *trial, int messages)
     return 0;
 }
 
-/* One message to the next rank and one from the rank before, as calls send them: from memory that
- * has just been written. */
-static int exchange(struct trial *trial, bool reads, double *best_s)
+/* A word to the rank at `distance`, and one from the rank on the other side. */
+static int exchange_words(struct trial *trial, int distance, uint64_t word, uint64_t *other)
 {
-    struct rf_shm *h = trial->h;
-    struct rf_transport *t = &h->transport;
+    struct rf_transport *t = &trial->h->transport;
     struct rf_transport_context contexts[2];
-    memset(trial->out, reads, RF_SHM_SLOT);
-    h->reads = reads;
-    const uint64_t start = rf_now_ns();
-    RETURN_IF_ERROR(t->ops->post_recv(t, rank_at(h, -1), 0, trial->in, RF_SHM_SLOT, &contexts[0]));
-    RETURN_IF_ERROR(
-        t->ops->post_send(t, rank_at(h, 1), 0, 0, trial->out, RF_SHM_SLOT, &contexts[1]));
-    RETURN_IF_ERROR(wait_for(trial, 2));
-    const double seconds = (double)(rf_now_ns() - start) * 1e-9;
-    *best_s = seconds < *best_s ? seconds : *best_s;
-    return 0;
+    RETURN_IF_ERROR(t->ops->post_recv(t, rank_at(trial->h, -distance), (uint64_t)(distance > 0),
+                                      other, sizeof(*other), &contexts[0]));
+    RETURN_IF_ERROR(t->ops->post_send(t, rank_at(trial->h, distance), (uint64_t)(distance > 0), 0,
+                                      &word, sizeof(word), &contexts[1]));
+    return wait_for(trial, 2);
 }
 
-static int measure(struct trial *trial, struct rf_shm_trial *out)
+static double seconds_since(uint64_t start_ns)
+{
+    return (double)(rf_now_ns() - start_ns) * 1e-9;
+}
+
+/* What a message from memory that has just been written costs the sender and the receiver. */
+static int pass(struct trial *trial, enum way way, int round, double *seconds)
+{
+    struct rf_shm *h = trial->h;
+    const int before = rank_at(h, -1);
+    const unsigned unit = (unsigned)(round % LAP) * (RF_SHM_SLOT / RF_SHM_UNIT);
+    uint64_t word = 0;
+    memset(trial->out, round, RF_SHM_SLOT);
+    uint64_t start = rf_now_ns();
+    if (way != READ)
+        rf_shm_write_slot(rf_shm_peer_of(h, rank_at(h, 1)), unit, trial->out, RF_SHM_SLOT,
+                          way == STREAMED);
+    *seconds = seconds_since(start);
+    RETURN_IF_ERROR(exchange_words(trial, 1, (uintptr_t)trial->out, &word));
+    start = rf_now_ns();
+    int rc = 0;
+    if (way == READ)
+        rc = rf_shm_read(h, before, trial->in, (const void *)(uintptr_t)word, RF_SHM_SLOT);
+    else
+        memcpy(trial->in, rf_shm_slot(rf_shm_peer_of(h, before), unit, RF_SHM_SLOT), RF_SHM_SLOT);
+    *seconds += rc == RF_EAGAIN ? TRIAL_TIMEOUT_S : seconds_since(start);
+    if (rc < 0 && rc != RF_EAGAIN)
+        return rc;
+    return exchange_words(trial, -1, 0, &word); /* the slot may be written again */
+}
+
+/* The best time, once the slots have been around. */
+static int measure(struct trial *trial, enum way way, double *best_s)
 {
     const int rounds = trial->h->transport.yield ? FEW_ROUNDS : ROUNDS;
-    out->read_s = out->slots_s = TRIAL_TIMEOUT_S;
+    *best_s = TRIAL_TIMEOUT_S;
     for (int round = 0; round < rounds; round++) {
-        RETURN_IF_ERROR(exchange(trial, false, &out->slots_s));
-        RETURN_IF_ERROR(exchange(trial, true, &out->read_s));
+        double seconds = 0;
+        RETURN_IF_ERROR(pass(trial, way, round, &seconds));
+        if (round >= LAP && seconds < *best_s)
+            *best_s = seconds;
     }
     return 0;
 }
 
-void rf_shm_measure_reads(struct rf_shm *h, const struct rf_control *control, void *memory,
-                          struct rf_shm_trial *out)
+static int measure_all(struct trial *trial, bool reads, struct rf_shm_trial *out)
+{
+    RETURN_IF_ERROR(measure(trial, CACHED, &out->cached_s));
+    RETURN_IF_ERROR(measure(trial, STREAMED, &out->streamed_s));
+    return reads ? measure(trial, READ, &out->read_s) : 0;
+}
+
+void rf_shm_measure(struct rf_shm *h, const struct rf_control *control, bool reads, void *memory,
+                    struct rf_shm_trial *out)
 {
     struct trial trial = {.h = h,
                           .control = control,
                           .out = memory,
                           .in = (unsigned char *)memory + RF_SHM_SLOT,
                           .deadline = rf_after_s(TRIAL_TIMEOUT_S)};
-    out->status = measure(&trial, out);
-    h->reads = false;
+    out->status = measure_all(&trial, reads, out);
     h->transport.sent_bytes = h->transport.sent_messages = 0;
+}
+
+/* ---- the choice -------------------------------------------------------------------------------
+ */
+
+static void keep_slowest(double *slowest, double seconds)
+{
+    *slowest = seconds > *slowest ? seconds : *slowest;
+}
+
+/* Ranks wait for the slowest of them. */
+static struct rf_shm_trial slowest_of(const struct rf_shm *h, const struct rf_shm_trial *trials)
+{
+    struct rf_shm_trial all = {.permitted = rf_shm_reads_are_permitted(h, trials)};
+    for (int i = 0; i < h->count; i++) {
+        const struct rf_shm_trial *trial = &trials[h->ranks[i]];
+        all.forced = all.forced || trial->forced;
+        keep_slowest(&all.read_s, trial->read_s);
+        keep_slowest(&all.cached_s, trial->cached_s);
+        keep_slowest(&all.streamed_s, trial->streamed_s);
+    }
+    return all;
+}
+
+static double speed(double seconds)
+{
+    return seconds > 0 ? RF_SHM_SLOT / seconds / 1e9 : 0;
+}
+
+static void describe(struct rf_shm *h, const struct rf_shm_trial *all)
+{
+    const char *way = h->reads               ? "peer reads"
+                      : h->transport.streams ? "slots, streamed"
+                                             : "slots, cached";
+    char reads[64] = "not every rank may read the memory of all others";
+    if (all->permitted)
+        snprintf(reads, sizeof(reads), "peer reads %.1f", speed(all->read_s));
+    if (h->count > 1)
+        snprintf(h->own_memory, sizeof(h->own_memory),
+                 "%s (GB/s: slots, cached %.1f; slots, streamed %.1f; %s)", way,
+                 speed(all->cached_s), speed(all->streamed_s), reads);
+    else
+        snprintf(h->own_memory, sizeof(h->own_memory), "%s (this host has one rank)", way);
+}
+
+void rf_shm_choose(struct rf_shm *h, const struct rf_shm_trial *trials)
+{
+    const struct rf_shm_trial all = slowest_of(h, trials);
+    const char *writes = rf_env("RF_SLOT_WRITES");
+    h->transport.streams =
+        strcmp(writes, "streamed") == 0 ||
+        (strcmp(writes, "cached") != 0 && STREAM_GAIN * all.streamed_s < all.cached_s);
+    const double slots_s = h->transport.streams ? all.streamed_s : all.cached_s;
+    h->reads = all.permitted && (all.forced || READ_GAIN * all.read_s < slots_s);
+    for (int i = 0; !h->reads && i < h->count; i++)
+        h->peers[i].process = 0;
+    describe(h, &all);
+    h->transport.own_memory = h->own_memory;
+    h->transport.read_bytes = h->reads ? RF_SHM_EAGER_PRIVATE + 1 : 0;
+    rf_log("transport", 2, "shm: own memory: %s", h->own_memory);
 }
