@@ -51,7 +51,7 @@ measure() {
         # shellcheck disable=SC2086
         job bench "$op" -b "$size" -e "$size" -n 7 --in-place 0 --link-gbps "$gbps" ${1:+--algorithm "$1"} \
             ${BENCH_OPTIONS:-} 2>&1 |
-            awk '/ f32 / { print $6, $NF; found = 1 } END { if (!found) print "- -" }'
+            awk '/ (f32|f16|bf16) / { print $6, $NF; found = 1 } END { if (!found) print "- -" }'
     done
 }
 if [ -n "${AT_ONCE:-}" ]; then
