@@ -62,18 +62,22 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
     for (uint32_t i = 0; i < step->list_count; i++)
         exec->parts[i] =
             (struct rf_fold_part){.data = source(exec, list[i]), .level = (int)list[i].level};
-    void *dst = rf_exec_address(exec, step->dst);
-    void *read = step->published ? rf_exec_published(exec, step->dst, step->a, step->bytes) : dst;
-    const bool sum_first = read != dst && exec->transport->streams;
-    rf_fold(sum_first ? dst : read,
-            &(struct rf_fold){.parts = exec->parts,
-                              .part_count = step->list_count,
-                              .dtype = sched->dtype,
-                              .redop = sched->redop,
-                              .custom = exec->args.reduction,
-                              .tree = step->tree,
-                              .divisor = step->divide ? sched->ranks : 1},
-            count);
+    const struct rf_fold fold = {.parts = exec->parts,
+                                 .part_count = step->list_count,
+                                 .dtype = sched->dtype,
+                                 .redop = sched->redop,
+                                 .custom = exec->args.reduction,
+                                 .tree = step->tree,
+                                 .divisor = step->divide ? sched->ranks : 1};
+    unsigned char *dst = rf_exec_address(exec, step->dst);
+    unsigned char *read =
+        step->published ? rf_exec_published(exec, step->dst, step->a, step->bytes) : dst;
+    const bool streams = exec->transport->streams;
+    const bool sum_first = streams && read != dst;
+    if (streams && step->dst.space == RF_SPACE_TMP) /* for others */
+        rf_fold_to_all(&dst, 1, &fold, count, true);
+    else
+        rf_fold(sum_first ? dst : read, &fold, count);
     for (uint32_t i = 0; i < step->list_count; i++)
         release(exec, list[i]);
     if (sum_first)
