@@ -32,10 +32,16 @@ static void release(struct rf_exec *exec, struct rf_operand operand)
     exec->zero_copy_count--;
 }
 
+/* Whether what others read is written past the caches. */
+static bool streams(const struct rf_exec *exec)
+{
+    return exec->transport && exec->transport->streams;
+}
+
 /* A copy to where others read it. */
 static void publish(const struct rf_exec *exec, void *to, const void *from, size_t bytes)
 {
-    if (!exec->transport->streams) {
+    if (!streams(exec)) {
         memcpy(to, from, bytes);
         return;
     }
@@ -72,9 +78,8 @@ static void run_fold(struct rf_exec *exec, const struct rf_step *step, size_t co
     unsigned char *dst = rf_exec_address(exec, step->dst);
     unsigned char *read =
         step->published ? rf_exec_published(exec, step->dst, step->a, step->bytes) : dst;
-    const bool streams = exec->transport->streams;
-    const bool sum_first = streams && read != dst;
-    if (streams && step->dst.space == RF_SPACE_TMP) /* for others */
+    const bool sum_first = streams(exec) && read != dst;
+    if (streams(exec) && step->dst.space == RF_SPACE_TMP) /* for others */
         rf_fold_to_all(&dst, 1, &fold, count, true);
     else
         rf_fold(sum_first ? dst : read, &fold, count);

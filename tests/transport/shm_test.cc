@@ -189,6 +189,29 @@ TEST(Shm, SlotsOfAllLengthsGoRoundWhereverSomeAreHeld)
     EXPECT_EQ(world.ends[1].shm()->peers[0].held_slots, 0);
 }
 
+TEST(Shm, SlotsGoRoundAmongFewRanksAndAreUsedAgainAtOnceAmongMany)
+{
+    for (int size : {2, RF_SHM_ROUND_RANKS + 1}) {
+        World world(size);
+        rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+        const rf_shm_peer &peer = world.ends[0].shm()->peers[1];
+        const unsigned begin = peer.next_unit;
+        for (int i = 0; i < 3; i++) {
+            const auto data = payload((uint64_t)i, RF_SHM_EAGER_PRIVATE);
+            std::vector<uint8_t> in(data.size());
+            Context a, b;
+            rf_completion done;
+            ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), in.size(), &b), 0);
+            ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, data.data(), data.size(), &a), 0);
+            ASSERT_EQ(world.next(1, &done), 1);
+            EXPECT_TRUE(in == data);
+            world.settle();
+        }
+        const unsigned units = 3 * RF_SHM_EAGER_PRIVATE / RF_SHM_UNIT;
+        EXPECT_EQ(peer.next_unit, begin + (size == 2 ? units : 0));
+    }
+}
+
 TEST(Shm, MessagesThatGoAtOnceMayComeBeforeTheirReceives)
 {
     World world(2);
@@ -298,6 +321,8 @@ TEST(Shm, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
     if (CPU_COUNT(&before) < 2)
         GTEST_SKIP() << "there is one core only";
     World world(2);
+    for (End &end : world.ends)
+        end.shm()->affinity.may_move_ns = 0; // as long after the measurements at the start
     const size_t core = (size_t)sched_getcpu();
     CPU_ZERO(&one);
     CPU_SET(core, &one);

@@ -42,6 +42,7 @@ enum {
     RF_SHM_UNITS = 64,          /* of the area for slots */
     RF_SHM_SLOT = 256 << 10,    /* at most */
     RF_SHM_SAME_UNIT = 8 << 10, /* up to which slots do not go round: see shm_send.c */
+    RF_SHM_ROUND_RANKS = 16,    /* nor among more ranks, which would use much memory */
     RF_SHM_HELD_SLOTS = 3, /* messages in place; wherever they are, there is room for one slot */
     RF_SHM_TICKETS = 64,   /* long messages under way from one rank to another */
     RF_SHM_BUCKETS = 64,
@@ -146,7 +147,7 @@ struct rf_shm_peer {
     uint64_t slots_out, slot_bits, busy_units;   /* slots: as in acks_in */
     uint8_t slot_units[RF_SHM_UNITS];            /* of the slot that begins there */
     unsigned next_unit;
-    bool sent_slots;
+    bool goes_round, sent_slots;
     struct rf_shm_node *sends[RF_SHM_TICKETS];
     struct rf_shm_list waiting_now, waiting_long, staging;
 
@@ -196,6 +197,11 @@ struct rf_shm {
 static inline struct rf_shm_peer *rf_shm_peer_of(const struct rf_shm *h, int rank)
 {
     return &h->peers[h->index_of[rank]];
+}
+
+static inline bool rf_shm_goes_round(const struct rf_shm_peer *peer, size_t bytes)
+{
+    return peer->goes_round && bytes > RF_SHM_SAME_UNIT;
 }
 
 /* Whether the transport reaches a rank. */

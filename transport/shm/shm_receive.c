@@ -208,7 +208,7 @@ int rf_shm_pull(struct rf_shm *h)
 
 const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes)
 {
-    if (bytes > RF_SHM_SAME_UNIT && !peer->got_slots) {
+    if (rf_shm_goes_round(peer, bytes) && !peer->got_slots) {
         rf_shm_map_pages(peer->in->units, sizeof(peer->in->units), false);
         peer->got_slots = true;
     }

@@ -79,6 +79,7 @@ int rf_shm_segment_create(struct rf_shm *h)
     for (int i = 0; i < h->count; i++) {
         h->peers[i].out = (struct rf_shm_channel *)(h->base + channel_offset(h->count, i));
         h->peers[i].acks_out = &acks[i];
+        h->peers[i].goes_round = h->count <= RF_SHM_ROUND_RANKS;
     }
     return 0;
 }

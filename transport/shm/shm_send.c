@@ -104,8 +104,9 @@ static void send_long(struct rf_shm *h, struct rf_shm_node *send)
  * is larger than the private caches, from which the lines have left for the next one when they are
  * written again: 64 KiB in both directions at once took 3.5 us instead of 9, 256 KiB 15 instead of
  * 40. To a core far away they are written past the caches: 64 KiB took 6.5 us instead of 34, 256
- * KiB 24 instead of 146. (AMD EPYC 9004, private caches of 1 MiB. shm_trial.c finds
- * out which.) Short ones use the same unit again: 4 KiB took 0.5 us instead of 0.6.
+ * KiB 24 instead of 146. (AMD EPYC 9004, private caches of 1 MiB. shm_trial.c finds out which.)
+ * Short ones use the same unit again: 4 KiB took 0.5 us instead of 0.6. So do all of them among
+ * many ranks, where the areas of all pairs would take much memory.
  */
 
 static unsigned units_of(size_t bytes)
@@ -145,18 +146,19 @@ static int find_run(const struct rf_shm_peer *peer, unsigned units, unsigned fro
 static int find_slot(struct rf_shm_peer *peer, size_t bytes)
 {
     const unsigned units = units_of(bytes);
-    if (bytes > RF_SHM_SAME_UNIT && peer->next_unit + units <= RF_SHM_UNITS &&
+    const bool round = rf_shm_goes_round(peer, bytes);
+    if (round && peer->next_unit + units <= RF_SHM_UNITS &&
         !(peer->busy_units & run_of(peer->next_unit, units)))
         return (int)peer->next_unit;
     take_back_slots(peer);
-    return find_run(peer, units, bytes > RF_SHM_SAME_UNIT ? peer->next_unit : 0);
+    return find_run(peer, units, round ? peer->next_unit : 0);
 }
 
 void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from, size_t bytes,
                        bool stream)
 {
     unsigned char *to = peer->out->units[unit];
-    if (bytes > RF_SHM_SAME_UNIT && !peer->sent_slots) {
+    if (rf_shm_goes_round(peer, bytes) && !peer->sent_slots) {
         rf_shm_map_pages(peer->out->units, sizeof(peer->out->units), true);
         peer->sent_slots = true;
     }
@@ -180,7 +182,7 @@ static void send_slot(struct rf_shm *h, struct rf_shm_node *send, int kind, unsi
     peer->slot_bits ^= 1ull << slot;
     peer->slot_units[slot] = (uint8_t)units;
     peer->busy_units |= run_of(slot, units);
-    if (bytes > RF_SHM_SAME_UNIT)
+    if (rf_shm_goes_round(peer, bytes))
         peer->next_unit = slot + units;
     write_head(next_line(peer), send, kind, bytes, slot);
     publish(peer);

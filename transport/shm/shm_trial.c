@@ -98,13 +98,14 @@ static int pass(struct trial *trial, enum way way, int round, double *seconds)
 {
     struct rf_shm *h = trial->h;
     const int before = rank_at(h, -1);
-    const unsigned unit = (unsigned)(round % LAP) * (RF_SHM_SLOT / RF_SHM_UNIT);
+    struct rf_shm_peer *next = rf_shm_peer_of(h, rank_at(h, 1));
+    const unsigned place = next->goes_round ? (unsigned)(round % LAP) : 0;
+    const unsigned unit = place * (RF_SHM_SLOT / RF_SHM_UNIT);
     uint64_t word = 0;
     memset(trial->out, round, RF_SHM_SLOT);
     uint64_t start = rf_now_ns();
     if (way != READ)
-        rf_shm_write_slot(rf_shm_peer_of(h, rank_at(h, 1)), unit, trial->out, RF_SHM_SLOT,
-                          way == STREAMED);
+        rf_shm_write_slot(next, unit, trial->out, RF_SHM_SLOT, way == STREAMED);
     *seconds = seconds_since(start);
     RETURN_IF_ERROR(exchange_words(trial, 1, (uintptr_t)trial->out, &word));
     start = rf_now_ns();
@@ -150,6 +151,7 @@ void rf_shm_measure(struct rf_shm *h, const struct rf_control *control, bool rea
                           .deadline = rf_after_s(TRIAL_TIMEOUT_S)};
     out->status = measure_all(&trial, reads, out);
     h->transport.sent_bytes = h->transport.sent_messages = 0;
+    h->affinity.idle = 0;
 }
 
 /* ---- the choice -------------------------------------------------------------------------------
