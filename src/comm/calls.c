@@ -15,7 +15,8 @@ static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void 
                  enum rf_dtype dtype, enum rf_redop redop, int root,
                  const struct rf_coll_opts *opts)
 {
-    static const struct rf_call none; /* copied in a third of the time of zeroing it */
+    /* Copied, because GCC 12 zeroes the end of an initialized one byte by byte: 10 ns a call. */
+    static const struct rf_call none;
     struct rf_call call = none;
     call.desc.op = op;
     call.desc.count = count;

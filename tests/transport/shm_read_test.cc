@@ -225,6 +225,19 @@ TEST(ShmReads, SlotsAreWrittenPastTheCachesWhereThatIsClearlyFaster)
     }
 }
 
+TEST(ShmReads, HowOneRankIsToldToWriteDoesNotChangeWhetherRanksRead)
+{
+    // Reads beat slots that are streamed by enough, and cached ones not.
+    const rf_shm_trial trials[2] = {{1, 0, 2e-5, 3e-5, 6e-5, 0}, {1, 0, 2e-5, 3e-5, 6e-5, 0}};
+    World world(2);
+    for (const char *writes : {"auto", "cached", "streamed"}) {
+        setenv("RF_SLOT_WRITES", writes, 1);
+        rf_shm_choose(world.ends[0].shm(), trials);
+        unsetenv("RF_SLOT_WRITES");
+        EXPECT_FALSE(world.ends[0].shm()->reads) << writes;
+    }
+}
+
 TEST(ShmReads, TheTrialLeavesNothingBehind)
 {
     for (int size : {2, 3, 5}) {

@@ -3,8 +3,8 @@
  * What the files of the transport between ranks of one host share: shm.c (messages), shm_send.c
  * and shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand
  * each other their memory), shm_read.c (reading the memory of another process) and shm_trial.c
- * (which way is quicker). Ranks have the
- * numbers of the job, some of whose ranks may be on other hosts.
+ * (which way is quicker). Ranks have the numbers of the job, some of whose ranks may be on other
+ * hosts.
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
@@ -12,15 +12,17 @@
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
- * A channel is a ring of lines of 64 bytes, a cell of memory for each, and an area for slots: a
- * slot is a run of its units, named by the first. A message takes one of five ways: short    in its
- * line, or in the cell of its line: the sender is done at once eager    in a slot: the sender is
- * done at once, too shared   its buffer lies in the sender's segment: the line says where, the
- * receiver reads it staged   anything else: the receiver asks for it once it has a buffer, then it
- * comes in pieces through the slots readable where ranks read each other's memory: the line has the
- * address in the sender's process, and the receiver reads it there. Where it cannot, it asks as for
- * a staged one Everything read from a peer's segment is checked before it is used; what is invalid
- * is RF_ECORRUPT, and names the rank.
+ * A channel is a ring of lines of 64 bytes, a cell of memory for each, and an area for slots. A
+ * slot is a run of units of the area, named by the first. A message takes one of five ways:
+ *   short    in its line, or in the cell of its line: the sender is done at once
+ *   eager    in a slot: the sender is done at once, too
+ *   shared   its buffer lies in the sender's segment: the line says where, the receiver reads it
+ *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
+ *            through the slots
+ *   readable where ranks read each other's memory: the line has the address in the sender's
+ *            process, and the receiver reads it there. Where it cannot, it asks as for a staged one
+ * Everything read from a peer's segment is checked before it is used; what is invalid is
+ * RF_ECORRUPT, and names the rank.
  */
 #ifndef RF_TRANSPORT_SHM_H
 #define RF_TRANSPORT_SHM_H
@@ -43,8 +45,9 @@ enum {
     RF_SHM_SLOT = 256 << 10,    /* at most */
     RF_SHM_SAME_UNIT = 8 << 10, /* up to which slots do not go round: see shm_send.c */
     RF_SHM_ROUND_RANKS = 16,    /* nor among more ranks, which would use much memory */
-    RF_SHM_HELD_SLOTS = 3, /* messages in place; wherever they are, there is room for one slot */
-    RF_SHM_TICKETS = 64,   /* long messages under way from one rank to another */
+    /* So many slots may be held by their reader; wherever they are, there is room for another. */
+    RF_SHM_HELD_SLOTS = 3,
+    RF_SHM_TICKETS = 64, /* long messages under way from one rank to another */
     RF_SHM_BUCKETS = 64,
     RF_SHM_PAGE = 4096,
     RF_SHM_MAX_RANKS = 256 /* of one host */
@@ -146,8 +149,9 @@ struct rf_shm_peer {
     uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
     uint64_t slots_out, slot_bits, busy_units;   /* slots: as in acks_in */
     uint8_t slot_units[RF_SHM_UNITS];            /* of the slot that begins there */
-    unsigned next_unit;
-    bool goes_round, sent_slots;
+    unsigned next_unit; /* where the next slot is looked for that goes round */
+    bool goes_round;    /* slots do, but for short ones */
+    bool sent_slots;    /* the pages of the area are mapped here */
     struct rf_shm_node *sends[RF_SHM_TICKETS];
     struct rf_shm_list waiting_now, waiting_long, staging;
 
@@ -158,7 +162,7 @@ struct rf_shm_peer {
     uint64_t done, go, slots; /* as in acks_out */
     struct rf_shm_node *recvs[RF_SHM_TICKETS];
     int held_slots;
-    bool got_slots;
+    bool got_slots; /* the pages of the peer's area are mapped here */
 };
 
 /* A piece of this rank's segment for its user. In the order of offsets. */
@@ -292,7 +296,7 @@ void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from
 /* Goes on with what is under way to `rank`. */
 int rf_shm_send_on(struct rf_shm *h, int rank);
 
-/* shm_receive.c. Where the data of a slot are, whose place has been checked. */
+/* shm_receive.c. Where a slot begins; its unit has been checked. */
 const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes);
 int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv);
 /* Takes in what `peer` has written: at most one message ends. */

@@ -217,7 +217,10 @@ static int exchange_trials(struct rf_control *control, const struct rf_shm_trial
 static int check_trials(const struct rf_control *control, const struct rf_shm_trial *all)
 {
     for (int r = 0; r < control->size; r++)
-        if (all[r].status < 0)
+        if (all[r].status == RF_ENOMEM)
+            return rf_fail_rank(RF_ENOMEM, r, "rank %d has no %d bytes of memory to send from", r,
+                                RF_SHM_TRIAL_BYTES);
+        else if (all[r].status < 0)
             return rf_fail_rank(all[r].status < RF_EAGAIN ? RF_ENET : all[r].status, r,
                                 "rank %d could not exchange messages with its neighbours in shared "
                                 "memory",

@@ -2,9 +2,8 @@
  *
  * Measures, when a job starts, how data come fastest from private memory to another rank of the
  * host: through slots that are written into the caches, through slots that are written past them,
- * or by a read in the memory of the sender's process. Which one depends on where the cores are, by
- * factors: what one core has in its private cache comes quickly to another core that shares the
- * next cache, and line by line to a core that does not. Called by shm_open.c.
+ * or by a read in the memory of the sender's process. The fastest way depends on where the cores
+ * are; the others may take several times as long (shm_send.c, "slots"). Called by shm_open.c.
  *
  * Every rank sends to the next one around a ring. Writing and reading are timed, waiting is not: so
  * it does not matter whether ranks share cores.
@@ -200,11 +199,11 @@ static void describe(struct rf_shm *h, const struct rf_shm_trial *all)
 void rf_shm_choose(struct rf_shm *h, const struct rf_shm_trial *trials)
 {
     const struct rf_shm_trial all = slowest_of(h, trials);
-    const char *writes = rf_env("RF_SLOT_WRITES");
+    const bool streamed = STREAM_GAIN * all.streamed_s < all.cached_s;
+    const double slots_s = streamed ? all.streamed_s : all.cached_s;
+    const char *writes = rf_env("RF_SLOT_WRITES"); /* of this rank: decides nothing for others */
     h->transport.streams =
-        strcmp(writes, "streamed") == 0 ||
-        (strcmp(writes, "cached") != 0 && STREAM_GAIN * all.streamed_s < all.cached_s);
-    const double slots_s = h->transport.streams ? all.streamed_s : all.cached_s;
+        strcmp(writes, "streamed") == 0 || (strcmp(writes, "cached") != 0 && streamed);
     h->reads = all.permitted && (all.forced || READ_GAIN * all.read_s < slots_s);
     for (int i = 0; !h->reads && i < h->count; i++)
         h->peers[i].process = 0;
