@@ -42,6 +42,30 @@ static int hybrid_post_send(struct rf_transport *t, int peer, uint64_t tag, uint
     return 0;
 }
 
+static int hybrid_send_at_once(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                               const void *buffer, size_t bytes)
+{
+    struct hybrid *b = hybrid_of(t);
+    struct rf_transport *part = is_here(b, peer) ? b->intra_host : b->inter_host;
+    if (!part->ops->send_at_once)
+        return 0;
+    int done = part->ops->send_at_once(part, peer, tag, contract, buffer, bytes);
+    if (done > 0) {
+        t->sent_bytes += bytes;
+        t->sent_messages++;
+    }
+    return done;
+}
+
+static int hybrid_recv_at_once(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                               size_t bytes, struct rf_completion *out)
+{
+    struct hybrid *b = hybrid_of(t);
+    struct rf_transport *part = is_here(b, peer) ? b->intra_host : b->inter_host;
+    return part->ops->recv_at_once ? part->ops->recv_at_once(part, peer, tag, buffer, bytes, out)
+                                   : 0;
+}
+
 static int post_inter(struct hybrid *b, int peer, uint64_t tag, void *buffer, size_t bytes,
                       void *context)
 {
@@ -168,6 +192,8 @@ static bool hybrid_idle(struct rf_transport *t)
 static const struct rf_transport_ops hybrid_ops = {
     .post_send = hybrid_post_send,
     .post_recv = hybrid_post_recv,
+    .send_at_once = hybrid_send_at_once,
+    .recv_at_once = hybrid_recv_at_once,
     .poll = hybrid_poll,
     .register_memory = hybrid_register,
     .deregister_memory = hybrid_deregister,

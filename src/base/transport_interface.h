@@ -74,6 +74,16 @@ struct rf_transport_ops {
     void (*cancel_all)(struct rf_transport *t);
     void (*destroy)(struct rf_transport *t);
 
+    /* ---- may be NULL ---- */
+
+    /* Send or receive without posting, where nothing has to be waited for. 1: done; the buffer is
+     * the caller's again, and no completion follows. 0: not now, so the operation is to be posted.
+     * Negative: failed. A receive that is done fills *out as `poll` does. */
+    int (*send_at_once)(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                        const void *buffer, size_t bytes);
+    int (*recv_at_once)(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                        struct rf_completion *out);
+
     /* ---- transports with shared memory; NULL in all others
      * --------------------------------------- */
 

@@ -75,7 +75,7 @@ static uint32_t seal_to_send(struct rf_exec *exec, uint32_t number)
 
 /* Where data of a zero-copy receive go if they cannot stay where they are: to where the one copy
  * that waits for them, and for nothing else, would bring them. */
-static void *landing_of(const struct rf_exec *exec, const struct rf_step *step)
+static void *landing_of_copy(const struct rf_exec *exec, const struct rf_step *step)
 {
     void *own = rf_exec_address(exec, step->dst);
     if (step->next_count != 1)
@@ -88,40 +88,143 @@ static void *landing_of(const struct rf_exec *exec, const struct rf_step *step)
     return is_its && exec->need[next] == 1 ? rf_exec_address(exec, copy->dst) : own;
 }
 
-static int post_recv(struct rf_exec *exec, const struct rf_step *step, uint64_t tag,
-                     struct message *message)
+static int fail_mismatch(struct rf_exec *exec, const struct rf_step *step,
+                         const struct rf_completion *completion)
+{
+    exec->mismatch_peer = step->peer;
+    if (completion->status < 0)
+        return completion->status;
+    const char *op = rf_coll_op_name(exec->sched->op);
+    if (!rf_contract_agrees(exec->args.contract, completion->contract))
+        return rf_fail_rank(RF_EMISMATCH, step->peer,
+                            "%s: rank %d is in a different call than this rank", op, step->peer);
+    return rf_fail_rank(RF_EMISMATCH, step->peer,
+                        "%s: rank %d sent %zu bytes where this rank expected %llu", op, step->peer,
+                        completion->bytes, (unsigned long long)step->bytes);
+}
+
+static int check(struct rf_exec *exec, const struct rf_step *step, const void *landing,
+                 const struct rf_completion *completion)
+{
+    if (completion->status < 0 && completion->status != RF_EMISMATCH)
+        return completion->status;
+    const bool is_recv = step->verb == RF_STEP_RECV;
+    if (completion->status < 0 || (is_recv && completion->bytes != step->bytes))
+        return fail_mismatch(exec, step, completion);
+    if (!is_recv)
+        return 0;
+    const int here = exec->transport->rank;
+    const void *data = completion->token ? completion->data : landing;
+    uint32_t mine = seal(exec, step, step->peer, here, data);
+    if (exec->args.checksum && ((mine ^ completion->contract) & 0xffffffu))
+        return rf_fail_rank(RF_ECORRUPT, step->peer,
+                            "a message from rank %d to rank %d was damaged on the way: its "
+                            "checksum is wrong",
+                            step->peer, here);
+    return rf_contract_agrees(mine, completion->contract) ? 0
+                                                          : fail_mismatch(exec, step, completion);
+}
+
+/* Notes where the data of a receive are, if that is not in temporary memory. */
+static void note_place(struct rf_exec *exec, const struct rf_step *step, const void *landing,
+                       const struct rf_completion *completion)
+{
+    struct zero_copy at = {completion->data, completion->token, step->peer};
+    if (!completion->token && step->zero_copy && landing != rf_exec_address(exec, step->dst))
+        at = (struct zero_copy){landing, RF_LANDED, step->peer};
+    if (!completion->is_recv || !at.token)
+        return;
+    exec->zero_copies[step->dst.offset / RF_TEMP_ALIGNMENT] = at;
+    exec->zero_copy_count++;
+}
+
+/* What has come for a step, or has gone. */
+static int end_message(struct rf_exec *exec, const struct rf_step *step, const void *landing,
+                       const struct rf_completion *completion)
+{
+    exec->activity++;
+    note_place(exec, step, landing, completion);
+    return check(exec, step, landing, completion);
+}
+
+static void *landing_of(const struct rf_exec *exec, const struct rf_step *step)
+{
+    return step->zero_copy && exec->shares ? landing_of_copy(exec, step)
+                                           : rf_exec_address(exec, step->dst);
+}
+
+static bool is_blocked(const struct rf_exec *exec, const struct rf_step *step)
+{
+    return step->verb == RF_STEP_SEND && exec->args.blocked && exec->args.blocked[step->peer];
+}
+
+/* 1: the step has ended without being posted; 0: it has not. */
+static int try_at_once(struct rf_exec *exec, uint32_t number, uint64_t tag)
 {
     struct rf_transport *transport = exec->transport;
+    const struct rf_transport_ops *ops = transport->ops;
+    const struct rf_step *step = &exec->sched->steps[number];
+    int done = 0;
+    if (step->verb == RF_STEP_SEND) {
+        if (ops->send_at_once)
+            done = ops->send_at_once(transport, step->peer, tag, seal_to_send(exec, number),
+                                     to_send(exec, step), step->bytes);
+    } else if (ops->recv_at_once) {
+        struct rf_completion completion;
+        void *landing = landing_of(exec, step);
+        done = ops->recv_at_once(transport, step->peer, tag, landing, step->bytes, &completion);
+        if (done > 0)
+            RETURN_IF_ERROR(end_message(exec, step, landing, &completion));
+    }
+    if (done > 0) {
+        exec->activity++;
+        finish(exec, step);
+    }
+    return done;
+}
+
+/* As the functions of the transport: RF_EAGAIN, if it has no capacity now. */
+static int post(struct rf_exec *exec, uint32_t number, uint64_t tag)
+{
+    struct rf_transport *transport = exec->transport;
+    const struct rf_step *step = &exec->sched->steps[number];
+    const uint32_t index = exec->free_messages[exec->free_count - 1];
+    struct message *message = &exec->messages[index];
     const bool zero_copy = step->zero_copy && exec->shares;
-    message->landing = zero_copy ? landing_of(exec, step) : rf_exec_address(exec, step->dst);
-    return (zero_copy ? transport->ops->post_recv_zero_copy : transport->ops->post_recv)(
-        transport, step->peer, tag, message->landing, step->bytes, message);
+    int status;
+    if (step->verb == RF_STEP_SEND) {
+        status = transport->ops->post_send(transport, step->peer, tag, seal_to_send(exec, number),
+                                           to_send(exec, step), step->bytes, message);
+    } else {
+        message->landing = landing_of(exec, step);
+        status = (zero_copy ? transport->ops->post_recv_zero_copy : transport->ops->post_recv)(
+            transport, step->peer, tag, message->landing, step->bytes, message);
+    }
+    if (status < 0)
+        return status;
+    message->step = number;
+    exec->free_count--;
+    exec->activity++;
+    return 0;
 }
 
 /* 0, also when the transport has no capacity now: then the step stays at the head of its queue. */
 static int post_all(struct rf_exec *exec, struct queue *queue)
 {
-    struct rf_transport *transport = exec->transport;
     while (queue->head < queue->tail) {
-        const struct rf_step *step = &exec->sched->steps[queue->steps[queue->head]];
-        uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
-        struct message *message = &exec->messages[exec->free_messages[exec->free_count - 1]];
-        int status;
-        if (step->verb == RF_STEP_SEND && exec->args.blocked && exec->args.blocked[step->peer])
+        const uint32_t number = queue->steps[queue->head];
+        const struct rf_step *step = &exec->sched->steps[number];
+        const uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
+        if (is_blocked(exec, step))
             return 0;
-        if (step->verb == RF_STEP_SEND)
-            status = transport->ops->post_send(transport, step->peer, tag,
-                                               seal_to_send(exec, queue->steps[queue->head]),
-                                               to_send(exec, step), step->bytes, message);
-        else
-            status = post_recv(exec, step, tag, message);
+        int status = try_at_once(exec, number, tag);
+        if (status == 0)
+            status = post(exec, number, tag);
         if (status == RF_EAGAIN)
             return 0;
         if (status < 0)
             return status;
-        message->step = queue->steps[queue->head++];
-        exec->free_count--;
-        exec->activity++;
+        queue->head++;
     }
     return 0;
 }
@@ -232,56 +335,6 @@ static void forget_moves(struct rf_exec *exec)
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-static int fail_mismatch(struct rf_exec *exec, const struct rf_step *step,
-                         const struct rf_completion *completion)
-{
-    exec->mismatch_peer = step->peer;
-    if (completion->status < 0)
-        return completion->status;
-    const char *op = rf_coll_op_name(exec->sched->op);
-    if (!rf_contract_agrees(exec->args.contract, completion->contract))
-        return rf_fail_rank(RF_EMISMATCH, step->peer,
-                            "%s: rank %d is in a different call than this rank", op, step->peer);
-    return rf_fail_rank(RF_EMISMATCH, step->peer,
-                        "%s: rank %d sent %zu bytes where this rank expected %llu", op, step->peer,
-                        completion->bytes, (unsigned long long)step->bytes);
-}
-
-static int check(struct rf_exec *exec, const struct rf_step *step, const void *landing,
-                 const struct rf_completion *completion)
-{
-    if (completion->status < 0 && completion->status != RF_EMISMATCH)
-        return completion->status;
-    const bool is_recv = step->verb == RF_STEP_RECV;
-    if (completion->status < 0 || (is_recv && completion->bytes != step->bytes))
-        return fail_mismatch(exec, step, completion);
-    if (!is_recv)
-        return 0;
-    const int here = exec->transport->rank;
-    const void *data = completion->token ? completion->data : landing;
-    uint32_t mine = seal(exec, step, step->peer, here, data);
-    if (exec->args.checksum && ((mine ^ completion->contract) & 0xffffffu))
-        return rf_fail_rank(RF_ECORRUPT, step->peer,
-                            "a message from rank %d to rank %d was damaged on the way: its "
-                            "checksum is wrong",
-                            step->peer, here);
-    return rf_contract_agrees(mine, completion->contract) ? 0
-                                                          : fail_mismatch(exec, step, completion);
-}
-
-/* Notes where the data of a receive are, if that is not in temporary memory. */
-static void note_place(struct rf_exec *exec, const struct rf_step *step, const void *landing,
-                       const struct rf_completion *completion)
-{
-    struct zero_copy at = {completion->data, completion->token, step->peer};
-    if (!completion->token && step->zero_copy && landing != rf_exec_address(exec, step->dst))
-        at = (struct zero_copy){landing, RF_LANDED, step->peer};
-    if (!completion->is_recv || !at.token)
-        return;
-    exec->zero_copies[step->dst.offset / RF_TEMP_ALIGNMENT] = at;
-    exec->zero_copy_count++;
-}
-
 /* The completion may be of another executor on the same transport: its owner deals with it. */
 static void take(const struct rf_completion *completion)
 {
@@ -291,9 +344,7 @@ static void take(const struct rf_completion *completion)
     const struct rf_step *step = &exec->sched->steps[message->step];
     message->step = RF_NO_STEP;
     exec->free_messages[exec->free_count++] = (uint32_t)(message - exec->messages);
-    exec->activity++;
-    note_place(exec, step, message->landing, completion);
-    int status = check(exec, step, message->landing, completion);
+    int status = end_message(exec, step, message->landing, completion);
     if (status < 0 && exec->status == 0)
         exec->status = status;
     finish(exec, step);
@@ -316,7 +367,8 @@ static void begin(struct rf_exec *exec, const struct rf_sched *sched)
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->work_count = 0;
     exec->copies.head = exec->copies.tail = 0;
-    forget_moves(exec);
+    if (sched->move_count > 0)
+        forget_moves(exec);
     exec->left = sched->count;
     exec->sealed_step = RF_NO_STEP;
     if (!sched->fallback)

@@ -162,17 +162,17 @@ static int build(struct rf_comm *comm, const struct rf_call *call, struct rf_cac
     return 0;
 }
 
-void rf_cache_hold(const struct rf_cached *cached)
+void rf_cache_hold(struct rf_cached *cached)
 {
-    ((struct rf_cached *)(uintptr_t)cached)->holders++;
+    cached->holders++;
 }
 
-void rf_cache_release(const struct rf_cached *cached)
+void rf_cache_release(struct rf_cached *cached)
 {
-    ((struct rf_cached *)(uintptr_t)cached)->holders--;
+    cached->holders--;
 }
 
-int rf_cache_find(struct rf_comm *comm, const struct rf_call *call, const struct rf_cached **out)
+int rf_cache_find(struct rf_comm *comm, const struct rf_call *call, struct rf_cached **out)
 {
     struct rf_cache *cache = comm->cache;
     if (cache->last && same(cache->last, call)) {

@@ -45,35 +45,37 @@ static int start_beside(struct rf_comm *comm, const struct rf_call *call,
     return rf_async_push_request(comm, &job, request);
 }
 
-/* Whether the checks depend on nothing that struct rf_checked_call does not hold. */
+/* Whether nothing but the arguments of a call of equal pieces describes it. */
 static bool is_plain(const struct rf_call *call)
 {
     return !call->desc.counts && !call->desc.recv_counts && !call->desc.order &&
+           !call->desc.forest && !call->desc.leaves && !call->algorithm &&
            !call->reduction.combine && !rf_call_converts(call) && call->timeout_s == 0;
 }
 
-/* Checks the arguments, unless they are those of the last plain call. */
-static int check(struct rf_comm *comm, const struct rf_call *call)
+/* Runs a call now. The next one that is the same is neither checked nor looked up. */
+static int run(struct rf_comm *comm, const struct rf_call *call)
 {
-    struct rf_checked_call *last = &comm->checked;
-    const struct rf_coll_desc *desc = &call->desc;
-    const bool plain = is_plain(call);
-    if (plain && last->there && last->in == call->in && last->out == call->out &&
-        last->count == desc->count && last->op == desc->op && last->dtype == desc->dtype &&
-        last->redop == desc->redop && last->root == desc->root)
-        return 0;
-    RETURN_IF_ERROR(rf_call_check(comm, call));
-    RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
-    if (plain)
-        *last = (struct rf_checked_call){.in = call->in,
-                                         .out = call->out,
-                                         .count = desc->count,
-                                         .op = desc->op,
-                                         .dtype = desc->dtype,
-                                         .redop = desc->redop,
-                                         .root = desc->root,
-                                         .there = true};
-    return 0;
+    struct rf_cached *cached;
+    RETURN_IF_ERROR(rf_comm_ready(comm));
+    if (!is_plain(call))
+        return rf_comm_run(comm, call);
+    RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
+    cached->is_last = true;
+    comm->last.call = *call;
+    comm->last.cached = cached;
+    return rf_comm_run_cached(comm, call, cached);
+}
+
+int rf_call_repeat(struct rf_comm *comm)
+{
+    const struct rf_call *call = &comm->last.call;
+    if (comm->group)
+        return rf_group_add_call(comm, call, NULL);
+    if (rf_async_busy(comm->async))
+        return start_beside(comm, call, NULL, true);
+    RETURN_IF_ERROR(rf_comm_ready(comm));
+    return rf_comm_run_cached(comm, call, comm->last.cached);
 }
 
 int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_coll_opts *opts)
@@ -85,13 +87,13 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
         call->timeout_s = opts->timeout_s;
         RETURN_IF_ERROR(take_reduction(call, opts));
     }
-    RETURN_IF_ERROR(check(comm, call));
+    RETURN_IF_ERROR(rf_call_check(comm, call));
+    RETURN_IF_ERROR(rf_call_check_buffers(comm, call));
     struct rf_request **request = opts ? opts->request : NULL;
     if (comm->group)
         return rf_group_add_call(comm, call, request);
     const bool busy = rf_async_busy(comm->async);
     if (request || busy)
         return start_beside(comm, call, request, busy);
-    RETURN_IF_ERROR(rf_comm_ready(comm));
-    return rf_comm_run(comm, call);
+    return run(comm, call);
 }

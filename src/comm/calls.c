@@ -10,11 +10,25 @@
 
 enum { NO_ROOT = -1 };
 
+static bool are_plain(const struct rf_coll_opts *opts)
+{
+    return !opts || !(opts->request || opts->reduction || opts->scale || opts->algorithm ||
+                      opts->order || opts->wire_dtype || opts->timeout_s != 0);
+}
+
 /* Equal pieces: `count` elements. */
 static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void *out, size_t count,
                  enum rf_dtype dtype, enum rf_redop redop, int root,
                  const struct rf_coll_opts *opts)
 {
+    const struct rf_call *last = comm ? &comm->last.call : NULL;
+    if (last && comm->last.cached && comm->last.cached->is_last && last->in == in &&
+        last->out == out && last->desc.count == count && last->desc.op == op &&
+        last->desc.dtype == dtype && last->desc.redop == redop && last->desc.root == root &&
+        are_plain(opts)) {
+        comm->last.call.label = opts ? opts->label : NULL;
+        return rf_call_repeat(comm);
+    }
     /* Copied, because GCC 12 zeroes the end of an initialized one byte by byte: 10 ns a call. */
     static const struct rf_call none;
     struct rf_call call = none;

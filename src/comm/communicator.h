@@ -66,22 +66,9 @@ struct rf_executors {
     struct rf_exec *all[RF_INFLIGHT]; /* NULL: not needed so far */
 };
 
-/* Of the last plain call (equal pieces, no options that matter) that passed all checks of its
- * arguments, what these depend on. Calls repeat, and the checks take a quarter of a short one's
- * time. */
-struct rf_checked_call {
-    const void *in, *out;
-    size_t count;
-    enum rf_coll_op op;
-    enum rf_dtype dtype;
-    enum rf_redop redop;
-    int root;
-    bool there;
-};
-
 struct rf_comm {
     int rank, size;
-    struct rf_checked_call checked;
+    struct rf_last_call last;
     struct rf_comm_settings settings;
     struct rf_comm_layout layout;
     struct rf_comm_links links;

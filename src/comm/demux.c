@@ -33,6 +33,20 @@ static int demux_post_recv(struct rf_transport *t, int peer, uint64_t tag, void 
     return transport->ops->post_recv(transport, peer, tag, buffer, bytes, context);
 }
 
+static int demux_send_at_once(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                              const void *buffer, size_t bytes)
+{
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->send_at_once(transport, peer, tag, contract, buffer, bytes);
+}
+
+static int demux_recv_at_once(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                              size_t bytes, struct rf_completion *out)
+{
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->recv_at_once(transport, peer, tag, buffer, bytes, out);
+}
+
 static int demux_poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
     struct demux *demux = demux_of(t);
@@ -127,6 +141,10 @@ int rf_demux_create(struct rf_transport *transport, struct rf_p2p **p2p, struct 
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     demux->base = *transport;
     demux->ops = demux_ops;
+    if (transport->ops->send_at_once)
+        demux->ops.send_at_once = demux_send_at_once;
+    if (transport->ops->recv_at_once)
+        demux->ops.recv_at_once = demux_recv_at_once;
     if (rf_transport_shares_memory(transport)) {
         demux->ops.post_recv_zero_copy = demux_post_recv_zero_copy;
         demux->ops.release_zero_copy = demux_release_zero_copy;

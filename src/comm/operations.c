@@ -24,22 +24,36 @@ void rf_comm_trace(const struct rf_comm *comm, enum rf_coll_op op, size_t bytes,
                    rf_now_ns());
 }
 
-static int run_to_end(struct rf_comm *comm, const struct rf_cached *cached,
-                      const struct rf_exec_args *args, struct rf_wait_monitor *monitor)
+static int fail_run(struct rf_comm *comm, int rc, const struct rf_contract *mine)
 {
-    int rc = rf_exec_start(comm->executors.blocking, cached->sched, args);
-    if (rc < 0)
-        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->executors.blocking),
-                                      monitor->mine);
-    while ((rc = rf_exec_progress(comm->executors.blocking)) == 0) {
-        rc = rf_wait_monitor_turn(comm, monitor, rf_exec_activity(comm->executors.blocking));
+    return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->executors.blocking), mine);
+}
+
+static int wait_for_end(struct rf_comm *comm, const struct rf_contract *mine, double timeout_s)
+{
+    struct rf_exec *exec = comm->executors.blocking;
+    struct rf_wait_monitor monitor;
+    int rc;
+    rf_wait_monitor_begin(comm, &monitor, mine, timeout_s, exec);
+    do {
+        rc = rf_wait_monitor_turn(comm, &monitor, rf_exec_activity(exec));
         if (rc < 0)
             return rc;
-    }
+    } while ((rc = rf_exec_progress(exec)) == 0);
+    return rc < 0 ? fail_run(comm, rc, mine) : 0;
+}
+
+static int run_to_end(struct rf_comm *comm, const struct rf_cached *cached,
+                      const struct rf_exec_args *args, const struct rf_contract *mine,
+                      double timeout_s)
+{
+    struct rf_exec *exec = comm->executors.blocking;
+    int rc = rf_exec_start(exec, cached->sched, args);
+    if (rc == 0)
+        rc = rf_exec_progress(exec);
     if (rc < 0)
-        return rf_comm_fail_operation(comm, rc, rf_exec_mismatch_peer(comm->executors.blocking),
-                                      monitor->mine);
-    return 0;
+        return fail_run(comm, rc, mine);
+    return rc == 0 ? wait_for_end(comm, mine, timeout_s) : 0;
 }
 
 const struct rf_call_record *rf_call_begin(struct rf_comm *comm, const struct rf_cached *cached,
@@ -86,27 +100,16 @@ static int run_recorded(struct rf_comm *comm, const struct rf_call *call,
         RETURN_IF_ERROR(rf_comm_events(comm));
     if (comm->peers.announced > 0)
         RETURN_IF_ERROR(rf_comm_compare_announced(comm, record));
-    struct rf_exec_args args = rf_call_args(comm, call, record);
-    struct rf_wait_monitor monitor;
-    rf_wait_monitor_begin(comm, &monitor, &record->contract, call->timeout_s,
-                          comm->executors.blocking);
+    const struct rf_exec_args args = rf_call_args(comm, call, record);
     comm->history.running = &record->contract;
-    int rc = run_to_end(comm, cached, &args, &monitor);
+    int rc = run_to_end(comm, cached, &args, &record->contract, call->timeout_s);
     comm->history.running = NULL;
     return rc;
 }
 
-int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
+int rf_comm_run_cached(struct rf_comm *comm, const struct rf_call *call,
+                       const struct rf_cached *cached)
 {
-    const struct rf_cached *cached;
-    if (rf_call_converts(call)) {
-        struct rf_call plain;
-        RETURN_IF_ERROR(rf_convert_begin(comm, call, &plain));
-        RETURN_IF_ERROR(rf_comm_run(comm, &plain));
-        rf_convert_end(comm, call, &plain);
-        return 0;
-    }
-    RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
     uint64_t start_ns = rf_trace_enabled() ? rf_now_ns() : 0;
     const struct rf_call_record *record = rf_call_begin(comm, cached, call->label);
     if (comm->history.recorder)
@@ -118,4 +121,18 @@ int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
         rf_comm_trace(comm, call->desc.op, call->desc.count * rf_dtype_bytes(call->desc.dtype),
                       start_ns);
     return rc;
+}
+
+int rf_comm_run(struct rf_comm *comm, const struct rf_call *call)
+{
+    struct rf_cached *cached;
+    if (rf_call_converts(call)) {
+        struct rf_call plain;
+        RETURN_IF_ERROR(rf_convert_begin(comm, call, &plain));
+        RETURN_IF_ERROR(rf_comm_run(comm, &plain));
+        rf_convert_end(comm, call, &plain);
+        return 0;
+    }
+    RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
+    return rf_comm_run_cached(comm, call, cached);
 }

@@ -36,7 +36,7 @@ struct rf_task {
     enum { RF_TASK_QUEUED, RF_TASK_RECORDED, RF_TASK_RUNNING, RF_TASK_ENDED } state;
     struct rf_call plain; /* what is run */
     struct rf_extent reads, writes;
-    const struct rf_cached *cached;
+    struct rf_cached *cached;
     struct rf_call_record record;
     struct rf_exec *exec;
     struct rf_wait_monitor monitor;

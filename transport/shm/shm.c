@@ -30,6 +30,12 @@ static int check_post(struct rf_shm *h, int peer, size_t bytes)
     return 0;
 }
 
+static void count_sent(struct rf_transport *t, size_t bytes)
+{
+    t->sent_bytes += bytes;
+    t->sent_messages++;
+}
+
 static int shm_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                          const void *buffer, size_t bytes, void *context)
 {
@@ -41,15 +47,31 @@ static int shm_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_
         return rc;
     }
     struct rf_shm_node *send = context;
-    *send = (struct rf_shm_node){.tag = tag,
-                                 .buffer = (void *)(uintptr_t)buffer,
-                                 .bytes = bytes,
-                                 .contract = contract,
-                                 .peer = (uint16_t)peer};
+    *send = rf_shm_send_node(peer, tag, contract, buffer, bytes);
     RETURN_IF_ERROR(rf_shm_post_send(h, send));
-    t->sent_bytes += bytes;
-    t->sent_messages++;
+    count_sent(t, bytes);
     return 0;
+}
+
+static int shm_send_at_once(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                            const void *buffer, size_t bytes)
+{
+    struct rf_shm *h = shm_of(t);
+    RETURN_IF_ERROR(check_post(h, peer, bytes));
+    if (peer == t->rank)
+        return 0;
+    const int done = rf_shm_send_at_once(h, peer, tag, contract, buffer, bytes);
+    if (done > 0)
+        count_sent(t, bytes);
+    return done;
+}
+
+static int shm_recv_at_once(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                            size_t bytes, struct rf_completion *out)
+{
+    struct rf_shm *h = shm_of(t);
+    RETURN_IF_ERROR(check_post(h, peer, bytes));
+    return peer == t->rank ? 0 : rf_shm_recv_at_once(h, peer, tag, buffer, bytes, out);
 }
 
 static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
@@ -196,6 +218,8 @@ static bool shm_idle(struct rf_transport *t)
 static const struct rf_transport_ops shm_ops = {
     .post_send = shm_post_send,
     .post_recv = shm_post_recv,
+    .send_at_once = shm_send_at_once,
+    .recv_at_once = shm_recv_at_once,
     .poll = shm_poll,
     .register_memory = shm_register,
     .deregister_memory = shm_deregister,

@@ -214,6 +214,16 @@ static inline bool rf_shm_has(const struct rf_shm *h, int rank)
     return h->index_of[rank] >= 0;
 }
 
+static inline struct rf_shm_node rf_shm_send_node(int rank, uint64_t tag, uint32_t contract,
+                                                  const void *buffer, size_t bytes)
+{
+    return (struct rf_shm_node){.tag = tag,
+                                .buffer = (void *)(uintptr_t)buffer,
+                                .bytes = bytes,
+                                .contract = contract,
+                                .peer = (uint16_t)rank};
+}
+
 static inline void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node)
 {
     node->next = NULL;
@@ -288,7 +298,10 @@ void rf_shm_measure(struct rf_shm *h, const struct rf_control *control, bool rea
 /* Decides from the trials of all ranks of this host. Whether they read is the same on each. */
 void rf_shm_choose(struct rf_shm *h, const struct rf_shm_trial *trials);
 
-/* shm_send.c. The send is under way, or waits for capacity in the channel. */
+/* shm_send.c. 1: it is done; 0: it would have to wait, and is not. */
+int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contract,
+                        const void *buffer, size_t bytes);
+/* The send is under way, or waits for capacity in the channel. */
 int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send);
 /* Writes into the slot that begins at a unit. stream: past the caches. */
 void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from, size_t bytes,
@@ -299,6 +312,10 @@ int rf_shm_send_on(struct rf_shm *h, int rank);
 /* shm_receive.c. Where a slot begins; its unit has been checked. */
 const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes);
 int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv);
+/* 1: the next message of the peer is short, and this one, and has been received; 0: nothing was
+ * done. */
+int rf_shm_recv_at_once(struct rf_shm *h, int rank, uint64_t tag, void *buffer, size_t bytes,
+                        struct rf_completion *out);
 /* Takes in what `peer` has written: at most one message ends. */
 int rf_shm_receive(struct rf_shm *h, int peer);
 /* Goes on with a copy out of a peer's memory. */

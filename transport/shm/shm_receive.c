@@ -328,27 +328,61 @@ static int take_in(struct rf_shm *h, int rank, const struct rf_shm_line *line,
     return rc;
 }
 
+/* The next line, if the peer has written it. */
+static const struct rf_shm_line *next_line(const struct rf_shm_peer *peer)
+{
+    const struct rf_shm_line *line = &peer->in->lines[peer->received % RF_SHM_LINES];
+    const uint32_t turn = (uint32_t)(peer->received / RF_SHM_LINES) + 1;
+    return __atomic_load_n(&line->turn, __ATOMIC_ACQUIRE) == turn ? line : NULL;
+}
+
+static const unsigned char *cell_of(const struct rf_shm_peer *peer)
+{
+    return peer->in->cells[peer->received % RF_SHM_LINES];
+}
+
+static void pass_line(struct rf_shm_peer *peer)
+{
+    peer->received++;
+    if (peer->received - peer->reported >= REPORT_EVERY) {
+        peer->reported = peer->received;
+        __atomic_store_n(&peer->acks_out->consumed, peer->received, __ATOMIC_RELEASE);
+    }
+}
+
+int rf_shm_recv_at_once(struct rf_shm *h, int rank, uint64_t tag, void *buffer, size_t bytes,
+                        struct rf_completion *out)
+{
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
+    const struct rf_shm_line *line = next_line(peer);
+    if (!line || line->tag != tag)
+        return 0;
+    const struct rf_shm_what what = line->what;
+    if (what.kind != RF_SHM_SHORT || what.bytes > RF_SHM_CELL || what.bytes > bytes)
+        return 0;
+    if (what.bytes > 0)
+        memcpy(buffer, what.bytes > RF_SHM_INLINE ? cell_of(peer) : line->data, what.bytes);
+    *out = (struct rf_completion){
+        .bytes = what.bytes, .contract = line->contract, .peer = rank, .is_recv = true};
+    pass_line(peer);
+    return 1;
+}
+
 int rf_shm_receive(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    for (;;) {
-        unsigned index = peer->received % RF_SHM_LINES;
-        const struct rf_shm_line *line = &peer->in->lines[index];
-        uint32_t turn = (uint32_t)(peer->received / RF_SHM_LINES) + 1;
-        if (__atomic_load_n(&line->turn, __ATOMIC_ACQUIRE) != turn)
-            return 0;
-        __builtin_prefetch(peer->in->cells[index]);
+    const struct rf_shm_line *line;
+    while ((line = next_line(peer))) {
+        const unsigned char *cell = cell_of(peer);
+        __builtin_prefetch(cell);
         struct rf_shm_line copy;
-        memcpy((char *)&copy + sizeof(turn), (const char *)line + sizeof(turn),
-               sizeof(copy) - sizeof(turn));
-        copy.turn = turn;
-        RETURN_IF_ERROR(take_in(h, rank, &copy, peer->in->cells[index]));
-        peer->received++;
-        if (peer->received - peer->reported >= REPORT_EVERY) {
-            peer->reported = peer->received;
-            __atomic_store_n(&peer->acks_out->consumed, peer->received, __ATOMIC_RELEASE);
-        }
+        memcpy((char *)&copy + sizeof(copy.turn), (const char *)line + sizeof(copy.turn),
+               sizeof(copy) - sizeof(copy.turn));
+        copy.turn = 0;
+        RETURN_IF_ERROR(take_in(h, rank, &copy, cell));
+        pass_line(peer);
         if (h->done.first)
             return 0;
     }
+    return 0;
 }

@@ -45,29 +45,35 @@ static void publish(struct rf_shm_peer *peer)
 }
 
 /* Whole words: to set some bits of one is to read the others first, out of the peer's cache. */
-static void write_head(struct rf_shm_line *line, const struct rf_shm_node *send, int kind,
-                       uint64_t bytes, unsigned slot)
+static void write_head(struct rf_shm_line *line, uint64_t tag, uint32_t contract,
+                       struct rf_shm_what what)
+{
+    line->contract = contract;
+    line->tag = tag;
+    line->what = what;
+}
+
+static void write_head_of(struct rf_shm_line *line, const struct rf_shm_node *send, int kind,
+                          uint64_t bytes, unsigned slot)
 {
     const struct rf_shm_what what = {.bytes = bytes & 0xfffffffffffull,
                                      .kind = (unsigned)kind & 0xfu,
                                      .slot = slot & 0xffu,
                                      .ticket = send->ticket};
-    line->contract = send->contract;
-    line->tag = send->tag;
-    line->what = what;
+    write_head(line, send->tag, send->contract, what);
 }
 
-static void send_short(struct rf_shm *h, struct rf_shm_node *send)
+static void send_short(struct rf_shm_peer *peer, uint64_t tag, uint32_t contract,
+                       const void *buffer, size_t bytes)
 {
-    struct rf_shm_peer *peer = rf_shm_peer_of(h, send->peer);
     struct rf_shm_line *line = next_line(peer);
-    write_head(line, send, RF_SHM_SHORT, send->bytes, 0);
-    if (send->bytes > RF_SHM_INLINE)
-        memcpy(peer->out->cells[peer->sent % RF_SHM_LINES], send->buffer, send->bytes);
-    else if (send->bytes > 0)
-        memcpy(line->data, send->buffer, send->bytes);
+    const struct rf_shm_what what = {.bytes = bytes & 0xfffffffffffull, .kind = RF_SHM_SHORT};
+    write_head(line, tag, contract, what);
+    if (bytes > RF_SHM_INLINE)
+        memcpy(peer->out->cells[peer->sent % RF_SHM_LINES], buffer, bytes);
+    else if (bytes > 0)
+        memcpy(line->data, buffer, bytes);
     publish(peer);
-    rf_shm_append(&h->done, send);
 }
 
 static void send_long(struct rf_shm *h, struct rf_shm_node *send)
@@ -88,11 +94,11 @@ static void send_long(struct rf_shm *h, struct rf_shm_node *send)
         peer->asked |= bit;
         peer->go_bits ^= bit;
     }
-    write_head(line, send,
-               shared     ? RF_SHM_SHARED
-               : readable ? RF_SHM_READABLE
-                          : RF_SHM_STAGED,
-               send->bytes, 0);
+    write_head_of(line, send,
+                  shared     ? RF_SHM_SHARED
+                  : readable ? RF_SHM_READABLE
+                             : RF_SHM_STAGED,
+                  send->bytes, 0);
     memcpy(line->data, &offset, sizeof(offset));
     publish(peer);
 }
@@ -184,7 +190,7 @@ static void send_slot(struct rf_shm *h, struct rf_shm_node *send, int kind, unsi
     peer->busy_units |= run_of(slot, units);
     if (rf_shm_goes_round(peer, bytes))
         peer->next_unit = slot + units;
-    write_head(next_line(peer), send, kind, bytes, slot);
+    write_head_of(next_line(peer), send, kind, bytes, slot);
     publish(peer);
     send->moved += bytes;
 }
@@ -206,12 +212,11 @@ static int has_capacity(struct rf_shm *h, const struct rf_shm_node *send, int *s
 
 static void send_now(struct rf_shm *h, struct rf_shm_node *send, int slot)
 {
-    if (!is_eager(send)) {
-        send_short(h, send);
-        return;
-    }
-    send_slot(h, send, RF_SHM_EAGER_ONE, (unsigned)slot, send->bytes);
-    rf_shm_append(&h->done, send);
+    if (is_eager(send))
+        send_slot(h, send, RF_SHM_EAGER_ONE, (unsigned)slot, send->bytes);
+    else
+        send_short(rf_shm_peer_of(h, send->peer), send->tag, send->contract, send->buffer,
+                   send->bytes);
 }
 
 /* ---- what the peer has done ------------------------------------------------------------------ */
@@ -273,7 +278,8 @@ static int send_waiting(struct rf_shm *h, int rank)
            (ready = has_capacity(h, peer->waiting_now.first, &slot)) != 0) {
         if (ready < 0)
             return ready;
-        send_now(h, rf_shm_take(&peer->waiting_now), slot);
+        send_now(h, peer->waiting_now.first, slot);
+        rf_shm_append(&h->done, rf_shm_take(&peer->waiting_now));
     }
     while (peer->waiting_long.first && ~peer->tickets && (ready = has_line(h, rank)) != 0) {
         if (ready < 0)
@@ -293,18 +299,50 @@ static bool goes_at_once(struct rf_shm *h, const struct rf_shm_node *send)
             !rf_shm_locate(&h->transport, send->buffer, send->bytes, &offset));
 }
 
+static int send_at_once(struct rf_shm *h, struct rf_shm_node *send)
+{
+    int slot = 0;
+    if (rf_shm_peer_of(h, send->peer)->waiting_now.first || !goes_at_once(h, send))
+        return 0;
+    const int ready = has_capacity(h, send, &slot);
+    if (ready > 0)
+        send_now(h, send, slot);
+    return ready;
+}
+
+int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contract,
+                        const void *buffer, size_t bytes)
+{
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
+    if (bytes > RF_SHM_CELL) {
+        struct rf_shm_node send = rf_shm_send_node(rank, tag, contract, buffer, bytes);
+        return send_at_once(h, &send);
+    }
+    const int ready = peer->waiting_now.first ? 0 : has_line(h, rank);
+    if (ready > 0)
+        send_short(peer, tag, contract, buffer, bytes);
+    return ready;
+}
+
 int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send)
 {
     struct rf_shm_peer *to = rf_shm_peer_of(h, send->peer);
-    const bool at_once = goes_at_once(h, send);
-    struct rf_shm_list *waiting = at_once ? &to->waiting_now : &to->waiting_long;
-    int slot = 0, ready = at_once ? has_capacity(h, send, &slot) : has_line(h, send->peer);
+    const int done = send_at_once(h, send);
+    if (done < 0)
+        return done;
+    if (done > 0) {
+        rf_shm_append(&h->done, send);
+        return 0;
+    }
+    if (goes_at_once(h, send)) {
+        rf_shm_append(&to->waiting_now, send);
+        return 0;
+    }
+    const int ready = has_line(h, send->peer);
     if (ready < 0)
         return ready;
-    if (ready == 0 || waiting->first || (!at_once && !~to->tickets))
-        rf_shm_append(waiting, send);
-    else if (at_once)
-        send_now(h, send, slot);
+    if (ready == 0 || to->waiting_long.first || !~to->tickets)
+        rf_shm_append(&to->waiting_long, send);
     else
         send_long(h, send);
     return 0;
