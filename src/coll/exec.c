@@ -155,27 +155,24 @@ static void *landing_of(const struct rf_exec *exec, const struct rf_step *step)
 
 static bool is_blocked(const struct rf_exec *exec, const struct rf_step *step)
 {
-    return step->verb == RF_STEP_SEND && exec->args.blocked && exec->args.blocked[step->peer];
+    return exec->args.blocked && exec->args.blocked[step->peer];
+}
+
+static uint64_t tag_of(const struct rf_exec *exec, const struct rf_step *step)
+{
+    return RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
 }
 
 /* 1: the step has ended without being posted; 0: it has not. */
-static int try_at_once(struct rf_exec *exec, uint32_t number, uint64_t tag)
+static int try_send(struct rf_exec *exec, uint32_t number)
 {
     struct rf_transport *transport = exec->transport;
-    const struct rf_transport_ops *ops = transport->ops;
     const struct rf_step *step = &exec->sched->steps[number];
-    int done = 0;
-    if (step->verb == RF_STEP_SEND) {
-        if (ops->send_at_once)
-            done = ops->send_at_once(transport, step->peer, tag, seal_to_send(exec, number),
-                                     to_send(exec, step), step->bytes);
-    } else if (ops->recv_at_once) {
-        struct rf_completion completion;
-        void *landing = landing_of(exec, step);
-        done = ops->recv_at_once(transport, step->peer, tag, landing, step->bytes, &completion);
-        if (done > 0)
-            RETURN_IF_ERROR(end_message(exec, step, landing, &completion));
-    }
+    if (!transport->ops->send_at_once)
+        return 0;
+    int done =
+        transport->ops->send_at_once(transport, step->peer, tag_of(exec, step),
+                                     seal_to_send(exec, number), to_send(exec, step), step->bytes);
     if (done > 0) {
         exec->activity++;
         finish(exec, step);
@@ -183,14 +180,32 @@ static int try_at_once(struct rf_exec *exec, uint32_t number, uint64_t tag)
     return done;
 }
 
-/* As the functions of the transport: RF_EAGAIN, if it has no capacity now. */
-static int post(struct rf_exec *exec, uint32_t number, uint64_t tag)
+static int try_recv(struct rf_exec *exec, uint32_t number)
+{
+    struct rf_transport *transport = exec->transport;
+    const struct rf_step *step = &exec->sched->steps[number];
+    struct rf_completion completion;
+    if (!transport->ops->recv_at_once)
+        return 0;
+    void *landing = landing_of(exec, step);
+    int done = transport->ops->recv_at_once(transport, step->peer, tag_of(exec, step), landing,
+                                            step->bytes, &completion);
+    if (done > 0) {
+        RETURN_IF_ERROR(end_message(exec, step, landing, &completion));
+        finish(exec, step);
+    }
+    return done;
+}
+
+/* As a function of the transport: RF_EAGAIN, if it has no capacity now. */
+static int post(struct rf_exec *exec, uint32_t number)
 {
     struct rf_transport *transport = exec->transport;
     const struct rf_step *step = &exec->sched->steps[number];
     const uint32_t index = exec->free_messages[exec->free_count - 1];
     struct message *message = &exec->messages[index];
     const bool zero_copy = step->zero_copy && exec->shares;
+    const uint64_t tag = tag_of(exec, step);
     int status;
     if (step->verb == RF_STEP_SEND) {
         status = transport->ops->post_send(transport, step->peer, tag, seal_to_send(exec, number),
@@ -209,33 +224,47 @@ static int post(struct rf_exec *exec, uint32_t number, uint64_t tag)
 }
 
 /* 0, also when the transport has no capacity now: then the step stays at the head of its queue. */
-static int post_all(struct rf_exec *exec, struct queue *queue)
+static int post_recvs(struct rf_exec *exec)
 {
-    while (queue->head < queue->tail) {
-        const uint32_t number = queue->steps[queue->head];
-        const struct rf_step *step = &exec->sched->steps[number];
-        const uint64_t tag = RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
-        if (is_blocked(exec, step))
-            return 0;
-        int status = try_at_once(exec, number, tag);
+    struct queue *queue = &exec->recvs;
+    for (; queue->head < queue->tail; queue->head++) {
+        int status = try_recv(exec, queue->steps[queue->head]);
         if (status == 0)
-            status = post(exec, number, tag);
-        if (status == RF_EAGAIN)
-            return 0;
+            status = post(exec, queue->steps[queue->head]);
         if (status < 0)
-            return status;
-        queue->head++;
+            return status == RF_EAGAIN ? 0 : status;
     }
     return 0;
 }
 
+/* The same. at_once: stops at the first that would have to be posted. */
+static int post_sends(struct rf_exec *exec, bool at_once)
+{
+    struct queue *queue = &exec->sends;
+    for (; queue->head < queue->tail; queue->head++) {
+        const uint32_t number = queue->steps[queue->head];
+        if (is_blocked(exec, &exec->sched->steps[number]))
+            return 0;
+        int status = try_send(exec, number);
+        if (status == 0 && at_once)
+            return 0;
+        if (status == 0)
+            status = post(exec, number);
+        if (status < 0)
+            return status == RF_EAGAIN ? 0 : status;
+    }
+    return 0;
+}
+
+/* Short messages go first: to look for what has come may take as long as to bring it from another
+ * core, and others wait for them. */
 static int post_ready(struct rf_exec *exec)
 {
-    if (exec->recvs.head < exec->recvs.tail)
-        RETURN_IF_ERROR(post_all(exec, &exec->recvs));
     if (exec->sends.head < exec->sends.tail)
-        RETURN_IF_ERROR(post_all(exec, &exec->sends));
-    return 0;
+        RETURN_IF_ERROR(post_sends(exec, true));
+    if (exec->recvs.head < exec->recvs.tail)
+        RETURN_IF_ERROR(post_recvs(exec));
+    return exec->sends.head < exec->sends.tail ? post_sends(exec, false) : 0;
 }
 
 static void begin(struct rf_exec *exec, const struct rf_sched *sched);

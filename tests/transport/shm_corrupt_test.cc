@@ -16,35 +16,36 @@ using namespace transport;
 namespace
 {
 
-// Writes a line as rank 0 would towards rank 1.
-void write_line(rf_shm *shm, int kind, uint64_t bytes, unsigned ticket, unsigned slot,
-                uint64_t offset)
+// Writes a record as rank 0 would towards rank 1.
+void write_record(rf_shm *shm, int kind, uint64_t bytes, unsigned ticket, unsigned slot,
+                  uint64_t offset)
 {
     rf_shm_peer *peer = &shm->peers[1];
-    rf_shm_line *line = &peer->out->lines[peer->sent % RF_SHM_LINES];
-    line->tag = 9;
-    line->what.kind = (unsigned)kind & 0xf;
-    line->what.bytes = bytes & 0xfffffffffffull;
-    line->what.ticket = ticket & 0xff;
-    line->what.slot = slot & 0xff;
-    memcpy(line->data, &offset, sizeof offset);
-    __atomic_store_n((uint32_t *)&line->turn, (uint32_t)(peer->sent / RF_SHM_LINES) + 1,
+    rf_shm_record *record = &peer->out->records[peer->sent % RF_SHM_RECORDS];
+    record->tag = 9;
+    record->what.kind = (unsigned)kind & 0xf;
+    record->what.bytes = bytes & 0xfffffffffffull;
+    record->what.ticket = ticket & 0xff;
+    record->what.slot = slot & 0xff;
+    memcpy(record->data, &offset, sizeof offset);
+    __atomic_store_n((uint32_t *)&record->turn, (uint32_t)(peer->sent / RF_SHM_RECORDS) + 1,
                      __ATOMIC_RELEASE);
     peer->sent++;
 }
 
 } // namespace
 
-TEST(ShmCorruption, EveryFieldOfALineIsCheckedAndItsWriterNamed)
+TEST(ShmCorruption, EveryFieldOfARecordIsCheckedAndItsWriterNamed)
 {
     struct {
         int kind;
         uint64_t bytes;
         unsigned ticket, slot;
         uint64_t offset;
-    } const lines[] = {
+    } const records[] = {
         {0, 4, 0, 0, 0},
         {RF_SHM_KINDS, 4, 0, 0, 0},
+        {RF_SHM_SKIP, 0, 0, 0, 0},
         {RF_SHM_SHORT, RF_SHM_CELL + 1, 0, 0, 0},
         {RF_SHM_STAGED, 50000, RF_SHM_TICKETS, 0, 0},
         {RF_SHM_EAGER_ONE, 10000, 0, RF_SHM_UNITS, 0},
@@ -59,17 +60,38 @@ TEST(ShmCorruption, EveryFieldOfALineIsCheckedAndItsWriterNamed)
         {RF_SHM_SHARED, 50000, 0, 0, UINT64_MAX},
         {RF_SHM_SHARED, 50000, 0, 0, uint64_t{1} << 30},
     };
-    for (auto &line : lines) {
+    for (auto &record : records) {
         World world(2);
         rf_transport *to = world.ends[1].t;
         std::vector<uint8_t> in(60000, 0xee);
         Context context;
         rf_completion done;
         ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), in.size(), &context), 0);
-        write_line(world.ends[0].shm(), line.kind, line.bytes, line.ticket, line.slot, line.offset);
-        EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT) << line.kind;
+        write_record(world.ends[0].shm(), record.kind, record.bytes, record.ticket, record.slot,
+                     record.offset);
+        EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT) << record.kind;
         EXPECT_EQ(rf_last_error()->rank, 0);
         EXPECT_EQ(in, std::vector<uint8_t>(60000, 0xee));
+    }
+}
+
+// It would go on behind its line, or behind the ring.
+TEST(ShmCorruption, AMessageThatTakesBothRecordsOfALineBeginsIt)
+{
+    for (int before : {1, RF_SHM_RECORDS - 1}) {
+        World world(2);
+        rf_transport *to = world.ends[1].t;
+        uint8_t in[32];
+        Context context;
+        rf_completion done;
+        for (int i = 0; i < before; i++) {
+            write_record(world.ends[0].shm(), RF_SHM_SHORT, 4, 0, 0, 0);
+            ASSERT_EQ(to->ops->recv_at_once(to, 0, 9, in, sizeof in, &done), 1);
+        }
+        write_record(world.ends[0].shm(), RF_SHM_SHORT, 32, 0, 0, 0);
+        EXPECT_EQ(to->ops->recv_at_once(to, 0, 9, in, sizeof in, &done), 0);
+        ASSERT_EQ(to->ops->post_recv(to, 0, 9, in, sizeof in, &context), 0);
+        EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT);
     }
 }
 
@@ -90,9 +112,9 @@ TEST(ShmCorruption, PiecesMustFitTheirMessage)
         Context context;
         rf_completion done;
         ASSERT_EQ(to->ops->post_recv(to, 0, 9, in.data(), in.size(), &context), 0);
-        write_line(world.ends[0].shm(), RF_SHM_STAGED, 50000, 3, 0, 0);
+        write_record(world.ends[0].shm(), RF_SHM_STAGED, 50000, 3, 0, 0);
         EXPECT_EQ(to->ops->poll(to, &done, 1), 0);
-        write_line(world.ends[0].shm(), RF_SHM_PIECE, piece.bytes, 3, piece.slot, 0);
+        write_record(world.ends[0].shm(), RF_SHM_PIECE, piece.bytes, 3, piece.slot, 0);
         EXPECT_EQ(to->ops->poll(to, &done, 1), RF_ECORRUPT) << piece.bytes;
     }
 }
@@ -102,7 +124,7 @@ TEST(ShmCorruption, AcknowledgementsOfWhatWasNeverSentAreNamed)
     World world(2);
     rf_transport *from = world.ends[0].t;
     std::vector<uint8_t> data(4);
-    std::vector<Context> contexts(RF_SHM_LINES + 1);
+    std::vector<Context> contexts(RF_SHM_RECORDS + 1);
     world.ends[1].shm()->peers[0].acks_out->consumed = 1000;
     int rc = 0;
     for (size_t i = 0; rc == 0 && i < contexts.size(); i++)
@@ -170,10 +192,10 @@ TEST(ShmCorruption, AWildPeerNeverCrashesARank)
                       0);
         }
         for (int turn = 0; turn < 200 && rc >= 0; turn++) {
-            write_line(wild, (int)(random() % (RF_SHM_KINDS + 1)), random() >> (random() % 64),
-                       (unsigned)random() % 80, (unsigned)random() % 6,
-                       random() >> (random() % 64));
-            wild->peers[1].out->lines[(wild->peers[1].sent - 1) % RF_SHM_LINES].tag =
+            write_record(wild, (int)(random() % (RF_SHM_KINDS + 1)), random() >> (random() % 64),
+                         (unsigned)random() % 80, (unsigned)random() % 6,
+                         random() >> (random() % 64));
+            wild->peers[1].out->records[(wild->peers[1].sent - 1) % RF_SHM_RECORDS].tag =
                 random() % (2 * in.size());
             rf_shm_ack *sent = wild->peers[1].acks_out;
             sent->done ^= random() & random() & random();

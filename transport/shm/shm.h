@@ -12,14 +12,17 @@
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
- * A channel is a ring of lines of 64 bytes, a cell of memory for each, and an area for slots. A
- * slot is a run of units of the area, named by the first. A message takes one of five ways:
- *   short    in its line, or in the cell of its line: the sender is done at once
+ * A channel is a ring of records of 32 bytes, cells of memory that go round with them, and an area
+ * for slots. A cache line has two records, because to bring a line from the other core is what a
+ * short message costs. A slot is a run of units of the area, named by the first. A message takes
+ * one of five ways:
+ *   short    in its record, in that and the other one of the same line, or in the cell of its
+ *            record: the sender is done at once
  *   eager    in a slot: the sender is done at once, too
- *   shared   its buffer lies in the sender's segment: the line says where, the receiver reads it
+ *   shared   its buffer lies in the sender's segment: the record says where, the receiver reads it
  *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
  *            through the slots
- *   readable where ranks read each other's memory: the line has the address in the sender's
+ *   readable where ranks read each other's memory: the record has the address in the sender's
  *            process, and the receiver reads it there. Where it cannot, it asks as for a staged one
  * Everything read from a peer's segment is checked before it is used; what is invalid is
  * RF_ECORRUPT, and names the rank.
@@ -30,14 +33,17 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdalign.h>
+#include <stddef.h>
 
 #include "../cpu_affinity.h"
 #include "../transport.h"
 
 enum {
-    RF_SHM_LINES = 64, /* of a channel */
-    RF_SHM_INLINE = 40,
+    RF_SHM_RECORDS = 128, /* of a channel */
+    RF_SHM_CELLS = 64,
     RF_SHM_CELL = 4 << 10,
+    RF_SHM_TINY = 8,                 /* up to which a message lies in one record, */
+    RF_SHM_INLINE = 36,              /* or in two */
     RF_SHM_EAGER = 16 << 10,         /* up to which a message goes at once, */
     RF_SHM_EAGER_PRIVATE = 64 << 10, /* or where its buffer cannot be read */
     RF_SHM_UNIT = 32 << 10,
@@ -54,12 +60,13 @@ enum {
 };
 
 enum rf_shm_kind {
-    RF_SHM_SHORT = 1, /* data in the line or its cell */
+    RF_SHM_SHORT = 1, /* data in the records or the cell */
     RF_SHM_SHARED,    /* where: the offset in the sender's segment; `done` ends it */
     RF_SHM_STAGED,    /* `go` asks for the pieces, `done` ends it */
     RF_SHM_PIECE,     /* of a staged message: bytes in a slot */
     RF_SHM_EAGER_ONE, /* all data in a slot */
     RF_SHM_READABLE,  /* as STAGED; and where: the address in the sender's process */
+    RF_SHM_SKIP,      /* no message: the next begins a line */
     RF_SHM_KINDS
 };
 
@@ -67,27 +74,40 @@ struct rf_shm_what {
     uint64_t bytes : 44, kind : 4, slot : 8, ticket : 8;
 };
 
-struct rf_shm_line {
+struct rf_shm_record {
     uint32_t turn; /* 1 + how often the ring has been around; written last */
+    uint32_t contract;
+    uint64_t tag;
+    struct rf_shm_what what;
+    unsigned char data[RF_SHM_TINY];
+};
+static_assert(sizeof(struct rf_shm_record) == 32, "half a line of the cache");
+
+/* Where the other bytes of a message of more than RF_SHM_TINY in the line begin in its second
+ * record, whose turn is that of the first. */
+#define RF_SHM_REST offsetof(struct rf_shm_record, contract)
+static_assert(RF_SHM_INLINE == RF_SHM_TINY + 32 - RF_SHM_REST, "the line is full");
+
+/* What has been read of a message: its record and, if they are in the line, its data. */
+struct rf_shm_head {
     uint32_t contract;
     uint64_t tag;
     struct rf_shm_what what;
     unsigned char data[RF_SHM_INLINE];
 };
-static_assert(sizeof(struct rf_shm_line) == 64, "a line of the cache");
 
 /* What a rank has done with a peer's channel. Each bit changes once for each use of a ticket or
- * slot, so nothing is ever reset. (These, and the turn of a line, are read and written by __atomic
- * builtins only.) */
+ * slot, so nothing is ever reset. (These, and the turn of a record, are read and written by
+ * __atomic builtins only.) */
 struct rf_shm_ack {
-    alignas(64) uint64_t consumed; /* lines; written now and then */
+    alignas(64) uint64_t consumed; /* records; written now and then */
     uint64_t done, go;             /* tickets */
     uint64_t slots;                /* a bit for the first unit of each */
 };
 
 struct rf_shm_channel {
-    struct rf_shm_line lines[RF_SHM_LINES];
-    unsigned char cells[RF_SHM_LINES][RF_SHM_CELL];
+    alignas(64) struct rf_shm_record records[RF_SHM_RECORDS];
+    unsigned char cells[RF_SHM_CELLS][RF_SHM_CELL];
     unsigned char units[RF_SHM_UNITS][RF_SHM_UNIT];
 };
 
@@ -121,9 +141,9 @@ struct rf_shm_list {
 /* An unexpected message: it has come before its receive. */
 struct rf_shm_early {
     struct rf_shm_early *next;
-    struct rf_shm_line line; /* a copy */
+    struct rf_shm_head head;
     int peer;
-    unsigned char *data; /* of a short one that was not in its line */
+    unsigned char *data; /* of a short one that was not in the line */
 };
 
 /* A view of the user's memory of a peer. It only grows, and what has been handed out stays valid.
@@ -145,7 +165,7 @@ struct rf_shm_peer {
     /* Towards the peer. */
     struct rf_shm_channel *out;
     const struct rf_shm_ack *acks_in;            /* what the peer has done with it */
-    uint64_t sent, consumed;                     /* lines */
+    uint64_t sent, consumed;                     /* records */
     uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
     uint64_t slots_out, slot_bits, busy_units;   /* slots: as in acks_in */
     uint8_t slot_units[RF_SHM_UNITS];            /* of the slot that begins there */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The receiving side of shm.c: matching, and bringing the data to where they are wanted. What a
- * line says is read once and then checked, since a faulty peer may change it at any time.
+ * record says is read once and then checked, since a faulty peer may change it at any time.
  */
 #include "shm.h"
 
 #include "base/base.h"
 
-enum { REPORT_EVERY = RF_SHM_LINES / 4, PULL_BYTES = 4 << 20 };
+enum { REPORT_EVERY = RF_SHM_CELLS / 4, PULL_BYTES = 4 << 20 };
 #define NO_SLOT 0xff
 #define NO_TICKET 0xff
 
@@ -88,16 +88,16 @@ static void complete_in_place(struct rf_shm *h, struct rf_shm_node *recv, const 
     rf_shm_append(&h->done, recv);
 }
 
-/* All of it has come with its line. */
-static bool is_at_hand(const struct rf_shm_line *line)
+/* All of it has come with its record. */
+static bool is_at_hand(const struct rf_shm_head *head)
 {
-    return line->what.kind == RF_SHM_SHORT || line->what.kind == RF_SHM_EAGER_ONE;
+    return head->what.kind == RF_SHM_SHORT || head->what.kind == RF_SHM_EAGER_ONE;
 }
 
 /* It comes in pieces, if the receiver asks for them. */
-static bool has_pieces(const struct rf_shm_line *line)
+static bool has_pieces(const struct rf_shm_head *head)
 {
-    return line->what.kind == RF_SHM_STAGED || line->what.kind == RF_SHM_READABLE;
+    return head->what.kind == RF_SHM_STAGED || head->what.kind == RF_SHM_READABLE;
 }
 
 static bool can_hold_slot(const struct rf_shm_peer *peer, const struct rf_shm_node *recv)
@@ -113,15 +113,15 @@ static bool is_slot(const struct rf_shm_what *what)
 }
 
 /* The message is longer than the receive: nothing of it is copied. */
-static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_line *line)
+static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_head *head)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
-    if (!is_at_hand(line))
-        ack_done(peer, line->what.ticket);
-    if (has_pieces(line))
-        ack_go(peer, line->what.ticket);
+    if (!is_at_hand(head))
+        ack_done(peer, head->what.ticket);
+    if (has_pieces(head))
+        ack_go(peer, head->what.ticket);
     recv->status = RF_EMISMATCH;
-    recv->moved = line->what.bytes;
+    recv->moved = head->what.bytes;
     rf_shm_append(&h->done, recv);
     return 0;
 }
@@ -138,42 +138,42 @@ static int ask_for_pieces(struct rf_shm *h, struct rf_shm_node *recv)
     return 0;
 }
 
-/* data: where those of a message at hand are, if not in its line. */
-static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_line *line,
+/* data: where those of a message at hand are, if not in the line. */
+static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_head *head,
                 const unsigned char *data)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
-    recv->contract = line->contract;
-    if (line->what.bytes > recv->bytes)
-        return refuse(h, recv, line);
-    recv->bytes = line->what.bytes;
-    if (line->what.kind == RF_SHM_EAGER_ONE && can_hold_slot(peer, recv)) {
+    recv->contract = head->contract;
+    if (head->what.bytes > recv->bytes)
+        return refuse(h, recv, head);
+    recv->bytes = head->what.bytes;
+    if (head->what.kind == RF_SHM_EAGER_ONE && can_hold_slot(peer, recv)) {
         peer->held_slots++;
-        complete_in_place(h, recv, data, NO_TICKET, line->what.slot);
+        complete_in_place(h, recv, data, NO_TICKET, head->what.slot);
         return 0;
     }
-    if (is_at_hand(line)) {
-        if (line->what.bytes > 0)
-            memcpy(recv->buffer, line->what.bytes > RF_SHM_INLINE ? data : line->data,
-                   line->what.bytes);
+    if (is_at_hand(head)) {
+        if (head->what.bytes > 0)
+            memcpy(recv->buffer, head->what.bytes > RF_SHM_INLINE ? data : head->data,
+                   head->what.bytes);
         rf_shm_append(&h->done, recv);
         return 0;
     }
     uint64_t offset;
-    memcpy(&offset, line->data, sizeof(offset));
-    recv->ticket = line->what.ticket;
-    if (line->what.kind == RF_SHM_READABLE && peer->process > 0) {
+    memcpy(&offset, head->data, sizeof(offset));
+    recv->ticket = head->what.ticket;
+    if (head->what.kind == RF_SHM_READABLE && peer->process > 0) {
         recv->from = (const unsigned char *)(uintptr_t)offset;
         recv->remote = 1;
         rf_shm_append(&h->pulls, recv);
         return 0;
     }
-    if (has_pieces(line))
+    if (has_pieces(head))
         return ask_for_pieces(h, recv);
     unsigned char *from = NULL;
-    RETURN_IF_ERROR(rf_shm_reach(&h->transport, recv->peer, offset, line->what.bytes, &from));
+    RETURN_IF_ERROR(rf_shm_reach(&h->transport, recv->peer, offset, head->what.bytes, &from));
     if (recv->zero_copy) {
-        complete_in_place(h, recv, from, line->what.ticket, NO_SLOT);
+        complete_in_place(h, recv, from, head->what.ticket, NO_SLOT);
         return 0;
     }
     recv->from = from;
@@ -215,53 +215,53 @@ const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t
     return peer->in->units[unit];
 }
 
-static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_line *line)
+static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_head *head)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    struct rf_shm_node *recv = peer->recvs[line->what.ticket];
-    if (!recv || !is_slot(&line->what) || line->what.bytes > recv->bytes - recv->moved)
+    struct rf_shm_node *recv = peer->recvs[head->what.ticket];
+    if (!recv || !is_slot(&head->what) || head->what.bytes > recv->bytes - recv->moved)
         return fail_invalid(rank, "piece");
-    const unsigned char *data = rf_shm_slot(peer, line->what.slot, line->what.bytes);
-    bool whole = line->what.bytes == recv->bytes;
+    const unsigned char *data = rf_shm_slot(peer, head->what.slot, head->what.bytes);
+    bool whole = head->what.bytes == recv->bytes;
     if (whole && can_hold_slot(peer, recv)) {
-        peer->recvs[line->what.ticket] = NULL;
+        peer->recvs[head->what.ticket] = NULL;
         peer->held_slots++;
-        complete_in_place(h, recv, data, line->what.ticket, line->what.slot);
+        complete_in_place(h, recv, data, head->what.ticket, head->what.slot);
         return 0;
     }
-    rf_copy_bytes((unsigned char *)recv->buffer + recv->moved, data, line->what.bytes, recv->bytes);
-    free_slot(peer, line->what.slot);
-    recv->moved += line->what.bytes;
+    rf_copy_bytes((unsigned char *)recv->buffer + recv->moved, data, head->what.bytes, recv->bytes);
+    free_slot(peer, head->what.slot);
+    recv->moved += head->what.bytes;
     if (recv->moved < recv->bytes)
         return 0;
-    peer->recvs[line->what.ticket] = NULL;
-    ack_done(peer, line->what.ticket);
+    peer->recvs[head->what.ticket] = NULL;
+    ack_done(peer, head->what.ticket);
     rf_shm_append(&h->done, recv);
     return 0;
 }
 
 /* ---- messages before their receives ---------------------------------------------------------- */
 
-static int keep_early(struct rf_shm *h, int rank, const struct rf_shm_line *line,
+static int keep_early(struct rf_shm *h, int rank, const struct rf_shm_head *head,
                       const unsigned char *data)
 {
     struct rf_shm_early *early = h->unused ? h->unused : rf_alloc(sizeof(*early));
-    bool has_data = is_at_hand(line) && line->what.bytes > RF_SHM_INLINE;
+    bool has_data = is_at_hand(head) && head->what.bytes > RF_SHM_INLINE;
     if (!early)
         return rf_fail(RF_ENOMEM, "shm: no memory for a message from rank %d", rank);
     h->unused = early == h->unused ? early->next : h->unused;
-    early->data = has_data ? rf_alloc(line->what.bytes) : NULL;
+    early->data = has_data ? rf_alloc(head->what.bytes) : NULL;
     if (has_data && !early->data) {
         rf_free(early);
         return rf_fail(RF_ENOMEM, "shm: no memory for a message from rank %d", rank);
     }
-    early->line = *line;
-    early->line.what.kind = has_data ? RF_SHM_SHORT : line->what.kind; /* no longer in a slot */
+    early->head = *head;
+    early->head.what.kind = has_data ? RF_SHM_SHORT : head->what.kind; /* no longer in a slot */
     early->peer = rank;
     early->next = NULL;
     if (has_data)
-        memcpy(early->data, data, line->what.bytes);
-    struct rf_shm_early **link = &h->early[bucket_of(rank, line->tag)];
+        memcpy(early->data, data, head->what.bytes);
+    struct rf_shm_early **link = &h->early[bucket_of(rank, head->tag)];
     while (*link)
         link = &(*link)->next;
     *link = early;
@@ -273,10 +273,10 @@ int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv)
     unsigned bucket = bucket_of(recv->peer, recv->tag);
     for (struct rf_shm_early **link = &h->early[bucket]; *link; link = &(*link)->next) {
         struct rf_shm_early *early = *link;
-        if (early->peer != recv->peer || early->line.tag != recv->tag)
+        if (early->peer != recv->peer || early->head.tag != recv->tag)
             continue;
         *link = early->next;
-        int rc = join(h, recv, &early->line, early->data);
+        int rc = join(h, recv, &early->head, early->data);
         rf_free(early->data);
         early->data = NULL;
         early->next = h->unused;
@@ -304,83 +304,125 @@ void rf_shm_forget_early(struct rf_shm *h)
     free_all(&h->unused);
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
-static int take_in(struct rf_shm *h, int rank, const struct rf_shm_line *line,
-                   const unsigned char *cell)
+static void pass(struct rf_shm_peer *peer, unsigned records)
 {
-    if (line->what.kind == 0 || line->what.kind >= RF_SHM_KINDS ||
-        line->what.ticket >= RF_SHM_TICKETS ||
-        (line->what.kind == RF_SHM_SHORT && line->what.bytes > RF_SHM_CELL))
-        return fail_invalid(rank, "length or kind");
-    if (line->what.kind == RF_SHM_PIECE)
-        return take_piece(h, rank, line);
-    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    const bool is_eager = line->what.kind == RF_SHM_EAGER_ONE;
-    if (is_eager && (!is_slot(&line->what) || line->what.bytes <= RF_SHM_CELL))
-        return fail_invalid(rank, "slot");
-    const unsigned char *data =
-        is_eager ? rf_shm_slot(peer, line->what.slot, line->what.bytes) : cell;
-    struct rf_shm_node *recv = find_recv(h, rank, line->tag);
-    int rc = recv ? join(h, recv, line, data) : keep_early(h, rank, line, data);
-    if (is_eager && !(recv && recv->in_place))
-        free_slot(peer, line->what.slot);
-    return rc;
-}
-
-/* The next line, if the peer has written it. */
-static const struct rf_shm_line *next_line(const struct rf_shm_peer *peer)
-{
-    const struct rf_shm_line *line = &peer->in->lines[peer->received % RF_SHM_LINES];
-    const uint32_t turn = (uint32_t)(peer->received / RF_SHM_LINES) + 1;
-    return __atomic_load_n(&line->turn, __ATOMIC_ACQUIRE) == turn ? line : NULL;
-}
-
-static const unsigned char *cell_of(const struct rf_shm_peer *peer)
-{
-    return peer->in->cells[peer->received % RF_SHM_LINES];
-}
-
-static void pass_line(struct rf_shm_peer *peer)
-{
-    peer->received++;
+    peer->received += records;
     if (peer->received - peer->reported >= REPORT_EVERY) {
         peer->reported = peer->received;
         __atomic_store_n(&peer->acks_out->consumed, peer->received, __ATOMIC_RELEASE);
     }
 }
 
+static const struct rf_shm_record *record_of(const struct rf_shm_peer *peer)
+{
+    const struct rf_shm_record *record = &peer->in->records[peer->received % RF_SHM_RECORDS];
+    const uint32_t turn = (uint32_t)(peer->received / RF_SHM_RECORDS) + 1;
+    return __atomic_load_n(&record->turn, __ATOMIC_ACQUIRE) == turn ? record : NULL;
+}
+
+/* The next record of a message, if the peer has written it. */
+static const struct rf_shm_record *next_record(struct rf_shm_peer *peer)
+{
+    const struct rf_shm_record *record = record_of(peer);
+    if (record && record->what.kind == RF_SHM_SKIP && peer->received % 2) {
+        pass(peer, 1);
+        record = record_of(peer);
+    }
+    return record;
+}
+
+static const unsigned char *cell_of(const struct rf_shm_peer *peer)
+{
+    return peer->in->cells[peer->received % RF_SHM_CELLS];
+}
+
+/* Records of a message. One that takes both begins the line, or it is invalid. */
+static unsigned records_of(const struct rf_shm_peer *peer, const struct rf_shm_what *what)
+{
+    const bool has_rest =
+        what->kind == RF_SHM_SHORT && what->bytes > RF_SHM_TINY && what->bytes <= RF_SHM_INLINE;
+    return has_rest && peer->received % 2 == 0 ? 2 : 1;
+}
+
+/* Copies those of the data of a short message that are in the line. */
+static void copy_inline(const struct rf_shm_record *record, unsigned records, size_t bytes,
+                        unsigned char *to)
+{
+    if (bytes == 0 || bytes > RF_SHM_INLINE)
+        return;
+    memcpy(to, record->data, bytes < RF_SHM_TINY ? bytes : RF_SHM_TINY);
+    if (records == 2)
+        memcpy(to + RF_SHM_TINY, (const unsigned char *)(record + 1) + RF_SHM_REST,
+               bytes - RF_SHM_TINY);
+}
+
+static int take_in(struct rf_shm *h, int rank, const struct rf_shm_head *head,
+                   const unsigned char *cell)
+{
+    if (head->what.kind == RF_SHM_PIECE)
+        return take_piece(h, rank, head);
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
+    const bool is_eager = head->what.kind == RF_SHM_EAGER_ONE;
+    if (is_eager && (!is_slot(&head->what) || head->what.bytes <= RF_SHM_CELL))
+        return fail_invalid(rank, "slot");
+    const unsigned char *data =
+        is_eager ? rf_shm_slot(peer, head->what.slot, head->what.bytes) : cell;
+    struct rf_shm_node *recv = find_recv(h, rank, head->tag);
+    int rc = recv ? join(h, recv, head, data) : keep_early(h, rank, head, data);
+    if (is_eager && !(recv && recv->in_place))
+        free_slot(peer, head->what.slot);
+    return rc;
+}
+
+static bool is_valid(const struct rf_shm_what *what, unsigned records)
+{
+    if (what->kind == 0 || what->kind >= RF_SHM_SKIP || what->ticket >= RF_SHM_TICKETS)
+        return false;
+    return what->kind != RF_SHM_SHORT || what->bytes <= RF_SHM_TINY ||
+           (what->bytes <= RF_SHM_INLINE ? records == 2 : what->bytes <= RF_SHM_CELL);
+}
+
 int rf_shm_recv_at_once(struct rf_shm *h, int rank, uint64_t tag, void *buffer, size_t bytes,
                         struct rf_completion *out)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    const struct rf_shm_line *line = next_line(peer);
-    if (!line || line->tag != tag)
+    const struct rf_shm_record *record = next_record(peer);
+    if (!record || record->tag != tag)
         return 0;
-    const struct rf_shm_what what = line->what;
-    if (what.kind != RF_SHM_SHORT || what.bytes > RF_SHM_CELL || what.bytes > bytes)
+    const struct rf_shm_what what = record->what;
+    const unsigned records = records_of(peer, &what);
+    if (what.kind != RF_SHM_SHORT || !is_valid(&what, records) || what.bytes > bytes)
         return 0;
-    if (what.bytes > 0)
-        memcpy(buffer, what.bytes > RF_SHM_INLINE ? cell_of(peer) : line->data, what.bytes);
+    if (what.bytes > RF_SHM_INLINE)
+        memcpy(buffer, cell_of(peer), what.bytes);
+    else
+        copy_inline(record, records, what.bytes, buffer);
     *out = (struct rf_completion){
-        .bytes = what.bytes, .contract = line->contract, .peer = rank, .is_recv = true};
-    pass_line(peer);
+        .bytes = what.bytes, .contract = record->contract, .peer = rank, .is_recv = true};
+    pass(peer, records);
     return 1;
 }
 
 int rf_shm_receive(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    const struct rf_shm_line *line;
-    while ((line = next_line(peer))) {
+    const struct rf_shm_record *record;
+    while ((record = next_record(peer))) {
         const unsigned char *cell = cell_of(peer);
         __builtin_prefetch(cell);
-        struct rf_shm_line copy;
-        memcpy((char *)&copy + sizeof(copy.turn), (const char *)line + sizeof(copy.turn),
-               sizeof(copy) - sizeof(copy.turn));
-        copy.turn = 0;
-        RETURN_IF_ERROR(take_in(h, rank, &copy, cell));
-        pass_line(peer);
+        struct rf_shm_head head = {
+            .contract = record->contract, .tag = record->tag, .what = record->what};
+        const unsigned records = records_of(peer, &head.what);
+        if (!is_valid(&head.what, records))
+            return fail_invalid(rank, "length or kind");
+        if (head.what.kind == RF_SHM_SHORT)
+            copy_inline(record, records, head.what.bytes, head.data);
+        else
+            memcpy(head.data, record->data, RF_SHM_TINY);
+        RETURN_IF_ERROR(take_in(h, rank, &head, cell));
+        pass(peer, records);
         if (h->done.first)
             return 0;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The sending side of shm.c: lines, tickets of long messages, pieces of staged ones. A peer's
+ * The sending side of shm.c: records, tickets of long messages, pieces of staged ones. A peer's
  * acknowledgements are checked before they are used.
  */
 #include "shm.h"
@@ -16,70 +16,112 @@ static int fail_invalid(int rank, const char *what)
                         what);
 }
 
-/* ---- lines ----------------------------------------------------------------------------------- */
+/* ---- records --------------------------------------------------------------------------------- */
 
-/* 1: there is a free one; 0: not now. */
-static int has_line(struct rf_shm *h, int rank)
+static bool needs_rest(int kind, uint64_t bytes)
+{
+    return kind == RF_SHM_SHORT && bytes > RF_SHM_TINY && bytes <= RF_SHM_INLINE;
+}
+
+/* A message that is in the line takes both of its records, and may have to skip one before. One
+ * that is in a cell needs that of 64 records before to have been read. */
+static bool fits(const struct rf_shm_peer *peer, int kind, uint64_t bytes)
+{
+    const uint64_t unread = peer->sent - peer->consumed;
+    if (kind != RF_SHM_SHORT || bytes <= RF_SHM_TINY)
+        return unread < RF_SHM_RECORDS;
+    return bytes <= RF_SHM_INLINE ? unread + 3 <= RF_SHM_RECORDS : unread < RF_SHM_CELLS;
+}
+
+/* 1: there is capacity for the record of a message; 0: not now. */
+static int has_record(struct rf_shm *h, int rank, int kind, uint64_t bytes)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    if (peer->sent - peer->consumed < RF_SHM_LINES)
+    if (fits(peer, kind, bytes))
         return 1;
     uint64_t consumed = __atomic_load_n(&peer->acks_in->consumed, __ATOMIC_ACQUIRE);
     if (consumed < peer->consumed || consumed > peer->sent)
         return fail_invalid(rank, "what it has read");
     peer->consumed = consumed;
-    return peer->sent - consumed < RF_SHM_LINES;
+    return fits(peer, kind, bytes);
 }
 
-static struct rf_shm_line *next_line(struct rf_shm_peer *peer)
+static struct rf_shm_record *next_record(struct rf_shm_peer *peer)
 {
-    return &peer->out->lines[peer->sent % RF_SHM_LINES];
+    return &peer->out->records[peer->sent % RF_SHM_RECORDS];
 }
 
-static void publish(struct rf_shm_peer *peer)
+static uint32_t turn_of(const struct rf_shm_peer *peer)
 {
-    struct rf_shm_line *line = next_line(peer);
-    uint32_t turn = (uint32_t)(peer->sent / RF_SHM_LINES) + 1;
-    peer->sent++;
-    __atomic_store_n(&line->turn, turn, __ATOMIC_RELEASE);
+    return (uint32_t)(peer->sent / RF_SHM_RECORDS) + 1;
+}
+
+static void publish(struct rf_shm_peer *peer, unsigned records)
+{
+    struct rf_shm_record *record = next_record(peer);
+    const uint32_t turn = turn_of(peer);
+    peer->sent += records;
+    __atomic_store_n(&record->turn, turn, __ATOMIC_RELEASE);
 }
 
 /* Whole words: to set some bits of one is to read the others first, out of the peer's cache. */
-static void write_head(struct rf_shm_line *line, uint64_t tag, uint32_t contract,
-                       struct rf_shm_what what)
+static void write_record(struct rf_shm_record *record, uint64_t tag, uint32_t contract,
+                         struct rf_shm_what what)
 {
-    line->contract = contract;
-    line->tag = tag;
-    line->what = what;
+    record->contract = contract;
+    record->tag = tag;
+    record->what = what;
 }
 
-static void write_head_of(struct rf_shm_line *line, const struct rf_shm_node *send, int kind,
-                          uint64_t bytes, unsigned slot)
+static void write_record_of(struct rf_shm_record *record, const struct rf_shm_node *send, int kind,
+                            uint64_t bytes, unsigned slot)
 {
     const struct rf_shm_what what = {.bytes = bytes & 0xfffffffffffull,
                                      .kind = (unsigned)kind & 0xfu,
                                      .slot = slot & 0xffu,
                                      .ticket = send->ticket};
-    write_head(line, send->tag, send->contract, what);
+    write_record(record, send->tag, send->contract, what);
+}
+
+/* So that the next record begins a line. */
+static void skip_to_line(struct rf_shm_peer *peer)
+{
+    if (peer->sent % 2 == 0)
+        return;
+    write_record(next_record(peer), 0, 0, (struct rf_shm_what){.kind = RF_SHM_SKIP});
+    publish(peer, 1);
+}
+
+/* All but the first bytes of a message that is in the line, behind its record. */
+static void write_rest(struct rf_shm_peer *peer, const unsigned char *from, size_t bytes)
+{
+    struct rf_shm_record *rest = next_record(peer) + 1;
+    __atomic_store_n(&rest->turn, turn_of(peer), __ATOMIC_RELAXED);
+    memcpy((unsigned char *)rest + RF_SHM_REST, from, bytes);
 }
 
 static void send_short(struct rf_shm_peer *peer, uint64_t tag, uint32_t contract,
                        const void *buffer, size_t bytes)
 {
-    struct rf_shm_line *line = next_line(peer);
     const struct rf_shm_what what = {.bytes = bytes & 0xfffffffffffull, .kind = RF_SHM_SHORT};
-    write_head(line, tag, contract, what);
+    const bool has_rest = needs_rest(RF_SHM_SHORT, bytes);
+    if (has_rest)
+        skip_to_line(peer);
+    struct rf_shm_record *record = next_record(peer);
+    write_record(record, tag, contract, what);
     if (bytes > RF_SHM_INLINE)
-        memcpy(peer->out->cells[peer->sent % RF_SHM_LINES], buffer, bytes);
-    else if (bytes > 0)
-        memcpy(line->data, buffer, bytes);
-    publish(peer);
+        memcpy(peer->out->cells[peer->sent % RF_SHM_CELLS], buffer, bytes);
+    else if (has_rest)
+        write_rest(peer, (const unsigned char *)buffer + RF_SHM_TINY, bytes - RF_SHM_TINY);
+    if (bytes > 0 && bytes <= RF_SHM_INLINE)
+        memcpy(record->data, buffer, bytes < RF_SHM_TINY ? bytes : RF_SHM_TINY);
+    publish(peer, has_rest ? 2 : 1);
 }
 
 static void send_long(struct rf_shm *h, struct rf_shm_node *send)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, send->peer);
-    struct rf_shm_line *line = next_line(peer);
+    struct rf_shm_record *record = next_record(peer);
     unsigned ticket = (unsigned)__builtin_ctzll(~peer->tickets);
     uint64_t bit = 1ull << ticket, offset = 0;
     bool shared = rf_shm_locate(&h->transport, send->buffer, send->bytes, &offset);
@@ -94,13 +136,13 @@ static void send_long(struct rf_shm *h, struct rf_shm_node *send)
         peer->asked |= bit;
         peer->go_bits ^= bit;
     }
-    write_head_of(line, send,
-                  shared     ? RF_SHM_SHARED
-                  : readable ? RF_SHM_READABLE
-                             : RF_SHM_STAGED,
-                  send->bytes, 0);
-    memcpy(line->data, &offset, sizeof(offset));
-    publish(peer);
+    write_record_of(record, send,
+                    shared     ? RF_SHM_SHARED
+                    : readable ? RF_SHM_READABLE
+                               : RF_SHM_STAGED,
+                    send->bytes, 0);
+    memcpy(record->data, &offset, sizeof(offset));
+    publish(peer, 1);
 }
 
 /* ---- slots ------------------------------------------------------------------------------------
@@ -190,8 +232,8 @@ static void send_slot(struct rf_shm *h, struct rf_shm_node *send, int kind, unsi
     peer->busy_units |= run_of(slot, units);
     if (rf_shm_goes_round(peer, bytes))
         peer->next_unit = slot + units;
-    write_head_of(next_line(peer), send, kind, bytes, slot);
-    publish(peer);
+    write_record_of(next_record(peer), send, kind, bytes, slot);
+    publish(peer, 1);
     send->moved += bytes;
 }
 
@@ -203,7 +245,8 @@ static bool is_eager(const struct rf_shm_node *send)
 /* Whether an eager message can be sent, with its slot: 1, or 0: not now. */
 static int has_capacity(struct rf_shm *h, const struct rf_shm_node *send, int *slot)
 {
-    int ready = has_line(h, send->peer);
+    int ready =
+        has_record(h, send->peer, is_eager(send) ? RF_SHM_EAGER_ONE : RF_SHM_SHORT, send->bytes);
     if (ready <= 0 || !is_eager(send))
         return ready;
     *slot = find_slot(rf_shm_peer_of(h, send->peer), send->bytes);
@@ -221,7 +264,7 @@ static void send_now(struct rf_shm *h, struct rf_shm_node *send, int slot)
 
 /* ---- what the peer has done ------------------------------------------------------------------ */
 
-/* The one piece of a staged message that is next, if there is a slot and a line for it. */
+/* The one piece of a staged message that is next, if there is a slot and a record for it. */
 static int send_piece(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
@@ -229,7 +272,7 @@ static int send_piece(struct rf_shm *h, int rank)
     const uint64_t left = send->bytes - send->moved;
     const size_t bytes = left < RF_SHM_SLOT ? (size_t)left : RF_SHM_SLOT;
     int slot = find_slot(peer, bytes);
-    int ready = slot >= 0 ? has_line(h, rank) : 0;
+    int ready = slot >= 0 ? has_record(h, rank, RF_SHM_PIECE, bytes) : 0;
     if (ready <= 0)
         return ready;
     send_slot(h, send, RF_SHM_PIECE, (unsigned)slot, bytes);
@@ -281,7 +324,8 @@ static int send_waiting(struct rf_shm *h, int rank)
         send_now(h, peer->waiting_now.first, slot);
         rf_shm_append(&h->done, rf_shm_take(&peer->waiting_now));
     }
-    while (peer->waiting_long.first && ~peer->tickets && (ready = has_line(h, rank)) != 0) {
+    while (peer->waiting_long.first && ~peer->tickets &&
+           (ready = has_record(h, rank, RF_SHM_SHARED, 0)) != 0) {
         if (ready < 0)
             return ready;
         send_long(h, rf_shm_take(&peer->waiting_long));
@@ -318,7 +362,7 @@ int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contr
         struct rf_shm_node send = rf_shm_send_node(rank, tag, contract, buffer, bytes);
         return send_at_once(h, &send);
     }
-    const int ready = peer->waiting_now.first ? 0 : has_line(h, rank);
+    const int ready = peer->waiting_now.first ? 0 : has_record(h, rank, RF_SHM_SHORT, bytes);
     if (ready > 0)
         send_short(peer, tag, contract, buffer, bytes);
     return ready;
@@ -338,7 +382,7 @@ int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send)
         rf_shm_append(&to->waiting_now, send);
         return 0;
     }
-    const int ready = has_line(h, send->peer);
+    const int ready = has_record(h, send->peer, RF_SHM_SHARED, 0);
     if (ready < 0)
         return ready;
     if (ready == 0 || to->waiting_long.first || !~to->tickets)
