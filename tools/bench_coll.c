@@ -208,8 +208,10 @@ static int measure_form(const struct coll_bench *b, struct work *w, double *samp
     int rc = o->check ? check_once(w, &wrong) : 0;
     if (rc == 0 && !o->check)
         prepare(w);
+    const uint64_t began_ns = rf_now_ns();
     if (rc == 0)
         rc = time_samples(w, o->warmup, (int)o->samples, samples);
+    const uint64_t ended_ns = rf_now_ns();
     if (rc == 0 && o->check)
         rc = check_once(w, &wrong);
     if (rc < 0)
@@ -219,7 +221,9 @@ static int measure_form(const struct coll_bench *b, struct work *w, double *samp
     *out = (struct coll_times){.wrong = wrong,
                                .time_us = times.p50 * each,
                                .p50_us = times.p50 * each,
-                               .p99_us = times.p99 * each};
+                               .p99_us = times.p99 * each,
+                               .began_ns = began_ns,
+                               .ended_ns = ended_ns};
     out->algbw = (double)bytes / out->time_us / 1e3;
     out->busbw = out->algbw * bus_factor(w->pattern.op, w->pattern.ranks);
     const double sent = out->busbw *

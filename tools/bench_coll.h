@@ -11,7 +11,8 @@
 struct coll_times {
     uint64_t wrong;
     double time_us, p50_us, p99_us, algbw, busbw;
-    double bound_pct; /* not a number: the link is not known */
+    double bound_pct;            /* not a number: the link is not known */
+    uint64_t began_ns, ended_ns; /* by the monotonic clock of the rank that writes it down */
 };
 
 /* One size. */

@@ -88,6 +88,8 @@ static void add_times(cJSON *to, const struct bench_options *o, const struct col
     cJSON_AddNumberToObject(to, "time_us", t->time_us);
     cJSON_AddNumberToObject(to, "p50_us", t->p50_us);
     cJSON_AddNumberToObject(to, "p99_us", t->p99_us);
+    cJSON_AddNumberToObject(to, "began_s", (double)t->began_ns * 1e-9);
+    cJSON_AddNumberToObject(to, "ended_s", (double)t->ended_ns * 1e-9);
     cJSON_AddNumberToObject(to, "algbw", t->algbw);
     cJSON_AddNumberToObject(to, "busbw", t->busbw);
     if (o->check)

@@ -13,6 +13,7 @@
 
 static const char *const packages[PEERS_SIDES] = {NULL, NULL, "libopenmpi-dev", "libmpich-dev",
                                                   "libgloo-dev"};
+static const char *const providers[PEERS_NETWORKS] = {"tcp", "shm"};
 enum { GLOO = 4, RUN_SECONDS = 120, COMMAND_BYTES = 3 * TOOL_PATH_BYTES };
 enum { QUICK_FACTOR = 64, FULL_FACTOR = 4, QUICK_SAMPLES = 3, FULL_SAMPLES = 7, FULL_TURNS = 3 };
 
@@ -29,12 +30,18 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static bool has_ranks(const struct peers *p, int ranks)
+{
+    return p->options->ranks.ranks == 0 || p->options->ranks.ranks == ranks;
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 /* Gloo is over TCP, and has no reduce-scatter of this kind. */
 static bool can_run(const struct peers *p, int op, int network, int side)
 {
-    if (!p->present[side])
+    const char *provider = p->options->ranks.provider;
+    if (!p->present[side] || (provider && strcmp(provider, providers[network]) != 0))
         return false;
     return side != GLOO || (network == 0 && strcmp(peers_ops[op], "reduce_scatter") != 0);
 }
@@ -46,7 +53,7 @@ static void own_command(const struct peers *p, const char *op, int network, int 
         text, COMMAND_BYTES,
         "timeout -k 2 %d '%s' bench %s --ranks %d --provider %s %s -b %llu -e %llu -f %d -n %d "
         "--in-place 0 --json 2>&1",
-        RUN_SECONDS, p->self, op, ranks, network == 0 ? "tcp" : "shm",
+        RUN_SECONDS, p->self, op, ranks, providers[network],
         side == PEERS_OWN ? "--private-buffers" : "", (unsigned long long)p->bytes[0],
         (unsigned long long)p->bytes[p->sizes - 1], p->factor, p->samples);
 }
@@ -74,11 +81,17 @@ static void peer_command(const struct peers *p, const char *op, int network, int
                  ranks, p->folder, args);
 }
 
-static void note(struct peers *p, struct peers_cell *cell, int size, double us, double wrong)
+static void note(struct peers *p, struct peers_cell *cell, int size, struct peers_turn turn,
+                 double wrong)
 {
-    if (size < p->sizes && us > 0 && cell->count[size] < PEERS_TURNS)
-        cell->turns[size][cell->count[size]++] = us;
+    if (size < p->sizes && turn.us > 0 && cell->turn_count[size] < PEERS_TURNS)
+        cell->turns[size][cell->turn_count[size]++] = turn;
     p->wrong += wrong;
+}
+
+static double number(const cJSON *row, const char *name)
+{
+    return cJSON_GetNumberValue(cJSON_GetObjectItem(row, name));
 }
 
 static int read_own(struct peers *p, FILE *from, struct peers_cell *cell)
@@ -89,9 +102,10 @@ static int read_own(struct peers *p, FILE *from, struct peers_cell *cell)
     cJSON *json = cJSON_Parse(strchr(text, '{') ? strchr(text, '{') : "");
     const cJSON *row = NULL;
     int size = 0;
-    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json, "rows"))
-        note(p, cell, size++, cJSON_GetNumberValue(cJSON_GetObjectItem(row, "time_us")),
-             cJSON_GetNumberValue(cJSON_GetObjectItem(row, "wrong")));
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json, "rows")) note(
+        p, cell, size++,
+        (struct peers_turn){number(row, "time_us"), number(row, "began_s"), number(row, "ended_s")},
+        number(row, "wrong"));
     cJSON_Delete(json);
     return size;
 }
@@ -100,10 +114,13 @@ static int read_peer(struct peers *p, FILE *from, struct peers_cell *cell)
 {
     char line[512];
     int size = 0;
-    double bytes, us, wrong;
-    while (fgets(line, sizeof(line), from))
-        if (sscanf(line, "%lf %lf %lf", &bytes, &us, &wrong) == 3)
-            note(p, cell, size++, us, wrong);
+    double bytes, wrong;
+    while (fgets(line, sizeof(line), from)) {
+        struct peers_turn turn = {0};
+        if (sscanf(line, "%lf %lf %lf %lf %lf", &bytes, &turn.us, &wrong, &turn.began,
+                   &turn.ended) >= 3)
+            note(p, cell, size++, turn, wrong);
+    }
     return size;
 }
 
@@ -133,7 +150,8 @@ static void run_one(struct peers *p, int op, int network, int ranks, int side)
 static double near_us(struct peers *p)
 {
     char text[COMMAND_BYTES];
-    struct peers_cell cell = {.count = {0}};
+    static struct peers_cell cell;
+    memset(&cell, 0, sizeof(cell));
     snprintf(text, sizeof(text),
              "timeout 20 '%s' bench all_reduce --ranks 2 --provider shm -b 4 -e 4 -n 11 "
              "--in-place 0 --json 2>/dev/null",
@@ -143,7 +161,7 @@ static double near_us(struct peers *p)
         read_own(p, from, &cell);
         pclose(from);
     }
-    return cell.count[0] > 0 ? cell.turns[0][0] : 0;
+    return cell.turn_count[0] > 0 ? cell.turns[0][0].us : 0;
 }
 
 static bool in_time(const struct peers *p, double start)
@@ -166,7 +184,7 @@ static void run_all(struct peers *p)
         for (int op = 0; op < PEERS_OPS; op++)
             for (int network = 0; network < PEERS_NETWORKS; network++)
                 for (int ranks = 2; ranks <= PEERS_MOST_RANKS; ranks++)
-                    if (p->runs == 0 || in_time(p, start))
+                    if (has_ranks(p, ranks) && (p->runs == 0 || in_time(p, start)))
                         run_sides(p, op, network, ranks);
     fprintf(stderr, "\r%70s\r", "");
 }
@@ -176,8 +194,24 @@ static void count_runs(struct peers *p)
     for (int op = 0; op < PEERS_OPS; op++)
         for (int network = 0; network < PEERS_NETWORKS; network++)
             for (int side = 0; side < PEERS_SIDES; side++)
-                if (can_run(p, op, network, side))
-                    p->planned += p->turns * (PEERS_MOST_RANKS - 1);
+                for (int ranks = 2; ranks <= PEERS_MOST_RANKS; ranks++)
+                    if (can_run(p, op, network, side) && has_ranks(p, ranks))
+                        p->planned += p->turns;
+}
+
+static void take_median(const struct peers *p, struct peers_cell *cell, int state, int size)
+{
+    double us[PEERS_TURNS];
+    int count = 0;
+    for (int i = 0; i < cell->turn_count[size]; i++) {
+        const struct peers_turn *turn = &cell->turns[size][i];
+        if (state == PEERS_ALL ||
+            bench_state_between(p->state, turn->began, turn->ended) == state - PEERS_NEAR)
+            us[count++] = turn->us;
+    }
+    qsort(us, (size_t)count, sizeof(*us), compare);
+    cell->count[state][size] = count;
+    cell->median[state][size] = count > 0 ? us[(count - 1) / 2] : 0;
 }
 
 static void take_medians(struct peers *p)
@@ -185,11 +219,9 @@ static void take_medians(struct peers *p)
     struct peers_cell *cell = &p->cells[0][0][0][0];
     const struct peers_cell *end = cell + sizeof(p->cells) / sizeof(*cell);
     for (; cell < end; cell++)
-        for (int size = 0; size < p->sizes; size++)
-            if (cell->count[size] > 0) {
-                qsort(cell->turns[size], (size_t)cell->count[size], sizeof(double), compare);
-                cell->median[size] = cell->turns[size][(cell->count[size] - 1) / 2];
-            }
+        for (int state = PEERS_ALL; state <= peers_last_state(p); state++)
+            for (int size = 0; size < p->sizes; size++)
+                take_median(p, cell, state, size);
 }
 
 /* ---- finding --------------------------------------------------------------------------------- */
@@ -225,7 +257,7 @@ static void choose_sizes(struct peers *p)
     const bool quick = p->options->quick;
     p->factor = quick ? QUICK_FACTOR : FULL_FACTOR;
     p->samples = quick ? QUICK_SAMPLES : FULL_SAMPLES;
-    p->turns = quick ? 1 : FULL_TURNS;
+    p->turns = quick ? 1 : p->options->minutes > 0 ? PEERS_TURNS : FULL_TURNS;
     for (uint64_t bytes = 4; bytes <= (uint64_t)p->options->max_bytes && p->sizes < PEERS_SIZES;
          bytes *= (uint64_t)p->factor)
         p->bytes[p->sizes++] = bytes;
@@ -243,7 +275,9 @@ int bench_peers(const struct tool_command *command, const struct bench_options *
     if (status == TOOL_OK) {
         count_runs(p);
         p->near_us[0] = near_us(p);
+        p->state = bench_state_begin();
         run_all(p);
+        bench_state_end(p->state);
         p->near_us[1] = near_us(p);
         take_medians(p);
         peers_print(p);
@@ -254,6 +288,7 @@ int bench_peers(const struct tool_command *command, const struct bench_options *
         status = peers_draw(p);
     if (status == TOOL_OK && p->wrong > 0)
         status = tool_error(command, "%.0f elements were wrong", p->wrong);
+    bench_state_free(p->state);
     free(p);
     return status;
 }

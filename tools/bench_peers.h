@@ -6,17 +6,26 @@
 #define RF_TOOLS_BENCH_PEERS_H
 
 #include "bench.h"
+#include "bench_state.h"
 
-enum { PEERS_OPS = 8, PEERS_NETWORKS = 2, PEERS_SIDES = 5, PEERS_SIZES = 13, PEERS_TURNS = 5 };
+enum { PEERS_OPS = 8, PEERS_NETWORKS = 2, PEERS_SIDES = 5, PEERS_SIZES = 13, PEERS_TURNS = 40 };
 enum { PEERS_MOST_RANKS = 4 };
 /* The library, on its buffers and on memory of the caller; from PEERS_FIRST on others. */
 enum { PEERS_LIBRARY, PEERS_OWN, PEERS_FIRST };
 
+/* Which turns a median is of: all, or those during which the cores were in one state. */
+enum { PEERS_ALL, PEERS_NEAR, PEERS_DISTANT, PEERS_STATES };
+
+struct peers_turn {
+    double us, began, ended; /* seconds of the monotonic clock; 0: not known */
+};
+
 /* One operation, network, number of ranks and side: microseconds. */
 struct peers_cell {
-    double turns[PEERS_SIZES][PEERS_TURNS];
-    int count[PEERS_SIZES];
-    double median[PEERS_SIZES]; /* 0: not measured */
+    struct peers_turn turns[PEERS_SIZES][PEERS_TURNS];
+    int turn_count[PEERS_SIZES];
+    double median[PEERS_STATES][PEERS_SIZES]; /* 0: not measured */
+    int count[PEERS_STATES][PEERS_SIZES];     /* of turns that it is of */
 };
 
 struct peers {
@@ -26,6 +35,7 @@ struct peers {
     bool present[PEERS_SIDES];
     int sizes, factor, turns, samples;
     uint64_t bytes[PEERS_SIZES];
+    struct bench_state *state; /* NULL: not known */
     double near_us[2]; /* 4 bytes between two ranks of the host, before and after; 0: unknown */
     double wrong;
     int runs, failed, planned;
@@ -36,7 +46,9 @@ extern const char *const peers_ops[PEERS_OPS], *const peers_networks[PEERS_NETWO
                                                    *const peers_sides[PEERS_SIDES];
 
 /* The quickest peer of this size, or -1. */
-int peers_best(const struct peers_cell *sides, int size);
+int peers_best(const struct peers_cell *sides, int state, int size);
+/* Up to which state there are medians: PEERS_ALL or PEERS_DISTANT. */
+int peers_last_state(const struct peers *p);
 /* bench_peers_print.c */
 void peers_print(const struct peers *p);
 int peers_json(const struct peers *p);

@@ -10,11 +10,22 @@
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-static double ratio(const struct peers_cell *sides, int side, int size)
+static double ratio(const struct peers_cell *sides, int side, int state, int size)
 {
-    const int best = peers_best(sides, size);
-    const double ours = sides[side].median[size];
-    return best < 0 || ours <= 0 ? 0 : sides[best].median[size] / ours;
+    const int best = peers_best(sides, state, size);
+    const double ours = sides[side].median[state][size];
+    return best < 0 || ours <= 0 ? 0 : sides[best].median[state][size] / ours;
+}
+
+/* Of the side that was measured least often, of those that a ratio is of. */
+static int turns(const struct peers_cell *sides, int state, int size)
+{
+    const int best = peers_best(sides, state, size);
+    int least = sides[PEERS_LIBRARY].count[state][size];
+    const int own = sides[PEERS_OWN].count[state][size];
+    least = own < least ? own : least;
+    return best >= 0 && sides[best].count[state][size] < least ? sides[best].count[state][size]
+                                                               : least;
 }
 
 static void print_number(double value, const char *format)
@@ -24,50 +35,66 @@ static void print_number(double value, const char *format)
     printf(" %11s", value > 0 ? text : "-");
 }
 
-static void print_cells(const struct peers *p, const struct peers_cell *sides)
+static void print_cells(const struct peers *p, const struct peers_cell *sides, int state)
 {
     printf("%10s", "bytes");
     for (int side = 0; side < PEERS_SIDES; side++)
         if (p->present[side])
             printf(" %11s", peers_sides[side]);
-    printf(" %11s %11s  best peer\n", "ratio", "ratio, own");
+    printf(" %11s %11s %5s  best peer\n", "ratio", "ratio, own", "turns");
     for (int size = 0; size < p->sizes; size++) {
         printf("%10llu", (unsigned long long)p->bytes[size]);
         for (int side = 0; side < PEERS_SIDES; side++)
             if (p->present[side])
-                print_number(sides[side].median[size], "%.2f");
-        print_number(ratio(sides, PEERS_LIBRARY, size), "%.2f");
-        print_number(ratio(sides, PEERS_OWN, size), "%.2f");
-        const int best = peers_best(sides, size);
-        printf("  %s\n", best < 0 ? "-" : peers_sides[best]);
+                print_number(sides[side].median[state][size], "%.2f");
+        print_number(ratio(sides, PEERS_LIBRARY, state, size), "%.2f");
+        print_number(ratio(sides, PEERS_OWN, state, size), "%.2f");
+        const int best = peers_best(sides, state, size);
+        printf(" %5d  %s\n", turns(sides, state, size), best < 0 ? "-" : peers_sides[best]);
     }
 }
 
-static bool is_measured(const struct peers_cell *sides)
+static bool is_measured(const struct peers_cell *sides, int state)
 {
     for (int side = 0; side < PEERS_SIDES; side++)
-        if (sides[side].count[0] > 0)
-            return true;
+        for (int size = 0; size < PEERS_SIZES; size++)
+            if (sides[side].count[state][size] > 0)
+                return true;
     return false;
+}
+
+static void print_state(const struct peers *p, int state)
+{
+    const double ns = bench_state_ns(p->state, state == PEERS_DISTANT);
+    if (state == PEERS_ALL)
+        printf("\n==== all turns\n");
+    else
+        printf("\n==== turns with cores %s: a cache line there and back took %.0f ns\n",
+               state == PEERS_NEAR ? "near each other" : "far apart", ns);
+    for (int op = 0; op < PEERS_OPS; op++)
+        for (int network = 0; network < PEERS_NETWORKS; network++)
+            for (int ranks = 2; ranks <= PEERS_MOST_RANKS; ranks++) {
+                if (!is_measured(p->cells[op][network][ranks], state))
+                    continue;
+                printf("\n%s, %s, %d ranks\n", peers_ops[op], peers_networks[network], ranks);
+                print_cells(p, p->cells[op][network][ranks], state);
+            }
 }
 
 void peers_print(const struct peers *p)
 {
-    printf("f32, microseconds, medians of %d turns; ratio: the best peer's time over that of this "
-           "library\non its buffers, and on memory of the caller's own; above 1 the library is "
-           "quicker\n",
+    printf("f32, microseconds, medians of up to %d turns; ratio: the best peer's time over that of "
+           "this library\non its buffers, and on memory of the caller's own; above 1 the library "
+           "is quicker\n",
            p->turns);
     printf("machine: 4 bytes between two ranks of the host take %.2f us before, %.2f us after\n",
            p->near_us[0], p->near_us[1]);
+    if (peers_last_state(p) == PEERS_ALL && bench_state_ns(p->state, false) > 0)
+        printf("a cache line there and back between two cores took %.0f ns\n",
+               bench_state_ns(p->state, false));
     printf("%d of %d runs, %d of them failed\n", p->runs, p->planned, p->failed);
-    for (int op = 0; op < PEERS_OPS; op++)
-        for (int network = 0; network < PEERS_NETWORKS; network++)
-            for (int ranks = 2; ranks <= PEERS_MOST_RANKS; ranks++) {
-                if (!is_measured(p->cells[op][network][ranks]))
-                    continue;
-                printf("\n%s, %s, %d ranks\n", peers_ops[op], peers_networks[network], ranks);
-                print_cells(p, p->cells[op][network][ranks]);
-            }
+    for (int state = PEERS_ALL; state <= peers_last_state(p); state++)
+        print_state(p, state);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -80,25 +107,28 @@ static void add_number(cJSON *to, const char *name, double value)
         cJSON_AddNullToObject(to, name);
 }
 
-static void add_rows(const struct peers *p, cJSON *list, int op, int network, int ranks)
+static void add_rows(const struct peers *p, cJSON *list, int state, int op, int network, int ranks)
 {
+    static const char *const states[PEERS_STATES] = {"all", "near", "distant"};
     const struct peers_cell *sides = p->cells[op][network][ranks];
     for (int size = 0; size < p->sizes; size++) {
         cJSON *row = cJSON_CreateObject();
+        cJSON_AddStringToObject(row, "cores", states[state]);
         cJSON_AddStringToObject(row, "op", peers_ops[op]);
         cJSON_AddStringToObject(row, "network", peers_networks[network]);
         cJSON_AddNumberToObject(row, "ranks", ranks);
         cJSON_AddNumberToObject(row, "bytes", (double)p->bytes[size]);
         cJSON *times = cJSON_AddObjectToObject(row, "time_us");
         for (int side = 0; side < PEERS_SIDES; side++)
-            add_number(times, peers_sides[side], sides[side].median[size]);
-        const int best = peers_best(sides, size);
+            add_number(times, peers_sides[side], sides[side].median[state][size]);
+        const int best = peers_best(sides, state, size);
         if (best < 0)
             cJSON_AddNullToObject(row, "best_peer");
         else
             cJSON_AddStringToObject(row, "best_peer", peers_sides[best]);
-        add_number(row, "ratio", ratio(sides, PEERS_LIBRARY, size));
-        add_number(row, "ratio_own", ratio(sides, PEERS_OWN, size));
+        add_number(row, "ratio", ratio(sides, PEERS_LIBRARY, state, size));
+        add_number(row, "ratio_own", ratio(sides, PEERS_OWN, state, size));
+        cJSON_AddNumberToObject(row, "turns", turns(sides, state, size));
         cJSON_AddItemToArray(list, row);
     }
 }
@@ -115,11 +145,15 @@ int peers_json(const struct peers *p)
     cJSON_AddNumberToObject(json, "wrong", p->wrong);
     add_number(json, "near_us_before", p->near_us[0]);
     add_number(json, "near_us_after", p->near_us[1]);
+    add_number(json, "line_ns_near", bench_state_ns(p->state, false));
+    add_number(json, "line_ns_distant", bench_state_ns(p->state, true));
     cJSON *list = cJSON_AddArrayToObject(json, "rows");
-    for (int op = 0; op < PEERS_OPS; op++)
-        for (int network = 0; network < PEERS_NETWORKS; network++)
-            for (int ranks = 2; ranks <= PEERS_MOST_RANKS; ranks++)
-                add_rows(p, list, op, network, ranks);
+    for (int state = PEERS_ALL; state <= peers_last_state(p); state++)
+        for (int op = 0; op < PEERS_OPS; op++)
+            for (int network = 0; network < PEERS_NETWORKS; network++)
+                for (int ranks = 2; ranks <= PEERS_MOST_RANKS; ranks++)
+                    if (is_measured(p->cells[op][network][ranks], PEERS_ALL))
+                        add_rows(p, list, state, op, network, ranks);
     return tool_json_write(p->command, p->options->json_path, json);
 }
 
@@ -134,10 +168,10 @@ static void draw_line(struct svg *svg, const struct peers *p, const struct peers
     bool begun = false;
     const double most = log2((double)p->bytes[p->sizes - 1]);
     for (int size = 0; size < p->sizes; size++) {
-        if (cell->median[size] <= 0)
+        if (cell->median[PEERS_ALL][size] <= 0)
             continue;
         const double at = (log2((double)p->bytes[size]) - 2) / (most > 2 ? most - 2 : 1) * PLOT_W;
-        const double up = (log10(cell->median[size]) + 1) / DECADES * PLOT_H;
+        const double up = (log10(cell->median[PEERS_ALL][size]) + 1) / DECADES * PLOT_H;
         if (!begun)
             fprintf(svg->body, "<path class=\"s%d\" d=\"M", side);
         fprintf(svg->body, "%s%.1f %.1f", begun ? " L" : "", x + at, y + PLOT_H - up);

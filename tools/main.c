@@ -8,7 +8,7 @@
 #include "tool.h"
 
 static const struct tool_command *const commands[] = {
-    &tool_info,     &tool_run,    &tool_bench,    &tool_plan,  &tool_train,   &tool_tune,
+    &tool_info,     &tool_run,    &tool_bench,    &tool_plan,  &tool_train,    &tool_tune,
     &tool_schedule, &tool_flight, &tool_tokenize, &tool_merge, &tool_generate,
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))

@@ -2,7 +2,8 @@
  *
  * What the programs of this folder share: the flags of `ringforge bench`, its measurement (the
  * median over samples of the slowest rank's time, short calls in batches, every element checked)
- * and a line of text for each size: bytes, microseconds, wrong elements.
+ * and a line of text for each size: bytes, microseconds, wrong elements, and when the samples began
+ * and ended, in seconds of the monotonic clock.
  */
 #ifndef RF_BENCH_PEER_H
 #define RF_BENCH_PEER_H
@@ -105,11 +106,14 @@ static inline void peer_measure(struct peer *p, size_t bytes)
     const double wrong = p->slowest(p, (double)peer_wrong(p, out, count));
     const double once = peer_batch(p, in, out, count, 3);
     const int calls = once > PEER_SAMPLE_S ? 1 : (int)(PEER_SAMPLE_S / once) + 1;
+    const double began = peer_now();
     for (int s = 0; s < p->samples; s++)
         times[s] = peer_batch(p, in, out, count, calls > PEER_BATCH ? PEER_BATCH : calls);
+    const double ended = peer_now();
     qsort(times, (size_t)p->samples, sizeof(*times), peer_compare);
     if (p->rank == 0)
-        printf("%zu %.3f %.0f\n", count * sizeof(float), 1e6 * times[p->samples / 2], wrong);
+        printf("%zu %.3f %.0f %.6f %.6f\n", count * sizeof(float), 1e6 * times[p->samples / 2],
+               wrong, began, ended);
     fflush(stdout); /* a run that is stopped has been so far */
     free(in);
     free(out);
