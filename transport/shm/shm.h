@@ -12,12 +12,11 @@
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
- * A channel is a ring of records of 32 bytes, cells of memory that go round with them, and an area
- * for slots. A cache line has two records, because to bring a line from the other core is what a
- * short message costs. A slot is a run of units of the area, named by the first. A message takes
- * one of five ways:
- *   short    in its record, in that and the other one of the same line, or in the cell of its
- *            record: the sender is done at once
+ * A channel is a ring of records of 32 bytes, cells of memory that go round with them (the record's
+ * number modulo the number of cells), and an area for slots. A cache line has two records, because
+ * to bring a line from the other core is what a short message costs. A slot is a run of units of
+ * the area, named by the first. A message takes one of five ways: short    in its record, in that
+ * and the other one of the same line, or in the cell of its record: the sender is done at once
  *   eager    in a slot: the sender is done at once, too
  *   shared   its buffer lies in the sender's segment: the record says where, the receiver reads it
  *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
@@ -39,18 +38,19 @@
 #include "../transport.h"
 
 enum {
-    RF_SHM_RECORDS = 128, /* of a channel */
-    RF_SHM_CELLS = 64,
-    RF_SHM_CELL = 4 << 10,
-    RF_SHM_TINY = 8,                 /* up to which a message lies in one record, */
-    RF_SHM_INLINE = 36,              /* or in two */
-    RF_SHM_EAGER = 16 << 10,         /* up to which a message goes at once, */
+    RF_SHM_RECORDS = 512,    /* of a channel */
+    RF_SHM_CELLS = 512,      /* at most, */
+    RF_SHM_LEAST_CELLS = 64, /* and at least, of which many ranks use less: shm_segment.c */
+    RF_SHM_CELL = 8 << 10,
+    RF_SHM_STREAM = 512,     /* from where on a cell is written past the caches, if slots are */
+    RF_SHM_TINY = 8,         /* up to which a message lies in one record, */
+    RF_SHM_INLINE = 36,      /* or in two */
+    RF_SHM_EAGER = 16 << 10, /* up to which a message goes at once, */
     RF_SHM_EAGER_PRIVATE = 64 << 10, /* or where its buffer cannot be read */
     RF_SHM_UNIT = 32 << 10,
-    RF_SHM_UNITS = 64,          /* of the area for slots */
-    RF_SHM_SLOT = 256 << 10,    /* at most */
-    RF_SHM_SAME_UNIT = 8 << 10, /* up to which slots do not go round: see shm_send.c */
-    RF_SHM_ROUND_RANKS = 16,    /* nor among more ranks, which would use much memory */
+    RF_SHM_UNITS = 64,       /* of the area for slots */
+    RF_SHM_SLOT = 256 << 10, /* at most */
+    RF_SHM_ROUND_RANKS = 16, /* among more ranks slots do not go round, to use less memory */
     /* So many slots may be held by their reader; wherever they are, there is room for another. */
     RF_SHM_HELD_SLOTS = 3,
     RF_SHM_TICKETS = 64, /* long messages under way from one rank to another */
@@ -169,9 +169,10 @@ struct rf_shm_peer {
     uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
     uint64_t slots_out, slot_bits, busy_units;   /* slots: as in acks_in */
     uint8_t slot_units[RF_SHM_UNITS];            /* of the slot that begins there */
-    unsigned next_unit; /* where the next slot is looked for that goes round */
-    bool goes_round;    /* slots do, but for short ones */
-    bool sent_slots;    /* the pages of the area are mapped here */
+    unsigned next_unit; /* where the next slot is looked for, if slots go round */
+    bool goes_round;
+    unsigned cells;  /* of a channel in either direction */
+    bool sent_slots; /* the pages of the area are mapped here */
     struct rf_shm_node *sends[RF_SHM_TICKETS];
     struct rf_shm_list waiting_now, waiting_long, staging;
 
@@ -221,11 +222,6 @@ struct rf_shm {
 static inline struct rf_shm_peer *rf_shm_peer_of(const struct rf_shm *h, int rank)
 {
     return &h->peers[h->index_of[rank]];
-}
-
-static inline bool rf_shm_goes_round(const struct rf_shm_peer *peer, size_t bytes)
-{
-    return peer->goes_round && bytes > RF_SHM_SAME_UNIT;
 }
 
 /* Whether the transport reaches a rank. */

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-enum { REPORT_EVERY = RF_SHM_CELLS / 4, PULL_BYTES = 4 << 20 };
+enum { PULL_BYTES = 4 << 20 };
 #define NO_SLOT 0xff
 #define NO_TICKET 0xff
 
@@ -208,7 +208,7 @@ int rf_shm_pull(struct rf_shm *h)
 
 const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes)
 {
-    if (rf_shm_goes_round(peer, bytes) && !peer->got_slots) {
+    if (peer->goes_round && !peer->got_slots) {
         rf_shm_map_pages(peer->in->units, sizeof(peer->in->units), false);
         peer->got_slots = true;
     }
@@ -309,7 +309,7 @@ void rf_shm_forget_early(struct rf_shm *h)
 static void pass(struct rf_shm_peer *peer, unsigned records)
 {
     peer->received += records;
-    if (peer->received - peer->reported >= REPORT_EVERY) {
+    if (peer->received - peer->reported >= peer->cells / 4) {
         peer->reported = peer->received;
         __atomic_store_n(&peer->acks_out->consumed, peer->received, __ATOMIC_RELEASE);
     }
@@ -335,7 +335,7 @@ static const struct rf_shm_record *next_record(struct rf_shm_peer *peer)
 
 static const unsigned char *cell_of(const struct rf_shm_peer *peer)
 {
-    return peer->in->cells[peer->received % RF_SHM_CELLS];
+    return peer->in->cells[peer->received % peer->cells];
 }
 
 /* Records of a message. One that takes both begins the line, or it is invalid. */

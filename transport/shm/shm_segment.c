@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "shm.h"
 
-enum { VERSION = 6 };
+enum { VERSION = 7 };
 
 static size_t round_up(size_t bytes, size_t unit)
 {
@@ -51,6 +51,16 @@ void rf_shm_map_pages(const void *memory, size_t bytes, bool written)
 #endif
 }
 
+/* A power of two. Those to all peers together do not fit into the private caches of a core: see
+ * shm_send.c. */
+static unsigned cells_among(int count)
+{
+    unsigned cells = RF_SHM_CELLS;
+    while (cells > RF_SHM_LEAST_CELLS && cells * (unsigned)(count - 1) > RF_SHM_CELLS)
+        cells /= 2;
+    return cells;
+}
+
 /* ---- this rank's ----------------------------------------------------------------------------- */
 
 int rf_shm_segment_create(struct rf_shm *h)
@@ -80,6 +90,7 @@ int rf_shm_segment_create(struct rf_shm *h)
         h->peers[i].out = (struct rf_shm_channel *)(h->base + channel_offset(h->count, i));
         h->peers[i].acks_out = &acks[i];
         h->peers[i].goes_round = h->count <= RF_SHM_ROUND_RANKS;
+        h->peers[i].cells = cells_among(h->count);
     }
     return 0;
 }

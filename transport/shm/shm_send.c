@@ -24,13 +24,13 @@ static bool needs_rest(int kind, uint64_t bytes)
 }
 
 /* A message that is in the line takes both of its records, and may have to skip one before. One
- * that is in a cell needs that of 64 records before to have been read. */
+ * that is in a cell needs the last that was in it to have been read. */
 static bool fits(const struct rf_shm_peer *peer, int kind, uint64_t bytes)
 {
     const uint64_t unread = peer->sent - peer->consumed;
     if (kind != RF_SHM_SHORT || bytes <= RF_SHM_TINY)
         return unread < RF_SHM_RECORDS;
-    return bytes <= RF_SHM_INLINE ? unread + 3 <= RF_SHM_RECORDS : unread < RF_SHM_CELLS;
+    return bytes <= RF_SHM_INLINE ? unread + 3 <= RF_SHM_RECORDS : unread < peer->cells;
 }
 
 /* 1: there is capacity for the record of a message; 0: not now. */
@@ -100,9 +100,21 @@ static void write_rest(struct rf_shm_peer *peer, const unsigned char *from, size
     memcpy((unsigned char *)rest + RF_SHM_REST, from, bytes);
 }
 
-static void send_short(struct rf_shm_peer *peer, uint64_t tag, uint32_t contract,
+static void write_cell(const struct rf_shm_peer *peer, const void *from, size_t bytes, bool stream)
+{
+    unsigned char *cell = peer->out->cells[peer->sent % peer->cells];
+    if (!stream || bytes < RF_SHM_STREAM) {
+        memcpy(cell, from, bytes);
+        return;
+    }
+    rf_copy_past(cell, from, bytes);
+    rf_copy_fence();
+}
+
+static void send_short(struct rf_shm *h, int rank, uint64_t tag, uint32_t contract,
                        const void *buffer, size_t bytes)
 {
+    struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     const struct rf_shm_what what = {.bytes = bytes & 0xfffffffffffull, .kind = RF_SHM_SHORT};
     const bool has_rest = needs_rest(RF_SHM_SHORT, bytes);
     if (has_rest)
@@ -110,11 +122,11 @@ static void send_short(struct rf_shm_peer *peer, uint64_t tag, uint32_t contract
     struct rf_shm_record *record = next_record(peer);
     write_record(record, tag, contract, what);
     if (bytes > RF_SHM_INLINE)
-        memcpy(peer->out->cells[peer->sent % RF_SHM_CELLS], buffer, bytes);
-    else if (has_rest)
-        write_rest(peer, (const unsigned char *)buffer + RF_SHM_TINY, bytes - RF_SHM_TINY);
-    if (bytes > 0 && bytes <= RF_SHM_INLINE)
+        write_cell(peer, buffer, bytes, h->transport.streams);
+    else if (bytes > 0)
         memcpy(record->data, buffer, bytes < RF_SHM_TINY ? bytes : RF_SHM_TINY);
+    if (has_rest)
+        write_rest(peer, (const unsigned char *)buffer + RF_SHM_TINY, bytes - RF_SHM_TINY);
     publish(peer, has_rest ? 2 : 1);
 }
 
@@ -148,13 +160,14 @@ static void send_long(struct rf_shm *h, struct rf_shm_node *send)
 /* ---- slots ------------------------------------------------------------------------------------
  *
  * Lines that one core has written into its private cache come slowly to another: at 7 GB/s to a
- * core that shares the next cache, at 2 GB/s to one that does not. So slots go round an area that
- * is larger than the private caches, from which the lines have left for the next one when they are
- * written again: 64 KiB in both directions at once took 3.5 us instead of 9, 256 KiB 15 instead of
- * 40. To a core far away they are written past the caches: 64 KiB took 6.5 us instead of 34, 256
- * KiB 24 instead of 146. (AMD EPYC 9004, private caches of 1 MiB. shm_trial.c finds out which.)
- * Short ones use the same unit again: 4 KiB took 0.5 us instead of 0.6. So do all of them among
- * many ranks, where the areas of all pairs would take much memory.
+ * core that shares the next cache, at 2 GB/s to one that does not. So slots, and cells, go round
+ * memory that does not fit into the private caches, from which the lines have left for the next one
+ * when they are written again: an all-reduce of 4 KiB on two ranks took 0.5 us instead of 0.8; 64
+ * KiB in both directions at once 3.5 instead of 9, 256 KiB 15 instead of 40. To a core far away
+ * they are written past the caches: a broadcast of 4 KiB took 0.45 us instead of 2.0, 64 KiB 6.5
+ * instead of 34, 256 KiB 24 instead of 146. (AMD EPYC 9004, private caches of 1 MiB. shm_trial.c
+ * finds out which.) Among many ranks, where all pairs together would take much memory, slots are
+ * used again at once, and there are fewer cells.
  */
 
 static unsigned units_of(size_t bytes)
@@ -194,19 +207,18 @@ static int find_run(const struct rf_shm_peer *peer, unsigned units, unsigned fro
 static int find_slot(struct rf_shm_peer *peer, size_t bytes)
 {
     const unsigned units = units_of(bytes);
-    const bool round = rf_shm_goes_round(peer, bytes);
-    if (round && peer->next_unit + units <= RF_SHM_UNITS &&
+    if (peer->goes_round && peer->next_unit + units <= RF_SHM_UNITS &&
         !(peer->busy_units & run_of(peer->next_unit, units)))
         return (int)peer->next_unit;
     take_back_slots(peer);
-    return find_run(peer, units, round ? peer->next_unit : 0);
+    return find_run(peer, units, peer->goes_round ? peer->next_unit : 0);
 }
 
 void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from, size_t bytes,
                        bool stream)
 {
     unsigned char *to = peer->out->units[unit];
-    if (rf_shm_goes_round(peer, bytes) && !peer->sent_slots) {
+    if (peer->goes_round && !peer->sent_slots) {
         rf_shm_map_pages(peer->out->units, sizeof(peer->out->units), true);
         peer->sent_slots = true;
     }
@@ -230,7 +242,7 @@ static void send_slot(struct rf_shm *h, struct rf_shm_node *send, int kind, unsi
     peer->slot_bits ^= 1ull << slot;
     peer->slot_units[slot] = (uint8_t)units;
     peer->busy_units |= run_of(slot, units);
-    if (rf_shm_goes_round(peer, bytes))
+    if (peer->goes_round)
         peer->next_unit = slot + units;
     write_record_of(next_record(peer), send, kind, bytes, slot);
     publish(peer, 1);
@@ -258,8 +270,7 @@ static void send_now(struct rf_shm *h, struct rf_shm_node *send, int slot)
     if (is_eager(send))
         send_slot(h, send, RF_SHM_EAGER_ONE, (unsigned)slot, send->bytes);
     else
-        send_short(rf_shm_peer_of(h, send->peer), send->tag, send->contract, send->buffer,
-                   send->bytes);
+        send_short(h, send->peer, send->tag, send->contract, send->buffer, send->bytes);
 }
 
 /* ---- what the peer has done ------------------------------------------------------------------ */
@@ -364,7 +375,7 @@ int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contr
     }
     const int ready = peer->waiting_now.first ? 0 : has_record(h, rank, RF_SHM_SHORT, bytes);
     if (ready > 0)
-        send_short(peer, tag, contract, buffer, bytes);
+        send_short(h, rank, tag, contract, buffer, bytes);
     return ready;
 }
 
