@@ -53,6 +53,8 @@ enum {
     RF_SHM_ROUND_RANKS = 16, /* among more ranks slots do not go round, to use less memory */
     /* So many slots may be held by their reader; wherever they are, there is room for another. */
     RF_SHM_HELD_SLOTS = 3,
+    RF_SHM_PIECES = 4, /* of a staged message, of at least so many bytes each: */
+    RF_SHM_LEAST_PIECE = 64 << 10,
     RF_SHM_TICKETS = 64, /* long messages under way from one rank to another */
     RF_SHM_BUCKETS = 64,
     RF_SHM_PAGE = 4096,
@@ -103,6 +105,7 @@ struct rf_shm_ack {
     alignas(64) uint64_t consumed; /* records; written now and then */
     uint64_t done, go;             /* tickets */
     uint64_t slots;                /* a bit for the first unit of each */
+    uint64_t whole;                /* tickets: pieces are to be as long as slots; before `go` */
 };
 
 struct rf_shm_channel {
@@ -180,7 +183,7 @@ struct rf_shm_peer {
     const struct rf_shm_channel *in;
     struct rf_shm_ack *acks_out;
     uint64_t received, reported;
-    uint64_t done, go, slots; /* as in acks_out */
+    uint64_t done, go, slots, whole; /* as in acks_out */
     struct rf_shm_node *recvs[RF_SHM_TICKETS];
     int held_slots;
     bool got_slots; /* the pages of the peer's area are mapped here */

@@ -51,8 +51,12 @@ static void ack_done(struct rf_shm_peer *peer, unsigned ticket)
     __atomic_store_n(&peer->acks_out->done, peer->done, __ATOMIC_RELEASE);
 }
 
-static void ack_go(struct rf_shm_peer *peer, unsigned ticket)
+static void ack_go(struct rf_shm_peer *peer, unsigned ticket, bool whole)
 {
+    if (whole != (peer->whole >> ticket & 1)) {
+        peer->whole ^= 1ull << ticket;
+        __atomic_store_n(&peer->acks_out->whole, peer->whole, __ATOMIC_RELAXED);
+    }
     peer->go ^= 1ull << ticket;
     __atomic_store_n(&peer->acks_out->go, peer->go, __ATOMIC_RELEASE);
 }
@@ -119,7 +123,7 @@ static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_sh
     if (!is_at_hand(head))
         ack_done(peer, head->what.ticket);
     if (has_pieces(head))
-        ack_go(peer, head->what.ticket);
+        ack_go(peer, head->what.ticket, false);
     recv->status = RF_EMISMATCH;
     recv->moved = head->what.bytes;
     rf_shm_append(&h->done, recv);
@@ -134,7 +138,7 @@ static int ask_for_pieces(struct rf_shm *h, struct rf_shm_node *recv)
         return fail_invalid(recv->peer, "ticket");
     recv->moved = 0;
     peer->recvs[recv->ticket] = recv;
-    ack_go(peer, recv->ticket);
+    ack_go(peer, recv->ticket, recv->zero_copy); /* what stays where it is comes as a whole */
     return 0;
 }
 
@@ -201,7 +205,7 @@ int rf_shm_pull(struct rf_shm *h)
         return 0;
     ack_done(peer, recv->ticket);
     if (recv->remote)
-        ack_go(peer, recv->ticket);
+        ack_go(peer, recv->ticket, false);
     rf_shm_append(&h->done, rf_shm_take(&h->pulls));
     return 0;
 }

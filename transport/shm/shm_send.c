@@ -275,13 +275,26 @@ static void send_now(struct rf_shm *h, struct rf_shm_node *send, int slot)
 
 /* ---- what the peer has done ------------------------------------------------------------------ */
 
+/* The peer copies one piece while the next is written, if it has a core of its own. What it wants
+ * to read in its slot comes as a whole, if it fits into one. */
+static size_t piece_bytes(const struct rf_shm *h, const struct rf_shm_peer *peer,
+                          const struct rf_shm_node *send)
+{
+    const uint64_t whole = __atomic_load_n(&peer->acks_in->whole, __ATOMIC_RELAXED);
+    const uint64_t left = send->bytes - send->moved;
+    uint64_t piece = send->bytes / RF_SHM_PIECES / RF_SHM_UNIT * RF_SHM_UNIT;
+    piece = piece < RF_SHM_LEAST_PIECE ? RF_SHM_LEAST_PIECE : piece;
+    if (piece > RF_SHM_SLOT || h->transport.yield || whole >> send->ticket & 1)
+        piece = RF_SHM_SLOT;
+    return (size_t)(left < piece ? left : piece);
+}
+
 /* The one piece of a staged message that is next, if there is a slot and a record for it. */
 static int send_piece(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     struct rf_shm_node *send = peer->staging.first;
-    const uint64_t left = send->bytes - send->moved;
-    const size_t bytes = left < RF_SHM_SLOT ? (size_t)left : RF_SHM_SLOT;
+    const size_t bytes = piece_bytes(h, peer, send);
     int slot = find_slot(peer, bytes);
     int ready = slot >= 0 ? has_record(h, rank, RF_SHM_PIECE, bytes) : 0;
     if (ready <= 0)
