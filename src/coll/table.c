@@ -203,11 +203,12 @@ static bool prefers_rabenseifner(const struct rf_coll_desc *desc)
     return desc->ranks >= 16 && rf_coll_bytes(desc) <= 4 * 1024 * 1024;
 }
 
-/* Of two ranks that share memory both fold, each a half. Over a network that is half as much again
- * to send, and the root folds while the rest is coming. */
+/* Of two ranks that share memory both fold, each a half, which is worth it for long sums: that is
+ * half as much again to send. Over a network the root folds while the rest is coming. */
 static bool prefers_flat_reduce(const struct rf_coll_desc *desc)
 {
-    return rf_coll_bytes(desc) <= 64 * 1024 || (desc->ranks == 2 && !desc->shared);
+    const size_t limit = desc->ranks == 2 ? 256 * 1024 : 64 * 1024;
+    return rf_coll_bytes(desc) <= limit || (desc->ranks == 2 && !desc->shared);
 }
 
 static bool prefers_flat_gather(const struct rf_coll_desc *desc)
