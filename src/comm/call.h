@@ -51,7 +51,8 @@ struct rf_cached {
  * to check the arguments and to look up the schedule takes a third of a short one's time. */
 struct rf_last_call {
     struct rf_call call;      /* its label: of the last one */
-    struct rf_cached *cached; /* NULL: there is none. It is another's unless is_last is set. */
+    struct rf_cached *cached; /* NULL: there is none. It is another's unless is_last is set, which
+                                 may be read where the table of schedules may be. */
 };
 
 int rf_cache_create(struct rf_cache **out);

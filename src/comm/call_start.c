@@ -53,18 +53,21 @@ static bool is_plain(const struct rf_call *call)
            !call->reduction.combine && !rf_call_converts(call) && call->timeout_s == 0;
 }
 
-/* Runs a call now. The next one that is the same is neither checked nor looked up. */
-static int run(struct rf_comm *comm, const struct rf_call *call)
+/* Of a plain call. The next one that is the same is neither checked nor looked up. */
+static int look_up_and_run(struct rf_comm *comm, const struct rf_call *call)
 {
     struct rf_cached *cached;
-    RETURN_IF_ERROR(rf_comm_ready(comm));
-    if (!is_plain(call))
-        return rf_comm_run(comm, call);
     RETURN_IF_ERROR(rf_cache_find(comm, call, &cached));
     cached->is_last = true;
     comm->last.call = *call;
     comm->last.cached = cached;
     return rf_comm_run_cached(comm, call, cached);
+}
+
+static int run_now(struct rf_comm *comm, const struct rf_call *call)
+{
+    RETURN_IF_ERROR(rf_comm_ready(comm));
+    return is_plain(call) ? look_up_and_run(comm, call) : rf_comm_run(comm, call);
 }
 
 int rf_call_repeat(struct rf_comm *comm)
@@ -75,6 +78,9 @@ int rf_call_repeat(struct rf_comm *comm)
     if (rf_async_busy(comm->async))
         return start_beside(comm, call, NULL, true);
     RETURN_IF_ERROR(rf_comm_ready(comm));
+    /* Not before: while the worker runs, the table of schedules is its own. */
+    if (!comm->last.cached->is_last)
+        return look_up_and_run(comm, call);
     return rf_comm_run_cached(comm, call, comm->last.cached);
 }
 
@@ -95,5 +101,5 @@ int rf_call_start(struct rf_comm *comm, struct rf_call *call, const struct rf_co
     const bool busy = rf_async_busy(comm->async);
     if (request || busy)
         return start_beside(comm, call, request, busy);
-    return run(comm, call);
+    return run_now(comm, call);
 }

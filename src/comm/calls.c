@@ -22,10 +22,9 @@ static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void 
                  const struct rf_coll_opts *opts)
 {
     const struct rf_call *last = comm ? &comm->last.call : NULL;
-    if (last && comm->last.cached && comm->last.cached->is_last && last->in == in &&
-        last->out == out && last->desc.count == count && last->desc.op == op &&
-        last->desc.dtype == dtype && last->desc.redop == redop && last->desc.root == root &&
-        are_plain(opts)) {
+    if (last && comm->last.cached && last->in == in && last->out == out &&
+        last->desc.count == count && last->desc.op == op && last->desc.dtype == dtype &&
+        last->desc.redop == redop && last->desc.root == root && are_plain(opts)) {
         comm->last.call.label = opts ? opts->label : NULL;
         return rf_call_repeat(comm);
     }

@@ -110,8 +110,8 @@ struct rf_shm_ack {
 
 struct rf_shm_channel {
     alignas(64) struct rf_shm_record records[RF_SHM_RECORDS];
-    unsigned char cells[RF_SHM_CELLS][RF_SHM_CELL];
     unsigned char units[RF_SHM_UNITS][RF_SHM_UNIT];
+    unsigned char cells[RF_SHM_CELLS][RF_SHM_CELL]; /* the last: of many ranks there are fewer */
 };
 
 struct rf_shm_header {

@@ -32,10 +32,21 @@ static size_t channels_offset(int count)
     return acks_offset() + round_up((size_t)count * sizeof(struct rf_shm_ack), RF_SHM_PAGE);
 }
 
+/* A power of two. Those to all peers together do not fit into the private caches of a core: see
+ * shm_send.c. */
+static unsigned cells_among(int count)
+{
+    unsigned cells = RF_SHM_CELLS;
+    while (cells > RF_SHM_LEAST_CELLS && cells * (unsigned)(count - 1) > RF_SHM_CELLS)
+        cells /= 2;
+    return cells;
+}
+
 static size_t channel_offset(int count, int index)
 {
-    return channels_offset(count) +
-           (size_t)index * round_up(sizeof(struct rf_shm_channel), RF_SHM_PAGE);
+    const size_t bytes =
+        offsetof(struct rf_shm_channel, cells) + (size_t)cells_among(count) * RF_SHM_CELL;
+    return channels_offset(count) + (size_t)index * round_up(bytes, RF_SHM_PAGE);
 }
 
 static void *map(int fd, size_t offset, size_t bytes, int protection)
@@ -49,16 +60,6 @@ void rf_shm_map_pages(const void *memory, size_t bytes, bool written)
 #ifdef MADV_POPULATE_WRITE
     madvise((void *)(uintptr_t)memory, bytes, written ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
 #endif
-}
-
-/* A power of two. Those to all peers together do not fit into the private caches of a core: see
- * shm_send.c. */
-static unsigned cells_among(int count)
-{
-    unsigned cells = RF_SHM_CELLS;
-    while (cells > RF_SHM_LEAST_CELLS && cells * (unsigned)(count - 1) > RF_SHM_CELLS)
-        cells /= 2;
-    return cells;
 }
 
 /* ---- this rank's ----------------------------------------------------------------------------- */
