@@ -169,6 +169,42 @@ TEST_P(Collectives, GiveTheWorkedExamples)
     });
 }
 
+/* What ran between has taken its schedule out of the table, or has left the same one there. */
+TEST_P(Collectives, ACallThatRepeatsIsTheSameWhateverRanBetween)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        const int size = rf_comm_size(comm);
+        std::vector<float> in(700, 1), out(700), a(5), b(5);
+        rf_coll_opts labelled = {}, with_request = {};
+        labelled.label = "again";
+        auto again = [&](int round, const rf_coll_opts *opts) {
+            std::fill(a.begin(), a.end(), float(rank + round));
+            ASSERT_EQ(rf_all_reduce(comm, a.data(), b.data(), a.size(), RF_F32, RF_SUM, opts),
+                      RF_OK);
+            EXPECT_EQ(b, std::vector<float>(5, float(size * (size - 1) / 2 + size * round)));
+        };
+        auto other = [&](size_t count, const rf_coll_opts *opts) {
+            ASSERT_EQ(rf_all_reduce(comm, in.data(), out.data(), count, RF_F32, RF_SUM, opts),
+                      RF_OK);
+        };
+        for (int round = 0; round < 40; round++) {
+            again(round, nullptr);
+            again(round + 1, round % 2 ? &labelled : nullptr);
+            if (round == 10 || round == 20)
+                for (size_t count = 1; count < 700; count++)
+                    other(count, nullptr);
+            if (round > 20) {
+                rf_request *request = nullptr;
+                with_request.request = &request;
+                other((size_t)round * 7, &with_request);
+                again(round, nullptr);
+                EXPECT_EQ(rf_request_wait(request, 0), RF_OK);
+                rf_request_free(request);
+            }
+        }
+    });
+}
+
 TEST_P(Collectives, AreExactForEveryTypeReductionOrderAndUnevenCount)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
@@ -368,6 +404,9 @@ TEST(Arguments, AreRefusedWithASentenceAndDoNotFailTheCommunicator)
             EXPECT_EQ(rf_all_reduce(comm, a, b, 4, RF_F32, static_cast<rf_redop>(9), nullptr),
                       RF_EINVAL);
             opts.order = static_cast<rf_order>(7);
+            EXPECT_EQ(rf_all_reduce(comm, a, b, 4, RF_F32, RF_SUM, &opts), RF_EINVAL);
+            opts = {};
+            opts.timeout_s = -1;
             EXPECT_EQ(rf_all_reduce(comm, a, b, 4, RF_F32, RF_SUM, &opts), RF_EINVAL);
             EXPECT_EQ(rf_broadcast(comm, a, 4, RF_F32, 0, nullptr), RF_OK);
             EXPECT_EQ(rf_broadcast(comm, a, 4, RF_F32, 2, nullptr), RF_EINVAL);

@@ -62,6 +62,14 @@ void rf_shm_map_pages(const void *memory, size_t bytes, bool written)
 #endif
 }
 
+/* Of few ranks when they join: it takes a millisecond, and each page that is touched for the first
+ * time later a few microseconds of a call. Many ranks use the few cells that they need. */
+static void map_cells(const struct rf_shm_channel *channel, unsigned cells, bool written)
+{
+    if (cells > RF_SHM_LEAST_CELLS)
+        rf_shm_map_pages(channel->cells, (size_t)cells * RF_SHM_CELL, written);
+}
+
 /* ---- this rank's ----------------------------------------------------------------------------- */
 
 int rf_shm_segment_create(struct rf_shm *h)
@@ -92,6 +100,8 @@ int rf_shm_segment_create(struct rf_shm *h)
         h->peers[i].acks_out = &acks[i];
         h->peers[i].goes_round = h->count <= RF_SHM_ROUND_RANKS;
         h->peers[i].cells = cells_among(h->count);
+        if (h->ranks[i] != t->rank)
+            map_cells(h->peers[i].out, h->peers[i].cells, true);
     }
     return 0;
 }
@@ -150,6 +160,7 @@ int rf_shm_segment_attach(struct rf_shm *h, int rank, int fd)
                             "shm: the segment of rank %d is of another job or build", rank);
     peer->in = (const struct rf_shm_channel *)(peer->base + channel_offset(h->count, index));
     peer->acks_in = (const struct rf_shm_ack *)(peer->base + acks_offset()) + index;
+    map_cells(peer->in, peer->cells, false);
     return 0;
 }
 
