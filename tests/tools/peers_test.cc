@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <thread>
+
 #include "program.h"
 #include "svg.h"
 
@@ -41,6 +43,10 @@ struct Rows {
     {
         return cJSON_GetObjectItem(cJSON_GetArrayItem(cJSON_GetObjectItem(json, "rows"), 0), name);
     }
+    double number(const char *name) const
+    {
+        return cJSON_GetNumberValue(cJSON_GetObjectItem(json, name));
+    }
     double time(const char *side) const
     {
         return cJSON_GetNumberValue(cJSON_GetObjectItem(get("time_us"), side));
@@ -52,7 +58,7 @@ TEST(Peers, TheBestOfThoseThatAreThereIsNamedWithItsRatio)
     TempFolder folder;
     script(folder, "openmpi", "");
     script(folder, "mpich", "");
-    script(folder, "mpirun.openmpi", "echo 4 12.5 0");
+    script(folder, "mpirun.openmpi", "echo 4 12.5 0 1.5 2.5");
     script(folder, "mpirun.mpich", "echo 4 99 0");
     ProgramOptions options;
     options.environment = {"PATH=" + folder.path + ":" + getenv("PATH")};
@@ -68,8 +74,25 @@ TEST(Peers, TheBestOfThoseThatAreThereIsNamedWithItsRatio)
     EXPECT_GT(rows.time("own"), 0);
     EXPECT_STREQ(cJSON_GetStringValue(rows.get("best_peer")), "openmpi");
     EXPECT_NEAR(cJSON_GetNumberValue(rows.get("ratio")), 12.5 / rows.time("library"), 1e-9);
+    EXPECT_STREQ(cJSON_GetStringValue(rows.get("cores")), "all");
+    EXPECT_EQ(cJSON_GetNumberValue(rows.get("turns")), 1);
+    if (std::thread::hardware_concurrency() > 1) {
+        EXPECT_GT(rows.number("line_ns_near"), 0);
+    }
     std::vector<std::string> tags;
     EXPECT_TRUE(well_formed(read_text(plot), tags));
+}
+
+TEST(Peers, OneNetworkAndOneNumberOfRanksCanBeMeasuredAlone)
+{
+    TempFolder folder;
+    const ProgramResult r = run_program(
+        arguments(folder, {"--peer-programs", folder.path, "--provider", "shm", "--ranks", "3"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("2 of 16 runs"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("all_reduce, host, 3 ranks"), std::string::npos) << r.out;
+    EXPECT_EQ(r.out.find("tcp"), std::string::npos) << r.out;
+    EXPECT_EQ(Rows(folder).number("runs"), 2);
 }
 
 TEST(Peers, OneThatFailsIsReportedAndTheOthersRun)
