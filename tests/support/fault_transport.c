@@ -120,6 +120,23 @@ static int post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, v
     return fault->real->post_recv_zero_copy(t, peer, tag, buffer, bytes, context);
 }
 
+/* While a fault is armed every message is posted, so that each is counted once. */
+static int send_at_once(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
+                        const void *buffer, size_t bytes)
+{
+    const struct fault_transport *fault = (const struct fault_transport *)t->ops;
+    RETURN_IF_ERROR(dead(fault));
+    return fault->armed ? 0 : fault->real->send_at_once(t, peer, tag, contract, buffer, bytes);
+}
+
+static int recv_at_once(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                        struct rf_completion *out)
+{
+    const struct fault_transport *fault = (const struct fault_transport *)t->ops;
+    RETURN_IF_ERROR(dead(fault));
+    return fault->armed ? 0 : fault->real->recv_at_once(t, peer, tag, buffer, bytes, out);
+}
+
 static int poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
     const struct fault_transport *fault = (const struct fault_transport *)t->ops;
@@ -134,6 +151,10 @@ void fault_transport_insert(struct fault_transport *fault, struct rf_comm *comm)
     fault->ops.post_send = post_send;
     fault->ops.post_recv = post_recv;
     fault->ops.poll = poll;
+    if (fault->ops.send_at_once)
+        fault->ops.send_at_once = send_at_once;
+    if (fault->ops.recv_at_once)
+        fault->ops.recv_at_once = recv_at_once;
     if (fault->ops.post_recv_zero_copy)
         fault->ops.post_recv_zero_copy = post_recv_zero_copy;
     fault->next = fault;
