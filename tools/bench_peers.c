@@ -102,10 +102,12 @@ static int read_own(struct peers *p, FILE *from, struct peers_cell *cell)
     cJSON *json = cJSON_Parse(strchr(text, '{') ? strchr(text, '{') : "");
     const cJSON *row = NULL;
     int size = 0;
-    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json, "rows")) note(
-        p, cell, size++,
-        (struct peers_turn){number(row, "time_us"), number(row, "began_s"), number(row, "ended_s")},
-        number(row, "wrong"));
+    cJSON_ArrayForEach(row, cJSON_GetObjectItem(json, "rows"))
+    {
+        const struct peers_turn turn = {number(row, "time_us"), number(row, "began_s"),
+                                        number(row, "ended_s")};
+        note(p, cell, size++, turn, number(row, "wrong"));
+    }
     cJSON_Delete(json);
     return size;
 }
@@ -263,8 +265,25 @@ static void choose_sizes(struct peers *p)
         p->bytes[p->sizes++] = bytes;
 }
 
+static int check_part(const struct tool_command *command, const struct tool_ranks *part)
+{
+    if (part->ranks != 0 && (part->ranks < 2 || part->ranks > PEERS_MOST_RANKS))
+        return tool_usage_error(command, "all is measured on 2 to %d ranks, not on %lld",
+                                PEERS_MOST_RANKS, (long long)part->ranks);
+    for (int network = 0; part->provider && network < PEERS_NETWORKS; network++)
+        if (strcmp(part->provider, providers[network]) == 0)
+            return TOOL_OK;
+    return part->provider
+               ? tool_usage_error(command, "all is measured over tcp and shm, not over %s",
+                                  part->provider)
+               : TOOL_OK;
+}
+
 int bench_peers(const struct tool_command *command, const struct bench_options *options)
 {
+    const int usage = check_part(command, &options->ranks);
+    if (usage != TOOL_OK)
+        return usage;
     struct peers *p = calloc(1, sizeof(*p));
     if (!p)
         return tool_error(command, "out of memory");

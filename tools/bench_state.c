@@ -56,6 +56,13 @@ static void bind(int core)
     pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 
+static double begin_period(const struct bench_state *s, unsigned period)
+{
+    const double begin = s->start_s + period * (PERIOD_MS * 1e-3);
+    sleep_until(begin);
+    return begin;
+}
+
 /* False: the other thread has not come in time. */
 static bool await(atomic_uint *line, unsigned value, double limit_s)
 {
@@ -72,8 +79,7 @@ static void *reply(void *user)
     struct bench_state *s = user;
     bind(s->cores[1]);
     for (unsigned period = 0; !atomic_load(&s->stop); period++) {
-        const double begin = s->start_s + period * (PERIOD_MS * 1e-3);
-        sleep_until(begin);
+        const double begin = begin_period(s, period);
         for (unsigned i = 1; i <= BOUNCES * BATCHES; i++) {
             if (!await(&s->there, period << 8 | i, begin + MOST_MS * 1e-3))
                 break;
@@ -119,8 +125,7 @@ static void *ask(void *user)
     struct bench_state *s = user;
     bind(s->cores[0]);
     for (unsigned period = 0; !atomic_load(&s->stop); period++) {
-        const double begin = s->start_s + period * (PERIOD_MS * 1e-3);
-        sleep_until(begin);
+        const double begin = begin_period(s, period);
         const double seconds = bounce(s, period, begin + MOST_MS * 1e-3);
         if (seconds > 0)
             note(s, seconds * 1e9);
@@ -228,12 +233,14 @@ double bench_state_ns(const struct bench_state *s, bool distant)
 int bench_state_between(const struct bench_state *s, double began, double ended)
 {
     bool seen[2] = {false, false};
-    if (!s || s->count == 0 || !(ended >= began))
+    if (!s || s->count == 0 || !(began > 0 && ended >= began))
         return -1;
     /* With the last one before and the first one after. */
     size_t i = 0;
-    while (i + 1 < s->count && s->samples[i + 1].at_s <= began)
-        i++;
+    for (size_t end = s->count; end - i > 1;) {
+        const size_t middle = i + (end - i) / 2;
+        *(s->samples[middle].at_s <= began ? &i : &end) = middle;
+    }
     for (; i < s->count; i++) {
         seen[s->limit_ns > 0 && s->samples[i].ns > s->limit_ns] = true;
         if (s->samples[i].at_s > ended)

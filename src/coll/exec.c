@@ -5,7 +5,8 @@
  * has seen its largest schedule (exec_capacity.c). What a step does to memory is in exec_work.c.
  *
  * Order: one completion at a time, depth first, so that what was received is reduced and passed on
- * while it is still in the cache. Receives are posted before sends.
+ * while it is still in the cache. What can be sent at once goes first; then receives are posted,
+ * then the other sends.
  */
 #include <assert.h>
 

@@ -48,7 +48,7 @@ struct rf_cached {
 };
 
 /* The last plain call: of equal pieces, without options that change how it runs. Calls repeat, and
- * to check the arguments and to look up the schedule takes a third of a short one's time. */
+ * to check the arguments and to look up the schedule takes a fifth of a short one's time. */
 struct rf_last_call {
     struct rf_call call;      /* its label: of the last one */
     struct rf_cached *cached; /* NULL: there is none. It is another's unless is_last is set, which

@@ -93,6 +93,8 @@ TEST(Peers, OneNetworkAndOneNumberOfRanksCanBeMeasuredAlone)
     EXPECT_NE(r.out.find("all_reduce, host, 3 ranks"), std::string::npos) << r.out;
     EXPECT_EQ(r.out.find("tcp"), std::string::npos) << r.out;
     EXPECT_EQ(Rows(folder).number("runs"), 2);
+    EXPECT_EQ(run_program(arguments(folder, {"--ranks", "5"})).status, 2);
+    EXPECT_EQ(run_program(arguments(folder, {"--provider", "loopback"})).status, 2);
 }
 
 TEST(Peers, OneThatFailsIsReportedAndTheOthersRun)

@@ -103,6 +103,7 @@ TEST(ShmShort, AllLengthsInAnyMixtureArriveWhole)
     uint64_t tag = 1, at_once = 0, bytes = 0, count = 20000;
     for (; tag <= count; tag++) {
         const Message message{tag, payload(tag, random_length(random))};
+        pair.from->streams = random() % 2;
         if (random() % 8 == 0 || pair.send_at_once(message) == 0)
             pair.post(message);
         bytes += message.data.size();
@@ -187,4 +188,57 @@ TEST(ShmShort, LongMessagesAndThoseToOneselfAreLeftToThePosts)
     EXPECT_EQ(from->sent_messages, 0u);
     from->ops->cancel_all(from);
     EXPECT_EQ(from->ops->send_at_once(from, 1, 1, 0, data.data(), 4), RF_EABORT);
+}
+
+// So many that those to all others do not fit into private caches, and no more.
+TEST(ShmShort, ManyRanksHaveFewerCellsAndAllOfThemCanBeUsed)
+{
+    const unsigned cells[] = {512, 256, 128, 128, 64};
+    for (int size = 2; size <= 6; size++) {
+        World world(size);
+        rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+        ASSERT_EQ(world.ends[0].shm()->peers[1].cells, cells[size - 2]);
+        const auto data = payload(1, RF_SHM_CELL);
+        uint64_t sent = 0, received = 0;
+        for (int round = 0; round < 3; round++) {
+            while (from->ops->send_at_once(from, 1, sent, 0, data.data(), data.size()) > 0)
+                sent++;
+            EXPECT_LE(sent - received, cells[size - 2]);
+            EXPECT_GE(sent - received, cells[size - 2] / 2);
+            for (; received < sent; received++) {
+                std::vector<uint8_t> in(data.size());
+                rf_completion done = {};
+                ASSERT_EQ(to->ops->recv_at_once(to, 0, received, in.data(), in.size(), &done), 1);
+                ASSERT_TRUE(in == data);
+            }
+        }
+    }
+}
+
+// The sender counts its records: one for the message, and one for each piece.
+TEST(ShmShort, WhatIsCopiedComesInPiecesAndWhatStaysInItsSlotAsAWhole)
+{
+    World world(2);
+    rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
+    const rf_shm_peer &peer = world.ends[0].shm()->peers[1];
+    const auto data = payload(1, RF_SHM_SLOT);
+    for (bool crowded : {false, true})
+        for (bool stays : {false, true}) {
+            from->yield = crowded;
+            std::vector<uint8_t> in(data.size());
+            Context a, b;
+            rf_completion done;
+            const uint64_t before = peer.sent;
+            ASSERT_EQ((stays ? to->ops->post_recv_zero_copy
+                             : to->ops->post_recv)(to, 0, 9, in.data(), in.size(), &b),
+                      0);
+            ASSERT_EQ(from->ops->post_send(from, 1, 9, 3, data.data(), data.size(), &a), 0);
+            ASSERT_EQ(world.next(1, &done), 1);
+            EXPECT_EQ(peer.sent - before, stays || crowded ? 2u : 1u + RF_SHM_PIECES);
+            EXPECT_EQ(done.token != 0, stays);
+            EXPECT_EQ(memcmp(done.token ? done.data : in.data(), data.data(), data.size()), 0);
+            if (done.token)
+                to->ops->release_zero_copy(to, 0, done.token);
+            world.settle();
+        }
 }

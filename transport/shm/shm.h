@@ -12,11 +12,12 @@
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
- * A channel is a ring of records of 32 bytes, cells of memory that go round with them (the record's
- * number modulo the number of cells), and an area for slots. A cache line has two records, because
- * to bring a line from the other core is what a short message costs. A slot is a run of units of
- * the area, named by the first. A message takes one of five ways: short    in its record, in that
- * and the other one of the same line, or in the cell of its record: the sender is done at once
+ * A channel is a ring of records of 32 bytes, an area for slots, and cells of memory that go round
+ * with the records (a record's number modulo the number of cells). A cache line has two records,
+ * because to bring a line from the other core is what a short message costs. A slot is a run of
+ * units of the area, named by the first. A message takes one of five ways:
+ *   short    in its record, in that and the other one of the same line, or in the cell of its
+ *            record: the sender is done at once
  *   eager    in a slot: the sender is done at once, too
  *   shared   its buffer lies in the sender's segment: the record says where, the receiver reads it
  *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces

@@ -18,9 +18,9 @@ static int fail_invalid(int rank, const char *what)
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static bool needs_rest(int kind, uint64_t bytes)
+static bool needs_rest(uint64_t bytes)
 {
-    return kind == RF_SHM_SHORT && bytes > RF_SHM_TINY && bytes <= RF_SHM_INLINE;
+    return bytes > RF_SHM_TINY && bytes <= RF_SHM_INLINE;
 }
 
 /* A message that is in the line takes both of its records, and may have to skip one before. One
@@ -116,7 +116,7 @@ static void send_short(struct rf_shm *h, int rank, uint64_t tag, uint32_t contra
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     const struct rf_shm_what what = {.bytes = bytes & 0xfffffffffffull, .kind = RF_SHM_SHORT};
-    const bool has_rest = needs_rest(RF_SHM_SHORT, bytes);
+    const bool has_rest = needs_rest(bytes);
     if (has_rest)
         skip_to_line(peer);
     struct rf_shm_record *record = next_record(peer);
