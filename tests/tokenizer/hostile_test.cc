@@ -57,6 +57,19 @@ TEST(TokenizerFile, TheSmallestIsAccepted)
     rf_token_list_free(&list);
 }
 
+// The second text is found in the cache of words, and the list has no memory yet (found by fuzzing).
+TEST(TokenizerFile, ATextWithoutATokenGivesAnEmptyListTheSecondTimeToo)
+{
+    Opened o("{" + model + "}");
+    ASSERT_EQ(o.rc, 0) << o.message;
+    rf_token_list list = {};
+    for (int i = 0; i < 2; i++) {
+        ASSERT_EQ(rf_tokenizer_encode(o.t, "x", 1, nullptr, &list), 0);
+        EXPECT_EQ(list.count, 0u);
+    }
+    rf_token_list_free(&list);
+}
+
 TEST(TokenizerFile, DamageIsNamed)
 {
     refused(RF_ECORRUPT, "", "is not JSON");
