@@ -21,7 +21,10 @@ if [ "$1" = --target ]; then # --target BUILD SECONDS NAME, started below
     if [ $status = 0 ] && [ "${runs:-0}" -gt 0 ]; then
         echo "$name: $runs inputs"
     else
-        grep -m 1 -E 'ERROR|SUMMARY|not so' "$name.log" || true
+        grep -E 'runtime error|ERROR|SUMMARY|not so' "$name.log" || true
+        for input in "failures/$name"-*; do # the input itself, as a CI's machine is gone afterwards
+            [ ! -f "$input" ] || echo "$input, base64: $(base64 -w 0 "$input" | head -c 8000)"
+        done
         echo "FAILED: $name, see $build/$name.log and $build/failures"
     fi
     exit 0

@@ -413,9 +413,12 @@ test_fuzz() {
         -DCMAKE_CXX_COMPILER=clang++ -DRF_FUZZ=ON -DRF_BUILD_TESTS=OFF -DRF_BUILD_EXAMPLES=OFF \
         -DRF_BUILD_BENCH=OFF -DRF_SANITIZE=fuzzer-no-link,address,undefined
     compile $f_dir fuzz_all || return 1
-    quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh $f_dir "$(test_jobs)" "$1" ||
-        f_status=1
+    quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh $f_dir "$(test_jobs)" "$1" || f_status=1
     s_note=$(tail -n 1 $BUILD/fuzz.log)
+    [ $f_status = 0 ] || {
+        sed '/: [0-9]* inputs$/d' $BUILD/fuzz.log
+        s_note="targets that failed: $(sed -n 's/^FAILED: \([^,]*\),.*/\1/p' $BUILD/fuzz.log | tr '\n' ' ')"
+    }
     return $f_status
 }
 
