@@ -44,24 +44,70 @@ bool rf_cpu_emptier(const uint16_t ranks[RF_CPU_CORES], int core, const bool min
     return fewest + 2u <= ranks[core];
 }
 
-/* What the thread may use is the same afterwards. */
+int rf_cpu_home(const bool mine[RF_CPU_CORES], int index, int count)
+{
+    int cores = 0, before = 0;
+    for (int c = 0; c < RF_CPU_CORES; c++)
+        cores += mine[c];
+    if (cores == 0 || count <= cores)
+        return -1;
+    const int wanted = (int)((int64_t)index * cores / count);
+    for (int c = 0; c < RF_CPU_CORES; c++) {
+        if (mine[c] && before == wanted)
+            return c;
+        before += mine[c];
+    }
+    return -1;
+}
+
+static bool find_allowed(cpu_set_t *mine, bool allowed[RF_CPU_CORES])
+{
+    if (sched_getaffinity(0, sizeof(*mine), mine) != 0)
+        return false;
+    for (size_t c = 0; c < RF_CPU_CORES; c++)
+        allowed[c] = CPU_ISSET(c, mine);
+    return true;
+}
+
+/* What the thread may use, `mine`, is the same afterwards. */
+static void move_to(const cpu_set_t *cores, const cpu_set_t *mine)
+{
+    if (sched_setaffinity(0, sizeof(*cores), cores) == 0 &&
+        sched_setaffinity(0, sizeof(*mine), mine) != 0)
+        rf_log("transport", 1, "this thread's cores cannot be set back: %s", strerror(errno));
+}
+
 static void move_away(int core, const uint16_t *ranks)
 {
     cpu_set_t mine, best;
     bool allowed[RF_CPU_CORES], emptier[RF_CPU_CORES];
-    if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
-        return;
-    for (size_t c = 0; c < RF_CPU_CORES; c++)
-        allowed[c] = CPU_ISSET(c, &mine);
-    if (!rf_cpu_emptier(ranks, core, allowed, emptier))
+    if (!find_allowed(&mine, allowed) || !rf_cpu_emptier(ranks, core, allowed, emptier))
         return;
     CPU_ZERO(&best);
     for (size_t c = 0; c < RF_CPU_CORES; c++)
         if (emptier[c])
             CPU_SET(c, &best);
-    if (sched_setaffinity(0, sizeof(best), &best) == 0 &&
-        sched_setaffinity(0, sizeof(mine), &mine) != 0)
-        rf_log("transport", 1, "this thread's cores cannot be set back: %s", strerror(errno));
+    move_to(&best, &mine);
+}
+
+/* Of ranks that outnumber the cores. */
+static void go_home(struct rf_cpu_affinity *affinity, int core)
+{
+    cpu_set_t mine, best;
+    bool allowed[RF_CPU_CORES];
+    const uint64_t now = rf_now_ns();
+    if (core + 1 == affinity->home || now < affinity->may_move_ns)
+        return;
+    affinity->may_move_ns = now + AGAIN_NS;
+    if (!find_allowed(&mine, allowed))
+        return;
+    const int home = rf_cpu_home(allowed, affinity->index, affinity->count);
+    affinity->home = home + 1;
+    if (home < 0 || home == core)
+        return;
+    CPU_ZERO(&best);
+    CPU_SET((size_t)home, &best);
+    move_to(&best, &mine);
 }
 
 static void publish(const struct rf_cpu_affinity *affinity, struct rf_transport *t, int core)
@@ -78,6 +124,10 @@ bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
     const int core = sched_getcpu();
     if (core < 0 || core >= RF_CPU_CORES)
         return true;
+    if (t->yield && affinity->count > 0) {
+        go_home(affinity, core);
+        return true;
+    }
     publish(affinity, t, core);
     const bool is_highest = count_ranks(affinity, t, core, ranks);
     affinity->crowded = ranks[core] > 1;

@@ -2,8 +2,10 @@
  *
  * Where ranks of one host wait: whether a waiting rank shares its core with others, and its way to
  * a core that is free or has fewer. Each message between ranks on one core costs a switch between
- * them, ten times as much as otherwise, and the system may leave it so for seconds. Used by the
- * transports that know on which cores their peers are.
+ * them, ten times as much as otherwise, and the system may leave it so for seconds. Ranks that
+ * outnumber the cores each have a core where they belong: neighbours share one, so no rank is alone
+ * on a core beside those that send to it. Used by the transports that know on which cores their
+ * peers are.
  */
 #ifndef RF_TRANSPORT_CPU_AFFINITY_H
 #define RF_TRANSPORT_CPU_AFFINITY_H
@@ -16,18 +18,25 @@ struct rf_cpu_affinity {
     uint32_t idle;
     bool crowded; /* another rank waits on this core */
     uint64_t may_move_ns;
+    int index, count; /* this rank's place among the ranks of this host; count 0: unknown */
+    int home;         /* the core that rf_cpu_home has last given, plus 1; 0: none */
     /* Where a rank was when it was last seen; -1: unknown, or not on this host. */
     int (*core_of)(struct rf_transport *t, int rank);
     /* Tells the others where this one is; NULL: they see it. */
     void (*publish)(struct rf_transport *t, int core);
 };
 
-/* What rf_transport_ops.idle returns. Only the highest rank on a core moves. */
+/* What rf_transport_ops.idle returns. Only the highest rank on a core moves, unless the ranks
+ * outnumber the cores: then each goes where it belongs. */
 bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t);
 
 /* Those of the cores `mine` where fewest ranks wait; whether to go there from `core`: they must be
  * two fewer, since this one counts there, too. ranks: how many wait on each, this one on `core`. */
 bool rf_cpu_emptier(const uint16_t ranks[RF_CPU_CORES], int core, const bool mine[RF_CPU_CORES],
                     bool out[RF_CPU_CORES]);
+
+/* The one of the cores `mine` where the index-th of `count` ranks belongs; -1: they do not outnumber
+ * the cores. Each core has as many ranks as any other, or one more, and they are neighbours. */
+int rf_cpu_home(const bool mine[RF_CPU_CORES], int index, int count);
 
 #endif

@@ -52,11 +52,14 @@ int rf_place_find(struct rf_control *control, struct rf_place *out)
     rf_host_name(here.host, sizeof(here.host));
     rf_control_local_address(control, here.address, sizeof(here.address));
     int rc = control->ops->all_gather(control, &here, sizeof(here), all, EXCHANGE_TIMEOUT_S);
-    out->here = 0;
+    out->here = out->index = 0;
     for (int r = 0; rc == 0 && r < size; r++)
         all[r].host[sizeof(here.host) - 1] = all[r].address[sizeof(here.address) - 1] = 0;
-    for (int r = 0; rc == 0 && r < size; r++)
-        out->here += is_same_host(&all[r], &all[rank]);
+    for (int r = 0; rc == 0 && r < size; r++) {
+        const bool is_here = is_same_host(&all[r], &all[rank]);
+        out->here += is_here;
+        out->index += is_here && r < rank;
+    }
     if (rc == 0)
         snprintf(out->address, sizeof(out->address), "%s", choose_address(all, rank, size));
     rf_free(all);

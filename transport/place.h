@@ -12,6 +12,7 @@
 struct rf_place {
     char address[64]; /* numeric IP to listen on */
     int here;         /* ranks on this host, this one included */
+    int index;        /* how many of them have a lower number than this one */
 };
 
 /* Collective over `control`. */

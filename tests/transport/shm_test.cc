@@ -371,6 +371,66 @@ TEST(Shm, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
     }
 }
 
+TEST(Shm, RanksThatOutnumberTheCoresShareThemWithNeighbours)
+{
+    bool mine[RF_CPU_CORES] = {};
+    std::vector<int> cores;
+    for (int core = 1; core < 60; core += core % 5 + 1) {
+        cores.push_back(core);
+        mine[core] = true;
+        const int size = (int)cores.size();
+        for (int count = 1; count < 3 * size + 3; count++) {
+            std::vector<int> at;
+            for (int index = 0; index < count; index++)
+                at.push_back(rf_cpu_home(mine, index, count));
+            if (count <= size) {
+                EXPECT_EQ(at, std::vector<int>((size_t)count, -1));
+                continue;
+            }
+            EXPECT_TRUE(std::is_sorted(at.begin(), at.end()));
+            for (int c : cores) {
+                const auto here = std::count(at.begin(), at.end(), c);
+                EXPECT_TRUE(here == count / size || here == (count + size - 1) / size)
+                    << here << " of " << count << " ranks on one of " << size << " cores";
+            }
+        }
+    }
+    const bool none[RF_CPU_CORES] = {};
+    EXPECT_EQ(rf_cpu_home(none, 0, 2), -1);
+}
+
+TEST(Shm, RanksThatOutnumberTheCoresGoWhereTheyBelongAndKeepWhatTheyMayUse)
+{
+    cpu_set_t before, now;
+    ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+    const int cores = CPU_COUNT(&before);
+    bool mine[RF_CPU_CORES];
+    for (size_t c = 0; c < RF_CPU_CORES; c++)
+        mine[c] = CPU_ISSET(c, &before);
+    World world(2);
+    for (int i = 0; i < 2; i++) {
+        rf_transport *t = world.ends[(size_t)i].t;
+        rf_cpu_affinity *affinity = &world.ends[(size_t)i].shm()->affinity;
+        EXPECT_EQ(affinity->index, i);
+        EXPECT_EQ(affinity->count, 2);
+        t->yield = true; // as with so many ranks
+        affinity->count = 2 * cores;
+        affinity->index = i * (2 * cores - 1);
+        const int home = rf_cpu_home(mine, affinity->index, affinity->count);
+        bool was_there = false;
+        for (int tries = 0; tries < 100 && !was_there; tries++) { // the system may move it on
+            affinity->may_move_ns = 0;
+            affinity->idle = 0;
+            EXPECT_TRUE(t->ops->idle(t)) << "another rank needs the core";
+            was_there = sched_getcpu() == home;
+        }
+        EXPECT_TRUE(was_there) << "rank " << i;
+        EXPECT_EQ(affinity->home, home + 1);
+        ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
+        EXPECT_TRUE(CPU_EQUAL(&now, &before));
+    }
+}
+
 TEST(Shm, AReceiveThatIsTooShortForALongMessageIsNamedAndNothingIsWritten)
 {
     World world(2);

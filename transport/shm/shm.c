@@ -276,6 +276,8 @@ int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out)
         return rc;
     }
     h->transport.one_host = h->count == size;
+    h->affinity.index = h->index_of[rank];
+    h->affinity.count = h->count;
     *out = h;
     return 0;
 }

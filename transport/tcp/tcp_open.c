@@ -85,6 +85,8 @@ int rf_tcp_create(struct rf_control *control, const struct rf_opening *opening,
         return rc;
     }
     h->transport.yield = place.here > rf_host_cores();
+    h->affinity.index = place.index;
+    h->affinity.count = place.here;
     snprintf(opening->why, opening->why_bytes, "%s is TCP by the library's own sockets, %s",
              opening->name,
              opening->named ? "as asked for" : "which every host has and which is the default");
