@@ -114,7 +114,7 @@ struct rf_tcp_peer {
 
     /* From the peer. */
     struct rf_tcp_list recvs;
-    struct rf_tcp_early *early;
+    struct rf_tcp_early *early, *last_early; /* in the order in which they came */
     unsigned char head[RF_TCP_HEADER];
     size_t head_bytes;
     uint64_t left_bytes;          /* of the payload that arrives now */
@@ -208,6 +208,8 @@ void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change);
 struct rf_tcp_early *rf_tcp_allocate_early(struct rf_tcp *h, size_t bytes);
 void rf_tcp_free_early(struct rf_tcp *h, struct rf_tcp_early *early); /* or NULL */
 void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer);
+/* Takes it out of the list, if it is there. */
+void rf_tcp_unlink_early(struct rf_tcp_peer *peer, struct rf_tcp_early *early);
 void rf_tcp_set_state(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_state state);
 /* The connection is no more: its sends fail, and what it was to receive, unless the peer has said
  * goodbye. reason: errno, or 0. */

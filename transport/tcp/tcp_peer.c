@@ -66,7 +66,21 @@ void rf_tcp_drop_early(struct rf_tcp *h, struct rf_tcp_peer *peer)
         peer->early = early->next;
         rf_tcp_free_early(h, early);
     }
-    peer->arriving_early = NULL;
+    peer->last_early = peer->arriving_early = NULL;
+}
+
+void rf_tcp_unlink_early(struct rf_tcp_peer *peer, struct rf_tcp_early *early)
+{
+    struct rf_tcp_early *before = NULL, **link = &peer->early;
+    while (*link && *link != early) {
+        before = *link;
+        link = &before->next;
+    }
+    if (!*link)
+        return;
+    *link = early->next;
+    if (peer->last_early == early)
+        peer->last_early = before;
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
@@ -97,12 +111,10 @@ static void drop_arriving(struct rf_tcp *h, struct rf_tcp_peer *peer)
         rf_tcp_expect(h, peer, -1);
         rf_tcp_complete(h, peer->arriving, RF_EPEER);
     }
-    for (struct rf_tcp_early **link = &peer->early; *link; link = &(*link)->next)
-        if (*link == peer->arriving_early) {
-            *link = peer->arriving_early->next;
-            rf_tcp_free_early(h, peer->arriving_early);
-            break;
-        }
+    if (peer->arriving_early) {
+        rf_tcp_unlink_early(peer, peer->arriving_early);
+        rf_tcp_free_early(h, peer->arriving_early);
+    }
     peer->arriving = NULL;
     peer->arriving_early = NULL;
     peer->left_bytes = peer->head_bytes = 0;

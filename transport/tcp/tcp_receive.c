@@ -23,15 +23,17 @@ static int add_early(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf
                      struct rf_tcp_early **out)
 {
     const size_t bytes = frame->kind == RF_TCP_DATA ? frame->bytes : 0;
-    struct rf_tcp_early *early = rf_tcp_allocate_early(h, bytes), **link = &peer->early;
+    struct rf_tcp_early *early = rf_tcp_allocate_early(h, bytes);
     if (!early)
         return rf_fail(RF_ENOMEM, "tcp: no memory for a message of %zu bytes from rank %d", bytes,
                        peer->rank);
     early->next = NULL;
     early->frame = *frame;
-    while (*link)
-        link = &(*link)->next;
-    *link = early;
+    if (peer->early)
+        peer->last_early->next = early;
+    else
+        peer->early = early;
+    peer->last_early = early;
     *out = early;
     return 0;
 }
@@ -39,14 +41,12 @@ static int add_early(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf
 /* Takes the first one with this tag out of the list. */
 static struct rf_tcp_early *take_early(struct rf_tcp_peer *peer, uint64_t tag)
 {
-    for (struct rf_tcp_early **link = &peer->early; *link; link = &(*link)->next) {
-        struct rf_tcp_early *early = *link;
-        if (early->frame.tag != tag)
-            continue;
-        *link = early->next;
-        return early;
-    }
-    return NULL;
+    struct rf_tcp_early *early = peer->early;
+    while (early && early->frame.tag != tag)
+        early = early->next;
+    if (early)
+        rf_tcp_unlink_early(peer, early);
+    return early;
 }
 
 /* ---- a message and its receive --------------------------------------------------------------- */
