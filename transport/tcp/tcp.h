@@ -30,6 +30,8 @@ enum {
     RF_TCP_KEPT = 16 << 10,  /* memory of such messages is used again, */
     RF_TCP_SPARE = 16,       /* up to so many */
     RF_TCP_UNPACED = 32 << 10,
+    RF_TCP_PATIENT = 32 << 10, /* while so much of a message is missing, the socket may fill */
+    RF_TCP_PATIENCE_NS = 1000, /* for so long */
     RF_TCP_VERSION = 1
 };
 
@@ -124,6 +126,7 @@ struct rf_tcp_peer {
     int expected;            /* receives and held sends: while there are some, the peer is read */
     int place;               /* in h->watched; -1: it is not */
     bool readable, writable; /* as epoll said */
+    uint64_t again_ns;       /* not to be read before; 0: at any time */
 };
 
 struct rf_tcp_greeting;
