@@ -44,7 +44,7 @@ bool rf_cpu_emptier(const uint16_t ranks[RF_CPU_CORES], int core, const bool min
     return fewest + 2u <= ranks[core];
 }
 
-int rf_cpu_home(const bool mine[RF_CPU_CORES], int index, int count)
+int rf_cpu_assigned(const bool mine[RF_CPU_CORES], int index, int count)
 {
     int cores = 0, before = 0;
     for (int c = 0; c < RF_CPU_CORES; c++)
@@ -91,22 +91,22 @@ static void move_away(int core, const uint16_t *ranks)
 }
 
 /* Of ranks that outnumber the cores. */
-static void go_home(struct rf_cpu_affinity *affinity, int core)
+static void go_to_assigned(struct rf_cpu_affinity *affinity, int core)
 {
     cpu_set_t mine, best;
     bool allowed[RF_CPU_CORES];
     const uint64_t now = rf_now_ns();
-    if (core + 1 == affinity->home || now < affinity->may_move_ns)
+    if (core + 1 == affinity->assigned || now < affinity->may_move_ns)
         return;
     affinity->may_move_ns = now + AGAIN_NS;
     if (!find_allowed(&mine, allowed))
         return;
-    const int home = rf_cpu_home(allowed, affinity->index, affinity->count);
-    affinity->home = home + 1;
-    if (home < 0 || home == core)
+    const int assigned = rf_cpu_assigned(allowed, affinity->index, affinity->count);
+    affinity->assigned = assigned + 1;
+    if (assigned < 0 || assigned == core)
         return;
     CPU_ZERO(&best);
-    CPU_SET((size_t)home, &best);
+    CPU_SET((size_t)assigned, &best);
     move_to(&best, &mine);
 }
 
@@ -125,7 +125,7 @@ bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
     if (core < 0 || core >= RF_CPU_CORES)
         return true;
     if (t->yield && affinity->count > 0) {
-        go_home(affinity, core);
+        go_to_assigned(affinity, core);
         return true;
     }
     publish(affinity, t, core);

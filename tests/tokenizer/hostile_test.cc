@@ -57,7 +57,8 @@ TEST(TokenizerFile, TheSmallestIsAccepted)
     rf_token_list_free(&list);
 }
 
-// The second text is found in the cache of words, and the list has no memory yet (found by fuzzing).
+// The second text is found in the cache of words, and the list has no memory yet (found by
+// fuzzing).
 TEST(TokenizerFile, ATextWithoutATokenGivesAnEmptyListTheSecondTimeToo)
 {
     Opened o("{" + model + "}");

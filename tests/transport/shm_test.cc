@@ -382,7 +382,7 @@ TEST(Shm, RanksThatOutnumberTheCoresShareThemWithNeighbours)
         for (int count = 1; count < 3 * size + 3; count++) {
             std::vector<int> at;
             for (int index = 0; index < count; index++)
-                at.push_back(rf_cpu_home(mine, index, count));
+                at.push_back(rf_cpu_assigned(mine, index, count));
             if (count <= size) {
                 EXPECT_EQ(at, std::vector<int>((size_t)count, -1));
                 continue;
@@ -396,10 +396,10 @@ TEST(Shm, RanksThatOutnumberTheCoresShareThemWithNeighbours)
         }
     }
     const bool none[RF_CPU_CORES] = {};
-    EXPECT_EQ(rf_cpu_home(none, 0, 2), -1);
+    EXPECT_EQ(rf_cpu_assigned(none, 0, 2), -1);
 }
 
-TEST(Shm, RanksThatOutnumberTheCoresGoWhereTheyBelongAndKeepWhatTheyMayUse)
+TEST(Shm, RanksThatOutnumberTheCoresGoToTheirsAndKeepWhatTheyMayUse)
 {
     cpu_set_t before, now;
     ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
@@ -416,16 +416,16 @@ TEST(Shm, RanksThatOutnumberTheCoresGoWhereTheyBelongAndKeepWhatTheyMayUse)
         t->yield = true; // as with so many ranks
         affinity->count = 2 * cores;
         affinity->index = i * (2 * cores - 1);
-        const int home = rf_cpu_home(mine, affinity->index, affinity->count);
+        const int assigned = rf_cpu_assigned(mine, affinity->index, affinity->count);
         bool was_there = false;
         for (int tries = 0; tries < 100 && !was_there; tries++) { // the system may move it on
             affinity->may_move_ns = 0;
             affinity->idle = 0;
             EXPECT_TRUE(t->ops->idle(t)) << "another rank needs the core";
-            was_there = sched_getcpu() == home;
+            was_there = sched_getcpu() == assigned;
         }
         EXPECT_TRUE(was_there) << "rank " << i;
-        EXPECT_EQ(affinity->home, home + 1);
+        EXPECT_EQ(affinity->assigned, assigned + 1);
         ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
         EXPECT_TRUE(CPU_EQUAL(&now, &before));
     }

@@ -30,8 +30,8 @@ enum {
     RF_TCP_KEPT = 16 << 10,  /* memory of such messages is used again, */
     RF_TCP_SPARE = 16,       /* up to so many */
     RF_TCP_UNPACED = 32 << 10,
-    RF_TCP_PATIENT = 32 << 10, /* while so much of a message is missing, the socket may fill */
-    RF_TCP_PATIENCE_NS = 1000, /* for so long */
+    RF_TCP_COALESCE = 32 << 10, /* while so much of a message is missing, the socket may fill */
+    RF_TCP_COALESCE_NS = 1000,  /* for so long */
     RF_TCP_VERSION = 1
 };
 

@@ -294,12 +294,12 @@ static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *ask
 }
 
 /* A core that only waits for a long message would fetch every few packets by a call of their own,
- * which holds up their sender, too: 1 MiB within a host takes 155 us this way and 222 otherwise. One
- * that sends has better things to do, and one that yields comes back late enough. */
-static void wait_for_more(const struct rf_tcp *h, struct rf_tcp_peer *peer)
+ * which holds up their sender, too: 1 MiB within a host takes 155 us this way and 222 otherwise.
+ * One that sends has better things to do, and one that yields comes back late enough. */
+static void coalesce(const struct rf_tcp *h, struct rf_tcp_peer *peer)
 {
-    if (!h->transport.yield && !h->sending && peer->left_bytes >= RF_TCP_PATIENT)
-        peer->again_ns = rf_now_ns() + RF_TCP_PATIENCE_NS;
+    if (!h->transport.yield && !h->sending && peer->left_bytes >= RF_TCP_COALESCE)
+        peer->again_ns = rf_now_ns() + RF_TCP_COALESCE_NS;
 }
 
 static bool is_too_early(struct rf_tcp_peer *peer)
@@ -330,7 +330,7 @@ int rf_tcp_receive(struct rf_tcp *h, struct rf_tcp_peer *peer)
         }
         if (count < (ssize_t)asked) {
             peer->readable = false;
-            wait_for_more(h, peer);
+            coalesce(h, peer);
             return 0;
         }
     }
