@@ -39,6 +39,8 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--agg_iters has to be 1 to 1000");
     if (!(o->scale > 0 && o->scale <= 1000))
         return tool_usage_error(command, "--scale has to be more than 0, and at most 1000");
+    if (o->one_clock && o->ranks.ranks < 1)
+        return tool_usage_error(command, "--one-clock needs --ranks: those are on one host");
     const bool all = strcmp(o->op, "all") == 0;
     if (all && !o->peers)
         return tool_usage_error(command, "all is measured with --peers only");
@@ -180,6 +182,9 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "collectives: ring, flat, direct, ... instead of what suits the size", NAMED},
         {"private-buffers", 0, TOOL_FLAG, &o.private_buffers, NULL,
          "collectives: on memory of the caller's own instead of the library's", SIZED},
+        {"one-clock", 0, TOOL_FLAG, &o.one_clock, NULL,
+         "collectives, with --ranks: times from the first rank's start to the last one's end",
+         SIZED},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N",
          "start N ranks on this machine; pipeline: 2 to 8 (4); all: only 2, 3 or 4 (each)",
          COLLECTIVES | STAGES | BESIDE},

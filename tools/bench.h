@@ -22,6 +22,7 @@ struct bench_options {
     const char *schedule;      /* pipeline; NULL: all */
     const char *algorithm;     /* collectives; NULL: by size */
     bool private_buffers;      /* collectives; else the library's (rf_comm_alloc) */
+    bool one_clock;            /* collectives: all ranks read the same */
     struct tool_list shapes;   /* kernels */
     int64_t split;             /* matmul */
     const char *form;          /* matmul: nn, nt or tn */

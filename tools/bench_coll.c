@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge bench of collectives on host memory, measured as nccl-tests does: out of place, then in
- * place. A time is the median over samples of the slowest rank's time; short operations are timed
- * in batches. What is printed and written: bench_coll_rows.c.
+ * place. A time is the median over samples of the slowest rank's time, or with one clock from the
+ * first rank's start to the last one's end; short operations are timed in batches. What is printed
+ * and written: bench_coll_rows.c.
  */
 #include <math.h>
 #include <string.h>
@@ -49,6 +50,12 @@ struct work {
     void *in, *out;
     size_t count; /* as the call takes it */
     int64_t together;
+    bool one_clock;
+};
+
+/* A rank's time: the largest of all ranks', less_start + end, is the time of all of them. */
+struct span {
+    double less_start, end;
 };
 
 static enum rf_coll_op op_of(const char *name)
@@ -128,38 +135,48 @@ static int check_once(const struct work *w, uint64_t *wrong)
     return rc;
 }
 
-static int time_batch(const struct work *w, int batch, double *seconds)
+static int max_span(struct rf_comm *comm, struct span *spans, size_t count)
+{
+    return max_over_ranks(comm, &spans->less_start, 2 * count);
+}
+
+/* Where ranks outnumber the cores, one that begins late may find everything in the buffers of the
+ * system. The times of the ranks themselves do not show that it was waited for; one clock does. */
+static int time_batch(const struct work *w, int batch, struct span *out)
 {
     int rc = rf_barrier(w->comm, NULL);
-    uint64_t start = rf_now_ns();
+    const double start = (double)rf_now_ns() / 1e9 / batch;
     for (int i = 0; i < batch && rc == 0; i++)
         rc = run_together(w);
-    *seconds = (double)(rf_now_ns() - start) / batch / 1e9;
+    const double end = (double)rf_now_ns() / 1e9 / batch;
+    *out = w->one_clock ? (struct span){-start, end} : (struct span){0, end - start};
     return rc;
 }
 
-static int time_samples(const struct work *w, int64_t warmup, int samples, double *seconds)
+/* spans: [samples], the same on every rank */
+static int time_samples(const struct work *w, int64_t warmup, int samples, struct span *spans)
 {
-    double once = 0;
+    struct span one = {0};
     int rc = 0;
     for (int64_t i = 0; i < warmup + 1 && rc == 0; i++)
-        rc = time_batch(w, 1, &once);
+        rc = time_batch(w, 1, &one);
     /* What follows depends on the time, so all ranks must see the same one. Ranks that have just
      * begun, and share cores, take ten times as long as a moment later. */
     int batch = 1;
     for (int i = 0; i < 3 && rc == 0; i++) {
-        rc = max_over_ranks(w->comm, &once, 1);
+        rc = max_span(w->comm, &one, 1);
+        const double once = one.less_start + one.end;
         const double fit = BATCH_NS / 1e9 / (once > 1e-9 ? once : 1e-9);
         const int wanted = fit < 1 ? 1 : fit > BATCH_MAX ? BATCH_MAX : (int)fit;
         if (wanted <= batch)
             break;
         batch = wanted < 10 * batch ? wanted : 10 * batch;
         if (rc == 0)
-            rc = time_batch(w, batch, &once);
+            rc = time_batch(w, batch, &one);
     }
     for (int i = 0; i < samples && rc == 0; i++)
-        rc = time_batch(w, batch, &seconds[i]);
-    return rc == 0 ? max_over_ranks(w->comm, seconds, (size_t)samples) : rc;
+        rc = time_batch(w, batch, &spans[i]);
+    return rc == 0 ? max_span(w->comm, spans, (size_t)samples) : rc;
 }
 
 static double bus_factor(enum rf_coll_op op, int ranks)
@@ -200,8 +217,8 @@ static void set_places(struct work *w, bool in_place)
 }
 
 /* One of the two forms of one size; *out is the same on every rank. */
-static int measure_form(const struct coll_bench *b, struct work *w, double *samples, uint64_t bytes,
-                        struct coll_times *out)
+static int measure_form(const struct coll_bench *b, struct work *w, struct span *spans,
+                        uint64_t bytes, struct coll_times *out)
 {
     const struct bench_options *o = b->options;
     uint64_t wrong = 0;
@@ -210,12 +227,15 @@ static int measure_form(const struct coll_bench *b, struct work *w, double *samp
         prepare(w);
     const uint64_t began_ns = rf_now_ns();
     if (rc == 0)
-        rc = time_samples(w, o->warmup, (int)o->samples, samples);
+        rc = time_samples(w, o->warmup, (int)o->samples, spans);
     const uint64_t ended_ns = rf_now_ns();
     if (rc == 0 && o->check)
         rc = check_once(w, &wrong);
     if (rc < 0)
         return rc;
+    double *samples = &spans->less_start; /* in place of the spans, of which each takes two */
+    for (int64_t i = 0; i < o->samples; i++)
+        samples[i] = spans[i].less_start + spans[i].end;
     struct bench_times times = bench_quantiles(samples, (int)o->samples);
     const double each = 1e6 / (double)w->together;
     *out = (struct coll_times){.wrong = wrong,
@@ -236,7 +256,7 @@ static int measure_form(const struct coll_bench *b, struct work *w, double *samp
 }
 
 /* Measures one size on this rank; *row is the same on every rank. */
-static int measure(const struct coll_bench *b, struct work *w, uint64_t bytes, double *samples,
+static int measure(const struct coll_bench *b, struct work *w, uint64_t bytes, struct span *spans,
                    struct coll_row *row)
 {
     size_t total = set_counts(w, bytes);
@@ -245,16 +265,16 @@ static int measure(const struct coll_bench *b, struct work *w, uint64_t bytes, d
                           .count = w->count,
                           .has_in_place = b->options->in_place && form_of(w->pattern.op)->in_place};
     set_places(w, false);
-    int rc = measure_form(b, w, samples, row->bytes, &row->apart);
+    int rc = measure_form(b, w, spans, row->bytes, &row->apart);
     if (rc < 0 || !row->has_in_place)
         return rc;
     set_places(w, true);
-    return measure_form(b, w, samples, row->bytes, &row->in_place);
+    return measure_form(b, w, spans, row->bytes, &row->in_place);
 }
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
-static int run_sizes(const struct coll_bench *b, struct work *w, double *samples)
+static int run_sizes(const struct coll_bench *b, struct work *w, struct span *spans)
 {
     const struct bench_options *o = b->options;
     struct coll_row *rows = NULL;
@@ -272,7 +292,7 @@ static int run_sizes(const struct coll_bench *b, struct work *w, double *samples
             break;
         }
         rows = grown;
-        if (measure(b, w, bytes, samples, &rows[count]) < 0) {
+        if (measure(b, w, bytes, spans, &rows[count]) < 0) {
             status = tool_library_error(b->command, rf_comm_rank(w->comm));
             break;
         }
@@ -336,22 +356,23 @@ static int run_rank(struct rf_comm *comm, void *user)
                               .label = "bench",
                               .algorithm = o->algorithm,
                               .wire_dtype = o->wire_dtype},
-                     .together = o->together};
+                     .together = o->together,
+                     .one_clock = o->one_clock};
     if (o->root >= ranks)
         return tool_usage_error(b->command, "--root %lld is not one of %d ranks",
                                 (long long)o->root, ranks);
     /* Sizes are rounded up to whole elements for every rank. */
     size_t capacity = ((size_t)o->max_bytes + 8 * (size_t)ranks + 4095) & ~(size_t)4095;
-    double *samples = calloc((size_t)o->samples, sizeof(*samples));
+    struct span *spans = calloc((size_t)o->samples, sizeof(*spans));
     int status;
-    if (!samples || get_buffer(&w, o, capacity, &w.buffers[0]) < 0 ||
+    if (!spans || get_buffer(&w, o, capacity, &w.buffers[0]) < 0 ||
         get_buffer(&w, o, capacity, &w.buffers[1]) < 0)
         status = tool_error(b->command, "out of memory for two buffers of %zu bytes", capacity);
     else
-        status = run_sizes(b, &w, samples);
+        status = run_sizes(b, &w, spans);
     free_buffer(&w, o, w.buffers[1]);
     free_buffer(&w, o, w.buffers[0]);
-    free(samples);
+    free(spans);
     return status;
 }
 

@@ -42,8 +42,10 @@ void coll_print_head(const struct coll_bench *b, struct rf_comm *comm)
         printf("# own memory: %s\n", rf_comm_own_memory(comm));
     if (o->wire_dtype != RF_F32)
         printf("# sent as %s, added in f32\n", rf_dtype_name(o->wire_dtype));
-    printf("# time: median (p50) over %lld samples of the slowest rank; bandwidths in GB/s%s\n",
-           (long long)o->samples, o->in_place ? "; out of place | in place" : "");
+    printf("# time: median (p50) over %lld samples of %s; bandwidths in GB/s%s\n",
+           (long long)o->samples,
+           o->one_clock ? "the first rank's start to the last one's end" : "the slowest rank",
+           o->in_place ? "; out of place | in place" : "");
     printf("%12s %12s %6s %6s %5s", "size(B)", "count", "type", "redop", "root");
     print_titles(o);
     if (o->in_place) {
@@ -117,6 +119,7 @@ int coll_write_json(const struct coll_bench *b, struct rf_comm *comm, const stru
     cJSON_AddStringToObject(json, "algorithm", o->algorithm ? o->algorithm : "by size");
     cJSON_AddStringToObject(json, "wire_dtype",
                             rf_dtype_name(o->wire_dtype != RF_F32 ? o->wire_dtype : o->dtype));
+    cJSON_AddBoolToObject(json, "one_clock", o->one_clock);
     cJSON_AddStringToObject(json, "buffers", o->private_buffers ? "private" : "library");
     if (o->private_buffers && rf_comm_own_memory(comm))
         cJSON_AddStringToObject(json, "own_memory", rf_comm_own_memory(comm));

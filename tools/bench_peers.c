@@ -52,7 +52,7 @@ static void own_command(const struct peers *p, const char *op, int network, int 
     snprintf(
         text, COMMAND_BYTES,
         "timeout -k 2 %d '%s' bench %s --ranks %d --provider %s %s -b %llu -e %llu -f %d -n %d "
-        "--in-place 0 --json 2>&1",
+        "--in-place 0 --one-clock --json 2>&1",
         RUN_SECONDS, p->self, op, ranks, providers[network],
         side == PEERS_OWN ? "--private-buffers" : "", (unsigned long long)p->bytes[0],
         (unsigned long long)p->bytes[p->sizes - 1], p->factor, p->samples);

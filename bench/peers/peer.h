@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the programs of this folder share: the flags of `ringforge bench`, its measurement (the
- * median over samples of the slowest rank's time, short calls in batches, every element checked)
+ * median over samples of the time from the first rank's start to the last one's end, short calls in
+ * batches, every element checked)
  * and a line of text for each size: bytes, microseconds, wrong elements, and when the samples began
  * and ended, in seconds of the monotonic clock.
  */
@@ -13,8 +14,9 @@
 #include <string.h>
 #include <time.h>
 
-#define PEER_SAMPLE_S 0.001 /* a batch takes at least so long */
-#define PEER_BATCH 1000
+#define PEER_SAMPLE_S 0.001 /* a batch takes about so long */
+#define PEER_BATCH 1000     /* calls at most */
+#define PEER_WARMUP 3       /* calls, and one more to begin with */
 
 struct peer {
     int rank, ranks, samples;
@@ -76,10 +78,31 @@ static inline double peer_batch(struct peer *p, const float *in, float *out, siz
                                 int calls)
 {
     p->slowest(p, 0);
-    const double start = peer_now();
+    const double start = peer_now() / calls;
     for (int i = 0; i < calls; i++)
         p->call(p, in, out, count);
-    return p->slowest(p, (peer_now() - start) / calls);
+    const double end = peer_now() / calls;
+    return p->slowest(p, end) + p->slowest(p, -start);
+}
+
+/* How many calls a batch has, found as `ringforge bench` does. Ranks that have just begun, and
+ * share cores, take ten times as long as a moment later. In a batch of few calls a rank that begins
+ * late finds everything in the buffers of the system, and no rank's time has the wait for it. */
+static inline int peer_calls(struct peer *p, const float *in, float *out, size_t count)
+{
+    int calls = 1;
+    double once = 0;
+    for (int i = 0; i <= PEER_WARMUP; i++)
+        once = peer_batch(p, in, out, count, 1);
+    for (int i = 0; i < 3; i++) {
+        const double fit = PEER_SAMPLE_S / once;
+        const int wanted = fit < 1 ? 1 : fit > PEER_BATCH ? PEER_BATCH : (int)fit;
+        if (wanted <= calls)
+            break;
+        calls = wanted < 10 * calls ? wanted : 10 * calls;
+        once = peer_batch(p, in, out, count, calls);
+    }
+    return calls;
 }
 
 static inline void peer_measure(struct peer *p, size_t bytes)
@@ -104,11 +127,10 @@ static inline void peer_measure(struct peer *p, size_t bytes)
     }
     p->call(p, in, out, count);
     const double wrong = p->slowest(p, (double)peer_wrong(p, out, count));
-    const double once = peer_batch(p, in, out, count, 3);
-    const int calls = once > PEER_SAMPLE_S ? 1 : (int)(PEER_SAMPLE_S / once) + 1;
+    const int calls = peer_calls(p, in, out, count);
     const double began = peer_now();
     for (int s = 0; s < p->samples; s++)
-        times[s] = peer_batch(p, in, out, count, calls > PEER_BATCH ? PEER_BATCH : calls);
+        times[s] = peer_batch(p, in, out, count, calls);
     const double ended = peer_now();
     qsort(times, (size_t)p->samples, sizeof(*times), peer_compare);
     if (p->rank == 0)

@@ -65,6 +65,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
          "for float data, not for f16"},
         {{"bench", "all_reduce", "-b", "8", "-e", "4"}, "smaller than --minbytes"},
         {{"bench", "all_reduce", "-b", "many"}, "wants a whole number"},
+        {{"bench", "all_reduce", "--one-clock"}, "--one-clock needs --ranks"},
         {{"bench", "matmul", "--shape", "3x4"}, "wants MxKxN"},
         {{"bench", "matmul", "--dtype", "i32"}, "f32, f16 and bf16, not on i32"},
         {{"bench", "attention", "--shape", "1x2x3"}, "wants BxTxHxKxD"},

@@ -225,16 +225,20 @@ TEST(BenchJson, CallsInAGroupAndOnlyOutOfPlaceWhereThatIsAskedFor)
     TempFolder folder;
     std::string path = folder.path + "/b.json";
     for (const char *op : {"all_reduce", "all_to_all", "sendrecv"}) {
-        ProgramResult r =
-            run_program({"bench", op, "--ranks", "3", "--provider", "loopback", "-b", "4K", "-e",
-                         "4K", "-n", "2", "-m", "5", "--in-place", "0", "--json", path});
+        ProgramResult r = run_program({"bench", op, "--ranks", "3", "--provider", "loopback", "-b",
+                                       "4K", "-e", "4K", "-n", "2", "-m", "5", "--in-place", "0",
+                                       "--one-clock", "--json", path});
         ASSERT_EQ(r.status, 0) << r.err;
         Json json(read_text(path));
+        EXPECT_TRUE(cJSON_IsTrue(cJSON_GetObjectItem(json.root.get(), "one_clock")));
         EXPECT_EQ(number(json.root.get(), "together"), 5);
         EXPECT_EQ(number(json.root.get(), "root"), -1);
         const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "rows"), 0);
         EXPECT_TRUE(cJSON_IsNull(cJSON_GetObjectItem(row, "in_place")));
         EXPECT_EQ(number(row, "wrong"), 0) << op;
+        // No call takes longer than from the first sample's start to the last one's end.
+        EXPECT_GT(number(row, "time_us"), 0);
+        EXPECT_LT(number(row, "time_us"), 1e6 * (number(row, "ended_s") - number(row, "began_s")));
     }
     EXPECT_EQ(run_program({"bench", "all_reduce", "-m", "0"}).status, 2);
 }
