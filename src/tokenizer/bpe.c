@@ -291,7 +291,7 @@ static int encode_piece(const struct rf_bpe *bpe, struct rf_bpe_state *state, co
     const uint32_t hash = rf_hash_bytes(word, bytes);
     struct cached *slot = &state->cache[hash % CACHE_SLOTS];
     if (slot->bytes == bytes && slot->hash == hash && memcmp(slot->key, word, bytes) == 0) {
-        if (slot->count == 0) // a piece without a token: the list may have no memory yet
+        if (slot->count == 0) /* a piece without a token: the list may have no memory yet */
             return 0;
         RETURN_IF_ERROR(rf_token_list_reserve(out, slot->count));
         memcpy(out->ids + out->count, slot->ids, slot->count * sizeof(*slot->ids));
