@@ -154,7 +154,7 @@ static void run(struct bench *b)
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     b->shared->process[b->me] = getpid();
     b->shared->data[b->me] = b->out;
-    for (size_t bytes = 4096; bytes <= MOST; bytes *= 2) {
+    for (size_t bytes = 1024; bytes <= MOST; bytes *= 2) {
         if (b->me == 0)
             printf("%8zu", bytes);
         for (int way = 0; way < WAYS; way++) {
