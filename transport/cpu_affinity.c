@@ -124,11 +124,12 @@ bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
     const int core = sched_getcpu();
     if (core < 0 || core >= RF_CPU_CORES)
         return true;
+    publish(affinity, t, core);
     if (t->yield && affinity->count > 0) {
         go_to_assigned(affinity, core);
+        publish(affinity, t, sched_getcpu()); /* a rank that may use more cores makes way */
         return true;
     }
-    publish(affinity, t, core);
     const bool is_highest = count_ranks(affinity, t, core, ranks);
     affinity->crowded = ranks[core] > 1;
     const uint64_t now = rf_now_ns();

@@ -18,7 +18,7 @@ for op in $ops; do
         rm -f "$log"/*
         for turn in 1 2 3; do
             timeout 120 "$build/ringforge" bench "$op" --ranks "$n" --provider ofi-tcp -b 4 -e "$most" -f 4 \
-                -n 9 --in-place 0 | awk '$3 == "f32" { print $1, $6 }' >"$log/own.$turn"
+                -n 9 --in-place 0 --one-clock | awk '$3 == "f32" { print $1, $6 }' >"$log/own.$turn"
             timeout 120 "$build/peers/libfabric" native "$n" "$op" 4 "$most" 4 9 >"$log/bare.$turn"
             timeout 120 mpirun.openmpi --oversubscribe --mca btl tcp,self -n "$n" "$build/peers/openmpi" \
                 "$op" 4 "$most" 4 9 >"$log/openmpi.$turn"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Collectives of Gloo over TCP, measured as `ringforge bench` measures its own. RANK and WORLD_SIZE
-// as torchrun sets them, PEER_STORE an empty folder that all ranks share.
+// Collectives of Gloo over TCP, measured as `ringforge bench --one-clock` measures its own. RANK
+// and WORLD_SIZE as torchrun sets them, PEER_STORE an empty folder that all ranks share.
 //
 //   PEER_STORE=$(mktemp -d) ringforge run -n 4 -- ./gloo all_reduce 4 67108864 4 11
 #include <gloo/allgather.h>
@@ -89,7 +89,7 @@ void call(peer *p, const float *in, float *out, size_t count)
     }
 }
 
-double slowest(peer *, double seconds)
+double largest(peer *, double seconds)
 {
     double most = 0;
     gloo::AllreduceOptions opts(context);
@@ -116,7 +116,7 @@ int main(int argc, char **argv)
     p.rank = atoi(rank);
     p.ranks = atoi(ranks);
     p.call = call;
-    p.slowest = slowest;
+    p.largest = largest;
     gloo::transport::tcp::attr address;
     address.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(address);

@@ -59,13 +59,13 @@ static void barrier(struct shared *s, int ranks)
         sched_yield();
 }
 
-static double slowest(struct peer *p, double seconds)
+static double largest(struct peer *p, double seconds)
 {
     struct shared *s = ((struct end *)p->user)->shared;
-    double most = 0;
     s->seconds[p->rank] = seconds;
     barrier(s, p->ranks);
-    for (int r = 0; r < p->ranks; r++)
+    double most = s->seconds[0];
+    for (int r = 1; r < p->ranks; r++)
         most = s->seconds[r] > most ? s->seconds[r] : most;
     barrier(s, p->ranks);
     return most;
@@ -226,7 +226,7 @@ static void last_round(struct peer *p, struct end *e)
 
 int main(int argc, char **argv)
 {
-    struct peer p = {.call = call, .slowest = slowest};
+    struct peer p = {.call = call, .largest = largest};
     struct end e = {0};
     p.ranks = argc == 8 ? atoi(argv[2]) : 0;
     if (p.ranks < 2 || p.ranks > RANKS || !peer_arguments(&p, argc - 2, argv + 2) ||

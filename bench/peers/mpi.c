@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives of an MPI library, measured as `ringforge bench` measures its own.
+ * Collectives of an MPI library, measured as `ringforge bench --one-clock` measures its
+ * own.
  *
  *   mpirun -n 4 ./mpi all_reduce 4 67108864 4 11
  */
@@ -30,7 +31,7 @@ static void call(struct peer *p, const float *in, float *out, size_t count)
         MPI_Alltoall(in, share, MPI_FLOAT, out, share, MPI_FLOAT, all);
 }
 
-static double slowest(struct peer *p, double seconds)
+static double largest(struct peer *p, double seconds)
 {
     double most = 0;
     MPI_Allreduce(&seconds, &most, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
@@ -39,7 +40,7 @@ static double slowest(struct peer *p, double seconds)
 
 int main(int argc, char **argv)
 {
-    struct peer p = {.call = call, .slowest = slowest};
+    struct peer p = {.call = call, .largest = largest};
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);

@@ -16,7 +16,7 @@
 
 #define PEER_SAMPLE_S 0.001 /* a batch takes about so long */
 #define PEER_BATCH 1000     /* calls at most */
-#define PEER_WARMUP 3       /* calls, and one more to begin with */
+#define PEER_WARMUP 4       /* single calls before */
 
 struct peer {
     int rank, ranks, samples;
@@ -26,7 +26,8 @@ struct peer {
     void *user;
     /* One call on `count` f32 of the whole (of all ranks in all_gather and reduce_scatter). */
     void (*call)(struct peer *peer, const float *in, float *out, size_t count);
-    double (*slowest)(struct peer *peer, double seconds); /* of all ranks; also a barrier */
+    double (*largest)(struct peer *peer,
+                      double value); /* of all ranks', any sign; also a barrier */
 };
 
 static inline double peer_now(void)
@@ -77,12 +78,12 @@ static inline size_t peer_wrong(const struct peer *p, const float *out, size_t c
 static inline double peer_batch(struct peer *p, const float *in, float *out, size_t count,
                                 int calls)
 {
-    p->slowest(p, 0);
+    p->largest(p, 0);
     const double start = peer_now() / calls;
     for (int i = 0; i < calls; i++)
         p->call(p, in, out, count);
     const double end = peer_now() / calls;
-    return p->slowest(p, end) + p->slowest(p, -start);
+    return p->largest(p, end) + p->largest(p, -start);
 }
 
 /* How many calls a batch has, found as `ringforge bench` does. Ranks that have just begun, and
@@ -92,7 +93,7 @@ static inline int peer_calls(struct peer *p, const float *in, float *out, size_t
 {
     int calls = 1;
     double once = 0;
-    for (int i = 0; i <= PEER_WARMUP; i++)
+    for (int i = 0; i < PEER_WARMUP; i++)
         once = peer_batch(p, in, out, count, 1);
     for (int i = 0; i < 3; i++) {
         const double fit = PEER_SAMPLE_S / once;
@@ -126,7 +127,7 @@ static inline void peer_measure(struct peer *p, size_t bytes)
         out[i] = strcmp(p->op, "broadcast") == 0 && p->rank == 0 ? in[i] : -1;
     }
     p->call(p, in, out, count);
-    const double wrong = p->slowest(p, (double)peer_wrong(p, out, count));
+    const double wrong = p->largest(p, (double)peer_wrong(p, out, count));
     const int calls = peer_calls(p, in, out, count);
     const double began = peer_now();
     for (int s = 0; s < p->samples; s++)

@@ -422,7 +422,9 @@ TEST(Shm, RanksThatOutnumberTheCoresGoToTheirsAndKeepWhatTheyMayUse)
             affinity->may_move_ns = 0;
             affinity->idle = 0;
             EXPECT_TRUE(t->ops->idle(t)) << "another rank needs the core";
-            was_there = sched_getcpu() == assigned;
+            const rf_cpu_affinity &other = world.ends[(size_t)!i].shm()->affinity;
+            was_there = sched_getcpu() == assigned &&
+                        other.core_of(world.ends[(size_t)!i].t, i) == assigned;
         }
         EXPECT_TRUE(was_there) << "rank " << i;
         EXPECT_EQ(affinity->assigned, assigned + 1);
