@@ -227,12 +227,14 @@ int rf_hybrid_create(struct rf_transport *intra_host, struct rf_transport *inter
     b->intra_host = intra_host;
     b->inter_host = inter_host;
     b->here = here;
+    /* Containers of one machine share its cores, though no memory: only the network knows. */
+    intra_host->yield = intra_host->yield || inter_host->yield;
     const size_t most[] = {intra_host->segment_bytes, inter_host->segment_bytes};
     b->transport = (struct rf_transport){.ops = &hybrid_ops,
                                          .name = b->name,
                                          .rank = rank,
                                          .size = size,
-                                         .yield = intra_host->yield || inter_host->yield,
+                                         .yield = intra_host->yield,
                                          .stalls = intra_host->stalls || inter_host->stalls,
                                          .takes_early = inter_host->takes_early,
                                          .streams = intra_host->streams,

@@ -14,6 +14,7 @@ namespace
 
 struct Choice {
     int rc = 1;
+    bool yields = false; // a waiting rank gives its core away
     std::string name, why, message;
 };
 // What each rank gets that asks for its provider; runs `before` on it once it has joined.
@@ -33,8 +34,9 @@ std::vector<Choice> choose(const std::vector<const char *> &wanted,
         rf_transport *t = nullptr;
         char why[256] = "", text[1200];
         int rc = rf_transport_create(m.c, wanted[(size_t)rank], &t, why, sizeof why);
-        int bytes = snprintf(text, sizeof text, "%d\n%s\n%s\n%.400s", rc, rc < 0 ? "" : t->name,
-                             why, rc < 0 ? rf_last_error()->message : "");
+        int yields = rc == 0 && t->yield && t->ops->idle && t->ops->idle(t);
+        int bytes = snprintf(text, sizeof text, "%d\n%d\n%s\n%s\n%.400s", rc, yields,
+                             rc < 0 ? "" : t->name, why, rc < 0 ? rf_last_error()->message : "");
         int written = (int)write(pipes[rank][1], text, (size_t)bytes);
         if (rc == 0)
             t->ops->destroy(t);
@@ -49,11 +51,11 @@ std::vector<Choice> choose(const std::vector<const char *> &wanted,
         Choice choice;
         std::string parts[4];
         std::string rest = text;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 4; i++) {
             parts[i] = rest.substr(0, rest.find('\n'));
             rest = rest.substr(rest.find('\n') + 1);
         }
-        choice = {atoi(parts[0].c_str()), parts[1], parts[2], rest};
+        choice = {atoi(parts[0].c_str()), parts[1] == "1", parts[2], parts[3], rest};
         all.push_back(choice);
         close(pipes[rank][0]);
         close(pipes[rank][1]);
@@ -130,6 +132,28 @@ TEST(HybridChoice, MemoryIsSharedWithinEachHostAndTheNetworkIsBetween)
                 EXPECT_EQ(choice.name, wanted && has(wanted, "ofi") ? "shm+ofi-tcp" : "shm+tcp");
                 EXPECT_TRUE(has(choice.why, "within each of 2 hosts; between them")) << choice.why;
             }
+}
+
+static void use_two_cores(int)
+{
+    cpu_set_t mine, two;
+    sched_getaffinity(0, sizeof mine, &mine);
+    CPU_ZERO(&two);
+    for (size_t core = 0; core < CPU_SETSIZE && CPU_COUNT(&two) < 2; core++)
+        if (CPU_ISSET(core, &mine))
+            CPU_SET(core, &two);
+    sched_setaffinity(0, sizeof two, &two);
+}
+
+// Containers share the cores of their machine: two ranks in each of two have two cores in all. A
+// rank that keeps its core takes it from one that is waited for.
+TEST(HybridChoice, RanksYieldWhereThoseOfAllContainersOutnumberTheCores)
+{
+    for (const Choice &choice :
+         choose_on("a,a,b,b", {nullptr, nullptr, nullptr, nullptr}, use_two_cores)) {
+        EXPECT_EQ(choice.name, "shm+tcp") << choice.message;
+        EXPECT_TRUE(choice.yields);
+    }
 }
 
 TEST(HybridChoice, WhoNamesNoneTakesWhatOthersName)
