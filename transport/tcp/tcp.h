@@ -29,9 +29,10 @@ enum {
     RF_TCP_TRIED = 4,        /* so many connections are read without asking which can be read */
     RF_TCP_KEPT = 16 << 10,  /* memory of such messages is used again, */
     RF_TCP_SPARE = 16,       /* up to so many */
-    RF_TCP_UNPACED = 32 << 10,
-    RF_TCP_COALESCE = 32 << 10, /* while so much of a message is missing, the socket may fill */
-    RF_TCP_COALESCE_NS = 1000,  /* for so long */
+    RF_TCP_LONG = 32 << 10,  /* from which a connection within a host is tuned for it */
+    RF_TCP_SEND_BUFFER = 128 << 10, /* of such a connection; the system takes twice as much */
+    RF_TCP_COALESCE = 32 << 10,     /* while so much of a message is missing, the socket may fill */
+    RF_TCP_COALESCE_NS = 1000,      /* for so long */
     RF_TCP_VERSION = 1
 };
 
@@ -93,7 +94,7 @@ struct rf_tcp_peer {
     enum rf_tcp_state state;
     bool left;                    /* it has said goodbye */
     bool is_here;                 /* on this host */
-    bool is_paced;                /* perhaps, though it is here */
+    bool is_untuned;              /* here, and nothing long has been sent */
     int reason;                   /* errno; 0: the peer closed the connection */
     uint64_t dial_ns, give_up_ns; /* when to dial again, and when no more */
 

@@ -93,7 +93,7 @@ static int open_connection(struct rf_tcp *h, struct rf_tcp_peer *peer, int fd)
         return rf_fail(RF_ENOMEM, "tcp: no memory for the connection to rank %d", peer->rank);
     if (epoll_ctl(h->epoll, EPOLL_CTL_MOD, fd, &event))
         return rf_fail(RF_ENET, "tcp: epoll_ctl failed: %s", strerror(errno));
-    peer->is_here = peer->is_paced = is_here(fd);
+    peer->is_here = peer->is_untuned = is_here(fd);
     peer->readable = peer->writable = true;
     rf_tcp_set_state(h, peer, RF_TCP_OPEN);
     rf_tcp_flush(h, peer);
