@@ -44,8 +44,9 @@ static void stage_controls(struct rf_tcp_peer *peer)
  * Pacing (as by BBR, the default of some systems) takes half the speed of long messages, while
  * bursts of short ones are cheaper with it. Of what paces not, one is always permitted.
  *
- * What has been sent and not received should fit into private caches; the system would let it grow
- * to some MiB. All-gathers of 64 MiB take a fifth less time where cores are far apart. */
+ * The system would let a send buffer grow to some MiB. With this one 256 to 400 KiB are on their
+ * way, which fit into private caches, though receive buffers still grow. All-gathers of 64 MiB take
+ * a fifth less time where cores are far apart. */
 static void tune_for_long(struct rf_tcp_peer *peer)
 {
     const int buffer = RF_TCP_SEND_BUFFER;
