@@ -12,7 +12,7 @@
 
 #include "base/base.h"
 
-#define AGAIN_NS 20000000ull
+#define AGAIN_NS 2000000ull /* the system may put ranks together again */
 static_assert(RF_CPU_CORES == CPU_SETSIZE, "as many as the system's sets have");
 enum { LOOK_EVERY = 8, LOOK_SELDOM = 64 }; /* the latter of ranks that outnumber the cores */
 

@@ -199,6 +199,56 @@ TEST_F(Tcp, EverySizeArrivesWhateverTheOrderOfSendsReceivesAndPolls)
     EXPECT_LE(ends[1]->spare_count, RF_TCP_SPARE);
 }
 
+// All of it comes in one read, into the buffer of the receive whose message is guessed to be next.
+TEST_F(Tcp, WhatComesWithOtherMessagesIsMovedToItsPlace)
+{
+    const size_t bytes[] = {RF_TCP_EAGER + 1, 20000, 100, 8192, 0};
+    const std::vector<std::vector<int>> orders = {
+        {0}, {1}, {2, 0}, {1, 0}, {0, 1}, {3, 2, 1, 4, 0}, {4, 0, 2, 1, 3}};
+    for (size_t i = 0; i < orders.size() * 3; i++) {
+        const std::vector<int> &order = orders[i / 3];
+        const int controls = (int)(i % 3);
+        open(2);
+        connect(0, 1);
+        std::vector<Message *> in, wanted;
+        for (int k = 0; k < 5; k++)
+            in.push_back(recv(1, 0, (uint64_t)k, bytes[k]));
+        std::vector<uint8_t> stream;
+        auto append = [&](uint64_t tag, uint64_t length, rf_tcp_kind kind) {
+            const rf_tcp_frame frame = {
+                .tag = tag, .bytes = length, .contract = 7, .kind = (uint8_t)kind};
+            stream.resize(stream.size() + RF_TCP_HEADER);
+            rf_tcp_write_header(&stream[stream.size() - RF_TCP_HEADER], &frame);
+        };
+        for (int k = 0; k < controls; k++)
+            append(100 + (uint64_t)k, RF_TCP_EAGER + 1, RF_TCP_READY);
+        for (int k : order) {
+            append((uint64_t)k, bytes[k], RF_TCP_DATA);
+            const std::vector<uint8_t> data = payload((uint64_t)k, bytes[k]);
+            stream.insert(stream.end(), data.begin(), data.end());
+            wanted.push_back(in[(size_t)k]);
+        }
+        for (size_t sent = 0; sent < stream.size();) {
+            ssize_t count = ::send(peer_of(0, 1)->fd, &stream[sent], stream.size() - sent,
+                                   MSG_DONTWAIT | MSG_NOSIGNAL);
+            sent += count > 0 ? (size_t)count : 0;
+            if (sent < stream.size())
+                poll(1);
+        }
+        ASSERT_TRUE(wait(wanted)) << "case " << i;
+        for (int k : order)
+            expect_data(in[(size_t)k], (uint64_t)k, bytes[k]);
+        // Frames without payload say nothing about which message is next.
+        const auto *first = (const rf_tcp_node *)&in[0]->context;
+        EXPECT_TRUE(order[0] != 0 || !first->was_wrong) << "case " << i;
+        TearDown();
+        for (auto *all : {&ports, &errors, &error_ranks})
+            all->clear();
+        ends.clear();
+        messages.clear();
+    }
+}
+
 TEST_F(Tcp, ALongMessageThatNobodyExpectsKeepsNoneBehindItFromArriving)
 {
     open(2);

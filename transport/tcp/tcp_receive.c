@@ -203,7 +203,7 @@ int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned ch
         if (peer->left_bytes > 0) {
             part = bytes < peer->left_bytes ? bytes : (size_t)peer->left_bytes;
             if (peer->into)
-                memcpy(peer->into, data, part);
+                memmove(peer->into, data, part);
             take_payload(h, peer, part);
         } else if (peer->head_bytes == 0 && bytes >= RF_TCP_HEADER) {
             part = RF_TCP_HEADER;
@@ -236,22 +236,10 @@ static struct rf_tcp_node *guess(const struct rf_tcp_peer *peer)
     return recv;
 }
 
-/* Another message has come than was guessed: its bytes are in the buffer of a receive, which may be
- * the one that they are copied to. */
-static int take_misplaced(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *guessed,
-                          size_t bytes)
-{
-    unsigned char *copy = rf_alloc(bytes);
-    if (!copy)
-        return rf_fail(RF_ENOMEM, "tcp: no memory for %zu bytes from rank %d", bytes, peer->rank);
-    memcpy(copy, guessed->buffer, bytes);
-    guessed->was_wrong = true;
-    int rc = rf_tcp_take_in(h, peer, copy, bytes);
-    rf_free(copy);
-    return rc;
-}
-
-/* Header and payload in one call, each to its place. */
+/* Header and payload in one call, each to its place. What has come may be another message, or
+ * frames without payload and then some message: the rest of the bytes is in the buffer of the
+ * receive then, and moves from there to where it belongs, which may be that buffer's start. Each
+ * part ends before the next one begins, so none is overwritten. */
 static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
                             size_t *asked, int *rc)
 {
@@ -264,13 +252,16 @@ static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct r
         return count;
     }
     const size_t bytes = (size_t)count - RF_TCP_HEADER;
+    const unsigned char *data = recv->buffer;
     *rc = begin_frame(h, peer, peer->head);
     if (*rc < 0)
         return count;
-    if (peer->arriving == recv && peer->left_bytes >= bytes)
+    if (peer->arriving == recv && peer->left_bytes >= bytes) {
         take_payload(h, peer, bytes);
-    else if (bytes > 0)
-        *rc = take_misplaced(h, peer, recv, bytes);
+        return count;
+    }
+    recv->was_wrong = peer->left_bytes > 0 && peer->arriving != recv;
+    *rc = rf_tcp_take_in(h, peer, data, bytes);
     return count;
 }
 
