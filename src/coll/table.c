@@ -40,7 +40,7 @@ rf_cost rf_cost_flat_rooted, rf_cost_tree_rooted;
 rf_cost rf_cost_direct_reduce_scatter, rf_cost_halving_reduce_scatter;
 rf_cost rf_cost_hierarchical_all_reduce, rf_cost_hierarchical_reduce_scatter,
     rf_cost_hierarchical_all_gather, rf_cost_hierarchical_broadcast;
-rf_segment_length rf_segment_chain;
+rf_segment_length rf_segment_chain, rf_segment_flat_reduce;
 
 rf_sent rf_sent_nothing, rf_sent_to_all, rf_sent_to_root, rf_sent_by_root;
 rf_sent rf_sent_ring_all_reduce, rf_sent_direct_all_reduce, rf_sent_direct_reduce;
@@ -298,8 +298,9 @@ static const struct rf_coll_row rows[] = {
      rf_build_ring_all_reduce, rf_sent_ring_all_reduce, .rounds = rf_rounds_around_twice},
     {RF_COLL_ALL_REDUCE, "naive", "to rank 0 and back: for comparison", has_peers, never, NULL,
      rf_build_naive_all_reduce, rf_sent_naive_all_reduce, true, .rounds = rf_rounds_two},
-    {RF_COLL_REDUCE, "flat", "short", has_peers, prefers_flat_reduce, rf_cost_flat_all_reduce,
-     rf_build_flat_reduce, rf_sent_to_root},
+    {RF_COLL_REDUCE, "flat", "short; two ranks", has_peers, prefers_flat_reduce,
+     rf_cost_flat_all_reduce, rf_build_flat_reduce, rf_sent_to_root,
+     .segment = rf_segment_flat_reduce},
     {RF_COLL_REDUCE, "direct", "long", has_peers, NULL, rf_cost_direct_all_reduce,
      rf_build_direct_reduce, rf_sent_direct_reduce, .rounds = rf_rounds_two},
     {RF_COLL_GATHER, "tree", "short, many ranks", has_peers, prefers_tree, rf_cost_tree_rooted,
@@ -400,9 +401,9 @@ size_t rf_coll_segment(const struct rf_coll_desc *desc, const struct rf_coll_row
 {
     if (rf_coll_adds_leaves(desc->op))
         return 0; /* their own */
-    if (!desc->model)
-        return desc->segment_bytes;
-    return row->segment ? row->segment(desc) : desc->model->segment_bytes;
+    if (row->segment)
+        return row->segment(desc);
+    return desc->model ? desc->model->segment_bytes : desc->segment_bytes;
 }
 
 /* The row of the least predicted time, of those that have a cost; NULL: of none. */
