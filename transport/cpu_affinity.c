@@ -118,8 +118,9 @@ static void publish(const struct rf_cpu_affinity *affinity, struct rf_transport 
 
 bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
 {
-    if (affinity->idle++ % (t->yield ? LOOK_SELDOM : LOOK_EVERY) != 0)
-        return t->yield || affinity->crowded;
+    const bool waits_for_core = affinity->crowded && !t->yield; /* it takes long to come here */
+    if (affinity->idle++ % (t->yield ? LOOK_SELDOM : LOOK_EVERY) != 0 && !waits_for_core)
+        return t->yield;
     uint16_t ranks[RF_CPU_CORES];
     const int core = sched_getcpu();
     if (core < 0 || core >= RF_CPU_CORES)
