@@ -121,6 +121,7 @@ struct rf_tcp_peer {
     unsigned char head[RF_TCP_HEADER];
     size_t head_bytes;
     uint64_t left_bytes;          /* of the payload that arrives now */
+    bool is_long;                 /* the last message; so is the next one, probably */
     unsigned char *into;          /* its place; NULL: it is dropped */
     struct rf_tcp_node *arriving; /* NULL: it is `arriving_early`, or dropped */
     struct rf_tcp_early *arriving_early;

@@ -137,6 +137,7 @@ int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv)
 static int begin_data(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame)
 {
     struct rf_tcp_node *recv = rf_tcp_take_tag(&peer->recvs, frame->tag);
+    peer->is_long = frame->bytes >= 2 * RF_TCP_DIRECT;
     if (recv) {
         begin_payload(peer, recv, frame);
         return 0;
@@ -227,7 +228,7 @@ int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned ch
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* The receive whose message probably comes next; some are posted long before theirs. Short messages
- * cost less to copy. */
+ * cost less to copy, many with one call. */
 static struct rf_tcp_node *guess(const struct rf_tcp_peer *peer)
 {
     struct rf_tcp_node *recv = peer->recvs.first;
@@ -265,10 +266,12 @@ static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct r
     return count;
 }
 
+/* Of long messages no more than is known to be wanted: their receives may be posted by the time the
+ * rest is read. 64 KiB at once, of a sender that is far ahead, would be copied twice more. */
 static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *asked, int *rc)
 {
     struct rf_tcp_node *guessed;
-    if (peer->left_bytes >= RF_TCP_DIRECT && peer->into) {
+    if (peer->into && (peer->left_bytes >= RF_TCP_DIRECT || (peer->is_long && peer->left_bytes))) {
         *asked = peer->left_bytes;
         ssize_t count = recv(peer->fd, peer->into, *asked, MSG_DONTWAIT);
         if (count > 0)
@@ -277,8 +280,9 @@ static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *ask
     }
     if (peer->left_bytes == 0 && peer->head_bytes == 0 && (guessed = guess(peer)) != NULL)
         return read_guessed(h, peer, guessed, asked, rc);
-    *asked = RF_TCP_INPUT;
-    ssize_t count = recv(peer->fd, h->input, RF_TCP_INPUT, MSG_DONTWAIT);
+    *asked = peer->left_bytes == 0 && peer->is_long ? RF_TCP_HEADER - peer->head_bytes
+                                                    : (size_t)RF_TCP_INPUT;
+    ssize_t count = recv(peer->fd, h->input, *asked, MSG_DONTWAIT);
     if (count > 0)
         *rc = rf_tcp_take_in(h, peer, h->input, (size_t)count);
     return count;
