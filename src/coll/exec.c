@@ -12,6 +12,8 @@
 
 #include "exec_state.h"
 
+enum { COPY_PART = 128 << 10 };
+
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static void push(struct queue *queue, uint32_t step)
@@ -285,11 +287,29 @@ static int run_agree(struct rf_exec *exec, const struct rf_step *step)
     return all_reachable;
 }
 
+/* A part, so that what the network has is never full for long. */
+static void copy_some(struct rf_exec *exec)
+{
+    const struct rf_step *step = &exec->sched->steps[exec->copies.steps[exec->copies.head]];
+    const uint64_t left = step->bytes - exec->copied;
+    const uint64_t bytes = left < COPY_PART ? left : COPY_PART;
+    rf_exec_copy(exec, step, exec->copied, bytes);
+    exec->copied += bytes;
+    exec->activity++; /* who works does not wait */
+    if (exec->copied < step->bytes)
+        return;
+    exec->copied = 0;
+    exec->copies.head++;
+    finish(exec, step);
+}
+
 /* One piece of work that takes time, and whatever joins stand before it. */
 static void run_one(struct rf_exec *exec)
 {
-    if (exec->work_count == 0 && exec->copies.head < exec->copies.tail)
-        exec->work[exec->work_count++] = exec->copies.steps[exec->copies.head++];
+    if (exec->work_count == 0 && exec->copies.head < exec->copies.tail) {
+        copy_some(exec);
+        return;
+    }
     while (exec->work_count > 0) {
         const struct rf_step *step = &exec->sched->steps[exec->work[--exec->work_count]];
         if (step->verb == RF_STEP_AGREE) {
@@ -301,7 +321,7 @@ static void run_one(struct rf_exec *exec)
         }
         rf_exec_work(exec, step);
         finish(exec, step);
-        exec->activity++; /* who works does not wait */
+        exec->activity++;
         if (step->verb != RF_STEP_JOIN)
             return;
     }
@@ -397,6 +417,7 @@ static void begin(struct rf_exec *exec, const struct rf_sched *sched)
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->work_count = 0;
     exec->copies.head = exec->copies.tail = 0;
+    exec->copied = 0;
     if (sched->move_count > 0)
         forget_moves(exec);
     exec->left = sched->count;
@@ -524,6 +545,7 @@ void rf_exec_reset(struct rf_exec *exec)
     exec->status = 0;
     exec->work_count = 0;
     exec->copies.head = exec->copies.tail = 0;
+    exec->copied = 0;
     forget_moves(exec);
     exec->recvs.head = exec->recvs.tail = exec->sends.head = exec->sends.tail = 0;
     exec->left = 0;

@@ -60,6 +60,7 @@ struct rf_exec {
     uint32_t *work; /* a stack: depth first */
     uint32_t work_count;
     struct queue copies;   /* what nobody waits for: when there is no other work */
+    uint64_t copied;       /* bytes of the first one */
     struct moves moves[2]; /* fetches, stores */
     uint32_t left;         /* steps that have not finished */
     int status;            /* of a failed run, until reset */
@@ -118,6 +119,10 @@ void rf_exec_free_messages(struct rf_exec *exec);
 void rf_exec_find_reachable(struct rf_exec *exec);
 /* A step that takes no message and no move: reductions, copies. */
 void rf_exec_work(struct rf_exec *exec, const struct rf_step *step);
+
+/* `bytes` of a copy, from `offset` on. The last part ends it. */
+void rf_exec_copy(struct rf_exec *exec, const struct rf_step *step, uint64_t offset,
+                  uint64_t bytes);
 /* A step at which all addresses have come. 1: all can be reached; 0: not all; negative:
  * an address is not valid. */
 int rf_exec_agree(struct rf_exec *exec, const struct rf_step *step);

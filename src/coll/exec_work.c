@@ -49,15 +49,22 @@ static void publish(const struct rf_exec *exec, void *to, const void *from, size
     rf_copy_fence();
 }
 
-static void run_copy(struct rf_exec *exec, const struct rf_step *step)
+void rf_exec_copy(struct rf_exec *exec, const struct rf_step *step, uint64_t offset, uint64_t bytes)
 {
-    void *dst = rf_exec_address(exec, step->dst);
-    const void *from = source(exec, step->a);
-    uint64_t whole = exec->sched->out_bytes > step->bytes ? exec->sched->out_bytes : step->bytes;
-    if (step->published && !rf_exec_is_read(exec, step->a.space, step->bytes))
-        publish(exec, dst, from, step->bytes);
-    else if (!step->published && dst != from)
-        rf_copy_bytes(dst, from, step->bytes, whole);
+    unsigned char *dst = rf_exec_address(exec, step->dst);
+    const unsigned char *from = source(exec, step->a);
+    const uint64_t whole = step->dst.space == RF_SPACE_OUT ? exec->sched->whole_bytes : 0;
+    if (dst != from)
+        rf_copy_bytes(dst + offset, from + offset, bytes,
+                      whole > step->bytes ? whole : step->bytes);
+    if (offset + bytes == step->bytes)
+        release(exec, step->a);
+}
+
+static void run_publish(struct rf_exec *exec, const struct rf_step *step)
+{
+    if (!rf_exec_is_read(exec, step->a.space, step->bytes))
+        publish(exec, rf_exec_address(exec, step->dst), source(exec, step->a), step->bytes);
     release(exec, step->a);
 }
 
@@ -180,7 +187,10 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
         rf_divide(dst, count, sched->dtype, sched->ranks);
         break;
     case RF_STEP_COPY:
-        run_copy(exec, step);
+        if (step->published)
+            run_publish(exec, step);
+        else
+            rf_exec_copy(exec, step, 0, step->bytes);
         break;
     case RF_STEP_ADDRESSES:
         run_exchange_addresses(exec, step);

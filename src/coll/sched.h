@@ -87,6 +87,7 @@ struct rf_sched {
     uint64_t address_bytes;       /* of sent_bytes: no payload */
     uint64_t in_bytes, out_bytes; /* of a schedule that publishes: of the caller's IN and OUT, 0
                                      where it is staged */
+    uint64_t whole_bytes;         /* of the caller's OUT; 0 where it is staged */
     uint64_t counted_bytes;       /* what the schedule for other networks would send */
 };
 
