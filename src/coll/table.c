@@ -234,9 +234,13 @@ static bool prefers_tree_scatter(const struct rf_coll_desc *desc)
     return prefers_tree(desc) || (desc->ranks > 3 && share_of(desc) <= 1024);
 }
 
+/* A tree's root sends log2(N) times what a chain's does, which counts where links do. Ranks that
+ * share memory have less to wait for in a tree, until all of them together fill the memory's
+ * bandwidth; of three, the root alone copies all that is sent. */
 static bool prefers_tree_broadcast(const struct rf_coll_desc *desc)
 {
-    return desc->ranks <= 2 || rf_coll_bytes(desc) <= 64 * 1024;
+    const size_t shared_limit = desc->ranks == 3 ? 256 * 1024 : 4 * 1024 * 1024;
+    return desc->ranks <= 2 || rf_coll_bytes(desc) <= (desc->shared ? shared_limit : 64 * 1024);
 }
 
 /* Shorter ones travel inside the lines that would announce them. */
