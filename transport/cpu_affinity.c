@@ -14,7 +14,7 @@
 
 #define AGAIN_NS 2000000ull /* the system may put ranks together again */
 static_assert(RF_CPU_CORES == CPU_SETSIZE, "as many as the system's sets have");
-enum { LOOK_EVERY = 8, LOOK_SELDOM = 64 }; /* the latter of ranks that outnumber the cores */
+#define LOOK_NS 200000ull
 
 /* How many ranks last waited on each core, this one on `core`. Whether no higher one waits there.
  */
@@ -118,9 +118,11 @@ static void publish(const struct rf_cpu_affinity *affinity, struct rf_transport 
 
 bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
 {
-    const bool waits_for_core = affinity->crowded && !t->yield; /* it takes long to come here */
-    if (affinity->idle++ % (t->yield ? LOOK_SELDOM : LOOK_EVERY) != 0 && !waits_for_core)
-        return t->yield;
+    /* By the clock: where a core is crowded it takes milliseconds to come here again. */
+    const uint64_t now = rf_now_ns();
+    if (now < affinity->may_look_ns)
+        return t->yield || affinity->crowded;
+    affinity->may_look_ns = now + LOOK_NS;
     uint16_t ranks[RF_CPU_CORES];
     const int core = sched_getcpu();
     if (core < 0 || core >= RF_CPU_CORES)
@@ -133,7 +135,6 @@ bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
     }
     const bool is_highest = count_ranks(affinity, t, core, ranks);
     affinity->crowded = ranks[core] > 1;
-    const uint64_t now = rf_now_ns();
     if (!affinity->crowded || !is_highest || now < affinity->may_move_ns)
         return t->yield || affinity->crowded;
     affinity->may_move_ns = now + AGAIN_NS;

@@ -15,9 +15,8 @@
 enum { RF_CPU_CORES = 1024 };
 
 struct rf_cpu_affinity {
-    uint32_t idle;
     bool crowded; /* another rank waits on this core */
-    uint64_t may_move_ns;
+    uint64_t may_look_ns, may_move_ns;
     int index, count; /* this rank's place among the ranks of this host; count 0: unknown */
     int assigned;     /* the core that rf_cpu_assigned has last given, plus 1; 0: none */
     /* Where a rank was when it was last seen; -1: unknown, or not on this host. */

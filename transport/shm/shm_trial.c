@@ -150,7 +150,6 @@ void rf_shm_measure(struct rf_shm *h, const struct rf_control *control, bool rea
                           .deadline = rf_after_s(TRIAL_TIMEOUT_S)};
     out->status = measure_all(&trial, reads, out);
     h->transport.sent_bytes = h->transport.sent_messages = 0;
-    h->affinity.idle = 0;
 }
 
 /* ---- the choice -------------------------------------------------------------------------------
