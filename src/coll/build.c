@@ -99,8 +99,8 @@ static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row
         return rc;
     }
     sched->fallback = fallback;
-    if (!(own.staged & RF_STAGED_OUT))
-        sched->whole_bytes = rf_coll_out_count(&own) * sched->element_bytes;
+    if (!(desc->staged & RF_STAGED_OUT))
+        sched->whole_bytes = rf_coll_out_count(desc) * sched->element_bytes;
     *out = sched;
     return 0;
 }
