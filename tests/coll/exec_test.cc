@@ -76,6 +76,43 @@ TEST_F(Exec, SumsAndSaysThatItIsDone)
     EXPECT_EQ(rf_exec_waiting_for(exec[0]), -1);
 }
 
+// A rank looks at the network between the pieces of a long copy, and a run that is forgotten within
+// one leaves the next run nothing.
+TEST_F(Exec, CopiesItsOwnPartPieceByPiece)
+{
+    const size_t count = 100000;
+    for (int run = 0; run < 2; run++) {
+        for (int r = 0; r < 2; r++) {
+            rf_sched_destroy(sched[r]);
+            struct rf_coll_desc desc = all_reduce(r, count);
+            desc.op = RF_COLL_ALL_GATHER;
+            ASSERT_EQ(rf_sched_build(&desc, &sched[r]), 0);
+            in[r].assign(count, static_cast<float>(10 * run + r + 1));
+            out[r].assign(2 * count, 0);
+            struct rf_exec_args args = {in[r].data(), out[r].data(), 3, (uint32_t)run + 1, 7};
+            ASSERT_EQ(rf_exec_start(exec[r], sched[r], &args), 0);
+        }
+        EXPECT_EQ(rf_exec_progress(exec[0]), 0);
+        EXPECT_EQ(out[0].front(), in[0].front());
+        EXPECT_EQ(out[0][count - 1], 0) << "more than a piece was copied in one turn";
+        if (run == 0) {
+            for (int r = 0; r < 2; r++) {
+                struct rf_transport *transport = network.transport(r);
+                transport->ops->cancel_all(transport);
+                rf_exec_reset(exec[r]);
+            }
+            network.next_run();
+            continue;
+        }
+        finish();
+        for (int r = 0; r < 2; r++) {
+            EXPECT_EQ(status[r], 1);
+            EXPECT_EQ(std::vector<float>(out[r].begin(), out[r].begin() + count), in[0]);
+            EXPECT_EQ(std::vector<float>(out[r].begin() + count, out[r].end()), in[1]);
+        }
+    }
+}
+
 TEST_F(Exec, NamesThePeerWithAnotherContract)
 {
     start(0, 100, 7);

@@ -83,6 +83,37 @@ TEST(Model, WhateverTheTableChoosesHasACost)
                 }
 }
 
+TEST(Table, BroadcastsTakeATreeForLongerWhereRanksShareMemory)
+{
+    const auto name = [](int ranks, size_t bytes, bool shared) {
+        rf_coll_desc desc = describe(RF_COLL_BROADCAST, ranks, bytes, models[0]);
+        desc.model = nullptr;
+        desc.shared = shared;
+        return choice(desc);
+    };
+    EXPECT_EQ(name(4, 64 << 10, false), "tree");
+    EXPECT_EQ(name(4, 128 << 10, false), "chain");
+    EXPECT_EQ(name(4, 4 << 20, true), "tree");
+    EXPECT_EQ(name(4, 8 << 20, true), "chain");
+    EXPECT_EQ(name(3, 256 << 10, true), "tree");
+    EXPECT_EQ(name(3, 512 << 10, true), "chain");
+    EXPECT_EQ(name(2, 64 << 20, false), "tree");
+}
+
+// With and without measured links, or ranks would cut differently.
+TEST(Table, AReduceOnTwoRanksIsCutShorterWhereTheyShareNoMemory)
+{
+    for (bool measured : {false, true})
+        for (bool shared : {false, true}) {
+            rf_coll_desc desc = describe(RF_COLL_REDUCE, 2, 4 << 20, models[0]);
+            desc.model = measured ? &models[0] : nullptr;
+            desc.shared = shared;
+            const rf_coll_row *row;
+            ASSERT_EQ(rf_coll_find(&desc, "flat", &row), 0);
+            EXPECT_EQ(rf_coll_segment(&desc, row), (shared ? 256u : 64u) << 10);
+        }
+}
+
 TEST(Table, AnAlgorithmThatCannotServeACallSaysWhy)
 {
     const auto why = [](const char *algorithm, int ranks, rf_order order, rf_dtype dtype) {

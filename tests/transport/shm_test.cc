@@ -321,8 +321,8 @@ TEST(Shm, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
     if (CPU_COUNT(&before) < 2)
         GTEST_SKIP() << "there is one core only";
     World world(2);
-    for (End &end : world.ends)
-        end.shm()->affinity.may_move_ns = 0; // as long after the measurements at the start
+    for (End &end : world.ends) // as long after the measurements at the start
+        end.shm()->affinity.may_look_ns = end.shm()->affinity.may_move_ns = 0;
     const size_t core = (size_t)sched_getcpu();
     CPU_ZERO(&one);
     CPU_SET(core, &one);
@@ -336,7 +336,7 @@ TEST(Shm, WhoSharesACoreStepsAsideAndKeepsWhatItMayUse)
 
     ASSERT_EQ(sched_setaffinity(0, sizeof(before), &before), 0);
     world.ends[1].shm()->affinity.may_move_ns = 0;
-    world.ends[1].shm()->affinity.idle = 0;
+    world.ends[1].shm()->affinity.may_look_ns = 0;
     world.ends[1].t->ops->idle(world.ends[1].t);
     ASSERT_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
     EXPECT_TRUE(CPU_EQUAL(&now, &before));
@@ -420,7 +420,7 @@ TEST(Shm, RanksThatOutnumberTheCoresGoToTheirsAndKeepWhatTheyMayUse)
         bool was_there = false;
         for (int tries = 0; tries < 100 && !was_there; tries++) { // the system may move it on
             affinity->may_move_ns = 0;
-            affinity->idle = 0;
+            affinity->may_look_ns = 0;
             EXPECT_TRUE(t->ops->idle(t)) << "another rank needs the core";
             const rf_cpu_affinity &other = world.ends[(size_t)!i].shm()->affinity;
             was_there = sched_getcpu() == assigned &&
