@@ -252,10 +252,11 @@ static bool prefers_fused(const struct rf_coll_desc *desc)
 /* Up to which two ranks send each other messages: an all_reduce, or a share of an all_gather. */
 enum { LONGEST_OF_TWO = 4 << 20 };
 
-/* Of two ranks nobody else reads what has been published, and slots are quicker. */
+/* Of two ranks nobody else reads what has been published, and slots are quicker. More ranks read it
+ * where each would have been sent a copy of the caller's own memory. */
 static bool prefers_shared_gather(const struct rf_coll_desc *desc)
 {
-    return share_of(desc) > (desc->ranks == 2 ? LONGEST_OF_TWO : 64 * 1024);
+    return desc->ranks == 2 ? share_of(desc) > LONGEST_OF_TWO : share_of(desc) >= 32 * 1024;
 }
 
 /* ---- what ranks go on with ------------------------------------------------------------------- */
