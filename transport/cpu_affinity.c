@@ -12,9 +12,9 @@
 
 #include "base/base.h"
 
-#define AGAIN_NS 2000000ull /* the system may put ranks together again */
+#define AGAIN_NS 2000000ull /* between two moves of a rank: the system may move it back */
 static_assert(RF_CPU_CORES == CPU_SETSIZE, "as many as the system's sets have");
-#define LOOK_NS 200000ull
+#define LOOK_NS 200000ull /* between two looks at who shares the core */
 
 /* How many ranks last waited on each core, this one on `core`. Whether no higher one waits there.
  */

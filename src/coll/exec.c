@@ -287,7 +287,7 @@ static int run_agree(struct rf_exec *exec, const struct rf_step *step)
     return all_reachable;
 }
 
-/* A part, so that what the network has is never full for long. */
+/* A piece of the first copy. Messages are received and sent between pieces. */
 static void copy_some(struct rf_exec *exec)
 {
     const struct rf_step *step = &exec->sched->steps[exec->copies.steps[exec->copies.head]];

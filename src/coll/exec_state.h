@@ -117,10 +117,10 @@ void rf_exec_free_messages(struct rf_exec *exec);
 
 /* exec_work.c. Finds out what of the run's buffers others can reach. */
 void rf_exec_find_reachable(struct rf_exec *exec);
-/* A step that takes no message and no move: reductions, copies. */
+/* A step that takes no message and no move: reductions, and copies that are published. */
 void rf_exec_work(struct rf_exec *exec, const struct rf_step *step);
 
-/* `bytes` of a copy, from `offset` on. The last part ends it. */
+/* Copies `bytes` of any other copy, from `offset` on. The last piece releases the source. */
 void rf_exec_copy(struct rf_exec *exec, const struct rf_step *step, uint64_t offset,
                   uint64_t bytes);
 /* A step at which all addresses have come. 1: all can be reached; 0: not all; negative:

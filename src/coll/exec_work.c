@@ -187,10 +187,7 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
         rf_divide(dst, count, sched->dtype, sched->ranks);
         break;
     case RF_STEP_COPY:
-        if (step->published)
-            run_publish(exec, step);
-        else
-            rf_exec_copy(exec, step, 0, step->bytes);
+        run_publish(exec, step); /* exec.c carries out the others, in pieces */
         break;
     case RF_STEP_ADDRESSES:
         run_exchange_addresses(exec, step);
