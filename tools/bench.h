@@ -23,6 +23,7 @@ struct bench_options {
     const char *algorithm;     /* collectives; NULL: by size */
     bool private_buffers;      /* collectives; else the library's (rf_comm_alloc) */
     bool one_clock;            /* collectives: all ranks read the same */
+    bool rewrite;              /* collectives: what a call reads is written anew before it */
     struct tool_list shapes;   /* kernels */
     int64_t split;             /* matmul */
     const char *form;          /* matmul: nn, nt or tn */

@@ -12,6 +12,7 @@
 
 #define BATCH_NS 1000000.0 /* a sample of short operations lasts about this long */
 #define BATCH_MAX 1000
+#define CACHE_LINE 64
 
 /* What a rank brings and gets: the whole, its part of it, or nothing; on the root and elsewhere. */
 enum extent { NOTHING, PART, WHOLE };
@@ -48,7 +49,8 @@ struct work {
     struct rf_coll_opts opts;
     unsigned char *buffers[2]; /* in one of them, out of place in both */
     void *in, *out;
-    size_t count; /* as the call takes it */
+    size_t count;         /* as the call takes it */
+    size_t rewrite_bytes; /* of what the call reads, on every rank; 0: it stays as it is */
     int64_t together;
     bool one_clock;
 };
@@ -140,15 +142,32 @@ static int max_span(struct rf_comm *comm, struct span *spans, size_t count)
     return max_over_ranks(comm, &spans->less_start, 2 * count);
 }
 
+/* Writes what the call reads anew, as a program does before each call: each cache line once, with
+ * what it holds. All ranks write equally much, or those without input would wait for the others.
+ * Returns the seconds that it took. */
+static double rewrite(const struct work *w)
+{
+    volatile unsigned char *data = w->pattern.op == RF_COLL_BROADCAST ? w->out : w->in;
+    if (w->rewrite_bytes == 0)
+        return 0;
+    const uint64_t start_ns = rf_now_ns();
+    for (size_t i = 0; i < w->rewrite_bytes; i += CACHE_LINE)
+        data[i] = data[i];
+    return (double)(rf_now_ns() - start_ns) / 1e9;
+}
+
 /* Where ranks outnumber the cores, one that begins late may find everything in the buffers of the
  * system. The times of the ranks themselves do not show that it was waited for; one clock does. */
 static int time_batch(const struct work *w, int batch, struct span *out)
 {
     int rc = rf_barrier(w->comm, NULL);
     const double start = (double)rf_now_ns() / 1e9 / batch;
-    for (int i = 0; i < batch && rc == 0; i++)
+    double rewriting = 0;
+    for (int i = 0; i < batch && rc == 0; i++) {
+        rewriting += rewrite(w);
         rc = run_together(w);
-    const double end = (double)rf_now_ns() / 1e9 / batch;
+    }
+    const double end = ((double)rf_now_ns() / 1e9 - rewriting) / batch;
     *out = w->one_clock ? (struct span){-start, end} : (struct span){0, end - start};
     return rc;
 }
@@ -186,7 +205,7 @@ static double bus_factor(enum rf_coll_op op, int ranks)
 }
 
 /* Returns the elements of the whole: those asked for, rounded up to parts where it has some. */
-static size_t set_counts(struct work *w, uint64_t bytes)
+static size_t set_counts(struct work *w, bool rewrites, uint64_t bytes)
 {
     struct bench_pattern *p = &w->pattern;
     const struct form *form = form_of(p->op);
@@ -199,6 +218,7 @@ static size_t set_counts(struct work *w, uint64_t bytes)
     p->in_count = sizes[is_root ? form->in : form->in_elsewhere];
     p->out_count = sizes[is_root ? form->out : form->out_elsewhere];
     w->count = parts ? part : whole;
+    w->rewrite_bytes = rewrites ? sizes[form->in] * rf_dtype_bytes(p->dtype) : 0;
     return whole;
 }
 
@@ -259,7 +279,7 @@ static int measure_form(const struct coll_bench *b, struct work *w, struct span 
 static int measure(const struct coll_bench *b, struct work *w, uint64_t bytes, struct span *spans,
                    struct coll_row *row)
 {
-    size_t total = set_counts(w, bytes);
+    size_t total = set_counts(w, b->options->rewrite, bytes);
     *row =
         (struct coll_row){.bytes = total * rf_dtype_bytes(w->pattern.dtype),
                           .count = w->count,

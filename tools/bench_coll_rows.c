@@ -42,6 +42,8 @@ void coll_print_head(const struct coll_bench *b, struct rf_comm *comm)
         printf("# own memory: %s\n", rf_comm_own_memory(comm));
     if (o->wire_dtype != RF_F32)
         printf("# sent as %s, added in f32\n", rf_dtype_name(o->wire_dtype));
+    if (o->rewrite)
+        printf("# what a call reads is written anew before it\n");
     printf("# time: median (p50) over %lld samples of %s; bandwidths in GB/s%s\n",
            (long long)o->samples,
            o->one_clock ? "the first rank's start to the last one's end" : "the slowest rank",
@@ -120,6 +122,7 @@ int coll_write_json(const struct coll_bench *b, struct rf_comm *comm, const stru
     cJSON_AddStringToObject(json, "wire_dtype",
                             rf_dtype_name(o->wire_dtype != RF_F32 ? o->wire_dtype : o->dtype));
     cJSON_AddBoolToObject(json, "one_clock", o->one_clock);
+    cJSON_AddBoolToObject(json, "rewritten", o->rewrite);
     cJSON_AddStringToObject(json, "buffers", o->private_buffers ? "private" : "library");
     if (o->private_buffers && rf_comm_own_memory(comm))
         cJSON_AddStringToObject(json, "own_memory", rf_comm_own_memory(comm));

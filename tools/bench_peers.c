@@ -52,18 +52,20 @@ static void own_command(const struct peers *p, const char *op, int network, int 
     snprintf(
         text, COMMAND_BYTES,
         "timeout -k 2 %d '%s' bench %s --ranks %d --provider %s %s -b %llu -e %llu -f %d -n %d "
-        "--in-place 0 --one-clock --json 2>&1",
+        "--in-place 0 --one-clock %s --json 2>&1",
         RUN_SECONDS, p->self, op, ranks, providers[network],
         side == PEERS_OWN ? "--private-buffers" : "", (unsigned long long)p->bytes[0],
-        (unsigned long long)p->bytes[p->sizes - 1], p->factor, p->samples);
+        (unsigned long long)p->bytes[p->sizes - 1], p->factor, p->samples,
+        p->options->rewrite ? "--rewrite" : "");
 }
 
 static void peer_command(const struct peers *p, const char *op, int network, int ranks, int side,
                          char *text)
 {
     char args[128];
-    snprintf(args, sizeof(args), "%s %llu %llu %d %d", op, (unsigned long long)p->bytes[0],
-             (unsigned long long)p->bytes[p->sizes - 1], p->factor, p->samples);
+    snprintf(args, sizeof(args), "%s %llu %llu %d %d%s", op, (unsigned long long)p->bytes[0],
+             (unsigned long long)p->bytes[p->sizes - 1], p->factor, p->samples,
+             p->options->rewrite ? " rewrite" : "");
     const char *tcp = network != 0 ? "" : side == 2 ? "--mca btl tcp,self" : "UCX_TLS=tcp,self";
     if (side == GLOO)
         snprintf(text, COMMAND_BYTES,

@@ -45,7 +45,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &p.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
     if (!peer_arguments(&p, argc, argv)) {
-        fprintf(stderr, "use: mpi OP LEAST MOST FACTOR SAMPLES\n");
+        fprintf(stderr, "use: mpi OP LEAST MOST FACTOR SAMPLES [rewrite]\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     peer_run(&p);
