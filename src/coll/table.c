@@ -249,14 +249,15 @@ static bool prefers_fused(const struct rf_coll_desc *desc)
     return rf_coll_bytes(desc) > 8 * 1024;
 }
 
-/* Up to which two ranks send each other messages: an all_reduce, or a share of an all_gather. */
-enum { LONGEST_OF_TWO = 4 << 20 };
+/* Up to which two ranks send each other messages: an all_reduce, or a share of an all_gather. A sum
+ * is published as it is added, which is quicker once the data fit no private cache. */
+enum { LONGEST_SUM_OF_TWO = 1 << 20, LONGEST_SHARE_OF_TWO = 8 << 20 };
 
 /* Of two ranks nobody else reads what has been published, and slots are quicker. More ranks read it
  * where each would have been sent a copy of the caller's own memory. */
 static bool prefers_shared_gather(const struct rf_coll_desc *desc)
 {
-    return desc->ranks == 2 ? share_of(desc) > LONGEST_OF_TWO : share_of(desc) >= 32 * 1024;
+    return desc->ranks == 2 ? share_of(desc) > LONGEST_SHARE_OF_TWO : share_of(desc) >= 32 * 1024;
 }
 
 /* ---- what ranks go on with ------------------------------------------------------------------- */
@@ -272,7 +273,7 @@ static const char *fallback_fused(const struct rf_coll_desc *desc, struct rf_col
     other->shared = shares && desc->shared;
     if (!shares)
         return NULL;
-    return desc->ranks == 2 && bytes <= LONGEST_OF_TWO ? "direct" : "shared";
+    return desc->ranks == 2 && bytes <= LONGEST_SUM_OF_TWO ? "direct" : "shared";
 }
 
 static const struct rf_coll_row rows[] = {
