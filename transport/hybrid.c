@@ -93,6 +93,15 @@ static int hybrid_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t
                             : post_inter(b, peer, tag, buffer, bytes, context);
 }
 
+static int hybrid_post_recv_exchange(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                                     size_t bytes, void *context)
+{
+    struct hybrid *b = hybrid_of(t);
+    return is_here(b, peer) ? b->intra_host->ops->post_recv_exchange(b->intra_host, peer, tag,
+                                                                     buffer, bytes, context)
+                            : post_inter(b, peer, tag, buffer, bytes, context);
+}
+
 /* The two in turns, so that neither waits while the other is busy. */
 static int hybrid_poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
@@ -201,6 +210,7 @@ static const struct rf_transport_ops hybrid_ops = {
     .destroy = hybrid_destroy,
     .post_recv_zero_copy = hybrid_post_recv_zero_copy,
     .release_zero_copy = hybrid_release_zero_copy,
+    .post_recv_exchange = hybrid_post_recv_exchange,
     .alloc = hybrid_alloc,
     .free = hybrid_free,
     .locate = hybrid_locate,

@@ -40,8 +40,9 @@ static const struct rf_env_row rows[] = {
      "across hosts"},
     {"RF_PEER_READS", "auto",
      "ranks of a host read each other's memory (process_vm_readv) - auto: where permitted and "
-     "measured to be 1.6 times as fast; 1: where permitted; 0: never; any: as auto, and this "
-     "process permits it to any process of its user (PR_SET_PTRACER_ANY)"},
+     "measured to be 1.6 times as fast, or as fast where two ranks send to each other; exchanges: "
+     "these where permitted; 1: all where permitted; 0: never; any: as auto, and this process "
+     "permits it to any process of its user (PR_SET_PTRACER_ANY)"},
     {"RF_SLOT_WRITES", "auto",
      "this rank writes what others of its host read - cached; streamed: past the caches, which is "
      "quicker to distant cores; auto: as measured"},

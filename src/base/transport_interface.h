@@ -92,6 +92,10 @@ struct rf_transport_ops {
     int (*post_recv_zero_copy)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                size_t bytes, void *context);
     void (*release_zero_copy)(struct rf_transport *t, int peer, uint32_t token);
+    /* Like post_recv, of a message for which this rank sends the peer one of about the same length,
+     * both from memory of the caller and no sums that the call has just made. May be NULL. */
+    int (*post_recv_exchange)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                              size_t bytes, void *context);
     /* Allocates zeroed memory that other ranks can access, in whole pages. Any thread. */
     int (*alloc)(struct rf_transport *t, size_t bytes, void **out);
     void (*free)(struct rf_transport *t, void *memory);

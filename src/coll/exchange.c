@@ -16,6 +16,7 @@ void rf_build_pairs_all_to_all(struct rf_sched *sched, const struct rf_coll_desc
         int to = (desc->rank - distance + desc->ranks) % desc->ranks;
         struct rf_byte_range get = rf_share(desc, out, from, element);
         struct rf_byte_range put = rf_share(desc, in, to, element);
+        struct rf_byte_range back = rf_share(desc, in, from, element);
         if (distance == 0) {
             if (put.bytes > 0)
                 rf_sched_copy(sched, rf_out(get.offset), rf_in(put.offset), put.bytes);
@@ -27,7 +28,9 @@ void rf_build_pairs_all_to_all(struct rf_sched *sched, const struct rf_coll_desc
         for (uint32_t j = 0; j < get_cut.count || j < put_cut.count; j++) {
             struct rf_byte_range piece = rf_segment(get, get_cut.segment, j);
             if (piece.bytes > 0)
-                rf_sched_recv(sched, from, j, rf_out(piece.offset), piece.bytes);
+                rf_sched_exchange(sched,
+                                  rf_sched_recv(sched, from, j, rf_out(piece.offset), piece.bytes),
+                                  rf_segment(back, get_cut.segment, j).bytes);
             piece = rf_segment(put, put_cut.segment, j);
             if (piece.bytes > 0)
                 rf_sched_send(sched, to, j, rf_in(piece.offset), piece.bytes);

@@ -215,8 +215,11 @@ static int post(struct rf_exec *exec, uint32_t number)
                                            to_send(exec, step), step->bytes, message);
     } else {
         message->landing = landing_of(exec, step);
-        status = (zero_copy ? transport->ops->post_recv_zero_copy : transport->ops->post_recv)(
-            transport, step->peer, tag, message->landing, step->bytes, message);
+        const bool exchange = step->exchange && transport->ops->post_recv_exchange;
+        status = (zero_copy  ? transport->ops->post_recv_zero_copy
+                  : exchange ? transport->ops->post_recv_exchange
+                             : transport->ops->post_recv)(transport, step->peer, tag,
+                                                          message->landing, step->bytes, message);
     }
     if (status < 0)
         return status;

@@ -157,7 +157,8 @@ void rf_build_flat_all_gather(struct rf_sched *sched, const struct rf_coll_desc 
         int to = (desc->rank - distance + desc->ranks) % desc->ranks;
         struct rf_byte_range share = rf_share(desc, desc->counts, from, sched->element_bytes);
         if (share.bytes > 0)
-            rf_sched_recv(sched, from, 0, rf_out(share.offset), share.bytes);
+            rf_sched_exchange(
+                sched, rf_sched_recv(sched, from, 0, rf_out(share.offset), share.bytes), own.bytes);
         if (own.bytes > 0)
             rf_sched_send(sched, to, 0, rf_in(0), own.bytes);
     }

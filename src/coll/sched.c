@@ -69,6 +69,15 @@ void rf_sched_allow_zero_copy(struct rf_sched *sched, uint32_t recv)
     step->zero_copy = 1;
 }
 
+void rf_sched_exchange(struct rf_sched *sched, uint32_t recv, size_t sent_bytes)
+{
+    if (recv == RF_NO_STEP)
+        return;
+    struct rf_step *step = &sched->steps[recv];
+    assert(step->verb == RF_STEP_RECV);
+    step->exchange = 2 * sent_bytes >= step->bytes;
+}
+
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
                          struct rf_operand b, size_t bytes)
 {

@@ -37,8 +37,9 @@ struct rf_operand {
 
 struct rf_step {
     uint8_t verb, tree : 1, divide : 1;
-    uint8_t published; /* SEND, COPY, REDUCE: see rf_sched_publish */
-    uint8_t zero_copy; /* RECV: one fold, reduction or copy reads it, at this very place */
+    uint8_t published;     /* SEND, COPY, REDUCE: see rf_sched_publish */
+    uint8_t zero_copy : 1; /* RECV: one fold, reduction or copy reads it, at this very place */
+    uint8_t exchange : 1;  /* RECV: see rf_sched_exchange */
     int32_t peer;
     uint32_t tag;  /* unique among the messages from one rank to another */
     uint32_t need; /* steps that come before */
@@ -123,6 +124,9 @@ uint32_t rf_sched_recv(struct rf_sched *sched, int peer, uint32_t tag, struct rf
 /* Only one fold, reduction or copy will read what `recv` brings, at its very place in temporary
  * memory; so it may stay where the transport has it. */
 void rf_sched_allow_zero_copy(struct rf_sched *sched, uint32_t recv);
+/* This rank sends the peer of `recv` so many bytes of IN, and what it receives is IN there. If both
+ * are about as long, neither core is idle meanwhile, and a transport may choose another way. */
+void rf_sched_exchange(struct rf_sched *sched, uint32_t recv, size_t sent_bytes);
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
                          struct rf_operand b, size_t bytes);
 /* dst = the operands folded in the order of the list, or pairwise by their levels (tree); divided

@@ -93,6 +93,13 @@ static int demux_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t 
     return transport->ops->post_recv_zero_copy(transport, peer, tag, buffer, bytes, context);
 }
 
+static int demux_post_recv_exchange(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                                    size_t bytes, void *context)
+{
+    struct rf_transport *transport = demux_of(t)->transport;
+    return transport->ops->post_recv_exchange(transport, peer, tag, buffer, bytes, context);
+}
+
 static void demux_release_zero_copy(struct rf_transport *t, int peer, uint32_t token)
 {
     struct rf_transport *transport = demux_of(t)->transport;
@@ -153,6 +160,8 @@ int rf_demux_create(struct rf_transport *transport, struct rf_p2p **p2p, struct 
         demux->ops.locate = demux_locate;
         demux->ops.reach = demux_reach;
     }
+    if (transport->ops->post_recv_exchange)
+        demux->ops.post_recv_exchange = demux_post_recv_exchange;
     demux->base.ops = &demux->ops;
     demux->transport = transport;
     demux->p2p = p2p;

@@ -4,6 +4,7 @@
 // sizes, in and out of place, with and without segments, over the simulator's network.
 #include <cstring>
 #include <gtest/gtest.h>
+#include <set>
 
 #include "simulator.h"
 #include "values.h"
@@ -123,6 +124,53 @@ TEST_P(Schedules, AreExactInAnyOrderThatTheirDependenciesAllow)
                 ASSERT_EQ(check<int64_t>(world, desc), "") << text(algorithm, desc, in_place);
             }
         });
+}
+
+// What is marked as an exchange lies in IN of the peer, to which this rank sends at least half as
+// much.
+TEST(Schedules, ExchangesAreOfDataThatBothRanksHadBefore)
+{
+    // Bytes from rank to rank of an all_to_all: about as long both ways only between 0 and 1.
+    const std::vector<std::vector<size_t>> bytes = {{8, 40, 90}, {30, 8, 0}, {9, 70, 8}};
+    for (int ranks : {2, 3})
+        for (bool to_all : {false, true}) {
+            std::set<std::pair<int, int>> marked;
+            for (int rank = 0; rank < ranks; rank++) {
+                std::vector<size_t> out, in;
+                for (size_t r = 0; r < (size_t)ranks; r++) {
+                    out.push_back(to_all ? bytes[(size_t)rank][r] : bytes[r][1]);
+                    in.push_back(bytes[r][(size_t)rank]);
+                }
+                struct rf_coll_desc desc = {};
+                desc.op = to_all ? RF_COLL_ALL_TO_ALL : RF_COLL_ALL_GATHER;
+                desc.rank = rank;
+                desc.ranks = ranks;
+                desc.dtype = RF_U8;
+                desc.counts = out.data();
+                desc.recv_counts = to_all ? in.data() : nullptr;
+                rf_sched *sched = nullptr;
+                ASSERT_EQ(rf_sched_build_as(&desc, to_all ? "pairs" : "flat", &sched), 0)
+                    << rf_last_error()->message;
+                for (uint32_t i = 0; i < sched->count; i++) {
+                    const rf_step &step = sched->steps[i];
+                    if (step.verb == RF_STEP_SEND)
+                        EXPECT_EQ(step.a.space, (unsigned)RF_SPACE_IN);
+                    if (step.exchange) {
+                        EXPECT_EQ(step.verb, RF_STEP_RECV);
+                        marked.insert({step.peer, rank});
+                    }
+                }
+                rf_sched_destroy(sched);
+            }
+            // An all_gather of 40, 8 and 70 bytes: rank 1 has too little to give.
+            using Pairs = std::set<std::pair<int, int>>;
+            const Pairs gathered =
+                ranks == 2 ? Pairs{{1, 0}} : Pairs{{1, 0}, {1, 2}, {0, 2}, {2, 0}};
+            Pairs sent_to_all = {{0, 1}, {1, 0}};
+            if (ranks == 3) // rank 0 gets 9 for its 90 bytes
+                sent_to_all.insert({2, 0});
+            EXPECT_EQ(marked, to_all ? sent_to_all : gathered);
+        }
 }
 
 // Its segments do not depend on the description: long ones, so that places are used again.

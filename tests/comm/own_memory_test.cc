@@ -165,3 +165,62 @@ TEST(OwnMemory, ARankThatIsKilledWhileItIsReadIsNamed)
         EXPECT_EQ(rf_last_error()->rank, 0) << rf_last_error()->message;
     });
 }
+
+namespace
+{
+
+/* Each rank gives every other one a part of its own, or all of what it has. */
+int exchange(rf_comm *comm, bool to_all, int32_t salt)
+{
+    const size_t ranks = (size_t)rf_comm_size(comm), part = COUNT / 4;
+    const int32_t rank = rf_comm_rank(comm);
+    std::vector<int32_t> in(to_all ? ranks * part : part), out(ranks * part);
+    for (size_t i = 0; i < in.size(); i++)
+        in[i] = (int32_t)i * 16 + rank + salt;
+    const int rc = to_all ? rf_all_to_all(comm, in.data(), out.data(), part, RF_I32, nullptr)
+                          : rf_all_gather(comm, in.data(), out.data(), part, RF_I32, nullptr);
+    for (size_t i = 0; rc == 0 && i < out.size(); i++) {
+        const size_t at = i % part + (to_all ? (size_t)rank * part : 0);
+        const int32_t want = (int32_t)at * 16 + (int32_t)(i / part) + salt;
+        if (out[i] != want)
+            return ADD_FAILURE() << i << ": " << out[i] << ", not " << want, -1;
+    }
+    return rc;
+}
+
+} // namespace
+
+TEST(OwnMemory, ExchangesAreRightAlsoWhereReadsAreForbiddenLater)
+{
+    for (int size : {2, 3}) {
+        ranks::World world = world_of(size, "exchanges");
+        world.before = [](int) { become_user(true); };
+        ranks::run(world, [](rf_comm *comm, int rank) {
+            EXPECT_TRUE(starts(rf_comm_own_memory(comm), "slots, ")) << rf_comm_own_memory(comm);
+            for (int i = 0; i < 4; i++) {
+                ASSERT_EQ(exchange(comm, i % 2 == 0, i), RF_OK) << rf_last_error()->message;
+                expect_sums(comm);
+                if (i == 1) {
+                    ASSERT_EQ(prctl(PR_SET_DUMPABLE, rank == 1 ? 0 : 1), 0);
+                }
+            }
+        });
+    }
+}
+
+TEST(OwnMemory, ARankThatIsKilledInAnExchangeIsNamed)
+{
+    ranks::World world = world_of(3, "exchanges");
+    world.expect_killed = 0;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        if (rank == 0) {
+            signal(SIGALRM, [](int) { raise(SIGKILL); });
+            ualarm(20000, 0);
+        }
+        int rc = 0;
+        for (int i = 0; rc == 0; i++)
+            rc = exchange(comm, true, i);
+        EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
+        EXPECT_EQ(rf_last_error()->rank, 0) << rf_last_error()->message;
+    });
+}

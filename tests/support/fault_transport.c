@@ -120,6 +120,14 @@ static int post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, v
     return fault->real->post_recv_zero_copy(t, peer, tag, buffer, bytes, context);
 }
 
+static int post_recv_exchange(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                              size_t bytes, void *context)
+{
+    const struct fault_transport *fault = (const struct fault_transport *)t->ops;
+    RETURN_IF_ERROR(count(t, tag));
+    return fault->real->post_recv_exchange(t, peer, tag, buffer, bytes, context);
+}
+
 /* While a fault is armed every message is posted, so that each is counted once. */
 static int send_at_once(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                         const void *buffer, size_t bytes)
@@ -157,6 +165,8 @@ void fault_transport_insert(struct fault_transport *fault, struct rf_comm *comm)
         fault->ops.recv_at_once = recv_at_once;
     if (fault->ops.post_recv_zero_copy)
         fault->ops.post_recv_zero_copy = post_recv_zero_copy;
+    if (fault->ops.post_recv_exchange)
+        fault->ops.post_recv_exchange = post_recv_exchange;
     fault->next = fault;
     comm->links.transport->ops = &fault->ops;
 }

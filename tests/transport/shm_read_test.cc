@@ -57,7 +57,7 @@ struct Mapping {
 bool may_read()
 {
     World world(2, "1");
-    return world.ends[0].shm()->reads;
+    return world.ends[0].shm()->reads == RF_SHM_READS_ALL;
 }
 
 } // namespace
@@ -191,17 +191,86 @@ TEST(ShmReads, OneRankThatDoesNotTakePartDecidesForAll)
     World world(3);
     rf_shm *shm = world.ends[1].shm();
     rf_shm_choose(shm, trials);
-    EXPECT_TRUE(shm->reads);
-    trials[2].read_s = 2e-5; // faster than slots, but not by enough
+    EXPECT_EQ(shm->reads, RF_SHM_READS_ALL);
+    EXPECT_GT(shm->transport.read_bytes, 0u);
+    trials[2].read_s = 2e-5; // faster than slots, but not by enough for messages in one direction
     rf_shm_choose(shm, trials);
-    EXPECT_FALSE(shm->reads);
-    trials[0].forced = 1;
+    EXPECT_EQ(shm->reads, RF_SHM_READS_EXCHANGES);
+    EXPECT_EQ(shm->transport.read_bytes, 0u);
+    EXPECT_TRUE(has(shm->own_memory, "slots, cached; exchanges by peer reads ("))
+        << shm->own_memory;
+    trials[2].read_s = 4e-5;
     rf_shm_choose(shm, trials);
-    EXPECT_TRUE(shm->reads);
+    EXPECT_EQ(shm->reads, RF_SHM_READS_NONE);
+    trials[1].forced = RF_SHM_READS_EXCHANGES;
+    rf_shm_choose(shm, trials);
+    EXPECT_EQ(shm->reads, RF_SHM_READS_EXCHANGES);
+    trials[0].forced = RF_SHM_READS_ALL;
+    rf_shm_choose(shm, trials);
+    EXPECT_EQ(shm->reads, RF_SHM_READS_ALL);
     trials[1].permitted = 0;
     rf_shm_choose(shm, trials);
-    EXPECT_FALSE(shm->reads);
+    EXPECT_EQ(shm->reads, RF_SHM_READS_NONE);
     EXPECT_EQ(shm->transport.read_bytes, 0u);
+}
+
+// Both send, and then both receive; whether the data came by reads is seen by the pieces.
+static void exchange(World &world, bool expect_reads)
+{
+    const std::vector<uint8_t> out[2] = {payload(1, BYTES), payload(2, BYTES)};
+    std::vector<uint8_t> in[2] = {std::vector<uint8_t>(BYTES), std::vector<uint8_t>(BYTES)};
+    Context contexts[4];
+    uint64_t before[2];
+    for (int r = 0; r < 2; r++) {
+        rf_transport *t = world.ends[(size_t)r].t;
+        before[r] = world.ends[(size_t)r].shm()->peers[1 - r].sent;
+        ASSERT_EQ(t->ops->post_recv_exchange(t, 1 - r, 9, in[r].data(), BYTES, &contexts[r]), 0);
+        ASSERT_EQ(t->ops->post_send(t, 1 - r, 9, 3, out[r].data(), BYTES, &contexts[2 + r]), 0);
+    }
+    world.settle();
+    for (int r = 0; r < 2; r++) {
+        EXPECT_TRUE(in[r] == out[1 - r]);
+        const uint64_t lines = world.ends[(size_t)r].shm()->peers[1 - r].sent - before[r];
+        EXPECT_EQ(lines == 1, expect_reads) << lines;
+        EXPECT_EQ(world.ends[(size_t)r].shm()->peers[1 - r].tickets, 0u);
+    }
+}
+
+static void one_way(World &world, int from, bool zero_copy, bool expect_reads)
+{
+    rf_transport *sender = world.ends[(size_t)from].t, *receiver = world.ends[(size_t)(1 - from)].t;
+    const std::vector<uint8_t> out = payload(3, BYTES);
+    std::vector<uint8_t> in(BYTES);
+    Context a, b;
+    rf_completion done;
+    const uint64_t before = world.ends[(size_t)from].shm()->peers[1 - from].sent;
+    ASSERT_EQ((zero_copy ? receiver->ops->post_recv_zero_copy
+                         : receiver->ops->post_recv)(receiver, from, 9, in.data(), BYTES, &b),
+              0);
+    ASSERT_EQ(sender->ops->post_send(sender, 1 - from, 9, 3, out.data(), BYTES, &a), 0);
+    ASSERT_EQ(world.next(1 - from, &done), 1);
+    EXPECT_EQ(memcmp(done.token ? done.data : in.data(), out.data(), BYTES), 0);
+    if (done.token)
+        receiver->ops->release_zero_copy(receiver, from, done.token);
+    world.settle();
+    const uint64_t lines = world.ends[(size_t)from].shm()->peers[1 - from].sent - before;
+    EXPECT_EQ(lines == 1, expect_reads) << lines;
+}
+
+TEST(ShmReads, WhereExchangesAreReadOtherMessagesPassThroughSlots)
+{
+    if (!may_read())
+        GTEST_SKIP() << "processes may not read each other's memory here";
+    for (const char *reads : {"0", "exchanges", "1"}) {
+        const bool all = strcmp(reads, "1") == 0, none = strcmp(reads, "0") == 0;
+        World world(2, reads);
+        for (int i = 0; i < 100; i++) { // more often than there are tickets
+            exchange(world, !none);
+            one_way(world, i % 2, false, all);
+            one_way(world, i % 2, true, all);
+            one_way(world, 1 - i % 2, false, all);
+        }
+    }
 }
 
 TEST(ShmReads, SlotsAreWrittenPastTheCachesWhereThatIsClearlyFaster)
@@ -211,12 +280,12 @@ TEST(ShmReads, SlotsAreWrittenPastTheCachesWhereThatIsClearlyFaster)
     rf_shm *shm = world.ends[0].shm();
     rf_shm_choose(shm, trials);
     EXPECT_TRUE(shm->transport.streams);
-    EXPECT_FALSE(shm->reads);
+    EXPECT_EQ(shm->reads, RF_SHM_READS_NONE);
     EXPECT_TRUE(has(shm->own_memory, "slots, streamed (")) << shm->own_memory;
     trials[1].streamed_s = 4.9e-5; // the slowest counts
     rf_shm_choose(shm, trials);
     EXPECT_FALSE(shm->transport.streams);
-    EXPECT_TRUE(has(shm->own_memory, "slots, cached (")) << shm->own_memory;
+    EXPECT_TRUE(has(shm->own_memory, "slots, cached;")) << shm->own_memory;
     for (const char *writes : {"cached", "streamed"}) {
         setenv("RF_SLOT_WRITES", writes, 1);
         rf_shm_choose(shm, trials);
@@ -234,7 +303,7 @@ TEST(ShmReads, HowOneRankIsToldToWriteDoesNotChangeWhetherRanksRead)
         setenv("RF_SLOT_WRITES", writes, 1);
         rf_shm_choose(world.ends[0].shm(), trials);
         unsetenv("RF_SLOT_WRITES");
-        EXPECT_FALSE(world.ends[0].shm()->reads) << writes;
+        EXPECT_EQ(world.ends[0].shm()->reads, RF_SHM_READS_EXCHANGES) << writes;
     }
 }
 

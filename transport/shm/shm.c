@@ -74,8 +74,10 @@ static int shm_recv_at_once(struct rf_transport *t, int peer, uint64_t tag, void
     return peer == t->rank ? 0 : rf_shm_recv_at_once(h, peer, tag, buffer, bytes, out);
 }
 
+enum recv { PLAIN, ZERO_COPY, EXCHANGE };
+
 static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
-                     bool zero_copy, void *context)
+                     enum recv how, void *context)
 {
     struct rf_shm *h = shm_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
@@ -90,20 +92,27 @@ static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffe
                                  .bytes = bytes,
                                  .peer = (uint16_t)peer,
                                  .is_recv = 1,
-                                 .zero_copy = zero_copy};
+                                 .zero_copy = how == ZERO_COPY,
+                                 .exchange = how == EXCHANGE};
     return rf_shm_post_recv(h, recv);
 }
 
 static int shm_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
                          void *context)
 {
-    return post_recv(t, peer, tag, buffer, bytes, false, context);
+    return post_recv(t, peer, tag, buffer, bytes, PLAIN, context);
 }
 
 static int shm_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                    size_t bytes, void *context)
 {
-    return post_recv(t, peer, tag, buffer, bytes, true, context);
+    return post_recv(t, peer, tag, buffer, bytes, ZERO_COPY, context);
+}
+
+static int shm_post_recv_exchange(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
+                                  size_t bytes, void *context)
+{
+    return post_recv(t, peer, tag, buffer, bytes, EXCHANGE, context);
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */
@@ -227,6 +236,7 @@ static const struct rf_transport_ops shm_ops = {
     .destroy = shm_destroy,
     .post_recv_zero_copy = shm_post_recv_zero_copy,
     .release_zero_copy = rf_shm_release_zero_copy,
+    .post_recv_exchange = shm_post_recv_exchange,
     .alloc = rf_shm_alloc,
     .free = rf_shm_free,
     .locate = rf_shm_locate,

@@ -107,6 +107,7 @@ struct rf_shm_ack {
     uint64_t done, go;             /* tickets */
     uint64_t slots;                /* a bit for the first unit of each */
     uint64_t whole;                /* tickets: pieces are to be as long as slots; before `go` */
+    uint64_t unreadable;           /* tickets: could not be read; before `go` */
 };
 
 struct rf_shm_channel {
@@ -134,7 +135,7 @@ struct rf_shm_node {
     uint32_t contract;
     uint16_t peer;
     int16_t status;
-    uint8_t is_recv, zero_copy, ticket, slot, in_place, remote;
+    uint8_t is_recv, zero_copy : 1, exchange : 1, ticket, slot, in_place, remote;
 };
 static_assert(sizeof(struct rf_shm_node) <= 64, "must fit the context's reserved bytes");
 
@@ -184,7 +185,7 @@ struct rf_shm_peer {
     const struct rf_shm_channel *in;
     struct rf_shm_ack *acks_out;
     uint64_t received, reported;
-    uint64_t done, go, slots, whole; /* as in acks_out */
+    uint64_t done, go, slots, whole, unreadable; /* as in acks_out */
     struct rf_shm_node *recvs[RF_SHM_TICKETS];
     int held_slots;
     bool got_slots; /* the pages of the peer's area are mapped here */
@@ -195,6 +196,13 @@ struct rf_shm_block {
     struct rf_shm_block *next;
     size_t offset, bytes;
     unsigned char *memory; /* NULL: free */
+};
+
+/* Which long messages from private memory are read there. */
+enum rf_shm_reads {
+    RF_SHM_READS_NONE,
+    RF_SHM_READS_EXCHANGES, /* those of two ranks that send each other what they have */
+    RF_SHM_READS_ALL
 };
 
 struct rf_shm {
@@ -209,7 +217,7 @@ struct rf_shm {
     struct rf_shm_peer *peers; /* [count] */
     struct rf_shm_list done;   /* completions for poll */
     struct rf_shm_list pulls;  /* receives to be copied from peers' memory */
-    bool reads;                /* ranks of this host read each other's memory; equal on all */
+    enum rf_shm_reads reads;   /* equal on all ranks of this host */
     uintptr_t unreadable[2];   /* memory that this rank reads, and others cannot: the last found */
     char own_memory[160];      /* for people: how messages from the caller's own memory travel */
     struct rf_shm_list recvs[RF_SHM_BUCKETS];
@@ -293,7 +301,8 @@ void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self);
 /* Reads from every peer of this host, selves[rank], and compares. To be called once all segments
  * are attached. */
 struct rf_shm_trial {
-    int32_t permitted, forced;
+    int32_t permitted;
+    int32_t forced;                      /* enum rf_shm_reads: this at least */
     double read_s, cached_s, streamed_s; /* of RF_SHM_SLOT bytes, for both sides together */
     int32_t status;                      /* of the measurement */
 };

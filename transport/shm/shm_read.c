@@ -92,7 +92,8 @@ int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t b
 bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes)
 {
     const uintptr_t at = (uintptr_t)memory;
-    return h->reads && (at + bytes <= h->unreadable[0] || at >= h->unreadable[1]);
+    return h->reads != RF_SHM_READS_NONE &&
+           (at + bytes <= h->unreadable[0] || at >= h->unreadable[1]);
 }
 
 /* Mappings of devices cannot be read by others, and memory that has been freed by nobody. */
@@ -143,8 +144,12 @@ static bool can_read(struct rf_shm_peer *peer, const struct rf_shm_self *self)
 void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t stride,
                       struct rf_shm_trial *out)
 {
-    *out =
-        (struct rf_shm_trial){.forced = strcmp(rf_env("RF_PEER_READS"), "1") == 0, .permitted = 1};
+    const char *wanted = rf_env("RF_PEER_READS");
+    *out = (struct rf_shm_trial){.permitted = 1};
+    if (strcmp(wanted, "1") == 0)
+        out->forced = RF_SHM_READS_ALL;
+    else if (strcmp(wanted, "exchanges") == 0)
+        out->forced = RF_SHM_READS_EXCHANGES;
     for (int i = 0; i < h->count; i++) {
         const int rank = h->ranks[i];
         if (rank == h->transport.rank)

@@ -51,12 +51,19 @@ static void ack_done(struct rf_shm_peer *peer, unsigned ticket)
     __atomic_store_n(&peer->acks_out->done, peer->done, __ATOMIC_RELEASE);
 }
 
-static void ack_go(struct rf_shm_peer *peer, unsigned ticket, bool whole)
+/* One bit of a word that the peer reads once it has seen `go`. */
+static void set_bit(uint64_t *word, uint64_t *out, unsigned ticket, bool value)
 {
-    if (whole != (peer->whole >> ticket & 1)) {
-        peer->whole ^= 1ull << ticket;
-        __atomic_store_n(&peer->acks_out->whole, peer->whole, __ATOMIC_RELAXED);
-    }
+    if (value == (*word >> ticket & 1))
+        return;
+    *word ^= 1ull << ticket;
+    __atomic_store_n(out, *word, __ATOMIC_RELAXED);
+}
+
+static void ack_go(struct rf_shm_peer *peer, unsigned ticket, bool whole, bool unreadable)
+{
+    set_bit(&peer->whole, &peer->acks_out->whole, ticket, whole);
+    set_bit(&peer->unreadable, &peer->acks_out->unreadable, ticket, unreadable);
     peer->go ^= 1ull << ticket;
     __atomic_store_n(&peer->acks_out->go, peer->go, __ATOMIC_RELEASE);
 }
@@ -123,23 +130,34 @@ static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_sh
     if (!is_at_hand(head))
         ack_done(peer, head->what.ticket);
     if (has_pieces(head))
-        ack_go(peer, head->what.ticket, false);
+        ack_go(peer, head->what.ticket, false, false);
     recv->status = RF_EMISMATCH;
     recv->moved = head->what.bytes;
     rf_shm_append(&h->done, recv);
     return 0;
 }
 
-/* All of them, also where some of the message has been read. */
-static int ask_for_pieces(struct rf_shm *h, struct rf_shm_node *recv)
+/* All of them, also where some of the message has been read. unreadable: and more could not be. */
+static int ask_for_pieces(struct rf_shm *h, struct rf_shm_node *recv, bool unreadable)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     if (peer->recvs[recv->ticket])
         return fail_invalid(recv->peer, "ticket");
     recv->moved = 0;
     peer->recvs[recv->ticket] = recv;
-    ack_go(peer, recv->ticket, recv->zero_copy); /* what stays where it is comes as a whole */
+    /* What stays where it is comes as a whole. */
+    ack_go(peer, recv->ticket, recv->zero_copy, unreadable);
     return 0;
+}
+
+/* Where two ranks send to each other at once, either core writes slots and reads slots, and a read
+ * saves one of the two. Where one of them only sends, it writes the next slot while the other reads
+ * one, and a read would save nothing. A sum that a core has just made comes slowly from its cache:
+ * an all-reduce of 256 KiB on two ranks, whose sums were read, took 62 us instead of 47. */
+static bool is_worth_reading(const struct rf_shm *h, const struct rf_shm_peer *peer,
+                             const struct rf_shm_node *recv)
+{
+    return peer->process > 0 && (h->reads == RF_SHM_READS_ALL || recv->exchange);
 }
 
 /* data: where those of a message at hand are, if not in the line. */
@@ -166,14 +184,14 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
     uint64_t offset;
     memcpy(&offset, head->data, sizeof(offset));
     recv->ticket = head->what.ticket;
-    if (head->what.kind == RF_SHM_READABLE && peer->process > 0) {
+    if (head->what.kind == RF_SHM_READABLE && is_worth_reading(h, peer, recv)) {
         recv->from = (const unsigned char *)(uintptr_t)offset;
         recv->remote = 1;
         rf_shm_append(&h->pulls, recv);
         return 0;
     }
     if (has_pieces(head))
-        return ask_for_pieces(h, recv);
+        return ask_for_pieces(h, recv, false);
     unsigned char *from = NULL;
     RETURN_IF_ERROR(rf_shm_reach(&h->transport, recv->peer, offset, head->what.bytes, &from));
     if (recv->zero_copy) {
@@ -198,14 +216,14 @@ int rf_shm_pull(struct rf_shm *h)
     else
         rf_copy_bytes(to, recv->from + recv->moved, bytes, recv->bytes);
     if (rc == RF_EAGAIN)
-        return ask_for_pieces(h, rf_shm_take(&h->pulls));
+        return ask_for_pieces(h, rf_shm_take(&h->pulls), true);
     RETURN_IF_ERROR(rc);
     recv->moved += bytes;
     if (recv->moved < recv->bytes)
         return 0;
     ack_done(peer, recv->ticket);
     if (recv->remote)
-        ack_go(peer, recv->ticket, false);
+        ack_go(peer, recv->ticket, false, false);
     rf_shm_append(&h->done, rf_shm_take(&h->pulls));
     return 0;
 }

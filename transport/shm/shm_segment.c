@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "shm.h"
 
-enum { VERSION = 7 };
+enum { VERSION = 8 };
 
 static size_t round_up(size_t bytes, size_t unit)
 {

@@ -324,9 +324,10 @@ static int check_tickets(struct rf_shm *h, int rank)
         rf_shm_append(&h->done, send);
     }
     peer->asked &= ~(done & go);
+    const uint64_t unreadable = __atomic_load_n(&peer->acks_in->unreadable, __ATOMIC_RELAXED);
     for (uint64_t wanted = peer->asked & go; wanted; wanted &= wanted - 1) {
         struct rf_shm_node *send = peer->sends[__builtin_ctzll(wanted)];
-        if (send->slot == SEND_READABLE)
+        if (send->slot == SEND_READABLE && unreadable >> send->ticket & 1)
             RETURN_IF_ERROR(rf_shm_check_send(h, send));
         send->slot = SEND_STAGING;
         send->moved = 0;
