@@ -128,14 +128,27 @@ static int read_peer(struct peers *p, FILE *from, struct peers_cell *cell)
     return size;
 }
 
+/* Where time decides how many runs there are, how much of it has passed. */
+static void print_progress(const struct peers *p, int op, int network, int ranks, int side)
+{
+    const double minutes = p->options->minutes;
+    fprintf(stderr, "\r");
+    if (minutes > 0)
+        fprintf(stderr, "run %d, %.1f of %.4g minutes", p->runs, (now_s() - p->start_s) / 60,
+                minutes);
+    else
+        fprintf(stderr, "run %d of %d", p->runs, p->planned);
+    fprintf(stderr, ": %s, %s, %d ranks, %s            ", peers_ops[op], peers_networks[network],
+            ranks, peers_sides[side]);
+}
+
 static void run_one(struct peers *p, int op, int network, int ranks, int side)
 {
     char text[COMMAND_BYTES];
     const bool own = side < PEERS_FIRST;
     (own ? own_command : peer_command)(p, peers_ops[op], network, ranks, side, text);
     p->runs++;
-    fprintf(stderr, "\r%d of %d: %s, %s, %d ranks, %s            ", p->runs, p->planned,
-            peers_ops[op], peers_networks[network], ranks, peers_sides[side]);
+    print_progress(p, op, network, ranks, side);
     FILE *from = popen(text, "r");
     if (!from) {
         p->failed++;
@@ -168,9 +181,9 @@ static double near_us(struct peers *p)
     return cell.turn_count[0] > 0 ? cell.turns[0][0].us : 0;
 }
 
-static bool in_time(const struct peers *p, double start)
+static bool in_time(const struct peers *p)
 {
-    return p->options->minutes == 0 || now_s() - start < 60 * p->options->minutes;
+    return p->options->minutes == 0 || now_s() - p->start_s < 60 * p->options->minutes;
 }
 
 static void run_sides(struct peers *p, int op, int network, int ranks)
@@ -183,12 +196,12 @@ static void run_sides(struct peers *p, int op, int network, int ranks)
 /* Every side in turn, of one operation after the other; the whole several times. */
 static void run_all(struct peers *p)
 {
-    const double start = now_s();
+    p->start_s = now_s();
     for (int turn = 0; turn < p->turns; turn++)
         for (int op = 0; op < PEERS_OPS; op++)
             for (int network = 0; network < PEERS_NETWORKS; network++)
                 for (int ranks = 2; ranks <= PEERS_MOST_RANKS; ranks++)
-                    if (has_ranks(p, ranks) && (p->runs == 0 || in_time(p, start)))
+                    if (has_ranks(p, ranks) && (p->runs == 0 || in_time(p)))
                         run_sides(p, op, network, ranks);
     fprintf(stderr, "\r%70s\r", "");
 }

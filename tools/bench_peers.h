@@ -37,7 +37,7 @@ struct peers {
     uint64_t bytes[PEERS_SIZES];
     struct bench_state *state; /* NULL: not known */
     double near_us[2]; /* 4 bytes between two ranks of the host, before and after; 0: unknown */
-    double wrong;
+    double start_s, wrong;
     int runs, failed, planned;
     struct peers_cell cells[PEERS_OPS][PEERS_NETWORKS][PEERS_MOST_RANKS + 1][PEERS_SIDES];
 };

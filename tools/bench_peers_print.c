@@ -81,6 +81,25 @@ static void print_state(const struct peers *p, int state)
             }
 }
 
+/* How many of all sizes and operations the library is at least so quick in. */
+static void print_summary(const struct peers *p, int side)
+{
+    static const double least[] = {0.9, 1, 1.5};
+    int measured = 0, reached[3] = {0};
+    const struct peers_cell(*cells)[PEERS_SIDES] = &p->cells[0][0][0];
+    const int count = PEERS_OPS * PEERS_NETWORKS * (PEERS_MOST_RANKS + 1);
+    for (int i = 0; i < count; i++)
+        for (int size = 0; size < p->sizes; size++) {
+            const double value = ratio(cells[i], side, PEERS_ALL, size);
+            measured += value > 0;
+            for (int k = 0; k < 3; k++)
+                reached[k] += value >= least[k];
+        }
+    if (measured > 0)
+        printf("%s: of %d ratios %d are 0.9 or more, %d are 1.0 or more, %d are 1.5 or more\n",
+               peers_sides[side], measured, reached[0], reached[1], reached[2]);
+}
+
 void peers_print(const struct peers *p)
 {
     printf("f32, microseconds, medians of up to %d turns; ratio: the best peer's time over that of "
@@ -93,6 +112,10 @@ void peers_print(const struct peers *p)
         printf("a cache line there and back between two cores took %.0f ns\n",
                bench_state_ns(p->state, false));
     printf("%d of %d runs, %d of them failed\n", p->runs, p->planned, p->failed);
+    if (p->options->rewrite)
+        printf("what a call reads is written anew before it\n");
+    print_summary(p, PEERS_LIBRARY);
+    print_summary(p, PEERS_OWN);
     for (int state = PEERS_ALL; state <= peers_last_state(p); state++)
         print_state(p, state);
 }
@@ -137,6 +160,7 @@ int peers_json(const struct peers *p)
 {
     cJSON *json = cJSON_CreateObject();
     cJSON_AddStringToObject(json, "dtype", "f32");
+    cJSON_AddBoolToObject(json, "rewritten", p->options->rewrite);
     cJSON_AddNumberToObject(json, "turns", p->turns);
     cJSON_AddNumberToObject(json, "samples", p->samples);
     cJSON_AddNumberToObject(json, "runs", p->runs);

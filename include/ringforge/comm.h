@@ -216,7 +216,8 @@ RF_EXPORT const char *rf_comm_why(const struct rf_comm *comm);
 
 /* How long messages from memory that is not of rf_comm_alloc travel within a host: "slots, cached
  * (...)", "slots, streamed (...)" or "peer reads (...)", with what was measured when the ranks
- * joined (docs/collectives.md). NULL: ranks share no memory. Owned by the communicator. Any
+ * joined; "; exchanges by peer reads" before the bracket if these take another way
+ * (docs/collectives.md). NULL: ranks share no memory. Owned by the communicator. Any
  * thread. */
 RF_EXPORT const char *rf_comm_own_memory(const struct rf_comm *comm);
 

@@ -225,12 +225,14 @@ TEST(BenchJson, CallsInAGroupAndOnlyOutOfPlaceWhereThatIsAskedFor)
     TempFolder folder;
     std::string path = folder.path + "/b.json";
     for (const char *op : {"all_reduce", "all_to_all", "sendrecv"}) {
-        ProgramResult r = run_program({"bench", op, "--ranks", "3", "--provider", "loopback", "-b",
-                                       "4K", "-e", "4K", "-n", "2", "-m", "5", "--in-place", "0",
-                                       "--one-clock", "--json", path});
+        ProgramResult r = run_program(
+            {"bench",      op,   "--ranks",     "3",         "--provider", "loopback", "-b",
+             "4K",         "-e", "4K",          "-n",        "2",          "-m",       "5",
+             "--in-place", "0",  "--one-clock", "--rewrite", "--json",     path});
         ASSERT_EQ(r.status, 0) << r.err;
         Json json(read_text(path));
         EXPECT_TRUE(cJSON_IsTrue(cJSON_GetObjectItem(json.root.get(), "one_clock")));
+        EXPECT_TRUE(cJSON_IsTrue(cJSON_GetObjectItem(json.root.get(), "rewritten")));
         EXPECT_EQ(number(json.root.get(), "together"), 5);
         EXPECT_EQ(number(json.root.get(), "root"), -1);
         const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "rows"), 0);
