@@ -92,8 +92,8 @@ struct rf_transport_ops {
     int (*post_recv_zero_copy)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                size_t bytes, void *context);
     void (*release_zero_copy)(struct rf_transport *t, int peer, uint32_t token);
-    /* Like post_recv, of a message for which this rank sends the peer one of about the same length,
-     * both from memory of the caller and no sums that the call has just made. May be NULL. */
+    /* Like post_recv, where this rank also sends the peer a message of about the same length, and
+     * no step of the call has written what either sends. NULL where that makes no difference. */
     int (*post_recv_exchange)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                               size_t bytes, void *context);
     /* Allocates zeroed memory that other ranks can access, in whole pages. Any thread. */
