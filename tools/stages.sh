@@ -68,7 +68,8 @@ test_jobs() {
     echo "$jobs"
 }
 GPU_PARTS="device ops train"
-ALL_PARTS="train ops comm tools device transport tokenizer coll base"
+# What takes longest comes first, so that it does not run alone at the end.
+ALL_PARTS="ops train coll comm tools device transport tokenizer base"
 
 # The whole suite, on the default driver: each test program in a few parts, and then what is no test program.
 test_suite() {
@@ -107,8 +108,9 @@ test_programs() {
     done
 }
 
-# run_parts RUN PARTS: all tests of these folders, in parallel shards, each program run with RUN. 77: none
-# failed, but there was no time for all.
+# run_parts RUN PARTS: all tests of these folders, several programs at a time, each run with RUN. 77: none
+# failed, but there was no time for all. On CPU drivers a process spends most of its time on translating
+# kernels, which is kept within a process only: so few processes have many tests each.
 run_parts() {
     r_log=$BUILD/test-$(echo "$s_name" | tr / -).log r_status=0 r_ifs=$IFS
     r_programs=$(test_programs "$2")
@@ -117,8 +119,8 @@ run_parts() {
     # shellcheck disable=SC2086
     set -- "$1" $r_programs
     IFS=$r_ifs
-    quietly "$r_log.summary" "$s_name" tools/run_tests.sh "$r_log" "$(test_jobs)" 1200 "$@" ||
-        r_status=$?
+    quietly "$r_log.summary" "$s_name" env RUN_TESTS_SHARDS=$((($(test_jobs) + 1) / 2)) \
+        tools/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
     s_note="$(tail -n 1 "$r_log.summary")"
     [ $r_status = 0 ] || s_note="$s_note: $(failed_tests "$r_log.summary"); see $r_log"
