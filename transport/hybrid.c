@@ -75,31 +75,40 @@ static int post_inter(struct hybrid *b, int peer, uint64_t tag, void *buffer, si
     return 0;
 }
 
+static struct rf_transport *intra_of(struct rf_transport *t)
+{
+    return hybrid_of(t)->intra_host;
+}
+
+typedef int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
+                      void *context);
+
+/* intra: how it is received within the host. */
+static int post_recv_by(struct rf_transport *t, post_recv *intra, int peer, uint64_t tag,
+                        void *buffer, size_t bytes, void *context)
+{
+    struct hybrid *b = hybrid_of(t);
+    return is_here(b, peer) ? intra(b->intra_host, peer, tag, buffer, bytes, context)
+                            : post_inter(b, peer, tag, buffer, bytes, context);
+}
+
 static int hybrid_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                             size_t bytes, void *context)
 {
-    struct hybrid *b = hybrid_of(t);
-    return is_here(b, peer)
-               ? b->intra_host->ops->post_recv(b->intra_host, peer, tag, buffer, bytes, context)
-               : post_inter(b, peer, tag, buffer, bytes, context);
+    return post_recv_by(t, intra_of(t)->ops->post_recv, peer, tag, buffer, bytes, context);
 }
 
 static int hybrid_post_recv_zero_copy(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                       size_t bytes, void *context)
 {
-    struct hybrid *b = hybrid_of(t);
-    return is_here(b, peer) ? b->intra_host->ops->post_recv_zero_copy(b->intra_host, peer, tag,
-                                                                      buffer, bytes, context)
-                            : post_inter(b, peer, tag, buffer, bytes, context);
+    return post_recv_by(t, intra_of(t)->ops->post_recv_zero_copy, peer, tag, buffer, bytes,
+                        context);
 }
 
 static int hybrid_post_recv_exchange(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                      size_t bytes, void *context)
 {
-    struct hybrid *b = hybrid_of(t);
-    return is_here(b, peer) ? b->intra_host->ops->post_recv_exchange(b->intra_host, peer, tag,
-                                                                     buffer, bytes, context)
-                            : post_inter(b, peer, tag, buffer, bytes, context);
+    return post_recv_by(t, intra_of(t)->ops->post_recv_exchange, peer, tag, buffer, bytes, context);
 }
 
 /* The two in turns, so that neither waits while the other is busy. */
@@ -158,11 +167,6 @@ static void hybrid_destroy(struct rf_transport *t)
 
 /* ---- memory, which only the ranks of this host share ------------------------------------------
  */
-
-static struct rf_transport *intra_of(struct rf_transport *t)
-{
-    return hybrid_of(t)->intra_host;
-}
 
 static void hybrid_release_zero_copy(struct rf_transport *t, int peer, uint32_t token)
 {

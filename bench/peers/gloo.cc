@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     if (!peer_arguments(&p, argc, argv) || strcmp(p.op, "reduce_scatter") == 0 || !rank || !ranks ||
         !store) {
         fprintf(stderr, "use: PEER_STORE=FOLDER ringforge run -n N -- gloo "
-                        "OP LEAST MOST FACTOR SAMPLES (no reduce_scatter)\n");
+                        "OP LEAST MOST FACTOR SAMPLES [rewrite] (no reduce_scatter)\n");
         return 2;
     }
     p.rank = atoi(rank);

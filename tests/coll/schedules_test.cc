@@ -153,8 +153,9 @@ TEST(Schedules, ExchangesAreOfDataThatBothRanksHadBefore)
                     << rf_last_error()->message;
                 for (uint32_t i = 0; i < sched->count; i++) {
                     const rf_step &step = sched->steps[i];
-                    if (step.verb == RF_STEP_SEND)
+                    if (step.verb == RF_STEP_SEND) {
                         EXPECT_EQ(step.a.space, (unsigned)RF_SPACE_IN);
+                    }
                     if (step.exchange) {
                         EXPECT_EQ(step.verb, RF_STEP_RECV);
                         marked.insert({step.peer, rank});

@@ -23,9 +23,9 @@
  *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
  *            through the slots
  *   readable where ranks read each other's memory: the record has the address in the sender's
- *            process, and the receiver reads it there. Where it cannot, it asks as for a staged one
- * Everything read from a peer's segment is checked before it is used; what is invalid is
- * RF_ECORRUPT, and names the rank.
+ *            process, and the receiver reads it there. Where it cannot, or slots are quicker, it
+ * asks as for a staged one Everything read from a peer's segment is checked before it is used; what
+ * is invalid is RF_ECORRUPT, and names the rank.
  */
 #ifndef RF_TRANSPORT_SHM_H
 #define RF_TRANSPORT_SHM_H
