@@ -16,7 +16,7 @@ extern "C" {
 
 struct rf_weight {
     const char *name;
-    enum rf_dtype dtype;
+    enum rf_dtype dtype; /* RF_DTYPE_COUNT: one that the library lacks, which cannot be read */
     struct rf_shape shape;
 };
 
@@ -29,12 +29,15 @@ struct rf_weights_opts {
     bool allow_nan;   /* rf_weights_read returns numbers that are not finite instead of an error */
 };
 
-/* Opens dir/model.safetensors.index.json and the files that it names, or dir/model.safetensors. The
+/* Opens dir/model.safetensors, or dir/model.safetensors.index.json and the files that it names. The
  * files are not trusted. All headers are checked before this returns; weights are not read. The
  * caller closes *out. opts may be NULL. Blocking; any thread.
- *   Errors: RF_EIO (no such file), RF_ECORRUPT (the message names the file and the fault; an index
- * that names a file outside of dir, a tensor that its file lacks, a tensor that is in two files),
- * RF_ENOTSUP (an element type that the library lacks), RF_ENOMEM. */
+ *   A link may lead to another file of dir. If dir is in the cache of huggingface_hub, it may lead
+ * to the store of files of the same model, or of the cache.
+ *   Errors: RF_EIO (no such file), RF_EINVAL (an index beside a single file that it does not name),
+ * RF_ECORRUPT (the message names the file and the fault; an index that names a file outside of dir,
+ * a tensor that its file lacks, a tensor that is in two files, a link to elsewhere), RF_ENOTSUP
+ * (more dimensions than a shape has), RF_ENOMEM. */
 RF_API int rf_weights_open(const char *dir, const struct rf_weights_opts *opts,
                            struct rf_weights **out);
 

@@ -70,7 +70,7 @@ static int open_part(const struct rf_state_file *state, const char *folder,
     static const char *const hashes[] = {"model.hashes", "optimizer.hashes"};
     char path[4096];
     RETURN_IF_ERROR(rf_checkpoint_part_path(folder, part, out->path));
-    RETURN_IF_ERROR(rf_safetensors_open(out->path, &out->tensors));
+    RETURN_IF_ERROR(rf_safetensors_open(out->path, false, &out->tensors));
     const uint64_t bytes = rf_safetensors_bytes(out->tensors);
     if (state->format > 2) {
         RETURN_IF_ERROR(rf_join_path(path, folder, hashes[part]));

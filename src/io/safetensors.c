@@ -16,12 +16,14 @@
 
 struct entry {
     struct rf_file_tensor tensor;
+    const char *type; /* as the file names it */
     uint64_t begin, end;
 };
 
 struct rf_safetensors {
     FILE *file;
     char path[4096];
+    bool any_type;
     uint64_t data_at, data_bytes;
     cJSON *root;           /* owns the names */
     struct entry *entries; /* sorted by name */
@@ -123,8 +125,9 @@ static int take_entry(const struct rf_safetensors *st, const cJSON *item, struct
     if (!cJSON_IsObject(item) || cJSON_GetArraySize(item) != 3 || !cJSON_IsString(dtype))
         return rf_fail(RF_ECORRUPT, "%s: tensor %.100s is not {dtype, shape, data_offsets}",
                        st->path, item->string);
+    entry->type = dtype->valuestring;
     entry->tensor.dtype = rf_safetensors_dtype_of(dtype->valuestring);
-    if (entry->tensor.dtype == RF_DTYPE_COUNT)
+    if (entry->tensor.dtype == RF_DTYPE_COUNT && !st->any_type)
         return rf_fail(RF_ENOTSUP, "%s: tensor %.100s has the unknown type %.20s", st->path,
                        item->string, dtype->valuestring);
     RETURN_IF_ERROR(take_shape(st, item, entry));
@@ -136,7 +139,7 @@ static int take_entry(const struct rf_safetensors *st, const cJSON *item, struct
                        item->string);
     int64_t count = rf_shape_count(entry->tensor.shape);
     uint64_t size = rf_dtype_bytes(entry->tensor.dtype), bytes = entry->end - entry->begin;
-    if (count < 0 || bytes % size != 0 || bytes / size != (uint64_t)count)
+    if (count < 0 || (size > 0 && (bytes % size != 0 || bytes / size != (uint64_t)count)))
         return rf_fail(RF_ECORRUPT,
                        "%s: tensor %.100s has %llu bytes, which does not match its shape", st->path,
                        item->string, (unsigned long long)bytes);
@@ -197,13 +200,14 @@ static int take_entries(struct rf_safetensors *st)
     return check_places(st);
 }
 
-int rf_safetensors_open(const char *path, struct rf_safetensors **out)
+int rf_safetensors_open(const char *path, bool any_type, struct rf_safetensors **out)
 {
     struct rf_safetensors *st = rf_alloc(sizeof(*st));
     int rc = 0;
     if (!st)
         return rf_fail(RF_ENOMEM, "cannot read %s: out of memory", path);
     snprintf(st->path, sizeof(st->path), "%s", path);
+    st->any_type = any_type;
     const char *why;
     st->file = rf_open_input(path, &why);
     if (!st->file) {
@@ -242,6 +246,11 @@ int rf_safetensors_count(const struct rf_safetensors *st)
 const struct rf_file_tensor *rf_safetensors_tensor(const struct rf_safetensors *st, int index)
 {
     return &st->entries[index].tensor;
+}
+
+const char *rf_safetensors_type(const struct rf_safetensors *st, int index)
+{
+    return st->entries[index].type;
 }
 
 int rf_safetensors_find(const struct rf_safetensors *st, const char *name)

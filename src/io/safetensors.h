@@ -41,12 +41,15 @@ void rf_safetensors_layout_free(struct rf_safetensors_layout *layout); /* zero i
 
 /* A file whose header was checked: sizes, offsets without holes or overlaps, names. The file is not
  * trusted. RF_ECORRUPT: the message names the file and the error. RF_ENOTSUP: a type that the
- * library does not have. */
+ * library does not have; with any_type such a tensor is listed with RF_DTYPE_COUNT, and its bytes
+ * are not compared with its shape. */
 struct rf_safetensors;
-RF_MUST_CHECK int rf_safetensors_open(const char *path, struct rf_safetensors **out);
+RF_MUST_CHECK int rf_safetensors_open(const char *path, bool any_type, struct rf_safetensors **out);
 void rf_safetensors_close(struct rf_safetensors *file); /* NULL is allowed */
 int rf_safetensors_count(const struct rf_safetensors *file);
 const struct rf_file_tensor *rf_safetensors_tensor(const struct rf_safetensors *file, int index);
+/* The type as the file names it: "F32", "BOOL". */
+const char *rf_safetensors_type(const struct rf_safetensors *file, int index);
 int rf_safetensors_find(const struct rf_safetensors *file, const char *name);        /* -1: none */
 const char *rf_safetensors_note(const struct rf_safetensors *file, const char *key); /* or NULL */
 /* Bytes [first, first + bytes) of a tensor. */

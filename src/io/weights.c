@@ -53,23 +53,63 @@ static bool is_below(const char *path, const char *folder)
     return strncmp(path, folder, bytes) == 0 && path[bytes] == '/';
 }
 
-/* A link may lead to another file of the folder, or to the store of a hub's cache, which is beside
- * its folders: DIR/../../blobs. */
+static size_t hex_digits(const char *text)
+{
+    return strspn(text, "0123456789abcdef");
+}
+
+/* Whether a file is one of the store of a hub's cache. The models of a cache are in
+ * CACHE/models--NAME/snapshots/COMMIT. Since huggingface_hub 2.0 the store is CACHE/blobs, and a
+ * file is CACHE/blobs/XX/HASH, with 64 hexadecimal digits of which XX are the first; before it, and
+ * for small files, each model has a store of its own, CACHE/models--NAME/blobs/HASH. */
+static bool is_in_store(const char *real, const char *folder)
+{
+    static const char level[] = "/snapshots/", blobs[] = "/blobs/";
+    const char *at = NULL;
+    for (const char *next = strstr(folder, level); next; next = strstr(next + 1, level))
+        at = next;
+    if (!at)
+        return false;
+    const size_t model = (size_t)(at - folder);
+    if (strncmp(real, folder, model) == 0 && strncmp(real + model, blobs, strlen(blobs)) == 0)
+        return !strchr(real + model + strlen(blobs), '/');
+    while (at > folder && at[-1] != '/')
+        at--;
+    const size_t cache = at > folder ? (size_t)(at - 1 - folder) : 0;
+    const char *name = real + cache + strlen(blobs);
+    return strncmp(real, folder, cache) == 0 && strncmp(real + cache, blobs, strlen(blobs)) == 0 &&
+           hex_digits(name) == 2 && name[2] == '/' && hex_digits(name + 3) == 64 && !name[67] &&
+           strncmp(name, name + 3, 2) == 0;
+}
+
+/* A link may lead to another file of the folder, or to the store of the cache that the folder is
+ * in. */
 static int check_link(const char *dir, const char *path)
 {
-    char real[PATH_MAX], folder[PATH_MAX], store[PATH_MAX], blobs[PATH_MAX + 16];
+    char real[PATH_MAX], folder[PATH_MAX];
     if (!realpath(path, real) || !realpath(dir, folder))
         return rf_fail(RF_EIO, "cannot open %s: %s", path, strerror(errno));
-    snprintf(blobs, sizeof(blobs), "%s/../../blobs", folder);
-    if (is_below(real, folder) || (realpath(blobs, store) && is_below(real, store)))
+    if (is_below(real, folder) || is_in_store(real, folder))
         return 0;
-    return rf_fail(RF_ECORRUPT, "%s is a link out of its folder, to %s", path, real);
+    return rf_fail(RF_ECORRUPT,
+                   "%s is a link out of its folder, to %s; copy the file into the folder", path,
+                   real);
 }
 
 static int join(const struct rf_weights *w, const char *name, char path[4096])
 {
     RETURN_IF_ERROR(rf_join_path(path, w->dir, name));
     return check_link(w->dir, path);
+}
+
+static bool exists(const char *dir, const char *name)
+{
+    char path[4096];
+    const char *why;
+    FILE *file = rf_join_path(path, dir, name) == 0 ? rf_open_input(path, &why) : NULL;
+    if (file)
+        fclose(file);
+    return file || errno != ENOENT;
 }
 
 static bool is_file_name(const char *name)
@@ -136,7 +176,7 @@ static int open_file(struct rf_weights *w, const char *name)
         return rf_fail(RF_ENOTSUP, "%s: there are more than %d files of weights", w->dir,
                        MAX_FILES);
     RETURN_IF_ERROR(join(w, name, path));
-    RETURN_IF_ERROR(rf_safetensors_open(path, &w->files[w->file_count]));
+    RETURN_IF_ERROR(rf_safetensors_open(path, true, &w->files[w->file_count]));
     w->file_count++;
     return 0;
 }
@@ -175,9 +215,24 @@ static int take_listed(struct rf_weights *w, int from, int to)
                    name, rf_safetensors_tensor(file, absent)->name);
 }
 
+/* Beside an index a single file may have other weights, of which readers take one or the other. */
+static int check_single(const struct rf_weights *w)
+{
+    if (!exists(w->dir, w->single))
+        return 0;
+    for (int i = 0; i < w->count; i++)
+        if (strcmp(w->places[i].file_name, w->single) != 0)
+            return rf_fail(RF_EINVAL,
+                           "%s has both %s and %s, which names other files, and only one of them "
+                           "can be meant (transformers reads %s); remove the other",
+                           w->dir, w->single, w->index, w->single);
+    return 0;
+}
+
 static int open_listed(struct rf_weights *w)
 {
     RETURN_IF_ERROR(read_index(w));
+    RETURN_IF_ERROR(check_single(w));
     qsort(w->places, (size_t)w->count, sizeof(*w->places), by_file);
     for (int from = 0, to; from < w->count; from = to) {
         for (to = from + 1; to < w->count; to++)
@@ -209,16 +264,6 @@ static int open_single(struct rf_weights *w)
                            w->dir, w->single, MAX_NAME);
     }
     return 0;
-}
-
-static bool exists(const char *dir, const char *name)
-{
-    char path[4096];
-    const char *why;
-    FILE *file = rf_join_path(path, dir, name) == 0 ? rf_open_input(path, &why) : NULL;
-    if (file)
-        fclose(file);
-    return file || errno != ENOENT;
 }
 
 int rf_weights_open(const char *dir, const struct rf_weights_opts *opts, struct rf_weights **out)
@@ -298,8 +343,9 @@ int rf_weights_read(struct rf_weights *w, int index, uint64_t first, uint64_t co
     const uint64_t all = (uint64_t)rf_shape_count(weight->shape);
     const uint64_t size = rf_dtype_bytes(weight->dtype);
     if (weight->dtype != RF_F32 && weight->dtype != RF_F16 && weight->dtype != RF_BF16)
-        return rf_fail(RF_ENOTSUP, "%s: tensor %s is of type %s; weights are f32, f16 or bf16",
-                       w->dir, weight->name, rf_dtype_name(weight->dtype));
+        return rf_fail(RF_ENOTSUP, "%s: tensor %s is of type %s; weights are F32, F16 or BF16",
+                       w->dir, weight->name,
+                       rf_safetensors_type(w->files[place->file], place->index));
     if (first > all || count > all - first)
         return rf_fail(RF_EINVAL, "%s: elements %llu to %llu are outside of tensor %s", w->dir,
                        (unsigned long long)first, (unsigned long long)(first + count),

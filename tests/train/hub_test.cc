@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Folders of a hub: weights that are written and read back, hostile indices, the fields of
-// config.json, filling of a run on any mesh, and losses beside those of transformers
-// (hub_torch.txt, by hub_torch.py, with weights from the same formula).
+// Folders of a hub: weights that are written and read back, hostile indices, filling of a run on
+// any mesh, and losses beside those of transformers (hub_torch.txt, by hub_torch.py, with weights
+// from the same formula). hub_config_test.cc has the fields of config.json.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -108,9 +108,112 @@ TEST(HubWeights, HostileIndicesAreRefused)
     std::filesystem::remove(dir + "/" + one);
     std::filesystem::create_symlink("../outside.safetensors", dir + "/" + one);
     EXPECT_HAS(why_not(dir), "link out of its folder");
+    EXPECT_HAS(why_not(dir), one);
     std::filesystem::remove(dir + "/" + one);
     folder.write("model/" + one, folder.read("outside.safetensors").substr(0, 5000));
     EXPECT_HAS(why_not(dir), one);
+}
+
+// Caches of huggingface_hub: CACHE/models--ME--NAME/snapshots/COMMIT. Its files are links to the
+// model's store, and since version 2.0 from there on to that of the cache.
+TEST(HubWeights, LinksLeadToTheStoreOfACacheAndNowhereElse)
+{
+    const Folder folder;
+    const std::string hash(64, 'a'), model = "c/models--me--tiny",
+                                     snapshot = model + "/snapshots/1";
+    for (const char *dir : {"/blobs", "/snapshots/1/sub", "/snapshots/blobs"})
+        std::filesystem::create_directories(folder.path(model + dir));
+    for (const char *dir : {"c/blobs/aa", "c/blobs/bb", "c/models--me--other/blobs"})
+        std::filesystem::create_directories(folder.path(dir));
+    write_weights(folder.path("m"), three, RF_F32, 0);
+    const std::string bytes = folder.read("m/model.safetensors");
+    const auto link = [&](const std::string &from, const std::string &to) {
+        std::filesystem::remove(folder.path(from));
+        std::filesystem::create_symlink(to, folder.path(from));
+    };
+    const auto opens = [&](const std::string &dir) {
+        rf_weights *w = nullptr;
+        const int rc = rf_weights_open(folder.path(dir).c_str(), nullptr, &w);
+        rf_weights_close(w);
+        return rc == 0 ? "" : std::string(rf_last_error()->message);
+    };
+    const std::string file = snapshot + "/model.safetensors", blob = model + "/blobs/e";
+    folder.write(blob, bytes);
+    link(file, "../../blobs/e");
+    EXPECT_EQ(opens(snapshot), ""); // of huggingface_hub 1
+    link(snapshot + "/sub/model.safetensors", "../../../blobs/e");
+    EXPECT_EQ(opens(snapshot + "/sub"), "");
+    folder.write("c/blobs/aa/" + hash, bytes);
+    link(blob, "../../blobs/aa/" + hash);
+    EXPECT_EQ(opens(snapshot), ""); // of huggingface_hub 2
+    EXPECT_EQ(opens(snapshot + "/sub"), "");
+    std::filesystem::create_directory_symlink(folder.path(snapshot), folder.path("here"));
+    EXPECT_EQ(opens("here"), "");
+    const std::pair<std::string, std::string> elsewhere[] = {
+        {"c/blobs/bb/" + hash, "../../blobs/bb/" + hash}, // not the digits of the hash
+        {"c/blobs/aa/short", "../../blobs/aa/short"},
+        {"c/blobs/" + hash, "../../blobs/" + hash},
+        {"c/secret", "../../secret"},
+        {"outside", "../../../outside"},
+        {"c/models--me--other/blobs/e", "../../models--me--other/blobs/e"},
+        {model + "/snapshots/blobs/e", "../snapshots/blobs/e"},
+    };
+    for (const auto &[name, target] : elsewhere) {
+        folder.write(name, bytes);
+        link(blob, target);
+        EXPECT_HAS(opens(snapshot), "link out of its folder") << name;
+    }
+    // The same links are refused if they do not begin in a cache.
+    std::filesystem::rename(folder.path(model + "/snapshots"), folder.path(model + "/other"));
+    link(blob, "../../blobs/aa/" + hash);
+    EXPECT_HAS(opens(model + "/other/1"), "link out of its folder");
+}
+
+TEST(HubWeights, AFileBesideAnIndexOfOthersIsAnErrorThatNamesBoth)
+{
+    const Folder folder;
+    const std::string dir = folder.path("model"), one = "model-00001-of-00003.safetensors";
+    write_weights(dir, three, RF_F32, 100);
+    folder.write("model/model.safetensors", folder.read("model/" + one));
+    EXPECT_HAS(why_not(dir), "both model.safetensors and model.safetensors.index.json");
+    // Some writers make an index of a single file.
+    write_weights(dir, three, RF_F32, 0);
+    std::string index = R"({"weight_map": {"a": "FILE", "b": "FILE", "c": "FILE"}})";
+    for (size_t at; (at = index.find("FILE")) != std::string::npos;)
+        index.replace(at, 4, "model.safetensors");
+    folder.write("model/model.safetensors.index.json", index);
+    rf_weights *w = nullptr;
+    ASSERT_RF(rf_weights_open(dir.c_str(), nullptr, &w));
+    EXPECT_EQ(rf_weights_count(w), 3);
+    rf_weights_close(w);
+}
+
+// A file of one tensor of f32 and one of a type that the library lacks.
+std::string with_type(const std::string &type)
+{
+    const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"mask":)"
+                               R"({"dtype":")" +
+                               type + R"(","shape":[1,3],"data_offsets":[8,11]}})";
+    std::string file(8, 0);
+    file[0] = (char)header.size();
+    return file + header + std::string(11, 1);
+}
+
+TEST(HubWeights, ATypeThatTheLibraryLacksIsNamedWhereItIsRead)
+{
+    const Folder folder;
+    Floats values(3);
+    for (const char *type : {"BOOL", "F8_E4M3", "a new one"}) {
+        folder.write("model.safetensors", with_type(type));
+        rf_weights *w = nullptr;
+        ASSERT_RF(rf_weights_open(folder.path().c_str(), nullptr, &w));
+        EXPECT_EQ(rf_weights_get(w, 1)->dtype, RF_DTYPE_COUNT);
+        EXPECT_RF(rf_weights_read(w, 0, 0, 2, values.data()));
+        EXPECT_EQ(rf_weights_read(w, 1, 0, 3, values.data()), RF_ENOTSUP);
+        EXPECT_HAS(std::string(rf_last_error()->message),
+                   "tensor mask is of type " + std::string(type));
+        rf_weights_close(w);
+    }
 }
 
 TEST(HubExport, ReplacesAModelInOneStepAndNothingElse)

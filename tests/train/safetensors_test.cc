@@ -64,7 +64,7 @@ int open_bytes(const Folder &folder, const std::string &bytes)
 {
     folder.write("f", bytes);
     rf_safetensors *file = nullptr;
-    int rc = rf_safetensors_open(folder.path("f").c_str(), &file);
+    int rc = rf_safetensors_open(folder.path("f").c_str(), false, &file);
     if (rc == 0) { // then everything in it can be read
         for (int i = 0; i < rf_safetensors_count(file); i++) {
             const rf_file_tensor *t = rf_safetensors_tensor(file, i);
@@ -87,7 +87,8 @@ TEST(Safetensors, WhatWasWrittenIsRead)
     Folder folder;
     write_sample(folder.path("f"));
     rf_safetensors *file = nullptr;
-    ASSERT_EQ(rf_safetensors_open(folder.path("f").c_str(), &file), 0) << rf_last_error()->message;
+    ASSERT_EQ(rf_safetensors_open(folder.path("f").c_str(), false, &file), 0)
+        << rf_last_error()->message;
     ASSERT_EQ(rf_safetensors_count(file), 3);
     int w = rf_safetensors_find(file, "w \"quoted\""), b = rf_safetensors_find(file, "bytes");
     ASSERT_GE(w, 0);
@@ -206,6 +207,6 @@ TEST(Safetensors, AMissingFileIsAnInputErrorThatNamesIt)
 {
     Folder folder;
     rf_safetensors *file = nullptr;
-    EXPECT_EQ(rf_safetensors_open(folder.path("none").c_str(), &file), RF_EIO);
+    EXPECT_EQ(rf_safetensors_open(folder.path("none").c_str(), false, &file), RF_EIO);
     EXPECT_NE(std::string(rf_last_error()->message).find("none"), std::string::npos);
 }
