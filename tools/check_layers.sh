@@ -37,6 +37,7 @@ examples   public models
 headers='
 status.h base
 types.h base
+fields.h base
 device.h device
 tensor.h tensor
 ops.h ops
