@@ -214,7 +214,7 @@ static int write_files(const struct tool_command *command, const struct setup *s
 {
     char fault[ADAPTER_FAULT_BYTES];
     const struct adapter_source source = {all, copy};
-    char *text = adapter_config_text(setup_adapter(s), strcmp(s->model, "gpt2") == 0, s->from,
+    char *text = adapter_config_text(setup_adapter(s), hub_arch_transposes(model_arch(s)), s->from,
                                      all->list, all->count);
     if (!text)
         return tool_error(command, "out of memory");
@@ -227,7 +227,6 @@ static int write_merged(const struct tool_command *command, const struct setup *
                         const struct export_options *export, struct all *all)
 {
     const struct adapter_set set = {.adapter = setup_adapter(s),
-                                    .fan_in_fan_out = strcmp(s->model, "gpt2") == 0,
                                     .modules = all->list,
                                     .count = all->count,
                                     .source = {all, copy}};

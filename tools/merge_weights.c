@@ -11,24 +11,44 @@ struct merge {
     const struct tool_command *command;
     const struct merge_options *o;
     struct rf_weights *weights;
+    const struct hub_arch *arch; /* of the base; NULL: one that the tables lack */
     struct rf_export *to;
     int merged;
 };
 
+/* What the rows of the architecture say about a tensor. Of others the adapters say how weights lie.
+ */
+static struct hub_about about(const struct merge *m, const char *name)
+{
+    if (m->arch)
+        return hub_tensor_about(m->arch, name);
+    return (struct hub_about){.transposed =
+                                  m->o->file && adapter_file_config(m->o->file)->fan_in_fan_out};
+}
+
+/* Tensors of other types that hold no parameters, such as masks, are left out. */
+static bool is_left_out(const struct merge *m, const struct rf_weight *w)
+{
+    return w->dtype != RF_F32 && w->dtype != RF_F16 && w->dtype != RF_BF16 &&
+           about(m, w->name).ignored;
+}
+
 static int begin(struct merge *m)
 {
     const struct export_options *export = &m->o->export;
-    const int count = rf_weights_count(m->weights);
+    const int all = rf_weights_count(m->weights);
+    int count = 0;
     enum rf_dtype dtype = RF_F32;
     const int status = export->dtype ? tool_read_dtype(m->command, export->dtype, &dtype) : TOOL_OK;
-    struct rf_weight *list = calloc((size_t)count + 1, sizeof(*list));
+    struct rf_weight *list = calloc((size_t)all + 1, sizeof(*list));
     if (status != TOOL_OK || !list) {
         free(list);
         return status == TOOL_OK ? tool_error(m->command, "out of memory") : status;
     }
-    for (int i = 0; i < count; i++) {
-        list[i] = *rf_weights_get(m->weights, i);
-        list[i].dtype = export->dtype ? dtype : list[i].dtype;
+    for (int i = 0; i < all; i++) {
+        list[count] = *rf_weights_get(m->weights, i);
+        list[count].dtype = export->dtype ? dtype : list[count].dtype;
+        count += !is_left_out(m, rf_weights_get(m->weights, i));
     }
     const struct rf_export_opts opts = {
         .weights = list, .count = count, .shard_bytes = (uint64_t) export->shard_bytes};
@@ -44,14 +64,18 @@ static int copy_tensor(struct merge *m, int index)
     const uint64_t count = (uint64_t)rf_shape_count(w->shape);
     char fault[ADAPTER_FAULT_BYTES];
     bool merged = false;
+    if (is_left_out(m, w))
+        return TOOL_OK;
+    const bool transposed = about(m, w->name).transposed;
     float *values = malloc((count + 1) * sizeof(*values));
     if (!values)
         return tool_error(m->command, "out of memory for %s", w->name);
     int status = rf_weights_read(m->weights, index, 0, count, values) < 0
                      ? tool_library_error(m->command, -1)
                      : TOOL_OK;
-    if (status == TOOL_OK && (o->file ? adapter_file_merge(o->file, w, values, &merged, fault)
-                                      : adapter_merge(o->set, w, values, &merged, fault)) < 0)
+    if (status == TOOL_OK &&
+        (o->file ? adapter_file_merge(o->file, w, transposed, values, &merged, fault)
+                 : adapter_merge(o->set, w, transposed, values, &merged, fault)) < 0)
         status = tool_error(m->command, "%s: %s", o->file ? o->adapter : o->from, fault);
     if (status == TOOL_OK && rf_export_write(m->to, values, count) < 0)
         status = tool_library_error(m->command, -1);
@@ -60,21 +84,38 @@ static int copy_tensor(struct merge *m, int index)
     return status;
 }
 
+/* Whether all adapters went into a weight. */
+static int check_merged(const struct merge *m)
+{
+    const struct merge_options *o = m->o;
+    const char *unused = o->file ? adapter_file_unused(o->file) : NULL;
+    if (unused)
+        return tool_error(m->command,
+                          "--adapter %s: the tensor %s belongs to no weight of --from %s; take the "
+                          "base that the adapters were made for, or save them without it",
+                          o->adapter, unused, o->from);
+    if (!o->file && m->merged != o->set->count)
+        return tool_error(m->command,
+                          "there are adapters of %d modules, but %d weights of --from %s have "
+                          "one: the adapter belongs to another model",
+                          o->set->count, m->merged, o->from);
+    return TOOL_OK;
+}
+
 static int merge_all(struct merge *m)
 {
     const struct merge_options *o = m->o;
     const struct rf_weights_opts opts = {.allow_nan = o->allow_nan};
-    const int wanted = o->file ? adapter_file_modules(o->file) : o->set->count;
+    char fault[HUB_FAULT_BYTES];
+    if (hub_look(o->from, &m->arch, fault) < 0)
+        return tool_error(m->command, "--from %s: %s", o->from, fault);
     if (rf_weights_open(o->from, &opts, &m->weights) < 0)
         return tool_library_error(m->command, -1);
     int status = begin(m);
     for (int i = 0; status == TOOL_OK && i < rf_weights_count(m->weights); i++)
         status = copy_tensor(m, i);
-    if (status == TOOL_OK && m->merged != wanted)
-        status = tool_error(m->command,
-                            "there are adapters of %d modules, but %d weights of --from %s have "
-                            "one: %s belongs to another model",
-                            wanted, m->merged, o->from, o->file ? o->adapter : "the adapter");
+    if (status == TOOL_OK)
+        status = check_merged(m);
     if (status == TOOL_OK && o->config && rf_export_text(m->to, "config.json", o->config) < 0)
         status = tool_library_error(m->command, -1);
     if (status == TOOL_OK && ((!o->config && rf_export_copy(m->to, o->from, "config.json") < 0) ||

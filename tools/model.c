@@ -122,6 +122,40 @@ static int create(const struct tool_command *command, const struct setup *setup,
     return TOOL_OK;
 }
 
+/* Each target of adapters has to be the name of a module with one. Files of adapters may also have
+ * names that no part of the architecture has, as PEFT takes them. */
+static int check_targets(const struct tool_command *command, const struct setup *setup,
+                         const struct model *model)
+{
+    const struct model_adapter *adapter = setup_adapter(setup);
+    const int count = adapter ? model->modules(model->owner, NULL, 0) : 0;
+    struct model_adapter_module *list = calloc((size_t)count + 1, sizeof(*list));
+    char target[128];
+    bool wrong = false;
+    if (!list)
+        return tool_error(command, "out of memory for the model");
+    model->modules(model->owner, list, count);
+    for (const char *at = NULL; adapter && !wrong && (!at || *at);) {
+        at = model_adapter_unmatched(adapter, list, count, at, target);
+        if (!at)
+            break;
+        wrong = !setup->adapter_file || hub_arch_has(model_arch(setup), target);
+    }
+    free(list);
+    return wrong ? tool_usage_error(command,
+                                    "\"%s\" of the targets of adapters is no name of a module that "
+                                    "can have one, which linear maps of layers can; use such as "
+                                    "q_proj, down_proj, c_attn, or all-linear",
+                                    target)
+                 : TOOL_OK;
+}
+
+const struct hub_arch *model_arch(const struct setup *setup)
+{
+    return setup->hub ? hub_arch_of(setup->hub)
+                      : hub_arch_named(is_llama(setup) ? "LlamaForCausalLM" : "GPT2LMHeadModel");
+}
+
 int model_describe(const struct setup *setup, struct hub **out)
 {
     const struct gpt2_config gpt2 = gpt2_config_of(setup);
@@ -132,6 +166,10 @@ int model_describe(const struct setup *setup, struct hub **out)
 int model_create(const struct tool_command *command, const struct setup *setup, struct model *model)
 {
     int rc = create(command, setup, model);
+    if (rc == TOOL_OK && check_targets(command, setup, model) != TOOL_OK) {
+        model_destroy(model);
+        return TOOL_USAGE;
+    }
     for (int k = 0; rc == TOOL_OK && k < setup->freeze.count; k++)
         if (model->freeze(model->owner, setup->freeze.item[k]) == 0) {
             rc = tool_usage_error(command,

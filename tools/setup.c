@@ -285,7 +285,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (status == TOOL_OK)
         status = adapter_open(command, s);
     if (status == TOOL_OK && s->lora)
-        status = lora_parse(command, s->lora, s->model, &s->adapter);
+        status = lora_parse(command, s->lora, hub_arch_targets(model_arch(s)), &s->adapter);
     if (status != TOOL_OK)
         return status;
     status = quantize_parse(command, s->quantize, &s->quantization);

@@ -94,7 +94,8 @@ int quantize_parse(const struct tool_command *command, const char *text, enum rf
 
 /* ---- lora.c: settings separated by commas ---------------------------------------------------- */
 
-int lora_parse(const struct tool_command *command, const char *text, const char *model,
+/* targets: those if the text names none. */
+int lora_parse(const struct tool_command *command, const char *text, const char *targets,
                struct lora_option *out);
 
 /* ---- adapter.c: adapters in files ------------------------------------------------------------ */
@@ -130,5 +131,8 @@ void model_destroy(struct model *model);
 /* As an architecture of a hub; destroyed with hub_destroy. A status of the library. */
 struct hub;
 int model_describe(const struct setup *setup, struct hub **out);
+/* That of --from, or the one that the model is exported as. */
+struct hub_arch;
+const struct hub_arch *model_arch(const struct setup *setup);
 
 #endif

@@ -53,18 +53,39 @@ static bool matches(const char *target, const char *module)
            module[length - ending - 1] == '.';
 }
 
-static bool targeted(const struct model_adapter *adapter, const char *prefix, const char *name)
+/* The target at `at`, and where the next one begins; NULL: it was the last. */
+static const char *take_target(const char *at, char target[128])
 {
-    char module[96], target[128];
-    snprintf(module, sizeof(module), "%s%s", prefix, name);
-    for (const char *at = adapter->targets, *end; at; at = *end ? end + 1 : NULL) {
-        end = at + strcspn(at, ",");
-        const size_t bytes = (size_t)(end - at);
-        snprintf(target, sizeof(target), "%.*s", (int)(bytes < 127 ? bytes : 127), at);
-        if (bytes > 0 && bytes < 127 && matches(target, module))
+    const char *end = at + strcspn(at, ",");
+    const size_t bytes = (size_t)(end - at);
+    snprintf(target, 128, "%.*s", (int)(bytes < 127 ? bytes : 0), at);
+    return *end ? end + 1 : NULL;
+}
+
+static bool targeted(const struct model_adapter *adapter, const char *module)
+{
+    char target[128];
+    for (const char *at = adapter->targets; at;) {
+        at = take_target(at, target);
+        if (target[0] && matches(target, module))
             return true;
     }
     return false;
+}
+
+const char *model_adapter_unmatched(const struct model_adapter *adapter,
+                                    const struct model_adapter_module *modules, int count,
+                                    const char *from, char target[128])
+{
+    for (const char *at = from ? from : adapter->targets; at;) {
+        at = take_target(at, target);
+        int i = 0;
+        while (i < count && !matches(target, modules[i].name))
+            i++;
+        if (i == count)
+            return at ? at : "";
+    }
+    return NULL;
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */
@@ -77,9 +98,9 @@ static void find_segments(struct lora *lora, const struct model_adapter *adapter
         const char *name = modules->module[k].name;
         const int64_t rows = modules->module[k].rows, first = lora->out;
         lora->out += rows;
-        if (!targeted(adapter, modules->prefix, name))
+        if (!targeted(adapter, name))
             continue;
-        lora->segment[lora->count].module = name;
+        memcpy(lora->segment[lora->count].module, name, LORA_NAME);
         lora->segment[lora->count].first = first;
         lora->segment[lora->count++].rows = rows;
     }
@@ -120,7 +141,6 @@ void lora_add(struct lora *out, struct model_part *part, const struct model_adap
     out->activated = modules->activated;
     out->site = (uint32_t)(layer * MODEL_MAX_PARAMS + weight);
     out->summed = part->params[weight].split.kind == RF_SPLIT_COLUMNS;
-    snprintf(out->prefix, sizeof(out->prefix), "%s", modules->prefix);
     for (int k = 0; k < out->count; k++)
         rows += out->segment[k].rows;
     snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
@@ -153,7 +173,7 @@ int lora_list(const struct lora *lora, const struct model_part *part, int weight
                                                .a_first = (int64_t)k * lora->rank,
                                                .b_first = b_first,
                                                .rank = lora->rank};
-        snprintf(out[k].name, sizeof(out[k].name), "%s%s", lora->prefix, lora->segment[k].module);
+        snprintf(out[k].name, sizeof(out[k].name), "%s", lora->segment[k].module);
         b_first += lora->segment[k].rows;
     }
     return lora->count;

@@ -51,6 +51,13 @@ struct model_adapter_module {
     int rank;
 };
 
+/* The first of the targets, from `from` on (NULL: all), that is the name of none of the modules
+ * with an adapter: copied to `target`, and returned as the place to go on from. NULL: there is
+ * none. */
+const char *model_adapter_unmatched(const struct model_adapter *adapter,
+                                    const struct model_adapter_module *modules, int count,
+                                    const char *from, char target[128]);
+
 /* weight (rows,in) += scale B A: the weight that computes the same without an adapter. A sum is in
  * f64, rounded once. A (rank,in), B (rows,rank), row-major. */
 void model_adapter_merge(float *weight, const float *a, const float *b, int64_t rows, int64_t in,

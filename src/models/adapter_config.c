@@ -2,106 +2,95 @@
  *
  * adapter_config.json of PEFT; see adapter_file.h. The text is not trusted.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "adapter_file.h"
 #include "config_json.h"
+#include "hub_table.h"
 
 #define ALL_LINEAR "all-linear"
 
-/* Fields that do not change what the adapter computes. */
-static const char *const ignored[] = {"auto_mapping",
-                                      "base_model_name_or_path",
-                                      "inference_mode",
-                                      "megatron_core",
-                                      "peft_version",
-                                      "qalora_group_size",
-                                      "revision",
-                                      "task_type",
-                                      "runtime_config",
-                                      "eva_config",
-                                      "corda_config",
-                                      "loftq_config",
-                                      "ensure_weight_tying",
-                                      NULL};
-/* Fields that this library reads. */
-static const char *const known[] = {
-    "peft_type",      "r",          "lora_alpha",     "lora_dropout",
-    "target_modules", "use_rslora", "fan_in_fan_out", NULL};
+#define NAME "adapter_config.json"
 
-static bool is_in(const char *const *names, const char *name)
-{
-    for (int i = 0; names[i]; i++)
-        if (strcmp(names[i], name) == 0)
-            return true;
-    return false;
-}
+/* Values of the file, before they are checked together. */
+struct values {
+    int rank;
+    double alpha, dropout;
+    bool rslora, fan_in_fan_out;
+};
+#define AT(field) offsetof(struct values, field)
 
-/* null, false, {}, [], or the value that means "not used". */
-static bool is_unused(const cJSON *item)
-{
-    if (cJSON_IsNull(item) || cJSON_IsFalse(item))
-        return true;
-    if (cJSON_IsObject(item) || cJSON_IsArray(item))
-        return item->child == NULL;
-    if (strcmp(item->string, "bias") == 0)
-        return cJSON_IsString(item) && strcmp(item->valuestring, "none") == 0;
-    /* How values began; those that change the base as well are strings. */
-    return strcmp(item->string, "init_lora_weights") == 0 &&
-           (cJSON_IsTrue(item) ||
-            (cJSON_IsString(item) && strcmp(item->valuestring, "gaussian") == 0));
-}
+static const char program[] = "says where the adapters and their base come from";
+static const char start[] = "how values began, which the files of the adapters replace";
+static const char names[] = "the names of the tensors say whose adapters they are";
 
-static int check_others(const cJSON *config, char fault[ADAPTER_FAULT_BYTES])
-{
-    char text[80];
-    for (const cJSON *item = config->child; item; item = item->next) {
-        if (!item->string || is_in(ignored, item->string) || is_in(known, item->string) ||
-            is_unused(item))
-            continue;
-        return config_fail(RF_EINVAL, fault,
-                           "adapter_config.json: %.60s is %s; this library has no such adapters",
-                           item->string, config_text(item, text));
-    }
-    return 0;
-}
+/* A new field of PEFT that is not used has one of the values that rf_fields.unset lists. */
+static const struct rf_field fields[] = {
+    {"peft_type", RF_FIELD_READ},
+    {"target_modules", RF_FIELD_READ},
+    {"r", RF_FIELD_SIZE, NULL, AT(rank), 8, RF_FIELD_NEEDED},
+    {"lora_alpha", RF_FIELD_REAL, NULL, AT(alpha), 8, RF_FIELD_NEEDED},
+    {"lora_dropout", RF_FIELD_FRACTION, NULL, AT(dropout), 0, RF_FIELD_NEEDED},
+    {"use_rslora", RF_FIELD_FLAG, NULL, AT(rslora), 0, 0},
+    {"fan_in_fan_out", RF_FIELD_FLAG, NULL, AT(fan_in_fan_out), 0, 0},
+    {"bias", RF_FIELD_ONLY, "\"none\""},
+    /* The others change the base, or which values are trained. */
+    {"init_lora_weights", RF_FIELD_ONLY, "true false null \"gaussian\" \"orthogonal\" \"eva\""},
+    {"use_dora", RF_FIELD_ONLY, "false null"},
+    {"use_qalora", RF_FIELD_ONLY, "false null"},
+    {"lora_bias", RF_FIELD_ONLY, "false null"},
+    {"rank_pattern", RF_FIELD_ONLY, "null {}"},
+    {"alpha_pattern", RF_FIELD_ONLY, "null {}"},
+    {"layers_to_transform", RF_FIELD_ONLY, "null []"},
+    {"layers_pattern", RF_FIELD_ONLY, "null [] \"\""},
+    {"modules_to_save", RF_FIELD_ONLY, "null []"},
+    {"exclude_modules", RF_FIELD_ONLY, "null []"},
+    {"target_parameters", RF_FIELD_ONLY, "null []"},
+    {"trainable_token_indices", RF_FIELD_ONLY, "null [] {}"},
+    {"alora_invocation_tokens", RF_FIELD_ONLY, "null []"},
+    {"layer_replication", RF_FIELD_ONLY, "null []"},
+    {"megatron_config", RF_FIELD_ONLY, "null {}"},
+    {"arrow_config", RF_FIELD_ONLY, "null {}"},
+    {"kasa_config", RF_FIELD_ONLY, "null"},
+    {"velora_config", RF_FIELD_ONLY, "null"},
+    {"monteclora_config", RF_FIELD_ONLY, "null"},
+    {"use_bdlora", RF_FIELD_ONLY, "null false"},
+    {"auto_mapping", RF_FIELD_IGNORED, program},
+    {"base_model_name_or_path", RF_FIELD_IGNORED, program},
+    {"revision", RF_FIELD_IGNORED, program},
+    {"peft_version", RF_FIELD_IGNORED, program},
+    {"inference_mode", RF_FIELD_IGNORED, "whether PEFT freezes the adapters when it loads them"},
+    {"task_type", RF_FIELD_IGNORED, names},
+    {"megatron_core", RF_FIELD_IGNORED, "of megatron_config"},
+    {"qalora_group_size", RF_FIELD_IGNORED, "of use_qalora"},
+    {"runtime_config", RF_FIELD_IGNORED, "changes how the same numbers are computed"},
+    {"ensure_weight_tying", RF_FIELD_IGNORED,
+     "of modules_to_save, and of adapters of tables of tokens"},
+    {"eva_config", RF_FIELD_IGNORED, start},
+    {"corda_config", RF_FIELD_IGNORED, start},
+    {"loftq_config", RF_FIELD_IGNORED, start},
+    {"lora_ga_config", RF_FIELD_IGNORED, start},
+    {NULL}};
+static const struct rf_field *const tables[] = {fields, NULL};
 
-static int read_flag(const cJSON *config, const char *name, bool *out,
-                     char fault[ADAPTER_FAULT_BYTES])
-{
-    const cJSON *item = config_get(config, name);
-    if (item && !cJSON_IsNull(item) && !cJSON_IsBool(item))
-        return config_fail(RF_ECORRUPT, fault, "adapter_config.json: %s has to be true or false",
-                           name);
-    *out = item && cJSON_IsTrue(item);
-    return 0;
-}
-
-static int read_real(const cJSON *config, const char *name, double absent, double *out,
-                     char fault[ADAPTER_FAULT_BYTES])
-{
-    const cJSON *item = config_get(config, name);
-    *out = cJSON_IsNumber(item) ? item->valuedouble : absent;
-    if ((item && !cJSON_IsNumber(item)) || !isfinite(*out) || fabs(*out) > 1e6)
-        return config_fail(RF_ECORRUPT, fault,
-                           "adapter_config.json: %s has to be a number up to 1e6", name);
-    return 0;
-}
+const struct rf_fields adapter_fields = {
+    .file = NAME,
+    .tables = tables,
+    .unset = "null false {} []",
+    .advice = "delete it if it does not change what the adapters compute"};
 
 static int add_target(struct adapter_config *out, const char *text, char fault[ADAPTER_FAULT_BYTES])
 {
     const size_t used = strlen(out->targets), left = sizeof(out->targets) - used;
     if (strpbrk(text, ",*?[]!") || !*text)
         return config_fail(RF_EINVAL, fault,
-                           "adapter_config.json: \"%.60s\" of target_modules is a regular "
-                           "expression; this library takes names of modules",
+                           NAME ": \"%.60s\" of target_modules is a regular "
+                                "expression; this library takes names of modules",
                            text);
     if (strlen(text) + 2 > left)
-        return config_fail(RF_EINVAL, fault,
-                           "adapter_config.json: target_modules has too many names");
+        return config_fail(RF_EINVAL, fault, NAME ": target_modules has too many names");
     snprintf(out->targets + used, left, "%s%s", used ? "," : "", text);
     return 0;
 }
@@ -113,15 +102,15 @@ static int read_targets(const cJSON *config, struct adapter_config *out,
     if (cJSON_IsString(item))
         return add_target(out, item->valuestring, fault);
     if (!cJSON_IsArray(item) || !item->child)
-        return config_fail(RF_ECORRUPT, fault, "adapter_config.json has no target_modules");
+        return config_fail(RF_ECORRUPT, fault, NAME " has no target_modules");
     for (const cJSON *name = item->child; name; name = name->next) {
         if (!cJSON_IsString(name))
             return config_fail(RF_ECORRUPT, fault,
-                               "adapter_config.json: target_modules has to be a list of names");
+                               NAME ": target_modules has to be a list of names");
         if (strcmp(name->valuestring, ALL_LINEAR) == 0)
             return config_fail(RF_EINVAL, fault,
-                               "adapter_config.json: " ALL_LINEAR " is no name of a module, and "
-                               "target_modules is a list of names");
+                               NAME ": " ALL_LINEAR " is no name of a module, and "
+                                    "target_modules is a list of names");
         const int rc = add_target(out, name->valuestring, fault);
         if (rc < 0)
             return rc;
@@ -132,32 +121,25 @@ static int read_targets(const cJSON *config, struct adapter_config *out,
 static int parse(const cJSON *config, struct adapter_config *out, char fault[ADAPTER_FAULT_BYTES])
 {
     const cJSON *type = config_get(config, "peft_type");
-    double rank = 0, alpha = 0, dropout = 0;
+    struct values values = {0};
     if (!cJSON_IsString(type) || strcmp(type->valuestring, "LORA") != 0)
-        return config_fail(RF_EINVAL, fault, "adapter_config.json: peft_type has to be LORA");
-    int rc = check_others(config, fault);
-    if (rc == 0)
-        rc = read_real(config, "r", 8, &rank, fault);
-    if (rc == 0)
-        rc = read_real(config, "lora_alpha", 8, &alpha, fault);
-    if (rc == 0)
-        rc = read_real(config, "lora_dropout", 0, &dropout, fault);
-    if (rc == 0)
-        rc = read_flag(config, "use_rslora", &out->adapter.rslora, fault);
-    if (rc == 0)
-        rc = read_flag(config, "fan_in_fan_out", &out->fan_in_fan_out, fault);
-    if (rc == 0)
-        rc = read_targets(config, out, fault);
+        return config_fail(RF_EINVAL, fault, NAME ": peft_type has to be LORA");
+    int rc = rf_fields_read(&adapter_fields, config, &values);
+    if (rc < 0)
+        return config_fail(rc, fault, "%s", rf_last_error()->message);
+    rc = read_targets(config, out, fault);
     if (rc < 0)
         return rc;
-    out->adapter.rank = rank >= 1 && rank <= 1024 && rank == floor(rank) ? (int)rank : 0;
-    out->adapter.alpha = (float)alpha;
-    out->adapter.dropout = (float)dropout;
-    out->adapter.targets = out->targets;
+    out->fan_in_fan_out = values.fan_in_fan_out;
+    out->adapter = (struct model_adapter){.rank = values.rank,
+                                          .alpha = (float)values.alpha,
+                                          .dropout = (float)values.dropout,
+                                          .rslora = values.rslora,
+                                          .targets = out->targets};
     const char *wrong = model_adapter_fault(&out->adapter);
     if (!wrong && !(out->adapter.alpha > 0))
         wrong = "lora_alpha has to be positive";
-    return wrong ? config_fail(RF_EINVAL, fault, "adapter_config.json: %s", wrong) : 0;
+    return wrong ? config_fail(RF_EINVAL, fault, NAME ": %s", wrong) : 0;
 }
 
 int adapter_config_parse(const char *text, struct adapter_config *out,
@@ -165,9 +147,8 @@ int adapter_config_parse(const char *text, struct adapter_config *out,
 {
     *out = (struct adapter_config){0};
     cJSON *config = config_parse(text);
-    const int rc =
-        config ? parse(config, out, fault)
-               : config_fail(RF_ECORRUPT, fault, "adapter_config.json is not a JSON object");
+    const int rc = config ? parse(config, out, fault)
+                          : config_fail(RF_ECORRUPT, fault, NAME " is not a JSON object");
     cJSON_Delete(config);
     return rc;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "config_json.h"
+#include "hub_table.h"
 
 #define MAX_CONFIG (1u << 20)
 #define STEM "adapter_model"
@@ -18,6 +19,7 @@ struct adapter_file {
     char *text;
     struct adapter_config config;
     struct rf_weights *weights;
+    bool *used; /* of each tensor */
 };
 
 static int library(int status, char fault[ADAPTER_FAULT_BYTES])
@@ -35,6 +37,10 @@ int adapter_file_open(const char *dir, struct adapter_file **out, char fault[ADA
     if (rc == 0)
         rc = rf_weights_open(dir, &opts, &file->weights);
     rc = rc < 0 ? library(rc, fault) : adapter_config_parse(file->text, &file->config, fault);
+    if (rc == 0) {
+        file->used = calloc((size_t)rf_weights_count(file->weights) + 1, sizeof(*file->used));
+        rc = file->used ? 0 : config_fail(RF_ENOMEM, fault, "out of memory");
+    }
     if (rc < 0)
         adapter_file_close(file);
     else
@@ -47,6 +53,7 @@ void adapter_file_close(struct adapter_file *file)
     if (!file)
         return;
     rf_weights_close(file->weights);
+    free(file->used);
     free(file->text);
     free(file);
 }
@@ -56,9 +63,12 @@ const struct adapter_config *adapter_file_config(const struct adapter_file *file
     return &file->config;
 }
 
-int adapter_file_modules(const struct adapter_file *file)
+const char *adapter_file_unused(const struct adapter_file *file)
 {
-    return rf_weights_count(file->weights) / 2;
+    for (int i = 0; i < rf_weights_count(file->weights); i++)
+        if (!file->used[i])
+            return rf_weights_get(file->weights, i)->name;
+    return NULL;
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */
@@ -87,6 +97,7 @@ static int check_tensor(const struct adapter_file *file, const struct model_adap
         return config_fail(RF_EINVAL, fault,
                            STEM ": the shape of %s is not (%lld,%lld), as the model has it", name,
                            (long long)want.dim[0], (long long)want.dim[1]);
+    file->used[*index] = true;
     return 0;
 }
 
@@ -94,15 +105,20 @@ int adapter_file_check(const struct adapter_file *file, const struct model_adapt
                        int count, char fault[ADAPTER_FAULT_BYTES])
 {
     int index = 0;
+    memset(file->used, 0, (size_t)rf_weights_count(file->weights) * sizeof(*file->used));
     for (int i = 0; i < 2 * count; i++) {
         const int rc = check_tensor(file, &modules[i / 2], i % 2, &index, fault);
         if (rc < 0)
             return rc;
     }
-    if (rf_weights_count(file->weights) == 2 * count)
+    const char *unused = adapter_file_unused(file);
+    if (!unused)
         return 0;
-    return config_fail(RF_EINVAL, fault, STEM " has %d tensors, but adapters of this model have %d",
-                       rf_weights_count(file->weights), 2 * count);
+    return config_fail(RF_EINVAL, fault,
+                       STEM
+                       " has the tensor %.200s, and this model has adapters of the linear maps "
+                       "of its layers only; save adapters without it",
+                       unused);
 }
 
 static int read_tensor(struct adapter_file *file, int index, float *values,
@@ -170,14 +186,14 @@ int adapter_file_write(const char *dir, const char *config,
 /* ---- merging --------------------------------------------------------------------------------- */
 
 /* The module whose weight this tensor is, by its k-th possible name: a base may leave out the first
- * part of names, "h.0.attn.c_attn.weight" of a GPT-2. False: it is no weight. */
+ * part of names, "h.0.attn.c_attn.weight" of a GPT-2. False: there is no such name. */
 static bool module_of(const char *weight, int k, char module[128])
 {
-    static const char *const fronts[] = {"", "transformer.", "model."};
     const size_t bytes = strlen(weight);
-    if (k > 2 || bytes < 8 || bytes > 100 || strcmp(weight + bytes - 7, ".weight") != 0)
+    const char *front = k == 0 ? "" : hub_archs[k - 1] ? hub_archs[k - 1]->prefix : NULL;
+    if (!front || bytes < 8 || bytes > 100 || strcmp(weight + bytes - 7, ".weight") != 0)
         return false;
-    snprintf(module, 128, "%s%.*s", fronts[k], (int)(bytes - 7), weight);
+    snprintf(module, 128, "%s%.*s", front, (int)(bytes - 7), weight);
     return true;
 }
 
@@ -189,16 +205,14 @@ static void transpose(float *out, const float *in, int64_t rows, int64_t columns
 }
 
 static int merge_module(const struct adapter_set *set, const struct model_adapter_module *m,
-                        float *values, char fault[ADAPTER_FAULT_BYTES])
+                        bool transposed, float *values, char fault[ADAPTER_FAULT_BYTES])
 {
     const float scale = model_adapter_scale(set->adapter);
     const size_t all = (size_t)(m->rows * m->in);
     float *a = malloc((size_t)(m->rank * m->in) * sizeof(*a));
     float *b = malloc((size_t)(m->rows * m->rank) * sizeof(*b));
-    float *turned = set->fan_in_fan_out ? malloc(all * sizeof(*turned)) : NULL;
-    int rc = a && b && (turned || !set->fan_in_fan_out)
-                 ? 0
-                 : config_fail(RF_ENOMEM, fault, "out of memory");
+    float *turned = transposed ? malloc(all * sizeof(*turned)) : NULL;
+    int rc = a && b && (turned || !transposed) ? 0 : config_fail(RF_ENOMEM, fault, "out of memory");
     if (rc == 0)
         rc = set->source.read(set->source.self, m, false, a);
     if (rc == 0)
@@ -228,13 +242,12 @@ static int read_file(void *self, const struct model_adapter_module *module, bool
     return adapter_file_read(source->file, module, is_b, values, source->fault);
 }
 
-int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, float *values,
-                       bool *merged, char fault[ADAPTER_FAULT_BYTES])
+int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, bool transposed,
+                       float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES])
 {
     struct model_adapter_module m = {.rank = file->config.adapter.rank};
     struct file_source source = {file, fault};
     const struct adapter_set set = {.adapter = &file->config.adapter,
-                                    .fan_in_fan_out = file->config.fan_in_fan_out,
                                     .source = {&source, read_file}};
     char module[128], name[160];
     int a = -1;
@@ -249,14 +262,14 @@ int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, 
         return config_fail(RF_EINVAL, fault, "%.100s is not a matrix, but has an adapter",
                            base->name);
     memcpy(m.name, module, strlen(module));
-    m.rows = base->shape.dim[set.fan_in_fan_out ? 1 : 0];
-    m.in = base->shape.dim[set.fan_in_fan_out ? 0 : 1];
+    m.rows = base->shape.dim[transposed ? 1 : 0];
+    m.in = base->shape.dim[transposed ? 0 : 1];
     *merged = true;
-    return merge_module(&set, &m, values, fault);
+    return merge_module(&set, &m, transposed, values, fault);
 }
 
-int adapter_merge(const struct adapter_set *set, const struct rf_weight *base, float *values,
-                  bool *merged, char fault[ADAPTER_FAULT_BYTES])
+int adapter_merge(const struct adapter_set *set, const struct rf_weight *base, bool transposed,
+                  float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES])
 {
     const struct model_adapter_module *m = NULL;
     char module[128];
@@ -267,10 +280,10 @@ int adapter_merge(const struct adapter_set *set, const struct rf_weight *base, f
     *merged = false;
     if (!m)
         return 0;
-    if (base->shape.ndim != 2 || base->shape.dim[set->fan_in_fan_out ? 1 : 0] != m->rows ||
-        base->shape.dim[set->fan_in_fan_out ? 0 : 1] != m->in)
+    if (base->shape.ndim != 2 || base->shape.dim[transposed ? 1 : 0] != m->rows ||
+        base->shape.dim[transposed ? 0 : 1] != m->in)
         return config_fail(RF_EINVAL, fault, "%.100s has another shape than its adapter",
                            base->name);
     *merged = true;
-    return merge_module(set, m, values, fault);
+    return merge_module(set, m, transposed, values, fault);
 }

@@ -9,6 +9,7 @@
 #ifndef RF_MODELS_ADAPTER_FILE_H
 #define RF_MODELS_ADAPTER_FILE_H
 
+#include <ringforge/fields.h>
 #include <ringforge/weights.h>
 
 #include "adapter.h"
@@ -24,8 +25,10 @@ extern "C" {
 struct adapter_config {
     struct model_adapter adapter; /* targets points into this struct */
     char targets[MODEL_MOST_TARGETS + 1];
-    bool fan_in_fan_out; /* weights of the base are (in,out) */
+    bool fan_in_fan_out; /* weights of the base are (in,out): it depends on the base alone */
 };
+/* What is done with each field. */
+extern const struct rf_fields adapter_fields;
 /* The text is not trusted. RF_EINVAL: a field that this library does not compute has a value that
  * changes the result. RF_ECORRUPT: not such a file. */
 RF_MUST_CHECK int adapter_config_parse(const char *text, struct adapter_config *out,
@@ -61,22 +64,25 @@ RF_MUST_CHECK int adapter_file_write(const char *dir, const char *config,
                                      char fault[ADAPTER_FAULT_BYTES]);
 
 /* Adds the adapters to a tensor of a hub's folder, if it is the weight of a module that has one.
- * values: all elements of base. *merged is set if they were changed. */
+ * values: all elements of base. transposed: base is (in,out). *merged is set if they were changed.
+ */
 RF_MUST_CHECK int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base,
-                                     float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES]);
+                                     bool transposed, float *values, bool *merged,
+                                     char fault[ADAPTER_FAULT_BYTES]);
+/* The name of a tensor of the file that no call has used since the last adapter_file_check; NULL:
+ * all were. */
+const char *adapter_file_unused(const struct adapter_file *file);
 /* Adapters that are in no file. */
 struct adapter_set {
     const struct model_adapter *adapter;
-    bool fan_in_fan_out; /* weights of the base are (in,out) */
     const struct model_adapter_module *modules;
     int count;
     struct adapter_source source;
 };
 /* The same for these. */
 RF_MUST_CHECK int adapter_merge(const struct adapter_set *set, const struct rf_weight *base,
-                                float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES]);
-/* Modules with an adapter in the file. */
-int adapter_file_modules(const struct adapter_file *file);
+                                bool transposed, float *values, bool *merged,
+                                char fault[ADAPTER_FAULT_BYTES]);
 
 #ifdef __cplusplus
 }

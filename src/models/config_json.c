@@ -6,6 +6,8 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 int config_fail(int status, char fault[MODEL_FAULT_BYTES], const char *format, ...)
 {
@@ -31,9 +33,73 @@ const cJSON *config_get(const cJSON *object, const char *name)
     return cJSON_GetObjectItemCaseSensitive(object, name);
 }
 
-const char *config_text(const cJSON *item, char text[80])
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static const char *skip_space(const char *at)
 {
-    if (!cJSON_PrintPreallocated((cJSON *)item, text, 80, 0))
-        snprintf(text, 80, "(a long value)");
-    return text;
+    return at + strspn(at, " \t\r\n");
+}
+
+/* Behind the string that begins at `at`. */
+static const char *skip_string(const char *at)
+{
+    for (at++; *at && *at != '"'; at++)
+        at += at[0] == '\\' && at[1];
+    return at + (*at == '"');
+}
+
+/* Behind a value: at the comma or bracket that ends it. */
+static const char *skip_value(const char *at)
+{
+    int depth = 0;
+    while (*at && !(depth == 0 && strchr(",}]", *at))) {
+        if (*at == '"') {
+            at = skip_string(at);
+            continue;
+        }
+        depth += *at == '{' || *at == '[';
+        depth -= *at == '}' || *at == ']';
+        at++;
+    }
+    return at;
+}
+
+/* Where the value of a field of the outermost object begins, and the comma or bracket after it;
+ * NULL: there is no such field. */
+static const char *find_value(const char *text, const char *name, const char **end)
+{
+    const size_t bytes = strlen(name);
+    for (const char *at = skip_space(text) + 1; *at; at = *end + 1) {
+        const char *key = skip_space(at), *behind;
+        if (*key != '"')
+            return NULL;
+        behind = skip_string(key);
+        const char *value = skip_space(skip_space(behind) + 1);
+        *end = skip_value(value);
+        if ((size_t)(behind - key) == bytes + 2 && strncmp(key + 1, name, bytes) == 0)
+            return value;
+        if (**end != ',')
+            return NULL;
+    }
+    return NULL;
+}
+
+char *config_with(const char *text, const char *name, const char *value)
+{
+    const char *end, *at = find_value(text, name, &end);
+    const size_t bytes = strlen(text) + strlen(name) + strlen(value) + 16;
+    char *out = malloc(bytes);
+    if (!out)
+        return NULL;
+    if (at) {
+        while (end > at && strchr(" \t\r\n", end[-1]))
+            end--;
+        snprintf(out, bytes, "%.*s%s%s", (int)(at - text), text, value, end);
+        return out;
+    }
+    end = skip_space(text) + 1;
+    const char *comma = *skip_space(end) == '}' ? "" : ",";
+    snprintf(out, bytes, "%.*s\n  \"%s\": %s%s%s", (int)(end - text), text, name, value, comma,
+             end);
+    return out;
 }

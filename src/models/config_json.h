@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Configurations as JSON: config.json and adapter_config.json. Their texts are not trusted.
+ * ringforge/fields.h has the tables of their fields.
  */
 #ifndef RF_MODELS_CONFIG_JSON_H
 #define RF_MODELS_CONFIG_JSON_H
@@ -11,8 +12,7 @@
 #include "fault.h"
 
 /* Writes the sentence and returns status. */
-int config_fail(int status, char fault[MODEL_FAULT_BYTES], const char *format, ...)
-    RF_PRINTF(3, 4);
+int config_fail(int status, char fault[MODEL_FAULT_BYTES], const char *format, ...) RF_PRINTF(3, 4);
 
 /* An object, which the caller deletes; NULL: the text is something else. */
 cJSON *config_parse(const char *text);
@@ -20,7 +20,9 @@ cJSON *config_parse(const char *text);
 /* The field with exactly this name; NULL: there is none. */
 const cJSON *config_get(const cJSON *object, const char *name);
 
-/* A value as JSON, shortened. Returns text. */
-const char *config_text(const cJSON *item, char text[80]);
+/* The text of an object with one field replaced, or added in front; all else stays as it is, since
+ * numbers that are printed again could be taken for others, such as 8 for a float. value: as JSON.
+ * Freed with free(). NULL: out of memory. */
+char *config_with(const char *text, const char *name, const char *value);
 
 #endif

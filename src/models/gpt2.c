@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "gpt2_internal.h"
+#include "hub_modules.h"
 
 struct gpt2 {
     struct gpt2_config config; /* the defaults are filled in */
@@ -32,6 +33,8 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
     const char *fault = model_adapter_fault(c->adapter);
     if (fault)
         return fault;
+    if (c->architecture && !hub_arch_named(c->architecture))
+        return "architecture is the name of no architecture; for example GPT2LMHeadModel";
     fault = model_quantize_fault(c->quantize, 4.0 * c->channels * c->channels);
     if (fault)
         return fault;
@@ -102,19 +105,19 @@ static void add_adapters(struct model_part *part, struct gpt2_block *b, int laye
 {
     const struct gpt2_config *g = b->config;
     const int64_t c = g->channels;
-    char prefix[32];
-    snprintf(prefix, sizeof(prefix), "transformer.h.%d.", layer);
     const struct {
         struct model_linear *linear;
-        struct lora_modules modules;
-    } all[] = {{&b->qkv, {"attention.qkv", prefix, c, {{"attn.c_attn", 3 * c}}, 1}},
-               {&b->proj, {"attention.proj", prefix, c, {{"attn.c_proj", c}}, 1}},
-               {&b->fc, {"mlp.fc", prefix, c, {{"mlp.c_fc", 4 * c}}, 1}},
-               {&b->fc2, {"mlp.proj", prefix, 4 * c, {{"mlp.c_proj", c}}, 1, true}}};
+        struct hub_weight weight;
+    } all[] = {{&b->qkv, {"attention.qkv", c, {3 * c}, 1}},
+               {&b->proj, {"attention.proj", c, {c}, 1}},
+               {&b->fc, {"mlp.fc", c, {4 * c}, 1}},
+               {&b->fc2, {"mlp.proj", 4 * c, {c}, 1, true}}};
+    const struct hub_arch *arch = hub_arch_named(g->architecture);
     for (int k = 0; k < 4; k++) {
-        lora_add(&all[k].linear->lora, part, g->adapter, &all[k].modules, g->dtype,
-                 all[k].linear->weight, layer);
-        model_linear_quantize(all[k].linear, part, &all[k].modules, g->quantize);
+        const struct lora_modules modules = hub_modules(arch, &all[k].weight, layer);
+        lora_add(&all[k].linear->lora, part, g->adapter, &modules, g->dtype, all[k].linear->weight,
+                 layer);
+        model_linear_quantize(all[k].linear, part, &modules, g->quantize);
     }
 }
 
@@ -164,6 +167,7 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
     *c = *config;
     c->vocab = c->vocab ? c->vocab : 257;
     c->recompute = whole_recompute(c);
+    c->architecture = c->architecture ? c->architecture : "GPT2LMHeadModel";
     gpt2->head = (struct model_head){.channels = c->channels,
                                      .vocab = c->vocab,
                                      .rows = c->head_rows,

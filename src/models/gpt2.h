@@ -41,6 +41,7 @@ struct gpt2_config {
      * initial values are zero bytes. Not with tensor parallelism. Without an adapter it is for
      * generation (generate.h). */
     enum rf_quantization quantize;
+    const char *architecture; /* as in llama.h; NULL: "GPT2LMHeadModel" */
 };
 
 struct gpt2;

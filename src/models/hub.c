@@ -24,6 +24,8 @@ int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
         config_fail(rc, fault, "%s", rf_last_error()->message);
     else
         rc = hub_parse(hub->text, hub, fault);
+    if (rc == 0)
+        rc = hub_settle_head(hub, dir, fault);
     if (rc < 0)
         hub_destroy(hub);
     else
@@ -31,13 +33,15 @@ int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
     return rc;
 }
 
-static const struct hub_arch *arch_of(bool is_gpt2, bool qkv_bias, bool qk_norm)
+int hub_look(const char *dir, const struct hub_arch **out, char fault[HUB_FAULT_BYTES])
 {
-    for (int i = 0; hub_archs[i]; i++)
-        if (hub_archs[i]->gpt2 == is_gpt2 && hub_archs[i]->qkv_bias == qkv_bias &&
-            hub_archs[i]->qk_norm == qk_norm)
-            return hub_archs[i];
-    return NULL;
+    char *text = NULL;
+    int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &text);
+    if (rc < 0)
+        return config_fail(rc, fault, "%s", rf_last_error()->message);
+    rc = hub_find_arch(text, out, fault);
+    free(text);
+    return rc;
 }
 
 static int describe(const struct hub_arch *arch, const struct hub_values *values, struct hub **out)
@@ -62,7 +66,8 @@ int hub_of_gpt2(const struct gpt2_config *c, struct hub **out)
                                       .positions = c->seq,
                                       .eps = 1e-5,
                                       .tied = true};
-    return describe(arch_of(true, false, false), &values, out);
+    const char *name = c->architecture ? c->architecture : "GPT2LMHeadModel";
+    return describe(hub_arch_named(name), &values, out);
 }
 
 int hub_of_llama(const struct llama_config *c, struct hub **out)
@@ -80,7 +85,11 @@ int hub_of_llama(const struct llama_config *c, struct hub **out)
         .eps = c->eps != 0 ? (double)c->eps : 1e-5,
         .tied = c->tied,
         .rope_scaling = c->rope_scaling};
-    return describe(arch_of(false, c->qkv_bias, c->qk_norm), &values, out);
+    const char *name = c->architecture ? c->architecture : "LlamaForCausalLM";
+    const struct hub_arch *arch = hub_arch_named(name);
+    if (!arch || arch->qkv_bias != c->qkv_bias || arch->qk_norm != c->qk_norm)
+        return RF_EINVAL;
+    return describe(arch, &values, out);
 }
 
 void hub_destroy(struct hub *hub)
@@ -94,6 +103,11 @@ void hub_destroy(struct hub *hub)
 const char *hub_architecture(const struct hub *hub)
 {
     return hub->arch->name;
+}
+
+const struct hub_arch *hub_arch_of(const struct hub *hub)
+{
+    return hub->arch;
 }
 
 const struct hub_values *hub_values(const struct hub *hub)
@@ -119,6 +133,7 @@ void hub_set_gpt2(const struct hub *hub, struct gpt2_config *c)
     c->heads = v->heads;
     c->seq = v->positions;
     c->vocab = v->vocab;
+    c->architecture = hub->arch->name;
 }
 
 void hub_set_llama(const struct hub *hub, struct llama_config *c)
@@ -134,6 +149,7 @@ void hub_set_llama(const struct hub *hub, struct llama_config *c)
     c->theta = (float)v->theta;
     c->eps = (float)v->eps;
     c->tied = v->tied;
+    c->architecture = hub->arch->name;
     c->qkv_bias = hub->arch->qkv_bias;
     c->qk_norm = hub->arch->qk_norm;
     c->rope_scaling = v->rope_scaling;
@@ -184,21 +200,33 @@ static bool add_rope(cJSON *root, const struct hub_values *v)
              add_real(rope, "low_freq_factor", s->low_freq) &&
              add_real(rope, "high_freq_factor", s->high_freq) &&
              cJSON_AddNumberToObject(rope, "original_max_position_embeddings", s->original);
-    return ok && add_real(root, "rope_theta", (float)v->theta);
+    return ok;
 }
 
-static bool add_field(cJSON *root, const struct hub_field *field, const struct hub_values *values)
+/* 0 is written as null, which means the same, unless the absent field does. */
+static bool add_size(cJSON *root, const struct rf_field *field, int value)
+{
+    if (value != 0 || field->kind == RF_FIELD_COUNT)
+        return cJSON_AddNumberToObject(root, field->name, value) != NULL;
+    return field->absent == 0 || cJSON_AddNullToObject(root, field->name) != NULL;
+}
+
+static bool add_field(cJSON *root, const struct rf_field *field, const struct hub_values *values)
 {
     const void *at = (const char *)values + field->at;
-    if (field->kind == HUB_SIZE && *(const int *)at == 0)
-        return cJSON_AddNullToObject(root, field->name) != NULL;
-    if (field->kind == HUB_SIZE)
-        return cJSON_AddNumberToObject(root, field->name, *(const int *)at) != NULL;
-    if (field->kind == HUB_REAL)
+    if (field->absent == RF_FIELD_KEEP || config_get(root, field->name))
+        return true; /* another name of a field, or the row of another architecture */
+    switch (field->kind) {
+    case RF_FIELD_SIZE:
+    case RF_FIELD_COUNT:
+        return add_size(root, field, *(const int *)at);
+    case RF_FIELD_REAL:
         return add_real(root, field->name, (float)*(const double *)at);
-    if (field->kind == HUB_FLAG)
+    case RF_FIELD_FLAG:
         return cJSON_AddBoolToObject(root, field->name, *(const bool *)at) != NULL;
-    return true;
+    default:
+        return true;
+    }
 }
 
 static cJSON *make_config(const struct hub *hub)
@@ -207,8 +235,9 @@ static cJSON *make_config(const struct hub *hub)
     cJSON *names = cJSON_AddArrayToObject(root, "architectures");
     bool ok = names && cJSON_AddItemToArray(names, cJSON_CreateString(hub->arch->name)) &&
               cJSON_AddStringToObject(root, "model_type", hub->arch->type);
-    for (const struct hub_field *field = hub->arch->fields; ok && field->name; field++)
-        ok = add_field(root, field, &hub->values);
+    for (const struct rf_field *const *table = hub->arch->fields; *table; table++)
+        for (const struct rf_field *field = *table; ok && field->name; field++)
+            ok = add_field(root, field, &hub->values);
     if (ok && !hub->arch->gpt2)
         ok = add_rope(root, &hub->values);
     /* Of a model of bytes (data.h): the last token ends a text. */
@@ -221,42 +250,45 @@ static cJSON *make_config(const struct hub *hub)
     return NULL;
 }
 
-/* Where the text of the type begins in a config; NULL: it is not there. */
-static const char *find_dtype(const char *text, const char *key)
+/* Replaces *text by one in which a field has this value. */
+static bool set_field(char **text, const char *name, const char *value)
 {
-    const char *at = strstr(text, key);
-    if (!at)
-        return NULL;
-    at += strlen(key);
-    at += strspn(at, " \t\r\n");
-    return *at == ':' ? at + 1 + strspn(at + 1, " \t\r\n") : NULL;
+    char *changed = *text ? config_with(*text, name, value) : NULL;
+    free(*text);
+    *text = changed;
+    return changed != NULL;
 }
 
-/* The text of a hub's config stays as it is in all else: numbers that are printed again could be
- * taken for others, such as 8 for a float. */
-static char *with_dtype(const char *text, const char *dtype)
+/* What the folder says, but for what the export changes: the type, a head that is written beside
+ * the table of tokens, and the class of a model that had none. */
+static char *changed_text(const struct hub *hub, const char *dtype)
 {
-    const char *at = find_dtype(text, "\"dtype\""), *end;
-    const size_t bytes = strlen(text) + 64;
-    char *out = malloc(bytes);
-    at = at ? at : find_dtype(text, "\"torch_dtype\"");
-    if (!out)
-        return NULL;
-    if (at) {
-        end = at + strcspn(at, ",}\n");
-        snprintf(out, bytes, "%.*s\"%s\"%s", (int)(at - text), text, dtype, end);
-    } else {
-        end = strchr(text, '{') + 1;
-        snprintf(out, bytes, "%.*s\n  \"torch_dtype\": \"%s\",%s", (int)(end - text), text, dtype,
-                 end);
-    }
-    return out;
+    char value[96], *text = strdup(hub->text);
+    cJSON *config = config_parse(hub->text);
+    const bool newer = config_get(config, "dtype") != NULL;
+    const bool older = config_get(config, "torch_dtype") != NULL || !newer;
+    const bool tied = cJSON_IsTrue(config_get(config, "tie_word_embeddings"));
+    const cJSON *names = config_get(config, "architectures");
+    const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(names, 0));
+    const bool base = name && strcmp(name, hub->arch->base) == 0;
+    snprintf(value, sizeof(value), "\"%s\"", dtype);
+    bool ok = text && config && (!newer || set_field(&text, "dtype", value)) &&
+              (!older || set_field(&text, "torch_dtype", value)) &&
+              (tied == hub->values.tied || hub->arch->gpt2 ||
+               set_field(&text, "tie_word_embeddings", hub->values.tied ? "true" : "false"));
+    snprintf(value, sizeof(value), "[\"%s\"]", hub->arch->name);
+    ok = ok && (!base || set_field(&text, "architectures", value));
+    cJSON_Delete(config);
+    if (ok)
+        return text;
+    free(text);
+    return NULL;
 }
 
 char *hub_config_text(const struct hub *hub, enum rf_dtype dtype)
 {
     if (hub->text)
-        return with_dtype(hub->text, dtype_text(dtype));
+        return changed_text(hub, dtype_text(dtype));
     cJSON *root = make_config(hub);
     char *text = root && cJSON_AddStringToObject(root, "torch_dtype", dtype_text(dtype))
                      ? cJSON_Print(root)

@@ -11,6 +11,7 @@
 #define RF_MODELS_HUB_H
 
 #include <ringforge/checkpoint.h>
+#include <ringforge/fields.h>
 #include <ringforge/weights.h>
 
 #include "fault.h"
@@ -31,13 +32,15 @@ struct hub_values {
     double theta, eps;
     bool tied;
     struct llama_rope_scaling rope_scaling;
-    int window_from;  /* the first layer with the window */
-    bool uses_window; /* of architectures with a switch for it */
+    int rope_original; /* its length, if config.json says it beside it; or 0 */
+    int window_from;   /* the first layer with the window */
+    bool uses_window;  /* of architectures with a switch for it */
 };
 
 struct hub; /* a described model */
 /* Reads dir/config.json. RF_EINVAL: what this library cannot compute, with the field and its value.
- * The caller destroys *out. */
+ * If it ties the head to the table of tokens, and there are files of weights that have both, with
+ * different values, then the head is not tied, as in transformers. The caller destroys *out. */
 RF_MUST_CHECK int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES]);
 /* Describes a model that came from no hub. */
 RF_MUST_CHECK int hub_of_gpt2(const struct gpt2_config *config, struct hub **out);
@@ -45,6 +48,14 @@ RF_MUST_CHECK int hub_of_llama(const struct llama_config *config, struct hub **o
 void hub_destroy(struct hub *hub); /* NULL is allowed */
 
 const char *hub_architecture(const struct hub *hub); /* "LlamaForCausalLM" */
+/* What the rows of the table say about one; lives forever. */
+struct hub_arch;
+const struct hub_arch *hub_arch_of(const struct hub *hub);
+const struct hub_arch *hub_arch_named(const char *name); /* NULL: there is none of that name */
+/* The one that dir/config.json names, whatever else it says. *out is NULL if the table has no such
+ * one. */
+RF_MUST_CHECK int hub_look(const char *dir, const struct hub_arch **out,
+                           char fault[HUB_FAULT_BYTES]);
 const struct hub_values *hub_values(const struct hub *hub);
 enum rf_dtype hub_dtype(const struct hub *hub); /* of the weights, as config.json says */
 bool hub_is_gpt2(const struct hub *hub);
@@ -54,6 +65,22 @@ void hub_set_llama(const struct hub *hub, struct llama_config *config);
 /* Whether the model can be trained with sequences of this length. */
 RF_MUST_CHECK int hub_check_seq(const struct hub *hub, int64_t seq, char fault[HUB_FAULT_BYTES]);
 
+/* ---- architectures --------------------------------------------------------------------------- */
+
+/* A tensor of the hub's files by its name, with or without the prefix of the whole model. */
+struct hub_about {
+    bool known;      /* it belongs to a parameter */
+    bool transposed; /* it is (inputs, outputs) */
+    bool ignored;    /* it holds no parameter */
+};
+struct hub_about hub_tensor_about(const struct hub_arch *arch, const char *name);
+/* Whether weights of linear maps are (inputs, outputs). */
+bool hub_arch_transposes(const struct hub_arch *arch);
+/* The modules that have adapters if none are named, as in PEFT: "q_proj,v_proj". */
+const char *hub_arch_targets(const struct hub_arch *arch);
+/* Whether a target of adapters is the name of a module of the architecture, or ends one. */
+bool hub_arch_has(const struct hub_arch *arch, const char *target);
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* A tensor of the hub: rows [first_row, first_row + rows) of a parameter, or their transpose. */
@@ -62,6 +89,7 @@ struct hub_tensor {
     const struct rf_param_desc *param;
     int64_t first_row, rows, columns; /* columns: elements of a row of the parameter */
     bool transposed;
+    const char *tied; /* another name of it, if it is the head as well; or NULL */
 };
 struct hub_tensors { /* zero: empty */
     struct hub_tensor *list;
@@ -85,10 +113,27 @@ RF_MUST_CHECK int hub_source_create(const struct hub *hub, struct rf_weights *we
 void hub_source_destroy(struct hub_source *source); /* NULL is allowed */
 struct rf_param_source hub_source_of(struct hub_source *source);
 
+/* ---- generation ------------------------------------------------------------------------------ */
+
+enum { HUB_MOST_ENDS = 64 };
+struct hub_ends {
+    int32_t ids[HUB_MOST_ENDS];
+    int count;
+};
+/* The ids that end a text: eos_token_id of dir/generation_config.json, if the folder has that file
+ * and it names any, or else of config.json. RF_EINVAL: generation_config.json asks for something
+ * that changes the tokens of a text, and no option of `ringforge generate` has; the sentence names
+ * the field. */
+RF_MUST_CHECK int hub_read_ends(const char *dir, bool has_generation, struct hub_ends *out,
+                                char fault[HUB_FAULT_BYTES]);
+/* What is done with each field of generation_config.json. */
+extern const struct rf_fields hub_generation;
+
 /* ---- export ---------------------------------------------------------------------------------- */
 
 /* The text of config.json for weights of this type: that of the folder that the description came
- * from, with another type; freed with free(). NULL: out of memory. */
+ * from, with another type, and with tie_word_embeddings and architectures as they are exported;
+ * freed with free(). NULL: out of memory. */
 char *hub_config_text(const struct hub *hub, enum rf_dtype dtype);
 
 /* Copies elements first to first + count - 1 of a tensor out of its whole parameter. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads config.json by the tables of hub_table.c. Called by hub.c. The text is not trusted.
+ * Reads config.json by the tables of hub_table.c and hub_fields.c. Called by hub.c. The text is not
+ * trusted.
  */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,145 +10,125 @@
 #include "hub_table.h"
 #include "parts.h"
 
-static int refuse(const char *name, const cJSON *item, const char *instead,
-                  char fault[HUB_FAULT_BYTES])
+#define FILE_NAME "config.json"
+#define UNKNOWN "delete it if it does not change what the model computes"
+
+/* Writes the sentence about a field. */
+static int refuse(const char *name, const cJSON *item, const char *instead)
 {
-    char text[80];
-    return config_fail(RF_EINVAL, fault, "config.json: %s is %s; %s", name, config_text(item, text),
-                       instead);
+    const struct rf_fields none = {.file = FILE_NAME};
+    return rf_fields_refuse(&none, name, item, instead);
 }
 
-static int read_size(const char *name, const cJSON *item, int *out, char fault[HUB_FAULT_BYTES])
+static bool is_set(const cJSON *item)
 {
-    const double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
-    if (!(value >= 1) || value > 1 << 28 || value != floor(value))
-        return refuse(name, item, "it has to be a whole number from 1 to 268435456", fault);
-    *out = (int)value;
-    return 0;
-}
-
-static int read_real(const char *name, const cJSON *item, double *out, char fault[HUB_FAULT_BYTES])
-{
-    const double value = cJSON_IsNumber(item) ? item->valuedouble : -1;
-    if (!(value > 0) || value > 1e30)
-        return refuse(name, item, "it has to be a positive number", fault);
-    *out = value;
-    return 0;
-}
-
-/* Whether a JSON text is in a list that is separated by spaces. */
-static bool is_one_of(const cJSON *item, const char *only)
-{
-    char text[80];
-    const size_t bytes = strlen(config_text(item, text));
-    for (const char *at = only; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
-        if (strcspn(at, " ") == bytes && strncmp(at, text, bytes) == 0)
-            return true;
-    return false;
-}
-
-static int read_only(const struct hub_field *field, const cJSON *item, char fault[HUB_FAULT_BYTES])
-{
-    char text[160];
-    if (!item || cJSON_IsNull(item) || is_one_of(item, field->only))
-        return 0;
-    snprintf(text, sizeof(text), "this library computes only %s", field->only);
-    return refuse(field->name, item, text, fault);
-}
-
-static int read_field(const struct hub_field *field, const cJSON *config, struct hub_values *values,
-                      char fault[HUB_FAULT_BYTES])
-{
-    const cJSON *item = config_get(config, field->name);
-    void *to = (char *)values + field->at;
-    if (field->kind == HUB_ONLY)
-        return read_only(field, item, fault);
-    const bool absent = !item || cJSON_IsNull(item);
-    const double otherwise = item ? field->null : field->absent;
-    if (item && cJSON_IsNull(item) && field->null == HUB_REFUSED)
-        return refuse(field->name, item, "it needs a value", fault);
-    if (field->kind == HUB_SIZE && !absent)
-        return read_size(field->name, item, to, fault);
-    if (field->kind == HUB_REAL && !absent)
-        return read_real(field->name, item, to, fault);
-    if (field->kind == HUB_FLAG && !absent && !cJSON_IsBool(item))
-        return refuse(field->name, item, "it has to be true or false", fault);
-    if (field->kind == HUB_SIZE)
-        *(int *)to = (int)otherwise;
-    else if (field->kind == HUB_REAL)
-        *(double *)to = otherwise;
-    else
-        *(bool *)to = absent ? otherwise != 0 : cJSON_IsTrue(item) != 0;
-    return 0;
+    return item && !cJSON_IsNull(item);
 }
 
 /* ---- rotary embedding ------------------------------------------------------------------------ */
 
-static int read_llama3(const cJSON *rope, struct llama_rope_scaling *out,
-                       char fault[HUB_FAULT_BYTES])
+/* A length beside the object replaces the one in it. */
+static int read_llama3(const struct rf_fields *fields, const struct hub_rope *rope,
+                       struct hub_values *values)
 {
-    double factor = 0, low = 0, high = 0;
-    RETURN_IF_FAILED(read_real("rope_scaling.factor", config_get(rope, "factor"), &factor, fault));
-    RETURN_IF_FAILED(read_real("rope_scaling.low_freq_factor", config_get(rope, "low_freq_factor"),
-                               &low, fault));
-    RETURN_IF_FAILED(read_real("rope_scaling.high_freq_factor",
-                               config_get(rope, "high_freq_factor"), &high, fault));
-    RETURN_IF_FAILED(read_size("rope_scaling.original_max_position_embeddings",
-                               config_get(rope, "original_max_position_embeddings"), &out->original,
-                               fault));
-    out->factor = (float)factor;
-    out->low_freq = (float)low;
-    out->high_freq = (float)high;
+    static const char needed[] = "the rotary scaling llama3 needs a positive number";
+    struct llama_rope_scaling *out = &values->rope_scaling;
+    if (rope->factor == 0)
+        return rf_fields_refuse(fields, "factor", NULL, needed);
+    if (rope->low_freq == 0)
+        return rf_fields_refuse(fields, "low_freq_factor", NULL, needed);
+    if (rope->high_freq == 0)
+        return rf_fields_refuse(fields, "high_freq_factor", NULL, needed);
+    out->factor = (float)rope->factor;
+    out->low_freq = (float)rope->low_freq;
+    out->high_freq = (float)rope->high_freq;
+    out->original = values->rope_original ? values->rope_original
+                    : rope->original      ? rope->original
+                                          : values->positions;
     return 0;
 }
 
 /* transformers 5 writes rope_parameters, with rope_theta in it; before it were rope_scaling and
- * rope_theta. */
-static int read_rope(const cJSON *config, struct hub_values *values, char fault[HUB_FAULT_BYTES])
+ * rope_theta. Of both objects it reads rope_scaling, unless that is empty. */
+static const char *rope_name(const cJSON *config)
 {
-    static const struct hub_field partial = {"partial_rotary_factor", HUB_ONLY, .only = "null 1"};
-    const cJSON *rope = config_get(config, "rope_parameters"), *theta = NULL, *type;
-    const char *name = rope && !cJSON_IsNull(rope) ? "rope_parameters" : "rope_scaling";
-    rope = config_get(config, name);
-    values->theta = 10000;
-    theta = rope ? config_get(rope, "rope_theta") : NULL;
-    theta = theta ? theta : config_get(config, "rope_theta");
-    if (theta)
-        RETURN_IF_FAILED(read_real("rope_theta", theta, &values->theta, fault));
-    if (!rope || cJSON_IsNull(rope))
+    const cJSON *old = config_get(config, "rope_scaling");
+    const bool is_old = is_set(old) && !(cJSON_IsObject(old) && !old->child);
+    return is_old ? "rope_scaling" : "rope_parameters";
+}
+
+/* transformers takes 10000 for a rope_theta that only the object has which it does not read. */
+static int check_theta(const cJSON *config, const char *name, const cJSON *rope)
+{
+    const cJSON *other = config_get(config, "rope_parameters");
+    if (rope == other || config_get(rope, "rope_theta") || config_get(config, "rope_theta") ||
+        !config_get(other, "rope_theta"))
+        return 0;
+    return refuse(name, rope,
+                  "it replaces rope_parameters, and has no rope_theta as that has; put rope_theta "
+                  "into it, or delete one of both");
+}
+
+static int read_rope(const cJSON *config, struct hub_values *values)
+{
+    char within[32];
+    const char *name = rope_name(config);
+    const cJSON *rope = config_get(config, name);
+    struct hub_rope read = {.theta = values->theta};
+    if (!is_set(rope))
         return 0;
     if (!cJSON_IsObject(rope))
-        return refuse(name, rope, "it has to be an object", fault);
-    RETURN_IF_FAILED(read_only(&partial, config_get(rope, partial.name), fault));
-    type = config_get(rope, "rope_type") ? config_get(rope, "rope_type") : config_get(rope, "type");
-    if (!type || is_one_of(type, "\"default\""))
-        return 0;
-    if (is_one_of(type, "\"llama3\""))
-        return read_llama3(rope, &values->rope_scaling, fault);
-    return refuse("rope_type", type, "this library computes only \"default\" and \"llama3\"",
-                  fault);
+        return refuse(name, rope, "it has to be an object");
+    const cJSON *type = config_get(rope, "rope_type");
+    type = type ? type : config_get(rope, "type");
+    const bool llama3 = type && rf_field_is(type, "\"llama3\"");
+    snprintf(within, sizeof(within), "%s.", name);
+    const struct rf_field *const tables[] = {
+        hub_rope_fields, llama3 ? hub_llama3_rope_fields : hub_plain_rope_fields, NULL};
+    const struct rf_fields fields = {FILE_NAME, within, tables, "null", UNKNOWN};
+    if (type && !llama3 && !rf_field_is(type, "\"default\""))
+        return rf_fields_refuse(&fields, "rope_type", type,
+                                "this library computes only \"default\" and \"llama3\"");
+    RETURN_IF_FAILED(check_theta(config, name, rope));
+    RETURN_IF_FAILED(rf_fields_read(&fields, rope, &read));
+    values->theta = read.theta;
+    return llama3 ? read_llama3(&fields, &read, values) : 0;
 }
 
 /* ---- sliding attention ----------------------------------------------------------------------- */
 
-/* values->window becomes 0 if no layer has it. */
-static int read_window(const cJSON *config, const struct hub_arch *arch, struct hub_values *values,
-                       char fault[HUB_FAULT_BYTES])
+/* *slides: whether a layer has a window by its type. */
+static int read_layer_types(const cJSON *types, int layers, bool *slides)
+{
+    *slides = false;
+    if (!cJSON_IsArray(types))
+        return refuse("layer_types", types, "it has to be a list");
+    if (cJSON_GetArraySize(types) != layers)
+        return refuse("layer_types", types,
+                      "it needs one type for each layer of num_hidden_layers");
+    for (const cJSON *type = types->child; type; type = type->next) {
+        if (!rf_field_is(type, "\"full_attention\" \"sliding_attention\""))
+            return refuse("layer_types", type, "this library computes only full attention");
+        *slides = *slides || rf_field_is(type, "\"sliding_attention\"");
+    }
+    return 0;
+}
+
+/* values->window becomes 0 if no layer has it. transformers gives layers the windows of their types
+ * only in architectures that can do without. */
+static int read_window(const cJSON *config, const struct hub_arch *arch, struct hub_values *values)
 {
     const cJSON *types = config_get(config, "layer_types");
     bool used =
         arch->always_window || (values->uses_window && values->window_from < values->layers);
-    if (types && !cJSON_IsNull(types)) {
-        used = false;
-        if (!cJSON_IsArray(types))
-            return refuse("layer_types", types, "it has to be a list", fault);
-        for (const cJSON *type = types->child; type; type = type->next) {
-            if (!is_one_of(type, "\"full_attention\" \"sliding_attention\""))
-                return refuse("layer_types", type, "this library computes only full attention",
-                              fault);
-            used = used || is_one_of(type, "\"sliding_attention\"");
-        }
-        used = used && (arch->always_window || values->uses_window);
+    bool slides = false;
+    if (is_set(types)) {
+        RETURN_IF_FAILED(read_layer_types(types, values->layers, &slides));
+        if (slides && (!values->window || !(arch->always_window || values->uses_window)))
+            return refuse("layer_types", types,
+                          "it has layers with a window, and sliding_window or use_sliding_window "
+                          "says that there is none");
+        used = slides || arch->always_window;
     }
     values->window = used ? values->window : 0;
     return 0;
@@ -156,47 +136,66 @@ static int read_window(const cJSON *config, const struct hub_arch *arch, struct 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int read_dtype(const cJSON *config, enum rf_dtype *out, char fault[HUB_FAULT_BYTES])
+/* `dtype` is the name since transformers 4.56; it counts where both are there. */
+static int read_dtype(const cJSON *config, enum rf_dtype *out)
 {
-    const cJSON *item = config_get(config, "dtype") ? config_get(config, "dtype")
-                                                    : config_get(config, "torch_dtype");
+    const char *name = is_set(config_get(config, "dtype")) ? "dtype" : "torch_dtype";
+    const cJSON *item = config_get(config, name);
     *out = RF_F32;
-    if (!item || cJSON_IsNull(item) || is_one_of(item, "\"float32\""))
+    if (!is_set(item) || rf_field_is(item, "\"float32\""))
         return 0;
     *out = RF_F16;
-    if (is_one_of(item, "\"float16\""))
+    if (rf_field_is(item, "\"float16\""))
         return 0;
     *out = RF_BF16;
-    if (is_one_of(item, "\"bfloat16\""))
+    if (rf_field_is(item, "\"bfloat16\""))
         return 0;
-    return refuse("dtype", item, "weights are float32, float16 or bfloat16", fault);
+    return refuse(name, item, "weights are float32, float16 or bfloat16");
 }
 
-static const struct hub_arch *find_arch(const cJSON *config)
+/* With model_type "llama" and architectures ["MistralForCausalLM"] one of both is wrong. */
+static int check_type(const struct hub_arch *arch, const cJSON *config)
 {
-    const cJSON *named = cJSON_GetArrayItem(config_get(config, "architectures"), 0);
-    const char *name = cJSON_GetStringValue(named);
+    char text[160];
+    const cJSON *type = config_get(config, "model_type");
+    if (!is_set(type) || (cJSON_IsString(type) && strcmp(type->valuestring, arch->type) == 0))
+        return 0;
+    snprintf(text, sizeof(text),
+             "architectures is %s, whose model_type is \"%s\"; correct the one that is wrong",
+             arch->name, arch->type);
+    return refuse("model_type", type, text);
+}
+
+/* *out is NULL if the table has no such architecture. */
+static int find_arch(const cJSON *config, const struct hub_arch **out)
+{
+    const cJSON *names = config_get(config, "architectures");
+    const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(names, 0));
     const char *type = cJSON_GetStringValue(config_get(config, "model_type"));
-    for (int i = 0; hub_archs[i]; i++)
-        if (name ? strcmp(name, hub_archs[i]->name) == 0
-                 : type && strcmp(type, hub_archs[i]->type) == 0)
-            return hub_archs[i];
-    return NULL;
+    const bool named = is_set(names) && !(cJSON_IsArray(names) && !names->child);
+    *out = NULL;
+    for (int i = 0; hub_archs[i] && !*out; i++) {
+        const struct hub_arch *arch = hub_archs[i];
+        if (named ? name && (strcmp(name, arch->name) == 0 || strcmp(name, arch->base) == 0)
+                  : type && strcmp(type, arch->type) == 0)
+            *out = arch;
+    }
+    return *out ? check_type(*out, config) : 0;
 }
 
-static int refuse_arch(const cJSON *config, char fault[HUB_FAULT_BYTES])
+static int refuse_arch(const cJSON *config)
 {
-    char text[80], names[256] = "";
-    const cJSON *item = config_get(config, "architectures");
+    char text[300] = "there are ";
+    const cJSON *names = config_get(config, "architectures"),
+                *type = config_get(config, "model_type");
     for (int i = 0; hub_archs[i]; i++)
-        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? ", " : "",
+        snprintf(text + strlen(text), sizeof(text) - strlen(text), "%s%s", i ? ", " : "",
                  hub_archs[i]->name);
-    return config_fail(RF_EINVAL, fault, "config.json: architectures is %s; there are %s",
-                       item ? config_text(item, text) : "absent", names);
+    return is_set(names) || !type ? refuse("architectures", names, text)
+                                  : refuse("model_type", type, text);
 }
 
-static int check_values(const struct hub_arch *arch, struct hub_values *v,
-                        char fault[HUB_FAULT_BYTES])
+static int check_values(const cJSON *config, const struct hub_arch *arch, struct hub_values *v)
 {
     v->kv_heads = v->kv_heads ? v->kv_heads : v->heads;
     v->head_size = v->head_size ? v->head_size : v->channels / v->heads;
@@ -204,40 +203,50 @@ static int check_values(const struct hub_arch *arch, struct hub_values *v,
     if (!arch->gpt2)
         return 0;
     if (!v->tied)
-        return config_fail(RF_EINVAL, fault,
-                           "config.json: tie_word_embeddings is false; the head of a GPT-2 is its "
-                           "table of tokens here");
+        return refuse("tie_word_embeddings", config_get(config, "tie_word_embeddings"),
+                      "the head of a GPT-2 is its table of tokens here");
     if (v->hidden != 4 * v->channels)
-        return config_fail(RF_EINVAL, fault,
-                           "config.json: n_inner is %d; this library computes only 4 * n_embd",
-                           v->hidden);
+        return refuse("n_inner", config_get(config, "n_inner"),
+                      "this library computes only 4 * n_embd");
     if ((float)v->eps != 1e-5f)
-        return config_fail(RF_EINVAL, fault,
-                           "config.json: layer_norm_epsilon is %g; this library computes only 1e-5",
-                           v->eps);
+        return refuse("layer_norm_epsilon", config_get(config, "layer_norm_epsilon"),
+                      "this library computes only 1e-5");
     return 0;
 }
 
-static int parse(const cJSON *config, struct hub *hub, char fault[HUB_FAULT_BYTES])
+static int parse(const cJSON *config, struct hub *hub)
 {
-    hub->arch = find_arch(config);
+    RETURN_IF_FAILED(find_arch(config, &hub->arch));
     if (!hub->arch)
-        return refuse_arch(config, fault);
-    for (const struct hub_field *field = hub->arch->fields; field->name; field++)
-        RETURN_IF_FAILED(read_field(field, config, &hub->values, fault));
+        return refuse_arch(config);
+    const struct rf_fields fields = {FILE_NAME, NULL, hub->arch->fields, "null", UNKNOWN};
+    RETURN_IF_FAILED(rf_fields_read(&fields, config, &hub->values));
     if (!hub->arch->gpt2) {
-        RETURN_IF_FAILED(read_rope(config, &hub->values, fault));
-        RETURN_IF_FAILED(read_window(config, hub->arch, &hub->values, fault));
+        RETURN_IF_FAILED(read_rope(config, &hub->values));
+        RETURN_IF_FAILED(read_window(config, hub->arch, &hub->values));
     }
-    RETURN_IF_FAILED(check_values(hub->arch, &hub->values, fault));
-    return read_dtype(config, &hub->dtype, fault);
+    RETURN_IF_FAILED(check_values(config, hub->arch, &hub->values));
+    return read_dtype(config, &hub->dtype);
+}
+
+/* Writes why a text is no config that can be used. */
+static int finish(int rc, cJSON *config, char fault[HUB_FAULT_BYTES])
+{
+    if (rc < 0)
+        config_fail(rc, fault, "%s",
+                    config ? rf_last_error()->message : FILE_NAME " is not a JSON object");
+    cJSON_Delete(config);
+    return rc;
+}
+
+int hub_find_arch(const char *text, const struct hub_arch **out, char fault[HUB_FAULT_BYTES])
+{
+    cJSON *config = config_parse(text);
+    return finish(config ? find_arch(config, out) : RF_ECORRUPT, config, fault);
 }
 
 int hub_parse(const char *text, struct hub *hub, char fault[HUB_FAULT_BYTES])
 {
     cJSON *config = config_parse(text);
-    const int rc = config ? parse(config, hub, fault)
-                          : config_fail(RF_ECORRUPT, fault, "config.json is not a JSON object");
-    cJSON_Delete(config);
-    return rc;
+    return finish(config ? parse(config, hub) : RF_ECORRUPT, config, fault);
 }

@@ -1,60 +1,72 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tables of hub_table.c. hub.c reads the fields, hub_tensors.c the rows.
+ * The tables of hub_table.c and hub_fields.c. hub_config.c reads the fields, hub_tensors.c the
+ * rows, hub_modules.c both for adapters.
  */
 #ifndef RF_MODELS_HUB_TABLE_H
 #define RF_MODELS_HUB_TABLE_H
 
+#include <ringforge/fields.h>
 #include <stddef.h>
 
 #include "hub.h"
 
-/* A field of config.json. */
-enum hub_kind {
-    HUB_SIZE, /* int in struct hub_values */
-    HUB_REAL, /* double */
-    HUB_FLAG, /* bool */
-    HUB_ONLY  /* not stored: has to be one of `only`, or absent */
-};
-#define HUB_REFUSED (-1.0) /* of hub_field.null: null is an error */
-struct hub_field {
-    const char *name;
-    enum hub_kind kind;
-    size_t at;           /* offset in struct hub_values */
-    double absent, null; /* the value if the field is absent, as in transformers, or null */
-    const char *only;    /* JSON texts, separated by spaces */
-};
-
 /* A parameter and the hub's tensors of it, which follow each other along its rows. In names # is
- * the layer, and @ a prefix that base models lack, such as "model.". */
+ * the layer, and @ a prefix that base models lack, such as "model.". The name of a matrix without
+ * ".weight" is that of its module, which adapters have. */
 enum { HUB_PARTS = 3 };
 struct hub_row {
     const char *ours;
     const char *theirs[HUB_PARTS];
-    bool transposed; /* the hub has (inputs, outputs) */
+    bool transposed;  /* the hub has (inputs, outputs) */
+    const char *tied; /* another name of it, where it is the head as well */
 };
 
 struct hub_arch {
     const char *name, *type; /* architectures[0] and model_type */
+    const char *base;        /* architectures[0] of a folder of the model without its head */
     const char *prefix;
-    bool gpt2; /* else a struct llama_config */
+    const char *targets; /* the modules that PEFT adapts if none are named */
+    bool gpt2;           /* else a struct llama_config */
     bool qkv_bias, qk_norm;
-    bool always_window;             /* every layer has the window; else see uses_window */
-    const struct hub_field *fields; /* the last has no name */
-    const struct hub_row *rows;     /* the last has no name */
-    const char *const *ignored;     /* tensors that hold no parameters; ends with NULL */
+    bool always_window;               /* every layer has the window; else see uses_window */
+    const struct rf_field *fields[5]; /* of config.json; ends with NULL */
+    const struct hub_row *rows;       /* the last has no name */
+    const char *const *ignored;       /* tensors that hold no parameters; ends with NULL */
 };
 extern const struct hub_arch *const hub_archs[]; /* ends with NULL */
+
+/* ---- hub_fields.c ---------------------------------------------------------------------------- */
+
+extern const struct rf_field hub_common_fields[];     /* of config.json, of any architecture */
+extern const struct rf_field hub_generation_fields[]; /* of generation_config.json */
+
+/* Of rope_scaling and rope_parameters. */
+struct hub_rope {
+    double theta, factor, low_freq, high_freq; /* 0: absent */
+    int original;
+};
+extern const struct rf_field hub_rope_fields[]; /* of both kinds */
+extern const struct rf_field hub_plain_rope_fields[], hub_llama3_rope_fields[];
 
 struct hub {
     const struct hub_arch *arch;
     struct hub_values values;
     enum rf_dtype dtype;
-    char *text; /* config.json; NULL: came from no hub */
+    bool head_settled; /* whether values.tied is what the files of the weights say, too */
+    char *text;        /* config.json; NULL: came from no hub */
 };
 
 /* hub_config.c. Whether the text of a config describes something that can be computed. Fills all
  * but hub->text. */
 int hub_parse(const char *text, struct hub *hub, char fault[HUB_FAULT_BYTES]);
+
+/* The architecture that a config names; *out is NULL if the table has none of that name. An error
+ * if architectures and model_type name different ones. */
+int hub_find_arch(const char *text, const struct hub_arch **out, char fault[HUB_FAULT_BYTES]);
+
+/* hub_tensors.c. Files that have a head beside the table of tokens, with other values, have a head
+ * of its own, whatever config.json says. Folders without weights are left as they are. */
+int hub_settle_head(struct hub *hub, const char *dir, char fault[HUB_FAULT_BYTES]);
 
 #endif

@@ -8,50 +8,10 @@
 #include <string.h>
 
 #include "config_json.h"
-#include "hub_table.h"
+#include "hub_names.h"
 #include "parts.h"
 
-/* ---- names ----------------------------------------------------------------------------------- */
-
-/* Whether a name is that of a pattern; *layer: the number at #. */
-static bool matches(const char *pattern, const char *prefix, const char *name, int *layer)
-{
-    if (pattern[0] == '@') {
-        if (strncmp(name, prefix, strlen(prefix)) != 0)
-            return false;
-        name += strlen(prefix);
-        pattern++;
-    }
-    const char *hash = strchr(pattern, '#');
-    int used = 0;
-    if (!hash)
-        return strcmp(pattern, name) == 0;
-    const size_t before = (size_t)(hash - pattern);
-    return strncmp(pattern, name, before) == 0 && name[before] >= '0' && name[before] <= '9' &&
-           sscanf(name + before, "%9d%n", layer, &used) == 1 &&
-           strcmp(hash + 1, name + before + used) == 0;
-}
-
-static void make_name(const char *pattern, const char *prefix, int layer, char *out, size_t bytes)
-{
-    const char *hash = strchr(pattern, '#');
-    const char *at = pattern + (pattern[0] == '@');
-    const char *front = pattern[0] == '@' ? prefix : "";
-    if (hash)
-        snprintf(out, bytes, "%s%.*s%d%s", front, (int)(hash - at), at, layer, hash + 1);
-    else
-        snprintf(out, bytes, "%s%s", front, at);
-}
-
 /* ---- the list -------------------------------------------------------------------------------- */
-
-static int parts_of(const struct hub_row *row)
-{
-    int parts = 0;
-    while (parts < HUB_PARTS && row->theirs[parts])
-        parts++;
-    return parts;
-}
 
 /* Rows of part k: queries, keys and values; or equal parts. */
 static int64_t part_rows(const struct hub_values *v, int64_t rows, int parts, int k)
@@ -66,12 +26,12 @@ static int add_param(const struct hub *hub, const struct rf_param_desc *param, c
 {
     const struct hub_row *row = hub->arch->rows;
     int layer = 0;
-    while (row->ours && !matches(row->ours, "", param->name, &layer))
+    while (row->ours && !hub_matches(row->ours, "", param->name, &layer))
         row++;
     if (!row->ours)
         return config_fail(RF_EINVAL, fault, "a %s has no parameter %s", hub->arch->name,
                            param->name);
-    const int parts = parts_of(row);
+    const int parts = hub_parts(row);
     const int64_t rows = param->shape.dim[0];
     int64_t first = 0;
     for (int k = 0; k < parts; k++) {
@@ -80,8 +40,9 @@ static int add_param(const struct hub *hub, const struct rf_param_desc *param, c
                                  .first_row = first,
                                  .rows = part_rows(&hub->values, rows, parts, k),
                                  .columns = param->shape.ndim > 1 ? param->shape.dim[1] : 1,
-                                 .transposed = row->transposed};
-        make_name(row->theirs[k], prefix, layer, t->name, sizeof(t->name));
+                                 .transposed = row->transposed,
+                                 .tied = row->tied};
+        hub_name(row->theirs[k], prefix, layer, t->name, sizeof(t->name));
         first += t->rows;
     }
     if (first == rows)
@@ -149,59 +110,71 @@ struct hub_source {
     const struct hub *hub;
     struct rf_weights *weights;
     struct hub_tensors tensors;
+    int *index; /* of each tensor in the weights */
     bool prefix;
     int last;         /* tensor that was read last */
     float *turned;    /* a whole transposed tensor, as the parameter has it; or NULL */
     int turned_index; /* which */
 };
 
-/* The tensor's index in the weights. */
+/* The tensor's index in the weights. A table that is the head as well may be there as that alone:
+ * writers leave out one of the two names. */
 static int find(const struct hub_source *s, const struct hub_tensor *t, char fault[HUB_FAULT_BYTES])
 {
     char theirs[96], ours[96];
-    const int index = rf_weights_find(s->weights, t->name);
+    int index = rf_weights_find(s->weights, t->name);
+    if (index < 0 && t->tied && s->hub->values.tied)
+        index = rf_weights_find(s->weights, t->tied);
     if (index < 0)
         return config_fail(RF_EINVAL, fault, "the tensor %s is missing", t->name);
     const struct rf_weight *w = rf_weights_get(s->weights, index);
     const struct rf_shape wanted = hub_tensor_shape(t);
     if (!rf_shape_equal(w->shape, wanted))
         return config_fail(RF_EINVAL, fault, "the tensor %s is %s; config.json makes it %s",
-                           t->name,
+                           w->name,
                            rf_tensor_text((struct rf_tensor){.shape = w->shape, .dtype = w->dtype},
                                           theirs, sizeof(theirs)),
                            rf_tensor_text((struct rf_tensor){.shape = wanted, .dtype = w->dtype},
                                           ours, sizeof(ours)));
-    if (w->dtype != RF_F32 && w->dtype != RF_F16 && w->dtype != RF_BF16)
-        return config_fail(RF_ENOTSUP, fault,
-                           "the tensor %s is of type %s; weights are f32, f16 or "
-                           "bf16",
-                           t->name, rf_dtype_name(w->dtype));
-    return index;
+    /* Nothing is read: whether the type can be. */
+    const int rc = rf_weights_read(s->weights, index, 0, 0, NULL);
+    return rc < 0 ? config_fail(rc, fault, "%s", rf_last_error()->message) : index;
+}
+
+/* Whether two tensors have the same values. */
+static int compare(struct rf_weights *weights, int first, int second, bool *same,
+                   char fault[HUB_FAULT_BYTES])
+{
+    enum { PIECE = 4096 };
+    float a[PIECE], b[PIECE];
+    const struct rf_shape shape = rf_weights_get(weights, first)->shape;
+    const uint64_t all = (uint64_t)rf_shape_count(shape);
+    *same = rf_shape_equal(shape, rf_weights_get(weights, second)->shape);
+    for (uint64_t at = 0, n; *same && at < all; at += n) {
+        n = all - at < PIECE ? all - at : PIECE;
+        int rc = rf_weights_read(weights, first, at, n, a);
+        if (rc == 0)
+            rc = rf_weights_read(weights, second, at, n, b);
+        if (rc < 0)
+            return config_fail(rc, fault, "%s", rf_last_error()->message);
+        for (uint64_t i = 0; *same && i < n; i++)
+            *same = a[i] == b[i] || memcmp(&a[i], &b[i], sizeof(*a)) == 0;
+    }
+    return 0;
 }
 
 /* A head that is tied, and nevertheless in the files, must not say anything else. */
 static int check_tied(const struct hub_source *s, int head, char fault[HUB_FAULT_BYTES])
 {
-    enum { PIECE = 4096 };
-    float a[PIECE], b[PIECE];
-    const int table = rf_weights_find(s->weights, s->tensors.list[0].name);
-    const struct rf_shape shape = rf_weights_get(s->weights, table)->shape;
-    const uint64_t all = (uint64_t)rf_shape_count(shape);
-    bool same = rf_shape_equal(shape, rf_weights_get(s->weights, head)->shape);
-    for (uint64_t at = 0, n; same && at < all; at += n) {
-        n = all - at < PIECE ? all - at : PIECE;
-        int rc = rf_weights_read(s->weights, table, at, n, a);
-        if (rc == 0)
-            rc = rf_weights_read(s->weights, head, at, n, b);
-        if (rc < 0)
-            return config_fail(rc, fault, "%s", rf_last_error()->message);
-        same = memcmp(a, b, n * sizeof(*a)) == 0;
-    }
+    bool same = s->hub->head_settled;
+    if (!same)
+        RETURN_IF_FAILED(compare(s->weights, s->index[0], head, &same, fault));
     return same ? 0
                 : config_fail(RF_EINVAL, fault,
-                              "the tensor %s differs from %s, and config.json says that they are "
-                              "tied (tie_word_embeddings)",
-                              rf_weights_get(s->weights, head)->name, s->tensors.list[0].name);
+                              "the tensor %s differs from %s, and the head of a %s with "
+                              "tie_word_embeddings is its table of tokens here",
+                              rf_weights_get(s->weights, head)->name, s->tensors.list[0].name,
+                              s->hub->arch->name);
 }
 
 static int check_superfluous(const struct hub_source *s, const bool *wanted,
@@ -212,12 +185,13 @@ static int check_superfluous(const struct hub_source *s, const bool *wanted,
         const char *name = rf_weights_get(s->weights, i)->name;
         const char *const *ignored = s->hub->arch->ignored;
         int layer = 0;
-        while (*ignored && !matches(*ignored, prefix, name, &layer))
+        while (*ignored && !hub_matches(*ignored, prefix, name, &layer))
             ignored++;
         if (!wanted[i] && (!*ignored || layer >= s->hub->values.layers))
             return config_fail(RF_EINVAL, fault, "the tensor %s belongs to no parameter of this %s",
                                name, s->hub->arch->name);
-        if (!wanted[i] && strcmp(name, "lm_head.weight") == 0)
+        const char *tied = s->tensors.list[0].tied;
+        if (!wanted[i] && tied && strcmp(name, tied) == 0)
             RETURN_IF_FAILED(check_tied(s, i, fault));
     }
     return 0;
@@ -231,6 +205,7 @@ static int check(const struct hub_source *s, char fault[HUB_FAULT_BYTES])
         rc = find(s, &s->tensors.list[i], fault);
         if (rc >= 0)
             wanted[rc] = true;
+        s->index[i] = rc;
     }
     if (rc >= 0)
         rc = check_superfluous(s, wanted, fault);
@@ -238,12 +213,37 @@ static int check(const struct hub_source *s, char fault[HUB_FAULT_BYTES])
     return rc < 0 ? rc : 0;
 }
 
-/* Whether names have the architecture's prefix: those of the first parameter do. */
+/* Whether names have the architecture's prefix: no row has a tensor without it. */
 static bool has_prefix(const struct hub *hub, const struct rf_weights *weights)
 {
     char name[160];
-    make_name(hub->arch->rows[0].theirs[0], "", 0, name, sizeof(name));
-    return rf_weights_find(weights, name) < 0;
+    for (const struct hub_row *row = hub->arch->rows; row->ours; row++) {
+        hub_name(row->theirs[0], "", 0, name, sizeof(name));
+        if (row->theirs[0][0] == '@' && rf_weights_find(weights, name) >= 0)
+            return false;
+    }
+    return true;
+}
+
+int hub_settle_head(struct hub *hub, const char *dir, char fault[HUB_FAULT_BYTES])
+{
+    const struct rf_weights_opts opts = {.allow_nan = true};
+    const struct hub_row *table = &hub->arch->rows[0];
+    struct rf_weights *weights = NULL;
+    char name[160];
+    bool same = true;
+    int rc = 0;
+    if (!hub->values.tied || hub->arch->gpt2 || rf_weights_open(dir, &opts, &weights) < 0)
+        return 0; /* what is wrong with the files is said where they are needed */
+    hub_name(table->theirs[0], has_prefix(hub, weights) ? hub->arch->prefix : "", 0, name,
+             sizeof(name));
+    const int tokens = rf_weights_find(weights, name), head = rf_weights_find(weights, table->tied);
+    if (tokens >= 0 && head >= 0)
+        rc = compare(weights, tokens, head, &same, fault);
+    hub->values.tied = same;
+    hub->head_settled = rc == 0;
+    rf_weights_close(weights);
+    return rc;
 }
 
 int hub_source_create(const struct hub *hub, struct rf_weights *weights,
@@ -258,8 +258,10 @@ int hub_source_create(const struct hub *hub, struct rf_weights *weights,
     s->turned_index = -1;
     s->prefix = has_prefix(hub, weights);
     int rc = hub_list(hub, blocks, count, s->prefix, &s->tensors, fault);
-    if (rc == 0)
-        rc = check(s, fault);
+    if (rc == 0) {
+        s->index = calloc((size_t)s->tensors.count + 1, sizeof(*s->index));
+        rc = s->index ? check(s, fault) : config_fail(RF_ENOMEM, fault, "out of memory");
+    }
     if (rc < 0)
         hub_source_destroy(s);
     else
@@ -272,6 +274,7 @@ void hub_source_destroy(struct hub_source *s)
     if (!s)
         return;
     hub_tensors_free(&s->tensors);
+    free(s->index);
     free(s->turned);
     free(s);
 }
@@ -307,7 +310,7 @@ static int turn(struct hub_source *s, int k, int index)
 static int read_tensor(struct hub_source *s, int k, uint64_t first, uint64_t count, float *out)
 {
     const struct hub_tensor *t = &s->tensors.list[k];
-    const int index = rf_weights_find(s->weights, t->name);
+    const int index = s->index[k];
     if (!t->transposed)
         return rf_weights_read(s->weights, index, first, count, out);
     RETURN_IF_FAILED(turn(s, k, index));

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "hub_modules.h"
 #include "llama_internal.h"
 
 struct llama {
@@ -27,6 +28,7 @@ static struct llama_config with_defaults(const struct llama_config *config)
     c.vocab = c.vocab ? c.vocab : 257;
     c.theta = c.theta != 0 ? c.theta : 10000;
     c.eps = c.eps != 0 ? c.eps : 1e-5f;
+    c.architecture = c.architecture ? c.architecture : "LlamaForCausalLM";
     if (c.recompute & MODEL_RECOMPUTE_MLP)
         c.recompute |= MODEL_RECOMPUTE_GELU;
     return c;
@@ -73,6 +75,8 @@ const char *llama_config_fault(const struct llama_config *c)
     if (fault)
         return fault;
     const struct llama_config all = with_defaults(c);
+    if (!hub_arch_named(all.architecture))
+        return "architecture is the name of no architecture; for example LlamaForCausalLM";
     fault = model_quantize_fault(c->quantize, most_elements(&all));
     if (fault)
         return fault;
@@ -165,27 +169,20 @@ static void add_adapters(struct model_part *part, struct llama_block *b, int lay
 {
     const struct llama_config *g = b->config;
     const int64_t c = g->channels, size = g->head_size, queries = g->heads * size,
-                  keys = g->kv_heads * size;
-    char prefix[32];
-    snprintf(prefix, sizeof(prefix), "model.layers.%d.", layer);
+                  keys = g->kv_heads * size, hidden = g->hidden;
     const struct {
         struct model_linear *linear;
-        struct lora_modules modules;
-    } all[] = {
-        {&b->qkv,
-         {"attention.qkv",
-          prefix,
-          c,
-          {{"self_attn.q_proj", queries}, {"self_attn.k_proj", keys}, {"self_attn.v_proj", keys}},
-          3}},
-        {&b->proj, {"attention.proj", prefix, queries, {{"self_attn.o_proj", c}}, 1}},
-        {&b->gate_up,
-         {"mlp.gate_up", prefix, c, {{"mlp.gate_proj", g->hidden}, {"mlp.up_proj", g->hidden}}, 2}},
-        {&b->down, {"mlp.down", prefix, g->hidden, {{"mlp.down_proj", c}}, 1}}};
+        struct hub_weight weight;
+    } all[] = {{&b->qkv, {"attention.qkv", c, {queries, keys, keys}, 3}},
+               {&b->proj, {"attention.proj", queries, {c}, 1}},
+               {&b->gate_up, {"mlp.gate_up", c, {hidden, hidden}, 2}},
+               {&b->down, {"mlp.down", hidden, {c}, 1}}};
+    const struct hub_arch *arch = hub_arch_named(g->architecture);
     for (int k = 0; k < 4; k++) {
-        lora_add(&all[k].linear->lora, part, g->adapter, &all[k].modules, g->dtype,
-                 all[k].linear->weight, layer);
-        model_linear_quantize(all[k].linear, part, &all[k].modules, g->quantize);
+        const struct lora_modules modules = hub_modules(arch, &all[k].weight, layer);
+        lora_add(&all[k].linear->lora, part, g->adapter, &modules, g->dtype, all[k].linear->weight,
+                 layer);
+        model_linear_quantize(all[k].linear, part, &modules, g->quantize);
     }
 }
 

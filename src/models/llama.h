@@ -46,6 +46,9 @@ struct llama_config {
     const struct model_adapter *adapter;
     /* As in gpt2.h. */
     enum rf_quantization quantize;
+    /* By whose names modules are called and weights are exported (hub_table.h); NULL:
+     * "LlamaForCausalLM". */
+    const char *architecture;
 };
 
 struct llama;

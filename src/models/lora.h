@@ -10,14 +10,14 @@
 #include "steps.h"
 
 #define LORA_MODULES 3
+#define LORA_NAME 96 /* bytes of a module's name */
 
-/* The modules of a weight, in the order of its rows. */
+/* The modules of a weight, in the order of its rows. hub_modules (hub_modules.h) names them. */
 struct lora_modules {
-    const char *name;   /* of the weight, without ".weight": "attention.qkv" */
-    const char *prefix; /* of modules: "model.layers.3." */
+    const char *name; /* of the weight, without ".weight": "attention.qkv" */
     int64_t in;
     struct {
-        const char *name; /* "self_attn.q_proj" */
+        char name[LORA_NAME]; /* "model.layers.3.self_attn.q_proj" */
         int64_t rows;
     } module[LORA_MODULES];
     int count;
@@ -31,14 +31,13 @@ struct lora {
     int64_t in;  /* K of the whole map */
     int64_t out; /* N of the whole map */
     struct {
-        const char *module;
+        char module[LORA_NAME];
         int64_t first, rows; /* of N */
     } segment[LORA_MODULES];
     bool summed; /* as in struct model_linear */
     bool activated;
     float scale, dropout;
     uint32_t site; /* of random numbers; another one for each map of the model */
-    char prefix[32];
 };
 
 /* Adds the parameters of the targeted modules to the part, and fills *out. `weight` is the map's

@@ -28,6 +28,9 @@ TEST(AdapterFile, FieldsThatChangeTheResultAreRefusedByName)
     EXPECT_EQ(refused(""), "");
     EXPECT_EQ(refused(R"(, "use_dora": false, "rank_pattern": {}, "bias": "none")"), "");
     EXPECT_EQ(refused(R"(, "a_field_of_the_future": null, "init_lora_weights": true)"), "");
+    // How the values of new adapters began is of no interest once they are in a file.
+    for (const char *init : {"orthogonal", "eva", "gaussian"})
+        EXPECT_EQ(refused(std::string(R"(, "init_lora_weights": ")") + init + "\""), "") << init;
     const std::string fields[] = {R"("use_dora": true)",
                                   R"("rank_pattern": {"q_proj": 4})",
                                   R"("alpha_pattern": {"q_proj": 4})",
@@ -35,6 +38,7 @@ TEST(AdapterFile, FieldsThatChangeTheResultAreRefusedByName)
                                   R"("modules_to_save": ["lm_head"])",
                                   R"("bias": "all")",
                                   R"("init_lora_weights": "pissa")",
+                                  R"("init_lora_weights": "mica")",
                                   R"("lora_bias": true)",
                                   R"("exclude_modules": ["k_proj"])",
                                   R"("trainable_token_indices": [1])",
@@ -62,6 +66,32 @@ TEST(AdapterFile, HostileConfigsAreErrors)
             std::string(R"({"peft_type": "LORA", "target_modules": )") + targets + "}";
         EXPECT_LT(adapter_config_parse(text.c_str(), &config, fault), 0) << targets;
     }
+}
+
+// What PEFT adapts by a list of names: whole names, or their ends after a dot.
+TEST(Adapter, TargetsThatNameNoModuleAreFound)
+{
+    model_adapter_module m[2] = {};
+    snprintf(m[0].name, sizeof(m[0].name), "model.layers.0.self_attn.q_proj");
+    snprintf(m[1].name, sizeof(m[1].name), "model.layers.0.mlp.up_proj");
+    const auto unmatched = [&](const char *targets) {
+        model_adapter adapter = {2};
+        std::string all;
+        char target[128];
+        adapter.targets = targets;
+        for (const char *at = nullptr; !at || *at;) {
+            at = model_adapter_unmatched(&adapter, m, 2, at, target);
+            if (!at)
+                break;
+            all += std::string(target) + ";";
+        }
+        return all;
+    };
+    EXPECT_EQ(unmatched("q_proj,up_proj"), "");
+    EXPECT_EQ(unmatched("all-linear"), "");
+    EXPECT_EQ(unmatched("model.layers.*.mlp.*,self_attn.q_proj"), "");
+    EXPECT_EQ(unmatched("q_proj,lm_head"), "lm_head;");
+    EXPECT_EQ(unmatched("proj,q_proj,embed_tokens,v_proj"), "proj;embed_tokens;v_proj;");
 }
 
 int read_number(void *self, const model_adapter_module *m, bool is_b, float *values)
@@ -100,6 +130,13 @@ TEST(AdapterFile, WhatIsWrittenReadsBackAndMerges)
     EXPECT_EQ(std::string(read.targets), adapter.targets);
     EXPECT_EQ(adapter_file_check(file, m, 2, fault), 0) << fault;
     EXPECT_LT(adapter_file_check(file, m, 1, fault), 0); // has more
+    EXPECT_NE(std::string(fault).find("base_model.model.model.layers.0.self_attn.v_proj.lora_A"),
+              std::string::npos)
+        << fault;
+    EXPECT_EQ(adapter_file_unused(file),
+              std::string("base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight"));
+    EXPECT_EQ(adapter_file_check(file, m, 2, fault), 0) << fault;
+    EXPECT_EQ(adapter_file_unused(file), nullptr);
     std::vector<float> a(6), b(8), w(12, 0.5f);
     ASSERT_EQ(adapter_file_read(file, &m[1], false, a.data(), fault), 0);
     ASSERT_EQ(adapter_file_read(file, &m[1], true, b.data(), fault), 0);
@@ -107,12 +144,20 @@ TEST(AdapterFile, WhatIsWrittenReadsBackAndMerges)
     EXPECT_EQ(b[7], 108);
     bool merged = false;
     const rf_weight base = {"model.layers.0.self_attn.q_proj.weight", RF_F32, rf_shape2(4, 3)};
-    ASSERT_EQ(adapter_file_merge(file, &base, w.data(), &merged, fault), 0) << fault;
+    ASSERT_EQ(adapter_file_merge(file, &base, false, w.data(), &merged, fault), 0) << fault;
     EXPECT_TRUE(merged);
     EXPECT_EQ(w[0], 0.5f + 3 * (101 * 1 + 102 * 4));
     const rf_weight other = {"model.norm.weight", RF_F32, rf_shape1(3)};
-    EXPECT_EQ(adapter_file_merge(file, &other, w.data(), &merged, fault), 0);
+    EXPECT_EQ(adapter_file_merge(file, &other, false, w.data(), &merged, fault), 0);
     EXPECT_FALSE(merged);
+    // A base whose weights are (in,out), whatever the config says.
+    std::vector<float> turned(12, 0.5f);
+    const rf_weight lies = {"model.layers.0.self_attn.q_proj.weight", RF_F32, rf_shape2(3, 4)};
+    ASSERT_EQ(adapter_file_merge(file, &lies, true, turned.data(), &merged, fault), 0) << fault;
+    w.assign(12, 0.5f);
+    ASSERT_EQ(adapter_file_merge(file, &base, false, w.data(), &merged, fault), 0) << fault;
+    for (size_t i = 0; i < 12; i++)
+        EXPECT_EQ(turned[i % 3 * 4 + i / 3], w[i]) << i;
     m[0].rows = 5;
     EXPECT_LT(adapter_file_check(file, m, 2, fault), 0);
     EXPECT_NE(std::string(fault).find("shape"), std::string::npos) << fault;

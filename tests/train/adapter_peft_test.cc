@@ -187,6 +187,7 @@ TEST(AdapterPeft, LossesOfQwen2WithItsFrozenBiasesAreThoseOfPeft)
     const model_adapter adapter = {4, 10, 0, false, "q_proj,k_proj,v_proj,gate_proj"};
     Training t = small_llama(&adapter);
     t.llama.qkv_bias = true;
+    t.llama.architecture = "Qwen2ForCausalLM";
     expect_losses(t, "qwen2");
 }
 
@@ -213,6 +214,7 @@ TEST(AdapterPeft, LossesWithTrainedBiasesAreThoseOfPeft)
     const model_adapter qwen2 = {4, 10, 0, false, "q_proj,k_proj,v_proj", MODEL_ADAPTER_BIAS_ONLY};
     t = small_llama(&qwen2);
     t.llama.qkv_bias = true;
+    t.llama.architecture = "Qwen2ForCausalLM";
     expect_losses(t, "qwen2-lora-only");
 }
 
