@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <hub.h>
+
 #include "generate.h"
 
 #define PROMPT_BYTES ((size_t)64 << 20) /* of --prompts */
@@ -101,40 +103,44 @@ static int add_file(struct generate_job *job)
 
 /* ---- what ends a text ------------------------------------------------------------------------ */
 
-static int add_end(struct generate_job *job, const cJSON *value)
-{
-    const cJSON *each;
-    if (cJSON_IsNumber(value) && value->valuedouble >= 0 && value->valuedouble < INT32_MAX)
-        return add_id(job, &job->stops, (int32_t)value->valuedouble);
-    if (cJSON_IsArray(value))
-        cJSON_ArrayForEach(each, value)
-        {
-            const int status = cJSON_IsNumber(each) ? add_end(job, each) : TOOL_OK;
-            if (status != TOOL_OK)
-                return status;
-        }
-    return TOOL_OK;
-}
-
-/* eos_token_id of generation_config.json or else of config.json. */
+/* The ids that end a text of the model. What generation_config.json says is checked in any case. */
 static int read_ends(struct generate_job *job)
 {
-    static const char *const files[] = {"generation_config.json", "config.json"};
-    for (int i = 0; i < 2 && job->stops.count == 0; i++) {
-        char path[TOOL_PATH_BYTES], *text = NULL;
-        snprintf(path, sizeof(path), "%s/%s", job->o.from, files[i]);
-        if (access(path, F_OK) != 0)
-            continue;
-        if (rf_weights_read_text(job->o.from, files[i], (size_t)1 << 20, &text) < 0)
-            return tool_library_error(job->command, -1);
-        cJSON *json = cJSON_Parse(text);
-        const int status = add_end(job, cJSON_GetObjectItemCaseSensitive(json, "eos_token_id"));
-        cJSON_Delete(json);
-        free(text);
-        if (status != TOOL_OK)
-            return status;
+    char path[TOOL_PATH_BYTES], fault[HUB_FAULT_BYTES];
+    struct hub_ends ends;
+    snprintf(path, sizeof(path), "%s/generation_config.json", job->o.from);
+    if (hub_read_ends(job->o.from, access(path, F_OK) == 0, &ends, fault) < 0)
+        return tool_error(job->command, "--from %s: %s", job->o.from, fault);
+    int status = TOOL_OK;
+    for (int i = 0; status == TOOL_OK && !job->o.ignore_end && i < ends.count; i++)
+        status = add_id(job, &job->stops, ends.ids[i]);
+    return status;
+}
+
+/* A special token has no text in what is generated, so a stop string that is the text of one ends
+ * it as its id does. */
+static int read_stops(struct generate_job *job)
+{
+    int status = TOOL_OK;
+    for (int i = 0; status == TOOL_OK && i < job->o.stop.count; i++) {
+        const char *stop = job->o.stop.item[i];
+        struct rf_token_list ids = {0};
+        if (rf_tokenizer_encode(job->tokenizer, stop, strlen(stop), NULL, &ids) < 0)
+            status = tool_library_error(job->command, -1);
+        bool special = false;
+        for (size_t k = 0; k < ids.count; k++)
+            special = special || rf_tokenizer_is_special(job->tokenizer, ids.ids[k]);
+        if (special && ids.count == 1)
+            status = add_id(job, &job->stops, ids.ids[0]);
+        else if (special)
+            status =
+                tool_usage_error(job->command,
+                                 "--stop %s holds a special token of the tokenizer beside other "
+                                 "text; such a token ends a text by itself, so pass it alone",
+                                 stop);
+        rf_token_list_free(&ids);
     }
-    return TOOL_OK;
+    return status;
 }
 
 static int open_tokenizer(struct generate_job *job)
@@ -196,8 +202,10 @@ int generate_open(struct generate_job *job)
     if (status == TOOL_OK && job->count == 0)
         status = tool_usage_error(job->command,
                                   "no prompt; pass --prompt TEXT, --prompts FILE or --prompt-ids");
-    if (status == TOOL_OK && !o->ignore_end)
+    if (status == TOOL_OK)
         status = read_ends(job);
+    if (status == TOOL_OK)
+        status = read_stops(job);
     for (int i = 0; status == TOOL_OK && i < o->stop_ids.count; i++)
         status = add_ids(job, "stop-id", o->stop_ids.item[i], &job->stops);
     return status == TOOL_OK ? open_decoders(job) : status;
