@@ -210,8 +210,6 @@ const struct rf_field hub_generation_fields[] = {
     {"return_dict_in_generate", RF_FIELD_IGNORED, called},
     {"output_*", RF_FIELD_IGNORED, called},
     {"*_token_id", RF_FIELD_IGNORED, tokens},
-    {"decoder_start_token_id", RF_FIELD_IGNORED, encoder},
-    {"chat_format", RF_FIELD_IGNORED, program},
     {"_from_model_config", RF_FIELD_IGNORED, program},
     {"_commit_hash", RF_FIELD_IGNORED, program},
     {"transformers_version", RF_FIELD_IGNORED, program},
