@@ -37,7 +37,7 @@ int rf_fields_refuse(const struct rf_fields *f, const char *name, const struct c
                      const char *instead)
 {
     char text[80];
-    return rf_fail(RF_EINVAL, "%s: %s%.60s is %s; %s", f->file, f->within ? f->within : "", name,
+    return rf_fail(RF_EINVAL, "%s: %s%.90s is %s; %s", f->file, f->within ? f->within : "", name,
                    value_text(item, text), instead);
 }
 
@@ -154,7 +154,7 @@ static int check_once(const struct rf_fields *f, const cJSON *object, const cJSO
     if (!row || strcmp(row->name, item->string) != 0 ||
         cJSON_GetObjectItemCaseSensitive(object, item->string) == item)
         return 0;
-    return rf_fail(RF_EINVAL, "%s: %s%.60s occurs twice; delete one of both", f->file,
+    return rf_fail(RF_EINVAL, "%s: %s%.90s occurs twice; delete one of both", f->file,
                    f->within ? f->within : "", item->string);
 }
 

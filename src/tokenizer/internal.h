@@ -141,6 +141,12 @@ RF_MUST_CHECK int rf_load_pretokenizer(struct rf_tokenizer *tokenizer, const str
 RF_MUST_CHECK int rf_load_decoder(struct rf_tokenizer *tokenizer, const struct cJSON *json);
 RF_MUST_CHECK int rf_load_template(struct rf_tokenizer *tokenizer, const struct cJSON *json);
 RF_MUST_CHECK int rf_load_added(struct rf_tokenizer *tokenizer, const struct cJSON *json);
+/* An added token as it appears in normalized text. */
+RF_MUST_CHECK int rf_normalize_added(struct rf_tokenizer *tokenizer, struct rf_added *added);
+/* Makes the table of added tokens by id, and the tries, again. */
+RF_MUST_CHECK int rf_index_added(struct rf_tokenizer *tokenizer);
+/* Whether add_prefix_space of tokenizer_config.json (or NULL) contradicts the pre-tokenizer. */
+RF_MUST_CHECK int rf_check_prefix(const struct rf_tokenizer *tokenizer, const struct cJSON *json);
 RF_MUST_CHECK int rf_load_bpe(struct rf_bpe *bpe, const struct cJSON *json);
 void rf_steps_free(struct rf_steps *steps);
 

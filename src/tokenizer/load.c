@@ -7,7 +7,8 @@
 #include <sys/stat.h>
 
 #include "../base/base.h"
-#include "internal.h"
+#include "config.h"
+#include "fields.h"
 #include "json.h"
 #include "utf8.h"
 
@@ -83,6 +84,7 @@ int rf_load_bpe(struct rf_bpe *bpe, const struct cJSON *json)
     if (type && (!cJSON_IsString(type) || strcmp(type->valuestring, "BPE") != 0))
         return rf_fail(RF_ENOTSUP, "tokenizer: model.type: %.60s is not implemented, only BPE is",
                        cJSON_IsString(type) ? type->valuestring : "what is no text");
+    RETURN_IF_ERROR(rf_check_fields(rf_bpe_fields, "model", json));
     RETURN_IF_ERROR(refuse(json, "dropout"));
     RETURN_IF_ERROR(refuse(json, "continuing_subword_prefix"));
     RETURN_IF_ERROR(refuse(json, "end_of_word_suffix"));
@@ -103,7 +105,7 @@ int rf_load_bpe(struct rf_bpe *bpe, const struct cJSON *json)
 
 /* ---- added tokens ---------------------------------------------------------------------------- */
 
-static int normalize_added(struct rf_tokenizer *tokenizer, struct rf_added *added)
+int rf_normalize_added(struct rf_tokenizer *tokenizer, struct rf_added *added)
 {
     struct rf_work *work;
     if (!added->in_normalized || tokenizer->normalizer.count == 0)
@@ -125,6 +127,8 @@ static int load_one(struct rf_tokenizer *tokenizer, const cJSON *json, int index
     const char *content;
     char field[RF_FIELD];
     snprintf(field, sizeof(field), "added_tokens[%d]", index);
+    if (cJSON_IsObject(json))
+        RETURN_IF_ERROR(rf_check_fields(rf_added_fields, field, json));
     RETURN_IF_ERROR(rf_json_text(json, field, "content", &content));
     RETURN_IF_ERROR(rf_json_int(json, field, "id", RF_MAX_TOKEN_ID, &added->id));
     RETURN_IF_ERROR(rf_json_bool(json, field, "special", 0, &added->special));
@@ -142,14 +146,16 @@ static int load_one(struct rf_tokenizer *tokenizer, const cJSON *json, int index
                        "another token with the id %d",
                        field, content, added->id);
     RETURN_IF_ERROR(rf_json_copy(field, content, &added->content));
-    return normalize_added(tokenizer, added);
+    return rf_normalize_added(tokenizer, added);
 }
 
-/* The table by id, and the tries. */
-static int index_added(struct rf_tokenizer *tokenizer)
+int rf_index_added(struct rf_tokenizer *tokenizer)
 {
     struct rf_vocabulary seen = {0};
     int rc = 0;
+    rf_free(tokenizer->added_at);
+    rf_trie_free(&tokenizer->plain);
+    rf_trie_free(&tokenizer->normalized);
     tokenizer->vocabulary = tokenizer->bpe.vocabulary.ids;
     for (int32_t i = 0; i < tokenizer->added_count; i++)
         if (tokenizer->added[i].id >= tokenizer->vocabulary)
@@ -185,7 +191,7 @@ int rf_load_added(struct rf_tokenizer *tokenizer, const struct cJSON *json)
         tokenizer->added_count = count;
         cJSON_ArrayForEach(item, json) RETURN_IF_ERROR(load_one(tokenizer, item, index++));
     }
-    return index_added(tokenizer);
+    return rf_index_added(tokenizer);
 }
 
 /* ---- the files ------------------------------------------------------------------------------- */
@@ -218,6 +224,7 @@ static int load_parts(struct rf_tokenizer *tokenizer, const cJSON *root)
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(root, "version");
     if (!cJSON_IsObject(root))
         return rf_fail(RF_ECORRUPT, "tokenizer: the file is no JSON object");
+    RETURN_IF_ERROR(rf_check_fields(rf_tokenizer_fields, "", root));
     if (version && (!cJSON_IsString(version) || strcmp(version->valuestring, "1.0") != 0))
         return rf_fail(RF_ENOTSUP, "tokenizer: version: only 1.0 is known");
     RETURN_IF_ERROR(
@@ -232,44 +239,40 @@ static int load_parts(struct rf_tokenizer *tokenizer, const cJSON *root)
     return rf_load_decoder(tokenizer, cJSON_GetObjectItemCaseSensitive(root, "decoder"));
 }
 
-/* The roles by tokenizer_config.json (`config` may be NULL), or by the families' usual names. */
-static void find_roles(struct rf_tokenizer *tokenizer, const cJSON *config)
+/* A file of the folder, if there is one. */
+static int read_beside(const char *folder, const char *name, cJSON **out)
 {
-    static const char *const fields[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
-    static const char *const names[4][8] = {
-        {"<|begin_of_text|>", "<s>", "<|startoftext|>"},
-        {"<|endoftext|>", "<|end_of_text|>", "</s>", "<|im_end|>", "<|eot_id|>"},
-        {"<pad>", "<|finetune_right_pad_id|>", "<|pad|>"},
-        {"<unk>"}};
-    for (int role = 0; role < 4; role++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, fields[role]);
-        if (cJSON_IsObject(item))
-            item = cJSON_GetObjectItemCaseSensitive(item, "content");
-        tokenizer->roles[role] =
-            cJSON_IsString(item) ? rf_tokenizer_id(tokenizer, item->valuestring) : -1;
-        for (int i = 0; tokenizer->roles[role] < 0 && i < 8 && names[role][i]; i++)
-            tokenizer->roles[role] = rf_tokenizer_id(tokenizer, names[role][i]);
-    }
+    char path[4096];
+    struct stat about;
+    if (snprintf(path, sizeof(path), "%s/%s", folder, name) >= (int)sizeof(path))
+        return rf_fail(RF_EINVAL, "the path %.60s... is longer than 4095 bytes", folder);
+    return stat(path, &about) == 0 ? read_json(path, out) : 0;
 }
 
 static int load(struct rf_tokenizer *tokenizer, const char *path)
 {
-    char file[4096], config[4096] = "";
+    char file[4096];
     struct stat about;
-    cJSON *root = NULL, *more = NULL;
+    struct rf_tokenizer_files files = {NULL};
+    cJSON *root = NULL;
     const bool folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
-    if (snprintf(file, sizeof(file), folder ? "%s/tokenizer.json" : "%s", path) >= 4096 ||
-        (folder && snprintf(config, sizeof(config), "%s/tokenizer_config.json", path) >= 4096))
+    if (snprintf(file, sizeof(file), folder ? "%s/tokenizer.json" : "%s", path) >= 4096)
         return rf_fail(RF_EINVAL, "the path %.60s... is longer than 4095 bytes", path);
     int rc = read_json(file, &root);
     if (rc == 0)
         rc = load_parts(tokenizer, root);
-    if (rc == 0 && config[0] && stat(config, &about) == 0)
-        rc = read_json(config, &more);
+    if (rc == 0 && folder)
+        rc = read_beside(path, "tokenizer_config.json", &files.config);
+    if (rc == 0 && folder)
+        rc = read_beside(path, "special_tokens_map.json", &files.special);
+    if (rc == 0 && folder)
+        rc = read_beside(path, "added_tokens.json", &files.added);
     if (rc == 0)
-        find_roles(tokenizer, more);
+        rc = rf_load_config(tokenizer, &files);
     cJSON_Delete(root);
-    cJSON_Delete(more);
+    cJSON_Delete(files.config);
+    cJSON_Delete(files.special);
+    cJSON_Delete(files.added);
     return rc;
 }
 

@@ -4,6 +4,7 @@
  * What is not known is refused by name, since ignoring it would give other ids. See internal.h.
  */
 #include "../base/base.h"
+#include "fields.h"
 #include "internal.h"
 #include "json.h"
 #include "utf8.h"
@@ -65,6 +66,9 @@ static int read_any(struct reading *r, const cJSON *json, const char *field, int
     if (!cJSON_IsObject(json))
         return rf_fail(RF_ECORRUPT, "tokenizer: %s: is no object", field);
     RETURN_IF_ERROR(rf_json_text(json, field, "type", &type));
+    const struct rf_field *const tables[] = {rf_step_fields(r->parts, type), NULL};
+    if (tables[0])
+        RETURN_IF_ERROR(rf_check_fields(tables, field, json));
     if (strcmp(type, "Sequence") != 0)
         return r->read(r, json, field, type);
     if (depth == MAX_DEPTH)
@@ -214,6 +218,29 @@ int rf_load_pretokenizer(struct rf_tokenizer *tokenizer, const struct cJSON *jso
 {
     struct reading r = {tokenizer, &tokenizer->pre, "pretokenizers", read_pretokenizer};
     return !json || cJSON_IsNull(json) ? 0 : read_any(&r, json, "pre_tokenizer", 0);
+}
+
+/* Classes of transformers make the pre-tokenizer anew, by the config. */
+int rf_check_prefix(const struct rf_tokenizer *tokenizer, const struct cJSON *json)
+{
+    bool known = tokenizer->bpe.on_bytes, prefix = false;
+    for (int i = 0; i < tokenizer->pre.count; i++) {
+        const struct rf_step *step = &tokenizer->pre.list[i];
+        known = known || step->kind == RF_STEP_METASPACE;
+        prefix = prefix || step->kind == RF_STEP_PREFIX_SPACE ||
+                 (step->kind == RF_STEP_METASPACE && step->prepend != RF_PREPEND_NEVER);
+    }
+    if (!known || !json || cJSON_IsNull(json) ||
+        (cJSON_IsBool(json) && cJSON_IsTrue(json) == prefix))
+        return 0;
+    return rf_fail(
+        RF_EINVAL,
+        "tokenizer_config.json: add_prefix_space is %s, and tokenizer.json puts %s space "
+        "before a text; correct the one that is wrong",
+        cJSON_IsTrue(json)    ? "true"
+        : cJSON_IsFalse(json) ? "false"
+                              : "neither true nor false",
+        prefix ? "a" : "no");
 }
 
 /* ---- decoders -------------------------------------------------------------------------------- */

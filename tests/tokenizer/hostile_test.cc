@@ -24,9 +24,13 @@ struct Opened {
     rf_tokenizer *t = nullptr;
     int rc;
     std::string message;
-    explicit Opened(const std::string &text)
+    // more: the text of a file beside it.
+    explicit Opened(const std::string &text, const std::string &name = "",
+                    const std::string &more = "")
     {
         folder.write("tokenizer.json", text);
+        if (!name.empty())
+            folder.write(name, more);
         rc = rf_tokenizer_open(folder.path().c_str(), &t);
         message = rc < 0 ? rf_last_error()->message : "";
     }
@@ -122,6 +126,64 @@ TEST(TokenizerFile, WhatIsNotImplementedIsNamed)
     refused(RF_ENOTSUP, "{" + model + R"(,"decoder":{"type":"CTC"}})", "decoder");
 }
 
+// The files beside tokenizer.json.
+TEST(TokenizerFile, WhatContradictsItIsNamed)
+{
+    const std::string file =
+        "{" + model +
+        R"(,"added_tokens":[{"id":3,"content":"<s>","special":true},{"id":4,"content":"<e>"}],
+            "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":true}})";
+    const char config[] = "tokenizer_config.json", map[] = "special_tokens_map.json",
+               added[] = "added_tokens.json";
+    const struct {
+        const char *name, *text, *part;
+    } cases[] = {
+        {config, "[1]", "tokenizer_config.json"},
+        {config, "{", "tokenizer_config.json"},
+        {config, R"({"a_new_field": 1})", "a_new_field is 1"},
+        {config, R"({"split_special_tokens": true})", "split_special_tokens is true"},
+        {config, R"({"eos_token": 7})", "eos_token"},
+        {config, R"({"image_token": 7})", "image_token"},
+        {config, R"({"eos_token": ""})", "eos_token"},
+        {config, R"({"extra_special_tokens": [7]})", "extra_special_tokens"},
+        {config, R"({"extra_special_tokens": "x"})", "extra_special_tokens"},
+        {config, R"({"additional_special_tokens": [{"lstrip": true}]})",
+         "additional_special_tokens"},
+        {config, R"({"pad_token": {"content": "<p>", "lstrip": 1}})", "pad_token.lstrip"},
+        {config, R"({"added_tokens_decoder": [1]})", "added_tokens_decoder"},
+        {config, R"({"added_tokens_decoder": {"x": {"content": "<p>"}}})", "added_tokens_decoder"},
+        {config, R"({"added_tokens_decoder": {"5": {"content": "<p>", "a_new_field": 1}}})",
+         "a_new_field"},
+        {config, R"({"added_tokens_decoder": {"5": "<p>"}})", "added_tokens_decoder[5]"},
+        {config, R"({"added_tokens_decoder": {"6": {"content": "<p>"}}})", "would get 5"},
+        {config, R"({"added_tokens_decoder": {"4": {"content": "<s>"}}})", "tokenizer.json 3"},
+        {config, R"({"added_tokens_decoder": {"1": {"content": "a"}}})", "would get 0"},
+        {config, R"({"add_prefix_space": true})", "add_prefix_space is true"},
+        {map, R"({"a_new_field": 1})", "a_new_field is 1"},
+        {map, R"({"eos_token": [1]})", "eos_token"},
+        {map, "7", "special_tokens_map.json"},
+        {added, R"({"<s>": 4})", "tokenizer.json 3"},
+        {added, R"({"<p>": 9})", "would get 5"},
+        {added, R"({"<p>": -1})", "<p>"},
+        {added, R"({"<p>": "5"})", "<p>"},
+        {added, "[]", "added_tokens.json"},
+    };
+    for (const auto &c : cases) {
+        Opened o(file, c.name, c.text);
+        EXPECT_LT(o.rc, 0) << c.name << ": " << c.text;
+        EXPECT_NE(o.message.find(c.part), std::string::npos) << c.text << ": " << o.message;
+    }
+    Opened o(file, config, R"({"added_tokens_decoder": {"3": {"content": "<s>", "special": true},
+        "5": {"content": "<p>"}}, "sep_token": "<q>", "eos_token": "<e>", "pad_token": null,
+        "add_prefix_space": false, "x_new_field": null})");
+    ASSERT_EQ(o.rc, 0) << o.message;
+    EXPECT_EQ(rf_tokenizer_id(o.t, "<p>"), 5);
+    EXPECT_EQ(rf_tokenizer_id(o.t, "<q>"), 6);
+    EXPECT_TRUE(rf_tokenizer_is_special(o.t, 6));
+    EXPECT_EQ(rf_tokenizer_role(o.t, RF_TOKEN_END), 4);
+    EXPECT_EQ(rf_tokenizer_vocabulary(o.t), 7);
+}
+
 TEST(TokenizerFile, AnExpressionThatNeverEndsIsStopped)
 {
     Opened o("{" + model + R"(,"pre_tokenizer":{"type":"Split","pattern":{"Regex":"(a+)+b|(a|a)*c"},
@@ -142,6 +204,9 @@ TEST(TokenizerFile, EveryAllocationMayFail)
     text << file.rdbuf();
     Folder folder;
     folder.write("tokenizer.json", text.str());
+    folder.write("tokenizer_config.json",
+                 R"({"sep_token": "<q>", "extra_special_tokens": ["<r>"]})");
+    folder.write("added_tokens.json", R"({"<new>": 422})");
     int failures = 0;
     for (int n = 1; n < 500; n++) {
         rf_tokenizer *t = nullptr;
