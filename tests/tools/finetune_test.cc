@@ -81,6 +81,14 @@ TEST(FineTuning, AnExportWithAdaptersIsTheMergeOfThem)
             run({"merge", "--from", base.dir, "--adapter", adapter, "--export", merged}).out;
         EXPECT_NE(said.find("modules into " + merged), std::string::npos) << said;
         expect_same(whole, merged);
+        /* How weights of the base lie is not up to the adapter. */
+        std::string config = read_text(adapter + "/adapter_config.json");
+        const size_t at = config.find("fan_in_fan_out");
+        ASSERT_NE(at, std::string::npos);
+        config.replace(at, 14, "a_new_field\": null, \"revision");
+        std::ofstream(adapter + "/adapter_config.json") << config;
+        run({"merge", "--from", base.dir, "--adapter", adapter, "--export", merged});
+        expect_same(whole, merged);
         EXPECT_FALSE(read_text(base.dir + "/model.safetensors") ==
                      read_text(merged + "/model.safetensors"));
     }
@@ -106,9 +114,14 @@ TEST(FineTuning, WhatCannotBeMergedIsRefusedBeforeAnyStep)
                                    "--export-adapter", out}),
                 ".bias is trained, too");
     refused(base.train(data, {"--lora", "r=2,bias=some"}), "bias");
+    refused(base.train(data, {"--lora", "r=2,r=4"}), "each key once");
+    refused(base.train(data, {"--lora", "r=2,alpha=4x"}), "alpha=4x");
+    for (const char *name : {"lm_head", "embed_tokens", "norm", "q_prok"})
+        refused(base.train(data, {"--lora", std::string("r=2,targets=q_proj,") + name}),
+                std::string("\"") + name + "\" of the targets");
     run(other.train(data, {"--lora", "r=2", "--export-adapter", adapter}));
     refused({"merge", "--from", base.dir, "--adapter", adapter, "--export", out},
-            "belongs to another model");
+            "belongs to no weight of --from " + base.dir);
     EXPECT_FALSE(std::ifstream(out + "/config.json").good());
 }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cjson/cJSON.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -152,6 +153,15 @@ TEST(GenerateProgram, AStopStringEndsATextAndIsNotShown)
     EXPECT_EQ(run(with({"generate"}, with(from, {"--stop", "mnop"}))).out, learnt + "\n");
     EXPECT_EQ(run(with({"generate"}, from)).out, learnt + "\n");
     EXPECT_EQ(generate(with(from, {"--stop-id", "104"})).text, "defgh");
+    /* A special token, here one that only tokenizer_config.json names, has no text. */
+    std::ofstream(dir + "/tokenizer_config.json") << R"({"sep_token": "h"})";
+    EXPECT_EQ(generate(from).text, "defgijklmno");
+    const Text special = generate(with(from, {"--stop", "h"}));
+    EXPECT_EQ(special.text, "defg");
+    EXPECT_EQ(special.ids, (std::vector<int>{100, 101, 102, 103, 104}));
+    EXPECT_EQ(special.finish, "stop");
+    const ProgramResult r = run_program(with({"generate"}, with(from, {"--stop", "gh"})));
+    EXPECT_NE(r.err.find("--stop gh holds a special token"), std::string::npos) << r.err;
 }
 
 /* Adapters that were trained above quantised weights. */
@@ -247,4 +257,12 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
     EXPECT_EQ(r.status, 2);
     EXPECT_NE(r.err.find("no module of the model has a name of the targets"), std::string::npos)
         << r.err;
+    for (const char *field : {"num_beams", "suppress_tokens", "a_new_field"}) {
+        std::ofstream(dir + "/generation_config.json") << "{\"" << field << "\": [2]}";
+        r = run_program({"generate", "--from", dir, "--prompt", "a", "--max-new", "4"});
+        EXPECT_NE(r.status, 0) << field;
+        EXPECT_NE(r.err.find(std::string("generation_config.json: ") + field + " is [2]"),
+                  std::string::npos)
+            << r.err;
+    }
 }
