@@ -85,7 +85,8 @@ int export_run(const struct tool_command *command, const struct setup *setup,
 
 /* ---- hub_files.c ---------------------------------------------------------------------------- */
 
-/* Copies what is beside config.json and the weights. A status of the library. */
+/* Copies what is beside config.json and the weights. A status of the library. to NULL: only whether
+ * it can be copied. */
 struct rf_export;
 int export_copy_others(struct rf_export *to, const char *from);
 

@@ -109,7 +109,7 @@ static int merge_all(struct merge *m)
     char fault[HUB_FAULT_BYTES];
     if (hub_look(o->from, &m->arch, fault) < 0)
         return tool_error(m->command, "--from %s: %s", o->from, fault);
-    if (rf_weights_open(o->from, &opts, &m->weights) < 0)
+    if (rf_weights_open(o->from, &opts, &m->weights) < 0 || export_copy_others(NULL, o->from) < 0)
         return tool_library_error(m->command, -1);
     int status = begin(m);
     for (int i = 0; status == TOOL_OK && i < rf_weights_count(m->weights); i++)

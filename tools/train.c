@@ -112,6 +112,9 @@ static int check(const struct tool_command *command, struct train_options *o)
     status = adapter_options(command, o);
     if (status == TOOL_OK)
         status = export_check(command, &o->export);
+    if (status == TOOL_OK && o->export.dir && o->setup.from &&
+        export_copy_others(NULL, o->setup.from) < 0)
+        status = tool_library_error(command, -1);
     return status == TOOL_OK && o->plot_path ? tool_plot_check(command, o->plot_path) : status;
 }
 

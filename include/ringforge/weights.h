@@ -91,7 +91,9 @@ RF_API int rf_export_write(struct rf_export *file, float *values, uint64_t count
 /* Writes a text file beside the tensors. */
 RF_API int rf_export_text(struct rf_export *file, const char *name, const char *text);
 
-/* Copies a file of at most 256 MiB from another folder, if there is one of that name. */
+/* Copies a file of at most 256 MiB from another folder, if there is one of that name. A link out of
+ * that folder is refused as by rf_weights_open: the copy would publish what it leads to. file NULL:
+ * only says whether it would be. */
 RF_API int rf_export_copy(struct rf_export *file, const char *from_dir, const char *name);
 
 /* whole: writes the index, syncs all files, and replaces dir by them in one step (rename). Before

@@ -263,6 +263,9 @@ int rf_export_copy(struct rf_export *e, const char *from_dir, const char *name)
     RETURN_IF_ERROR(rf_join_path(path, from_dir, name));
     if (stat(path, &about) < 0 && errno == ENOENT)
         return 0;
+    RETURN_IF_ERROR(rf_check_link(from_dir, path));
+    if (!e)
+        return 0;
     RETURN_IF_ERROR(rf_read_file(path, MOST_COPIED, &data, &bytes));
     int rc = write_file(e, name, data, bytes);
     rf_free(data);

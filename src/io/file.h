@@ -33,4 +33,9 @@ RF_MUST_CHECK int rf_read_at(int fd, const char *path, uint64_t at, void *dst, s
 /* RF_EINVAL if the joined path does not fit in 4096 bytes. */
 RF_MUST_CHECK int rf_join_path(char out[4096], const char *folder, const char *name);
 
+/* Whether a path in `dir` leads to a file of it: it may be a link to another file of the folder, or,
+ * if the folder is in a cache of huggingface_hub, to the store of its model or of the cache.
+ * RF_ECORRUPT: it leads elsewhere. RF_EIO: there is no such file. */
+RF_MUST_CHECK int rf_check_link(const char *dir, const char *path);
+
 #endif

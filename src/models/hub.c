@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "config_json.h"
 #include "hub_table.h"
@@ -35,7 +36,12 @@ int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
 
 int hub_look(const char *dir, const struct hub_arch **out, char fault[HUB_FAULT_BYTES])
 {
-    char *text = NULL;
+    char path[4096], *text = NULL;
+    struct stat about;
+    *out = NULL;
+    snprintf(path, sizeof(path), "%s/config.json", dir);
+    if (stat(path, &about) != 0)
+        return 0;
     int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &text);
     if (rc < 0)
         return config_fail(rc, fault, "%s", rf_last_error()->message);

@@ -52,8 +52,8 @@ const char *hub_architecture(const struct hub *hub); /* "LlamaForCausalLM" */
 struct hub_arch;
 const struct hub_arch *hub_arch_of(const struct hub *hub);
 const struct hub_arch *hub_arch_named(const char *name); /* NULL: there is none of that name */
-/* The one that dir/config.json names, whatever else it says. *out is NULL if the table has no such
- * one. */
+/* The one that dir/config.json names, whatever else it says. *out is NULL if there is no such file,
+ * or the table has no such architecture. */
 RF_MUST_CHECK int hub_look(const char *dir, const struct hub_arch **out,
                            char fault[HUB_FAULT_BYTES]);
 const struct hub_values *hub_values(const struct hub *hub);
