@@ -30,6 +30,8 @@ const struct rf_field hub_common_fields[] = {
     {"is_encoder_decoder", RF_FIELD_ONLY, "false null"},
     {"add_cross_attention", RF_FIELD_ONLY, "false null"},
     {"sliding_window", RF_FIELD_ONLY, "null"},
+    {"pad_token_id", RF_FIELD_IGNORED,
+     "its row of the table of tokens gets no gradient in transformers; here it is trained"},
     {"*_token_id", RF_FIELD_IGNORED, tokens},
     {"tokenizer_class", RF_FIELD_IGNORED, tokens},
     {"prefix", RF_FIELD_IGNORED, tokens},
