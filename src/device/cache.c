@@ -120,13 +120,14 @@ static void *get_data(struct rf_device *device, uint64_t *bytes, uint32_t *hash)
 {
     size_t size = 0;
     *hash = 0;
-    if (!device->cache ||
-        device->vk.GetPipelineCacheData(device->handle, device->cache, &size, NULL) < 0 ||
+    if (!device->core->cache ||
+        device->core->vk.GetPipelineCacheData(device->core->handle, device->core->cache, &size,
+                                              NULL) < 0 ||
         size == 0)
         return NULL;
     void *payload = rf_alloc(size);
-    if (payload &&
-        device->vk.GetPipelineCacheData(device->handle, device->cache, &size, payload) < 0) {
+    if (payload && device->core->vk.GetPipelineCacheData(device->core->handle, device->core->cache,
+                                                         &size, payload) < 0) {
         rf_free(payload);
         return NULL;
     }
@@ -150,21 +151,23 @@ void rf_cache_load(struct rf_device *device)
     VkPipelineCacheCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO,
                                         .initialDataSize = payload ? bytes : 0,
                                         .pInitialData = payload};
-    VkResult result = device->vk.CreatePipelineCache(device->handle, &create, NULL, &device->cache);
+    VkResult result = device->core->vk.CreatePipelineCache(device->core->handle, &create, NULL,
+                                                           &device->core->cache);
     if (result != VK_SUCCESS && payload) { /* the driver rejects it, too: try without */
         create.initialDataSize = 0;
-        result = device->vk.CreatePipelineCache(device->handle, &create, NULL, &device->cache);
+        result = device->core->vk.CreatePipelineCache(device->core->handle, &create, NULL,
+                                                      &device->core->cache);
         bytes = 0;
     }
     if (result != VK_SUCCESS)
-        device->cache = VK_NULL_HANDLE;
+        device->core->cache = VK_NULL_HANDLE;
     rf_free(payload);
     /* The driver may return other data than it was given. The file is written only if there is more
      * than that. */
     uint32_t hash;
     payload = get_data(device, &bytes, &hash);
-    device->cache_bytes = payload && create.initialDataSize ? bytes : 0;
-    device->cache_hash = hash;
+    device->core->cache_bytes = payload && create.initialDataSize ? bytes : 0;
+    device->core->cache_hash = hash;
     rf_free(payload);
 }
 
@@ -180,9 +183,10 @@ static void merge_from_disk(struct rf_device *device, const char *path)
                                         .initialDataSize = bytes,
                                         .pInitialData = payload};
     VkPipelineCache other = VK_NULL_HANDLE;
-    if (device->vk.CreatePipelineCache(device->handle, &create, NULL, &other) == VK_SUCCESS) {
-        device->vk.MergePipelineCaches(device->handle, device->cache, 1, &other);
-        device->vk.DestroyPipelineCache(device->handle, other, NULL);
+    if (device->core->vk.CreatePipelineCache(device->core->handle, &create, NULL, &other) ==
+        VK_SUCCESS) {
+        device->core->vk.MergePipelineCaches(device->core->handle, device->core->cache, 1, &other);
+        device->core->vk.DestroyPipelineCache(device->core->handle, other, NULL);
     }
     rf_free(payload);
 }
@@ -211,7 +215,8 @@ static void save(struct rf_device *device)
     char path[PATH_BYTES];
     struct file_header header = {.driver_version = device->info.driver_version};
     void *payload = get_data(device, &header.bytes, &header.hash);
-    bool same = header.bytes == device->cache_bytes && header.hash == device->cache_hash;
+    bool same =
+        header.bytes == device->core->cache_bytes && header.hash == device->core->cache_hash;
     rf_free(payload);
     if (header.bytes == 0 || same || !rf_device_cache_path(device, "pipelines", path, true))
         return;
@@ -228,10 +233,10 @@ static void save(struct rf_device *device)
 
 void rf_cache_save(struct rf_device *device)
 {
-    if (!device->cache)
+    if (!device->core->cache)
         return;
     if (!atomic_load(&device->failed))
         save(device);
-    device->vk.DestroyPipelineCache(device->handle, device->cache, NULL);
-    device->cache = VK_NULL_HANDLE;
+    device->core->vk.DestroyPipelineCache(device->core->handle, device->core->cache, NULL);
+    device->core->cache = VK_NULL_HANDLE;
 }

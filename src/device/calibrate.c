@@ -24,9 +24,9 @@ static int calibrate(struct rf_device *device, struct rf_stream *stream)
         RETURN_IF_ERROR(rf_stream_submit(stream, &done));
         RETURN_IF_ERROR(rf_point_wait(done, UINT64_MAX));
         uint64_t now = rf_now_ns();
-        VkResult result =
-            device->vk.GetQueryPoolResults(device->handle, regions->queries, 1, 1, sizeof(ticks),
-                                           &ticks, sizeof(ticks), VK_QUERY_RESULT_64_BIT);
+        VkResult result = device->core->vk.GetQueryPoolResults(
+            device->core->handle, regions->queries, 1, 1, sizeof(ticks), &ticks, sizeof(ticks),
+            VK_QUERY_RESULT_64_BIT);
         if (result != VK_SUCCESS)
             return rf_vk_fail(result, "reading a timestamp");
         regions->count = 0; /* keeps it out of the trace */

@@ -14,8 +14,8 @@ static void record_barrier(struct rf_stream *stream, VkCommandBuffer commands)
     VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                .srcAccessMask = BARRIER_WRITES,
                                .dstAccessMask = BARRIER_ALL};
-    stream->device->vk.CmdPipelineBarrier(commands, BARRIER_STAGES, BARRIER_STAGES, 0, 1, &barrier,
-                                          0, NULL, 0, NULL);
+    stream->device->core->vk.CmdPipelineBarrier(commands, BARRIER_STAGES, BARRIER_STAGES, 0, 1,
+                                                &barrier, 0, NULL, 0, NULL);
     if (stream->check)
         rf_check_barrier(stream->check);
 }
@@ -37,12 +37,12 @@ static int begin(struct rf_stream *stream)
         submission = rf_recording_submission(stream->keeping);
     else
         RETURN_IF_ERROR(rf_submission_take(stream, &submission));
-    const struct rf_vk_functions *vk = &stream->device->vk;
+    const struct rf_vk_functions *vk = &stream->device->core->vk;
     VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                      .flags = stream->keeping
                                                   ? VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT
                                                   : VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
-    VkResult result = vk->ResetCommandPool(stream->device->handle, submission->pool, 0);
+    VkResult result = vk->ResetCommandPool(stream->device->core->handle, submission->pool, 0);
     if (result == VK_SUCCESS)
         result = vk->BeginCommandBuffer(submission->commands, &info);
     if (result != VK_SUCCESS) {
@@ -98,7 +98,7 @@ static int touch(struct rf_stream *stream, unsigned seen, const struct rf_comman
 
 static int record_launch(struct rf_stream *stream, const struct rf_command *c)
 {
-    const struct rf_vk_functions *vk = &stream->device->vk;
+    const struct rf_vk_functions *vk = &stream->device->core->vk;
     const struct rf_kernel *kernel = c->kernel;
     VkCommandBuffer commands = stream->recording->commands;
     if (stream->bound != kernel->pipeline) {
@@ -122,8 +122,8 @@ static void record_fill(struct rf_stream *stream, const struct rf_command *c)
 {
     if (stream->device->opts.profile_launches)
         rf_stream_push_label(stream, c->name);
-    stream->device->vk.CmdFillBuffer(stream->recording->commands, c->dst->handle,
-                                     c->region.dstOffset, c->region.size, c->word);
+    stream->device->core->vk.CmdFillBuffer(stream->recording->commands, c->dst->handle,
+                                           c->region.dstOffset, c->region.size, c->word);
     if (stream->device->opts.profile_launches)
         rf_stream_pop_label(stream);
 }
@@ -138,8 +138,8 @@ int rf_stream_record(struct rf_stream *stream, const struct rf_command *c)
     if (c->kernel)
         return record_launch(stream, c);
     if (c->src)
-        stream->device->vk.CmdCopyBuffer(stream->recording->commands, c->src->handle,
-                                         c->dst->handle, 1, &c->region);
+        stream->device->core->vk.CmdCopyBuffer(stream->recording->commands, c->src->handle,
+                                               c->dst->handle, 1, &c->region);
     else
         record_fill(stream, c);
     return 0;
@@ -147,7 +147,7 @@ int rf_stream_record(struct rf_stream *stream, const struct rf_command *c)
 
 static int end(struct rf_stream *stream, struct rf_submission *submission)
 {
-    const struct rf_vk_functions *vk = &stream->device->vk;
+    const struct rf_vk_functions *vk = &stream->device->core->vk;
     /* The host may read mapped memory after the point is reached. */
     VkMemoryBarrier barrier = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                .srcAccessMask = BARRIER_WRITES,

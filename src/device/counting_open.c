@@ -45,13 +45,12 @@ int rf_device_open_counting(struct rf_device **out)
     device->info = profile;
     device->caps = (struct rf_device_caps){
         .subgroup_size_control = true, .subgroup_min = 1, .subgroup_max = 128};
-    device->queue_count = 1;
     device->next_address = RF_COUNTING_BYTES; /* above the addresses that drivers return */
     pthread_mutex_init(&device->memory_lock, NULL);
     pthread_mutex_init(&device->staging.lock, NULL);
-    int rc = rf_submit_open(device);
+    int rc = rf_core_open_counting(device);
     if (rc == 0)
-        rc = rf_kernels_open(device);
+        rc = rf_submit_open(device);
     if (rc < 0) {
         rf_device_close(device);
         return rc;

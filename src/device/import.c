@@ -11,7 +11,8 @@
 static int check(const struct rf_device *device, const void *memory, uint64_t bytes)
 {
     const uint64_t grain = device->info.min_import_alignment;
-    if (!device->caps.ext_external_memory_host || !device->vk.GetMemoryHostPointerPropertiesEXT)
+    if (!device->caps.ext_external_memory_host ||
+        !device->core->vk.GetMemoryHostPointerPropertiesEXT)
         return rf_fail(RF_ENOTSUP,
                        "%s cannot import host memory: its driver does not offer "
                        "VK_EXT_external_memory_host; copy into a buffer of RF_MEMORY_HOST",
@@ -32,7 +33,7 @@ static int check(const struct rf_device *device, const void *memory, uint64_t by
 static int choose_type(const struct rf_device *device, uint32_t bits, uint32_t *type)
 {
     VkPhysicalDeviceMemoryProperties memory;
-    device->instance.GetPhysicalDeviceMemoryProperties(device->physical, &memory);
+    device->core->instance.GetPhysicalDeviceMemoryProperties(device->core->physical, &memory);
     for (uint32_t i = 0; i < memory.memoryTypeCount; i++)
         if (bits >> i & 1 && (memory.memoryTypes[i].propertyFlags & COHERENT) == COHERENT) {
             *type = i;
@@ -45,21 +46,21 @@ static int choose_type(const struct rf_device *device, uint32_t bits, uint32_t *
 static int bind(struct rf_buffer *buffer, void *memory)
 {
     struct rf_device *device = buffer->device;
-    const struct rf_vk_functions *vk = &device->vk;
+    const struct rf_vk_functions *vk = &device->core->vk;
     const VkExternalMemoryBufferCreateInfo external = {
         .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO, .handleTypes = HANDLE};
     VkBufferCreateInfo create = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                  .pNext = &external,
                                  .size = buffer->bytes,
                                  .usage = rf_buffer_usage(device)};
-    VkResult result = vk->CreateBuffer(device->handle, &create, NULL, &buffer->handle);
+    VkResult result = vk->CreateBuffer(device->core->handle, &create, NULL, &buffer->handle);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "making a buffer for host memory");
     VkMemoryHostPointerPropertiesEXT pointer = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
     VkMemoryRequirements needs;
-    vk->GetBufferMemoryRequirements(device->handle, buffer->handle, &needs);
-    result = vk->GetMemoryHostPointerPropertiesEXT(device->handle, HANDLE, memory, &pointer);
+    vk->GetBufferMemoryRequirements(device->core->handle, buffer->handle, &needs);
+    result = vk->GetMemoryHostPointerPropertiesEXT(device->core->handle, HANDLE, memory, &pointer);
     if (result != VK_SUCCESS || needs.size > buffer->bytes)
         return rf_fail(RF_ENOTSUP, "import: %s does not take %llu bytes of this memory",
                        device->info.name, (unsigned long long)buffer->bytes);
@@ -75,14 +76,14 @@ static int bind(struct rf_buffer *buffer, void *memory)
                                  .allocationSize = buffer->bytes};
     RETURN_IF_ERROR(
         choose_type(device, pointer.memoryTypeBits & needs.memoryTypeBits, &info.memoryTypeIndex));
-    result = vk->AllocateMemory(device->handle, &info, NULL, &buffer->memory);
+    result = vk->AllocateMemory(device->core->handle, &info, NULL, &buffer->memory);
     if (result == VK_ERROR_INVALID_EXTERNAL_HANDLE)
         return rf_fail(
             RF_ENOTSUP,
             "import: %s refuses this memory; memory mapped from a file is one possible reason",
             device->info.name);
     if (result == VK_SUCCESS)
-        result = vk->BindBufferMemory(device->handle, buffer->handle, buffer->memory, 0);
+        result = vk->BindBufferMemory(device->core->handle, buffer->handle, buffer->memory, 0);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "importing host memory");
     buffer->map = memory;

@@ -296,7 +296,8 @@ void rf_recordings_lose_kernel(struct rf_device *device, const struct rf_kernel 
 /* ---- kernel.c, spirv.c, cache.c -------------------------------------------------------------- */
 
 struct rf_kernel {
-    struct rf_device *device;
+    struct rf_core *core;
+    struct rf_device *device; /* NULL: it is in the core's table, for every device of the core */
     char name[RF_NAME_BYTES];
     VkPipelineLayout layout;
     VkPipeline pipeline;
@@ -308,14 +309,15 @@ struct rf_kernel {
 int rf_kernel_create_captured(struct rf_device *device, const struct rf_kernel_desc *desc,
                               struct rf_kernel **out);
 struct rf_kernel_slot;
+struct rf_core;
 struct rf_kernel_table {
     pthread_mutex_t lock;
     pthread_cond_t compiled;
     struct rf_kernel_slot **slots;
     uint32_t count, capacity;
 };
-int rf_kernels_open(struct rf_device *device);
-void rf_kernels_close(struct rf_device *device);
+int rf_kernels_open(struct rf_core *core);
+void rf_kernels_close(struct rf_core *core);
 void rf_cache_load(struct rf_device *device);
 void rf_cache_save(struct rf_device *device);
 /* RF_ENOTSUP names a capability that the module declares and the device lacks. */
@@ -333,19 +335,52 @@ int rf_counting_allocate(struct rf_buffer *buffer, enum rf_memory memory);
 /* Counts a command of which only the ranges are known. */
 void rf_counting_ranges(struct rf_stream *stream, const struct rf_range *ranges, uint32_t count);
 
+/* ---- core.c: what devices of one process share ------------------------------------------------
+ */
+
+struct rf_core {
+    struct rf_core *next;       /* in the list of those that may be shared */
+    struct rf_device_info info; /* of the device that opened it */
+    pid_t process;
+    int devices;
+
+    struct rf_vk_instance instance;
+    struct rf_vk_functions vk;
+    VkPhysicalDevice physical;
+    VkDevice handle;
+    pthread_mutex_t queue_lock;
+    VkQueue queues[RF_MAX_QUEUES]; /* used under queue_lock */
+    uint32_t queue_count;
+    atomic_uint next_queue;
+
+    struct rf_kernel_table kernels;
+    VkPipelineCache cache;
+    VkDescriptorSetLayout view_layout; /* VK_NULL_HANDLE without views */
+    uint32_t cache_hash;
+    uint64_t cache_bytes;
+    bool has_statistics; /* the driver can be asked for statistics of a kernel */
+};
+/* Chooses the hardware, fills device->info and caps, and sets device->core: one that another device
+ * of the process has opened, or a new one. */
+int rf_core_open(struct rf_device *device, const char *select);
+/* Without Vulkan, for a device that counts. */
+int rf_core_open_counting(struct rf_device *device);
+/* After everything else of the device is gone. */
+void rf_core_close(struct rf_device *device);
+/* What Vulkan wants no two threads to do at once with a queue. */
+VkResult rf_core_submit(struct rf_core *core, VkQueue queue, const VkSubmitInfo *info);
+VkResult rf_core_wait_idle(struct rf_core *core);
+
 /* ---- device.c -------------------------------------------------------------------------------- */
+
+/* core_create.c: vkCreateDevice with what the library uses, for device->core. */
+int rf_core_create(struct rf_device *device);
 
 struct rf_device {
     struct rf_device_info info;
     struct rf_device_caps caps;
     struct rf_device_opts opts;
-    struct rf_vk_instance instance;
-    struct rf_vk_functions vk;
-    VkPhysicalDevice physical;
-    VkDevice handle;
-    VkQueue queues[RF_MAX_QUEUES]; /* used under lock */
-    uint32_t queue_count;
-    atomic_uint next_queue;
+    struct rf_core *core;
 
     /* Submissions and timelines. */
     pthread_mutex_t lock;
@@ -376,13 +411,7 @@ struct rf_device {
     uint64_t next_address;
 
     /* Kernels. */
-    struct rf_kernel_table kernels;
     bool teams; /* although it is a CPU device: a test's wish */
-    VkPipelineCache cache;
-    VkDescriptorSetLayout view_layout; /* VK_NULL_HANDLE without views */
-    uint32_t cache_hash;
-    uint64_t cache_bytes;
-    bool has_statistics; /* the driver can be asked for statistics of a kernel */
     bool (*fake_figures)(void *user, const struct rf_kernel_desc *desc,
                          struct rf_kernel_figures *figures); /* tests */
     void *fake_user;

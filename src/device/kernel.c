@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compute pipelines from SPIR-V, push constants and specialization constants, and the device's
+ * Compute pipelines from SPIR-V, push constants and specialization constants, and a core's
  * table of the library's own kernels.
  */
 #include "glsl.h"
@@ -36,6 +36,7 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
                               VkShaderModule module)
 {
     struct rf_device *device = kernel->device;
+    struct rf_core *core = kernel->core;
     VkSpecializationMapEntry entries[MAX_SPECS];
     uint32_t values[MAX_SPECS];
     for (uint32_t i = 0; i < desc->spec_count; i++) {
@@ -46,11 +47,10 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
     VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, desc->push_bytes};
     VkPipelineLayoutCreateInfo layout = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                                          .setLayoutCount = kernel->views ? 1 : 0,
-                                         .pSetLayouts = &device->view_layout,
+                                         .pSetLayouts = &core->view_layout,
                                          .pushConstantRangeCount = desc->push_bytes ? 1 : 0,
                                          .pPushConstantRanges = &range};
-    VkResult result =
-        device->vk.CreatePipelineLayout(device->handle, &layout, NULL, &kernel->layout);
+    VkResult result = core->vk.CreatePipelineLayout(core->handle, &layout, NULL, &kernel->layout);
     if (result != VK_SUCCESS)
         return result;
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT subgroup = {
@@ -73,8 +73,8 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const struct rf_kernel_d
         .layout = kernel->layout};
     if (kernel->captured)
         create.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
-    return device->vk.CreateComputePipelines(device->handle, device->cache, 1, &create, NULL,
-                                             &kernel->pipeline);
+    return core->vk.CreateComputePipelines(core->handle, core->cache, 1, &create, NULL,
+                                           &kernel->pipeline);
 }
 
 static int create_of_spirv(struct rf_device *device, const struct rf_kernel_desc *desc,
@@ -84,8 +84,9 @@ static int create_of_spirv(struct rf_device *device, const struct rf_kernel_desc
     struct rf_kernel *kernel = rf_alloc(sizeof(*kernel));
     if (!kernel)
         return rf_fail(RF_ENOMEM, "no memory for kernel %s", desc->name);
+    kernel->core = device->core;
     kernel->device = device;
-    kernel->captured = capture && device->has_statistics;
+    kernel->captured = capture && device->core->has_statistics;
     kernel->push_bytes = desc->push_bytes;
     kernel->views = rf_spirv_declares(desc, RF_SPIRV_SAMPLED_BUFFER);
     snprintf(kernel->name, sizeof(kernel->name), "%s", desc->name);
@@ -97,11 +98,12 @@ static int create_of_spirv(struct rf_device *device, const struct rf_kernel_desc
                                        .codeSize = desc->spirv_bytes,
                                        .pCode = desc->spirv};
     VkShaderModule module = VK_NULL_HANDLE;
-    VkResult result = device->vk.CreateShaderModule(device->handle, &create, NULL, &module);
+    VkResult result =
+        device->core->vk.CreateShaderModule(device->core->handle, &create, NULL, &module);
     if (result == VK_SUCCESS)
         result = make_pipeline(kernel, desc, module);
     if (module)
-        device->vk.DestroyShaderModule(device->handle, module, NULL);
+        device->core->vk.DestroyShaderModule(device->core->handle, module, NULL);
     if (result != VK_SUCCESS) {
         char what[96];
         snprintf(what, sizeof(what), "compiling the kernel %s", desc->name);
@@ -151,16 +153,17 @@ void rf_kernel_destroy(struct rf_kernel *kernel)
 {
     if (!kernel)
         return;
-    const struct rf_vk_functions *vk = &kernel->device->vk;
-    rf_recordings_lose_kernel(kernel->device, kernel);
+    const struct rf_core *core = kernel->core;
+    if (kernel->device) /* those of the table outlive all recordings */
+        rf_recordings_lose_kernel(kernel->device, kernel);
     if (kernel->pipeline)
-        vk->DestroyPipeline(kernel->device->handle, kernel->pipeline, NULL);
+        core->vk.DestroyPipeline(core->handle, kernel->pipeline, NULL);
     if (kernel->layout)
-        vk->DestroyPipelineLayout(kernel->device->handle, kernel->layout, NULL);
+        core->vk.DestroyPipelineLayout(core->handle, kernel->layout, NULL);
     rf_free(kernel);
 }
 
-/* ---- the device's table: open addressing, keyed by module and constants ---------------------- */
+/* ---- the core's table: open addressing, keyed by module and constants ---------------------- */
 
 struct rf_kernel_slot {
     const uint32_t *spirv;
@@ -238,7 +241,7 @@ static void remove_slot(struct rf_kernel_table *table, struct rf_kernel_slot *sl
 static int compile(struct rf_device *device, const struct rf_kernel_desc *desc, uint32_t hash,
                    struct rf_kernel **out)
 {
-    struct rf_kernel_table *table = &device->kernels;
+    struct rf_kernel_table *table = &device->core->kernels;
     struct rf_kernel_slot *slot = rf_alloc(sizeof(*slot));
     if (!slot)
         return rf_fail(RF_ENOMEM, "no memory for kernel %s", desc->name);
@@ -255,9 +258,10 @@ static int compile(struct rf_device *device, const struct rf_kernel_desc *desc, 
     struct rf_kernel *kernel = NULL;
     int rc = rf_kernel_create(device, desc, &kernel);
     pthread_mutex_lock(&table->lock);
-    if (rc == 0)
+    if (rc == 0) {
+        kernel->device = NULL;
         *out = slot->kernel = kernel;
-    else
+    } else
         remove_slot(table, slot);
     pthread_cond_broadcast(&table->compiled);
     return rc;
@@ -266,7 +270,7 @@ static int compile(struct rf_device *device, const struct rf_kernel_desc *desc, 
 int rf_device_kernel(struct rf_device *device, const struct rf_kernel_desc *desc,
                      struct rf_kernel **out)
 {
-    struct rf_kernel_table *table = &device->kernels;
+    struct rf_kernel_table *table = &device->core->kernels;
     if (desc->spec_count > MAX_SPECS)
         return check_desc(device, desc);
     uint32_t hash = hash_desc(desc);
@@ -297,7 +301,7 @@ void rf_device_each_kernel(struct rf_device *device,
                                          const struct rf_kernel *kernel),
                            void *user)
 {
-    struct rf_kernel_table *table = &device->kernels;
+    struct rf_kernel_table *table = &device->core->kernels;
     pthread_mutex_lock(&table->lock);
     for (uint32_t i = 0; i < table->capacity; i++) {
         const struct rf_kernel_slot *slot = table->slots[i];
@@ -314,16 +318,16 @@ void rf_device_each_kernel(struct rf_device *device,
     pthread_mutex_unlock(&table->lock);
 }
 
-int rf_kernels_open(struct rf_device *device)
+int rf_kernels_open(struct rf_core *core)
 {
-    pthread_mutex_init(&device->kernels.lock, NULL);
-    pthread_cond_init(&device->kernels.compiled, NULL);
-    return resize(&device->kernels, 64);
+    pthread_mutex_init(&core->kernels.lock, NULL);
+    pthread_cond_init(&core->kernels.compiled, NULL);
+    return resize(&core->kernels, 64);
 }
 
-void rf_kernels_close(struct rf_device *device)
+void rf_kernels_close(struct rf_core *core)
 {
-    struct rf_kernel_table *table = &device->kernels;
+    struct rf_kernel_table *table = &core->kernels;
     for (uint32_t i = 0; i < table->capacity; i++) {
         if (table->slots[i]) {
             rf_kernel_destroy(table->slots[i]->kernel);

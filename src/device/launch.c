@@ -55,7 +55,9 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
     if (push_bytes != kernel->push_bytes)
         return rf_fail(RF_EINVAL, "%s: it was created for %u bytes of push constants, not %u",
                        kernel->name, kernel->push_bytes, push_bytes);
-    if (!is_for(stream, kernel->device))
+    const struct rf_device *device = stream->device;
+    if (kernel->device ? !is_for(stream, kernel->device)
+                       : kernel->core != device->core && !device->counting)
         return rf_fail(RF_EINVAL, "%s: the kernel and stream %s belong to different devices",
                        kernel->name, stream->name);
     if (groups[0] == 0 || groups[1] == 0 || groups[2] == 0)

@@ -64,7 +64,7 @@ uint32_t rf_memory_type(const VkPhysicalDeviceMemoryProperties *memory, enum rf_
 void rf_memory_choose(struct rf_device *device)
 {
     VkPhysicalDeviceMemoryProperties memory;
-    device->instance.GetPhysicalDeviceMemoryProperties(device->physical, &memory);
+    device->core->instance.GetPhysicalDeviceMemoryProperties(device->core->physical, &memory);
     device->memory_type[RF_MEMORY_DEVICE] =
         rf_memory_type(&memory, device->info.kind, RF_MEMORY_DEVICE, device->opts.hide_host_memory,
                        &device->memory_mapped[RF_MEMORY_DEVICE]);
@@ -124,24 +124,24 @@ uint64_t rf_buffer_ask_address(const struct rf_buffer *buffer)
 {
     const VkBufferDeviceAddressInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
                                             .buffer = buffer->handle};
-    return buffer->device->vk.GetBufferDeviceAddress(buffer->device->handle, &info);
+    return buffer->device->core->vk.GetBufferDeviceAddress(buffer->device->core->handle, &info);
 }
 
 /* Creates the buffer and binds new memory to it, `slack` bytes more than asked for. */
 static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t slack)
 {
     struct rf_device *device = buffer->device;
-    const struct rf_vk_functions *vk = &device->vk;
+    const struct rf_vk_functions *vk = &device->core->vk;
     if (device->counting)
         return rf_counting_allocate(buffer, memory);
     VkBufferCreateInfo create = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
                                  .size = buffer->bytes + slack,
                                  .usage = rf_buffer_usage(device)};
-    VkResult result = vk->CreateBuffer(device->handle, &create, NULL, &buffer->handle);
+    VkResult result = vk->CreateBuffer(device->core->handle, &create, NULL, &buffer->handle);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "making a buffer");
     VkMemoryRequirements needs;
-    vk->GetBufferMemoryRequirements(device->handle, buffer->handle, &needs);
+    vk->GetBufferMemoryRequirements(device->core->handle, buffer->handle, &needs);
     VkMemoryAllocateFlagsInfo flags = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
                                        .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
     VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
@@ -156,17 +156,17 @@ static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t sl
     if (!(needs.memoryTypeBits >> info.memoryTypeIndex & 1))
         return rf_fail(RF_EDEVICE, "%s does not put buffers into its own memory type %u",
                        device->info.name, info.memoryTypeIndex);
-    result = vk->AllocateMemory(device->handle, &info, NULL, &buffer->memory);
+    result = vk->AllocateMemory(device->core->handle, &info, NULL, &buffer->memory);
     if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
         return fail_full(device, needs.size, buffer->category);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "allocating memory");
     buffer->allocated = needs.size;
     count(device, buffer->category, needs.size);
-    result = vk->BindBufferMemory(device->handle, buffer->handle, buffer->memory, 0);
+    result = vk->BindBufferMemory(device->core->handle, buffer->handle, buffer->memory, 0);
     void *map = NULL;
     if (result == VK_SUCCESS && device->memory_mapped[memory])
-        result = vk->MapMemory(device->handle, buffer->memory, 0, VK_WHOLE_SIZE, 0, &map);
+        result = vk->MapMemory(device->core->handle, buffer->memory, 0, VK_WHOLE_SIZE, 0, &map);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "binding memory to a buffer");
     buffer->map = map;
@@ -181,9 +181,9 @@ static void release(struct rf_buffer *buffer)
     if (device->counting)
         rf_free(buffer->map);
     if (buffer->handle)
-        device->vk.DestroyBuffer(device->handle, buffer->handle, NULL);
+        device->core->vk.DestroyBuffer(device->core->handle, buffer->handle, NULL);
     if (buffer->memory) /* unmaps it, too */
-        device->vk.FreeMemory(device->handle, buffer->memory, NULL);
+        device->core->vk.FreeMemory(device->core->handle, buffer->memory, NULL);
     pthread_mutex_lock(&device->memory_lock);
     device->stats.now[buffer->category] -= buffer->allocated;
     pthread_mutex_unlock(&device->memory_lock);

@@ -8,7 +8,7 @@
 
 bool rf_device_probes(const struct rf_device *device)
 {
-    return device->fake_figures || device->has_statistics;
+    return device->fake_figures || device->core->has_statistics;
 }
 
 int rf_device_probe(struct rf_device *device, const struct rf_kernel_desc *desc,

@@ -25,7 +25,8 @@ int rf_profile_prepare(struct rf_submission *submission)
     VkQueryPoolCreateInfo create = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
                                     .queryType = VK_QUERY_TYPE_TIMESTAMP,
                                     .queryCount = 2 * RF_REGION_CAPACITY};
-    VkResult result = device->vk.CreateQueryPool(device->handle, &create, NULL, &regions->queries);
+    VkResult result =
+        device->core->vk.CreateQueryPool(device->core->handle, &create, NULL, &regions->queries);
     if (result != VK_SUCCESS)
         return rf_vk_fail(result, "making timestamp queries");
     regions->list = rf_alloc(RF_REGION_CAPACITY * sizeof(*regions->list));
@@ -36,7 +37,7 @@ void rf_profile_release(struct rf_submission *submission)
 {
     struct rf_device *device = submission->stream->device;
     if (submission->regions.queries)
-        device->vk.DestroyQueryPool(device->handle, submission->regions.queries, NULL);
+        device->core->vk.DestroyQueryPool(device->core->handle, submission->regions.queries, NULL);
     rf_free(submission->regions.list);
 }
 
@@ -46,8 +47,8 @@ static void open_region(struct rf_submission *submission, uint32_t depth, const 
     struct rf_regions *regions = &submission->regions;
     VkDebugUtilsLabelEXT label = {.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_LABEL_EXT,
                                   .pLabelName = name};
-    if (device->vk.CmdBeginDebugUtilsLabelEXT)
-        device->vk.CmdBeginDebugUtilsLabelEXT(submission->commands, &label);
+    if (device->core->vk.CmdBeginDebugUtilsLabelEXT)
+        device->core->vk.CmdBeginDebugUtilsLabelEXT(submission->commands, &label);
     regions->open[depth] = UNTIMED;
     if (!regions->queries)
         return;
@@ -62,8 +63,8 @@ static void open_region(struct rf_submission *submission, uint32_t depth, const 
     regions->list[region].closed = false;
     /* Written when the earlier commands have finished, not when this command is reached, so that
      * regions do not overlap earlier ones. */
-    device->vk.CmdWriteTimestamp(submission->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
-                                 regions->queries, 2 * region);
+    device->core->vk.CmdWriteTimestamp(submission->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
+                                       regions->queries, 2 * region);
 }
 
 static void close_region(struct rf_submission *submission, uint32_t depth)
@@ -72,12 +73,13 @@ static void close_region(struct rf_submission *submission, uint32_t depth)
     struct rf_regions *regions = &submission->regions;
     uint32_t region = regions->open[depth];
     if (regions->queries && region != UNTIMED) {
-        device->vk.CmdWriteTimestamp(submission->commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
-                                     regions->queries, 2 * region + 1);
+        device->core->vk.CmdWriteTimestamp(submission->commands,
+                                           VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, regions->queries,
+                                           2 * region + 1);
         regions->list[region].closed = true;
     }
-    if (device->vk.CmdEndDebugUtilsLabelEXT)
-        device->vk.CmdEndDebugUtilsLabelEXT(submission->commands);
+    if (device->core->vk.CmdEndDebugUtilsLabelEXT)
+        device->core->vk.CmdEndDebugUtilsLabelEXT(submission->commands);
 }
 
 void rf_profile_begin(struct rf_submission *submission)
@@ -85,8 +87,8 @@ void rf_profile_begin(struct rf_submission *submission)
     struct rf_stream *stream = submission->stream;
     submission->regions.count = 0;
     if (submission->regions.queries)
-        stream->device->vk.CmdResetQueryPool(submission->commands, submission->regions.queries, 0,
-                                             2 * RF_REGION_CAPACITY);
+        stream->device->core->vk.CmdResetQueryPool(
+            submission->commands, submission->regions.queries, 0, 2 * RF_REGION_CAPACITY);
     for (uint32_t i = 0; i < stream->label_depth && i < RF_LABEL_DEPTH; i++)
         open_region(submission, i, stream->labels[i]);
 }
@@ -137,9 +139,9 @@ void rf_profile_collect(const struct rf_submission *submission)
         return;
     for (uint32_t i = 0; i < regions->count; i++) {
         if (!regions->list[i].closed ||
-            device->vk.GetQueryPoolResults(device->handle, regions->queries, 2 * i, 2,
-                                           sizeof(ticks), ticks, sizeof(ticks[0]),
-                                           VK_QUERY_RESULT_64_BIT) != VK_SUCCESS)
+            device->core->vk.GetQueryPoolResults(device->core->handle, regions->queries, 2 * i, 2,
+                                                 sizeof(ticks), ticks, sizeof(ticks[0]),
+                                                 VK_QUERY_RESULT_64_BIT) != VK_SUCCESS)
             continue;
         uint64_t start = rf_profile_ns(device, ticks[0]) + (uint64_t)device->timestamp_offset_ns;
         uint64_t end = rf_profile_ns(device, ticks[1]) + (uint64_t)device->timestamp_offset_ns;

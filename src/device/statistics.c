@@ -62,8 +62,8 @@ static double value_of(const VkPipelineExecutableStatisticKHR *statistic)
 uint32_t rf_kernel_statistics(const struct rf_kernel *kernel, struct rf_kernel_statistic *out,
                               uint32_t capacity)
 {
-    const struct rf_device *device = kernel->device;
-    const struct rf_vk_functions *vk = &device->vk;
+    const struct rf_core *core = kernel->core;
+    const struct rf_vk_functions *vk = &core->vk;
     VkPipelineExecutablePropertiesKHR executable = {
         .sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR};
     VkPipelineExecutableStatisticKHR list[RF_MAX_STATISTICS];
@@ -78,10 +78,10 @@ uint32_t rf_kernel_statistics(const struct rf_kernel *kernel, struct rf_kernel_s
         list[i] = (VkPipelineExecutableStatisticKHR){
             .sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR};
     /* A compute pipeline has one executable. */
-    if (vk->GetPipelineExecutablePropertiesKHR(device->handle, &pipeline, &executables,
-                                               &executable) < 0 ||
+    if (vk->GetPipelineExecutablePropertiesKHR(core->handle, &pipeline, &executables, &executable) <
+            0 ||
         executables == 0 ||
-        vk->GetPipelineExecutableStatisticsKHR(device->handle, &first, &found, list) < 0)
+        vk->GetPipelineExecutableStatisticsKHR(core->handle, &first, &found, list) < 0)
         return 0;
     if (capacity > 0) {
         snprintf(out[0].name, sizeof(out[0].name), "Subgroup size");

@@ -24,7 +24,9 @@ int rf_stream_create(struct rf_device *device, const char *name, struct rf_strea
         return rf_fail(RF_ENOMEM, "no memory for a stream");
     stream->device = device;
     snprintf(stream->name, sizeof(stream->name), "%s", name ? name : "stream");
-    stream->queue = device->queues[atomic_fetch_add(&device->next_queue, 1) % device->queue_count];
+    stream->queue =
+        device->core
+            ->queues[atomic_fetch_add(&device->core->next_queue, 1) % device->core->queue_count];
     int rc = rf_timeline_acquire(device, &stream->timeline);
     if (rc == 0 && device->opts.check_barriers)
         rc = rf_check_create(&stream->check);
@@ -60,7 +62,7 @@ void rf_stream_destroy(struct rf_stream *stream)
         /* On a failed device nothing more is submitted, but running work must not lose its memory.
          */
         pthread_mutex_lock(&device->lock);
-        device->vk.DeviceWaitIdle(device->handle);
+        rf_core_wait_idle(device->core);
         pthread_mutex_unlock(&device->lock);
     }
     rf_submission_destroy(stream->recording);
@@ -193,7 +195,7 @@ void rf_stream_finish(struct rf_stream *stream, uint64_t value)
     struct rf_device *device = stream->device;
     if (rf_point_wait((struct rf_point){stream->timeline, value}, UINT64_MAX) < 0) {
         pthread_mutex_lock(&device->lock);
-        device->vk.DeviceWaitIdle(device->handle);
+        rf_core_wait_idle(device->core);
         pthread_mutex_unlock(&device->lock);
     }
     rf_stream_reap(stream);

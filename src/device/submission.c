@@ -12,7 +12,7 @@ void rf_submission_destroy(struct rf_submission *submission)
     struct rf_device *device = submission->stream->device;
     rf_profile_release(submission);
     if (submission->pool)
-        device->vk.DestroyCommandPool(device->handle, submission->pool, NULL);
+        device->core->vk.DestroyCommandPool(device->core->handle, submission->pool, NULL);
     rf_free(submission->waits);
     rf_free(submission);
 }
@@ -38,12 +38,14 @@ int rf_submission_create(struct rf_stream *stream, struct rf_submission **out)
     VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
                                     .flags = VK_COMMAND_POOL_CREATE_TRANSIENT_BIT,
                                     .queueFamilyIndex = device->caps.family};
-    VkResult result = device->vk.CreateCommandPool(device->handle, &pool, NULL, &submission->pool);
+    VkResult result =
+        device->core->vk.CreateCommandPool(device->core->handle, &pool, NULL, &submission->pool);
     if (result == VK_SUCCESS) {
         VkCommandBufferAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
                                             .commandPool = submission->pool,
                                             .commandBufferCount = 1};
-        result = device->vk.AllocateCommandBuffers(device->handle, &info, &submission->commands);
+        result = device->core->vk.AllocateCommandBuffers(device->core->handle, &info,
+                                                         &submission->commands);
     }
     int rc = result == VK_SUCCESS ? rf_profile_prepare(submission)
                                   : rf_vk_fail(result, "making a command buffer");

@@ -21,7 +21,8 @@ static int ask_foreign(struct rf_point wait, const struct rf_stream *stream)
     uint64_t now = atomic_load(&wait.timeline->reached);
     VkResult result = VK_SUCCESS;
     if (now < wait.value && wait.timeline->semaphore)
-        result = other->vk.GetSemaphoreCounterValue(other->handle, wait.timeline->semaphore, &now);
+        result = other->core->vk.GetSemaphoreCounterValue(other->core->handle,
+                                                          wait.timeline->semaphore, &now);
     if (result == VK_SUCCESS && now >= wait.value)
         return 1;
     if (result != VK_SUCCESS || atomic_load(&other->failed))
@@ -96,7 +97,7 @@ static VkResult queue_submit(struct rf_device *device, const struct rf_submissio
                              .pCommandBuffers = &content->commands,
                              .signalSemaphoreCount = last ? 1 : 0,
                              .pSignalSemaphores = &signal};
-        result = device->vk.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
+        result = rf_core_submit(device->core, queue, &info);
     } while (result == VK_SUCCESS && !last);
     return result;
 }

@@ -77,7 +77,7 @@ int rf_timeline_acquire(struct rf_device *device, struct rf_timeline **out)
     VkSemaphoreCreateInfo create = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
                                     .pNext = &type};
     VkResult result =
-        device->vk.CreateSemaphore(device->handle, &create, NULL, &timeline->semaphore);
+        device->core->vk.CreateSemaphore(device->core->handle, &create, NULL, &timeline->semaphore);
     if (result != VK_SUCCESS) {
         rf_free(timeline);
         return rf_vk_fail(result, "making a timeline semaphore");
@@ -113,7 +113,7 @@ bool rf_timeline_poll(struct rf_timeline *timeline, uint64_t value)
         return false;
     uint64_t now = 0;
     VkResult result =
-        device->vk.GetSemaphoreCounterValue(device->handle, timeline->semaphore, &now);
+        device->core->vk.GetSemaphoreCounterValue(device->core->handle, timeline->semaphore, &now);
     if (result != VK_SUCCESS) {
         rf_device_failed(device, result, "asking for a stream's progress");
         return false;
@@ -188,7 +188,7 @@ int rf_point_wait(struct rf_point point, uint64_t timeout_ns)
                                 .pSemaphores = &timeline->semaphore,
                                 .pValues = &point.value};
     uint64_t left = deadline == UINT64_MAX ? UINT64_MAX : deadline > now ? deadline - now : 0;
-    VkResult result = device->vk.WaitSemaphores(device->handle, &wait, left);
+    VkResult result = device->core->vk.WaitSemaphores(device->core->handle, &wait, left);
     if (result == VK_TIMEOUT)
         return fail_timeout(point);
     if (result != VK_SUCCESS)

@@ -55,16 +55,17 @@ int rf_views_open(struct rf_device *device)
         .flags = VK_DESCRIPTOR_SET_LAYOUT_CREATE_PUSH_DESCRIPTOR_BIT_KHR,
         .bindingCount = RF_MAX_VIEWS + RF_MAX_WRITTEN,
         .pBindings = bindings};
-    VkResult result =
-        device->vk.CreateDescriptorSetLayout(device->handle, &create, NULL, &device->view_layout);
+    VkResult result = device->core->vk.CreateDescriptorSetLayout(device->core->handle, &create,
+                                                                 NULL, &device->core->view_layout);
     return result == VK_SUCCESS ? 0 : rf_vk_fail(result, "making the layout of views");
 }
 
 void rf_views_close(struct rf_device *device)
 {
-    if (device->view_layout)
-        device->vk.DestroyDescriptorSetLayout(device->handle, device->view_layout, NULL);
-    device->view_layout = VK_NULL_HANDLE;
+    if (device->core->view_layout)
+        device->core->vk.DestroyDescriptorSetLayout(device->core->handle, device->core->view_layout,
+                                                    NULL);
+    device->core->view_layout = VK_NULL_HANDLE;
 }
 
 void rf_views_release(struct rf_buffer *buffer)
@@ -72,7 +73,7 @@ void rf_views_release(struct rf_buffer *buffer)
     struct rf_device *device = buffer->device;
     for (struct rf_buffer_view *view = buffer->views, *next; view; view = next) {
         next = view->next;
-        device->vk.DestroyBufferView(device->handle, view->handle, NULL);
+        device->core->vk.DestroyBufferView(device->core->handle, view->handle, NULL);
         rf_free(view);
     }
     buffer->views = NULL;
@@ -123,7 +124,8 @@ static VkResult find_view(const struct rf_view *view, VkBufferView *out)
                                      .format = formats[view->components],
                                      .offset = window * step,
                                      .range = (rest < most ? rest : most) * texel_bytes(view)};
-    VkResult result = device->vk.CreateBufferView(device->handle, &create, NULL, &made->handle);
+    VkResult result =
+        device->core->vk.CreateBufferView(device->core->handle, &create, NULL, &made->handle);
     if (result != VK_SUCCESS) {
         rf_free(made);
         return result;
@@ -157,8 +159,8 @@ static int bind_written(struct rf_device *device, VkCommandBuffer commands,
                                   .descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER,
                                   .pBufferInfo = infos};
     if (count > 0)
-        device->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout,
-                                           0, 1, &write);
+        device->core->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                                                 kernel->layout, 0, 1, &write);
     return 0;
 }
 
@@ -191,7 +193,7 @@ int rf_views_bind(struct rf_device *device, VkCommandBuffer commands,
                                   .descriptorCount = RF_MAX_VIEWS,
                                   .descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER,
                                   .pTexelBufferView = handles};
-    device->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout, 0,
-                                       1, &write);
+    device->core->vk.CmdPushDescriptorSetKHR(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                                             kernel->layout, 0, 1, &write);
     return bind_written(device, commands, kernel, views + count, all - count);
 }

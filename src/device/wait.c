@@ -21,7 +21,7 @@ static int wait_queue(struct rf_device *device, VkQueue queue)
                          .pNext = &values,
                          .signalSemaphoreCount = 1,
                          .pSignalSemaphores = &timeline->semaphore};
-    VkResult result = device->vk.QueueSubmit(queue, 1, &info, VK_NULL_HANDLE);
+    VkResult result = rf_core_submit(device->core, queue, &info);
     if (result == VK_SUCCESS)
         timeline->submitted = value;
     pthread_mutex_unlock(&device->lock);
@@ -44,7 +44,7 @@ int rf_device_wait(struct rf_device *device)
     device->waiters--;
     pthread_mutex_unlock(&device->lock);
     RETURN_IF_ERROR(rf_device_check(device));
-    for (uint32_t i = 0; i < device->queue_count; i++)
-        RETURN_IF_ERROR(wait_queue(device, device->queues[i]));
+    for (uint32_t i = 0; i < device->core->queue_count; i++)
+        RETURN_IF_ERROR(wait_queue(device, device->core->queues[i]));
     return 0;
 }

@@ -5,7 +5,9 @@
  */
 #include "device_fixture.h"
 #include <atomic>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "constants_spv.h"
@@ -358,6 +360,101 @@ TEST_F(DeviceKernel, AnImpossibleSubgroupSizeIsRefusedAndTheOwnOneAccepted)
     ASSERT_RF_OK(rf_kernel_create(device, &desc, &kernel));
     EXPECT_EQ(run(kernel)[2], desc.subgroup_size);
     rf_kernel_destroy(kernel);
+}
+
+/* ---- devices of one process share what the driver compiled, on CPUs
+ * ------------------------------ */
+
+static int kernels_of(struct rf_device *device)
+{
+    int count = 0;
+    rf_device_each_kernel(
+        device,
+        [](void *user, const struct rf_kernel_desc *, const struct rf_kernel *) { ++*(int *)user; },
+        &count);
+    return count;
+}
+
+TEST_F(DeviceKernel, TwoDevicesOfACpuHaveAKernelOnceAndOfAGpuEachItsOwn)
+{
+    const struct rf_spec spec[1] = {{0, 31}};
+    struct rf_kernel_desc desc = constants(spec, 1);
+    struct rf_kernel *first = nullptr, *second = nullptr;
+    struct rf_device *other = nullptr;
+    ASSERT_RF_OK(rf_device_open(nullptr, &opts, &other));
+    ASSERT_RF_OK(rf_device_kernel(device, &desc, &first));
+    const bool cpu = rf_device_get_info(device)->kind == RF_DEVICE_CPU;
+    const bool shared = cpu && !getenv("RF_VALIDATION");
+    EXPECT_EQ(kernels_of(other), shared ? 1 : 0);
+    ASSERT_RF_OK(rf_device_kernel(other, &desc, &second));
+    EXPECT_EQ(first == second, shared);
+    /* The kernel outlives the device that had it compiled. */
+    rf_device_close(other);
+    EXPECT_EQ(run(first)[0], 31u);
+}
+
+TEST_F(DeviceKernel, DevicesThatShareKernelsCountMemoryAndFailAlone)
+{
+    struct rf_device *other = nullptr;
+    ASSERT_RF_OK(rf_device_open(nullptr, &opts, &other));
+    struct rf_buffer *memory = nullptr;
+    struct rf_memory_stats here, there;
+    rf_device_memory(device, &here);
+    ASSERT_RF_OK(rf_buffer_create(other, 4096, RF_MEMORY_DEVICE, RF_CATEGORY_PARAMS, &memory));
+    rf_device_memory(other, &there);
+    EXPECT_EQ(there.now[RF_CATEGORY_PARAMS], 4096u);
+    rf_device_memory(device, &there);
+    EXPECT_EQ(there.now[RF_CATEGORY_PARAMS], here.now[RF_CATEGORY_PARAMS]);
+    struct rf_stream *stream = nullptr;
+    ASSERT_RF_OK(rf_stream_create(other, "fails", &stream));
+    rf_device_fail_next_submit(other);
+    EXPECT_RF_OK(rf_stream_fill(stream, memory, 0, 4096, 0));
+    EXPECT_EQ(rf_stream_wait(stream), RF_EDEVICE);
+    rf_stream_destroy(stream);
+    rf_buffer_destroy(memory);
+    rf_device_close(other);
+    const struct rf_spec spec[1] = {{0, 32}};
+    struct rf_kernel_desc desc = constants(spec, 1);
+    struct rf_kernel *kernel = nullptr;
+    ASSERT_RF_OK(rf_device_kernel(device, &desc, &kernel));
+    EXPECT_EQ(run(kernel)[0], 32u);
+}
+
+/* A user's kernel has its owner's recordings to tell when it goes. */
+TEST_F(DeviceKernel, AKernelOfTheUsersBelongsToOneDevice)
+{
+    struct rf_device *other = nullptr;
+    ASSERT_RF_OK(rf_device_open(nullptr, &opts, &other));
+    struct rf_stream *stream = nullptr;
+    ASSERT_RF_OK(rf_stream_create(other, "other", &stream));
+    Push push = {};
+    const uint32_t groups[3] = {1, 1, 1};
+    EXPECT_EQ(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0), RF_EINVAL);
+    EXPECT_NE(last_message().find("different devices"), std::string::npos) << last_message();
+    rf_stream_destroy(stream);
+    rf_device_close(other);
+}
+
+/* The threads of the driver are not in a process that was forked. */
+TEST_F(DeviceKernel, AForkedProcessOpensADeviceOfItsOwn)
+{
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        alarm(60);
+        struct rf_device *own = nullptr;
+        struct rf_stream *stream = nullptr;
+        struct rf_buffer *memory = nullptr;
+        const bool ok =
+            rf_device_open(nullptr, &opts, &own) == 0 && kernels_of(own) == 0 &&
+            rf_stream_create(own, "own", &stream) == 0 &&
+            rf_buffer_create(own, 64, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER, &memory) == 0 &&
+            rf_stream_fill(stream, memory, 0, 64, 7) == 0 && rf_stream_wait(stream) == 0;
+        _exit(ok ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
 }
 
 } // namespace

@@ -24,8 +24,8 @@ static VkResult submit(VkQueue queue, uint32_t count, const VkSubmitInfo *info, 
         return VK_SUCCESS; /* of another submission */
     VkResult result = slow.real(queue, count, info, fence);
     while (result == VK_SUCCESS && now < slow.value)
-        result = slow.device->vk.GetSemaphoreCounterValue(slow.device->handle,
-                                                          slow.stream->timeline->semaphore, &now);
+        result = slow.device->core->vk.GetSemaphoreCounterValue(
+            slow.device->core->handle, slow.stream->timeline->semaphore, &now);
     atomic_store(&slow.has_run, true);
     while (__atomic_load_n(&slow.stream->value, __ATOMIC_ACQUIRE) == slow.value)
         sched_yield();
@@ -36,11 +36,11 @@ void slow_queue_place(struct rf_device *device, struct rf_stream *stream)
 {
     slow.device = device;
     slow.stream = stream;
-    slow.real = device->vk.QueueSubmit;
+    slow.real = device->core->vk.QueueSubmit;
     slow.value = stream->value;
     slow.batches = 0;
     atomic_store(&slow.has_run, false);
-    device->vk.QueueSubmit = submit;
+    device->core->vk.QueueSubmit = submit;
 }
 
 bool slow_queue_has_run(void)
@@ -51,7 +51,7 @@ bool slow_queue_has_run(void)
 int slow_queue_remove(void)
 {
     pthread_mutex_lock(&slow.device->lock);
-    slow.device->vk.QueueSubmit = slow.real;
+    slow.device->core->vk.QueueSubmit = slow.real;
     const int batches = slow.batches;
     pthread_mutex_unlock(&slow.device->lock);
     return batches;

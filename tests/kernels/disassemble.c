@@ -48,10 +48,10 @@ static VKAPI_ATTR VkResult VKAPI_CALL capture(VkDevice device, VkPipelineCache c
 
 static void write_texts(const struct rf_kernel *kernel, FILE *file)
 {
-    const struct rf_device *device = kernel->device;
+    const struct rf_core *core = kernel->core;
     PFN_vkGetPipelineExecutableInternalRepresentationsKHR get =
-        (PFN_vkGetPipelineExecutableInternalRepresentationsKHR)device->instance.GetDeviceProcAddr(
-            device->handle, "vkGetPipelineExecutableInternalRepresentationsKHR");
+        (PFN_vkGetPipelineExecutableInternalRepresentationsKHR)core->instance.GetDeviceProcAddr(
+            core->handle, "vkGetPipelineExecutableInternalRepresentationsKHR");
     VkPipelineExecutableInternalRepresentationKHR texts[MAX_TEXTS];
     VkPipelineExecutableInfoKHR first = {.sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR,
                                          .pipeline = kernel->pipeline};
@@ -59,11 +59,11 @@ static void write_texts(const struct rf_kernel *kernel, FILE *file)
     for (uint32_t i = 0; i < MAX_TEXTS; i++)
         texts[i] = (VkPipelineExecutableInternalRepresentationKHR){
             .sType = VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INTERNAL_REPRESENTATION_KHR};
-    if (!get || get(device->handle, &first, &count, texts) < 0)
+    if (!get || get(core->handle, &first, &count, texts) < 0)
         return;
     for (uint32_t i = 0; i < count; i++)
         texts[i].pData = texts[i].dataSize ? calloc(1, texts[i].dataSize + 1) : NULL;
-    if (get(device->handle, &first, &count, texts) >= 0)
+    if (get(core->handle, &first, &count, texts) >= 0)
         for (uint32_t i = 0; i < count; i++)
             if (texts[i].isText && texts[i].pData)
                 fprintf(file, "=== %s\n%s\n", texts[i].name, (const char *)texts[i].pData);
@@ -263,15 +263,17 @@ static VkResult make_layout(struct rf_device *device, VkPipelineLayout *out)
                                            .bindingCount = MAX_BINDINGS,
                                            .pBindings = bindings};
     VkDescriptorSetLayout set_layout;
-    VkResult result = device->vk.CreateDescriptorSetLayout(device->handle, &set, NULL, &set_layout);
+    VkResult result =
+        device->core->vk.CreateDescriptorSetLayout(device->core->handle, &set, NULL, &set_layout);
     VkPushConstantRange range = {VK_SHADER_STAGE_COMPUTE_BIT, 0, 128};
     VkPipelineLayoutCreateInfo create = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
                                          .setLayoutCount = 1,
                                          .pSetLayouts = &set_layout,
                                          .pushConstantRangeCount = 1,
                                          .pPushConstantRanges = &range};
-    return result < 0 ? result
-                      : device->vk.CreatePipelineLayout(device->handle, &create, NULL, out);
+    return result < 0
+               ? result
+               : device->core->vk.CreatePipelineLayout(device->core->handle, &create, NULL, out);
 }
 
 static VkResult make_pipeline(struct rf_kernel *kernel, const uint32_t *words, size_t bytes,
@@ -303,10 +305,12 @@ static VkResult make_pipeline(struct rf_kernel *kernel, const uint32_t *words, s
                   .pSpecializationInfo = &specs}};
     VkResult result = make_layout(device, &create.layout);
     if (result >= 0)
-        result = device->vk.CreateShaderModule(device->handle, &module, NULL, &create.stage.module);
-    return result < 0 ? result
-                      : device->vk.CreateComputePipelines(device->handle, VK_NULL_HANDLE, 1,
-                                                          &create, NULL, &kernel->pipeline);
+        result = device->core->vk.CreateShaderModule(device->core->handle, &module, NULL,
+                                                     &create.stage.module);
+    return result < 0
+               ? result
+               : device->core->vk.CreateComputePipelines(device->core->handle, VK_NULL_HANDLE, 1,
+                                                         &create, NULL, &kernel->pipeline);
 }
 
 static int disassemble_file(struct rf_device *device, const char *path, const char *to,
@@ -352,8 +356,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "kernel_disassemble: %s\n", rf_last_error()->message);
         return 1;
     }
-    create_pipelines = device->vk.CreateComputePipelines;
-    device->vk.CreateComputePipelines = capture;
+    create_pipelines = device->core->vk.CreateComputePipelines;
+    device->core->vk.CreateComputePipelines = capture;
     int rc = spirv ? disassemble_file(device, spirv, option(argc, argv, "--to", NULL),
                                       option(argc, argv, "--constants", ""),
                                       (uint32_t)atoi(option(argc, argv, "--subgroup", "0")))

@@ -98,7 +98,7 @@ int main(int argc, char **argv)
     }
     const struct rf_device_info *info = &s.device->info;
     printf("%s, %s, statistics: %s\n", info->name, info->driver,
-           s.device->has_statistics ? "yes" : "no");
+           s.device->core->has_statistics ? "yes" : "no");
     if (masked)
         mask(&s.device->info);
     struct rf_buffer buffer = {/* of no memory */

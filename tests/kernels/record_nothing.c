@@ -69,7 +69,7 @@ static VKAPI_ATTR void VKAPI_CALL dispatch(VkCommandBuffer commands, uint32_t x,
 
 void record_nothing(struct rf_device *device)
 {
-    struct rf_vk_functions *vk = &device->vk;
+    struct rf_vk_functions *vk = &device->core->vk;
     vk->CreateSemaphore = create_semaphore;
     vk->CreateCommandPool = create_pool;
     vk->AllocateCommandBuffers = allocate;
