@@ -1,26 +1,33 @@
 # Matmul: one module per form (n: as it is, t: transposed; a then b), by path; and the bias gradient.
-# _longs: reads and writes 64 bits at a time. _views: reads through texel views.
+# _longs: reads and writes 64 bits at a time. _views: reads through texel views. _low: tiles of few rows.
+set(trans_nn "")
+set(trans_nt TRANS_B=1)
+set(trans_tn TRANS_A=1)
+set(nf4 QUANTIZED=1 QUANTIZED_NF4=1) # b quantised
+set(int8 QUANTIZED=1)
 foreach(form nn nt tn)
-    set(trans_nn "")
-    set(trans_nt TRANS_B=1)
-    set(trans_tn TRANS_A=1)
-    rf_shader(matmul_subgroup_${form} matmul_subgroup.comp DEFINES ${trans_${form}})
-    rf_shader(matmul_subgroup_longs_${form} matmul_subgroup.comp DEFINES LONGS=1 ${trans_${form}})
-    rf_shader(matmul_subgroup_views_${form} matmul_subgroup.comp
-              DEFINES VIEWS=1 LONGS=1 ${trans_${form}})
     rf_shader(matmul_tiled_${form} matmul_tiled.comp DEFINES ${trans_${form}})
+    foreach(low "" _low)
+        set(with ${trans_${form}})
+        if(low)
+            list(APPEND with LOW=1)
+        endif()
+        rf_shader(matmul_subgroup${low}_${form} matmul_subgroup.comp DEFINES ${with})
+        rf_shader(matmul_subgroup${low}_longs_${form} matmul_subgroup.comp DEFINES LONGS=1 ${with})
+        rf_shader(matmul_subgroup${low}_views_${form} matmul_subgroup.comp DEFINES VIEWS=1 LONGS=1 ${with})
+        foreach(kind nf4 int8)
+            if(NOT form STREQUAL tn)
+                rf_shader(matmul_subgroup${low}_${kind}_${form} matmul_subgroup.comp DEFINES ${${kind}} ${with})
+                rf_shader(matmul_subgroup${low}_views_${kind}_${form} matmul_subgroup.comp
+                          DEFINES VIEWS=1 LONGS=1 ${${kind}} ${with})
+            endif()
+        endforeach()
+    endforeach()
 endforeach()
-foreach(form nn nt) # b quantised
-    rf_shader(matmul_tiled_nf4_${form} matmul_tiled.comp
-              DEFINES QUANTIZED=1 QUANTIZED_NF4=1 ${trans_${form}})
-    rf_shader(matmul_tiled_int8_${form} matmul_tiled.comp DEFINES QUANTIZED=1 ${trans_${form}})
-    rf_shader(matmul_subgroup_nf4_${form} matmul_subgroup.comp
-              DEFINES QUANTIZED=1 QUANTIZED_NF4=1 ${trans_${form}})
-    rf_shader(matmul_subgroup_int8_${form} matmul_subgroup.comp DEFINES QUANTIZED=1 ${trans_${form}})
-    rf_shader(matmul_subgroup_views_nf4_${form} matmul_subgroup.comp
-              DEFINES VIEWS=1 LONGS=1 QUANTIZED=1 QUANTIZED_NF4=1 ${trans_${form}})
-    rf_shader(matmul_subgroup_views_int8_${form} matmul_subgroup.comp
-              DEFINES VIEWS=1 LONGS=1 QUANTIZED=1 ${trans_${form}})
+foreach(form nn nt)
+    foreach(kind nf4 int8)
+        rf_shader(matmul_tiled_${kind}_${form} matmul_tiled.comp DEFINES ${${kind}} ${trans_${form}})
+    endforeach()
 endforeach()
 rf_shader(matmul_tiled_tt matmul_tiled.comp DEFINES TRANS_A=1 TRANS_B=1)
 rf_shader(matmul_fold matmul_fold.comp)

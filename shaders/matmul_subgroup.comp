@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// out (M,N) = A B, one tile of 32 rows by 8*LANES columns per subgroup, for CPU drivers: without
-// shared memory and barriers. An invocation holds 8 columns of B. Values of A are distributed by
+// out (M,N) = A B, one tile of 32 rows (LOW: of 8) by 8*LANES columns per subgroup, for CPU drivers:
+// without shared memory and barriers. An invocation holds 8 columns of B. Values of A are distributed by
 // subgroupShuffle with a constant index. Mesa's CPU driver handles the lanes one by one for every
 // element that is read or written through an address, so with LONGS this is done in 64-bit halves
 // of a quad. It gathers texels without a branch, so with VIEWS (and LONGS) f32 operands are read
@@ -43,7 +43,13 @@ const uint STEP = 1;
 #define SECOND_QUAD(adds)
 #endif
 
+#ifdef LOW /* a quarter of the instructions: the compiler takes longer than small products */
+const uint ROWS = 8;
+#define EACH_ROW ROW4(0) ROW4(4)
+#else
 const uint ROWS = 32;
+#define EACH_ROW ROW16(0) ROW16(16)
+#endif
 const uint QUADS = 2;  // of columns, per lane
 const uint PICKED = 2; // rows at a time when storing
 #ifdef TRANS_A
@@ -99,7 +105,6 @@ layout(set = 0, binding = 1) uniform samplerBuffer view_b;
     SECOND_QUAD(ADD(m, 4) ADD(m, 5) ADD(m, 6) ADD(m, 7))
 #define ROW4(m) ROW(m) ROW(m + 1) ROW(m + 2) ROW(m + 3)
 #define ROW16(m) ROW4(m) ROW4(m + 4) ROW4(m + 8) ROW4(m + 12)
-#define EACH_ROW ROW16(0) ROW16(16)
 
 void main()
 {

@@ -86,8 +86,8 @@ struct rf_matmul_opts {
     enum rf_quantization b_quantized;
 
     /* NULL = the best. "cooperative", "workgroup", "subgroup" or "tiled" forces that path;
-     * "cooperative:N" also its tile N. RF_ENOTSUP: that path cannot run the product; the message
-     * has the reason. */
+     * "cooperative:N" also its tile N, "subgroup:1" tiles of 32 rows, "subgroup:2" of 8 (the bits
+     * are the same). RF_ENOTSUP: that path cannot run the product; the message has the reason. */
     const char *path;
 };
 

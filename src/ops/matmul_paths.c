@@ -125,8 +125,11 @@ uint32_t rf_matmul_type(enum rf_dtype dtype)
 
 /* ---- subgroup: one tile per subgroup, for CPU drivers ---------------------------------------- */
 
-#define SUBGROUP_ROWS 32 /* of a tile; ROWS in matmul_subgroup.comp */
-#define SUBGROUP_K 1024  /* added up in one launch: that much of a and b stays in the caches */
+/* Rows of a tile: ROWS in matmul_subgroup.comp, without and with LOW. */
+static const uint32_t subgroup_rows[] = {32, 8};
+/* Up to so many multiply-adds low tiles are as fast, and compile in a third of the time. */
+#define LOW_TILES_UP_TO (INT64_C(1) << 22)
+#define SUBGROUP_K 1024 /* added up in one launch: that much of a and b stays in the caches */
 
 /* Mesa's CPU driver ends a kernel's loops after 65535 rounds, and the epilogue has some. */
 #define MOST_ROUNDS 64000
@@ -150,6 +153,8 @@ const char *rf_matmul_subgroup_why_not(const struct rf_device_info *info,
         return "rows of the quantised b are not whole blocks of 64";
     if (longest_k(p) > 4 * MOST_ROUNDS)
         return "k is over 256000, and CPU drivers end loops early";
+    if (p->tile > 2)
+        return "it has tiles 1 (32 rows) and 2 (8 rows)";
     return NULL;
 }
 
@@ -158,9 +163,15 @@ bool rf_matmul_subgroup_suits(const struct rf_device_info *info, const struct rf
     return info->kind == RF_DEVICE_CPU;
 }
 
+static bool takes_low_tiles(const struct rf_product *p)
+{
+    return p->tile ? p->tile == 2 : p->m * p->n <= LOW_TILES_UP_TO / (p->k > 0 ? p->k : 1);
+}
+
+/* As if all were of 32 rows: how k is split, and so the bits, do not depend on the choice. */
 int64_t rf_matmul_subgroup_tiles(const struct rf_device_info *info, const struct rf_product *p)
 {
-    return tiles_along(p->m, SUBGROUP_ROWS) * tiles_along(p->n, 8 * info->subgroup_size);
+    return tiles_along(p->m, subgroup_rows[0]) * tiles_along(p->n, 8 * info->subgroup_size);
 }
 
 /* Adds the views, in the order of the bindings; what is absent is out, and a quantised b, which is
@@ -190,19 +201,21 @@ static bool add_views(const struct rf_product *p, struct rf_push_matmul *push, s
 
 static int run_part(struct rf_stream *stream, const struct rf_product *p)
 {
-    static const struct rf_build shaders[3][3] = {
-        {RF_BUILD(matmul_subgroup_nn), RF_BUILD(matmul_subgroup_nt), RF_BUILD(matmul_subgroup_tn)},
-        {RF_BUILD(matmul_subgroup_longs_nn), RF_BUILD(matmul_subgroup_longs_nt),
-         RF_BUILD(matmul_subgroup_longs_tn)},
-        {RF_BUILD(matmul_subgroup_views_nn), RF_BUILD(matmul_subgroup_views_nt),
-         RF_BUILD(matmul_subgroup_views_tn)}};
-    static const struct rf_build quantized[RF_QUANTIZATION_COUNT][2][2] = {
-        [RF_NF4] = {{RF_BUILD(matmul_subgroup_nf4_nn), RF_BUILD(matmul_subgroup_nf4_nt)},
-                    {RF_BUILD(matmul_subgroup_views_nf4_nn),
-                     RF_BUILD(matmul_subgroup_views_nf4_nt)}},
-        [RF_INT8] = {
-            {RF_BUILD(matmul_subgroup_int8_nn), RF_BUILD(matmul_subgroup_int8_nt)},
-            {RF_BUILD(matmul_subgroup_views_int8_nn), RF_BUILD(matmul_subgroup_views_int8_nt)}}};
+#define FORMS(build) RF_BUILD(build##_nn), RF_BUILD(build##_nt)
+    static const struct rf_build shaders[2][3][3] = {
+        {{FORMS(matmul_subgroup), RF_BUILD(matmul_subgroup_tn)},
+         {FORMS(matmul_subgroup_longs), RF_BUILD(matmul_subgroup_longs_tn)},
+         {FORMS(matmul_subgroup_views), RF_BUILD(matmul_subgroup_views_tn)}},
+        {{FORMS(matmul_subgroup_low), RF_BUILD(matmul_subgroup_low_tn)},
+         {FORMS(matmul_subgroup_low_longs), RF_BUILD(matmul_subgroup_low_longs_tn)},
+         {FORMS(matmul_subgroup_low_views), RF_BUILD(matmul_subgroup_low_views_tn)}}};
+    static const struct rf_build quantized[2][RF_QUANTIZATION_COUNT][2][2] = {
+        {[RF_NF4] = {{FORMS(matmul_subgroup_nf4)}, {FORMS(matmul_subgroup_views_nf4)}},
+         [RF_INT8] = {{FORMS(matmul_subgroup_int8)}, {FORMS(matmul_subgroup_views_int8)}}},
+        {[RF_NF4] = {{FORMS(matmul_subgroup_low_nf4)}, {FORMS(matmul_subgroup_low_views_nf4)}},
+         [RF_INT8] = {{FORMS(matmul_subgroup_low_int8)}, {FORMS(matmul_subgroup_low_views_int8)}}}};
+#undef FORMS
+    const bool low = takes_low_tiles(p);
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
     /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
@@ -210,12 +223,12 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
     uint32_t step = pairs ? 2 : 1;
     struct rf_push_matmul push;
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
-    rf_matmul_fill(p, SUBGROUP_ROWS, 8 * lanes, &push, &job);
+    rf_matmul_fill(p, subgroup_rows[low], 8 * lanes, &push, &job);
     int build = add_views(p, &push, &job) ? 2 : info->int64;
     if (p->quantized)
         push.b_first = (uint32_t)p->elements;
-    job.shader = p->quantized ? quantized[p->quantized][build == 2][p->transpose_b]
-                              : shaders[build][p->transpose_a ? 2 : p->transpose_b];
+    job.shader = p->quantized ? quantized[low][p->quantized][build == 2][p->transpose_b]
+                              : shaders[low][build][p->transpose_a ? 2 : p->transpose_b];
     rf_job_spec(&job, 0, lanes);
     rf_job_spec(&job, 1, lanes);
     rf_job_spec(&job, 2, rf_matmul_a_wide(p));

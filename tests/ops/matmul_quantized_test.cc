@@ -52,7 +52,7 @@ class Quantized : public OpTest, public ::testing::WithParamInterface<rf_quantiz
         return y;
     }
     /* out = a b, and with `adds` out += a b. */
-    void check(Size s, bool transpose_b, rf_dtype type, bool adds)
+    void check(Size s, bool transpose_b, rf_dtype type, bool adds, const char *path = nullptr)
     {
         SCOPED_TRACE(std::to_string(s.m) + "x" + std::to_string(s.k) + "x" + std::to_string(s.n) +
                      (transpose_b ? " nt " : " nn ") + rf_dtype_name(type));
@@ -64,6 +64,7 @@ class Quantized : public OpTest, public ::testing::WithParamInterface<rf_quantiz
         opts.transpose_b = transpose_b;
         opts.accumulate = adds;
         opts.b_quantized = GetParam();
+        opts.path = path;
         ASSERT_OK(rf_matmul(stream, out, typed(rf_shape2(s.m, s.k), type, a), w, &opts));
         Doubles want = oracle::matmul(wide(a), wide(values), s.m, s.n, s.k, false, transpose_b);
         Doubles most =
@@ -94,8 +95,12 @@ TEST_P(Quantized, ProductsOfEveryFormAndTypeAreThoseOfTheUnpackedWeights)
 
 TEST_P(Quantized, EveryBlockOfALargerWeightIsFound)
 {
-    check({4, 1024, 320}, true, RF_F32, false); /* 5120 blocks: 20 groups of the second level */
-    check({4, 320, 1024}, false, RF_BF16, false);
+    /* 5120 blocks: 20 groups of the second level. The path for CPU drivers has tall tiles, too. */
+    const bool cpu = rf_device_get_info(device)->kind == RF_DEVICE_CPU;
+    for (const char *path : {(const char *)nullptr, cpu ? "subgroup:1" : "tiled"}) {
+        check({4, 1024, 320}, true, RF_F32, false, path);
+        check({40, 320, 1024}, false, RF_BF16, false, path);
+    }
 }
 
 TEST_P(Quantized, BiasActivationAndResidualFollow)

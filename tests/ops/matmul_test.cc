@@ -66,6 +66,14 @@ class Matmul : public OpTest, public ::testing::WithParamInterface<const char *>
                  std::to_string(shift);
         return p;
     }
+    /* The parameter and, of the path that has tiles of two heights and takes the low ones for
+     * products of these sizes, the tall ones. */
+    static std::vector<const char *> heights()
+    {
+        if (strcmp(GetParam(), "subgroup") == 0)
+            return {"subgroup:1", "subgroup:2"};
+        return {GetParam()};
+    }
     static void run(const Product &p)
     {
         EXPECT_OK(rf_matmul(stream, p.out, p.a, p.b, &p.opts)) << p.text;
@@ -77,8 +85,11 @@ TEST_P(Matmul, IsTheProductForEveryFormAndSize)
     for (Form form : forms)
         for (Size size : sizes) {
             Product p = product(size, form);
-            run(p);
-            expect_near(read(p.out), p.want, 0, p.text);
+            for (const char *path : heights()) {
+                p.opts.path = path;
+                run(p);
+                expect_near(read(p.out), p.want, 0, p.text + path);
+            }
         }
 }
 
@@ -87,8 +98,11 @@ TEST_P(Matmul, TensorsMayStartAnywhere)
     for (Form form : forms)
         for (Size size : {Size{36, 68, 12}, Size{33, 65, 5}}) {
             Product p = product(size, form, 1);
-            run(p);
-            expect_near(read(p.out), p.want, 0, p.text);
+            for (const char *path : heights()) {
+                p.opts.path = path;
+                run(p);
+                expect_near(read(p.out), p.want, 0, p.text + path);
+            }
         }
 }
 
@@ -258,6 +272,51 @@ INSTANTIATE_TEST_SUITE_P(Path, Matmul, ::testing::Values("subgroup", "tiled"),
                          [](const auto &info) { return std::string(info.param); });
 
 using MatmulCall = OpTest;
+
+/* What is chosen by size may not change a result: rows are added up alike in tiles of any height.
+ */
+TEST_F(MatmulCall, TilesOfEveryHeightGiveTheSameBits)
+{
+    if (rf_device_get_info(device)->kind != RF_DEVICE_CPU)
+        GTEST_SKIP() << "the path is for CPU drivers";
+    for (rf_dtype type : {RF_F32, RF_BF16})
+        for (Form form : forms)
+            for (Size size : {Size{45, 70, 333}, Size{33, 64, 64}}) {
+                rf_tensor a =
+                    typed(form.transpose_a ? rf_shape2(size.k, size.m) : rf_shape2(size.m, size.k),
+                          type, normal(size.m * size.k));
+                rf_tensor b =
+                    typed(form.transpose_b ? rf_shape2(size.n, size.k) : rf_shape2(size.k, size.n),
+                          type, normal(size.k * size.n));
+                rf_tensor residual =
+                    typed(rf_shape2(size.m, size.n), type, normal(size.m * size.n));
+                rf_matmul_opts opts = {};
+                opts.transpose_a = form.transpose_a;
+                opts.transpose_b = form.transpose_b;
+                opts.act = RF_ACT_GELU;
+                opts.residual = &residual;
+                Floats first;
+                for (const char *path : {"subgroup:1", "subgroup:2", "subgroup"}) {
+                    rf_tensor out = typed_blank(rf_shape2(size.m, size.n), type);
+                    opts.path = path;
+                    ASSERT_OK(rf_matmul(stream, out, a, b, &opts));
+                    const Floats got = read(out);
+                    first = first.empty() ? got : first;
+                    expect_same_bits(got, first, std::string(form.name) + " " + path);
+                }
+            }
+}
+
+TEST_F(MatmulCall, ATileThatThePathDoesNotHaveIsRefused)
+{
+    rf_matmul_opts opts = {};
+    opts.path = "subgroup:3";
+    rf_tensor square = f32(rf_shape2(4, 4), whole(16));
+    EXPECT_EQ(rf_matmul(stream, blank(rf_shape2(4, 4)), square, square, &opts), RF_ENOTSUP);
+    EXPECT_NE(std::string(rf_last_error()->message).find("tiles 1 (32 rows) and 2 (8 rows)"),
+              std::string::npos)
+        << rf_last_error()->message;
+}
 
 TEST_F(MatmulCall, BothTransposedRunsWithoutAChoiceOfPath)
 {

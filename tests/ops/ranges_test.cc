@@ -332,12 +332,14 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_quantize(kind, weights.data(), count, bytes.data()));
         return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
     }
-    void quantized(rf_dtype type, rf_quantization kind, bool transpose_b, const int64_t size[3])
+    void quantized(rf_dtype type, rf_quantization kind, bool transpose_b, const int64_t size[3],
+                   const char *path)
     {
         const int64_t m = size[0], k = size[1], n = size[2];
         rf_matmul_opts opts = {};
         opts.transpose_b = transpose_b;
         opts.b_quantized = kind;
+        opts.path = path;
         EXPECT_OK(rf_matmul(stream, some(rf_shape2(m, n), type), some(rf_shape2(m, k), type),
                             packed(kind, n * k), &opts));
     }
@@ -346,9 +348,9 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         const int64_t even_size[3] = {12, 16, 20}, odd_size[3] = {11, 13, 19};
         const int64_t deep[3] = {odd ? 3 : 4, 2200, odd ? 5 : 8};
         const int64_t *size = odd ? odd_size : even_size;
-        for (const std::string path : {"subgroup", "tiled"})
+        for (const std::string path : {"subgroup:1", "subgroup:2", "tiled"})
             for (int form = 0; form < 4; form++) {
-                if (form == 3 && path == "subgroup")
+                if (form == 3 && path != "tiled")
                     continue;
                 product(type, path.c_str(), form, size, 1);
                 if (type != RF_F32)
@@ -363,9 +365,10 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         for (rf_quantization kind : {RF_NF4, RF_INT8})
             for (bool transposed : {false, true}) {
                 if (type == RF_F32)
-                    quantized(type, kind, transposed, size);
-                if (type != RF_F16)
-                    quantized(type, kind, transposed, blocks);
+                    quantized(type, kind, transposed, size, nullptr);
+                for (const char *path : {"subgroup:1", "subgroup:2"})
+                    if (type != RF_F16)
+                        quantized(type, kind, transposed, blocks, path);
             }
         rf_tensor dout = some(rf_shape2(40, odd ? 21 : 24), type),
                   dbias = some(rf_shape1(odd ? 21 : 24), type),
@@ -470,7 +473,9 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             contains(shader, "workgroup"))
             return "for matrix units; declared by the same functions as the tiled ones";
         if (!int64 ? contains(shader, "_longs_")
-                   : starts(shader, "matmul_subgroup_") && shader.size() == 18)
+                   : starts(shader, "matmul_subgroup_") && !contains(shader, "_longs_") &&
+                         !contains(shader, "_views_") && !contains(shader, "_nf4_") &&
+                         !contains(shader, "_int8_"))
             return "for devices without, or with, 64-bit integers";
         if (contains(shader, "views") && !views_exist)
             return "for devices with texel views";
