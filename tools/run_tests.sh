@@ -1,17 +1,21 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Runs GoogleTest programs in parallel shards: for drivers on which starting a process for every
-# test, as ctest does, would take longer than the tests. Called by forge.
+# Runs GoogleTest programs in parallel shards: starting a process for every test, as ctest does, takes longer
+# than the tests on some drivers. Called by forge.
 #
 #   run_tests.sh LOG JOBS SECONDS RUN PROGRAM...
 #
-# RUN is a command that each program is run with (env, or the run of a driver); SECONDS is what one
-# shard may take. With RUN_TESTS_UNTIL (seconds since 1970) none goes on behind that time; a shard that would is
-# "OUT OF TIME", with the test that it was at, which is no failure. A program runs as RUN_TESTS_SHARDS shards (two
-# for each job). Prints the tests that failed; LOG has all output.
-# Ends with "N passed, N failed, N skipped" and exits with 1 if tests or programs failed, or if none passed
-# although there was time.
+# RUN is a command that each program is run with (env, or the run of a driver); SECONDS is what one shard may
+# take. Programs after a "--waiting" wait for processes more than they compute: as many of them as JOBS run
+# beside the others, which are nice to them. Prints the tests that failed; LOG has all output. Ends with "N
+# passed, N failed, N skipped" and exits with 1 if tests or programs failed, or if none passed although there
+# was time. Variables:
+#   RUN_TESTS_SHARDS    shards of a program (two for each job)
+#   RUN_TESTS_UNTIL     seconds since 1970: none goes on after that time. A shard that would is "OUT OF TIME",
+#                       with the test that it was at, which is no failure
+#   RUN_TESTS_BESIDE    a command that runs beside all of them; its output goes to LOG.beside. If it fails, so
+#                       does the run
 set -eu
 
 if [ "${1:-}" = --shard ]; then # --shard LOG SHARDS SECONDS RUN PROGRAM:SHARD, started below
@@ -46,20 +50,60 @@ fi
     echo "use: run_tests.sh LOG JOBS SECONDS RUN PROGRAM..." >&2
     exit 2
 }
-log=$1 jobs=$2 seconds=$3 run=$4
+log=$1 jobs=$2 seconds=$3 run=$4 self=$0
 shift 4
-rm -rf "$log" "$log.parts"
+rm -rf "$log" "$log.parts" "$log.beside"
 mkdir -p "$log.parts"
 # More parts than jobs, so that a long one does not leave the other jobs idle at the end.
 shards=${RUN_TESTS_SHARDS:-$((2 * jobs))}
 [ "$jobs" -gt 1 ] || shards=1
+
+# pool PREFIX PROGRAM...: all shards of these, JOBS at a time
+pool() {
+    prefix=$1
+    shift
+    for program in "$@"; do
+        index=0
+        while [ $index -lt "$shards" ]; do
+            printf '%s\0' "$program:$index"
+            index=$((index + 1))
+        done
+    done | xargs -0 -r -n 1 -P "$jobs" $prefix "$self" --shard "$log" "$shards" "$seconds" "$run"
+}
+
+computing='' waiting='' is_waiting=
 for program in "$@"; do
-    index=0
-    while [ $index -lt $shards ]; do
-        printf '%s\0' "$program:$index"
-        index=$((index + 1))
-    done
-done | xargs -0 -n 1 -P "$jobs" "$0" --shard "$log" "$shards" "$seconds" "$run"
+    if [ "$program" = --waiting ]; then
+        is_waiting=yes
+    elif [ -n "$is_waiting" ]; then
+        waiting="$waiting$program
+"
+    else
+        computing="$computing$program
+"
+    fi
+done
+beside=0 beside_pid=
+if [ -n "${RUN_TESTS_BESIDE:-}" ]; then
+    sh -c "$RUN_TESTS_BESIDE" >"$log.beside" 2>&1 </dev/null &
+    beside_pid=$!
+fi
+waiting_pid=
+IFS='
+'
+if [ -n "$waiting" ]; then
+    # shellcheck disable=SC2086
+    pool "" $waiting &
+    waiting_pid=$!
+fi
+prefix=
+[ -z "$waiting" ] || prefix=nice
+# shellcheck disable=SC2086
+pool "$prefix" $computing
+[ -z "$waiting_pid" ] || wait $waiting_pid
+[ -z "$beside_pid" ] || wait $beside_pid || beside=$?
+unset IFS
+
 cat "$log.parts"/* >"$log"
 rm -rf "$log.parts"
 passed=$(grep -c '^\[       OK \]' "$log" || true)
@@ -73,4 +117,4 @@ late=$(grep '^OUT OF TIME' "$log" || true)
 count=$(printf '%s' "$failed" | grep -c . || true)
 echo "$passed passed, $count failed, $skipped skipped"
 [ "$passed" -gt 0 ] || [ -n "$late" ] || exit 1
-[ "$count" = 0 ] && [ -z "$ended" ]
+[ "$count" = 0 ] && [ -z "$ended" ] && [ "$beside" = 0 ]

@@ -69,18 +69,21 @@ test_jobs() {
 }
 GPU_PARTS="device ops train"
 # What takes longest comes first, so that it does not run alone at the end.
-ALL_PARTS="ops train coll comm tools device transport tokenizer base"
+ALL_PARTS="ops train coll device tokenizer base tools comm transport"
+# The tests of these wait for processes more than they compute, and run beside the others.
+WAITING_PARTS="tools comm transport"
 
-# The whole suite, on the default driver: each test program in a few parts, and then what is no test program.
+# The whole suite, on the default driver: each test program in a few parts, and beside them what is no test
+# program.
 test_suite() {
     lavapipe_untested='' t_status=0
+    RUN_TESTS_BESIDE="ctest --test-dir $BUILD --output-on-failure -L script"
+    export RUN_TESTS_BESIDE
     run_parts env "$ALL_PARTS" || t_status=1
-    t_note=$s_note
-    quietly $BUILD/ctest.log "$s_name" ctest --test-dir $BUILD --output-on-failure -j "$(test_jobs)" -L script ||
-        t_status=1
-    [ $t_status = 0 ] || sed -n '/The following tests FAILED/,$p' $BUILD/ctest.log
+    unset RUN_TESTS_BESIDE
+    sed -n '/The following tests FAILED/,$p' "$r_log.beside"
     t_name=$(driver_name env)
-    s_note="$t_note; scripts: $(grep -E 'tests passed' $BUILD/ctest.log | tail -n 1); $t_name"
+    s_note="$s_note; scripts: $(grep -E 'tests passed' "$r_log.beside" | tail -n 1); $t_name"
     case $t_name in
     llvmpipe*) [ $t_status != 0 ] || passed_on lavapipe ;;
     *) lavapipe_untested=yes ;;
@@ -112,14 +115,20 @@ test_programs() {
 # failed, but there was no time for all. On CPU drivers a process spends most of its time on translating
 # kernels, which is kept within a process only: so few processes have many tests each.
 run_parts() {
-    r_log=$BUILD/test-$(echo "$s_name" | tr / -).log r_status=0 r_ifs=$IFS
-    r_programs=$(test_programs "$2")
+    r_log=$BUILD/test-$(echo "$s_name" | tr / -).log r_status=0 r_ifs=$IFS r_waiting='' r_computing=''
+    for part in $2; do
+        case " $WAITING_PARTS " in
+        *" $part "*) r_waiting="$r_waiting $part" ;;
+        *) r_computing="$r_computing $part" ;;
+        esac
+    done
+    r_computing=$(test_programs "$r_computing") r_waiting=$(test_programs "$r_waiting")
     IFS='
 '
     # shellcheck disable=SC2086
-    set -- "$1" $r_programs
+    set -- "$1" $r_computing --waiting $r_waiting
     IFS=$r_ifs
-    quietly "$r_log.summary" "$s_name" env RUN_TESTS_SHARDS=$((($(test_jobs) + 1) / 2)) \
+    quietly "$r_log.summary" "$s_name" env RUN_TESTS_SHARDS="$(test_jobs)" \
         tools/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
     s_note="$(tail -n 1 "$r_log.summary")"
@@ -430,13 +439,11 @@ test_layers() { tools/check_layers.sh && tools/check_text.sh && tools/check_cycl
 
 # What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
 SHORT_ASAN="base/base_test transport/transport_frame_test transport/transport_tcp_test transport/transport_shm_test transport/transport_loopback_test coll/coll_test
-comm/comm_failure_test comm/comm_mismatch_test comm/comm_programs_test comm/comm_point_to_point_test
-train/train_save_test train/train_fault_test
-tokenizer/tokenizer_test train/train_adapter_file_test train/train_data_test train/train_hub_test"
+comm/comm_messages_test train/train_files_test train/train_faults_test tokenizer/tokenizer_test"
 # Without the tests of hubs' models that train: it is about what reads files.
-SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*:Hub.*"
-SHORT_TSAN="transport/transport_loopback_test comm/comm_request_test comm/comm_group_test"
-SHORT_TSAN_TESTS="*-*net*:*tcp*:*shm*"
+SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*:Hub.*:*Request*:*Group*:*Cube*:*Killed*:Stopped*:Disagree*"
+SHORT_TSAN="transport/transport_loopback_test comm/comm_messages_test"
+SHORT_TSAN_TESTS="*Loopback*:*Request*:*Group*-*net*:*tcp*:*shm*"
 stages_always() {
     rm -f $BUILD/kernels/*.status
     stage build compile $BUILD
@@ -502,7 +509,8 @@ test_all() {
         esac
         shift
     done
-    export LP_NUM_THREADS="${LP_NUM_THREADS:-2}"
+    # Each job is a core's; threads of the driver on others only wait for each other.
+    export LP_NUM_THREADS="${LP_NUM_THREADS:-1}"
     export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=1}"
     export LSAN_OPTIONS="${LSAN_OPTIONS:-suppressions=$PWD/tests/support/lsan.supp:print_suppressions=0}"
     export UBSAN_OPTIONS="${UBSAN_OPTIONS:-halt_on_error=1:print_stacktrace=1}"

@@ -143,7 +143,7 @@ class List
 
 using Times = std::vector<std::vector<double>>; // ready, begin, end
 
-Times times_of(const Sim &sim, int number = 0)
+inline Times times_of(const Sim &sim, int number = 0)
 {
     int count = 0;
     const rf_sim_time *times = rf_sim_times(sim.get(), number, &count);
@@ -173,7 +173,7 @@ inline Plan plan_of(const StubBlocks &blocks, int dp, const rf_policy &policy, i
 const int blocks_of_chain = 4;
 const int64_t elements = 1 << 20; // of a block's parameter: a bucket of its own
 
-StubBlocks chain()
+inline StubBlocks chain()
 {
     StubBlocks blocks;
     for (int b = 0; b < blocks_of_chain; b++)
