@@ -11,6 +11,7 @@ left_out=
 # stage NAME COMMAND...: runs it, remembers how it went.
 stage() {
     s_name=$1
+    is_wanted "$s_name" || return 0
     shift
     s_start=$(now)
     s_note=
@@ -26,6 +27,17 @@ stage() {
     esac
     stage_line $(($(now) - s_start))
 }
+# is_wanted STAGE: whether it is run: all are, or the one that was named and what it needs
+is_wanted() {
+    case $1/ in
+    build/ | "$only"/*) return 0 ;;
+    esac
+    [ -z "$only" ]
+}
+# stage_names: of all stages, as they are written below
+stage_names() {
+    sed -n 's/^ *\(\[.*|| \)*\(stage\|if_time [0-9]*\) \([a-z][^ "$]*\).*/\3/p' tools/stages.sh | sed 's,/$,,'
+}
 # stage_line SECONDS: prints how a stage went, and keeps it for the summary
 stage_line() {
     s_line=$(printf '%-22s %-8s %4s s  %s' "$s_name" "$s_word" "$1" "$s_note")
@@ -35,6 +47,7 @@ stage_line() {
 }
 # if_time SECONDS NAME COMMAND...: a stage that takes about so long; left out if it would not end in time.
 if_time() {
+    is_wanted "$2" || return 0
     s_left=$((deadline - $(now)))
     if [ "$deadline" != 0 ] && [ $s_left -lt "$1" ]; then
         s_name=$2 s_word="LEFT OUT" s_note="takes about $1 s; $((s_left > 0 ? s_left : 0)) s are left"
@@ -89,6 +102,34 @@ test_suite() {
     *) lavapipe_untested=yes ;;
     esac
     return $t_status
+}
+
+# test_named NAME...: the tests that have one of these in their names, of all programs and scripts. A name may have
+# * and ?, as GoogleTest's filters do.
+test_named() {
+    n_filter='' n_scripts='' n_count=0 n_status=0
+    for name in "$@"; do
+        case $name in
+        *[*?]*) n_filter="$n_filter$name:" ;;
+        *) n_filter="$n_filter*$name*:" ;;
+        esac
+        n_scripts="$n_scripts${n_scripts:+|}$(printf '%s' "$name" | sed 's/[*]/.*/g')"
+    done
+    n_ifs=$IFS n_programs=$(test_programs "$ALL_PARTS")
+    IFS='
+'
+    for program in $n_programs; do
+        "$program" --gtest_list_tests --gtest_filter="$n_filter" | grep -q '^  ' || continue
+        n_count=$((n_count + 1))
+        "$program" --gtest_filter="$n_filter" || n_status=1
+    done
+    IFS=$n_ifs
+    if ctest --test-dir $BUILD -N -L script -R "$n_scripts" | grep -q 'Test *#'; then
+        n_count=$((n_count + 1))
+        ctest --test-dir $BUILD --output-on-failure -L script -R "$n_scripts" || n_status=1
+    fi
+    [ $n_count -gt 0 ] || die "no test has $* in its name; ctest --test-dir $BUILD -N lists all. Stages: $(stage_names | sort -u | tr '\n' ' ')"
+    [ $n_status = 0 ] || die "a test failed"
 }
 
 # ---- drivers: unpacked by tools/drivers.sh under $BUILD/drivers, see there ------------------------------
@@ -493,9 +534,9 @@ stages_all() {
     done
 }
 
-# test_all [--all] [--minutes N] [--offline]
+# test_all [--all] [--minutes N] [--offline] [NAME...]
 test_all() {
-    offline='' all='' deadline=0
+    offline='' all='' deadline=0 only='' names=''
     while [ $# -gt 0 ]; do
         case $1 in
         --offline) offline=yes ;;
@@ -505,7 +546,8 @@ test_all() {
             deadline=$(($(now) + 60 * $2))
             shift
             ;;
-        *) die "test takes --all, --minutes N and --offline, not \"$1\"" ;;
+        -*) die "test takes --all, --minutes N, --offline and names, not \"$1\"" ;;
+        *) names="$names $1" ;;
         esac
         shift
     done
@@ -523,6 +565,19 @@ test_all() {
     # In a subshell, as what is missing ends it: the stages that need it then say that they did not run.
     ! is_debian12 || (PACKAGES=$TEST_PACKAGES && install_packages) || true
     configure $BUILD -DCMAKE_BUILD_TYPE=Release
+    if [ -n "$names" ]; then
+        for name in $names; do
+            stage_names | grep -qxF -- "$name" && only=$name
+        done
+        if [ -z "$only" ]; then
+            compile $BUILD || exit 1
+            # shellcheck disable=SC2086
+            test_named $names
+            return
+        fi
+        [ "$names" = " $only" ] || die "name one stage, or tests"
+        all=yes
+    fi
     s_name=prepare s_word=PASS s_note="packages and configuration"
     stage_line $(($(now) - t_begin))
     stages_always

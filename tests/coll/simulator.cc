@@ -125,9 +125,10 @@ void Network::match(const Key &key)
     if (send == sends_.end() || recv == recvs_.end())
         return;
     int from = std::get<0>(key), to = std::get<1>(key);
-    ends_[to]->events.push_back(Event{true, from, recv->second, send->second.bytes,
+    const size_t bytes = send->second.bytes;
+    ends_[to]->events.push_back(Event{true, from, std::move(recv->second), bytes,
                                       send->second.contract, send->second.image});
-    ends_[from]->events.push_back(Event{false, to, send->second, 0, 0, {}});
+    ends_[from]->events.push_back(Event{false, to, std::move(send->second), 0, 0, {}});
     sends_.erase(send);
     recvs_.erase(recv);
 }
@@ -135,7 +136,9 @@ void Network::match(const Key &key)
 int Network::finish(End &end, size_t index, struct rf_completion *out)
 {
     Event event = std::move(end.events[index]);
-    end.events.erase(end.events.begin() + static_cast<long>(index));
+    if (index + 1 < end.events.size()) // events have no order
+        end.events[index] = std::move(end.events.back());
+    end.events.pop_back();
     if (event.post.bytes > 0 &&
         memcmp(event.post.buffer, event.post.image.data(), event.post.bytes) != 0)
         fail(std::string("rank ") + std::to_string(end.base.rank) + " changed a buffer while a " +

@@ -183,8 +183,9 @@ TEST(Split, ChunksCoverWhatIsCountedOnceAndDoNotCrossTheGrid)
                     ASSERT_EQ(covered[i], part[i].first_copy) << text(cut);
                 const uint64_t grid = part.size() / most + (part.size() % most > 0);
                 ASSERT_LE(rf_cut_count_chunks(&cut, most, 0, UINT64_MAX), grid + RF_MAX_SEGMENTS);
-                if (chunks == grid && !rf_cut_has_copies(&cut))
+                if (chunks == grid && !rf_cut_has_copies(&cut)) {
                     ASSERT_EQ(rf_cut_count_chunks(&cut, most, 0, UINT64_MAX), chunks) << text(cut);
+                }
                 for (uint64_t from = 0; from <= part.size(); from += 1 + part.size() / 5)
                     for (uint64_t to = from; to <= part.size() + 1; to += 1 + part.size() / 4)
                         ASSERT_GE(rf_cut_count_chunks(&cut, most, from, to),
