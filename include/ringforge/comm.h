@@ -55,6 +55,8 @@ struct rf_comm_opts {
  *   env:                 RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun, ringforge run)
  *   tcp://host:port      rank 0 listens there; rank and size are in opts or the environment
  *   file:/path           rank 0 writes its address to this file, which all ranks can read
+ * After rf_comm_close the same call opens the next job at the same address. A rank that comes
+ * before rank 0 has closed the job before waits for it.
  * Signal handlers of the program stay installed: those that network libraries install while they
  * are loaded are removed before this returns.
  * Errors: RF_EINVAL (rank outside 0..size-1, unknown URL or provider), RF_EAUTH (wrong or missing
@@ -96,7 +98,7 @@ struct rf_loopback_opts {
 };
 
 /* Creates the links of `size` ranks. Each of `size` threads then calls rf_comm_open_loopback with a
- * rank of its own. opts may be NULL. */
+ * rank of its own, once: links serve one job. opts may be NULL. */
 RF_API int rf_loopback_create(int size, const struct rf_loopback_opts *opts,
                               struct rf_loopback **out);
 

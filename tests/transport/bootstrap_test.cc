@@ -538,3 +538,38 @@ TEST(Bootstrap, AJoinerThatDiesBeforeTheStartMayBeReplaced)
     third.join();
     host.join();
 }
+
+// Both leaving and joining are over when they return, so the next job at the same address waits for
+// a rank 0 that still closes the one before, whatever the address.
+TEST(Bootstrap, RanksThatHaveLeftWaitForTheNextJobAtTheSameAddress)
+{
+    for (const std::string &url : {tcp_url(free_port()), "file:" + temp_path("again")}) {
+        Member zero, one;
+        on_threads(2, [&](int rank) { (rank == 0 ? zero : one) = join(url, rank, 2); });
+        ASSERT_EQ(zero.status, 0) << zero.message;
+        ASSERT_EQ(one.status, 0) << one.message;
+        one.c->ops->leave(one.c, 0);
+        // Rank 0 has not left yet.
+        Member early = join(url, 1, 2, nullptr, 0.3);
+        EXPECT_EQ(early.status, RF_ETIMEOUT) << early.message;
+        std::thread again([&] {
+            Member m = join(url, 1, 2, nullptr, 60);
+            gather_and_leave(m);
+        });
+        zero.c->ops->leave(zero.c, 5);
+        Member next = join(url, 0, 2, nullptr, 60);
+        gather_and_leave(next);
+        again.join();
+    }
+}
+
+TEST(Bootstrap, ARankThatIsInAJobIsNotLetInAgain)
+{
+    const std::string url = tcp_url(free_port());
+    Member members[2];
+    on_threads(2, [&](int rank) { members[rank] = join(url, rank, 2); });
+    Member second = join(url, 1, 2);
+    EXPECT_EQ(second.status, RF_EBUSY);
+    EXPECT_TRUE(contains(second.message, "rank 1 has joined it before")) << second.message;
+    on_threads(2, [&](int rank) { gather_and_leave(members[rank]); });
+}

@@ -282,9 +282,10 @@ int rf_join_gather(struct rf_rendezvous *rendezvous, struct rf_link *links, int 
            rendezvous->host, rendezvous->port);
     int rc = wait_for_ranks(&gathering);
     struct rf_error reason = *rf_last_error();
-    send_outcome(&gathering, rc);
+    /* Before anybody may come back for the next job, which must not read this address. */
     if (rendezvous->file)
         unlink(rendezvous->file);
+    send_outcome(&gathering, rc);
     if (rc == 0)
         gathering.listener.fd = -1; /* goes to the control thread */
     rf_listener_close(&gathering.listener);
@@ -351,7 +352,7 @@ int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link 
 }
 
 /* One attempt, from connecting to being accepted. RF_EAGAIN: another may succeed. *reached: what
- * listens there has answered by closing the connection, or not at all. */
+ * listens there has answered by closing the connection, by asking to try again, or not at all. */
 static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint64_t deadline,
                     bool *reached)
 {
@@ -377,7 +378,7 @@ static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint
         return 0;
     rf_link_close(link);
     /* Closed because too many are pending, or another program listens there at the moment. */
-    *reached = rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT;
+    *reached = rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT || rc == RF_EAGAIN;
     return *reached ? RF_EAGAIN : rc;
 }
 
