@@ -113,6 +113,44 @@ TEST(Run, RanksDieWithALauncherThatIsKilled)
     EXPECT_LT(r.fair_seconds, 20);
 }
 
+/* Both survive exec: processes start as their parent had them. */
+static std::vector<std::string> with_signals_of_a_parent(const std::vector<std::string> &words)
+{
+    std::vector<std::string> all = {"env", "--ignore-signal=CHLD", "--block-signal=TERM,INT,CHLD",
+                                    program_path()};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+}
+
+TEST(Run, EndsAsItsRanksDoWhateverSignalsItsParentIgnoresOrBlocks)
+{
+    ProgramOptions options;
+    options.timeout_s = 20;
+    ProgramResult r = run_command(
+        with_signals_of_a_parent({"run", "-n", "2", "--", "sh", "-c", "exit $RANK"}), options);
+    EXPECT_EQ(r.status, 1) << r.err;
+    r = run_command(with_signals_of_a_parent({"run", "-n", "2", "--", "grep", "-E", "^Sig(Blk|Ign)",
+                                              "/proc/self/status"}),
+                    options);
+    EXPECT_EQ(r.status, 0) << r.err;
+    for (const char *line : {"[1] SigBlk:\t0000000000000000\n", "[1] SigIgn:\t0000000000000000\n"})
+        EXPECT_NE(r.out.find(line), std::string::npos) << r.out;
+}
+
+TEST(Run, APlotIsDrawnAndARankIsWaitedForThoughTheParentIgnoresTheirEnds)
+{
+    TempFolder folder;
+    ProgramOptions options;
+    options.timeout_s = 60;
+    const std::string plot = folder.path + "/p.svg";
+    ProgramResult r = run_command(
+        with_signals_of_a_parent({"bench", "all_reduce", "-b", "4", "-e", "8", "-n", "2", "-w", "0",
+                                  "--ranks", "2", "--provider", "shm", "--plot", plot}),
+        options);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(read_text(plot).find("<svg"), std::string::npos);
+}
+
 TEST(Run, ACommandThatDoesNotExistIsStatus127)
 {
     ProgramResult r = run_program({"run", "-n", "2", "--", "no-such-command-here"});
