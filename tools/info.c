@@ -209,8 +209,7 @@ static const char *import_reason(const struct rf_device_info *d)
 
 static const char *dmabuf_reason(const struct rf_device_info *d)
 {
-    return d->dma_buf ? rf_provider_dmabuf_reason()
-                      : "its driver does not offer VK_EXT_external_memory_dma_buf";
+    return d->dma_buf ? rf_provider_dmabuf_reason() : d->dma_buf_reason;
 }
 
 static void print_memory(const struct rf_device_info *d)

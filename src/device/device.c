@@ -137,6 +137,7 @@ static int start(struct rf_device *device, const char *select)
     RETURN_IF_ERROR(rf_vk_instance_init(&device->instance));
     RETURN_IF_ERROR(rf_select_device(&device->instance, select, &device->physical, &device->info,
                                      &device->caps));
+    device->cpu = rf_cpu_of(&device->info);
     if (device->opts.hide_matrix_units)
         rf_matrix_hide(&device->info, &device->caps, "the device was opened without matrix units");
     RETURN_IF_ERROR(create_device(device));
