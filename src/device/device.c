@@ -128,6 +128,7 @@ static int create_device(struct rf_device *device)
 static int start(struct rf_device *device, const char *select)
 {
     long check, visible;
+    RETURN_IF_ERROR(rf_env_check());
     RETURN_IF_ERROR(rf_env_int("RF_CHECK_BARRIERS", 0, &check));
     RETURN_IF_ERROR(rf_env_int("RF_HOST_VISIBLE", 1, &visible));
     if (check)

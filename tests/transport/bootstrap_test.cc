@@ -25,17 +25,6 @@ using namespace job;
 namespace
 {
 
-void gather_and_leave(Member &m)
-{
-    ASSERT_EQ(m.status, 0) << m.message;
-    std::vector<int> all((size_t)m.size, -1);
-    ASSERT_EQ(m.c->ops->all_gather(m.c, &m.rank, sizeof(int), all.data(), 60), 0)
-        << rf_last_error()->message;
-    for (int r = 0; r < m.size; r++)
-        EXPECT_EQ(all[(size_t)r], r);
-    m.c->ops->leave(m.c, 5);
-}
-
 void join_all(const std::string &url, int size, const char *key = nullptr)
 {
     on_threads(size, [&](int rank) {
@@ -44,16 +33,6 @@ void join_all(const std::string &url, int size, const char *key = nullptr)
         EXPECT_EQ(m.size, size);
         gather_and_leave(m);
     });
-}
-
-std::string temp_path(const char *name)
-{
-    return testing::TempDir() + "rf_" + std::to_string(getpid()) + "_" + name;
-}
-
-bool contains(const std::string &text, const std::string &part)
-{
-    return text.find(part) != std::string::npos;
 }
 
 } // namespace
@@ -537,39 +516,4 @@ TEST(Bootstrap, AJoinerThatDiesBeforeTheStartMayBeReplaced)
     gather_and_leave(second);
     third.join();
     host.join();
-}
-
-// Both leaving and joining are over when they return, so the next job at the same address waits for
-// a rank 0 that still closes the one before, whatever the address.
-TEST(Bootstrap, RanksThatHaveLeftWaitForTheNextJobAtTheSameAddress)
-{
-    for (const std::string &url : {tcp_url(free_port()), "file:" + temp_path("again")}) {
-        Member zero, one;
-        on_threads(2, [&](int rank) { (rank == 0 ? zero : one) = join(url, rank, 2); });
-        ASSERT_EQ(zero.status, 0) << zero.message;
-        ASSERT_EQ(one.status, 0) << one.message;
-        one.c->ops->leave(one.c, 0);
-        // Rank 0 has not left yet.
-        Member early = join(url, 1, 2, nullptr, 0.3);
-        EXPECT_EQ(early.status, RF_ETIMEOUT) << early.message;
-        std::thread again([&] {
-            Member m = join(url, 1, 2, nullptr, 60);
-            gather_and_leave(m);
-        });
-        zero.c->ops->leave(zero.c, 5);
-        Member next = join(url, 0, 2, nullptr, 60);
-        gather_and_leave(next);
-        again.join();
-    }
-}
-
-TEST(Bootstrap, ARankThatIsInAJobIsNotLetInAgain)
-{
-    const std::string url = tcp_url(free_port());
-    Member members[2];
-    on_threads(2, [&](int rank) { members[rank] = join(url, rank, 2); });
-    Member second = join(url, 1, 2);
-    EXPECT_EQ(second.status, RF_EBUSY);
-    EXPECT_TRUE(contains(second.message, "rank 1 has joined it before")) << second.message;
-    on_threads(2, [&](int rank) { gather_and_leave(members[rank]); });
 }

@@ -566,34 +566,6 @@ TEST(FabricChoice, RanksWithDifferentProvidersAreBothNamed)
     EXPECT_EQ(processes.wait(1), 0);
 }
 
-// Their providers write differently, and say of their protocols that they are the same.
-TEST(FabricChoice, RanksWithDifferentMajorVersionsOfLibfabricAreRefusedAtOnce)
-{
-    for (const char *provider : {"ofi-shm", "tcp;ofi_rxm"}) {
-        const std::string url = tcp_url(free_port());
-        const int ranks = 3;
-        Processes processes;
-        processes.start(ranks, [&](int rank) {
-            Member m = join(url, rank, ranks);
-            MUST(m.status == 0);
-            MUST(rf_ofi_load() == 0);
-            auto *library = const_cast<struct rf_ofi *>(rf_ofi());
-            if (rank == 1)
-                library->version = [] { return (uint32_t)FI_VERSION(9, 3); };
-            rf_transport *t;
-            char why[256];
-            MUST(rf_transport_create(m.c, provider, &t, why, sizeof why) == RF_EINVAL);
-            const std::string said = rf_last_error()->message;
-            MUST(said.find("libfabric 9.3") != std::string::npos);
-            MUST(said.find("rank " + std::to_string(rank) + " has libfabric") == 0);
-            m.c->ops->leave(m.c, 5);
-            return 0;
-        });
-        for (int rank = 0; rank < ranks; rank++)
-            EXPECT_EQ(processes.wait(rank), 0) << provider << ", rank " << rank;
-    }
-}
-
 TEST(FabricChoice, ARankThatCannotOpenTellsTheOthersWhy)
 {
     std::string url = tcp_url(free_port());
