@@ -9,11 +9,51 @@
 
 #define EXAMPLE "r=16,alpha=32,dropout=0.05,targets=q_proj,v_proj"
 
-static bool number(const char *text, double *out)
+/* The settings that are numbers. */
+static const struct {
+    const char *name;
+    bool whole;
+    double least, most;
+} numbers[] = {{"r", true, 1, 1024}, {"alpha", false, 1e-6, 1e9}, {"dropout", false, 0, 1}};
+enum { RANK, ALPHA, DROPOUT, NUMBERS };
+
+/* "r=16": which number it is, and its text; -1: it is none of them. */
+static int number_of(const char *word, const char **text)
 {
-    char *end = NULL;
-    *out = strtod(text, &end);
-    return end != text && !*end && isfinite(*out);
+    for (int k = 0; k < NUMBERS; k++) {
+        const size_t bytes = strlen(numbers[k].name);
+        if (strncmp(word, numbers[k].name, bytes) == 0 && word[bytes] == '=') {
+            *text = word + bytes + 1;
+            return k;
+        }
+    }
+    return -1;
+}
+
+static enum tool_number read_number(int k, const char *text, double *out)
+{
+    const size_t bytes = strlen(text);
+    int64_t whole = 0;
+    if (!numbers[k].whole)
+        return tool_read_real(text, bytes, numbers[k].least, numbers[k].most, out);
+    const enum tool_number fault =
+        tool_read_int(text, bytes, (int64_t)numbers[k].least, (int64_t)numbers[k].most, &whole);
+    *out = (double)whole;
+    return fault;
+}
+
+static bool take_number(int k, const char *text, struct model_adapter *to)
+{
+    double value = 0;
+    if (read_number(k, text, &value) != TOOL_NUMBER_OK)
+        return false;
+    if (k == RANK)
+        to->rank = (int)value;
+    else if (k == ALPHA)
+        to->alpha = (float)value;
+    else
+        to->dropout = (float)value;
+    return true;
 }
 
 static bool take_bias(const char *word, enum model_adapter_bias *out)
@@ -31,7 +71,6 @@ static bool take_bias(const char *word, enum model_adapter_bias *out)
 static bool take_word(const char *word, struct lora_option *to, bool *in_targets)
 {
     const size_t used = strlen(to->targets), bytes = strlen(word);
-    double value = 0;
     if (strcmp(word, "rslora") == 0)
         return to->adapter.rslora = true;
     if (*in_targets && !strchr(word, '=') && bytes > 0 && used + bytes + 2 < sizeof(to->targets)) {
@@ -41,36 +80,37 @@ static bool take_word(const char *word, struct lora_option *to, bool *in_targets
     *in_targets = strncmp(word, "targets=", 8) == 0 && !*to->targets;
     if (*in_targets)
         return strchr(word + 8, '=') == NULL && take_word(word + 8, to, in_targets);
-    if (strncmp(word, "r=", 2) == 0 && number(word + 2, &value) && value >= 1 && value <= 1024) {
-        to->adapter.rank = (int)value;
-        return value == to->adapter.rank;
-    }
-    if (strncmp(word, "alpha=", 6) == 0 && number(word + 6, &value) && value > 0) {
-        to->adapter.alpha = (float)value;
-        return true;
-    }
+    const char *text = NULL;
+    const int k = number_of(word, &text);
+    if (k >= 0)
+        return take_number(k, text, &to->adapter);
     if (strncmp(word, "bias=", 5) == 0)
         return take_bias(word + 5, &to->adapter.bias);
-    if (strncmp(word, "dropout=", 8) == 0 && number(word + 8, &value)) {
-        to->adapter.dropout = (float)value;
-        return true;
-    }
     return false;
 }
 
 int lora_parse(const struct tool_command *command, const char *text, const char *model,
                struct lora_option *out)
 {
-    char word[64];
+    char word[64], what[24];
     bool in_targets = false;
     *out = (struct lora_option){.adapter = {.rank = 8}};
     for (const char *at = text, *end; at; at = *end ? end + 1 : NULL) {
         end = at + strcspn(at, ",");
         const int bytes = (int)(end - at);
         snprintf(word, sizeof(word), "%.*s", bytes, at);
-        if (bytes >= (int)sizeof(word) || !take_word(word, out, &in_targets))
-            return tool_usage_error(command, "--lora wants a list such as " EXAMPLE ", not \"%s\"",
-                                    text);
+        if (bytes < (int)sizeof(word) && take_word(word, out, &in_targets))
+            continue;
+        const char *given = NULL;
+        const int k = bytes < (int)sizeof(word) ? number_of(word, &given) : -1;
+        double value;
+        if (k >= 0 && read_number(k, given, &value) == TOOL_NUMBER_RANGE) {
+            snprintf(what, sizeof(what), "--lora %s", numbers[k].name);
+            return tool_number_error(command, what, given, strlen(given), TOOL_NUMBER_RANGE,
+                                     numbers[k].least, numbers[k].most);
+        }
+        return tool_usage_error(command, "--lora wants a list such as " EXAMPLE ", not \"%s\"",
+                                text);
     }
     if (!*out->targets) /* those of PEFT */
         snprintf(out->targets, sizeof(out->targets), "%s",

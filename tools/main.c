@@ -67,6 +67,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i]->name) != 0)
             continue;
         int status = commands[i]->main(commands[i], argc - 1, argv + 1);
+        tool_errors_release(commands[i]);
         if (status == TOOL_DONE)
             status = TOOL_OK;
         /* A full disk behind the standard output is not a success. */

@@ -18,9 +18,10 @@ struct train_options {
     int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample, audit;
     int64_t accept;               /* the port at which newcomers wait; 0 = nobody may join */
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
-    bool seed_given, batch_given, record_each_step, trace_kernels, elastic;
-    const char *join; /* HOST:PORT of the job that this process joins, or NULL */
-    char *terms;      /* of train_terms; NULL where nobody joins anything */
+    bool seed_given, record_each_step, trace_kernels, elastic;
+    const char *join;   /* HOST:PORT of the job that this process joins, or NULL */
+    char *terms;        /* of train_terms */
+    char *terms_of_job; /* those that a newcomer may leave to the job */
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
@@ -120,12 +121,13 @@ int train_shrink(const struct tool_command *command, struct rf_comm *comm, struc
 /* ---- train_terms.c: what newcomers must have as the job has it --------------------------------
  */
 
-/* The lines of all options in the table but those that depend on the ranks at the start. To be
- * freed. An exit status. */
+/* Adds to the lines of tool_terms what is in the files that the options name, and the text. An exit
+ * status. */
 int train_terms(const struct tool_command *command, const struct tool_option *table,
-                const struct rf_dataset *dataset, char **out);
-/* options->terms, and of what depends on the ranks at the start the job's, or what is given. To be
- * freed; NULL: out of memory. */
+                const struct rf_dataset *dataset, char **terms);
+/* For the ranks at the start; for newcomers, and of them, where of what depends on the ranks at the
+ * start the job has its own, and a newcomer what is given. To be freed; NULL: out of memory. */
+char *train_terms_at_start(const struct train_options *options);
 char *train_terms_of_job(const struct train_options *options);
 char *train_terms_of_newcomer(const struct train_options *options);
 

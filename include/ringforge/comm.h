@@ -77,12 +77,12 @@ struct rf_launcher_info {
  * reverse, no number, or a rank outside the world). */
 RF_API int rf_launcher_find(struct rf_launcher_info *out);
 
-/* Instead of rf_comm_open: tells the other ranks that this one does not join, and why, in a sentence.
- * All who are there, or come within 5 s, get RF_EABORT with it from rf_comm_open, where they would
- * wait for this rank until their start timeout. Blocks until rank 0 has been told, or, on rank 0,
- * until all others have come; at most for opts->start_timeout_s. No communicator is made.
- * Errors: RF_EABORT (rank 0 has given up for another reason, which the message has), RF_ETIMEOUT
- * (there is no rank 0), those of rf_comm_open. */
+/* Instead of rf_comm_open: tells the other ranks that this one does not join, and why, in a
+ * sentence. All who are there, or come within 5 s, get RF_EABORT with it from rf_comm_open, where
+ * they would wait for this rank until their start timeout. Blocks until rank 0 has been told, or,
+ * on rank 0, until all others have come; at most for opts->start_timeout_s. No communicator is
+ * made. Errors: RF_EABORT (rank 0 has given up for another reason, which the message has),
+ * RF_ETIMEOUT (there is no rank 0), those of rf_comm_open. */
 RF_API int rf_comm_decline(const char *url, const struct rf_comm_opts *opts, const char *why);
 
 /* Leaves the job and frees the communicator, whatever is returned. NULL is allowed.
@@ -98,9 +98,9 @@ RF_EXPORT int rf_comm_close(struct rf_comm *comm);
 /* Fails the communicator on all ranks. Pending operations return RF_EABORT. */
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
 
-/* Compares what has to be equal on all ranks before they begin: lines "name=value" of the caller's,
- * less than 16 KiB. What follows a TAB in a value, as a hash of what a file has, is compared and not
- * shown. Every rank passes the same names. Uses the control link only; blocking; collective.
+/* Compares what has to be equal on all ranks before they begin: lines "name=value" of the caller,
+ * less than 16 KiB. What follows a TAB in a value, as a hash of what a file has, is compared and
+ * not shown. Every rank passes the same names. Uses the control link only; blocking; collective.
  * RF_EINVAL, on all ranks: values differ; the message, equal on all ranks, has the name and both
  * values, and rf_last_error()->rank is the first rank that differs from rank 0. The communicator
  * stays usable. Other errors: those of a communicator, RF_ENOMEM. */

@@ -59,6 +59,9 @@ Said decline(const std::string &url, int rank, int size, const char *why, double
 
 } // namespace
 
+#define NO_DATA                                                                                    \
+    "it has no data: cannot open a-file-with-a-rather-long-name.txt, which is not there at all"
+
 // Nobody waits for it: neither those that are there, nor those that come later.
 TEST(Refusal, ARankThatDoesNotJoinEndsAllOthersWithItsReason)
 {
@@ -67,14 +70,14 @@ TEST(Refusal, ARankThatDoesNotJoinEndsAllOthersWithItsReason)
         Member members[4];
         std::thread zero([&] { members[0] = join(url, 0, size, nullptr, 60); });
         std::thread one([&] { members[1] = join(url, 1, size, nullptr, 60); });
-        const Said two = decline(url, 2, size, "it has no data");
+        const Said two = decline(url, 2, size, NO_DATA);
         EXPECT_EQ(two.status, 0) << two.message;
         one.join();
         if (size == 4)
             members[3] = join(url, 3, size, nullptr, 60);
         zero.join();
-        EXPECT_EQ(members[0].message, "rank 2 does not join: it has no data");
-        EXPECT_EQ(members[1].message, "rank 0 says: rank 2 does not join: it has no data");
+        EXPECT_EQ(members[0].message, "rank 2 does not join: " NO_DATA);
+        EXPECT_EQ(members[1].message, "rank 0 says: rank 2 does not join: " NO_DATA);
         EXPECT_EQ(members[0].status, RF_EABORT);
         EXPECT_EQ(members[1].status, RF_EABORT);
         if (members[3].status != 1) {

@@ -114,6 +114,7 @@ static int decline(void *owner, int rank, struct rf_link *link)
     note_told(g, rank);
     if (g->over)
         return rf_fail_rank(RF_EABORT, g->who, "%s", g->why);
+    link->max_payload = 4 + RF_FRAME_MAX_TEXT;
     if (rf_link_flush_by(link, deadline) == 0 && rf_link_next_by(link, &frame, deadline) == 1 &&
         frame.kind == RF_FRAME_REFUSE)
         rf_frame_text(frame.payload + 4, frame.bytes - 4, text, sizeof(text));

@@ -150,17 +150,19 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
                  rank, h->version, RF_FRAME_VERSION);
         return refuse(connection, RF_EINVAL, text);
     }
-    if (h->size != (uint32_t)listener->size) {
+    /* Why it does not join may be just that. */
+    const bool heard = declines && listener->decline;
+    if (h->size != (uint32_t)listener->size && !heard) {
         snprintf(text, sizeof(text), "rank %" PRIu32 " was told of %" PRIu32 " ranks, rank 0 of %d",
                  rank, h->size, listener->size);
         return refuse(connection, RF_EINVAL, text);
     }
-    if (rank == 0 || rank >= h->size) {
+    if (rank == 0 || rank >= (uint32_t)listener->size) {
         snprintf(text, sizeof(text), "rank %" PRIu32 " is %s", rank,
                  rank ? "outside the world" : "taken: rank 0 is the one that listens here");
         return refuse(connection, rank ? RF_EINVAL : RF_EBUSY, text);
     }
-    if (declines && !listener->decline)
+    if (declines && !heard)
         return refuse(connection, RF_EBUSY, "the job has begun");
     uint8_t proof[RF_PROOF_BYTES];
     rf_handshake_prove(&listener->key, h, 'H', proof);
