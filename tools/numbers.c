@@ -124,6 +124,16 @@ int tool_take_int(const struct tool_command *command, const char *what, const ch
                : tool_number_error(command, what, text, bytes, fault, (double)least, (double)most);
 }
 
+const char *tool_float_text(float value, char text[32])
+{
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, 32, "%.*g", digits, (double)value);
+        if (strtof(text, NULL) == value)
+            break;
+    }
+    return text;
+}
+
 const char *tool_real_text(double value, char text[32])
 {
     for (int digits = 6; digits <= 17; digits++) {

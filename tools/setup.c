@@ -365,6 +365,51 @@ static int check_names(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
+/* A number of the optimizer, whose option may not be given: then it is negative. */
+struct rule_number {
+    const char *name;
+    bool has;
+    const double *given;
+    double otherwise, below;
+};
+enum { RULE_NUMBERS = 6 };
+
+static void list_rule(const struct setup *s, enum rf_optimizer kind,
+                      struct rule_number rows[RULE_NUMBERS])
+{
+    const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
+    const struct rule_number all[RULE_NUMBERS] = {
+        {"beta1", info->beta1 != 0, &s->beta1, info->beta1, 1},
+        {"beta2", info->beta2 != 0, &s->beta2, info->corrects_bias ? 0.95 : info->beta2, 1},
+        {"eps", info->eps != 0, &s->eps, info->eps, INFINITY},
+        {"momentum", info->takes_momentum, &s->momentum, info->momentum, 1},
+        {"dampening", info->takes_dampening, &s->dampening, 0, 1},
+        {"weight-decay", true, &s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY},
+    };
+    memcpy(rows, all, sizeof(all));
+}
+
+bool setup_in_use(const struct setup *s, const void *value, float *out)
+{
+    struct rule_number rows[RULE_NUMBERS];
+    const int kind = rf_optimizer_find(s->optimizer);
+    if (value == &s->loss_scale) {
+        *out = (float)(s->loss_scale >= 0             ? s->loss_scale
+                       : strcmp(s->dtype, "f16") == 0 ? F16_SCALE
+                                                      : 0);
+        return true;
+    }
+    if (kind < 0)
+        return false;
+    list_rule(s, (enum rf_optimizer)kind, rows);
+    for (int i = 0; i < RULE_NUMBERS; i++)
+        if (rows[i].given == value && rows[i].has) {
+            *out = (float)(*rows[i].given >= 0 ? *rows[i].given : rows[i].otherwise);
+            return true;
+        }
+    return false;
+}
+
 /* An option that the rule has not would change nothing, so it is refused. Fills policy.optimizer.
  */
 static int check_optimizer(const struct tool_command *command, struct setup *s)
@@ -372,49 +417,39 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
     const enum rf_optimizer kind = (enum rf_optimizer)rf_optimizer_find(s->optimizer);
     const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
     const bool adam = info->corrects_bias;
-    const struct {
-        const char *name;
-        bool has;
-        double given, otherwise, below;
-        float *to;
-    } reals[] = {
-        {"beta1", info->beta1 != 0, s->beta1, info->beta1, 1, &s->policy.optimizer.beta1},
-        {"beta2", info->beta2 != 0, s->beta2, adam ? 0.95 : info->beta2, 1,
-         &s->policy.optimizer.beta2},
-        {"eps", info->eps != 0, s->eps, info->eps, INFINITY, &s->policy.optimizer.eps},
-        {"momentum", info->takes_momentum, s->momentum, info->momentum, 1,
-         &s->policy.optimizer.momentum},
-        {"dampening", info->takes_dampening, s->dampening, 0, 1, &s->policy.optimizer.dampening},
-        {"weight-decay", true, s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY,
-         &s->policy.optimizer.weight_decay},
-    };
+    struct rf_optimizer_opts *to = &s->policy.optimizer;
+    float *const numbers[RULE_NUMBERS] = {&to->beta1,    &to->beta2,     &to->eps,
+                                          &to->momentum, &to->dampening, &to->weight_decay};
+    struct rule_number reals[RULE_NUMBERS];
     const struct {
         const char *name;
         bool has, given;
     } flags[] = {{"eps-inside", info->eps != 0, s->eps_inside},
                  {"no-bias-correction", adam, s->no_bias_correction},
                  {"centered", info->takes_centered, s->centered}};
-    s->policy.optimizer = (struct rf_optimizer_opts){.kind = kind,
-                                                     .eps_inside = s->eps_inside,
-                                                     .no_bias_correction = s->no_bias_correction,
-                                                     .centered = s->centered,
-                                                     .stochastic_rounding = s->stochastic};
-    for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
-        const bool given = reals[i].given >= 0;
+    *to = (struct rf_optimizer_opts){.kind = kind,
+                                     .eps_inside = s->eps_inside,
+                                     .no_bias_correction = s->no_bias_correction,
+                                     .centered = s->centered,
+                                     .stochastic_rounding = s->stochastic};
+    list_rule(s, kind, reals);
+    for (int i = 0; i < RULE_NUMBERS; i++) {
+        const double value = *reals[i].given;
+        const bool given = value >= 0;
         if (given && !reals[i].has)
             return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
                                     reals[i].name);
-        if (given && reals[i].given >= reals[i].below)
+        if (given && value >= reals[i].below)
             return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
-                                    reals[i].below, reals[i].given);
+                                    reals[i].below, value);
         /* To the library, zero means the customary value. */
-        if (reals[i].given == 0 && reals[i].otherwise != 0 && reals[i].below <= 1)
+        if (value == 0 && reals[i].otherwise != 0 && reals[i].below <= 1)
             return tool_usage_error(command, "--%s has to be more than 0; without it use %s",
                                     reals[i].name,
                                     adam ? "--optimizer rmsprop" : "--optimizer sgd");
-        if (reals[i].given == 0 && kind != RF_SGD && i == 2)
+        if (value == 0 && kind != RF_SGD && i == 2)
             return tool_usage_error(command, "--eps has to be more than 0");
-        *reals[i].to = (float)(given ? reals[i].given : reals[i].otherwise);
+        *numbers[i] = (float)(given ? value : reals[i].otherwise);
     }
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (flags[i].given && !flags[i].has)

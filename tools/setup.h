@@ -77,6 +77,9 @@ void setup_init(struct setup *setup, struct tool_option *rows);
  * mesh.dp is `ranks`. */
 int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
 void setup_close(struct setup *setup);
+/* What is in use of a number, &setup->beta1 or such, whose option may not have been given. False:
+ * it is none of these, or the rule has it not. */
+bool setup_in_use(const struct setup *setup, const void *value, float *out);
 /* All of the mesh. */
 int setup_ranks(const struct setup *setup);
 /* Reads "dp=2,tp=2" into the values of the named axes (names: NULL-terminated); others stay. An

@@ -68,6 +68,7 @@ int tool_take_int(const struct tool_command *command, const char *what, const ch
 const char *tool_range_text(double least, double most, char text[64]);
 /* The shortest text that is read as this value; returns text. */
 const char *tool_real_text(double value, char text[32]);
+const char *tool_float_text(float value, char text[32]);
 
 /* ---- options.c ------------------------------------------------------------------------------- */
 

@@ -55,7 +55,7 @@ static int adapter_options(const struct tool_command *command, const struct trai
     return TOOL_OK;
 }
 
-static int check(const struct tool_command *command, struct train_options *o)
+int train_check(const struct tool_command *command, struct train_options *o)
 {
     int ranks = 0;
     int status = tool_ranks_count(command, &o->ranks, &ranks);
@@ -96,8 +96,8 @@ static int check(const struct tool_command *command, struct train_options *o)
 }
 
 /* Opens --data: as bytes, or through the tokenizer of --from if that folder has one. */
-static int open_data(const struct tool_command *command, const struct train_options *o,
-                     struct rf_dataset **out)
+int train_open_data(const struct tool_command *command, const struct train_options *o,
+                    struct rf_dataset **out)
 {
     struct rf_tokenizer *tokenizer = NULL;
     char path[TOOL_PATH_BYTES] = "";
@@ -150,7 +150,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 40];
+    struct tool_option table[SETUP_ROWS + 41];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH",
@@ -193,6 +193,10 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          .path = TOOL_RESUMES, .ranks = TOOL_GIVEN, .why = LOADER},
         {"scale-lr", 0, TOOL_TEXT, &o.scale_lr, "RULE",
          "go on with another batch: --lr times new batch / old (linear), or its root (sqrt)",
+         .needs = "resume"},
+        {"change", 0, TOOL_TEXT, &o.change, "NAMES",
+         "with --resume: options that may differ from the checkpoint's: lr,data; steps: a cosine "
+         "ends at --steps, not where it did",
          .needs = "resume"},
         {"audit", 0, TOOL_INT, &o.audit, "K",
          "every K steps compare what ranks hold copies of; a difference ends training (0: never)"},
@@ -244,8 +248,11 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         status = tool_terms(command, table, false, &o.terms);
     if (status == TOOL_OK)
         status = tool_terms(command, table, true, &o.terms_of_job);
+    o.table = table;
     if (status == TOOL_OK)
-        status = check(command, &o);
+        status = train_settings_resume(command, &o);
+    if (status == TOOL_OK)
+        status = train_check(command, &o);
     o.ranks.options = table;
     o.ranks.elastic = o.elastic;
     o.ranks.closes = true;
@@ -255,7 +262,9 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     /* Once for all ranks of this process, and before any other is started. */
     struct rf_dataset *dataset = NULL;
     if (status == TOOL_OK)
-        status = open_data(command, &o, &dataset);
+        status = train_open_data(command, &o, &dataset);
+    if (status == TOOL_OK)
+        status = train_settings_check_data(command, &o, dataset);
     struct train_job job = {.command = command, .options = &o, .dataset = dataset};
     char *terms = NULL;
     if (status == TOOL_OK && compares(&o))
@@ -268,7 +277,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     free(terms);
     free(o.terms);
     free(o.terms_of_job);
-    rf_dataset_close(dataset);
+    rf_dataset_close(job.dataset);
+    free(o.settings);
     setup_close(&o.setup);
     return status;
 }

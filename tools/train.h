@@ -26,6 +26,13 @@ struct train_options {
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: that of the model */
+    /* ---- train_settings.c ---- */
+    struct tool_option *table;
+    const char *change; /* names of what may differ from the checkpoint's; NULL: nothing */
+    int64_t rate_end;   /* the step at which a cosine ends */
+    char *settings;     /* of the checkpoint as this process sees it; NULL: none */
+    bool has_settings;
+    char inherited[1024]; /* words that were not given, and are the checkpoint's */
 };
 
 /* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
@@ -42,6 +49,31 @@ struct train_expected {
 void train_expect(const struct train_options *options, const struct rf_device *device,
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
+
+/* ---- train_settings.c: what a checkpoint goes on with ---------------------------------------- */
+
+/* Takes from the checkpoint of --resume, if this process sees it, what is not given. A usage error
+ * if what is given differs, and --change does not name it. Called before options are checked. */
+int train_settings_resume(const struct tool_command *command, struct train_options *options);
+/* The same by a text, as another rank has it. */
+int train_settings_take(const struct tool_command *command, struct train_options *options,
+                        const char *text);
+/* Likewise for the text to learn from. */
+int train_settings_check_data(const struct tool_command *command,
+                              const struct train_options *options,
+                              const struct rf_dataset *dataset);
+/* What a checkpoint of this run keeps; lr: the rate in use. To be freed; NULL: out of memory. */
+char *train_settings_text(const struct train_options *options, const struct rf_dataset *dataset,
+                          double lr);
+/* Rank 0: what was taken, in words. */
+void train_settings_print(const struct train_options *options);
+
+/* ---- train.c --------------------------------------------------------------------------------- */
+
+/* Checks what can be checked before a rank is started; again, once options have changed. */
+int train_check(const struct tool_command *command, struct train_options *options);
+int train_open_data(const struct tool_command *command, const struct train_options *options,
+                    struct rf_dataset **out);
 
 /* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0 ---- */
 
@@ -168,8 +200,10 @@ void train_take_job_state(struct train_options *options, const struct train_job_
 
 struct train_job {
     const struct tool_command *command;
-    struct train_options *options; /* of all ranks of this process; changed by a newcomer alone */
-    const struct rf_dataset *dataset;
+    /* Of all ranks of this process; changed by a newcomer, and by a rank that does not see the
+     * checkpoint of the others, which are alone in theirs. */
+    struct train_options *options;
+    struct rf_dataset *dataset;
 };
 /* One rank's whole run; `user` is a struct train_job. Closes comm; NULL: joins a running job. */
 int train_rank(struct rf_comm *comm, void *user);

@@ -237,7 +237,7 @@ static float rate(const struct trainer *t, int64_t step)
 {
     const struct train_options *o = t->o;
     if (strcmp(o->decay, "cosine") == 0)
-        return rf_lr_cosine(step, o->warmup, o->steps, (float)t->lr, (float)(t->lr / 10));
+        return rf_lr_cosine(step, o->warmup, o->rate_end, (float)t->lr, (float)(t->lr / 10));
     /* The peak of a cosine that never comes down. */
     return rf_lr_cosine(step < o->warmup ? step : o->warmup, o->warmup, INT64_MAX, (float)t->lr, 0);
 }
@@ -257,9 +257,14 @@ static int evaluate(struct trainer *t)
 static int save(struct trainer *t)
 {
     const struct rf_save_opts opts = {.keep = (int)t->o->keep};
-    if (rf_run_save_begin(t->run, t->o->save, &t->progress, &opts) < 0)
-        return trainer_failed(t);
-    return TOOL_OK;
+    struct rf_progress progress = t->progress;
+    char *settings = train_settings_text(t->o, t->dataset, t->lr);
+    if (!settings)
+        return tool_error(t->command, "out of memory");
+    progress.settings = settings;
+    const int rc = rf_run_save_begin(t->run, t->o->save, &progress, &opts);
+    free(settings);
+    return rc < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 /* Every rank sees the same losses, so all end here. The last checkpoint stays as it was. */
@@ -436,6 +441,8 @@ static int train(struct trainer *t)
 {
     int status = open_session(t);
     if (status == TOOL_OK) {
+        if (t->rank == 0 && !t->again)
+            train_settings_print(t->o);
         report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();
     }
@@ -446,8 +453,9 @@ static int train(struct trainer *t)
 
 int train_rank(struct rf_comm *comm, void *user)
 {
-    const struct train_job *job = user;
+    struct train_job *job = user;
     struct trainer t = {.command = job->command,
+                        .job = job,
                         .o = job->options,
                         .dataset = job->dataset,
                         .lr = job->options->lr,
@@ -457,7 +465,11 @@ int train_rank(struct rf_comm *comm, void *user)
         trainer_be_in(&t, comm);
     if (t.o->trace_path)
         rf_trace_start();
-    int status = open_machine(&t);
+    int status = comm && t.ranks > 1 && t.o->resume ? trainer_share_settings(&t) : TOOL_OK;
+    t.mesh = t.o->setup.mesh;
+    t.lr = t.o->lr;
+    if (status == TOOL_OK)
+        status = open_machine(&t);
     if (status == TOOL_OK && !comm)
         status = trainer_join(&t, job->options);
     if (status == TOOL_OK)

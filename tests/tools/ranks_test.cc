@@ -320,6 +320,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"resume", {"", none}},
         {"scale-lr", {"linear", "sqrt", {"--resume", none}}},
         {"audit", {"1", "2"}},
+        {"change", {"lr", "lr,warmup", {"--resume", none, "--lr", "1", "--warmup", "1"}}},
         {"elastic", {"", "yes"}},
         {"accept", {"7001", "7002", growing}},
         {"sample", {"1", "2"}},
