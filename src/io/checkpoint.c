@@ -5,7 +5,6 @@
 #include "checkpoint.h"
 
 #include <errno.h>
-#include <ringforge/checkpoint.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
@@ -93,21 +92,6 @@ bool rf_checkpoint_is(const char *dir, const char *name, const char *hash)
     rf_free(file.config);
     rf_free(file.settings);
     return strcmp(file.own, hash) == 0;
-}
-
-int rf_checkpoint_settings(const char *dir, char **out)
-{
-    struct rf_state_file file;
-    char name[64];
-    if (!dir || !out)
-        return rf_fail(RF_EINVAL, "a folder and a pointer for its settings are needed");
-    RETURN_IF_ERROR(rf_checkpoint_find(dir, name));
-    RETURN_IF_ERROR(rf_checkpoint_read_state(dir, name, &file));
-    *out = file.settings && *file.settings ? strdup(file.settings) : NULL;
-    const bool lost = file.settings && *file.settings && !*out;
-    rf_free(file.config);
-    rf_free(file.settings);
-    return lost ? rf_fail(RF_ENOMEM, "out of memory for the settings of %s", dir) : 0;
 }
 
 /* Format 2 has one hash for each file, so there is one piece. */

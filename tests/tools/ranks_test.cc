@@ -457,6 +457,37 @@ TEST_F(AlikeOnAllRanks, ARankThatIsRefusedBeforeItJoinsEndsTheOthersAndOneSaysWh
     }
 }
 
+/* A plan that cannot be built, a checkpoint that is not there: all ranks find that. */
+TEST_F(AlikeOnAllRanks, WhatAllRanksRefuseIsSaidOnce)
+{
+    const Words train = {"train",   "--data", files.data, "--layers", "1",       "--channels", "32",
+                         "--heads", "2",      "--seq",    "16",       "--batch", "4"};
+    const struct {
+        Words more;
+        const char *sentence;
+        int status;
+    } cases[] = {{{"--device-bytes", "1000"}, "the plan needs ", 2},
+                 {{"--device", "none of these"}, "there is no device \"none of these\"", 1},
+                 {{"--lora", "targets=nothing"}, "", 2},
+                 {{"--resume", "/nothing"}, "there is no checkpoint in /nothing", 1}};
+    for (const auto &c : cases)
+        for (const Words &ranks : {Words{"--ranks", "2", "--provider", "shm"},
+                                   Words{"--ranks", "2", "--provider", "loopback"}}) {
+            const ProgramResult r = run_program(train + c.more + ranks);
+            EXPECT_EQ(r.status, c.status) << r.err;
+            const std::string line = "ringforge train: " + std::string(c.sentence);
+            const size_t at = r.err.find(line);
+            EXPECT_EQ(at, 0u) << r.err;
+            /* Only the launcher says more. */
+            const size_t next = r.err.find("ringforge train: ", at + 1);
+            EXPECT_TRUE(next == std::string::npos || next == r.err.find("ringforge train: rank "))
+                << r.err;
+            if (next != std::string::npos) {
+                EXPECT_EQ(r.err.find("ringforge train: ", next + 1), std::string::npos) << r.err;
+            }
+        }
+}
+
 TEST_F(AlikeOnAllRanks, EveryEnvironmentVariable)
 {
     const ProgramResult r = run_program({"info", "--json"});

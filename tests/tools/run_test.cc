@@ -98,6 +98,27 @@ TEST(Run, PassesSignalsOnAndLeavesNoOrphan)
         EXPECT_NE(kill(std::stoi(pid), 0), 0) << "rank with process " << pid << " lives on";
 }
 
+/* A rank that was lost before is no failure of those that went on. */
+TEST(Run, ElasticRanksThatAreToldToEndEndTheLauncherByThatSignal)
+{
+    TempFolder folder;
+    Background b = start_command({program_path(), "run", "-n", "2", "--elastic", "--", "sh", "-c",
+                                  "[ $RANK = 0 ] || kill -KILL $$; "
+                                  "until grep -q Killed " +
+                                      folder.path +
+                                      "/said; do :; done; "
+                                      "echo $$ >" +
+                                      folder.path + "/pid; exec sleep 600"});
+    std::string said(256, 0), pid;
+    const ssize_t got = read(b.err, said.data(), said.size()); /* that it was killed */
+    EXPECT_NE(said.find("was ended by signal 9"), std::string::npos) << said << got;
+    folder.file("said", "Killed");
+    while (pid.find('\n') == std::string::npos)
+        pid = read_text(folder.path + "/pid");
+    kill(b.pid, SIGTERM);
+    EXPECT_EQ(finish_command(b, 30).status, 128 + SIGTERM);
+}
+
 TEST(Run, RanksDieWithALauncherThatIsKilled)
 {
     TempFolder folder;

@@ -75,8 +75,9 @@ TEST(TrainCheckpoint, AnotherBatchGoesOnAtTheNextSampleWithAScaledRateOnlyWhereT
     EXPECT_EQ(last_number(text, "batch"), 8);
     r = run_program(with(resume, {"--steps", "4", "--scale-lr", "sqrt"}));
     EXPECT_EQ(r.status, 1);
-    EXPECT_NE(r.err.find("has this batch already (128 tokens a step): leave --scale-lr away"),
-              std::string::npos)
+    EXPECT_NE(
+        r.err.find("has this batch already (128 tokens a step), and its rate: omit --scale-lr"),
+        std::string::npos)
         << r.err;
     for (const std::vector<std::string> &rate :
          {std::vector<std::string>{}, {"--lr", "0.17677669"}}) { /* as it was printed */
