@@ -279,3 +279,27 @@ TEST(CommandLine, AWrongJobKeyIsRefusedAndTheJobGoesOn)
     EXPECT_EQ(second.status, 0) << second.err;
     EXPECT_EQ(finish_command(first, 60).status, 0);
 }
+
+// A launcher that is not followed starts jobs of one process each.
+TEST(CommandLine, AProcessThatMayBeOneOfSeveralSaysThatItRunsAlone)
+{
+    const struct {
+        std::vector<std::string> environment;
+        const char *part;
+        int status;
+    } rows[] = {
+        {{"FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2"}, "FLUX_TASK_RANK=1, FLUX_JOB_SIZE=2 may mean", 0},
+        {{"RANK=0", "WORLD_SIZE=1", "PMI_RANK=1", "PMI_SIZE=3"}, "PMI_RANK=1, PMI_SIZE=3 may", 0},
+        {{}, "", 0},
+        {{"WORLD_SIZE=2"}, "RANK is not set", 1},
+    };
+    for (const auto &row : rows) {
+        ProgramOptions options;
+        options.environment = row.environment;
+        const ProgramResult r = run_program({"bench", "barrier", "-n", "1"}, options);
+        EXPECT_EQ(r.status, row.status) << r.err;
+        EXPECT_NE(r.err.find(row.part), std::string::npos) << r.err;
+        EXPECT_EQ(r.err.find("runs alone") != std::string::npos, *row.part && row.status == 0)
+            << r.err;
+    }
+}
