@@ -401,19 +401,21 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
          .needs = "algorithms"},
         {NULL},
     };
-    int status = tool_options(command, table, argc, argv, NULL);
-    if (status != TOOL_OK)
-        return status;
     uint32_t count = 0;
-    if (provider && rf_provider_list(provider, NULL, 0, &count) < 0)
-        return tool_usage_error(command, "%s", rf_last_error()->message);
-    if (algorithms && provider && !measure)
-        return tool_usage_error(command, "--provider has no effect on --algorithms without "
-                                         "--measure; leave it out, or use that too");
+    tool_ranks_begin();
+    int status = tool_options(command, table, argc, argv, NULL);
+    if (status == TOOL_OK && provider && rf_provider_list(provider, NULL, 0, &count) < 0)
+        status = tool_usage_error(command, "%s", rf_last_error()->message);
+    if (status == TOOL_OK && algorithms && provider && !measure)
+        status = tool_usage_error(command, "--provider has no effect on --algorithms without "
+                                           "--measure; leave it out, or use that too");
+    if (status != TOOL_OK)
+        return tool_ranks_refuse(command, status);
     const struct tool_ranks job = {
         .ranks = ranks > 0 ? ranks : 0, .provider = provider, .options = table};
     if (algorithms && measure)
         return info_measured_algorithms(command, json_path, &job, argv);
+    tool_errors_release(command); /* each process by itself */
     status = tool_outputs_check(command, table);
     if (status != TOOL_OK)
         return status;

@@ -438,15 +438,18 @@ TEST_F(AlikeOnAllRanks, ARankThatIsRefusedBeforeItJoinsEndsTheOthersAndOneSaysWh
 {
     const Words train = {"train", "--data", files.data}, missing = {"train", "--data", "/nothing"};
     const Words usage = {"train", "--data", files.data, "--nonsense"};
+    const Words links = {"info", "--algorithms", "--measure"};
     const struct {
         Words zero, one;
         const char *wanted;
         int status; /* of the rank that is refused */
-    } cases[] = {{train, missing, "rank 1 does not join: cannot open /nothing", 1},
-                 {missing, train, "cannot open /nothing", 1},
-                 {missing, missing, "cannot open /nothing", 1},
-                 {usage, usage, "there is no option \"--nonsense\"", 2},
-                 {train, usage, "rank 1 does not join: there is no option \"--nonsense\"", 2}};
+    } cases[] = {
+        {train, missing, "rank 1 does not join: cannot open /nothing", 1},
+        {missing, train, "cannot open /nothing", 1},
+        {missing, missing, "cannot open /nothing", 1},
+        {usage, usage, "there is no option \"--nonsense\"", 2},
+        {train, usage, "rank 1 does not join: there is no option \"--nonsense\"", 2},
+        {links, links + Words{"--json=x", "--ranks=0"}, "rank 1 does not join: --ranks", 2}};
     for (const auto &c : cases) {
         const Job job = run_job(c.zero, c.one);
         EXPECT_EQ(job.rank[c.one == train ? 0 : 1].status, c.status) << job.err();
