@@ -202,6 +202,22 @@ static int check_number(const struct rf_env_row *row, const char *text, long *ou
     return 0;
 }
 
+/* "2", or "comm:3,device:1". */
+static int check_levels(const struct rf_env_row *row, const char *text)
+{
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        const size_t bytes = strcspn(at, ","), name = strcspn(at, ":");
+        const char *level = name < bytes ? at + name + 1 : at;
+        if (level < at + bytes && level + strspn(level, "0123456789") == at + bytes)
+            continue;
+        return rf_fail(RF_EINVAL,
+                       "the environment variable %s is \"%.40s\"; it has to be a level, such as 2, "
+                       "or levels of components, such as comm:3,device:1",
+                       row->name, text);
+    }
+    return 0;
+}
+
 static int check_row(const struct rf_env_row *row)
 {
     const char *value = getenv(row->name);
@@ -212,6 +228,8 @@ static int check_row(const struct rf_env_row *row)
     if (row->values && !is_one_of(value, row->values))
         return rf_fail(RF_EINVAL, "the environment variable %s is \"%.40s\"; it has to be %s",
                        row->name, value, list_values(row->values, text));
+    if (strcmp(row->name, "RF_LOG") == 0)
+        return check_levels(row, value);
     return row->most > 0 ? check_number(row, value, &number) : 0;
 }
 

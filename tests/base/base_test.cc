@@ -74,8 +74,15 @@ TEST(Environment, WhatAVariableMayNotBeIsNamedWithWhatItMay)
         {"RF_PORT", "70000", "the environment variable RF_PORT has to be 1 to 65535, not 70000"},
         {"RF_PORT", "x",
          "the environment variable RF_PORT is \"x\"; it has to be a whole number from 1 to 65535"},
+        {"RF_LOG", "comm:3,device",
+         "the environment variable RF_LOG is \"comm:3,device\"; it has to be a level, such as 2, "
+         "or "
+         "levels of components, such as comm:3,device:1"},
     };
     EXPECT_EQ(rf_env_check(), 0);
+    setenv("RF_LOG", "comm:3,1", 1);
+    EXPECT_EQ(rf_env_check(), 0);
+    unsetenv("RF_LOG");
     for (const auto &row : rows) {
         setenv(row.name, row.value, 1);
         EXPECT_EQ(rf_env_check(), RF_EINVAL);
