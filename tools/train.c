@@ -264,11 +264,13 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK)
         status = train_open_data(command, &o, &dataset);
     if (status == TOOL_OK)
+        train_settings_hash(&o, dataset);
+    if (status == TOOL_OK)
         status = train_settings_check_data(command, &o, dataset);
     struct train_job job = {.command = command, .options = &o, .dataset = dataset};
     char *terms = NULL;
     if (status == TOOL_OK && compares(&o))
-        status = train_terms(command, table, dataset, &o.terms);
+        status = train_terms(command, &o, dataset, &o.terms);
     if (status == TOOL_OK && compares(&o) && !(terms = train_terms_at_start(&o)))
         status = tool_error(command, "out of memory");
     o.ranks.terms = terms;

@@ -32,6 +32,7 @@ struct train_options {
     int64_t rate_end;   /* the step at which a cosine ends */
     char *settings;     /* of the checkpoint as this process sees it; NULL: none */
     bool has_settings;
+    uint64_t data_hash;   /* of the text, where ranks or checkpoints compare it; else 0 */
     char inherited[1024]; /* words that were not given, and are the checkpoint's */
 };
 
@@ -65,6 +66,9 @@ int train_settings_check_data(const struct tool_command *command,
 /* What a checkpoint of this run keeps; lr: the rate in use. To be freed; NULL: out of memory. */
 char *train_settings_text(const struct train_options *options, const struct rf_dataset *dataset,
                           double lr);
+/* Once a text is opened: its hash, if it is compared with that of other ranks or of a checkpoint.
+ */
+void train_settings_hash(struct train_options *options, const struct rf_dataset *dataset);
 /* Rank 0: what was taken, in words. */
 void train_settings_print(const struct train_options *options);
 
@@ -155,7 +159,7 @@ int train_shrink(const struct tool_command *command, struct rf_comm *comm, struc
 
 /* Adds to the lines of tool_terms what is in the files that the options name, and the text. An exit
  * status. */
-int train_terms(const struct tool_command *command, const struct tool_option *table,
+int train_terms(const struct tool_command *command, const struct train_options *options,
                 const struct rf_dataset *dataset, char **terms);
 /* For the ranks at the start; for newcomers, and of them, where of what depends on the ranks at the
  * start the job has its own, and a newcomer what is given. To be freed; NULL: out of memory. */

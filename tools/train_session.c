@@ -48,6 +48,8 @@ static int take_settings(struct trainer *t, const char *text)
     t->job->dataset = NULL;
     status = train_open_data(t->command, o, &t->job->dataset);
     t->dataset = t->job->dataset;
+    if (status == TOOL_OK)
+        train_settings_hash(o, t->dataset);
     return status;
 }
 

@@ -64,11 +64,19 @@ static void text_in_use(const struct train_options *o, const struct tool_option 
 
 /* ---- what a checkpoint is given -------------------------------------------------------------- */
 
-static void data_line(const struct rf_dataset *dataset, char text[96])
+static void data_line(const struct train_options *o, const struct rf_dataset *dataset,
+                      char text[96])
 {
     snprintf(text, 96, "%lld tokens %016llx",
              (long long)(rf_dataset_train_tokens(dataset) + rf_dataset_held_out_tokens(dataset)),
-             (unsigned long long)rf_dataset_hash(dataset));
+             (unsigned long long)o->data_hash);
+}
+
+void train_settings_hash(struct train_options *o, const struct rf_dataset *dataset)
+{
+    struct rf_launcher_info launched;
+    const bool ranks = rf_launcher_find(&launched) == 0 && launched.size > 1;
+    o->data_hash = ranks || o->accept || o->save || o->resume ? rf_dataset_hash(dataset) : 0;
 }
 
 char *train_settings_text(const struct train_options *o, const struct rf_dataset *dataset,
@@ -93,7 +101,7 @@ char *train_settings_text(const struct train_options *o, const struct rf_dataset
     if (strcmp(o->decay, "cosine") == 0)
         fprintf(to, "%s=%lld\n", rate_end, (long long)o->rate_end);
     if (dataset) {
-        data_line(dataset, value);
+        data_line(o, dataset, value);
         fprintf(to, "%s=%s\n", data_name, value);
     }
     return fclose(to) == 0 ? text : NULL;
@@ -227,7 +235,7 @@ int train_settings_check_data(const struct tool_command *command, const struct t
     if (!o->settings || is_changed(o, data_name) ||
         !find_line(o->settings, data_name, theirs, sizeof(theirs)))
         return TOOL_OK;
-    data_line(dataset, own);
+    data_line(o, dataset, own);
     if (strcmp(own, theirs) == 0)
         return TOOL_OK;
     return tool_error(command,

@@ -7,18 +7,18 @@
 
 #include "train.h"
 
-int train_terms(const struct tool_command *command, const struct tool_option *table,
+int train_terms(const struct tool_command *command, const struct train_options *options,
                 const struct rf_dataset *dataset, char **terms)
 {
     char shown[64];
     int status = TOOL_OK;
-    for (const struct tool_option *o = table; o->name && status == TOOL_OK; o++)
+    for (const struct tool_option *o = options->table; o->name && status == TOOL_OK; o++)
         if (o->ranks == TOOL_CONTENT && strcmp(o->name, "data") != 0)
             status = tool_terms_add_content(command, terms, o);
     snprintf(shown, sizeof(shown), "%lld tokens",
              (long long)(rf_dataset_train_tokens(dataset) + rf_dataset_held_out_tokens(dataset)));
     if (status == TOOL_OK)
-        status = tool_terms_add(command, terms, "data", shown, rf_dataset_hash(dataset));
+        status = tool_terms_add(command, terms, "data", shown, options->data_hash);
     if (status != TOOL_OK)
         return status;
     snprintf(shown, sizeof(shown), "%d", RF_BYTE_VOCABULARY);
