@@ -28,19 +28,8 @@ static int check(const struct tool_command *command, struct bench_options *o, co
                                 o->form);
     if (o->max_bytes < o->min_bytes)
         return tool_usage_error(command, "--maxbytes is smaller than --minbytes");
-    if (o->step < 0 || (o->step > 0 && (o->max_bytes - o->min_bytes) / o->step >= MOST_SIZES))
-        return tool_usage_error(
-            command, "--stepbytes has to be positive, and make at most %d sizes", MOST_SIZES);
-    if (o->factor < 2 && o->step == 0 && o->max_bytes > o->min_bytes)
-        return tool_usage_error(command, "--stepfactor has to be 2 or more");
-    if (o->samples < 1 || o->samples > 100000)
-        return tool_usage_error(command, "--iters has to be 1 to 100000");
-    if (o->together < 1 || o->together > 1000)
-        return tool_usage_error(command, "--agg_iters has to be 1 to 1000");
-    if (!(o->scale > 0 && o->scale <= 1000))
-        return tool_usage_error(command, "--scale has to be more than 0, and at most 1000");
-    if (o->one_clock && o->ranks.ranks < 1)
-        return tool_usage_error(command, "--one-clock needs --ranks: those are on one host");
+    if (o->step > 0 && (o->max_bytes - o->min_bytes) / o->step >= MOST_SIZES)
+        return tool_usage_error(command, "--stepbytes has to make at most %d sizes", MOST_SIZES);
     const bool all = strcmp(o->op, "all") == 0;
     if (all && !o->peers)
         return tool_usage_error(command, "all is measured with --peers only");
@@ -119,10 +108,16 @@ static unsigned kinds_of(const char *op)
 static int check_use(const struct tool_command *command, const struct tool_option *table,
                      const char *op)
 {
-    for (const struct tool_option *o = table; o->name; o++)
-        if (*o->given && !(o->uses & kinds_of(op)))
+    bool factor = false, step = false;
+    for (const struct tool_option *o = table; o->name; o++) {
+        if (o->said && !(o->uses & kinds_of(op)))
             return tool_usage_error(command, "--%s is not used by %s", o->name, op);
-    return TOOL_OK;
+        factor |= o->said && strcmp(o->name, "stepfactor") == 0;
+        step |= o->said && strcmp(o->name, "stepbytes") == 0;
+    }
+    return factor && step ? tool_usage_error(command, "--stepfactor has no effect beside "
+                                                      "--stepbytes; leave one of them out")
+                          : TOOL_OK;
 }
 
 /* All that can be measured, for messages. */
@@ -136,6 +131,48 @@ static const char *there_are(char *text, size_t size)
     if (used < size)
         snprintf(text + used, size - used, "or ops for all kernels");
     return text;
+}
+
+/* Options may stand on both sides of the operation. */
+static int read_words(const struct tool_command *command, struct tool_option *table, int argc,
+                      char **argv, struct bench_options *o)
+{
+    char names[1024];
+    int after = 0;
+    int status = tool_options(command, table, argc, argv, &after);
+    if (status != TOOL_OK)
+        return status;
+    if (after >= argc)
+        return tool_usage_error(command, "say what to measure: %s",
+                                there_are(names, sizeof(names)));
+    o->op = argv[after];
+    status = tool_options(command, table, argc - after, argv + after, NULL);
+    if (status != TOOL_OK)
+        return status;
+    if (strcmp(o->op, "all") == 0 && !tool_option_find(table, "maxbytes")->said)
+        o->max_bytes = 64 << 20;
+    if (strcmp(o->op, "ops") == 0 || bench_kernel_find(o->op) ||
+        tool_choice(o->op, collectives) >= 0)
+        return TOOL_OK;
+    return tool_usage_error(command, "there is no benchmark \"%s\" in this version; there are %s",
+                            o->op, there_are(names, sizeof(names)));
+}
+
+static int run(const struct tool_command *command, const struct bench_options *o, char **argv)
+{
+    static const struct {
+        const char *op;
+        int (*measure)(const struct tool_command *command, const struct bench_options *options);
+    } others[] = {{"ops", bench_kernels},     {"all", bench_peers},
+                  {"step", bench_step},       {"host_update", bench_host_update},
+                  {"overlap", bench_overlap}, {"staging", bench_staging}};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        if (strcmp(o->op, others[i].op) == 0)
+            return others[i].measure(command, o);
+    if (bench_kernel_find(o->op))
+        return bench_kernels(command, o);
+    return strcmp(o->op, "pipeline") == 0 ? bench_pipeline(command, o, argv)
+                                          : bench_collective(command, o, argv);
 }
 
 static int bench_main(const struct tool_command *command, int argc, char **argv)
@@ -158,25 +195,29 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M; all: 64M)",
          SIZED | BESIDE},
         {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)",
-         SIZED},
+         SIZED, .least = 2, .most = 1 << 20},
         {"stepbytes", 'i', TOOL_INT, &o.step, "BYTES",
-         "each size is so much more than the one before, in place of --stepfactor", SIZED},
-        {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)", ALL},
+         "each size is so much more than the one before, in place of --stepfactor", SIZED,
+         .least = 1},
+        {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)", ALL, .least = 1,
+         .most = 100000},
         {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)",
-         COLLECTIVES | TRAINING},
+         COLLECTIVES | TRAINING, .most = 100000},
         {"agg_iters", 'm', TOOL_INT, &o.together, "N",
-         "collectives: so many calls as one group; times are of one (1)", COLLECTIVES},
+         "collectives: so many calls as one group; times are of one (1)", COLLECTIVES, .least = 1,
+         .most = 1000},
         {"in-place", 0, TOOL_INT, &o.in_place, "0|1",
-         "collectives: measure in place, too, where there is such a form (1)", SIZED},
+         "collectives: measure in place, too, where there is such a form (1)", SIZED, .most = 1},
         {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",
          "float half bfloat16 double int8 uint8 int32 int64", SIZED | KERNELS | TRAINING},
         {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod", REDUCING},
         {"wire-dtype", 0, TOOL_TEXT, &wire, "TYPE",
          "reductions of float: sent as this type, half or bfloat16, and added in float (float)",
          REDUCING},
-        {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)", SIZED},
+        {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)", SIZED,
+         .most = 1},
         {"root", 'r', TOOL_INT, &o.root, "RANK",
-         "root of a broadcast, reduce, gather or scatter (0)", ROOTED},
+         "root of a broadcast, reduce, gather or scatter (0)", ROOTED, .most = 65535},
         {"order", 0, TOOL_TEXT, &order, "ORDER", "fold order of a sum: any ring tree", REDUCING},
         {"algorithm", 0, TOOL_TEXT, &o.algorithm, "NAME",
          "collectives: ring, flat, direct, ... instead of what suits the size", NAMED},
@@ -184,21 +225,23 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          "collectives: on memory of the caller's own instead of the library's", SIZED},
         {"one-clock", 0, TOOL_FLAG, &o.one_clock, NULL,
          "collectives, with --ranks: times from the first rank's start to the last one's end",
-         SIZED},
+         SIZED, .needs = "ranks"},
         {"rewrite", 0, TOOL_FLAG, &o.rewrite, NULL,
          "collectives: write what a call reads anew before each call, as programs do; not timed",
          SIZED | BESIDE},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N",
          "start N ranks on this machine; pipeline: 2 to 8 (4); all: only 2, 3 or 4 (each)",
-         COLLECTIVES | STAGES | BESIDE},
+         COLLECTIVES | STAGES | BESIDE, .least = 1, .most = 4096, .ranks = TOOL_OWN,
+         .why = TOOL_LAUNCHED},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
          "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads); "
          "all: only shm or tcp (both)",
-         COLLECTIVES | STAGES | BESIDE},
+         COLLECTIVES | STAGES | BESIDE, .ranks = TOOL_OWN, .why = TOOL_JOINED},
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
-         COLLECTIVES | STEPS},
-        {"scale", 0, TOOL_REAL, &o.scale, "X",
-         "overlap, pipeline: every block and transfer takes X times as long (1)", TIMED},
+         COLLECTIVES | STEPS, .ranks = TOOL_OWN, .why = TOOL_OWN_PATIENCE},
+        {"scale", 0, TOOL_COUNT, &o.scale, "X",
+         "overlap, pipeline: every block and transfer takes X times as long (1)", TIMED,
+         .most = 1000},
         {"times", 0, TOOL_TEXT, &o.times, "FxIxW",
          "pipeline: milliseconds of the blocks of a rank, for a micro-batch: forward, and the "
          "halves of backward for inputs and for weights (100x100x100)",
@@ -219,82 +262,48 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"path", 0, TOOL_TEXT, &o.path, "NAME",
          "matmul: force a kernel: cooperative, subgroup, tiled", PATHS},
         {"split", 0, TOOL_INT, &o.split, "N", "matmul: f32 as sums of N bf16 parts on matrix units",
-         PRODUCTS},
+         PRODUCTS, .most = 16},
         {"form", 0, TOOL_TEXT, &o.form, "NAME",
          "matmul: nn, nt (the second operand transposed) or tn (the first)", PRODUCTS},
         {"device", 0, TOOL_TEXT, &o.device, "WHICH",
-         "kernels, step, host_update: index or part of a name", STEPS | KERNELS | TRAINING},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL | BESIDE},
+         "kernels, step, host_update: index or part of a name", STEPS | KERNELS | TRAINING,
+         .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL | BESIDE,
+         .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
         {"peers", 0, TOOL_FLAG, &o.peers, NULL,
          "all: beside Open MPI, MPICH and Gloo, as far as they are there", BESIDE},
-        {"quick", 0, TOOL_FLAG, &o.quick, NULL, "all: five sizes, one turn", BESIDE},
+        {"quick", 0, TOOL_FLAG, &o.quick, NULL, "all: five sizes, one turn", BESIDE,
+         .needs = "peers"},
         {"minutes", 0, TOOL_REAL, &o.minutes, "N",
-         "all: as many turns as begin in that time (three turns)", BESIDE},
+         "all: as many turns as begin in that time (three turns)", BESIDE, .needs = "peers"},
         {"peer-programs", 0, TOOL_TEXT, &o.peer_folder, "FOLDER",
-         "all: what bench/peers/build.sh has made (peers, beside this program)", BESIDE},
+         "all: what bench/peers/build.sh has made (peers, beside this program)", BESIDE,
+         .needs = "peers"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
          "draw bus bandwidth by size (.svg or .png); pipeline: the predicted timeline of a step "
          "above the measured one, of one --schedule (.svg); all: times by size (.svg)",
-         COLLECTIVES | KERNELS | STAGES | BESIDE},
+         COLLECTIVES | KERNELS | STAGES | BESIDE, .path = TOOL_DRAWS, .ranks = TOOL_OWN,
+         .why = TOOL_RANK_0_WRITES},
         {NULL},
     };
-    bool given[sizeof(table) / sizeof(table[0])] = {false};
-    for (size_t i = 0; table[i].name; i++)
-        table[i].given = &given[i];
-    char names[1024];
-    int after = 0;
-    int status = tool_options(command, table, argc, argv, &after);
+    tool_ranks_begin();
+    int status = read_words(command, table, argc, argv, &o);
+    if (status == TOOL_OK)
+        status = check(command, &o, dtype, redop, order);
+    if (status == TOOL_OK)
+        status = read_wire(command, wire, &o);
+    if (status == TOOL_OK)
+        status = check_use(command, table, o.op);
+    const bool ranked = !o.op || (kinds_of(o.op) & COLLECTIVES);
+    if (!ranked) /* each process measures by itself */
+        tool_errors_release(command);
     if (status != TOOL_OK)
-        return status;
-    if (after >= argc)
-        return tool_usage_error(command, "say what to measure: %s",
-                                there_are(names, sizeof(names)));
-    o.op = argv[after];
-    /* Options may stand on both sides of the operation. */
-    status = tool_options(command, table, argc - after, argv + after, NULL);
-    if (status != TOOL_OK)
-        return status;
-    if (strcmp(o.op, "all") == 0 && !given[1])
-        o.max_bytes = 64 << 20;
-    status = check(command, &o, dtype, redop, order);
-    if (status != TOOL_OK)
-        return status;
-    status = read_wire(command, wire, &o);
-    if (status != TOOL_OK)
-        return status;
-    const bool kernels = strcmp(o.op, "ops") == 0 || bench_kernel_find(o.op);
-    if (!kernels && tool_choice(o.op, collectives) < 0)
-        return tool_usage_error(command,
-                                "there is no benchmark \"%s\" in this version; there are %s", o.op,
-                                there_are(names, sizeof(names)));
-    status = check_use(command, table, o.op);
-    if (status != TOOL_OK)
-        return status;
-    const bool pipeline = strcmp(o.op, "pipeline") == 0, all = strcmp(o.op, "all") == 0;
-    const bool draws = pipeline || all; /* no other program is needed */
-    const struct tool_output outputs[] = {
-        {"json", o.json_path, TOOL_OUTPUT_FILE},
-        {"plot", o.plot_path, draws ? TOOL_OUTPUT_FILE : TOOL_OUTPUT_PLOT},
-        {NULL}};
-    o.ranks.outputs = outputs;
+        return tool_ranks_refuse(command, status);
+    if (kinds_of(o.op) & (STAGES | BESIDE)) /* no other program is needed */
+        tool_option_find(table, "plot")->path = TOOL_WRITES;
+    o.ranks.options = table;
     status = tool_ranks_outputs(command, &o.ranks);
-    if (status != TOOL_OK)
-        return status;
-    if (kernels)
-        return bench_kernels(command, &o);
-    if (all)
-        return bench_peers(command, &o);
-    if (strcmp(o.op, "step") == 0)
-        return bench_step(command, &o);
-    if (strcmp(o.op, "host_update") == 0)
-        return bench_host_update(command, &o);
-    if (strcmp(o.op, "overlap") == 0)
-        return bench_overlap(command, &o);
-    if (pipeline)
-        return bench_pipeline(command, &o, argv);
-    if (strcmp(o.op, "staging") == 0)
-        return bench_staging(command, &o);
-    return bench_collective(command, &o, argv);
+    return status == TOOL_OK ? run(command, &o, argv) : tool_ranks_refuse(command, status);
 }
 
 const struct tool_command tool_bench = {

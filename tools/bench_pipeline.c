@@ -336,11 +336,11 @@ static bool read_times(const char *text, double scale, struct timed_seconds *out
 {
     double ms[3];
     for (int k = 0; k < 3; k++) {
-        char *end;
-        ms[k] = strtod(text, &end);
-        if (end == text || !(ms[k] >= 0 && ms[k] <= 60000) || *end != (k < 2 ? 'x' : '\0'))
+        const size_t bytes = strcspn(text, "x");
+        if (tool_read_real(text, bytes, 0, 60000, &ms[k]) != TOOL_NUMBER_OK ||
+            text[bytes] != (k < 2 ? 'x' : '\0'))
             return false;
-        text = end + 1;
+        text += bytes + 1;
     }
     *out = (struct timed_seconds){ms[0] * scale * 1e-3, ms[1] * scale * 1e-3, ms[2] * scale * 1e-3};
     return ms[0] > 0;

@@ -55,10 +55,12 @@ bool bench_read_dims(const char **text, const struct bench_model *m, int want,
 {
     const char *p = *text;
     for (int d = 0; d < want; d++) {
-        char *end = (char *)p;
-        long long number = *p >= '0' && *p <= '9' ? strtoll(p, &end, 10) : 1;
-        bool digits = end != p;
-        p = end;
+        const size_t length = strspn(p, "0123456789");
+        int64_t number = 1;
+        bool digits = length > 0;
+        if (digits && tool_read_int(p, length, 1, 1ll << 31, &number) != TOOL_NUMBER_OK)
+            return false;
+        p += length;
         if (m && *p >= 'B' && *p <= 'n' && *p != 'x') {
             number *= size_of(m, *p++);
             digits = true;

@@ -33,12 +33,13 @@ struct bench_step {
 static bool read_shape(const char *text, int dim[DIMS])
 {
     for (int d = 0; d < DIMS; d++) {
-        char *end;
-        long value = strtol(text, &end, 10);
-        if (end == text || value < 1 || value > 1 << 30 || *end != (d + 1 < DIMS ? 'x' : '\0'))
+        const size_t bytes = strcspn(text, "x");
+        int64_t value;
+        if (tool_read_int(text, bytes, 1, 1 << 30, &value) != TOOL_NUMBER_OK ||
+            text[bytes] != (d + 1 < DIMS ? 'x' : '\0'))
             return false;
         dim[d] = (int)value;
-        text = end + 1;
+        text += bytes + 1;
     }
     return true;
 }

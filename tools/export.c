@@ -24,9 +24,6 @@ static int dtype_of(const struct tool_command *command, const struct export_opti
 int export_check(const struct tool_command *command, const struct export_options *o)
 {
     enum rf_dtype dtype;
-    if (!o->dir && (o->dtype || o->shard_bytes))
-        return tool_usage_error(command, "--export-%s is for --export DIR",
-                                o->dtype ? "dtype" : "shard-bytes");
     if (!o->dir)
         return TOOL_OK;
     if (rf_export_check(o->dir) < 0)

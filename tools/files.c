@@ -13,7 +13,12 @@
 
 /* ---- before any work ------------------------------------------------------------------------- */
 
-static int refused(const struct tool_command *command, const struct tool_output *o, int error)
+static const char *path_of(const struct tool_option *o)
+{
+    return *(const char *const *)o->value;
+}
+
+static int refused(const struct tool_command *command, const struct tool_option *o, int error)
 {
     const char *why = strerror(error);
     if (error == ENOENT)
@@ -22,42 +27,42 @@ static int refused(const struct tool_command *command, const struct tool_output 
         why = "it is a pipe that no process reads";
     if (error == EEXIST) /* made by us alone, or not at all */
         why = "it is a link to a file that does not exist";
-    return tool_error(command, "cannot write --%s %s: %s", o->option, o->path, why);
+    return tool_error(command, "cannot write --%s %s: %s", o->name, path_of(o), why);
 }
 
-static int check_file(const struct tool_command *command, const struct tool_output *o)
+static int check_file(const struct tool_command *command, const struct tool_option *o)
 {
     struct stat about = {0};
-    const bool there = stat(o->path, &about) == 0;
+    const bool there = stat(path_of(o), &about) == 0;
     if (there && (S_ISDIR(about.st_mode) || S_ISSOCK(about.st_mode)))
-        return tool_error(command, "cannot write --%s %s: it is a %s; name a file", o->option,
-                          o->path, S_ISDIR(about.st_mode) ? "folder" : "socket");
+        return tool_error(command, "cannot write --%s %s: it is a %s; name a file", o->name,
+                          path_of(o), S_ISDIR(about.st_mode) ? "folder" : "socket");
     int fd =
-        open(o->path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL),
-             0666);
+        open(path_of(o),
+             O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (there ? 0 : O_CREAT | O_EXCL), 0666);
     if (fd < 0)
         return refused(command, o, errno);
     if (!there)
-        unlink(o->path);
+        unlink(path_of(o));
     /* A pipe stays open: its reader would take its closing for the end. */
     if (!S_ISFIFO(about.st_mode))
         close(fd);
     return TOOL_OK;
 }
 
-static int check_folder(const struct tool_command *command, const struct tool_output *o)
+static int check_folder(const struct tool_command *command, const struct tool_option *o)
 {
     struct stat about;
     char probe[4096];
-    if (mkdir(o->path, 0777) != 0 && errno != EEXIST)
-        return tool_error(command, "cannot make the folder --%s %s: %s", o->option, o->path,
+    if (mkdir(path_of(o), 0777) != 0 && errno != EEXIST)
+        return tool_error(command, "cannot make the folder --%s %s: %s", o->name, path_of(o),
                           strerror(errno));
-    if (stat(o->path, &about) != 0)
+    if (stat(path_of(o), &about) != 0)
         return refused(command, o, errno);
     if (!S_ISDIR(about.st_mode))
-        return tool_error(command, "cannot write --%s %s: it is a file; name a folder", o->option,
-                          o->path);
-    if (snprintf(probe, sizeof(probe), "%s/.ringforge-%ld", o->path, (long)getpid()) >=
+        return tool_error(command, "cannot write --%s %s: it is a file; name a folder", o->name,
+                          path_of(o));
+    if (snprintf(probe, sizeof(probe), "%s/.ringforge-%ld", path_of(o), (long)getpid()) >=
         (int)sizeof(probe))
         return refused(command, o, ENAMETOOLONG);
     int fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -92,17 +97,18 @@ int tool_plot_ready(const struct tool_command *command)
     return TOOL_OK;
 }
 
-int tool_outputs_check(const struct tool_command *command, const struct tool_output *outputs)
+int tool_outputs_check(const struct tool_command *command, const struct tool_option *table)
 {
     int status = TOOL_OK;
-    for (const struct tool_output *o = outputs; o && o->option && status == TOOL_OK; o++) {
-        if (!o->path || strcmp(o->path, "-") == 0)
+    for (const struct tool_option *o = table; o && o->name && status == TOOL_OK; o++) {
+        if (o->path < TOOL_WRITES || o->path == TOOL_REPLACES || !path_of(o) ||
+            strcmp(path_of(o), "-") == 0)
             continue;
-        if (o->kind == TOOL_OUTPUT_PLOT)
+        if (o->path == TOOL_DRAWS)
             status = tool_plot_ready(command);
         if (status == TOOL_OK)
             status =
-                o->kind == TOOL_OUTPUT_FOLDER ? check_folder(command, o) : check_file(command, o);
+                o->path == TOOL_WRITES_INTO ? check_folder(command, o) : check_file(command, o);
     }
     return status;
 }

@@ -278,19 +278,21 @@ static cJSON *job_json(const struct job *job)
 static int flight_main(const struct tool_command *command, int argc, char **argv)
 {
     static struct files files;
-    const char *json_path = NULL;
-    const struct tool_option table[] = {
-        {"json", 0, TOOL_FILE, &json_path, "FILE", "write the findings as JSON"}, {NULL}};
+    const char *json_path = NULL, *folder = NULL;
+    struct tool_option table[] = {{"json", 0, TOOL_FILE, &json_path, "FILE",
+                                   "write the findings as JSON", .path = TOOL_WRITES},
+                                  {"the folder", 0, TOOL_TEXT, &folder, "DIR", "",
+                                   .path = TOOL_READS, .endings = ".flight", .operand = true},
+                                  {NULL}};
     int after = 0, status = tool_options(command, table, argc, argv, &after);
     if (status != TOOL_OK)
         return status;
     if (after >= argc)
         return tool_usage_error(command, "say which folder: that of RF_FLIGHT");
-    const char *folder = argv[after];
+    folder = argv[after];
     status = tool_options(command, table, argc - after, argv + after, NULL);
     if (status == TOOL_OK)
-        status = tool_outputs_check(
-            command, (const struct tool_output[]){{"json", json_path, TOOL_OUTPUT_FILE}, {NULL}});
+        status = tool_outputs_check(command, table);
     if (status == TOOL_OK)
         status = read_folder(command, folder, &files);
     cJSON *json = cJSON_CreateObject(), *jobs = cJSON_AddArrayToObject(json, "communicators");

@@ -210,10 +210,6 @@ static int check_options(const struct tool_command *command, const struct genera
         return tool_error(command, "--from %s: %s", o->from, strerror(errno));
     if (!S_ISDIR(folder.st_mode))
         return tool_error(command, "--from %s: it is no folder", o->from);
-    if (o->max_new < 1 || o->max_new > 1 << 24)
-        return tool_usage_error(command, "--max-new must be 1 to 16M");
-    if (o->top_p > 1 || o->top_k > INT32_MAX)
-        return tool_usage_error(command, "--top-p must be 0 to 1, and --top-k below 2^31");
     if (o->ranks.ranks > 1 && o->prompts && strcmp(o->prompts, "-") == 0)
         return tool_usage_error(command, "--prompts - is for one rank; pass a file");
     return TOOL_OK;
@@ -225,45 +221,58 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
         .command = command,
         .o = {.max_new = 32, .batch = 8, .repetition_penalty = 1, .quantize = "none"}};
     struct generate_options *o = &job.o;
-    const struct tool_option table[] = {
-        {"from", 0, TOOL_TEXT, &o->from, "DIR", "the model: a folder of a hub"},
+    struct tool_option table[] = {
+        {"from", 0, TOOL_TEXT, &o->from, "DIR", "the model: a folder of a hub", .path = TOOL_READS,
+         .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
         {"adapter", 0, TOOL_TEXT, &o->adapter, "DIR",
-         "low-rank adapters of PEFT's files: adapter_config.json, adapter_model.safetensors"},
+         "low-rank adapters of PEFT's files: adapter_config.json, adapter_model.safetensors",
+         .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
         {"prompt", 'p', TOOL_TEXT, &o->prompt, "TEXT", "a prompt"},
-        {"prompts", 0, TOOL_TEXT, &o->prompts, "FILE", "a prompt in each line; -: standard input"},
+        {"prompts", 0, TOOL_TEXT, &o->prompts, "FILE", "a prompt in each line; -: standard input",
+         .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
         {"prompt-ids", 0, TOOL_LIST, &o->prompt_ids, "IDS",
          "a prompt as ids: 1,2,3; may be repeated"},
-        {"max-new", 'n', TOOL_INT, &o->max_new, "N", "tokens of each text (32)"},
+        {"max-new", 'n', TOOL_INT, &o->max_new, "N", "tokens of each text (32)", .least = 1,
+         .most = 1 << 24},
         {"temperature", 't', TOOL_REAL, &o->temperature, "T", "0, the default: no sampling"},
-        {"top-k", 0, TOOL_INT, &o->top_k, "K", "sample from the K most probable tokens (0: all)"},
+        {"top-k", 0, TOOL_INT, &o->top_k, "K", "sample from the K most probable tokens (0: all)",
+         .most = INT32_MAX, .needs = "temperature"},
         {"top-p", 0, TOOL_REAL, &o->top_p, "P",
-         "sample from the most probable tokens that have this probability together (0: all)"},
+         "sample from the most probable tokens that have this probability together (0: all)",
+         .most = 1, .needs = "temperature"},
         {"repetition-penalty", 0, TOOL_REAL, &o->repetition_penalty, "R",
          "divides positive logits of earlier tokens, and multiplies negative ones (1: none)"},
         {"stop", 0, TOOL_LIST, &o->stop, "TEXT", "ends a text where it appears; may be repeated"},
         {"stop-id", 0, TOOL_LIST, &o->stop_ids, "IDS", "ids that end a text, besides the model's"},
         {"ignore-end", 0, TOOL_FLAG, &o->ignore_end, NULL,
          "go on after the ids that end a text of this model"},
-        {"seed", 's', TOOL_INT, &o->seed, "N", "of sampling (0)"},
-        {"batch", 'b', TOOL_INT, &o->batch, "N", "prompts computed together on each rank (8)"},
+        {"seed", 's', TOOL_INT, &o->seed, "N", "of sampling (0)", .needs = "temperature"},
+        {"batch", 'b', TOOL_INT, &o->batch, "N", "prompts computed together on each rank (8)",
+         .least = 1, .most = 1 << 16},
         {"length", 0, TOOL_INT, &o->length, "N",
-         "tokens of a prompt and its text, for which there is memory (as many as are needed)"},
+         "tokens of a prompt and its text, for which there is memory (as many as are needed)",
+         .least = 1, .most = 1 << 24},
         {"dtype", 0, TOOL_TEXT, &o->dtype, "TYPE", "f32, f16 or bf16 (as config.json says)"},
         {"quantize", 0, TOOL_TEXT, &o->quantize, "KIND",
          "weights of layers in 4 or 8 bits: none, nf4, int8 (none)"},
-        {"device", 'd', TOOL_TEXT, &o->device, "WHICH", "index, or a part of the name"},
-        {"ranks", 0, TOOL_INT, &o->ranks.ranks, "N", "start N ranks, which divide the prompts"},
-        {"provider", 0, TOOL_TEXT, &o->ranks.provider, "NAME", "transport between ranks"},
-        {"timeout", 0, TOOL_REAL, &o->ranks.timeout_s, "S", "of messages between ranks"},
-        {"json", 0, TOOL_FILE, &o->json, "FILE", "ids, texts and logarithms of probabilities"},
+        {"device", 'd', TOOL_TEXT, &o->device, "WHICH", "index, or a part of the name",
+         .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
+        {"ranks", 0, TOOL_INT, &o->ranks.ranks, "N", "start N ranks, which divide the prompts",
+         .least = 1, .most = 4096, .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
+        {"provider", 0, TOOL_TEXT, &o->ranks.provider, "NAME", "transport between ranks",
+         .ranks = TOOL_OWN, .why = TOOL_JOINED},
+        {"timeout", 0, TOOL_REAL, &o->ranks.timeout_s, "S", "of messages between ranks",
+         .ranks = TOOL_OWN, .why = TOOL_OWN_PATIENCE},
+        {"json", 0, TOOL_FILE, &o->json, "FILE", "ids, texts and logarithms of probabilities",
+         .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
         {NULL}};
+    tool_ranks_begin();
     int status = tool_options(command, table, argc, argv, NULL);
     if (status == TOOL_OK)
         status = check_options(command, o);
     if (status != TOOL_OK)
-        return status;
-    const struct tool_output outputs[] = {{"json", o->json, TOOL_OUTPUT_FILE}, {NULL}};
-    o->ranks.outputs = outputs;
+        return tool_ranks_refuse(command, status);
+    o->ranks.options = table;
     return tool_ranks_run(command, &o->ranks, argv, run_rank, &job);
 }
 

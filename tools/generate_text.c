@@ -32,16 +32,16 @@ static int add_ids(struct generate_job *job, const char *option, const char *tex
                    struct rf_token_list *list)
 {
     for (const char *at = text;; at++) {
-        char *end;
-        errno = 0;
-        const long id = strtol(at, &end, 10);
-        if (end == at || errno || id < 0 || id > INT32_MAX || (*end && *end != ','))
-            return tool_usage_error(job->command, "--%s %s: ids are numbers separated by commas",
-                                    option, text);
-        const int status = add_id(job, list, (int32_t)id);
-        if (status != TOOL_OK || !*end)
+        const size_t bytes = strcspn(at, ",");
+        char what[32];
+        int64_t id;
+        snprintf(what, sizeof(what), "an id of --%s", option);
+        int status = tool_take_int(job->command, what, at, bytes, 0, INT32_MAX, &id);
+        if (status == TOOL_OK)
+            status = add_id(job, list, (int32_t)id);
+        at += bytes;
+        if (status != TOOL_OK || !*at)
             return status;
-        at = end;
     }
 }
 

@@ -209,8 +209,7 @@ static const char *import_reason(const struct rf_device_info *d)
 
 static const char *dmabuf_reason(const struct rf_device_info *d)
 {
-    return d->dma_buf ? rf_provider_dmabuf_reason()
-                      : "its driver does not offer VK_EXT_external_memory_dma_buf";
+    return d->dma_buf ? rf_provider_dmabuf_reason() : d->dma_buf_reason;
 }
 
 static void print_memory(const struct rf_device_info *d)
@@ -370,6 +369,15 @@ static void show_environment(cJSON *json, bool quiet)
                               rows[i].fallback ? cJSON_CreateString(rows[i].fallback)
                                                : cJSON_CreateNull());
         cJSON_AddStringToObject(row, "text", rows[i].text);
+        if (rows[i].values)
+            cJSON_AddStringToObject(row, "values", rows[i].values);
+        if (rows[i].most > 0) {
+            cJSON_AddNumberToObject(row, "least", (double)rows[i].least);
+            cJSON_AddNumberToObject(row, "most", (double)rows[i].most);
+        }
+        cJSON_AddStringToObject(row, "ranks", rows[i].own ? "own" : "alike");
+        if (rows[i].own)
+            cJSON_AddStringToObject(row, "why", rows[i].own);
         cJSON_AddItemToArray(list, row);
     }
 }
@@ -379,30 +387,36 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
     const char *json_path = NULL, *provider = NULL;
     bool algorithms = false, measure = false;
     int64_t ranks = -1;
-    const struct tool_option table[] = {
-        {"json", 0, TOOL_FILE, &json_path, "FILE", "write everything as JSON (no FILE: print it)"},
-        {"provider", 0, TOOL_TEXT, &provider, "NAME", "ask for this provider, as a job would"},
+    struct tool_option table[] = {
+        {"json", 0, TOOL_FILE, &json_path, "FILE", "write everything as JSON (no FILE: print it)",
+         .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
+        {"provider", 0, TOOL_TEXT, &provider, "NAME", "ask for this provider, as a job would",
+         .ranks = TOOL_OWN, .why = TOOL_JOINED},
         {"algorithms", 0, TOOL_FLAG, &algorithms, NULL,
          "only: which algorithm carries out which collective, by size"},
-        {"ranks", 0, TOOL_INT, &ranks, "N", "with --algorithms: among so many (4)"},
+        {"ranks", 0, TOOL_INT, &ranks, "N", "with --algorithms: among so many (4)", .least = 1,
+         .most = 4096, .needs = "algorithms", .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
         {"measure", 0, TOOL_FLAG, &measure, NULL,
-         "with --algorithms: by the links between N ranks here, or between a launcher's"},
+         "with --algorithms: by the links between N ranks here, or between a launcher's",
+         .needs = "algorithms"},
         {NULL},
     };
-    int status = tool_options(command, table, argc, argv, NULL);
-    if (status != TOOL_OK)
-        return status;
-    if ((ranks < 1 && ranks != -1) || ranks > 4096)
-        return tool_usage_error(command, "--ranks has to be 1 to 4096, not %lld", (long long)ranks);
     uint32_t count = 0;
-    if (provider && rf_provider_list(provider, NULL, 0, &count) < 0)
-        return tool_usage_error(command, "%s", rf_last_error()->message);
-    const struct tool_output outputs[] = {{"json", json_path, TOOL_OUTPUT_FILE}, {NULL}};
+    tool_ranks_begin();
+    int status = tool_options(command, table, argc, argv, NULL);
+    if (status == TOOL_OK && provider && rf_provider_list(provider, NULL, 0, &count) < 0)
+        status = tool_usage_error(command, "%s", rf_last_error()->message);
+    if (status == TOOL_OK && algorithms && provider && !measure)
+        status = tool_usage_error(command, "--provider has no effect on --algorithms without "
+                                           "--measure; leave it out, or use that too");
+    if (status != TOOL_OK)
+        return tool_ranks_refuse(command, status);
     const struct tool_ranks job = {
-        .ranks = ranks > 0 ? ranks : 0, .provider = provider, .outputs = outputs};
+        .ranks = ranks > 0 ? ranks : 0, .provider = provider, .options = table};
     if (algorithms && measure)
         return info_measured_algorithms(command, json_path, &job, argv);
-    status = tool_outputs_check(command, outputs);
+    tool_errors_release(command); /* each process by itself */
+    status = tool_outputs_check(command, table);
     if (status != TOOL_OK)
         return status;
     if (algorithms)

@@ -53,6 +53,7 @@ struct crew {
     int status;  /* of the first failure, or of the first rank that was killed */
     bool killed; /* of the latter */
     bool served; /* a rank ended well */
+    bool obeyed; /* a rank ended by the signal that the launcher was told to end by */
     int asked;   /* the signal by which the launcher itself was told to end; 0 = none */
     uint64_t asked_ns;
 };
@@ -262,6 +263,7 @@ static void note_end(struct crew *crew, int rank, int wait_status)
     crew->children[rank].pid = 0;
     crew->alive--;
     crew->served |= status == 0;
+    crew->obeyed |= crew->asked && status == 128 + crew->asked;
     /* One that was killed is the cause, also where others noticed and had ended before it had: its
      * connections close before it can be waited for. */
     const bool killed = WIFSIGNALED(wait_status) && crew->phase <= SPEAKING && !crew->asked;
@@ -402,7 +404,9 @@ int tool_launch(const struct tool_command *command, const struct tool_launch *la
     free(crew.children);
     close(crew.signals);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    if (crew.asked && (crew.phase == KILLING || crew.status == 128 + crew.asked))
+    /* Elastic ranks that were lost before are no failure of those that went on. */
+    if (crew.asked && (crew.phase == KILLING || crew.status == 128 + crew.asked ||
+                       (launch->elastic && crew.obeyed)))
         return TOOL_BY_SIGNAL + crew.asked;
     return launch->elastic && crew.served ? 0 : crew.status;
 }

@@ -9,11 +9,51 @@
 
 #define EXAMPLE "r=16,alpha=32,dropout=0.05,targets=q_proj,v_proj"
 
-static bool number(const char *text, double *out)
+/* The settings that are numbers. */
+static const struct {
+    const char *name;
+    bool whole;
+    double least, most;
+} numbers[] = {{"r", true, 1, 1024}, {"alpha", false, 1e-6, 1e9}, {"dropout", false, 0, 1}};
+enum { RANK, ALPHA, DROPOUT, NUMBERS };
+
+/* "r=16": which number it is, and its text; -1: it is none of them. */
+static int number_of(const char *word, const char **text)
 {
-    char *end = NULL;
-    *out = strtod(text, &end);
-    return end != text && !*end && isfinite(*out);
+    for (int k = 0; k < NUMBERS; k++) {
+        const size_t bytes = strlen(numbers[k].name);
+        if (strncmp(word, numbers[k].name, bytes) == 0 && word[bytes] == '=') {
+            *text = word + bytes + 1;
+            return k;
+        }
+    }
+    return -1;
+}
+
+static enum tool_number read_number(int k, const char *text, double *out)
+{
+    const size_t bytes = strlen(text);
+    int64_t whole = 0;
+    if (!numbers[k].whole)
+        return tool_read_real(text, bytes, numbers[k].least, numbers[k].most, out);
+    const enum tool_number fault =
+        tool_read_int(text, bytes, (int64_t)numbers[k].least, (int64_t)numbers[k].most, &whole);
+    *out = (double)whole;
+    return fault;
+}
+
+static bool take_number(int k, const char *text, struct model_adapter *to)
+{
+    double value = 0;
+    if (read_number(k, text, &value) != TOOL_NUMBER_OK)
+        return false;
+    if (k == RANK)
+        to->rank = (int)value;
+    else if (k == ALPHA)
+        to->alpha = (float)value;
+    else
+        to->dropout = (float)value;
+    return true;
 }
 
 static bool take_bias(const char *word, enum model_adapter_bias *out)
@@ -27,50 +67,25 @@ static bool take_bias(const char *word, enum model_adapter_bias *out)
     return false;
 }
 
-/* Whether a word names a key of the list: *value is what follows it. */
-static bool is_key(const char *word, const char *key, const char **value)
+/* A word "key=value" or "rslora"; *key is the bit of the key. */
+static bool take_setting(const char *word, struct lora_option *to, unsigned *key)
 {
-    const size_t bytes = strlen(key);
-    *value = word + bytes;
-    return strncmp(word, key, bytes) == 0;
-}
-
-/* A word "key=value" or "rslora"; *key is set to the number of the key. */
-static bool take_setting(const char *word, struct lora_option *to, int *key)
-{
-    const char *text;
-    double value = 0;
-    if (strcmp(word, "rslora") == 0) {
-        *key = 0;
+    const char *text = NULL;
+    const int k = number_of(word, &text);
+    *key = 1u << (k + 1);
+    if (k >= 0)
+        return take_number(k, text, &to->adapter);
+    if (strcmp(word, "rslora") == 0)
         return to->adapter.rslora = true;
-    }
-    *key = 1;
-    if (is_key(word, "r=", &text)) {
-        if (!number(text, &value) || value < 1 || value > 1024)
-            return false;
-        to->adapter.rank = (int)value;
-        return value == to->adapter.rank;
-    }
-    *key = 2;
-    if (is_key(word, "alpha=", &text)) {
-        to->adapter.alpha = number(text, &value) ? (float)value : 0;
-        return to->adapter.alpha > 0;
-    }
-    *key = 3;
-    if (is_key(word, "bias=", &text))
-        return take_bias(text, &to->adapter.bias);
-    *key = 4;
-    if (!is_key(word, "dropout=", &text) || !number(text, &value))
-        return false;
-    to->adapter.dropout = (float)value;
-    return true;
+    *key = 1u << (NUMBERS + 1);
+    return strncmp(word, "bias=", 5) == 0 && take_bias(word + 5, &to->adapter.bias);
 }
 
 /* One word of the list. Words without "=" after targets= are targets, too. No key counts twice. */
 static bool take_word(const char *word, struct lora_option *to, bool *in_targets, unsigned *keys)
 {
     const size_t used = strlen(to->targets), bytes = strlen(word);
-    int key = 0;
+    unsigned key = 0;
     if (*in_targets && !strchr(word, '=') && strcmp(word, "rslora") != 0 && bytes > 0 &&
         used + bytes + 2 < sizeof(to->targets)) {
         snprintf(to->targets + used, sizeof(to->targets) - used, "%s%s", used ? "," : "", word);
@@ -79,16 +94,16 @@ static bool take_word(const char *word, struct lora_option *to, bool *in_targets
     *in_targets = strncmp(word, "targets=", 8) == 0 && !*to->targets;
     if (*in_targets)
         return strchr(word + 8, '=') == NULL && take_word(word + 8, to, in_targets, keys);
-    if (!take_setting(word, to, &key) || (*keys & 1u << key) != 0)
+    if (!take_setting(word, to, &key) || (*keys & key) != 0)
         return false;
-    *keys |= 1u << key;
+    *keys |= key;
     return true;
 }
 
 int lora_parse(const struct tool_command *command, const char *text, const char *targets,
                struct lora_option *out)
 {
-    char word[64];
+    char word[64], what[24];
     bool in_targets = false;
     unsigned keys = 0;
     *out = (struct lora_option){.adapter = {.rank = 8}};
@@ -96,10 +111,18 @@ int lora_parse(const struct tool_command *command, const char *text, const char 
         end = at + strcspn(at, ",");
         const int bytes = (int)(end - at);
         snprintf(word, sizeof(word), "%.*s", bytes, at);
-        if (bytes >= (int)sizeof(word) || !take_word(word, out, &in_targets, &keys))
-            return tool_usage_error(
-                command, "--lora wants a list such as " EXAMPLE ", with each key once, not \"%s\"",
-                text);
+        if (bytes < (int)sizeof(word) && take_word(word, out, &in_targets, &keys))
+            continue;
+        const char *given = NULL;
+        const int k = bytes < (int)sizeof(word) ? number_of(word, &given) : -1;
+        double value;
+        if (k >= 0 && read_number(k, given, &value) == TOOL_NUMBER_RANGE) {
+            snprintf(what, sizeof(what), "--lora %s", numbers[k].name);
+            return tool_number_error(command, what, given, strlen(given), TOOL_NUMBER_RANGE,
+                                     numbers[k].least, numbers[k].most);
+        }
+        return tool_usage_error(
+            command, "--lora wants a list such as " EXAMPLE ", with each key once, not \"%s\"", text);
     }
     if (!*out->targets)
         snprintf(out->targets, sizeof(out->targets), "%s", targets);

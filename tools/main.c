@@ -36,8 +36,20 @@ static int end_by_signal(int number)
     return 128 + number;
 }
 
+/* A parent's disposition and mask of signals survive exec. Where it ignores SIGCHLD the kernel
+ * reaps the processes that are started here, and nobody learns how they ended; a signal that it
+ * blocks would end nothing. Ignored ones stay ignored: nohup and shells mean them so. */
+static void reset_signals(void)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    signal(SIGCHLD, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 int main(int argc, char **argv)
 {
+    reset_signals();
     if (argc < 2) {
         print_usage(stderr);
         return TOOL_USAGE;
@@ -55,6 +67,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i]->name) != 0)
             continue;
         int status = commands[i]->main(commands[i], argc - 1, argv + 1);
+        tool_errors_release(commands[i]);
         if (status == TOOL_DONE)
             status = TOOL_OK;
         /* A full disk behind the standard output is not a success. */

@@ -11,12 +11,13 @@ static int merge_main(const struct tool_command *command, int argc, char **argv)
 {
     struct merge_options o = {NULL};
     int merged = 0;
-    const struct tool_option table[] = {
-        {"from", 0, TOOL_TEXT, &o.from, "DIR",
-         "the base: config.json, model.safetensors or shards"},
+    struct tool_option table[] = {
+        {"from", 0, TOOL_TEXT, &o.from, "DIR", "the base: config.json, model.safetensors or shards",
+         .path = TOOL_READS},
         {"adapter", 0, TOOL_TEXT, &o.adapter, "DIR",
-         "adapter_config.json and adapter_model.safetensors"},
-        {"export", 0, TOOL_TEXT, &o.export.dir, "DIR", "where the merged weights are written"},
+         "adapter_config.json and adapter_model.safetensors", .path = TOOL_READS},
+        {"export", 0, TOOL_TEXT, &o.export.dir, "DIR", "where the merged weights are written",
+         .path = TOOL_REPLACES},
         {"allow-nan", 0, TOOL_FLAG, &o.allow_nan, NULL, "take weights that are not finite numbers"},
         {NULL}};
     int status = tool_options(command, table, argc, argv, NULL);
@@ -24,9 +25,6 @@ static int merge_main(const struct tool_command *command, int argc, char **argv)
         return status == TOOL_DONE ? TOOL_OK : status;
     if (!o.from || !o.adapter || !o.export.dir)
         return tool_usage_error(command, "it needs --from DIR, --adapter DIR and --export DIR");
-    if (strcmp(o.from, o.export.dir) == 0)
-        return tool_usage_error(command, "--export %s would replace the base; name another folder",
-                                o.export.dir);
     char fault[ADAPTER_FAULT_BYTES];
     if (adapter_file_open(o.adapter, &o.file, fault) < 0)
         return tool_error(command, "--adapter %s: %s", o.adapter, fault);

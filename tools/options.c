@@ -2,7 +2,6 @@
  *
  * The option parser: a table of options per subcommand gives both the parsing and the help text.
  */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 
@@ -14,6 +13,8 @@ static void print_help(const struct tool_command *command, const struct tool_opt
            command->summary);
     for (const struct tool_option *o = table; o->name; o++) {
         char left[64];
+        if (o->operand)
+            continue;
         int used = snprintf(left, sizeof(left), o->letter ? "-%c, " : "    ", o->letter);
         const char *optional = o->kind == TOOL_FILE ? "[" : "";
         const char *close = o->kind == TOOL_FILE ? "]" : "";
@@ -27,40 +28,30 @@ static void print_help(const struct tool_command *command, const struct tool_opt
         printf("\n%s", command->notes);
 }
 
-static int parse_int(const char *text, int64_t *out)
+/* A number beyond the range of its option, or none at all. */
+static int read_number(const struct tool_command *command, const struct tool_option *o,
+                       const char *text)
 {
-    static const char suffixes[] = "KMGT";
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || errno)
-        return -1;
-    for (int i = 0; *end && suffixes[i]; i++) {
-        if (*end == suffixes[i] || *end == suffixes[i] + 'a' - 'A') {
-            value *= pow(1024, i + 1);
-            end++;
-            if (*end == 'i')
-                end++;
-            if (*end == 'B')
-                end++;
-            break;
-        }
-    }
-    if (*end || !(value >= 0) || value > 9e15 || value != floor(value))
-        return -1;
-    *out = (int64_t)value;
-    return 0;
-}
-
-static int parse_real(const char *text, double *out)
-{
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (end == text || *end || errno == ERANGE || !isfinite(value) || value < 0)
-        return -1;
-    *out = value;
-    return 0;
+    const bool whole = o->kind == TOOL_INT;
+    const double most = o->most > 0 ? o->most : whole ? 9007199254740992.0 : INFINITY;
+    enum tool_number fault;
+    char what[64], limit[32];
+    if (whole)
+        fault = tool_read_int(text, strlen(text), (int64_t)o->least, (int64_t)most, o->value);
+    else
+        fault = tool_read_real(text, strlen(text), o->least, most, o->value);
+    if (o->kind == TOOL_COUNT && fault == TOOL_NUMBER_OK && *(double *)o->value == 0)
+        fault = TOOL_NUMBER_RANGE;
+    if (fault == TOOL_NUMBER_OK)
+        return TOOL_OK;
+    snprintf(what, sizeof(what), "--%s", o->name);
+    if (fault == TOOL_NUMBER_RANGE && o->kind == TOOL_COUNT)
+        return tool_usage_error(command, "%s has to be more than 0%s%s, not %.60s", what,
+                                o->most > 0 ? ", and at most " : "",
+                                o->most > 0 ? tool_real_text(o->most, limit) : "", text);
+    if (fault == TOOL_NUMBER_JUNK && !whole)
+        return tool_usage_error(command, "%s wants a number, not \"%.60s\"", what, text);
+    return tool_number_error(command, what, text, strlen(text), fault, o->least, most);
 }
 
 static int store(const struct tool_command *command, const struct tool_option *o, const char *text)
@@ -68,16 +59,9 @@ static int store(const struct tool_command *command, const struct tool_option *o
     struct tool_list *list = o->value;
     switch (o->kind) {
     case TOOL_INT:
-        if (parse_int(text, o->value) < 0)
-            return tool_usage_error(command, "--%s wants a whole number, not \"%s\"", o->name,
-                                    text);
-        break;
     case TOOL_COUNT:
     case TOOL_REAL:
-        if (parse_real(text, o->value) < 0 || (o->kind == TOOL_COUNT && *(double *)o->value <= 0))
-            return tool_usage_error(command, "--%s wants a %s number, not \"%s\"", o->name,
-                                    o->kind == TOOL_COUNT ? "positive" : "not negative", text);
-        break;
+        return read_number(command, o, text);
     case TOOL_LIST:
         if (list->count == TOOL_LIST_MAX)
             return tool_usage_error(command, "--%s is given more than %d times", o->name,
@@ -91,12 +75,13 @@ static int store(const struct tool_command *command, const struct tool_option *o
     return TOOL_OK;
 }
 
-static const struct tool_option *find(const struct tool_option *table, const char *word,
-                                      size_t *name_bytes)
+static struct tool_option *find(struct tool_option *table, const char *word, size_t *name_bytes)
 {
     bool is_long = word[0] == '-' && word[1] == '-';
     *name_bytes = is_long ? strcspn(word + 2, "=") + 2 : 2;
-    for (const struct tool_option *o = table; o->name; o++) {
+    for (struct tool_option *o = table; o->name; o++) {
+        if (o->operand)
+            continue;
         if (is_long && strlen(o->name) == *name_bytes - 2 &&
             memcmp(o->name, word + 2, *name_bytes - 2) == 0)
             return o;
@@ -107,12 +92,12 @@ static const struct tool_option *find(const struct tool_option *table, const cha
 }
 
 /* Reads the option at argv[*at] and its value; leaves *at on the last word used. */
-static int read_option(const struct tool_command *command, const struct tool_option *table,
-                       int argc, char **argv, int *at)
+static int read_option(const struct tool_command *command, struct tool_option *table, int argc,
+                       char **argv, int *at)
 {
     const char *word = argv[*at];
     size_t name_bytes;
-    const struct tool_option *o = find(table, word, &name_bytes);
+    struct tool_option *o = find(table, word, &name_bytes);
     if (!o)
         return tool_usage_error(command,
                                 "there is no option \"%.*s\"; 'ringforge %s --help' lists all",
@@ -126,6 +111,7 @@ static int read_option(const struct tool_command *command, const struct tool_opt
         if (value)
             return tool_usage_error(command, "--%s takes no value", o->name);
         *(bool *)o->value = true;
+        o->said = "";
         return TOOL_OK;
     }
     bool next =
@@ -137,10 +123,11 @@ static int read_option(const struct tool_command *command, const struct tool_opt
         value = "-";
     if (!value)
         return tool_usage_error(command, "--%s needs a value: --%s %s", o->name, o->name, o->what);
+    o->said = value;
     return store(command, o, value);
 }
 
-int tool_options(const struct tool_command *command, const struct tool_option *table, int argc,
+int tool_options(const struct tool_command *command, struct tool_option *table, int argc,
                  char **argv, int *rest)
 {
     int at = 1;
@@ -148,6 +135,10 @@ int tool_options(const struct tool_command *command, const struct tool_option *t
         const char *word = argv[at];
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
             print_help(command, table);
+            return TOOL_DONE;
+        }
+        if (strcmp(word, "--options") == 0) {
+            tool_options_json(command, table);
             return TOOL_DONE;
         }
         if (strcmp(word, "--") == 0 && rest) {
@@ -168,7 +159,7 @@ int tool_options(const struct tool_command *command, const struct tool_option *t
     }
     if (rest)
         *rest = at;
-    return TOOL_OK;
+    return rest ? TOOL_OK : tool_options_check(command, table);
 }
 
 int tool_choice(const char *text, const char *const *names)

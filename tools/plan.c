@@ -254,8 +254,6 @@ static int check(const struct tool_command *command, struct plan_options *o,
             return status;
         o->ranks = (int64_t)rates->hosts * rates->host_ranks;
     }
-    if (o->ranks > PLAN_MAX_RANKS)
-        return tool_usage_error(command, "plans are made for up to %d ranks", PLAN_MAX_RANKS);
     o->setup.any_batch = true;
     int status = setup_check(command, &o->setup, o->ranks ? (int)o->ranks : 1);
     if (status != TOOL_OK)
@@ -350,8 +348,10 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"params", 0, TOOL_COUNT, &o.params, "N", "a parameter count (7.5e9) instead of a model"},
-        {"ranks", 0, TOOL_INT, &o.ranks, "N", "the same as --mesh dp=N"},
-        {"dp", 0, TOOL_INT, &o.dp, "N", "the same as --mesh dp=N"},
+        {"ranks", 0, TOOL_INT, &o.ranks, "N", "the same as --mesh dp=N", .least = 1,
+         .most = PLAN_MAX_RANKS},
+        {"dp", 0, TOOL_INT, &o.dp, "N", "the same as --mesh dp=N", .least = 1,
+         .most = PLAN_MAX_RANKS},
         {"explain", 0, TOOL_FLAG, &o.explain, NULL,
          "what rank 0 exchanges in a step, and from which declaration each exchange follows"},
         {"compare", 0, TOOL_FLAG, &o.compare, NULL,
@@ -360,8 +360,10 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
          "with --device-bytes: the largest batch and sequence of each technique, and the cheapest "
          "change with which the batch fits"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
-         "draw the predicted step (.svg): what each lane of each rank does when"},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)"},
+         "draw the predicted step (.svg): what each lane of each rank does when",
+         .path = TOOL_WRITES},
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)",
+         .path = TOOL_WRITES},
         {NULL}};
     plan_rates_options(&rates, table + SETUP_ROWS);
     plan_search_options(&o.search, table + SETUP_ROWS + PLAN_RATES_ROWS, table);
@@ -374,10 +376,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK && o.fits && rates.known)
         status = tool_usage_error(command, "--fits compares no times; leave out the rates");
     if (status == TOOL_OK)
-        status = tool_outputs_check(
-            command, (const struct tool_output[]){{"json", o.json_path, TOOL_OUTPUT_FILE},
-                                                  {"plot", o.plot_path, TOOL_OUTPUT_FILE},
-                                                  {NULL}});
+        status = tool_outputs_check(command, table);
     if (status == TOOL_OK && o.search.wanted)
         status = plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
                                  o.json_path);

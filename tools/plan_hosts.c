@@ -11,31 +11,35 @@
 /* One side of --links: "G" or "G:US". Where it ends; NULL: it is not like that. */
 static const char *read_link(const char *text, double *gbps, double *us)
 {
-    int used = 0;
+    const size_t bytes = strcspn(text, ",:");
     *us = 0;
-    if (sscanf(text, "%lf%n", gbps, &used) != 1 || !(*gbps > 0) || !isfinite(*gbps))
+    if (tool_read_real(text, bytes, 0, INFINITY, gbps) != TOOL_NUMBER_OK || *gbps == 0)
         return NULL;
-    text += used;
+    text += bytes;
     if (*text != ':')
         return text;
-    if (sscanf(text + 1, "%lf%n", us, &used) != 1 || !(*us >= 0) || !isfinite(*us))
-        return NULL;
-    return text + 1 + used;
+    const size_t more = strcspn(++text, ",");
+    return tool_read_real(text, more, 0, INFINITY, us) == TOOL_NUMBER_OK ? text + more : NULL;
 }
 
 static int read_hosts(const struct tool_command *command, struct plan_rates *r)
 {
-    char more;
+    int64_t hosts, each;
     if (!r->hosts_text)
         return TOOL_OK;
-    if (sscanf(r->hosts_text, "%7dx%7d%c", &r->hosts, &r->host_ranks, &more) != 2 || r->hosts < 1 ||
-        r->host_ranks < 1)
+    const enum tool_number fault = tool_read_pair(r->hosts_text, PLAN_MAX_RANKS, &hosts, &each);
+    if (fault == TOOL_NUMBER_JUNK)
         return tool_usage_error(command,
                                 "--hosts wants HOSTSxRANKS, as in 8x4: 8 hosts of 4 ranks each, "
                                 "not \"%s\"",
                                 r->hosts_text);
-    if ((int64_t)r->hosts * r->host_ranks > PLAN_MAX_RANKS)
+    if (fault == TOOL_NUMBER_RANGE)
+        return tool_number_error(command, "each number of --hosts", r->hosts_text,
+                                 strlen(r->hosts_text), fault, 1, PLAN_MAX_RANKS);
+    if (hosts * each > PLAN_MAX_RANKS)
         return tool_usage_error(command, "plans are made for up to %d ranks", PLAN_MAX_RANKS);
+    r->hosts = (int)hosts;
+    r->host_ranks = (int)each;
     return TOOL_OK;
 }
 

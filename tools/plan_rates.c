@@ -25,7 +25,8 @@ void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
          "H hosts of R ranks each, which follow each other"},
         {"links", 0, TOOL_TEXT, &r->links_text, "W,B",
          "with --hosts, not --link-gbps: Gbit/s of a rank within hosts and between, or G:US with "
-         "latency"},
+         "latency",
+         .needs = "hosts"},
         {"device", 0, TOOL_TEXT, &r->device, "WHICH",
          "predict with what `ringforge tune` has measured on this device of this machine"},
     };

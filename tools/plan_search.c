@@ -23,7 +23,7 @@ void plan_search_options(struct plan_search *search, struct tool_option *rows,
          "find meshes that fit, by time, and what is not given of --zero, --recompute, --offload, "
          "--schedule, --micro-batches, --dtype, --sequence-parallel"},
         {"top", 0, TOOL_INT, &search->top, "N", "with --search: rows; 0 = all that fit (20)",
-         .given = &search->top_given},
+         .most = INT32_MAX, .needs = "search", .given = &search->top_given},
     };
     memcpy(rows, all, sizeof(all));
     for (int row = 0; row < SETUP_ROWS; row++)
@@ -37,26 +37,21 @@ void plan_search_options(struct plan_search *search, struct tool_option *rows,
 /* Axes that are named; the others are open: 0. */
 static int read_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
 {
+    static const char *const names[] = {"dp", "tp", "pp", "shard", "cp", NULL};
+    int64_t values[5] = {0};
     *mesh = (struct rf_mesh){0};
-    for (const char *at = text; *at;) {
-        char name[8];
-        int value = 0, used = 0, axis = 0;
-        const bool read = sscanf(at, "%7[a-z]=%7d%n", name, &value, &used) == 2;
-        while (read && axis < PLAN_AXES && strcmp(name, plan_axes[axis].name) != 0)
-            axis++;
-        if (read && strcmp(name, "cp") == 0)
-            return tool_usage_error(command,
-                                    "--mesh %s: cp is not searched in this version; plan such a "
-                                    "mesh without --search",
-                                    text);
-        if (!read || axis == PLAN_AXES || value < 1 || (at[used] && at[used] != ',') ||
-            (at[used] == ',' && !at[used + 1]))
-            return tool_usage_error(
-                command, "--mesh wants a list such as tp=8, pp=4 or dp=16,shard=8, not \"%s\"",
-                text);
-        *plan_axis_of(mesh, axis) = value;
-        at += used + (at[used] == ',');
-    }
+    const int status = setup_mesh_read(command, text, names, values);
+    if (status != TOOL_OK)
+        return status;
+    if (values[4] > 0)
+        return tool_usage_error(command,
+                                "--mesh %s: cp is not searched in this version; plan such a "
+                                "mesh without --search",
+                                text);
+    for (int axis = 0; axis < PLAN_AXES; axis++)
+        for (int k = 0; names[k]; k++)
+            if (strcmp(plan_axes[axis].name, names[k]) == 0)
+                *plan_axis_of(mesh, axis) = (int)values[k];
     return TOOL_OK;
 }
 

@@ -11,28 +11,19 @@
 
 #include "tool.h"
 
-/* What the launchers set. Slurm's variables also stand in a batch script, where no rank runs: there
- * only a step counts. */
-static const struct {
-    const char *rank, *size, *also;
-} launchers[] = {
-    {"RANK", "WORLD_SIZE", NULL},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL},
-    {"PMI_RANK", "PMI_SIZE", NULL},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NODELIST"},
-};
-
-static const char *launcher(int *size)
+enum { MOST_RANKS = 4096 };
+/* Whether a launcher has made this process a rank. A usage error where its variables make no sense.
+ */
+static int launcher(const struct tool_command *command, struct rf_launcher_info *out)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-        const char *rank = getenv(launchers[i].rank), *ranks = getenv(launchers[i].size);
-        if (!rank || !rank[0] || (launchers[i].also && !getenv(launchers[i].also)))
-            continue;
-        *size = ranks ? atoi(ranks) : 0;
-        return rank;
-    }
-    *size = 0;
-    return NULL;
+    const char *local = getenv("LOCAL_RANK");
+    int64_t place;
+    if (local && *local &&
+        tool_take_int(command, "LOCAL_RANK", local, strlen(local), 0, MOST_RANKS, &place) !=
+            TOOL_OK)
+        return TOOL_USAGE;
+    return rf_launcher_find(out) < 0 ? tool_error(command, "%s", rf_last_error()->message)
+                                     : TOOL_OK;
 }
 
 static bool is_loopback(const struct tool_ranks *ranks)
@@ -43,26 +34,42 @@ static bool is_loopback(const struct tool_ranks *ranks)
 
 int tool_ranks_count(const struct tool_command *command, const struct tool_ranks *ranks, int *count)
 {
+    struct rf_launcher_info launched;
     if (ranks->provider && rf_provider_find(ranks->provider, NULL) < 0)
         return tool_usage_error(command, "%s", rf_last_error()->message);
-    if (ranks->ranks > 4096)
-        return tool_usage_error(command, "--ranks %lld is more than 4096", (long long)ranks->ranks);
-    int size;
-    const char *rank = launcher(&size);
-    if (rank && !is_loopback(ranks)) {
-        if (ranks->ranks && ranks->ranks != size)
+    if (ranks->ranks > MOST_RANKS)
+        return tool_usage_error(command, "--ranks %lld is more than %d", (long long)ranks->ranks,
+                                MOST_RANKS);
+    const int status = launcher(command, &launched);
+    if (status != TOOL_OK)
+        return status;
+    if (launched.name && !is_loopback(ranks)) {
+        if (ranks->ranks && ranks->ranks != launched.size)
             return tool_usage_error(command,
                                     "--ranks %lld contradicts the launcher's world of "
                                     "%d; leave --ranks away",
-                                    (long long)ranks->ranks, size);
-        *count = size > 0 ? size : 1;
+                                    (long long)ranks->ranks, launched.size);
+        *count = launched.size;
         return TOOL_OK;
     }
-    if (rank && size > 1)
+    if (launched.size > 1)
         return tool_usage_error(command, "loopback ranks are threads of one process: use --ranks N "
                                          "without a launcher");
     *count = ranks->ranks ? (int)ranks->ranks : 1;
     return TOOL_OK;
+}
+
+/* A job of several processes that a launcher started should not run as so many of one each, without
+ * a word. */
+static void warn_if_alone(const struct tool_command *command)
+{
+    struct rf_launcher_info launched;
+    if (rf_launcher_find(&launched) == 0 && launched.size == 1 && launched.others[0])
+        fprintf(stderr,
+                "ringforge %s: warning: this process runs alone, but %s may mean that a launcher "
+                "has started several; for one job of them set RANK, WORLD_SIZE, MASTER_ADDR and "
+                "MASTER_PORT in each, or start them by `ringforge run`, torchrun, srun or mpirun\n",
+                command->name, launched.others);
 }
 
 /* Whether a job ended well by its communicator; one that has failed before has done so where fn
@@ -139,33 +146,44 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
 
 /* ---- this process ---------------------------------------------------------------------------- */
 
-/* The files are on rank 0's host: it tries, and tells. */
-static int agree_on_outputs(const struct tool_command *command, const struct tool_ranks *ranks,
-                            struct rf_comm *comm)
+/* Why there is no communicator. What all are told, rank 0 says. */
+static int fail_open(const struct tool_command *command, const struct rf_launcher_info *launched)
 {
-    const int rank = rf_comm_rank(comm);
-    int32_t status = rank == 0 ? tool_outputs_check(command, ranks->outputs) : TOOL_OK;
-    if (ranks->outputs && rf_comm_size(comm) > 1 &&
-        rf_broadcast(comm, &status, 1, RF_I32, 0, NULL) < 0)
-        return tool_library_error(command, rank);
+    const int code = rf_last_error()->status;
+    if (code == RF_EABORT && launched->rank > 0) {
+        tool_errors_drop();
+        return TOOL_ERROR;
+    }
+    const int status = tool_library_error(command, launched->size > 1 ? launched->rank : -1);
+    if (code == RF_EINVAL || code == RF_EAUTH) /* it may not have reached the others */
+        return tool_ranks_refuse(command, status);
+    tool_errors_release(command);
     return status;
 }
 
 static int run_here(const struct tool_command *command, const struct tool_ranks *ranks, int count,
                     int (*fn)(struct rf_comm *comm, void *user), void *user)
 {
-    int size;
-    const char *rank = launcher(&size);
+    struct rf_launcher_info launched;
     struct rf_comm_opts opts = {
         .rank = -1, .provider = ranks->provider, .timeout_s = ranks->timeout_s};
     struct rf_comm *comm = NULL;
-    if (ranks->joins)
+    if (ranks->joins) {
+        tool_errors_release(command);
         return fn(NULL, user);
+    }
     if (is_loopback(ranks))
         opts.provider = NULL;
-    if (rf_comm_open(rank ? "env:" : "self:", &opts, &comm) < 0)
-        return tool_library_error(command, rank && count > 1 ? atoi(rank) : -1);
-    int status = agree_on_outputs(command, ranks, comm), own = rf_comm_rank(comm);
+    int status = launcher(command, &launched);
+    if (status != TOOL_OK)
+        return status;
+    if (count == 1)
+        warn_if_alone(command);
+    if (rf_comm_open(launched.name ? "env:" : "self:", &opts, &comm) < 0)
+        return fail_open(command, &launched);
+    tool_errors_release(command);
+    status = tool_ranks_agree(command, ranks, comm);
+    const int own = rf_comm_rank(comm);
     const bool closes = status == TOOL_OK && ranks->closes;
     if (status == TOOL_OK)
         status = fn(comm, user);
@@ -176,24 +194,28 @@ static int run_here(const struct tool_command *command, const struct tool_ranks 
 
 int tool_ranks_outputs(const struct tool_command *command, const struct tool_ranks *ranks)
 {
-    int size;
-    return launcher(&size) && !is_loopback(ranks) ? TOOL_OK
-                                                  : tool_outputs_check(command, ranks->outputs);
+    struct rf_launcher_info launched;
+    const int status = launcher(command, &launched);
+    if (status != TOOL_OK || ranks->joins || (launched.name && !is_loopback(ranks)))
+        return status;
+    return tool_outputs_check(command, ranks->options);
 }
 
 int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *ranks,
                    char *const *argv, int (*fn)(struct rf_comm *comm, void *user), void *user)
 {
+    struct rf_launcher_info launched;
     int count;
     int status = tool_ranks_count(command, ranks, &count);
     if (status == TOOL_OK)
         status = tool_ranks_outputs(command, ranks);
+    if (status == TOOL_OK)
+        status = launcher(command, &launched);
     if (status != TOOL_OK)
-        return status;
+        return tool_ranks_refuse(command, status);
     if (count > 1 && is_loopback(ranks))
         return run_threads(command, ranks, count, fn, user);
-    int size;
-    if (count == 1 || launcher(&size))
+    if (count == 1 || launched.name)
         return run_here(command, ranks, count, fn, user);
 
     /* Start this very program again, once per rank: a fork would share what is already open. */
@@ -217,6 +239,7 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
 const char *tool_rank_device(const char *select, char text[16])
 {
     const char *local = getenv("LOCAL_RANK");
+    int64_t place = 0;
     if (select || !local || !local[0] || getenv("RF_DEVICE"))
         return select;
     struct rf_device_info *infos = calloc(64, sizeof(*infos));
@@ -232,8 +255,8 @@ const char *tool_rank_device(const char *select, char text[16])
         if (infos[i].usable && infos[i].kind == RF_DEVICE_DISCRETE)
             of_gpu[gpus++] = infos[i].index;
     free(infos);
-    if (gpus < 2)
+    if (gpus < 2 || tool_read_int(local, strlen(local), 0, MOST_RANKS, &place) != TOOL_NUMBER_OK)
         return NULL;
-    snprintf(text, 16, "%u", of_gpu[(uint32_t)atoi(local) % gpus]);
+    snprintf(text, 16, "%u", of_gpu[(uint32_t)place % gpus]);
     return text;
 }

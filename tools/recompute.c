@@ -9,21 +9,28 @@
 
 #include "setup.h"
 
+enum { MOST_EVERY = 1 << 20 };
 #define CHOICES                                                                                    \
     "none, or a list of gelu, norms, attention, mlp, and one of block, every=N, sqrt, auto"
+
+static bool is_every(const char *word)
+{
+    return strncmp(word, "every=", 6) == 0;
+}
 
 /* The number of blocks of a segment; 0: the word is not of that kind. */
 static int blocks_of(const char *word)
 {
-    int every = 0;
-    char more;
+    int64_t every = 0;
     if (strcmp(word, "block") == 0)
         return 1;
     if (strcmp(word, "sqrt") == 0)
         return RF_RECOMPUTE_SQRT;
     if (strcmp(word, "auto") == 0)
         return RF_RECOMPUTE_AUTO;
-    return sscanf(word, "every=%9d%c", &every, &more) == 1 && every > 0 ? every : 0;
+    if (is_every(word))
+        (void)tool_read_int(word + 6, strlen(word + 6), 1, MOST_EVERY, &every);
+    return (int)every;
 }
 
 /* One word of the list; false: there is no such word, or another such. */
@@ -60,6 +67,10 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
         snprintf(word, sizeof(word), "%.*s", bytes, at);
         if (bytes < (int)sizeof(word) && take_word(word, out))
             continue;
+        int64_t every;
+        if (is_every(word) && !out->blocks)
+            return tool_take_int(command, "--recompute every", word + 6, strlen(word + 6), 1,
+                                 MOST_EVERY, &every);
         if (out->blocks && blocks_of(word))
             return tool_usage_error(
                 command, "--recompute %s: use one of block, every=N, sqrt and auto", text);

@@ -8,9 +8,10 @@ static int run_main(const struct tool_command *command, int argc, char **argv)
 {
     int64_t ranks = 0, port = 0;
     bool no_prefix = false, elastic = false;
-    const struct tool_option table[] = {
-        {"ranks", 'n', TOOL_INT, &ranks, "N", "how many ranks to start"},
-        {"port", 0, TOOL_INT, &port, "PORT", "MASTER_PORT; a free port by default"},
+    struct tool_option table[] = {
+        {"ranks", 'n', TOOL_INT, &ranks, "N", "how many ranks to start", .least = 1, .most = 4096},
+        {"port", 0, TOOL_INT, &port, "PORT", "MASTER_PORT; a free port by default", .least = 1,
+         .most = 65535},
         {"no-prefix", 0, TOOL_FLAG, &no_prefix, NULL, "leave lines as they are, without \"[r] \""},
         {"elastic", 0, TOOL_FLAG, &elastic, NULL,
          "ranks that are lost or fail leave the others to go on; status 0 if any ends well"},
@@ -20,12 +21,9 @@ static int run_main(const struct tool_command *command, int argc, char **argv)
     int status = tool_options(command, table, argc, argv, &rest);
     if (status != TOOL_OK)
         return status;
-    if (ranks < 1 || ranks > 4096)
+    if (ranks == 0)
         return tool_usage_error(command, "-n says how many ranks to start, 1 to 4096: ringforge "
                                          "run -n 2 -- COMMAND");
-    if (port > 65535)
-        return tool_usage_error(command, "--port %lld is not a TCP port (1 to 65535)",
-                                (long long)port);
     if (rest >= argc)
         return tool_usage_error(command,
                                 "there is no command to run: ringforge run -n %d -- "

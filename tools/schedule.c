@@ -36,16 +36,13 @@ static int64_t length_of(const char *text)
     return length;
 }
 
+/* The next of "1,2,3". */
 static bool read_number(const char **at, int64_t *out)
 {
-    char *end;
-    if (**at < '0' || **at > '9')
+    const size_t bytes = strcspn(*at, ",");
+    if (tool_read_int(*at, bytes, 0, 1ll << 50, out) != TOOL_NUMBER_OK)
         return false;
-    const long long value = strtoll(*at, &end, 10);
-    if (value > (1ll << 50) || (*end && *end != ','))
-        return false;
-    *out = value;
-    *at = *end ? end + 1 : end;
+    *at += bytes + ((*at)[bytes] == ',');
     return true;
 }
 
@@ -79,11 +76,14 @@ static int read_counts(const struct tool_command *command, struct options *o)
 static int read_hosts(const struct tool_command *command, struct options *o)
 {
     struct schedule_call *call = &o->call;
-    int hosts = 0, each = 0;
+    int64_t hosts = 0, each = 0;
     int64_t names[SCHEDULE_MOST_RANKS], count = 0;
-    char more;
-    const bool grid = sscanf(o->hosts, "%4dx%4d%c", &hosts, &each, &more) == 2;
-    const int64_t ranks = grid ? (int64_t)hosts * each : length_of(o->hosts);
+    const enum tool_number fault = tool_read_pair(o->hosts, SCHEDULE_MOST_RANKS, &hosts, &each);
+    const bool grid = fault != TOOL_NUMBER_JUNK;
+    if (fault == TOOL_NUMBER_RANGE)
+        return tool_number_error(command, "each number of --hosts", o->hosts, strlen(o->hosts),
+                                 fault, 1, SCHEDULE_MOST_RANKS);
+    const int64_t ranks = grid ? hosts * each : length_of(o->hosts);
     if (ranks < 1 || ranks > SCHEDULE_MOST_RANKS || (o->ranks && ranks != o->ranks))
         return tool_usage_error(command, "--hosts has %lld ranks; --ranks has %lld",
                                 (long long)ranks, (long long)o->ranks);
@@ -154,9 +154,6 @@ static int check_numbers(const struct tool_command *command, struct options *o)
     const char *op = rf_coll_op_name(desc->op);
     if (o->ranks < 1)
         return tool_usage_error(command, "say with --ranks how many ranks there are");
-    if (o->ranks > SCHEDULE_MOST_RANKS)
-        return tool_usage_error(command, "schedules are shown of up to %d ranks",
-                                SCHEDULE_MOST_RANKS);
     if (!o->count_given && !o->counts && desc->op != RF_COLL_BARRIER && !o->list)
         return tool_usage_error(command, "say with --count how many elements %s has", op);
     if (!o->root_given && rf_coll_is_point(desc->op))
@@ -167,8 +164,6 @@ static int check_numbers(const struct tool_command *command, struct options *o)
     if (o->rank_given && o->rank >= o->ranks)
         return tool_usage_error(command, "--rank %lld is not one of %lld ranks", (long long)o->rank,
                                 (long long)o->ranks);
-    if (o->segment_given && o->segment < 1)
-        return tool_usage_error(command, "--segment has to be 1 byte or more");
     desc->ranks = (int)o->ranks;
     desc->root = (int)o->root;
     desc->count = o->count_given ? (size_t)o->count : 1;
@@ -227,6 +222,18 @@ static int check(const struct tool_command *command, struct options *o)
     return check_algorithm(command, call);
 }
 
+/* --list shows no schedule, and without an operation no call. */
+static int check_list(const struct tool_command *command, const struct tool_option *table,
+                      bool list, bool named)
+{
+    static const char *const shown[] = {"rank", "plot", "json", "segment", "algorithm", NULL};
+    for (const struct tool_option *o = table; list && o->name; o++)
+        if (o->said && strcmp(o->name, "list") != 0 && (!named || tool_choice(o->name, shown) >= 0))
+            return tool_usage_error(command, "--%s has no effect with --list%s; leave it out",
+                                    o->name, named ? "" : " without an operation");
+    return TOOL_OK;
+}
+
 /* ---- the command ----------------------------------------------------------------------------- */
 
 static bool is_stdout(const char *path)
@@ -252,8 +259,9 @@ static int show(const struct tool_command *command, const struct options *o)
 static int schedule_main(const struct tool_command *command, int argc, char **argv)
 {
     struct options o = {.call = {.host_count = 1}, .dtype = "f32", .redop = "sum", .order = "any"};
-    const struct tool_option table[] = {
-        {"ranks", 'n', TOOL_INT, &o.ranks, "N", "how many ranks"},
+    struct tool_option table[] = {
+        {"ranks", 'n', TOOL_INT, &o.ranks, "N", "how many ranks", .least = 1,
+         .most = SCHEDULE_MOST_RANKS},
         {"count", 'c', TOOL_INT, &o.count, "C", "elements, as in the call (all_gather: of a rank)",
          0, &o.count_given},
         {"counts", 0, TOOL_TEXT, &o.counts, "A,B,...",
@@ -272,12 +280,13 @@ static int schedule_main(const struct tool_command *command, int argc, char **ar
         {"shared", 0, TOOL_FLAG, &o.shared, NULL,
          "ranks reach each other's memory (one host, buffers of rf_comm_alloc)"},
         {"segment", 0, TOOL_INT, &o.segment, "BYTES", "cut long messages so; default 256K", 0,
-         &o.segment_given},
+         &o.segment_given, .least = 1},
         {"rank", 0, TOOL_INT, &o.rank, "R", "all steps of this rank, and of no other", 0,
          &o.rank_given},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE.svg",
-         "draw who sends what to whom in which round"},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the schedule as JSON (docs/json.md)"},
+         "draw who sends what to whom in which round", .path = TOOL_WRITES},
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the schedule as JSON (docs/json.md)",
+         .path = TOOL_WRITES},
         {"list", 0, TOOL_FLAG, &o.list, NULL, "only say which algorithms there are, and for what"},
         {NULL},
     };
@@ -286,16 +295,16 @@ static int schedule_main(const struct tool_command *command, int argc, char **ar
     int status = tool_options(command, table, name ? argc - 1 : argc, name ? argv + 1 : argv, NULL);
     if (status != TOOL_OK)
         return status;
+    status = check_list(command, table, o.list, name != NULL);
+    if (status != TOOL_OK)
+        return status;
     if (!name && o.list)
         return schedule_list(command, NULL);
     status = read_operation(command, name, &o.call.desc.op);
     if (status == TOOL_OK)
         status = check(command, &o);
     if (status == TOOL_OK)
-        status = tool_outputs_check(
-            command, (const struct tool_output[]){{"json", o.json_path, TOOL_OUTPUT_FILE},
-                                                  {"plot", o.plot_path, TOOL_OUTPUT_FILE},
-                                                  {NULL}});
+        status = tool_outputs_check(command, table);
     if (status == TOOL_OK)
         status = o.list ? schedule_list(command, &o.call) : show(command, &o);
     free(o.call.hosts);

@@ -34,6 +34,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .channels = 128,
                         .heads = 4,
                         .seq = 64,
+                        .batch = 16,
                         .clip = 1.0,
                         .weight_decay = -1,
                         .beta1 = -1,
@@ -57,54 +58,64 @@ void setup_init(struct setup *s, struct tool_option *rows)
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     const struct tool_option all[SETUP_ROWS] = {
         {"from", 0, TOOL_TEXT, &s->from, "DIR",
-         "model and weights from a hub's files: config.json, model.safetensors or its shards"},
+         "model and weights from a hub's files: config.json, model.safetensors or its shards",
+         .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
         {"allow-nan", 0, TOOL_FLAG, &s->allow_nan, NULL,
-         "from: take weights that are not finite numbers"},
+         "from: take weights that are not finite numbers", .needs = "from"},
         {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)", 0, &s->given[0]},
-        {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)", 0, &s->given[1]},
-        {"channels", 0, TOOL_INT, &s->channels, "N", "width of the model (128)", 0, &s->given[2]},
+        {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)", 0, &s->given[1], 1,
+         1024},
+        {"channels", 0, TOOL_INT, &s->channels, "N", "width of the model (128)", 0, &s->given[2], 1,
+         1 << 16},
         {"heads", 0, TOOL_INT, &s->heads, "N", "attention heads; divides --channels (4)", 0,
-         &s->given[3]},
+         &s->given[3], 1, 1 << 12},
         {"kv-heads", 0, TOOL_INT, &s->kv_heads, "N",
-         "llama: heads of keys and values; divides --heads (as many)", 0, &s->given[4]},
+         "llama: heads of keys and values; divides --heads (as many)", 0, &s->given[4], 1, 1 << 12},
         {"head-rows", 0, TOOL_INT, &s->head_rows, "N",
-         "rows of logits that exist at once: less memory; 0 = all (0)"},
-        {"seq", 0, TOOL_INT, &s->seq, "N", "tokens in a sequence (64)"},
-        {"batch", 0, TOOL_INT, &s->batch, "N", "sequences in a step, over all ranks (16)"},
+         "rows of logits that exist at once: less memory; 0 = all (0)", .most = 1 << 24},
+        {"seq", 0, TOOL_INT, &s->seq, "N", "tokens in a sequence (64)", .least = 1,
+         .most = 1 << 20},
+        {"batch", 0, TOOL_INT, &s->batch, "N", "sequences in a step, over all ranks (16)", 0,
+         &s->batch_given, 1, 1 << 24, .of_job = true},
         {"micro-batches", 0, TOOL_INT, &s->micro_batches, "N",
-         "pieces of the batch, over all ranks; divides it (one per rank)"},
+         "pieces of the batch, over all ranks; divides it (one per rank)", .least = 1,
+         .most = 1 << 24, .of_job = true},
         {"dtype", 0, TOOL_TEXT, &s->dtype, "TYPE",
-         "of activations and of the weights in use: f32, bf16, f16 (f32)"},
+         "of activations and of the weights in use: f32, bf16, f16 (f32)", .kept = true},
         {"residual", 0, TOOL_TEXT, &s->residual, "TYPE",
-         "of what is added to from layer to layer: f32, or same: as --dtype (f32)"},
+         "type of the residual stream: f32, or same as --dtype (f32)", .kept = true},
         {"freeze", 0, TOOL_LIST, &s->freeze, "PATTERN",
          "do not train parameters of these names: \"blocks.0.*\"; \"!PATTERN\": train them again; "
          "may be given several times"},
         {"adapter", 0, TOOL_TEXT, &s->adapter_dir, "DIR",
          "train the low-rank adapters of PEFT's files: adapter_config.json, "
-         "adapter_model.safetensors"},
+         "adapter_model.safetensors",
+         .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
         {"lora", 0, TOOL_TEXT, &s->lora, "LIST",
          "train low-rank adapters, freeze the rest: r=16,alpha=32,dropout=0.05,rslora,"
          "bias=none|all|lora_only,targets=q_proj,v_proj (hub names, patterns, or all-linear)"},
         {"quantize", 0, TOOL_TEXT, &s->quantize, "KIND",
          "with adapters: weights of layers in 4 or 8 bits, from --from: none, nf4, int8 (none)"},
         {"no-masters", 0, TOOL_FLAG, &s->no_masters, NULL,
-         "weights in --dtype alone, updated in it: less memory; needs --residual same"},
+         "weights in --dtype alone, updated in it: less memory; needs --residual same",
+         .kept = true},
         {"stochastic-rounding", 0, TOOL_FLAG, &s->stochastic, NULL,
-         "of weights in 16 bits, as they are updated"},
+         "round the updated weights up or down at random: for weights in 16 bits", .kept = true},
         {"reduce-dtype", 0, TOOL_TEXT, &s->reduce, "TYPE",
-         "in which gradients travel and are added over the ranks: f32, bf16, f16 (f32)"},
+         "type in which ranks send and add gradients: f32, bf16, f16 (f32)", .kept = true},
         {"loss-scale", 0, TOOL_REAL, &s->loss_scale, "X",
-         "the first of a scale that moves by itself; 0 = none (64 for f16, else none)"},
+         "initial value of the dynamic loss scale; 0 = none (64 for f16, else none)", .kept = true},
         {"mesh", 0, TOOL_TEXT, &s->mesh_text, "MESH",
          "the ranks as a grid: dp=N (all), tp=N (parts of each block), cp=N (parts of each "
-         "sequence; not with tp), pp=N (parts of the model), shard=N (with --zero: a copy's)"},
+         "sequence; not with tp), pp=N (parts of the model), shard=N (with --zero: a copy's)",
+         .of_job = true},
         {"tensor-parts", 0, TOOL_INT, &s->tensor_parts, "P",
-         "compute blocks in P parts whatever the tensor ranks, to the same bits"},
+         "compute blocks in P parts whatever the tensor ranks, to the same bits", .most = 1 << 16},
         {"sequence-parallel", 0, TOOL_FLAG, &s->sequence_parallel, NULL,
          "tp: what lies between the parts of blocks is cut, too, by rows"},
         {"zero", 0, TOOL_INT, &s->zero, "STAGE",
-         "each rank holds a part of 1: optimizer states, 2: and gradients, 3: and parameters (0)"},
+         "each rank holds a part of 1: optimizer states, 2: and gradients, 3: and parameters (0)",
+         .most = 3},
         {"keep-gathered", 0, TOOL_FLAG, &s->keep_gathered, NULL,
          "zero 3: parameters stay from their first use in a step to the last"},
         {"no-prefetch", 0, TOOL_FLAG, &s->no_prefetch, NULL,
@@ -126,24 +137,25 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "with pp: blocks divided even, by cost (arithmetic), or as a list such as 3,4,4,1 (even)"},
         {"workspace", 0, TOOL_INT, &s->workspace, "BYTES",
          "in which products with long sums are done in parts (32M on a GPU, else 0)"},
-        {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME", s->optimizers},
-        {"beta1", 0, TOOL_REAL, &s->beta1, "X", "of adamw, adam and lion (0.9)"},
-        {"beta2", 0, TOOL_REAL, &s->beta2, "X",
-         "of adamw and adam (0.95), lion and rmsprop (0.99)"},
-        {"eps", 0, TOOL_REAL, &s->eps, "X",
-         "keeps divisions by roots finite (1e-8; adagrad 1e-10)"},
+        {"optimizer", 0, TOOL_TEXT, &s->optimizer, "NAME", s->optimizers, .kept = true},
+        {"beta1", 0, TOOL_REAL, &s->beta1, "X", "of adamw, adam and lion (0.9)", .kept = true},
+        {"beta2", 0, TOOL_REAL, &s->beta2, "X", "of adamw and adam (0.95), lion and rmsprop (0.99)",
+         .kept = true},
+        {"eps", 0, TOOL_REAL, &s->eps, "X", "keeps divisions by roots finite (1e-8; adagrad 1e-10)",
+         .kept = true},
         {"eps-inside", 0, TOOL_FLAG, &s->eps_inside, NULL,
-         "add eps under the root, not to the root"},
+         "add eps under the root, not to the root", .kept = true},
         {"no-bias-correction", 0, TOOL_FLAG, &s->no_bias_correction, NULL,
-         "adamw, adam: do not divide by 1 - beta^t"},
+         "adamw, adam: do not divide by 1 - beta^t", .kept = true},
         {"momentum", 0, TOOL_REAL, &s->momentum, "X",
-         "of momentum and nesterov (0.9), and rmsprop (0)"},
-        {"dampening", 0, TOOL_REAL, &s->dampening, "X", "of momentum (0)"},
+         "of momentum and nesterov (0.9), and rmsprop (0)", .kept = true},
+        {"dampening", 0, TOOL_REAL, &s->dampening, "X", "of momentum (0)", .kept = true},
         {"centered", 0, TOOL_FLAG, &s->centered, NULL,
-         "rmsprop: by the variance of gradients, not their mean square"},
-        {"clip", 0, TOOL_REAL, &s->clip, "NORM", "largest global gradient norm; 0 = none (1)"},
+         "rmsprop: by the variance of gradients, not their mean square", .kept = true},
+        {"clip", 0, TOOL_REAL, &s->clip, "NORM", "largest global gradient norm; 0 = none (1)",
+         .kept = true},
         {"weight-decay", 0, TOOL_REAL, &s->weight_decay, "X",
-         "decoupled for adamw, sgd and lion (0.1), else added to gradients (0)"},
+         "decoupled for adamw, sgd and lion (0.1), else added to gradients (0)", .kept = true},
     };
     memcpy(rows, all, sizeof(all));
 }
@@ -162,33 +174,55 @@ static int refuse(const struct tool_command *command, const char *flag, const ch
     return tool_usage_error(command, "there is no --%s \"%s\"; use %s", flag, value, instead);
 }
 
-static int parse_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
+int setup_mesh_read(const struct tool_command *command, const char *text, const char *const *names,
+                    int64_t *values)
 {
-    static const char *const names[] = {"dp", "tp", "pp", "shard", "cp", NULL};
-    int values[5] = {1, 1, 1, 0, 1};
-    const char *at = text;
-    while (*at) {
-        char name[8];
-        int value = 0, used = 0;
-        if (sscanf(at, "%7[a-z]=%d%n", name, &value, &used) != 2 || tool_choice(name, names) < 0 ||
-            value < 1 || value > 1 << 20 || (at[used] && at[used] != ',') ||
-            (at[used] == ',' && !at[used + 1]))
+    unsigned seen = 0;
+    for (const char *at = text;; at++) {
+        const size_t name = strcspn(at, "=,"), bytes = strcspn(at, ",");
+        char what[32];
+        int axis = 0;
+        while (names[axis] && (strlen(names[axis]) != name || memcmp(names[axis], at, name) != 0))
+            axis++;
+        if (at[name] != '=' || !names[axis] || bytes == name + 1)
             return tool_usage_error(
                 command,
                 "--mesh wants a list such as dp=4, dp=4,shard=2 or dp=2,tp=2,pp=2, not \"%s\"",
                 text);
-        values[tool_choice(name, names)] = value;
-        at += used + (at[used] == ',');
+        snprintf(what, sizeof(what), "--mesh %s", names[axis]);
+        if (seen & 1u << axis)
+            return tool_usage_error(command, "%s is given twice in \"%s\"", what, text);
+        seen |= 1u << axis;
+        const int status = tool_take_int(command, what, at + name + 1, bytes - name - 1, 1,
+                                         SETUP_MOST_RANKS, &values[axis]);
+        if (status != TOOL_OK)
+            return status;
+        at += bytes;
+        if (!*at)
+            return TOOL_OK;
     }
-    *mesh = (struct rf_mesh){
-        .dp = values[0], .tp = values[1], .pp = values[2], .shard = values[3], .cp = values[4]};
+}
+
+static int parse_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
+{
+    static const char *const names[] = {"dp", "tp", "pp", "shard", "cp", NULL};
+    int64_t values[5] = {1, 1, 1, 0, 1}, ranks = 1;
+    const int status = setup_mesh_read(command, text, names, values);
+    if (status != TOOL_OK)
+        return status;
+    for (int k = 0; k < 5; k++)
+        if (k != 3 && (ranks *= values[k]) > INT32_MAX)
+            return tool_usage_error(command, "--mesh %s has more ranks than a number holds", text);
+    *mesh = (struct rf_mesh){.dp = (int)values[0],
+                             .tp = (int)values[1],
+                             .pp = (int)values[2],
+                             .shard = (int)values[3],
+                             .cp = (int)values[4]};
     if (mesh->tp > 1 && mesh->cp > 1)
         return tool_usage_error(command,
                                 "--mesh %s: tp and cp together are not in this version; "
                                 "use one of the two",
                                 text);
-    if ((int64_t)mesh->dp * mesh->tp * mesh->cp > INT32_MAX / mesh->pp)
-        return tool_usage_error(command, "--mesh %s has more ranks than a number holds", text);
     return TOOL_OK;
 }
 
@@ -214,17 +248,26 @@ const char *setup_mesh_text(const struct setup *s, char text[64])
 /* "1f1b", or "interleaved:V". */
 static int parse_schedule(const struct tool_command *command, struct setup *s)
 {
-    char name[16] = "", end = 0;
-    int chunks = 0;
-    const int read = sscanf(s->schedule, "%15[a-z0-9]:%d%c", name, &chunks, &end);
-    const bool counted = strchr(s->schedule, ':') != NULL;
-    if (read != 1 + counted || rf_pipeline_find(name, &s->policy_pipeline) < 0 ||
-        (counted && (s->policy_pipeline != RF_PIPELINE_INTERLEAVED || chunks < 1)))
+    char name[16] = "";
+    const size_t bytes = strcspn(s->schedule, ":");
+    const bool counted = s->schedule[bytes] == ':';
+    int64_t chunks = 0;
+    if (bytes < sizeof(name))
+        memcpy(name, s->schedule, bytes);
+    if (rf_pipeline_find(name, &s->policy_pipeline) < 0 ||
+        (counted && s->policy_pipeline != RF_PIPELINE_INTERLEAVED))
         return tool_usage_error(command,
                                 "there is no --schedule \"%s\"; use 1f1b, gpipe, naive, "
                                 "interleaved, interleaved:V, zbh1, zbv or 2bw",
                                 s->schedule);
-    s->chunks = chunks;
+    const char *parts = s->schedule + bytes + counted;
+    int status = TOOL_OK;
+    if (counted)
+        status = tool_take_int(command, "--schedule interleaved", parts, strlen(parts), 1, 1024,
+                               &chunks);
+    if (status != TOOL_OK)
+        return status;
+    s->chunks = (int)chunks;
     if (s->mesh.pp == 1 && strcmp(s->stages, "even") != 0)
         return tool_usage_error(command,
                                 "--stages %s is for blocks that are spread over ranks; "
@@ -313,8 +356,6 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                 "--order tree gives the bits of one process, which rounds "
                                 "no gradients; use --order ring with --reduce-dtype %s",
                                 s->reduce);
-    if (s->zero < 0 || s->zero > 3)
-        return tool_usage_error(command, "there is no --zero %lld; use 0 to 3", (long long)s->zero);
     if (s->zero != 3 && (s->keep_gathered || s->no_prefetch))
         return tool_usage_error(command, "%s is for --zero 3",
                                 s->keep_gathered ? "--keep-gathered" : "--no-prefetch");
@@ -324,6 +365,51 @@ static int check_names(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
+/* A number of the optimizer, whose option may not be given: then it is negative. */
+struct rule_number {
+    const char *name;
+    bool has;
+    const double *given;
+    double otherwise, below;
+};
+enum { RULE_NUMBERS = 6 };
+
+static void list_rule(const struct setup *s, enum rf_optimizer kind,
+                      struct rule_number rows[RULE_NUMBERS])
+{
+    const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
+    const struct rule_number all[RULE_NUMBERS] = {
+        {"beta1", info->beta1 != 0, &s->beta1, info->beta1, 1},
+        {"beta2", info->beta2 != 0, &s->beta2, info->corrects_bias ? 0.95 : info->beta2, 1},
+        {"eps", info->eps != 0, &s->eps, info->eps, INFINITY},
+        {"momentum", info->takes_momentum, &s->momentum, info->momentum, 1},
+        {"dampening", info->takes_dampening, &s->dampening, 0, 1},
+        {"weight-decay", true, &s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY},
+    };
+    memcpy(rows, all, sizeof(all));
+}
+
+bool setup_in_use(const struct setup *s, const void *value, float *out)
+{
+    struct rule_number rows[RULE_NUMBERS];
+    const int kind = rf_optimizer_find(s->optimizer);
+    if (value == &s->loss_scale) {
+        *out = (float)(s->loss_scale >= 0             ? s->loss_scale
+                       : strcmp(s->dtype, "f16") == 0 ? F16_SCALE
+                                                      : 0);
+        return true;
+    }
+    if (kind < 0)
+        return false;
+    list_rule(s, (enum rf_optimizer)kind, rows);
+    for (int i = 0; i < RULE_NUMBERS; i++)
+        if (rows[i].given == value && rows[i].has) {
+            *out = (float)(*rows[i].given >= 0 ? *rows[i].given : rows[i].otherwise);
+            return true;
+        }
+    return false;
+}
+
 /* An option that the rule has not would change nothing, so it is refused. Fills policy.optimizer.
  */
 static int check_optimizer(const struct tool_command *command, struct setup *s)
@@ -331,49 +417,39 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
     const enum rf_optimizer kind = (enum rf_optimizer)rf_optimizer_find(s->optimizer);
     const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
     const bool adam = info->corrects_bias;
-    const struct {
-        const char *name;
-        bool has;
-        double given, otherwise, below;
-        float *to;
-    } reals[] = {
-        {"beta1", info->beta1 != 0, s->beta1, info->beta1, 1, &s->policy.optimizer.beta1},
-        {"beta2", info->beta2 != 0, s->beta2, adam ? 0.95 : info->beta2, 1,
-         &s->policy.optimizer.beta2},
-        {"eps", info->eps != 0, s->eps, info->eps, INFINITY, &s->policy.optimizer.eps},
-        {"momentum", info->takes_momentum, s->momentum, info->momentum, 1,
-         &s->policy.optimizer.momentum},
-        {"dampening", info->takes_dampening, s->dampening, 0, 1, &s->policy.optimizer.dampening},
-        {"weight-decay", true, s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY,
-         &s->policy.optimizer.weight_decay},
-    };
+    struct rf_optimizer_opts *to = &s->policy.optimizer;
+    float *const numbers[RULE_NUMBERS] = {&to->beta1,    &to->beta2,     &to->eps,
+                                          &to->momentum, &to->dampening, &to->weight_decay};
+    struct rule_number reals[RULE_NUMBERS];
     const struct {
         const char *name;
         bool has, given;
     } flags[] = {{"eps-inside", info->eps != 0, s->eps_inside},
                  {"no-bias-correction", adam, s->no_bias_correction},
                  {"centered", info->takes_centered, s->centered}};
-    s->policy.optimizer = (struct rf_optimizer_opts){.kind = kind,
-                                                     .eps_inside = s->eps_inside,
-                                                     .no_bias_correction = s->no_bias_correction,
-                                                     .centered = s->centered,
-                                                     .stochastic_rounding = s->stochastic};
-    for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
-        const bool given = reals[i].given >= 0;
+    *to = (struct rf_optimizer_opts){.kind = kind,
+                                     .eps_inside = s->eps_inside,
+                                     .no_bias_correction = s->no_bias_correction,
+                                     .centered = s->centered,
+                                     .stochastic_rounding = s->stochastic};
+    list_rule(s, kind, reals);
+    for (int i = 0; i < RULE_NUMBERS; i++) {
+        const double value = *reals[i].given;
+        const bool given = value >= 0;
         if (given && !reals[i].has)
             return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
                                     reals[i].name);
-        if (given && reals[i].given >= reals[i].below)
+        if (given && value >= reals[i].below)
             return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
-                                    reals[i].below, reals[i].given);
+                                    reals[i].below, value);
         /* To the library, zero means the customary value. */
-        if (reals[i].given == 0 && reals[i].otherwise != 0 && reals[i].below <= 1)
+        if (value == 0 && reals[i].otherwise != 0 && reals[i].below <= 1)
             return tool_usage_error(command, "--%s has to be more than 0; without it use %s",
                                     reals[i].name,
                                     adam ? "--optimizer rmsprop" : "--optimizer sgd");
-        if (reals[i].given == 0 && kind != RF_SGD && i == 2)
+        if (value == 0 && kind != RF_SGD && i == 2)
             return tool_usage_error(command, "--eps has to be more than 0");
-        *reals[i].to = (float)(given ? reals[i].given : reals[i].otherwise);
+        *numbers[i] = (float)(given ? value : reals[i].otherwise);
     }
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (flags[i].given && !flags[i].has)
@@ -384,20 +460,7 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
 
 static int check_sizes(const struct tool_command *command, const struct setup *s)
 {
-    const struct {
-        const char *name;
-        int64_t value, least, most;
-    } sizes[] = {
-        {"layers", s->layers, 1, 1024},          {"channels", s->channels, 1, 1 << 16},
-        {"heads", s->heads, 1, 1 << 12},         {"seq", s->seq, 1, 1 << 20},
-        {"head-rows", s->head_rows, 0, 1 << 24}, {"batch", s->batch ? s->batch : 16, 1, 1 << 24},
-    };
-    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
-        if (sizes[i].value < sizes[i].least || sizes[i].value > sizes[i].most)
-            return tool_usage_error(command, "--%s has to be %lld to %lld, not %lld", sizes[i].name,
-                                    (long long)sizes[i].least, (long long)sizes[i].most,
-                                    (long long)sizes[i].value);
-    if (s->kv_heads < 0 || s->kv_heads > s->heads || (s->kv_heads && s->heads % s->kv_heads))
+    if (s->kv_heads > s->heads || (s->kv_heads && s->heads % s->kv_heads))
         return tool_usage_error(command, "--kv-heads %lld does not divide --heads %lld",
                                 (long long)s->kv_heads, (long long)s->heads);
     if (s->channels % s->heads && !s->hub)
@@ -422,17 +485,12 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         status = stages_parse(command, s->stages, &s->stage_list);
     if (status != TOOL_OK)
         return status;
-    if (s->tensor_parts < 0 || s->tensor_parts > 1 << 16)
-        return tool_usage_error(command,
-                                "--tensor-parts %lld: use a power of two that is a "
-                                "multiple of tp",
-                                (long long)s->tensor_parts);
     if (s->sequence_parallel && s->mesh.tp == 1)
         return tool_usage_error(command, "--sequence-parallel is for tensor ranks; use --mesh tp=N "
                                          "with it");
     int64_t dp = s->mesh.dp;
-    if (!s->batch)
-        s->batch = s->any_batch ? (15 + dp) / dp * dp : 16;
+    if (!s->batch_given && s->any_batch)
+        s->batch = (15 + dp) / dp * dp;
     /* A pipeline wants several for each rank. */
     const int64_t ranks_of_job = dp * s->mesh.pp;
     int64_t pieces = s->micro_batches          ? s->micro_batches

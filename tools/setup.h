@@ -18,7 +18,7 @@ struct recompute {
 };
 
 /* How blocks are divided into stages: by a rule, or count > 0 of them by hand. */
-enum { SETUP_MOST_STAGES = 1024, SETUP_GIVEN = 5 };
+enum { SETUP_MOST_STAGES = 1024, SETUP_MOST_BLOCKS = 1 << 20, SETUP_GIVEN = 5 };
 struct stage_list {
     enum rf_stage_split split;
     int blocks[SETUP_MOST_STAGES], count;
@@ -39,17 +39,18 @@ struct setup {
     bool keep_gathered, no_prefetch, no_masters, stochastic;
     int64_t device_bytes;
     const char *offload;
-    int offloaded;           /* RF_OFFLOAD_* */
-    bool any_batch;          /* without --batch, take the next multiple of the ranks (plan) */
-    const char *model;       /* gpt2, llama */
-    const char *from;        /* a folder of a hub, or NULL */
-    bool allow_nan;          /* in its weights */
-    bool given[SETUP_GIVEN]; /* --model, --layers, --channels, --heads, --kv-heads */
-    struct hub *hub;         /* what its config.json says; opened by setup_check */
-    struct tool_list freeze; /* patterns of names */
-    const char *lora;        /* NULL: none */
-    const char *quantize;    /* nf4, int8 */
-    const char *adapter_dir; /* of PEFT's files, or NULL */
+    int offloaded;  /* RF_OFFLOAD_* */
+    bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
+    bool batch_given;
+    const char *model;                 /* gpt2, llama */
+    const char *from;                  /* a folder of a hub, or NULL */
+    bool allow_nan;                    /* in its weights */
+    bool given[SETUP_GIVEN];           /* --model, --layers, --channels, --heads, --kv-heads */
+    struct hub *hub;                   /* what its config.json says; opened by setup_check */
+    struct tool_list freeze;           /* patterns of names */
+    const char *lora;                  /* NULL: none */
+    const char *quantize;              /* nf4, int8 */
+    const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
@@ -69,14 +70,22 @@ struct setup {
 };
 
 #define SETUP_ROWS 46
+#define SETUP_MOST_RANKS (1 << 20) /* of an axis */
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
 /* Checks what can be checked without ranks or devices; fills mesh and policy. Without --mesh,
  * mesh.dp is `ranks`. */
 int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
 void setup_close(struct setup *setup);
+/* What is in use of a number, &setup->beta1 or such, whose option may not have been given. False:
+ * it is none of these, or the rule has it not. */
+bool setup_in_use(const struct setup *setup, const void *value, float *out);
 /* All of the mesh. */
 int setup_ranks(const struct setup *setup);
+/* Reads "dp=2,tp=2" into the values of the named axes (names: NULL-terminated); others stay. An
+ * axis that is given twice, or out of range, is a usage error. */
+int setup_mesh_read(const struct tool_command *command, const char *text, const char *const *names,
+                    int64_t *values);
 /* "dp=2,tp=2"; axes of one rank are left out, but for dp. */
 const char *setup_mesh_text(const struct setup *setup, char text[64]);
 

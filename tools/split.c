@@ -24,14 +24,18 @@ int stages_parse(const struct tool_command *command, const char *text, struct st
         out->split = RF_STAGES_COST;
         return TOOL_OK;
     }
-    const char *at = text;
-    do {
-        int blocks = 0, used = 0;
-        if (strspn(at, "0123456789") == 0 || sscanf(at, "%7d%n", &blocks, &used) != 1 ||
-            (at[used] && at[used] != ',') || out->count == SETUP_MOST_STAGES)
+    for (const char *at = text;; at++) {
+        const size_t bytes = strcspn(at, ",");
+        int64_t blocks = 0;
+        const enum tool_number fault = tool_read_int(at, bytes, 1, SETUP_MOST_BLOCKS, &blocks);
+        if (fault == TOOL_NUMBER_RANGE)
+            return tool_number_error(command, "each number of --stages", at, bytes, fault, 1,
+                                     SETUP_MOST_BLOCKS);
+        if (fault != TOOL_NUMBER_OK || out->count == SETUP_MOST_STAGES)
             return bad_list(command, text);
-        out->blocks[out->count++] = blocks;
-        at += used;
-    } while (*at++);
-    return TOOL_OK;
+        out->blocks[out->count++] = (int)blocks;
+        at += bytes;
+        if (!*at)
+            return TOOL_OK;
+    }
 }

@@ -55,11 +55,14 @@ static int tokenize_main(const struct tool_command *command, int argc, char **ar
 {
     const char *from = NULL, *data = NULL, *out = NULL;
     bool raw = false;
-    const struct tool_option table[] = {
-        {"from", 0, TOOL_TEXT, &from, "DIR", "folder with tokenizer.json, or that file"},
+    struct tool_option table[] = {
+        {"from", 0, TOOL_TEXT, &from, "DIR", "folder with tokenizer.json, or that file",
+         .path = TOOL_READS},
         {"data", 0, TOOL_TEXT, &data, "PATH",
-         "text file, folder of text files, or .jsonl: an object with a \"text\" on each line"},
-        {"out", 0, TOOL_TEXT, &out, "FILE", "file of tokens, with llm.c's header"},
+         "text file, folder of text files, or .jsonl: an object with a \"text\" on each line",
+         .path = TOOL_READS_ALL},
+        {"out", 0, TOOL_TEXT, &out, "FILE", "file of tokens, with llm.c's header",
+         .path = TOOL_WRITES},
         {"raw", 0, TOOL_FLAG, &raw, NULL, "tokens alone, without the header"},
         {NULL}};
     const int status = tool_options(command, table, argc, argv, NULL);
@@ -67,8 +70,7 @@ static int tokenize_main(const struct tool_command *command, int argc, char **ar
         return status;
     if (!from || !data || !out)
         return tool_usage_error(command, "--from DIR, --data PATH and --out FILE are needed");
-    const struct tool_output outputs[] = {{"out", out, TOOL_OUTPUT_FILE}, {NULL}};
-    const int writable = tool_outputs_check(command, outputs);
+    const int writable = tool_outputs_check(command, table);
     return writable != TOOL_OK ? writable : tokenize(command, from, data, out, raw);
 }
 

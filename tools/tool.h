@@ -37,14 +37,46 @@ int tool_error(const struct tool_command *command, const char *format, ...) RF_P
 #define TOOL_ABORTED "another rank of this process failed"
 /* The library's last error, with `rank` in front when it is not negative. */
 int tool_library_error(const struct tool_command *command, int rank);
+/* What several ranks would say alike, one of them says: from now on errors of this thread are kept,
+ * until they are printed or dropped. */
+#define TOOL_HELD_BYTES 2048
+void tool_errors_hold(void);
+const char *tool_errors_held(void);
+void tool_errors_release(const struct tool_command *command);
+void tool_errors_drop(void);
+
+/* ---- numbers.c: numbers in options, in lists and in environment variables ---------------------
+ */
+
+enum tool_number { TOOL_NUMBER_OK, TOOL_NUMBER_JUNK, TOOL_NUMBER_RANGE };
+/* Pure. A whole number in text[0, bytes), from least to most; K, M, G and T count in 1024, and
+ * "1e6" is fine. Numbers beyond 2^53 are out of any range. */
+enum tool_number tool_read_int(const char *text, size_t bytes, int64_t least, int64_t most,
+                               int64_t *out);
+/* Pure. "AxB", both from 1 to most. */
+enum tool_number tool_read_pair(const char *text, int64_t most, int64_t *a, int64_t *b);
+/* Pure. A finite number, from least to most. */
+enum tool_number tool_read_real(const char *text, size_t bytes, double least, double most,
+                                double *out);
+/* A usage error: what is wrong with the number in text[0, bytes) of `what`, such as "--mesh dp". */
+int tool_number_error(const struct tool_command *command, const char *what, const char *text,
+                      size_t bytes, enum tool_number fault, double least, double most);
+/* tool_read_int, and a usage error if it fails. */
+int tool_take_int(const struct tool_command *command, const char *what, const char *text,
+                  size_t bytes, int64_t least, int64_t most, int64_t *out);
+/* "1 to 8", "at least 1", "0 or more"; returns text. */
+const char *tool_range_text(double least, double most, char text[64]);
+/* The shortest text that is read as this value; returns text. */
+const char *tool_real_text(double value, char text[32]);
+const char *tool_float_text(float value, char text[32]);
 
 /* ---- options.c ------------------------------------------------------------------------------- */
 
 enum tool_kind {
     TOOL_FLAG,  /* bool */
-    TOOL_INT,   /* int64_t, not negative; K, M, G suffixes count in 1024 */
-    TOOL_COUNT, /* double, positive, 7.5e9 is fine */
-    TOOL_REAL,  /* double, not negative */
+    TOOL_INT,   /* int64_t; K, M, G suffixes count in 1024 */
+    TOOL_COUNT, /* double, more than 0; 7.5e9 is fine */
+    TOOL_REAL,  /* double */
     TOOL_TEXT,  /* const char * */
     TOOL_FILE,  /* const char *; without a value "-", the standard output */
     TOOL_LIST   /* struct tool_list: may be repeated */
@@ -53,6 +85,24 @@ enum tool_kind {
 struct tool_list {
     const char *item[TOOL_LIST_MAX];
     int count;
+};
+/* What an option's text names. */
+enum tool_path {
+    TOOL_NO_PATH,
+    TOOL_READS,       /* a file, or a folder of which files of known names are read */
+    TOOL_RESUMES,     /* a folder of checkpoints, or one of them */
+    TOOL_READS_ALL,   /* a file, or a folder of which every file is read */
+    TOOL_WRITES,      /* a file; "-" is the standard output */
+    TOOL_DRAWS,       /* the same, by gnuplot */
+    TOOL_WRITES_INTO, /* a folder to which files are added */
+    TOOL_REPLACES     /* a folder that is replaced with everything in it */
+};
+/* What has to be alike on the ranks of a job, and is compared before anything is computed. */
+enum tool_share {
+    TOOL_ALIKE,   /* the value */
+    TOOL_GIVEN,   /* whether it is given; the value may differ: `why` */
+    TOOL_CONTENT, /* what is in the file or folder, which may have another name: `why` */
+    TOOL_OWN      /* nothing: `why` */
 };
 struct tool_option {
     const char *name; /* without dashes */
@@ -63,12 +113,48 @@ struct tool_option {
     const char *help;
     unsigned uses; /* the caller's: by whom it is used */
     bool *given;   /* set where the option is given, unless NULL */
+    /* Of numbers: what is refused by its range. most 0: no limit. */
+    double least, most;
+    /* Options of which one has to be on, or this one has no effect and is refused: "search", or
+     * "export|export-adapter". NULL: none. */
+    const char *needs;
+    enum tool_path path;
+    const char *beside;  /* an option whose path it may share; NULL: none */
+    const char *endings; /* TOOL_READS: of files that are read of a folder; NULL: a model's */
+    enum tool_share ranks;
+    const char *why;  /* what is not alike: why ranks, and who joins a running job, may differ */
+    bool of_job;      /* who joins a running job may leave it to the job */
+    bool kept;        /* belongs to what a checkpoint continues */
+    bool operand;     /* no option: a word that the command reads itself, for its path */
+    const char *said; /* set: the value as given, "" for a flag; NULL: not given */
 };
+/* Reasons that several commands have. */
+#define TOOL_JOINED "compared as ranks join; who names none takes what the others name"
+#define TOOL_LAUNCHED "it has to be the launcher's own number"
+#define TOOL_RANK_0_WRITES "rank 0 writes it"
+#define TOOL_OWN_DEVICE "each rank opens its own device"
+#define TOOL_OWN_PATIENCE "how long a rank waits is its own business"
+#define TOOL_OWN_COPY "each host may have a copy of its own elsewhere"
 /* Reads argv[1..] and stops at "--" or, when `rest` is given, at the first word that is no option.
- * *rest is the index of the first word not read; without `rest` such a word is an error. The table
- * ends with a row whose name is NULL. Returns TOOL_OK, TOOL_DONE or TOOL_USAGE. */
-int tool_options(const struct tool_command *command, const struct tool_option *table, int argc,
+ * *rest is the index of the first word not read; without `rest` such a word is an error, and once
+ * all is read, so is what tool_options_check finds. The table ends with a row whose name is NULL.
+ * Returns TOOL_OK, TOOL_DONE or TOOL_USAGE. */
+int tool_options(const struct tool_command *command, struct tool_option *table, int argc,
                  char **argv, int *rest);
+/* Once all options are read: a usage error if one has no effect, or if what is written is also
+ * read or written by another (paths.c). */
+int tool_options_check(const struct tool_command *command, const struct tool_option *table);
+/* The row of that name, or NULL. */
+struct tool_option *tool_option_find(struct tool_option *table, const char *name);
+/* Whether an option has a value with an effect: a flag that is set, a number that is not 0, a text
+ * other than "none". */
+bool tool_option_is_on(const struct tool_option *option);
+/* The value as text, the same for equal values: "0.003", "yes", "not given". */
+void tool_option_text(const struct tool_option *option, char *text, size_t bytes);
+/* Sets the value to that of such a text. False: it is no value of this option. */
+bool tool_option_set(struct tool_option *option, const char *text);
+/* options_json.c: the table as JSON on the standard output. */
+void tool_options_json(const struct tool_command *command, const struct tool_option *table);
 /* Index of text in the NULL-terminated list of names, or -1. */
 int tool_choice(const char *text, const char *const *names);
 /* A type ("f32", "float"), a reduction ("sum") or an order ("any") by name, or a usage error. */
@@ -80,15 +166,10 @@ int tool_read_order(const struct tool_command *command, const char *text, enum r
  */
 
 #define TOOL_PATH_BYTES 4096
-enum tool_output_kind { TOOL_OUTPUT_FILE, TOOL_OUTPUT_PLOT, TOOL_OUTPUT_FOLDER };
-struct tool_output {
-    const char *option; /* without dashes; NULL ends a list */
-    const char *path;   /* NULL: not asked for; "-": the standard output */
-    enum tool_output_kind kind;
-};
-/* Before any work: tries whether each can be written at the end. What is there stays as it is; a
- * folder that is missing is made. Of NULL: nothing. */
-int tool_outputs_check(const struct tool_command *command, const struct tool_output *outputs);
+/* Before any work: tries whether what the options of the table write can be written at the end.
+ * What is there stays as it is; a folder that is missing is made, but for one that is replaced,
+ * which is for its writer to check. Of NULL: nothing. */
+int tool_outputs_check(const struct tool_command *command, const struct tool_option *table);
 /* The name under which the content of `path` is to be written: beside it, so that what is there
  * stays until the new one is whole; or path itself, if it is a device, a pipe or a link. */
 void tool_file_begin(const char *path, char name[TOOL_PATH_BYTES]);
@@ -98,6 +179,36 @@ int tool_file_end(const struct tool_command *command, const char *path, const ch
 /* Both, and the bytes between; "-" is the standard output. */
 int tool_file_write(const struct tool_command *command, const char *path, const void *data,
                     size_t bytes);
+
+/* ---- paths.c: what is written is not what is read ----------------------------------------------
+ */
+
+/* A usage error if what an option of the table writes is what another one reads or writes: one file
+ * by any two names, or a file of a folder that is read, or of one that is replaced. Nothing is
+ * opened, and paths need not exist. */
+int tool_paths_check(const struct tool_command *command, const struct tool_option *table);
+/* Whether two paths are one file or folder, or would be, once it is made: by device and inode,
+ * links followed, also those to nothing. */
+bool tool_paths_same(const char *a, const char *b);
+/* Whether a path is somewhere in a folder. */
+bool tool_path_within(const char *path, const char *folder);
+
+/* ---- terms.c: what has to be alike on all ranks ---------------------------------------------- */
+
+/* Lines "--NAME=value" for rf_comm_check_terms, of the table's options that are alike, or are to be
+ * given on all ranks or none; of_job: those that a newcomer may leave to the job, else all others.
+ * To be freed. An exit status, as all of these. */
+int tool_terms(const struct tool_command *command, const struct tool_option *table, bool of_job,
+               char **out);
+/* Adds a line to *terms; hash: is compared and not shown, 0 = none. */
+int tool_terms_add(const struct tool_command *command, char **terms, const char *name,
+                   const char *value, uint64_t hash);
+/* The line of an option of TOOL_CONTENT, by what is in its file or folder. */
+int tool_terms_add_content(const struct tool_command *command, char **terms,
+                           const struct tool_option *option);
+/* All of these. */
+int tool_terms_whole(const struct tool_command *command, const struct tool_option *table,
+                     char **out);
 
 /* ---- output.c -------------------------------------------------------------------------------- */
 
@@ -153,13 +264,28 @@ struct tool_ranks {
     bool closes;                  /* fn closes its communicator */
     bool joins;                   /* fn gets NULL, and finds one itself; on as many processes */
     struct rf_loopback_opts link; /* of the loopback provider */
-    /* What rank 0 writes, or NULL: tried before fn is called. The same options on every rank. */
-    const struct tool_output *outputs;
+    /* The command's: compared, and what rank 0 writes is tried, before fn is called. NULL: none. */
+    const struct tool_option *options;
+    const char *terms; /* NULL: tool_terms_whole of the options */
 };
+/* Where this process is one of several ranks of a launcher's: its errors are kept from now on, and
+ * what it ends with is to go through tool_ranks_run or tool_ranks_refuse. Called first. */
+void tool_ranks_begin(void);
+/* Ends a rank that cannot take part, with an exit status that is not TOOL_OK, which is returned:
+ * says why, unless rank 0 says the same, and tells the others, who need not wait for this one. */
+int tool_ranks_refuse(const struct tool_command *command, int status);
+/* Collective over comm: whether the ranks' options go together, and rank 0 can write what they say.
+ */
+int tool_ranks_agree(const struct tool_command *command, const struct tool_ranks *ranks,
+                     struct rf_comm *comm);
+/* Collective over comm: the status of all ranks. Errors kept since tool_errors_hold are said by
+ * rank 0, those that are alike once, and no longer kept. */
+int tool_ranks_settle(const struct tool_command *command, struct rf_comm *comm, int status);
 /* Runs fn on every rank, with a communicator: as threads for the loopback provider, as processes
  * of their own for --ranks, else as the one rank that the environment says this process is.
  * fn returns an exit status, on all ranks alike where it is TOOL_BY_SIGNAL; the first that is not
- * zero is returned. If outputs cannot be written, rank 0 says so and fn is called on no rank. */
+ * zero is returned. If options differ that have to be alike, or outputs cannot be written, rank 0
+ * says so and fn is called on no rank. */
 int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *ranks,
                    char *const *argv, int (*fn)(struct rf_comm *comm, void *user), void *user);
 /* The number of ranks before any is started; a usage error when options and environment disagree.

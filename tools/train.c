@@ -12,19 +12,20 @@ static int check_growth(const struct tool_command *command, struct train_options
 {
     struct rf_provider_info info;
     const char *key = getenv("RF_JOB_KEY"), *port = o->join ? strrchr(o->join, ':') : NULL;
-    if (o->join && (!port || atoi(port + 1) < 1 || atoi(port + 1) > 65535 || port == o->join))
+    int64_t number = 0;
+    if (o->join && (!port || port == o->join))
         return tool_usage_error(command,
                                 "--join wants HOST:PORT, with the PORT of the job's "
                                 "--accept, not \"%s\"",
                                 o->join);
+    if (o->join && tool_take_int(command, "the port of --join", port + 1, strlen(port + 1), 1,
+                                 65535, &number) != TOOL_OK)
+        return TOOL_USAGE;
     if (o->join && !o->accept)
-        o->accept = atoi(port + 1);
+        o->accept = number;
     o->elastic = o->elastic || o->join;
     if (!o->accept)
         return TOOL_OK;
-    if (o->accept > 65535)
-        return tool_usage_error(command, "--accept %lld is not a port (1 to 65535)",
-                                (long long)o->accept);
     if (!o->elastic || !o->save_every)
         return tool_usage_error(command, "--accept PORT is for jobs that take newcomers in when "
                                          "they save: use --elastic, --save DIR and --save-every N "
@@ -43,9 +44,6 @@ static int check_growth(const struct tool_command *command, struct train_options
 
 static int adapter_options(const struct tool_command *command, const struct train_options *o)
 {
-    const bool has = setup_adapter(&o->setup) != NULL;
-    if (o->export_adapter && !has)
-        return tool_usage_error(command, "--export-adapter is for --lora or --adapter DIR");
     if (o->setup.adapter_file && (o->resume || o->join || o->elastic))
         return tool_usage_error(command,
                                 "--adapter is what training begins with; leave it out, or "
@@ -57,13 +55,10 @@ static int adapter_options(const struct tool_command *command, const struct trai
     return TOOL_OK;
 }
 
-static int check(const struct tool_command *command, struct train_options *o)
+int train_check(const struct tool_command *command, struct train_options *o)
 {
     int ranks = 0;
     int status = tool_ranks_count(command, &o->ranks, &ranks);
-    o->batch_given = o->setup.batch > 0;
-    if (status == TOOL_OK)
-        status = check_growth(command, o);
     if (status == TOOL_OK)
         status = setup_check(command, &o->setup, o->join ? 1 : ranks);
     if (status != TOOL_OK)
@@ -86,11 +81,6 @@ static int check(const struct tool_command *command, struct train_options *o)
         strcmp(o->scale_lr, "sqrt") != 0)
         return tool_usage_error(command, "there is no --scale-lr \"%s\"; use linear or sqrt",
                                 o->scale_lr);
-    if (strcmp(o->scale_lr, "none") != 0 && !o->resume)
-        return tool_usage_error(command, "--scale-lr adapts --lr to another batch than that of a "
-                                         "checkpoint: it needs --resume DIR");
-    if (o->steps < 1)
-        return tool_usage_error(command, "--steps has to be 1 or more");
     if (o->sample > 0 && o->setup.head_rows)
         return tool_usage_error(command, "--sample needs all logits of a sequence: leave out "
                                          "--head-rows");
@@ -99,16 +89,6 @@ static int check(const struct tool_command *command, struct train_options *o)
                                          "of cp have parts: leave it out, or use another mesh");
     if (o->sample > 0 && o->setup.hub && hub_values(o->setup.hub)->vocab != RF_BYTE_VOCABULARY)
         return tool_usage_error(command, "--sample is for models of bytes: leave it out");
-    if (o->sample > 0 && o->temperature <= 0)
-        return tool_usage_error(command, "--temperature has to be more than 0");
-    if (o->save_every && !o->save)
-        return tool_usage_error(command, "--save-every needs --save DIR");
-    if (o->chat && !o->setup.from)
-        return tool_usage_error(command, "--chat is for the tokenizer of --from DIR");
-    if (o->keep && !o->save)
-        return tool_usage_error(command, "--keep needs --save DIR");
-    if (o->keep < 0 || o->keep > INT32_MAX)
-        return tool_usage_error(command, "--keep has to be from 0 to 2147483647");
     status = adapter_options(command, o);
     if (status == TOOL_OK)
         status = export_check(command, &o->export);
@@ -119,8 +99,8 @@ static int check(const struct tool_command *command, struct train_options *o)
 }
 
 /* Opens --data: as bytes, or through the tokenizer of --from if that folder has one. */
-static int open_data(const struct tool_command *command, const struct train_options *o,
-                     struct rf_dataset **out)
+int train_open_data(const struct tool_command *command, const struct train_options *o,
+                    struct rf_dataset **out)
 {
     struct rf_tokenizer *tokenizer = NULL;
     char path[TOOL_PATH_BYTES] = "";
@@ -153,6 +133,16 @@ static int open_data(const struct tool_command *command, const struct train_opti
     return TOOL_OK;
 }
 
+/* Whether this process is one of several ranks, or may meet newcomers, or is one. */
+static bool compares(const struct train_options *o)
+{
+    struct rf_launcher_info launched;
+    return o->accept || (rf_launcher_find(&launched) == 0 && launched.size > 1);
+}
+
+#define SAVER "rank 0's folder is written to; ranks that do not find it there send it their part"
+#define LOADER "rank 0's is loaded; ranks with the same one there read their own copy"
+
 static int train_main(const struct tool_command *command, int argc, char **argv)
 {
     struct train_options o = {.steps = 200,
@@ -163,96 +153,137 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 40];
+    struct tool_option table[SETUP_ROWS + 41];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH",
-         "text file or folder of text files, .jsonl, or a file of tokens; no pipe"},
+         "text file or folder of text files, .jsonl, or a file of tokens; no pipe",
+         .path = TOOL_READS_ALL, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY, .kept = true},
         {"packing", 0, TOOL_FLAG, &o.packing, NULL,
-         "several documents in a row; attention does not reach from one into another"},
+         "several documents in a row; attention does not reach from one into another",
+         .kept = true},
         {"chat", 0, TOOL_TEXT, &o.chat, "FORM",
-         "how \"messages\" are written: chatml, llama2, ... (as in the chat template of --from)"},
-        {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
-        {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
-        {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},
-        {"lr-decay", 0, TOOL_TEXT, &o.decay, "RULE", "none, or cosine to a tenth at the last step"},
+         "how \"messages\" are written: chatml, llama2, ... (as in the chat template of --from)",
+         .needs = "from", .kept = true},
+        {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)",
+         .least = 1},
+        {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)", .kept = true},
+        {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)",
+         .kept = true},
+        {"lr-decay", 0, TOOL_TEXT, &o.decay, "RULE", "none, or cosine to a tenth at the last step",
+         .kept = true},
         {"seed", 0, TOOL_INT, &o.seed, "N", "of parameters and data order (1)"},
         {"eval-every", 0, TOOL_INT, &o.eval_every, "N", "held-out loss every N steps (at the end)"},
         {"eval-sequences", 0, TOOL_INT, &o.eval_sequences, "N", "how many to evaluate on (64)"},
-        {"save", 0, TOOL_TEXT, &o.save, "DIR", "write a checkpoint at the end"},
-        {"save-every", 0, TOOL_INT, &o.save_every, "N",
-         "and every N steps, while training goes on"},
+        {"save", 0, TOOL_TEXT, &o.save, "DIR", "write a checkpoint at the end",
+         .path = TOOL_WRITES_INTO, .beside = "resume", .ranks = TOOL_GIVEN, .why = SAVER},
+        {"save-every", 0, TOOL_INT, &o.save_every, "N", "and every N steps, while training goes on",
+         .needs = "save"},
         {"export", 0, TOOL_TEXT, &o.export.dir, "DIR",
-         "at the end write a hub's files: config.json, model.safetensors or shards, tokenizer"},
+         "at the end write a hub's files: config.json, model.safetensors or shards, tokenizer",
+         .path = TOOL_REPLACES, .ranks = TOOL_GIVEN, .why = TOOL_RANK_0_WRITES},
         {"export-adapter", 0, TOOL_TEXT, &o.export_adapter, "DIR",
-         "at the end write the adapters of --lora or --adapter as PEFT's files"},
+         "at the end write the adapters of --lora or --adapter as PEFT's files",
+         .needs = "lora|adapter", .path = TOOL_REPLACES, .ranks = TOOL_GIVEN,
+         .why = TOOL_RANK_0_WRITES},
         {"export-dtype", 0, TOOL_TEXT, &o.export.dtype, "TYPE",
-         "f32, f16 or bf16 (as --from has it, else f32)"},
+         "f32, f16 or bf16 (as --from has it, else f32)", .needs = "export"},
         {"export-shard-bytes", 0, TOOL_INT, &o.export.shard_bytes, "BYTES",
-         "most of a file, or one tensor (5000000000)"},
-        {"keep", 0, TOOL_INT, &o.keep, "K", "keep the last K checkpoints; 0: all (0)"},
-        {"resume", 0, TOOL_TEXT, &o.resume, "DIR", "go on from the last checkpoint in DIR"},
+         "most of a file, or one tensor (5000000000)", .least = 1, .needs = "export"},
+        {"keep", 0, TOOL_INT, &o.keep, "K", "keep the last K checkpoints; 0: all (0)",
+         .most = INT32_MAX, .needs = "save"},
+        {"resume", 0, TOOL_TEXT, &o.resume, "DIR", "go on from the last checkpoint in DIR",
+         .path = TOOL_RESUMES, .ranks = TOOL_GIVEN, .why = LOADER},
         {"scale-lr", 0, TOOL_TEXT, &o.scale_lr, "RULE",
-         "go on with another batch: --lr times new batch / old (linear), or its root (sqrt)"},
+         "go on with another batch: --lr times new batch / old (linear), or its root (sqrt)",
+         .needs = "resume"},
+        {"change", 0, TOOL_TEXT, &o.change, "NAMES",
+         "with --resume: options that may differ from the checkpoint's: lr,data; steps: a cosine "
+         "ends at --steps, not where it did",
+         .needs = "resume"},
         {"audit", 0, TOOL_INT, &o.audit, "K",
          "every K steps compare what ranks hold copies of; a difference ends training (0: never)"},
         {"elastic", 0, TOOL_FLAG, &o.elastic, NULL,
          "after a rank is lost the others go on, from memory or the last checkpoint in --save"},
         {"accept", 0, TOOL_INT, &o.accept, "PORT",
-         "elastic: processes may join while the job runs, here, when it saves (--save-every)"},
+         "elastic: processes may join while the job runs, here, when it saves (--save-every)",
+         .least = 1, .most = 65535},
         {"join", 0, TOOL_TEXT, &o.join, "HOST:PORT",
-         "join the running job with that --accept on rank 0's HOST; else the job's options"},
+         "join the running job with that --accept on rank 0's HOST; else the job's options",
+         .ranks = TOOL_OWN, .why = "of a process that joins a running job"},
         {"sample", 0, TOOL_INT, &o.sample, "N", "print N bytes that the model writes, at the end"},
-        {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)"},
-        {"temperature", 0, TOOL_REAL, &o.temperature, "X", "of sampling (0.8)"},
-        {"log", 0, TOOL_TEXT, &o.log_path, "FILE", "one JSON object per step, then a summary"},
-        {"trace", 0, TOOL_TEXT, &o.trace_path, "FILE", "timeline of all ranks (Perfetto, Chrome)"},
+        {"prompt", 0, TOOL_TEXT, &o.prompt, "TEXT", "what the sample begins with (a new line)",
+         .needs = "sample"},
+        {"temperature", 0, TOOL_COUNT, &o.temperature, "X", "of sampling (0.8)", .needs = "sample"},
+        {"log", 0, TOOL_TEXT, &o.log_path, "FILE", "one JSON object per step, then a summary",
+         .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
+        {"trace", 0, TOOL_TEXT, &o.trace_path, "FILE", "timeline of all ranks (Perfetto, Chrome)",
+         .path = TOOL_WRITES, .ranks = TOOL_GIVEN, .why = TOOL_RANK_0_WRITES},
         {"trace-kernels", 0, TOOL_FLAG, &o.trace_kernels, NULL,
-         "in it, every launch under its kernel's name; slower"},
-        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw the loss (.svg or .png)"},
-        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "index, or part of a device's name"},
+         "in it, every launch under its kernel's name; slower", .needs = "trace"},
+        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE", "draw the loss (.svg or .png)",
+         .path = TOOL_DRAWS, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
+        {"device", 0, TOOL_TEXT, &o.device, "WHICH", "index, or part of a device's name",
+         .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
         {"peak", 0, TOOL_REAL, &o.peak, "TFLOPS",
-         "what a device can do at best, to tell which part is used (as tuned)"},
+         "what a device can do at best, to tell which part is used (as tuned)", .ranks = TOOL_OWN,
+         .why = "only rank 0 prints what it says"},
         {"record-each-step", 0, TOOL_FLAG, &o.record_each_step, NULL,
          "record every step anew instead of replaying it: same bits, for comparison"},
-        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine"},
+        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N", "start N ranks on this machine", .least = 1,
+         .most = 4096, .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
-         "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, or loopback (ranks as threads)"},
-        {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress"},
+         "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, or loopback (ranks as threads)",
+         .ranks = TOOL_OWN, .why = TOOL_JOINED},
+        {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
+         .ranks = TOOL_OWN, .why = TOOL_OWN_PATIENCE},
         {NULL},
     };
     memcpy(table + SETUP_ROWS, own, sizeof(own));
+    tool_ranks_begin();
     int status = tool_options(command, table, argc, argv, NULL);
-    const struct tool_output outputs[] = {{"save", o.save, TOOL_OUTPUT_FOLDER},
-                                          {"log", o.log_path, TOOL_OUTPUT_FILE},
-                                          {"trace", o.trace_path, TOOL_OUTPUT_FILE},
-                                          {"plot", o.plot_path, TOOL_OUTPUT_PLOT},
-                                          {NULL}};
+    o.seed_given = o.seed >= 0;
+    if (!o.seed_given)
+        o.seed = 1;
     if (status == TOOL_OK)
-        status = check(command, &o);
-    o.ranks.outputs = o.join ? NULL : outputs; /* those are rank 0's */
+        status = check_growth(command, &o);
+    if (status == TOOL_OK)
+        status = tool_terms(command, table, false, &o.terms);
+    if (status == TOOL_OK)
+        status = tool_terms(command, table, true, &o.terms_of_job);
+    o.table = table;
+    if (status == TOOL_OK)
+        status = train_settings_resume(command, &o);
+    if (status == TOOL_OK)
+        status = train_check(command, &o);
+    o.ranks.options = table;
     o.ranks.elastic = o.elastic;
     o.ranks.closes = true;
     o.ranks.joins = o.join != NULL;
     if (status == TOOL_OK)
         status = tool_ranks_outputs(command, &o.ranks);
-    if (status != TOOL_OK) {
-        setup_close(&o.setup);
-        return status;
-    }
-    o.seed_given = o.seed >= 0;
-    if (!o.seed_given)
-        o.seed = 1;
     /* Once for all ranks of this process, and before any other is started. */
     struct rf_dataset *dataset = NULL;
-    status = open_data(command, &o, &dataset);
-    struct train_job job = {.command = command, .options = &o, .dataset = dataset};
-    if (status == TOOL_OK && o.accept)
-        status = train_terms(command, table, dataset, &o.terms);
     if (status == TOOL_OK)
-        status = tool_ranks_run(command, &o.ranks, argv, train_rank, &job);
+        status = train_open_data(command, &o, &dataset);
+    if (status == TOOL_OK)
+        train_settings_hash(&o, dataset);
+    if (status == TOOL_OK)
+        status = train_settings_check_data(command, &o, dataset);
+    struct train_job job = {.command = command, .options = &o, .dataset = dataset};
+    char *terms = NULL;
+    if (status == TOOL_OK && compares(&o))
+        status = train_terms(command, &o, dataset, &o.terms);
+    if (status == TOOL_OK && compares(&o) && !(terms = train_terms_at_start(&o)))
+        status = tool_error(command, "out of memory");
+    o.ranks.terms = terms;
+    status = status == TOOL_OK ? tool_ranks_run(command, &o.ranks, argv, train_rank, &job)
+                               : tool_ranks_refuse(command, status);
+    free(terms);
     free(o.terms);
-    rf_dataset_close(dataset);
+    free(o.terms_of_job);
+    rf_dataset_close(job.dataset);
+    free(o.settings);
     setup_close(&o.setup);
     return status;
 }

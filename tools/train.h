@@ -18,13 +18,22 @@ struct train_options {
     int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample, audit;
     int64_t accept;               /* the port at which newcomers wait; 0 = nobody may join */
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
-    bool seed_given, batch_given, record_each_step, trace_kernels, elastic;
-    const char *join; /* HOST:PORT of the job that this process joins, or NULL */
-    char *terms;      /* of train_terms; NULL where nobody joins anything */
+    bool seed_given, record_each_step, trace_kernels, elastic;
+    const char *join;   /* HOST:PORT of the job that this process joins, or NULL */
+    char *terms;        /* of train_terms */
+    char *terms_of_job; /* those that a newcomer may leave to the job */
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: that of the model */
+    /* ---- train_settings.c ---- */
+    struct tool_option *table;
+    const char *change; /* names of what may differ from the checkpoint's; NULL: nothing */
+    int64_t rate_end;   /* the step at which a cosine ends */
+    char *settings;     /* of the checkpoint as this process sees it; NULL: none */
+    bool has_settings;
+    uint64_t data_hash;   /* of the text, where ranks or checkpoints compare it; else 0 */
+    char inherited[1024]; /* words that were not given, and are the checkpoint's */
 };
 
 /* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
@@ -41,6 +50,34 @@ struct train_expected {
 void train_expect(const struct train_options *options, const struct rf_device *device,
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
+
+/* ---- train_settings.c: what a checkpoint goes on with ---------------------------------------- */
+
+/* Takes from the checkpoint of --resume, if this process sees it, what is not given. A usage error
+ * if what is given differs, and --change does not name it. Called before options are checked. */
+int train_settings_resume(const struct tool_command *command, struct train_options *options);
+/* The same by a text, as another rank has it. */
+int train_settings_take(const struct tool_command *command, struct train_options *options,
+                        const char *text);
+/* Likewise for the text to learn from. */
+int train_settings_check_data(const struct tool_command *command,
+                              const struct train_options *options,
+                              const struct rf_dataset *dataset);
+/* What a checkpoint of this run keeps; lr: the rate in use. To be freed; NULL: out of memory. */
+char *train_settings_text(const struct train_options *options, const struct rf_dataset *dataset,
+                          double lr);
+/* Once a text is opened: its hash, if it is compared with that of other ranks or of a checkpoint.
+ */
+void train_settings_hash(struct train_options *options, const struct rf_dataset *dataset);
+/* Rank 0: what was taken, in words. */
+void train_settings_print(const struct train_options *options);
+
+/* ---- train.c --------------------------------------------------------------------------------- */
+
+/* Checks what can be checked before a rank is started; again, once options have changed. */
+int train_check(const struct tool_command *command, struct train_options *options);
+int train_open_data(const struct tool_command *command, const struct train_options *options,
+                    struct rf_dataset **out);
 
 /* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0 ---- */
 
@@ -120,12 +157,13 @@ int train_shrink(const struct tool_command *command, struct rf_comm *comm, struc
 /* ---- train_terms.c: what newcomers must have as the job has it --------------------------------
  */
 
-/* The lines of all options in the table but those that depend on the ranks at the start. To be
- * freed. An exit status. */
-int train_terms(const struct tool_command *command, const struct tool_option *table,
-                const struct rf_dataset *dataset, char **out);
-/* options->terms, and of what depends on the ranks at the start the job's, or what is given. To be
- * freed; NULL: out of memory. */
+/* Adds to the lines of tool_terms what is in the files that the options name, and the text. An exit
+ * status. */
+int train_terms(const struct tool_command *command, const struct train_options *options,
+                const struct rf_dataset *dataset, char **terms);
+/* For the ranks at the start; for newcomers, and of them, where of what depends on the ranks at the
+ * start the job has its own, and a newcomer what is given. To be freed; NULL: out of memory. */
+char *train_terms_at_start(const struct train_options *options);
 char *train_terms_of_job(const struct train_options *options);
 char *train_terms_of_newcomer(const struct train_options *options);
 
@@ -166,8 +204,10 @@ void train_take_job_state(struct train_options *options, const struct train_job_
 
 struct train_job {
     const struct tool_command *command;
-    struct train_options *options; /* of all ranks of this process; changed by a newcomer alone */
-    const struct rf_dataset *dataset;
+    /* Of all ranks of this process; changed by a newcomer, and by a rank that does not see the
+     * checkpoint of the others, which are alone in theirs. */
+    struct train_options *options;
+    struct rf_dataset *dataset;
 };
 /* One rank's whole run; `user` is a struct train_job. Closes comm; NULL: joins a running job. */
 int train_rank(struct rf_comm *comm, void *user);

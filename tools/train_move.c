@@ -88,6 +88,9 @@ static int share_job_state(struct trainer *t, struct train_job_state *state)
                                       .micro_batches = p->micro_batches,
                                       .seed = t->progress.seed,
                                       .lr = t->lr};
+    const int status = trainer_share_settings(t);
+    if (status != TOOL_OK)
+        return status;
     return train_share_job_state(t->comm, state) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 

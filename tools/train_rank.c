@@ -42,8 +42,8 @@ static int scale_rate(struct trainer *t)
         return TOOL_OK;
     if (t->progress.batch == o->setup.batch && t->progress.seq == o->setup.seq)
         return tool_error(t->command,
-                          "%s has this batch already (%lld tokens a step): leave --scale-lr away, "
-                          "and give the --lr to go on with",
+                          "%s has this batch already (%lld tokens a step), and its rate: omit "
+                          "--scale-lr",
                           o->resume, (long long)to);
     t->lr = strcmp(o->scale_lr, "linear") == 0 ? rf_lr_scale_linear((float)o->lr, from, to)
                                                : rf_lr_scale_sqrt((float)o->lr, from, to);
@@ -57,8 +57,7 @@ static int check_resumed(struct trainer *t)
     int status = TOOL_OK;
     if (t->progress.seed != (uint64_t)o->seed && o->seed_given)
         return tool_error(t->command,
-                          "%s was trained with --seed %llu; leave --seed away or give "
-                          "the same",
+                          "%s was trained with --seed %llu; omit --seed or give the same",
                           o->resume, (unsigned long long)t->progress.seed);
     if (t->progress.seed != (uint64_t)o->seed) {
         rf_run_close(t->run);
@@ -125,13 +124,18 @@ static int open_batch(struct trainer *t)
     return prepare_evaluation(t);
 }
 
+/* At the start all ranks build theirs, or none goes on: what is wrong with it is mostly the same.
+ */
 static int open_plan(struct trainer *t)
 {
+    int status = TOOL_OK;
+    if (!t->again)
+        tool_errors_hold();
     if (trainer_build_plan(t, &t->mesh, &t->plan) < 0) {
         trainer_failed(t);
-        return TOOL_USAGE;
+        status = TOOL_USAGE;
     }
-    return TOOL_OK;
+    return t->again ? status : tool_ranks_settle(t->command, t->comm, status);
 }
 
 static int open_anew(struct trainer *t, const struct train_expected *expected)
@@ -140,13 +144,29 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
     int status = TOOL_OK;
     if (t->rank == 0)
         status = report_open(t->command, o, expected, false, &t->report);
-    if (status == TOOL_OK)
-        status = open_first(t, (uint64_t)o->seed);
+    if (status != TOOL_OK)
+        return status;
+    /* What fails here does so on all ranks. */
+    tool_errors_hold();
+    status = open_first(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)
         status = check_resumed(t);
     if (status == TOOL_OK && o->resume)
         status = scale_rate(t);
+    if (status != TOOL_OK && !t->lost)
+        return tool_ranks_settle(t->command, t->comm, status);
+    tool_errors_release(t->command);
     return status;
+}
+
+static int no_state(const struct trainer *t)
+{
+    static const char none[] = "the ranks that are left have no state to go on from";
+    const struct train_options *o = t->o;
+    if (!o->save)
+        return tool_error(t->command, "%s; next time use --save DIR --save-every N", none);
+    return tool_error(t->command, "%s: %s has no complete checkpoint yet; next time use %s", none,
+                      o->save, o->save_every ? "a smaller --save-every" : "--save-every N, too");
 }
 
 /* The state of the run before: from the ranks that are left, or, where something was lost with a
@@ -170,8 +190,7 @@ static int take_state(struct trainer *t, const char **source)
             return trainer_failed(t);
     }
     trainer_failed(t);
-    return tool_error(t->command, "the ranks that are left have no state to go on from; next time "
-                                  "use --save DIR --save-every N");
+    return no_state(t);
 }
 
 static int open_again(struct trainer *t, const struct train_expected *expected)
@@ -237,7 +256,7 @@ static float rate(const struct trainer *t, int64_t step)
 {
     const struct train_options *o = t->o;
     if (strcmp(o->decay, "cosine") == 0)
-        return rf_lr_cosine(step, o->warmup, o->steps, (float)t->lr, (float)(t->lr / 10));
+        return rf_lr_cosine(step, o->warmup, o->rate_end, (float)t->lr, (float)(t->lr / 10));
     /* The peak of a cosine that never comes down. */
     return rf_lr_cosine(step < o->warmup ? step : o->warmup, o->warmup, INT64_MAX, (float)t->lr, 0);
 }
@@ -257,9 +276,14 @@ static int evaluate(struct trainer *t)
 static int save(struct trainer *t)
 {
     const struct rf_save_opts opts = {.keep = (int)t->o->keep};
-    if (rf_run_save_begin(t->run, t->o->save, &t->progress, &opts) < 0)
-        return trainer_failed(t);
-    return TOOL_OK;
+    struct rf_progress progress = t->progress;
+    char *settings = train_settings_text(t->o, t->dataset, t->lr);
+    if (!settings)
+        return tool_error(t->command, "out of memory");
+    progress.settings = settings;
+    const int rc = rf_run_save_begin(t->run, t->o->save, &progress, &opts);
+    free(settings);
+    return rc < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 /* Every rank sees the same losses, so all end here. The last checkpoint stays as it was. */
@@ -436,6 +460,8 @@ static int train(struct trainer *t)
 {
     int status = open_session(t);
     if (status == TOOL_OK) {
+        if (t->rank == 0 && !t->again)
+            train_settings_print(t->o);
         report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();
     }
@@ -446,8 +472,9 @@ static int train(struct trainer *t)
 
 int train_rank(struct rf_comm *comm, void *user)
 {
-    const struct train_job *job = user;
+    struct train_job *job = user;
     struct trainer t = {.command = job->command,
+                        .job = job,
                         .o = job->options,
                         .dataset = job->dataset,
                         .lr = job->options->lr,
@@ -457,7 +484,15 @@ int train_rank(struct rf_comm *comm, void *user)
         trainer_be_in(&t, comm);
     if (t.o->trace_path)
         rf_trace_start();
-    int status = open_machine(&t);
+    int status = comm && t.ranks > 1 && t.o->resume ? trainer_share_settings(&t) : TOOL_OK;
+    t.mesh = t.o->setup.mesh;
+    t.lr = t.o->lr;
+    if (comm && status == TOOL_OK)
+        tool_errors_hold();
+    if (status == TOOL_OK)
+        status = open_machine(&t);
+    if (comm)
+        status = tool_ranks_settle(t.command, comm, status);
     if (status == TOOL_OK && !comm)
         status = trainer_join(&t, job->options);
     if (status == TOOL_OK)

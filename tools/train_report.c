@@ -124,9 +124,9 @@ void report_begin(struct report *r, const struct rf_dataset *dataset,
         char text[32];
         rate_text(lr, text);
         printf("learning rate: %g for the checkpoint's batch of %lld sequences of %lld tokens, "
-               "%s for this one (%s); go on from later checkpoints with --lr %s\n",
-               r->o->lr, (long long)progress->batch, (long long)progress->seq, text, r->o->scale_lr,
-               text);
+               "%s for this one (%s), which later checkpoints keep\n",
+               r->o->lr, (long long)progress->batch, (long long)progress->seq, text,
+               r->o->scale_lr);
     }
     fflush(stdout);
 }

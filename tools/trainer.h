@@ -11,6 +11,7 @@
 
 struct trainer {
     const struct tool_command *command;
+    struct train_job *job;
     const struct train_options *o;
     const struct rf_dataset *dataset;
     struct rf_comm *comm;
@@ -53,6 +54,10 @@ void trainer_note_loss(struct trainer *t);
 int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, struct rf_plan **out);
 /* The run and its plan. */
 void trainer_close_session(struct trainer *t);
+/* Collective over t->comm: all ranks go on with what rank 0 goes on with (train_settings.c). A rank
+ * that has other options by then, as it does not see rank 0's checkpoint, or has just joined, takes
+ * them over. */
+int trainer_share_settings(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

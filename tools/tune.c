@@ -261,17 +261,19 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     const char *dtype = NULL;
     bool dry = false;
     t = (struct tune){.command = command, .o = {.samples = 15}};
-    const struct tool_option table[] = {
+    struct tool_option table[] = {
         {"device", 0, TOOL_TEXT, &t.o.device, "WHICH", "index or part of a device's name"},
         {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "f32, f16 or bf16 only"},
         {"shape", 0, TOOL_LIST, &t.o.shapes, "MxKxN",
          "this product, instead of a list; may be "
          "repeated"},
-        {"iters", 'n', TOOL_INT, &t.o.samples, "N", "timed samples of each (15)"},
+        {"iters", 'n', TOOL_INT, &t.o.samples, "N", "timed samples of each (15)", .least = 1,
+         .most = 100000},
         {"seconds", 0, TOOL_REAL, &t.seconds, "S",
          "begin no product after so long; those before count"},
         {"dry-run", 0, TOOL_FLAG, &dry, NULL, "measure, and write no table"},
-        {"json", 0, TOOL_FILE, &t.o.json_path, "FILE", "write what was measured as JSON"},
+        {"json", 0, TOOL_FILE, &t.o.json_path, "FILE", "write what was measured as JSON",
+         .path = TOOL_WRITES},
         {NULL}};
     int status = tool_options(command, table, argc, argv, NULL);
     if (status != TOOL_OK)
@@ -280,16 +282,13 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     if (dtype && only < 0)
         return tool_usage_error(command, "there is no type \"%s\"; there are f32, f16 and bf16",
                                 dtype);
-    if (t.o.samples < 1 || t.o.samples > 100000)
-        return tool_usage_error(command, "--iters has to be 1 to 100000");
     for (int i = 0; i < t.o.shapes.count; i++) {
         int64_t shape[3];
         if (!bench_read_product(t.o.shapes.item[i], shape))
             return tool_usage_error(command, "--shape %s is not like 512x256x768",
                                     t.o.shapes.item[i]);
     }
-    status = tool_outputs_check(
-        command, (const struct tool_output[]){{"json", t.o.json_path, TOOL_OUTPUT_FILE}, {NULL}});
+    status = tool_outputs_check(command, table);
     if (status != TOOL_OK)
         return status;
     t.quiet = t.o.json_path && strcmp(t.o.json_path, "-") == 0;

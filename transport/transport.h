@@ -19,6 +19,10 @@
 RF_MUST_CHECK int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *rank,
                                     int *size, struct rf_control **out);
 
+/* Instead of it: the others are told that this rank does not join. See rf_comm_decline. */
+RF_MUST_CHECK int rf_bootstrap_decline(const char *url, const struct rf_comm_opts *opts,
+                                       const char *why);
+
 /* Collective over `control`: the transport for its ranks. provider: NULL or "" (RF_PROVIDER),
  * "auto" (shared memory where all ranks are on one host; within hosts, where some have several;
  * else the best TCP), or a name of the table of providers (providers.h). All ranks must ask for the
@@ -62,6 +66,19 @@ RF_MUST_CHECK int rf_survivors_join(struct rf_control *parent, double timeout_s,
 struct rf_join_listener;
 RF_MUST_CHECK int rf_join_listener_create(int port, const char *key, const char *terms,
                                           struct rf_join_listener **out);
+
+/* terms.c: lines "name=value" of what has to be equal on all ranks. What follows a TAB in a value is
+ * compared, and not shown. */
+enum { RF_TERMS_BYTES = 16 << 10 };
+struct rf_terms_difference {
+    char name[84], mine[84], theirs[84]; /* cut off where they are long */
+    bool known;                          /* `mine` has a line of that name */
+};
+/* Whether a line of `theirs` is not one of `mine`: the first such line. Lines that only `mine` has
+ * are not compared. Pure; `theirs` may be any text. */
+bool rf_terms_differ(const char *mine, const char *theirs, struct rf_terms_difference *out);
+/* Of a running job and a newcomer. False: `why` receives one sentence on the first difference. */
+bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t why_bytes);
 
 /* What the ranks of a job need in order to join the larger one. */
 struct rf_growth {

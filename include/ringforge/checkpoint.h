@@ -21,6 +21,10 @@ struct rf_progress {
     uint64_t seed;
     int64_t samples;    /* consumed, of all ranks: the next batch begins at this one (data.h) */
     int64_t batch, seq; /* of the run that has saved; a load sets them, a save does not read them */
+    /* What else the caller has to know to go on, such as the learning rate's schedule: at most 16
+     * KiB of text, which a save of rank 0 keeps, and rf_checkpoint_settings returns; NULL: none. A
+     * load sets it to NULL. */
+    const char *settings;
 };
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -86,6 +90,12 @@ RF_API int rf_run_save_wait(struct rf_run *run);
  * later, or the communicator fails. Then parameters may be of two steps, and other calls return
  * RF_EABORT (rf_run_step): load again, or close the run. */
 RF_API int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progress);
+
+/* The settings that were saved with the checkpoint which rf_run_load would load from this path:
+ * *out is freed with free(); NULL if it has none, as those of versions before have not. Reads
+ * state.json alone. Errors: RF_EIO (there is no checkpoint), RF_ECORRUPT, RF_ENOTSUP (a later
+ * version's). */
+RF_API int rf_checkpoint_settings(const char *dir, char **out);
 
 /* Values of parameters from a caller: files of another program, or whatever has them. */
 struct rf_param_source {

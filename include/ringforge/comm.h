@@ -55,12 +55,35 @@ struct rf_comm_opts {
  *   env:                 RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun, ringforge run)
  *   tcp://host:port      rank 0 listens there; rank and size are in opts or the environment
  *   file:/path           rank 0 writes its address to this file, which all ranks can read
+ * After rf_comm_close the same call opens the next job at the same address. A rank that comes
+ * before rank 0 has closed the job before waits for it.
  * Signal handlers of the program stay installed: those that network libraries install while they
  * are loaded are removed before this returns.
  * Errors: RF_EINVAL (rank outside 0..size-1, unknown URL or provider), RF_EAUTH (wrong or missing
  * job key), RF_EBUSY (the port is in use), RF_ETIMEOUT (the message names the missing ranks),
  * RF_ENET. */
 RF_API int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out);
+
+/* What the environment says of this process. */
+struct rf_launcher_info {
+    const char *name; /* of the launcher that made it a rank; NULL: none */
+    int rank, size;   /* 0 of 1 without one */
+    /* Of a process that would run alone: variables that speak of several, "FLUX_TASK_RANK=1,
+     * FLUX_JOB_SIZE=4", which are not followed: of a launcher that is not known to env:, or that
+     * contradicts the one that is. Empty: none. */
+    char others[400];
+};
+/* Reads the variables of launchers, as env: does. Errors: RF_EINVAL (RANK without WORLD_SIZE or the
+ * reverse, no number, or a rank outside the world). */
+RF_API int rf_launcher_find(struct rf_launcher_info *out);
+
+/* Instead of rf_comm_open: tells the other ranks that this one does not join, and why, in a
+ * sentence. All who are there, or come within 5 s, get RF_EABORT with it from rf_comm_open, where
+ * they would wait for this rank until their start timeout. Blocks until rank 0 has been told, or,
+ * on rank 0, until all others have come; at most for opts->start_timeout_s. No communicator is
+ * made. Errors: RF_EABORT (rank 0 has given up for another reason, which the message has),
+ * RF_ETIMEOUT (there is no rank 0), those of rf_comm_open. */
+RF_API int rf_comm_decline(const char *url, const struct rf_comm_opts *opts, const char *why);
 
 /* Leaves the job and frees the communicator, whatever is returned. NULL is allowed.
  * After a run without errors it waits for the other ranks to leave, at most 5 s, and compares what
@@ -74,6 +97,14 @@ RF_EXPORT int rf_comm_close(struct rf_comm *comm);
 
 /* Fails the communicator on all ranks. Pending operations return RF_EABORT. */
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
+
+/* Compares what has to be equal on all ranks before they begin: lines "name=value" of the caller,
+ * less than 16 KiB. What follows a TAB in a value, as a hash of what a file has, is compared and
+ * not shown. Every rank passes the same names. Uses the control link only; blocking; collective.
+ * RF_EINVAL, on all ranks: values differ; the message, equal on all ranks, has the name and both
+ * values, and rf_last_error()->rank is the first rank that differs from rank 0. The communicator
+ * stays usable. Other errors: those of a communicator, RF_ENOMEM. */
+RF_API int rf_comm_check_terms(struct rf_comm *comm, const char *terms);
 
 /* ---- ranks as threads, for tests ------------------------------------------------------------- */
 
@@ -96,7 +127,7 @@ struct rf_loopback_opts {
 };
 
 /* Creates the links of `size` ranks. Each of `size` threads then calls rf_comm_open_loopback with a
- * rank of its own. opts may be NULL. */
+ * rank of its own, once: links serve one job. opts may be NULL. */
 RF_API int rf_loopback_create(int size, const struct rf_loopback_opts *opts,
                               struct rf_loopback **out);
 

@@ -68,7 +68,8 @@ struct rf_device_info {
     float timestamp_period_ns;     /* 0: no timestamps */
     struct rf_matrix_shape matrix_shapes[RF_MAX_MATRIX_SHAPES]; /* with 16-bit float operands */
     uint32_t matrix_shape_count;
-    char matrix_reason[96]; /* why there are no matrix units; empty if there are */
+    /* Why the member of that name is false, or there are no matrix units; empty if it is true. */
+    char matrix_reason[160], workgroup_reason[160], bfloat16_reason[160], dma_buf_reason[160];
 };
 
 /* Fills at most `capacity` records; *count is the number of all devices. RF_ENODEV: the machine has

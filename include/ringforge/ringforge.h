@@ -43,7 +43,10 @@ RF_EXPORT void rf_log_callback(void (*fn)(void *user, int level, const char *lin
 
 /* An environment variable that the library reads: name, default value, and meaning. */
 struct rf_env_row {
-    const char *name, *fallback, *text;
+    const char *name, *fallback, *text; /* fallback: NULL = unset */
+    const char *values;                 /* all that it may be: "0|1"; NULL: any text */
+    long least, most;                   /* of a number; both 0: it is none */
+    const char *own; /* why ranks may differ in it; NULL: they may not, and are compared */
 };
 
 /* All of them, *count rows of constant data. */

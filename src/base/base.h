@@ -47,8 +47,14 @@ int rf_thread_rank(void);        /* set for this thread, or RANK of the environm
  * the launcher variables listed there). */
 const char *rf_env(const char *name);
 /* Returns 0 on success. An unset variable without a default gives `absent`. Fails on text that is
- * not a number. */
+ * not a number, or beyond the range of its row. */
 int rf_env_int(const char *name, long absent, long *out);
+/* The next variable whose name begins so, as "NAME=value", from *index on, which begins at 0. False:
+ * there is no more. */
+bool rf_env_next(const char *prefix, int *index, char *text, size_t bytes);
+/* RF_EINVAL: one of the library's own variables, RF_*, has a value that its row does not have; the
+ * message says which it may be. */
+int rf_env_check(void);
 
 /* ---- input.c --------------------------------------------------------------------------------- */
 

@@ -168,6 +168,7 @@ int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
 
 static int check_opts(const struct rf_comm_opts *opts)
 {
+    RETURN_IF_ERROR(rf_env_check());
     if (!opts)
         return 0;
     RETURN_IF_ERROR(rf_check_seconds("open", opts->timeout_s));
@@ -200,6 +201,13 @@ int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_com
     if (!comm)
         return rf_fail(RF_ENOMEM, "no memory for a communicator");
     return rf_comm_adopt(comm, opts, join(comm, url, opts), out);
+}
+
+int rf_comm_decline(const char *url, const struct rf_comm_opts *opts, const char *why)
+{
+    if (!url || !why)
+        return rf_fail(RF_EINVAL, "decline: url or the reason is NULL");
+    return rf_bootstrap_decline(url, opts, why); /* also one whose environment is wrong */
 }
 
 int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct rf_comm_opts *opts,

@@ -39,7 +39,7 @@ static bool folder(char *path)
 bool rf_device_cache_path(const struct rf_device *device, const char *suffix, char *path,
                           bool create)
 {
-    char name[96];
+    char name[112];
     size_t used = 0;
     if (device->counting || !folder(path))
         return false;
@@ -58,6 +58,8 @@ bool rf_device_cache_path(const struct rf_device *device, const char *suffix, ch
     for (int i = 0; i < 16; i++)
         used +=
             (size_t)snprintf(name + used, sizeof(name) - used, "%02x", device->info.driver_uuid[i]);
+    if (device->cpu)
+        snprintf(name + used, sizeof(name) - used, "-%08x", device->cpu);
     size_t length = strlen(path);
     int n = snprintf(path + length, PATH_BYTES - length, "/%s.%s", name, suffix);
     return n > 0 && (size_t)n < PATH_BYTES - length;

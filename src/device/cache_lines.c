@@ -13,7 +13,7 @@
 struct rf_driver_key rf_driver_key_of(const struct rf_device *device)
 {
     const struct rf_device_info *info = &device->info;
-    struct rf_driver_key key = {.driver_version = info->driver_version};
+    struct rf_driver_key key = {.driver_version = info->driver_version, .cpu = device->cpu};
     memcpy(key.device_uuid, info->device_uuid, sizeof(key.device_uuid));
     memcpy(key.driver_uuid, info->driver_uuid, sizeof(key.driver_uuid));
     return key;
@@ -23,7 +23,7 @@ bool rf_driver_keys_equal(const struct rf_driver_key *a, const struct rf_driver_
 {
     return memcmp(a->device_uuid, b->device_uuid, sizeof(a->device_uuid)) == 0 &&
            memcmp(a->driver_uuid, b->driver_uuid, sizeof(a->driver_uuid)) == 0 &&
-           a->driver_version == b->driver_version;
+           a->driver_version == b->driver_version && a->cpu == b->cpu;
 }
 
 static void head_text(const struct rf_device *device, const struct rf_cache_lines *kind, char *text,
@@ -35,8 +35,12 @@ static void head_text(const struct rf_device *device, const struct rf_cache_line
         snprintf(uuid[0] + 2 * i, 3, "%02x", key.device_uuid[i]);
         snprintf(uuid[1] + 2 * i, 3, "%02x", key.driver_uuid[i]);
     }
-    snprintf(text, bytes, "ringforge-%s %d %s %s %u\n", kind->suffix, kind->version, uuid[0],
-             uuid[1], key.driver_version);
+    const int used = snprintf(text, bytes, "ringforge-%s %d %s %s %u", kind->suffix, kind->version,
+                              uuid[0], uuid[1], key.driver_version);
+    if (key.cpu)
+        snprintf(text + used, bytes - (size_t)used, " %08x\n", key.cpu);
+    else
+        snprintf(text + used, bytes - (size_t)used, "\n");
 }
 
 /* Why the file is not used; NULL if it is. */

@@ -32,6 +32,9 @@ static const struct rf_device_info profile = {
     .max_allocation_bytes = RF_COUNTING_BYTES,
     .heap_bytes = RF_COUNTING_BYTES,
     .matrix_reason = "it runs nothing",
+    .workgroup_reason = "it runs nothing",
+    .bfloat16_reason = "it runs nothing",
+    .dma_buf_reason = "it runs nothing",
 };
 
 int rf_device_open_counting(struct rf_device **out)

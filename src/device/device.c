@@ -9,6 +9,7 @@
 static int start(struct rf_device *device, const char *select)
 {
     long check, visible;
+    RETURN_IF_ERROR(rf_env_check());
     RETURN_IF_ERROR(rf_env_int("RF_CHECK_BARRIERS", 0, &check));
     RETURN_IF_ERROR(rf_env_int("RF_HOST_VISIBLE", 1, &visible));
     if (check)
@@ -16,6 +17,7 @@ static int start(struct rf_device *device, const char *select)
     if (!visible)
         device->opts.hide_host_memory = true;
     RETURN_IF_ERROR(rf_core_open(device, select));
+    device->cpu = rf_cpu_of(&device->info);
     rf_memory_choose(device);
     RETURN_IF_ERROR(rf_ranges_open(device));
     RETURN_IF_ERROR(rf_submit_open(device));

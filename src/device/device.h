@@ -172,8 +172,13 @@ bool rf_device_cache_path(const struct rf_device *device, const char *suffix, ch
 struct rf_driver_key {
     uint8_t device_uuid[16], driver_uuid[16];
     uint32_t driver_version;
+    uint32_t cpu; /* CPU devices, whose UUIDs do not tell machines apart: see rf_cpu_hash; else 0 */
 };
 struct rf_driver_key rf_driver_key_of(const struct rf_device *device);
+/* Tells apart what CPU devices compute with: the name and the number of the processors in the text
+ * of /proc/cpuinfo, and the device's name, which has LLVM's version and the width of vectors. What
+ * changes while a machine runs, such as clock rates, has no part in it. Never 0. */
+uint32_t rf_cpu_hash(const char *cpuinfo, const char *device_name);
 bool rf_driver_keys_equal(const struct rf_driver_key *a, const struct rf_driver_key *b);
 
 #define RF_CACHE_LINE_BYTES 128 /* of a line, at most, with its end */

@@ -42,6 +42,17 @@ int rf_select_device(const struct rf_vk_instance *instance, const char *select,
                      VkPhysicalDevice *physical, struct rf_device_info *info,
                      struct rf_device_caps *caps);
 
+/* Why something that takes an extension and a feature of it is missing: "" if it is there, else
+ * which of the two the driver does not offer. */
+void rf_extension_reason(char *text, size_t bytes, const char *extension, bool offered,
+                         const char *feature, bool there);
+
+/* ---- cpu.c --------------------------------------------------------------------------------------
+ */
+
+/* rf_cpu_hash of this machine and a CPU device; 0 for any other. */
+uint32_t rf_cpu_of(const struct rf_device_info *info);
+
 /* ---- matrix.c -------------------------------------------------------------------------------- */
 
 /* Fills the members of info and caps about matrix units. The driver has filled the features. */
@@ -379,6 +390,7 @@ int rf_core_create(struct rf_device *device);
 struct rf_device {
     struct rf_device_info info;
     struct rf_device_caps caps;
+    uint32_t cpu; /* rf_cpu_of(&info) */
     struct rf_device_opts opts;
     struct rf_core *core;
 

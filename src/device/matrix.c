@@ -77,11 +77,23 @@ static void list_workgroup(const struct rf_vk_instance *vk, VkPhysicalDevice phy
     rf_free(list);
 }
 
-/* Whether the features for the workgroup kernels are there. */
-static bool whole_workgroup(const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *f)
+/* The first feature for the workgroup kernels that is missing; NULL: all are there. */
+static const char *missing_for_workgroups(const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *f)
 {
-    return f->cooperativeMatrixWorkgroupScope && f->cooperativeMatrixFlexibleDimensions &&
-           f->cooperativeMatrixPerElementOperations && f->cooperativeMatrixTensorAddressing;
+    const struct {
+        VkBool32 there;
+        const char *name;
+    } features[] = {
+        {f->cooperativeMatrixWorkgroupScope, "its feature cooperativeMatrixWorkgroupScope"},
+        {f->cooperativeMatrixFlexibleDimensions, "its feature cooperativeMatrixFlexibleDimensions"},
+        {f->cooperativeMatrixPerElementOperations,
+         "its feature cooperativeMatrixPerElementOperations"},
+        {f->cooperativeMatrixTensorAddressing, "its feature cooperativeMatrixTensorAddressing"},
+    };
+    for (size_t i = 0; i < sizeof(features) / sizeof(features[0]); i++)
+        if (!features[i].there)
+            return features[i].name;
+    return NULL;
 }
 
 void rf_matrix_hide(struct rf_device_info *info, struct rf_device_caps *caps, const char *why)
@@ -89,6 +101,7 @@ void rf_matrix_hide(struct rf_device_info *info, struct rf_device_caps *caps, co
     info->cooperative_matrix = info->workgroup_matrix = caps->bfloat16_matrix = false;
     info->matrix_shape_count = 0;
     snprintf(info->matrix_reason, sizeof(info->matrix_reason), "%s", why);
+    snprintf(info->workgroup_reason, sizeof(info->workgroup_reason), "%s", why);
 }
 
 void rf_matrix_describe(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
@@ -97,9 +110,12 @@ void rf_matrix_describe(const struct rf_vk_instance *vk, VkPhysicalDevice physic
                         const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *nv,
                         struct rf_device_info *info, struct rf_device_caps *caps)
 {
-    const char *wanted = rf_env("RF_MATRIX_UNITS");
+    const char *wanted = rf_env("RF_MATRIX_UNITS"), *missing = missing_for_workgroups(nv);
     if (!caps->ext_cooperative_matrix || !khr->cooperativeMatrix) {
-        rf_matrix_hide(info, caps, "its driver does not offer VK_KHR_cooperative_matrix");
+        char why[sizeof(info->matrix_reason)];
+        rf_extension_reason(why, sizeof(why), VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME,
+                            caps->ext_cooperative_matrix, "its feature cooperativeMatrix", false);
+        rf_matrix_hide(info, caps, why);
         return;
     }
     if (!caps->memory_model) {
@@ -114,8 +130,10 @@ void rf_matrix_describe(const struct rf_vk_instance *vk, VkPhysicalDevice physic
     caps->bfloat16_matrix =
         bfloat16->shaderBFloat16Type && bfloat16->shaderBFloat16CooperativeMatrix;
     list_subgroup(vk, physical, info);
-    if (caps->ext_cooperative_matrix2 && whole_workgroup(nv)) {
-        info->workgroup_matrix = true;
+    info->workgroup_matrix = caps->ext_cooperative_matrix2 && !missing;
+    rf_extension_reason(info->workgroup_reason, sizeof(info->workgroup_reason),
+                        VK_NV_COOPERATIVE_MATRIX_2_EXTENSION_NAME, caps->ext_cooperative_matrix2,
+                        missing, info->workgroup_matrix);
+    if (info->workgroup_matrix)
         list_workgroup(vk, physical, info);
-    }
 }

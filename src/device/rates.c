@@ -40,8 +40,12 @@ static void head_text(const struct rf_device *device, char *text, size_t bytes)
         snprintf(uuid[0] + 2 * i, 3, "%02x", info->device_uuid[i]);
         snprintf(uuid[1] + 2 * i, 3, "%02x", info->driver_uuid[i]);
     }
-    snprintf(text, bytes, "ringforge-rates %d %s %s %u\n", VERSION, uuid[0], uuid[1],
-             info->driver_version);
+    const int used = snprintf(text, bytes, "ringforge-rates %d %s %s %u", VERSION, uuid[0], uuid[1],
+                              info->driver_version);
+    if (device->cpu)
+        snprintf(text + used, bytes - (size_t)used, " %08x\n", device->cpu);
+    else
+        snprintf(text + used, bytes - (size_t)used, "\n");
 }
 
 /* Reads "name number"; the number must be finite and not negative. */

@@ -36,6 +36,17 @@ static void chain(void *head, void *added)
     last->pNext = added;
 }
 
+void rf_extension_reason(char *text, size_t bytes, const char *extension, bool offered,
+                         const char *feature, bool there)
+{
+    if (there)
+        snprintf(text, bytes, "%s", "");
+    else if (!offered)
+        snprintf(text, bytes, "its driver does not offer %s", extension);
+    else
+        snprintf(text, bytes, "its driver offers %s without %s", extension, feature);
+}
+
 static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                             struct rf_device_caps *caps)
 {
@@ -155,6 +166,9 @@ static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     info->max_subgroup_size = caps->subgroup_max;
     info->external_memory_host = caps->ext_external_memory_host;
     info->dma_buf = caps->ext_dma_buf && caps->ext_memory_fd;
+    rf_extension_reason(info->dma_buf_reason, sizeof(info->dma_buf_reason),
+                        VK_EXT_EXTERNAL_MEMORY_DMA_BUF_EXTENSION_NAME, caps->ext_dma_buf,
+                        VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME, info->dma_buf);
     info->min_import_alignment = p.external_host.minImportedHostPointerAlignment;
     info->max_workgroup_invocations = limits->maxComputeWorkGroupInvocations;
     memcpy(info->max_workgroup_size, limits->maxComputeWorkGroupSize, 3 * sizeof(uint32_t));
@@ -213,6 +227,9 @@ static const char *fill_features(const struct rf_vk_instance *vk, VkPhysicalDevi
     caps->subgroup_size_control = f.subgroup_size.subgroupSizeControl;
     caps->full_subgroups = f.subgroup_size.computeFullSubgroups;
     info->bfloat16 = f.bfloat16.shaderBFloat16Type;
+    rf_extension_reason(info->bfloat16_reason, sizeof(info->bfloat16_reason),
+                        VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, caps->ext_bfloat16,
+                        "its feature shaderBFloat16Type", info->bfloat16);
     rf_matrix_describe(vk, physical, &f.cooperative, &f.bfloat16, &f.cooperative2, info, caps);
     if (!f.v12.bufferDeviceAddress)
         return "bufferDeviceAddress";

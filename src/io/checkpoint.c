@@ -5,6 +5,7 @@
 #include "checkpoint.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 
 #include "../base/base.h"
@@ -52,14 +53,44 @@ int rf_checkpoint_find(const char *dir, char name[64])
     return rc;
 }
 
-bool rf_checkpoint_is(const char *dir, const char *name, const char *hash)
+/* A folder that is called step-N has a checkpoint of step N. */
+static int check_step(const char *folder, const char *path, const struct rf_checkpoint_state *state)
+{
+    const char *name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
+    char *end = NULL;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9')
+        return 0; /* moved elsewhere */
+    const long long step = strtoll(name + 5, &end, 10);
+    if (*end || step == (long long)state->step)
+        return 0;
+    return rf_fail(RF_ECORRUPT, "%s is the state of step %lld, and its folder is called %s", path,
+                   (long long)state->step, name);
+}
+
+int rf_checkpoint_read_state(const char *dir, const char *name, struct rf_state_file *out)
 {
     struct rf_state_file file;
     char folder[4096], path[4096];
-    if (step_path(dir, name, folder) < 0 || rf_join_path(path, folder, "state.json") < 0 ||
-        rf_state_read(path, &file) < 0)
+    RETURN_IF_ERROR(step_path(dir, name, folder));
+    RETURN_IF_ERROR(rf_join_path(path, folder, "state.json"));
+    RETURN_IF_ERROR(rf_state_read(path, &file));
+    const int rc = check_step(folder, path, &file.state);
+    if (rc < 0) {
+        rf_free(file.config);
+        rf_free(file.settings);
+        return rc;
+    }
+    *out = file;
+    return 0;
+}
+
+bool rf_checkpoint_is(const char *dir, const char *name, const char *hash)
+{
+    struct rf_state_file file;
+    if (rf_checkpoint_read_state(dir, name, &file) < 0)
         return false;
     rf_free(file.config);
+    rf_free(file.settings);
     return strcmp(file.own, hash) == 0;
 }
 
@@ -86,12 +117,11 @@ int rf_checkpoint_open(const char *dir, const char *name, struct rf_checkpoint *
 {
     struct rf_checkpoint c = {0};
     struct rf_state_file state;
-    char path[4096];
     RETURN_IF_ERROR(step_path(dir, name, c.path));
-    RETURN_IF_ERROR(rf_join_path(path, c.path, "state.json"));
-    RETURN_IF_ERROR(rf_state_read(path, &state));
+    RETURN_IF_ERROR(rf_checkpoint_read_state(dir, name, &state));
     c.state = state.state;
     c.config = state.config;
+    rf_free(state.settings);
     memcpy(c.hash, state.own, sizeof(c.hash));
     int rc = 0;
     for (int part = 0; rc == 0 && part < RF_PART_COUNT; part++)

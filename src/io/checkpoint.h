@@ -11,6 +11,8 @@
 #include "pieces.h"
 #include "safetensors.h"
 
+struct rf_state_file;
+
 enum rf_checkpoint_part { RF_PART_MODEL, RF_PART_OPTIMIZER, RF_PART_COUNT };
 
 struct rf_checkpoint_state {
@@ -50,13 +52,13 @@ RF_MUST_CHECK int rf_checkpoint_begin(const char *dir, int64_t step,
  */
 bool rf_checkpoint_sees(const char *dir, const char *name, const char *token, char folder[4096]);
 /* Completes a checkpoint. All parts are in the folder and synced. pieces: of all ranks. config: the
- * model's description, in one line. Writes the other files, renames the folder to DIR/step-N, and
- * replaces DIR/latest. With keep > 0, it also removes the checkpoints of older steps, so that
- * `keep` remain, including this one. After an error the earlier state is unchanged, and the caller
- * discards the draft. */
+ * model's description, in one line. settings: the caller's text. Writes the other files, renames
+ * the folder to DIR/step-N, and replaces DIR/latest. With keep > 0, it also removes the checkpoints
+ * of older steps, so that `keep` remain, including this one. After an error the earlier state is
+ * unchanged, and the caller discards the draft. */
 RF_MUST_CHECK int rf_checkpoint_end(struct rf_checkpoint_draft *draft,
                                     const struct rf_checkpoint_state *state, const char *config,
-                                    struct rf_pieces pieces[RF_PART_COUNT],
+                                    const char *settings, struct rf_pieces pieces[RF_PART_COUNT],
                                     const uint64_t bytes[RF_PART_COUNT], int keep);
 void rf_checkpoint_discard(struct rf_checkpoint_draft *draft); /* a completed draft is allowed */
 
@@ -75,6 +77,9 @@ struct rf_checkpoint {
 };
 /* The checkpoint that DIR refers to: "step-N", named by DIR/latest; or "", which is DIR itself. */
 RF_MUST_CHECK int rf_checkpoint_find(const char *dir, char name[64]);
+/* state.json of DIR/NAME, verified but for the files that its hashes are of. */
+RF_MUST_CHECK int rf_checkpoint_read_state(const char *dir, const char *name,
+                                           struct rf_state_file *out);
 /* Whether this rank sees DIR/NAME, and its state.json has this hash. */
 bool rf_checkpoint_is(const char *dir, const char *name, const char *hash);
 /* Verifies everything except the tensors. RF_EIO: a file is missing. RF_ECORRUPT: the message names
@@ -89,17 +94,19 @@ void rf_checkpoint_close(struct rf_checkpoint *checkpoint); /* zero is allowed *
 
 /* ---- state.c --------------------------------------------------------------------------------- */
 
-#define RF_STATE_FORMAT 4
+#define RF_STATE_FORMAT 5
+enum { RF_MOST_SETTINGS = 16 << 10 };
 
 struct rf_state_file {
     int format;
     struct rf_checkpoint_state state;
     char *config;
+    char *settings;              /* the caller's text; NULL: an earlier format, which has none */
     char hex[RF_PART_COUNT][65]; /* format 2: of PART.safetensors; later formats: of PART.hashes */
     char own[65];                /* over all others; not used when writing */
 };
 RF_MUST_CHECK int rf_state_write(const char *path, const struct rf_state_file *file);
-/* out->config: free with rf_free. */
+/* out->config and out->settings: free with rf_free. */
 RF_MUST_CHECK int rf_state_read(const char *path, struct rf_state_file *out);
 
 #endif

@@ -105,11 +105,13 @@ void rf_checkpoint_discard(struct rf_checkpoint_draft *draft)
 /* ---- completion ------------------------------------------------------------------------------ */
 
 static int write_rest(struct rf_checkpoint_draft *d, const struct rf_checkpoint_state *state,
-                      const char *config, struct rf_pieces pieces[RF_PART_COUNT],
-                      const uint64_t bytes[RF_PART_COUNT])
+                      const char *config, const char *settings,
+                      struct rf_pieces pieces[RF_PART_COUNT], const uint64_t bytes[RF_PART_COUNT])
 {
-    struct rf_state_file file = {
-        .format = RF_STATE_FORMAT, .state = *state, .config = (char *)config};
+    struct rf_state_file file = {.format = RF_STATE_FORMAT,
+                                 .state = *state,
+                                 .config = (char *)config,
+                                 .settings = (char *)settings};
     char path[4096];
     for (int part = 0; part < RF_PART_COUNT; part++) {
         RETURN_IF_ERROR(rf_checkpoint_part_path(d->folder, (enum rf_checkpoint_part)part, path));
@@ -214,12 +216,13 @@ static void keep_last(const struct rf_checkpoint_draft *d, int64_t step, int kee
 }
 
 int rf_checkpoint_end(struct rf_checkpoint_draft *d, const struct rf_checkpoint_state *state,
-                      const char *config, struct rf_pieces pieces[RF_PART_COUNT],
-                      const uint64_t bytes[RF_PART_COUNT], int keep)
+                      const char *config, const char *settings,
+                      struct rf_pieces pieces[RF_PART_COUNT], const uint64_t bytes[RF_PART_COUNT],
+                      int keep)
 {
     char final[4096];
     RETURN_IF_ERROR(rf_join_path(final, d->dir, d->name));
-    RETURN_IF_ERROR(write_rest(d, state, config, pieces, bytes));
+    RETURN_IF_ERROR(write_rest(d, state, config, settings, pieces, bytes));
     RETURN_IF_ERROR(move_into_place(d->folder, final));
     d->folder[0] = 0;
     rf_checkpoint_stage(&d->hook, "renamed");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * state.json of a checkpoint: progress, the model's configuration, and the hashes of the other
- * files. Numbers that need more than 53 bits are strings. Its own hash covers every value, so a
- * single changed digit is detected. Format 4 is written; formats 2 and 3 can be read, too.
+ * state.json of a checkpoint: progress, the model's configuration, the caller's settings, and the
+ * hashes of the other files. Numbers that need more than 53 bits are strings. Its own hash covers
+ * every value, so a single changed digit is detected. Format 5 is written; formats 2 to 4 can be
+ * read, too.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -19,7 +20,11 @@ static const struct {
     const char *name, *model, *optimizer;
 } formats[] = {[2] = {"ringforge checkpoint 2", "model_sha256", "optimizer_sha256"},
                [3] = {"ringforge checkpoint 3", "model_hashes_sha256", "optimizer_hashes_sha256"},
-               [4] = {"ringforge checkpoint 4", "model_hashes_sha256", "optimizer_hashes_sha256"}};
+               [4] = {"ringforge checkpoint 4", "model_hashes_sha256", "optimizer_hashes_sha256"},
+               [5] = {"ringforge checkpoint 5", "model_hashes_sha256", "optimizer_hashes_sha256"}};
+enum { SETTINGS_FORMAT = 5 }; /* the first that has them */
+/* No run has made so many steps; what is added to it does not overflow. */
+#define MOST_COUNTED ((uint64_t)1 << 62)
 
 static void hash_state(const struct rf_state_file *f, char hex[65])
 {
@@ -34,6 +39,10 @@ static void hash_state(const struct rf_state_file *f, char hex[65])
     crypto_hash_sha256_init(&hash);
     crypto_hash_sha256_update(&hash, (const unsigned char *)text, (unsigned long long)n);
     crypto_hash_sha256_update(&hash, (const unsigned char *)f->config, strlen(f->config));
+    if (f->format >= SETTINGS_FORMAT) { /* with the end of the text before */
+        crypto_hash_sha256_update(&hash, (const unsigned char *)"", 1);
+        crypto_hash_sha256_update(&hash, (const unsigned char *)f->settings, strlen(f->settings));
+    }
     crypto_hash_sha256_final(&hash, digest);
     sodium_bin2hex(hex, 65, digest, sizeof(digest));
 }
@@ -59,6 +68,7 @@ static char *state_text(const struct rf_state_file *f)
         add_whole(root, "batch", (unsigned long long)s->batch) &&
         add_whole(root, "seq", (unsigned long long)s->seq) && add_whole(root, "seed", s->seed) &&
         cJSON_AddStringToObject(root, "config", f->config) &&
+        (f->format < SETTINGS_FORMAT || cJSON_AddStringToObject(root, "settings", f->settings)) &&
         cJSON_AddStringToObject(root, formats[f->format].model, f->hex[RF_PART_MODEL]) &&
         cJSON_AddStringToObject(root, formats[f->format].optimizer, f->hex[RF_PART_OPTIMIZER]) &&
         cJSON_AddStringToObject(root, "state_sha256", own))
@@ -109,10 +119,11 @@ static bool take_state(const cJSON *root, struct rf_state_file *f)
 {
     struct rf_checkpoint_state *s = &f->state;
     uint64_t step, samples, updates, batch, seq;
-    if (!get_whole(root, "step", INT64_MAX, &step) ||
-        !get_whole(root, "samples", INT64_MAX, &samples) ||
-        !get_whole(root, "updates", INT64_MAX, &updates) ||
-        !get_whole(root, "batch", INT64_MAX, &batch) || !get_whole(root, "seq", INT64_MAX, &seq) ||
+    if (!get_whole(root, "step", MOST_COUNTED, &step) ||
+        !get_whole(root, "samples", MOST_COUNTED, &samples) ||
+        !get_whole(root, "updates", MOST_COUNTED, &updates) ||
+        !get_whole(root, "batch", MOST_COUNTED, &batch) ||
+        !get_whole(root, "seq", MOST_COUNTED, &seq) ||
         !get_whole(root, "seed", UINT64_MAX, &s->seed))
         return false;
     s->step = (int64_t)step;
@@ -148,6 +159,19 @@ static int later_format(const char *format)
     return number > RF_STATE_FORMAT ? number : 0;
 }
 
+/* Theirs are those of the parsed file. */
+static int keep_texts(const char *path, struct rf_state_file *f)
+{
+    const bool settings = f->format >= SETTINGS_FORMAT;
+    f->config = rf_strdup(f->config);
+    f->settings = settings ? rf_strdup(f->settings) : NULL;
+    if (f->config && (f->settings || !settings))
+        return 0;
+    rf_free(f->config);
+    rf_free(f->settings);
+    return rf_fail(RF_ENOMEM, "cannot read %s: out of memory", path);
+}
+
 /* Reads all values from the text of a valid file. */
 static int take_text(const char *path, const char *text, struct rf_state_file *f)
 {
@@ -158,7 +182,9 @@ static int take_text(const char *path, const char *text, struct rf_state_file *f
     for (int k = 2; format && k <= RF_STATE_FORMAT; k++)
         if (strcmp(format, formats[k].name) == 0)
             f->format = k;
-    const bool parsed = f->format > 0 && f->config && take_state(root, f);
+    f->settings = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(root, "settings"));
+    const bool told = f->format < SETTINGS_FORMAT || f->settings;
+    const bool parsed = f->format > 0 && f->config && told && take_state(root, f);
     if (format && strcmp(format, OLD_FORMAT) == 0)
         rc = rf_fail(RF_ENOTSUP,
                      "%s does not name its model, because an earlier version saved it: this "
@@ -172,8 +198,8 @@ static int take_text(const char *path, const char *text, struct rf_state_file *f
     else if (!parsed || !same_text(text, f))
         rc = rf_fail(RF_ECORRUPT, "%s is not the state of a checkpoint: %s", path,
                      parsed ? "its text does not match its hash" : "damaged or cut off");
-    else if (!(f->config = rf_strdup(f->config)))
-        rc = rf_fail(RF_ENOMEM, "cannot read %s: out of memory", path);
+    else
+        rc = keep_texts(path, f);
     cJSON_Delete(root);
     return rc;
 }

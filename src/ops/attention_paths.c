@@ -451,8 +451,10 @@ static const char *units_why_not(const struct rf_attention_call *call)
         return "matrix units take f16 or bf16";
     if (!rf_is_built(&forward_pass.units[0], type))
         return "the shader compiler of this build does not know GL_EXT_spirv_intrinsics";
-    if (type == RF_BF16 ? !info->bfloat16 : !info->float16)
-        return "the driver does not offer arithmetic in this type";
+    if (type == RF_BF16 && !info->bfloat16)
+        return info->bfloat16_reason;
+    if (type == RF_F16 && !info->float16)
+        return "the driver lacks shaderFloat16";
     return t.fragment_count == 0 ? "no tile suits the sizes of its matrix units" : NULL;
 }
 

@@ -245,7 +245,7 @@ const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
     if (p->split && p->out.dtype != RF_F32)
         return "of split operands it makes f32 only";
     if (type == RF_BF16 && !info->bfloat16)
-        return "the driver does not offer VK_KHR_shader_bfloat16";
+        return info->bfloat16_reason;
     if (!has_operand(info, type))
         return type == RF_F16 ? "its matrix units offer no f16 operands with f32 sums"
                               : "its matrix units offer no bf16 operands with f32 sums";

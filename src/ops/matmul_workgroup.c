@@ -85,11 +85,11 @@ const char *rf_matmul_workgroup_why_not(const struct rf_device_info *info,
     if (!info->cooperative_matrix)
         return info->matrix_reason;
     if (!info->workgroup_matrix)
-        return "its driver does not offer VK_NV_cooperative_matrix2 by whole workgroups";
+        return info->workgroup_reason;
     if (info->api_version < (1u << 22 | 3u << 12))
         return "it needs Vulkan 1.3";
     if (p->a.dtype == RF_BF16 && !info->bfloat16)
-        return "the driver does not offer VK_KHR_shader_bfloat16";
+        return info->bfloat16_reason;
     if (!info->float16 || !info->storage16)
         return "the driver lacks shaderFloat16 or storageBuffer16BitAccess";
     if (info->kind == RF_DEVICE_CPU)

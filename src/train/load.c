@@ -300,3 +300,20 @@ int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progres
     close_load(&load);
     return rc < 0 ? rf_fail_error(&error) : 0;
 }
+
+/* ---- what else a checkpoint says ------------------------------------------------------------- */
+
+int rf_checkpoint_settings(const char *dir, char **out)
+{
+    struct rf_state_file file;
+    char name[64];
+    if (!dir || !out)
+        return rf_fail(RF_EINVAL, "a folder and a pointer for its settings are needed");
+    RETURN_IF_ERROR(rf_checkpoint_find(dir, name));
+    RETURN_IF_ERROR(rf_checkpoint_read_state(dir, name, &file));
+    *out = file.settings && *file.settings ? strdup(file.settings) : NULL;
+    const bool lost = file.settings && *file.settings && !*out;
+    rf_free(file.config);
+    rf_free(file.settings);
+    return lost ? rf_fail(RF_ENOMEM, "out of memory for the settings of %s", dir) : 0;
+}

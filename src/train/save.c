@@ -78,6 +78,11 @@ static int prepare(struct rf_save *save, const char *dir, const struct rf_progre
         save->parts[p].file.fd = -1;
     if (progress->step < 0 || progress->samples < 0)
         return rf_fail(RF_EINVAL, "save: step and samples must not be negative");
+    if (progress->settings && strlen(progress->settings) > RF_MOST_SETTINGS)
+        return rf_fail(RF_EINVAL, "save: settings have at most %d bytes", RF_MOST_SETTINGS);
+    save->settings = rf_strdup(progress->settings ? progress->settings : "");
+    if (!save->settings)
+        return rf_fail(RF_ENOMEM, "save: out of host memory");
     RETURN_IF_ERROR(lay_out(save));
     save->buffer = rf_alloc(rf_run_piece_bytes(save->run));
     if (!save->buffer)
@@ -158,6 +163,7 @@ void rf_save_close(struct rf_save *save)
     rf_checkpoint_discard(&save->draft);
     rf_folder_unlock(&save->lock);
     rf_free(save->buffer);
+    rf_free(save->settings);
     rf_free(save->snapshot);
     rf_free(save);
 }
@@ -219,7 +225,8 @@ static int complete(struct rf_run *run, struct rf_save *save)
         pieces[p] = save->parts[p].file.pieces;
         bytes[p] = save->parts[p].layout.bytes;
     }
-    int rc = rf_checkpoint_end(&save->draft, &save->state, run->config, pieces, bytes, save->keep);
+    int rc = rf_checkpoint_end(&save->draft, &save->state, run->config, save->settings, pieces,
+                               bytes, save->keep);
     if (rc < 0)
         rf_checkpoint_discard(&save->draft); /* before the other ranks learn of it */
     return rc;

@@ -21,6 +21,7 @@ struct rf_save_part {
 struct rf_save {
     const struct rf_run *run;
     struct rf_checkpoint_state state;
+    char *settings; /* the caller's */
     int keep;
     bool sees;                        /* this rank sees the folder */
     struct rf_folder_lock lock;       /* rank 0, if the folder was not reserved */

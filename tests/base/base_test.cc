@@ -60,6 +60,40 @@ TEST(Env, NumberMustBeANumber)
     EXPECT_EQ(value, 5);
 }
 
+TEST(Environment, WhatAVariableMayNotBeIsNamedWithWhatItMay)
+{
+    const struct {
+        const char *name, *value, *message;
+    } rows[] = {
+        {"RF_MEASURE", "yes",
+         "the environment variable RF_MEASURE is \"yes\"; it has to be 0 or 1"},
+        {"RF_PEER_READS", "some",
+         "the environment variable RF_PEER_READS is \"some\"; it has to be auto, exchanges, 0, 1 "
+         "or "
+         "any"},
+        {"RF_PORT", "70000", "the environment variable RF_PORT has to be 1 to 65535, not 70000"},
+        {"RF_PORT", "x",
+         "the environment variable RF_PORT is \"x\"; it has to be a whole number from 1 to 65535"},
+        {"RF_LOG", "comm:3,device",
+         "the environment variable RF_LOG is \"comm:3,device\"; it has to be a level, such as 2, "
+         "or "
+         "levels of components, such as comm:3,device:1"},
+    };
+    EXPECT_EQ(rf_env_check(), 0);
+    setenv("RF_LOG", "comm:3,1", 1);
+    EXPECT_EQ(rf_env_check(), 0);
+    unsetenv("RF_LOG");
+    for (const auto &row : rows) {
+        setenv(row.name, row.value, 1);
+        EXPECT_EQ(rf_env_check(), RF_EINVAL);
+        EXPECT_STREQ(rf_last_error()->message, row.message);
+        unsetenv(row.name);
+    }
+    setenv("RF_CHECKSUM", "", 1); // as if it were not set
+    EXPECT_EQ(rf_env_check(), 0);
+    unsetenv("RF_CHECKSUM");
+}
+
 TEST(Env, UnlistedVariableIsNotRead)
 {
     setenv("RF_NOT_IN_TABLE", "1", 1);

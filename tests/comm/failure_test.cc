@@ -3,8 +3,10 @@
  * Ranks that die, stall, leave or abort: every survivor gets an error that names the rank, and
  * nothing hangs.
  */
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,6 +20,19 @@ namespace
 {
 
 constexpr double promised_s = 2;
+
+int free_port()
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    bind(fd, (sockaddr *)&address, sizeof address);
+    getsockname(fd, (sockaddr *)&address, &length);
+    close(fd);
+    return ntohs(address.sin_port);
+}
 
 class Failure : public testing::TestWithParam<ranks::World>
 {
@@ -375,6 +390,50 @@ TEST(Timeouts, InvalidOnesAreRefusedByTheCall)
         rf_comm_close(comm);
     }
 }
+
+/* Closing and opening are complete calls: whoever is back first waits for the others. */
+void close_and_open_again(const std::string &url, const std::string &provider, int rank, int size)
+{
+    rf_comm_opts opts = {};
+    opts.rank = rank;
+    opts.size = size;
+    opts.provider = provider.c_str();
+    for (int turn = 0; turn < 4; turn++) {
+        rf_comm *comm = nullptr;
+        ASSERT_EQ(rf_comm_open(url.c_str(), &opts, &comm), RF_OK) << rf_last_error()->message;
+        int32_t sum = rank + turn;
+        EXPECT_EQ(rf_all_reduce(comm, &sum, &sum, 1, RF_I32, RF_SUM, nullptr), RF_OK);
+        EXPECT_EQ(sum, size * (size - 1) / 2 + size * turn);
+        EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
+    }
+}
+
+class Reopening : public testing::TestWithParam<ranks::World>
+{
+};
+
+TEST_P(Reopening, AClosedJobIsOpenedAgainAtItsAddress)
+{
+    const ranks::World &world = GetParam();
+    const bool threads = world.provider == "loopback";
+    const std::string provider = threads ? "auto" : world.provider;
+    const std::string port = std::to_string(free_port());
+    const std::string file = "file:" + testing::TempDir() + "rf_again_" + std::to_string(getpid());
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", port.c_str(), 1);
+    ranks::run(world, [&](rf_comm *, int rank) {
+        for (const std::string &url : {std::string("env:"), "tcp://127.0.0.1:" + port, file})
+            close_and_open_again(url, provider, rank, world.size);
+    });
+    unsetenv("MASTER_ADDR");
+    unsetenv("MASTER_PORT");
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Reopening, testing::ValuesIn(ranks::worlds({3}, {})),
+                         [](const auto &info) { return ranks::name(info.param); });
+INSTANTIATE_TEST_SUITE_P(Processes, Reopening,
+                         testing::ValuesIn(ranks::worlds({}, {4}, {"a,b,b,a"})),
+                         [](const auto &info) { return ranks::name(info.param); });
 
 TEST(LoopbackFaults, ADamagedContractIsCorruptionAndNotAMismatch)
 {

@@ -178,6 +178,31 @@ TEST(Groups, ReportTheNumbersOfRanksInTheJob)
     });
 }
 
+// What has to be equal on all ranks; a hash is compared, and not shown.
+TEST_P(Split, TermsThatDifferAreAnErrorOfAllRanksThatNamesThemAndTheJobGoesOn)
+{
+    ranks::run(GetParam(), [](rf_comm *comm, int rank) {
+        const int last = rf_comm_size(comm) - 1;
+        const std::string own = rank == last ? "2" : "1";
+        EXPECT_EQ(rf_comm_check_terms(comm, "--lr=0.003\n--data=5 tokens\tabc\n"), RF_OK)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_comm_check_terms(comm, ("a=x\n--lr=" + own + "\n").c_str()), RF_EINVAL);
+        EXPECT_EQ(std::string(rf_last_error()->message),
+                  "rank " + std::to_string(last) +
+                      " has --lr 2, rank 0 1; give every rank the same");
+        EXPECT_EQ(rf_last_error()->rank, last);
+        EXPECT_EQ(rf_comm_check_terms(comm, ("--data=5 tokens\t" + own + "\n").c_str()), RF_EINVAL);
+        EXPECT_EQ(std::string(rf_last_error()->message),
+                  "--data of rank " + std::to_string(last) +
+                      " is not that of rank 0, though both are 5 tokens; give every rank the same");
+        EXPECT_EQ(rf_comm_check_terms(comm, rank == last ? "" : "b=1\n"), RF_EINVAL);
+        EXPECT_NE(strstr(rf_last_error()->message, "rank 0 speaks of b"), nullptr)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_comm_check_terms(comm, std::string(1 << 14, 'a').c_str()), RF_EINVAL);
+        EXPECT_EQ(sum(comm, 1), last + 1);
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Split,
                          testing::ValuesIn(ranks::worlds({2, 3, 5}, {3, 4},
                                                          {"a,b,b", "a,b,b,a", "a,b,a,b"})),

@@ -9,6 +9,10 @@
 #include <thread>
 #include <unistd.h>
 
+extern "C" {
+#include "device/device.h"
+}
+
 namespace
 {
 
@@ -178,6 +182,40 @@ TEST_F(DeviceCache, RatesAreKeptForTheDeviceAndADamagedFileIsIgnored)
         EXPECT_EQ(seen.products[0], 7) << damaged;
         EXPECT_NE(log.find("is ignored"), std::string::npos) << log;
     }
+    rf_device_close(device);
+}
+
+/* Homes are shared by hosts: what one CPU can do must not be taken for what another can. */
+TEST_F(DeviceCache, CpuDevicesAreToldApartByProcessorVectorsAndLlvm)
+{
+    const std::string one = "processor\t: 0\nmodel name\t: A 2000\nstepping\t: 1\n"
+                            "microcode\t: 0x1\ncpu MHz\t\t: 2000.1\nflags\t: fpu\n";
+    const char *const name = "llvmpipe (LLVM 15.0.6, 256 bits)";
+    const uint32_t hash = rf_cpu_hash(one.c_str(), name);
+    std::string later = one, other = one;
+    later.replace(later.find("2000.1"), 6, "1800.7");
+    later.replace(later.find("0x1"), 3, "0x2");
+    other.replace(other.find("A 2000"), 6, "B 3000");
+    EXPECT_EQ(rf_cpu_hash(later.c_str(), name), hash);
+    EXPECT_NE(rf_cpu_hash(other.c_str(), name), hash);
+    EXPECT_NE(rf_cpu_hash((one + "processor\t: 1\n").c_str(), name), hash);
+    EXPECT_NE(rf_cpu_hash(one.c_str(), "llvmpipe (LLVM 15.0.6, 512 bits)"), hash);
+    EXPECT_NE(rf_cpu_hash(one.c_str(), "llvmpipe (LLVM 19.1.7, 256 bits)"), hash);
+    /* Of an Arm machine, which has no name of a model. */
+    EXPECT_NE(rf_cpu_hash("processor\t: 0\nCPU part\t: 0xd0c\n", name),
+              rf_cpu_hash("processor\t: 0\nCPU part\t: 0xd49\n", name));
+
+    struct rf_device *device = nullptr;
+    char path[RF_CACHE_PATH_BYTES], suffix[16];
+    ASSERT_RF_OK(rf_device_open(nullptr, nullptr, &device));
+    ASSERT_TRUE(rf_device_cache_path(device, "rates", path, false));
+    const uint32_t cpu = rf_driver_key_of(device).cpu;
+    EXPECT_EQ(cpu != 0, rf_device_get_info(device)->kind == RF_DEVICE_CPU);
+    snprintf(suffix, sizeof suffix, "-%08x.rates", cpu);
+    EXPECT_EQ(strstr(path, suffix) != nullptr, cpu != 0) << path;
+    struct rf_device_rates rates = {};
+    ASSERT_RF_OK(rf_device_rates_save(device, &rates));
+    EXPECT_TRUE(rf_device_rates_load(device, &rates));
     rf_device_close(device);
 }
 

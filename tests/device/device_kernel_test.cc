@@ -5,6 +5,7 @@
  */
 #include "device_fixture.h"
 #include <atomic>
+#include <csignal>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -119,6 +120,24 @@ TEST(Glsl, WithoutACompilerTheMessageSaysWhatToInstall)
     EXPECT_NE(strstr(rf_last_error()->message, "glslang-tools"), nullptr)
         << rf_last_error()->message;
     EXPECT_EQ(spirv, nullptr);
+}
+
+TEST(Glsl, ACompilersEndIsKnownInAProgramThatIgnoresItsChildren)
+{
+    const char *const libraries[] = {"libshaderc-that-nobody-has.so", nullptr};
+    const rf_glsl_compilers only = {libraries, "glslangValidator"};
+    uint32_t *spirv = nullptr;
+    size_t bytes = 0;
+    const auto before = signal(SIGCHLD, SIG_IGN);
+    const int good = rf_glsl_compile_by(&only, "empty", "void main() {}", &spirv, &bytes);
+    const std::string said = rf_last_error()->message;
+    const int bad = rf_glsl_compile_by(&only, "wrong", "void main() { y; }", &spirv, &bytes);
+    signal(SIGCHLD, before);
+    if (good == RF_ENOTSUP)
+        GTEST_SKIP() << said;
+    EXPECT_EQ(good, RF_OK) << said;
+    EXPECT_EQ(bad, RF_EINVAL) << rf_last_error()->message;
+    rf_free(spirv);
 }
 
 TEST_F(DeviceKernel, TheTableListsItsKernelsWithTheirConstants)

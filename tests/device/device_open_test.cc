@@ -6,6 +6,10 @@
 #include <cstdlib>
 #include <string>
 
+extern "C" {
+#include "matrix_reason.h"
+}
+
 namespace
 {
 
@@ -198,6 +202,48 @@ TEST_F(TwoDevices, AHostTimelineOfOneReleasesAStreamOfTheOther)
     rf_stream_destroy(stream);
     rf_timeline_destroy(timeline);
     rf_device_close(other);
+}
+
+/* What a driver offers without the feature is not "not offered". */
+TEST(DeviceReasons, AnExtensionWithoutItsFeatureIsToldFromNone)
+{
+    const struct {
+        offered driver;
+        const char *matrix, *workgroups;
+    } rows[] = {
+        {{false, false, false, 0},
+         "its driver does not offer VK_KHR_cooperative_matrix",
+         "its driver does not offer VK_KHR_cooperative_matrix"},
+        {{true, false, true, 4},
+         "its driver offers VK_KHR_cooperative_matrix without its feature cooperativeMatrix",
+         "its driver offers VK_KHR_cooperative_matrix without its feature cooperativeMatrix"},
+        {{true, true, false, 0}, "", "its driver does not offer VK_NV_cooperative_matrix2"},
+        {{true, true, true, 2},
+         "",
+         "its driver offers VK_NV_cooperative_matrix2 without its feature "
+         "cooperativeMatrixPerElementOperations"},
+        {{true, true, true, 4}, "", ""},
+    };
+    for (const auto &row : rows) {
+        struct rf_device_info info;
+        matrix_described(&row.driver, &info);
+        EXPECT_STREQ(info.matrix_reason, row.matrix);
+        EXPECT_STREQ(info.workgroup_reason, row.workgroups);
+        EXPECT_EQ(info.cooperative_matrix, row.matrix[0] == 0);
+        EXPECT_EQ(info.workgroup_matrix, row.workgroups[0] == 0);
+    }
+}
+
+TEST(DeviceReasons, EveryDeviceSaysWhyItHasNot)
+{
+    struct rf_device_info infos[8];
+    uint32_t count = 0;
+    ASSERT_RF_OK(rf_device_list(infos, 8, &count));
+    for (uint32_t i = 0; i < count && i < 8; i++) {
+        EXPECT_EQ(infos[i].bfloat16, infos[i].bfloat16_reason[0] == 0);
+        EXPECT_EQ(infos[i].dma_buf, infos[i].dma_buf_reason[0] == 0);
+        EXPECT_EQ(infos[i].workgroup_matrix, infos[i].workgroup_reason[0] == 0);
+    }
 }
 
 } // namespace

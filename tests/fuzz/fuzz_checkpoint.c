@@ -50,7 +50,7 @@ static void make_checkpoint(void)
         pieces[part] = file.pieces;
         bytes[part] = layout.bytes;
     }
-    REQUIRE(rf_checkpoint_end(&draft, &state, "heads=4", pieces, bytes, 0) == 0);
+    REQUIRE(rf_checkpoint_end(&draft, &state, "heads=4", "lr=1", pieces, bytes, 0) == 0);
     rf_pieces_free(&pieces[RF_PART_MODEL]);
     rf_pieces_free(&pieces[RF_PART_OPTIMIZER]);
     rf_safetensors_layout_free(&layout);

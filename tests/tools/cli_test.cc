@@ -55,7 +55,8 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"tune", "--shape", "3x4"}, "is not like 512x256x768"},
         {{"run", "--", "true"}, "-n says how many"},
         {{"run", "-n", "2"}, "no command to run"},
-        {{"run", "-n", "2", "--port", "99999", "--", "true"}, "not a TCP port"},
+        {{"run", "-n", "2", "--port", "99999", "--", "true"},
+         "--port has to be 1 to 65535, not 99999"},
         {{"bench"}, "say what to measure"},
         {{"bench", "all_to_most"}, "no benchmark \"all_to_most\""},
         {{"bench", "all_reduce", "-d", "float128"}, "no type \"float128\""},
@@ -65,7 +66,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
          "for float data, not for f16"},
         {{"bench", "all_reduce", "-b", "8", "-e", "4"}, "smaller than --minbytes"},
         {{"bench", "all_reduce", "-b", "many"}, "wants a whole number"},
-        {{"bench", "all_reduce", "--one-clock"}, "--one-clock needs --ranks"},
+        {{"bench", "all_reduce", "--one-clock"}, "--one-clock has no effect without --ranks"},
         {{"bench", "matmul", "--shape", "3x4"}, "wants MxKxN"},
         {{"bench", "matmul", "--dtype", "i32"}, "f32, f16 and bf16, not on i32"},
         {{"bench", "attention", "--shape", "1x2x3"}, "wants BxTxHxKxD"},
@@ -73,16 +74,17 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"bench", "ops", "--shape", "3"}, "belongs to one kernel"},
         {{"bench", "all_reduce", "--shape", "3"}, "--shape is not used by all_reduce"},
         {{"bench", "all_reduce", "--plot", "x.gif"}, "ends in .svg or .png"},
-        {{"plan", "--zero", "4"}, "there is no --zero 4"},
+        {{"plan", "--zero", "4"}, "--zero has to be 0 to 3, not 4"},
         {{"plan", "--sequence-parallel"}, "--sequence-parallel is for tensor ranks"},
         {{"plan", "--mesh", "tp=2,cp=2"}, "tp and cp together are not in this version"},
         {{"plan", "--search", "--ranks", "4", "--mesh", "cp=2"}, "cp is not searched"},
         {{"plan", "--mesh", "dp2"}, "--mesh wants a list"},
-        {{"plan", "--params", "-5"}, "wants a positive number"},
+        {{"plan", "--params", "-5"}, "--params has to be more than 0, not -5"},
         {{"plan", "--channels", "130", "--heads", "4"}, "cannot be divided among"},
-        {{"plan", "--peak", "nan", "--memory", "1"}, "--peak wants a positive number"},
-        {{"plan", "--peak", "1", "--memory", "0"}, "--memory wants a positive number"},
-        {{"plan", "--peak", "1", "--memory", "1", "--launch", "-1"}, "--launch wants a not neg"},
+        {{"plan", "--peak", "nan", "--memory", "1"}, "--peak wants a number, not \"nan\""},
+        {{"plan", "--peak", "1", "--memory", "0"}, "--memory has to be more than 0, not 0"},
+        {{"plan", "--peak", "1", "--memory", "1", "--launch", "-1"},
+         "--launch has to be 0 or more, not -1"},
         {{"plan", "--peak", "1"}, "a prediction needs --memory"},
         {{"plan", "--latency", "0"}, "a prediction needs --peak"},
         {{"plan", "--plot", "x.svg"}, "--plot needs --peak"},
@@ -101,14 +103,16 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"plan", "--recompute", "gelu,selu"}, "there is no --recompute \"selu\"; use none, or"},
         {{"plan", "--recompute", "gelu,"}, "there is no --recompute \"\""},
         {{"plan", "--recompute", "gelu,none"}, "there is no --recompute \"none\""},
-        {{"plan", "--recompute", "every=0"}, "there is no --recompute \"every=0\""},
+        {{"plan", "--recompute", "every=0"}, "--recompute every has to be 1 to 1048576, not 0"},
         {{"train", "--data", data, "--schedule", "gpipe"}, "use --mesh pp=N with it"},
         {{"train", "--data", data, "--schedule", "1f1b:2"}, "there is no --schedule \"1f1b:2\""},
-        {{"plan", "--mesh", "pp=2", "--schedule", "interleaved:x"}, "use 1f1b, gpipe"},
+        {{"plan", "--mesh", "pp=2", "--schedule", "interleaved:x"},
+         "--schedule interleaved wants a whole number, not \"x\""},
         {{"plan", "--stages", "cost"}, "--stages cost is for blocks that are spread over ranks"},
         {{"plan", "--mesh", "pp=2", "--stages", "odd"}, "there is no --stages \"odd\"; use even"},
         {{"plan", "--mesh", "pp=2", "--stages", "3,"}, "there is no --stages \"3,\""},
-        {{"plan", "--mesh", "pp=2", "--stages", "3,-3"}, "there is no --stages \"3,-3\""},
+        {{"plan", "--mesh", "pp=2", "--stages", "3,-3"},
+         "each number of --stages has to be 1 to 1048576, not -3"},
         {{"plan", "--mesh", "pp=2", "--stages", "3,2"}, "have 5 blocks together, but there are 6"},
         {{"train", "--data", data, "--optimizer", "adamax"}, "there is no --optimizer \"adamax\""},
         {{"train", "--data", data, "--momentum", "0.9"}, "--optimizer adamw has no --momentum"},
@@ -274,4 +278,28 @@ TEST(CommandLine, AWrongJobKeyIsRefusedAndTheJobGoesOn)
     ProgramResult second = finish_command(rank("1", "right"), 60);
     EXPECT_EQ(second.status, 0) << second.err;
     EXPECT_EQ(finish_command(first, 60).status, 0);
+}
+
+// A launcher that is not followed starts jobs of one process each.
+TEST(CommandLine, AProcessThatMayBeOneOfSeveralSaysThatItRunsAlone)
+{
+    const struct {
+        std::vector<std::string> environment;
+        const char *part;
+        int status;
+    } rows[] = {
+        {{"FLUX_TASK_RANK=1", "FLUX_JOB_SIZE=2"}, "FLUX_TASK_RANK=1, FLUX_JOB_SIZE=2 may mean", 0},
+        {{"RANK=0", "WORLD_SIZE=1", "PMI_RANK=1", "PMI_SIZE=3"}, "PMI_RANK=1, PMI_SIZE=3 may", 0},
+        {{}, "", 0},
+        {{"WORLD_SIZE=2"}, "RANK is not set", 1},
+    };
+    for (const auto &row : rows) {
+        ProgramOptions options;
+        options.environment = row.environment;
+        const ProgramResult r = run_program({"bench", "barrier", "-n", "1"}, options);
+        EXPECT_EQ(r.status, row.status) << r.err;
+        EXPECT_NE(r.err.find(row.part), std::string::npos) << r.err;
+        EXPECT_EQ(r.err.find("runs alone") != std::string::npos, *row.part && row.status == 0)
+            << r.err;
+    }
 }

@@ -92,3 +92,19 @@ TEST(Elastic, ALostStageWithoutACheckpointEndsTheJobByName)
     EXPECT_NE(e.program.err.find("use --save DIR --save-every N"), std::string::npos)
         << e.program.err;
 }
+
+// With --save, but before the first save: not "next time use --save".
+TEST(Elastic, WhatIsLostBeforeTheFirstSaveSaysThatThereIsNone)
+{
+    TempFolder folder;
+    const std::string save = folder.path + "/ckpt";
+    const Ended e =
+        killed(folder, 2, {1},
+               {"--provider", "shm", "--zero", "1", "--save", save, "--save-every", "1000"});
+    EXPECT_EQ(e.program.status, 137) << e.program.err;
+    EXPECT_NE(e.program.err.find("no state to go on from: " + save +
+                                 " has no complete checkpoint yet; next time use a smaller "
+                                 "--save-every"),
+              std::string::npos)
+        << e.program.err;
+}

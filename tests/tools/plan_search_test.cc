@@ -176,7 +176,7 @@ TEST(PlanSearch, RefusesHostsLinksAndMeshesThatAreNone)
     } cases[] = {
         {"--hosts 2 --links 5,6", "--hosts wants HOSTSxRANKS"},
         {"--hosts 2x --links 5,6", "--hosts wants HOSTSxRANKS"},
-        {"--hosts 0x4 --links 5,6", "--hosts wants HOSTSxRANKS"},
+        {"--hosts 0x4 --links 5,6", "each number of --hosts has to be 1 to 65536, not 0x4"},
         {"--hosts 2x4x1 --links 5,6", "--hosts wants HOSTSxRANKS"},
         {"--hosts 999x999 --links 5,6", "for up to 65536 ranks"},
         {"--hosts 2x4 --links 5", "--links wants WITHIN,BETWEEN"},
@@ -184,7 +184,7 @@ TEST(PlanSearch, RefusesHostsLinksAndMeshesThatAreNone)
         {"--hosts 2x4 --links 5:-1,6", "--links wants WITHIN,BETWEEN"},
         {"--hosts 2x4 --links 0,6", "--links wants WITHIN,BETWEEN"},
         {"--hosts 2x4 --links 5,6 --link-gbps 7", "use either"},
-        {"--links 5,6 --ranks 8", "say with --hosts"},
+        {"--links 5,6 --ranks 8", "--links has no effect without --hosts"},
         {"--hosts 2x4", "--search needs --links"},
         {"--hosts 2x4 --ranks 9 --links 5,6", "--ranks 9 contradicts --hosts 2x4"},
         {"--hosts 2x4 --links 5,6 --mesh dq=3", "--mesh wants a list"},

@@ -98,6 +98,27 @@ TEST(Run, PassesSignalsOnAndLeavesNoOrphan)
         EXPECT_NE(kill(std::stoi(pid), 0), 0) << "rank with process " << pid << " lives on";
 }
 
+/* A rank that was lost before is no failure of those that went on. */
+TEST(Run, ElasticRanksThatAreToldToEndEndTheLauncherByThatSignal)
+{
+    TempFolder folder;
+    Background b = start_command({program_path(), "run", "-n", "2", "--elastic", "--", "sh", "-c",
+                                  "[ $RANK = 0 ] || kill -KILL $$; "
+                                  "until grep -q Killed " +
+                                      folder.path +
+                                      "/said; do :; done; "
+                                      "echo $$ >" +
+                                      folder.path + "/pid; exec sleep 600"});
+    std::string said(256, 0), pid;
+    const ssize_t got = read(b.err, said.data(), said.size()); /* that it was killed */
+    EXPECT_NE(said.find("was ended by signal 9"), std::string::npos) << said << got;
+    folder.file("said", "Killed");
+    while (pid.find('\n') == std::string::npos)
+        pid = read_text(folder.path + "/pid");
+    kill(b.pid, SIGTERM);
+    EXPECT_EQ(finish_command(b, 30).status, 128 + SIGTERM);
+}
+
 TEST(Run, RanksDieWithALauncherThatIsKilled)
 {
     TempFolder folder;
@@ -111,6 +132,44 @@ TEST(Run, RanksDieWithALauncherThatIsKilled)
     ProgramResult r = finish_command(b, 30);
     EXPECT_EQ(r.status, 137);
     EXPECT_LT(r.fair_seconds, 20);
+}
+
+/* Both survive exec: processes start as their parent had them. */
+static std::vector<std::string> with_signals_of_a_parent(const std::vector<std::string> &words)
+{
+    std::vector<std::string> all = {"env", "--ignore-signal=CHLD", "--block-signal=TERM,INT,CHLD",
+                                    program_path()};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+}
+
+TEST(Run, EndsAsItsRanksDoWhateverSignalsItsParentIgnoresOrBlocks)
+{
+    ProgramOptions options;
+    options.timeout_s = 20;
+    ProgramResult r = run_command(
+        with_signals_of_a_parent({"run", "-n", "2", "--", "sh", "-c", "exit $RANK"}), options);
+    EXPECT_EQ(r.status, 1) << r.err;
+    r = run_command(with_signals_of_a_parent({"run", "-n", "2", "--", "grep", "-E", "^Sig(Blk|Ign)",
+                                              "/proc/self/status"}),
+                    options);
+    EXPECT_EQ(r.status, 0) << r.err;
+    for (const char *line : {"[1] SigBlk:\t0000000000000000\n", "[1] SigIgn:\t0000000000000000\n"})
+        EXPECT_NE(r.out.find(line), std::string::npos) << r.out;
+}
+
+TEST(Run, APlotIsDrawnAndARankIsWaitedForThoughTheParentIgnoresTheirEnds)
+{
+    TempFolder folder;
+    ProgramOptions options;
+    options.timeout_s = 60;
+    const std::string plot = folder.path + "/p.svg";
+    ProgramResult r = run_command(
+        with_signals_of_a_parent({"bench", "all_reduce", "-b", "4", "-e", "8", "-n", "2", "-w", "0",
+                                  "--ranks", "2", "--provider", "shm", "--plot", plot}),
+        options);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(read_text(plot).find("<svg"), std::string::npos);
 }
 
 TEST(Run, ACommandThatDoesNotExistIsStatus127)

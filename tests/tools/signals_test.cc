@@ -166,9 +166,9 @@ TEST(TrainDivergence, ALossThatIsNoNumberEndsTrainingAndTheLastCheckpointStays)
     const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/c";
     ASSERT_EQ(run_program(with(tiny(data), {"--steps", "1", "--save", save})).status, 0);
     const std::string before = read_text(save + "/latest");
-    ProgramResult r =
-        run_program(with(tiny(data), {"--steps", "8", "--resume", save, "--save", save, "--lr",
-                                      "1e30", "--ranks", "2", "--provider", "loopback"}));
+    ProgramResult r = run_program(
+        with(tiny(data), {"--steps", "8", "--resume", save, "--save", save, "--lr", "1e30",
+                          "--change", "lr", "--ranks", "2", "--provider", "loopback"}));
     EXPECT_EQ(r.status, 1) << r.out;
     EXPECT_NE(r.out.find("loss nan "), std::string::npos) << r.out;
     EXPECT_EQ(r.out.find("-nan"), std::string::npos) << r.out;

@@ -58,7 +58,11 @@ TEST(TrainCheckpoint, AnotherBatchGoesOnAtTheNextSampleWithAScaledRateOnlyWhereT
     ASSERT_EQ(run_program(with(tiny(data), {"--steps", "2", "--lr", "0", "--save", save})).status,
               0);
     const std::vector<std::string> resume = with(eight, {"--resume", save, "--save", save});
-    r = run_program(with(resume, {"--steps", "3", "--lr", "0.125", "--scale-lr", "sqrt"}));
+    const std::vector<std::string> three = {"--steps", "3", "--lr", "0.125", "--scale-lr", "sqrt"};
+    r = run_program(with(resume, three));
+    EXPECT_EQ(r.status, 2);
+    EXPECT_NE(r.err.find("was trained with --lr 0;"), std::string::npos) << r.err;
+    r = run_program(with(resume, with(three, {"--change", "lr"})));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("0.125 for the checkpoint's batch of 4 sequences of 16 tokens, "
                          "0.17677669 for this one (sqrt)"),
@@ -71,9 +75,16 @@ TEST(TrainCheckpoint, AnotherBatchGoesOnAtTheNextSampleWithAScaledRateOnlyWhereT
     EXPECT_EQ(last_number(text, "batch"), 8);
     r = run_program(with(resume, {"--steps", "4", "--scale-lr", "sqrt"}));
     EXPECT_EQ(r.status, 1);
-    EXPECT_NE(r.err.find("has this batch already (128 tokens a step): leave --scale-lr away"),
-              std::string::npos)
+    EXPECT_NE(
+        r.err.find("has this batch already (128 tokens a step), and its rate: omit --scale-lr"),
+        std::string::npos)
         << r.err;
+    for (const std::vector<std::string> &rate :
+         {std::vector<std::string>{}, {"--lr", "0.17677669"}}) { /* as it was printed */
+        r = run_program(with(eight, with({"--resume", save, "--steps", "4"}, rate)));
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_FLOAT_EQ((float)last_number(read_text(log), "lr"), 0.176776695f);
+    }
     EXPECT_EQ(run_program(with(eight, {"--scale-lr", "linear"})).status, 2);
     EXPECT_EQ(run_program(with(resume, {"--scale-lr", "cubic"})).status, 2);
 }
@@ -97,7 +108,7 @@ TEST(TrainCheckpoint, SavesInTheBackgroundChangeNoBitAndTheLastOnesAreKept)
     EXPECT_NE(access((save + "/step-4").c_str(), F_OK), 0);
     r = run_program(with(tiny(data), {"--steps", "1", "--keep", "2"}));
     EXPECT_EQ(r.status, 2);
-    EXPECT_NE(r.err.find("--keep needs --save DIR"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("--keep has no effect without --save"), std::string::npos) << r.err;
 }
 
 TEST(TrainCheckpoint, OtherHeadsThanTheCheckpointsAreRefused)

@@ -13,6 +13,11 @@
 #include "folder.h"
 #include "world.h"
 
+extern "C" {
+#include "base/base.h"
+#include "io/checkpoint.h"
+}
+
 extern char **environ;
 
 namespace
@@ -281,7 +286,7 @@ TEST(Checkpoint, OneThatDoesNotSayItsConfigIsRefusedAsOfAnEarlierVersion)
     std::string state = folder.read("step-2/state.json");
     const size_t line = state.find("\t\"config\"");
     state.erase(line, state.find('\n', line) + 1 - line);
-    state[state.find("checkpoint 4") + 11] = '1';
+    state[state.find("checkpoint 5") + 11] = '1';
     folder.write("step-2/state.json", state);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
@@ -298,7 +303,7 @@ TEST(Checkpoint, OneOfALaterFormatIsRefusedWithItsNumber)
     Folder folder;
     make_checkpoint(t, folder);
     std::string state = folder.read("step-2/state.json");
-    state.replace(state.find("checkpoint 4") + 11, 1, "12");
+    state.replace(state.find("checkpoint 5") + 11, 1, "12");
     folder.write("step-2/state.json", state);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
@@ -419,9 +424,78 @@ TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
     train(t, 2);
 }
 
-// checkpoint_format_2 and _3 were saved by the last versions that wrote these formats: element k of
-// parameter i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their parts are 0, 3
-// and 4.
+TEST(Checkpoint, TheCallersSettingsAreKeptAndReadBeforeARunIsOpened)
+{
+    Training t = tiny();
+    Folder folder;
+    t.steps = 0;
+    const std::string settings = "lr=0.1\nname=\"quoted\" \\ \xc3\xa4\tend";
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        rf_progress progress = {1, 77, 4};
+        char *text = nullptr;
+        progress.settings = settings.c_str();
+        ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+        ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
+        EXPECT_EQ(progress.settings, nullptr);
+        ASSERT_RF(rf_checkpoint_settings(folder.path().c_str(), &text));
+        EXPECT_EQ(std::string(text), settings);
+        free(text);
+        ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress)); // without any
+        ASSERT_RF(rf_checkpoint_settings(folder.path().c_str(), &text));
+        EXPECT_EQ(text, nullptr);
+        const std::string large((16 << 10) + 1, 'x');
+        progress.settings = large.c_str();
+        EXPECT_EQ(rf_run_save(run, folder.path().c_str(), &progress), RF_EINVAL);
+    };
+    train(t, 1);
+    char *text = nullptr;
+    ASSERT_RF(rf_checkpoint_settings(RF_REFERENCE_FOLDER "/checkpoint_format_4", &text));
+    EXPECT_EQ(text, nullptr);
+    EXPECT_EQ(rf_checkpoint_settings("/nothing", &text), RF_EIO);
+    std::string state = folder.read("step-1/state.json");
+    state.replace(state.find("\"1\""), 3, "\"2\"");
+    folder.write("step-1/state.json", state);
+    EXPECT_EQ(rf_checkpoint_settings(folder.path().c_str(), &text), RF_ECORRUPT);
+}
+
+// Whoever writes a hash that fits has still to write what can be.
+TEST(Checkpoint, AForgedStateIsRefusedWithItsFile)
+{
+    Training t = tiny();
+    Folder folder;
+    make_checkpoint(t, folder); // of step 2
+    const std::string path = folder.path("step-2/state.json");
+    rf_state_file file;
+    ASSERT_RF(rf_state_read(path.c_str(), &file));
+    t.steps = 0;
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const std::string before = sha(run);
+        for (int forged = 0; forged < 3; forged++) {
+            rf_state_file other = file;
+            if (forged == 0)
+                other.state.step = 3; // in a folder that is called step-2
+            if (forged == 1)
+                other.state.samples = INT64_MAX;
+            if (forged == 2)
+                other.state.step = INT64_MAX;
+            ASSERT_RF(rf_state_write(path.c_str(), &other));
+            EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ECORRUPT);
+            EXPECT_NE(strstr(rf_last_error()->message, path.c_str()), nullptr)
+                << rf_last_error()->message;
+        }
+        EXPECT_EQ(sha(run), before);
+        ASSERT_RF(rf_state_write(path.c_str(), &file));
+        std::filesystem::rename(folder.path("step-2"), folder.path("best"));
+        ASSERT_RF(rf_run_load(run, folder.path("best").c_str(), nullptr)); // is no step's name
+    };
+    train(t, 1);
+    rf_free(file.config);
+    rf_free(file.settings);
+}
+
+// checkpoint_format_2, _3 and _4 are as saved by the last versions that wrote these formats:
+// element k of parameter i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their
+// parts are 0, 3 and 4.
 void load_of_format(const std::string &name)
 {
     Training t;
@@ -477,4 +551,9 @@ TEST(Checkpoint, OneOfFormat2IsLoadedAndItsDamageNamed)
 TEST(Checkpoint, OneOfFormat3IsLoadedAndItsDamageNamed)
 {
     load_of_format("checkpoint_format_3");
+}
+
+TEST(Checkpoint, OneOfFormat4IsLoadedAndItsDamageNamed)
+{
+    load_of_format("checkpoint_format_4");
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -141,6 +142,25 @@ TEST(LearningRate, FollowsTheBatchLinearlyOrByItsRoot)
     EXPECT_FLOAT_EQ(rf_lr_scale_linear(0.1f, 256, 1024), 0.4f);
     EXPECT_FLOAT_EQ(rf_lr_scale_sqrt(0.1f, 256, 1024), 0.2f);
     EXPECT_FLOAT_EQ(rf_lr_scale_linear(0.1f, 8, 8), 0.1f);
+}
+
+TEST(Data, TheHashSeesEveryTokenAndItsPlace)
+{
+    Folder folder;
+    std::string text(100, 'a');
+    std::set<uint64_t> hashes;
+    auto add = [&](const std::string &of) {
+        folder.write("a.txt", of);
+        hashes.insert(rf_dataset_hash(Data(folder.path("a.txt")).data));
+    };
+    add(text);
+    add(text + "a");
+    for (size_t at : {0, 1, 2, 7, 8, 9, 50, 98, 99}) {
+        std::string other = text;
+        other[at] = 'b';
+        add(other);
+    }
+    EXPECT_EQ(hashes.size(), 11u);
 }
 
 TEST(Data, AFileOfTokensGivesTheSamplesOfItsTexts)

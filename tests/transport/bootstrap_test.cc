@@ -25,17 +25,6 @@ using namespace job;
 namespace
 {
 
-void gather_and_leave(Member &m)
-{
-    ASSERT_EQ(m.status, 0) << m.message;
-    std::vector<int> all((size_t)m.size, -1);
-    ASSERT_EQ(m.c->ops->all_gather(m.c, &m.rank, sizeof(int), all.data(), 60), 0)
-        << rf_last_error()->message;
-    for (int r = 0; r < m.size; r++)
-        EXPECT_EQ(all[(size_t)r], r);
-    m.c->ops->leave(m.c, 5);
-}
-
 void join_all(const std::string &url, int size, const char *key = nullptr)
 {
     on_threads(size, [&](int rank) {
@@ -44,16 +33,6 @@ void join_all(const std::string &url, int size, const char *key = nullptr)
         EXPECT_EQ(m.size, size);
         gather_and_leave(m);
     });
-}
-
-std::string temp_path(const char *name)
-{
-    return testing::TempDir() + "rf_" + std::to_string(getpid()) + "_" + name;
-}
-
-bool contains(const std::string &text, const std::string &part)
-{
-    return text.find(part) != std::string::npos;
 }
 
 } // namespace

@@ -78,6 +78,27 @@ inline void on_threads(int size, const std::function<void(int)> &body)
         thread.join();
 }
 
+inline void gather_and_leave(Member &m)
+{
+    ASSERT_EQ(m.status, 0) << m.message;
+    std::vector<int> all((size_t)m.size, -1);
+    ASSERT_EQ(m.c->ops->all_gather(m.c, &m.rank, sizeof(int), all.data(), 60), 0)
+        << rf_last_error()->message;
+    for (int r = 0; r < m.size; r++)
+        EXPECT_EQ(all[(size_t)r], r);
+    m.c->ops->leave(m.c, 5);
+}
+
+inline std::string temp_path(const char *name)
+{
+    return testing::TempDir() + "rf_" + std::to_string(getpid()) + "_" + name;
+}
+
+inline bool contains(const std::string &text, const std::string &part)
+{
+    return text.find(part) != std::string::npos;
+}
+
 // Waits for an event of this kind; others are skipped. False after the deadline.
 inline bool wait_event(rf_control *c, int kind, rf_event *out, double seconds = 10)
 {

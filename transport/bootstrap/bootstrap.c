@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Joins a job, given a URL and the environment: finds the rank of this process, the number of ranks
- * and the rendezvous. How ranks then find each other is in join.c. Called by comm.
+ * and the rendezvous. How ranks then find each other is in gather.c (rank 0)
+ * and join.c (all others). Called by comm.
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
@@ -11,27 +12,19 @@
 #include "../transport.h"
 #include "base/base.h"
 #include "join.h"
+#include "launchers.h"
 
 static const double START_TIMEOUT_S = 60;
 enum { MOST_RANKS = 1 << 16 };
-
-/* Launchers, in the order in which they are asked: under mpirun within a Slurm job Slurm's own
- * variables may say rank 0 to everybody. */
-static const struct {
-    const char *rank, *size, *launcher;
-} launchers[] = {
-    {"RANK", "WORLD_SIZE", "torchrun or ringforge run"},
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI"},
-    {"PMI_RANK", "PMI_SIZE", "MPICH"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "srun"},
-};
 
 static int find_rank(const struct rf_comm_opts *opts, struct rf_rendezvous *rendezvous)
 {
     /* rank 0 of an options structure left at zero means nothing without a size. */
     bool given = opts && (opts->size > 0 || opts->rank > 0);
     long rank = given ? opts->rank : -1, size = opts && opts->size > 0 ? opts->size : 0;
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+    int count;
+    const struct rf_launcher *launchers = rf_launcher_rows(&count);
+    for (int i = 0; i < count; i++) {
         if (!rf_env(launchers[i].rank) || !rf_env(launchers[i].size))
             continue;
         if (rank < 0)
@@ -40,10 +33,14 @@ static int find_rank(const struct rf_comm_opts *opts, struct rf_rendezvous *rend
             RETURN_IF_ERROR(rf_env_int(launchers[i].size, 0, &size));
         break;
     }
-    if (rank < 0 || size <= 0)
+    if (rank < 0 || size <= 0) {
+        struct rf_launcher_info info = {.others = ""};
+        RETURN_IF_ERROR(rf_launcher_find(&info)); /* one of the two alone */
         return rf_fail(RF_EINVAL,
-                       "rank and number of ranks are not known: set RANK and WORLD_SIZE, or "
-                       "start with a launcher such as `ringforge run -n 4 -- ...`");
+                       "rank and number of ranks are not known%s%s%s: set RANK and WORLD_SIZE, or "
+                       "start with a launcher such as `ringforge run -n 4 -- ...`",
+                       info.others[0] ? " (" : "", info.others, info.others[0] ? ")" : "");
+    }
     if (size > MOST_RANKS)
         return rf_fail(RF_EINVAL, "%ld ranks; at most %d are possible", size, MOST_RANKS);
     if (rank >= size)
@@ -139,6 +136,7 @@ static int find_rendezvous(const char *url, const struct rf_comm_opts *opts,
 
 int rf_rendezvous_join(struct rf_rendezvous *rendezvous, struct rf_control **out)
 {
+    const bool declines = rendezvous->declines != NULL;
     int count = rendezvous->rank == 0 ? rendezvous->size : 1, listener = -1;
     struct rf_link *links = rf_alloc((size_t)count * sizeof(*links));
     if (!links)
@@ -147,24 +145,35 @@ int rf_rendezvous_join(struct rf_rendezvous *rendezvous, struct rf_control **out
         rf_link_init(&links[i], -1, 0);
     int rc = rendezvous->rank == 0 ? rf_join_gather(rendezvous, links, &listener)
                                    : rf_join_connect(rendezvous, links);
-    if (rc == 0)
+    if (rc == 0 && !declines)
         rc = rf_control_create(rendezvous->rank, rendezvous->size, links, listener,
                                &rendezvous->key, out);
     rf_free(links);
     return rc;
 }
 
+static int find(const char *url, const struct rf_comm_opts *opts, struct rf_rendezvous *out)
+{
+    if (opts)
+        RETURN_IF_ERROR(rf_check_seconds("join", opts->start_timeout_s));
+    const char *key = opts && opts->key ? opts->key : rf_env("RF_JOB_KEY");
+    out->timeout_s = opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : START_TIMEOUT_S;
+    RETURN_IF_ERROR(find_rendezvous(url, opts, out));
+    return rf_job_key_init(&out->key, key);
+}
+
+int rf_bootstrap_decline(const char *url, const struct rf_comm_opts *opts, const char *why)
+{
+    struct rf_rendezvous rendezvous = {.declines = why};
+    RETURN_IF_ERROR(find(url, opts, &rendezvous));
+    return rendezvous.size == 1 ? 0 : rf_rendezvous_join(&rendezvous, NULL);
+}
+
 int rf_bootstrap_join(const char *url, const struct rf_comm_opts *opts, int *rank, int *size,
                       struct rf_control **out)
 {
     struct rf_rendezvous rendezvous = {0};
-    if (opts)
-        RETURN_IF_ERROR(rf_check_seconds("join", opts->start_timeout_s));
-    const char *key = opts && opts->key ? opts->key : rf_env("RF_JOB_KEY");
-    rendezvous.timeout_s =
-        opts && opts->start_timeout_s > 0 ? opts->start_timeout_s : START_TIMEOUT_S;
-    RETURN_IF_ERROR(find_rendezvous(url, opts, &rendezvous));
-    RETURN_IF_ERROR(rf_job_key_init(&rendezvous.key, key));
+    RETURN_IF_ERROR(find(url, opts, &rendezvous));
     struct rf_control *control = NULL;
     RETURN_IF_ERROR(rendezvous.size == 1 ? rf_self_control(&control)
                                          : rf_rendezvous_join(&rendezvous, &control));

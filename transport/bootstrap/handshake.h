@@ -12,6 +12,8 @@
 #include <stdint.h>
 
 enum { RF_NONCE_BYTES = 32, RF_PROOF_BYTES = 32, RF_JOB_BYTES = 16, RF_HELLO_BYTES = 44 };
+/* Set in the rank of a joiner that does not join, and says why once it is welcome. */
+#define RF_HELLO_DECLINES 0x80000000u
 
 struct rf_job_key {
     bool present;    /* false: everybody has the same empty key, and only loopback is allowed */

@@ -26,12 +26,16 @@ struct rf_rendezvous {
     int listener;
     int rank, size;
     double timeout_s;
+    const char *declines; /* this rank does not join: why; NULL: it does */
     struct rf_job_key key;
 };
 
-/* Rank 0: waits for all ranks. links[r] for r > 0, and the listening socket, which stays open. */
+/* Rank 0: waits for all ranks. links[r] for r > 0, and the listening socket, which stays open.
+ * RF_EABORT: a rank does not join; all who come within some seconds are told. If rank 0 itself does
+ * not, 0, once all have come or the time is over: there is no job. */
 int rf_join_gather(struct rf_rendezvous *rendezvous, struct rf_link *links, int *listener);
-/* Others: waits for rank 0, and until all others have joined. */
+/* Others: waits for rank 0, and until all others have joined; of a rank that does not join, until
+ * rank 0 has its reason. RF_EABORT: another rank does not join. */
 int rf_join_connect(struct rf_rendezvous *rendezvous, struct rf_link *link);
 
 /* launcher.c: the rendezvous of ranks whose launcher names none. Under MPI and srun on one host it

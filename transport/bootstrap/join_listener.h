@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include "../transport.h"
 #include "handshake.h"
 
 enum {
@@ -17,14 +18,8 @@ enum {
     /* The size that newcomers give in the handshake. It is larger than that of any job, so a job
      * does not accept newcomers, and a join listener does not accept ranks. */
     RF_JOIN_WORLD_SIZE = (1 << 16) + 1,
-    RF_TERMS_BYTES = 16 << 10,
     RF_INVITATION_BYTES = 12 + RF_JOB_BYTES
 };
-
-/* terms.c: lines "name=value". True if every line of the newcomer is also one of the job; else
- * `why` receives one sentence on the first difference. Lines of the job that the newcomer does not
- * have are not compared. Pure; `theirs` may be any text. */
-bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t why_bytes);
 
 /* newcomer.c; the payload of RF_FRAME_INVITE. read: RF_ECORRUPT where it makes no sense. */
 struct rf_invitation;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The rendezvous record that rank 0 publishes in a launcher's key-value store: address, port, name
- * of the run, key. Used by join.c.
+ * of the run, key. Used by gather.c and join.c.
  */
 #include "kvs.h"
 

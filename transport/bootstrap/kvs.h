@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Key-value stores (KVS) of launchers, in which rank 0 publishes a rendezvous record: its address,
- * and the job's key. Used by join.c; launcher.c says which launcher has one.
+ * and the job's key. Used by gather.c and join.c; launcher.c says which launcher has one.
  */
 #ifndef RF_TRANSPORT_KVS_H
 #define RF_TRANSPORT_KVS_H

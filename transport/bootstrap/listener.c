@@ -132,6 +132,8 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
                          const struct rf_frame *frame)
 {
     const struct rf_handshake *h = &connection->handshake;
+    const uint32_t rank = h->rank & ~RF_HELLO_DECLINES;
+    const bool declines = rank != h->rank;
     char text[400];
     if (!rf_handshake_check(&listener->key, h, 'J', frame->payload)) {
         if (!listener->warned)
@@ -145,24 +147,28 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
         snprintf(text, sizeof(text),
                  "rank %" PRIu32 " speaks control protocol %" PRIu32
                  ", rank 0 speaks %d; give every rank the same version of ringforge",
-                 h->rank, h->version, RF_FRAME_VERSION);
+                 rank, h->version, RF_FRAME_VERSION);
         return refuse(connection, RF_EINVAL, text);
     }
-    if (h->size != (uint32_t)listener->size) {
+    /* Why it does not join may be just that. */
+    const bool heard = declines && listener->decline;
+    if (h->size != (uint32_t)listener->size && !heard) {
         snprintf(text, sizeof(text), "rank %" PRIu32 " was told of %" PRIu32 " ranks, rank 0 of %d",
-                 h->rank, h->size, listener->size);
+                 rank, h->size, listener->size);
         return refuse(connection, RF_EINVAL, text);
     }
-    if (h->rank == 0 || h->rank >= h->size) {
-        snprintf(text, sizeof(text), "rank %" PRIu32 " is %s", h->rank,
-                 h->rank ? "outside the world" : "taken: rank 0 is the one that listens here");
-        return refuse(connection, h->rank ? RF_EINVAL : RF_EBUSY, text);
+    if (rank == 0 || rank >= (uint32_t)listener->size) {
+        snprintf(text, sizeof(text), "rank %" PRIu32 " is %s", rank,
+                 rank ? "outside the world" : "taken: rank 0 is the one that listens here");
+        return refuse(connection, rank ? RF_EINVAL : RF_EBUSY, text);
     }
+    if (declines && !heard)
+        return refuse(connection, RF_EBUSY, "the job has begun");
     uint8_t proof[RF_PROOF_BYTES];
     rf_handshake_prove(&listener->key, h, 'H', proof);
     RETURN_IF_ERROR(rf_link_queue(&connection->link, RF_FRAME_WELCOME, 0, 0, proof, sizeof(proof)));
     struct rf_link taken = connection->link;
-    int rc = listener->admit(listener->owner, (int)h->rank, &taken);
+    int rc = (declines ? listener->decline : listener->admit)(listener->owner, (int)rank, &taken);
     if (rc < 0) {
         connection->link.out_end = connection->link.out_start = 0; /* no welcome after all */
         return refuse(connection, rc, rf_last_error()->message);

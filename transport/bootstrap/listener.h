@@ -2,7 +2,7 @@
  *
  * A listening socket and its pending connections, which have not yet proved the job key. Each has
  * two seconds for that. At most 64 are pending; the oldest is closed for a new one. Used by rank 0
- * while the ranks join (join.c), by the control thread afterwards, which refuses late ones with a
+ * while the ranks join (gather.c), by the control thread afterwards, which refuses late ones with a
  * reason, by the join listener of a running job and by recovery. What an authenticated connection
  * is for, its owner decides.
  */
@@ -34,6 +34,8 @@ struct rf_listener {
     /* Called when a connection has proved the key. 0: the owner has taken *link (and sent nothing
      * yet); else a status and a text in rf_last_error(), which are sent to the other end. */
     int (*admit)(void *owner, int rank, struct rf_link *link);
+    /* Likewise of one that does not join; its reason, a refusal, follows. NULL: nobody cares. */
+    int (*decline)(void *owner, int rank, struct rf_link *link);
     void *owner;
 };
 

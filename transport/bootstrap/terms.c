@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Terms: the text in which a process says what has to be the same on all ranks of its job, a line
- * "name=value" for each. Used by join_listener.c. Nothing here reads a socket.
+ * "name=value" for each. Used by join_listener.c and comm. Nothing here reads a socket.
  */
 #include "join_listener.h"
 
@@ -35,31 +35,51 @@ static bool find(const char *text, const struct line *wanted, struct line *out)
 }
 
 /* As much of it as a sentence takes. */
-static const char *shown(const char *value, int bytes, char text[84])
+static void show(const char *value, int bytes, char text[84])
 {
-    snprintf(text, 84, "%.*s%s", bytes < 80 ? bytes : 80, value, bytes > 80 ? "..." : "");
-    return bytes > 0 ? text : "none";
+    const char *hidden = memchr(value, '\t', (size_t)bytes);
+    if (hidden)
+        bytes = (int)(hidden - value);
+    snprintf(text, 84, "%.*s%s", bytes < 80 ? bytes : 80, bytes > 0 ? value : "",
+             bytes > 80 ? "..." : "");
+    if (bytes == 0)
+        snprintf(text, 84, "none");
+}
+
+bool rf_terms_differ(const char *mine, const char *theirs, struct rf_terms_difference *out)
+{
+    struct line own, other;
+    while ((theirs = next_line(theirs, &other)) != NULL) {
+        const bool known = find(mine, &other, &own);
+        if (known && own.value_bytes == other.value_bytes &&
+            memcmp(own.value, other.value, (size_t)own.value_bytes) == 0)
+            continue;
+        *out = (struct rf_terms_difference){.known = known};
+        show(other.name, other.name_bytes, out->name);
+        show(other.value, other.value_bytes, out->theirs);
+        if (known)
+            show(own.value, own.value_bytes, out->mine);
+        return true;
+    }
+    return false;
 }
 
 bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t why_bytes)
 {
-    struct line mine, own;
-    while ((theirs = next_line(theirs, &own)) != NULL) {
-        const bool known = find(job, &own, &mine);
-        if (known && mine.value_bytes == own.value_bytes &&
-            memcmp(mine.value, own.value, (size_t)own.value_bytes) == 0)
-            continue;
-        char name[84], value[84], other[84];
-        shown(own.name, own.name_bytes, name);
-        if (known)
-            snprintf(why, why_bytes,
-                     "the job has %s %s, the newcomer %s; start it with what the job has", name,
-                     shown(mine.value, mine.value_bytes, value),
-                     shown(own.value, own.value_bytes, other));
-        else
-            snprintf(why, why_bytes,
-                     "the job knows no %s; start the newcomer with the job's version", name);
-        return false;
-    }
-    return true;
+    struct rf_terms_difference d;
+    if (!rf_terms_differ(job, theirs, &d))
+        return true;
+    if (!d.known)
+        snprintf(why, why_bytes, "the job knows no %s; start the newcomer with the job's version",
+                 d.name);
+    else if (strcmp(d.mine, d.theirs) == 0)
+        snprintf(why, why_bytes,
+                 "%s of the newcomer is not that of the job, though both are %s; start it with "
+                 "what the job has",
+                 d.name, d.mine);
+    else
+        snprintf(why, why_bytes,
+                 "the job has %s %s, the newcomer %s; start it with what the job has", d.name,
+                 d.mine, d.theirs);
+    return false;
 }

@@ -157,8 +157,15 @@ static const struct rf_control_ops socket_control_ops = {
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
+/* A rank that has left, or died, may be back for the job that follows at the same address, before
+ * rank 0 has closed this one: it is to try again until rank 0 listens anew. c->lock is held. */
 static int refuse_latecomer(void *owner, int rank, struct rf_link *link)
 {
+    const struct rf_socket_control *c = owner;
+    if (c->peers[rank].left || c->peers[rank].dead)
+        return rf_fail(RF_EAGAIN,
+                       "rank %d has left the job at this address, which rank 0 has not left yet",
+                       rank);
     return rf_fail(RF_EBUSY, "the job is complete; rank %d has joined it before", rank);
 }
 
@@ -198,6 +205,7 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
     rf_cond_init(&c->changed);
     rf_listener_init(&c->listener, listener, size, key);
     c->listener.admit = refuse_latecomer;
+    c->listener.owner = c;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     c->peers = rf_alloc((size_t)size * sizeof(*c->peers));
     c->polls = rf_alloc(((size_t)size + 2 + RF_LISTENER_POLLS) * sizeof(*c->polls));

@@ -14,6 +14,7 @@ static const double EXCHANGE_TIMEOUT_S = 60;
  * same reason the next round has the addresses at the length they are of. */
 struct offer {
     int32_t status;
+    uint32_t library; /* libfabric's version */
     uint32_t protocol, protocol_version, provider_version;
     uint32_t address_bytes;
     char provider[44];
@@ -27,6 +28,7 @@ static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[
         return rf_fail(RF_ENET, "%s: reading the endpoint's address failed: %s", f->name,
                        rf_ofi()->strerror(rc ? -rc : FI_ETOOSMALL));
     offer->address_bytes = (uint32_t)bytes;
+    offer->library = rf_ofi()->version();
     offer->protocol = f->info->ep_attr->protocol;
     offer->protocol_version = f->info->ep_attr->protocol_version;
     offer->provider_version = f->info->fabric_attr->prov_version;
@@ -65,6 +67,15 @@ static int check_offer(const struct offer *mine, const struct offer *theirs, int
         theirs->provider[sizeof(theirs->provider) - 1])
         return rf_fail_rank(RF_ECORRUPT, other, "rank %d sent an address that makes no sense",
                             other);
+    /* What providers write to each other changes with the major version, though the versions of
+     * their protocols stay: shared memory of another layout, or an answer that never comes. */
+    if (FI_MAJOR(mine->library) != FI_MAJOR(theirs->library))
+        return rf_fail_rank(RF_EINVAL, other,
+                            "rank %d has libfabric %u.%u, rank %d libfabric %u.%u, and these do "
+                            "not understand each other; install the same major version for every "
+                            "rank, or use the provider tcp",
+                            rank, FI_MAJOR(mine->library), FI_MINOR(mine->library), other,
+                            FI_MAJOR(theirs->library), FI_MINOR(theirs->library));
     if (strcmp(mine->provider, theirs->provider) != 0 || mine->protocol != theirs->protocol ||
         mine->protocol_version != theirs->protocol_version)
         return rf_fail_rank(RF_EINVAL, other,

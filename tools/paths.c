@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whether two paths are one file, and whether what a command writes is what it reads or writes
+ * elsewhere. Called once the options are read, before anything is opened.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tool.h"
+
+enum { MOST_LINKS = 40 };
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+/* Puts a path without links, "." and ".." into out; what does not exist is kept as it is called.
+ * False: it is too long, or its links go in a circle. */
+static bool resolve(const char *path, char out[TOOL_PATH_BYTES])
+{
+    char rest[2 * TOOL_PATH_BYTES], next[2 * TOOL_PATH_BYTES], target[TOOL_PATH_BYTES];
+    size_t used = 0;
+    int links = 0;
+    if (*path != '/') {
+        if (!getcwd(out, TOOL_PATH_BYTES))
+            return false;
+        used = strcmp(out, "/") == 0 ? 0 : strlen(out);
+    }
+    if (snprintf(rest, sizeof(rest), "%s", path) >= TOOL_PATH_BYTES)
+        return false;
+    for (char *at = rest; *at;) {
+        const size_t slashes = strspn(at, "/"), bytes = strcspn(at + slashes, "/");
+        const char *name = at + slashes;
+        at += slashes + bytes;
+        if (bytes == 0 || (bytes == 1 && name[0] == '.'))
+            continue;
+        if (bytes == 2 && name[0] == '.' && name[1] == '.') {
+            while (used > 0 && out[--used] != '/')
+                ;
+            continue;
+        }
+        if (used + bytes + 2 > TOOL_PATH_BYTES)
+            return false;
+        const size_t before = used;
+        out[used++] = '/';
+        memcpy(out + used, name, bytes);
+        used += bytes;
+        out[used] = 0;
+        const ssize_t length = readlink(out, target, sizeof(target) - 1);
+        if (length < 0)
+            continue;
+        target[length] = 0;
+        if (++links > MOST_LINKS ||
+            snprintf(next, sizeof(next), "%s%s", target, at) >= TOOL_PATH_BYTES)
+            return false;
+        memcpy(rest, next, sizeof(rest));
+        at = rest;
+        used = *target == '/' ? 0 : before;
+    }
+    out[used] = 0;
+    if (used == 0)
+        memcpy(out, "/", 2);
+    return true;
+}
+
+static bool same_inode(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+bool tool_paths_same(const char *a, const char *b)
+{
+    char whole[2][TOOL_PATH_BYTES];
+    struct stat about[2];
+    if (stat(a, &about[0]) == 0 && stat(b, &about[1]) == 0 && same_inode(&about[0], &about[1]))
+        return true;
+    return resolve(a, whole[0]) && resolve(b, whole[1]) && strcmp(whole[0], whole[1]) == 0;
+}
+
+bool tool_path_within(const char *path, const char *folder)
+{
+    char inner[TOOL_PATH_BYTES], outer[TOOL_PATH_BYTES];
+    struct stat about, wanted;
+    const bool exists = stat(folder, &wanted) == 0;
+    if (!resolve(path, inner) || !resolve(folder, outer))
+        return false;
+    const size_t bytes = strcmp(outer, "/") == 0 ? 0 : strlen(outer);
+    if (strncmp(inner, outer, bytes) == 0 && inner[bytes] == '/' && inner[bytes + 1])
+        return true;
+    /* A folder may be mounted in two places. */
+    for (char *slash; exists && (slash = strrchr(inner, '/')) && slash != inner;) {
+        *slash = 0;
+        if (stat(inner, &about) == 0 && same_inode(&about, &wanted))
+            return true;
+    }
+    return false;
+}
+
+/* ---- what may not meet ----------------------------------------------------------------------- */
+
+static const char *path_of(const struct tool_option *o)
+{
+    return o->path ? *(const char *const *)o->value : NULL;
+}
+
+static bool writes(const struct tool_option *o)
+{
+    return o->path >= TOOL_WRITES;
+}
+
+static bool is_standard(const char *path)
+{
+    return strcmp(path, "-") == 0;
+}
+
+/* Devices and pipes take what several write. */
+static bool is_stream(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
+}
+
+/* The name of a file directly in a folder; NULL: it is elsewhere. */
+static const char *name_in(const char *path, const char *folder, char inner[TOOL_PATH_BYTES])
+{
+    char parent[TOOL_PATH_BYTES];
+    if (!resolve(path, inner))
+        return NULL;
+    const char *name = strrchr(inner, '/');
+    snprintf(parent, sizeof(parent), "%.*s", name == inner ? 1 : (int)(name - inner), inner);
+    return tool_paths_same(parent, folder) ? name + 1 : NULL;
+}
+
+/* Whether a file would be one of those that are read of a folder. */
+static bool is_read_there(const char *path, const char *folder, const char *endings)
+{
+    char inner[TOOL_PATH_BYTES];
+    const char *name = name_in(path, folder, inner);
+    endings = endings ? endings : ".json|.safetensors|.txt|.model|.jinja";
+    for (const char *at = endings; name && at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+        const size_t bytes = strcspn(at, "|"), all = strlen(name);
+        if (all > bytes && memcmp(name + all - bytes, at, bytes) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether it would be one of a folder of checkpoints, or of a checkpoint. */
+static bool is_of_checkpoints(const char *path, const char *folder)
+{
+    char inner[TOOL_PATH_BYTES], whole[TOOL_PATH_BYTES];
+    const char *name = name_in(path, folder, inner);
+    const char *last = resolve(folder, whole) ? strrchr(whole, '/') : NULL;
+    if (last && strncmp(last, "/step-", 6) == 0)
+        return tool_path_within(path, folder);
+    return (name && (strcmp(name, "latest") == 0 || strcmp(name, "lock") == 0 ||
+                     strncmp(name, "step-", 5) == 0)) ||
+           (!name && tool_path_within(path, folder) && strstr(inner, "/step-"));
+}
+
+/* What is under way lies beside a folder that is to be replaced. */
+static bool is_under_way(const char *path, const char *replaced)
+{
+    char beside[TOOL_PATH_BYTES];
+    size_t bytes = strlen(replaced);
+    while (bytes > 1 && replaced[bytes - 1] == '/')
+        bytes--;
+    return snprintf(beside, sizeof(beside), "%.*s.tmp", (int)bytes, replaced) <
+               (int)sizeof(beside) &&
+           (tool_paths_same(path, beside) || tool_path_within(path, beside));
+}
+
+/* Why `out`, which is written, does not go with `other`; NULL: it does. */
+static const char *conflict(const struct tool_option *out, const struct tool_option *other)
+{
+    const char *path = path_of(out), *theirs = path_of(other);
+    const bool both = writes(other);
+    if (is_standard(path) || is_standard(theirs))
+        return both && is_standard(path) && is_standard(theirs) ? "both would be written to it"
+                                                                : NULL;
+    if (is_stream(path) || is_stream(theirs))
+        return NULL;
+    if (tool_paths_same(path, theirs)) {
+        if (out->beside && strcmp(out->beside, other->name) == 0)
+            return NULL;
+        return both ? "one would replace the other" : "what is read would be replaced";
+    }
+    if (other->path == TOOL_READS_ALL && tool_path_within(path, theirs))
+        return "every file of that folder is read";
+    if (other->path == TOOL_READS && out->path != TOOL_WRITES_INTO &&
+        is_read_there(path, theirs, other->endings))
+        return "it would be one of the files that are read there";
+    if ((other->path == TOOL_RESUMES || other->path == TOOL_WRITES_INTO) &&
+        out->path != TOOL_WRITES_INTO && is_of_checkpoints(path, theirs))
+        return "it would be a file of a checkpoint";
+    if (out->path == TOOL_REPLACES && tool_path_within(theirs, path))
+        return "the whole folder would be replaced";
+    if (out->path == TOOL_REPLACES && is_under_way(theirs, path))
+        return "it is used while that folder is written";
+    return NULL;
+}
+
+static const char *dashes(const struct tool_option *o)
+{
+    return o->operand ? "" : "--";
+}
+
+int tool_paths_check(const struct tool_command *command, const struct tool_option *table)
+{
+    for (const struct tool_option *out = table; out->name; out++) {
+        if (!path_of(out) || !writes(out))
+            continue;
+        for (const struct tool_option *other = table; other->name; other++) {
+            if (other == out || !path_of(other))
+                continue;
+            const char *why = conflict(out, other);
+            if (why)
+                return tool_usage_error(command,
+                                        "--%s %s and %s%s %s do not go together, as %s; name "
+                                        "another path",
+                                        out->name, path_of(out), dashes(other), other->name,
+                                        path_of(other), why);
+        }
+    }
+    return TOOL_OK;
+}
