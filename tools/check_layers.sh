@@ -23,6 +23,7 @@ comm       coll transport ops
 optim      ops
 memory     ops
 tokenizer  base
+template   tokenizer
 io         tensor comm tokenizer
 parallel   comm optim
 train      parallel memory io
