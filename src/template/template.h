@@ -56,7 +56,7 @@ void rf_rendered_free(struct rf_rendered *rendered);
  * The template must not be rendered by two threads at once. RF_ECORRUPT: the template refuses the
  * conversation, or Python would raise an exception; RF_ENOTSUP: not implemented, or beyond a limit.
  */
-RF_MUST_CHECK int rf_template_render(struct rf_template *t, struct rf_dict *variables,
-                                     int64_t now, struct rf_rendered *out);
+RF_MUST_CHECK int rf_template_render(struct rf_template *t, struct rf_dict *variables, int64_t now,
+                                     struct rf_rendered *out);
 
 #endif

@@ -111,8 +111,7 @@ struct rf_method {
     const char *name;
 };
 
-/* ---- making them: RF_ENOMEM, RF_ENOTSUP (the room's limits) -----------------------------------
- */
+/* ---- making them: RF_ENOMEM, RF_ENOTSUP (the room's limits) ---------------------------------- */
 
 static inline struct rf_value rf_none(void)
 {
