@@ -24,7 +24,7 @@ optim      ops
 memory     ops
 tokenizer  base
 template   tokenizer
-io         tensor comm tokenizer
+io         tensor comm template
 parallel   comm optim
 train      parallel memory io
 generate   train
@@ -54,6 +54,7 @@ predict.h comm
 tree_order.h comm
 flight.h comm
 tokenizer.h tokenizer
+chat.h io
 data.h io
 weights.h io
 train.h train

@@ -75,6 +75,8 @@ int tool_choice(const char *text, const char *const *names);
 int tool_read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out);
 int tool_read_redop(const struct tool_command *command, const char *text, enum rf_redop *out);
 int tool_read_order(const struct tool_command *command, const char *text, enum rf_order *out);
+/* "2026-11-28": noon of that day here, in seconds since 1970, or a usage error. */
+int tool_read_date(const struct tool_command *command, const char *text, int64_t *out);
 
 /* ---- files.c: what the program leaves behind --------------------------------------------------
  */

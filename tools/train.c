@@ -103,8 +103,12 @@ static int check(const struct tool_command *command, struct train_options *o)
         return tool_usage_error(command, "--temperature has to be more than 0");
     if (o->save_every && !o->save)
         return tool_usage_error(command, "--save-every needs --save DIR");
-    if (o->chat && !o->setup.from)
-        return tool_usage_error(command, "--chat is for the tokenizer of --from DIR");
+    if ((o->chat || o->date) && !o->setup.from)
+        return tool_usage_error(command, "--%s is for the tokenizer of --from DIR",
+                                o->chat ? "chat" : "date");
+    status = o->date ? tool_read_date(command, o->date, &o->now) : TOOL_OK;
+    if (status != TOOL_OK)
+        return status;
     if (o->keep && !o->save)
         return tool_usage_error(command, "--keep needs --save DIR");
     if (o->keep < 0 || o->keep > INT32_MAX)
@@ -128,8 +132,10 @@ static int open_data(const struct tool_command *command, const struct train_opti
         rc = rf_dataset_open_as(o->data,
                                 &(struct rf_data_opts){.tokenizer = tokenizer,
                                                        .pack = o->packing ? o->setup.seq : 0,
+                                                       .seq = o->setup.seq,
                                                        .chat = o->chat,
-                                                       .model = o->setup.from},
+                                                       .model = o->setup.from,
+                                                       .now = o->now},
                                 out);
     rf_tokenizer_close(tokenizer);
     if (rc < 0)
@@ -168,7 +174,10 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"packing", 0, TOOL_FLAG, &o.packing, NULL,
          "several documents in a row; attention does not reach from one into another"},
         {"chat", 0, TOOL_TEXT, &o.chat, "FORM",
-         "how \"messages\" are written: chatml, llama2, ... (as in the chat template of --from)"},
+         "how \"messages\" are written: chatml, llama2, ..., or the file of a template (that of "
+         "--from)"},
+        {"date", 0, TOOL_TEXT, &o.date, "YYYY-MM-DD",
+         "the day that chat templates write (today); give it to go on from a checkpoint"},
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
         {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
         {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},

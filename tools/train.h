@@ -25,6 +25,8 @@ struct train_options {
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: that of the model */
+    const char *date;     /* that templates write; NULL: today */
+    int64_t now;          /* the same in seconds since 1970; 0: not given */
 };
 
 /* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
