@@ -7,7 +7,7 @@
 #include <cjson/cJSON.h>
 #include <dirent.h>
 #include <errno.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "../base/base.h"
 #include "chat.h"
@@ -33,6 +33,13 @@ void rf_chat_files_free(struct rf_chat_files *files)
 }
 
 /* ---- templates ------------------------------------------------------------------------------- */
+
+/* A link that leads nowhere is there, so that reading it is an error. */
+static bool is_there(const char *path)
+{
+    struct stat file;
+    return lstat(path, &file) == 0 || errno != ENOENT;
+}
 
 /* One of the same name is replaced, as a later entry of a dictionary. text belongs to the list. */
 static int add(struct rf_chat_files *files, const char *name, const char *where, char *text,
@@ -191,7 +198,7 @@ static int read_object(const char *folder, const char *name, char path[4096], cJ
     size_t bytes = 0;
     *out = NULL;
     RETURN_IF_ERROR(rf_join_path(path, folder, name));
-    if (access(path, F_OK) != 0)
+    if (!is_there(path))
         return 0;
     RETURN_IF_ERROR(rf_read_file(path, MAX_FILE, &text, &bytes));
     cJSON *json = cJSON_ParseWithLength(text, bytes);
@@ -230,9 +237,9 @@ int rf_chat_files_read(const char *folder, struct rf_chat_files *out)
 {
     char path[4096];
     RETURN_IF_ERROR(rf_join_path(path, folder, "chat_template.json"));
-    out->has_processor = access(path, F_OK) == 0;
+    out->has_processor = is_there(path);
     RETURN_IF_ERROR(rf_join_path(path, folder, "chat_template.jinja"));
-    if (access(path, F_OK) == 0)
+    if (is_there(path))
         RETURN_IF_ERROR(add_file(out, "default", path));
     RETURN_IF_ERROR(add_folder(out, folder));
     return read_config(folder, out);

@@ -200,6 +200,9 @@ int rf_line_learn(struct rf_line *line, const struct rf_data_opts *opts, int32_t
             : learn_completion(line, opts->tokenizer, end, where));
     /* The first token has nothing before it that it could be predicted from. */
     if (made->ids.count < 2 || !memchr(made->flags + 1, 1, made->ids.count - 1))
-        return rf_fail(RF_ECORRUPT, "%s: has nothing to learn: no turn of the assistant", where);
+        return rf_fail(RF_ECORRUPT,
+                       "%s: has nothing to learn: the assistant has no turn, or each has the "
+                       "weight 0; take the line out of the data",
+                       where);
     return 0;
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Data sets: the input as a file of tokens or a text, as JSON lines and a list of JSON through a
- * tokenizer, as the tokenizer_config.json that has a chat template, and as a chat template.
+ * tokenizer, and as the tokenizer_config.json that has a chat template.
  */
 #include <ringforge/data.h>
 
 #include "fuzz.h"
 
 static char folder[] = "data-XXXXXX"; /* where the program is run */
-static char lines[64], objects[64], tokens[64], copy[64], model[64], config[64], template[64],
-    chat[64];
+static char lines[64], objects[64], tokens[64], copy[64], model[64], config[64], chat[64];
 
 static void clean_up(void)
 {
@@ -19,7 +18,6 @@ static void clean_up(void)
     unlink(copy);
     unlink(model);
     unlink(config);
-    unlink(template);
     unlink(chat);
     rmdir(folder);
 }
@@ -39,7 +37,6 @@ static void start(struct rf_tokenizer **tokenizer)
     snprintf(copy, sizeof(copy), "%s/copy", folder);
     snprintf(model, sizeof(model), "%s/tokenizer.json", folder);
     snprintf(config, sizeof(config), "%s/tokenizer_config.json", folder);
-    snprintf(template, sizeof(template), "%s/chat_template.jinja", folder);
     snprintf(chat, sizeof(chat), "%s/chat.jsonl", folder);
     atexit(clean_up);
     write_whole(model, json, sizeof(json) - 1);
@@ -83,10 +80,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     use(objects, &(struct rf_data_opts){.tokenizer = tokenizer, .seq = 4}, write);
     write_whole(config, data, size);
     use(chat, &(struct rf_data_opts){.tokenizer = tokenizer, .model = folder}, false);
-    unlink(config);
-    write_whole(template, data, size);
-    use(chat, &(struct rf_data_opts){.tokenizer = tokenizer, .model = folder}, false);
-    unlink(template);
     use(tokens, NULL, write);
     use(tokens, &(struct rf_data_opts){.raw_bytes = 2}, write);
     use(tokens, &(struct rf_data_opts){.raw_bytes = 4}, write);
