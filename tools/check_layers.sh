@@ -23,7 +23,8 @@ comm       coll transport ops
 optim      ops
 memory     ops
 tokenizer  base
-io         tensor comm tokenizer
+template   tokenizer
+io         tensor comm template
 parallel   comm optim
 train      parallel memory io
 generate   train
@@ -54,6 +55,7 @@ predict.h comm
 tree_order.h comm
 flight.h comm
 tokenizer.h tokenizer
+chat.h io
 data.h io
 weights.h io
 train.h train

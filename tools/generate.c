@@ -201,7 +201,7 @@ static int run_rank(struct rf_comm *comm, void *user)
     return status;
 }
 
-static int check_options(const struct tool_command *command, const struct generate_options *o)
+static int check_options(const struct tool_command *command, struct generate_options *o)
 {
     if (!o->from)
         return tool_usage_error(command, "--from DIR is missing: a folder with config.json");
@@ -210,9 +210,11 @@ static int check_options(const struct tool_command *command, const struct genera
         return tool_error(command, "--from %s: %s", o->from, strerror(errno));
     if (!S_ISDIR(folder.st_mode))
         return tool_error(command, "--from %s: it is no folder", o->from);
-    if (o->ranks.ranks > 1 && o->prompts && strcmp(o->prompts, "-") == 0)
-        return tool_usage_error(command, "--prompts - is for one rank; pass a file");
-    return TOOL_OK;
+    const char *lines = o->prompts ? o->prompts : o->messages;
+    if (o->ranks.ranks > 1 && lines && strcmp(lines, "-") == 0)
+        return tool_usage_error(command, "--%s - is for one rank; pass a file",
+                                o->prompts ? "prompts" : "messages");
+    return o->date ? tool_read_date(command, o->date, &o->now) : TOOL_OK;
 }
 
 static int generate_main(const struct tool_command *command, int argc, char **argv)
@@ -232,6 +234,19 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
          .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
         {"prompt-ids", 0, TOOL_LIST, &o->prompt_ids, "IDS",
          "a prompt as ids: 1,2,3; may be repeated"},
+        {"message", 0, TOOL_TEXT, &o->message, "TEXT",
+         "what a user says; the assistant answers, as the model's chat template has it"},
+        {"messages", 0, TOOL_TEXT, &o->messages, "FILE",
+         "a conversation in each line, {\"messages\": [...]}, to be answered; -: standard input",
+         .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
+        {"tools", 0, TOOL_TEXT, &o->tools, "FILE",
+         "a JSON list of tools for conversations without \"tools\"", .needs = "message|messages",
+         .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
+        {"chat", 0, TOOL_TEXT, &o->chat, "FORM",
+         "chatml, llama2, ..., or the file of a chat template (that of --from)",
+         .needs = "message|messages", .path = TOOL_READS},
+        {"date", 0, TOOL_TEXT, &o->date, "YYYY-MM-DD", "the day that chat templates write (today)",
+         .needs = "message|messages"},
         {"max-new", 'n', TOOL_INT, &o->max_new, "N", "tokens of each text (32)", .least = 1,
          .most = 1 << 24},
         {"temperature", 't', TOOL_REAL, &o->temperature, "T", "0, the default: no sampling"},

@@ -5,6 +5,7 @@
 #ifndef RF_TOOLS_GENERATE_H
 #define RF_TOOLS_GENERATE_H
 
+#include <ringforge/chat.h>
 #include <ringforge/generate.h>
 #include <ringforge/tokenizer.h>
 
@@ -12,6 +13,8 @@
 
 struct generate_options {
     const char *from, *adapter, *prompt, *prompts, *dtype, *json, *device, *quantize;
+    const char *message, *messages, *tools, *chat, *date;
+    int64_t now; /* of --date; 0: not given */
     struct tool_list prompt_ids, stop, stop_ids;
     int64_t max_new, top_k, seed, batch, length;
     double temperature, top_p, repetition_penalty;
@@ -33,6 +36,8 @@ struct generate_job {
     const struct tool_command *command;
     struct generate_options o;
     struct rf_tokenizer *tokenizer; /* NULL: the folder has none */
+    struct rf_chat *chat;           /* of --message and --messages; NULL: none were given */
+    char *tools;                    /* the text of --tools; NULL: there is none */
     struct generate_item *items;
     int count;
     struct rf_token_list stops;

@@ -57,6 +57,32 @@ static int new_item(struct generate_job *job, struct generate_item **out)
     return TOOL_OK;
 }
 
+/* A whole file, zero-terminated; to be freed. */
+static int read_file(struct generate_job *job, const char *option, const char *path, char **out)
+{
+    FILE *file = fopen(path, "rb");
+    size_t bytes = 0, size = 0;
+    char *text = NULL;
+    if (!file || getdelim(&text, &size, 0, file) < 0 || ferror(file)) {
+        const int error = errno;
+        if (file)
+            fclose(file);
+        free(text);
+        return tool_error(job->command, "--%s %s: %s", option, path,
+                          error ? strerror(error) : "it is empty");
+    }
+    bytes = strlen(text);
+    const bool more = fgetc(file) != EOF;
+    fclose(file);
+    if (bytes > PROMPT_BYTES || more) {
+        free(text);
+        return tool_error(job->command, "--%s %s: %s", option, path,
+                          more ? "it has a zero byte" : "more than 64 MiB");
+    }
+    *out = text;
+    return TOOL_OK;
+}
+
 static int add_text(struct generate_job *job, const char *text, size_t bytes)
 {
     const struct rf_encode_opts opts = {.add_special = true};
@@ -75,26 +101,90 @@ static int add_text(struct generate_job *job, const char *text, size_t bytes)
                                   : tool_usage_error(job->command, "a prompt has no tokens");
 }
 
-/* A prompt in each line. */
-static int add_file(struct generate_job *job)
+/* ---- conversations --------------------------------------------------------------------------- */
+
+static int open_chat(struct generate_job *job)
 {
-    const char *path = job->o.prompts;
+    const struct rf_chat_opts opts = {
+        .tokenizer = job->tokenizer, .model = job->o.from, .form = job->o.chat, .now = job->o.now};
+    if (!job->tokenizer)
+        return tool_usage_error(job->command, "%s has no tokenizer.json; pass ids by --prompt-ids",
+                                job->o.from);
+    if (rf_chat_open(&opts, &job->chat) < 0)
+        return tool_library_error(job->command, -1);
+    return job->o.tools ? read_file(job, "tools", job->o.tools, &job->tools) : TOOL_OK;
+}
+
+/* A conversation as an object with "messages", up to where the assistant answers. */
+static int add_chat(struct generate_job *job, const char *where, const char *json, size_t bytes)
+{
+    struct generate_item *item = NULL;
+    const int status = new_item(job, &item);
+    if (status != TOOL_OK)
+        return status;
+    if (rf_chat_prompt(job->chat, where, json, bytes, job->tools, &item->prompt) < 0)
+        return tool_library_error(job->command, -1);
+    return item->prompt.count > 0 ? TOOL_OK
+                                  : tool_usage_error(job->command, "%s: it has no tokens", where);
+}
+
+/* What a user says, and nothing before it. */
+static int add_message(struct generate_job *job, const char *text)
+{
+    cJSON *line = cJSON_CreateObject();
+    cJSON *message = cJSON_CreateObject();
+    cJSON_AddStringToObject(message, "role", "user");
+    cJSON_AddStringToObject(message, "content", text);
+    cJSON_AddItemToArray(cJSON_AddArrayToObject(line, "messages"), message);
+    char *json = cJSON_PrintUnformatted(line);
+    const int status = json ? add_chat(job, "--message", json, strlen(json))
+                            : tool_error(job->command, "out of memory");
+    cJSON_free(json);
+    cJSON_Delete(line);
+    return status;
+}
+
+static int add_line(struct generate_job *job, const char *line, size_t bytes, long long number)
+{
+    char where[TOOL_PATH_BYTES + 64];
+    if (strspn(line, " \t") >= bytes)
+        return TOOL_OK;
+    snprintf(where, sizeof(where), "--messages %s: line %lld", job->o.messages, number);
+    return add_chat(job, where, line, bytes);
+}
+
+static int add_prompt(struct generate_job *job, const char *line, size_t bytes, long long number)
+{
+    (void)number;
+    return add_text(job, line, bytes);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* Calls add for each line, without what ends it: LF, or CR LF. */
+static int add_file(struct generate_job *job, const char *option, const char *path,
+                    int (*add)(struct generate_job *, const char *, size_t, long long))
+{
     FILE *file = strcmp(path, "-") == 0 ? stdin : fopen(path, "rb");
     char *line = NULL;
     size_t size = 0, all = 0;
+    long long number = 0;
     int status = TOOL_OK;
     if (!file)
-        return tool_error(job->command, "--prompts %s: %s", path, strerror(errno));
+        return tool_error(job->command, "--%s %s: %s", option, path, strerror(errno));
     for (ssize_t n; status == TOOL_OK && (n = getline(&line, &size, file)) >= 0;) {
-        n -= n > 0 && line[n - 1] == '\n';
+        number++;
+        if (n > 0 && line[n - 1] == '\n')
+            n -= n > 1 && line[n - 2] == '\r' ? 2 : 1;
         all += (size_t)n;
+        line[n] = 0;
         if (all > PROMPT_BYTES)
-            status = tool_error(job->command, "--prompts %s: more than 64 MiB", path);
+            status = tool_error(job->command, "--%s %s: more than 64 MiB", option, path);
         else
-            status = add_text(job, line, (size_t)n);
+            status = add(job, line, (size_t)n, number);
     }
     if (status == TOOL_OK && ferror(file))
-        status = tool_error(job->command, "--prompts %s: %s", path, strerror(errno));
+        status = tool_error(job->command, "--%s %s: %s", option, path, strerror(errno));
     free(line);
     if (file != stdin)
         fclose(file);
@@ -174,9 +264,12 @@ static int open_decoders(struct generate_job *job)
 static int check_prompts(const struct generate_job *job)
 {
     const struct generate_options *o = &job->o;
-    if ((o->prompt != NULL) + (o->prompts != NULL) + (o->prompt_ids.count > 0) > 1)
+    if ((o->prompt != NULL) + (o->prompts != NULL) + (o->prompt_ids.count > 0) +
+            (o->message != NULL) + (o->messages != NULL) >
+        1)
         return tool_usage_error(job->command, "pass prompts in one way: --prompt TEXT, --prompts "
-                                              "FILE or --prompt-ids");
+                                              "FILE, --prompt-ids, --message TEXT or --messages "
+                                              "FILE");
     for (int i = 0; i < o->stop.count; i++)
         if (!*o->stop.item[i] || (*o->stop.item[i] & 0xc0) == 0x80)
             return tool_usage_error(job->command, "--stop needs a text in UTF-8");
@@ -192,7 +285,13 @@ int generate_open(struct generate_job *job)
     if (status == TOOL_OK && o->prompt)
         status = add_text(job, o->prompt, strlen(o->prompt));
     if (status == TOOL_OK && o->prompts)
-        status = add_file(job);
+        status = add_file(job, "prompts", o->prompts, add_prompt);
+    if (status == TOOL_OK && (o->message || o->messages))
+        status = open_chat(job);
+    if (status == TOOL_OK && o->message)
+        status = add_message(job, o->message);
+    if (status == TOOL_OK && o->messages)
+        status = add_file(job, "messages", o->messages, add_line);
     for (int i = 0; status == TOOL_OK && i < o->prompt_ids.count; i++) {
         struct generate_item *item = NULL;
         status = new_item(job, &item);
@@ -201,7 +300,8 @@ int generate_open(struct generate_job *job)
     }
     if (status == TOOL_OK && job->count == 0)
         status = tool_usage_error(job->command,
-                                  "no prompt; pass --prompt TEXT, --prompts FILE or --prompt-ids");
+                                  "no prompt; pass --prompt TEXT, --prompts FILE, --prompt-ids, "
+                                  "--message TEXT or --messages FILE");
     if (status == TOOL_OK)
         status = read_ends(job);
     if (status == TOOL_OK)
@@ -223,6 +323,8 @@ void generate_close(struct generate_job *job)
     }
     free(job->items);
     free(job->stops.ids);
+    free(job->tools);
+    rf_chat_close(job->chat);
     rf_tokenizer_close(job->tokenizer);
 }
 

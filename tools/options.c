@@ -2,8 +2,10 @@
  *
  * The option parser: a table of options per subcommand gives both the parsing and the help text.
  */
+#define _GNU_SOURCE /* strptime */
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "tool.h"
 
@@ -214,5 +216,27 @@ int tool_read_order(const struct tool_command *command, const char *text, enum r
         return tool_usage_error(command, "there is no order \"%s\"; there are any, ring and tree",
                                 text);
     *out = (enum rf_order)chosen;
+    return TOOL_OK;
+}
+
+void tool_today(char text[16])
+{
+    const time_t now = time(NULL);
+    struct tm day;
+    if (!localtime_r(&now, &day) || strftime(text, 16, "%Y-%m-%d", &day) == 0)
+        snprintf(text, 16, "1970-01-02");
+}
+
+int tool_read_date(const struct tool_command *command, const char *text, int64_t *out)
+{
+    struct tm day = {.tm_hour = 12, .tm_isdst = -1};
+    const char *end = strptime(text, "%Y-%m-%d", &day);
+    const struct tm wanted = day;
+    const time_t time = end && !*end ? mktime(&day) : -1;
+    /* mktime takes the 31st of February for a day in March. */
+    if (time <= 0 || day.tm_mday != wanted.tm_mday || day.tm_mon != wanted.tm_mon)
+        return tool_usage_error(command, "--date wants a day since 1970, YYYY-MM-DD, not \"%s\"",
+                                text);
+    *out = (int64_t)time;
     return TOOL_OK;
 }

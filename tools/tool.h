@@ -161,6 +161,10 @@ int tool_choice(const char *text, const char *const *names);
 int tool_read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out);
 int tool_read_redop(const struct tool_command *command, const char *text, enum rf_redop *out);
 int tool_read_order(const struct tool_command *command, const char *text, enum rf_order *out);
+/* The day here: "2026-11-28". */
+void tool_today(char text[16]);
+/* Noon of such a day here, in seconds since 1970, or a usage error. */
+int tool_read_date(const struct tool_command *command, const char *text, int64_t *out);
 
 /* ---- files.c: what the program leaves behind --------------------------------------------------
  */

@@ -89,6 +89,10 @@ int train_check(const struct tool_command *command, struct train_options *o)
                                          "of cp have parts: leave it out, or use another mesh");
     if (o->sample > 0 && o->setup.hub && hub_values(o->setup.hub)->vocab != RF_BYTE_VOCABULARY)
         return tool_usage_error(command, "--sample is for models of bytes: leave it out");
+    tool_today(o->today);
+    status = tool_read_date(command, o->date ? o->date : o->today, &o->now);
+    if (status != TOOL_OK)
+        return status;
     status = adapter_options(command, o);
     if (status == TOOL_OK)
         status = export_check(command, &o->export);
@@ -111,8 +115,10 @@ int train_open_data(const struct tool_command *command, const struct train_optio
         rc = rf_dataset_open_as(o->data,
                                 &(struct rf_data_opts){.tokenizer = tokenizer,
                                                        .pack = o->packing ? o->setup.seq : 0,
+                                                       .seq = o->setup.seq,
                                                        .chat = o->chat,
-                                                       .model = o->setup.from},
+                                                       .model = o->setup.from,
+                                                       .now = o->now},
                                 out);
     rf_tokenizer_close(tokenizer);
     if (rc < 0)
@@ -153,7 +159,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 41];
+    struct tool_option table[SETUP_ROWS + 42];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", 0, TOOL_TEXT, &o.data, "PATH",
@@ -163,7 +169,10 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "several documents in a row; attention does not reach from one into another",
          .kept = true},
         {"chat", 0, TOOL_TEXT, &o.chat, "FORM",
-         "how \"messages\" are written: chatml, llama2, ... (as in the chat template of --from)",
+         "how \"messages\" are written: chatml, llama2, ..., or the file of a template (that of "
+         "--from)",
+         .needs = "from", .path = TOOL_READS, .kept = true},
+        {"date", 0, TOOL_TEXT, &o.date, "YYYY-MM-DD", "the day that chat templates write (today)",
          .needs = "from", .kept = true},
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)",
          .least = 1},
@@ -266,6 +275,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
     struct rf_dataset *dataset = NULL;
     if (status == TOOL_OK)
         status = train_open_data(command, &o, &dataset);
+    if (status == TOOL_OK && !o.date && rf_dataset_chat(dataset))
+        o.date = o.today; /* a checkpoint keeps it: a resumed run reads the same conversations */
     if (status == TOOL_OK)
         train_settings_hash(&o, dataset);
     if (status == TOOL_OK)

@@ -26,6 +26,9 @@ struct train_options {
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: that of the model */
+    const char *date;     /* that templates write; NULL: not given, and no template is used */
+    int64_t now;          /* the same in seconds since 1970 */
+    char today[16];       /* the date, if none is given */
     /* ---- train_settings.c ---- */
     struct tool_option *table;
     const char *change; /* names of what may differ from the checkpoint's; NULL: nothing */

@@ -92,10 +92,17 @@ static void rate_text(double lr, char text[32])
 static void say_documents(const struct rf_dataset *dataset, int64_t seq)
 {
     const int64_t documents = rf_dataset_documents(dataset);
-    if (documents > 0)
-        printf("data: %lld documents in %lld rows of %lld tokens, %lld of them cut\n",
-               (long long)documents, (long long)rf_dataset_rows(dataset), (long long)seq,
-               (long long)rf_dataset_cut(dataset, seq));
+    if (documents == 0)
+        return;
+    printf("data: %lld documents in %lld rows of %lld tokens, %lld of them cut\n",
+           (long long)documents, (long long)rf_dataset_rows(dataset), (long long)seq,
+           (long long)rf_dataset_cut(dataset, seq));
+    if (rf_dataset_left_out(dataset) > 0)
+        printf("data: %lld more documents were left out, of which all that is to be learned lies "
+               "behind the end of a row\n",
+               (long long)rf_dataset_left_out(dataset));
+    if (rf_dataset_chat(dataset))
+        printf("data: conversations as %s writes them\n", rf_dataset_chat(dataset));
 }
 
 void report_begin(struct report *r, const struct rf_dataset *dataset,

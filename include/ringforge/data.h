@@ -44,25 +44,32 @@ struct rf_data_opts {
     /* Documents: rows of so many tokens have several of them, as many of those that follow each
      * other as fit. rf_policy.packed keeps attention within each. 0: each is a row. */
     int64_t pack;
-    /* How "messages" are written: the name of a form, as docs/tokenizers.md lists them. NULL: that
-     * of the chat template in the folder `model` (chat_template.jinja or tokenizer_config.json);
-     * without one, that of the tokenizer's special tokens. */
+    /* Documents: the tokens of a row that batches will have, with which rf_dataset_samples is
+     * called. Documents of which a row would have nothing to learn are left out, and counted. 0:
+     * not known, none is left out. */
+    int64_t seq;
+    /* How "messages" are written: the name of a form, as docs/tokenizers.md lists them, or the path
+     * of a template. NULL: the chat template in the folder `model`; without one, a form whose
+     * tokens the tokenizer has. An error if it is unknown, or if the data have no "messages". */
     const char *chat;
     const char *model; /* a folder; NULL: none */
+    int64_t now; /* that chat templates write, as seconds since 1970; 0: the time of the call */
 };
 
-/* The same with options (NULL: none). With a tokenizer, a file whose name ends in ".jsonl" has one
- * JSON object on each line, whose "text" is a text of its own.
+/* The same with options (NULL: none). A file whose name ends in ".jsonl" or ".ndjson" has one JSON
+ * object on each line, whose "text" is a text of its own. A file ".json" has such objects, or a
+ * list of them; within a folder only if it begins with one.
  *   A line may instead be a document for fine-tuning, with "prompt" and "completion" or with
- * "messages", as docs/tokenizers.md describes them. Those of a data set are all texts or all
- * documents. A document is a row of its own in a batch.
+ * "messages", as docs/tokenizers.md describes them; that needs a tokenizer. Those of a data set are
+ * all texts or all documents. A document is a row of its own in a batch.
  *   A file of tokens is recognized by its first bytes, with or without a tokenizer. It is mapped
  * into memory, and counts as one file. Formats, little-endian: those of llm.c
  * (https://github.com/karpathy/llm.c), a header of 256 i32 and then the tokens. The header begins
  * with 20240520, 1, count (tokens of 16 bits) or 20240801, 7, count (32 bits).
- *   More errors: RF_ECORRUPT (a line that is no such object, a header that differs from the file's
- * size), RF_EINVAL (a text of more than 1 GiB; a tokenizer without a token for the end of a text).
- */
+ *   More errors: RF_ECORRUPT (a line that is no such object, or has a key that is not used; a
+ * header that differs from the file's size), RF_EINVAL (a text of more than 1 GiB; a tokenizer
+ * without a token for the end of a text; all documents are left out), those of rf_chat_open and of
+ * its templates. */
 RF_API int rf_dataset_open_as(const char *path, const struct rf_data_opts *opts,
                               struct rf_dataset **out);
 
@@ -75,6 +82,12 @@ RF_EXPORT int64_t rf_dataset_documents(const struct rf_dataset *dataset);
 
 /* The number of rows that the documents make; the last tenth is held out. */
 RF_EXPORT int64_t rf_dataset_rows(const struct rf_dataset *dataset);
+
+/* The number of documents that were left out because of rf_data_opts.seq or pack. */
+RF_EXPORT int64_t rf_dataset_left_out(const struct rf_dataset *dataset);
+
+/* The form or the file by which conversations were written; NULL: there are none. */
+RF_EXPORT const char *rf_dataset_chat(const struct rf_dataset *dataset);
 
 /* The number of documents that lose tokens at their end in rows of seq tokens. */
 RF_EXPORT int64_t rf_dataset_cut(const struct rf_dataset *dataset, int64_t seq);

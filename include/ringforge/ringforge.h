@@ -6,6 +6,7 @@
 #ifndef RINGFORGE_H
 #define RINGFORGE_H
 
+#include "chat.h"
 #include "comm.h"
 #include "data.h"
 #include "device.h"

@@ -1,206 +1,57 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forms in which families of models write conversations; see chat.h. They are the chat
- * templates that are published with the models, without the texts that those add by themselves.
+ * Which template writes a conversation, and its text; see chat.h.
  */
+#define _GNU_SOURCE /* memmem */
 #include "chat.h"
 
-#include <cjson/cJSON.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 #include "../base/base.h"
-#include "file.h"
+#include "../template/json.h"
+#include "../tokenizer/utf8.h"
+#include "chat_forms.h"
+#include "chat_render.h"
 
-#define MAX_TEMPLATE ((size_t)16 << 20)
-#define COUNT (sizeof(forms) / sizeof(forms[0]))
+/* ---- which template -------------------------------------------------------------------------- */
 
-static const struct rf_chat_form forms[] = {
-    /* Qwen2, Qwen3 */
-    {.name = "chatml",
-     .published = {"<|im_start|>", "<|im_end|>"},
-     .marks = {"<|im_start|>", "<|im_end|>"},
-     .by_tokens = true,
-     .begin = "",
-     .before = {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
-     .after = {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"},
-     .end = "<|im_end|>"},
-    {.name = "llama3",
-     .published = {"<|start_header_id|>", "<|eot_id|>"},
-     .marks = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"},
-     .by_tokens = true,
-     .begin = "<|begin_of_text|>",
-     .before = {"<|start_header_id|>system<|end_header_id|>\n\n",
-                "<|start_header_id|>user<|end_header_id|>\n\n",
-                "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-     .after = {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"},
-     .end = "<|eot_id|>",
-     .trim = {true, true, true}},
-    {.name = "llama2",
-     .published = {"<<SYS>>", "[INST] ", " [/INST]"},
-     .marks = {"[INST]", "[/INST]", "<<SYS>>", "</s>"},
-     .begin = "",
-     .before = {"<<SYS>>\n", "<s>[INST] ", " "},
-     .after = {"\n<</SYS>>\n\n", " [/INST]", " </s>"},
-     .end = "</s>",
-     .trim = {false, true, true},
-     .pairs = true,
-     .inside = true},
-    /* Mistral 7B v0.1 and v0.2, Mixtral 8x7B, as they are published now */
-    {.name = "mistral-v1",
-     .published = {"\" [INST] \"", "\" [/INST]\""},
-     .marks = {"[INST]", "[/INST]", "</s>"},
-     .begin = "<s>",
-     .before = {"", " [INST] ", " "},
-     .after = {"\n\n", " [/INST]", "</s>"},
-     .end = "</s>",
-     .pairs = true,
-     .inside = true},
-    /* As v0.1 was published first */
-    {.name = "mistral-v0.1",
-     .published = {"'[INST] '", "' [/INST]'", "message['content'] + eos_token + ' '"},
-     .marks = {"[INST]", "[/INST]", "</s>"},
-     .begin = "<s>",
-     .before = {NULL, "[INST] ", ""},
-     .after = {NULL, " [/INST]", "</s> "},
-     .end = "</s>",
-     .pairs = true},
-    /* As v0.2 and Mixtral 8x7B were published first */
-    {.name = "mistral-v0.2",
-     .published = {"'[INST] '", "' [/INST]'", "message['content'] + eos_token"},
-     .marks = {"[INST]", "[/INST]", "</s>"},
-     .begin = "<s>",
-     .before = {NULL, "[INST] ", ""},
-     .after = {NULL, " [/INST]", "</s>"},
-     .end = "</s>",
-     .pairs = true},
-    /* Mistral 7B v0.3, with bytes as tokens; it writes spaces where the next does not */
-    {.name = "mistral-v3",
-     .published = {"\"[INST] \"", "\"[/INST]\"", "message[\"content\"]|trim + eos_token"},
-     .marks = {"[INST]", "[/INST]", "</s>", "<0x0A>"},
-     .by_tokens = true,
-     .begin = "<s>",
-     .before = {NULL, "[INST] ", " "},
-     .after = {NULL, "[/INST]", "</s>"},
-     .end = "</s>",
-     .trim = {false, false, true},
-     .pairs = true},
-    /* Nemo */
-    {.name = "mistral-tekken",
-     .published = {"\"[INST]\"", "\"[/INST]\"", "message[\"content\"] + eos_token"},
-     .marks = {"[INST]", "[/INST]", "</s>"},
-     .by_tokens = true,
-     .begin = "<s>",
-     .before = {NULL, "[INST]", ""},
-     .after = {NULL, "[/INST]", "</s>"},
-     .end = "</s>",
-     .pairs = true},
-};
-
-static const char *const roles[RF_CHAT_ROLES] = {"system", "user", "assistant"};
-
-int rf_chat_role_of(const char *name)
-{
-    for (int i = 0; i < RF_CHAT_ROLES; i++)
-        if (strcmp(name, roles[i]) == 0)
-            return i;
-    return -1;
-}
-
-const char *rf_chat_role_name(int role)
-{
-    return roles[role];
-}
-
-/* ---- which form ------------------------------------------------------------------------------ */
-
-static int refuse(const char *where, const char *what)
+/* The forms that can be named; those whose tokens the tokenizer has come first in the sentence. */
+static int refuse(const char *what)
 {
     char names[256] = "";
-    for (size_t i = 0; i < COUNT; i++)
-        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", i ? ", " : "",
-                 forms[i].name);
-    return rf_fail(RF_ENOTSUP,
-                   "%s: %s; name one of the chat forms %s, or write the conversation as \"prompt\" "
-                   "and \"completion\"",
-                   where, what, names);
+    for (const struct rf_chat_form *form = rf_chat_forms; form->name; form++)
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s",
+                 form == rf_chat_forms ? "" : ", ", form->name);
+    return rf_fail(
+        RF_ENOTSUP,
+        "%s; name one of the chat forms %s, or the file of a template (./NAME.jinja), or "
+        "write the conversation as \"prompt\" and \"completion\"",
+        what, names);
 }
 
-static const struct rf_chat_form *named(const char *name)
+static bool has_tokens(const struct rf_tokenizer *tokenizer, const char *const *texts)
 {
-    for (size_t i = 0; i < COUNT; i++)
-        if (strcmp(forms[i].name, name) == 0)
-            return &forms[i];
+    for (int i = 0; i < 4 && texts[i]; i++)
+        if (rf_tokenizer_id(tokenizer, texts[i]) < 0)
+            return false;
+    return true;
+}
+
+static const struct rf_chat_form *form_by_tokens(const struct rf_tokenizer *tokenizer)
+{
+    for (const struct rf_chat_form *form = rf_chat_forms; form->name; form++)
+        if (form->by_tokens && has_tokens(tokenizer, form->marks) &&
+            has_tokens(tokenizer, form->tokens))
+            return form;
     return NULL;
 }
 
-static const struct rf_chat_form *published_as(const char *text)
+static const struct rf_chat_form *form_by_name(const char *name)
 {
-    for (size_t i = 0; i < COUNT; i++) {
-        bool has = true;
-        for (int k = 0; has && k < 3 && forms[i].published[k]; k++)
-            has = strstr(text, forms[i].published[k]) != NULL;
-        if (has)
-            return &forms[i];
-    }
+    for (const struct rf_chat_form *form = rf_chat_forms; form->name; form++)
+        if (strcmp(form->name, name) == 0)
+            return form;
     return NULL;
-}
-
-static const struct rf_chat_form *by_tokens(const struct rf_tokenizer *tokenizer)
-{
-    for (size_t i = 0; i < COUNT; i++) {
-        bool has = forms[i].by_tokens;
-        for (int k = 0; has && k < 4 && forms[i].marks[k]; k++)
-            has = rf_tokenizer_id(tokenizer, forms[i].marks[k]) >= 0;
-        if (has && (!forms[i].begin[0] || rf_tokenizer_id(tokenizer, forms[i].begin) >= 0))
-            return &forms[i];
-    }
-    return NULL;
-}
-
-/* A text, or a list of objects with "name" and "template"; NULL: none. */
-static const char *template_of(const cJSON *config)
-{
-    const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, "chat_template");
-    for (const cJSON *one = cJSON_IsArray(item) ? item->child : NULL; one; one = one->next) {
-        const char *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(one, "name"));
-        if (name && strcmp(name, "default") == 0)
-            return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(one, "template"));
-    }
-    return cJSON_GetStringValue(item);
-}
-
-/* The form of the template in the folder. *has: there is a template. */
-static int by_folder(const char *folder, const struct rf_chat_form **out, bool *has)
-{
-    char path[4096], *text = NULL;
-    size_t bytes = 0;
-    *out = NULL;
-    *has = false;
-    RETURN_IF_ERROR(rf_join_path(path, folder, "chat_template.jinja"));
-    if (access(path, F_OK) == 0) {
-        RETURN_IF_ERROR(rf_read_file(path, MAX_TEMPLATE, &text, &bytes));
-        *has = true;
-        *out = published_as(text);
-        rf_free(text);
-        return 0;
-    }
-    RETURN_IF_ERROR(rf_join_path(path, folder, "tokenizer_config.json"));
-    if (access(path, F_OK) != 0)
-        return 0;
-    RETURN_IF_ERROR(rf_read_file(path, MAX_TEMPLATE, &text, &bytes));
-    cJSON *config = cJSON_ParseWithLength(text, bytes);
-    rf_free(text);
-    if (!cJSON_IsObject(config)) {
-        cJSON_Delete(config);
-        return rf_fail(RF_ECORRUPT, "%s is no JSON object", path);
-    }
-    const char *published = template_of(config);
-    *has = published != NULL;
-    *out = published ? published_as(published) : NULL;
-    cJSON_Delete(config);
-    return 0;
 }
 
 /* Whether the tokenizer makes one token of it. */
@@ -214,33 +65,263 @@ static int is_token(const struct rf_tokenizer *tokenizer, const char *text, bool
     return rc;
 }
 
-int rf_chat_form_find(const struct rf_data_opts *opts, const char *where,
-                      const struct rf_chat_form **out)
+static int use_form(struct rf_chat *chat, const struct rf_chat_form *form)
 {
-    const struct rf_chat_form *form = NULL;
-    bool has = false, begins = true, ends = true;
     char what[160];
-    if (opts->chat) {
-        form = named(opts->chat);
-        snprintf(what, sizeof(what), "there is no chat form \"%.40s\"", opts->chat);
-    } else {
-        if (opts->model)
-            RETURN_IF_ERROR(by_folder(opts->model, &form, &has));
-        if (!has)
-            form = by_tokens(opts->tokenizer);
-        snprintf(what, sizeof(what), "no chat form is known for this %s",
-                 has ? "model's chat template" : "tokenizer");
+    for (int i = 0; i < 4 && form->tokens[i]; i++) {
+        bool token = false;
+        RETURN_IF_ERROR(is_token(chat->tokenizer, form->tokens[i], &token));
+        if (token)
+            continue;
+        snprintf(what, sizeof(what), "the tokenizer has no token %s, which the chat form %s needs",
+                 form->tokens[i], form->name);
+        return refuse(what);
     }
-    if (!form)
-        return refuse(where, what);
-    if (form->begin[0])
-        RETURN_IF_ERROR(is_token(opts->tokenizer, form->begin, &begins));
-    RETURN_IF_ERROR(is_token(opts->tokenizer, form->end, &ends));
-    if (!begins || !ends) {
-        snprintf(what, sizeof(what), "the tokenizer has no token %s, which %s needs",
-                 begins ? form->end : form->begin, form->name);
-        return refuse(where, what);
+    chat->form = form;
+    chat->name = form->name;
+    return rf_template_open(form->name, form->text, strlen(form->text), NULL, &chat->own);
+}
+
+/* The template that has no name where there are several, or one for tools. */
+static struct rf_chat_source *source_of(struct rf_chat *chat, const char *name)
+{
+    for (size_t i = 0; i < chat->files.count; i++)
+        if (strcmp(chat->files.sources[i].name, name) == 0)
+            return &chat->files.sources[i];
+    return NULL;
+}
+
+static int find(struct rf_chat *chat, const struct rf_chat_opts *opts)
+{
+    const struct rf_chat_form *form = opts->form ? form_by_name(opts->form) : NULL;
+    const bool path = opts->form && !form && strpbrk(opts->form, "/.") != NULL;
+    char what[160];
+    if (opts->form && !form && !path) {
+        snprintf(what, sizeof(what), "there is no chat form \"%.40s\"", opts->form);
+        return refuse(what);
     }
-    *out = form;
+    if (opts->model)
+        RETURN_IF_ERROR(rf_chat_files_read(opts->model, &chat->files));
+    if (path) {
+        while (chat->files.count > 0) { /* those of the folder, of which none is used */
+            struct rf_chat_source *last = &chat->files.sources[--chat->files.count];
+            rf_free(last->name);
+            rf_free(last->where);
+            rf_free(last->text);
+        }
+        RETURN_IF_ERROR(rf_chat_files_add(&chat->files, opts->form));
+    }
+    if (!form && chat->files.count == 0)
+        form = form_by_tokens(chat->tokenizer);
+    if (form)
+        return use_form(chat, form);
+    if (chat->files.count == 0)
+        return refuse(chat->files.has_processor
+                          ? "the model has no chat template but chat_template.json, which "
+                            "transformers' tokenizers do not read"
+                          : "the model has no chat template, and no chat form is known for this "
+                            "tokenizer");
+    const struct rf_chat_source *first = source_of(chat, "default");
+    chat->name = (first ? first : &chat->files.sources[0])->where;
     return 0;
+}
+
+int rf_chat_open(const struct rf_chat_opts *opts, struct rf_chat **out)
+{
+    if (!opts || !opts->tokenizer || !out)
+        return rf_fail(RF_EINVAL, "chat: a tokenizer and a pointer for the result are needed");
+    struct rf_chat *chat = rf_alloc(sizeof(*chat));
+    if (!chat)
+        return rf_fail(RF_ENOMEM, "chat: out of memory");
+    chat->tokenizer = opts->tokenizer;
+    chat->now = opts->now ? opts->now : (int64_t)time(NULL);
+    const int rc = find(chat, opts);
+    if (rc < 0) {
+        rf_chat_close(chat);
+        return rc;
+    }
+    *out = chat;
+    return 0;
+}
+
+void rf_chat_close(struct rf_chat *chat)
+{
+    if (!chat)
+        return;
+    rf_chat_files_free(&chat->files);
+    rf_template_close(chat->own);
+    rf_rendered_free(&chat->whole);
+    rf_rendered_free(&chat->part);
+    rf_room_free(&chat->room);
+    rf_free(chat);
+}
+
+const char *rf_chat_name(const struct rf_chat *chat)
+{
+    return chat->name;
+}
+
+/* ---- opening them ---------------------------------------------------------------------------- */
+
+/* A special token that the template asks for has to be known, and one token. */
+static int check_specials(struct rf_chat *chat, const struct rf_chat_source *source)
+{
+    for (int i = 0; i < RF_SPECIALS; i++) {
+        const char *text = chat->files.specials[i];
+        bool token = true;
+        if (!rf_template_asks(source->open, rf_special_names[i]))
+            continue;
+        if (!chat->files.known[i])
+            return rf_fail(RF_ENOTSUP,
+                           "%s: asks for %s, and tokenizer_config.json does not say which it is; "
+                           "add \"%s\", or null where there is none",
+                           source->where, rf_special_names[i], rf_special_names[i]);
+        if (text)
+            RETURN_IF_ERROR(is_token(chat->tokenizer, text, &token));
+        if (!token)
+            return rf_fail(RF_ENOTSUP, "%s: the tokenizer has no token %.60s, which is %s",
+                           source->where, text, rf_special_names[i]);
+    }
+    return 0;
+}
+
+int rf_chat_pick(struct rf_chat *chat, const struct rf_conversation *c, struct rf_template **out)
+{
+    *out = chat->own;
+    if (chat->own)
+        return 0;
+    struct rf_chat_source *source = c->tools.kind != RF_V_NONE ? source_of(chat, "tool_use") : NULL;
+    if (!source)
+        source = source_of(chat, "default");
+    if (!source)
+        return rf_fail(
+            RF_ENOTSUP,
+            "%s: the model has several chat templates, and none of the name \"default\"; "
+            "name the file of one of them",
+            chat->name);
+    if (!source->open) {
+        RETURN_IF_ERROR(
+            rf_template_open(source->where, source->text, source->bytes, NULL, &source->open));
+        const int rc = check_specials(chat, source);
+        if (rc < 0) {
+            rf_template_close(source->open);
+            source->open = NULL;
+            return rc;
+        }
+    }
+    *out = source->open;
+    return 0;
+}
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static int check_text(const struct rf_chat *chat, const char *where, const struct rf_string *text)
+{
+    int32_t id;
+    const char *found = NULL;
+    for (int i = 0; chat->form && i < 4 && chat->form->marks[i] && !found; i++)
+        if (memmem(text->bytes, text->count, chat->form->marks[i], strlen(chat->form->marks[i])))
+            found = chat->form->marks[i];
+    RETURN_IF_ERROR(rf_tokenizer_find_special(chat->tokenizer, text->bytes, text->count, &id));
+    if (id >= 0)
+        found = rf_tokenizer_token(chat->tokenizer, id);
+    return found ? rf_fail(RF_ECORRUPT,
+                           "%s: a text has %.60s, which would be taken for a token of the "
+                           "template; take it out",
+                           where, found)
+                 : 0;
+}
+
+/* No text of the conversation may have a special token. */
+static int check_texts(const struct rf_chat *chat, const char *where, const struct rf_value *value)
+{
+    if (value->kind == RF_V_STRING)
+        return check_text(chat, where, value->string);
+    for (size_t i = 0; value->kind == RF_V_LIST && i < value->list->count; i++)
+        RETURN_IF_ERROR(check_texts(chat, where, &value->list->items[i]));
+    for (size_t i = 0; value->kind == RF_V_DICT && i < value->dict->count; i++) {
+        RETURN_IF_ERROR(check_text(chat, where, value->dict->pairs[i].key.string));
+        RETURN_IF_ERROR(check_texts(chat, where, &value->dict->pairs[i].value));
+    }
+    return 0;
+}
+
+int rf_chat_check(const struct rf_chat *chat, const char *where, const struct rf_conversation *c)
+{
+    RETURN_IF_ERROR(check_texts(chat, where, &c->list));
+    RETURN_IF_ERROR(check_texts(chat, where, &c->tools));
+    return check_texts(chat, where, &c->documents);
+}
+
+int rf_chat_render(struct rf_chat *chat, struct rf_template *by, const char *where,
+                   const struct rf_conversation *c, size_t count, bool prompt,
+                   struct rf_rendered *out)
+{
+    struct rf_value variables;
+    RETURN_IF_ERROR(rf_dict_make(c->room, RF_V_DICT, &variables));
+    for (int i = 0; i < RF_SPECIALS && !chat->own; i++) {
+        if (!chat->files.specials[i])
+            continue;
+        struct rf_string *name = rf_string_from(c->room, rf_special_names[i]);
+        struct rf_string *text = rf_string_from(c->room, chat->files.specials[i]);
+        if (!name || !text)
+            return rf_last_error()->status;
+        RETURN_IF_ERROR(
+            rf_dict_put(c->room, variables.dict, rf_string_value(name), rf_string_value(text)));
+    }
+    RETURN_IF_ERROR(rf_conversation_variables(c, count, prompt, variables.dict));
+    const int rc = rf_template_render(by, variables.dict, chat->now, out);
+    return rc < 0 ? rf_fail(rc, "%s: %s", where, rf_last_error()->message) : 0;
+}
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+static int read_json(struct rf_room *room, const char *what, const char *text, size_t bytes,
+                     struct rf_value *out)
+{
+    size_t at = 0;
+    if (rf_utf8_valid(text, bytes) < bytes)
+        return rf_fail(RF_ECORRUPT, "%s: is not UTF-8", what);
+    room->where = what;
+    RETURN_IF_ERROR(rf_json_read(room, text, bytes, &at, out));
+    return at == bytes ? 0 : rf_fail(RF_ECORRUPT, "%s: has text behind its JSON value", what);
+}
+
+static int prompt_text(struct rf_chat *chat, const char *where, const char *json, size_t bytes,
+                       const char *tools)
+{
+    struct rf_value line, list = rf_none();
+    struct rf_conversation c;
+    struct rf_template *by;
+    RETURN_IF_ERROR(read_json(&chat->room, where, json, bytes, &line));
+    if (tools)
+        RETURN_IF_ERROR(read_json(&chat->room, "the list of tools", tools, strlen(tools), &list));
+    if (line.kind != RF_V_DICT)
+        return rf_fail(RF_ECORRUPT, "%s: is no JSON object", where);
+    for (size_t i = 0; i < line.dict->count; i++) {
+        const struct rf_string *key = line.dict->pairs[i].key.string;
+        if (!rf_conversation_key(key) && line.dict->pairs[i].value.kind != RF_V_NONE)
+            return rf_fail(RF_ECORRUPT,
+                           "%s: has the key \"%.*s\", which is not one of a conversation", where,
+                           (int)(key->count < 60 ? key->count : 60), key->bytes);
+    }
+    RETURN_IF_ERROR(rf_conversation_read(&chat->room, where, line.dict, tools ? &list : NULL, &c));
+    if (c.count == 0 || c.messages[c.count - 1].assistant)
+        return rf_fail(RF_ECORRUPT, "%s: there is no message that the assistant could answer",
+                       where);
+    RETURN_IF_ERROR(rf_chat_pick(chat, &c, &by));
+    RETURN_IF_ERROR(rf_chat_check(chat, where, &c));
+    RETURN_IF_ERROR(rf_chat_render(chat, by, where, &c, c.count, true, &chat->whole));
+    return rf_conversation_written(&c, where, by);
+}
+
+int rf_chat_prompt(struct rf_chat *chat, const char *where, const char *json, size_t bytes,
+                   const char *tools, struct rf_token_list *out)
+{
+    if (!chat || !where || !json || !out)
+        return rf_fail(RF_EINVAL, "chat: a chat, a conversation and a list are needed");
+    rf_room_init(&chat->room, where, NULL);
+    RETURN_IF_ERROR(prompt_text(chat, where, json, bytes, tools));
+    return rf_tokenizer_encode(chat->tokenizer, chat->whole.text.bytes, chat->whole.text.count,
+                               NULL, out);
 }

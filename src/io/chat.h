@@ -1,40 +1,64 @@
 /* SPDX-License-Identifier: MIT
  *
- * The forms in which families of models write conversations. Used by document.c.
+ * Chats as the other files of io use them: conversations of data, and which tokens are learned. See
+ * ringforge/chat.h.
  */
 #ifndef RF_IO_CHAT_H
 #define RF_IO_CHAT_H
 
-#include <ringforge/data.h>
+#include <ringforge/chat.h>
 
-enum rf_chat_role { RF_CHAT_SYSTEM, RF_CHAT_USER, RF_CHAT_ASSISTANT, RF_CHAT_ROLES };
+#include "../tokenizer/offsets.h"
+#include "conversation.h"
 
-struct rf_chat_form {
-    const char *name;
-    const char *published[3]; /* parts of the published template by which it is recognized */
-    const char *marks[4];     /* no content may have them */
-    bool by_tokens;    /* without a template it is recognized by its marks, if they are tokens */
-    const char *begin; /* of a conversation; a token, or nothing */
-    /* Before and after the content of each role; NULL: the form has no such turns. */
-    const char *before[RF_CHAT_ROLES], *after[RF_CHAT_ROLES];
-    const char *end;          /* in after[RF_CHAT_ASSISTANT]: the last token that is learned */
-    bool trim[RF_CHAT_ROLES]; /* contents lose white space around them */
-    /* User and assistant alternate, and nothing asks for an answer: what is before it is learned
-     * with it. */
-    bool pairs;
-    bool inside; /* what the system says is a part of the first turn of the user */
+/* Tokens of a conversation. Zeroed at first; freed with rf_learned_free; used again by the next
+ * one.
+ */
+struct rf_learned {
+    struct rf_token_list ids;
+    struct rf_offsets offsets;
+    uint8_t *flags; /* of each id: 1 = it is learned */
+    size_t capacity;
+};
+void rf_learned_free(struct rf_learned *learned);
+/* Room for the flags of all ids; those from `from` on become 0. RF_ENOMEM. */
+RF_MUST_CHECK int rf_learned_grow(struct rf_learned *learned, const char *where, size_t from);
+
+/* The conversation of a line, whose values are the room's, in place of what *out has. Learned is
+ * what {% generation %} marks. Where a template has no marks, an answer is what the text has beyond
+ * the text of the messages before it, up to its last special token; RF_ENOTSUP if the template
+ * writes those in another way without it. Other errors: those of rf_chat_prompt. */
+RF_MUST_CHECK int rf_chat_learn(struct rf_chat *chat, const char *where, struct rf_room *room,
+                                struct rf_dict *line, struct rf_learned *out);
+
+/* ---- chat_folder.c: the files of a model ----------------------------------------------------- */
+
+/* A template that was found. */
+struct rf_chat_source {
+    char *name;  /* "default", "tool_use", ... */
+    char *where; /* the file, for messages */
+    char *text;
+    size_t bytes;
+    struct rf_template *open; /* NULL: not yet */
 };
 
-/* The form of opts->chat, opts->model or opts->tokenizer, see data.h. where: begins the messages of
- * errors. RF_ENOTSUP: it is not known, or needs a token that the tokenizer does not have; the
- * message lists all forms. RF_ECORRUPT: tokenizer_config.json is damaged. */
-RF_MUST_CHECK int rf_chat_form_find(const struct rf_data_opts *opts, const char *where,
-                                    const struct rf_chat_form **out);
+enum { RF_SPECIALS = 7 };
+extern const char *const rf_special_names[RF_SPECIALS]; /* bos_token, eos_token, ... */
 
-/* -1: there is no such role. */
-int rf_chat_role_of(const char *name);
+struct rf_chat_files {
+    struct rf_chat_source *sources;
+    size_t count, capacity;
+    /* Of each name the token's text; NULL: it has none. known: the files say so. */
+    char *specials[RF_SPECIALS];
+    bool known[RF_SPECIALS];
+    bool has_processor; /* chat_template.json, which tokenizers do not read */
+};
 
-/* The name of a role. */
-const char *rf_chat_role_name(int role);
+/* Reads the templates and the special tokens of a folder, which need not have any. RF_EIO,
+ * RF_ECORRUPT, RF_ENOMEM; *out is to be freed in any case. */
+RF_MUST_CHECK int rf_chat_files_read(const char *folder, struct rf_chat_files *out);
+/* Adds the file at a path as the template "default". */
+RF_MUST_CHECK int rf_chat_files_add(struct rf_chat_files *files, const char *path);
+void rf_chat_files_free(struct rf_chat_files *files);
 
 #endif

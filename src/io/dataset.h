@@ -19,6 +19,8 @@ struct rf_dataset {
      * of each row, and the end of the last; of each token whether it is a target. */
     int64_t *starts, *rows;
     int64_t documents, row_count, train_rows, starts_capacity;
+    int64_t left_out; /* documents that have no target in a row */
+    char *chat;       /* the chat template; NULL: there are no conversations */
     uint8_t *learned;
     int32_t padding;
     bool packed; /* rows may have several documents */
@@ -34,6 +36,9 @@ static inline int32_t rf_dataset_token(const struct rf_dataset *data, int64_t at
  * raw_bytes: as in struct rf_data_opts. */
 RF_MUST_CHECK int rf_token_file_map(struct rf_dataset *data, const char *path, int raw_bytes);
 int64_t rf_dataset_highest(const struct rf_dataset *data);
+
+/* rows.c: a copy of the name of the chat template. */
+RF_MUST_CHECK int rf_dataset_name_chat(struct rf_dataset *data, const char *name);
 
 /* rows.c: divides the documents into rows. pack: the tokens of a row with several; 0: each document
  * is a row. The last tenth of the rows is held out. */

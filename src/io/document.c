@@ -1,65 +1,154 @@
 /* SPDX-License-Identifier: MIT
  *
- * Documents for fine-tuning as tokens; see document.h.
+ * Lines of data as tokens; see document.h.
  *   A prompt and what follows it are encoded as one text, as a model's input is. The part that is
  * not learned is what this text has in common with the tokens of the prompt alone.
  */
-#define _GNU_SOURCE /* memmem */
 #include "document.h"
 
 #include "../base/base.h"
-#include "../tokenizer/lists.h"
-#include "../tokenizer/utf8.h"
+#include "../template/json.h"
 
-void rf_document_free(struct rf_document *d)
+void rf_line_free(struct rf_line *line)
 {
-    rf_token_list_free(&d->ids);
-    rf_token_list_free(&d->prefix);
-    rf_text_free(&d->text);
-    rf_free(d->learned);
-    *d = (struct rf_document){0};
+    rf_room_free(&line->room);
+    rf_learned_free(&line->learned);
+    rf_token_list_free(&line->prompt);
+    rf_text_free(&line->whole);
+    rf_chat_close(line->chat);
+    *line = (struct rf_line){0};
 }
 
-static bool has(const cJSON *json, const char *name)
+int rf_line_open(struct rf_line *line, const struct rf_data_opts *opts)
 {
-    return cJSON_GetObjectItemCaseSensitive(json, name) != NULL;
+    const struct rf_chat_opts chat = {
+        .tokenizer = opts->tokenizer, .model = opts->model, .form = opts->chat, .now = opts->now};
+    return rf_chat_open(&chat, &line->chat);
 }
 
-bool rf_document_is(const cJSON *json)
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+enum { OF_TEXT = 1, OF_COMPLETION = 2, OF_CHAT = 4 };
+
+static const struct {
+    const char *key;
+    int kinds; /* of lines that use it */
+} used[] = {
+    {"text", OF_TEXT},
+    {"prompt", OF_COMPLETION},
+    {"completion", OF_COMPLETION},
+    {"messages", OF_CHAT},
+    {"tools", OF_CHAT},
+    {"documents", OF_CHAT},
+    {"chat_template_kwargs", OF_CHAT},
+};
+
+/* These say where a line comes from or count it, for people and for filters. No text and no
+ * template has them. */
+static const char *const ignored[] = {
+    "id",          "idx",     "index",    "uid",       "uuid",
+    "hash",        "source",  "dataset",  "subset",    "split",
+    "category",    "topic",   "url",      "license",   "language",
+    "lang",        "meta",    "metadata", "date",      "dump",
+    "timestamp",   "created", "added",    "file_path", "language_score",
+    "token_count",
+};
+
+static bool is_ignored(const struct rf_string *key)
 {
-    return has(json, "prompt") || has(json, "completion") || has(json, "messages");
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+        if (rf_string_is(key, ignored[i]))
+            return true;
+    return false;
 }
 
-const char *rf_document_bytes(cJSON *item, size_t *bytes)
+/* Which kinds of lines use the key. */
+static int kinds_of(const struct rf_string *key)
 {
-    char *const text = cJSON_GetStringValue(item);
-    char *to = text;
-    if (!text)
-        return NULL;
-    for (const char *from = text; *from; to++) {
-        const bool zero = strncmp(from, RF_ZERO, 2) == 0;
-        *to = zero ? '\0' : *from;
-        from += zero ? 2 : 1;
-    }
-    *bytes = (size_t)(to - text);
-    return text;
-}
-
-/* Room for the flags of all ids; those from `from` on are 0. */
-static int grow_flags(struct rf_document *d, const char *where, size_t from)
-{
-    if (d->capacity < d->ids.count) {
-        const size_t wanted = 2 * d->ids.count;
-        uint8_t *grown = rf_realloc(d->learned, wanted);
-        if (!grown)
-            return rf_fail(RF_ENOMEM, "%s: out of memory", where);
-        d->learned = grown;
-        d->capacity = wanted;
-    }
-    if (d->ids.count > from)
-        memset(d->learned + from, 0, d->ids.count - from);
+    for (size_t i = 0; i < sizeof(used) / sizeof(used[0]); i++)
+        if (rf_string_is(key, used[i].key))
+            return used[i].kinds;
     return 0;
 }
+
+bool rf_line_is_document(const struct rf_dict *object)
+{
+    for (size_t i = 0; i < object->count; i++)
+        if (kinds_of(object->pairs[i].key.string))
+            return true;
+    return false;
+}
+
+/* Columns of tables that have no value on a line are null, as if they were not there. */
+static bool has(struct rf_dict *object, const char *key)
+{
+    const struct rf_pair *pair = rf_dict_get(object, key);
+    return pair && pair->value.kind != RF_V_NONE;
+}
+
+static int find_kind(struct rf_line *line, const char *where)
+{
+    struct rf_dict *object = line->value.dict;
+    const bool text = has(object, "text"), chat = has(object, "messages");
+    const bool completion = has(object, "prompt") || has(object, "completion");
+    if (text + chat + completion > 1)
+        return rf_fail(RF_ECORRUPT,
+                       "%s: has more than one of \"text\", \"messages\", \"prompt\" with "
+                       "\"completion\"",
+                       where);
+    if (text + chat + completion == 0)
+        return rf_fail(RF_ECORRUPT,
+                       "%s has no \"text\", no \"prompt\" and \"completion\", and no \"messages\"",
+                       where);
+    line->kind = text ? RF_LINE_TEXT : chat ? RF_LINE_CHAT : RF_LINE_COMPLETION;
+    return 0;
+}
+
+static int check_keys(const struct rf_line *line, const char *where)
+{
+    const struct rf_dict *object = line->value.dict;
+    const int kind = 1 << line->kind;
+    for (size_t i = 0; i < object->count; i++) {
+        const struct rf_string *key = object->pairs[i].key.string;
+        if (object->pairs[i].value.kind == RF_V_NONE || (kinds_of(key) & kind) || is_ignored(key))
+            continue;
+        return rf_fail(RF_ECORRUPT,
+                       "%s: has the key \"%.*s\", which is not used%s; take it out of the data, or "
+                       "put what it says into the texts",
+                       where, (int)(key->count < 60 ? key->count : 60), key->bytes,
+                       line->kind == RF_LINE_TEXT         ? " beside \"text\""
+                       : line->kind == RF_LINE_COMPLETION ? " beside \"prompt\""
+                                                          : " beside \"messages\"");
+    }
+    return 0;
+}
+
+static int text_of(struct rf_dict *object, const char *where, const char *key,
+                   struct rf_string **out)
+{
+    const struct rf_pair *pair = rf_dict_get(object, key);
+    if (!pair || pair->value.kind != RF_V_STRING)
+        return rf_fail(RF_ECORRUPT, "%s: \"%s\" %s", where, key,
+                       pair && pair->value.kind != RF_V_NONE ? "is not a text" : "is missing");
+    *out = pair->value.string;
+    return 0;
+}
+
+int rf_line_read(struct rf_line *line, const char *where, const char *text, size_t bytes,
+                 size_t *at)
+{
+    /* What a line takes grows with its bytes alone. */
+    const struct rf_template_limits limits = {SIZE_MAX / 4, UINT64_MAX};
+    rf_room_init(&line->room, where, &limits);
+    RETURN_IF_ERROR(rf_json_read(&line->room, text, bytes, at, &line->value));
+    if (line->value.kind != RF_V_DICT)
+        return rf_fail(RF_ECORRUPT, "%s is no JSON object", where);
+    RETURN_IF_ERROR(find_kind(line, where));
+    RETURN_IF_ERROR(check_keys(line, where));
+    return line->kind == RF_LINE_TEXT ? text_of(line->value.dict, where, "text", &line->text) : 0;
+}
+
+/* ---- prompts and completions ----------------------------------------------------------------- */
 
 static void drop_end(struct rf_token_list *ids, int32_t end)
 {
@@ -67,213 +156,53 @@ static void drop_end(struct rf_token_list *ids, int32_t end)
         ids->count--;
 }
 
-static void drop(struct rf_token_list *ids, size_t at)
+static int learn_completion(struct rf_line *line, const struct rf_tokenizer *tokenizer, int32_t end,
+                            const char *where)
 {
-    ids->count--;
-    memmove(ids->ids + at, ids->ids + at + 1, (ids->count - at) * sizeof(*ids->ids));
-}
-
-/* Appends the tokens of d->text, of which the first `prompt` bytes are given. Returns the index of
- * the first token that is not the prompt's. end: a token that is left out at the end; -1: none. */
-static int64_t append(const struct rf_tokenizer *tokenizer, const char *where, size_t prompt,
-                      int32_t end, struct rf_document *d)
-{
-    const struct rf_encode_opts opts = {.add_special = end >= 0};
-    const size_t from = d->ids.count;
-    const char *text = d->text.count > 0 ? d->text.bytes : "";
+    const struct rf_encode_opts opts = {.add_special = true};
+    struct rf_learned *out = &line->learned;
+    struct rf_token_list *ids = &out->ids, *prompt = &line->prompt;
+    struct rf_string *given = NULL, *completion = NULL;
     size_t same = 0;
-    d->prefix.count = 0;
-    RETURN_IF_ERROR(rf_tokenizer_encode(tokenizer, text, prompt, &opts, &d->prefix));
-    RETURN_IF_ERROR(rf_tokenizer_encode(tokenizer, text, d->text.count, &opts, &d->ids));
-    if (end >= 0) {
-        drop_end(&d->prefix, end);
-        drop_end(&d->ids, end);
-    }
-    if (d->carried && d->prefix.count > 0 && d->ids.count > from) {
-        drop(&d->prefix, 0);
-        drop(&d->ids, from);
-    }
-    RETURN_IF_ERROR(grow_flags(d, where, from));
-    while (same < d->prefix.count && from + same < d->ids.count &&
-           d->prefix.ids[same] == d->ids.ids[from + same])
+    RETURN_IF_ERROR(text_of(line->value.dict, where, "prompt", &given));
+    RETURN_IF_ERROR(text_of(line->value.dict, where, "completion", &completion));
+    line->whole.count = ids->count = prompt->count = 0;
+    RETURN_IF_ERROR(rf_text_add(&line->whole, given->bytes, given->count));
+    RETURN_IF_ERROR(rf_text_add(&line->whole, completion->bytes, completion->count));
+    RETURN_IF_ERROR(rf_tokenizer_encode(tokenizer, line->whole.bytes, given->count, &opts, prompt));
+    RETURN_IF_ERROR(
+        rf_tokenizer_encode(tokenizer, line->whole.bytes, line->whole.count, &opts, ids));
+    drop_end(prompt, end);
+    drop_end(ids, end);
+    while (same < prompt->count && same < ids->count && prompt->ids[same] == ids->ids[same])
         same++;
-    return (int64_t)(from + same);
-}
-
-static int text_of(const cJSON *json, const char *where, const char *name, const char **out,
-                   size_t *bytes)
-{
-    cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
-    *out = rf_document_bytes(item, bytes);
-    if (!*out)
-        return rf_fail(RF_ECORRUPT, "%s: \"%s\" %s", where, name,
-                       item ? "is not a text" : "is missing");
+    RETURN_IF_ERROR(rf_token_list_add(ids, end));
+    RETURN_IF_ERROR(rf_learned_grow(out, where, 0));
+    memset(out->flags + same, 1, ids->count - same);
     return 0;
 }
 
-/* ---- prompts and completions ----------------------------------------------------------------- */
-
-static int read_completion(const struct rf_tokenizer *tokenizer, int32_t end, const char *where,
-                           const cJSON *json, struct rf_document *d)
+int rf_line_learn(struct rf_line *line, const struct rf_data_opts *opts, int32_t end,
+                  const char *where)
 {
-    const char *prompt, *completion;
-    size_t given = 0, bytes = 0;
-    RETURN_IF_ERROR(text_of(json, where, "prompt", &prompt, &given));
-    RETURN_IF_ERROR(text_of(json, where, "completion", &completion, &bytes));
-    RETURN_IF_ERROR(rf_text_add(&d->text, prompt, given));
-    RETURN_IF_ERROR(rf_text_add(&d->text, completion, bytes));
-    const int64_t first = append(tokenizer, where, given, end, d);
-    if (first < 0)
-        return (int)first;
-    const size_t last = d->ids.count;
-    RETURN_IF_ERROR(rf_token_list_add(&d->ids, end));
-    RETURN_IF_ERROR(grow_flags(d, where, last));
-    memset(d->learned + first, 1, d->ids.count - (size_t)first);
-    return 0;
-}
-
-/* ---- conversations --------------------------------------------------------------------------- */
-
-struct turn {
-    int index, role, before; /* before: the role of the turn before; -1: it is the first */
-    const char *content;
-    size_t bytes;
-};
-
-/* Python's str.strip, which the templates call. */
-static bool is_space(const char *at)
-{
-    const uint32_t code = rf_utf8_read(at);
-    return rf_utf8_is_space(code) || (code >= 0x1c && code <= 0x1f);
-}
-
-static void trim(struct turn *turn, bool at_begin)
-{
-    const char *begin = turn->content, *end = begin + turn->bytes;
-    while (at_begin && begin < end && is_space(begin))
-        begin += rf_utf8_length(*begin);
-    while (begin < end && is_space(rf_utf8_before(end)))
-        end = rf_utf8_before(end);
-    turn->content = begin;
-    turn->bytes = (size_t)(end - begin);
-}
-
-static int read_turn(const struct rf_chat_form *form, const char *where, const cJSON *json,
-                     struct turn *turn)
-{
-    const char *role;
-    size_t bytes = 0;
-    if (!cJSON_IsObject(json))
-        return rf_fail(RF_ECORRUPT, "%s: a message is not an object", where);
-    RETURN_IF_ERROR(text_of(json, where, "role", &role, &bytes));
-    RETURN_IF_ERROR(text_of(json, where, "content", &turn->content, &turn->bytes));
-    turn->role = strlen(role) == bytes ? rf_chat_role_of(role) : -1;
-    if (turn->role < 0)
-        return rf_fail(RF_ECORRUPT, "%s: there is no role \"%.40s\"; use system, user, assistant",
-                       where, role);
-    if (!form->before[turn->role])
-        return rf_fail(RF_ECORRUPT, "%s: the chat form %s has no role \"%s\"", where, form->name,
-                       role);
-    for (int i = 0; i < 4 && form->marks[i]; i++)
-        if (memmem(turn->content, turn->bytes, form->marks[i], strlen(form->marks[i])))
-            return rf_fail(RF_ECORRUPT, "%s: a content has %s, which is of the chat form", where,
-                           form->marks[i]);
-    if (form->trim[turn->role])
-        trim(turn, !(form->inside && turn->before == RF_CHAT_SYSTEM));
-    return 0;
-}
-
-/* The first message may be the system's, and no other. */
-static int check_order(const struct rf_chat_form *form, const char *where, const struct turn *turn)
-{
-    if (turn->role == RF_CHAT_SYSTEM && turn->index > 0)
-        return rf_fail(RF_ECORRUPT, "%s: \"system\" is the role of the first message only", where);
-    if (!form->pairs || turn->role == RF_CHAT_SYSTEM ||
-        (turn->role == RF_CHAT_USER) != (turn->before == RF_CHAT_USER))
-        return 0;
-    return rf_fail(RF_ECORRUPT,
-                   "%s: message %d is of \"%s\" %s%s; in the chat form %s user and assistant "
-                   "alternate, and the user begins",
-                   where, turn->index + 1, rf_chat_role_name(turn->role),
-                   turn->before < 0 ? "and the first" : "after one of ",
-                   turn->before < 0 ? "" : rf_chat_role_name(turn->before), form->name);
-}
-
-static int add_text(struct rf_document *d, const char *text)
-{
-    return rf_text_add(&d->text, text, strlen(text));
-}
-
-/* The tokens of d->text and an answer. */
-static int add_answer(const struct rf_tokenizer *tokenizer, const struct rf_chat_form *form,
-                      const char *where, const struct turn *turn, struct rf_document *d)
-{
-    const char *const after = form->after[RF_CHAT_ASSISTANT];
-    const char *const end = strstr(after, form->end); /* its last token, and what follows it */
-    size_t prompt = d->text.count;
-    RETURN_IF_ERROR(add_text(d, form->before[RF_CHAT_ASSISTANT]));
-    if (!form->pairs)
-        prompt = d->text.count;
-    RETURN_IF_ERROR(rf_text_add(&d->text, turn->content, turn->bytes));
-    RETURN_IF_ERROR(rf_text_add(&d->text, after, (size_t)(end - after) + strlen(form->end)));
-    const int64_t first = append(tokenizer, where, prompt, -1, d);
-    if (first < 0)
-        return (int)first;
-    memset(d->learned + first, 1, d->ids.count - (size_t)first);
-    /* Text may be encoded in another way behind a token than at the beginning. */
-    d->text.count = 0;
-    d->carried = true;
-    return add_text(d, end);
-}
-
-static int add_turn(const struct rf_tokenizer *tokenizer, const struct rf_chat_form *form,
-                    const char *where, const struct turn *turn, struct rf_document *d)
-{
-    if (turn->role == RF_CHAT_ASSISTANT)
-        return add_answer(tokenizer, form, where, turn, d);
-    if (form->inside && turn->before != RF_CHAT_SYSTEM)
-        RETURN_IF_ERROR(add_text(d, form->before[RF_CHAT_USER]));
-    if (!form->inside || turn->role == RF_CHAT_SYSTEM)
-        RETURN_IF_ERROR(add_text(d, form->before[turn->role]));
-    RETURN_IF_ERROR(rf_text_add(&d->text, turn->content, turn->bytes));
-    return add_text(d, form->after[turn->role]);
-}
-
-static int read_messages(const struct rf_data_opts *opts, const char *where, const cJSON *list,
-                         struct rf_document *d)
-{
-    struct turn turn = {.before = -1};
-    if (!d->form)
-        RETURN_IF_ERROR(rf_chat_form_find(opts, where, &d->form));
-    if (!cJSON_IsArray(list))
-        return rf_fail(RF_ECORRUPT, "%s: \"messages\" is not a list", where);
-    RETURN_IF_ERROR(add_text(d, d->form->begin));
-    for (const cJSON *item = list->child; item; item = item->next) {
-        RETURN_IF_ERROR(read_turn(d->form, where, item, &turn));
-        RETURN_IF_ERROR(check_order(d->form, where, &turn));
-        RETURN_IF_ERROR(add_turn(opts->tokenizer, d->form, where, &turn, d));
-        turn.before = turn.role;
-        turn.index++;
-    }
-    const int64_t rest = append(opts->tokenizer, where, d->text.count, -1, d);
-    return rest < 0 ? (int)rest : 0;
-}
-
-int rf_document_read(const struct rf_data_opts *opts, int32_t end, const char *where,
-                     const cJSON *json, struct rf_document *out)
-{
-    const cJSON *messages = cJSON_GetObjectItemCaseSensitive(json, "messages");
-    out->ids.count = out->text.count = 0;
-    out->carried = false;
-    if (has(json, "text") || (messages && (has(json, "prompt") || has(json, "completion"))))
-        return rf_fail(RF_ECORRUPT,
-                       "%s: has more than one of \"text\", \"messages\", \"prompt\" with "
-                       "\"completion\"",
+    const struct rf_learned *made = &line->learned;
+    if (!opts->tokenizer)
+        return rf_fail(RF_EINVAL, "%s: is a document, which needs a tokenizer: that of --from DIR",
                        where);
-    RETURN_IF_ERROR(messages ? read_messages(opts, where, messages, out)
-                             : read_completion(opts->tokenizer, end, where, json, out));
+    if (line->kind == RF_LINE_CHAT && !line->chat) {
+        const int rc = rf_line_open(line, opts);
+        if (rc < 0)
+            return rf_fail(rc, "%s: %s", where, rf_last_error()->message);
+    }
+    RETURN_IF_ERROR(
+        line->kind == RF_LINE_CHAT
+            ? rf_chat_learn(line->chat, where, &line->room, line->value.dict, &line->learned)
+            : learn_completion(line, opts->tokenizer, end, where));
     /* The first token has nothing before it that it could be predicted from. */
-    if (out->ids.count < 2 || !memchr(out->learned + 1, 1, out->ids.count - 1))
-        return rf_fail(RF_ECORRUPT, "%s: has nothing to learn: no turn of the assistant", where);
+    if (made->ids.count < 2 || !memchr(made->flags + 1, 1, made->ids.count - 1))
+        return rf_fail(RF_ECORRUPT,
+                       "%s: has nothing to learn: the assistant has no turn, or each has the "
+                       "weight 0; take the line out of the data",
+                       where);
     return 0;
 }

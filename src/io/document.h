@@ -1,40 +1,46 @@
 /* SPDX-License-Identifier: MIT
  *
- * Documents for fine-tuning: a JSON object with "prompt" and "completion", or with "messages", as
+ * Lines of data: a JSON object with "text", with "prompt" and "completion", or with "messages", as
  * tokens and which of them are learned. Used by text.c.
  */
 #ifndef RF_IO_DOCUMENT_H
 #define RF_IO_DOCUMENT_H
 
-#include <cjson/cJSON.h>
+#include <ringforge/data.h>
 
 #include "chat.h"
 
-/* Zeroed at first; the caller frees it with rf_document_free and may use it for the next one. */
-struct rf_document {
-    struct rf_token_list ids, prefix; /* prefix, text: working memory */
-    struct rf_text text;
-    uint8_t *learned; /* of each id: 1 = it is a target */
-    size_t capacity;
-    const struct rf_chat_form *form; /* of conversations; found with the first */
-    bool carried; /* text begins with the last token of ids, which is not added again */
+enum rf_line_kind { RF_LINE_TEXT, RF_LINE_COMPLETION, RF_LINE_CHAT };
+
+/* One line after the other. Zeroed at first; freed with rf_line_free. */
+struct rf_line {
+    struct rf_room room; /* of its values */
+    struct rf_value value;
+    enum rf_line_kind kind;
+    struct rf_string *text;    /* of RF_LINE_TEXT */
+    struct rf_learned learned; /* of the others, after rf_line_learn */
+    struct rf_token_list prompt;
+    struct rf_text whole;
+    struct rf_chat *chat; /* of conversations; opened with the first, or by rf_line_open */
 };
+void rf_line_free(struct rf_line *line);
 
-void rf_document_free(struct rf_document *document);
+/* Opens the chat that the options name. Errors of rf_chat_open. */
+RF_MUST_CHECK int rf_line_open(struct rf_line *line, const struct rf_data_opts *opts);
 
-/* Whether the object has one of these fields. */
-bool rf_document_is(const cJSON *json);
+/* Reads the object at text[*at], and moves *at behind it and the white space that follows. text is
+ * valid UTF-8 that lasts until the next one is read. where: begins the messages of errors.
+ * RF_ECORRUPT: it is no JSON object, has not what one of the kinds needs, or has a key that is not
+ * used. */
+RF_MUST_CHECK int rf_line_read(struct rf_line *line, const char *where, const char *text,
+                               size_t bytes, size_t *at);
 
-/* The bytes of a text. In it, cJSON has RF_ZERO for each zero character, which it could not have
- * itself; here they become zeros, so a text may be asked for once. NULL: it is no text. */
-const char *rf_document_bytes(cJSON *item, size_t *bytes);
-#define RF_ZERO "\xc0\x80" /* never in UTF-8 */
+/* Makes the tokens of a line that is no text. end: the token for the end of a text. RF_ECORRUPT:
+ * nothing to learn, and errors of rf_chat_learn. */
+RF_MUST_CHECK int rf_line_learn(struct rf_line *line, const struct rf_data_opts *opts, int32_t end,
+                                const char *where);
 
-/* Replaces what *out has, which has to be used with the same options each time. where: begins the
- * messages of errors. end: the token for the end of a text. json is changed. RF_ECORRUPT: a field
- * is missing, superfluous or of another type; an unknown role, or one that may not follow; a mark
- * of the chat form in a content; nothing to learn. Errors of rf_chat_form_find. */
-RF_MUST_CHECK int rf_document_read(const struct rf_data_opts *opts, int32_t end, const char *where,
-                                   const cJSON *json, struct rf_document *out);
+/* Whether the object has one of the keys that say what a line is. */
+bool rf_line_is_document(const struct rf_dict *object);
 
 #endif

@@ -98,3 +98,19 @@ int64_t rf_dataset_cut(const struct rf_dataset *data, int64_t seq)
         cut += tokens_of(data, d) - 1 > seq;
     return cut;
 }
+
+int64_t rf_dataset_left_out(const struct rf_dataset *data)
+{
+    return data->left_out;
+}
+
+int rf_dataset_name_chat(struct rf_dataset *data, const char *name)
+{
+    data->chat = rf_strdup(name);
+    return data->chat ? 0 : rf_fail(RF_ENOMEM, "data: out of memory");
+}
+
+const char *rf_dataset_chat(const struct rf_dataset *data)
+{
+    return data->chat;
+}

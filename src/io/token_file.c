@@ -111,6 +111,7 @@ void rf_dataset_close(struct rf_dataset *data)
     rf_free(data->starts);
     rf_free(data->rows);
     rf_free(data->learned);
+    rf_free(data->chat);
     rf_free(data);
 }
 

@@ -356,3 +356,59 @@ int rf_bpe_encode(const struct rf_bpe *bpe, struct rf_bpe_state *state, const ch
     }
     return 0;
 }
+
+/* ---- the bytes of tokens --------------------------------------------------------------------- */
+
+/* Whether the character at `at` has no token of its own. */
+static bool is_strange(const struct rf_bpe *bpe, const char *word, size_t at, size_t bytes)
+{
+    if (bpe->on_bytes)
+        return bpe->letters[(uint8_t)word[at]] < 0;
+    return at + rf_utf8_length(word[at]) <= bytes &&
+           id_of_letter(bpe, word + at, rf_utf8_length(word[at])) < 0;
+}
+
+/* The bytes of the unknown token: of one character, or of all that follow each other. */
+static size_t unknown_bytes(const struct rf_bpe *bpe, const char *word, size_t at, size_t bytes)
+{
+    const size_t begin = at;
+    do
+        at += bpe->on_bytes ? 1 : rf_utf8_length(word[at]);
+    while (bpe->fuse_unknown && at < bytes && is_strange(bpe, word, at, bytes));
+    return (at < bytes ? at : bytes) - begin;
+}
+
+static size_t token_bytes(const struct rf_bpe *bpe, int32_t id)
+{
+    const char *text = rf_vocabulary_text(&bpe->vocabulary, id);
+    size_t bytes = text ? strlen(text) : 0, letters = 0;
+    for (size_t i = 0; bpe->on_bytes && i < bytes; i += rf_utf8_length(text[i]))
+        letters++;
+    return bpe->on_bytes ? letters : bytes;
+}
+
+int rf_bpe_measure(const struct rf_bpe *bpe, const char *word, size_t bytes, const int32_t *ids,
+                   size_t count, uint32_t *lengths)
+{
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        size_t length;
+        /* Within a character, or at one without a token: a byte of it, or the unknown token. */
+        const bool strange =
+            at < bytes && (((uint8_t)word[at] & 0xc0) == 0x80 || is_strange(bpe, word, at, bytes));
+        if (strange && !bpe->on_bytes && ids[i] == bpe->byte_tokens[(uint8_t)word[at]])
+            length = 1;
+        else if (strange && ids[i] == bpe->unknown)
+            length = unknown_bytes(bpe, word, at, bytes);
+        else
+            length = token_bytes(bpe, ids[i]);
+        at += length;
+        if (at > bytes)
+            return rf_fail(RF_ENOTSUP,
+                           "tokenizer: where token %d begins and ends is not known, as "
+                           "tokens of bytes were merged",
+                           ids[i]);
+        lengths[i] = (uint32_t)length;
+    }
+    return 0;
+}

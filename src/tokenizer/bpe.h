@@ -51,6 +51,11 @@ void rf_bpe_state_close(struct rf_bpe_state *state);
 RF_MUST_CHECK int rf_bpe_encode(const struct rf_bpe *bpe, struct rf_bpe_state *state,
                                 const char *word, size_t bytes, struct rf_token_list *out);
 
+/* How many bytes of the word each of its ids stands for, as the reference counts them. RF_ENOTSUP:
+ * tokens of bytes were merged. */
+RF_MUST_CHECK int rf_bpe_measure(const struct rf_bpe *bpe, const char *word, size_t bytes,
+                                 const int32_t *ids, size_t count, uint32_t *lengths);
+
 /* bpe_merge.c: symbols of one word and how they are merged. */
 struct rf_symbol {
     int32_t id;             /* -1: merged into the one before it */

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "bpe.h"
+#include "offsets.h"
 #include "regex.h"
 
 enum { RF_MAX_STEPS = 64, RF_MAX_TEMPLATE = 64 };
@@ -84,6 +85,13 @@ struct rf_words {
     size_t count, capacity;
 };
 
+/* Where each byte of a text comes from: the characters, as bytes of the text that is encoded, that
+ * it was made of. As the reference has it, of several characters that became one the first. */
+struct rf_places {
+    struct rf_offset *list;
+    size_t count, capacity;
+};
+
 /* Working memory of one thread. */
 struct rf_work {
     struct rf_work *next;
@@ -91,6 +99,8 @@ struct rf_work {
     struct rf_bpe_state *bpe;
     struct rf_text valid, text, other;
     struct rf_words outer, inner, words, more;
+    bool places; /* the next two are kept, of text and other */
+    struct rf_places from, other_from;
 };
 
 struct rf_tokenizer {
@@ -104,6 +114,8 @@ struct rf_tokenizer {
     struct rf_trie plain, normalized;
     int32_t before[RF_MAX_TEMPLATE], after[RF_MAX_TEMPLATE]; /* special tokens around a text */
     int before_count, after_count;
+    int trims;         /* how many post-processors take spaces out of offsets */
+    bool trims_prefix; /* but not the one that a pre-tokenizer has put in front */
     int32_t roles[4];
     pthread_mutex_t lock; /* of `free` */
     struct rf_work *free;
@@ -117,8 +129,26 @@ void rf_work_free(struct rf_work *work);
 RF_MUST_CHECK int rf_words_add(struct rf_words *spans, struct rf_word span);
 void rf_words_free(struct rf_words *spans);
 
+/* places.c: they do nothing where no places are kept. Those of `count` bytes of the text from
+ * `begin`, appended to those of `other`. */
+RF_MUST_CHECK int rf_places_keep(struct rf_work *work, size_t begin, size_t count);
+/* So many bytes that are new, with the place of the byte at `at` of the text; at the end of the
+ * text, that of the one before. */
+RF_MUST_CHECK int rf_places_put(struct rf_work *work, size_t at, size_t count);
+/* Those of a text that begins at `begin` of the one that is encoded, and has `count` bytes. */
+RF_MUST_CHECK int rf_places_begin(struct rf_work *work, const char *text, size_t begin,
+                                  size_t count);
+/* Exchanges those of text and other. */
+void rf_places_swap(struct rf_work *work);
+/* The place of bytes begin to end of the text, which are some. */
+struct rf_offset rf_places_of(const struct rf_places *places, size_t begin, size_t end);
+
 /* normalize.c: work->text through all steps, in place. */
 RF_MUST_CHECK int rf_normalize(const struct rf_steps *steps, struct rf_work *work);
+/* normal_form.c: `bytes` bytes of work->text from `begin` in a normal form, appended to work->other
+ * with their places. */
+RF_MUST_CHECK int rf_normal_form_places(struct rf_work *work, size_t begin, size_t bytes,
+                                        int options);
 /* The text of `from` with every match of the step put in place, appended to `out`. */
 RF_MUST_CHECK int rf_replace(const struct rf_step *step, struct rf_regex_state *state,
                              const char *from, size_t bytes, struct rf_text *out);

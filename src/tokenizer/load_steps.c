@@ -354,8 +354,12 @@ static int read_template(struct reading *r, const cJSON *json, const char *field
 
 static int read_processor(struct reading *r, const cJSON *json, const char *field, const char *type)
 {
-    if (strcmp(type, "ByteLevel") == 0) /* changes offsets in the text only */
-        return 0;
+    if (strcmp(type, "ByteLevel") == 0) { /* changes offsets in the text only */
+        bool trims;
+        RETURN_IF_ERROR(rf_json_bool(json, field, "trim_offsets", 1, &trims));
+        r->tokenizer->trims += trims;
+        return rf_json_bool(json, field, "add_prefix_space", 1, &r->tokenizer->trims_prefix);
+    }
     if (strcmp(type, "TemplateProcessing") == 0)
         return read_template(r, json, field);
     return unknown(field, type);

@@ -26,9 +26,11 @@ static int normal_form(const char *from, size_t bytes, utf8proc_option_t options
 
 /* Two neighbours below `limit` do not change, nor is anything composed across them, so only what
  * is between such places goes through utf8proc. */
-static int normal_forms(const char *text, size_t bytes, utf8proc_option_t options, uint32_t limit,
-                        struct rf_text *out)
+static int normal_forms(struct rf_work *work, utf8proc_option_t options, uint32_t limit)
 {
+    const char *text = work->text.bytes;
+    const size_t bytes = work->text.count;
+    struct rf_text *out = &work->other;
     size_t done = 0, last = 0; /* `last`: where the last character begins */
     for (size_t i = 0; i < bytes;) {
         if (rf_utf8_read(text + i) < limit) {
@@ -39,6 +41,7 @@ static int normal_forms(const char *text, size_t bytes, utf8proc_option_t option
         const size_t begin = last > done ? last : done;
         size_t below = 0;
         RETURN_IF_ERROR(rf_text_add(out, text + done, begin - done));
+        RETURN_IF_ERROR(rf_places_keep(work, done, begin - done));
         while (i < bytes && below < 2) {
             below = rf_utf8_read(text + i) < limit ? below + 1 : 0;
             last = i;
@@ -46,8 +49,11 @@ static int normal_forms(const char *text, size_t bytes, utf8proc_option_t option
         }
         /* The second of two characters below the limit is no part of it. */
         done = below == 2 ? last : i;
-        RETURN_IF_ERROR(normal_form(text + begin, done - begin, options, out));
+        RETURN_IF_ERROR(work->places
+                            ? rf_normal_form_places(work, begin, done - begin, (int)options)
+                            : normal_form(text + begin, done - begin, options, out));
     }
+    RETURN_IF_ERROR(rf_places_keep(work, done, bytes - done));
     return rf_text_add(out, text + done, bytes - done);
 }
 
@@ -69,9 +75,29 @@ int rf_replace(const struct rf_step *step, struct rf_regex_state *state, const c
     return rf_text_add(out, from + done, bytes - done);
 }
 
-static int strip(const struct rf_step *step, const char *text, size_t bytes, struct rf_text *out)
+/* The places that belong to rf_replace of the text: what is put in place of a match has that of the
+ * match's last byte, and of an empty match that of the byte before. */
+static int replace_places(const struct rf_step *step, struct rf_work *work)
 {
-    size_t begin = 0, end = bytes;
+    struct rf_regex_walk walk = {0};
+    const size_t bytes = work->text.count;
+    size_t done = 0, begin, end;
+    int found = 0;
+    while (work->places && bytes > 0 &&
+           (found = rf_regex_next(step->regex, work->regex, work->text.bytes, bytes, &walk, &begin,
+                                  &end)) > 0) {
+        RETURN_IF_ERROR(rf_places_keep(work, done, begin - done));
+        RETURN_IF_ERROR(rf_places_put(work, end > 0 ? end - 1 : 0, strlen(step->text)));
+        done = end;
+    }
+    RETURN_IF_ERROR(found);
+    return rf_places_keep(work, done, bytes - done);
+}
+
+static int strip(const struct rf_step *step, struct rf_work *work)
+{
+    const char *text = work->text.bytes;
+    size_t begin = 0, end = work->text.count;
     while (step->left && begin < end && rf_utf8_is_space(rf_utf8_read(text + begin)))
         begin += rf_utf8_length(text[begin]);
     while (step->right && end > begin) {
@@ -80,7 +106,8 @@ static int strip(const struct rf_step *step, const char *text, size_t bytes, str
             break;
         end = (size_t)(last - text);
     }
-    return rf_text_add(out, text + begin, end - begin);
+    RETURN_IF_ERROR(rf_places_keep(work, begin, end - begin));
+    return rf_text_add(&work->other, text + begin, end - begin);
 }
 
 static int run_step(const struct rf_step *step, struct rf_work *work)
@@ -90,23 +117,25 @@ static int run_step(const struct rf_step *step, struct rf_work *work)
     const utf8proc_option_t stable = UTF8PROC_STABLE;
     switch (step->kind) {
     case RF_STEP_NFC:
-        return normal_forms(text, bytes, stable | UTF8PROC_COMPOSE, 0x300, &work->other);
+        return normal_forms(work, stable | UTF8PROC_COMPOSE, 0x300);
     case RF_STEP_NFD:
-        return normal_forms(text, bytes, stable | UTF8PROC_DECOMPOSE, 0x80, &work->other);
+        return normal_forms(work, stable | UTF8PROC_DECOMPOSE, 0x80);
     case RF_STEP_NFKC:
-        return normal_forms(text, bytes, stable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, 0x80,
-                            &work->other);
+        return normal_forms(work, stable | UTF8PROC_COMPOSE | UTF8PROC_COMPAT, 0x80);
     case RF_STEP_NFKD:
-        return normal_forms(text, bytes, stable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0x80,
-                            &work->other);
+        return normal_forms(work, stable | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0x80);
     case RF_STEP_PREPEND:
-        if (bytes > 0)
+        if (bytes > 0) {
             RETURN_IF_ERROR(rf_text_add(&work->other, step->text, strlen(step->text)));
+            RETURN_IF_ERROR(rf_places_put(work, 0, strlen(step->text)));
+        }
+        RETURN_IF_ERROR(rf_places_keep(work, 0, bytes));
         return rf_text_add(&work->other, text, bytes);
     case RF_STEP_REPLACE:
+        RETURN_IF_ERROR(replace_places(step, work));
         return rf_replace(step, work->regex, text, bytes, &work->other);
     case RF_STEP_STRIP:
-        return strip(step, text, bytes, &work->other);
+        return strip(step, work);
     default:
         return rf_fail(RF_EINVAL, "tokenizer: this step is no normalizer");
     }
@@ -115,11 +144,12 @@ static int run_step(const struct rf_step *step, struct rf_work *work)
 int rf_normalize(const struct rf_steps *steps, struct rf_work *work)
 {
     for (int i = 0; i < steps->count; i++) {
-        work->other.count = 0;
+        work->other.count = work->other_from.count = 0;
         RETURN_IF_ERROR(run_step(&steps->list[i], work));
         const struct rf_text swap = work->text;
         work->text = work->other;
         work->other = swap;
+        rf_places_swap(work);
     }
     return 0;
 }

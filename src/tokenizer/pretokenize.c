@@ -109,9 +109,12 @@ static int prefix_space(struct rf_work *work, struct rf_word word)
 {
     const char *text = work->text.bytes + word.begin;
     const size_t begin = work->other.count;
-    if (text[0] != ' ')
+    if (text[0] != ' ') {
         RETURN_IF_ERROR(rf_text_add(&work->other, " ", 1));
+        RETURN_IF_ERROR(rf_places_put(work, word.begin, 1));
+    }
     RETURN_IF_ERROR(rf_text_add(&work->other, text, word.end - word.begin));
+    RETURN_IF_ERROR(rf_places_keep(work, word.begin, word.end - word.begin));
     return rf_words_add(&work->more, (struct rf_word){begin, work->other.count, -1, word.first});
 }
 
@@ -123,13 +126,20 @@ static int metaspace(const struct rf_step *step, struct rf_work *work, struct rf
     const bool has =
         text[0] == ' ' || ((size_t)(end - text) >= length && memcmp(text, step->text, length) == 0);
     if (!has &&
-        (step->prepend == RF_PREPEND_ALWAYS || (step->prepend == RF_PREPEND_FIRST && word.first)))
+        (step->prepend == RF_PREPEND_ALWAYS || (step->prepend == RF_PREPEND_FIRST && word.first))) {
         RETURN_IF_ERROR(rf_text_add(&work->other, step->text, length));
+        RETURN_IF_ERROR(rf_places_put(work, word.begin, length));
+    }
     while (text < end) {
         const char *space = memchr(text, ' ', (size_t)(end - text));
-        RETURN_IF_ERROR(rf_text_add(&work->other, text, (size_t)((space ? space : end) - text)));
-        if (space)
+        const size_t at = (size_t)(text - work->text.bytes);
+        const size_t plain = (size_t)((space ? space : end) - text);
+        RETURN_IF_ERROR(rf_text_add(&work->other, text, plain));
+        RETURN_IF_ERROR(rf_places_keep(work, at, plain));
+        if (space) {
             RETURN_IF_ERROR(rf_text_add(&work->other, step->text, length));
+            RETURN_IF_ERROR(rf_places_put(work, at + plain, length));
+        }
         text = space ? space + 1 : end;
     }
     return rf_words_add(&work->more, (struct rf_word){begin, work->other.count, -1, word.first});
@@ -143,7 +153,7 @@ int rf_pretokenize(const struct rf_steps *steps, struct rf_work *work, bool firs
     RETURN_IF_ERROR(rf_words_add(&work->words, (struct rf_word){0, work->text.count, -1, first}));
     for (int k = 0; k < steps->count; k++) {
         const struct rf_step *step = &steps->list[k];
-        work->more.count = work->other.count = 0;
+        work->more.count = work->other.count = work->other_from.count = 0;
         for (size_t i = 0; i < work->words.count; i++) {
             const struct rf_word word = work->words.list[i];
             RETURN_IF_ERROR(step->kind == RF_STEP_SPLIT       ? split_word(step, work, word)
@@ -158,6 +168,7 @@ int rf_pretokenize(const struct rf_steps *steps, struct rf_work *work, bool firs
         const struct rf_text swap = work->text;
         work->text = work->other;
         work->other = swap;
+        rf_places_swap(work);
     }
     return 0;
 }

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data sets: the input as a file of tokens or a text, as JSON lines through a tokenizer, and as the
- * tokenizer_config.json by which the form of conversations is found.
+ * Data sets: the input as a file of tokens or a text, as JSON lines and a list of JSON through a
+ * tokenizer, and as the tokenizer_config.json that has a chat template.
  */
 #include <ringforge/data.h>
 
 #include "fuzz.h"
 
 static char folder[] = "data-XXXXXX"; /* where the program is run */
-static char lines[64], tokens[64], copy[64], model[64], config[64], chat[64];
+static char lines[64], objects[64], tokens[64], copy[64], model[64], config[64], chat[64];
 
 static void clean_up(void)
 {
     unlink(lines);
+    unlink(objects);
     unlink(tokens);
     unlink(copy);
     unlink(model);
@@ -31,6 +32,7 @@ static void start(struct rf_tokenizer **tokenizer)
         "\"b\"}]}";
     REQUIRE(mkdtemp(folder));
     snprintf(lines, sizeof(lines), "%s/a.jsonl", folder);
+    snprintf(objects, sizeof(objects), "%s/a.json", folder);
     snprintf(tokens, sizeof(tokens), "%s/a.bin", folder);
     snprintf(copy, sizeof(copy), "%s/copy", folder);
     snprintf(model, sizeof(model), "%s/tokenizer.json", folder);
@@ -74,6 +76,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     write_whole(tokens, data, size);
     use(lines, &(struct rf_data_opts){.tokenizer = tokenizer}, write);
     use(lines, &(struct rf_data_opts){.tokenizer = tokenizer, .chat = "llama2"}, write);
+    write_whole(objects, data, size);
+    use(objects, &(struct rf_data_opts){.tokenizer = tokenizer, .seq = 4}, write);
     write_whole(config, data, size);
     use(chat, &(struct rf_data_opts){.tokenizer = tokenizer, .model = folder}, false);
     use(tokens, NULL, write);

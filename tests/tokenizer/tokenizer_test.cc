@@ -176,7 +176,7 @@ TEST(Tokenizer, ADataSetHasATokenForTheEndOfEachText)
     Folder files;
     files.write("a.txt", "The schedule");
     files.write("b.jsonl",
-                "{\"text\": \"is data.\"}\n\n{\"text\": \"And\\nmore \\u00e9\", \"x\": 1}\n");
+                "{\"text\": \"is data.\"}\n\n{\"text\": \"And\\nmore \\u00e9\", \"id\": 1}\n");
     rf_data_opts opts = {};
     opts.tokenizer = t.t;
     rf_dataset *data = nullptr;

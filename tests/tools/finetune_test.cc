@@ -141,26 +141,34 @@ TEST(FineTuning, QuantisedWeightsLearnThroughAdapters)
 TEST(FineTuning, DocumentsInRowsOfTheirOwnOrPacked)
 {
     const Base base("gpt2");
-    const std::string data = base.folder.file("d.jsonl", documents());
+    /* Of the last one a row has nothing to learn. */
+    const std::string late = "{\"prompt\": \"a prompt of a row\", \"completion\": \"x\"}\n";
+    const std::string data = base.folder.file("d.jsonl", documents() + late);
     const ProgramResult alone = run(base.train(data)),
                         packed = run(base.train(data, {"--packing"}));
     EXPECT_NE(alone.out.find("40 documents in 40 rows of 16 tokens, 0 of them cut"),
               std::string::npos)
         << alone.out;
+    EXPECT_NE(alone.out.find("1 more documents were left out"), std::string::npos) << alone.out;
     EXPECT_NE(packed.out.find("40 documents in 20 rows of 16 tokens, 0 of them cut"),
               std::string::npos)
         << packed.out;
     EXPECT_NE(sha_of(alone), sha_of(packed));
     const std::string chat =
         base.folder.file("c.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}]}\n");
-    for (const std::string form : {"", "alpaca"}) {
-        const ProgramResult r =
-            run_program(base.train(chat, form.empty() ? std::vector<std::string>()
-                                                      : std::vector<std::string>{"--chat", form}));
+    const auto refused = [](const std::vector<std::string> &words, const std::string &part) {
+        const ProgramResult r = run_program(words);
         EXPECT_NE(r.status, 0);
-        EXPECT_NE(r.err.find("chatml, llama3, llama2"), std::string::npos) << r.err;
-        EXPECT_NE(r.err.find("line 1"), std::string::npos) << r.err;
-    }
+        EXPECT_NE(r.err.find(part), std::string::npos) << r.err;
+        EXPECT_EQ(r.out.find("step"), std::string::npos) << r.out;
+    };
+    refused(base.train(chat), "line 1: the model has no chat template");
+    for (const std::string &any : {chat, base.path("t.txt")})
+        refused(
+            base.train(any, {"--chat", "alpaca"}),
+            "there is no chat form \"alpaca\"; name one of the chat forms chatml, llama3, llama2");
+    refused(base.train(chat, {"--date", "2026-02-29"}), "--date wants a day");
+    refused(base.train(base.folder.file("late.jsonl", late)), "use longer rows (--seq)");
 }
 
 TEST(FineTuning, AFileOfTokensTrainsAsTheTexts)

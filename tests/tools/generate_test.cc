@@ -217,6 +217,41 @@ TEST(GenerateProgram, WritesWholeCharactersAndNoPartOfAStopStringWhileItGenerate
     EXPECT_EQ(text, "\xc5\xa1\xd0\xb6\xd7\x90\xe2\x82\xac\n");
 }
 
+TEST(GenerateProgram, PromptsAreLinesOrConversationsThatTheTemplateOfTheModelWrites)
+{
+    TempFolder folder;
+    const std::string dir = folder.path + "/m";
+    make("gpt2", folder.file("t.txt", alphabet()), dir, "1");
+    const std::vector<std::string> from = {"--from", dir, "--max-new", "1"};
+    const auto prompt = [&](const std::vector<std::string> &words) {
+        const std::vector<int> ids = generate(with(from, words)).prompt;
+        return std::string(ids.begin(), ids.end());
+    };
+    /* The line end of other systems is no text. */
+    EXPECT_EQ(prompt({"--prompts", folder.file("p.txt", "ab\r\nc\r\n")}), "ab");
+    folder.file("m/chat_template.jinja",
+                "{% for m in messages %}{{ m.role[0] ~ m.content }};{% endfor %}"
+                "{% if tools %}{{ tools[0].name }}{% endif %}"
+                "{% if add_generation_prompt %}a{{ strftime_now('%Y') }}{% endif %}");
+    EXPECT_EQ(prompt({"--message", "h\"i", "--date", "2024-07-26"}), "uh\"i;a2024");
+    const std::string tools = folder.file("tools.json", "[{\"name\": \"t\"}]"),
+                      lines = folder.file("c.jsonl",
+                                          "\r\n{\"messages\": [{\"role\": \"system\", \"content\": "
+                                          "\"s\"}, {\"role\": \"user\", \"content\": \"q\"}]}\r\n");
+    EXPECT_EQ(prompt({"--messages", lines, "--tools", tools, "--date", "2023-01-01"}),
+              "ss;uq;ta2023");
+    const std::string other = folder.file("other.jinja", "{{ messages[0].content }}{{ 1 / 0 }}");
+    for (const auto &[words, part] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--message", "a", "--chat", other}, "line 1: the operator / is not implemented"},
+             {{"--messages", folder.file("d.jsonl", "\n{\"messages\": []}")}, "line 2"},
+             {{"--messages", folder.file("e.jsonl", "\n")}, "no prompt"},
+             {{"--messages", folder.path + "/none"}, "No such file"}}) {
+        const ProgramResult r = run_program(with(with({"generate"}, from), words));
+        EXPECT_NE(r.status, 0) << part;
+        EXPECT_NE(r.err.find(part), std::string::npos) << r.err;
+    }
+}
+
 TEST(GenerateProgram, WhatIsWrongIsNamed)
 {
     TempFolder folder;
@@ -243,6 +278,12 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
         {{"--from", dir, "--prompt", "a", "--max-new", "99"}, "32 positions"},
         {{"--from", dir, "--prompt", "a", "--max-new", "4", "--adapter", none}, none},
         {{"--from", dir, "--prompt", "a", "--stop", ""}, "--stop"},
+        {{"--from", dir, "--message", "a"}, "the model has no chat template"},
+        {{"--from", dir, "--message", "a", "--prompt", "a"}, "pass prompts in one way"},
+        {{"--from", dir, "--message", "a", "--chat", "nosuch"}, "no chat form \"nosuch\""},
+        {{"--from", dir, "--prompt", "a", "--chat", "chatml"}, "--chat is for --message"},
+        {{"--from", dir, "--prompt", "a", "--tools", none}, "--tools is for --message"},
+        {{"--from", dir, "--message", "a", "--date", "today"}, "--date wants a day"},
     };
     /* An empty prompt is the token that begins a text. */
     EXPECT_EQ(generate({"--from", dir, "--prompt", "", "--max-new", "4"}).prompt,
