@@ -24,13 +24,6 @@ int adapter_open(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
-const struct model_adapter *setup_adapter(const struct setup *s)
-{
-    if (s->adapter_file)
-        return &adapter_file_config(s->adapter_file)->adapter;
-    return s->lora ? &s->adapter.adapter : NULL;
-}
-
 /* ---- values of a new adapter ----------------------------------------------------------------- */
 
 bool adapter_has(const char *param)

@@ -12,11 +12,13 @@
 #                                        compiles for these, JOBS at a time, and starts none after UNTIL
 #                                        (seconds of the epoch; 0: whenever it is). BUILD/kernels/GPU.status
 #                                        then has the exit status and the seconds of each
+#   kernel_table.sh BUILD keep           puts what the last run for the stage `test` found into tests/kernels/kept,
+#                                        so that nobody's compilers take minutes for it again
 #   kernel_table.sh BUILD write          puts the tables of those compiled so far into docs/performance.md
 set -eu
 cd "$(dirname "$0")/.."
 build=$1 what=$2 out=$1/kernels
-mkdir -p "$out"
+mkdir -p "$out/kept"
 
 list() {
     awk -v stage="$1" -v column="$2" '!/^#/ && ($3 == stage || $3 == "both") { print $column }' \
@@ -27,7 +29,8 @@ list() {
 choose() { # choose GPU RUN
     rm -rf "$out/cache-$1"
     # shellcheck disable=SC2086
-    RADV_FORCE_FAMILY=$1 RF_CACHE_DIR=$out/cache-$1 $2 "$build/tests/kernels/kernel_forms" --masked \
+    RADV_FORCE_FAMILY=$1 RF_CACHE_DIR=$out/cache-$1 KERNELS_KNOWN=tests/kernels/kept/$1-masked.txt \
+        KERNELS_KEPT=$out/kept/$1-masked.txt $2 "$build/tests/kernels/kernel_forms" --masked \
         "4096x64x4096 f16" "nt 4096x64x4096 f32" "head 64 f16" "head 128 f16" && return
     echo "FAILED: what is chosen for a device without a name spills, see above"
     return 1
@@ -50,7 +53,8 @@ compile() { # compile GPU DRIVER MASKED STAGE
     # What was measured or chosen on this machine before has no part in it.
     rm -rf "$out/cache-$1"
     # shellcheck disable=SC2086
-    RADV_FORCE_FAMILY=$1 RF_CACHE_DIR=$out/cache-$1 $run "$report" $brief --json "$out/$1.json" \
+    RADV_FORCE_FAMILY=$1 RF_CACHE_DIR=$out/cache-$1 KERNELS_KNOWN=tests/kernels/kept/$1.txt \
+        KERNELS_KEPT=$out/kept/$1$brief.txt $run "$report" $brief --json "$out/$1.json" \
         --table "$out/$1.new" || status=$?
     [ -s "$out/$1.new" ] && mv "$out/$1.new" "$out/$1.table"
     return $status
@@ -133,7 +137,20 @@ write() {
     cp "$out/performance.md" docs/performance.md
 }
 
+# What a GPU's compiler made of pipelines is kept by their hash (tests/kernels/kept.h): in BUILD of every run,
+# and in the repository of those of the stage `test`.
+keep() {
+    for gpu in $(list test 1); do
+        for kind in "" -masked; do
+            from=$out/kept/$gpu$kind.txt
+            [ "$kind" ] || from=$out/kept/$gpu--brief.txt
+            [ ! -s "$from" ] || cp "$from" "tests/kernels/kept/$gpu$kind.txt"
+        done
+    done
+}
+
 case $what in
+keep) keep ;;
 gpus) list "$3" 1 ;;
 drivers) list "$3" 2 | grep -vx installed | sort -u ;;
 several)
@@ -144,7 +161,7 @@ write) write ;;
 *)
     row=$(awk -v gpu="$what" '$1 == gpu { print $1, $2, $4 }' tests/kernels/gpus.txt)
     [ -n "$row" ] || {
-        echo "use: kernel_table.sh BUILD GPU|several|gpus|drivers|write; tests/kernels/gpus.txt lists GPUs" >&2
+        echo "use: kernel_table.sh BUILD GPU|several|gpus|drivers|keep|write; tests/kernels/gpus.txt lists GPUs" >&2
         exit 2
     }
     # shellcheck disable=SC2086

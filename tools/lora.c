@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The option --lora of `train` and `plan`: low-rank adapters (adapter.h), as a list of settings.
+ * The option --lora of `train` and `plan`: low-rank adapters (adapter.h), as a list of settings;
+ * and which adapters a setup has.
  */
-#include <math.h>
+#include <adapter_file.h>
 #include <string.h>
 
 #include "setup.h"
@@ -122,11 +123,19 @@ int lora_parse(const struct tool_command *command, const char *text, const char 
                                      numbers[k].least, numbers[k].most);
         }
         return tool_usage_error(
-            command, "--lora wants a list such as " EXAMPLE ", with each key once, not \"%s\"", text);
+            command, "--lora wants a list such as " EXAMPLE ", with each key once, not \"%s\"",
+            text);
     }
     if (!*out->targets)
         snprintf(out->targets, sizeof(out->targets), "%s", targets);
     out->adapter.targets = out->targets;
     const char *fault = model_adapter_fault(&out->adapter);
     return fault ? tool_usage_error(command, "--lora %s: %s", text, fault) : TOOL_OK;
+}
+
+const struct model_adapter *setup_adapter(const struct setup *s)
+{
+    if (s->adapter_file)
+        return &adapter_file_config(s->adapter_file)->adapter;
+    return s->lora ? &s->adapter.adapter : NULL;
 }

@@ -103,6 +103,9 @@ int quantize_parse(const struct tool_command *command, const char *text, enum rf
 
 /* ---- lora.c: settings separated by commas ---------------------------------------------------- */
 
+/* The adapters of --lora or --adapter, or NULL. */
+const struct model_adapter *setup_adapter(const struct setup *setup);
+
 /* targets: those if the text names none. */
 int lora_parse(const struct tool_command *command, const char *text, const char *targets,
                struct lora_option *out);
@@ -111,8 +114,6 @@ int lora_parse(const struct tool_command *command, const char *text, const char 
 
 /* Opens setup->adapter_dir, if it is given. An exit status. */
 int adapter_open(const struct tool_command *command, struct setup *setup);
-/* Those of --lora or --adapter, or NULL. */
-const struct model_adapter *setup_adapter(const struct setup *setup);
 
 /* ---- split.c: "even", "cost", or counts separated by commas --------------------------------- */
 

@@ -75,7 +75,8 @@ void train_settings_hash(struct train_options *options, const struct rf_dataset 
 /* Rank 0: what was taken, in words. */
 void train_settings_print(const struct train_options *options);
 
-/* ---- train.c --------------------------------------------------------------------------------- */
+/* ---- train_check.c ----------------------------------------------------------------------------
+ */
 
 /* Checks what can be checked before a rank is started; again, once options have changed. */
 int train_check(const struct tool_command *command, struct train_options *options);

@@ -58,6 +58,7 @@ static int choose(struct rf_device *device, const char *select)
     RETURN_IF_ERROR(rf_vk_instance_init(&core->instance));
     RETURN_IF_ERROR(
         rf_select_device(&core->instance, select, &core->physical, &device->info, &device->caps));
+    device->cpu = rf_cpu_of(&device->info);
     if (device->opts.hide_matrix_units)
         rf_matrix_hide(&device->info, &device->caps, "the device was opened without matrix units");
     /* Kernels are chosen by them, but not on CPUs. */
@@ -133,20 +134,4 @@ void rf_core_close(struct rf_device *device)
     }
     pthread_mutex_unlock(&registry_lock);
     device->core = NULL;
-}
-
-VkResult rf_core_submit(struct rf_core *core, VkQueue queue, const VkSubmitInfo *info)
-{
-    pthread_mutex_lock(&core->queue_lock);
-    VkResult result = core->vk.QueueSubmit(queue, 1, info, VK_NULL_HANDLE);
-    pthread_mutex_unlock(&core->queue_lock);
-    return result;
-}
-
-VkResult rf_core_wait_idle(struct rf_core *core)
-{
-    pthread_mutex_lock(&core->queue_lock);
-    VkResult result = core->vk.DeviceWaitIdle(core->handle);
-    pthread_mutex_unlock(&core->queue_lock);
-    return result;
 }

@@ -17,7 +17,6 @@ static int start(struct rf_device *device, const char *select)
     if (!visible)
         device->opts.hide_host_memory = true;
     RETURN_IF_ERROR(rf_core_open(device, select));
-    device->cpu = rf_cpu_of(&device->info);
     rf_memory_choose(device);
     RETURN_IF_ERROR(rf_ranges_open(device));
     RETURN_IF_ERROR(rf_submit_open(device));

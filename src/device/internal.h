@@ -42,11 +42,6 @@ int rf_select_device(const struct rf_vk_instance *instance, const char *select,
                      VkPhysicalDevice *physical, struct rf_device_info *info,
                      struct rf_device_caps *caps);
 
-/* Why something that takes an extension and a feature of it is missing: "" if it is there, else
- * which of the two the driver does not offer. */
-void rf_extension_reason(char *text, size_t bytes, const char *extension, bool offered,
-                         const char *feature, bool there);
-
 /* ---- cpu.c --------------------------------------------------------------------------------------
  */
 
@@ -54,6 +49,11 @@ void rf_extension_reason(char *text, size_t bytes, const char *extension, bool o
 uint32_t rf_cpu_of(const struct rf_device_info *info);
 
 /* ---- matrix.c -------------------------------------------------------------------------------- */
+
+/* Why something that takes an extension and a feature of it is missing: "" if it is there, else
+ * which of the two the driver does not offer. */
+void rf_extension_reason(char *text, size_t bytes, const char *extension, bool offered,
+                         const char *feature, bool there);
 
 /* Fills the members of info and caps about matrix units. The driver has filled the features. */
 void rf_matrix_describe(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
@@ -378,7 +378,7 @@ int rf_core_open(struct rf_device *device, const char *select);
 int rf_core_open_counting(struct rf_device *device);
 /* After everything else of the device is gone. */
 void rf_core_close(struct rf_device *device);
-/* What Vulkan wants no two threads to do at once with a queue. */
+/* core_queue.c: what Vulkan wants no two threads to do at once with a queue. */
 VkResult rf_core_submit(struct rf_core *core, VkQueue queue, const VkSubmitInfo *info);
 VkResult rf_core_wait_idle(struct rf_core *core);
 

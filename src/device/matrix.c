@@ -6,6 +6,17 @@
  */
 #include "internal.h"
 
+void rf_extension_reason(char *text, size_t bytes, const char *extension, bool offered,
+                         const char *feature, bool there)
+{
+    if (there)
+        snprintf(text, bytes, "%s", "");
+    else if (!offered)
+        snprintf(text, bytes, "its driver does not offer %s", extension);
+    else
+        snprintf(text, bytes, "its driver offers %s without %s", extension, feature);
+}
+
 static bool operand_of(VkComponentTypeKHR type, enum rf_dtype *out)
 {
     *out = type == VK_COMPONENT_TYPE_FLOAT16_KHR ? RF_F16 : RF_BF16;

@@ -36,17 +36,6 @@ static void chain(void *head, void *added)
     last->pNext = added;
 }
 
-void rf_extension_reason(char *text, size_t bytes, const char *extension, bool offered,
-                         const char *feature, bool there)
-{
-    if (there)
-        snprintf(text, bytes, "%s", "");
-    else if (!offered)
-        snprintf(text, bytes, "its driver does not offer %s", extension);
-    else
-        snprintf(text, bytes, "its driver offers %s without %s", extension, feature);
-}
-
 static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                             struct rf_device_caps *caps)
 {

@@ -164,7 +164,7 @@ void rf_trie_free(struct rf_trie *trie);
 RF_MUST_CHECK int rf_find_added(const struct rf_tokenizer *tokenizer, const struct rf_trie *trie,
                                 const char *text, size_t bytes, bool plain, struct rf_words *out);
 
-/* load.c and load_steps.c: the fields of tokenizer.json. */
+/* load.c, load_added.c and load_steps.c: the fields of tokenizer.json. */
 struct cJSON;
 RF_MUST_CHECK int rf_load_normalizer(struct rf_tokenizer *tokenizer, const struct cJSON *json);
 RF_MUST_CHECK int rf_load_pretokenizer(struct rf_tokenizer *tokenizer, const struct cJSON *json);

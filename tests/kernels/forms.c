@@ -17,6 +17,7 @@
 
 #include "base/base.h"
 #include "device/internal.h"
+#include "kept.h"
 #include "launches.h"
 #include "record_nothing.h"
 
@@ -110,12 +111,14 @@ int main(int argc, char **argv)
                                 .words = (const char *const *)argv + 1 + masked,
                                 .word_count = argc - 1 - masked};
     record_nothing(s.device);
+    kept_begin(s.device);
     if (rf_stream_create(s.device, "forms", &operands.stream) < 0) {
         fprintf(stderr, "kernel_forms: %s\n", rf_last_error()->message);
         return 1;
     }
     launch_chosen(&operands, launched, &s);
     print_forms(s.device);
+    (void)kept_end();
     printf(
         "%u kernels of chosen forms: %u spill, %u of which the driver says nothing; %u failures\n",
         s.count, s.spilling, s.unknown, s.failures);

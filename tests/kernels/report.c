@@ -22,6 +22,7 @@
 
 #include "base/base.h"
 #include "device/internal.h"
+#include "kept.h"
 #include "launches.h"
 #include "ops/shader_table.h"
 #include "record_nothing.h"
@@ -277,6 +278,7 @@ static void report_all(struct report *report, bool brief, const char *json, cons
     struct operands operands = {
         .buffer = &buffer, .info = rf_device_get_info(report->device), .brief = brief};
     record_nothing(report->device);
+    kept_begin(report->device);
     if (rf_stream_create(report->device, "report", &operands.stream) < 0) {
         failed(report, "%s", rf_last_error()->message);
         return;
@@ -322,9 +324,10 @@ int main(int argc, char **argv)
     }
     report_all(&report, brief, values[0], values[1]);
     check_counts(&report);
-    printf("%u pipelines, %u shaders not for this device, %u launches refused as expected; "
-           "%u matmuls and attentions spill, %u others over %d, %u failures\n",
-           report.count, report.unfit, report.refused, report.spilling, report.others,
+    const uint32_t compiled = kept_end();
+    printf("%u pipelines, %u of them compiled now, %u shaders not for this device, %u launches "
+           "refused as expected; %u matmuls and attentions spill, %u others over %d, %u failures\n",
+           report.count, getenv("KERNELS_KEPT") ? compiled : report.count, report.unfit, report.refused, report.spilling, report.others,
            SPILLS_OF_OTHERS, report.failures);
     fflush(NULL);
     /* Nothing is closed: RADV's null hardware crashes when it is waited for. */
