@@ -149,7 +149,7 @@ foreach(type 1 2) # out and residual are f32
 endforeach()
 foreach(kind nf4 int8) # w is quantised
     set(quantized QUANTIZED=1)
-    if(kind STREQUAL nf4)
+    if(kind STREQUAL "nf4")
         list(APPEND quantized QUANTIZED_NF4=1)
     endif()
     foreach(build v s)

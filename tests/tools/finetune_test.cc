@@ -171,6 +171,38 @@ TEST(FineTuning, DocumentsInRowsOfTheirOwnOrPacked)
     refused(base.train(base.folder.file("late.jsonl", late)), "use longer rows (--seq)");
 }
 
+/* A template may write the day: who goes on the next day reads the same conversations. */
+TEST(FineTuning, ACheckpointKeepsTheDayThatItsConversationsWereWrittenOn)
+{
+    const Base base("gpt2");
+    const std::string form = base.folder.file(
+        "day.jinja", "{{ strftime_now('%d') }}{% for m in messages %}{% if m.role == 'assistant' %}"
+                     "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}"
+                     "{% endif %}{% endfor %}");
+    const std::string chat = base.folder.file(
+        "c.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, {\"role\": "
+                   "\"assistant\", \"content\": \"b\"}]}\n");
+    const auto day = [&](const char *date, const std::vector<std::string> &more) {
+        std::vector<std::string> words = {"--chat", form, "--date", date};
+        words.insert(words.end(), more.begin(), more.end());
+        return base.train(chat, words);
+    };
+    const std::string save = base.path("save");
+    run(day("2024-01-11", {"--save", save}));
+    const ProgramResult kept =
+        run(base.train(chat, {"--chat", form, "--resume", save, "--steps", "9"}));
+    EXPECT_NE(kept.out.find("--date 2024-01-11: going on with that"), std::string::npos)
+        << kept.out;
+    const ProgramResult other = run_program(day("2024-01-12", {"--resume", save, "--steps", "9"}));
+    EXPECT_EQ(other.status, 2);
+    EXPECT_NE(other.err.find("was trained with --date 2024-01-11"), std::string::npos) << other.err;
+    /* A day that is not given is kept, too. */
+    run(base.train(chat, {"--chat", form, "--save", save + "2"}));
+    const ProgramResult today =
+        run_program(day("2024-01-12", {"--resume", save + "2", "--steps", "9"}));
+    EXPECT_NE(today.err.find("was trained with --date 20"), std::string::npos) << today.err;
+}
+
 TEST(FineTuning, AFileOfTokensTrainsAsTheTexts)
 {
     const Base base("llama");

@@ -266,7 +266,7 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
         {{"--from", none, "--prompt", "a"}, "--from " + none + ": No such file"},
         {{"--from", data, "--prompt", "a"}, "--from " + data + ": it is no folder"},
         {{"--from", dir, "--prompt-ids", ""},
-         "an id of --prompt-ids wants a whole number, not \"x\""},
+         "an id of --prompt-ids wants a whole number, not \"\""},
         {{"--from", dir, "--prompt", "a", "--max-new", "4", "--quantize", "nf5"},
          "none, nf4 or int8"},
         {{"--from", dir, "--prompt", "a", "--stop", "\xa9"}, "--stop needs a text in UTF-8"},
@@ -281,8 +281,8 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
         {{"--from", dir, "--message", "a"}, "the model has no chat template"},
         {{"--from", dir, "--message", "a", "--prompt", "a"}, "pass prompts in one way"},
         {{"--from", dir, "--message", "a", "--chat", "nosuch"}, "no chat form \"nosuch\""},
-        {{"--from", dir, "--prompt", "a", "--chat", "chatml"}, "--chat is for --message"},
-        {{"--from", dir, "--prompt", "a", "--tools", none}, "--tools is for --message"},
+        {{"--from", dir, "--prompt", "a", "--chat", "chatml"}, "--chat has no effect without --message"},
+        {{"--from", dir, "--prompt", "a", "--tools", none}, "--tools has no effect without --message"},
         {{"--from", dir, "--message", "a", "--date", "today"}, "--date wants a day"},
     };
     /* An empty prompt is the token that begins a text. */

@@ -192,8 +192,11 @@ TEST(Options, NoOutputIsAnInputOrAnotherOutputOfTheSameCommand)
                     continue;
                 const auto &names = same[pairs++ % (sizeof(same) / sizeof(same[0]))];
                 Words words = begin(command) + given(out, names[0]) + given(other, names[1]);
-                if (!out.needs.empty() || !other.needs.empty())
-                    words = words + Words{"--lora", "r=2"}; /* export-adapter */
+                for (const std::string &needs : {out.needs, other.needs}) {
+                    const std::string first = needs.substr(0, needs.find('|'));
+                    if (!first.empty() && first != out.name && first != other.name)
+                        words = words + Words{"--" + first, first == "lora" ? "r=2" : "x"};
+                }
                 expect_usage(words, "do not go together");
             }
     }

@@ -81,7 +81,7 @@ Job run_job(const Words &zero, const Words &one, const Words &zero_environment =
 /* Of a model of bytes, made by hand; the weights are never read. */
 struct Files {
     TempFolder folder;
-    std::string data, other_data, documents, hub, other_hub, adapter, other_adapter, prompts;
+    std::string data, other_data, documents, pairs, hub, other_hub, adapter, other_adapter, prompts;
     Files()
     {
         data = folder.file("a.txt", some_text());
@@ -92,6 +92,7 @@ struct Files {
         documents = folder.file("chat.jsonl", R"({"messages":[{"role":"user","content":"aa"},)"
                                               R"({"role":"assistant","content":"bb"}]})"
                                               "\n");
+        pairs = folder.file("pairs.jsonl", "{\"prompt\": \"a\", \"completion\": \"b\"}\n");
         hub = make_hub("hub", 'a');
         other_hub = make_hub("other_hub", 'b');
         adapter = make_adapter("adapter", 1);
@@ -243,6 +244,9 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         tokenizer.replace(tokenizer.find(token), strlen(token), other);
     std::ofstream(reader + "/tokenizer.json") << tokenizer;
     const Words chat = {"--data", files.documents, "--from", reader};
+    const std::string form = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    const std::string forms[] = {files.folder.file("a.jinja", form),
+                                 files.folder.file("b.jinja", form)};
     const Words growing = saving + Words{"--elastic", "--save-every", "2"};
     Command train{"train",
                   {"train", "--data", files.data, "--layers", "1", "--channels", "32", "--heads",
@@ -301,8 +305,9 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"clip", {"1", "2"}},
         {"weight-decay", {"0.1", "0.2"}},
         {"data", {files.data, files.other_data}},
-        {"packing", {"", "yes", chat, true}},
-        {"chat", {"chatml", "llama2", chat, true}},
+        {"packing", {"", "yes", {"--data", files.pairs, "--from", reader}, true}},
+        {"chat", {forms[0], forms[1], chat, true}},
+        {"date", {"2026-01-02", "2026-01-03", {}, true}},
         {"steps", {"2", "3"}},
         {"lr", {"0.001", "0.002"}},
         {"warmup", {"0", "1"}},
@@ -385,7 +390,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfACollectiveBenchmark)
 
 TEST_F(AlikeOnAllRanks, EveryOptionOfGenerate)
 {
-    const Words sampled = {"--temperature", "0.5"};
+    const Words sampled = {"--temperature", "0.5"}, asked = {"--message", "a"};
     Command generate{"generate",
                      {"generate", "--from", files.hub, "--prompt-ids", "1,2"},
                      {"generate", "--from", files.hub},
@@ -399,6 +404,11 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfGenerate)
         {"prompt", {"a", "b", {}, true}},
         {"prompts", {"", files.prompts, {}, true}},
         {"prompt-ids", {"1,2", "1,3", {}, true}},
+        {"message", {"a", "b", {}, true}},
+        {"messages", {"", files.documents, {}, true}},
+        {"tools", {"", files.prompts, asked, true}},
+        {"chat", {"chatml", "llama2", asked, true}},
+        {"date", {"2026-01-02", "2026-01-03", asked, true}},
         {"max-new", {"2", "3"}},
         {"temperature", {"0.5", "0.6"}},
         {"top-k", {"1", "2", sampled}},

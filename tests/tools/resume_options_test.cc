@@ -129,7 +129,7 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
     };
     /* Of another rule, of another kind of data, and the text, below. */
     std::map<std::string, bool> known = {
-        {"momentum", true}, {"dampening", true}, {"chat", true}, {"data", true}};
+        {"momentum", true}, {"dampening", true}, {"chat", true}, {"date", true}, {"data", true}};
     const std::string before = read_text(t.save + "/step-4/state.json");
     for (const auto &row : rows) {
         const ProgramResult r = run_program(t.resume(t.save, with({"--steps", "5"}, row.given)));
