@@ -15,20 +15,24 @@ endfunction()
 
 # Most of what a test's source takes to compile are GoogleTest's headers: read once. ccache has no use
 # for precompiled headers.
-function(rf_precompile_gtest)
+function(rf_precompile_gtest name)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled_gtest.cc CONTENT "\n")
-    add_executable(precompiled_gtest ${PROJECT_BINARY_DIR}/precompiled_gtest.cc)
-    rf_test_options(precompiled_gtest)
-    target_link_libraries(precompiled_gtest PRIVATE GTest::gtest_main Threads::Threads)
-    target_precompile_headers(precompiled_gtest PRIVATE <gtest/gtest.h> <cmath> <cstring> <functional>
+    add_executable(${name} ${PROJECT_BINARY_DIR}/precompiled_gtest.cc)
+    rf_test_options(${name})
+    target_link_libraries(${name} PRIVATE GTest::gtest_main Threads::Threads)
+    target_precompile_headers(${name} PRIVATE <gtest/gtest.h> <cmath> <cstring> <functional>
                               <mutex> <string> <thread> <vector>)
 endfunction()
 
-# What tests check is the library, which is optimized; they themselves compile in two thirds of the
-# time with -O1.
+# What tests check is the library, which is optimized; they themselves compile in half the time with
+# -O0. A folder whose tests compute a lot sets RF_TEST_OPTIMIZED.
 function(rf_test_options name)
     if(CMAKE_BUILD_TYPE STREQUAL "Release")
-        target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+        set(level 0)
+        if(RF_TEST_OPTIMIZED)
+            set(level 1)
+        endif()
+        target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O${level}>)
     endif()
 endfunction()
 
@@ -54,10 +58,11 @@ function(rf_test name)
     target_link_libraries(${name} PRIVATE ${T_LINK} GTest::gtest_main Threads::Threads m)
     rf_test_options(${name})
     if(NOT RF_CCACHE)
-        if(NOT TARGET precompiled_gtest)
-            rf_precompile_gtest()
+        set(precompiled precompiled_gtest${RF_TEST_OPTIMIZED})
+        if(NOT TARGET ${precompiled})
+            rf_precompile_gtest(${precompiled})
         endif()
-        target_precompile_headers(${name} REUSE_FROM precompiled_gtest)
+        target_precompile_headers(${name} REUSE_FROM ${precompiled})
         list(FILTER T_SOURCES INCLUDE REGEX "\\.c$")
         set_source_files_properties(${T_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
     endif()

@@ -60,7 +60,7 @@ static inline bool no_bfloat16(const struct rf_device_info *info)
 /* Forced paths on matrix units. */
 static const struct refusal without_units[] = {
     {no_units, "its driver does not offer VK_KHR_cooperative_matrix"},
-    {no_bfloat16, "the driver does not offer VK_KHR_shader_bfloat16"},
+    {no_bfloat16, "its driver does not offer VK_KHR_shader_bfloat16"},
     {no_bfloat16, "the driver does not offer arithmetic in this type"},
     {0}};
 

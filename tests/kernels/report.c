@@ -325,7 +325,7 @@ int main(int argc, char **argv)
     report_all(&report, brief, values[0], values[1]);
     check_counts(&report);
     const uint32_t compiled = kept_end();
-    printf("%u pipelines, %u of them compiled now, %u shaders not for this device, %u launches "
+    printf("%u pipelines, %u compiled now, %u shaders not for this device, %u launches "
            "refused as expected; %u matmuls and attentions spill, %u others over %d, %u failures\n",
            report.count, getenv("KERNELS_KEPT") ? compiled : report.count, report.unfit, report.refused, report.spilling, report.others,
            SPILLS_OF_OTHERS, report.failures);
