@@ -221,7 +221,7 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
         {{"--from", none, "--prompt", "a"}, "--from " + none + ": No such file"},
         {{"--from", data, "--prompt", "a"}, "--from " + data + ": it is no folder"},
         {{"--from", dir, "--prompt-ids", ""},
-         "an id of --prompt-ids wants a whole number, not \"x\""},
+         "an id of --prompt-ids wants a whole number, not \"\""},
         {{"--from", dir, "--prompt", "a", "--max-new", "4", "--quantize", "nf5"},
          "none, nf4 or int8"},
         {{"--from", dir, "--prompt", "a", "--stop", "\xa9"}, "--stop needs a text in UTF-8"},
