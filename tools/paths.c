@@ -4,6 +4,7 @@
  * elsewhere. Called once the options are read, before anything is opened.
  */
 #include <errno.h>
+#include <fts.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -131,18 +132,53 @@ static const char *name_in(const char *path, const char *folder, char inner[TOOL
     return tool_paths_same(parent, folder) ? name + 1 : NULL;
 }
 
-/* Whether a file would be one of those that are read of a folder. */
-static bool is_read_there(const char *path, const char *folder, const char *endings)
+/* Whether a file of this name is one of those that an option reads of a folder. */
+static bool is_name_read(const char *name, const struct tool_option *reader)
 {
-    char inner[TOOL_PATH_BYTES];
-    const char *name = name_in(path, folder, inner);
-    endings = endings ? endings : ".json|.safetensors|.txt|.model|.jinja";
-    for (const char *at = endings; name && at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+    const char *endings = reader->path == TOOL_RESUMES ? ".safetensors|.hashes|state.json|latest"
+                          : reader->endings            ? reader->endings
+                                                       : ".json|.safetensors|.txt|.model|.jinja";
+    if (reader->path == TOOL_READS_ALL)
+        return true;
+    for (const char *at = endings; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         const size_t bytes = strcspn(at, "|"), all = strlen(name);
-        if (all > bytes && memcmp(name + all - bytes, at, bytes) == 0)
+        if (all >= bytes && memcmp(name + all - bytes, at, bytes) == 0)
             return true;
     }
     return false;
+}
+
+/* Whether a file would be one of those that are read of a folder. */
+static bool is_read_there(const char *path, const struct tool_option *reader)
+{
+    char inner[TOOL_PATH_BYTES];
+    const char *name = name_in(path, path_of(reader), inner);
+    return name && is_name_read(name, reader);
+}
+
+/* Whether a file that is read of a folder is `out` by a link, or a link into the folder that `out`
+ * replaces. Folders of models are often nothing but links into a cache. */
+static bool is_linked_there(const struct tool_option *out, const struct tool_option *reader)
+{
+    enum { FOLDERS = 2 }; /* a model's or checkpoint's folder, and those in it */
+    struct stat wanted, about;
+    char *roots[] = {(char *)path_of(reader), NULL};
+    if (reader->path > TOOL_READS_ALL || stat(path_of(out), &wanted) < 0)
+        return false;
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    bool found = false;
+    for (FTSENT *item; tree && !found && (item = fts_read(tree)) != NULL;) {
+        const bool link = item->fts_info == FTS_SL;
+        if (item->fts_info == FTS_D && item->fts_level == FOLDERS && reader->path != TOOL_READS_ALL)
+            (void)fts_set(tree, item, FTS_SKIP);
+        if ((link || item->fts_info == FTS_F) && is_name_read(item->fts_name, reader))
+            found = (stat(item->fts_path, &about) == 0 && same_inode(&about, &wanted)) ||
+                    (link && out->path == TOOL_REPLACES &&
+                     tool_path_within(item->fts_path, path_of(out)));
+    }
+    if (tree)
+        (void)fts_close(tree);
+    return found;
 }
 
 /* Whether it would be one of a folder of checkpoints, or of a checkpoint. */
@@ -187,8 +223,7 @@ static const char *conflict(const struct tool_option *out, const struct tool_opt
     }
     if (other->path == TOOL_READS_ALL && tool_path_within(path, theirs))
         return "every file of that folder is read";
-    if (other->path == TOOL_READS && out->path != TOOL_WRITES_INTO &&
-        is_read_there(path, theirs, other->endings))
+    if (other->path == TOOL_READS && out->path != TOOL_WRITES_INTO && is_read_there(path, other))
         return "it would be one of the files that are read there";
     if ((other->path == TOOL_RESUMES || other->path == TOOL_WRITES_INTO) &&
         out->path != TOOL_WRITES_INTO && is_of_checkpoints(path, theirs))
@@ -197,7 +232,7 @@ static const char *conflict(const struct tool_option *out, const struct tool_opt
         return "the whole folder would be replaced";
     if (out->path == TOOL_REPLACES && is_under_way(theirs, path))
         return "it is used while that folder is written";
-    return NULL;
+    return is_linked_there(out, other) ? "a file that is read there would be replaced" : NULL;
 }
 
 static const char *dashes(const struct tool_option *o)

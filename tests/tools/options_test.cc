@@ -203,11 +203,24 @@ TEST(Options, NoOutputIsAnInputOrAnotherOutputOfTheSameCommand)
 TEST(Options, AnOutputInAFolderThatIsReadOrReplacedIsRefused)
 {
     TempFolder folder;
-    const std::string d = folder.path;
+    const std::string d = folder.path, m = d + "/links";
+    for (const char *made : {"/links", "/store", "/run", "/run/step-4"})
+        ASSERT_EQ(mkdir((d + made).c_str(), 0700), 0);
+    const std::string kept = folder.file("store/1", "{}"), log = folder.file("run/log", "");
+    ASSERT_EQ(symlink("../store/1", (m + "/tokenizer.json").c_str()), 0);
+    ASSERT_EQ(symlink("../store/1", (m + "/README").c_str()), 0); /* nobody reads it */
+    ASSERT_EQ(::link(log.c_str(), (d + "/run/step-4/state.json").c_str()), 0);
     const struct {
         Words words;
         bool refused;
     } cases[] = {
+        {{"tokenize", "--from", m, "--data", "x", "--out", m + "/tokenizer.json"}, true},
+        {{"tokenize", "--from", m, "--data", "x", "--out", kept}, true},
+        {{"tokenize", "--from", m, "--data", "x", "--out", log}, false},
+        {{"train", "--from", m, "--data", "x", "--export", d + "/store"}, true},
+        {{"train", "--from", m, "--data", "x", "--save", d + "/store"}, false},
+        {{"train", "--from", "x", "--data", m, "--log", kept}, true},
+        {{"train", "--resume", d + "/run", "--log", log}, true},
         {{"train", "--data", d, "--log", d + "/log.txt"}, true}, /* it would be learned from */
         {{"train", "--data", d, "--save", d + "/deep/er"}, true},
         {{"train", "--from", d, "--log", d + "/config.json"}, true},
