@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fts.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -163,7 +164,8 @@ static bool is_linked_there(const struct tool_option *out, const struct tool_opt
     enum { FOLDERS = 2 }; /* a model's or checkpoint's folder, and those in it */
     struct stat wanted, about;
     char *roots[] = {(char *)path_of(reader), NULL};
-    if (reader->path > TOOL_READS_ALL || stat(path_of(out), &wanted) < 0)
+    if (reader->path > TOOL_READS_ALL || stat(path_of(out), &wanted) < 0 ||
+        (!S_ISREG(wanted.st_mode) && out->path != TOOL_REPLACES))
         return false;
     FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
     bool found = false;
@@ -240,22 +242,44 @@ static const char *dashes(const struct tool_option *o)
     return o->operand ? "" : "--";
 }
 
+static int refuse(const struct tool_command *command, const struct tool_option *out,
+                  const struct tool_option *other, const char *why)
+{
+    return tool_usage_error(
+        command, "%s%s %s and %s%s %s do not go together, as %s; name another path", dashes(out),
+        out->name, path_of(out), dashes(other), other->name, path_of(other), why);
+}
+
+/* The folders into which the library writes whatever the command is. */
+static int check_variables(const struct tool_command *command, const struct tool_option *table)
+{
+    static const char *const names[] = {"RF_FLIGHT", "RF_CACHE_DIR"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = getenv(names[i]);
+        const struct tool_option folder = {
+            .name = names[i], .value = &value, .path = TOOL_WRITES_INTO, .operand = true};
+        for (const struct tool_option *o = table; value && *value && o->name; o++) {
+            const char *why = !path_of(o)                 ? NULL
+                              : o->path == TOOL_READS_ALL ? conflict(&folder, o)
+                              : o->path == TOOL_REPLACES  ? conflict(o, &folder)
+                                                          : NULL;
+            if (why)
+                return refuse(command, &folder, o, why);
+        }
+    }
+    return TOOL_OK;
+}
+
 int tool_paths_check(const struct tool_command *command, const struct tool_option *table)
 {
     for (const struct tool_option *out = table; out->name; out++) {
         if (!path_of(out) || !writes(out))
             continue;
         for (const struct tool_option *other = table; other->name; other++) {
-            if (other == out || !path_of(other))
-                continue;
-            const char *why = conflict(out, other);
+            const char *why = other == out || !path_of(other) ? NULL : conflict(out, other);
             if (why)
-                return tool_usage_error(command,
-                                        "--%s %s and %s%s %s do not go together, as %s; name "
-                                        "another path",
-                                        out->name, path_of(out), dashes(other), other->name,
-                                        path_of(other), why);
+                return refuse(command, out, other, why);
         }
     }
-    return TOOL_OK;
+    return check_variables(command, table);
 }

@@ -245,6 +245,14 @@ TEST(Options, AnOutputInAFolderThatIsReadOrReplacedIsRefused)
         EXPECT_EQ(r.err.find("do not go together") != std::string::npos, c.refused)
             << joined(c.words) << r.err;
     }
+    for (const char *name : {"RF_FLIGHT", "RF_CACHE_DIR"}) {
+        const char *set = getenv(name);
+        const std::string before = set ? set : "";
+        ASSERT_EQ(setenv(name, (m + "/of/it").c_str(), 1), 0);
+        expect_usage({"train", "--data", m}, std::string(name) + " " + m + "/of/it and --data ");
+        expect_usage({"train", "--data", "x", "--export", m}, "the whole folder would be replaced");
+        ASSERT_EQ(set ? setenv(name, before.c_str(), 1) : unsetenv(name), 0);
+    }
 }
 
 /* What was destroyed, with status 0. */
