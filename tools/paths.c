@@ -4,6 +4,8 @@
  * elsewhere. Called once the options are read, before anything is opened.
  */
 #include <errno.h>
+#include <fts.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -131,18 +133,54 @@ static const char *name_in(const char *path, const char *folder, char inner[TOOL
     return tool_paths_same(parent, folder) ? name + 1 : NULL;
 }
 
-/* Whether a file would be one of those that are read of a folder. */
-static bool is_read_there(const char *path, const char *folder, const char *endings)
+/* Whether a file of this name is one of those that an option reads of a folder. */
+static bool is_name_read(const char *name, const struct tool_option *reader)
 {
-    char inner[TOOL_PATH_BYTES];
-    const char *name = name_in(path, folder, inner);
-    endings = endings ? endings : ".json|.safetensors|.txt|.model|.jinja";
-    for (const char *at = endings; name && at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
+    const char *endings = reader->path == TOOL_RESUMES ? ".safetensors|.hashes|state.json|latest"
+                          : reader->endings            ? reader->endings
+                                                       : ".json|.safetensors|.txt|.model|.jinja";
+    if (reader->path == TOOL_READS_ALL)
+        return true;
+    for (const char *at = endings; at; at = strchr(at, '|') ? strchr(at, '|') + 1 : NULL) {
         const size_t bytes = strcspn(at, "|"), all = strlen(name);
-        if (all > bytes && memcmp(name + all - bytes, at, bytes) == 0)
+        if (all >= bytes && memcmp(name + all - bytes, at, bytes) == 0)
             return true;
     }
     return false;
+}
+
+/* Whether a file would be one of those that are read of a folder. */
+static bool is_read_there(const char *path, const struct tool_option *reader)
+{
+    char inner[TOOL_PATH_BYTES];
+    const char *name = name_in(path, path_of(reader), inner);
+    return name && is_name_read(name, reader);
+}
+
+/* Whether a file that is read of a folder is `out` by a link, or a link into the folder that `out`
+ * replaces. Folders of models are often nothing but links into a cache. */
+static bool is_linked_there(const struct tool_option *out, const struct tool_option *reader)
+{
+    enum { FOLDERS = 2 }; /* a model's or checkpoint's folder, and those in it */
+    struct stat wanted, about;
+    char *roots[] = {(char *)path_of(reader), NULL};
+    if (reader->path > TOOL_READS_ALL || stat(path_of(out), &wanted) < 0 ||
+        (!S_ISREG(wanted.st_mode) && out->path != TOOL_REPLACES))
+        return false;
+    FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, NULL);
+    bool found = false;
+    for (FTSENT *item; tree && !found && (item = fts_read(tree)) != NULL;) {
+        const bool link = item->fts_info == FTS_SL;
+        if (item->fts_info == FTS_D && item->fts_level == FOLDERS && reader->path != TOOL_READS_ALL)
+            (void)fts_set(tree, item, FTS_SKIP);
+        if ((link || item->fts_info == FTS_F) && is_name_read(item->fts_name, reader))
+            found = (stat(item->fts_path, &about) == 0 && same_inode(&about, &wanted)) ||
+                    (link && out->path == TOOL_REPLACES &&
+                     tool_path_within(item->fts_path, path_of(out)));
+    }
+    if (tree)
+        (void)fts_close(tree);
+    return found;
 }
 
 /* Whether it would be one of a folder of checkpoints, or of a checkpoint. */
@@ -187,8 +225,7 @@ static const char *conflict(const struct tool_option *out, const struct tool_opt
     }
     if (other->path == TOOL_READS_ALL && tool_path_within(path, theirs))
         return "every file of that folder is read";
-    if (other->path == TOOL_READS && out->path != TOOL_WRITES_INTO &&
-        is_read_there(path, theirs, other->endings))
+    if (other->path == TOOL_READS && out->path != TOOL_WRITES_INTO && is_read_there(path, other))
         return "it would be one of the files that are read there";
     if ((other->path == TOOL_RESUMES || other->path == TOOL_WRITES_INTO) &&
         out->path != TOOL_WRITES_INTO && is_of_checkpoints(path, theirs))
@@ -197,12 +234,40 @@ static const char *conflict(const struct tool_option *out, const struct tool_opt
         return "the whole folder would be replaced";
     if (out->path == TOOL_REPLACES && is_under_way(theirs, path))
         return "it is used while that folder is written";
-    return NULL;
+    return is_linked_there(out, other) ? "a file that is read there would be replaced" : NULL;
 }
 
 static const char *dashes(const struct tool_option *o)
 {
     return o->operand ? "" : "--";
+}
+
+static int refuse(const struct tool_command *command, const struct tool_option *out,
+                  const struct tool_option *other, const char *why)
+{
+    return tool_usage_error(
+        command, "%s%s %s and %s%s %s do not go together, as %s; name another path", dashes(out),
+        out->name, path_of(out), dashes(other), other->name, path_of(other), why);
+}
+
+/* The folders into which the library writes whatever the command is. */
+static int check_variables(const struct tool_command *command, const struct tool_option *table)
+{
+    static const char *const names[] = {"RF_FLIGHT", "RF_CACHE_DIR"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const char *value = getenv(names[i]);
+        const struct tool_option folder = {
+            .name = names[i], .value = &value, .path = TOOL_WRITES_INTO, .operand = true};
+        for (const struct tool_option *o = table; value && *value && o->name; o++) {
+            const char *why = !path_of(o)                 ? NULL
+                              : o->path == TOOL_READS_ALL ? conflict(&folder, o)
+                              : o->path == TOOL_REPLACES  ? conflict(o, &folder)
+                                                          : NULL;
+            if (why)
+                return refuse(command, &folder, o, why);
+        }
+    }
+    return TOOL_OK;
 }
 
 int tool_paths_check(const struct tool_command *command, const struct tool_option *table)
@@ -211,16 +276,10 @@ int tool_paths_check(const struct tool_command *command, const struct tool_optio
         if (!path_of(out) || !writes(out))
             continue;
         for (const struct tool_option *other = table; other->name; other++) {
-            if (other == out || !path_of(other))
-                continue;
-            const char *why = conflict(out, other);
+            const char *why = other == out || !path_of(other) ? NULL : conflict(out, other);
             if (why)
-                return tool_usage_error(command,
-                                        "--%s %s and %s%s %s do not go together, as %s; name "
-                                        "another path",
-                                        out->name, path_of(out), dashes(other), other->name,
-                                        path_of(other), why);
+                return refuse(command, out, other, why);
         }
     }
-    return TOOL_OK;
+    return check_variables(command, table);
 }

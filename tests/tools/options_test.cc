@@ -206,11 +206,24 @@ TEST(Options, NoOutputIsAnInputOrAnotherOutputOfTheSameCommand)
 TEST(Options, AnOutputInAFolderThatIsReadOrReplacedIsRefused)
 {
     TempFolder folder;
-    const std::string d = folder.path;
+    const std::string d = folder.path, m = d + "/links";
+    for (const char *made : {"/links", "/store", "/run", "/run/step-4"})
+        ASSERT_EQ(mkdir((d + made).c_str(), 0700), 0);
+    const std::string kept = folder.file("store/1", "{}"), log = folder.file("run/log", "");
+    ASSERT_EQ(symlink("../store/1", (m + "/tokenizer.json").c_str()), 0);
+    ASSERT_EQ(symlink("../store/1", (m + "/README").c_str()), 0); /* nobody reads it */
+    ASSERT_EQ(::link(log.c_str(), (d + "/run/step-4/state.json").c_str()), 0);
     const struct {
         Words words;
         bool refused;
     } cases[] = {
+        {{"tokenize", "--from", m, "--data", "x", "--out", m + "/tokenizer.json"}, true},
+        {{"tokenize", "--from", m, "--data", "x", "--out", kept}, true},
+        {{"tokenize", "--from", m, "--data", "x", "--out", log}, false},
+        {{"train", "--from", m, "--data", "x", "--export", d + "/store"}, true},
+        {{"train", "--from", m, "--data", "x", "--save", d + "/store"}, false},
+        {{"train", "--from", "x", "--data", m, "--log", kept}, true},
+        {{"train", "--resume", d + "/run", "--log", log}, true},
         {{"train", "--data", d, "--log", d + "/log.txt"}, true}, /* it would be learned from */
         {{"train", "--data", d, "--save", d + "/deep/er"}, true},
         {{"train", "--from", d, "--log", d + "/config.json"}, true},
@@ -234,6 +247,14 @@ TEST(Options, AnOutputInAFolderThatIsReadOrReplacedIsRefused)
         const ProgramResult r = run_program(c.words);
         EXPECT_EQ(r.err.find("do not go together") != std::string::npos, c.refused)
             << joined(c.words) << r.err;
+    }
+    for (const char *name : {"RF_FLIGHT", "RF_CACHE_DIR"}) {
+        const char *set = getenv(name);
+        const std::string before = set ? set : "";
+        ASSERT_EQ(setenv(name, (m + "/of/it").c_str(), 1), 0);
+        expect_usage({"train", "--data", m}, std::string(name) + " " + m + "/of/it and --data ");
+        expect_usage({"train", "--data", "x", "--export", m}, "the whole folder would be replaced");
+        ASSERT_EQ(set ? setenv(name, before.c_str(), 1) : unsetenv(name), 0);
     }
 }
 

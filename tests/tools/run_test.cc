@@ -104,14 +104,16 @@ TEST(Run, ElasticRanksThatAreToldToEndEndTheLauncherByThatSignal)
     TempFolder folder;
     Background b = start_command({program_path(), "run", "-n", "2", "--elastic", "--", "sh", "-c",
                                   "[ $RANK = 0 ] || kill -KILL $$; "
-                                  "until grep -q Killed " +
+                                  "until grep -qs Killed " +
                                       folder.path +
                                       "/said; do :; done; "
                                       "echo $$ >" +
                                       folder.path + "/pid; exec sleep 600"});
-    std::string said(256, 0), pid;
-    const ssize_t got = read(b.err, said.data(), said.size()); /* that it was killed */
-    EXPECT_NE(said.find("was ended by signal 9"), std::string::npos) << said << got;
+    std::string said, pid;
+    for (char byte; said.find("was ended by signal 9") == std::string::npos;) {
+        ASSERT_EQ(read(b.err, &byte, 1), 1) << said;
+        said += byte;
+    }
     folder.file("said", "Killed");
     while (pid.find('\n') == std::string::npos)
         pid = read_text(folder.path + "/pid");

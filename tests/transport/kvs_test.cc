@@ -2,6 +2,7 @@
 //
 // A launcher's key-value store: the record of rank 0, and PMI as Hydra and Slurm speak it, of which
 // the test plays the launcher. Real launchers are in tests/tools/launchers_test.sh.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -269,7 +270,7 @@ TEST(BoardPmi, AFileThatIsNoConnectionIsSaid)
     Launcher launcher(1);
     run(launcher, [&](int) {
         char text[RF_KVS_TEXT] = "x";
-        setenv("PMI_FD", "0", 1);
+        setenv("PMI_FD", std::to_string(open("/dev/null", O_RDWR)).c_str(), 1);
         int rc = rf_kvs_pmi()->exchange(true, text, rf_now_ns() + 1000000000u);
         return rc == RF_ENET &&
                        contains(rf_last_error()->message, "PMI_FD is no connection to a launcher")
