@@ -166,21 +166,23 @@ const char *rf_chat_name(const struct rf_chat *chat)
 /* A special token that the template asks for has to be known, and one token. */
 static int check_specials(struct rf_chat *chat, const struct rf_chat_source *source)
 {
-    for (int i = 0; i < RF_SPECIALS; i++) {
-        const char *text = chat->files.specials[i];
-        bool token = true;
-        if (!rf_template_asks(source->open, rf_special_names[i]))
-            continue;
-        if (!chat->files.known[i])
+    const struct rf_specials *specials = &chat->files.specials;
+    for (int i = 0; i < RF_SPECIALS; i++)
+        if (rf_template_asks(source->open, rf_special_names[i]) &&
+            !rf_specials_find(specials, rf_special_names[i]))
             return rf_fail(RF_ENOTSUP,
                            "%s: asks for %s, and tokenizer_config.json does not say which it is; "
                            "add \"%s\", or null where there is none",
                            source->where, rf_special_names[i], rf_special_names[i]);
-        if (text)
-            RETURN_IF_ERROR(is_token(chat->tokenizer, text, &token));
+    for (size_t i = 0; i < specials->count; i++) {
+        const struct rf_special *one = &specials->items[i];
+        bool token = true;
+        if (!one->text || !rf_template_asks(source->open, one->name))
+            continue;
+        RETURN_IF_ERROR(is_token(chat->tokenizer, one->text, &token));
         if (!token)
-            return rf_fail(RF_ENOTSUP, "%s: the tokenizer has no token %.60s, which is %s",
-                           source->where, text, rf_special_names[i]);
+            return rf_fail(RF_ENOTSUP, "%s: the tokenizer has no token %.60s, which is %.60s",
+                           source->where, one->text, one->name);
     }
     return 0;
 }
@@ -259,11 +261,12 @@ int rf_chat_render(struct rf_chat *chat, struct rf_template *by, const char *whe
 {
     struct rf_value variables;
     RETURN_IF_ERROR(rf_dict_make(c->room, RF_V_DICT, &variables));
-    for (int i = 0; i < RF_SPECIALS && !chat->own; i++) {
-        if (!chat->files.specials[i])
+    for (size_t i = 0; i < chat->files.specials.count && !chat->own; i++) {
+        const struct rf_special *one = &chat->files.specials.items[i];
+        if (!one->text)
             continue;
-        struct rf_string *name = rf_string_from(c->room, rf_special_names[i]);
-        struct rf_string *text = rf_string_from(c->room, chat->files.specials[i]);
+        struct rf_string *name = rf_string_from(c->room, one->name);
+        struct rf_string *text = rf_string_from(c->room, one->text);
         if (!name || !text)
             return rf_last_error()->status;
         RETURN_IF_ERROR(

@@ -31,6 +31,36 @@ RF_MUST_CHECK int rf_learned_grow(struct rf_learned *learned, const char *where,
 RF_MUST_CHECK int rf_chat_learn(struct rf_chat *chat, const char *where, struct rf_room *room,
                                 struct rf_dict *line, struct rf_learned *out);
 
+/* ---- chat_specials.c: special tokens that have names ------------------------------------------
+ */
+
+enum { RF_SPECIALS = 7 };
+extern const char *const rf_special_names[RF_SPECIALS]; /* bos_token, eos_token, ... */
+
+struct rf_special {
+    char *name, *text; /* text NULL: the files say that there is no such token */
+};
+
+/* These seven, where the files say what they are, and those that a model calls by names of its own.
+ */
+struct rf_specials {
+    struct rf_special *items;
+    size_t count;
+};
+
+struct cJSON;
+/* NULL: there is none of this name. */
+struct rf_special *rf_specials_find(const struct rf_specials *specials, const char *name);
+/* Adds what tokenizer_class says without a word: some classes have none of the seven. path: the
+ * file, for messages. RF_ENOMEM. */
+RF_MUST_CHECK int rf_specials_of_class(struct rf_specials *specials, const char *path,
+                                       const struct cJSON *config);
+/* Adds those that an object names, over those that there are. RF_ECORRUPT, RF_ENOTSUP, RF_ENOMEM.
+ */
+RF_MUST_CHECK int rf_specials_read(struct rf_specials *specials, const char *path,
+                                   const struct cJSON *config);
+void rf_specials_free(struct rf_specials *specials);
+
 /* ---- chat_folder.c: the files of a model ----------------------------------------------------- */
 
 /* A template that was found. */
@@ -42,15 +72,10 @@ struct rf_chat_source {
     struct rf_template *open; /* NULL: not yet */
 };
 
-enum { RF_SPECIALS = 7 };
-extern const char *const rf_special_names[RF_SPECIALS]; /* bos_token, eos_token, ... */
-
 struct rf_chat_files {
     struct rf_chat_source *sources;
     size_t count, capacity;
-    /* Of each name the token's text; NULL: it has none. known: the files say so. */
-    char *specials[RF_SPECIALS];
-    bool known[RF_SPECIALS];
+    struct rf_specials specials;
     bool has_processor; /* chat_template.json, which tokenizers do not read */
 };
 

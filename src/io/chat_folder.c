@@ -15,9 +15,6 @@
 
 #define MAX_FILE ((size_t)64 << 20)
 
-const char *const rf_special_names[RF_SPECIALS] = {
-    "bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"};
-
 void rf_chat_files_free(struct rf_chat_files *files)
 {
     for (size_t i = 0; i < files->count; i++) {
@@ -27,8 +24,7 @@ void rf_chat_files_free(struct rf_chat_files *files)
         rf_template_close(files->sources[i].open);
     }
     rf_free(files->sources);
-    for (int i = 0; i < RF_SPECIALS; i++)
-        rf_free(files->specials[i]);
+    rf_specials_free(&files->specials);
     *files = (struct rf_chat_files){0};
 }
 
@@ -137,58 +133,6 @@ static int add_config(struct rf_chat_files *files, const char *path, const cJSON
     return 0;
 }
 
-/* ---- special tokens -------------------------------------------------------------------------- */
-
-/* What a class of transformers has where tokenizer_config.json does not say. */
-static const struct {
-    const char *class;
-    const char *tokens[RF_SPECIALS];
-} classes[] = {
-    {"PreTrainedTokenizerFast", {NULL}},
-    {"PreTrainedTokenizer", {NULL}},
-    {"TokenizersBackend", {NULL}},
-    {"LlamaTokenizer", {"<s>", "</s>", "<unk>"}},
-    {"LlamaTokenizerFast", {"<s>", "</s>", "<unk>"}},
-    {"GPT2Tokenizer", {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}},
-    {"GPT2TokenizerFast", {"<|endoftext|>", "<|endoftext|>", "<|endoftext|>"}},
-    {"Qwen2Tokenizer", {NULL, "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>"}},
-    {"Qwen2TokenizerFast", {NULL, "<|endoftext|>", "<|endoftext|>", NULL, "<|endoftext|>"}},
-};
-
-static int set_special(struct rf_chat_files *files, int at, const char *path, const char *text)
-{
-    rf_free(files->specials[at]);
-    files->specials[at] = text ? rf_strdup(text) : NULL;
-    files->known[at] = true;
-    return text && !files->specials[at] ? rf_fail(RF_ENOMEM, "%s: out of memory", path) : 0;
-}
-
-/* Those that an object names: a text, an object with "content", or null. */
-static int read_specials(struct rf_chat_files *files, const char *path, const cJSON *config)
-{
-    for (int i = 0; i < RF_SPECIALS; i++) {
-        const cJSON *item = cJSON_GetObjectItemCaseSensitive(config, rf_special_names[i]);
-        if (!item)
-            continue;
-        if (cJSON_IsObject(item))
-            item = cJSON_GetObjectItemCaseSensitive(item, "content");
-        if (!cJSON_IsString(item) && !cJSON_IsNull(item))
-            return rf_fail(RF_ECORRUPT, "%s: %s is no token", path, rf_special_names[i]);
-        RETURN_IF_ERROR(set_special(files, i, path, cJSON_GetStringValue(item)));
-    }
-    return 0;
-}
-
-static int read_class(struct rf_chat_files *files, const char *path, const cJSON *config)
-{
-    const char *class =
-        cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "tokenizer_class"));
-    for (size_t i = 0; class && i < sizeof(classes) / sizeof(classes[0]); i++)
-        for (int k = 0; strcmp(class, classes[i].class) == 0 && k < RF_SPECIALS; k++)
-            RETURN_IF_ERROR(set_special(files, k, path, classes[i].tokens[k]));
-    return 0;
-}
-
 /* ---- the files ------------------------------------------------------------------------------- */
 
 /* *out NULL: there is no such file. */
@@ -211,21 +155,37 @@ static int read_object(const char *folder, const char *name, char path[4096], cJ
     return 0;
 }
 
+/* Whether config.json says that transformers takes a class of its own, whatever the tokenizer's
+ * files name. */
+static int read_type(const char *folder, bool *forced)
+{
+    char path[4096];
+    cJSON *config = NULL;
+    RETURN_IF_ERROR(read_object(folder, "config.json", path, &config));
+    const char *type = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(config, "model_type"));
+    *forced = type && strcmp(type, "qwen2") == 0;
+    cJSON_Delete(config);
+    return 0;
+}
+
 static int read_config(const char *folder, struct rf_chat_files *out)
 {
     char path[4096], legacy[4096];
+    bool forced = false;
     cJSON *config = NULL, *map = NULL;
     RETURN_IF_ERROR(read_object(folder, "tokenizer_config.json", path, &config));
     if (!config)
         return 0;
-    int rc = read_class(out, path, config);
+    int rc = read_type(folder, &forced);
+    if (rc == 0 && !forced)
+        rc = rf_specials_of_class(&out->specials, path, config);
     if (rc == 0)
-        rc = read_specials(out, path, config);
+        rc = rf_specials_read(&out->specials, path, config);
     /* An older file, which counts where the newer one does not list added tokens. */
     if (rc == 0 && !cJSON_HasObjectItem(config, "added_tokens_decoder"))
         rc = read_object(folder, "special_tokens_map.json", legacy, &map);
     if (rc == 0 && map)
-        rc = read_specials(out, legacy, map);
+        rc = rf_specials_read(&out->specials, legacy, map);
     if (rc == 0 && out->count == 0)
         rc = add_config(out, path, config);
     cJSON_Delete(config);

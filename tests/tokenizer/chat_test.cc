@@ -109,7 +109,7 @@ TEST(Chat, ATokenIsOfThePartOfTheTextThatTheReferenceGives)
 TEST(Chat, TokensAndWhatIsLearnedAreThoseOfTransformers)
 {
     const std::vector<Case> all = cases();
-    ASSERT_EQ(all.size(), 113u);
+    ASSERT_EQ(all.size(), 118u);
     for (const Case &c : all) {
         SCOPED_TRACE(c.base + " " + c.form + " " + c.line);
         const Tokens tokens(c.base, c.special);
@@ -160,6 +160,19 @@ TEST(Chat, AFileOfATemplateIsBeforeTokenizerConfig)
     EXPECT_EQ(written(tools), "3ab by chat_template.jinja");
     tokens.folder.write("own.txt", "5{% for m in messages %}{{ m.content }}{% endfor %}");
     EXPECT_EQ(written(tools, tokens.folder.path("own.txt").c_str()), "5ab by own.txt");
+}
+
+TEST(Chat, AClassThatTransformersDoesNotTakeSaysNothingOfSpecialTokens)
+{
+    const Tokens tokens("bytes", {});
+    tokens.folder.write("tokenizer_config.json", "{\"tokenizer_class\": \"TokenizersBackend\"}");
+    tokens.folder.write("chat_template.jinja",
+                        "{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}");
+    EXPECT_EQ(Lines(tokens, chat).rc, 0);
+    tokens.folder.write("config.json", "{\"model_type\": \"qwen2\"}");
+    const Lines lines(tokens, chat);
+    EXPECT_EQ(lines.rc, RF_ENOTSUP);
+    EXPECT_TRUE(has(lines.message, "does not say which it is")) << lines.message;
 }
 
 TEST(Chat, WhatIsNotKnownIsRefusedWithTheNamesOfTheForms)

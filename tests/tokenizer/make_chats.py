@@ -282,6 +282,15 @@ def own_templates(out):
         got = t.apply_chat_template(line["messages"], tools=line.get("tools"), return_dict=True, **mark)
         write(out, "bytes", "-", TAGS, config, line, got["input_ids"],
               got["assistant_masks"] if mark else learned_by_prefixes(t, line)[1])
+    for own in ({"pix_token": "<|tag|>"}, {"extra_special_tokens": {"pix": "<|tag|>"}}, {"add_pix_token": True, "pix_token": None},
+                {"pix_token": "a", "model_specific_special_tokens": {"pix_token": "<|tag|>"}}):
+        template = "{{ pix_token }}{{ pix }}{{ add_pix_token is defined }}" + INSIDE
+        t = open_tokenizer("bytes", TAGS, **own)
+        t.chat_template = template
+        line = {"messages": [say("user", "a"), say("assistant", "b")]}
+        got = t.apply_chat_template(line["messages"], return_dict=True, return_assistant_tokens_mask=True)
+        write(out, "bytes", "-", TAGS, {"tokenizer_class": "PreTrainedTokenizerFast", **own, "chat_template": template}, line,
+              got["input_ids"], got["assistant_masks"])
     refusals(out)
 
 
@@ -308,6 +317,7 @@ def refusals(out):
     refuse(QUIET, 'no role "human"', say("human", "a"), answer)
     refuse(INSIDE, "whose text it marks", quiet, answer, quiet, say("assistant", "c", weight=0))
     refuse("{{ bos_token }}" + QUIET, "does not say which it is", quiet, answer, tokenizer_class="Another")
+    refuse("{{ bos_token }}" + QUIET, "does not say which it is", quiet, answer, tokenizer_class="LlamaTokenizer")
     refuse("{{ raise_exception('only on Sundays') }}", "only on Sundays", quiet, answer)
     refuse("{% include 'a' %}", 'statement "include"', quiet, answer)
     refuse([{"name": "rag", "template": QUIET}], 'name "default"', quiet, answer)
