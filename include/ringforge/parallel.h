@@ -75,7 +75,7 @@ struct rf_value {
 
 enum rf_verb {
     RF_VERB_LOAD = 0, /* the host writes inputs and scalars of the step */
-    RF_VERB_ZERO,     /* clear gradients of a slot */
+    RF_VERB_ZERO,     /* clear gradients of a slot, except those that its calls overwrite */
     RF_VERB_FORWARD,
     RF_VERB_RECOMPUTE, /* a second forward pass, for what was not saved */
     RF_VERB_BACKWARD_INPUT,
@@ -100,6 +100,8 @@ enum rf_verb {
     RF_VERB_RECV,         /* receive one */
     RF_VERB_EXCHANGE,     /* exchange of the tensor ranks between two phases of a call */
     RF_VERB_HOLD,         /* 2bw: copy gradients of a step, which are kept for its update */
+    RF_VERB_ZERO_WHOLE,   /* clear gradients of a piece, all of them: no call writes them before
+                           * they are reduced, because the rank has no micro-batch in the round */
     RF_VERB_COUNT
 };
 

@@ -20,7 +20,8 @@ static const struct rf_env_row rows[] = {
      "not declare; CPU devices"},
     {"RF_CHECK_REPLAY", "0",
      "1: record every training step again, and fail if it differs from the replayed one; gradients "
-     "that blocks overwrite hold NaN before"},
+     "that blocks overwrite hold NaN before, and without a loss scale a norm that is not finite "
+     "is an error"},
     {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages"},
     {"RF_HOST_VISIBLE", "1",
      "0: treat device memory as if the host could not map it, so that tensors are staged"},

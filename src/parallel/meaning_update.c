@@ -369,7 +369,7 @@ static int cast_sum(const struct rf_at *a, int from, int to)
     if (a->i->ins != 1 || a->i->outs != 1 || values[from].piece != values[to].piece ||
         (narrows ? values[to].kind != narrow : values[from].kind != narrow || !wide))
         return rf_check_fail(a->plan, a->i, "casts to gradients of another piece, or to none");
-    if (in->state != RF_TOKEN_CLEARED && in->state != RF_TOKEN_SUM && in->state != RF_TOKEN_TOTAL)
+    if (in->state != RF_TOKEN_ZEROS && in->state != RF_TOKEN_SUM && in->state != RF_TOKEN_TOTAL)
         return rf_check_fail(a->plan, a->i, "casts gradients without a sum");
     rf_token_use_all(a);
     const struct rf_token before = *in;

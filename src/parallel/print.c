@@ -152,6 +152,7 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     }
     switch (i->verb) {
     case RF_VERB_ZERO:
+    case RF_VERB_ZERO_WHOLE:
     case RF_VERB_BACKWARD_WEIGHT:
         put_if(&t, "slot", out ? out->slot : -1);
         break;

@@ -54,6 +54,12 @@ struct rf_work rf_work_zero(const struct rf_plan *plan, const struct rf_instruct
     return work;
 }
 
+struct rf_work rf_work_zero_whole(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const uint64_t count = elements(plan, rf_plan_operands(plan, i), i->outs, RF_VALUE_GRAD);
+    return (struct rf_work){.launches = count > 0, .written = count * sizeof(float)};
+}
+
 /* The squares of this rank's gradients by the table of chunks. Adding the chunks' sums is counted
  * as one value for each. */
 struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i)

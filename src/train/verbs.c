@@ -120,6 +120,14 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
+/* Zeroes a piece whole: no block overwrites any of it. */
+static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
+{
+    for (int k = 0; k < i->outs; k++)
+        RETURN_IF_ERROR(fill(p, rf_run_value(p->run, outs(p, i)[k]), 0));
+    return 0;
+}
+
 static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor from)
 {
     return to.buffer ? rf_stream_copy(p->run->stream, to.buffer, to.offset, from.buffer,
@@ -396,6 +404,7 @@ void rf_take_scalars(struct rf_pass *p)
 const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_LOAD] = {.act = load},
     [RF_VERB_ZERO] = {.record = zero},
+    [RF_VERB_ZERO_WHOLE] = {.record = zero_whole},
     [RF_VERB_FORWARD] = {.record = block},
     [RF_VERB_RECOMPUTE] = {.record = block},
     [RF_VERB_BACKWARD_INPUT] = {.record = block},

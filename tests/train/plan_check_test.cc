@@ -433,6 +433,24 @@ TEST(PlanCheck, AnAllReduceThatIsForgottenIsRefusedByParameterAndRank)
     expect_refused(once, {"plan of rank 1: reduce gradients piece 1 (b.1): ", "rank 0"});
 }
 
+TEST(PlanCheck, ARoundWithoutAMicroBatchThatSendsWhatCallsWouldOverwriteIsRefused)
+{
+    for (const char *name : {"zero_2", "zero_3_copies", "narrow_rounds", "zero_2_pipeline"}) {
+        const Job job(setting(name));
+        int cleared = 0;
+        for (int r = 0; r < job.ranks(); r++)
+            for (int i = 0; i < job.list(r).count; i++)
+                if (job.list(r).instructions[i].verb == RF_VERB_ZERO_WHOLE) {
+                    job.list(r).instructions[i].verb = RF_VERB_ZERO;
+                    cleared++;
+                    expect_refused(job, {"plan of rank " + std::to_string(r), "piece"});
+                    job.list(r).instructions[i].verb = RF_VERB_ZERO_WHOLE;
+                }
+        EXPECT_GT(cleared, 0) << name;
+        EXPECT_EQ(job.check(), 0) << name;
+    }
+}
+
 TEST(PlanCheck, ASumOverTensorRanksThatIsForgottenIsRefusedByParameterAndRank)
 {
     const Job job(setting("sequence"));
