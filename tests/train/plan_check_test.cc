@@ -358,6 +358,45 @@ TEST(PlanCheck, EveryMeshWithContextRanksIsAccepted)
     EXPECT_EQ(jobs, 128);
 }
 
+// The checker accepts the plans of all ranks of this mesh.
+void expect_accepted(const StubBlocks &blocks, const rf_mesh &mesh, const rf_policy &policy)
+{
+    std::vector<rf_plan *> plans((size_t)(mesh.dp * mesh.tp * mesh.pp), nullptr);
+    for (size_t rank = 0; rank < plans.size(); rank++)
+        ASSERT_EQ(
+            rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, (int)rank, &plans[rank]),
+            0)
+            << rf_last_error()->message;
+    EXPECT_EQ(rf_plan_check(plans.data(), (int)plans.size()), 0) << rf_last_error()->message;
+    for (rf_plan *plan : plans)
+        rf_plan_destroy(plan);
+}
+
+// Of 129 rows one has 65, which with the 64 before are more than a bucket.
+TEST(PlanCheck, TensorRanksWithUnequalPartsHaveTheSamePieces)
+{
+    StubBlocks blocks;
+    blocks.add("a", {129, 64}).shared();
+    blocks.add("b", {128, 64}).shared();
+    rf_policy policy = policy_of({"", 1, 2, RF_ORDER_RING});
+    policy.sequence_parallel = true;
+    policy.first_bucket_bytes = policy.bucket_bytes = 128 * sizeof(float);
+    expect_accepted(blocks, {1, 2, 1}, policy);
+}
+
+// The gradient of its output is not read again, because no weight half follows.
+TEST(PlanCheck, AFrozenBlockBetweenTrainedOnesIsAccepted)
+{
+    for (int pp : {1, 3})
+        for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
+            StubBlocks blocks;
+            blocks.add("a", {64});
+            blocks.add("b", {64}).flag(0, RF_PARAM_FROZEN);
+            blocks.add("c", {64});
+            expect_accepted(blocks, {1, 1, pp}, policy_of({"", 1, 4, order}));
+        }
+}
+
 // Takes an instruction out, as what a pass forgets to write.
 void forget(const Job &job, int r, rf_verb verb)
 {
