@@ -55,6 +55,7 @@ enum rf_value_kind {
     RF_VALUE_SQUARES,   /* of the chunks of the norm that this rank has */
     RF_VALUE_CHUNKS,    /* table: these chunks */
     RF_VALUE_DECAY,     /* table: where weight decay applies */
+    RF_VALUE_PLACES,    /* table: by which numbers elements draw, for stochastic rounding */
     RF_VALUE_SCRATCH,   /* working memory of one call of a block */
     RF_VALUE_WORKSPACE, /* working memory of products */
     RF_VALUE_KINDS

@@ -64,6 +64,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_SQUARES] = "sums of squares",
     [RF_VALUE_CHUNKS] = "norm chunks",
     [RF_VALUE_DECAY] = "decay",
+    [RF_VALUE_PLACES] = "places",
     [RF_VALUE_SCRATCH] = "scratch",
     [RF_VALUE_WORKSPACE] = "workspace",
 };

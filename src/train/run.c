@@ -172,8 +172,8 @@ static int open_local(struct rf_run *run)
     RETURN_IF_ERROR(open_copies(run));
     RETURN_IF_ERROR(rf_segments_open(run));
     RETURN_IF_ERROR(rf_stalls_open(run));
-    RETURN_IF_ERROR(rf_run_init_params(run));
     RETURN_IF_ERROR(rf_run_upload_tables(run));
+    RETURN_IF_ERROR(rf_run_init_params(run));
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         RETURN_IF_ERROR(reserve_submissions(
             run, lane == RF_LANE_COMPUTE ? run->stream : run->copies[lane], lane));

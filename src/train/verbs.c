@@ -325,8 +325,9 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_plan_piece *piece = first_piece(p, i);
     part.first = piece->first + piece->cuts[plan->shard];
     part.decay.offset +=
-        (plan->shards > 1 ? piece->shard_first : piece->first) / RF_FLAT_GRAIN * sizeof(uint32_t);
+        rf_plan_state_first(plan, (int)(piece - plan->pieces)) / RF_FLAT_GRAIN * sizeof(uint32_t);
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
+    part.places = rf_run_places(run, (int)(piece - plan->pieces));
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
     RETURN_IF_ERROR(keep_version(p, i));
@@ -356,6 +357,8 @@ static int host_step(struct rf_pass *p, const struct rf_instruction *i)
     part.param = rf_tensor_map(out_span(p, i, updated_kind(p, i)));
     part.grad = rf_tensor_map(rf_run_value(run, operands[0]));
     part.decay = rf_tensor_map(decay);
+    const struct rf_tensor places = rf_run_places(run, piece);
+    part.places = places.buffer ? rf_tensor_map(places) : NULL;
     part.copy = copy.buffer ? rf_tensor_map(copy) : NULL;
     for (int k = 0; k < RF_STATE_COUNT; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
@@ -384,7 +387,8 @@ static int cast(struct rf_pass *p, const struct rf_instruction *i)
         return 0;
     const int64_t count = rf_tensor_count(in), capacity = rf_tensor_count(out);
     in.shape = out.shape = rf_shape1(count < capacity ? count : capacity);
-    return rf_cast(p->run->stream, out, in);
+    return to == RF_VALUE_COPY ? rf_run_round_copies(p->run, in, out, false)
+                               : rf_cast(p->run->stream, out, in);
 }
 
 /* The device has decided whether this step is skipped. All ranks have the same gradients, so all

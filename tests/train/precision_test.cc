@@ -133,6 +133,99 @@ TEST(Precision, WithoutMastersTreeOrderGivesTheBitsOfOneProcessAtEveryStage)
     }
 }
 
+// The random number belongs to the element of the whole model and to the update: copies of a
+// parameter on several stages, tensor ranks, or ranks that rank 0 updates, round alike.
+TEST(Precision, StochasticRoundingBelongsToTheElementAndTheUpdate)
+{
+    struct Mesh {
+        int ranks, tp, pp;
+        int parts, offload;
+        bool no_masters, rank0, sequence, exact;
+    };
+    const Mesh meshes[] = {{2, 1, 2, 0, 0, false, false, false, true},
+                           {4, 1, 2, 0, RF_OFFLOAD_OPTIMIZER, false, false, false, true},
+                           {2, 1, 2, 0, 0, true, false, false, true},
+                           {4, 2, 2, 4, 0, false, false, false, true},
+                           {2, 2, 1, 0, 0, false, false, true, false}, // 257 rows: 128 and 129
+                           {3, 1, 1, 0, 0, false, true, false, false}};
+    for (const Mesh &m : meshes) {
+        Training t = gpt(RF_BF16, m.rank0 ? RF_ORDER_RING : RF_ORDER_TREE);
+        t.policy.optimizer.stochastic_rounding = true;
+        t.policy.no_masters = m.no_masters;
+        t.policy.tensor_parts = m.parts;
+        t.policy.offload = m.offload;
+        t.policy.batch = t.policy.micro_batches = 4;
+        t.after = [&](rf_run *run, rf_comm *, int) {
+            const rf_progress progress = {t.steps, t.seed, 12};
+            EXPECT_RF(rf_run_audit(run, &progress));
+        };
+        const std::string one = m.exact ? train(t, 1)[0].sha : "";
+        t.policy.update_on_rank_0 = m.rank0;
+        t.policy.sequence_parallel = m.sequence;
+        t.tp = m.tp;
+        t.pp = m.pp;
+        for (const Seen &s : train(t, m.ranks)) {
+            const std::string where = "tp=" + std::to_string(m.tp) + " pp=" + std::to_string(m.pp);
+            expect_planned(s, where);
+            if (m.exact) {
+                EXPECT_EQ(s.sha, one) << where;
+            }
+        }
+    }
+}
+
+TEST(Precision, AResumeHasTheCopiesThatTheLastUpdateHasRounded)
+{
+    struct Where {
+        int ranks, zero, pp;
+        rf_pipeline_kind pipeline;
+    };
+    for (const Where &w : {Where{1, 0, 1, RF_PIPELINE_1F1B}, Where{3, 2, 1, RF_PIPELINE_1F1B},
+                           Where{2, 0, 2, RF_PIPELINE_2BW}}) {
+        Folder folder;
+        Training whole = gpt(RF_BF16, RF_ORDER_TREE);
+        whole.policy.optimizer.stochastic_rounding = true;
+        whole.policy.zero = w.zero;
+        whole.policy.pipeline = w.pipeline;
+        whole.pp = w.pp;
+        whole.drain_every = w.pipeline == RF_PIPELINE_2BW ? 2 : 0;
+        Training first = whole, rest = whole;
+        whole.steps = 4;
+        first.steps = rest.steps = rest.first_step = 2;
+        first.after = [&](rf_run *run, rf_comm *, int) {
+            const rf_progress progress = {2, first.seed, 16};
+            ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+        };
+        rest.before = [&](rf_run *run, rf_comm *, int) {
+            ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
+        };
+        train(first, w.ranks);
+        const Seen seen = train(whole, w.ranks)[0], resumed = train(rest, w.ranks)[0];
+        EXPECT_EQ(resumed.sha, seen.sha) << w.ranks << " ranks";
+        EXPECT_EQ(resumed.loss.back(), seen.loss.back());
+    }
+}
+
+// All copies are made again.
+TEST(Precision, WritingAParameterLeavesTheOtherCopies)
+{
+    Training t = gpt(RF_BF16, RF_ORDER_TREE);
+    t.policy.optimizer.stochastic_rounding = true;
+    std::vector<float> logits[2];
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const std::vector<int32_t> tokens(16, 3);
+        std::vector<float> same(32);
+        for (std::vector<float> &l : logits) {
+            l.resize(16 * 257);
+            ASSERT_RF(rf_run_forward(run, tokens.data(), l.data(), l.size() * sizeof(float)));
+            ASSERT_RF(rf_run_read_param(run, "ln_f.bias", same.data(), 32 * sizeof(float)));
+            ASSERT_RF(rf_run_write_param(run, "ln_f.bias", same.data(), 32 * sizeof(float)));
+        }
+    };
+    train(t, 1);
+    EXPECT_EQ(logits[0], logits[1]);
+}
+
 TEST(Precision, ParametersWithoutMastersTakeAThird)
 {
     Training t = gpt(RF_BF16, RF_ORDER_RING);
