@@ -6,7 +6,9 @@
 // order, elsewhere but for the roundings of sums in another order. What was measured is what was
 // planned, copies are equal, and the checker accepts the plans.
 //
-// RF_TEST_MESHES=COUNT draws as many, from RF_TEST_SEED=FIRST on, and prints each.
+// RF_TEST_MESHES=COUNT draws as many, from RF_TEST_SEED=FIRST on, and prints each. Those draw from
+// all models, types and optimizers; without it all jobs use few kernels, which a driver translates
+// once.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -104,9 +106,10 @@ std::string Job::text() const
 class Draw
 {
   public:
-    explicit Draw(uint64_t seed) : seed_(seed)
+    Draw(uint64_t seed, bool few) : few_kernels(few), seed_(seed)
     {
     }
+    const bool few_kernels;
     int below(int n)
     {
         return (int)rf_philox_below(seed_, 77, at_++, (uint64_t)n);
@@ -130,11 +133,12 @@ void draw_model(Draw &d, Training &t)
     struct Width {
         int channels, heads;
     };
-    const Width w = d.of<Width>({{32, 4}, {64, 4}, {64, 2}, {60, 2}, {36, 3}, {64, 4}});
-    const int layers = 1 + d.below(3), vocab = d.of({61, 255, 256, 257, 64});
-    const int head_rows = d.one_in(4) ? 5 : 0;
+    const Width widths[] = {{64, 4}, {32, 4}, {64, 2}, {60, 2}, {36, 3}, {64, 4}};
+    const Width w = widths[d.few_kernels ? 0 : d.below(6)];
+    const int layers = 1 + d.below(2), vocab = d.of({61, 255, 256, 257, 64});
+    const int head_rows = !d.few_kernels && d.one_in(4) ? 5 : 0;
     t.model = {layers, w.channels, w.heads, 16, vocab, head_rows};
-    if (d.one_in(2)) {
+    if (!d.few_kernels && d.one_in(2)) {
         t.llama.layers = layers;
         t.llama.channels = w.channels;
         t.llama.heads = w.heads;
@@ -152,8 +156,9 @@ void draw_types(Draw &d, Job &job)
 {
     Training &t = job.t;
     rf_policy &p = t.policy;
-    const rf_dtype type = d.of({RF_F32, RF_F32, RF_F32, RF_BF16, RF_F16, RF_BF16});
-    const rf_dtype residual = d.one_in(2) ? type : RF_F32;
+    const rf_dtype types[] = {RF_F32, RF_F32, RF_F32, RF_BF16, RF_BF16, RF_F16};
+    const rf_dtype type = types[d.below(d.few_kernels ? 4 : 6)];
+    const rf_dtype residual = d.few_kernels || d.one_in(2) ? type : RF_F32;
     p.optimizer.stochastic_rounding = type != RF_F32 && d.one_in(2);
     p.no_masters = type != RF_F32 && residual == type && d.one_in(2);
     p.loss_scale = type == RF_F16 || d.one_in(8) ? 64.0f : 0.0f;
@@ -183,10 +188,10 @@ void draw_policy(Draw &d, Job &job)
 {
     Training &t = job.t;
     rf_policy &p = t.policy;
-    p.micro_batches = job.dp + d.below(2 * job.dp + 3);
-    p.batch = p.micro_batches * (1 + d.below(2));
-    p.seq = d.of({8, 16, 12});
-    p.packed = t.cp == 1 && d.one_in(6);
+    p.micro_batches = job.dp + d.below(job.dp + 3);
+    p.batch = p.micro_batches * (d.one_in(4) ? 2 : 1);
+    p.seq = d.few_kernels ? 8 : d.of({8, 16, 12});
+    p.packed = !d.few_kernels && t.cp == 1 && d.one_in(6);
     t.ignored = d.one_in(2) ? 0.3 : 0;
     p.recompute = d.of({0, 0, 0, 1, 2, RF_RECOMPUTE_AUTO});
     p.offload = d.one_in(3) ? d.below(16) : 0;
@@ -198,11 +203,12 @@ void draw_policy(Draw &d, Job &job)
     p.no_overlap = d.one_in(6);
     p.first_bucket_bytes = d.of({4096, 65536, 0});
     p.bucket_bytes = d.of({30000, 65536, 0});
-    p.optimizer.kind = (rf_optimizer)d.of({(int)RF_SGD, (int)RF_SGD, d.below(RF_OPTIMIZER_COUNT)});
+    p.optimizer.kind =
+        d.few_kernels || d.one_in(2) ? RF_SGD : (rf_optimizer)d.below(RF_OPTIMIZER_COUNT);
     p.optimizer.weight_decay = d.one_in(2) ? 0.1f : 0;
     p.clip = d.one_in(2) ? 0.25f : 0;
     p.reduce_dtype = p.order == RF_ORDER_RING && d.one_in(5) ? d.of({RF_BF16, RF_F16}) : RF_F32;
-    t.lr = p.optimizer.kind == RF_SGD ? 0.1f : 0.01f;
+    t.lr = p.optimizer.kind == RF_SGD ? 0.1f : 0.001f;
     t.steps = 1 + d.below(3);
     job.evaluated = 1 + d.below(7);
     if (job.dp > 1 && t.steps > 1 && d.one_in(3)) {
@@ -311,12 +317,12 @@ int shard_left(const Job &job)
     return job.t.shard && job.left % job.t.shard == 0 ? job.t.shard : 0;
 }
 
-Job next_possible(uint64_t seed)
+Job next_possible(uint64_t seed, bool few_kernels)
 {
-    for (Draw d(seed);;) {
+    for (Draw d(seed, few_kernels);;) {
         Job job = drawn(d);
         const std::string text = job.text();
-        if (job.ranks() > 6 || !is_possible(job.t, job.dp, job.t.shard, text) ||
+        if (job.ranks() > (few_kernels ? 4 : 6) || !is_possible(job.t, job.dp, job.t.shard, text) ||
             !is_possible(alone(job), 1, 0, text))
             continue;
         if (job.loss != NONE && !is_possible(job.t, job.left, shard_left(job), text))
@@ -543,10 +549,10 @@ TEST(RandomMeshes, TrainAsOneRankDoes)
 {
     const char *count = getenv("RF_TEST_MESHES"), *first = getenv("RF_TEST_SEED");
     const uint64_t begin = first ? strtoull(first, nullptr, 10) : 1;
-    const uint64_t end = begin + (count ? strtoull(count, nullptr, 10) : 40);
+    const uint64_t end = begin + (count ? strtoull(count, nullptr, 10) : 160);
     const bool plans_alone = getenv("RF_TEST_PLANS") != nullptr;
     for (uint64_t seed = begin; seed < end; seed++) {
-        const Job job = next_possible(seed);
+        const Job job = next_possible(seed, !count);
         const std::string text =
             "RF_TEST_SEED=" + std::to_string(seed) + " RF_TEST_MESHES=1: " + job.text();
         const testing::ScopedTrace trace(__FILE__, __LINE__, text);
