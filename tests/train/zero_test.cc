@@ -119,6 +119,24 @@ TEST(Zero, ARankWithoutAMicroBatchInTheLastRoundAddsNothing)
     }
 }
 
+// 1,952 elements are two chunks of the norm, and no chunk is divided. In the last round some of the
+// ranks that have no shard have no micro-batch either.
+TEST(Zero, RanksWithoutAnyTrainedElementPlanAndMeasureTheSameBytes)
+{
+    for (int stage : {2, 3}) {
+        Training t = sharded(RF_ORDER_TREE, stage);
+        t.model = {1, 32, 4, 16, 61};
+        t.freeze = {"blocks.*", "wpe*", "ln_f*"};
+        t.policy.batch = t.policy.micro_batches = 5;
+        t.steps = 1;
+        const std::vector<Seen> seen = train(t, 4);
+        for (const Seen &s : seen) {
+            EXPECT_EQ(s.sha, seen[0].sha);
+            expect_planned(s, "zero=" + std::to_string(stage));
+        }
+    }
+}
+
 TEST(Zero, EveryOptimizerAndTypeGivesTheBitsOfOneProcess)
 {
     for (rf_optimizer kind : {RF_SGD, RF_MOMENTUM, RF_LION, RF_ADAMW}) {
