@@ -262,22 +262,42 @@ static int save(struct trainer *t)
     return TOOL_OK;
 }
 
-/* Every rank sees the same losses, so all end here. The last checkpoint stays as it was. */
+/* Every rank comes here, because all see the same numbers. The last checkpoint stays as it was. */
+static int end_diverged(struct trainer *t)
+{
+    t->diverged = true;
+    /* What was begun before is sound. */
+    return rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0 ? trainer_failed(t)
+                                                                         : TOOL_OK;
+}
+
 static int check_loss(struct trainer *t, const struct report_step *line)
 {
     const bool held_out = isfinite(line->stats.loss);
     if (held_out && (!line->evaluated || isfinite(line->held_out)))
         return TOOL_OK;
-    t->diverged = true;
-    /* What was begun before this step is sound. */
-    if (rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0)
-        return trainer_failed(t);
-    if (t->rank != 0)
-        return TOOL_ERROR;
+    const int status = end_diverged(t);
+    if (status != TOOL_OK || t->rank != 0)
+        return status == TOOL_OK ? TOOL_ERROR : status;
     return tool_error(t->command,
                       "the %sloss of step %lld is not a finite number: training has diverged, and "
                       "nothing is saved any more; try a smaller --lr, --warmup, or --clip",
                       held_out ? "held-out " : "", (long long)line->step);
+}
+
+/* A training that has updated nothing has failed, unless it was told to end early. */
+static int check_updates(struct trainer *t)
+{
+    if (t->stop || t->made == 0 || t->skipped < t->made)
+        return TOOL_OK;
+    const int status = end_diverged(t);
+    if (status != TOOL_OK || t->rank != 0)
+        return status == TOOL_OK ? TOOL_ERROR : status;
+    return tool_error(t->command,
+                      "none of the %lld steps has updated the model, because the gradients of each "
+                      "were not finite, and nothing is saved; use --dtype bf16 or f32, a smaller "
+                      "--loss-scale, or f32 for --reduce-dtype",
+                      (long long)t->made);
 }
 
 static bool every(int64_t steps, int64_t step)
@@ -296,6 +316,8 @@ static int end_step(struct trainer *t, struct report_step *line)
     line->samples = t->progress.samples += o->setup.policy.batch;
     t->loss = line->stats.loss;
     t->tokens_local += line->stats.local_tokens;
+    t->made++;
+    t->skipped += line->stats.skipped;
     bool last = t->progress.step == o->steps;
     t->stop = last ? 0 : line->stats.stop > t->stop ? line->stats.stop : t->stop;
     if (last || (!t->stop && every(o->eval_every, t->progress.step))) {
@@ -375,7 +397,9 @@ static int finish(struct trainer *t)
 {
     const struct train_options *o = t->o;
     char sha256[65];
-    int status = TOOL_OK;
+    int status = check_updates(t);
+    if (status != TOOL_OK)
+        return status;
     struct report_end end = {.step = t->progress.step,
                              .loss = t->loss,
                              .held_out = t->held_out,

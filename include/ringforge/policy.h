@@ -103,7 +103,9 @@ struct rf_policy {
      * have the same 16-bit type. Checkpoints are f32 and exact. */
     bool no_masters;
     /* RF_F16 or RF_BF16: gradients are sent and added over the ranks in this type, half the bytes.
-     * Sums over micro-batches stay f32. RF_F32 (0): as they are. Not in tree order. */
+     * Sums over micro-batches stay f32. In f16 steps of more than 256 tokens send sums divided by
+     * the power of two that makes them, at most, means times 256, so that their number of tokens
+     * has no limit. RF_F32 (0): as they are. Not in tree order. */
     enum rf_dtype reduce_dtype;
 
     /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: every rank has everything. 1: a rank

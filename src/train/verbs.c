@@ -376,6 +376,11 @@ static int end_step(struct rf_pass *p, const struct rf_instruction *i)
                                 rf_run_scalars(p->run));
 }
 
+static bool is_narrow(enum rf_value_kind kind)
+{
+    return kind == RF_VALUE_GRAD_NARROW || kind == RF_VALUE_GRAD_NARROW_SHARD;
+}
+
 /* Casts the values of one kind to another. Both are adjacent. Padding may be left out. */
 static int cast(struct rf_pass *p, const struct rf_instruction *i)
 {
@@ -387,8 +392,11 @@ static int cast(struct rf_pass *p, const struct rf_instruction *i)
         return 0;
     const int64_t count = rf_tensor_count(in), capacity = rf_tensor_count(out);
     in.shape = out.shape = rf_shape1(count < capacity ? count : capacity);
-    return to == RF_VALUE_COPY ? rf_run_round_copies(p->run, in, out, false)
-                               : rf_cast(p->run->stream, out, in);
+    if (to == RF_VALUE_COPY)
+        return rf_run_round_copies(p->run, in, out, false);
+    const float factor = rf_plan_send_factor(p->run->plan);
+    return factor == 1 ? rf_cast(p->run->stream, out, in)
+                       : rf_scale(p->run->stream, out, in, is_narrow(to) ? factor : 1 / factor);
 }
 
 /* The device has decided whether this step is skipped. All ranks have the same gradients, so all

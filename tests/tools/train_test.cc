@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <cmath>
 #include <fcntl.h>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
@@ -400,6 +401,21 @@ TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
         EXPECT_EQ(r.status, 2) << way[0];
         EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
     }
+}
+
+TEST(Train, OfWhichEveryStepWasSkippedHasFailed)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save";
+    const std::vector<std::string> two =
+        with(tiny(data), {"--ranks", "2", "--loss-scale", "3e38", "--save", save});
+    ProgramResult r = run_program(with(two, {"--steps", "2"}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("none of the 2 steps has updated the model"), std::string::npos) << r.err;
+    EXPECT_FALSE(std::filesystem::exists(save + "/step-2"));
+    // A loss scale that comes down in time is as it should be.
+    r = run_program(with(two, {"--steps", "20"}));
+    EXPECT_EQ(r.status, 0) << r.err;
 }
 
 TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)

@@ -290,6 +290,50 @@ TEST(Precision, GradientsThatTravelInSixteenBitsTakeHalfAndReplicasStayEqual)
         }
 }
 
+// 262,144 tokens with a mean gradient of 2^-20, 1/2 or 8: the sums of most are beyond f16.
+TEST(Precision, GradientsThatAreSentInF16AreNotLimitedByTheTokensOfAStep)
+{
+    static const int64_t rows = 1 << 17; // of a micro-batch
+    struct Sum {
+        static int weight(rf_ctx *ctx, void *mean, rf_tensor, rf_tensor)
+        {
+            return rf_fill(ctx->stream, ctx->grads[0], *(float *)mean * (float)rows);
+        }
+    };
+    const rf_block_ops ops = {forward, backward_input, Sum::weight, sizes};
+    for (int zero : {0, 2})
+        for (float mean : {0x1p-20f, 0.5f, 8.0f}) {
+            rf_param_desc param = {};
+            param.name = "w";
+            param.shape = rf_shape1(columns);
+            param.dtype = RF_F32;
+            Training t;
+            t.edit_blocks = [&](std::vector<rf_block> &blocks, int) {
+                blocks.assign(1, {});
+                blocks[0].name = "constant";
+                blocks[0].ops = &ops;
+                blocks[0].self = &mean;
+                blocks[0].params = &param;
+                blocks[0].param_count = 1;
+            };
+            t.edit_batch = [](int, std::vector<int32_t> &, std::vector<int32_t> &targets) {
+                std::fill(targets.begin(), targets.end(), 0);
+            };
+            t.policy.batch = 2048;
+            t.policy.seq = 128;
+            t.policy.micro_batches = 2;
+            t.policy.order = RF_ORDER_RING;
+            t.policy.zero = zero;
+            t.policy.reduce_dtype = RF_F16;
+            t.policy.optimizer.kind = RF_SGD;
+            t.steps = 1;
+            for (const Seen &s : train(t, 2)) {
+                EXPECT_FALSE(s.stats[0].skipped) << mean;
+                EXPECT_EQ(s.norm[0], 16 * mean); // of 256 equal elements
+            }
+        }
+}
+
 TEST(Precision, OfDataParallelismExactlyTheGradientsAreHalved)
 {
     Training t = gpt(RF_F32, RF_ORDER_RING);
