@@ -384,17 +384,19 @@ TEST(PlanCheck, TensorRanksWithUnequalPartsHaveTheSamePieces)
     expect_accepted(blocks, {1, 2, 1}, policy);
 }
 
-// The gradient of its output is not read again, because no weight half follows.
+// The gradient of its output is not read again, because no weight half follows. On a stage of its
+// own there are no gradients to be merged.
 TEST(PlanCheck, AFrozenBlockBetweenTrainedOnesIsAccepted)
 {
     for (int pp : {1, 3})
-        for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
-            StubBlocks blocks;
-            blocks.add("a", {64});
-            blocks.add("b", {64}).flag(0, RF_PARAM_FROZEN);
-            blocks.add("c", {64});
-            expect_accepted(blocks, {1, 1, pp}, policy_of({"", 1, 4, order}));
-        }
+        for (int m : {4, 5})
+            for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
+                StubBlocks blocks;
+                blocks.add("a", {64});
+                blocks.add("b", {64}).flag(0, RF_PARAM_FROZEN);
+                blocks.add("c", {64});
+                expect_accepted(blocks, {1, 1, pp}, policy_of({"", 1, m, order}));
+            }
 }
 
 // Takes an instruction out, as what a pass forgets to write.
