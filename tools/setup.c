@@ -336,13 +336,14 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
         bool has;
         double given, otherwise, below;
         float *to;
+        bool unset; /* to the library, 0 is not set */
     } reals[] = {
-        {"beta1", info->beta1 != 0, s->beta1, info->beta1, 1, &s->policy.optimizer.beta1},
+        {"beta1", info->beta1 != 0, s->beta1, info->beta1, 1, &s->policy.optimizer.beta1, true},
         {"beta2", info->beta2 != 0, s->beta2, adam ? 0.95 : info->beta2, 1,
-         &s->policy.optimizer.beta2},
-        {"eps", info->eps != 0, s->eps, info->eps, INFINITY, &s->policy.optimizer.eps},
+         &s->policy.optimizer.beta2, true},
+        {"eps", info->eps != 0, s->eps, info->eps, INFINITY, &s->policy.optimizer.eps, true},
         {"momentum", info->takes_momentum, s->momentum, info->momentum, 1,
-         &s->policy.optimizer.momentum},
+         &s->policy.optimizer.momentum, true},
         {"dampening", info->takes_dampening, s->dampening, 0, 1, &s->policy.optimizer.dampening},
         {"weight-decay", true, s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY,
          &s->policy.optimizer.weight_decay},
@@ -366,14 +367,11 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
         if (given && reals[i].given >= reals[i].below)
             return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
                                     reals[i].below, reals[i].given);
-        /* To the library, zero means the customary value. */
-        if (reals[i].given == 0 && reals[i].otherwise != 0 && reals[i].below <= 1)
-            return tool_usage_error(command, "--%s has to be more than 0; without it use %s",
-                                    reals[i].name,
-                                    adam ? "--optimizer rmsprop" : "--optimizer sgd");
-        if (reals[i].given == 0 && kind != RF_SGD && i == 2)
-            return tool_usage_error(command, "--eps has to be more than 0");
+        if (reals[i].given == 0 && reals[i].below > 1 && reals[i].unset)
+            return tool_usage_error(command, "--%s has to be more than 0", reals[i].name);
         *reals[i].to = (float)(given ? reals[i].given : reals[i].otherwise);
+        if (reals[i].given == 0 && reals[i].unset && reals[i].otherwise != 0)
+            *reals[i].to = RF_ZERO;
     }
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (flags[i].given && !flags[i].has)

@@ -77,7 +77,7 @@ enum rf_stage_split {
  * blocks. */
 #define RF_RECOMPUTE_AUTO (-2)
 
-/* What a run does. Zero is the default, except for batch and seq. */
+/* What a run does. Zero is the default, except for batch and seq. RF_ZERO is the number 0. */
 struct rf_policy {
     int64_t batch; /* sequences in a global batch */
     int64_t seq;   /* tokens in a sequence */
@@ -90,7 +90,7 @@ struct rf_policy {
     uint64_t bucket_bytes;       /* 0 = 25 MiB */
     uint64_t first_bucket_bytes; /* of the first bucket to be complete; 0 = 1 MiB */
     struct rf_optimizer_opts
-        optimizer; /* fields of 0: the customary value (rf_optimizer_get_info) */
+        optimizer; /* fields of 0: the customary value (rf_optimizer_get_info); RF_ZERO: 0 */
     float clip;    /* global norm; 0 = no clipping */
     float
         loss_scale; /* initial value of a dynamic loss scale; 0 = none. The last block applies it */

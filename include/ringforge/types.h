@@ -40,6 +40,16 @@ enum rf_order {
     RF_ORDER_TREE
 };
 
+/* An option that is a real number and is 0 has not been set: it means the default that its comment
+ * names. RF_ZERO, the negative zero, is the number 0 itself, for every such option. */
+#define RF_ZERO (-0.0f)
+
+/* The number that an option means. */
+static inline float rf_option(float option, float otherwise)
+{
+    return option != 0 ? option : __builtin_signbit(option) ? 0.0f : otherwise;
+}
+
 /* A counter that only grows (device.h). */
 struct rf_timeline;
 

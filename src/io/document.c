@@ -37,7 +37,7 @@ const char *rf_document_bytes(cJSON *item, size_t *bytes)
     if (!text)
         return NULL;
     for (const char *from = text; *from; to++) {
-        const bool zero = strncmp(from, RF_ZERO, 2) == 0;
+        const bool zero = strncmp(from, RF_ZERO_CHARACTER, 2) == 0;
         *to = zero ? '\0' : *from;
         from += zero ? 2 : 1;
     }

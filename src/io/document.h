@@ -25,10 +25,10 @@ void rf_document_free(struct rf_document *document);
 /* Whether the object has one of these fields. */
 bool rf_document_is(const cJSON *json);
 
-/* The bytes of a text. In it, cJSON has RF_ZERO for each zero character, which it could not have
- * itself; here they become zeros, so a text may be asked for once. NULL: it is no text. */
+/* The bytes of a text. In it, cJSON has RF_ZERO_CHARACTER for each zero character, which it could
+ * not have itself; here they become zeros, so a text may be asked for once. NULL: it is no text. */
 const char *rf_document_bytes(cJSON *item, size_t *bytes);
-#define RF_ZERO "\xc0\x80" /* never in UTF-8 */
+#define RF_ZERO_CHARACTER "\xc0\x80" /* never in UTF-8 */
 
 /* Replaces what *out has, which has to be used with the same options each time. where: begins the
  * messages of errors. end: the token for the end of a text. json is changed. RF_ECORRUPT: a field

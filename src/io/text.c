@@ -200,14 +200,14 @@ static int append_document(struct reader *r, const char *path, const char *where
     return 0;
 }
 
-/* cJSON would end a text at the character U+0000: writes RF_ZERO for it. */
+/* cJSON would end a text at the character U+0000: writes RF_ZERO_CHARACTER for it. */
 static void keep_zeros(char *line, size_t *bytes)
 {
     char *to = line;
     for (const char *from = line, *end = line + *bytes; from < end;) {
         const bool escape = *from == '\\' && end - from >= 2;
         if (end - from >= 6 && memcmp(from, "\\u0000", 6) == 0) {
-            memcpy(to, RF_ZERO, 2);
+            memcpy(to, RF_ZERO_CHARACTER, 2);
             to += 2;
             from += 6;
             continue;
