@@ -115,7 +115,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"device-bytes", 0, TOOL_INT, &s->device_bytes, "BYTES",
          "a plan that needs more on the device is refused, with what would fit (no limit)"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",
-         "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
+         "of gradient sums: ring (fast), or tree (bits depend on --micro-batches, not on ranks)"},
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
          "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
         {"recompute", 0, TOOL_TEXT, &s->again, "WHAT",

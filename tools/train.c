@@ -172,7 +172,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"steps", 0, TOOL_INT, &o.steps, "N", "optimizer steps, counted from the very first (200)"},
         {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)"},
         {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)"},
-        {"lr-decay", 0, TOOL_TEXT, &o.decay, "RULE", "none, or cosine to a tenth at the last step"},
+        {"lr-decay", 0, TOOL_TEXT, &o.decay, "RULE", "none, or cosine: a tenth would be reached in the step after the last"},
         {"seed", 0, TOOL_INT, &o.seed, "N", "of parameters and data order (1)"},
         {"eval-every", 0, TOOL_INT, &o.eval_every, "N", "held-out loss every N steps (at the end)"},
         {"eval-sequences", 0, TOOL_INT, &o.eval_sequences, "N", "how many to evaluate on (64)"},
