@@ -71,24 +71,32 @@ static int check_resumed(struct trainer *t)
     return status;
 }
 
+/* The held-out sequences in micro-batches of the run. The last one is filled up with tokens that
+ * have no target, so the loss is that of all held-out tokens, whatever the micro-batches are. */
 static int prepare_evaluation(struct trainer *t)
 {
     const struct rf_policy *p = &t->o->setup.policy;
-    int64_t rows = p->batch / p->micro_batches;
+    const int64_t rows = p->batch / p->micro_batches;
     int64_t sequences = rf_dataset_held_out_sequences(t->dataset, p->seq);
     if (sequences > t->o->eval_sequences)
         sequences = t->o->eval_sequences;
-    t->eval_micro_batches = sequences / rows;
+    t->eval_micro_batches = (sequences + rows - 1) / rows;
     if (t->eval_micro_batches == 0)
-        return TOOL_OK; /* too little text is held out: no held-out loss */
-    size_t count = (size_t)(t->eval_micro_batches * rows * p->seq);
+        return TOOL_OK; /* nothing is held out: no held-out loss */
+    const size_t count = (size_t)(t->eval_micro_batches * rows * p->seq);
+    const size_t used = (size_t)(sequences * p->seq);
     t->eval_tokens = calloc(count, sizeof(int32_t));
     t->eval_targets = calloc(count, sizeof(int32_t));
     if (!t->eval_tokens || !t->eval_targets)
         return tool_error(t->command, "out of memory for the held-out text");
-    if (rf_dataset_held_out(t->dataset, 0, t->eval_micro_batches * rows, p->seq, t->eval_tokens,
-                            t->eval_targets) < 0)
+    if (rf_dataset_held_out(t->dataset, 0, sequences, p->seq, t->eval_tokens, t->eval_targets) < 0)
         return trainer_failed(t);
+    bool any = false;
+    for (size_t i = 0; i < used; i++)
+        any = any || t->eval_targets[i] >= 0;
+    for (size_t i = used; i < count; i++)
+        t->eval_targets[i] = RF_TARGET_NONE;
+    t->eval_micro_batches = any ? t->eval_micro_batches : 0;
     return TOOL_OK;
 }
 
