@@ -15,11 +15,13 @@
 
 layout(constant_id = 1) const uint KIND = 0;
 /* The same as in src/ops/optimizer.c. */
+const uint COPY_ALONE = 255; /* a KIND: the copy of an update that was made */
 layout(constant_id = 2) const uint FLAGS = 0;
 const bool HAS_M = (FLAGS & 1) != 0, HAS_V = (FLAGS & 2) != 0, HAS_A = (FLAGS & 4) != 0;
 const bool HAS_U = (FLAGS & 8) != 0;
 const bool DECOUPLED = (FLAGS & 256) != 0, EPS_INSIDE = (FLAGS & 512) != 0;
-const bool STOCHASTIC = (FLAGS & 1024) != 0;
+const bool STOCHASTIC = (FLAGS & 1024) != 0, PLACED = (FLAGS & 2048) != 0;
+const bool BEFORE = (FLAGS & 4096) != 0;
 layout(constant_id = 3) const uint PARAM_TYPE = TYPE_F32;
 layout(constant_id = 4) const uint GRAD_TYPE = TYPE_F32;
 layout(constant_id = 5) const uint COPY_TYPE = TYPE_F32; /* f32: no copy */
@@ -50,9 +52,10 @@ vec2 widen(uint type, uint word)
 {
     return type == TYPE_F16 ? from_f16(word) : from_bf16(word);
 }
-uint narrow(uint type, vec2 v, uvec2 random)
+/* nearest: before the first update nothing is drawn. */
+uint narrow(uint type, vec2 v, uvec2 random, bool nearest)
 {
-    if (STOCHASTIC)
+    if (STOCHASTIC && !nearest)
         return type == TYPE_F16 ? to_f16_random(v, random) : to_bf16_random(v, random);
     return type == TYPE_F16 ? to_f16(v) : to_bf16(v);
 }
@@ -68,16 +71,61 @@ ITEM load_as(uint type, uvec2 base, uint item)
     return widen(type, load_bits(base, item)).x;
 #endif
 }
-void store_as(uint type, uvec2 base, uint item, ITEM v, uvec4 random)
+void store_as(uint type, uvec2 base, uint item, ITEM v, uvec4 random, bool nearest)
 {
     if (type == TYPE_F32) {
         store_item(base, item, v);
         return;
     }
 #if VEC
-    Pairs(base).at[item] = uvec2(narrow(type, v.xy, random.xy), narrow(type, v.zw, random.zw));
+    Pairs(base).at[item] =
+        uvec2(narrow(type, v.xy, random.xy, nearest), narrow(type, v.zw, random.zw, nearest));
 #else
-    store_bits(base, item, narrow(type, vec2(v, 0.0), random.xy));
+    store_bits(base, item, narrow(type, vec2(v, 0.0), random.xy, nearest));
+#endif
+}
+
+/* 64-bit numbers are pairs, low word first. */
+uvec2 plus(uvec2 a, uvec2 b)
+{
+    uint carry, low = uaddCarry(a.x, b.x, carry);
+    return uvec2(low, a.y + b.y + carry);
+}
+
+/* The number by which an element draws: see struct rf_place_run. Stays within the table, whatever
+ * it has. */
+uvec2 place_of(uint element)
+{
+    uint word = element / 64 * 2, last = pc.first_block - 4;
+    uint block = Uints(pc.places).at[word + 1];
+    uvec2 at = uvec2((block << 6) + element % 64, block >> 26);
+    uint run = min(word + Uints(pc.places).at[word], last);
+    for (; run + 4 <= last; run += 4) {
+        uint low = Uints(pc.places).at[run], high = Uints(pc.places).at[run + 1];
+        if (at.y < high || (at.y == high && at.x < low))
+            break;
+    }
+    return plus(at, uvec2(Uints(pc.places).at[run + 2], Uints(pc.places).at[run + 3]));
+}
+uvec4 words_at(uvec2 seed, uint updates, uvec2 place)
+{
+    return philox(seed, uvec4((place.x >> 2) | (place.y << 30), place.y >> 2, updates, 0x726f756eu));
+}
+uvec4 random_at_places(uvec2 seed, uint updates, uint item)
+{
+    uvec2 first = place_of(item * ITEM_ELEMENTS);
+#if VEC
+    uvec2 last = place_of(item * 4 + 3);
+    if ((first.x & 3u) == 0 && last.y == first.y && last.x - first.x == 3)
+        return words_at(seed, updates, first);
+    uvec4 words;
+    for (uint k = 0; k < 4; k++) {
+        uvec2 place = place_of(item * 4 + k);
+        words[k] = words_at(seed, updates, place)[place.x & 3u];
+    }
+    return words;
+#else
+    return uvec4(words_at(seed, updates, first)[first.x & 3u]);
 #endif
 }
 
@@ -87,6 +135,8 @@ uvec4 random_of(uvec2 seed, uint updates, uint item)
 {
     if (!STOCHASTIC)
         return uvec4(0);
+    if (PLACED)
+        return random_at_places(seed, updates, item);
 #if VEC
     uint quad = item;
 #else
@@ -132,10 +182,26 @@ ITEM direction(ITEM g, bool first, float bias1, float bias2, inout State s)
     return d;
 }
 
+void copy_alone(uint first, uvec2 seed, uint updates)
+{
+    uint number = BEFORE ? max(updates, 1u) - 1 : updates;
+    [[unroll]] for (uint k = 0; k < PER_LANE; k++) {
+        uint item = min(first + k, pc.items - 1);
+        ITEM p = LOAD_AS(TYPE_F32, param, item);
+        uvec4 random = random_of(seed, number, item);
+        if (first + k < pc.items)
+            store_as(COPY_TYPE, pc.copy, item, p, random, number == 0);
+    }
+}
+
 void main()
 {
     uint first = flat_index() * PER_LANE;
     StepScalars s = StepScalars(pc.scalars);
+    if (KIND == COPY_ALONE) {
+        copy_alone(first, uvec2(s.seed0, s.seed1), s.updates);
+        return;
+    }
     float prescale = s.prescale == 0.0 ? 1.0 : s.prescale;
     float lr = s.lr, factor = s.factor, bias1 = s.bias1, bias2 = s.bias2;
     uint updates = s.updates;
@@ -187,9 +253,9 @@ void main()
                 store_item(pc.a, item, state.a);
             if (HAS_U)
                 store_item(pc.u, item, state.u);
-            store_as(PARAM_TYPE, pc.param, item, p, random);
+            store_as(PARAM_TYPE, pc.param, item, p, random, false);
             if (COPY_TYPE != TYPE_F32)
-                store_as(COPY_TYPE, pc.copy, item, p, random);
+                store_as(COPY_TYPE, pc.copy, item, p, random, false);
         }
 #endif
     }

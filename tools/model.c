@@ -4,6 +4,7 @@
  * plan with.
  */
 #include <hub.h>
+#include <math.h>
 #include <string.h>
 
 #include "setup.h"
@@ -236,10 +237,32 @@ static const struct rf_block_ops sized_ops = {.forward = refuse_forward,
                                               .tensor_sizes = no_tensor_sizes,
                                               .context_sizes = no_context_sizes};
 
-struct sized {
+/* Layers of equal size, each with one parameter. */
+struct sized_layer {
     struct rf_param_desc param;
-    struct rf_block block;
+    char name[24];
 };
+
+struct sized {
+    struct rf_block *blocks;
+    struct sized_layer *layers;
+};
+
+static void sized_destroy(void *owner)
+{
+    struct sized *sized = owner;
+    free(sized->blocks);
+    free(sized->layers);
+    free(sized);
+}
+
+/* GPTs have about 12 L C^2 parameters, and channels C of about 128 L (Brown et al. 2020, table
+ * 2.1: L 96 for 175e9). */
+static int assumed_layers(double params)
+{
+    const double layers = round(cbrt(params / (12.0 * 128 * 128)));
+    return layers < 1 ? 1 : (int)layers;
+}
 
 int model_create_sized(const struct tool_command *command, const struct setup *setup, double params,
                        struct model *model)
@@ -255,20 +278,36 @@ int model_create_sized(const struct tool_command *command, const struct setup *s
     if (setup->freeze.count > 0)
         return tool_usage_error(command, "--freeze is for the parameters of a model; leave out "
                                          "--params or --freeze");
+    const int64_t all = (int64_t)params, asked = setup->given[SETUP_LAYERS] ? setup->layers : 0;
+    if (asked > all)
+        return tool_usage_error(command, "--layers %lld are more than --params %lld",
+                                (long long)asked, (long long)all);
+    const int count = asked ? (int)asked : assumed_layers(params);
     struct sized *sized = calloc(1, sizeof(*sized));
     if (!sized)
         return tool_error(command, "out of memory");
-    sized->param = (struct rf_param_desc){.name = "parameters",
-                                          .shape = rf_shape1((int64_t)params),
-                                          .dtype = setup->type,
-                                          .flags = RF_PARAM_DECAY,
-                                          .split = {.kind = RF_SPLIT_ROWS}};
-    sized->block = (struct rf_block){.name = "model",
-                                     .ops = &sized_ops,
-                                     .params = &sized->param,
-                                     .param_count = 1,
-                                     .scales_loss = true};
-    *model = (struct model){.blocks = &sized->block, .count = 1, .owner = sized, .destroy = free};
+    sized->blocks = calloc((size_t)count, sizeof(*sized->blocks));
+    sized->layers = calloc((size_t)count, sizeof(*sized->layers));
+    if (!sized->blocks || !sized->layers) {
+        sized_destroy(sized);
+        return tool_error(command, "out of memory for %d layers", count);
+    }
+    for (int k = 0; k < count; k++) {
+        struct sized_layer *layer = &sized->layers[k];
+        snprintf(layer->name, sizeof(layer->name), "layer.%d", k);
+        layer->param = (struct rf_param_desc){.name = layer->name,
+                                              .shape = rf_shape1(all / count + (k < all % count)),
+                                              .dtype = setup->type,
+                                              .flags = RF_PARAM_DECAY,
+                                              .split = {.kind = RF_SPLIT_ROWS}};
+        sized->blocks[k] = (struct rf_block){.name = layer->name,
+                                             .ops = &sized_ops,
+                                             .params = &layer->param,
+                                             .param_count = 1,
+                                             .scales_loss = true};
+    }
+    *model = (struct model){
+        .blocks = sized->blocks, .count = count, .owner = sized, .destroy = sized_destroy};
     return TOOL_OK;
 }
 

@@ -285,6 +285,12 @@ static int tell(const struct tool_command *command, const struct plan_options *o
                        !(o->plot_path && strcmp(o->plot_path, "-") == 0);
     cJSON *json = o->json_path ? to_json(out) : NULL;
     int status = TOOL_OK;
+    if (print && o->params > 0)
+        printf("%s%d layers of equal size%s\n",
+               o->setup.given[SETUP_LAYERS] ? "" : "Assumed: ", model->count,
+               o->setup.given[SETUP_LAYERS] ? "" : ", as a GPT of this size has (--layers N)");
+    if (json && o->params > 0)
+        cJSON_AddNumberToObject(json, "layers", model->count);
     if (print)
         print_table(&o->setup, out);
     if (print && o->explain)
@@ -347,7 +353,8 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 10];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
-        {"params", 0, TOOL_COUNT, &o.params, "N", "a parameter count (7.5e9) instead of a model"},
+        {"params", 0, TOOL_COUNT, &o.params, "N",
+         "a parameter count (7.5e9) instead of a model, in layers of equal size"},
         {"ranks", 0, TOOL_INT, &o.ranks, "N", "the same as --mesh dp=N", .least = 1,
          .most = PLAN_MAX_RANKS},
         {"dp", 0, TOOL_INT, &o.dp, "N", "the same as --mesh dp=N", .least = 1,

@@ -63,8 +63,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"allow-nan", 0, TOOL_FLAG, &s->allow_nan, NULL,
          "from: take weights that are not finite numbers", .needs = "from"},
         {"model", 0, TOOL_TEXT, &s->model, "NAME", "gpt2 or llama (gpt2)", 0, &s->given[0]},
-        {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)", 0, &s->given[1], 1,
-         1024},
+        {"layers", 0, TOOL_INT, &s->layers, "N", "transformer blocks (4)", 0,
+         &s->given[SETUP_LAYERS], 1, 1024},
         {"channels", 0, TOOL_INT, &s->channels, "N", "width of the model (128)", 0, &s->given[2], 1,
          1 << 16},
         {"heads", 0, TOOL_INT, &s->heads, "N", "attention heads; divides --channels (4)", 0,
@@ -125,7 +125,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"device-bytes", 0, TOOL_INT, &s->device_bytes, "BYTES",
          "a plan that needs more on the device is refused, with what would fit (no limit)"},
         {"order", 0, TOOL_TEXT, &s->order, "ORDER",
-         "of gradient sums: ring (fast), tree (same bits on any number of ranks)"},
+         "of gradient sums: ring (fast), or tree (bits depend on --micro-batches, not on ranks)"},
         {"update", 0, TOOL_TEXT, &s->update, "WHERE",
          "all (each rank, all have the sum), or rank0: it alone, and sends the weights (slow)"},
         {"recompute", 0, TOOL_TEXT, &s->again, "WHAT",
@@ -442,14 +442,12 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
         if (given && value >= reals[i].below)
             return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
                                     reals[i].below, value);
-        /* To the library, zero means the customary value. */
-        if (value == 0 && reals[i].otherwise != 0 && reals[i].below <= 1)
-            return tool_usage_error(command, "--%s has to be more than 0; without it use %s",
-                                    reals[i].name,
-                                    adam ? "--optimizer rmsprop" : "--optimizer sgd");
-        if (value == 0 && kind != RF_SGD && i == 2)
+        /* To the library, 0 is not set. */
+        if (value == 0 && numbers[i] == &to->eps)
             return tool_usage_error(command, "--eps has to be more than 0");
         *numbers[i] = (float)(given ? value : reals[i].otherwise);
+        if (value == 0 && reals[i].otherwise != 0 && numbers[i] != &to->weight_decay)
+            *numbers[i] = RF_ZERO;
     }
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
         if (flags[i].given && !flags[i].has)

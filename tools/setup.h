@@ -18,7 +18,7 @@ struct recompute {
 };
 
 /* How blocks are divided into stages: by a rule, or count > 0 of them by hand. */
-enum { SETUP_MOST_STAGES = 1024, SETUP_MOST_BLOCKS = 1 << 20, SETUP_GIVEN = 5 };
+enum { SETUP_MOST_STAGES = 1024, SETUP_MOST_BLOCKS = 1 << 20, SETUP_GIVEN = 5, SETUP_LAYERS = 1 };
 struct stage_list {
     enum rf_stage_split split;
     int blocks[SETUP_MOST_STAGES], count;

@@ -82,8 +82,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"lr", 0, TOOL_REAL, &o.lr, "X", "learning rate (3e-3)", .kept = true},
         {"warmup", 0, TOOL_INT, &o.warmup, "N", "steps over which the rate rises from 0 (0)",
          .kept = true},
-        {"lr-decay", 0, TOOL_TEXT, &o.decay, "RULE", "none, or cosine to a tenth at the last step",
-         .kept = true},
+        {"lr-decay", 0, TOOL_TEXT, &o.decay, "RULE",
+         "none, or cosine: a tenth would be reached in the step after the last", .kept = true},
         {"seed", 0, TOOL_INT, &o.seed, "N", "of parameters and data order (1)"},
         {"eval-every", 0, TOOL_INT, &o.eval_every, "N", "held-out loss every N steps (at the end)"},
         {"eval-sequences", 0, TOOL_INT, &o.eval_sequences, "N", "how many to evaluate on (64)"},
@@ -211,5 +211,7 @@ const struct tool_command tool_train = {
         "SIGTERM, or SIGINT (Ctrl-C), to the program or to any rank: all ranks finish the step,\n"
         "save if --save is given, and end by the signal (status 143 or 130). A second signal,\n"
         "half a second later or more, ends at once. A loss that is not finite ends training\n"
-        "with status 1, and the last checkpoint stays as it was.\n",
+        "with status 1, and the last checkpoint stays as it was; so does a training of which "
+        "every\n"
+        "step was skipped.\n",
 };

@@ -70,24 +70,32 @@ static int check_resumed(struct trainer *t)
     return status;
 }
 
+/* The held-out sequences in micro-batches of the run. The last one is filled up with tokens that
+ * have no target, so the loss is that of all held-out tokens, whatever the micro-batches are. */
 static int prepare_evaluation(struct trainer *t)
 {
     const struct rf_policy *p = &t->o->setup.policy;
-    int64_t rows = p->batch / p->micro_batches;
+    const int64_t rows = p->batch / p->micro_batches;
     int64_t sequences = rf_dataset_held_out_sequences(t->dataset, p->seq);
     if (sequences > t->o->eval_sequences)
         sequences = t->o->eval_sequences;
-    t->eval_micro_batches = sequences / rows;
+    t->eval_micro_batches = (sequences + rows - 1) / rows;
     if (t->eval_micro_batches == 0)
-        return TOOL_OK; /* too little text is held out: no held-out loss */
-    size_t count = (size_t)(t->eval_micro_batches * rows * p->seq);
+        return TOOL_OK; /* nothing is held out: no held-out loss */
+    const size_t count = (size_t)(t->eval_micro_batches * rows * p->seq);
+    const size_t used = (size_t)(sequences * p->seq);
     t->eval_tokens = calloc(count, sizeof(int32_t));
     t->eval_targets = calloc(count, sizeof(int32_t));
     if (!t->eval_tokens || !t->eval_targets)
         return tool_error(t->command, "out of memory for the held-out text");
-    if (rf_dataset_held_out(t->dataset, 0, t->eval_micro_batches * rows, p->seq, t->eval_tokens,
-                            t->eval_targets) < 0)
+    if (rf_dataset_held_out(t->dataset, 0, sequences, p->seq, t->eval_tokens, t->eval_targets) < 0)
         return trainer_failed(t);
+    bool any = false;
+    for (size_t i = 0; i < used; i++)
+        any = any || t->eval_targets[i] >= 0;
+    for (size_t i = used; i < count; i++)
+        t->eval_targets[i] = RF_TARGET_NONE;
+    t->eval_micro_batches = any ? t->eval_micro_batches : 0;
     return TOOL_OK;
 }
 
@@ -286,22 +294,42 @@ static int save(struct trainer *t)
     return rc < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
-/* Every rank sees the same losses, so all end here. The last checkpoint stays as it was. */
+/* Every rank comes here, because all see the same numbers. The last checkpoint stays as it was. */
+static int end_diverged(struct trainer *t)
+{
+    t->diverged = true;
+    /* What was begun before is sound. */
+    return rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0 ? trainer_failed(t)
+                                                                         : TOOL_OK;
+}
+
 static int check_loss(struct trainer *t, const struct report_step *line)
 {
     const bool held_out = isfinite(line->stats.loss);
     if (held_out && (!line->evaluated || isfinite(line->held_out)))
         return TOOL_OK;
-    t->diverged = true;
-    /* What was begun before this step is sound. */
-    if (rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0)
-        return trainer_failed(t);
-    if (t->rank != 0)
-        return TOOL_ERROR;
+    const int status = end_diverged(t);
+    if (status != TOOL_OK || t->rank != 0)
+        return status == TOOL_OK ? TOOL_ERROR : status;
     return tool_error(t->command,
                       "the %sloss of step %lld is not a finite number: training has diverged, and "
                       "nothing is saved any more; try a smaller --lr, --warmup, or --clip",
                       held_out ? "held-out " : "", (long long)line->step);
+}
+
+/* A training that has updated nothing has failed, unless it was told to end early. */
+static int check_updates(struct trainer *t)
+{
+    if (t->stop || t->made == 0 || t->skipped < t->made)
+        return TOOL_OK;
+    const int status = end_diverged(t);
+    if (status != TOOL_OK || t->rank != 0)
+        return status == TOOL_OK ? TOOL_ERROR : status;
+    return tool_error(t->command,
+                      "none of the %lld steps has updated the model, because the gradients of each "
+                      "were not finite, and nothing is saved; use --dtype bf16 or f32, a smaller "
+                      "--loss-scale, or f32 for --reduce-dtype",
+                      (long long)t->made);
 }
 
 static bool every(int64_t steps, int64_t step)
@@ -320,6 +348,8 @@ static int end_step(struct trainer *t, struct report_step *line)
     line->samples = t->progress.samples += o->setup.policy.batch;
     t->loss = line->stats.loss;
     t->tokens_local += line->stats.local_tokens;
+    t->made++;
+    t->skipped += line->stats.skipped;
     bool last = t->progress.step == o->steps;
     t->stop = last ? 0 : line->stats.stop > t->stop ? line->stats.stop : t->stop;
     if (last || (!t->stop && every(o->eval_every, t->progress.step))) {
@@ -399,7 +429,9 @@ static int finish(struct trainer *t)
 {
     const struct train_options *o = t->o;
     char sha256[65];
-    int status = TOOL_OK;
+    int status = check_updates(t);
+    if (status != TOOL_OK)
+        return status;
     struct report_end end = {.step = t->progress.step,
                              .loss = t->loss,
                              .held_out = t->held_out,

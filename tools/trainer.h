@@ -39,6 +39,7 @@ struct trainer {
     int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
     int64_t eval_micro_batches;
     int64_t tokens_local;
+    int64_t made, skipped; /* steps of this process, and those of them that updated nothing */
     double loss, held_out;
     bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */

@@ -136,7 +136,8 @@ RF_API int rf_dataset_held_out(const struct rf_dataset *dataset, int64_t first, 
 /* ---- learning rates -------------------------------------------------------------------------- */
 
 /* The learning rate of `step` (from 0). It rises linearly to `lr` over `warmup` steps, falls along
- * a half cosine to `min_lr` at step `steps`, and stays there (Loshchilov, Hutter 2017). */
+ * a half cosine to `min_lr` at step `steps`, and stays there (Loshchilov, Hutter 2017). Steps count
+ * from 0, so that the last of `steps` steps is above `min_lr` still. */
 RF_EXPORT float rf_lr_cosine(int64_t step, int64_t warmup, int64_t steps, float lr, float min_lr);
 
 /* The learning rate for another batch size, proportional to it (SGD; Goyal et al. 2017). */

@@ -35,6 +35,7 @@ struct rf_host_part {
     void *copy; /* (count): receives the f32 parameters, rounded to 16 bits; NULL: none */
     const int32_t
         *decay; /* (ceil(count/64)), 0 or 1: whether weight decay applies to 64 elements */
+    const int32_t *places;               /* as in struct rf_optimizer_part; NULL: by first */
     enum rf_dtype param_type, grad_type; /* f32 (0), f16 or bf16 */
     enum rf_dtype copy_type;             /* f16 or bf16; ignored without a copy */
 };

@@ -50,7 +50,7 @@ struct rf_matmul_opts {
     bool transpose_a;             /* a is (K,M), as for the gradient of a weight */
     bool transpose_b;             /* b is (N,K), as a weight (out,in) in the forward pass */
     bool accumulate;              /* out += instead of out =; not with bias, act or residual */
-    float alpha;                  /* factor of the product a b; 0 = 1 */
+    float alpha;                  /* factor of the product a b; 0 = 1, RF_ZERO = 0 */
     const struct rf_tensor *bias; /* (N) of T, added to every row */
     enum rf_activation act;       /* NONE, RELU, GELU or SILU */
     /* (M,N) of R. With act it receives alpha a b + bias. The backward pass reads it. */
@@ -205,7 +205,7 @@ struct rf_attention_args {
      * they were i, or hide further keys. Blocks of keys that no query of a block sees take no
      * time. */
     struct rf_tensor starts;
-    float scale; /* of the scores; 0 = 1/sqrt(D) */
+    float scale; /* of the scores; 0 = 1/sqrt(D), RF_ZERO = 0 */
     /* NULL = the best. "rows" (CPU drivers), "tiled" (GPUs) or "units" (matrix units; f16 and bf16;
      * attention weights and their gradients are rounded to T) forces that path; "tiled:2" one of
      * its forms (src/ops/attention_forms.c). RF_ENOTSUP: it cannot run here. The best for f16 and

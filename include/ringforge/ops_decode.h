@@ -59,7 +59,8 @@ RF_EXPORT int64_t rf_attend_cache_scratch(int64_t rows, int64_t heads, int64_t s
  * divides H, and query head h uses head h / (H/K). D is up to 256.
  *   most: the largest position of the call is below it; larger ones give an undefined result. It
  * bounds the work, and may be up to L.
- *   scale: of the scores; 0 = 1/sqrt(D). scratch: f32, rf_attend_cache_scratch() elements. */
+ *   scale: of the scores; 0 = 1/sqrt(D), RF_ZERO = 0. scratch: f32, of as many elements as
+ * rf_attend_cache_scratch says. */
 RF_API int rf_attend_cache(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor q,
                            const struct rf_cache *cache, int64_t heads, int64_t most, float scale,
                            struct rf_tensor scratch);

@@ -90,7 +90,7 @@ RF_API int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tens
 RF_API int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                       struct rf_tensor b);
 
-/* out = factor * a. out may alias a. */
+/* out = factor * a, rounded once to the type of out. Of one type, out may alias a. */
 RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                     float factor);
 

@@ -135,13 +135,34 @@ struct rf_optimizer_part {
     /* i32 (ceil(n/64)), 0 or 1 for each 64 elements: whether weight decay applies to them. */
     struct rf_tensor decay;
     uint64_t first; /* a multiple of 64 */
+    /* The numbers by which elements draw random words (struct rf_place_run), i32. A NULL buffer:
+     * element i of the part draws by number first + i. */
+    struct rf_tensor places;
+};
+
+/* For buffers that have parts of a larger one: parameters of some blocks only, or some rows and
+ * columns of them. Elements of the flat buffer before `end` draw by their index plus `shift`,
+ * modulo 2^64. The table of a part begins with two words for each 64 of its elements: the number of
+ * words from the first of the two to the run with the first of these elements, and that element's
+ * index in the flat buffer divided by 64. Runs follow in ascending order; the last one ends behind
+ * the part. */
+struct rf_place_run {
+    uint64_t end, shift;
 };
 
 /* One update in place, by one launch. 16-bit stores round to nearest, or stochastically:
- * Philox4x32-10 with key seed and counter {element / 4, updates} gives the random words of four
- * elements. The bits do not depend on how a buffer is divided into parts, if `first` is right. */
+ * Philox4x32-10 with key seed and counter {number / 4, updates} gives the random words of four
+ * numbers. The bits do not depend on how a buffer is divided into parts, if `first` is right, nor
+ * on how its elements are distributed, if `places` is. */
 RF_API int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
                              const struct rf_optimizer_part *part, struct rf_tensor scalars);
+
+/* Writes the copy that update number scalars.updates has made, or with `before` the one before it:
+ * from part->param, f32, with the same roundings. After 0 updates copies are rounded to nearest.
+ * Reads param, first and places of the part. */
+RF_API int rf_optimizer_copy(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
+                             const struct rf_optimizer_part *part, struct rf_tensor scalars,
+                             bool before);
 
 /* The work of such an update of `count` parameters of type `param`, with f32 gradients and a copy
  * of type `copy` (RF_F32: no copy). For each f32 parameter AdamW reads 16 bytes and writes 12; a

@@ -59,7 +59,7 @@ RF_API int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_ten
 
 /* Zero is the default of every field. */
 struct rf_cross_entropy_opts {
-    float scale; /* factor of dlogits, not of losses, for loss scaling; 0 = 1 */
+    float scale; /* factor of dlogits, not of losses, for loss scaling; 0 = 1, RF_ZERO = 0 */
     /* Label smoothing s, 0 <= s < 1: the target gets probability 1 - s, and every class s / V more
      * (Szegedy et al. 2016). */
     float smoothing;

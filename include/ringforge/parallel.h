@@ -55,6 +55,7 @@ enum rf_value_kind {
     RF_VALUE_SQUARES,   /* of the chunks of the norm that this rank has */
     RF_VALUE_CHUNKS,    /* table: these chunks */
     RF_VALUE_DECAY,     /* table: where weight decay applies */
+    RF_VALUE_PLACES,    /* table: by which numbers elements draw, for stochastic rounding */
     RF_VALUE_SCRATCH,   /* working memory of one call of a block */
     RF_VALUE_WORKSPACE, /* working memory of products */
     RF_VALUE_KINDS
@@ -75,7 +76,7 @@ struct rf_value {
 
 enum rf_verb {
     RF_VERB_LOAD = 0, /* the host writes inputs and scalars of the step */
-    RF_VERB_ZERO,     /* clear gradients of a slot */
+    RF_VERB_ZERO,     /* clear gradients of a slot, except those that its calls overwrite */
     RF_VERB_FORWARD,
     RF_VERB_RECOMPUTE, /* a second forward pass, for what was not saved */
     RF_VERB_BACKWARD_INPUT,
@@ -100,6 +101,8 @@ enum rf_verb {
     RF_VERB_RECV,         /* receive one */
     RF_VERB_EXCHANGE,     /* exchange of the tensor ranks between two phases of a call */
     RF_VERB_HOLD,         /* 2bw: copy gradients of a step, which are kept for its update */
+    RF_VERB_ZERO_WHOLE,   /* clear gradients of a piece, all of them: no call writes them before
+                           * they are reduced, because the rank has no micro-batch in the round */
     RF_VERB_COUNT
 };
 

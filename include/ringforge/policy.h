@@ -77,7 +77,7 @@ enum rf_stage_split {
  * blocks. */
 #define RF_RECOMPUTE_AUTO (-2)
 
-/* What a run does. Zero is the default, except for batch and seq. */
+/* What a run does. Zero is the default, except for batch and seq. RF_ZERO is the number 0. */
 struct rf_policy {
     int64_t batch; /* sequences in a global batch */
     int64_t seq;   /* tokens in a sequence */
@@ -90,7 +90,7 @@ struct rf_policy {
     uint64_t bucket_bytes;       /* 0 = 25 MiB */
     uint64_t first_bucket_bytes; /* of the first bucket to be complete; 0 = 1 MiB */
     struct rf_optimizer_opts
-        optimizer; /* fields of 0: the customary value (rf_optimizer_get_info) */
+        optimizer; /* fields of 0: the customary value (rf_optimizer_get_info); RF_ZERO: 0 */
     float clip;    /* global norm; 0 = no clipping */
     float
         loss_scale; /* initial value of a dynamic loss scale; 0 = none. The last block applies it */
@@ -103,7 +103,9 @@ struct rf_policy {
      * have the same 16-bit type. Checkpoints are f32 and exact. */
     bool no_masters;
     /* RF_F16 or RF_BF16: gradients are sent and added over the ranks in this type, half the bytes.
-     * Sums over micro-batches stay f32. RF_F32 (0): as they are. Not in tree order. */
+     * Sums over micro-batches stay f32. In f16 steps of more than 256 tokens send sums divided by
+     * the power of two that makes them, at most, means times 256, so that their number of tokens
+     * has no limit. RF_F32 (0): as they are. Not in tree order. */
     enum rf_dtype reduce_dtype;
 
     /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: every rank has everything. 1: a rank

@@ -100,7 +100,8 @@ RF_API int rf_run_drain(struct rf_run *run, struct rf_step_stats *stats);
 
 /* The mean loss of `micro_batches` micro-batches, without an update. They are of the size of the
  * run's micro-batches, and are divided among the ranks. tokens, targets: (micro_batches * rows)
- * i32. Blocking; collective. Errors: as rf_run_step. */
+ * i32; of text that does not fill them the rest has targets of RF_TARGET_NONE. Blocking;
+ * collective. Errors: as rf_run_step; RF_EINVAL if no target is a token. */
 RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                            int64_t micro_batches, double *loss);
 

@@ -16,8 +16,9 @@ extern "C" {
 
 enum rf_dtype { RF_F32 = 0, RF_F64, RF_F16, RF_BF16, RF_I32, RF_I64, RF_U8, RF_I8, RF_DTYPE_COUNT };
 
-/* Averages of integers truncate. Sums and products of integers wrap. Minimum and maximum propagate
- * NaN. */
+/* An average lies between its least and its greatest operand, also if the sum leaves the type. Of
+ * integers it is the exact one without its fraction (truncated towards zero). Sums and products of
+ * integers wrap. Minimum and maximum propagate NaN. */
 enum rf_redop {
     RF_SUM = 0,
     RF_AVG,
@@ -39,6 +40,16 @@ enum rf_order {
      * the same for every number of ranks. In a plain collective it is the rank. */
     RF_ORDER_TREE
 };
+
+/* An option that is a real number and is 0 has not been set: it means the default that its comment
+ * names. RF_ZERO, the negative zero, is the number 0 itself, for every such option. */
+#define RF_ZERO (-0.0f)
+
+/* The number that an option means. */
+static inline float rf_option(float option, float otherwise)
+{
+    return option != 0 ? option : __builtin_signbit(option) ? 0.0f : otherwise;
+}
 
 /* A counter that only grows (device.h). */
 struct rf_timeline;

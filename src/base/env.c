@@ -32,7 +32,8 @@ static const struct rf_env_row rows[] = {
      .values = "0|1", .own = DIAGNOSTIC},
     {"RF_CHECK_REPLAY", "0",
      "1: record every training step again, and fail if it differs from the replayed one; gradients "
-     "that blocks overwrite hold NaN before",
+     "that blocks overwrite hold NaN before, and without a loss scale a norm that is not finite "
+     "is an error",
      .values = "0|1", .own = DIAGNOSTIC},
     {"RF_VALIDATION", "0", "1: load the Khronos validation layer and count its messages",
      .values = "0|1", .own = DIAGNOSTIC},

@@ -4,6 +4,7 @@
  * See hub.h.
  */
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,7 +89,7 @@ int hub_of_llama(const struct llama_config *c, struct hub **out)
         .vocab = c->vocab ? c->vocab : 257,
         .positions = 1 << 17,
         .theta = c->theta != 0 ? (double)c->theta : 10000,
-        .eps = c->eps != 0 ? (double)c->eps : 1e-5,
+        .eps = c->eps == 0 && !signbit(c->eps) ? 1e-5 : fabs((double)c->eps),
         .tied = c->tied,
         .rope_scaling = c->rope_scaling};
     const char *name = c->architecture ? c->architecture : "LlamaForCausalLM";
@@ -153,7 +154,7 @@ void hub_set_llama(const struct hub *hub, struct llama_config *c)
     c->hidden = v->hidden;
     c->vocab = v->vocab;
     c->theta = (float)v->theta;
-    c->eps = (float)v->eps;
+    c->eps = (float)v->eps == 0 ? RF_ZERO : (float)v->eps;
     c->tied = v->tied;
     c->architecture = hub->arch->name;
     c->qkv_bias = hub->arch->qkv_bias;

@@ -27,7 +27,7 @@ static struct llama_config with_defaults(const struct llama_config *config)
     c.hidden = c.hidden ? c.hidden : (c.channels * 8 / 3 + 31) / 32 * 32;
     c.vocab = c.vocab ? c.vocab : 257;
     c.theta = c.theta != 0 ? c.theta : 10000;
-    c.eps = c.eps != 0 ? c.eps : 1e-5f;
+    c.eps = rf_option(c.eps, 1e-5f);
     c.architecture = c.architecture ? c.architecture : "LlamaForCausalLM";
     if (c.recompute & MODEL_RECOMPUTE_MLP)
         c.recompute |= MODEL_RECOMPUTE_GELU;

@@ -32,7 +32,7 @@ struct llama_config {
     int hidden;   /* width of the gated unit; 0 = 8/3 of channels, rounded up to a multiple of 32 */
     int vocab;    /* 0 = 257: bytes and end of text */
     float theta;  /* base of the rotary embedding; 0 = 10000 */
-    float eps;    /* of the norms; 0 = 1e-5 */
+    float eps;    /* of the norms; 0 = 1e-5, RF_ZERO = 0 */
     bool tied;    /* the head is the embedding's table */
     int head_rows;                 /* as in gpt2.h */
     enum rf_dtype dtype, residual; /* as in gpt2.h */

@@ -133,7 +133,7 @@ static void fill(const struct rf_attention_call *call, const struct pass *pass,
         .queries = (uint32_t)a->q.rows,
         .keys = (uint32_t)a->k.rows,
         .group = (uint32_t)(a->q.heads / a->k.heads),
-        .scale = a->scale != 0 ? a->scale : (float)(1.0 / sqrt((double)a->q.size))};
+        .scale = rf_option(a->scale, (float)(1.0 / sqrt((double)a->q.size)))};
     rf_heads_strides(&a->q, push->q_strides);
     rf_heads_strides(&a->k, push->k_strides);
     rf_heads_strides(&a->v, push->v_strides);

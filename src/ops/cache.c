@@ -247,7 +247,7 @@ int rf_attend_cache(struct rf_stream *stream, struct rf_tensor out, struct rf_te
                                         .out_row = (uint32_t)(heads * s.size),
                                         .sequences = (uint32_t)s.sequences,
                                         .cached = (uint32_t)s.length,
-                                        .scale = scale != 0 ? scale : 1.0f / sqrtf((float)s.size)};
+                                        .scale = rf_option(scale, 1.0f / sqrtf((float)s.size))};
     RETURN_IF_ERROR(run_chunks(stream, &push, q, cache, &s, partial));
     struct rf_job job = {
         .op = op, .type = s.type, .shader = join, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};

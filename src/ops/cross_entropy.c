@@ -111,7 +111,7 @@ static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
         .vocabulary = (uint32_t)c->columns,
         .row_groups = (uint32_t)((c->columns + span - 1) / span),
         .first_column = (uint32_t)c->first,
-        .scale = opts->scale != 0 ? opts->scale : 1,
+        .scale = rf_option(opts->scale, 1),
         .z_loss = opts->z_loss,
         .target_share = (float)(1.0 - (double)opts->smoothing),
         .each_share = (float)((double)opts->smoothing / (double)c->columns)};

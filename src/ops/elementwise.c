@@ -143,15 +143,8 @@ int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor 
     return run_pair(stream, "maximum", OP_maximum, out, a, b);
 }
 
-int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
-{
-    RETURN_IF_ERROR(rf_check_typed("scale", "out", out, -1));
-    RETURN_IF_ERROR(rf_check_operand("scale", "a", a, out.dtype, rf_tensor_count(out)));
-    RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
-    return run_flat(stream, "scale", &elementwise, out, a, none, factor, OP_scale);
-}
-
-int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
+/* The builds that read another type than they write. */
+static const struct rf_builds *builds_from(enum rf_dtype type)
 {
     static const struct rf_builds
         from_f32 = {.aligned = RF_BUILD_16(cast_f32_v),
@@ -163,15 +156,29 @@ int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
         from_bf16 = {.aligned = {.f32 = RF_SHADER_cast_bf16_v, .f16 = RF_SHADER_cast_bf16_v_f16},
                      .any = {.f32 = RF_SHADER_cast_bf16_s, .f16 = RF_SHADER_cast_bf16_s_f16},
                      .wide = RF_BUILD(cast_bf16_wide)};
+    return type == RF_F32 ? &from_f32 : type == RF_F16 ? &from_f16 : &from_bf16;
+}
+
+int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, float factor)
+{
+    RETURN_IF_ERROR(rf_check_typed("scale", "out", out, -1));
+    RETURN_IF_ERROR(rf_check_typed("scale", "a", a, rf_tensor_count(out)));
+    if (a.dtype != out.dtype) {
+        RETURN_IF_ERROR(rf_check_alias("scale", "out", out, "a", a));
+        return run_flat(stream, "scale", builds_from(a.dtype), out, a, none, factor, OP_scale);
+    }
+    RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
+    return run_flat(stream, "scale", &elementwise, out, a, none, factor, OP_scale);
+}
+
+int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
+{
     RETURN_IF_ERROR(rf_check_typed("cast", "out", out, -1));
     RETURN_IF_ERROR(rf_check_typed("cast", "a", a, rf_tensor_count(out)));
     if (a.dtype == out.dtype)
         return rf_copy(stream, out, a);
     RETURN_IF_ERROR(rf_check_alias("cast", "out", out, "a", a));
-    const struct rf_builds *builds = a.dtype == RF_F32   ? &from_f32
-                                     : a.dtype == RF_F16 ? &from_f16
-                                                         : &from_bf16;
-    return run_flat(stream, "cast", builds, out, a, none, 0, OP_copy);
+    return run_flat(stream, "cast", builds_from(a.dtype), out, a, none, 0, OP_copy);
 }
 
 /* Both as words, where a kernel can copy them by quads: on an H100 the driver's copies within the

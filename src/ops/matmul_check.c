@@ -29,7 +29,7 @@ void rf_matmul_take_options(struct rf_product *p, const struct rf_matmul_opts *o
     p->accumulate = opts->accumulate;
     p->act = opts->act;
     p->act_backward = opts->act_backward;
-    p->alpha = opts->alpha == 0 ? 1 : opts->alpha;
+    p->alpha = rf_option(opts->alpha, 1);
     p->batch = opts->batch ? opts->batch : 1;
     p->a_layout = opts->a_layout;
     p->b_layout = opts->b_layout;

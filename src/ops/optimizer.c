@@ -21,6 +21,9 @@ _Static_assert(RF_STATE_COUNT - BEYOND <= 2, "push constants hold the addresses 
 #define DECOUPLED 256u
 #define EPS_INSIDE 512u
 #define STOCHASTIC 1024u
+#define PLACED 2048u
+#define BEFORE 4096u
+#define COPY_ALONE 255u /* KIND */
 
 #define M HAS(RF_STATE_M)
 #define V HAS(RF_STATE_V)
@@ -117,6 +120,25 @@ static int check_types(const char *op, const struct rf_optimizer_part *part, int
     return 0;
 }
 
+/* A table is used by stochastic rounding only. */
+static int check_places(const char *op, const struct rf_optimizer_part *part, int64_t count)
+{
+    if (part->first % GRAIN != 0 || part->first / GRAIN > UINT32_MAX)
+        return rf_fail(RF_EINVAL, "%s: first is %llu; a buffer is cut at multiples of %d elements",
+                       op, (unsigned long long)part->first, GRAIN);
+    if (!part->places.buffer)
+        return 0;
+    RETURN_IF_ERROR(rf_check_operand(op, "places", part->places, RF_I32, -1));
+    const int64_t blocks = (count + GRAIN - 1) / GRAIN;
+    const int64_t run = (int64_t)(sizeof(struct rf_place_run) / sizeof(int32_t));
+    if (rf_tensor_count(part->places) < 2 * blocks + run)
+        return rf_fail(RF_EINVAL,
+                       "%s: places has %lld words; it needs two for each of %lld blocks of %d "
+                       "elements, and a run",
+                       op, (long long)rf_tensor_count(part->places), (long long)blocks, GRAIN);
+    return 0;
+}
+
 static const char *const state_texts[RF_STATE_COUNT] = {"state m", "state v", "state a", "state u"};
 
 static int check_part(const char *op, uint32_t has, const struct rf_optimizer_part *part,
@@ -136,13 +158,13 @@ static int check_part(const char *op, uint32_t has, const struct rf_optimizer_pa
     RETURN_IF_ERROR(
         rf_check_operand(op, "decay", part->decay, RF_I32, (count + GRAIN - 1) / GRAIN));
     RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, RF_SCALAR_WORDS));
-    if (part->first % GRAIN != 0 || part->first / GRAIN > UINT32_MAX)
-        return rf_fail(RF_EINVAL, "%s: first is %llu; a buffer is cut at multiples of %d elements",
-                       op, (unsigned long long)part->first, GRAIN);
+    RETURN_IF_ERROR(check_places(op, part, count));
     return rf_check_apart(op, written, 2 + RF_STATE_COUNT,
-                          (struct rf_named_tensor[]){
-                              {"grad", part->grad}, {"decay", part->decay}, {"scalars", scalars}},
-                          3);
+                          (struct rf_named_tensor[]){{"grad", part->grad},
+                                                     {"decay", part->decay},
+                                                     {"scalars", scalars},
+                                                     {"places", part->places}},
+                          4);
 }
 
 /* TYPE_... of common.glsl. */
@@ -170,6 +192,13 @@ static uint32_t list_written(const struct rf_optimizer_part *part,
     return 3;
 }
 
+/* What the kernel knows of where a part's elements are. */
+static uint32_t place_word(const struct rf_optimizer_part *part)
+{
+    return part->places.buffer ? (uint32_t)rf_tensor_count(part->places)
+                               : (uint32_t)(part->first / GRAIN);
+}
+
 /* One launch; wide: of the build that writes by whole subgroups. */
 static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
                     const struct rf_optimizer_part *part, struct rf_tensor scalars,
@@ -191,7 +220,8 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     push->v = rf_address_of(state[RF_STATE_V]);
     push->copy = rf_address_of(part->copy);
     push->decay = rf_address_of(part->decay);
-    push->first_block = (uint32_t)(part->first / GRAIN);
+    push->places = rf_address_of(part->places);
+    push->first_block = place_word(part);
     rf_job_build(&job, device, type_of(part->param) || type_of(part->grad) ? &typed : &f32, vector,
                  (struct rf_source[]){{part->param}, {part->grad}, {state[0]}, {state[1]}},
                  flags & (HAS(RF_STATE_M) | HAS(RF_STATE_V)) ? 4 : 2, push->first);
@@ -221,6 +251,7 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     rf_job_reads(&job, part->grad);
     rf_job_reads(&job, part->decay);
     rf_job_reads(&job, scalars);
+    rf_job_reads(&job, part->places);
     rf_job_updates(&job, part->param);
     rf_job_writes(&job, part->copy);
     for (int i = 0; i < RF_STATE_COUNT; i++)
@@ -286,9 +317,12 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
     RETURN_IF_ERROR(check_part(op, has, &part, scalars));
     if (rf_tensor_count(part.param) == 0)
         return 0;
+    if (!opts->stochastic_rounding || (part.param.dtype == RF_F32 && !part.copy.buffer))
+        part.places = (struct rf_tensor){0};
     uint32_t flags = has | (rules[opts->kind].info.decoupled ? DECOUPLED : 0) |
                      (opts->eps_inside ? EPS_INSIDE : 0) |
-                     (opts->stochastic_rounding ? STOCHASTIC : 0);
+                     (opts->stochastic_rounding ? STOCHASTIC : 0) |
+                     (part.places.buffer ? PLACED : 0);
     struct rf_push_optimizer push = {
         .scalars = rf_address_of(scalars),
         .beta1 = opts->beta1,
@@ -298,4 +332,56 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
         .momentum = opts->momentum,
         .dampening = rules[opts->kind].info.takes_dampening ? opts->dampening : 0};
     return run_parts(stream, opts, flags, &part, scalars, &push);
+}
+
+static int check_copy(const char *op, const struct rf_optimizer_part *part,
+                      struct rf_tensor scalars)
+{
+    const int64_t count = rf_tensor_count(part->param);
+    RETURN_IF_ERROR(rf_check_operand(op, "param", part->param, RF_F32, -1));
+    RETURN_IF_ERROR(rf_check_typed(op, "copy", part->copy, count));
+    if (part->copy.dtype == RF_F32)
+        return rf_fail(RF_EINVAL, "%s: a copy is in f16 or bf16", op);
+    RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, RF_SCALAR_WORDS));
+    RETURN_IF_ERROR(check_places(op, part, count));
+    return rf_check_apart(op, (struct rf_named_tensor[]){{"copy", part->copy}}, 1,
+                          (struct rf_named_tensor[]){{"param", part->param},
+                                                     {"scalars", scalars},
+                                                     {"places", part->places}},
+                          3);
+}
+
+int rf_optimizer_copy(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
+                      const struct rf_optimizer_part *part, struct rf_tensor scalars, bool before)
+{
+    static const char op[] = "optimizer_copy";
+    static const struct rf_builds builds = {.aligned = RF_BUILD(optimizer_v),
+                                            .any = RF_BUILD(optimizer_s)};
+    if (!opts || !part)
+        return rf_fail(RF_EINVAL, "%s: options and a part are needed", op);
+    if (!opts->stochastic_rounding)
+        return rf_cast(stream, part->copy, part->param);
+    RETURN_IF_ERROR(check_copy(op, part, scalars));
+    const int64_t count = rf_tensor_count(part->param);
+    const bool vector = rf_pick_vector(count, (struct rf_tensor[]){part->param, part->copy}, 2);
+    struct rf_push_optimizer push = {.param = rf_address_of(part->param),
+                                     .copy = rf_address_of(part->copy),
+                                     .scalars = rf_address_of(scalars),
+                                     .places = rf_address_of(part->places),
+                                     .items = (uint32_t)(vector ? count / 4 : count),
+                                     .first_block = place_word(part)};
+    struct rf_job job = {.op = op, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
+    if (count == 0)
+        return 0;
+    rf_job_build(&job, rf_stream_device(stream), &builds, vector,
+                 (struct rf_source[]){{part->param}}, 1, push.first);
+    rf_job_flat(&job, rf_stream_device(stream), push.items, RF_FLAT_LANES, 1);
+    rf_job_spec(&job, 1, COPY_ALONE);
+    rf_job_spec(&job, 2, STOCHASTIC | (part->places.buffer ? PLACED : 0) | (before ? BEFORE : 0));
+    rf_job_spec(&job, 5, type_of(part->copy));
+    rf_job_reads(&job, part->param);
+    rf_job_reads(&job, scalars);
+    rf_job_reads(&job, part->places);
+    rf_job_writes(&job, part->copy);
+    return rf_job_run(stream, &job);
 }

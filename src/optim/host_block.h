@@ -273,15 +273,49 @@ RF_LOOPS void run_rule(const struct update *u, const struct span *s)
     }
 }
 
-/* Random words for a span from element `first` of the whole buffer on, the same as in
- * optimizer.comp. */
-RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, uint64_t first, int blocks)
+/* The words of four numbers from `quad` times 4 on. */
+RF_LOOPS void draw_quad(uint32_t words[4], const struct update *u, uint64_t quad)
 {
+    rf_philox(u->seed, quad, (uint64_t)0x726f756eu << 32 | u->updates, words);
+}
+
+/* By a table of places. i: the first element in the part. */
+RF_LOOPS void draw_placed(uint32_t *words, const struct update *u, int64_t i, int count)
+{
+    const int32_t *word = u->part.places + i / GRAIN * 2;
+    const int32_t *runs = word + *word;
+    struct rf_place_run run;
+    uint64_t drawn = UINT64_MAX; /* the quad in `quad` */
+    uint32_t quad[4];
+    memcpy(&run, runs, sizeof(run));
+    for (int e = 0; e < count; e++) {
+        const uint64_t at = u->part.first + (uint64_t)i + (uint64_t)e;
+        while (at >= run.end) {
+            runs += sizeof(run) / sizeof(*runs);
+            memcpy(&run, runs, sizeof(run));
+        }
+        const uint64_t number = at + run.shift;
+        if (number / 4 != drawn)
+            draw_quad(quad, u, drawn = number / 4);
+        words[e] = quad[number % 4];
+    }
+}
+
+/* Random words for a span from element i of the part on, the same as in optimizer.comp. Of the `n`
+ * elements those behind the part draw nothing. */
+RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, int64_t i, int64_t n)
+{
+    const uint64_t first = u->part.first + (uint64_t)i;
+    const int blocks = blocks_of(n);
     if (!u->stochastic)
         return NULL;
+    if (u->part.places) {
+        memset(words, 0, (size_t)blocks * GRAIN * sizeof(*words));
+        draw_placed(words, u, i, (int)n);
+        return words;
+    }
     for (uint64_t quad = 0; quad < (uint64_t)blocks * GRAIN / 4; quad++)
-        rf_philox(u->seed, first / 4 + quad, (uint64_t)0x726f756eu << 32 | u->updates,
-                  words + 4 * quad);
+        draw_quad(words + 4 * quad, u, first / 4 + quad);
     return words;
 }
 
@@ -321,7 +355,7 @@ RF_LOOPS void update_blocks(const struct update *u, int64_t from, int64_t end)
             .a = at[RF_STATE_A],
             .u = at[RF_STATE_U]};
         run_rule(u, &s);
-        const uint32_t *random = draw(words, u, part->first + (uint64_t)i, s.blocks);
+        const uint32_t *random = draw(words, u, i, n);
         for (int k = 0; k < RF_STATE_COUNT; k++)
             if (state[k])
                 put(state[k], RF_F32, i, n, at[k], NULL);

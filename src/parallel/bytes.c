@@ -283,6 +283,8 @@ static void plan_states(struct rf_plan *plan)
                rf_plan_evicts(plan) ? state_bytes : 0);
     set_region(plan, RF_REGION_DECAY, RF_CATEGORY_SCRATCH, optimizer,
                state_bytes / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
+    set_region(plan, RF_REGION_PLACES, RF_CATEGORY_SCRATCH, optimizer,
+               rf_plan_place_words(plan, plan->shard) * sizeof(uint32_t));
     set_region(plan, RF_REGION_CHUNKS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                plan->chunk_count * sizeof(struct rf_norm_chunk));
     set_region(plan, RF_REGION_COPY_BEFORE, RF_CATEGORY_PARAMS, RF_MEMORY_DEVICE,

@@ -185,8 +185,9 @@ static void made(struct rf_writer *w, const struct phase *p, bool out)
 
 static void write_phase(struct rf_writer *w, const struct phase *p)
 {
+    const struct rf_plan *plan = w->plan;
     const int b = p->block, m = p->micro_batch;
-    const bool ends = !rf_plan_exchange(w->plan, b, rf_call_of(p->verb), p->number);
+    const bool ends = !rf_plan_exchange(plan, b, rf_call_of(p->verb), p->number);
     rf_write(w, p->verb, RF_LANE_COMPUTE, b, m);
     rf_write_phase(w, p->number);
     if (m == RF_PHANTOM)
@@ -202,8 +203,8 @@ static void write_phase(struct rf_writer *w, const struct phase *p)
         made(w, p, false);
         rf_write_in(w, exchange_value(w, p, p->number - 1));
     }
-    if (p->verb == RF_VERB_BACKWARD_INPUT)
-        rf_write_out(w, dout(w, b, m));
+    if (p->verb == RF_VERB_BACKWARD_INPUT) /* carried to the weight half, if there is one */
+        write_unread(w, dout(w, b, m), true, !rf_plan_block_trains(plan, b));
     made(w, p, true);
     if (!ends)
         rf_write_out(w, exchange_value(w, p, p->number));

@@ -65,9 +65,11 @@ static int grad(struct pass *p, int slot, int piece)
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, slot, piece);
 }
 
-/* Clears one piece, or all (-1). */
+/* Clears one piece, or all (-1), of which a stage with frozen blocks only has none. */
 static void write_zero(struct pass *p, int slot, int piece)
 {
+    if (p->plan->trained_pieces == 0)
+        return;
     rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
     for (int k = 0; k < p->plan->trained_pieces; k++)
         if (piece < 0 || k == piece)
@@ -89,6 +91,8 @@ static void write_merge(struct pass *p, struct pair slots, int piece)
 {
     const int first = piece < 0 ? 0 : piece;
     const int end = piece < 0 ? p->plan->trained_pieces : piece + 1;
+    if (first >= end)
+        return;
     rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
     for (int k = first; k < end; k++)
         rf_write_in(&p->w, grad(p, slots.left, k));

@@ -144,7 +144,8 @@ static bool begins(const struct rf_plan *plan, const struct rf_instruction *i, i
     for (int k = 0; k < i->ins; k++)
         if (ins[k] == value)
             return false;
-    return plan->values[value].kind != RF_VALUE_GRAD || i->verb == RF_VERB_ZERO;
+    return plan->values[value].kind != RF_VALUE_GRAD || i->verb == RF_VERB_ZERO ||
+           i->verb == RF_VERB_ZERO_WHOLE;
 }
 
 static int use(struct pass *p, int value, int begin, int end, bool anew)

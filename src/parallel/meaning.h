@@ -23,7 +23,8 @@ enum rf_token_state {
     RF_TOKEN_OWN_CHUNKS, /* of partial norms: of this rank's chunks only */
     RF_TOKEN_SHARED,     /* with those of the groups that have shared them so far */
     RF_TOKEN_UPDATED,    /* of parameters, copies and states: updated by the step */
-    RF_TOKEN_CLEARED,    /* of gradients: of no micro-batch yet */
+    RF_TOKEN_CLEARED,    /* of gradients: of no micro-batch yet; what calls overwrite is undefined */
+    RF_TOKEN_ZEROS,      /* of gradients: of no micro-batch; all of it is 0 */
     RF_TOKEN_SUM,        /* of gradients: of some micro-batches */
     RF_TOKEN_TOTAL       /* of gradients: of all micro-batches of all ranks */
 };

@@ -183,15 +183,25 @@ int rf_token_check_gradients(const struct rf_at *a, enum rf_value_kind kind)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-int rf_meaning_zero(const struct rf_at *a)
+static int clear(const struct rf_at *a, enum rf_token_state state)
 {
     RETURN_IF_ERROR(rf_token_check_gradients(a, RF_VALUE_GRAD));
     for (int k = 0; k < a->i->outs; k++) {
         const int value = a->plan->operands[a->i->first_operand + a->i->ins + k];
-        rf_token_put(a, value, RF_TOKEN_CLEARED);
+        rf_token_put(a, value, state);
         memset(a->tokens[value].counts, 0, rf_token_count_bytes(a->plan));
     }
     return 0;
+}
+
+int rf_meaning_zero(const struct rf_at *a)
+{
+    return clear(a, RF_TOKEN_CLEARED);
+}
+
+int rf_meaning_zero_whole(const struct rf_at *a)
+{
+    return clear(a, RF_TOKEN_ZEROS);
 }
 
 /* Checks that a piece's sum has both halves of all its micro-batches, for every block with a part

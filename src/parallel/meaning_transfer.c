@@ -34,7 +34,7 @@ static int check_local_sum(const struct rf_at *a)
     const struct rf_token *t = &a->tokens[value];
     if (a->i->ins != 1)
         return rf_check_fail(plan, a->i, "has %d operands", a->i->ins);
-    if (plan->round_robin && t->state == RF_TOKEN_CLEARED &&
+    if (plan->round_robin && t->state == RF_TOKEN_ZEROS &&
         plan->local_micro_batches < rf_plan_rounds(plan))
         return 0; /* a round without a micro-batch of this rank */
     RETURN_IF_ERROR(rf_token_check_whole(a, value));

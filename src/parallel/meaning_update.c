@@ -271,6 +271,12 @@ static int update_piece(const struct rf_at *a, int piece)
     return 0;
 }
 
+/* The table of places, if there is one. */
+static int read_places(const struct rf_at *a)
+{
+    return a->plan->place_runs ? rf_token_read(a, RF_VALUE_PLACES, -1, -1, RF_TOKEN_HELD) : 0;
+}
+
 /* Updates all pieces, or one if they are sharded. */
 int rf_meaning_step(const struct rf_at *a)
 {
@@ -279,6 +285,7 @@ int rf_meaning_step(const struct rf_at *a)
                         ? plan->values[plan->operands[a->i->first_operand]].piece
                         : -1;
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(read_places(a));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
     for (int piece = 0; piece < plan->trained_pieces; piece++) {
         if (plan->pieces[piece].use >= 0 || (plan->shards > 1 && piece != one))
@@ -299,6 +306,7 @@ int rf_meaning_host_step(const struct rf_at *a)
         !(plan->policy.offload & RF_OFFLOAD_OPTIMIZER))
         return rf_check_fail(plan, a->i, "updates a piece on the host that is not updated there");
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(read_places(a));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
     if (rf_plan_evicts(plan))
         RETURN_IF_ERROR(rf_token_demand(
@@ -369,7 +377,7 @@ static int cast_sum(const struct rf_at *a, int from, int to)
     if (a->i->ins != 1 || a->i->outs != 1 || values[from].piece != values[to].piece ||
         (narrows ? values[to].kind != narrow : values[from].kind != narrow || !wide))
         return rf_check_fail(a->plan, a->i, "casts to gradients of another piece, or to none");
-    if (in->state != RF_TOKEN_CLEARED && in->state != RF_TOKEN_SUM && in->state != RF_TOKEN_TOTAL)
+    if (in->state != RF_TOKEN_ZEROS && in->state != RF_TOKEN_SUM && in->state != RF_TOKEN_TOTAL)
         return rf_check_fail(a->plan, a->i, "casts gradients without a sum");
     rf_token_use_all(a);
     const struct rf_token before = *in;
@@ -390,6 +398,12 @@ int rf_meaning_cast(const struct rf_at *a)
     if (a->i->ins > 0 && a->i->outs > 0 && rf_token_is_sum(a->plan->values[operands[0]].kind) &&
         rf_token_is_sum(a->plan->values[operands[a->i->ins]].kind))
         return cast_sum(a, operands[0], operands[a->i->ins]);
+    /* By random numbers of the update, which the scalars have from rank 0. */
+    if (a->plan->policy.optimizer.stochastic_rounding)
+        RETURN_IF_ERROR(
+            rf_token_read(a, RF_VALUE_SCALARS, -1, -1,
+                          a->plan->policy.loss_scale != 0 ? RF_TOKEN_SCALED : RF_TOKEN_BEGUN));
+    RETURN_IF_ERROR(read_places(a));
     for (int piece = 0; piece < a->plan->trained_pieces; piece++) {
         if (a->plan->pieces[piece].use >= 0)
             continue;

@@ -20,6 +20,7 @@ typedef int rf_plan_pass(struct rf_plan *plan);
     PASS(partition)   /* divides the micro-batches among the data-parallel ranks */                \
     PASS(layout)      /* the flat buffers, decay words and norm chunks */                          \
     PASS(pieces)      /* the parts that are reduced and updated together */                        \
+    PASS(places)      /* the numbers by which elements draw random words */                        \
     PASS(sizes)       /* bytes.c: what each block needs, keeps and returns */                      \
     PASS(expand)      /* forward and backward passes, and the lists of evaluation */               \
     PASS(recompute) /* repeats forward passes for values that are not kept; rf_policy.recompute */ \

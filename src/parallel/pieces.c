@@ -32,9 +32,24 @@ static bool is_shared(const struct rf_plan *plan, int param)
     return false;
 }
 
+/* The elements of the largest part that any tensor rank has: the same number on all of them. */
+static uint64_t largest_part(const struct rf_plan_param *param)
+{
+    struct rf_param_cut cut = param->cut;
+    const int held = cut.count > 1 ? cut.count : 1;
+    uint64_t most = 0;
+    for (cut.rank = 0; cut.rank < cut.ranks; cut.rank += held) {
+        const uint64_t count = (uint64_t)rf_shape_count(rf_cut_shape(&cut));
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* All tensor ranks have the same buckets, also if their parts differ in size. */
 static void cut_buckets(struct rf_plan *plan, int zone)
 {
     struct rf_plan_piece bucket = {.block = -1, .use = -1, .trained = true};
+    uint64_t size = 0; /* of the bucket, where it is largest */
     uint64_t limit = plan->piece_count == 0 ? plan->policy.first_bucket_bytes / sizeof(float)
                                             : plan->policy.bucket_bytes / sizeof(float);
     int before = -1;
@@ -50,8 +65,10 @@ static void cut_buckets(struct rf_plan *plan, int zone)
                                                  plan->stage_of[param->block] !=
                                                      plan->stage_of[plan->params[before].block]));
         before = i;
-        if (bucket.count > 0 && (alone || end - bucket.first > limit)) {
+        size = rf_padded(size) + largest_part(param);
+        if (bucket.count > 0 && (alone || size > limit)) {
             add_piece(plan, bucket);
+            size = largest_part(param);
             bucket.first = param->grad_first;
             limit = plan->policy.bucket_bytes / sizeof(float);
         }

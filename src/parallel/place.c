@@ -127,6 +127,7 @@ static void place_single(const struct rf_plan *plan, struct rf_value *v)
         [RF_VALUE_PARTIALS] = RF_REGION_PARTIALS,   [RF_VALUE_CHUNKS] = RF_REGION_CHUNKS,
         [RF_VALUE_DECAY] = RF_REGION_DECAY,         [RF_VALUE_SCRATCH] = RF_REGION_SCRATCH,
         [RF_VALUE_WORKSPACE] = RF_REGION_WORKSPACE, [RF_VALUE_SQUARES] = RF_REGION_SQUARES,
+        [RF_VALUE_PLACES] = RF_REGION_PLACES,
     };
     const int region = regions[v->kind];
     if (v->kind == RF_VALUE_SCALARS && rf_plan_lags(plan))

@@ -172,6 +172,19 @@ static inline bool rf_plan_evicts(const struct rf_plan *plan)
            !(plan->stage >= 2 && plan->policy.offload & RF_OFFLOAD_GRADS);
 }
 
+/* The power of two by which gradients are multiplied before they are sent in 16 bits, and divided
+ * after it. f16 ends at 65504, which sums over the tokens of a step would exceed. So it has means
+ * times 256, or sums of up to 256 tokens: the means of what is trained are far below 256, and far
+ * above 2^-32, the smallest number that f16 has then. */
+static inline float rf_plan_send_factor(const struct rf_plan *plan)
+{
+    const int64_t tokens = plan->policy.batch * plan->policy.seq;
+    float factor = 1;
+    for (int64_t most = 256; plan->policy.reduce_dtype == RF_F16 && most < tokens; most *= 2)
+        factor /= 2;
+    return factor;
+}
+
 /* Whether a lane's instructions are transfers between ranks. */
 static inline bool rf_lane_transfers(int lane)
 {
@@ -367,6 +380,11 @@ RF_MUST_CHECK int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_b
  * that are not split, and all except the first write them to scratch. Returns the bytes of these
  * for the block that has most; 0 with one part. */
 uint64_t rf_plan_spare_bytes(const struct rf_plan *plan);
+
+/* places.c. Words of the table of places of the rank with this shard; 0: there is none. And the
+ * table of this rank: struct rf_optimizer_part.places. */
+uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard);
+RF_MUST_CHECK int rf_plan_fill_places(const struct rf_plan *plan, uint32_t *words);
 
 /* chunks.c. The number of norm chunks, each at most RF_NORM_CHUNK elements of one parameter, for
  * the rank with this shard. The same for tensor ranks whose parts have equal shapes. */

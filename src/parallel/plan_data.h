@@ -101,6 +101,7 @@ enum rf_region_id {
     RF_REGION_LOSSES,      /* likewise */
     RF_REGION_STARTS,      /* likewise; packed: starts, then positions, of each micro-batch */
     RF_REGION_DECAY,
+    RF_REGION_PLACES, /* of stochastic rounding: rf_optimizer_part.places */
     RF_REGION_CHUNKS,
     RF_REGION_SCALARS,    /* host-visible: struct rf_step_scalars */
     RF_REGION_NORM,       /* the sum of squares of the gradients */
@@ -193,6 +194,7 @@ struct rf_plan {
     enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
     bool trains;             /* any parameter is updated, on any rank */
     uint64_t chunk_count;    /* rf_plan_chunks of this rank's shard */
+    uint64_t place_runs;     /* in the table of places; 0: elements draw by their index */
 
     /* For each block: the sizes on this rank, of all its parts together, and of each part. */
     struct rf_block_sizes *sizes, *part_sizes;

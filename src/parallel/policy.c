@@ -292,6 +292,13 @@ static int check_batch(struct rf_plan *plan)
     return rf_plan_check_lag(plan, m / dp);
 }
 
+/* RF_ZERO stays, because plans of other ranks are built from the policy of a plan. */
+static void fill_in(float *option, float otherwise)
+{
+    if (*option == 0 && !signbit(*option))
+        *option = otherwise;
+}
+
 static int check_optimizer(struct rf_policy *policy)
 {
     struct rf_optimizer_opts *o = &policy->optimizer;
@@ -299,12 +306,12 @@ static int check_optimizer(struct rf_policy *policy)
         return rf_fail(RF_EINVAL, "optimizer %d: unknown; use one of enum rf_optimizer",
                        (int)o->kind);
     const struct rf_optimizer_info *info = rf_optimizer_get_info(o->kind);
-    o->beta1 = o->beta1 != 0 ? o->beta1 : info->beta1;
-    o->beta2 = o->beta2 != 0 ? o->beta2 : info->beta2;
-    o->eps = o->eps != 0 ? o->eps : info->eps;
-    o->momentum = o->momentum != 0 ? o->momentum : info->momentum;
+    fill_in(&o->beta1, info->beta1);
+    fill_in(&o->beta2, info->beta2);
+    fill_in(&o->eps, info->eps);
+    fill_in(&o->momentum, info->momentum);
     for (int i = 0; i < RF_OPTIMIZER_EXTRA; i++)
-        o->extra[i] = o->extra[i] != 0 ? o->extra[i] : info->extra[i];
+        fill_in(&o->extra[i], info->extra[i]);
     if (!(o->momentum >= 0 && o->momentum < 1) || !(o->dampening >= 0 && o->dampening <= 1))
         return rf_fail(RF_EINVAL,
                        "optimizer: momentum %g must be in [0, 1), and dampening %g in [0, 1]",

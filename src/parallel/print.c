@@ -64,6 +64,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_SQUARES] = "sums of squares",
     [RF_VALUE_CHUNKS] = "norm chunks",
     [RF_VALUE_DECAY] = "decay",
+    [RF_VALUE_PLACES] = "places",
     [RF_VALUE_SCRATCH] = "scratch",
     [RF_VALUE_WORKSPACE] = "workspace",
 };
@@ -152,6 +153,7 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     }
     switch (i->verb) {
     case RF_VERB_ZERO:
+    case RF_VERB_ZERO_WHOLE:
     case RF_VERB_BACKWARD_WEIGHT:
         put_if(&t, "slot", out ? out->slot : -1);
         break;

@@ -182,7 +182,8 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     bytes->grads += sign * (grads + evicted);
     const uint64_t chunks = rf_plan_chunks(plan, shard);
     const uint64_t decay =
-        rf_plan_aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
+        rf_plan_aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t)) +
+        rf_plan_aligned(rf_plan_place_words(plan, shard) * sizeof(uint32_t));
     bytes->scratch += sign * (decay + rf_plan_aligned(chunks * sizeof(struct rf_norm_chunk)) +
                               rf_plan_aligned(rf_plan_squares_bytes(chunks)));
     bytes->host += sign * evicted;

@@ -60,14 +60,16 @@ static int grad(struct pass *p, int piece)
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, find_slot(p, piece, p->round), piece);
 }
 
+/* Gradients that calls overwrite are cleared only if there are no calls. */
 static void clear(struct pass *p, int piece)
 {
+    const bool phantom = p->micro_batch == RF_PHANTOM;
     if (find_slot(p, piece, p->round) < p->plan->slots)
         return;
     const int slot = find_slot(p, piece, NONE);
     p->plan->slots += slot == p->plan->slots;
     *slot_at(p, piece, slot) = p->round;
-    rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
+    rf_write(&p->w, phantom ? RF_VERB_ZERO_WHOLE : RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
     rf_write_out(&p->w, grad(p, piece));
 }
 

@@ -17,6 +17,7 @@ static uint64_t *place_of(struct rf_scaling *scaling, int region, enum rf_catego
     case RF_REGION_SCRATCH:
         return &scaling->tokens;
     case RF_REGION_DECAY:
+    case RF_REGION_PLACES:
     case RF_REGION_CHUNKS:
     case RF_REGION_SQUARES:
         return &scaling->params;

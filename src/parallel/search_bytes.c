@@ -74,7 +74,11 @@ static void add_optimizer(const struct rf_search_case *c, const struct rf_search
                           struct rf_bytes *out)
 {
     const struct rf_plan *plan = &c->probe;
-    const uint64_t state = 4 * shard_of(plan, r->trained), decay = state / RF_FLAT_GRAIN;
+    const uint64_t state = 4 * shard_of(plan, r->trained);
+    /* A table of places has two words for one of decay, and little more. */
+    const bool placed = plan->policy.optimizer.stochastic_rounding && r->narrow > 0 &&
+                        (plan->mesh.pp > 1 || plan->mesh.tp > 1);
+    const uint64_t decay = (placed ? 3 : 1) * state / RF_FLAT_GRAIN;
     const uint64_t chunks = r->chunks / (uint64_t)plan->shards;
     for (int k = 0; k < RF_PLAN_STATES; k++)
         if (rf_plan_has_state(plan, k))

@@ -37,7 +37,8 @@ int rf_meaning_open(const struct rf_plan *const *plans, int ranks, struct rf_mea
                 ;
             else if (kind == RF_VALUE_PARAM || kind == RF_VALUE_PARAM_SHARD ||
                      kind == RF_VALUE_COPY || kind == RF_VALUE_COPY_SHARD ||
-                     kind == RF_VALUE_STATE || kind == RF_VALUE_CHUNKS || kind == RF_VALUE_DECAY)
+                     kind == RF_VALUE_STATE || kind == RF_VALUE_CHUNKS || kind == RF_VALUE_DECAY ||
+                     kind == RF_VALUE_PLACES)
                 tokens[v].state = RF_TOKEN_HELD;
             const bool sum = rf_token_is_sum(kind);
             if (sum)

@@ -218,6 +218,8 @@ static void write_updated(struct rf_writer *w, struct updated u, enum rf_value_k
     const struct rf_plan *plan = w->plan;
     updated_operands(w, u, gradients, -1, false);
     rf_write_in(w, single(w, RF_VALUE_DECAY));
+    if (plan->place_runs)
+        rf_write_in(w, single(w, RF_VALUE_PLACES));
     rf_write_in(w, single(w, RF_VALUE_SCALARS));
     for (int outs = 0; outs < 2; outs++) {
         updated_operands(w, u, rf_plan_stored(plan), -1, outs);
@@ -243,6 +245,10 @@ static void write_cast(struct rf_writer *w)
         return;
     rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
     operands(w, RF_VALUE_PARAM, -1, false);
+    if (w->plan->policy.optimizer.stochastic_rounding) /* the roundings of rank 0 */
+        rf_write_in(w, single(w, RF_VALUE_SCALARS));
+    if (w->plan->place_runs)
+        rf_write_in(w, single(w, RF_VALUE_PLACES));
     operands(w, RF_VALUE_COPY, -1, true);
 }
 

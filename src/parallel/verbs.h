@@ -41,7 +41,8 @@ struct rf_at;
     VERB(SEND, "send", NULL, NULL)                                                                 \
     VERB(RECV, "receive", NULL, NULL)                                                              \
     VERB(EXCHANGE, "exchange", NULL, NULL)                                                         \
-    VERB(HOLD, "hold gradients", rf_meaning_hold, rf_work_hold)
+    VERB(HOLD, "hold gradients", rf_meaning_hold, rf_work_hold)                                    \
+    VERB(ZERO_WHOLE, "zero all gradients", rf_meaning_zero_whole, rf_work_zero_whole)
 
 #define RF_VERB_COUNT_ROW(verb, name, checker, work) +1
 _Static_assert(0 RF_VERBS(RF_VERB_COUNT_ROW) == RF_VERB_COUNT, "a row for each verb");
@@ -49,6 +50,7 @@ _Static_assert(0 RF_VERBS(RF_VERB_COUNT_ROW) == RF_VERB_COUNT, "a row for each v
 
 RF_MUST_CHECK int rf_meaning_load(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_zero(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_zero_whole(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_forward(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_backward(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
@@ -65,6 +67,7 @@ RF_MUST_CHECK int rf_meaning_host_step(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_hold(const struct rf_at *a);
 
 struct rf_work rf_work_zero(const struct rf_plan *plan, const struct rf_instruction *i);
+struct rf_work rf_work_zero_whole(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_merge(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_tie(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i);

@@ -54,6 +54,12 @@ struct rf_work rf_work_zero(const struct rf_plan *plan, const struct rf_instruct
     return work;
 }
 
+struct rf_work rf_work_zero_whole(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    const uint64_t count = elements(plan, rf_plan_operands(plan, i), i->outs, RF_VALUE_GRAD);
+    return (struct rf_work){.launches = count > 0, .written = count * sizeof(float)};
+}
+
 /* The squares of this rank's gradients by the table of chunks. Adding the chunks' sums is counted
  * as one value for each. */
 struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i)
@@ -66,19 +72,12 @@ struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_
                             .written = chunks * sizeof(float)};
 }
 
-static uint64_t cast_elements(const struct rf_plan *plan, const int *operands, int count)
-{
-    uint64_t bytes = 0;
-    for (int k = 0; k < count; k++)
-        bytes += plan->values[operands[k]].bytes;
-    return bytes / rf_dtype_bytes(rf_plan_type(plan, plan->values[operands[0]].kind));
-}
-
 struct rf_work rf_work_cast(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *ins = rf_plan_operands(plan, i), *outs = ins + i->ins;
-    const uint64_t from = cast_elements(plan, ins, i->ins);
-    const uint64_t to = cast_elements(plan, outs, i->outs), count = from < to ? from : to;
+    const uint64_t from = elements(plan, ins, i->ins, plan->values[ins[0]].kind);
+    const uint64_t to = elements(plan, outs, i->outs, plan->values[outs[0]].kind);
+    const uint64_t count = from < to ? from : to;
     return (struct rf_work){
         .launches = count > 0,
         .flops = count,

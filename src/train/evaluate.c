@@ -74,7 +74,11 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
     if (rc < 0)
         return rf_run_give_up(run, rc);
     run->planned_sent += sent;
-    *loss = counted > 0 ? sum / (double)counted : 0;
+    if (counted == 0)
+        return rf_fail(RF_EINVAL,
+                       "evaluate: no target is a token, so there is no loss; give text of "
+                       "which something is to be predicted");
+    *loss = sum / (double)counted;
     return 0;
 }
 

@@ -121,8 +121,8 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
     /* Messages are not waited for, because the peer may be sending one, too. */
     const bool wait =
         p->run->one_by_one && (rf_lane_collects((int)i->lane) || p->run->copies[i->lane]);
-    if (wait) {
-        RETURN_IF_ERROR(rf_stream_wait(p->run->stream));
+    if (wait) { /* for what is submitted: a segment may be open, which this does not wait for */
+        RETURN_IF_ERROR(rf_run_wait(p, p->computed));
         start = rf_now_ns();
     }
     p->transferring |= p->run->comms[i->lane] != NULL;

@@ -4,6 +4,7 @@
  * which are the same on every rank and mesh; the tables of norm and decay; the block of scalars.
  */
 #include "../base/base.h"
+#include "../optim/scalars.h"
 #include "run.h"
 #include "stored.h"
 
@@ -66,6 +67,19 @@ static int upload(struct rf_tensor region, const void *data, uint64_t bytes)
     return bytes ? rf_buffer_write(region.buffer, region.offset, data, bytes) : 0;
 }
 
+static int upload_places(struct rf_run *run)
+{
+    const uint64_t count = rf_plan_place_words(run->plan, run->plan->shard);
+    uint32_t *words = rf_alloc((count + 1) * sizeof(*words));
+    int rc = words ? 0 : rf_fail(RF_ENOMEM, "run: out of host memory for the tables");
+    if (rc == 0 && count > 0)
+        rc = rf_plan_fill_places(run->plan, words);
+    if (rc == 0)
+        rc = upload(run->regions[RF_REGION_PLACES], words, count * sizeof(*words));
+    rf_free(words);
+    return rc;
+}
+
 int rf_run_upload_tables(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
@@ -73,8 +87,10 @@ int rf_run_upload_tables(struct rf_run *run)
         return 0;
     struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
     *scalars = (struct rf_step_scalars){.loss_scale = plan->policy.loss_scale};
+    rf_step_scalars_seed(scalars, run->seed);
     if (!plan->trains)
         return 0;
+    RETURN_IF_ERROR(upload_places(run));
     const uint64_t words = rf_plan_state_bytes(plan, plan->shard) / sizeof(float) / RF_FLAT_GRAIN;
     struct rf_norm_chunk *chunks = rf_alloc((plan->chunk_count + 1) * sizeof(*chunks));
     uint32_t *decay = rf_alloc((words + 1) * sizeof(*decay));

@@ -6,6 +6,7 @@
 #include "load.h"
 
 #include "../base/base.h"
+#include "../optim/scalars.h"
 
 /* ---- does the checkpoint fit the run? (rank 0) ----------------------------------------------- */
 
@@ -239,21 +240,22 @@ static int verify(struct rf_run *run, struct rf_load *load)
 int rf_run_apply_state(struct rf_run *run, const struct rf_checkpoint_state *state)
 {
     const struct rf_policy *policy = &run->plan->policy;
-    RETURN_IF_ERROR(rf_run_refresh_copy(run));
-    RETURN_IF_ERROR(rf_run_refresh_before(run, false));
     run->ahead = run->under_way = false;
     run->step = state->step;
     run->updates = state->updates;
     run->seed = state->seed;
-    if (policy->forward_only)
-        return 0;
-    struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
-    scalars->updates = (uint32_t)state->updates;
-    if (policy->loss_scale != 0 && state->loss_scale != 0) {
-        scalars->loss_scale = state->loss_scale;
-        scalars->good_steps = state->good_steps;
+    if (!policy->forward_only) {
+        struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
+        scalars->updates = (uint32_t)state->updates;
+        rf_step_scalars_seed(scalars, run->seed);
+        if (policy->loss_scale != 0 && state->loss_scale != 0) {
+            scalars->loss_scale = state->loss_scale;
+            scalars->good_steps = state->good_steps;
+        }
     }
-    return 0;
+    /* Stochastic rounding is a function of seed and update. */
+    RETURN_IF_ERROR(rf_run_refresh_copy(run));
+    return rf_run_refresh_before(run, false);
 }
 
 static int read_all(struct rf_run *run, struct rf_load *load)

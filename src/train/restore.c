@@ -24,9 +24,8 @@ struct restore {
     struct header *headers;   /* of each rank */
     struct rf_span_row *rows; /* `most` of each rank */
     int64_t most;
-    int64_t *next;  /* of each rank: its current row */
-    uint64_t value; /* of this rank's current row: its position in the snapshot's values */
-    size_t needed;  /* this rank's current span */
+    int64_t *next; /* of each rank: its current row */
+    size_t needed; /* this rank's current span */
     int needed_part;
     float *buffer; /* one piece */
     /* Segments whose elements go through the buffer together, and the number of these elements of
@@ -55,7 +54,16 @@ enum { MOST_WAITING = 8192 };
 
 /* ---- what each rank has ---------------------------------------------------------------------- */
 
-/* Divides spans so that the elements of each one are contiguous in the whole tensor. */
+static int compare_spans(const void *a, const void *b)
+{
+    const struct rf_span *x = a, *y = b;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Divides spans so that the elements of each one are contiguous in the whole tensor. The result is
+ * ascending: the parts of a rank that has several follow each other before. */
 static int cut_runs(struct rf_spans *spans)
 {
     struct rf_spans runs = {0};
@@ -80,6 +88,7 @@ static int cut_runs(struct rf_spans *spans)
             runs.list[runs.count++] = span;
         }
     rf_spans_free(spans);
+    qsort(runs.list, runs.count, sizeof(*runs.list), compare_spans);
     *spans = runs;
     return 0;
 }
@@ -157,10 +166,8 @@ static const struct rf_span_row *row_of(struct restore *r, int rank, const struc
     const struct rf_span_row *row;
     if (r->headers[rank].has < 0 || r->headers[rank].state.step != r->state->step)
         return NULL;
-    while ((row = row_at(r, rank)) != NULL && is_before(row, s)) {
-        r->value += rank == r->rank ? row->count : 0;
+    while ((row = row_at(r, rank)) != NULL && is_before(row, s))
         r->next[rank]++;
-    }
     return row && row->part == s->part && row->tensor == s->tensor && row->first <= s->first ? row
                                                                                              : NULL;
 }
@@ -192,7 +199,6 @@ static int walk(struct restore *r, struct segment *missing,
                 int (*visit)(struct restore *, const struct segment *))
 {
     memset(r->next, 0, (size_t)r->ranks * sizeof(*r->next));
-    r->value = 0;
     for (int p = 0; p < RF_PART_COUNT; p++) {
         for (int t = 0; t < r->listings[p].count; t++) {
             const struct rf_file_tensor *tensor = &r->listings[p].tensors[t];
@@ -312,7 +318,8 @@ static int move(struct restore *r, const struct segment *s)
     const float *from = NULL;
     uint64_t n;
     if (own)
-        from = r->mine->values + r->value + (s->first - row_at(r, r->rank)->first);
+        from = r->mine->values + r->mine->places[r->next[r->rank]] +
+               (s->first - row_at(r, r->rank)->first);
     for (uint64_t at = 0; at < s->count; at += n) {
         if (r->all_elements == most || r->waiting_count == MOST_WAITING)
             RETURN_IF_ERROR(flush(r));

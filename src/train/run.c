@@ -172,8 +172,8 @@ static int open_local(struct rf_run *run)
     RETURN_IF_ERROR(open_copies(run));
     RETURN_IF_ERROR(rf_segments_open(run));
     RETURN_IF_ERROR(rf_stalls_open(run));
-    RETURN_IF_ERROR(rf_run_init_params(run));
     RETURN_IF_ERROR(rf_run_upload_tables(run));
+    RETURN_IF_ERROR(rf_run_init_params(run));
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         RETURN_IF_ERROR(reserve_submissions(
             run, lane == RF_LANE_COMPUTE ? run->stream : run->copies[lane], lane));
@@ -264,9 +264,16 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
     };
 }
 
-static struct rf_tensor memory_of(const struct rf_run *run, int value)
+/* Whether a transfer is of memory that the host cannot map. Empty shards have no memory. */
+static bool is_staged(const struct rf_run *run, const struct rf_instruction *i)
 {
-    return run->regions[run->plan->values[value].region];
+    const int *operands = rf_plan_operands(run->plan, i);
+    for (int k = 0; k < i->ins + i->outs; k++) {
+        const int region = run->plan->values[operands[k]].region;
+        if (region >= 0 && run->regions[region].buffer)
+            return !rf_tensor_map(run->regions[region]);
+    }
+    return false;
 }
 
 /* Memory that the host cannot map is transferred by way of staging buffers. Each communicator needs
@@ -280,8 +287,7 @@ static uint64_t staging_bytes(const struct rf_run *run)
         const struct rf_instruction *i = &list->instructions[k];
         const struct rf_transfer *transfer = rf_plan_transfer(plan, i);
         uint64_t bytes = 0;
-        if (!transfer || i->verb == RF_VERB_LOSS ||
-            rf_tensor_map(memory_of(run, *rf_plan_operands(plan, i))) ||
+        if (!transfer || i->verb == RF_VERB_LOSS || !is_staged(run, i) ||
             rf_transfer_staging(plan, transfer, &bytes) < 0)
             continue;
         most[i->lane] = bytes > most[i->lane] ? bytes : most[i->lane];

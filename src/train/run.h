@@ -245,6 +245,13 @@ RF_MUST_CHECK int rf_run_apply_state(struct rf_run *run, const struct rf_checkpo
 void rf_save_close(struct rf_save *save); /* NULL is allowed */
 
 /* params.c */
+/* The table of places from the first element on that this rank has of a piece. A NULL buffer:
+ * there is none. */
+struct rf_tensor rf_run_places(const struct rf_run *run, int piece);
+/* Writes the copies that the last update has made of this rank's trained parameters, or, with
+ * `before`, the update before it. Both tensors begin with the first of the rank's shards. */
+RF_MUST_CHECK int rf_run_round_copies(const struct rf_run *run, struct rf_tensor params,
+                                      struct rf_tensor copies, bool before);
 /* Updates the 16-bit copies that blocks see, after parameters were written. */
 RF_MUST_CHECK int rf_run_refresh_copy(struct rf_run *run);
 /* 2bw: the same for the version before the last update. level: that version is set to the current

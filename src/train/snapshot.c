@@ -47,8 +47,15 @@ static int take_state(struct rf_run *run, const struct rf_progress *progress,
     return 0;
 }
 
-/* Lists the contiguous rows of the spans in the whole tensors. rows NULL: only counts them. */
-static size_t list_rows(const struct rf_spans *spans, int part, struct rf_span_row *rows)
+/* A row, and where its values are. */
+struct placed {
+    struct rf_span_row row;
+    uint64_t place;
+};
+
+/* Lists the contiguous rows of the spans in the whole tensors. rows NULL: only counts them. place:
+ * where the values of the first span begin. */
+static size_t list_rows(const struct rf_spans *spans, int part, uint64_t place, struct placed *rows)
 {
     size_t count = 0;
     for (size_t i = 0; i < spans->count; i++) {
@@ -57,29 +64,62 @@ static size_t list_rows(const struct rf_spans *spans, int part, struct rf_span_r
         for (uint64_t from = 0; from < span->count * sizeof(float); from += run.bytes) {
             run = rf_span_run_at(span, from, UINT64_MAX);
             if (rows)
-                rows[count] = (struct rf_span_row){part, span->tensor, run.at / sizeof(float),
-                                                   run.bytes / sizeof(float)};
+                rows[count] = (struct placed){
+                    {part, span->tensor, run.at / sizeof(float), run.bytes / sizeof(float)},
+                    place + from / sizeof(float)};
             count++;
         }
+        place += span->count;
     }
     return count;
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct rf_span_row *x = &((const struct placed *)a)->row;
+    const struct rf_span_row *y = &((const struct placed *)b)->row;
+    if (x->part != y->part)
+        return x->part < y->part ? -1 : 1;
+    if (x->tensor != y->tensor)
+        return x->tensor < y->tensor ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Lists the rows of all spans in ascending order. */
+static int take_rows(struct rf_snapshot *s, const struct rf_spans spans[RF_PART_COUNT])
+{
+    struct placed *placed = rf_alloc((s->count + 1) * sizeof(*placed)), *next = placed;
+    uint64_t place = 0;
+    if (!placed)
+        return rf_fail(RF_ENOMEM, "snapshot: out of host memory for %zu rows", s->count);
+    for (int p = 0; p < RF_PART_COUNT; p++) {
+        next += list_rows(&spans[p], p, place, next);
+        place += rf_spans_bytes(&spans[p]) / sizeof(float);
+    }
+    qsort(placed, s->count, sizeof(*placed), compare_rows);
+    for (size_t k = 0; k < s->count; k++) {
+        s->rows[k] = placed[k].row;
+        s->places[k] = placed[k].place;
+    }
+    rf_free(placed);
+    return 0;
 }
 
 static int take_spans(struct rf_snapshot *s, const struct rf_spans spans[RF_PART_COUNT])
 {
     uint64_t bytes = 0, at = 0;
     for (int p = 0; p < RF_PART_COUNT; p++) {
-        s->count += list_rows(&spans[p], p, NULL);
+        s->count += list_rows(&spans[p], p, 0, NULL);
         bytes += rf_spans_bytes(&spans[p]);
     }
     s->rows = rf_alloc((s->count + 1) * sizeof(*s->rows));
+    s->places = rf_alloc((s->count + 1) * sizeof(*s->places));
     s->values = rf_alloc(bytes + sizeof(float));
-    if (!s->rows || !s->values)
+    if (!s->rows || !s->places || !s->values)
         return rf_fail(RF_ENOMEM, "snapshot: out of host memory for %llu bytes",
                        (unsigned long long)bytes);
-    struct rf_span_row *row = s->rows;
+    RETURN_IF_ERROR(take_rows(s, spans));
     for (int p = 0; p < RF_PART_COUNT; p++) {
-        row += list_rows(&spans[p], p, row);
         for (size_t i = 0; i < spans[p].count; i++) {
             const struct rf_span *span = &spans[p].list[i];
             RETURN_IF_ERROR(rf_span_read(span, 0, span->count * sizeof(float), s->values + at));
@@ -126,6 +166,7 @@ void rf_snapshot_destroy(struct rf_snapshot *s)
     if (!s)
         return;
     rf_free(s->rows);
+    rf_free(s->places);
     rf_free(s->values);
     rf_free(s);
 }

@@ -17,8 +17,9 @@ struct rf_snapshot {
     struct rf_checkpoint_state state;
     uint32_t tensors;         /* hash of the listings to whose tensors the rows refer */
     struct rf_span_row *rows; /* ascending */
+    uint64_t *places;         /* of each row: where its values begin */
     size_t count;
-    float *values; /* the values of the rows, one after the other */
+    float *values; /* in the order of spans: a rank with several parts has them one by one */
 };
 
 /* Hash of the names and sizes of all tensors. */

@@ -2,6 +2,7 @@
  *
  * One optimizer step: loads the inputs, runs the list of the plan, returns the statistics.
  */
+#include <math.h>
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
@@ -74,6 +75,20 @@ static int give_up(struct rf_pass *p, int rc)
     return rc;
 }
 
+/* With RF_CHECK_REPLAY gradients that blocks are to overwrite are NaN before. An overflow is
+ * expected with a loss scale only. */
+static int check_norm(const struct rf_pass *p)
+{
+    const struct rf_run *run = p->run;
+    if (!run->check_replay || run->plan->policy.loss_scale != 0 || !run->plan->trains ||
+        isfinite(p->stats.grad_norm))
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "RF_CHECK_REPLAY: the norm of the gradients is not finite: a block does not "
+                   "write a gradient that it declares RF_PARAM_OVERWRITE_GRAD, or gradients "
+                   "overflow; they overflow if the norm is not finite without RF_CHECK_REPLAY");
+}
+
 /* Runs a list of training, and sets the step to which its results belong. */
 static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
 {
@@ -87,7 +102,9 @@ static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
     const uint64_t sent = rf_run_sent(run);
     run->record_ns = 0;
     run->recorded = run->replayed = 0;
-    const int rc = rf_run_execute(p);
+    int rc = rf_run_execute(p);
+    if (rc == 0 && ends)
+        rc = check_norm(p);
     if (rc < 0)
         return give_up(p, rc);
     run->planned_sent += planned;

@@ -120,6 +120,14 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
+/* Zeroes a piece whole: no block overwrites any of it. */
+static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
+{
+    for (int k = 0; k < i->outs; k++)
+        RETURN_IF_ERROR(fill(p, rf_run_value(p->run, outs(p, i)[k]), 0));
+    return 0;
+}
+
 static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor from)
 {
     return to.buffer ? rf_stream_copy(p->run->stream, to.buffer, to.offset, from.buffer,
@@ -317,8 +325,9 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_plan_piece *piece = first_piece(p, i);
     part.first = piece->first + piece->cuts[plan->shard];
     part.decay.offset +=
-        (plan->shards > 1 ? piece->shard_first : piece->first) / RF_FLAT_GRAIN * sizeof(uint32_t);
+        rf_plan_state_first(plan, (int)(piece - plan->pieces)) / RF_FLAT_GRAIN * sizeof(uint32_t);
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
+    part.places = rf_run_places(run, (int)(piece - plan->pieces));
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
     RETURN_IF_ERROR(keep_version(p, i));
@@ -348,6 +357,8 @@ static int host_step(struct rf_pass *p, const struct rf_instruction *i)
     part.param = rf_tensor_map(out_span(p, i, updated_kind(p, i)));
     part.grad = rf_tensor_map(rf_run_value(run, operands[0]));
     part.decay = rf_tensor_map(decay);
+    const struct rf_tensor places = rf_run_places(run, piece);
+    part.places = places.buffer ? rf_tensor_map(places) : NULL;
     part.copy = copy.buffer ? rf_tensor_map(copy) : NULL;
     for (int k = 0; k < RF_STATE_COUNT; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
@@ -365,6 +376,11 @@ static int end_step(struct rf_pass *p, const struct rf_instruction *i)
                                 rf_run_scalars(p->run));
 }
 
+static bool is_narrow(enum rf_value_kind kind)
+{
+    return kind == RF_VALUE_GRAD_NARROW || kind == RF_VALUE_GRAD_NARROW_SHARD;
+}
+
 /* Casts the values of one kind to another. Both are adjacent. Padding may be left out. */
 static int cast(struct rf_pass *p, const struct rf_instruction *i)
 {
@@ -376,7 +392,11 @@ static int cast(struct rf_pass *p, const struct rf_instruction *i)
         return 0;
     const int64_t count = rf_tensor_count(in), capacity = rf_tensor_count(out);
     in.shape = out.shape = rf_shape1(count < capacity ? count : capacity);
-    return rf_cast(p->run->stream, out, in);
+    if (to == RF_VALUE_COPY)
+        return rf_run_round_copies(p->run, in, out, false);
+    const float factor = rf_plan_send_factor(p->run->plan);
+    return factor == 1 ? rf_cast(p->run->stream, out, in)
+                       : rf_scale(p->run->stream, out, in, is_narrow(to) ? factor : 1 / factor);
 }
 
 /* The device has decided whether this step is skipped. All ranks have the same gradients, so all
@@ -396,6 +416,7 @@ void rf_take_scalars(struct rf_pass *p)
 const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_LOAD] = {.act = load},
     [RF_VERB_ZERO] = {.record = zero},
+    [RF_VERB_ZERO_WHOLE] = {.record = zero_whole},
     [RF_VERB_FORWARD] = {.record = block},
     [RF_VERB_RECOMPUTE] = {.record = block},
     [RF_VERB_BACKWARD_INPUT] = {.record = block},

@@ -7,6 +7,10 @@
 
 #include "simulator.h"
 
+extern "C" {
+#include "coll/table.h"
+}
+
 namespace values
 {
 
@@ -28,6 +32,14 @@ inline int sum_of(int ranks, size_t element)
                 sums[i] += value(r, i);
     }
     return sums[element % 1009];
+}
+
+// Averages of odd counts, by algorithms that serve averages; else sums.
+inline rf_redop redop_for(struct rf_coll_desc desc, const char *algorithm)
+{
+    const struct rf_coll_row *row = nullptr;
+    desc.redop = RF_AVG;
+    return desc.count % 2 && rf_coll_find(&desc, algorithm, &row) == 0 ? RF_AVG : RF_SUM;
 }
 
 // The counts of all ranks in an all-to-all of the v form: what `from` sends to `to`.

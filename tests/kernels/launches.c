@@ -411,6 +411,17 @@ static void optimizer(const struct run *run, int64_t n, const struct rf_optimize
              copy == RF_F32 ? "" : " copy ", copy == RF_F32 ? "" : rf_dtype_name(copy),
              opts->stochastic_rounding ? " stochastic" : "");
     end(run, launch, param, rf_optimizer_step(run->operands->stream, opts, &part, scalars));
+    /* The same of all rules. */
+    if (!opts->stochastic_rounding || (copy == RF_F32 && param == RF_F32) ||
+        opts->kind != RF_ADAMW || grad != RF_F32)
+        return;
+    snprintf(launch.name + strlen(launch.name), sizeof(launch.name) - strlen(launch.name),
+             " placed");
+    part.places = reshape(take(run, RF_I32, 1, 2 * words + 4), rf_shape1(2 * words + 4));
+    end(run, launch, param, rf_optimizer_step(run->operands->stream, opts, &part, scalars));
+    if (copy != RF_F32)
+        plain(run, "optimizer_copy", copy,
+              rf_optimizer_copy(run->operands->stream, opts, &part, scalars, false));
 }
 
 /* Every rule in every mixture of types; copies are of f32 parameters only. */

@@ -331,6 +331,16 @@ TEST_P(AttentionOfF32, LargeScoresNeitherOverflowNorLosePrecision)
         expect_right(c, data, run(c, data, path), 2e-2, path);
 }
 
+TEST_P(AttentionOfF32, AScaleOfZeroWeighsAllKeysAlike)
+{
+    const Case zero = {1, 7, 7, 2, 1, 64, false, RF_ZERO, 0};
+    Case tiny = zero;
+    tiny.scale = 1e-30f;
+    const Inputs data = random_inputs(zero);
+    for (const char *path : paths) // exp of 1e-30 and of 0 may differ in the last bit
+        expect_near(run(zero, data, path).out, wide(run(tiny, data, path).out), 1e-6, path);
+}
+
 TEST_P(Attention, LaterTokensChangeNoBitOfEarlierRows)
 {
     /* The longer sequence is also cut into workgroups in another way. */

@@ -207,6 +207,8 @@ TEST_P(CrossEntropy, ScalesGradientsAndNotLosses)
         /* f16 keeps more digits of what is no longer subnormal. */
         EXPECT_NEAR(scaled.dlogits[i], want, 1e-3 + step_of(type()) * std::fabs(want));
     }
+    opts.scale = RF_ZERO;
+    EXPECT_EQ(run(c, logits, targets, false, &opts).dlogits, Floats(plain.dlogits.size()));
 }
 
 /* What ranks of which each has some columns make of them, with the exchanges done here. */

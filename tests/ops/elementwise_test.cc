@@ -122,6 +122,11 @@ TEST_P(Elementwise, ScaleIsExactAlsoInPlace)
         ASSERT_OK(rf_scale(stream, t, t, 0.3f));
         expect_same_bits(read(scaled), rounded(want), "scale");
         expect_same_bits(read(t), rounded(want), "scale in place");
+        for (rf_dtype to : float_types) { // and to another type
+            rf_tensor other = typed_blank(rf_shape1(n), to);
+            ASSERT_OK(rf_scale(stream, other, in(rf_shape1(n), a), 0.3f));
+            expect_same_bits(read(other), rounded_to(to, want), "scale to another type");
+        }
     }
 }
 

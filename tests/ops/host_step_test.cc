@@ -569,16 +569,30 @@ TEST_F(HostStepAndKernel, StochasticRoundingIsTheKernelsToTheBit)
             device.part.first = first;
             set(device.scalars, 0, 1, 0, seed);
             ASSERT_OK(step(o, device, f32(rf_shape1(n), Floats(n))));
-            const Floats want = read(device.part.copy);
-            for (int path = RF_HOST_PLAIN; path <= rf_host_best_path(); path++) {
-                Host host(o, p, Ints(n / 64), {RF_F32, RF_F32, type});
-                host.part.first = first;
-                host.scalars.lr = 0;
-                host.give(Floats(n));
-                ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
-                ASSERT_OK(rf_host_step_by((rf_host_path)path, &o, &host.part, &host.scalars));
-                expect_same_bits(host.copy(), want, "copy");
-            }
+            // And by a table of places, whose runs end within quads and blocks.
+            const Ints table = place_table({{first + 66, 5},
+                                            {first + 67, 1ull << 40},
+                                            {first + 700, 64},
+                                            {first + n, 1000001}},
+                                           first, n);
+            Flat placed = flat(o, p, Ints(n / 64), {0, n, 0}, RF_F32, type);
+            placed.part.first = first;
+            placed.part.places = i32(rf_shape1((int64_t)table.size()), table);
+            set(placed.scalars, 0, 1, 0, seed);
+            ASSERT_OK(step(o, placed, f32(rf_shape1(n), Floats(n))));
+            const Floats wants[] = {read(device.part.copy), read(placed.part.copy)};
+            EXPECT_NE(wants[0], wants[1]);
+            for (int path = RF_HOST_PLAIN; path <= rf_host_best_path(); path++)
+                for (int places = 0; places < 2; places++) {
+                    Host host(o, p, Ints(n / 64), {RF_F32, RF_F32, type});
+                    host.part.first = first;
+                    host.part.places = places ? table.data() : nullptr;
+                    host.scalars.lr = 0;
+                    host.give(Floats(n));
+                    ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
+                    ASSERT_OK(rf_host_step_by((rf_host_path)path, &o, &host.part, &host.scalars));
+                    expect_same_bits(host.copy(), wants[places], "copy");
+                }
         }
 }
 } // namespace

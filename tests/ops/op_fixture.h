@@ -69,6 +69,22 @@ inline double step_of(rf_dtype type)
     return type == RF_F16 ? 0x1p-10 : type == RF_BF16 ? 0x1p-7 : 0x1p-23;
 }
 
+/* The table of places of n elements from `first` on: rf_optimizer_part.places. */
+inline Ints place_table(const std::vector<rf_place_run> &runs, uint64_t first, int64_t n)
+{
+    const size_t blocks = (size_t)(n + 63) / 64, begin = 2 * blocks;
+    Ints table(begin + runs.size() * 4);
+    for (size_t block = 0; block < blocks; block++) {
+        size_t run = 0;
+        while (runs[run].end <= first + 64 * block)
+            run++;
+        table[2 * block] = (int32_t)(begin + 4 * run - 2 * block);
+        table[2 * block + 1] = (int32_t)(first / 64 + block);
+    }
+    memcpy(table.data() + begin, runs.data(), runs.size() * sizeof(rf_place_run));
+    return table;
+}
+
 class OpTest : public ::testing::Test
 {
   protected:

@@ -149,6 +149,62 @@ TEST_P(OptimizerTypes, AStochasticCopyIsAFunctionOfSeedElementAndUpdateOnly)
     }
 }
 
+// Runs of any length: whole quads in place, quads between two runs, and a run of one element.
+TEST_P(OptimizerTypes, ATableOfPlacesSaysWhatEachElementDraws)
+{
+    const int64_t n = 64 * 5 + 7;
+    const uint64_t first = 640;
+    const std::vector<uint64_t> lengths = {64, 5, 1, 58, 8, 100, 91};
+    Floats p = normal(n);
+    rf_optimizer_opts o = {};
+    o.kind = RF_SGD;
+    o.stochastic_rounding = true;
+    std::vector<uint64_t> number;
+    std::vector<rf_place_run> runs;
+    uint64_t at = first;
+    for (size_t k = 0; k < lengths.size(); k++) {
+        const uint64_t begin = (k + 1) * 100000000000 - k; // not in order of the numbers alone
+        for (uint64_t e = 0; e < lengths[k]; e++)
+            number.push_back(begin + e);
+        runs.push_back({at + lengths[k], begin - at});
+        at += lengths[k];
+    }
+    const Ints table = place_table(runs, first, n);
+    for (int shift : {0, 1, 3}) {
+        Flat f = flat(o, p, Ints(n / 64 + 1), {0, n, shift}, RF_F32, type());
+        f.part.first = first;
+        f.part.places = i32(rf_shape1((int64_t)table.size()), table);
+        for (uint32_t t = 1; t <= 2; t++) {
+            set(f.scalars, 0, 1, 0, seed);
+            ASSERT_OK(step(o, f, f32(rf_shape1(n), Floats(n), shift)));
+            Floats want;
+            for (size_t i = 0; i < (size_t)n; i++)
+                want.push_back(rounded_by(p[i], random_of(number[i], t)));
+            expect_same_bits(read(f.part.copy), want, "copy");
+        }
+        const Floats copy = read(f.part.copy);
+        Flat before = flat(o, p, Ints(n / 64 + 1), {0, n, shift}, RF_F32, type());
+        before.part.first = first;
+        before.part.places = f.part.places;
+        set(before.scalars, 0, 1, 0, seed);
+        ASSERT_OK(step(o, before, f32(rf_shape1(n), Floats(n), shift)));
+        const Floats older = read(before.part.copy);
+        ASSERT_OK(rf_fill(stream, f.part.copy, 0));
+        ASSERT_OK(rf_optimizer_copy(stream, &o, &f.part, f.scalars, false));
+        expect_same_bits(read(f.part.copy), copy, "the copy of the last update");
+        ASSERT_OK(rf_optimizer_copy(stream, &o, &f.part, f.scalars, true));
+        expect_same_bits(read(f.part.copy), older, "the copy of the update before");
+        ASSERT_OK(rf_optimizer_copy(stream, &o, &f.part, before.scalars, true));
+        expect_same_bits(read(f.part.copy), rounded(p), "before the first update");
+    }
+    Flat f = flat(o, p, Ints(n / 64 + 1), {0, n, 0}, RF_F32, type());
+    f.part.places = i32(rf_shape1(6), Ints(6));
+    set(f.scalars, 0, 1, 0, seed);
+    EXPECT_EQ(step(o, f, f32(rf_shape1(n), Floats(n))), RF_EINVAL);
+    EXPECT_NE(std::string(rf_last_error()->message).find("places has 6 words"), std::string::npos)
+        << rf_last_error()->message;
+}
+
 TEST_P(OptimizerTypes, StochasticRoundingHasTheValueAsItsMean)
 {
     const int64_t n = 1 << 16;

@@ -425,6 +425,13 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             if (type != RF_F32)
                 part.copy = typed_blank(rf_shape1(n), type);
             EXPECT_OK(rf_optimizer_step(stream, &opts, &part, scalars));
+            if (type == RF_F32)
+                continue;
+            opts.stochastic_rounding = true;
+            const Ints table = place_table({{5, 64}, {(uint64_t)n, 1000}}, 0, n);
+            part.places = i32(rf_shape1((int64_t)table.size()), table);
+            EXPECT_OK(rf_optimizer_step(stream, &opts, &part, scalars));
+            EXPECT_OK(rf_optimizer_copy(stream, &opts, &part, scalars, false));
         }
         if (type == RF_F32 && n % 4 == 0 && n < 10000)
             optimizers(type, 20096);

@@ -119,7 +119,7 @@ TEST(CommandLine, BadUsageIsStatusTwoAndOneSentence)
         {{"plan", "--optimizer", "lion", "--eps-inside"}, "--optimizer lion has no --eps-inside"},
         {{"plan", "--optimizer", "adam", "--beta2", "1"}, "--beta2 has to be less than 1"},
         {{"plan", "--optimizer", "adam", "--eps", "0"}, "--eps has to be more than 0"},
-        {{"plan", "--optimizer", "momentum", "--momentum", "0"}, "use --optimizer sgd"},
+        {{"plan", "--optimizer", "momentum", "--momentum", "1"}, "has to be less than 1"},
         {{"train", "--data", data, "--head-rows", "8", "--sample", "9"}, "leave out --head-rows"},
         {{"train", "--data", data, "--order", "sideways"}, "there is no --order"},
         {{"train", "--data", data, "--mesh", "dp=2"}, "grid of 2 ranks, but there is 1"},

@@ -148,10 +148,12 @@ TEST(PlanJson, CountsArithmeticPerRankWithNoDriver)
 
 TEST(PlanJson, CountsFourBytesPerParameterAndTwiceThatForAdam)
 {
-    ProgramResult r = run_program({"plan", "--params", "1e9", "--mesh", "dp=64", "--json", "-"});
+    ProgramResult r =
+        run_program({"plan", "--params", "1e9", "--layers", "1", "--mesh", "dp=64", "--json", "-"});
     ASSERT_EQ(r.status, 0) << r.err;
     Json json(r.out);
     const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.root.get(), "per_rank"), 63);
+    EXPECT_EQ(number(json.root.get(), "layers"), 1);
     EXPECT_EQ(number(json.root.get(), "param_count"), 1e9);
     EXPECT_EQ(number(row, "params"), 4e9); /* 1e9 is a multiple of every grain */
     EXPECT_EQ(number(row, "optimizer"), 8e9);

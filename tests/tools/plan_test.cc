@@ -130,6 +130,31 @@ TEST(Plan, OfAParameterCountIsTheTableOfZero)
         EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
 }
 
+// Of one block all parameters would be gathered at once, and stage 3 would need no less than 1.
+TEST(Plan, OfAParameterCountAssumesLayersAndSaysWhich)
+{
+    const auto rank_0 = [](const std::vector<std::string> &more, const char *says) {
+        std::vector<std::string> words = {"plan",    "--params", "175e9",      "--mesh", "dp=64",
+                                          "--dtype", "bf16",     "--residual", "same"};
+        words.insert(words.end(), more.begin(), more.end());
+        ProgramResult r = run_program(words);
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_NE(r.out.find(says), std::string::npos) << r.out;
+        words.push_back("--json");
+        r = run_program(words);
+        std::unique_ptr<cJSON, void (*)(cJSON *)> json(cJSON_Parse(r.out.c_str()), cJSON_Delete);
+        const cJSON *row = cJSON_GetArrayItem(cJSON_GetObjectItem(json.get(), "per_rank"), 0);
+        return cJSON_GetNumberValue(cJSON_GetObjectItem(row, "params"));
+    };
+    const double all = 175e9 * 2, masters = 175e9 * 4 / 64;
+    const char *assumed = "Assumed: 96 layers of equal size";
+    EXPECT_GT(rank_0({"--zero", "1"}, assumed), all);
+    EXPECT_LT(rank_0({"--zero", "3"}, assumed), masters + all / 64 + 2.1 * all / 96);
+    EXPECT_LT(rank_0({"--zero", "3", "--layers", "350"}, "350 layers of equal size"),
+              masters + all / 64 + 2.1 * all / 350);
+    EXPECT_EQ(run_program({"plan", "--params", "4", "--layers", "9"}).status, 2);
+}
+
 // The same table of two data ranks (120, 75, 67.5 and 60 GB), a quarter of it for each tensor rank.
 TEST(Plan, OfAParameterCountIsSharedOutOverTensorRanks)
 {

@@ -8,6 +8,7 @@
 #include <cjson/cJSON.h>
 #include <cmath>
 #include <fcntl.h>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <map>
 #include <set>
@@ -400,6 +401,54 @@ TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
         EXPECT_EQ(r.status, 2) << way[0];
         EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
     }
+}
+
+// At a rate of 0, of all held-out tokens: the last ones do not fill a micro-batch, or not one.
+TEST(Train, TheHeldOutLossIsThatOfTheTextWhateverTheBatchAndTheMesh)
+{
+    TempFolder folder;
+    std::string text;
+    for (int i = 0; i < 12000; i++) // the end is another text than its beginning
+        text += (char)('a' + (i < 11400 ? i * i % 7 : 7 + i * i % 13));
+    const std::string data = folder.file("t.txt", text), log = folder.path + "/log";
+    const auto held_out = [&](const std::vector<std::string> &more) {
+        const ProgramResult r =
+            run_program(with({"train",      "--data",  data,         "--layers", "1",
+                              "--channels", "32",      "--heads",    "2",        "--seq",
+                              "32",         "--steps", "1",          "--lr",     "0",
+                              "--log",      log,       "--provider", "loopback", "--eval-sequences",
+                              "37"},
+                             more));
+        EXPECT_EQ(r.status, 0) << r.err;
+        return last_number(read_text(log), "held_out_loss");
+    };
+    const double want = held_out({"--batch", "1"});
+    EXPECT_GT(want, 1);
+    const std::vector<std::vector<std::string>> ways = {
+        {"--batch", "24"},
+        {"--batch", "72"}, // more than there are
+        {"--batch", "24", "--ranks", "2"},
+        {"--batch", "24", "--ranks", "3", "--zero", "3"},
+        {"--batch", "20", "--micro-batches", "4", "--ranks", "4", "--mesh", "dp=2,pp=2"},
+        {"--batch", "10", "--ranks", "2", "--mesh", "tp=2"},
+        {"--batch", "10", "--ranks", "2", "--mesh", "cp=2"}};
+    for (const std::vector<std::string> &way : ways) // sums of tensor ranks are rounded
+        EXPECT_NEAR(held_out(way), want, 1e-6 * want) << way[1] << way.back();
+}
+
+TEST(Train, OfWhichEveryStepWasSkippedHasFailed)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save";
+    const std::vector<std::string> two =
+        with(tiny(data), {"--ranks", "2", "--loss-scale", "3e38", "--save", save});
+    ProgramResult r = run_program(with(two, {"--steps", "2"}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("none of the 2 steps has updated the model"), std::string::npos) << r.err;
+    EXPECT_FALSE(std::filesystem::exists(save + "/step-2"));
+    // A loss scale that comes down in time is as it should be.
+    r = run_program(with(two, {"--steps", "20"}));
+    EXPECT_EQ(r.status, 0) << r.err;
 }
 
 TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)

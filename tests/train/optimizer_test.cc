@@ -151,3 +151,36 @@ TEST(Optimizers, AStepWithoutFiniteGradientsIsAsIfItHadNotBeen)
         train(t, 1);
     }
 }
+
+// A field of 0 is not set, and RF_ZERO is the number: without it each of these would be 0.9.
+TEST(Optimizers, AnOptionCanBeZeroItself)
+{
+    Training momentum = with(RF_MOMENTUM), sgd = with(RF_SGD);
+    momentum.policy.optimizer.momentum = RF_ZERO;
+    momentum.policy.optimizer.weight_decay = sgd.policy.optimizer.weight_decay = 0;
+    Training adam = with(RF_ADAM), rmsprop = with(RF_RMSPROP);
+    adam.policy.optimizer.beta1 = RF_ZERO;
+    adam.policy.optimizer.beta2 = 0.99f;
+    adam.policy.optimizer.no_bias_correction = true;
+    rmsprop.policy.optimizer.centered = false;
+    rmsprop.policy.optimizer.momentum = 0;
+    for (int ranks : {1, 3}) { // the plans of other ranks are built from a rank's own policy, too
+        momentum.policy.zero = adam.policy.zero = ranks > 1 ? 1 : 0;
+        EXPECT_EQ(train(momentum, ranks)[0].sha, train(sgd, 1)[0].sha);
+        EXPECT_EQ(train(adam, ranks)[0].sha, train(rmsprop, 1)[0].sha);
+    }
+    rf_policy policy = momentum.policy;
+    rf_plan *plan = nullptr;
+    gpt2 *model = nullptr;
+    int count = 0;
+    ASSERT_RF(gpt2_create(&momentum.model, &model));
+    const rf_block *blocks = gpt2_blocks(model, &count);
+    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    EXPECT_EQ(plan->policy.optimizer.momentum, 0);
+    policy = plan->policy; // again, as for other ranks
+    rf_plan_destroy(plan);
+    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    EXPECT_EQ(plan->policy.optimizer.momentum, 0);
+    rf_plan_destroy(plan);
+    gpt2_destroy(model);
+}

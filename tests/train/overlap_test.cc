@@ -176,3 +176,30 @@ TEST(Overlap, WhatTheLinkTakesIsReportedAsExposedInEveryStageOfSharding)
         EXPECT_GT(most, 0.5) << "zero " << zero;
     }
 }
+
+// The host waits in the middle of what is being recorded, too.
+TEST(Overlap, SwitchedOffItChangesNoBitOfAnyTechnique)
+{
+    struct Technique {
+        int ranks, tp, zero, offload;
+        rf_dtype dtype;
+    };
+    for (const Technique &k :
+         {Technique{1, 1, 0, RF_OFFLOAD_ACTIVATIONS, RF_F32}, Technique{2, 1, 2, 0, RF_F32},
+          Technique{2, 1, 1, 0, RF_BF16}, Technique{2, 2, 0, RF_OFFLOAD_OPTIMIZER, RF_F32}}) {
+        Training t;
+        t.model.layers = 1;
+        t.steps = 2;
+        t.policy.batch = t.policy.micro_batches = 2;
+        t.model.dtype = k.dtype;
+        t.policy.zero = k.zero;
+        t.policy.offload = k.offload;
+        t.tp = k.tp;
+        const std::vector<Seen> beside = train(t, k.ranks);
+        t.policy.no_overlap = true;
+        const std::vector<Seen> apart = train(t, k.ranks);
+        for (int rank = 0; rank < k.ranks; rank++)
+            EXPECT_EQ(apart[(size_t)rank].sha, beside[0].sha)
+                << "tp=" << k.tp << " zero=" << k.zero << " offload=" << k.offload;
+    }
+}

@@ -358,6 +358,47 @@ TEST(PlanCheck, EveryMeshWithContextRanksIsAccepted)
     EXPECT_EQ(jobs, 128);
 }
 
+// The checker accepts the plans of all ranks of this mesh.
+void expect_accepted(const StubBlocks &blocks, const rf_mesh &mesh, const rf_policy &policy)
+{
+    std::vector<rf_plan *> plans((size_t)(mesh.dp * mesh.tp * mesh.pp), nullptr);
+    for (size_t rank = 0; rank < plans.size(); rank++)
+        ASSERT_EQ(
+            rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, (int)rank, &plans[rank]),
+            0)
+            << rf_last_error()->message;
+    EXPECT_EQ(rf_plan_check(plans.data(), (int)plans.size()), 0) << rf_last_error()->message;
+    for (rf_plan *plan : plans)
+        rf_plan_destroy(plan);
+}
+
+// Of 129 rows one has 65, which with the 64 before are more than a bucket.
+TEST(PlanCheck, TensorRanksWithUnequalPartsHaveTheSamePieces)
+{
+    StubBlocks blocks;
+    blocks.add("a", {129, 64}).shared();
+    blocks.add("b", {128, 64}).shared();
+    rf_policy policy = policy_of({"", 1, 2, RF_ORDER_RING});
+    policy.sequence_parallel = true;
+    policy.first_bucket_bytes = policy.bucket_bytes = 128 * sizeof(float);
+    expect_accepted(blocks, {1, 2, 1}, policy);
+}
+
+// The gradient of its output is not read again, because no weight half follows. On a stage of its
+// own there are no gradients to be merged.
+TEST(PlanCheck, AFrozenBlockBetweenTrainedOnesIsAccepted)
+{
+    for (int pp : {1, 3})
+        for (int m : {4, 5})
+            for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
+                StubBlocks blocks;
+                blocks.add("a", {64});
+                blocks.add("b", {64}).flag(0, RF_PARAM_FROZEN);
+                blocks.add("c", {64});
+                expect_accepted(blocks, {1, 1, pp}, policy_of({"", 1, m, order}));
+            }
+}
+
 // Takes an instruction out, as what a pass forgets to write.
 void forget(const Job &job, int r, rf_verb verb)
 {
@@ -431,6 +472,24 @@ TEST(PlanCheck, AnAllReduceThatIsForgottenIsRefusedByParameterAndRank)
     expect_refused(everywhere, {"plan of rank 0: ", "gradients piece 0 (c.0)"});
     forget(once, 1, RF_VERB_REDUCE);
     expect_refused(once, {"plan of rank 1: reduce gradients piece 1 (b.1): ", "rank 0"});
+}
+
+TEST(PlanCheck, ARoundWithoutAMicroBatchThatSendsWhatCallsWouldOverwriteIsRefused)
+{
+    for (const char *name : {"zero_2", "zero_3_copies", "narrow_rounds", "zero_2_pipeline"}) {
+        const Job job(setting(name));
+        int cleared = 0;
+        for (int r = 0; r < job.ranks(); r++)
+            for (int i = 0; i < job.list(r).count; i++)
+                if (job.list(r).instructions[i].verb == RF_VERB_ZERO_WHOLE) {
+                    job.list(r).instructions[i].verb = RF_VERB_ZERO;
+                    cleared++;
+                    expect_refused(job, {"plan of rank " + std::to_string(r), "piece"});
+                    job.list(r).instructions[i].verb = RF_VERB_ZERO_WHOLE;
+                }
+        EXPECT_GT(cleared, 0) << name;
+        EXPECT_EQ(job.check(), 0) << name;
+    }
 }
 
 TEST(PlanCheck, ASumOverTensorRanksThatIsForgottenIsRefusedByParameterAndRank)

@@ -133,6 +133,99 @@ TEST(Precision, WithoutMastersTreeOrderGivesTheBitsOfOneProcessAtEveryStage)
     }
 }
 
+// The random number belongs to the element of the whole model and to the update: copies of a
+// parameter on several stages, tensor ranks, or ranks that rank 0 updates, round alike.
+TEST(Precision, StochasticRoundingBelongsToTheElementAndTheUpdate)
+{
+    struct Mesh {
+        int ranks, tp, pp;
+        int parts, offload;
+        bool no_masters, rank0, sequence, exact;
+    };
+    const Mesh meshes[] = {{2, 1, 2, 0, 0, false, false, false, true},
+                           {4, 1, 2, 0, RF_OFFLOAD_OPTIMIZER, false, false, false, true},
+                           {2, 1, 2, 0, 0, true, false, false, true},
+                           {4, 2, 2, 4, 0, false, false, false, true},
+                           {2, 2, 1, 0, 0, false, false, true, false}, // 257 rows: 128 and 129
+                           {3, 1, 1, 0, 0, false, true, false, false}};
+    for (const Mesh &m : meshes) {
+        Training t = gpt(RF_BF16, m.rank0 ? RF_ORDER_RING : RF_ORDER_TREE);
+        t.policy.optimizer.stochastic_rounding = true;
+        t.policy.no_masters = m.no_masters;
+        t.policy.tensor_parts = m.parts;
+        t.policy.offload = m.offload;
+        t.policy.batch = t.policy.micro_batches = 4;
+        t.after = [&](rf_run *run, rf_comm *, int) {
+            const rf_progress progress = {t.steps, t.seed, 12};
+            EXPECT_RF(rf_run_audit(run, &progress));
+        };
+        const std::string one = m.exact ? train(t, 1)[0].sha : "";
+        t.policy.update_on_rank_0 = m.rank0;
+        t.policy.sequence_parallel = m.sequence;
+        t.tp = m.tp;
+        t.pp = m.pp;
+        for (const Seen &s : train(t, m.ranks)) {
+            const std::string where = "tp=" + std::to_string(m.tp) + " pp=" + std::to_string(m.pp);
+            expect_planned(s, where);
+            if (m.exact) {
+                EXPECT_EQ(s.sha, one) << where;
+            }
+        }
+    }
+}
+
+TEST(Precision, AResumeHasTheCopiesThatTheLastUpdateHasRounded)
+{
+    struct Where {
+        int ranks, zero, pp;
+        rf_pipeline_kind pipeline;
+    };
+    for (const Where &w : {Where{1, 0, 1, RF_PIPELINE_1F1B}, Where{3, 2, 1, RF_PIPELINE_1F1B},
+                           Where{2, 0, 2, RF_PIPELINE_2BW}}) {
+        Folder folder;
+        Training whole = gpt(RF_BF16, RF_ORDER_TREE);
+        whole.policy.optimizer.stochastic_rounding = true;
+        whole.policy.zero = w.zero;
+        whole.policy.pipeline = w.pipeline;
+        whole.pp = w.pp;
+        whole.drain_every = w.pipeline == RF_PIPELINE_2BW ? 2 : 0;
+        Training first = whole, rest = whole;
+        whole.steps = 4;
+        first.steps = rest.steps = rest.first_step = 2;
+        first.after = [&](rf_run *run, rf_comm *, int) {
+            const rf_progress progress = {2, first.seed, 16};
+            ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
+        };
+        rest.before = [&](rf_run *run, rf_comm *, int) {
+            ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
+        };
+        train(first, w.ranks);
+        const Seen seen = train(whole, w.ranks)[0], resumed = train(rest, w.ranks)[0];
+        EXPECT_EQ(resumed.sha, seen.sha) << w.ranks << " ranks";
+        EXPECT_EQ(resumed.loss.back(), seen.loss.back());
+    }
+}
+
+// All copies are made again.
+TEST(Precision, WritingAParameterLeavesTheOtherCopies)
+{
+    Training t = gpt(RF_BF16, RF_ORDER_TREE);
+    t.policy.optimizer.stochastic_rounding = true;
+    std::vector<float> logits[2];
+    t.after = [&](rf_run *run, rf_comm *, int) {
+        const std::vector<int32_t> tokens(16, 3);
+        std::vector<float> same(32);
+        for (std::vector<float> &l : logits) {
+            l.resize(16 * 257);
+            ASSERT_RF(rf_run_forward(run, tokens.data(), l.data(), l.size() * sizeof(float)));
+            ASSERT_RF(rf_run_read_param(run, "ln_f.bias", same.data(), 32 * sizeof(float)));
+            ASSERT_RF(rf_run_write_param(run, "ln_f.bias", same.data(), 32 * sizeof(float)));
+        }
+    };
+    train(t, 1);
+    EXPECT_EQ(logits[0], logits[1]);
+}
+
 TEST(Precision, ParametersWithoutMastersTakeAThird)
 {
     Training t = gpt(RF_BF16, RF_ORDER_RING);
@@ -193,6 +286,50 @@ TEST(Precision, GradientsThatTravelInSixteenBitsTakeHalfAndReplicasStayEqual)
                 EXPECT_NEAR(narrow[0].loss[(size_t)step], wide[0].loss[(size_t)step],
                             0.01 * wide[0].loss[(size_t)step])
                     << s.text();
+            }
+        }
+}
+
+// 262,144 tokens with a mean gradient of 2^-20, 1/2 or 8: the sums of most are beyond f16.
+TEST(Precision, GradientsThatAreSentInF16AreNotLimitedByTheTokensOfAStep)
+{
+    static const int64_t rows = 1 << 17; // of a micro-batch
+    struct Sum {
+        static int weight(rf_ctx *ctx, void *mean, rf_tensor, rf_tensor)
+        {
+            return rf_fill(ctx->stream, ctx->grads[0], *(float *)mean * (float)rows);
+        }
+    };
+    const rf_block_ops ops = {forward, backward_input, Sum::weight, sizes};
+    for (int zero : {0, 2})
+        for (float mean : {0x1p-20f, 0.5f, 8.0f}) {
+            rf_param_desc param = {};
+            param.name = "w";
+            param.shape = rf_shape1(columns);
+            param.dtype = RF_F32;
+            Training t;
+            t.edit_blocks = [&](std::vector<rf_block> &blocks, int) {
+                blocks.assign(1, {});
+                blocks[0].name = "constant";
+                blocks[0].ops = &ops;
+                blocks[0].self = &mean;
+                blocks[0].params = &param;
+                blocks[0].param_count = 1;
+            };
+            t.edit_batch = [](int, std::vector<int32_t> &, std::vector<int32_t> &targets) {
+                std::fill(targets.begin(), targets.end(), 0);
+            };
+            t.policy.batch = 2048;
+            t.policy.seq = 128;
+            t.policy.micro_batches = 2;
+            t.policy.order = RF_ORDER_RING;
+            t.policy.zero = zero;
+            t.policy.reduce_dtype = RF_F16;
+            t.policy.optimizer.kind = RF_SGD;
+            t.steps = 1;
+            for (const Seen &s : train(t, 2)) {
+                EXPECT_FALSE(s.stats[0].skipped) << mean;
+                EXPECT_EQ(s.norm[0], 16 * mean); // of 256 equal elements
             }
         }
 }

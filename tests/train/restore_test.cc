@@ -79,6 +79,23 @@ TEST(Restore, OnFewerRanksTheBitsAreThoseOfARunThatWasNotInterrupted)
     }
 }
 
+// One after the other in memory; their rows alternate in the whole tensors.
+TEST(Restore, TheRowsOfARankWithSeveralPartsAreFound)
+{
+    Training t = small();
+    t.policy.tensor_parts = 2;
+    t.policy.batch = t.policy.micro_batches = 2;
+    t.steps = 1;
+    Training whole = t;
+    whole.steps = 2;
+    const std::string want = train(whole, 1)[0].sha;
+    const Snapshots kept = snapshots_of(t, 2);
+    EXPECT_EQ(trained_from(t, 1, {{0, kept.at(1)}}, 1), want);
+    t.tp = 2;
+    EXPECT_EQ(trained_from(t, 2, {{1, kept.at(0)}}, 1), want);
+    destroy(kept);
+}
+
 TEST(Restore, OfTwoStepsTheNewestIsTaken)
 {
     Training t = small();
@@ -145,9 +162,9 @@ TEST(Restore, WhatWasLostWithARankIsNamedAndChangesNothing)
     t.before = [&](rf_run *run, rf_comm *, int rank) {
         rf_progress progress = {};
         EXPECT_EQ(rf_run_restore(run, kept.at(rank), &progress), RF_ECORRUPT);
-        EXPECT_NE(std::string(rf_last_error()->message)
-                      .find("restore: no remaining rank has element "),
-                  std::string::npos)
+        EXPECT_NE(
+            std::string(rf_last_error()->message).find("restore: no remaining rank has element "),
+            std::string::npos)
             << rf_last_error()->message;
         EXPECT_EQ(rf_run_restore(run, nullptr, &progress), RF_ECORRUPT);
     };

@@ -94,6 +94,49 @@ TEST(Zero, CopiesOfTheShardsStayEqualAndCloseToPlainDataParallelism)
     }
 }
 
+// Matrices of 16,384 elements are not cleared, because the first call overwrites them.
+TEST(Zero, ARankWithoutAMicroBatchInTheLastRoundAddsNothing)
+{
+    struct Rounds {
+        int ranks, micro_batches, stage, shard, pp;
+        rf_dtype reduce;
+    };
+    for (const Rounds &r : {Rounds{3, 4, 2, 0, 1, RF_F32}, Rounds{2, 3, 3, 0, 1, RF_F32},
+                            Rounds{4, 5, 2, 2, 1, RF_F32}, Rounds{4, 5, 3, 0, 2, RF_F32},
+                            Rounds{2, 3, 2, 0, 1, RF_BF16}}) {
+        Training t = sharded(RF_ORDER_RING, 0);
+        t.model = {1, 64, 2, 16, 61};
+        t.policy.batch = t.policy.micro_batches = r.micro_batches;
+        t.steps = 1;
+        const float norm = train(t, 1)[0].norm[0];
+        t.policy.zero = r.stage;
+        t.policy.reduce_dtype = r.reduce;
+        t.shard = r.shard;
+        t.pp = r.pp;
+        for (const Seen &s : train(t, r.ranks)) // bf16: 8 bits
+            EXPECT_NEAR(s.norm[0], norm, (r.reduce == RF_F32 ? 1e-6 : 4e-3) * norm)
+                << r.ranks << " ranks, zero=" << r.stage << ", pp=" << r.pp;
+    }
+}
+
+// 1,952 elements are two chunks of the norm, and no chunk is divided. In the last round some of the
+// ranks that have no shard have no micro-batch either.
+TEST(Zero, RanksWithoutAnyTrainedElementPlanAndMeasureTheSameBytes)
+{
+    for (int stage : {2, 3}) {
+        Training t = sharded(RF_ORDER_TREE, stage);
+        t.model = {1, 32, 4, 16, 61};
+        t.freeze = {"blocks.*", "wpe*", "ln_f*"};
+        t.policy.batch = t.policy.micro_batches = 5;
+        t.steps = 1;
+        const std::vector<Seen> seen = train(t, 4);
+        for (const Seen &s : seen) {
+            EXPECT_EQ(s.sha, seen[0].sha);
+            expect_planned(s, "zero=" + std::to_string(stage));
+        }
+    }
+}
+
 TEST(Zero, EveryOptimizerAndTypeGivesTheBitsOfOneProcess)
 {
     for (rf_optimizer kind : {RF_SGD, RF_MOMENTUM, RF_LION, RF_ADAMW}) {
