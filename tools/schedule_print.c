@@ -186,10 +186,6 @@ static void say_where(struct words *words, const struct schedule_job *job,
         add_place(words, step->to);
         add(words, " of every rank = %s(the same of every rank's input)", redop);
         break;
-    case RF_SCHEDULE_DIVIDE:
-        add_place(words, step->to);
-        add(words, " /= %d", job->ranks);
-        break;
     case RF_SCHEDULE_JOIN:
     case RF_SCHEDULE_AGREE:
         add(words, "-");

@@ -160,7 +160,7 @@ int schedule_find_ranges(struct schedule_job *job, struct schedule_memory *memor
     bool reads = own.operands > 0;
     if (reads && rf_schedule_get_operand(schedule, number, 0, &place) < 0)
         return -1;
-    if (own.verb == RF_SCHEDULE_DIVIDE || own.verb == RF_SCHEDULE_REDUCE_ALL) {
+    if (own.verb == RF_SCHEDULE_REDUCE_ALL) {
         place = own.to;
         reads = true;
     }

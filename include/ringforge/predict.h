@@ -12,6 +12,9 @@
 extern "C" {
 #endif
 
+/* The reduction of a call is RF_SUM here. Averages and reductions of the caller's own do not use
+ * every algorithm; schedule.h describes their calls. */
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Bytes that `rank` sends for one call, by the schedule that the call would run. count: as in the

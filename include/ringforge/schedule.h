@@ -68,7 +68,6 @@ enum rf_schedule_verb {
     RF_SCHEDULE_RECV,   /* peer -> to */
     RF_SCHEDULE_REDUCE, /* to = the reduction of the operands, in their order or pairwise */
     RF_SCHEDULE_COPY,   /* to = from */
-    RF_SCHEDULE_DIVIDE, /* to = to / ranks, the end of an average */
     RF_SCHEDULE_JOIN,   /* nothing; other steps wait for it */
 
     /* With rf_schedule_desc.shared: */

@@ -16,8 +16,9 @@ extern "C" {
 
 enum rf_dtype { RF_F32 = 0, RF_F64, RF_F16, RF_BF16, RF_I32, RF_I64, RF_U8, RF_I8, RF_DTYPE_COUNT };
 
-/* Averages of integers truncate. Sums and products of integers wrap. Minimum and maximum propagate
- * NaN. */
+/* An average lies between its least and its greatest operand, also if the sum leaves the type. Of
+ * integers it is the exact one without its fraction (truncated towards zero). Sums and products of
+ * integers wrap. Minimum and maximum propagate NaN. */
 enum rf_redop {
     RF_SUM = 0,
     RF_AVG,

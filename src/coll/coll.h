@@ -157,7 +157,5 @@ void rf_exec_reset(struct rf_exec *exec);
  * in f32. */
 void rf_combine(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
                 enum rf_redop redop);
-/* x = x / divisor: the end of RF_AVG. Integers truncate. */
-void rf_divide(void *x, size_t count, enum rf_dtype dtype, int divisor);
 
 #endif

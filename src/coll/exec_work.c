@@ -183,9 +183,6 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
         release(exec, step->a);
         release(exec, step->b);
         break;
-    case RF_STEP_DIVIDE:
-        rf_divide(dst, count, sched->dtype, sched->ranks);
-        break;
     case RF_STEP_COPY:
         run_publish(exec, step); /* exec.c carries out the others, in pieces */
         break;

@@ -10,8 +10,7 @@
 #include "../base/base.h"
 
 enum {
-    BLOCK_BYTES = 2048,
-    BLOCK_FLOATS = BLOCK_BYTES / sizeof(float),
+    BLOCK_FLOATS = RF_FOLD_BYTES / sizeof(float),
     PAST_BYTES = 512,
     MOST_LEVELS = 33 /* partial sums that wait for their sibling: one per bit of a leaf index */
 };
@@ -22,14 +21,13 @@ static bool is_narrow(const struct rf_fold *fold)
     return (fold->dtype == RF_F16 || fold->dtype == RF_BF16) && !fold->custom;
 }
 
-static enum rf_dtype working_type(const struct rf_fold *fold)
+enum rf_dtype rf_fold_type(const struct rf_fold *fold)
 {
     return is_narrow(fold) ? RF_F32 : fold->dtype;
 }
 
-/* Part i of this block in the working type: in place, or widened into `wide`. */
-static const void *part(const struct rf_fold *fold, uint32_t i, size_t offset, size_t count,
-                        float *wide)
+const void *rf_fold_part(const struct rf_fold *fold, uint32_t i, size_t offset, size_t count,
+                         float *wide)
 {
     const unsigned char *data = (const unsigned char *)fold->parts[i].data + offset;
     if (!is_narrow(fold))
@@ -44,19 +42,19 @@ static void combine(const struct rf_fold *fold, void *dst, const void *left, con
     if (fold->custom)
         fold->custom->combine(dst, left, right, count, fold->custom->user);
     else
-        rf_combine(dst, left, right, count, working_type(fold), fold->redop);
+        rf_combine(dst, left, right, count, rf_fold_type(fold), fold->redop);
 }
 
 static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size_t count, void *dst,
                                  float *sum)
 {
     float wide[BLOCK_FLOATS];
-    const void *left = part(fold, 0, offset, count, sum);
+    const void *left = rf_fold_part(fold, 0, offset, count, sum);
     for (uint32_t i = 1; i < fold->part_count; i++) {
         /* dst may be a part: it is written when all have been read. */
         bool last = i + 1 == fold->part_count;
         void *to = last && !is_narrow(fold) ? dst : sum;
-        combine(fold, to, left, part(fold, i, offset, count, wide), count);
+        combine(fold, to, left, rf_fold_part(fold, i, offset, count, wide), count);
         left = to;
     }
     return left;
@@ -70,7 +68,7 @@ static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_
     const void *waiting[MOST_LEVELS];
     int levels[MOST_LEVELS], depth = 0;
     for (uint32_t i = 0; i < fold->part_count; i++) {
-        waiting[depth] = part(fold, i, offset, count, sums[depth]);
+        waiting[depth] = rf_fold_part(fold, i, offset, count, sums[depth]);
         levels[depth++] = fold->parts[i].level;
         bool last = i + 1 == fold->part_count;
         while (depth > 1 && (last || levels[depth - 1] == levels[depth - 2])) {
@@ -83,28 +81,54 @@ static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_
     return waiting[0];
 }
 
-/* Elements [offset / element, ... + count) of the sum, to `to`. */
+static const void *sum_of(const struct rf_fold *fold, size_t offset, size_t count, void *to,
+                          float (*sums)[BLOCK_FLOATS])
+{
+    return fold->tree ? fold_by_tree(fold, offset, count, sums)
+                      : fold_in_order(fold, offset, count, to, sums[0]);
+}
+
+static bool is_part(const struct rf_fold *fold, size_t offset, const void *place)
+{
+    uint32_t i = 0;
+    while (i < fold->part_count && (const unsigned char *)fold->parts[i].data + offset != place)
+        i++;
+    return i < fold->part_count;
+}
+
+/* At `to`, unless that is a part: parts are read again when the sum is known. */
+static const void *average_of(const struct rf_fold *fold, size_t offset, size_t count, void *to,
+                              float (*sums)[BLOCK_FLOATS])
+{
+    const enum rf_dtype type = rf_fold_type(fold);
+    void *room = is_narrow(fold) || is_part(fold, offset, to) ? sums[0] : to;
+    if (type != RF_F32 && type != RF_F64) {
+        rf_average_integers(room, fold, offset, count);
+        return room;
+    }
+    const void *sum = sum_of(fold, offset, count, room, sums);
+    if (sum != room)
+        memcpy(room, sum, count * rf_dtype_bytes(type));
+    rf_average_floats(room, fold, offset, count);
+    return room;
+}
+
+/* Elements [offset / element, ... + count) of the fold, to `to`. */
 static void fold_block(void *to, const struct rf_fold *fold, size_t offset, size_t count)
 {
     _Alignas(64) float sums[MOST_LEVELS][BLOCK_FLOATS];
-    const void *sum = fold->tree ? fold_by_tree(fold, offset, count, sums)
-                                 : fold_in_order(fold, offset, count, to, sums[0]);
-    if (is_narrow(fold)) {
-        if (fold->divisor != 1)
-            rf_divide(sums[0], count, RF_F32, fold->divisor);
-        rf_narrow(to, sums[0], count, fold->dtype);
-        return;
-    }
-    if (sum != to)
+    const void *sum = fold->divisor != 1 ? average_of(fold, offset, count, to, sums)
+                                         : sum_of(fold, offset, count, to, sums);
+    if (is_narrow(fold))
+        rf_narrow(to, sum, count, fold->dtype);
+    else if (sum != to)
         memcpy(to, sum, count * rf_dtype_bytes(fold->dtype));
-    if (fold->divisor != 1)
-        rf_divide(to, count, fold->dtype, fold->divisor);
 }
 
 void rf_fold(void *dst, const struct rf_fold *fold, size_t count)
 {
     size_t element = rf_dtype_bytes(fold->dtype);
-    size_t block = BLOCK_BYTES / rf_dtype_bytes(working_type(fold));
+    size_t block = RF_FOLD_BYTES / rf_dtype_bytes(rf_fold_type(fold));
     for (size_t done = 0; done < count; done += block)
         fold_block((unsigned char *)dst + done * element, fold, done * element,
                    count - done < block ? count - done : block);
@@ -121,10 +145,10 @@ static size_t to_line(const unsigned char *place, size_t element)
 void rf_fold_to_all(unsigned char *const *places, int place_count, const struct rf_fold *fold,
                     size_t count, bool past_caches)
 {
-    _Alignas(64) unsigned char sum[BLOCK_BYTES];
+    _Alignas(64) unsigned char sum[RF_FOLD_BYTES];
     size_t element = rf_dtype_bytes(fold->dtype);
     size_t block =
-        past_caches ? PAST_BYTES / element : BLOCK_BYTES / rf_dtype_bytes(working_type(fold));
+        past_caches ? PAST_BYTES / element : RF_FOLD_BYTES / rf_dtype_bytes(rf_fold_type(fold));
     size_t now = past_caches ? to_line(places[0], element) : 0;
     for (size_t done = 0; done < count; done += now, now = 0) {
         now = now > 0 ? now : block;

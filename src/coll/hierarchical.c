@@ -144,8 +144,7 @@ static uint32_t sum_own(struct hierarchy *h, struct rf_operand result)
         }
         h->operands[count++] = place;
     }
-    uint32_t fold = rf_sched_fold(h->sched, result, h->operands, count, own.bytes, false,
-                                  h->desc->redop == RF_AVG);
+    uint32_t fold = rf_sched_fold(h->sched, result, h->operands, count, own.bytes, false, false);
     rf_sched_dep(h->sched, fold, ready);
     return fold;
 }

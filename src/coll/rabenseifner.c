@@ -42,8 +42,6 @@ void rf_build_halving_reduce_scatter(struct rf_sched *sched, const struct rf_col
         mine = to;
         ready = sum;
     }
-    if (desc->redop == RF_AVG && share > 0)
-        rf_sched_dep(sched, rf_sched_divide(sched, rf_out(0), share), ready);
 }
 
 void rf_build_rabenseifner_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
@@ -75,12 +73,6 @@ void rf_build_rabenseifner_all_reduce(struct rf_sched *sched, const struct rf_co
         rf_sched_dep(sched, sum, recv);
         rf_sched_dep(sched, sum, ready);
         ready = sum;
-    }
-    if (desc->redop == RF_AVG && kept[rounds - 1].bytes > 0) {
-        uint32_t divide =
-            rf_sched_divide(sched, rf_out(kept[rounds - 1].offset), kept[rounds - 1].bytes);
-        rf_sched_dep(sched, divide, ready);
-        ready = divide;
     }
     /* What was given away in round i comes back finished, into the place it was sent from. */
     for (int i = rounds - 1; i >= 0; i--) {

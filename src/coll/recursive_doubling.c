@@ -32,6 +32,4 @@ void rf_build_recursive_doubling_all_reduce(struct rf_sched *sched, const struct
         mine = sum;
         ready = reduce;
     }
-    if (desc->redop == RF_AVG)
-        rf_sched_dep(sched, rf_sched_divide(sched, rf_out(0), bytes), ready);
 }

@@ -9,15 +9,6 @@
 
 #include <string.h>
 
-/* Callers' buffers may have any alignment and any declared type. */
-#define ANY_PLACE __attribute__((aligned(1), may_alias))
-typedef float f32_place ANY_PLACE;
-typedef double f64_place ANY_PLACE;
-typedef uint32_t u32_place ANY_PLACE;
-typedef int32_t i32_place ANY_PLACE;
-typedef uint64_t u64_place ANY_PLACE;
-typedef int64_t i64_place ANY_PLACE;
-
 /* Inlined into both versions of `reduce`, so each is compiled for its instruction set. dst may be a
  * or b but not overlap them otherwise, so no iteration depends on another: ivdep. */
 #define LOOPS static inline __attribute__((always_inline)) void
@@ -165,10 +156,8 @@ LOOPS reduce_u8(void *dst, const void *left, const void *right, size_t count, en
     }
 }
 
-static inline __attribute__((always_inline)) void reduce_any(void *dst, const void *a,
-                                                             const void *b, size_t count,
-                                                             enum rf_dtype dtype,
-                                                             enum rf_redop redop)
+LOOPS reduce_any(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
+                 enum rf_redop redop)
 {
     switch (dtype) {
     case RF_F32:
@@ -191,13 +180,76 @@ static inline __attribute__((always_inline)) void reduce_any(void *dst, const vo
     }
 }
 
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) static void reduce_avx2(void *dst, const void *a, const void *b,
-                                                        size_t count, enum rf_dtype dtype,
-                                                        enum rf_redop redop)
+#define LEAST(a, b) ((a) < (b) ? (a) : (b))
+#define GREATEST(a, b) ((a) > (b) ? (a) : (b))
+
+/* low, high and x are blocks of their own. */
+#define RANGES(type)                                                                               \
+    LOOPS range_##type(type##_place *restrict low, type##_place *restrict high,                    \
+                       const type##_place *a, const type##_place *b, bool first, size_t count)     \
+    {                                                                                              \
+        if (first)                                                                                 \
+            for (size_t i = 0; i < count; i++) {                                                   \
+                low[i] = LEAST(a[i], b[i]);                                                        \
+                high[i] = GREATEST(a[i], b[i]);                                                    \
+            }                                                                                      \
+        else                                                                                       \
+            for (size_t i = 0; i < count; i++) {                                                   \
+                const type##_place least = LEAST(a[i], b[i]), greatest = GREATEST(a[i], b[i]);     \
+                low[i] = LEAST(least, low[i]);                                                     \
+                high[i] = GREATEST(greatest, high[i]);                                             \
+            }                                                                                      \
+    }                                                                                              \
+    LOOPS clamp_##type(type##_place *restrict x, const type##_place *low,                          \
+                       const type##_place *high, size_t count)                                     \
+    {                                                                                              \
+        for (size_t i = 0; i < count; i++) {                                                       \
+            const type##_place above = x[i] < low[i] ? low[i] : x[i];                              \
+            x[i] = above > high[i] ? high[i] : above;                                              \
+        }                                                                                          \
+    }
+RANGES(f32)
+RANGES(f64)
+#undef RANGES
+
+LOOPS range_any(void *low, void *high, const void *a, const void *b, bool first, size_t count,
+                enum rf_dtype dtype)
 {
-    reduce_any(dst, a, b, count, dtype, redop);
+    if (dtype == RF_F64)
+        range_f64(low, high, a, b, first, count);
+    else
+        range_f32(low, high, a, b, first, count);
 }
+
+LOOPS clamp_any(void *x, const void *low, const void *high, size_t count, enum rf_dtype dtype)
+{
+    if (dtype == RF_F64)
+        clamp_f64(x, low, high, count);
+    else
+        clamp_f32(x, low, high, count);
+}
+
+/* What is compiled twice, as `suffix`. */
+#define COMPILED(suffix, attribute)                                                                \
+    attribute static void reduce_##suffix(void *dst, const void *a, const void *b, size_t count,   \
+                                          enum rf_dtype dtype, enum rf_redop redop)                \
+    {                                                                                              \
+        reduce_any(dst, a, b, count, dtype, redop);                                                \
+    }                                                                                              \
+    attribute static void range_##suffix(void *low, void *high, const void *a, const void *b,      \
+                                         bool first, size_t count, enum rf_dtype dtype)            \
+    {                                                                                              \
+        range_any(low, high, a, b, first, count, dtype);                                           \
+    }                                                                                              \
+    attribute static void clamp_##suffix(void *x, const void *low, const void *high, size_t count, \
+                                         enum rf_dtype dtype)                                      \
+    {                                                                                              \
+        clamp_any(x, low, high, count, dtype);                                                     \
+    }
+
+COMPILED(plain, )
+#if defined(__x86_64__)
+COMPILED(avx2, __attribute__((target("avx2"))))
 
 static bool has_avx2(void)
 {
@@ -205,17 +257,13 @@ static bool has_avx2(void)
 }
 #else
 #define reduce_avx2 reduce_plain
+#define range_avx2 range_plain
+#define clamp_avx2 clamp_plain
 static bool has_avx2(void)
 {
     return false;
 }
 #endif
-
-static void reduce_plain(void *dst, const void *a, const void *b, size_t count, enum rf_dtype dtype,
-                         enum rf_redop redop)
-{
-    reduce_any(dst, a, b, count, dtype, redop);
-}
 
 enum { BLOCK = 512 };
 
@@ -243,45 +291,19 @@ void rf_combine(void *dst, const void *a, const void *b, size_t count, enum rf_d
         reduce_plain(dst, a, b, count, dtype, redop);
 }
 
-static void divide_narrow(unsigned char *x, size_t count, enum rf_dtype dtype, int divisor)
+void rf_find_range(void *low, void *high, const void *a, const void *b, bool first, size_t count,
+                   enum rf_dtype dtype)
 {
-    float wide[BLOCK];
-    for (size_t done = 0; done < count; done += BLOCK) {
-        size_t n = count - done < BLOCK ? count - done : BLOCK;
-        rf_widen(wide, x + 2 * done, n, dtype);
-        rf_divide(wide, n, RF_F32, divisor);
-        rf_narrow(x + 2 * done, wide, n, dtype);
-    }
+    if (has_avx2())
+        range_avx2(low, high, a, b, first, count, dtype);
+    else
+        range_plain(low, high, a, b, first, count, dtype);
 }
 
-void rf_divide(void *x, size_t count, enum rf_dtype dtype, int divisor)
+void rf_clamp(void *x, const void *low, const void *high, size_t count, enum rf_dtype dtype)
 {
-    switch (dtype) {
-    case RF_F32:
-        for (size_t i = 0; i < count; i++)
-            ((f32_place *)x)[i] /= (float)divisor;
-        break;
-    case RF_F64:
-        for (size_t i = 0; i < count; i++)
-            ((f64_place *)x)[i] /= divisor;
-        break;
-    case RF_I32:
-        for (size_t i = 0; i < count; i++)
-            ((i32_place *)x)[i] /= divisor;
-        break;
-    case RF_I64:
-        for (size_t i = 0; i < count; i++)
-            ((i64_place *)x)[i] /= divisor;
-        break;
-    case RF_I8:
-        for (size_t i = 0; i < count; i++)
-            ((int8_t *)x)[i] = (int8_t)(((int8_t *)x)[i] / divisor);
-        break;
-    case RF_U8:
-        for (size_t i = 0; i < count; i++)
-            ((uint8_t *)x)[i] = (uint8_t)(((uint8_t *)x)[i] / divisor);
-        break;
-    default:
-        divide_narrow(x, count, dtype, divisor);
-    }
+    if (has_avx2())
+        clamp_avx2(x, low, high, count, dtype);
+    else
+        clamp_plain(x, low, high, count, dtype);
 }

@@ -91,14 +91,9 @@ static void send_sum(struct ring *ring)
         struct rf_byte_range piece = rf_segment(whole, ring->cut.segment, j);
         if (piece.bytes == 0)
             break;
-        uint32_t last = ring->ready[j];
-        if (desc->redop == RF_AVG) {
-            last = rf_sched_divide(ring->sched, rf_out(piece.offset), piece.bytes);
-            rf_sched_dep(ring->sched, last, ring->ready[j]);
-        }
         uint32_t send = rf_sched_send(ring->sched, ring->right, tag(ring, desc->ranks - 1, j),
                                       rf_out(piece.offset), piece.bytes);
-        rf_sched_dep(ring->sched, send, last);
+        rf_sched_dep(ring->sched, send, ring->ready[j]);
     }
 }
 

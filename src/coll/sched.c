@@ -153,11 +153,6 @@ uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_
                   (struct rf_step){.verb = RF_STEP_COPY, .dst = dst, .a = from, .bytes = bytes});
 }
 
-uint32_t rf_sched_divide(struct rf_sched *sched, struct rf_operand x, size_t bytes)
-{
-    return append(sched, (struct rf_step){.verb = RF_STEP_DIVIDE, .dst = x, .bytes = bytes});
-}
-
 uint32_t rf_sched_join(struct rf_sched *sched)
 {
     return append(sched, (struct rf_step){.verb = RF_STEP_JOIN});

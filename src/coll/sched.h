@@ -16,7 +16,6 @@ enum rf_step_verb {
     RF_STEP_RECV,   /* peer -> dst */
     RF_STEP_REDUCE, /* dst = a op b, or the fold of a list of operands */
     RF_STEP_COPY,   /* dst = a */
-    RF_STEP_DIVIDE, /* dst = dst / ranks */
     RF_STEP_JOIN,   /* nothing: a point that others wait for */
     RF_STEP_FETCH, /* a list of moves from the tensor into staging memory; dst tells which tensor */
     RF_STEP_STORE, /* and back */
@@ -129,8 +128,9 @@ void rf_sched_allow_zero_copy(struct rf_sched *sched, uint32_t recv);
 void rf_sched_exchange(struct rf_sched *sched, uint32_t recv, size_t sent_bytes);
 uint32_t rf_sched_reduce(struct rf_sched *sched, struct rf_operand dst, struct rf_operand a,
                          struct rf_operand b, size_t bytes);
-/* dst = the operands folded in the order of the list, or pairwise by their levels (tree); divided
- * by the number of ranks if that is wanted. 16-bit types are folded in f32 and rounded once. */
+/* dst = the operands folded in the order of the list, or pairwise by their levels (tree). divide:
+ * the average of the operands, which are those of all ranks. 16-bit types are folded in f32 and
+ * rounded once. */
 uint32_t rf_sched_fold(struct rf_sched *sched, struct rf_operand dst,
                        const struct rf_operand *operands, uint32_t count, size_t bytes, bool tree,
                        bool divide);
@@ -146,7 +146,6 @@ uint32_t rf_sched_fold_published(struct rf_sched *sched, struct rf_operand dst,
                                  uint32_t count, size_t bytes, bool tree, bool divide);
 uint32_t rf_sched_copy(struct rf_sched *sched, struct rf_operand dst, struct rf_operand from,
                        size_t bytes);
-uint32_t rf_sched_divide(struct rf_sched *sched, struct rf_operand x, size_t bytes);
 uint32_t rf_sched_join(struct rf_sched *sched);
 /* One move more; and a step that makes all moves from `first` on, of IN or of OUT. */
 void rf_sched_move(struct rf_sched *sched, struct rf_move move);

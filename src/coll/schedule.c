@@ -197,7 +197,6 @@ static const struct {
     [RF_SCHEDULE_RECV] = {RF_STEP_RECV, "recv"},
     [RF_SCHEDULE_REDUCE] = {RF_STEP_REDUCE, "reduce"},
     [RF_SCHEDULE_COPY] = {RF_STEP_COPY, "copy"},
-    [RF_SCHEDULE_DIVIDE] = {RF_STEP_DIVIDE, "divide"},
     [RF_SCHEDULE_JOIN] = {RF_STEP_JOIN, "join"},
     [RF_SCHEDULE_ADDRESSES] = {RF_STEP_ADDRESSES, "addresses"},
     [RF_SCHEDULE_AGREE] = {RF_STEP_AGREE, "agree"},

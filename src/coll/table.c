@@ -94,10 +94,20 @@ static bool is_narrow(const struct rf_coll_desc *desc)
     return desc->dtype == RF_F16 || desc->dtype == RF_BF16;
 }
 
+/* Partial sums of an average may leave the type, which the average does not. */
+static bool is_average(const struct rf_coll_desc *desc)
+{
+    return desc->redop == RF_AVG;
+}
+
+#define NO_AVERAGES "it sends partial sums, which may leave the type of the elements of an average"
+
 static const char *in_ring_order(const struct rf_coll_desc *desc)
 {
     if (desc->order == RF_ORDER_TREE)
         return "it does not add in tree order";
+    if (is_average(desc))
+        return NO_AVERAGES;
     return is_narrow(desc) ? "it would round 16-bit types at every hop" : has_peers(desc);
 }
 
@@ -109,6 +119,8 @@ static const char *supported_recursive_doubling(const struct rf_coll_desc *desc)
         return "it does not add in ring order";
     if (desc->redop == RF_CUSTOM)
         return "it does not take reductions of the caller's own";
+    if (is_average(desc))
+        return NO_AVERAGES;
     return is_narrow(desc) ? "it would round 16-bit types at every hop" : has_peers(desc);
 }
 
@@ -141,6 +153,8 @@ static const char *supported_hierarchical_sum(const struct rf_coll_desc *desc)
         return "it adds in an order of its own";
     if (desc->redop == RF_CUSTOM)
         return "it does not take reductions of the caller's own";
+    if (is_average(desc))
+        return NO_AVERAGES;
     return is_narrow(desc) ? "it would round 16-bit types between hosts"
                            : supported_hierarchical(desc);
 }
@@ -297,7 +311,7 @@ static const struct rf_coll_row rows[] = {
      supported_rabenseifner, prefers_rabenseifner, rf_cost_rabenseifner_all_reduce,
      rf_build_rabenseifner_all_reduce, rf_sent_rabenseifner_all_reduce, true,
      .rounds = rf_rounds_log_twice},
-    {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; tree order", has_peers,
+    {RF_COLL_ALL_REDUCE, "direct", "middle sizes; 16-bit types; averages; tree order", has_peers,
      prefers_direct, rf_cost_direct_all_reduce, rf_build_direct_all_reduce,
      rf_sent_direct_all_reduce, .rounds = rf_rounds_two},
     {RF_COLL_ALL_REDUCE, "ring", "long", in_ring_order, NULL, rf_cost_ring_all_reduce,

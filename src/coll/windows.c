@@ -288,12 +288,9 @@ static void relocate(const struct list *list, struct rf_operand *operand, uint32
 
 static bool uses(uint8_t verb, int operand) /* dst, a, b */
 {
-    static const uint8_t used[] = {[RF_STEP_SEND] = 2,
-                                   [RF_STEP_RECV] = 1,
-                                   [RF_STEP_REDUCE] = 7,
-                                   [RF_STEP_COPY] = 3,
-                                   [RF_STEP_DIVIDE] = 1};
-    return verb <= RF_STEP_DIVIDE && used[verb] >> operand & 1;
+    static const uint8_t used[] = {
+        [RF_STEP_SEND] = 2, [RF_STEP_RECV] = 1, [RF_STEP_REDUCE] = 7, [RF_STEP_COPY] = 3};
+    return verb <= RF_STEP_COPY && used[verb] >> operand & 1;
 }
 
 /* The pieces of OUT that a call reads or writes may be some of its slots. */

@@ -54,7 +54,6 @@ rf_coll_desc describe(rf_coll_op op, const Hosts &hosts, size_t count)
     desc.ranks = (int)hosts.size();
     desc.hosts = hosts.data();
     desc.count = count;
-    desc.redop = count % 2 ? RF_AVG : RF_SUM;
     desc.root = (int)((hosts.size() * 2 - 1) / 3);
     desc.segment_bytes = 64;
     desc.window_bytes = count == 97 ? 16 * hosts.size() : 0; /* many windows */

@@ -288,28 +288,4 @@ TEST(Fold, IntoSeveralPlacesIsTheSameWithinAndPastTheCaches)
     }
 }
 
-TEST(Divide, TruncatesIntegersAndDividesFloats)
-{
-    int32_t i32[] = {7, -7, 2, INT32_MIN};
-    rf_divide(i32, 4, RF_I32, 2);
-    EXPECT_EQ(i32[0], 3);
-    EXPECT_EQ(i32[1], -3);
-    EXPECT_EQ(i32[3], INT32_MIN / 2);
-    int8_t i8[] = {-100, 100};
-    rf_divide(i8, 2, RF_I8, 300);
-    EXPECT_EQ(i8[0], 0);
-    uint8_t u8[] = {255};
-    rf_divide(u8, 1, RF_U8, 2);
-    EXPECT_EQ(u8[0], 127);
-    int64_t i64[] = {-9};
-    rf_divide(i64, 1, RF_I64, 4);
-    EXPECT_EQ(i64[0], -2);
-    float f32[] = {1};
-    rf_divide(f32, 1, RF_F32, 3);
-    EXPECT_EQ(f32[0], 1.0f / 3.0f);
-    double f64[] = {1};
-    rf_divide(f64, 1, RF_F64, 3);
-    EXPECT_EQ(f64[0], 1.0 / 3.0);
-}
-
 } // namespace

@@ -87,9 +87,9 @@ template <class Run> void for_every_case(int ranks, Run run)
                 desc.ranks = ranks;
                 desc.count = algorithm.op == RF_COLL_BARRIER ? 0 : count;
                 desc.order = algorithm.order;
-                desc.redop = count % 2 ? RF_AVG : RF_SUM;
                 desc.root = (ranks - 1) / 2;
                 desc.shared = shared;
+                desc.redop = redop_for(desc, algorithm.name);
                 bool cut = algorithm.op == RF_COLL_ALL_REDUCE || algorithm.op == RF_COLL_REDUCE;
                 size_t piece = cut ? count / size_t(ranks) : count;
                 desc.segment_bytes = variant & 1 ? 1 + piece * 4 / 3 : 0; // a few per piece

@@ -426,8 +426,6 @@ void AnyOrder::work(const struct rf_step &step)
     if (step.verb == RF_STEP_COPY && at(step.dst) != at(step.a) &&
         !(step.published && reachable_[step.a.space]))
         memcpy(at(step.dst), at(step.a), step.bytes);
-    for (size_t i = 0; step.verb == RF_STEP_DIVIDE && i < count; i++)
-        at(step.dst)[i] = divide_(at(step.dst)[i]);
     for (size_t i = 0; step.verb == RF_STEP_REDUCE && i < count; i++)
         at(step.dst)[i] = step.list_count ? fold(step, i) : combine_(at(step.a)[i], at(step.b)[i]);
     if (step.verb == RF_STEP_REDUCE && step.published && !reachable_[step.dst.space])

@@ -7,6 +7,10 @@
 
 #include "simulator.h"
 
+extern "C" {
+#include "coll/table.h"
+}
+
 namespace values
 {
 
@@ -14,6 +18,14 @@ namespace values
 inline int value(int rank, size_t element)
 {
     return (rank * 31 + static_cast<int>(element % 1009) * 7) % 41 - 13;
+}
+
+// Averages of odd counts, by algorithms that serve averages; else sums.
+inline rf_redop redop_for(struct rf_coll_desc desc, const char *algorithm)
+{
+    const struct rf_coll_row *row = nullptr;
+    desc.redop = RF_AVG;
+    return desc.count % 2 && rf_coll_find(&desc, algorithm, &row) == 0 ? RF_AVG : RF_SUM;
 }
 
 // The counts of all ranks in an all-to-all of the v form: what `from` sends to `to`.

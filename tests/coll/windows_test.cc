@@ -54,7 +54,7 @@ struct rf_coll_desc describe(const Form &form, int ranks, size_t count)
     desc.ranks = ranks;
     desc.count = count;
     desc.root = (ranks - 1) / 2;
-    desc.redop = count % 2 ? RF_AVG : RF_SUM;
+    desc.redop = redop_for(desc, form.algorithm);
     desc.window_bytes =
         40 * static_cast<size_t>(ranks); /* widths of 40 bytes, of which 3 segments */
     desc.segment_bytes = 16;
@@ -210,7 +210,7 @@ TEST_P(Windows, GiveTheBitsOfOnePiece)
             continue;
         struct rf_coll_desc desc = describe(form, ranks, 1001);
         desc.dtype = RF_F32;
-        desc.redop = RF_AVG;
+        desc.redop = redop_for(desc, form.algorithm);
         std::vector<std::vector<unsigned char>> first(ranks);
         for (int variant = 0; variant < 3; variant++) {
             desc.window_bytes = variant == 0 ? 0 : 40 * static_cast<size_t>(ranks);

@@ -5,6 +5,7 @@
  * in ring order, and the bytes that were predicted.
  */
 #include <gtest/gtest.h>
+#include <ringforge/schedule.h>
 
 #include "comm/element.h"
 #include "support/ranks.h"
@@ -38,6 +39,20 @@ class Ledger
         ASSERT_EQ(rf_coll_sent_bytes(op, rf_comm_rank(comm_), rf_comm_size(comm_), c.count, c.dtype,
                                      c.order, root, &predicted),
                   RF_OK);
+        if (c.redop == RF_AVG) {
+            rf_schedule_desc desc = {};
+            desc.op = op;
+            desc.ranks = rf_comm_size(comm_);
+            desc.count = c.count;
+            desc.dtype = c.dtype;
+            desc.redop = c.redop;
+            desc.order = c.order;
+            desc.root = root;
+            rf_schedule *schedule = nullptr;
+            ASSERT_EQ(rf_schedule_create(&desc, rf_comm_rank(comm_), nullptr, &schedule), RF_OK);
+            predicted = rf_schedule_sent_bytes(schedule);
+            rf_schedule_destroy(schedule);
+        }
         EXPECT_EQ(now - before_, predicted) << rf_coll_op_name(op) << " " << text(c);
         before_ = now;
     }

@@ -373,6 +373,68 @@ TEST(TensorArguments, AreRefusedWithASentence)
     });
 }
 
+/* The ends of the type, whose sums leave it, and what is between them. */
+std::vector<uint8_t> ends(rf_dtype dtype, size_t count)
+{
+    const std::vector<uint64_t> bits =
+        dtype == RF_F32    ? std::vector<uint64_t>{0x7f61b1e6, 0xff7fffff, 0x3f9d70a4}
+        : dtype == RF_F64  ? std::vector<uint64_t>{0x7fe1ccf385ebc8a0, 0xffefffffffffffff}
+        : dtype == RF_F16  ? std::vector<uint64_t>{0x7b53, 0xfbff, 0x3c01}
+        : dtype == RF_BF16 ? std::vector<uint64_t>{0x7f7f, 0xff61, 0x3f9d}
+        : dtype == RF_I64  ? std::vector<uint64_t>{INT64_MAX, 1ull << 63, 7}
+        : dtype == RF_I32  ? std::vector<uint64_t>{INT32_MAX, 1u << 31, 7}
+                           : std::vector<uint64_t>{100, 200, 127, 128, 255};
+    const size_t bytes = rf_dtype_bytes(dtype);
+    std::vector<uint8_t> out(count * bytes);
+    for (size_t i = 0; i < count; i++)
+        memcpy(&out[i * bytes], &bits[i % bits.size()], bytes);
+    return out;
+}
+
+/* The average of equal numbers is that number. */
+void check_averages(rf_comm *comm, Device &device, rf_dtype dtype, size_t part)
+{
+    const size_t bytes = rf_dtype_bytes(dtype), whole = 3 * part;
+    const std::vector<uint8_t> data = ends(dtype, whole);
+    const size_t at = static_cast<size_t>(rf_comm_rank(comm)) * part * bytes;
+    const std::vector<uint8_t> mine(data.begin() + (long)at,
+                                    data.begin() + (long)(at + part * bytes));
+    std::vector<uint8_t> sum(whole * bytes), own(part * bytes);
+    void *shared = nullptr;
+    ASSERT_EQ(rf_comm_alloc(comm, whole * bytes, &shared), RF_OK);
+    memcpy(shared, data.data(), data.size());
+    ASSERT_EQ(rf_all_reduce(comm, data.data(), sum.data(), whole, dtype, RF_AVG, nullptr), RF_OK);
+    EXPECT_EQ(sum, data);
+    ASSERT_EQ(rf_all_reduce(comm, shared, shared, whole, dtype, RF_AVG, nullptr), RF_OK);
+    EXPECT_EQ(memcmp(shared, data.data(), data.size()), 0) << "in shared memory";
+    ASSERT_EQ(rf_reduce_scatter(comm, data.data(), own.data(), part, dtype, RF_AVG, nullptr),
+              RF_OK);
+    EXPECT_EQ(own, mine);
+    std::fill(sum.begin(), sum.end(), 0);
+    ASSERT_EQ(rf_reduce(comm, data.data(), sum.data(), whole, dtype, RF_AVG, 1, nullptr), RF_OK);
+    if (rf_comm_rank(comm) == 1) {
+        EXPECT_EQ(sum, data);
+    }
+    rf_comm_free(comm, shared);
+    rf_tensor room = device.tensor(std::vector<float>(2 * whole)), tensor = {};
+    ASSERT_EQ(rf_tensor_view(room.buffer, 64, rf_shape1((int64_t)whole), dtype, &tensor), RF_OK);
+    ASSERT_EQ(rf_tensor_write(tensor, data.data(), data.size()), RF_OK);
+    ASSERT_EQ(rf_all_reduce_tensor(comm, tensor, tensor, RF_AVG, nullptr), RF_OK);
+    ASSERT_EQ(rf_tensor_read(tensor, sum.data(), sum.size()), RF_OK);
+    EXPECT_EQ(sum, data) << "of tensors";
+}
+
+TEST_P(Tensors, AveragesOfEqualNumbersAreThatNumber)
+{
+    run(3, GetParam(), [](rf_comm *comm, int, Device &device) {
+        for (rf_dtype dtype : {RF_F32, RF_F64, RF_F16, RF_BF16, RF_I32, RF_I64, RF_U8, RF_I8}) {
+            SCOPED_TRACE(rf_dtype_name(dtype));
+            for (size_t part : {1, 999, 200001})
+                check_averages(comm, device, dtype, part);
+        }
+    });
+}
+
 INSTANTIATE_TEST_SUITE_P(Memory, Tensors, testing::Bool(),
                          [](const auto &info) { return info.param ? "Staged" : "Mapped"; });
 
