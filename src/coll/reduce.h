@@ -46,7 +46,7 @@ struct rf_fold {
 
 enum { RF_FOLD_BYTES = 2048 }; /* of a block, in the type that it is folded in */
 
-/* f32 for f16 and bf16, which are folded in it; else the type itself. */
+/* fold_parts.c. f32 for f16 and bf16, which are folded in it; else the type itself. */
 enum rf_dtype rf_fold_type(const struct rf_fold *fold);
 /* `count` elements of part i from this byte on, in that type: in place, or widened into `wide`. */
 const void *rf_fold_part(const struct rf_fold *fold, uint32_t i, size_t offset, size_t count,

@@ -4,6 +4,8 @@
  * the end it sums bytes by category, and the bytes that a step sends. train/run.c allocates exactly
  * the regions listed here and in lifetimes.c, so planned and measured bytes are equal.
  */
+#include <ringforge/ops.h>
+
 #include "../base/base.h"
 #include "exchange.h"
 #include "passes.h"
@@ -183,6 +185,14 @@ uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
 {
     return (plan->shards == 1 ? plan->train_elements : rf_plan_shard_elements(plan, shard, false)) *
            sizeof(float);
+}
+
+uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard)
+{
+    const uint64_t blocks = rf_plan_state_bytes(plan, shard) / sizeof(float) / RF_FLAT_GRAIN;
+    return plan->place_runs
+               ? 2 * blocks + plan->place_runs * sizeof(struct rf_place_run) / sizeof(uint32_t)
+               : 0;
 }
 
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)

@@ -44,6 +44,19 @@ struct place {
     int first, count; /* its intervals, in order */
 };
 
+/* Of a place that has its offset, what is asked most, side by side. */
+struct taken {
+    uint64_t offset, end;
+    int begin, last; /* of all its intervals */
+    const struct place *place;
+};
+
+/* The places of a region, by their offset. */
+struct tenants {
+    struct taken *taken;
+    int count, capacity;
+};
+
 struct pass {
     struct rf_plan *plan;
     struct place *places;
@@ -57,6 +70,7 @@ struct pass {
     /* By the value of the first micro-batch: how many places its micro-batches share; 0: each has
      * its own. */
     int *turns;
+    struct tenants *tenants; /* by region */
 };
 
 bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
@@ -323,56 +337,76 @@ static bool alive_together(const struct pass *p, const struct place *a, const st
     return false;
 }
 
-/* The lowest offset in a region that is free during the lifetime of `place`. `order`: places by
- * their offset. */
-static uint64_t lowest(const struct pass *p, struct place *const *order, int count,
-                       const struct place *place)
+static struct taken taken_by(const struct pass *p, const struct place *place)
 {
+    const struct interval *first = &p->intervals[place->first];
+    struct taken taken = {place->offset, place->offset + place->bytes, 0, -1, place};
+    for (int k = 0; k < place->count; k++) {
+        taken.begin = k == 0 ? first[k].begin : taken.begin;
+        taken.last = first[k].end > taken.last ? first[k].end : taken.last;
+    }
+    return taken;
+}
+
+/* The lowest offset in a region that is free during the lifetime of `place`. */
+static uint64_t lowest(const struct pass *p, const struct tenants *in, const struct place *place)
+{
+    const struct taken own = taken_by(p, place);
     uint64_t at = 0;
-    for (int k = 0; k < count; k++) {
-        const struct place *other = order[k];
-        if (other->region != place->region || other->offset >= at + place->bytes ||
-            other->offset + other->bytes <= at || !alive_together(p, other, place))
-            continue;
-        at = other->offset + other->bytes;
+    for (int k = 0; k < in->count && in->taken[k].offset < at + place->bytes; k++) {
+        const struct taken *other = &in->taken[k];
+        if (other->end > at && other->last >= own.begin && other->begin <= own.last &&
+            alive_together(p, other->place, place))
+            at = other->end;
     }
     return at;
 }
 
-static int add_region(struct rf_plan *plan, const struct place *place)
+static int add_region(struct pass *p, const struct place *place)
 {
-    struct rf_plan_region *grown =
-        rf_realloc(plan->regions, ((size_t)plan->region_count + 1) * sizeof(*grown));
-    if (!grown)
-        return rf_fail(RF_ENOMEM, "plan: out of memory for %d regions", plan->region_count + 1);
-    plan->regions = grown;
-    grown[plan->region_count] =
+    struct rf_plan *plan = p->plan;
+    const size_t count = (size_t)plan->region_count + 1;
+    struct rf_plan_region *regions = rf_realloc(plan->regions, count * sizeof(*regions));
+    plan->regions = regions ? regions : plan->regions;
+    struct tenants *tenants = rf_realloc(p->tenants, count * sizeof(*tenants));
+    p->tenants = tenants ? tenants : p->tenants;
+    if (!regions || !tenants)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %zu regions", count);
+    regions[count - 1] =
         (struct rf_plan_region){.category = place->category, .memory = place->memory};
+    tenants[count - 1] = (struct tenants){0};
     return plan->region_count++;
 }
 
-static int put(struct pass *p, struct place **order, int count, struct place *place)
+static int take(const struct pass *p, struct tenants *in, const struct place *place)
+{
+    if (!rf_array_reserve((void **)&in->taken, in->count, &in->capacity, sizeof(*in->taken)))
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
+    int at = in->count++;
+    for (; at > 0 && in->taken[at - 1].offset > place->offset; at--)
+        in->taken[at] = in->taken[at - 1];
+    in->taken[at] = taken_by(p, place);
+    return 0;
+}
+
+static int put(struct pass *p, struct place *place)
 {
     struct rf_plan *plan = p->plan;
     for (int region = RF_REGION_FIXED; place->region < 0; region++) {
-        if (region == plan->region_count && add_region(plan, place) < 0)
+        if (region == plan->region_count && add_region(p, place) < 0)
             return RF_ENOMEM;
         if (plan->regions[region].category != place->category ||
             plan->regions[region].memory != place->memory)
             continue;
         place->region = region;
-        place->offset = lowest(p, order, count, place);
+        place->offset = lowest(p, &p->tenants[region], place);
         if (place->offset > 0 && place->offset + place->bytes > EXTENT)
             place->region = -1;
     }
     struct rf_plan_region *region = &plan->regions[place->region];
     const uint64_t end = place->offset + place->bytes;
     region->bytes = end > region->bytes ? end : region->bytes;
-    int at = count;
-    for (; at > 0 && order[at - 1]->offset > place->offset; at--)
-        order[at] = order[at - 1];
-    order[at] = place;
-    return 0;
+    return take(p, &p->tenants[place->region], place);
 }
 
 static int by_size(const void *a, const void *b)
@@ -383,18 +417,20 @@ static int by_size(const void *a, const void *b)
 
 static int put_all(struct pass *p)
 {
-    const size_t count = (size_t)p->place_count;
+    const size_t count = (size_t)p->place_count, regions = (size_t)p->plan->region_count;
     struct place **sizes = rf_alloc((count + 1) * sizeof(struct place *));
-    struct place **order = rf_alloc((count + 1) * sizeof(struct place *));
-    int rc = sizes && order ? 0 : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
+    p->tenants = rf_alloc((regions + 1) * sizeof(*p->tenants));
+    int rc = sizes && p->tenants ? 0 : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
     for (size_t k = 0; rc == 0 && k < count; k++)
         sizes[k] = &p->places[k];
     if (rc == 0 && count > 0)
         qsort(sizes, count, sizeof(struct place *), by_size);
     for (size_t k = 0; rc == 0 && k < count; k++)
-        rc = put(p, order, (int)k, sizes[k]);
+        rc = put(p, sizes[k]);
+    for (int r = 0; p->tenants && r < p->plan->region_count; r++)
+        rf_free(p->tenants[r].taken);
+    rf_free(p->tenants);
     rf_free(sizes);
-    rf_free(order);
     return rc;
 }
 

@@ -83,12 +83,7 @@ int rf_pass_places(struct rf_plan *plan)
 /* The words before the runs. */
 static uint64_t block_words(const struct rf_plan *plan, int shard)
 {
-    return rf_plan_state_bytes(plan, shard) / sizeof(float) / RF_FLAT_GRAIN * 2;
-}
-
-uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard)
-{
-    return plan->place_runs ? block_words(plan, shard) + plan->place_runs * RUN_WORDS : 0;
+    return rf_plan_place_words(plan, shard) - plan->place_runs * RUN_WORDS;
 }
 
 /* The words of the blocks of one piece's shard. */

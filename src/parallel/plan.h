@@ -381,9 +381,9 @@ RF_MUST_CHECK int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_b
  * for the block that has most; 0 with one part. */
 uint64_t rf_plan_spare_bytes(const struct rf_plan *plan);
 
-/* places.c. Words of the table of places of the rank with this shard; 0: there is none. And the
- * table of this rank: struct rf_optimizer_part.places. */
+/* bytes.c. Words of the table of places of the rank with this shard; 0: there is none. */
 uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard);
+/* places.c. The table of this rank: struct rf_optimizer_part.places. */
 RF_MUST_CHECK int rf_plan_fill_places(const struct rf_plan *plan, uint32_t *words);
 
 /* chunks.c. The number of norm chunks, each at most RF_NORM_CHUNK elements of one parameter, for

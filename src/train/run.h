@@ -244,7 +244,7 @@ RF_MUST_CHECK int rf_run_apply_state(struct rf_run *run, const struct rf_checkpo
 /* save.c. Abandons a save in progress, without communication. */
 void rf_save_close(struct rf_save *save); /* NULL is allowed */
 
-/* params.c */
+/* copies.c */
 /* The table of places from the first element on that this rank has of a piece. A NULL buffer:
  * there is none. */
 struct rf_tensor rf_run_places(const struct rf_run *run, int piece);

@@ -326,6 +326,16 @@ TEST(Average, OfIntegersTruncatesAndOfInfinitiesIsOne)
     EXPECT_EQ(average_of<uint8_t>({200, 200}, RF_U8), 200);
     EXPECT_EQ(average_of<int32_t>({-3, -4}, RF_I32), -3);
     EXPECT_EQ(average_of<int32_t>({3, 4}, RF_I32), 3);
+    // The quotients that are nearest to whole numbers, with many operands and few.
+    for (size_t count : {2u, 3u, 5u, 7u, 49u, 100u, 641u, 4095u})
+        for (int32_t x : {INT32_MAX, INT32_MIN, 1, -1, 0, 1 << 30}) {
+            std::vector<int32_t> equal(count, x);
+            EXPECT_EQ(average_of(equal, RF_I32), x) << count;
+            if (x == INT32_MIN)
+                continue;
+            equal[count / 2] -= x < 0 ? -1 : 1; // 1 / count nearer to zero than x
+            EXPECT_EQ(average_of(equal, RF_I32), x == 0 ? 0 : x - (x < 0 ? -1 : 1)) << count;
+        }
     EXPECT_EQ(average_of<int64_t>({INT64_MAX, INT64_MAX, INT64_MAX - 3}, RF_I64), INT64_MAX - 1);
     EXPECT_EQ(average_of<int64_t>({INT64_MIN, INT64_MIN}, RF_I64), INT64_MIN);
     EXPECT_EQ(average_of<float>({most, most, -most}, RF_F32), most / 3);
