@@ -211,7 +211,6 @@ const struct tool_command tool_train = {
         "SIGTERM, or SIGINT (Ctrl-C), to the program or to any rank: all ranks finish the step,\n"
         "save if --save is given, and end by the signal (status 143 or 130). A second signal,\n"
         "half a second later or more, ends at once. A loss that is not finite ends training\n"
-        "with status 1, and the last checkpoint stays as it was; so does a training of which "
-        "every\n"
-        "step was skipped.\n",
+        "with status 1, and the last checkpoint stays as it was; so does a training of which\n"
+        "every step was skipped, or that had no token to learn.\n",
 };

@@ -320,11 +320,18 @@ static int check_loss(struct trainer *t, const struct report_step *line)
 /* A training that has updated nothing has failed, unless it was told to end early. */
 static int check_updates(struct trainer *t)
 {
-    if (t->stop || t->made == 0 || t->skipped < t->made)
+    const bool learned = t->learned > 0;
+    if (t->stop || t->made == 0 || (learned && t->skipped < t->made))
         return TOOL_OK;
     const int status = end_diverged(t);
     if (status != TOOL_OK || t->rank != 0)
         return status == TOOL_OK ? TOOL_ERROR : status;
+    if (!learned)
+        return tool_error(t->command,
+                          "none of the %lld steps had a token to learn, so there is no loss, and "
+                          "nothing is saved; use a larger --seq, or data of which more than "
+                          "prompts is learned",
+                          (long long)t->made);
     return tool_error(t->command,
                       "none of the %lld steps has updated the model, because the gradients of each "
                       "were not finite, and nothing is saved; use --dtype bf16 or f32, a smaller "
@@ -346,7 +353,8 @@ static int end_step(struct trainer *t, struct report_step *line)
     line->lr = rate(t, t->progress.step);
     line->step = ++t->progress.step;
     line->samples = t->progress.samples += o->setup.policy.batch;
-    t->loss = line->stats.loss;
+    t->loss = line->stats.tokens > 0 ? line->stats.loss : t->loss;
+    t->learned += line->stats.tokens;
     t->tokens_local += line->stats.local_tokens;
     t->made++;
     t->skipped += line->stats.skipped;

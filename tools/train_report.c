@@ -219,6 +219,12 @@ static double shown(double value)
     return isnan(value) ? (double)NAN : value;
 }
 
+/* A step without a token to learn has no loss: nan, and null in the log. */
+static double loss_of(const struct rf_step_stats *stats)
+{
+    return stats->tokens > 0 ? stats->loss : (double)NAN;
+}
+
 static void print_line(struct report *r, const struct report_step *s)
 {
     bool last = s->step == r->o->steps;
@@ -241,7 +247,7 @@ static void print_line(struct report *r, const struct report_step *s)
         snprintf(saving, sizeof(saving), "  saving %.0f%%",
                  s->save.bytes ? 100.0 * (double)s->save.written / (double)s->save.bytes : 0.0);
     printf("%sstep %lld/%lld  loss %.4f%s  %.0f tokens/s%s  %s left%s%s%s", r->terminal ? "\r" : "",
-           (long long)s->step, (long long)r->o->steps, shown(s->stats.loss), held_out,
+           (long long)s->step, (long long)r->o->steps, shown(loss_of(&s->stats)), held_out,
            (double)s->stats.tokens / r->seconds, used, left, s->stats.skipped ? "  (skipped)" : "",
            saving, r->terminal ? "\033[K" : "\n");
     fflush(stdout);
@@ -260,7 +266,7 @@ void report_step(struct report *r, const struct report_step *s)
         r->held_out = s->held_out;
         remember(r, 1, (double)s->step, s->held_out);
     }
-    remember(r, 0, (double)s->step, s->stats.loss);
+    remember(r, 0, (double)s->step, loss_of(&s->stats));
     time_step(r, &s->stats);
     print_line(r, s);
     if (!r->log)
@@ -268,7 +274,7 @@ void report_step(struct report *r, const struct report_step *s)
     cJSON *json = cJSON_CreateObject();
     cJSON_AddNumberToObject(json, "step", (double)s->step);
     cJSON_AddNumberToObject(json, "samples", (double)s->samples);
-    add_real(json, "loss", s->stats.loss);
+    add_real(json, "loss", loss_of(&s->stats));
     cJSON_AddNumberToObject(json, "tokens", (double)s->stats.tokens);
     add_real(json, "tokens_per_s", (double)s->stats.tokens / s->seconds);
     if (r->expected.flops > 0)

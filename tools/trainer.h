@@ -40,6 +40,7 @@ struct trainer {
     int64_t eval_micro_batches;
     int64_t tokens_local;
     int64_t made, skipped; /* steps of this process, and those of them that updated nothing */
+    int64_t learned;       /* tokens with a target in them, of all ranks */
     double loss, held_out;
     bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */

@@ -51,7 +51,7 @@ RF_EXPORT void rf_run_close(struct rf_run *run);
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 struct rf_step_stats {
-    double loss;          /* mean over the tokens of the global batch */
+    double loss;          /* mean over the tokens of the global batch; 0 without tokens */
     int64_t tokens;       /* with a valid target, of all ranks */
     int64_t local_tokens; /* of these, on this rank */
     float grad_norm;      /* before clipping; the largest f32 if it is larger */

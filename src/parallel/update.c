@@ -114,10 +114,25 @@ static void write_shared(struct rf_writer *w, int param)
         }
 }
 
+/* The next parameter after `after` that is used twice; -1: there is none. Few are. */
+static int next_shared(const struct rf_plan *plan, int after)
+{
+    int next = -1;
+    for (int i = 0; i < plan->param_count; i++) {
+        const int first = plan->params[i].logical;
+        if (first != i && first > after && (next < 0 || first < next))
+            next = first;
+    }
+    return next;
+}
+
 static void write_all_shared(struct rf_writer *w)
 {
-    for (int i = 0; w->plan->mesh.pp > 1 && i < w->plan->param_count; i++)
-        if (w->plan->params[i].logical == i && rf_plan_trains(w->plan, i))
+    const struct rf_plan *plan = w->plan;
+    if (plan->mesh.pp == 1)
+        return;
+    for (int i = next_shared(plan, -1); i >= 0; i = next_shared(plan, i))
+        if (rf_plan_trains(plan, i))
             write_shared(w, i);
 }
 

@@ -465,6 +465,16 @@ TEST(PlanPrediction, IsMadeOfThousandsOfRanks)
     }
 }
 
+// In a second or two: minutes, if work grew with the cube of the layers.
+TEST(Plan, IsMadeOfAThousandLargeLayers)
+{
+    const ProgramResult r = run_program(
+        {"plan", "--layers", "1000", "--channels", "4096", "--heads", "32", "--seq", "2048",
+         "--batch", "64", "--micro-batches", "16", "--mesh", "dp=2,cp=2", "--zero", "2", "--json"});
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("\"ranks\""), std::string::npos) << r.out;
+}
+
 TEST(PlanStages, AreShownWithTheirShareOfTheArithmetic)
 {
     ProgramResult r = run_program(with(small, "--mesh pp=2"));
