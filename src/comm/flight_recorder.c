@@ -15,7 +15,7 @@
 #include "communicator.h"
 
 enum { CALLS = 1024, VERSION = 2 };
-static const char MAGIC[8] = "RFFLIGHT";
+#define MAGIC "RFFLIGHT"
 
 /* In the writer's byte order; a file of another is not recognised. */
 struct head {
@@ -103,7 +103,7 @@ int rf_recorder_open(const struct rf_comm *comm, const uint8_t job[16], struct r
     memcpy(head->job, job, sizeof(head->job));
     gethostname(head->host, sizeof(head->host) - 1);
     snprintf(head->provider, sizeof(head->provider), "%.31s", comm->links.transport->name);
-    memcpy(head->magic, MAGIC, sizeof(MAGIC)); /* last */
+    memcpy(head->magic, MAGIC, sizeof(head->magic)); /* last */
     *out = recorder;
     return 0;
 }
@@ -138,7 +138,7 @@ void rf_recorder_end(struct rf_recorder *recorder, uint64_t sequence, int status
 static int check_head(const char *path, const struct rf_recorder *file, size_t bytes)
 {
     const struct head *head = &file->head;
-    if (bytes != sizeof(*file) || memcmp(head->magic, MAGIC, sizeof(MAGIC)) != 0)
+    if (bytes != sizeof(*file) || memcmp(head->magic, MAGIC, sizeof(head->magic)) != 0)
         return rf_fail(RF_ECORRUPT, "%s is not a file of the flight recorder", path);
     if (head->version != VERSION || head->order != 0x01020304 || head->calls != CALLS ||
         head->call_bytes != sizeof(struct entry))
