@@ -117,7 +117,7 @@ static void verify_between(struct checked_range *ranges, size_t count, uint64_t 
 int rf_check_verify(struct rf_check *check, const char *stream, uint64_t *conflicts)
 {
     uint64_t count = 0;
-    struct checked_range found[2];
+    struct checked_range found[2] = {{0}};
     size_t from = 0;
     for (size_t i = 0; i <= check->barrier_count; i++) {
         size_t to = i < check->barrier_count ? check->barriers[i] : check->range_count;

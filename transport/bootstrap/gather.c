@@ -348,14 +348,17 @@ int rf_join_gather(struct rf_rendezvous *rendezvous, struct rf_link *links, int 
            rendezvous->host, rendezvous->port);
     int rc = gathering.over ? 0 : wait_for_ranks(&gathering);
     struct rf_error reason = *rf_last_error();
-    /* Before anybody may come back for the next job, which must not read this address. */
-    if (rendezvous->file)
+    /* Before anybody may come back for the next job, which must not read this address; unless late
+     * ranks have yet to be told that there is no job. */
+    if (rendezvous->file && !gathering.over)
         unlink(rendezvous->file);
     if (!rendezvous->declines)
         send_outcome(&gathering, rc);
     if (gathering.over)
         tell_late_ranks(&gathering,
                         rendezvous->declines ? deadline_of(rendezvous) : rf_now_ns() + LATE_NS);
+    if (rendezvous->file && gathering.over)
+        unlink(rendezvous->file);
     if (!gathering.over && rc == 0)
         gathering.listener.fd = -1; /* goes to the control thread */
     rf_listener_close(&gathering.listener);
