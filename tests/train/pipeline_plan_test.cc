@@ -282,7 +282,7 @@ TEST(PipelinePlan, IsRefusedBeforeCostsAreCountedIfThereAreTooFewBlocks)
         }
 }
 
-// A pipeline has as many kinds of ranks as stages: their plans together would be 200 MB here.
+// A pipeline has as many kinds of ranks as stages: their plans together would be 350 MB here.
 TEST(PipelinePlan, BytesOfAllRanksTakeTheMemoryOfOnePlan)
 {
     StubBlocks blocks;
