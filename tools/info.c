@@ -45,12 +45,13 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
     memcpy(flags, all, sizeof(all));
 }
 
-/* Of one device: the path that an f32 product of a transformer would take, and all paths. Empty
- * when it cannot be opened. */
+/* Of one device: the path that an f32 product of a transformer would take, all paths, and what
+ * kernels do with subnormal numbers. Empty when it cannot be opened. */
 #define MAX_PATHS 32
 #define MAX_FORMS 64
 struct matmuls {
     const char *path;
+    bool asked, flushes; /* kernels take subnormal numbers for 0 */
     uint32_t count, form_count;
     struct rf_matmul_path_info paths[MAX_PATHS]; /* by name */
     struct rf_kernel_form forms[MAX_FORMS];
@@ -84,6 +85,7 @@ static void find_matmuls(struct rf_device *device, struct matmuls *out)
     if (out->count > MAX_PATHS)
         out->count = MAX_PATHS;
     find_forms(device, out);
+    out->asked = rf_device_flushes_subnormals(device, &out->flushes) == 0;
 }
 
 /* "not f16, bf16: why", for the types from `i` on that a path does not take for one reason. Returns
@@ -244,6 +246,10 @@ static void print_device(const struct rf_device_info *d, const struct matmuls *m
     print_shapes(d);
     print_matmuls(matmuls);
     print_forms(matmuls);
+    if (matmuls->asked)
+        printf("     subnormal numbers: %s\n",
+               matmuls->flushes ? "kernels take them for 0, and so do sums of several ranks"
+                                : "kernels keep them");
     print_memory(d);
     device_flags(d, flags);
     for (int on = 1; on >= 0; on--) {
@@ -269,6 +275,10 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
     cJSON_AddItemToObject(json, "matmul_paths", matmuls_json(matmuls));
     cJSON_AddItemToObject(json, "kernel_forms", forms_json(matmuls));
     cJSON_AddItemToObject(json, "matrix_shapes", shapes_json(d));
+    if (matmuls->asked)
+        cJSON_AddBoolToObject(json, "flushes_subnormals", matmuls->flushes);
+    else
+        cJSON_AddNullToObject(json, "flushes_subnormals");
     cJSON_AddNumberToObject(json, "vendor_id", d->vendor_id);
     cJSON_AddNumberToObject(json, "device_id", d->device_id);
     cJSON_AddNumberToObject(json, "api_version", d->api_version);

@@ -106,6 +106,19 @@ RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
  * stays usable. Other errors: those of a communicator, RF_ENOMEM. */
 RF_API int rf_comm_check_terms(struct rf_comm *comm, const char *terms);
 
+struct rf_device;
+
+/* From now on, sums, averages and products of this communicator, and of those that come from it,
+ * treat subnormal numbers as the ranks' devices do: if kernels of one rank's device take them for 0
+ * (rf_device_flushes_subnormals), all ranks do so in arithmetic on the host, on operands and on
+ * results. Then a sum has the same bits on the device of one rank and on the hosts of several.
+ * Least and greatest operands, integers and reductions of the caller stay as they are. Further
+ * calls add devices; rf_run_open calls it. Uses the control link only; blocking; collective.
+ * RF_ENOTSUP: a rank's processor cannot (x86-64 and aarch64 can). Other errors, on all ranks: those
+ * of a communicator, of rf_device_flushes_subnormals, RF_ENOMEM. */
+RF_API int rf_comm_follow_device(struct rf_comm *comm, struct rf_device *device);
+RF_EXPORT bool rf_comm_flushes_subnormals(const struct rf_comm *comm);
+
 /* ---- ranks as threads, for tests ------------------------------------------------------------- */
 
 /* Limits of the links, and faults to inject. Communicators that are split off, or survive a

@@ -38,6 +38,8 @@ struct rf_host_part {
     const int32_t *places;               /* as in struct rf_optimizer_part; NULL: by first */
     enum rf_dtype param_type, grad_type; /* f32 (0), f16 or bf16 */
     enum rf_dtype copy_type;             /* f16 or bf16; ignored without a copy */
+    bool flush; /* subnormal operands and results are 0, as on a device of which
+                   rf_device_flushes_subnormals says so; RF_ENOTSUP if the processor cannot */
 };
 
 /* rf_optimizer_step of elements from to from + count - 1 of the part. `from` is a multiple of 64,
@@ -68,6 +70,7 @@ struct rf_host_flat {
     const void *data;
     int64_t elements;
     enum rf_dtype dtype; /* f32, f16 or bf16 */
+    bool flush;          /* as in struct rf_host_part */
 };
 
 /* The first of two calls that do what rf_sum_squares does, to the same bits. out[i] = the sum of

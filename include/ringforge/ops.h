@@ -159,6 +159,12 @@ struct rf_kernel_form {
     char why[144];        /* the same in words: "2 larger forms spill" */
 };
 
+/* Whether kernels of this device take subnormal f32 numbers for 0, as operands or as results:
+ * Vulkan leaves that to drivers. The first call for a driver in a process runs a kernel. The
+ * environment variable RF_FLUSH_SUBNORMALS may give the answer instead; a counting device flushes
+ * nothing. Thread-safe; blocking. Errors: those of a launch, RF_EINVAL of the variable. */
+RF_API int rf_device_flushes_subnormals(struct rf_device *device, bool *out);
+
 /* Fills at most `capacity` records, for the kernels that have been chosen on this device so far in
  * this process; *count is the number of all. Sizes may take a smaller form than the one shown.
  * There are none on CPU devices: nothing is chosen by registers there. */

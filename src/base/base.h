@@ -87,6 +87,15 @@ void rf_copy_past_all(unsigned char *const *destinations, int count, size_t offs
 void rf_copy_fence(void);
 enum { RF_PAST_CACHES = 16 << 20 };
 
+/* ---- flush.c --------------------------------------------------------------------------------- */
+
+/* Whether this processor can compute as if subnormal numbers were 0. */
+bool rf_can_flush(void);
+/* From here to rf_flush_end, on this thread, f32 and f64 operands and results that are subnormal
+ * are 0 of their sign. Without `flush` nothing changes. Returns what rf_flush_end takes. */
+uint64_t rf_flush_begin(bool flush);
+void rf_flush_end(bool flush, uint64_t before);
+
 /* ---- clock.c: rf_now_ns is public ------------------------------------------------------------ */
 
 void rf_sleep_ns(uint64_t ns);

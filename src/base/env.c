@@ -46,6 +46,10 @@ static const struct rf_env_row rows[] = {
      "fresh: ask the driver's compiler again which forms of kernels spill; budget: never ask, "
      "estimate registers",
      .values = "fresh|budget", .own = DEVICE},
+    {"RF_FLUSH_SUBNORMALS", "auto",
+     "whether kernels of devices take subnormal numbers for 0, which sums of several ranks on the "
+     "host then do too - auto: asked of each device; 0, 1: as if every device had said no or yes",
+     .values = "auto|0|1", .own = "if one rank's device does, the sums of all ranks do"},
     {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge",
      .own = FOLDER},
     {"RF_FLIGHT", NULL,

@@ -128,6 +128,7 @@ struct rf_exec_args {
     const struct rf_reduction *reduction; /* of RF_CUSTOM; else NULL */
     const bool *blocked; /* [ranks] to whom nothing is sent for now: where this changes, the next
                           * turn sees it. NULL: all are open */
+    bool flush;          /* sums and products: subnormal operands and results are 0 */
     bool checksum;       /* the low 24 bits of what is sent with a message cover its data as well */
 };
 /* Starts; posts what can be posted at once. */

@@ -163,7 +163,7 @@ int rf_exec_agree(struct rf_exec *exec, const struct rf_step *step)
     return 1;
 }
 
-void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
+static void work(struct rf_exec *exec, const struct rf_step *step)
 {
     const struct rf_sched *sched = exec->sched;
     void *dst = rf_exec_address(exec, step->dst);
@@ -195,4 +195,19 @@ void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
     default:
         break; /* a join */
     }
+}
+
+/* A least or greatest operand is chosen, not computed. */
+static bool flushes(const struct rf_exec *exec)
+{
+    const enum rf_redop redop = exec->sched->redop;
+    return exec->args.flush && !exec->args.reduction && redop != RF_MIN && redop != RF_MAX;
+}
+
+void rf_exec_work(struct rf_exec *exec, const struct rf_step *step)
+{
+    const bool flush = flushes(exec);
+    const uint64_t before = rf_flush_begin(flush);
+    work(exec, step);
+    rf_flush_end(flush, before);
 }

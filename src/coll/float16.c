@@ -32,8 +32,9 @@ static inline float f16_to_f32(uint16_t half)
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
     if (rest >= 0x7c00u)
         return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    /* The exponent's bias differs by 112; a multiplication gets subnormals right as well. */
-    return float_of(sign | bits_of(float_of(rest << 13) * 0x1p112f));
+    if (rest < 0x400u) /* subnormal; not so in f32, and exact where f32 subnormals are flushed */
+        return float_of(sign | bits_of((float)rest * 0x1p-24f));
+    return float_of(sign | ((rest << 13) + 0x38000000u)); /* the exponent's bias differs by 112 */
 }
 
 static inline uint16_t f32_to_f16(float x)

@@ -10,7 +10,7 @@
 #include "p2p.h"
 #include "transport/transport.h"
 
-enum { PROTOCOL_VERSION = 8 };
+enum { PROTOCOL_VERSION = 9 };
 #define DEFAULT_TIMEOUT_S 600.0
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
@@ -23,6 +23,7 @@ struct agreement {
     uint64_t segment_bytes;
     uint32_t over_network; /* joined over a network */
     uint32_t measure;      /* the value of RF_MEASURE */
+    uint64_t flush;        /* settings.flush of the communicator that this one comes from */
     uint64_t host;
     uint8_t job[16]; /* random; rank 0's names this communicator */
 };
@@ -55,6 +56,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
                              .segment_bytes = comm->links.transport->segment_bytes,
                              .over_network = !rf_control_is_local(comm->links.control),
                              .measure = measure_setting(),
+                             .flush = comm->settings.flush,
                              .host = comm->links.control->host};
     struct agreement *all = rf_alloc((size_t)comm->size * sizeof(*all));
     if (getrandom(mine.job, sizeof(mine.job), 0) != sizeof(mine.job))
@@ -79,6 +81,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
                 all[rank].checksum ? "does" : "does not");
         else if (all[rank].segment_bytes < mine.segment_bytes)
             mine.segment_bytes = all[rank].segment_bytes;
+        mine.flush |= all[rank].flush;
         mine.number = all[rank].number > mine.number ? all[rank].number : mine.number;
         *measure = *measure || all[rank].over_network || all[rank].measure == MEASURE_ALWAYS;
         never = never || all[rank].measure == MEASURE_NEVER;
@@ -87,6 +90,8 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
     if (rc == 0)
         rc = rf_hosts_number(comm, &all[0].host, sizeof(*all));
     comm->settings.segment_bytes = mine.segment_bytes;
+    if (rc == 0)
+        rc = rf_comm_set_flush(comm, mine.flush != 0);
     rf_family_number(comm, mine.number);
     if (rc == 0)
         rc = rf_recorder_open(comm, all[0].job, &comm->history.recorder);

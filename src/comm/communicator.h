@@ -39,11 +39,12 @@ struct rf_p2p_op;
 struct rf_slot;
 struct rf_task;
 
-/* What calls are carried out with. All ranks have agreed on segment_bytes and checksum. */
+/* What calls are carried out with. All ranks have agreed on all but timeout_s. */
 struct rf_comm_settings {
     double timeout_s; /* of a call that gives none */
     size_t segment_bytes;
     bool checksum;
+    bool flush; /* sums and products: subnormal operands and results are 0 */
 };
 
 /* Where the ranks are. */
@@ -128,6 +129,15 @@ int rf_comm_rank_from_job(const struct rf_comm *comm, int job_rank);
 
 /* Sets layout.hosts from the host identifiers of all ranks, which lie `stride` bytes apart. */
 RF_MUST_CHECK int rf_hosts_number(struct rf_comm *comm, const uint64_t *first, size_t stride);
+
+/* ---- subnormals.c ---------------------------------------------------------------------------- */
+
+/* RF_ENOTSUP: this rank's processor cannot. */
+RF_MUST_CHECK int rf_comm_set_flush(struct rf_comm *comm, bool flush);
+
+/* rf_comm_follow_device, with the answer of this rank's device, or the status of asking it.
+ * Collective. */
+RF_MUST_CHECK int rf_comm_follow(struct rf_comm *comm, int status, bool flushes);
 
 /* ---- links.c --------------------------------------------------------------------------------- */
 

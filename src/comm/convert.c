@@ -120,7 +120,9 @@ int rf_convert_begin(struct rf_comm *comm, const struct rf_call *call, struct rf
     rf_call_counts(comm, call, &in, &out);
     size_t in_bytes = (in * element + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
     RETURN_IF_ERROR(reserve(&comm->conversion, in_bytes + (narrow ? out * element : 0)));
+    const uint64_t before = rf_flush_begin(comm->settings.flush);
     convert(comm->conversion.memory, call->in, in, call);
+    rf_flush_end(comm->settings.flush, before);
     plain->in = comm->conversion.memory;
     if (narrow)
         plain->out = comm->conversion.memory + in_bytes;

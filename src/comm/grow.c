@@ -43,7 +43,7 @@ int rf_join_listener_open(const struct rf_comm *comm, int port, const char *key,
 }
 
 /* Takes control, also on failure. */
-static int open_larger(struct rf_control *control, const struct rf_comm_opts *opts,
+static int open_larger(struct rf_control *control, const struct rf_comm_opts *opts, bool flush,
                        struct rf_comm **out)
 {
     struct rf_comm *comm = rf_alloc(sizeof(*comm));
@@ -54,6 +54,7 @@ static int open_larger(struct rf_control *control, const struct rf_comm_opts *op
     comm->links.control = control;
     comm->rank = control->rank;
     comm->size = control->size;
+    comm->settings.flush = flush;
     const int rc = rf_transport_create(control, opts->provider, &comm->links.transport,
                                        comm->links.reason, sizeof(comm->links.reason));
     return rf_comm_adopt(comm, opts, rc, out);
@@ -133,7 +134,7 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
     int rc = rf_growth_join(comm->links.control, &growth, listener, opts.key, opts.start_timeout_s,
                             &control);
     if (rc == 0)
-        rc = open_larger(control, &opts, &larger);
+        rc = open_larger(control, &opts, comm->settings.flush, &larger);
     rc = vote(comm, rc);
     if (rc < 0 && larger) {
         const struct rf_error error = *rf_last_error();
@@ -170,7 +171,7 @@ static int try_to_join(const struct rf_join_request *request, const struct rf_co
     RETURN_IF_ERROR(rf_newcomer_wait(request, &invitation));
     int rc = rf_newcomer_join(request, &invitation, opts->start_timeout_s, &control);
     if (rc == 0)
-        rc = open_larger(control, opts, &comm);
+        rc = open_larger(control, opts, false, &comm);
     if (rc == 0)
         rc = confirm(comm);
     if (rc < 0) {

@@ -86,6 +86,7 @@ struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_cal
         .comm_id = RF_TAG_COLLECTIVE | (hash & 0x3ffu) << 1,
         .sequence = ((uint32_t)record->contract.sequence & 0xfffffu) | (hash >> 10 & 0xffu) << 20,
         .contract = hash | rf_label_hash(call->label),
+        .flush = comm->settings.flush,
         .checksum = comm->settings.checksum,
         .reduction = call->desc.redop == RF_CUSTOM ? &call->reduction : NULL,
         .mover = call->mover,

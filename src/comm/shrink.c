@@ -100,6 +100,7 @@ static int open_survivors(struct rf_comm *old, struct rf_control *control, const
     comm->links.control = control;
     comm->rank = control->rank;
     comm->size = control->size;
+    comm->settings.flush = old->settings.flush;
     int rc = rf_family_join(comm, old);
     if (rc == 0)
         rc = rf_comm_name_ranks(comm, old, members);

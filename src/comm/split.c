@@ -49,6 +49,7 @@ static int open_group(struct rf_comm *parent, const int *members, int count, str
     comm->links.control = control;
     comm->rank = control->rank;
     comm->size = control->size;
+    comm->settings.flush = parent->settings.flush;
     int rc = rf_family_join(comm, parent);
     if (rc == 0)
         rc = rf_comm_name_ranks(comm, parent, members);

@@ -30,6 +30,13 @@ RF_ON_AVX512 static void update_avx512(const struct update *u, int64_t from, int
 static void (*const updates[RF_HOST_PATHS])(const struct update *u, int64_t from, int64_t end) = {
     update_plain, update_avx2, update_avx512};
 
+static void run_update(enum rf_host_path path, const struct update *u, int64_t from, int64_t end)
+{
+    const uint64_t before = rf_flush_begin(u->part.flush);
+    updates[path](u, from, end);
+    rf_flush_end(u->part.flush, before);
+}
+
 enum rf_host_path rf_host_best_path(void)
 {
 #if defined(__x86_64__)
@@ -107,6 +114,9 @@ static int check_part(const struct rf_optimizer_opts *opts, const struct rf_host
         return rf_fail(RF_EINVAL,
                        "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s",
                        op, rf_dtype_name(part->param_type), rf_dtype_name(part->copy_type));
+    if (part->flush && !rf_can_flush())
+        return rf_fail(RF_ENOTSUP,
+                       "%s: this processor cannot flush subnormal numbers; leave out flush", op);
     return part->count > 0 ? check_arrays(opts, part) : 0;
 }
 
@@ -163,7 +173,7 @@ int rf_host_step_by(enum rf_host_path path, const struct rf_optimizer_opts *opts
     struct update u;
     RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
     if (!scalars->skipped)
-        updates[path](&u, 0, part->count);
+        run_update(path, &u, 0, part->count);
     return 0;
 }
 
@@ -181,7 +191,7 @@ int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part
             "%s: %lld elements from %lld on: a part of %lld can only be cut at multiples of %d", op,
             (long long)count, (long long)from, (long long)part->count, GRAIN);
     if (!scalars->skipped)
-        updates[rf_host_best_path()](&u, from, from + count);
+        run_update(rf_host_best_path(), &u, from, from + count);
     return 0;
 }
 
@@ -204,7 +214,7 @@ static void *run_pieces(void *user)
         if (from >= count)
             return NULL;
         const int64_t end = count - from < w->piece ? count : from + w->piece;
-        updates[rf_host_best_path()](w->update, from, end);
+        run_update(rf_host_best_path(), w->update, from, end);
     }
 }
 

@@ -6,6 +6,8 @@
  * order all uses of a tied parameter accumulate in the same memory. In tree order that sum would
  * depend on the ranks, so each use has its own memory, at the end of a gradient slot.
  */
+#include <stdlib.h>
+
 #include "../base/base.h"
 #include "frozen.h"
 #include "passes.h"
@@ -206,21 +208,18 @@ static void find_owners(struct rf_plan *plan)
 /* Uses of a tied parameter are added in the order of their blocks. A sum of two is the same in
  * either order. More than two would be added rank by rank first, which in tree order changes the
  * bits. */
-static int check_uses(const struct rf_plan *plan)
+static int check_uses(const struct rf_plan *plan, const int *uses)
 {
     for (int i = 0; plan->policy.order == RF_ORDER_TREE && i < plan->param_count; i++) {
-        int uses = 0, elsewhere = 0;
-        for (int k = 0; plan->params[i].logical == i && k < plan->param_count; k++) {
-            const bool tied = plan->params[k].logical == i;
-            uses += tied;
-            elsewhere += tied && plan->home_of[plan->params[k].block] !=
-                                     plan->home_of[plan->params[i].block];
-        }
-        if (uses > 2 && elsewhere > 0)
+        bool elsewhere = false;
+        for (int k = i + 1; uses[i] > 2 && k < plan->param_count; k++)
+            elsewhere |= plan->params[k].logical == i && plan->home_of[plan->params[k].block] !=
+                                                             plan->home_of[plan->params[i].block];
+        if (elsewhere)
             return rf_fail(RF_ENOTSUP,
                            "tree order with parameter %s, whose %d uses are on several ranks of a "
                            "pipeline, is not in this version; use ring order, or pp=1",
-                           plan->params[i].desc->name, uses);
+                           plan->params[i].desc->name, uses[i]);
     }
     return 0;
 }
@@ -287,15 +286,23 @@ static void place_params(struct rf_plan *plan)
 }
 
 /* Whether this is the first use in backward. */
-static bool touches_first(const struct rf_plan *plan, int param)
+static bool touches_first(const struct rf_plan *plan, const int *uses, int param)
 {
     const struct rf_plan_param *p = &plan->params[param];
-    const bool shared = plan->policy.order != RF_ORDER_TREE; /* by all uses on a rank */
+    /* In ring order all uses on a rank share it. Few parameters have several uses. */
+    const bool shared = plan->policy.order != RF_ORDER_TREE && uses[p->logical] > 1;
     for (int i = param + 1; shared && i < plan->param_count; i++)
         if (plan->params[i].logical == p->logical &&
             plan->home_of[plan->params[i].block] == plan->home_of[p->block])
             return false;
     return rf_plan_trains(plan, param);
+}
+
+static int by_gradient(const void *a, const void *b)
+{
+    const struct rf_plan_param *const *left = a, *const *right = b;
+    return ((*left)->grad_first > (*right)->grad_first) -
+           ((*left)->grad_first < (*right)->grad_first);
 }
 
 /* The spans of a gradient slot that are cleared: all except the gradients that the first
@@ -304,33 +311,35 @@ static bool touches_first(const struct rf_plan *plan, int param)
 static int place_cleared(struct rf_plan *plan)
 {
     uint64_t at = 0;
+    int count = 0;
+    const struct rf_plan_param **list =
+        rf_alloc(((size_t)plan->param_count + 1) * sizeof(const struct rf_plan_param *));
     plan->cleared = rf_alloc(((size_t)plan->param_count + 1) * sizeof(*plan->cleared));
-    if (!plan->cleared)
+    if (!list || !plan->cleared) {
+        rf_free(list);
         return rf_fail(RF_ENOMEM, "plan: out of memory for the layout");
-    for (;;) { /* the next overwritten gradient: they are few among all parameters */
-        const struct rf_plan_param *next = NULL;
-        for (int i = 0; i < plan->param_count; i++) {
-            const struct rf_plan_param *param = &plan->params[i];
-            if (param->owner >= 0 && param->overwrite_grad && param->grad_first >= at &&
-                (!next || param->grad_first < next->grad_first))
-                next = param;
-        }
-        uint64_t end = next ? next->grad_first : plan->slot_elements;
+    }
+    for (int i = 0; i < plan->param_count; i++)
+        if (plan->params[i].owner >= 0 && plan->params[i].overwrite_grad)
+            list[count++] = &plan->params[i];
+    qsort(list, (size_t)count, sizeof(*list), by_gradient);
+    for (int k = 0; k <= count; k++) {
+        const uint64_t end = k < count ? list[k]->grad_first : plan->slot_elements;
         if (end > at)
             plan->cleared[plan->cleared_count++] = (struct rf_plan_span){at, end - at};
-        if (!next)
-            return 0;
-        at = next->grad_first + rf_padded((uint64_t)next->count);
+        at = k < count ? end + rf_padded((uint64_t)list[k]->count) : end;
     }
+    rf_free(list);
+    return 0;
 }
 
-static int mark_overwritten(struct rf_plan *plan)
+static int mark_overwritten(struct rf_plan *plan, const int *uses)
 {
     for (int i = 0; i < plan->param_count; i++) {
         struct rf_plan_param *param = &plan->params[i];
         /* A delayed weight half runs after another micro-batch has added to the gradient. */
         param->overwrite_grad = (param->desc->flags & RF_PARAM_OVERWRITE_GRAD) != 0 &&
-                                param->count >= LEAST_OVERWRITTEN && touches_first(plan, i) &&
+                                param->count >= LEAST_OVERWRITTEN && touches_first(plan, uses, i) &&
                                 !rf_plan_delays_weights(plan);
     }
     return place_cleared(plan);
@@ -350,17 +359,18 @@ static void count_elements(struct rf_plan *plan)
     }
 }
 
-int rf_pass_layout(struct rf_plan *plan)
+static int lay_out(struct rf_plan *plan, int *uses)
 {
-    RETURN_IF_ERROR(collect_params(plan));
+    for (int i = 0; i < plan->param_count; i++)
+        uses[plan->params[i].logical]++;
     RETURN_IF_ERROR(check_masters(plan));
     if (plan->mesh.pp > 1)
-        RETURN_IF_ERROR(check_uses(plan));
+        RETURN_IF_ERROR(check_uses(plan, uses));
     rf_plan_decide_units(plan);
     find_owners(plan);
     find_bare(plan);
     place_params(plan);
-    RETURN_IF_ERROR(mark_overwritten(plan));
+    RETURN_IF_ERROR(mark_overwritten(plan, uses));
     count_elements(plan);
     if (!plan->trains && !plan->policy.forward_only && plan->param_count > 0)
         return rf_fail(RF_EINVAL,
@@ -368,4 +378,15 @@ int rf_pass_layout(struct rf_plan *plan)
                        "them trained, or set forward_only",
                        plan->param_count);
     return 0;
+}
+
+int rf_pass_layout(struct rf_plan *plan)
+{
+    RETURN_IF_ERROR(collect_params(plan));
+    int *uses = rf_alloc(((size_t)plan->param_count + 1) * sizeof(*uses)); /* of logical ones */
+    if (!uses)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the layout");
+    const int rc = lay_out(plan, uses);
+    rf_free(uses);
+    return rc;
 }

@@ -65,6 +65,9 @@ int rf_pipeline_in_flight(const struct rf_pipeline *p, const struct rf_pipeline_
 
 /* ---- pipeline_split.c: blocks to stages ------------------------------------------------------ */
 
+/* RF_EINVAL: more stages than blocks. */
+RF_MUST_CHECK int rf_pipeline_check_stages(const struct rf_pipeline *p, int blocks);
+
 /* Divides blocks into stages: stage s has blocks first[s] to first[s + 1]; first has room for
  * rf_pipeline_stages + 1. Every stage has at least one block. The largest sum of costs of a stage
  * is as small as possible. Among such divisions the one with the smallest sum of squares is chosen.

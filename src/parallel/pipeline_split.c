@@ -10,7 +10,7 @@
 
 #include "../base/base.h"
 
-static int check_stages(const struct rf_pipeline *p, int blocks)
+int rf_pipeline_check_stages(const struct rf_pipeline *p, int blocks)
 {
     const int stages = rf_pipeline_stages(p);
     if (stages <= blocks)
@@ -116,7 +116,7 @@ static int scale(const double *costs, int blocks, double *out)
 
 int rf_pipeline_split(const struct rf_pipeline *p, const double *costs, int blocks, int *first)
 {
-    RETURN_IF_ERROR(check_stages(p, blocks));
+    RETURN_IF_ERROR(rf_pipeline_check_stages(p, blocks));
     const int stages = rf_pipeline_stages(p);
     struct table table = {.width = (size_t)blocks + 1};
     double *scaled = rf_alloc((size_t)blocks * sizeof(*scaled));
@@ -139,7 +139,7 @@ int rf_pipeline_split_by_hand(const struct rf_pipeline *p, const int *counts, in
                               int *first)
 {
     const int stages = rf_pipeline_stages(p);
-    RETURN_IF_ERROR(check_stages(p, blocks));
+    RETURN_IF_ERROR(rf_pipeline_check_stages(p, blocks));
     if (count != stages)
         return rf_fail(RF_EINVAL,
                        "pipeline %s: %d counts of blocks for %d stages; give one for each stage",

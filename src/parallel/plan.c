@@ -5,6 +5,7 @@
  */
 #include "../base/base.h"
 #include "passes.h"
+#include "stages.h"
 
 /* ---- plans built for passes ------------------------------------------------------------------ */
 
@@ -57,6 +58,7 @@ int rf_pass_stage_costs(struct rf_plan *plan)
     double sum = 0;
     if (plan->policy.stages != RF_STAGES_COST || plan->policy.stage_blocks || plan->mesh.pp == 1)
         return 0;
+    RETURN_IF_ERROR(rf_plan_check_stages(plan)); /* before a plan is built to count */
     double *costs = rf_alloc((size_t)plan->block_count * sizeof(*costs));
     int rc = costs ? count_costs(plan, costs)
                    : rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);

@@ -23,13 +23,12 @@ struct kind {
 struct kinds {
     struct {
         struct kind kind;
-        int shard;
-        struct rf_bytes bytes;
-        struct rf_work work;
-        struct rf_plan *own; /* the plans made here */
+        int planned;         /* the rank that is planned for all of its kind */
+        int first, last;     /* of its ranks; -1: there is none so far */
+        struct rf_plan *own; /* made here; NULL: none is kept */
     } * all;
     int count, capacity;
-    const struct rf_block_cost *costs; /* NULL: work is not counted */
+    int *next;        /* of each rank: the next of its kind; -1: it is the last */
     int *tensor_like; /* of each tensor rank: the one that is planned for those of its kind */
     int host_ranks;   /* 0: the hosts of ranks do not matter */
 };
@@ -121,7 +120,7 @@ static int find(const struct kinds *kinds, struct kind kind)
     return -1;
 }
 
-static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan *plan)
+static int remember(struct kinds *kinds, struct kind kind, int planned)
 {
     if (kinds->count == kinds->capacity) {
         const int capacity = kinds->capacity ? 2 * kinds->capacity : 8;
@@ -131,29 +130,47 @@ static int remember(struct kinds *kinds, struct kind kind, const struct rf_plan 
         kinds->all = grown;
         kinds->capacity = capacity;
     }
-    kinds->all[kinds->count].kind = kind;
-    kinds->all[kinds->count].shard = plan->shard;
-    kinds->all[kinds->count].own = NULL;
-    rf_plan_bytes(plan, &kinds->all[kinds->count].bytes);
-    if (kinds->costs)
-        rf_plan_work(plan, kinds->costs, &kinds->all[kinds->count].work);
-    kinds->count++;
+    const int at = kinds->count++;
+    kinds->all[at].kind = kind;
+    kinds->all[at].planned = planned;
+    kinds->all[at].first = kinds->all[at].last = -1;
+    kinds->all[at].own = NULL;
+    return 0;
+}
+
+/* Finds the kinds of all ranks. The first is that of the given plan. */
+static int find_kinds(struct kinds *kinds, const struct rf_plan *plan)
+{
+    const int ranks = rf_plan_ranks(plan);
+    RETURN_IF_ERROR(open_kinds(kinds, plan));
+    kinds->next = rf_alloc((size_t)ranks * sizeof(*kinds->next));
+    if (!kinds->next)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d ranks", ranks);
+    RETURN_IF_ERROR(remember(kinds, kind_of(kinds, plan, plan->rank), plan->rank));
+    for (int rank = 0; rank < ranks; rank++) {
+        const struct kind kind = kind_of(kinds, plan, rank);
+        int at = find(kinds, kind);
+        if (at < 0) {
+            RETURN_IF_ERROR(
+                remember(kinds, kind, rank - rank % rf_plan_tensor_ranks(plan) + kind.tensor));
+            at = kinds->count - 1;
+        }
+        if (kinds->all[at].last >= 0)
+            kinds->next[kinds->all[at].last] = rank;
+        else
+            kinds->all[at].first = rank;
+        kinds->all[at].last = rank;
+        kinds->next[rank] = -1;
+    }
     return 0;
 }
 
 /* Plans the first rank of a kind. */
-static int add(struct kinds *kinds, const struct rf_plan *plan, struct kind kind, int rank)
+static int plan_kind(const struct kinds *kinds, const struct rf_plan *plan, int at,
+                     struct rf_plan **out)
 {
-    struct rf_plan *own = NULL;
-    const int first = rank - rank % rf_plan_tensor_ranks(plan) + kind.tensor;
-    RETURN_IF_ERROR(
-        rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy, first, &own));
-    int rc = remember(kinds, kind, own);
-    if (rc == 0)
-        kinds->all[kinds->count - 1].own = own;
-    else
-        rf_plan_destroy(own);
-    return rc;
+    return rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy,
+                         kinds->all[at].planned, out);
 }
 
 /* Every rank has its own shards: adds their bytes or, before another rank's are added, subtracts
@@ -193,27 +210,41 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
         bytes->host += bytes->optimizer - before.optimizer + sign * decay;
 }
 
-static int fill(struct kinds *kinds, const struct rf_plan *plan, struct rf_bytes *bytes,
-                struct rf_work *work)
+/* Of the ranks of a kind, of which one has the plan `like`. */
+static int fill_kind(const struct kinds *kinds, int at, const struct rf_plan *like,
+                     const struct rf_block_cost *costs, struct rf_bytes *bytes,
+                     struct rf_work *work)
 {
-    RETURN_IF_ERROR(open_kinds(kinds, plan));
-    RETURN_IF_ERROR(remember(kinds, kind_of(kinds, plan, plan->rank), plan));
-    for (int rank = 0; rank < rf_plan_ranks(plan); rank++) {
-        const struct kind kind = kind_of(kinds, plan, rank);
-        int at = find(kinds, kind);
-        if (at < 0) {
-            RETURN_IF_ERROR(add(kinds, plan, kind, rank));
-            at = kinds->count - 1;
-        }
-        const struct rf_plan *like = kinds->all[at].own ? kinds->all[at].own : plan;
-        bytes[rank] = kinds->all[at].bytes;
-        if (plan->shards > 1) {
-            add_shards(like, kinds->all[at].shard, true, &bytes[rank]);
-            add_shards(like, rf_plan_dp_rank_of(plan, rank) % plan->shards, false, &bytes[rank]);
+    struct rf_bytes planned;
+    struct rf_work planned_work = {0};
+    rf_plan_bytes(like, &planned);
+    if (work && costs)
+        rf_plan_work(like, costs, &planned_work);
+    for (int rank = kinds->all[at].first; rank >= 0; rank = kinds->next[rank]) {
+        bytes[rank] = planned;
+        if (like->shards > 1) {
+            add_shards(like, like->shard, true, &bytes[rank]);
+            add_shards(like, rf_plan_dp_rank_of(like, rank) % like->shards, false, &bytes[rank]);
         }
         if (work)
-            work[rank] = kinds->all[at].work;
+            work[rank] = planned_work;
         RETURN_IF_ERROR(rf_plan_sent_by(like, rank, &bytes[rank].sent));
+    }
+    return 0;
+}
+
+/* Keeps one plan at a time: a pipeline has as many kinds as stages. */
+static int fill(struct kinds *kinds, const struct rf_plan *plan, const struct rf_block_cost *costs,
+                struct rf_bytes *bytes, struct rf_work *work)
+{
+    RETURN_IF_ERROR(find_kinds(kinds, plan));
+    RETURN_IF_ERROR(fill_kind(kinds, 0, plan, costs, bytes, work));
+    for (int at = 1; at < kinds->count; at++) {
+        struct rf_plan *own = NULL;
+        RETURN_IF_ERROR(plan_kind(kinds, plan, at, &own));
+        const int rc = fill_kind(kinds, at, own, costs, bytes, work);
+        rf_plan_destroy(own);
+        RETURN_IF_ERROR(rc);
     }
     return 0;
 }
@@ -222,6 +253,7 @@ static void kinds_close(struct kinds *kinds)
 {
     for (int i = 0; i < kinds->count; i++)
         rf_plan_destroy(kinds->all[i].own);
+    rf_free(kinds->next);
     rf_free(kinds->tensor_like);
     rf_free(kinds->all);
 }
@@ -229,8 +261,8 @@ static void kinds_close(struct kinds *kinds)
 int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,
                       struct rf_bytes *bytes, struct rf_work *work)
 {
-    struct kinds kinds = {.costs = work ? costs : NULL};
-    int rc = fill(&kinds, plan, bytes, work);
+    struct kinds kinds = {0};
+    int rc = fill(&kinds, plan, costs, bytes, work);
     kinds_close(&kinds);
     return rc;
 }
@@ -239,14 +271,9 @@ int rf_plan_other_kinds(const struct rf_plan *plan, int host_ranks, struct rf_pl
                         int *count)
 {
     struct kinds kinds = {.host_ranks = host_ranks};
-    int rc = open_kinds(&kinds, plan);
-    if (rc == 0)
-        rc = remember(&kinds, kind_of(&kinds, plan, plan->rank), plan);
-    for (int rank = 0; rc == 0 && rank < rf_plan_ranks(plan); rank++) {
-        const struct kind kind = kind_of(&kinds, plan, rank);
-        if (find(&kinds, kind) < 0)
-            rc = add(&kinds, plan, kind, rank);
-    }
+    int rc = find_kinds(&kinds, plan);
+    for (int at = 1; rc == 0 && at < kinds.count; at++)
+        rc = plan_kind(&kinds, plan, at, &kinds.all[at].own);
     struct rf_plan **all = rc < 0 ? NULL : rf_alloc((size_t)kinds.count * sizeof(*all));
     if (rc == 0 && !all)
         rc = rf_fail(RF_ENOMEM, "plan: out of memory for %d kinds of ranks", kinds.count);

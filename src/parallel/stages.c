@@ -15,6 +15,15 @@ static struct rf_pipeline pipeline_of(const struct rf_plan *plan, int micro_batc
                                 .chunks = plan->policy.chunks};
 }
 
+int rf_plan_check_stages(const struct rf_plan *plan)
+{
+    struct rf_pipeline p = pipeline_of(plan, 1);
+    if (plan->mesh.pp == 1)
+        return 0;
+    RETURN_IF_ERROR(rf_pipeline_check(&p));
+    return rf_pipeline_check_stages(&p, plan->block_count);
+}
+
 static int check_split(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;

@@ -8,6 +8,9 @@
 #include "pipeline.h"
 #include "plan.h"
 
+/* RF_EINVAL: the pipeline's ranks and chunks are impossible, or there are too few blocks. */
+RF_MUST_CHECK int rf_plan_check_stages(const struct rf_plan *plan);
+
 /* The stage of a chunk of this rank. */
 int rf_plan_stage(const struct rf_plan *plan, int chunk);
 

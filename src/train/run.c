@@ -180,6 +180,19 @@ static int open_local(struct rf_run *run)
     return 0;
 }
 
+/* What the host computes in place of the device has its bits. */
+static int follow_device(struct rf_run *run)
+{
+    if (rf_run_ranks(run) > 1) {
+        RETURN_IF_ERROR(rf_comm_follow_device(run->comm, run->device));
+        run->flush = rf_comm_flushes_subnormals(run->comm);
+        return 0;
+    }
+    return run->plan->policy.offload & RF_OFFLOAD_OPTIMIZER
+               ? rf_device_flushes_subnormals(run->device, &run->flush)
+               : 0;
+}
+
 int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,
                 const struct rf_run_opts *opts, struct rf_run **out)
 {
@@ -200,6 +213,8 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     if (rc == 0)
         rc = rf_config_merge(plan->blocks, plan->block_count, &run->config);
     rc = rf_run_agree(run, rc);
+    if (rc == 0)
+        rc = follow_device(run);
     if (rc < 0)
         goto fail;
     rc = rf_run_agree_status(run, open_local(run), "opening the run");

@@ -64,6 +64,7 @@ struct rf_run {
     /* By lane and position in the current list: reached when that instruction is done. */
     struct rf_point *points;
     struct rf_stall *stalls; /* of the current list, in order */
+    bool flush;              /* the host takes subnormal numbers for 0, as the ranks' devices do */
     bool one_by_one;         /* the host waits for each transfer at once */
     bool record_each_step, check_replay;
     struct rf_segment *segments[RF_LIST_COUNT]; /* by the last instruction of each */

@@ -348,7 +348,8 @@ static int host_step(struct rf_pass *p, const struct rf_instruction *i)
                                 .first = q->first + q->cuts[plan->shard],
                                 .param_type = rf_plan_type(plan, updated_kind(p, i)),
                                 .grad_type = RF_F32,
-                                .copy_type = plan->copy_type};
+                                .copy_type = plan->copy_type,
+                                .flush = run->flush};
     if (part.count == 0)
         return 0;
     struct rf_tensor decay = in_span(p, i, RF_VALUE_DECAY);

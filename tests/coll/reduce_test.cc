@@ -288,4 +288,110 @@ TEST(Fold, IntoSeveralPlacesIsTheSameWithinAndPastTheCaches)
     }
 }
 
+// ---- subnormal numbers --------------------------------------------------------------------------
+
+// As a device that takes subnormal numbers for 0: flushed says what is added of x.
+template <class T> T flushed(T x)
+{
+    return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(T(0), x) : x;
+}
+
+template <class T> T fold_of(std::vector<T> x, bool tree, bool flush)
+{
+    const auto add = [&](T a, T b) { return flush ? flushed<T>(flushed(a) + flushed(b)) : a + b; };
+    if (!tree)
+        return add(add(add(x[0], x[1]), x[2]), x[3]);
+    return add(add(x[0], x[1]), add(x[2], x[3]));
+}
+
+// Around the smallest normal number, so that operands, partial sums, sums and averages are
+// subnormal.
+template <class T> T near_smallest(std::mt19937_64 &random)
+{
+    const T unit = std::numeric_limits<T>::min() / 4;
+    return unit * static_cast<T>(static_cast<int>(random() % 31) - 15);
+}
+
+template <class T> void check_subnormals(enum rf_dtype dtype)
+{
+    std::mt19937_64 random(7);
+    const size_t count = 1003;
+    for (bool tree : {false, true})
+        for (int divisor : {1, 4})
+            for (bool flush : {false, true}) {
+                std::vector<std::vector<T>> x(4, std::vector<T>(count));
+                std::vector<T> out(count);
+                int differ = 0;
+                for (std::vector<T> &row : x)
+                    for (T &each : row)
+                        each = near_smallest<T>(random);
+                struct rf_fold_part parts[4] = {
+                    {x[0].data(), 0}, {x[1].data(), 0}, {x[2].data(), 0}, {x[3].data(), 0}};
+                struct rf_fold fold = {parts, 4, dtype, RF_SUM, tree, divisor};
+                const uint64_t before = rf_flush_begin(flush);
+                rf_fold(out.data(), &fold, count);
+                rf_flush_end(flush, before);
+                for (size_t i = 0; i < count; i++) {
+                    const std::vector<T> each = {x[0][i], x[1][i], x[2][i], x[3][i]};
+                    T wanted = fold_of(each, tree, flush);
+                    if (divisor > 1)
+                        wanted = flush ? flushed<T>(wanted / 4) : wanted / 4;
+                    ASSERT_TRUE(same(out[i], wanted))
+                        << rf_dtype_name(dtype) << " tree " << tree << " divisor " << divisor
+                        << " flush " << flush << " at " << i << ": " << out[i] << ", not "
+                        << wanted;
+                    differ += !same(fold_of(each, tree, true), fold_of(each, tree, false));
+                }
+                EXPECT_GT(differ, 100) << "the numbers must tell the two apart";
+            }
+}
+
+TEST(Subnormals, AreNothingInFoldsThatFlushAndKeptInOthers)
+{
+    ASSERT_TRUE(rf_can_flush());
+    check_subnormals<float>(RF_F32);
+    check_subnormals<double>(RF_F64);
+}
+
+// bf16 has the exponents of f32. f16 is added in f32, in which its subnormal numbers are normal.
+TEST(Subnormals, OfSixteenBitTypesAreThoseOfF32)
+{
+    std::mt19937_64 random(8);
+    for (enum rf_dtype dtype : {RF_BF16, RF_F16})
+        for (bool flush : {false, true})
+            for (size_t count : {size_t(5), size_t(1000)}) {
+                std::vector<std::vector<uint16_t>> x(2, std::vector<uint16_t>(count));
+                std::vector<uint16_t> out(count);
+                for (std::vector<uint16_t> &row : x)
+                    for (uint16_t &each : row) // up to twice the smallest normal number
+                        each = static_cast<uint16_t>(random() % (dtype == RF_F16 ? 0x800 : 0x100) |
+                                                     (random() & 1) << 15);
+                struct rf_fold_part parts[2] = {{x[0].data(), 0}, {x[1].data(), 0}};
+                struct rf_fold fold = {parts, 2, dtype, RF_SUM, true, 1};
+                const uint64_t before = rf_flush_begin(flush);
+                rf_fold(out.data(), &fold, count);
+                rf_flush_end(flush, before);
+                for (size_t i = 0; i < count; i++) {
+                    const auto a = static_cast<float>(half_value(x[0][i], dtype));
+                    const auto b = static_cast<float>(half_value(x[1][i], dtype));
+                    const float sum = flush ? flushed(flushed(a) + flushed(b)) : a + b;
+                    ASSERT_EQ(out[i], narrow({sum}, dtype)[0])
+                        << rf_dtype_name(dtype) << " flush " << flush << ": " << a << " + " << b;
+                }
+            }
+}
+
+TEST(Subnormals, AreAsBeforeAfterwards)
+{
+    volatile float small = 1e-40f, half = 0.5f;
+    const uint64_t outer = rf_flush_begin(true), inner = rf_flush_begin(true);
+    EXPECT_EQ(small * half * 2.0f, 0);
+    rf_flush_end(true, inner);
+    EXPECT_EQ(small * half * 2.0f, 0);
+    rf_flush_end(true, outer);
+    EXPECT_NE(small * half * 2.0f, 0);
+    rf_flush_end(false, rf_flush_begin(false));
+    EXPECT_NE(small * half * 2.0f, 0);
+}
+
 } // namespace

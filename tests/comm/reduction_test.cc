@@ -7,10 +7,13 @@
 #include <ringforge/ringforge.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "element.h"
 #include "support/ranks.h"
+
+extern "C" int rf_comm_follow(rf_comm *comm, int status, bool flushes); /* communicator.h */
 
 namespace
 {
@@ -286,6 +289,70 @@ TEST_P(Reduction, In16BitMessagesStaysWithinItsBoundAndSendsHalfTheBytes)
 
 INSTANTIATE_TEST_SUITE_P(All, Reduction, testing::ValuesIn(ranks::worlds({1, 2, 3, 4, 5, 6}, {3})),
                          [](const auto &info) { return ranks::name(info.param); });
+
+/* ---- subnormal numbers ----------------------------------------------------------------------- */
+
+/* The smallest normal number, halved on each of two ranks: 0 where sums flush. MAX chooses. */
+static void expect_flushed(rf_comm *comm, bool flush)
+{
+    EXPECT_EQ(rf_comm_flushes_subnormals(comm), flush);
+    for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE, RF_ORDER_ANY})
+        for (size_t count : {size_t{1}, size_t{40000}})
+            for (rf_redop redop : {RF_SUM, RF_AVG, RF_PROD, RF_MAX}) {
+                const float x = redop == RF_PROD ? 0x1p-70f : 0x1p-130f;
+                std::vector<float> in(count, x), out(count, -1.0f);
+                rf_coll_opts opts = {};
+                opts.order = order;
+                ASSERT_EQ(rf_all_reduce(comm, in.data(), out.data(), count, RF_F32, redop, &opts),
+                          RF_OK)
+                    << rf_last_error()->message;
+                const float wanted = redop == RF_SUM    ? x * static_cast<float>(rf_comm_size(comm))
+                                     : redop == RF_PROD ? x * x
+                                                        : x;
+                for (float each : out)
+                    ASSERT_EQ(each, flush && redop != RF_MAX ? 0 : wanted) << redop;
+            }
+    double half = 0.5;
+    rf_coll_opts opts = {};
+    opts.scale = &half;
+    float in = std::numeric_limits<float>::min(), out = -1;
+    ASSERT_EQ(rf_all_reduce(comm, &in, &out, 1, RF_F32, RF_SUM, &opts), RF_OK);
+    EXPECT_EQ(out, flush ? 0 : in) << "each half is subnormal, their sum is not";
+}
+
+/* Ranks whose devices differ follow the stricter one, and so do communicators that come from them.
+ */
+TEST(SubnormalsInSums, AreThoseOfTheStrictestDevice)
+{
+    ranks::World world;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_comm *group = nullptr;
+        ASSERT_EQ(rf_comm_follow(comm, 0, false), RF_OK) << rf_last_error()->message;
+        expect_flushed(comm, false);
+        ASSERT_EQ(rf_comm_follow(comm, 0, rank == 1), RF_OK) << rf_last_error()->message;
+        expect_flushed(comm, true);
+        ASSERT_EQ(rf_comm_split(comm, 0, rank, &group), RF_OK) << rf_last_error()->message;
+        expect_flushed(group, true);
+        EXPECT_EQ(rf_comm_close(group), RF_OK);
+        ASSERT_EQ(rf_comm_follow(comm, 0, false), RF_OK);
+        expect_flushed(comm, true);
+    });
+}
+
+TEST(SubnormalsInSums, AreNotAgreedOnIfADeviceCannotBeAsked)
+{
+    ranks::World world;
+    world.size = 3;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        EXPECT_EQ(rf_comm_follow(comm, rank == 2 ? RF_EDEVICE : 0, true), RF_EDEVICE);
+        if (rank != 2) {
+            EXPECT_EQ(rf_last_error()->rank, 2);
+            EXPECT_NE(strstr(rf_last_error()->message, "rank 2 could not ask its device"), nullptr)
+                << rf_last_error()->message;
+        }
+        EXPECT_FALSE(rf_comm_flushes_subnormals(comm));
+    });
+}
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 

@@ -228,6 +228,30 @@ TEST_P(Elementwise, CastRoundsToTheNearestEven)
     }
 }
 
+TEST_P(Elementwise, WhetherSubnormalNumbersAreFlushedIsKnownOfTheDevice)
+{
+    const Floats least(3, std::numeric_limits<float>::min()), x = {1e-40f, 1e-40f, 1e-40f};
+    const char *before = getenv("RF_FLUSH_SUBNORMALS");
+    const std::string kept = before ? before : "";
+    bool flushes = true;
+    setenv("RF_FLUSH_SUBNORMALS", "auto", 1);
+    EXPECT_OK(rf_device_flushes_subnormals(device, &flushes));
+    for (const Floats &a : {least, x}) {
+        rf_tensor to = typed_blank(rf_shape1(3), RF_F32, 0);
+        ASSERT_OK(rf_scale(stream, to, f32(rf_shape1(3), a), 0.5f));
+        EXPECT_TRUE(flushes || read(to)[0] == a[0] / 2);
+    }
+    for (const char *forced : {"1", "0"}) {
+        setenv("RF_FLUSH_SUBNORMALS", forced, 1);
+        EXPECT_OK(rf_device_flushes_subnormals(device, &flushes));
+        EXPECT_EQ(flushes, forced[0] == '1');
+    }
+    setenv("RF_FLUSH_SUBNORMALS", "yes", 1);
+    EXPECT_FAILS(RF_EINVAL, "it has to be auto, 0 or 1",
+                 rf_device_flushes_subnormals(device, &flushes));
+    setenv("RF_FLUSH_SUBNORMALS", kept.c_str(), 1);
+}
+
 TEST_P(Elementwise, CastsBetweenAnyTwoTypesAtAnyPlace)
 {
     for (int64_t n : sizes)

@@ -5,6 +5,8 @@
  */
 #include "optimizer_fixture.h"
 
+#include <cmath>
+#include <limits>
 #include <memory>
 
 #include <ringforge/host_step.h>
@@ -436,6 +438,46 @@ TEST_F(HostStep, TheClipCoefficientAppliesAlsoToGradientsWhoseSquaresF32DoesNotH
         for (float p : host.param()) /* a 16th of the squares of the clip norm each */
             EXPECT_NEAR(p, -0.125, 1e-6) << size;
     }
+}
+
+// Differences of numbers around the smallest normal one, as a device that takes subnormal numbers
+// for 0 computes them, and as one that keeps them.
+TEST_F(HostStep, TakesSubnormalNumbersForNothingIfToldTo)
+{
+    const int64_t n = 1000;
+    const float least = std::numeric_limits<float>::min();
+    const auto flushed = [=](float x) { return std::fabs(x) < least ? 0.0f : x; };
+    rf_optimizer_opts sgd = {};
+    sgd.kind = RF_SGD;
+    for (bool flush : {false, true})
+        for (int path = 0; path <= rf_host_best_path() + 1; path++) {
+            Floats p, g, want;
+            for (int64_t i = 0; i < n; i++) {
+                p.push_back(least / 8 * (float)(i % 31));
+                g.push_back(least / 8 * (float)(i % 23));
+                want.push_back(flush ? flushed(flushed(p.back()) - flushed(g.back()))
+                                     : p.back() - g.back());
+            }
+            Host host(sgd, p, Ints((size_t)(n + 63) / 64));
+            host.scalars.lr = 1;
+            host.part.flush = flush;
+            host.give(g);
+            ASSERT_OK(rf_host_step_begin(&sgd, &host.scalars, 1));
+            ASSERT_OK(path > rf_host_best_path()
+                          ? rf_host_step_threads(&sgd, &host.part, &host.scalars, 3)
+                          : rf_host_step_by((rf_host_path)path, &sgd, &host.part, &host.scalars));
+            for (int64_t i = 0; i < n; i++)
+                ASSERT_EQ(host.param()[(size_t)i], want[(size_t)i])
+                    << "flush " << flush << ", path " << path << ", " << i;
+            const Floats small(n, 0x1p-70f);
+            const rf_host_flat flat = {small.data(), n, RF_F32, flush};
+            const rf_norm_chunk chunk = {0, (uint32_t)n};
+            float squares = -1;
+            if (path > rf_host_best_path())
+                continue;
+            ASSERT_OK(rf_host_squares_by((rf_host_path)path, &squares, &flat, &chunk, 1));
+            EXPECT_EQ(squares, flush ? 0 : 0x1p-140f * (float)n);
+        }
 }
 
 TEST_F(HostStep, NoElementsAreNoWork)

@@ -41,7 +41,7 @@ TEST(InfoJson, GoesToStandardOutputAloneAndNamesDevicesProvidersAndEnvironment)
     ASSERT_NE(device, nullptr);
     expect_keys(device, {"index", "name", "driver", "kind", "usable", "reason", "matmul_path",
                          "matmul_paths", "kernel_forms", "matrix_shapes", "heap_bytes",
-                         "subgroup_size", "features"});
+                         "subgroup_size", "flushes_subnormals", "features"});
     const cJSON *path, *paths = cJSON_GetObjectItem(device, "matmul_paths");
     EXPECT_GE(cJSON_GetArraySize(paths), 9);
     cJSON_ArrayForEach(path, paths)

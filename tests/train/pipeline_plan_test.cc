@@ -4,6 +4,9 @@
 // are idle when all stages take the same time, by the formulas of the papers.
 #include "simulate_lists.h"
 
+#include <sys/resource.h>
+
+#include <cstring>
 #include <functional>
 #include <set>
 
@@ -251,6 +254,56 @@ TEST(PipelinePlan, ADivisionByHandIsTakenOrRefusedByName)
         EXPECT_EQ(row.refused.status, RF_EINVAL) << row.sentence;
         EXPECT_NE(row.refused.why.find(row.sentence), std::string::npos) << row.refused.why;
     }
+}
+
+// Costs are counted on a plan of one rank, which needs memory for all blocks.
+TEST(PipelinePlan, IsRefusedBeforeCostsAreCountedIfThereAreTooFewBlocks)
+{
+    StubBlocks blocks;
+    for (int b = 0; b < 100; b++)
+        blocks.add("b" + std::to_string(b), {64});
+    for (rf_stage_split split : {RF_STAGES_EVEN, RF_STAGES_COST})
+        for (rf_pipeline_kind kind : {RF_PIPELINE_1F1B, RF_PIPELINE_INTERLEAVED, RF_PIPELINE_ZBV}) {
+            rf_policy policy = {};
+            rf_plan *plan = nullptr;
+            const bool chunks = kind != RF_PIPELINE_1F1B;
+            const rf_mesh mesh = {1, 1, chunks ? 51 : 101};
+            policy.batch = policy.micro_batches = 102;
+            policy.seq = 8;
+            policy.stages = split;
+            policy.pipeline = kind;
+            policy.chunks = chunks ? 2 : 0;
+            rf_alloc_fail_at(0);
+            EXPECT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan),
+                      RF_EINVAL);
+            EXPECT_LT(rf_alloc_fail_at(0), 10u) << "so many allocations before the refusal";
+            EXPECT_NE(strstr(rf_last_error()->message, "stages, but there are 100 blocks"), nullptr)
+                << rf_last_error()->message;
+        }
+}
+
+// A pipeline has as many kinds of ranks as stages: their plans together would be 350 MB here.
+TEST(PipelinePlan, BytesOfAllRanksTakeTheMemoryOfOnePlan)
+{
+    StubBlocks blocks;
+    for (int b = 0; b < 400; b++)
+        blocks.add("b" + std::to_string(b), {64, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+    rf_policy policy = {};
+    const rf_mesh mesh = {1, 1, 200};
+    rf_plan *plan = nullptr;
+    rusage before = {}, after = {};
+    policy.batch = policy.micro_batches = 4;
+    policy.seq = 8;
+    ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0)
+        << rf_last_error()->message;
+    std::vector<rf_bytes> all(200);
+    getrusage(RUSAGE_SELF, &before);
+    ASSERT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
+    getrusage(RUSAGE_SELF, &after);
+#ifndef __SANITIZE_ADDRESS__ // keeps what is freed
+    EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 30000) << "KiB";
+#endif
+    rf_plan_destroy(plan);
 }
 
 // Of its stage's gradients a rank keeps a part; the whole ones of a block are there until they have
