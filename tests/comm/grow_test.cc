@@ -15,6 +15,8 @@
 
 #include "transport/job_helpers.h"
 
+extern "C" int rf_comm_follow(rf_comm *comm, int status, bool flushes); /* communicator.h */
+
 namespace
 {
 
@@ -125,9 +127,13 @@ TEST(Grow, AJobOfAnySizeAndItsNewcomersComeToACommunicatorThatWorksAndTheOldOneG
                 rf_comm *larger = nullptr;
                 if (rf_comm_rank(comm) == 0)
                     join_listener.wait_for(2);
+                /* Newcomers do as the devices of the job. */
+                ASSERT_EQ(rf_comm_follow(comm, 0, rf_comm_rank(comm) == 0 && size > 1), RF_OK)
+                    << rf_last_error()->message;
                 ASSERT_EQ(grow(comm, join_listener, 2, 20, &larger), RF_OK)
                     << rf_last_error()->message;
                 EXPECT_EQ(rf_comm_rank(larger), rf_comm_rank(comm));
+                EXPECT_EQ(rf_comm_flushes_subnormals(larger), size > 1);
                 expect_sum(larger, size + 2);
                 expect_sum(comm, size);
                 if (rf_comm_rank(comm) == 0)
@@ -140,6 +146,7 @@ TEST(Grow, AJobOfAnySizeAndItsNewcomersComeToACommunicatorThatWorksAndTheOldOneG
                 ASSERT_EQ(join(join_listener.url(), "model=a\n", &comm), RF_OK)
                     << rf_last_error()->message;
                 EXPECT_GE(rf_comm_rank(comm), size);
+                EXPECT_EQ(rf_comm_flushes_subnormals(comm), size > 1);
                 expect_sum(comm, size + 2);
                 EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
             });
