@@ -145,16 +145,15 @@ TEST(FineTuning, WithoutATokenToLearnHasFailed)
     for (int i = 10; i < 50; i++)
         lines += "{\"prompt\": \"" + std::to_string(i) + std::string(20, 'a') +
                  "\", \"completion\": \"b\"}\n";
-    const std::string data = base.folder.file("p.jsonl", lines), log = base.path("log"),
-                      save = base.path("save");
+    const std::string data = base.folder.file("p.jsonl", lines), save = base.path("save");
     for (const char *ranks : {"1", "2"}) {
-        const ProgramResult r = run_program(
-            base.train(data, {"--ranks", ranks, "--steps", "2", "--log", log, "--save", save}));
+        const ProgramResult r =
+            run_program(base.train(data, {"--ranks", ranks, "--steps", "2", "--save", save}));
         EXPECT_EQ(r.status, 1) << r.out;
-        EXPECT_NE(r.err.find("none of the 2 steps had a token to learn"), std::string::npos)
+        EXPECT_NE(r.err.find("what is to be learned of all 40 documents lies behind the end"),
+                  std::string::npos)
             << r.err;
-        EXPECT_EQ(r.out.find("loss 0.0000"), std::string::npos) << r.out;
-        EXPECT_NE(read_text(log).find("\"loss\":null"), std::string::npos) << read_text(log);
+        EXPECT_EQ(r.out.find("loss"), std::string::npos) << r.out;
         EXPECT_FALSE(std::ifstream(save + "/latest").good());
     }
 }
