@@ -83,8 +83,9 @@ test_jobs() {
 GPU_PARTS="device ops train"
 # What takes longest comes first, so that it does not run alone at the end.
 ALL_PARTS="ops train coll device tokenizer base tools comm transport"
-# The tests of these wait for processes more than they compute, and run beside the others.
+# The tests of these, and of one more program, wait for processes more than they compute, and run beside the others.
 WAITING_PARTS="tools comm transport"
+WAITING_PROGRAM='/train_faults_test$'
 
 # Of kernels that take long to compile the whole suite has f32 and one 16-bit type, and of the other one a comparison
 # with the reference, unless other tests would find the same faults. The types differ in how values are read and
@@ -179,6 +180,9 @@ run_parts() {
         esac
     done
     r_computing=$(test_programs "$r_computing") r_waiting=$(test_programs "$r_waiting")
+    r_waiting="$r_waiting
+$(echo "$r_computing" | grep "$WAITING_PROGRAM" || true)"
+    r_computing=$(echo "$r_computing" | grep -v "$WAITING_PROGRAM" || true)
     IFS='
 '
     # shellcheck disable=SC2086
