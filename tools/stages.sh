@@ -83,9 +83,9 @@ test_jobs() {
 GPU_PARTS="device ops train"
 # What takes longest comes first, so that it does not run alone at the end.
 ALL_PARTS="ops train coll device tokenizer base tools comm transport"
-# The tests of these, and of one more program, wait for processes more than they compute, and run beside the others.
+# The tests of these, and of some more programs, wait for processes more than they compute, and run beside the others.
 WAITING_PARTS="tools comm transport"
-WAITING_PROGRAM='/train_faults_test$'
+WAITING_PROGRAM='/train_\(cube\|death\|disagree\|fault\)_test$'
 
 # Of kernels that take long to compile the whole suite has f32 and one 16-bit type, and of the other one a comparison
 # with the reference, unless other tests would find the same faults. The types differ in how values are read and
@@ -513,7 +513,7 @@ test_layers() { tools/check_layers.sh && tools/check_text.sh && tools/check_cycl
 
 # What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
 SHORT_ASAN="base/base_test transport/transport_frame_test transport/transport_tcp_test transport/transport_shm_test transport/transport_loopback_test coll/coll_test
-comm/comm_messages_test train/train_files_test train/train_faults_test tokenizer/tokenizer_test"
+comm/comm_messages_test train/train_files_test train/train_cube_test train/train_death_test train/train_disagree_test train/train_fault_test tokenizer/tokenizer_test"
 # Without the tests of hubs' models that train: it is about what reads files.
 SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*:Hub.*:*Request*:*Group*:*Cube*:*Killed*:Stopped*:Disagree*"
 SHORT_TSAN="transport/transport_loopback_test comm/comm_messages_test"
