@@ -570,7 +570,7 @@ stages_all() {
 
 # test_all [--all] [--minutes N] [--offline] [NAME...]
 test_all() {
-    offline='' all='' deadline=0 only='' names=''
+    offline='' all='' deadline=0 only='' names='' lavapipe_untested=''
     while [ $# -gt 0 ]; do
         case $1 in
         --offline) offline=yes ;;
