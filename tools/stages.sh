@@ -454,23 +454,11 @@ test_sanitized_short() {
     [ $z_status = 0 ] || s_note="$s_note; see $z_log"
     return $z_status
 }
-# build_sanitized SANITIZERS: configures $z_dir. Where clang has a libFuzzer, one build with AddressSanitizer has both
-# the tests and what is fuzzed. -O1 compiles in less than half the time of -O2, and leaves assertions in; C++ is tests
-# alone.
+# -O1 compiles in less than half the time of -O2, and leaves assertions in; C++ is tests alone
 build_sanitized() {
-    z_sanitizers=$1
-    set -- -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SHADERS_FROM="$PWD/$BUILD" \
+    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SANITIZE="$1" -DRF_SHADERS_FROM="$PWD/$BUILD" \
         -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 \
         -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF
-    case $z_sanitizers in
-    address*)
-        ! has_fuzzer || {
-            z_sanitizers=fuzzer-no-link,$z_sanitizers
-            set -- "$@" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DRF_FUZZ=ON
-        }
-        ;;
-    esac
-    configure "$z_dir" -DRF_SANITIZE="$z_sanitizers" "$@"
 }
 has_fuzzer() {
     command -v clang >/dev/null && command -v clang++ >/dev/null &&
@@ -491,12 +479,14 @@ run_sanitized() {
 # Fuzzes the parsers of external input, with libFuzzer and the sanitizers, from the corpus of earlier runs.
 # test_fuzz SECONDS: for each target
 test_fuzz() {
-    z_dir=$BUILD/asan f_status=0
+    z_dir=$BUILD/fuzz f_status=0
     has_fuzzer || {
         s_note="clang or its libFuzzer is not installed (Debian: clang, libclang-rt-dev)"
         return 77
     }
-    build_sanitized address,undefined || return 1
+    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SHADERS_FROM="$PWD/$BUILD" \
+        -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DRF_FUZZ=ON -DRF_BUILD_TESTS=OFF \
+        -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF -DRF_SANITIZE=fuzzer-no-link,address,undefined
     compile "$z_dir" fuzz_all || return 1
     quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh "$z_dir" "$(test_jobs)" "$1" || f_status=1
     s_note=$(tail -n 1 $BUILD/fuzz.log)
