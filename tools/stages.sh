@@ -503,9 +503,9 @@ test_layers() { tools/check_layers.sh && tools/check_text.sh && tools/check_cycl
 
 # What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
 SHORT_ASAN="base/base_test transport/transport_frame_test transport/transport_tcp_test transport/transport_shm_test transport/transport_loopback_test coll/coll_test
-comm/comm_messages_test train/train_files_test train/train_cube_test train/train_death_test train/train_disagree_test train/train_fault_test tokenizer/tokenizer_test"
+comm/comm_messages_test train/train_files_test train/train_fault_test tokenizer/tokenizer_test"
 # Without the tests of hubs' models that train: it is about what reads files.
-SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*:Hub.*:*Request*:*Group*:*Cube*:*Killed*:Stopped*:Disagree*"
+SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*:Hub.*:*Request*:*Group*"
 SHORT_TSAN="transport/transport_loopback_test comm/comm_messages_test"
 SHORT_TSAN_TESTS="*Loopback*:*Request*:*Group*-*net*:*tcp*:*shm*"
 stages_always() {
