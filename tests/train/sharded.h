@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+//
+// A training whose state, gradients or parameters are sharded, with buckets that are small enough
+// to be several.
+#ifndef RF_TESTS_TRAIN_SHARDED_H
+#define RF_TESTS_TRAIN_SHARDED_H
+
+#include "world.h"
+
+inline Training sharded(rf_order order, int stage)
+{
+    Training t;
+    t.model.vocab = 257;
+    t.policy.order = order;
+    t.policy.zero = stage;
+    t.policy.clip = 0.25f;
+    t.policy.optimizer.weight_decay = 0.1f;
+    t.policy.first_bucket_bytes = 4096;
+    t.policy.bucket_bytes = 30000;
+    t.ignored = 0.3;
+    return t;
+}
+
+#endif
