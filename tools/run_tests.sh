@@ -83,9 +83,14 @@ for program in "$@"; do
 "
     fi
 done
-beside=0 beside_pid=
-if [ -n "${RUN_TESTS_BESIDE:-}" ]; then
-    sh -c "$RUN_TESTS_BESIDE" >"$log.beside" 2>&1 </dev/null &
+# What this run was told is not for a run of tests that a script among the tests makes.
+beside=0 beside_pid='' beside_command=${RUN_TESTS_BESIDE:-}
+unset RUN_TESTS_BESIDE RUN_TESTS_SHARDS
+if [ -n "$beside_command" ]; then
+    (
+        unset RUN_TESTS_UNTIL GTEST_FILTER
+        exec sh -c "$beside_command"
+    ) >"$log.beside" 2>&1 </dev/null &
     beside_pid=$!
 fi
 waiting_pid=
