@@ -10,19 +10,42 @@
 # take. Programs after a "--waiting" wait for processes more than they compute: as many of them as JOBS run
 # beside the others, which are nice to them. Prints the tests that failed; LOG has all output. Ends with "N
 # passed, N failed, N skipped" and exits with 1 if tests or programs failed, or if none passed although there
-# was time. Variables:
+# was time. "PROGRAM TOOK" in LOG has the processor time of each part. Variables:
 #   RUN_TESTS_SHARDS    shards of a program (two for each job)
 #   RUN_TESTS_UNTIL     seconds since 1970: none goes on after that time. A shard that would is "OUT OF TIME",
 #                       with the test that it was at, which is no failure
+#   RUN_TESTS_KEPT      a folder: what a part that passed has said is kept there, and taken instead of running it
+#                       again while nothing that it depends on has changed. That is its program, which has the
+#                       code that it tests, other programs beside it, files beside its sources, variables, and
+#                       RUN_TESTS_ON, words of the caller's: of the driver, for example
+#   RUN_TESTS_TREE      a hash of all programs and sources, on which tests in the folder "tools" depend
 #   RUN_TESTS_BESIDE    a command that runs beside all of them; its output goes to LOG.beside. If it fails, so
 #                       does the run
 set -eu
 
+# depends_on PROGRAM TEXT: all that the result of a part depends on, or hashes of it
+depends_on() {
+    folder=$(basename "$(dirname "$1")")
+    echo "$2, ${RUN_TESTS_ON:-}"
+    [ "$folder" != tools ] || echo "${RUN_TESTS_TREE:-}"
+    env | grep -E '^(RF_|GTEST_|[A-Z]*SAN_OPTIONS|LP_|GALLIVM_|LD_PRELOAD)' | sort
+    sha256sum "$0" "$1"
+    find "$(dirname "$1")" -maxdepth 1 -type f -perm -u+x ! -name '*_test' -exec sha256sum {} + | sort
+    find "tests/$folder" tests/support -type f ! -name '*.cc' ! -name '*.c' ! -name '*.h' -exec sha256sum {} + | sort
+}
 if [ "${1:-}" = --shard ]; then # --shard LOG SHARDS SECONDS RUN PROGRAM:SHARD, started below
     program=${6%:*} index=${6##*:}
     log=$2.parts/$(basename "$program").$index
     echo "$(basename "$program"), part $((index + 1)) of $3"
-    status=0 seconds=$4
+    status=0 seconds=$4 kept=
+    if [ -n "${RUN_TESTS_KEPT:-}" ]; then
+        kept=$RUN_TESTS_KEPT/$(depends_on "$program" "$index of $3 with $5" | sha256sum | cut -c 1-40)
+        if [ -f "$kept" ]; then
+            cp "$kept" "$log"
+            echo "PROGRAM KEPT: $(basename "$program"), part $index" >>"$log"
+            exit 0
+        fi
+    fi
     if [ -n "${RUN_TESTS_UNTIL:-}" ]; then
         left=$((RUN_TESTS_UNTIL - $(date +%s)))
         [ $left -ge "$seconds" ] || seconds=$left
@@ -43,6 +66,10 @@ if [ "${1:-}" = --shard ]; then # --shard LOG SHARDS SECONDS RUN PROGRAM:SHARD, 
         ;;
     esac
     [ $status = 0 ] || echo "PROGRAM ENDED: $(basename "$program"), part $index, with status $status" >>"$log"
+    if [ $status = 0 ] && [ -n "$kept" ]; then
+        cp "$log" "$kept.$$" && mv "$kept.$$" "$kept"
+    fi
+    echo "PROGRAM TOOK: $(basename "$program"), part $index: $(times | tail -n 1) (user, system)" >>"$log"
     exit 0
 fi
 
@@ -53,7 +80,7 @@ fi
 log=$1 jobs=$2 seconds=$3 run=$4 self=$0
 shift 4
 rm -rf "$log" "$log.parts" "$log.beside"
-mkdir -p "$log.parts"
+mkdir -p "$log.parts" ${RUN_TESTS_KEPT:+"$RUN_TESTS_KEPT"}
 # More parts than jobs, so that a long one does not leave the other jobs idle at the end.
 shards=${RUN_TESTS_SHARDS:-$((2 * jobs))}
 [ "$jobs" -gt 1 ] || shards=1
@@ -88,7 +115,7 @@ beside=0 beside_pid='' beside_command=${RUN_TESTS_BESIDE:-}
 unset RUN_TESTS_BESIDE RUN_TESTS_SHARDS
 if [ -n "$beside_command" ]; then
     (
-        unset RUN_TESTS_UNTIL GTEST_FILTER
+        unset RUN_TESTS_UNTIL RUN_TESTS_KEPT RUN_TESTS_ON RUN_TESTS_TREE GTEST_FILTER
         exec sh -c "$beside_command"
     ) >"$log.beside" 2>&1 </dev/null &
     beside_pid=$!
@@ -120,6 +147,8 @@ late=$(grep '^OUT OF TIME' "$log" || true)
 [ -z "$failed" ] || echo "$failed"
 [ -z "$ended" ] || echo "$ended"
 count=$(printf '%s' "$failed" | grep -c . || true)
+kept=$(grep -c '^PROGRAM KEPT' "$log" || true)
+[ "$kept" = 0 ] || echo "$kept parts that nothing has changed for were not run again"
 echo "$passed passed, $count failed, $skipped skipped"
 [ "$passed" -gt 0 ] || [ -n "$late" ] || exit 1
 [ "$count" = 0 ] && [ -z "$ended" ] && [ "$beside" = 0 ]

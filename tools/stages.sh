@@ -161,6 +161,11 @@ driver_name() {
     "$@" $BUILD/ringforge info 2>&1 | sed -n 's/^ *driver: \(.*\); Vulkan.*/\1/p' | head -n 1
 }
 
+# packages: a word for those that are installed, where there is a package manager that can say so
+packages() {
+    if command -v dpkg-query >/dev/null; then dpkg-query -W | sha256sum | cut -c 1-20; fi
+}
+
 # test_programs PARTS: the test programs of these folders
 test_programs() {
     for part in $1; do
@@ -188,8 +193,8 @@ $(echo "$r_computing" | grep "$WAITING_PROGRAM" || true)"
     # shellcheck disable=SC2086
     set -- "$1" $r_computing --waiting $r_waiting
     IFS=$r_ifs
-    quietly "$r_log.summary" "$s_name" env RUN_TESTS_SHARDS="$(test_jobs)" \
-        tools/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
+    quietly "$r_log.summary" "$s_name" env RUN_TESTS_ON="$(driver_name "$1") $(packages)" \
+        RUN_TESTS_SHARDS="$(test_jobs)" tools/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
     s_note="$(tail -n 1 "$r_log.summary")"
     [ $r_status = 0 ] || s_note="$s_note: $(failed_tests "$r_log.summary"); see $r_log"
@@ -446,7 +451,8 @@ test_sanitized_short() {
     export RF_PROGRAMS=10 RF_TEST_PATIENCE=3 GTEST_FILTER="$4"
     z_status=0
     # shellcheck disable=SC2086
-    quietly "$z_log.summary" "$s_name" tools/run_tests.sh "$z_log" "$(test_jobs)" 300 env $z_programs ||
+    quietly "$z_log.summary" "$s_name" env RUN_TESTS_ON="$(packages)" \
+        tools/run_tests.sh "$z_log" "$(test_jobs)" 300 env $z_programs ||
         z_status=1
     unset RF_PROGRAMS RF_TEST_PATIENCE GTEST_FILTER
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$z_log.summary"
@@ -454,11 +460,22 @@ test_sanitized_short() {
     [ $z_status = 0 ] || s_note="$s_note; see $z_log"
     return $z_status
 }
-# -O1 compiles in less than half the time of -O2, and leaves assertions in; C++ is tests alone
+# -O1 compiles in less than half the time of -O2, and leaves assertions in; C++ is tests alone. One build has
+# AddressSanitizer for the tests and for the fuzz targets, which only clang can make.
 build_sanitized() {
-    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SANITIZE="$1" -DRF_SHADERS_FROM="$PWD/$BUILD" \
-        -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 \
-        -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF
+    z_sanitizers=$1
+    set -- -DRF_FUZZ=OFF
+    case $z_sanitizers in
+    address*)
+        ! has_fuzzer || {
+            z_sanitizers=fuzzer-no-link,$z_sanitizers
+            set -- -DRF_FUZZ=ON -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++
+        }
+        ;;
+    esac
+    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SANITIZE="$z_sanitizers" \
+        -DRF_SHADERS_FROM="$PWD/$BUILD" -DCMAKE_C_FLAGS_RELWITHDEBINFO=-O1 \
+        -DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF "$@"
 }
 has_fuzzer() {
     command -v clang >/dev/null && command -v clang++ >/dev/null &&
@@ -479,14 +496,12 @@ run_sanitized() {
 # Fuzzes the parsers of external input, with libFuzzer and the sanitizers, from the corpus of earlier runs.
 # test_fuzz SECONDS: for each target
 test_fuzz() {
-    z_dir=$BUILD/fuzz f_status=0
+    z_dir=$BUILD/address f_status=0
     has_fuzzer || {
         s_note="clang or its libFuzzer is not installed (Debian: clang, libclang-rt-dev)"
         return 77
     }
-    configure "$z_dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DRF_SHADERS_FROM="$PWD/$BUILD" \
-        -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DRF_FUZZ=ON -DRF_BUILD_TESTS=OFF \
-        -DRF_BUILD_EXAMPLES=OFF -DRF_BUILD_BENCH=OFF -DRF_SANITIZE=fuzzer-no-link,address,undefined
+    build_sanitized address,undefined || return 1
     compile "$z_dir" fuzz_all || return 1
     quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh "$z_dir" "$(test_jobs)" "$1" || f_status=1
     s_note=$(tail -n 1 $BUILD/fuzz.log)
@@ -512,6 +527,9 @@ stages_always() {
     rm -f $BUILD/kernels/*.status
     stage build compile $BUILD
     [ $failures = 0 ] || exit 1
+    RUN_TESTS_TREE=$(find ./* -type f ! -path "./$BUILD/*" ! -path './out/*' -exec sha256sum {} + | sort |
+        cat - $BUILD/ringforge | sha256sum)
+    export RUN_TESTS_TREE
     stage layers test_layers
     stage tests test_suite
     [ -z "$lavapipe_untested" ] || stage lavapipe test_lavapipe
@@ -523,7 +541,7 @@ stages_always() {
     for gpu in $(tools/kernel_table.sh $BUILD gpus test); do
         stage compile/"$gpu" compiled "$gpu"
     done
-    stage asan+ubsan/short test_sanitized_short address,undefined asan "$SHORT_ASAN" "$SHORT_ASAN_TESTS"
+    stage asan+ubsan/short test_sanitized_short address,undefined address "$SHORT_ASAN" "$SHORT_ASAN_TESTS"
     stage tsan/short test_sanitized_short thread tsan "$SHORT_TSAN" "$SHORT_TSAN_TESTS"
     stage fuzz/short test_fuzz 2
 }
@@ -539,7 +557,7 @@ stages_all() {
     if_time 650 validation test_validation
     # Of schedules for 9 to 32 ranks that of 16 is enough here, and of libfabric's ways that by net: all run
     # without sanitizers.
-    if_time 550 asan+ubsan test_sanitized address,undefined asan "base tokenizer coll transport comm" \
+    if_time 550 asan+ubsan test_sanitized address,undefined address "base tokenizer coll transport comm" \
         -E '^Ranks/.*/(9|1[0-57-9]|2[0-9]|3[0-2])( |$)|/(ofi_shm|tcp_ofi_rxm)_x'
     # TSan does not see what other processes do: only tests whose ranks are threads.
     # And not those that compute a lot, which take minutes there.
@@ -558,19 +576,20 @@ stages_all() {
     done
 }
 
-# test_all [--all] [--minutes N] [--offline] [NAME...]
+# test_all [--all] [--again] [--minutes N] [--offline] [NAME...]
 test_all() {
-    offline='' all='' deadline=0 only='' names='' lavapipe_untested=''
+    offline='' all='' again='' deadline=0 only='' names='' lavapipe_untested=''
     while [ $# -gt 0 ]; do
         case $1 in
         --offline) offline=yes ;;
         --all) all=yes ;;
+        --again) again=yes ;;
         --minutes)
             case ${2:-} in '' | *[!0-9]*) die "--minutes needs a whole number" ;; esac
             deadline=$(($(now) + 60 * $2))
             shift
             ;;
-        -*) die "test takes --all, --minutes N, --offline and names, not \"$1\"" ;;
+        -*) die "test takes --all, --again, --minutes N, --offline and names, not \"$1\"" ;;
         *) names="$names $1" ;;
         esac
         shift
@@ -585,6 +604,7 @@ test_all() {
     # Compiling takes lavapipe longer than running; the folder is kept from run to run.
     export MESA_SHADER_CACHE_DIR="${MESA_SHADER_CACHE_DIR:-$PWD/$BUILD/mesa-cache}"
     t_begin=$(now)
+    [ -n "$again" ] || export RUN_TESTS_KEPT="$PWD/$BUILD/passed"
     prepare
     # In a subshell, as what is missing ends it: the stages that need it then say that they did not run.
     ! is_debian12 || (PACKAGES=$TEST_PACKAGES && install_packages) || true
