@@ -8,6 +8,7 @@
 summary=
 failures=0
 left_out=
+run_with= # variables of the programs that run_parts runs: NAME=VALUE ...
 # stage NAME COMMAND...: runs it, remembers how it went.
 stage() {
     s_name=$1
@@ -101,15 +102,22 @@ test_other_types() {
     return $o_status
 }
 
+allocator() { ls /usr/lib/*/libjemalloc.so.2 2>/dev/null | head -n 1; }
+
 # The whole suite, on the default driver: each test program in a few parts, and beside them what is no test
 # program.
 test_suite() {
     lavapipe_untested='' t_status=0
     export GTEST_FILTER="-$OTHER_TYPES"
+    # Half of the time is LLVM's, which translates kernels for lavapipe. It takes two thirds of that if it does not
+    # optimise what will run for a moment, and has an allocator for many small pieces. Newer lavapipes, which
+    # `./forge test --all` runs, optimise.
+    run_with="GALLIVM_PERF=nopt LD_PRELOAD=$(allocator)"
     RUN_TESTS_BESIDE="ctest --test-dir $BUILD --output-on-failure -L script"
     export RUN_TESTS_BESIDE
     run_parts env "$ALL_PARTS" || t_status=1
     unset RUN_TESTS_BESIDE GTEST_FILTER
+    run_with=
     sed -n '/The following tests FAILED/,$p' "$r_log.beside"
     t_name=$(driver_name env)
     s_note="$s_note; scripts: $(grep -E 'tests passed' "$r_log.beside" | tail -n 1); $t_name"
@@ -194,7 +202,7 @@ $(echo "$r_computing" | grep "$WAITING_PROGRAM" || true)"
     set -- "$1" $r_computing --waiting $r_waiting
     IFS=$r_ifs
     quietly "$r_log.summary" "$s_name" env RUN_TESTS_ON="$(driver_name "$1") $(packages)" \
-        RUN_TESTS_SHARDS="$(test_jobs)" tools/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
+        RUN_TESTS_SHARDS="$(test_jobs)" $run_with tools/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
     s_note="$(tail -n 1 "$r_log.summary")"
     [ $r_status = 0 ] || s_note="$s_note: $(failed_tests "$r_log.summary"); see $r_log"
