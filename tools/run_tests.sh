@@ -69,7 +69,9 @@ if [ "${1:-}" = --shard ]; then # --shard LOG SHARDS SECONDS RUN PROGRAM:SHARD, 
     if [ $status = 0 ] && [ -n "$kept" ]; then
         cp "$log" "$kept.$$" && mv "$kept.$$" "$kept"
     fi
-    echo "PROGRAM TOOK: $(basename "$program"), part $index: $(times | tail -n 1) (user, system)" >>"$log"
+    times >"$log.times" # not in a pipe, where it would be the time of another process
+    echo "PROGRAM TOOK: $(basename "$program"), part $index: $(tail -n 1 "$log.times") (user, system)" >>"$log"
+    rm "$log.times"
     exit 0
 fi
 
