@@ -86,7 +86,7 @@ GPU_PARTS="device ops train"
 ALL_PARTS="ops train coll device tokenizer base tools comm transport"
 # The tests of these, and of some more programs, wait for processes more than they compute, and run beside the others.
 WAITING_PARTS="tools comm transport"
-WAITING_PROGRAM='/train_\(cube\|death\|disagree\|fault\)_test$'
+WAITING_PROGRAM='/train_\(cube\|death\|disagree\|fault\|flush\)_test$'
 
 # Of kernels that take long to compile the whole suite has f32 and one 16-bit type, and of the other one a comparison
 # with the reference, unless other tests would find the same faults. The types differ in how values are read and
