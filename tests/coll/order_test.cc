@@ -235,6 +235,18 @@ TEST(Forest, NodesAreTheMaximalAlignedSubtreesInOrder)
     EXPECT_EQ(list(2), (Pairs{{1, 3}}));
 }
 
+TEST(Forest, BringsTheElementsOfItsPartsAndOfWhatLiesBetweenThem)
+{
+    const int first[] = {0, 0, 4, 7}; // no part, one, two
+    const size_t elements[] = {0, 10, 16 + 10};
+    struct rf_forest forest = {7, 3, first};
+    struct rf_coll_desc desc = describe(RF_COLL_FOREST_ALL_REDUCE, 3, 10, RF_ORDER_TREE, 0);
+    desc.forest = &forest;
+    desc.stride = 16;
+    for (desc.rank = 0; desc.rank < 3; desc.rank++)
+        EXPECT_EQ(rf_coll_in_count(&desc), elements[desc.rank]) << "rank " << desc.rank;
+}
+
 TEST(Forest, OfAlignedSharesSendsWhatARingSends)
 {
     int first[] = {0, 2, 4, 6, 8};
