@@ -20,10 +20,12 @@ const std::string folder = RF_TOKENIZER_FOLDER;
 
 struct Tokenizer {
     rf_tokenizer *t = nullptr;
-    explicit Tokenizer(const std::string &name)
+    explicit Tokenizer(const std::string &name) : Tokenizer(folder + "/", name + ".json")
     {
-        EXPECT_EQ(rf_tokenizer_open((folder + "/" + name + ".json").c_str(), &t), 0)
-            << rf_last_error()->message;
+    }
+    Tokenizer(const std::string &path, const std::string &name)
+    {
+        EXPECT_EQ(rf_tokenizer_open((path + name).c_str(), &t), 0) << rf_last_error()->message;
     }
     ~Tokenizer()
     {
@@ -107,6 +109,20 @@ TEST(Tokenizer, IdsAndTextsAreThoseOfTheReference)
         EXPECT_EQ(t.encode(c.text, c.special), c.ids) << c.name << ": " << c.text;
         EXPECT_EQ(t.decode(c.ids), c.decoded) << c.name << ": " << c.text;
         EXPECT_EQ(t.stream(c.ids), c.decoded) << c.name << ": " << c.text;
+    }
+}
+
+// Short words and long ones (more than 24 symbols) are merged in two ways.
+TEST(Tokenizer, OfPairsThatOverlapTheLeftmostIsMergedFirst)
+{
+    Folder files;
+    files.write("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"aa\":1},"
+                                  "\"merges\":[\"a a\"]}}");
+    Tokenizer t(files.path(), "/tokenizer.json");
+    for (size_t letters : {3, 5, 23, 25, 27}) {
+        std::vector<int32_t> want(letters / 2, 1);
+        want.push_back(0);
+        EXPECT_EQ(t.encode(std::string(letters, 'a')), want) << letters;
     }
 }
 
