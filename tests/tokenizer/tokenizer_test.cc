@@ -126,6 +126,22 @@ TEST(Tokenizer, OfPairsThatOverlapTheLeftmostIsMergedFirst)
     }
 }
 
+// The Unicode Standard, table 3-7. Of what is no character, each byte is replaced by U+FFFD.
+TEST(Tokenizer, TheFirstAndLastCharactersOfEachLengthAreKeptAndTheirNeighboursReplaced)
+{
+    Tokenizer t("bytes");
+    for (const char *text : {"\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+                             "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+        EXPECT_EQ(t.decode(t.encode(text)), text);
+    for (const std::string text : {"\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                                   "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"}) {
+        std::string want;
+        for (size_t i = 0; i < text.size(); i++)
+            want += "\xef\xbf\xbd";
+        EXPECT_EQ(t.decode(t.encode(text)), want);
+    }
+}
+
 TEST(Tokenizer, AStreamNeverGivesAPartOfACharacter)
 {
     Tokenizer t("bytes");
