@@ -233,3 +233,25 @@ TEST(Tokenizer, ADataSetHasATokenForTheEndOfEachText)
         EXPECT_EQ(rf_dataset_open_as(files.path().c_str(), &opts, &data), RF_ECORRUPT) << line;
     }
 }
+
+TEST(Tokenizer, TheLastTokenOfEachVocabularyIsKeptInADataSet)
+{
+    for (int32_t last : {65535, 65536}) { // 16 bits each, and more
+        Folder files;
+        files.write("tokenizer.json",
+                    R"({"added_tokens":[{"id":1,"content":"<|endoftext|>","special":true}],)"
+                    R"("model":{"type":"BPE","vocab":{"a":0,"<|endoftext|>":1,"b":)" +
+                        std::to_string(last) + R"(},"merges":[]}})");
+        files.write("b.txt", "ba");
+        Tokenizer t(files.path(), "/tokenizer.json");
+        rf_data_opts opts = {};
+        opts.tokenizer = t.t;
+        rf_dataset *data = nullptr;
+        ASSERT_EQ(rf_dataset_open_as(files.path("b.txt").c_str(), &opts, &data), 0);
+        int32_t tokens[2], targets[2];
+        ASSERT_EQ(rf_dataset_samples(data, 1, 0, 1, 2, tokens, targets), 0);
+        EXPECT_EQ(tokens[0], last);
+        EXPECT_EQ(rf_dataset_vocabulary(data), last + 1);
+        rf_dataset_close(data);
+    }
+}
