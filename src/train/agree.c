@@ -69,7 +69,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "blocks",
                                                      "blocks' config",
                                                      "parameter elements",
-                                                     "parameters' names and shapes",
+                                                     "parameters' names, shapes and initial values",
                                                      "parameters' splits",
                                                      "seed"};
 
