@@ -321,6 +321,7 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
              b->scales_loss();
              p->loss_scale = 64;
          }},
+        {"workspace bytes", [](rf_policy *p, StubBlocks *) { p->workspace_bytes = 1 << 16; }},
         {"forward only", [](rf_policy *p, StubBlocks *) { p->forward_only = true; }},
         {"blocks", [](rf_policy *, StubBlocks *b) { b->add("c", {10}); }},
         {params, [](rf_policy *, StubBlocks *b) { b->flag(0, RF_PARAM_DECAY); }},
