@@ -555,9 +555,9 @@ stages_always() {
 }
 
 # What `./forge test --all` adds, each with the seconds it takes on two cores. Machines differ: with
-# --minutes tests on other drivers are stopped ten minutes behind the time, and their stage is NOT RUN.
+# --minutes tests on other drivers are stopped five minutes behind the time, and their stage is NOT RUN.
 stages_all() {
-    [ "$deadline" = 0 ] || export RUN_TESTS_UNTIL=$((deadline + 600))
+    [ "$deadline" = 0 ] || export RUN_TESTS_UNTIL=$((deadline + 300))
     if_time 120 types test_other_types
     if_time 600 swiftshader test_driver swiftshader "$GPU_PARTS" "$SLOW_FORMS$SLOW_TRAINING"
     if_time 30 two-drivers test_mixed
