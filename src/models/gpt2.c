@@ -33,10 +33,7 @@ static const struct layer_op layer_ops[] = {
      .bias = LAYER_BIAS,
      .drop = MODEL_RECOMPUTE_MLP,
      .with = MODEL_RECOMPUTE_MLP},
-    {LAYER_ACT,
-     .act = RF_ACT_GELU,
-     .drop = MODEL_RECOMPUTE_GELU,
-     .with = MODEL_RECOMPUTE_MLP},
+    {LAYER_ACT, .act = RF_ACT_GELU, .drop = MODEL_RECOMPUTE_GELU, .with = MODEL_RECOMPUTE_MLP},
     {LAYER_ROW_LINEAR, "mlp.proj", {LAYER_CHANNELS}, .bias = LAYER_BIAS},
     {LAYER_ADD},
     {LAYER_END}};
@@ -68,11 +65,9 @@ static void say_config(char text[TEXT], const struct gpt2_config *c)
     char eps[24];
     int n = snprintf(text, TEXT,
                      "model=gpt2 layers=%d channels=%d heads=%d positions=%d vocabulary=%d eps=%s",
-                     c->layers, c->channels, c->heads, c->seq, c->vocab,
-                     model_real_text(EPS, eps));
+                     c->layers, c->channels, c->heads, c->seq, c->vocab, model_real_text(EPS, eps));
     if (c->quantize)
-        snprintf(text + n, TEXT - (size_t)n, " quantize=%s",
-                 rf_quantization_name(c->quantize));
+        snprintf(text + n, TEXT - (size_t)n, " quantize=%s", rf_quantization_name(c->quantize));
 }
 
 /* Adds the parts that must be recomputed together with the parts asked for. */
@@ -95,28 +90,28 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
     char text[TEXT];
     c.vocab = c.vocab ? c.vocab : 257;
     say_config(text, &c);
-    const struct transformer_config t = {
-        .layer = {.ops = layer_ops,
-                  .channels = c.channels,
-                  .heads = c.heads,
-                  .kv_heads = c.heads,
-                  .head_size = c.channels / c.heads,
-                  .hidden = 4 * (int64_t)c.channels,
-                  .dtype = c.dtype,
-                  .residual = c.residual,
-                  .recompute = whole_recompute(&c),
-                  .eps = EPS,
-                  .adapter = c.adapter,
-                  .quantize = c.quantize},
-        .layers = c.layers,
-        .vocab = c.vocab,
-        .head_rows = c.head_rows,
-        .positions = c.seq,
-        .tied = true,
-        .architecture = c.architecture ? c.architecture : "GPT2LMHeadModel",
-        .tokens = "wte",
-        .places = "wpe",
-        .norm = "ln_f"};
+    const struct transformer_config t = {.layer = {.ops = layer_ops,
+                                                   .channels = c.channels,
+                                                   .heads = c.heads,
+                                                   .kv_heads = c.heads,
+                                                   .head_size = c.channels / c.heads,
+                                                   .hidden = 4 * (int64_t)c.channels,
+                                                   .dtype = c.dtype,
+                                                   .residual = c.residual,
+                                                   .recompute = whole_recompute(&c),
+                                                   .eps = EPS,
+                                                   .adapter = c.adapter,
+                                                   .quantize = c.quantize},
+                                         .layers = c.layers,
+                                         .vocab = c.vocab,
+                                         .head_rows = c.head_rows,
+                                         .positions = c.seq,
+                                         .tied = true,
+                                         .architecture =
+                                             c.architecture ? c.architecture : "GPT2LMHeadModel",
+                                         .tokens = "wte",
+                                         .places = "wpe",
+                                         .norm = "ln_f"};
     const int rc = transformer_create(&gpt2->t, &t, text);
     if (rc < 0) {
         free(gpt2);

@@ -18,7 +18,8 @@ enum layer_kind {
     LAYER_END = 0, /* behind the last operation */
     /* The norm of each row, with a weight and, if the norms are LayerNorm, a bias. */
     LAYER_NORM,
-    /* The stream itself as the input of a linear map. Architectures without a norm there have it. */
+    /* The stream itself as the input of a linear map. Architectures without a norm there have it.
+     */
     LAYER_TAKE,
     /* y = x W' + b. Tensor ranks divide the outputs (Shoeybi et al. 2019: column parallel). */
     LAYER_COLUMN_LINEAR,
@@ -80,8 +81,8 @@ struct layer_config {
 /* A layer's own: indices of parameters, and its linear maps, by operation. */
 struct layer_block {
     const struct layer_config *config;
-    int count;                           /* operations */
-    int param[LAYER_MOST];               /* of a norm: its weight, which its bias follows */
+    int count;             /* operations */
+    int param[LAYER_MOST]; /* of a norm: its weight, which its bias follows */
     struct model_linear linear[LAYER_MOST];
     int head_norm[2]; /* weights of the norms of queries and of keys */
 };

@@ -50,13 +50,12 @@ static int rotate(const struct layer *l, struct rf_heads out, struct rf_heads x,
 
 static int turn(const struct layer *l, struct rf_heads out, struct rf_heads x, bool back)
 {
-    return l->g->rotates ? rotate(l, out, x, back)
-                         : rf_copy_heads(l->m.ctx->stream, out, x, false);
+    return l->g->rotates ? rotate(l, out, x, back) : rf_copy_heads(l->m.ctx->stream, out, x, false);
 }
 
 /* The queries (0) or keys (1), and their norm. */
 struct normed {
-    int64_t first, heads; /* in the packed tensor */
+    int64_t first, heads;                         /* in the packed tensor */
     struct rf_tensor weight, rstd, kept, x, dout; /* kept: (n,hD); x and dout: each head as a row */
     struct rf_tensor free; /* as large, in the memory of attention's result, which is not in use */
     struct rf_tensor free_rows;
@@ -115,8 +114,8 @@ static int place_back(struct layer *l, int op)
         struct normed n;
         RETURN_IF_FAILED(open_normed(l, op, which, packed, l->w.mixed, &n));
         RETURN_IF_FAILED(turn(l, n.dout_heads, n.packed, true));
-        RETURN_IF_FAILED(rf_rmsnorm_backward_input(stream, n.free_rows, n.dout, n.x, n.rstd,
-                                                   n.weight, false));
+        RETURN_IF_FAILED(
+            rf_rmsnorm_backward_input(stream, n.free_rows, n.dout, n.x, n.rstd, n.weight, false));
         RETURN_IF_FAILED(rf_copy_heads(stream, n.packed, n.free_heads, false));
     }
     if (l->g->head_norms || !l->g->rotates)
@@ -128,8 +127,8 @@ static int place_back(struct layer *l, int op)
 static bool trains(const struct layer *l, int op)
 {
     (void)op;
-    return l->g->head_norms && (model_wants(l->m.ctx, l->b->head_norm[0]) ||
-                                model_wants(l->m.ctx, l->b->head_norm[1]));
+    return l->g->head_norms &&
+           (model_wants(l->m.ctx, l->b->head_norm[0]) || model_wants(l->m.ctx, l->b->head_norm[1]));
 }
 
 static int head_norm_grads(struct layer *l, int op)

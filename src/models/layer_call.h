@@ -36,7 +36,7 @@ struct layer_state {
 struct layer_work {
     /* Operands: (n,C), (n',C) of a norm that is added to the stream, (n') (n') (n,2f) (n,f). */
     struct rf_tensor norm, behind, mean, rstd, wide, act;
-    struct rf_tensor mixed, delta, lse;           /* attention: (n,hD), or its gradient; (n,h) */
+    struct rf_tensor mixed, delta, lse; /* attention: (n,hD), or its gradient; (n,h) */
     struct model_sequences sequences;
     struct rf_tensor dact; /* (n,f): the gradient of a gate */
 };
@@ -69,7 +69,7 @@ struct layer_regions {
 enum layer_half { LAYER_FORWARD, LAYER_INPUT, LAYER_WEIGHT };
 /* ctx may be NULL: for sizes. l->rows is left to the caller. */
 void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
-                const struct rf_tensor_part *part, int64_t rows);
+                 const struct rf_tensor_part *part, int64_t rows);
 /* The tensors of a phase. */
 int layer_open(struct layer *l, enum layer_half half);
 void layer_fill_sizes(struct layer *l, struct rf_block_sizes *out);

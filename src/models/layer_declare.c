@@ -78,8 +78,8 @@ static void add_bias(struct layer_block *b, struct model_part *part, const char 
 {
     const struct layer_config *g = b->config;
     const struct rf_param_desc *weight = &part->params[b->linear[op].weight];
-    const int bias = add_vector(part, g->dtype, prefix, g->ops[op].name, "bias",
-                                weight->shape.dim[0], 0);
+    const int bias =
+        add_vector(part, g->dtype, prefix, g->ops[op].name, "bias", weight->shape.dim[0], 0);
     b->linear[op].bias = bias;
     if (weight->split.kind == RF_SPLIT_ROWS)
         part->params[bias].split = weight->split;
@@ -102,9 +102,8 @@ static void add_linear(struct layer_block *b, struct model_part *part, const cha
     const struct rf_shape shape = rf_shape2(layer_outputs(g, op), w.in);
     char text[64];
     snprintf(text, sizeof(text), "%s.weight", w.name);
-    struct rf_param_desc *param =
-        model_add_param(part, g->dtype, prefix, text, shape,
-                        summed ? initial.residual_std : initial.std, 0);
+    struct rf_param_desc *param = model_add_param(part, g->dtype, prefix, text, shape,
+                                                  summed ? initial.residual_std : initial.std, 0);
     param->flags |= RF_PARAM_OVERWRITE_GRAD;
     param->split = split_of(g, op);
     b->linear[op] = (struct model_linear){.weight = part->param_count - 1, .summed = summed};
@@ -146,9 +145,9 @@ void layer_declare(struct layer_block *b, struct model_part *part,
         if (is_linear(&ops[k]) && ops[k].bias == LAYER_BIAS_LAST)
             add_bias(b, part, prefix, k);
     for (int which = 0; config->head_norms && which < 2; which++)
-        b->head_norm[which] = add_vector(part, config->dtype, prefix,
-                                         which ? "attention.k_norm" : "attention.q_norm", "weight",
-                                         config->head_size, 1);
+        b->head_norm[which] =
+            add_vector(part, config->dtype, prefix, which ? "attention.k_norm" : "attention.q_norm",
+                       "weight", config->head_size, 1);
     for (int k = 0; k < b->count; k++) {
         const struct hub_weight w = weight_of(config, k);
         if (!is_linear(&ops[k]))

@@ -24,10 +24,8 @@ struct decode {
 static void open_layer(struct decode *d, const struct layer_block *b, const struct rf_decode *call)
 {
     const struct layer_config *g = b->config;
-    *d = (struct decode){.call = call,
-                         .b = b,
-                         .g = g,
-                         .attention = {g->heads, g->kv_heads, g->head_size, g->dtype}};
+    *d = (struct decode){
+        .call = call, .b = b, .g = g, .attention = {g->heads, g->kv_heads, g->head_size, g->dtype}};
 }
 
 static int64_t columns_of(const struct layer_config *g, int op)
@@ -67,8 +65,8 @@ static int cut(struct decode *d, const struct rf_decode_shape *shape,
         const enum layer_kind kind = g->ops[k].kind, then = g->ops[k + 1].kind;
         const bool apart = kind == LAYER_ROW_LINEAR && then != LAYER_ADD;
         if (apart || kind == LAYER_COLUMN_LINEAR || kind == LAYER_ATTEND || kind == LAYER_GATE)
-            cuts[count++] = (struct model_cut){&d->result[k], columns_of(g, k),
-                                               apart ? g->residual : g->dtype};
+            cuts[count++] =
+                (struct model_cut){&d->result[k], columns_of(g, k), apart ? g->residual : g->dtype};
     }
     return count;
 }

@@ -119,9 +119,7 @@ static int row_begin(struct layer *l, int op)
 
 static int row_take(struct layer *l, int op)
 {
-    return l->m.part.sequence
-               ? rf_copy(l->m.ctx->stream, l->op[op].dout, l->m.ctx->exchanged)
-               : 0;
+    return l->m.part.sequence ? rf_copy(l->m.ctx->stream, l->op[op].dout, l->m.ctx->exchanged) : 0;
 }
 
 /* Through an activation: to the gradient of what went into it. */
@@ -162,14 +160,13 @@ static void cut_row(struct layer *l, int op, struct layer_regions *r)
                                                 .parts = model_row_parts(m)});
 }
 
-const struct layer_row layer_row_linear_row = {
-    .cut = cut_row,
-    .forward = {{row_forward, MODEL_SUM}, {row_end}},
-    .begin = {{row_begin, MODEL_ROWS}, {row_take}},
-    .back = {{row_back}},
-    .weight = {{row_weight}},
-    .trains = trains,
-    .scratch = bias_scratch};
+const struct layer_row layer_row_linear_row = {.cut = cut_row,
+                                               .forward = {{row_forward, MODEL_SUM}, {row_end}},
+                                               .begin = {{row_begin, MODEL_ROWS}, {row_take}},
+                                               .back = {{row_back}},
+                                               .weight = {{row_weight}},
+                                               .trains = trains,
+                                               .scratch = bias_scratch};
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
@@ -189,8 +186,8 @@ static int gate_back(struct layer *l, int op)
     const struct rf_tensor none = {0};
     if (!layer_needs_input(l, op))
         return 0;
-    return rf_glu_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].dout, none,
-                           l->w.dact, l->op[op - 1].out, none);
+    return rf_glu_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].dout, none, l->w.dact,
+                           l->op[op - 1].out, none);
 }
 
 /* For the gradients of the weights behind it: between both halves, computed again, or kept. */
@@ -208,9 +205,8 @@ static int gate_again(struct layer *l, int op)
 static int act_again(struct layer *l, int op)
 {
     return is_missing(l, op)
-               ? MODEL_RECOMPUTED(l->m.ctx,
-                                  rf_activate(l->m.ctx->stream, l->g->ops[op].act, l->op[op].out,
-                                              l->op[op - 1].out))
+               ? MODEL_RECOMPUTED(l->m.ctx, rf_activate(l->m.ctx->stream, l->g->ops[op].act,
+                                                        l->op[op].out, l->op[op - 1].out))
                : 0;
 }
 

@@ -13,7 +13,7 @@ void layer_cut(struct layer_cuts *cuts, struct model_cut cut)
 }
 
 void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
-                const struct rf_tensor_part *part, int64_t rows)
+                 const struct rf_tensor_part *part, int64_t rows)
 {
     const struct layer_config *g = block->config;
     *l = (struct layer){.m = {.channels = g->channels,
@@ -53,10 +53,9 @@ static void cut_norms(struct layer *l, struct layer_cuts *operands)
                                            !(dropped || copied) || m->part.sequence});
     layer_cut(operands, (struct model_cut){&l->w.behind, m->channels, m->residual, !behind,
                                            model_row_parts(m)});
-    layer_cut(operands, (struct model_cut){&l->w.mean, 0, RF_F32, !dropped || l->g->rms,
-                                           model_row_parts(m)});
     layer_cut(operands,
-              (struct model_cut){&l->w.rstd, 0, RF_F32, !dropped, model_row_parts(m)});
+              (struct model_cut){&l->w.mean, 0, RF_F32, !dropped || l->g->rms, model_row_parts(m)});
+    layer_cut(operands, (struct model_cut){&l->w.rstd, 0, RF_F32, !dropped, model_row_parts(m)});
 }
 
 static void cut_regions(struct layer *l, struct layer_regions *r)
@@ -142,10 +141,10 @@ void layer_fill_sizes(struct layer *l, struct rf_block_sizes *out)
     }
     const uint64_t scratch[] = {bytes_of(l, &r.operands), bytes_of(l, &r.attention),
                                 bytes_of(l, &r.gradients), model_scratch_bytes(vectors)};
-    *out = (struct rf_block_sizes){
-        .saved = bytes_of(l, &r.saved),
-        .saved_for_weight = bytes_of(l, &r.for_weight),
-        .scratch = model_most(scratch, 4) + model_linear_adapter_bytes(m, linears, count),
-        .out = rf_shape2(m->own_rows, m->channels),
-        .dtype = m->residual};
+    *out = (struct rf_block_sizes){.saved = bytes_of(l, &r.saved),
+                                   .saved_for_weight = bytes_of(l, &r.for_weight),
+                                   .scratch = model_most(scratch, 4) +
+                                              model_linear_adapter_bytes(m, linears, count),
+                                   .out = rf_shape2(m->own_rows, m->channels),
+                                   .dtype = m->residual};
 }

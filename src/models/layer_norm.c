@@ -74,8 +74,7 @@ static int norm_again(struct layer *l, int op)
 /* For the gradients of the product's weights. All ranks take part in an exchange. */
 static int norm_for_weights(struct layer *l, int op)
 {
-    const bool needed =
-        model_linear_wants(&l->m, &l->b->linear[op + 1]) || l->m.part.sequence;
+    const bool needed = model_linear_wants(&l->m, &l->b->linear[op + 1]) || l->m.part.sequence;
     return needed ? norm_again(l, op) : 0;
 }
 
@@ -171,8 +170,7 @@ static int take(struct layer *l, int op)
 
 static int take_for_weights(struct layer *l, int op)
 {
-    const bool needed =
-        model_linear_wants(&l->m, &l->b->linear[op + 1]) || l->m.part.sequence;
+    const bool needed = model_linear_wants(&l->m, &l->b->linear[op + 1]) || l->m.part.sequence;
     return needed ? take(l, op) : 0;
 }
 

@@ -108,8 +108,7 @@ int layer_shared_take(struct layer *l, int op)
     struct rf_ctx *ctx = l->m.ctx;
     (void)op;
     for (int k = 0; l->m.copied && k < l->b->count; k++)
-        if (layer_kind_at(l, k) == LAYER_COLUMN_LINEAR &&
-            l->g->ops[k].columns[1] == LAYER_KEYS)
+        if (layer_kind_at(l, k) == LAYER_COLUMN_LINEAR && l->g->ops[k].columns[1] == LAYER_KEYS)
             RETURN_IF_FAILED(take_copies(l, &l->b->linear[k]));
     for (int which = 0; norms_are_shared(l) && which < 2; which++) {
         const struct rf_tensor grads = ctx->grads[l->b->head_norm[which]];

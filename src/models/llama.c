@@ -33,13 +33,15 @@ struct llama {
              {LAYER_HIDDEN, LAYER_HIDDEN},                                                         \
              .drop = MODEL_RECOMPUTE_MLP,                                                          \
              .with = MODEL_RECOMPUTE_MLP},                                                         \
-            {LAYER_GATE,                                                                           \
-             .act = RF_ACT_SILU,                                                                   \
-             .drop = MODEL_RECOMPUTE_GELU,                                                         \
+            {LAYER_GATE, .act = RF_ACT_SILU, .drop = MODEL_RECOMPUTE_GELU,                         \
              .with = MODEL_RECOMPUTE_MLP},                                                         \
-            {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}}, {LAYER_ADD}, {LAYER_END}             \
+            {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}}, {LAYER_ADD},                         \
+        {                                                                                          \
+            LAYER_END                                                                              \
+        }                                                                                          \
     }
-static const struct layer_op plain_ops[] = LAYER(LAYER_NO_BIAS), bias_ops[] = LAYER(LAYER_BIAS_LAST);
+static const struct layer_op plain_ops[] = LAYER(LAYER_NO_BIAS),
+                             bias_ops[] = LAYER(LAYER_BIAS_LAST);
 
 static struct llama_config with_defaults(const struct llama_config *config)
 {
@@ -124,8 +126,8 @@ static void say_config(char text[TEXT], const struct llama_config *c)
     if (c->qk_norm)
         n += snprintf(text + n, left - (size_t)n, " qk-norm=yes");
     if (c->quantize)
-        n += snprintf(text + n, left - (size_t)n, " quantize=%s",
-                      rf_quantization_name(c->quantize));
+        n +=
+            snprintf(text + n, left - (size_t)n, " quantize=%s", rf_quantization_name(c->quantize));
     const struct llama_rope_scaling *s = &c->rope_scaling;
     if (s->factor != 0)
         snprintf(text + n, left - (size_t)n,

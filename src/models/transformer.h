@@ -12,8 +12,8 @@
 struct transformer_config {
     struct layer_config layer;
     int layers, vocab, head_rows;
-    int positions; /* rows of the table of positions; 0: there is none */
-    bool tied;     /* the head is the table of tokens */
+    int positions;            /* rows of the table of positions; 0: there is none */
+    bool tied;                /* the head is the table of tokens */
     const char *architecture; /* hub_table.h */
     /* Names of parameters: the table of tokens and that of positions; the last norm; the head. */
     const char *tokens, *places, *norm;

@@ -37,9 +37,10 @@ extern const struct rf_block_ops model_embedding_ops;
 static inline int model_embed_too_long(const struct model_embedding *e, int64_t seq, char *fault,
                                        size_t bytes)
 {
-    snprintf(fault, bytes,
-             "sequences of %lld tokens are longer than the model's %lld positions; use shorter ones",
-             (long long)seq, (long long)e->positions);
+    snprintf(
+        fault, bytes,
+        "sequences of %lld tokens are longer than the model's %lld positions; use shorter ones",
+        (long long)seq, (long long)e->positions);
     return RF_EINVAL;
 }
 
