@@ -21,15 +21,6 @@ if((rf_glsl_compiler STREQUAL glslc AND NOT RF_GLSLC) OR
    (rf_glsl_compiler STREQUAL glslangValidator AND NOT RF_GLSLANG))
     message(FATAL_ERROR "${rf_glsl_compiler} was not found; install glslang-tools or glslc")
 endif()
-# Builds that differ in how C is compiled can share what is compiled of shaders.
-set(RF_SHADERS_FROM "" CACHE PATH "another build directory of the same sources, whose compiled shaders are taken")
-set(rf_shader_dir ${PROJECT_BINARY_DIR}/shaders)
-if(RF_SHADERS_FROM)
-    if(NOT EXISTS ${RF_SHADERS_FROM}/shaders/shader_table.c)
-        message(FATAL_ERROR "RF_SHADERS_FROM is ${RF_SHADERS_FROM}, which is no build directory of ringforge")
-    endif()
-    set(rf_shader_dir ${RF_SHADERS_FROM}/shaders)
-endif()
 add_executable(spirv_markers ${PROJECT_SOURCE_DIR}/cmake/spirv_markers.c
                              ${PROJECT_SOURCE_DIR}/cmake/spirv_markers_main.c)
 
@@ -117,6 +108,34 @@ if(RF_WORKGROUP_TYPES)
 else()
     message(STATUS "Matrix units by workgroups: not built, since ${rf_glsl_compiler} "
                    "${RF_GLSLANG_VERSION} does not know GL_NV_cooperative_matrix2 (glslang 16 does)")
+endif()
+
+# Builds that differ in how C is compiled can share what is compiled of shaders, if it is of the same sources by
+# the same compiler. A build that has compiled all of them writes what they are of: shaders/sources.txt.
+set(RF_SHADERS_FROM "" CACHE PATH "another build directory of the same sources, whose compiled shaders are taken")
+set(rf_shader_dir ${PROJECT_BINARY_DIR}/shaders)
+set(rf_shader_compiler "${rf_glsl_compiler} ${RF_GLSLANG_VERSION}")
+file(GLOB rf_shader_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+     shaders/*.comp shaders/*.glsl shaders/*.h shaders/push/*.h shaders/*.cmake shaders/CMakeLists.txt
+     cmake/shaders.cmake cmake/spirv_markers*)
+if(RF_SHADERS_FROM)
+    set(rf_shader_dir ${RF_SHADERS_FROM}/shaders)
+    if(NOT EXISTS ${rf_shader_dir}/sources.txt)
+        message(FATAL_ERROR "RF_SHADERS_FROM is ${RF_SHADERS_FROM}, where the shaders of ringforge have not been "
+                            "compiled; build the target rf_shaders there")
+    endif()
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${rf_shader_dir}/sources.txt ${rf_shader_sources})
+    execute_process(COMMAND ${CMAKE_COMMAND} -E sha256sum ${rf_shader_sources}
+                    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} OUTPUT_VARIABLE ours)
+    string(REGEX MATCHALL "[^\n]+" ours "${rf_shader_compiler}\n${ours}")
+    file(STRINGS ${rf_shader_dir}/sources.txt theirs)
+    foreach(line IN LISTS ours theirs)
+        if(NOT (line IN_LIST ours AND line IN_LIST theirs))
+            string(REGEX REPLACE "^.*  " "" name "${line}")
+            message(FATAL_ERROR "RF_SHADERS_FROM is ${RF_SHADERS_FROM}, whose shaders are not those of this tree and "
+                                "compiler: ${name} differs; build the target rf_shaders there from the same sources")
+        endif()
+    endforeach()
 endif()
 
 define_property(GLOBAL PROPERTY RF_SHADERS)

@@ -231,10 +231,10 @@ int tool_read_date(const struct tool_command *command, const char *text, int64_t
 {
     struct tm day = {.tm_hour = 12, .tm_isdst = -1};
     const char *end = strptime(text, "%Y-%m-%d", &day);
-    const struct tm wanted = day;
+    const int wanted = day.tm_mday;
     const time_t time = end && !*end ? mktime(&day) : -1;
     /* mktime takes the 31st of February for a day in March. */
-    if (time <= 0 || day.tm_mday != wanted.tm_mday || day.tm_mon != wanted.tm_mon)
+    if (time <= 0 || day.tm_mday != wanted)
         return tool_usage_error(command, "--date wants a day since 1970, YYYY-MM-DD, not \"%s\"",
                                 text);
     *out = (int64_t)time;

@@ -148,7 +148,7 @@ struct rf_policy {
     bool forward_only; /* no gradients, no optimizer */
     /* Scratch that lets products with a long k and few results, mostly weight gradients, be split
      * (rf_matmul_opts.scratch). Tens of MiB for a GPU, 0 for a CPU. The bits depend on it, so it
-     * must be equal on all ranks. */
+     * must be equal on all ranks that have the same driver. */
     uint64_t workspace_bytes;
 
     bool no_overlap; /* wait for each reduction before computing on: for comparisons */

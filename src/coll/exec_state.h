@@ -96,17 +96,17 @@ static inline bool rf_exec_is_read(const struct rf_exec *exec, enum rf_space spa
            (exec->readable[space] && bytes >= exec->transport->read_bytes);
 }
 
+static inline void *rf_exec_address(const struct rf_exec *exec, struct rf_operand operand)
+{
+    return (void *)((uintptr_t)exec->base[operand.space] + operand.offset); /* of NULL: offset 0 */
+}
+
 /* What they read of it. */
 static inline void *rf_exec_published(const struct rf_exec *exec, struct rf_operand operand,
                                       struct rf_operand copy, uint64_t bytes)
 {
     struct rf_operand read = rf_exec_is_read(exec, operand.space, bytes) ? operand : copy;
-    return exec->base[read.space] + read.offset;
-}
-
-static inline void *rf_exec_address(const struct rf_exec *exec, struct rf_operand operand)
-{
-    return exec->base[operand.space] + operand.offset;
+    return rf_exec_address(exec, read);
 }
 
 /* exec_capacity.c. Memory for this schedule and the one it may be taken over by; what there was is

@@ -301,6 +301,8 @@ int rf_weights_read(struct rf_weights *w, int index, uint64_t first, uint64_t co
         return rf_fail(RF_EINVAL, "%s: elements %llu to %llu are outside of tensor %s", w->dir,
                        (unsigned long long)first, (unsigned long long)(first + count),
                        weight->name);
+    if (count == 0)
+        return 0; /* values may be NULL */
     /* 16-bit data is read into the second half, and widened from there to the front: an element is
      * never written before it was read. */
     char *bytes = (char *)values + (sizeof(float) - size) * count;

@@ -33,6 +33,7 @@ enum field {
     FIELD_OPTIMIZER,
     FIELD_CLIP,
     FIELD_LOSS_SCALE,
+    FIELD_WORKSPACE,
     FIELD_FORWARD_ONLY,
     FIELD_BLOCKS,
     FIELD_CONFIG,
@@ -65,11 +66,12 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "optimizer",
                                                      "clipping norm",
                                                      "loss scale",
+                                                     "workspace bytes",
                                                      "forward only",
                                                      "blocks",
                                                      "blocks' config",
                                                      "parameter elements",
-                                                     "parameters' names and shapes",
+                                                     "parameters' names, shapes and initial values",
                                                      "parameters' splits",
                                                      "seed"};
 
@@ -200,6 +202,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;
     f[FIELD_LOSS_SCALE] = hash_loss_scale(policy);
+    f[FIELD_WORKSPACE] = policy->workspace_bytes;
     f[FIELD_FORWARD_ONLY] = policy->forward_only;
     f[FIELD_BLOCKS] = hash_blocks(plan);
     f[FIELD_CONFIG] = run->config ? hash_text(run->config, 0) : 0;
@@ -209,19 +212,31 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_SEED] = run->seed;
 }
 
+/* The rank whose value rank r has to have. The workspace decides in how many parts sums are added:
+ * bits of different drivers differ anyway, and a CPU has none by default. */
+static int compared_with(const struct record *all, int r, int field)
+{
+    int other = 0;
+    while (field == FIELD_WORKSPACE && all[other].driver != all[r].driver)
+        other++;
+    return other;
+}
+
 static int compare(const struct rf_run *run, const struct record *all, int ranks)
 {
     bool mixed = false;
     for (int r = 1; r < ranks; r++) {
-        for (int f = 0; f < FIELD_COUNT; f++)
-            if (all[r].fields[f] != all[0].fields[f])
+        for (int f = 0; f < FIELD_COUNT; f++) {
+            const int other = compared_with(all, r, f);
+            if (all[r].fields[f] != all[other].fields[f])
                 return rf_fail_rank(
                     RF_EMISMATCH, r,
-                    "ranks disagree about the run: %s is %llu on rank 0 and %llu on "
+                    "ranks disagree about the run: %s is %llu on rank %d and %llu on "
                     "rank %d (hashes where it is not a number); start all ranks "
                     "with the same model and options",
-                    field_names[f], (unsigned long long)all[0].fields[f],
+                    field_names[f], (unsigned long long)all[other].fields[f], other,
                     (unsigned long long)all[r].fields[f], r);
+        }
         mixed |= all[r].driver != all[0].driver;
     }
     if (mixed && rf_comm_rank(run->comm) == 0)

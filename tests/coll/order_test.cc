@@ -96,10 +96,13 @@ void expect_order(struct rf_coll_desc desc, const char *algorithm,
                 << " element " << i;
 }
 
+// An order could depend on the number of ranks, so small and large numbers are tried.
+const int few_and_many[] = {2, 3, 4, 5, 6, 7, 8, 9, 13, 17, 32, 40};
+
 TEST(Order, RingFlatAndDirectFoldChunkCFromRankCOnAroundTheRing)
 {
     for (const char *algorithm : {"ring", "flat", "direct"})
-        for (int ranks = 2; ranks <= 9; ranks++)
+        for (int ranks : few_and_many)
             for (size_t count : {size_t(1), size_t(ranks), size_t(2 * ranks + 1), size_t(40)})
                 expect_order(describe(RF_COLL_ALL_REDUCE, ranks, count, RF_ORDER_RING, 16),
                              algorithm, [&](Expressions &e, size_t i, int) {
@@ -109,7 +112,7 @@ TEST(Order, RingFlatAndDirectFoldChunkCFromRankCOnAroundTheRing)
 
 TEST(Order, ReduceScatterFoldsItsChunkAsTheRingDoes)
 {
-    for (int ranks = 2; ranks <= 9; ranks++)
+    for (int ranks : few_and_many)
         expect_order(describe(RF_COLL_REDUCE_SCATTER, ranks, 5, RF_ORDER_RING, 16), "direct",
                      [&](Expressions &e, size_t, int rank) { return e.chain(rank, ranks); });
 }
@@ -125,7 +128,7 @@ int levels_of(int leaves)
 TEST(Order, TreeIsPairwiseOverTheRanksByEveryAlgorithm)
 {
     for (const char *algorithm : {"flat", "direct", "recursive_doubling"})
-        for (int ranks = 2; ranks <= 13; ranks++)
+        for (int ranks : few_and_many)
             for (size_t count : {size_t(1), size_t(30)}) {
                 bool power = (ranks & (ranks - 1)) == 0;
                 if (!power && std::string(algorithm) == "recursive_doubling")
@@ -230,6 +233,18 @@ TEST(Forest, NodesAreTheMaximalAlignedSubtreesInOrder)
     EXPECT_EQ(list(0), (Pairs{{1, 0}, {0, 2}}));
     EXPECT_EQ(list(1), (Pairs{{0, 3}, {1, 2}}));
     EXPECT_EQ(list(2), (Pairs{{1, 3}}));
+}
+
+TEST(Forest, BringsTheElementsOfItsPartsAndOfWhatLiesBetweenThem)
+{
+    const int first[] = {0, 0, 4, 7}; // no part, one, two
+    const size_t elements[] = {0, 10, 16 + 10};
+    struct rf_forest forest = {7, 3, first};
+    struct rf_coll_desc desc = describe(RF_COLL_FOREST_ALL_REDUCE, 3, 10, RF_ORDER_TREE, 0);
+    desc.forest = &forest;
+    desc.stride = 16;
+    for (desc.rank = 0; desc.rank < 3; desc.rank++)
+        EXPECT_EQ(rf_coll_in_count(&desc), elements[desc.rank]) << "rank " << desc.rank;
 }
 
 TEST(Forest, OfAlignedSharesSendsWhatARingSends)

@@ -72,17 +72,23 @@ TEST_P(Activation, BackwardMatchesTheReferenceAlsoInPlace)
 }
 
 /* What is far left of zero keeps its leading digits, until it is smaller than a result near it
- * could tell from zero. */
+ * could tell from zero. The argument of GELU's exp is -85 at -9.9, of which its roundings and exp
+ * itself (Vulkan: 2 units in the last place for each 1) make some 1e-5 of the result. */
 TEST_P(Activation, SmallResultsAreRelativelyAccurate)
 {
-    const Floats x = rounded({-1e-3f, -0.5f, -1, -2, -3, -4, 1e-4f, 1e-3f});
+    Floats x = {-1e-3f, -0.5f, -1, -2, -3, -4, 1e-4f, 1e-3f};
+    if (type() != RF_F16) /* which has no such numbers */
+        x.insert(x.end(), {-5, -5.5f, -6, -7, -8, -9, -9.5f, -9.9f});
+    x = rounded(x);
+    const rf_shape shape = rf_shape1((int64_t)x.size());
     for (const Row &row : rows) {
-        rf_tensor y = out(rf_shape1(8));
-        ASSERT_OK(rf_activate(stream, row.kind, y, in(rf_shape1(8), x)));
+        rf_tensor y = out(shape);
+        ASSERT_OK(rf_activate(stream, row.kind, y, in(shape, x)));
         Floats got = read(y);
         for (size_t i = 0; i < x.size(); i++) {
             double want = reference::activation(row.kind, x[i]);
-            EXPECT_NEAR(got[i], want, tolerance(1e-5) * std::fabs(want)) << row.name << " " << x[i];
+            double error = tolerance(x[i] < -4 ? 1e-4 : 1e-5) * std::fabs(want);
+            EXPECT_NEAR(got[i], want, error) << row.name << " " << x[i];
         }
     }
 }

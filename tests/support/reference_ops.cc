@@ -263,9 +263,15 @@ Doubles rotary_backward(const Doubles &dout, RotarySize size)
 
 static const double root = std::sqrt(2 / M_PI), cube = 0.044715;
 
+static double logistic(double x)
+{
+    return 1 / (1 + std::exp(-x));
+}
+
+// (1 + tanh u) / 2 by the logistic, as the sum cancels far left of zero.
 double gelu(double x)
 {
-    return 0.5 * x * (1 + std::tanh(root * (x + cube * x * x * x)));
+    return x * logistic(2 * root * (x + cube * x * x * x));
 }
 
 double gelu_slope(double x)
@@ -274,10 +280,6 @@ double gelu_slope(double x)
     return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * cube * x * x);
 }
 
-static double logistic(double x)
-{
-    return 1 / (1 + std::exp(-x));
-}
 static double normal_below(double x)
 {
     return 0.5 * std::erfc(-x / std::sqrt(2.0));

@@ -87,6 +87,7 @@ FILTERS = [
     "{{ [1, none, 'x', true] | join }}|{{ names | join(', ') }}|{{ 'abc' | join('-') }}|{{ items | join('/', attribute='role') }}|{{ missing | join }}",
     "{{ n | join }}",
     "{{ missing | default('D') }}|{{ '' | default('D') }}|{{ '' | default('D', true) }}|{{ nothing | default('D') }}|{{ nothing | d('D', boolean=true) }}|{{ missing | default }}",
+    "{{ 'A' | default('D', true) }}|{{ n | d('D', true) }}|{{ 0 | d('D', true) }}|{{ 0 | d('D', false) }}|{{ empty | d('D', true) }}|{{ nothing | d(boolean=true) }}",
     "{{ 'aB c-d (e' | title }}|{{ 'aB' | upper }}|{{ 'aB' | lower }}|{{ 'aB cD' | capitalize }}|{{ none | upper }}",
     "{{ 'a<b' | replace('<', 'X') }}|{{ 'aaa' | replace('a', 'b', 2) }}|{{ 1213 | replace(1, 9) }}",
     "{{ 'a\n\nb\r\nc' | indent }}|{{ 'a\nb' | indent(2, true) }}|{{ 'a\n\nb' | indent(1, blank=true) }}|{{ 'a\nb' | indent('> ') }}|{{ '' | indent(first=true) }}",

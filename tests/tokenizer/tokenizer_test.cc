@@ -20,10 +20,12 @@ const std::string folder = RF_TOKENIZER_FOLDER;
 
 struct Tokenizer {
     rf_tokenizer *t = nullptr;
-    explicit Tokenizer(const std::string &name)
+    explicit Tokenizer(const std::string &name) : Tokenizer(folder + "/", name + ".json")
     {
-        EXPECT_EQ(rf_tokenizer_open((folder + "/" + name + ".json").c_str(), &t), 0)
-            << rf_last_error()->message;
+    }
+    Tokenizer(const std::string &path, const std::string &name)
+    {
+        EXPECT_EQ(rf_tokenizer_open((path + name).c_str(), &t), 0) << rf_last_error()->message;
     }
     ~Tokenizer()
     {
@@ -107,6 +109,36 @@ TEST(Tokenizer, IdsAndTextsAreThoseOfTheReference)
         EXPECT_EQ(t.encode(c.text, c.special), c.ids) << c.name << ": " << c.text;
         EXPECT_EQ(t.decode(c.ids), c.decoded) << c.name << ": " << c.text;
         EXPECT_EQ(t.stream(c.ids), c.decoded) << c.name << ": " << c.text;
+    }
+}
+
+// Short words and long ones (more than 24 symbols) are merged in two ways.
+TEST(Tokenizer, OfPairsThatOverlapTheLeftmostIsMergedFirst)
+{
+    Folder files;
+    files.write("tokenizer.json", "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"aa\":1},"
+                                  "\"merges\":[\"a a\"]}}");
+    Tokenizer t(files.path(), "/tokenizer.json");
+    for (size_t letters : {3, 5, 23, 25, 27}) {
+        std::vector<int32_t> want(letters / 2, 1);
+        want.push_back(0);
+        EXPECT_EQ(t.encode(std::string(letters, 'a')), want) << letters;
+    }
+}
+
+// The Unicode Standard, table 3-7. Of what is no character, each byte is replaced by U+FFFD.
+TEST(Tokenizer, TheFirstAndLastCharactersOfEachLengthAreKeptAndTheirNeighboursReplaced)
+{
+    Tokenizer t("bytes");
+    for (const char *text : {"\xc2\x80", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+                             "\xef\xbf\xbf", "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+        EXPECT_EQ(t.decode(t.encode(text)), text);
+    for (const std::string text : {"\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                                   "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"}) {
+        std::string want;
+        for (size_t i = 0; i < text.size(); i++)
+            want += "\xef\xbf\xbd";
+        EXPECT_EQ(t.decode(t.encode(text)), want);
     }
 }
 
@@ -199,5 +231,27 @@ TEST(Tokenizer, ADataSetHasATokenForTheEndOfEachText)
     for (const char *line : {"[]", "{\"text\": 1}", "{\"text\": \"\\xff\"}", "{\"text\": "}) {
         files.write("b.jsonl", line);
         EXPECT_EQ(rf_dataset_open_as(files.path().c_str(), &opts, &data), RF_ECORRUPT) << line;
+    }
+}
+
+TEST(Tokenizer, TheLastTokenOfEachVocabularyIsKeptInADataSet)
+{
+    for (int32_t last : {65535, 65536}) { // 16 bits each, and more
+        Folder files;
+        files.write("tokenizer.json",
+                    R"({"added_tokens":[{"id":1,"content":"<|endoftext|>","special":true}],)"
+                    R"("model":{"type":"BPE","vocab":{"a":0,"<|endoftext|>":1,"b":)" +
+                        std::to_string(last) + R"(},"merges":[]}})");
+        files.write("b.txt", "ba");
+        Tokenizer t(files.path(), "/tokenizer.json");
+        rf_data_opts opts = {};
+        opts.tokenizer = t.t;
+        rf_dataset *data = nullptr;
+        ASSERT_EQ(rf_dataset_open_as(files.path("b.txt").c_str(), &opts, &data), 0);
+        int32_t tokens[2], targets[2];
+        ASSERT_EQ(rf_dataset_samples(data, 1, 0, 1, 2, tokens, targets), 0);
+        EXPECT_EQ(tokens[0], last);
+        EXPECT_EQ(rf_dataset_vocabulary(data), last + 1);
+        rf_dataset_close(data);
     }
 }

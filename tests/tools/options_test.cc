@@ -275,3 +275,19 @@ TEST(Options, TheBaseOfAMergeAndTheTextOfATokenizerStayAsTheyAre)
     EXPECT_EQ(read_text(base + "/config.json"), "{}");
     EXPECT_EQ(read_text(text), "some text");
 }
+
+/* A folder without a model is refused after the day. */
+TEST(Options, OfADateAreTheDaysThatTheCalendarHas)
+{
+    const TempFolder folder;
+    const auto error_of = [&](const std::string &date) {
+        return run_program({"generate", "--from", folder.path, "--message", "a", "--date", date})
+            .err;
+    };
+    for (const char *date : {"1970-01-02", "2000-02-29", "2024-02-29", "2026-04-30", "2026-12-31"})
+        EXPECT_NE(error_of(date).find("has no tokenizer.json"), std::string::npos) << date;
+    for (const char *date :
+         {"1969-12-31", "2026-02-29", "2026-02-30", "2026-02-31", "2026-04-31", "2100-02-29",
+          "2026-01-00", "2026-01-32", "2026-00-10", "2026-13-01", "2026-01", "2026-01-02x", "x"})
+        EXPECT_NE(error_of(date).find("--date wants a day"), std::string::npos) << date;
+}

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -186,6 +187,31 @@ TEST(Data, AFileOfTokensGivesTheSamplesOfItsTexts)
         EXPECT_EQ(a, c);
         EXPECT_EQ(b, d);
         rf_dataset_close(data);
+    }
+}
+
+TEST(Data, AFileOfTokensHas16BitsForEachUnlessOneNeedsMore)
+{
+    for (int32_t highest : {65535, 65536}) {
+        Folder folder;
+        const int32_t tokens[] = {1, highest, 2, 0};
+        const size_t width = highest == 65535 ? 2 : 4;
+        folder.write("from", std::string((const char *)tokens, sizeof(tokens)));
+        rf_data_opts opts = {};
+        opts.raw_bytes = 4;
+        rf_dataset *from = nullptr;
+        ASSERT_EQ(rf_dataset_open_as(folder.path("from").c_str(), &opts, &from), 0);
+        EXPECT_EQ(rf_dataset_vocabulary(from), highest + 1);
+        for (bool raw : {false, true}) {
+            ASSERT_EQ(rf_dataset_write(from, folder.path("to").c_str(), raw), 0);
+            EXPECT_EQ(std::filesystem::file_size(folder.path("to")), (raw ? 0 : 1024) + 4 * width);
+            rf_dataset *to = nullptr;
+            opts.raw_bytes = raw ? (int)width : 0;
+            ASSERT_EQ(rf_dataset_open_as(folder.path("to").c_str(), &opts, &to), 0);
+            EXPECT_EQ(rf_dataset_hash(to), rf_dataset_hash(from)) << highest;
+            rf_dataset_close(to);
+        }
+        rf_dataset_close(from);
     }
 }
 

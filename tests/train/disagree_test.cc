@@ -283,9 +283,11 @@ TEST(Disagree, AnotherCallOnOneRankIsNamedByAllWithoutADeadline)
 
 TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
 {
+    const char *const params = "parameters' names, shapes and initial values";
     const Difference differences[] = {
         {"batch", [](rf_policy *p, StubBlocks *) { p->batch *= 2; }},
         {"sequence length", [](rf_policy *p, StubBlocks *) { p->seq = 8; }},
+        {"several documents", [](rf_policy *p, StubBlocks *) { p->packed = true; }},
         {"micro-batches", [](rf_policy *p, StubBlocks *) { p->micro_batches = 6; }},
         {"order", [](rf_policy *p, StubBlocks *) { p->order = RF_ORDER_TREE; }},
         {"update on rank 0", [](rf_policy *p, StubBlocks *) { p->update_on_rank_0 = true; }},
@@ -307,17 +309,25 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
          }},
         {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.kind = RF_LION; }},
         {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.beta2 = 0.9f; }},
+        {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.beta1 = 0.5f; }},
+        {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.eps = 0.5f; }},
+        {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.weight_decay = 0.5f; }},
+        {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.eps_inside = true; }},
+        {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.no_bias_correction = true; }},
+        {"parts of tensor sums", [](rf_policy *p, StubBlocks *) { p->tensor_parts = 2; }},
         {"clipping norm", [](rf_policy *p, StubBlocks *) { p->clip = 2; }},
         {"loss scale",
          [](rf_policy *p, StubBlocks *b) {
              b->scales_loss();
              p->loss_scale = 64;
          }},
+        {"workspace bytes", [](rf_policy *p, StubBlocks *) { p->workspace_bytes = 1 << 16; }},
         {"forward only", [](rf_policy *p, StubBlocks *) { p->forward_only = true; }},
         {"blocks", [](rf_policy *, StubBlocks *b) { b->add("c", {10}); }},
-        {"parameters' names and shapes",
-         [](rf_policy *, StubBlocks *b) { b->flag(0, RF_PARAM_DECAY); }},
-        {"parameters' names and shapes", [](rf_policy *, StubBlocks *b) { b->type(0, RF_F16); }},
+        {params, [](rf_policy *, StubBlocks *b) { b->flag(0, RF_PARAM_DECAY); }},
+        {params, [](rf_policy *, StubBlocks *b) { b->type(0, RF_F16); }},
+        {params, [](rf_policy *, StubBlocks *b) { b->start(0, 0.5f, 0); }},
+        {params, [](rf_policy *, StubBlocks *b) { b->start(0, 0, 0.5f); }},
         {"parameter elements", [](rf_policy *, StubBlocks *b) { b->tie(0, "a.0"); }},
     };
     for (const Difference &difference : differences) {

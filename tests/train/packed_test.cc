@@ -12,14 +12,16 @@ const int SEQ = 16;
 const std::vector<std::vector<int>> LENGTHS = {{5, 7, 4}, {1, 15}, {15, 1},
                                                {16},      {8, 8},  {3, 1, 9, 3}};
 
-// Each token's target is the next one of its document.
+// Each token's target is the next one of its document. The last document of every other sequence is
+// cut there: its last target is the token that would follow.
 void end_documents(std::vector<int32_t> &tokens, std::vector<int32_t> &targets, int32_t end)
 {
     for (size_t row = 0; row < tokens.size() / SEQ; row++) {
         size_t at = row * SEQ;
         for (int length : LENGTHS[row % LENGTHS.size()]) {
             at += length;
-            targets[at - 1] = end;
+            if (at % SEQ != 0 || row % 2 == 1)
+                targets[at - 1] = end;
         }
     }
 }
@@ -28,6 +30,7 @@ Training packed(bool llama)
 {
     Training t;
     t.policy.packed = true;
+    t.policy.micro_batches = t.policy.batch / 2; // of two sequences each
     t.policy.optimizer.kind = RF_SGD; // differences stay proportional to those of gradients
     t.lr = 0.5f;
     if (llama) {

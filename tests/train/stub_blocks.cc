@@ -105,6 +105,13 @@ StubBlocks &StubBlocks::type(int index, rf_dtype dtype)
     return *this;
 }
 
+StubBlocks &StubBlocks::start(int index, float std, float value)
+{
+    params_.back()[(size_t)index].init_std = std;
+    params_.back()[(size_t)index].init_value = value;
+    return *this;
+}
+
 StubBlocks &StubBlocks::scales_loss()
 {
     blocks_.back().scales_loss = true;

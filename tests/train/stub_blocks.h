@@ -20,6 +20,8 @@ class StubBlocks
     StubBlocks &flag(int index, uint32_t flags);
     // The type in which the last block sees its parameter.
     StubBlocks &type(int index, rf_dtype dtype);
+    // How a parameter of the last block begins.
+    StubBlocks &start(int index, float std, float value);
     // The last block multiplies what it passes back.
     StubBlocks &scales_loss();
     // Tensor ranks share the last block, as a layer of a transformer: its parameters but the last
