@@ -19,11 +19,8 @@ struct gpt2 {
 
 static const struct layer_op layer_ops[] = {
     {LAYER_NORM, "ln1", .drop = MODEL_RECOMPUTE_NORMS},
-    {LAYER_COLUMN_LINEAR,
-     "attention.qkv",
-     {LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS},
-     .bias = LAYER_BIAS},
-    {LAYER_ATTEND, .drop = MODEL_RECOMPUTE_ATTENTION, .with = MODEL_RECOMPUTE_ATTENTION},
+    {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED, .bias = LAYER_BIAS},
+    LAYER_ATTENTION,
     {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}, .bias = LAYER_BIAS},
     {LAYER_ADD},
     {LAYER_NORM, "ln2", .drop = MODEL_RECOMPUTE_NORMS, .with = MODEL_RECOMPUTE_MLP},

@@ -201,6 +201,8 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     *out = (struct rf_block_sizes){0};
     RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 4 : 3, out->fault));
     const char *fault = model_quantize_tensor_fault(g->quantize, part);
+    if (!fault && g->head_norms == LAYER_ALL_HEADS_NORM && part->ranks > 1)
+        fault = "norms of all heads together cannot be divided among tensor ranks; use tp=1";
     fault = fault ? fault : lora_tensor_fault(g->adapter, part, g->kv_heads < part->ranks);
     if (fault) {
         snprintf(out->fault, sizeof(out->fault), "%s", fault);

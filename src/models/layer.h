@@ -50,19 +50,40 @@ enum layer_columns {
 /* Parameters of a block have the order of the operations, but for those that are last. */
 enum layer_bias { LAYER_NO_BIAS = 0, LAYER_BIAS, LAYER_BIAS_LAST };
 
+/* Norms of queries and keys, before their rotation. */
+enum layer_heads_norm {
+    LAYER_NO_NORM = 0,
+    LAYER_HEAD_NORM,     /* of each head by itself, with one weight for all */
+    LAYER_ALL_HEADS_NORM /* of all heads of a row together */
+};
+
 struct layer_op {
     enum layer_kind kind;
     const char *name; /* of its parameters, without the layer's prefix: "attention.qkv" */
     enum layer_columns columns[LORA_MODULES]; /* of a linear map: its outputs, part by part */
     enum layer_bias bias;
     enum rf_activation act;
+    enum layer_heads_norm norm; /* of LAYER_HEADS */
     /* Bits of enum model_recompute_part. drop: if one of them is chosen, the result is not kept for
      * the backward pass. with: if it is chosen, the backward pass computes the whole group of
      * operations that have it again, each from the one before. */
     unsigned drop, with;
 };
 
-#define LAYER_MOST 16 /* operations of a layer */
+#define LAYER_MOST 16 /* operations of a layer, with LAYER_END */
+
+/* Rows that most architectures have: the outputs that LAYER_ATTEND takes; attention; from the
+ * gated unit's first product to its last (Shazeer 2020). */
+/* clang-format off */
+#define LAYER_PACKED {LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS}
+#define LAYER_ATTENTION                                                                            \
+    {LAYER_ATTEND, .drop = MODEL_RECOMPUTE_ATTENTION, .with = MODEL_RECOMPUTE_ATTENTION}
+#define LAYER_GATED_UNIT                                                                           \
+    {LAYER_COLUMN_LINEAR, "mlp.gate_up", {LAYER_HIDDEN, LAYER_HIDDEN},                             \
+     .drop = MODEL_RECOMPUTE_MLP, .with = MODEL_RECOMPUTE_MLP},                                    \
+    {LAYER_GATE, .act = RF_ACT_SILU, .drop = MODEL_RECOMPUTE_GELU, .with = MODEL_RECOMPUTE_MLP},   \
+    {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}}
+/* clang-format on */
 
 /* What all layers of a model have in common. */
 struct layer_config {
@@ -72,7 +93,8 @@ struct layer_config {
     unsigned recompute;
     bool rms; /* norms are RMSNorm, else LayerNorm */
     float eps;
-    bool head_norms, rotates; /* what LAYER_HEADS does */
+    enum layer_heads_norm head_norms; /* what LAYER_HEADS does; transformer_create fills it in */
+    bool rotates;
     struct rf_rotary_opts rotary;
     const struct model_adapter *adapter;
     enum rf_quantization quantize;
@@ -99,6 +121,9 @@ void layer_declare(struct layer_block *block, struct model_part *part,
 /* The modules with an adapter; as model_linear_modules. */
 int layer_modules(const struct layer_block *block, const struct model_part *part,
                   struct model_adapter_module *out, int capacity);
+
+/* " layer=take-linear-..." for the text of a config; returns the number of its bytes. */
+int layer_text(const struct layer_op *ops, char *text, size_t bytes);
 
 /* Outputs of a linear map, of all tensor ranks. */
 int64_t layer_outputs(const struct layer_config *config, int op);

@@ -20,9 +20,16 @@ int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int
     return 0;
 }
 
-int layer_head_rows(const struct layer *l, struct rf_tensor t, struct rf_tensor *out)
+/* What a norm takes as one row: a head, or all heads of a token. */
+static int64_t normed_size(const struct layer *l, int which)
 {
-    return rf_tensor_reshape(t, rf_shape2(rf_tensor_count(t) / l->size, l->size), out);
+    return l->g->head_norms == LAYER_HEAD_NORM ? l->size : (which ? l->keys : l->heads) * l->size;
+}
+
+static int normed_rows(const struct layer *l, struct rf_tensor t, int which, struct rf_tensor *out)
+{
+    const int64_t size = normed_size(l, which);
+    return rf_tensor_reshape(t, rf_shape2(rf_tensor_count(t) / size, size), out);
 }
 
 static struct model_context context_of(const struct layer *l)
@@ -55,8 +62,9 @@ static int turn(const struct layer *l, struct rf_heads out, struct rf_heads x, b
 
 /* The queries (0) or keys (1), and their norm. */
 struct normed {
-    int64_t first, heads;                         /* in the packed tensor */
-    struct rf_tensor weight, rstd, kept, x, dout; /* kept: (n,hD); x and dout: each head as a row */
+    int64_t first, heads; /* in the packed tensor */
+    struct rf_tensor weight, rstd, kept, x,
+        dout;              /* kept: (n,hD); x and dout: as rows of the norm */
     struct rf_tensor free; /* as large, in the memory of attention's result, which is not in use */
     struct rf_tensor free_rows;
     struct rf_heads packed, kept_heads, dout_heads, free_heads;
@@ -77,12 +85,12 @@ static int open_normed(const struct layer *l, int op, int which, struct rf_tenso
     RETURN_IF_FAILED(layer_heads_of(l, packed, n->first, n->heads, &n->packed));
     RETURN_IF_FAILED(layer_heads_of(l, s->x, 0, n->heads, &n->kept_heads));
     RETURN_IF_FAILED(layer_heads_of(l, n->free, 0, n->heads, &n->free_heads));
-    RETURN_IF_FAILED(layer_head_rows(l, n->free, &n->free_rows));
-    RETURN_IF_FAILED(layer_head_rows(l, s->x, &n->x));
+    RETURN_IF_FAILED(normed_rows(l, n->free, which, &n->free_rows));
+    RETURN_IF_FAILED(normed_rows(l, s->x, which, &n->x));
     if (!s->dout.buffer)
         return 0; /* forward */
     RETURN_IF_FAILED(layer_heads_of(l, s->dout, 0, n->heads, &n->dout_heads));
-    return layer_head_rows(l, s->dout, &n->dout);
+    return normed_rows(l, s->dout, which, &n->dout);
 }
 
 static int place(struct layer *l, int op)
@@ -136,14 +144,13 @@ static int head_norm_grads(struct layer *l, int op)
     const struct rf_ctx *ctx = l->m.ctx;
     for (int which = 0; l->g->head_norms && which < 2; which++) {
         const struct layer_normed_heads *s = &l->op[op].heads[which];
-        const int64_t heads = which ? l->keys : l->heads;
         struct rf_tensor scratch, dout, x;
         if (!model_wants(ctx, l->b->head_norm[which]))
             continue;
-        RETURN_IF_FAILED(layer_head_rows(l, s->dout, &dout));
-        RETURN_IF_FAILED(layer_head_rows(l, s->x, &x));
+        RETURN_IF_FAILED(normed_rows(l, s->dout, which, &dout));
+        RETURN_IF_FAILED(normed_rows(l, s->x, which, &x));
         RETURN_IF_FAILED(
-            model_scratch(ctx, rf_layernorm_scratch(l->m.rows * heads, l->size), &scratch));
+            model_scratch(ctx, rf_layernorm_scratch(x.shape.dim[0], x.shape.dim[1]), &scratch));
         RETURN_IF_FAILED(rf_rmsnorm_backward_weight(ctx->stream, layer_head_norm_grad(l, which),
                                                     dout, x, s->rstd, scratch));
     }
@@ -153,7 +160,8 @@ static int head_norm_grads(struct layer *l, int op)
 static int64_t head_scratch(const struct layer *l, int op)
 {
     (void)op;
-    return l->g->head_norms ? rf_layernorm_scratch(l->m.rows * l->heads, l->size) : 0;
+    const int64_t size = normed_size(l, 0);
+    return l->g->head_norms ? rf_layernorm_scratch(l->m.rows * l->heads * l->size / size, size) : 0;
 }
 
 static void cut_heads(struct layer *l, int op, struct layer_regions *r)
@@ -164,7 +172,8 @@ static void cut_heads(struct layer *l, int op, struct layer_regions *r)
         const int64_t heads = which ? l->keys : l->heads;
         const bool plain = !l->g->head_norms;
         layer_cut(&r->saved, (struct model_cut){&s->x, heads * l->size, t, plain});
-        layer_cut(&r->saved, (struct model_cut){&s->rstd, heads, RF_F32, plain});
+        layer_cut(&r->saved, (struct model_cut){&s->rstd, heads * l->size / normed_size(l, which),
+                                                RF_F32, plain});
         layer_cut(&r->for_weight, (struct model_cut){&s->dout, heads * l->size, t, plain});
     }
 }

@@ -153,8 +153,6 @@ struct rf_tensor layer_operand(const struct layer *l, int op);
 int64_t layer_packed(const struct layer *l);
 int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
                    struct rf_heads *out);
-/* Each head as a row, for the kernels of norms. */
-int layer_head_rows(const struct layer *l, struct rf_tensor t, struct rf_tensor *out);
 
 /* layer_shared.c. Gradients that tensor ranks add: of rows of weights and elements of biases that
  * several ranks have copies of, and of the norms of heads. */

@@ -145,9 +145,12 @@ void layer_declare(struct layer_block *b, struct model_part *part,
         if (is_linear(&ops[k]) && ops[k].bias == LAYER_BIAS_LAST)
             add_bias(b, part, prefix, k);
     for (int which = 0; config->head_norms && which < 2; which++)
-        b->head_norm[which] =
-            add_vector(part, config->dtype, prefix, which ? "attention.k_norm" : "attention.q_norm",
-                       "weight", config->head_size, 1);
+        b->head_norm[which] = add_vector(part, config->dtype, prefix,
+                                         which ? "attention.k_norm" : "attention.q_norm", "weight",
+                                         config->head_norms == LAYER_HEAD_NORM
+                                             ? config->head_size
+                                             : whole(config, which ? LAYER_KEYS : LAYER_QUERIES),
+                                         1);
     for (int k = 0; k < b->count; k++) {
         const struct hub_weight w = weight_of(config, k);
         if (!is_linear(&ops[k]))
@@ -168,4 +171,18 @@ int layer_modules(const struct layer_block *b, const struct model_part *part,
             count += model_linear_modules(&b->linear[k], part, out ? out + count : NULL,
                                           capacity - count);
     return count;
+}
+
+int layer_text(const struct layer_op *ops, char *text, size_t bytes)
+{
+    static const char *const names[LAYER_KINDS] = {
+        [LAYER_NORM] = "norm",   [LAYER_TAKE] = "take", [LAYER_COLUMN_LINEAR] = "linear",
+        [LAYER_HEADS] = "heads", [LAYER_ACT] = "act",   [LAYER_ROW_LINEAR] = "linear",
+        [LAYER_GATE] = "gate",   [LAYER_ADD] = "add",   [LAYER_ATTEND] = "attend"};
+    static const char *const norms[] = {"", ":norm", ":norms"};
+    int n = 0;
+    for (const struct layer_op *op = ops; op->kind && (size_t)n < bytes; op++)
+        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s", op == ops ? " layer=" : "-",
+                      names[op->kind], norms[op->norm], op->bias ? ":bias" : "");
+    return n;
 }

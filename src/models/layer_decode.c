@@ -149,13 +149,15 @@ static int norm_heads(const struct decode *d, struct rf_tensor qkv, struct rf_te
 {
     const int64_t n = d->call->shape.rows, size = d->attention.size,
                   count = which ? d->attention.keys : d->attention.heads;
-    const struct rf_shape packed = rf_shape2(n, count * size), rows = rf_shape2(n * count, size);
+    const bool each = d->g->head_norms == LAYER_HEAD_NORM;
+    const struct rf_shape packed = rf_shape2(n, count * size),
+                          rows = each ? rf_shape2(n * count, size) : packed;
     const struct rf_heads in = rf_heads_in(qkv, size, which ? d->attention.heads : 0, count);
     const struct rf_tensor before = shaped(d->heads, packed), after = shaped(mixed, packed);
     RETURN_IF_FAILED(
         rf_copy_heads(d->call->stream, rf_heads_in(before, size, 0, count), in, false));
     RETURN_IF_FAILED(rf_rmsnorm(d->call->stream, shaped(after, rows),
-                                shaped(d->head_rstd, rf_shape1(n * count)), shaped(before, rows),
+                                shaped(d->head_rstd, rf_shape1(rows.dim[0])), shaped(before, rows),
                                 d->call->params[d->b->head_norm[which]], d->g->eps));
     return rf_copy_heads(d->call->stream, in, rf_heads_in(after, size, 0, count), false);
 }

@@ -16,32 +16,23 @@ struct llama {
     struct transformer t;
 };
 
-/* Of a model whose queries, keys and values have a bias, or not. */
-#define LAYER(qkv_bias)                                                                            \
-    {                                                                                              \
-        {LAYER_NORM, "norm1", .drop = MODEL_RECOMPUTE_NORMS},                                      \
-            {LAYER_COLUMN_LINEAR,                                                                  \
-             "attention.qkv",                                                                      \
-             {LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS},                                              \
-             .bias = qkv_bias},                                                                    \
-            {LAYER_HEADS},                                                                         \
-            {LAYER_ATTEND, .drop = MODEL_RECOMPUTE_ATTENTION, .with = MODEL_RECOMPUTE_ATTENTION},  \
-            {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}}, {LAYER_ADD},                   \
-            {LAYER_NORM, "norm2", .drop = MODEL_RECOMPUTE_NORMS, .with = MODEL_RECOMPUTE_MLP},     \
-            {LAYER_COLUMN_LINEAR,                                                                  \
-             "mlp.gate_up",                                                                        \
-             {LAYER_HIDDEN, LAYER_HIDDEN},                                                         \
-             .drop = MODEL_RECOMPUTE_MLP,                                                          \
-             .with = MODEL_RECOMPUTE_MLP},                                                         \
-            {LAYER_GATE, .act = RF_ACT_SILU, .drop = MODEL_RECOMPUTE_GELU,                         \
-             .with = MODEL_RECOMPUTE_MLP},                                                         \
-            {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}}, {LAYER_ADD},                         \
-        {                                                                                          \
-            LAYER_END                                                                              \
-        }                                                                                          \
-    }
-static const struct layer_op plain_ops[] = LAYER(LAYER_NO_BIAS),
-                             bias_ops[] = LAYER(LAYER_BIAS_LAST);
+/* clang-format off */
+/* By whether the projection to queries, keys and values has a bias, and their norms. */
+#define LAYER(qkv_bias, heads_norm)                                                                \
+    {{LAYER_NORM, "norm1", .drop = MODEL_RECOMPUTE_NORMS},                                         \
+     {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED, .bias = qkv_bias},                       \
+     {LAYER_HEADS, .norm = heads_norm},                                                            \
+     LAYER_ATTENTION,                                                                              \
+     {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},                                       \
+     {LAYER_ADD},                                                                                  \
+     {LAYER_NORM, "norm2", .drop = MODEL_RECOMPUTE_NORMS, .with = MODEL_RECOMPUTE_MLP},            \
+     LAYER_GATED_UNIT,                                                                             \
+     {LAYER_ADD},                                                                                  \
+     {LAYER_END}}
+static const struct layer_op layers[2][2][LAYER_MOST] = {
+    {LAYER(LAYER_NO_BIAS, LAYER_NO_NORM), LAYER(LAYER_NO_BIAS, LAYER_HEAD_NORM)},
+    {LAYER(LAYER_BIAS_LAST, LAYER_NO_NORM), LAYER(LAYER_BIAS_LAST, LAYER_HEAD_NORM)}};
+/* clang-format on */
 
 static struct llama_config with_defaults(const struct llama_config *config)
 {
@@ -121,6 +112,8 @@ static void say_config(char text[TEXT], const struct llama_config *c)
     const size_t left = TEXT;
     if (c->head_size * c->heads != c->channels)
         n += snprintf(text + n, left - (size_t)n, " head-size=%d", c->head_size);
+    if (c->layer)
+        n += layer_text(c->layer, text + n, left - (size_t)n);
     if (c->qkv_bias)
         n += snprintf(text + n, left - (size_t)n, " qkv-bias=yes");
     if (c->qk_norm)
@@ -148,7 +141,7 @@ int llama_create(const struct llama_config *config, struct llama **out)
     char text[TEXT];
     say_config(text, &c);
     const struct transformer_config t = {
-        .layer = {.ops = c.qkv_bias ? bias_ops : plain_ops,
+        .layer = {.ops = c.layer ? c.layer : layers[c.qkv_bias][c.qk_norm],
                   .channels = c.channels,
                   .heads = c.heads,
                   .kv_heads = c.kv_heads,
@@ -159,7 +152,6 @@ int llama_create(const struct llama_config *config, struct llama **out)
                   .recompute = c.recompute,
                   .rms = true,
                   .eps = c.eps,
-                  .head_norms = c.qk_norm,
                   .rotates = true,
                   .rotary = {.theta = (double)c.theta,
                              .halves = true,

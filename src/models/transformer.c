@@ -84,6 +84,9 @@ int transformer_create(struct transformer *t, const struct transformer_config *c
                        const char *text)
 {
     t->config = *config;
+    for (const struct layer_op *op = config->layer.ops; op->kind; op++)
+        if (op->kind == LAYER_HEADS)
+            t->config.layer.head_norms = op->norm;
     int rc = model_blocks_create(&t->model, config->layers + 2);
     t->layers = calloc((size_t)config->layers, sizeof(*t->layers));
     if (rc == 0 && !t->layers)
