@@ -28,7 +28,7 @@ static void init(struct layer *l, struct rf_ctx *ctx, const struct layer_block *
 
 /* ---- steps of a call ------------------------------------------------------------------------- */
 
-#define MOST_STEPS (4 * LAYER_MOST)
+#define MOST_STEPS (8 * LAYER_MOST) /* each list of each operation once, and the last one twice */
 struct call_step {
     struct layer_step step;
     int op;

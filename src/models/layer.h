@@ -122,6 +122,8 @@ void layer_declare(struct layer_block *block, struct model_part *part,
 int layer_modules(const struct layer_block *block, const struct model_part *part,
                   struct model_adapter_module *out, int capacity);
 
+/* A sentence on what is wrong with a list, or NULL. */
+const char *layer_fault(const struct layer_op *ops);
 /* " layer=take-linear-..." for the text of a config; returns the number of its bytes. */
 int layer_text(const struct layer_op *ops, char *text, size_t bytes);
 

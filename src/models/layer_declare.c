@@ -3,6 +3,7 @@
  * The parameters of a layer, read off the list of its operations; see layer.h.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "hub_modules.h"
 #include "layer.h"
@@ -185,4 +186,79 @@ int layer_text(const struct layer_op *ops, char *text, size_t bytes)
         n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s", op == ops ? " layer=" : "-",
                       names[op->kind], norms[op->norm], op->bias ? ":bias" : "");
     return n;
+}
+
+/* ---- lists that can be computed -------------------------------------------------------------- */
+
+#define KIND(kind) (1u << (kind))
+static const struct {
+    unsigned then; /* kinds that may follow */
+    const char *fault;
+} order[LAYER_KINDS] = {
+    /* LAYER_END and LAYER_ADD: what takes the stream */
+    [LAYER_END] = {KIND(LAYER_NORM) | KIND(LAYER_TAKE), "a layer begins with a norm or a take"},
+    [LAYER_ADD] = {KIND(LAYER_NORM) | KIND(LAYER_TAKE) | KIND(LAYER_END),
+                   "a sum with the stream is followed by a norm, a take or the end"},
+    [LAYER_NORM] = {KIND(LAYER_COLUMN_LINEAR) | KIND(LAYER_ADD),
+                    "a norm is followed by a column linear or, behind a row linear, by a sum"},
+    [LAYER_TAKE] = {KIND(LAYER_COLUMN_LINEAR), "a take is followed by a column linear"},
+    [LAYER_COLUMN_LINEAR] = {KIND(LAYER_HEADS) | KIND(LAYER_ATTEND) | KIND(LAYER_ACT) |
+                                 KIND(LAYER_GATE),
+                             "a column linear is followed by heads, attention, an activation or a "
+                             "gate"},
+    [LAYER_HEADS] = {KIND(LAYER_ATTEND), "heads are followed by attention"},
+    [LAYER_ATTEND] = {KIND(LAYER_ROW_LINEAR), "attention is followed by a row linear"},
+    [LAYER_ACT] = {KIND(LAYER_ROW_LINEAR), "an activation is followed by a row linear"},
+    [LAYER_GATE] = {KIND(LAYER_ROW_LINEAR), "a gate is followed by a row linear"},
+    [LAYER_ROW_LINEAR] = {KIND(LAYER_NORM) | KIND(LAYER_ADD),
+                          "a row linear is followed by a sum, or by a norm and a sum"},
+};
+
+static bool is_packed(const struct layer_op *op)
+{
+    return op->columns[0] == LAYER_QUERIES && op->columns[1] == LAYER_KEYS &&
+           op->columns[2] == LAYER_KEYS;
+}
+
+/* What an operation needs of itself and of its neighbours, besides their order. */
+static const char *fault_of(const struct layer_op *op, enum layer_kind before)
+{
+    const enum layer_kind then = op[1].kind;
+    const bool linear = is_linear(op), needs_name = linear || op->kind == LAYER_NORM;
+    if (needs_name && (!op->name || strlen(op->name) > 40))
+        return "norms and linear maps have names, of at most 40 characters";
+    if (op->kind == LAYER_NORM && (before == LAYER_ROW_LINEAR) != (then == LAYER_ADD))
+        return "a norm before a product takes the stream, and one behind a product is added to it";
+    if (op->kind == LAYER_ROW_LINEAR && then == LAYER_NORM && op->bias)
+        return "a row linear before a norm has no bias";
+    if (op->kind == LAYER_ROW_LINEAR && op->columns[0] != LAYER_CHANNELS)
+        return "a row linear has the columns LAYER_CHANNELS";
+    if (op->kind != LAYER_COLUMN_LINEAR)
+        return NULL;
+    if (then == LAYER_GATE)
+        return op->columns[0] == LAYER_HIDDEN && op->columns[1] == LAYER_HIDDEN && !op->columns[2]
+                   ? NULL
+                   : "a gate takes the columns {LAYER_HIDDEN, LAYER_HIDDEN}";
+    if (then == LAYER_ACT)
+        return op->columns[0] == LAYER_HIDDEN && !op->columns[1]
+                   ? NULL
+                   : "an activation takes the columns {LAYER_HIDDEN}";
+    return is_packed(op) ? NULL : "heads and attention take the columns LAYER_PACKED";
+}
+
+const char *layer_fault(const struct layer_op *ops)
+{
+    enum layer_kind before = LAYER_END;
+    for (int k = 0; k < LAYER_MOST; k++) {
+        const enum layer_kind kind = ops[k].kind;
+        if ((unsigned)kind >= LAYER_KINDS || !(order[before].then & KIND(kind)))
+            return order[before].fault;
+        if (kind == LAYER_END)
+            return NULL;
+        const char *fault = k + 1 < LAYER_MOST ? fault_of(&ops[k], before) : NULL;
+        if (fault)
+            return fault;
+        before = kind;
+    }
+    return "a layer has at most 15 operations, and ends with LAYER_END";
 }

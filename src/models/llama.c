@@ -86,7 +86,10 @@ const char *llama_config_fault(const struct llama_config *c)
     if (scaling_is_wrong(&c->rope_scaling))
         return "the factor of rope_scaling must be 1 or more, and low_freq, high_freq and original "
                "must be in rising order from above 0; for example 8, 1, 4, 8192";
-    const char *fault = model_adapter_fault(c->adapter);
+    const char *fault = c->layer ? layer_fault(c->layer) : NULL;
+    if (fault)
+        return fault;
+    fault = model_adapter_fault(c->adapter);
     if (fault)
         return fault;
     const struct llama_config all = with_defaults(c);

@@ -126,6 +126,53 @@ TEST(LayerList, TensorRanksCannotDivideANormOfAllHeads)
     llama_destroy(model);
 }
 
+TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
+{
+    const layer_op norm = {LAYER_NORM, "n"}, take = {LAYER_TAKE}, add = {LAYER_ADD}, end = {},
+                   qkv = {LAYER_COLUMN_LINEAR, "q", LAYER_PACKED}, attend = LAYER_ATTENTION,
+                   up = {LAYER_COLUMN_LINEAR, "u", {LAYER_HIDDEN}}, act = {LAYER_ACT},
+                   gate = {LAYER_GATE}, row = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}},
+                   biased = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}, LAYER_BIAS},
+                   nameless = {LAYER_NORM}, heads = {LAYER_HEADS};
+    const struct {
+        std::vector<layer_op> ops;
+        const char *fault;
+    } cases[] = {
+        {{norm, qkv, attend, row, add, take, up, act, row, norm, add, end}, nullptr},
+        {{end}, "a layer begins with a norm or a take"},
+        {{qkv, end}, "a layer begins with a norm or a take"},
+        {{norm, add, end},
+         "a norm before a product takes the stream, and one behind a product is added to it"},
+        {{nameless, qkv, end}, "norms and linear maps have names, of at most 40 characters"},
+        {{take, up, attend, end}, "heads and attention take the columns LAYER_PACKED"},
+        {{take, qkv, act, end}, "an activation takes the columns {LAYER_HIDDEN}"},
+        {{take, up, gate, end}, "a gate takes the columns {LAYER_HIDDEN, LAYER_HIDDEN}"},
+        {{take, qkv, heads, row, end}, "heads are followed by attention"},
+        {{take, up, act, biased, norm, add, end}, "a row linear before a norm has no bias"},
+        {{take, up, act, qkv, end}, "an activation is followed by a row linear"},
+        {{take, up, act, row, add},
+         "a sum with the stream is followed by a norm, a take or the end"},
+    };
+    for (const auto &c : cases) {
+        std::vector<layer_op> ops = c.ops;
+        layer_op other = {};
+        other.kind = LAYER_KINDS; // behind the list
+        ops.resize(LAYER_MOST, other);
+        llama_config config = {2, 32, 4, 2};
+        config.layer = ops.data();
+        EXPECT_STREQ(llama_config_fault(&config), c.fault);
+    }
+    std::vector<layer_op> longest;
+    while (longest.size() < LAYER_MOST)
+        longest.insert(longest.end(), {take, up, act, row, add});
+    EXPECT_STREQ(layer_fault(longest.data()),
+                 "a layer has at most 15 operations, and ends with LAYER_END");
+    for (int i = 0; hub_archs[i]; i++) {
+        const layer_op *ops = hub_archs[i]->layer;
+        EXPECT_STREQ(ops ? layer_fault(ops) : nullptr, nullptr) << hub_archs[i]->name;
+    }
+}
+
 TEST(LayerList, SixteenBitsFollowF32)
 {
     for (const layer_op *layer : {olmo2(), behind})
