@@ -36,6 +36,7 @@ def models(names):
                     dict(common, sliding_window=None)),
         "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, common),
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM, dict(common, head_dim=16)),
+        "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM, common),
     }
     for name, (config, model, sizes) in all_of_them.items():
         if not names or name in names:

@@ -50,6 +50,9 @@ MODELS = {
     "qwen2-tied": like(tf.Qwen2Config, tf.Qwen2ForCausalLM, num_key_value_heads=4,
                        tie_word_embeddings=True),
     "qwen3": like(tf.Qwen3Config, tf.Qwen3ForCausalLM, num_key_value_heads=2, head_dim=8),
+    "olmo2": like(tf.Olmo2Config, tf.Olmo2ForCausalLM, num_key_value_heads=2),
+    "olmo2-tied": like(tf.Olmo2Config, tf.Olmo2ForCausalLM, num_key_value_heads=4,
+                       tie_word_embeddings=True),
     "qwen3-tied": like(tf.Qwen3Config, tf.Qwen3ForCausalLM, num_key_value_heads=1, head_dim=16,
                        tie_word_embeddings=True),
 }

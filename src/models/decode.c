@@ -164,9 +164,10 @@ int model_decode_attend(const struct rf_decode *call, const struct model_decode_
 /* ---- embedding ------------------------------------------------------------------------------- */
 
 /* The table of positions is looked up like that of tokens, with positions instead of tokens. */
-int model_decode_embed(const struct rf_decode *call, const struct model_embedding *e,
-                       struct rf_tensor in, struct rf_tensor out)
+static int embed(const struct rf_decode *call, void *self, struct rf_tensor in,
+                 struct rf_tensor out)
 {
+    const struct model_embedding *e = self;
     const struct rf_tensor none = {0};
     struct rf_tensor places;
     uint64_t at = 0;
@@ -178,14 +179,19 @@ int model_decode_embed(const struct rf_decode *call, const struct model_embeddin
     return rf_add(call->stream, out, out, places);
 }
 
-int model_decode_embed_sizes(const struct model_embedding *e, const struct rf_decode_shape *shape,
-                             struct rf_decode_sizes *out)
+static int embed_sizes(const void *self, const struct rf_decode_shape *shape,
+                       struct rf_decode_sizes *out)
 {
+    const struct model_embedding *e = self;
     const struct rf_shape rows = rf_shape2(shape->rows, e->channels);
     *out =
         (struct rf_decode_sizes){.scratch = e->positions ? rf_suballocate_bytes(rows, e->dtype) : 0,
                                  .out = rows,
                                  .dtype = e->dtype,
                                  .vocabulary = e->vocab};
-    return 0;
+    return e->positions && shape->length > e->positions
+               ? model_embed_too_long(e, shape->length, out->fault, sizeof(out->fault))
+               : 0;
 }
+
+const struct rf_decode_ops model_embedding_decode = {.sizes = embed_sizes, .decode = embed};

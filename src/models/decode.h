@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text generation of layers and heads: what the decode functions of both models share. A call has
+ * Text generation of layers and heads: what the decode functions of blocks share. A call has
  * n rows, each of any sequence at any position (ringforge/generate.h).
  */
 #ifndef RF_MODELS_DECODE_H
@@ -35,12 +35,7 @@ int model_decode_attend(const struct rf_decode *call, const struct model_decode_
                         struct rf_tensor mixed, struct rf_tensor qkv, struct rf_tensor angles,
                         struct rf_tensor sums);
 
-/* Of the embedding of both models. */
-struct model_embedding;
-int model_decode_embed(const struct rf_decode *call, const struct model_embedding *e,
-                       struct rf_tensor in, struct rf_tensor out);
-int model_decode_embed_sizes(const struct model_embedding *e, const struct rf_decode_shape *shape,
-                             struct rf_decode_sizes *out);
+extern const struct rf_decode_ops model_embedding_decode; /* its self is a struct model_embedding */
 
 /* decode_head.c */
 extern const struct rf_decode_ops model_head_decode;

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The embedding of both models; see vocabulary.h. Each tensor rank looks up the tokens whose rows
+ * The embedding of a model; see vocabulary.h. Each tensor rank looks up the tokens whose rows
  * it has. Only the first one adds the positions, so the sum over the ranks is rounded like the
  * result of a single rank.
  */
-#include <stdio.h>
-
 #include "context.h"
+#include "decode.h"
 #include "vocabulary.h"
 
 struct model_span model_table_rows(const struct rf_tensor_part *part, int64_t vocab)
@@ -55,19 +54,14 @@ static struct rf_tensor positions_of(const struct model_embedding *e,
     return e->positions ? tensors[1] : none;
 }
 
-uint64_t model_embed_context_scratch(const struct model_embedding *e, int64_t seq)
-{
-    return e->positions ? rf_suballocate_bytes(rf_shape2(seq, e->channels), RF_F32) : 0;
-}
-
 static bool own_positions(const struct rf_ctx *ctx, const struct model_embedding *e)
 {
     return e->positions && ctx->context.ranks > 1;
 }
 
-int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struct rf_tensor tokens,
-                struct rf_tensor out)
+static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor tokens, struct rf_tensor out)
 {
+    const struct model_embedding *e = self;
     const struct rf_tensor_part *part = &ctx->tensor;
     struct rf_tensor positions = positions_of(e, ctx->params);
     if (own_positions(ctx, e)) {
@@ -103,9 +97,16 @@ static int add_positions_of_documents(const struct rf_ctx *ctx, const struct mod
                                  model_rows_of(ctx->positions, own), own.count, scratch);
 }
 
-int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding *e,
-                         struct rf_tensor tokens, struct rf_tensor dout)
+static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                          struct rf_tensor dout, struct rf_tensor din)
 {
+    return 0; /* tokens have no gradient */
+}
+
+static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor tokens,
+                           struct rf_tensor dout)
+{
+    const struct model_embedding *e = self;
     const struct rf_tensor_part *part = &ctx->tensor;
     const bool shared = part->ranks > 1;
     const struct model_span own = model_own_rows(part, ctx->rows);
@@ -142,11 +143,16 @@ int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding 
     return gathers ? model_add_positions(ctx, ctx->grads[1], positions) : 0;
 }
 
-int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_part *part,
-                      int64_t rows, struct rf_block_sizes *out)
+static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
+                        int64_t seq, struct rf_block_sizes *out)
 {
+    const struct model_embedding *e = self;
     const bool shared = part && part->ranks > 1;
     int64_t table_rows = e->vocab, own = rows;
+    if (e->positions && seq > e->positions) {
+        *out = (struct rf_block_sizes){0};
+        return model_embed_too_long(e, seq, out->fault, sizeof(out->fault));
+    }
     if (shared) {
         RETURN_IF_FAILED(model_check_part(part, e->vocab, rows, out));
         table_rows = model_table_rows(part, e->vocab).count;
@@ -168,3 +174,24 @@ int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_pa
         out->backward_weight[0] = (struct rf_exchange){RF_EXCHANGE_GATHER, all, e->dtype};
     return 0;
 }
+
+/* part is NULL: the block is not shared. */
+static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
+{
+    return tensor_sizes(self, NULL, rows, seq, out);
+}
+
+/* Additional scratch if sequences are split: the positions of the tokens of this rank. */
+static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out)
+{
+    const struct model_embedding *e = self;
+    RETURN_IF_FAILED(tensor_sizes(self, NULL, rows, seq * part->ranks, out));
+    if (e->positions)
+        out->scratch += rf_suballocate_bytes(rf_shape2(seq, e->channels), RF_F32);
+    return 0;
+}
+
+const struct rf_block_ops model_embedding_ops = {
+    forward,      backward_input, backward_weight,        sizes,
+    tensor_sizes, context_sizes,  &model_embedding_decode};

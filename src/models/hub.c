@@ -94,7 +94,8 @@ int hub_of_llama(const struct llama_config *c, struct hub **out)
         .rope_scaling = c->rope_scaling};
     const char *name = c->architecture ? c->architecture : "LlamaForCausalLM";
     const struct hub_arch *arch = hub_arch_named(name);
-    if (!arch || arch->qkv_bias != c->qkv_bias || arch->qk_norm != c->qk_norm)
+    if (!arch || arch->qkv_bias != c->qkv_bias || arch->qk_norm != c->qk_norm ||
+        arch->layer != c->layer)
         return RF_EINVAL;
     return describe(arch, &values, out);
 }
@@ -159,6 +160,7 @@ void hub_set_llama(const struct hub *hub, struct llama_config *c)
     c->architecture = hub->arch->name;
     c->qkv_bias = hub->arch->qkv_bias;
     c->qk_norm = hub->arch->qk_norm;
+    c->layer = hub->arch->layer;
     c->rope_scaling = v->rope_scaling;
 }
 

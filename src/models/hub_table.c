@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "layer.h"
+
 #define AT(field) offsetof(struct hub_values, field)
 /* A field whose null is an error. */
 #define SIZE(field, to, otherwise)                                                                 \
@@ -224,7 +226,58 @@ static const struct hub_arch qwen3 = {
     .rows = llama_rows,
     .ignored = llama_ignored};
 
-const struct hub_arch *const hub_archs[] = {&gpt2, &llama, &mistral, &qwen2, &qwen3, NULL};
+/* ---- OLMo 2 ---------------------------------------------------------------------------------- */
+
+/* Norms are behind attention and the gated unit, and of all heads together (Team OLMo 2025). */
+static const struct layer_op olmo2_layer[] = {
+    {LAYER_TAKE},
+    {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
+    {LAYER_HEADS, .norm = LAYER_ALL_HEADS_NORM},
+    LAYER_ATTENTION,
+    {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
+    {LAYER_NORM, "norm1"},
+    {LAYER_ADD},
+    {LAYER_TAKE, .with = MODEL_RECOMPUTE_MLP},
+    LAYER_GATED_UNIT,
+    {LAYER_NORM, "norm2"},
+    {LAYER_ADD},
+    {LAYER_END}};
+
+static const struct hub_row olmo2_rows[] = {
+    {"embedding.weight", {"@embed_tokens.weight"}, .tied = tied_head},
+    {"blocks.#.attention.qkv.weight",
+     {"@layers.#.self_attn.q_proj.weight", "@layers.#.self_attn.k_proj.weight",
+      "@layers.#.self_attn.v_proj.weight"}},
+    {"blocks.#.attention.q_norm.weight", {"@layers.#.self_attn.q_norm.weight"}},
+    {"blocks.#.attention.k_norm.weight", {"@layers.#.self_attn.k_norm.weight"}},
+    {"blocks.#.attention.proj.weight", {"@layers.#.self_attn.o_proj.weight"}},
+    {"blocks.#.norm1.weight", {"@layers.#.post_attention_layernorm.weight"}},
+    {"blocks.#.mlp.gate_up.weight",
+     {"@layers.#.mlp.gate_proj.weight", "@layers.#.mlp.up_proj.weight"}},
+    {"blocks.#.mlp.down.weight", {"@layers.#.mlp.down_proj.weight"}},
+    {"blocks.#.norm2.weight", {"@layers.#.post_feedforward_layernorm.weight"}},
+    {"norm.weight", {"@norm.weight"}},
+    {"head.weight", {"lm_head.weight"}},
+    {NULL}};
+
+static const struct rf_field olmo2_fields[] = {SIZE("vocab_size", vocab, 50304),
+                                               SIZE("intermediate_size", hidden, 11008),
+                                               SIZE_OR_NULL("num_key_value_heads", kv_heads, 0),
+                                               SIZE("max_position_embeddings", positions, 2048),
+                                               REAL("rms_norm_eps", eps, 1e-5),
+                                               {NULL}};
+
+static const struct hub_arch olmo2 = {.name = "Olmo2ForCausalLM",
+                                      .base = "Olmo2Model",
+                                      .type = "olmo2",
+                                      .prefix = "model.",
+                                      .targets = "q_proj,v_proj",
+                                      .layer = olmo2_layer,
+                                      .fields = {olmo2_fields, family_fields, hub_common_fields},
+                                      .rows = olmo2_rows,
+                                      .ignored = llama_ignored};
+
+const struct hub_arch *const hub_archs[] = {&gpt2, &llama, &mistral, &qwen2, &qwen3, &olmo2, NULL};
 
 const struct hub_arch *hub_arch_named(const char *name)
 {

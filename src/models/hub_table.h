@@ -29,6 +29,7 @@ struct hub_arch {
     const char *targets; /* the modules that PEFT adapts if none are named */
     bool gpt2;           /* else a struct llama_config */
     bool qkv_bias, qk_norm;
+    const struct layer_op *layer;     /* the operations of a layer; NULL: those of a Llama */
     bool always_window;               /* every layer has the window; else see uses_window */
     const struct rf_field *fields[5]; /* of config.json; ends with NULL */
     const struct hub_row *rows;       /* the last has no name */

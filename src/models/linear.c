@@ -151,6 +151,16 @@ int model_linear_sum(const struct model_layer *m, const struct model_linear *lin
     return lora_forward(m, &linear->lora, out, in);
 }
 
+int model_linear_part(const struct model_layer *m, const struct model_linear *linear,
+                      struct rf_tensor out, struct rf_tensor in)
+{
+    const struct rf_matmul_opts opts = {.bias = model_alone(m) ? bias_of(m, linear) : NULL};
+    if (!model_alone(m))
+        out = m->ctx->exchange;
+    RETURN_IF_FAILED(product(m, linear, out, in, opts));
+    return lora_forward(m, &linear->lora, out, in);
+}
+
 int model_linear_end(const struct model_layer *m, const struct model_linear *linear,
                      struct rf_tensor out, struct rf_tensor residual)
 {

@@ -57,6 +57,10 @@ int model_linear_forward(const struct model_layer *m, const struct model_linear 
  * after the exchange. */
 int model_linear_sum(const struct model_layer *m, const struct model_linear *linear,
                      struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual);
+/* The same without a residual. model_copy_sum takes the sum of the ranks, which has no bias then.
+ */
+int model_linear_part(const struct model_layer *m, const struct model_linear *linear,
+                      struct rf_tensor out, struct rf_tensor in);
 int model_linear_end(const struct model_layer *m, const struct model_linear *linear,
                      struct rf_tensor out, struct rf_tensor residual);
 

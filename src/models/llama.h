@@ -41,6 +41,9 @@ struct llama_config {
     bool qkv_bias;                 /* the projection to queries, keys and values has a bias */
     bool qk_norm; /* each head of queries and keys has a norm before the rotary embedding */
     struct llama_rope_scaling rope_scaling;
+    /* The operations of a layer (layer.h), if they are others; then qkv_bias and qk_norm are not
+     * read. NULL: a Llama's. */
+    const struct layer_op *layer;
     /* Read by llama_create only. NULL: none. Otherwise all other parameters are frozen;
      * llama_freeze with "!" trains some of them, too. */
     const struct model_adapter *adapter;

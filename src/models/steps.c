@@ -19,21 +19,10 @@ void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf
         m->context = ctx->context;
 }
 
-int model_reach(const struct model_layer *m, const bool *wanted, int links)
-{
-    int reach = model_alone(m) && m->context.ranks <= 1 ? 0 : links - 1;
-    if (!m->ctx->din_unused)
-        return links;
-    for (int link = reach + 1; link < links; link++)
-        reach = wanted[link] ? link : reach;
-    return reach;
-}
-
-static struct rf_exchange exchange_of(const struct model_layer *m, enum model_exchange kind)
+struct rf_exchange model_exchange_of(const struct model_layer *m, enum model_exchange kind)
 {
     const struct rf_exchange none = {.kind = RF_EXCHANGE_NONE};
     const struct rf_shape all = rf_shape2(m->rows, m->channels);
-    const bool again = model_recomputes(m, MODEL_RECOMPUTE_MLP);
     if (kind == MODEL_KEYS || kind == MODEL_KEY_GRADS)
         return m->context.ranks > 1
                    ? (struct rf_exchange){kind == MODEL_KEYS ? RF_EXCHANGE_GATHER
@@ -53,31 +42,9 @@ static struct rf_exchange exchange_of(const struct model_layer *m, enum model_ex
     if (kind == MODEL_SUM)
         return (struct rf_exchange){m->part.sequence ? RF_EXCHANGE_SCATTER : RF_EXCHANGE_SUM, all,
                                     m->residual};
-    if (!m->part.sequence || (kind == MODEL_ROWS_RECOMPUTED && !again))
+    if (!m->part.sequence)
         return none;
     return (struct rf_exchange){RF_EXCHANGE_GATHER, all, m->dtype};
-}
-
-int model_run_steps(struct layer *l, const struct model_layer *m, struct model_steps steps)
-{
-    int phase = 0;
-    for (int i = 0; i < steps.count && phase <= m->ctx->phase; i++) {
-        if (phase == m->ctx->phase)
-            RETURN_IF_FAILED(steps.step[i].run(l));
-        phase += exchange_of(m, steps.step[i].then).kind != RF_EXCHANGE_NONE;
-    }
-    return 0;
-}
-
-void model_exchanges(const struct model_layer *m, struct model_steps steps,
-                     struct rf_exchange out[RF_MAX_EXCHANGES])
-{
-    int count = 0;
-    for (int i = 0; i < steps.count; i++) {
-        const struct rf_exchange e = exchange_of(m, steps.step[i].then);
-        if (e.kind != RF_EXCHANGE_NONE && count < RF_MAX_EXCHANGES)
-            out[count++] = e;
-    }
 }
 
 int model_own(const struct model_layer *m, struct rf_tensor all, struct rf_tensor *own)

@@ -18,7 +18,6 @@ enum model_exchange {
     /* Operands of products, (n,C), are gathered from each rank's rows. Only with sequence
      * parallelism. */
     MODEL_ROWS,
-    MODEL_ROWS_RECOMPUTED, /* the same, if the MLP is recomputed */
     /* Only if sequences are split: keys and values of all ranks are gathered, (c n,W); their
      * gradients are added, and each rank gets those of its own (context.h). */
     MODEL_KEYS,
@@ -42,28 +41,12 @@ struct model_layer {
     int64_t key_columns; /* W: columns of keys and values together */
 };
 
-struct layer; /* each model defines its own */
-struct model_step {
-    int (*run)(struct layer *l);
-    enum model_exchange then;
-};
-struct model_steps {
-    const struct model_step *step;
-    int count;
-};
-#define MODEL_STEPS(steps) steps, (int)(sizeof(steps) / sizeof((steps)[0]))
-/* Runs the steps of phase ctx->phase. m is a member of l. */
-int model_run_steps(struct layer *l, const struct model_layer *m, struct model_steps steps);
-void model_exchanges(const struct model_layer *m, struct model_steps steps,
-                     struct rf_exchange out[RF_MAX_EXCHANGES]);
+/* What the ranks of the layer exchange; RF_EXCHANGE_NONE: nothing. */
+struct rf_exchange model_exchange_of(const struct model_layer *m, enum model_exchange kind);
 
 static inline bool model_alone(const struct model_layer *m)
 {
     return m->part.ranks == 1;
-}
-static inline bool model_recomputes(const struct model_layer *m, enum model_recompute_part part)
-{
-    return (m->recompute & part) != 0;
 }
 /* rows / own_rows, for model_cut. */
 static inline int model_row_parts(const struct model_layer *m)
@@ -74,12 +57,6 @@ static inline int model_row_parts(const struct model_layer *m)
 /* part may be NULL: one rank. ctx may be NULL; otherwise it tells how sequences are split. */
 void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf_tensor_part *part,
                       int64_t rows);
-
-/* How far the input half goes through its chain of gradients, each of which is computed from the
- * previous one. Link k is needed if wanted[k], for parameters, and the last link, `links`, for din.
- * Returns the last link that is needed. Ranks that share the layer take part in all exchanges, so
- * they can only leave out din. */
-int model_reach(const struct model_layer *m, const bool *wanted, int links);
 
 /* This rank's rows of an (n,C) tensor. */
 int model_own(const struct model_layer *m, struct rf_tensor all, struct rf_tensor *own);

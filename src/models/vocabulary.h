@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Declarations shared by the blocks with a vocabulary: the embedding of both models, and the split
+ * Declarations shared by the blocks with a vocabulary: the embedding, and the split
  * of tables and rows over tensor ranks. The table is split by rows into parts that may differ in
  * size. Rank k of t has rows k V / t to (k + 1) V / t, rounded down, like RF_SPLIT_ROWS.
  */
 #ifndef RF_MODELS_VOCABULARY_H
 #define RF_MODELS_VOCABULARY_H
+
+#include <stdio.h>
 
 #include "parts.h"
 
@@ -23,23 +25,23 @@ struct rf_tensor model_rows_of(struct rf_tensor tensor, struct model_span rows);
 int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows,
                      struct rf_block_sizes *out);
 
-/* Parameters: the table of tokens (vocab, channels), then, if `positions`, the table of positions.
- */
+/* The first block of a model; it is the block's self. Parameters: the table of tokens (vocab,
+ * channels), then, if `positions`, the table of positions. */
 struct model_embedding {
     int64_t vocab, channels;
     enum rf_dtype dtype; /* of the tables and the output */
     int64_t positions;   /* rows of the table of positions; 0: there is none */
 };
-int model_embed(const struct rf_ctx *ctx, const struct model_embedding *e, struct rf_tensor tokens,
-                struct rf_tensor out);
-/* Adds to the gradients of the tables. */
-int model_embed_backward(const struct rf_ctx *ctx, const struct model_embedding *e,
-                         struct rf_tensor tokens, struct rf_tensor dout);
-/* Additional scratch of these functions if sequences are split: the positions of the `seq` tokens
- * of this rank. */
-uint64_t model_embed_context_scratch(const struct model_embedding *e, int64_t seq);
-/* part may be NULL: the block is not shared. */
-int model_embed_sizes(const struct model_embedding *e, const struct rf_tensor_part *part,
-                      int64_t rows, struct rf_block_sizes *out);
+extern const struct rf_block_ops model_embedding_ops;
+/* RF_EINVAL, and the sentence on sequences that are longer than the table of positions. */
+static inline int model_embed_too_long(const struct model_embedding *e, int64_t seq, char *fault,
+                                       size_t bytes)
+{
+    snprintf(
+        fault, bytes,
+        "sequences of %lld tokens are longer than the model's %lld positions; use shorter ones",
+        (long long)seq, (long long)e->positions);
+    return RF_EINVAL;
+}
 
 #endif

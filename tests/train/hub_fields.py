@@ -182,7 +182,7 @@ def configs(folder):
     models = {"gpt2": gpt2, "llama": lambda: llama("Llama"), "llama3": lambda: llama("Llama", rope_parameters=llama3),
               "mistral": lambda: llama("Mistral", sliding_window=64), "qwen2": lambda: llama("Qwen2"),
               "qwen2 window": lambda: llama("Qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=1),
-              "qwen3": lambda: llama("Qwen3", tie_word_embeddings=True)}
+              "qwen3": lambda: llama("Qwen3", tie_word_embeddings=True), "olmo2": lambda: llama("Olmo2")}
     for name, make in models.items():
         where = os.path.join(folder, name.replace(" ", "_"))
         saved(make(), where)

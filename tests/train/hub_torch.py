@@ -32,6 +32,7 @@ CASES = {
     "llama3": lambda: llama("Llama", num_key_value_heads=2, rope_parameters=LLAMA3),
     "qwen2": lambda: llama("Qwen2", num_key_value_heads=2),
     "qwen3": lambda: llama("Qwen3", num_key_value_heads=2, head_dim=16, tie_word_embeddings=True),
+    "olmo2": lambda: llama("Olmo2", num_key_value_heads=2),
 }
 
 

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Reads the calls of a layer off the list of its operations; see layer.h and layer_call.h.
+ */
+#include "layer_call.h"
+
+#include <stdio.h>
+
+static const struct layer_row none;
+static const struct layer_row *const rows[LAYER_KINDS] = {
+    [LAYER_END] = &none,
+    [LAYER_NORM] = &layer_norm_row,
+    [LAYER_TAKE] = &layer_take_row,
+    [LAYER_COLUMN_LINEAR] = &layer_column_linear_row,
+    [LAYER_ROW_LINEAR] = &layer_row_linear_row,
+    [LAYER_HEADS] = &layer_heads_row,
+    [LAYER_ATTEND] = &layer_attend_row,
+    [LAYER_ACT] = &layer_act_row,
+    [LAYER_GATE] = &layer_gate_row,
+    [LAYER_ADD] = &layer_add_row};
+
+static void init(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
+                 const struct rf_tensor_part *part, int64_t count)
+{
+    layer_setup(l, ctx, block, part, count);
+    l->rows = rows;
+}
+
+/* ---- steps of a call ------------------------------------------------------------------------- */
+
+#define MOST_STEPS (8 * LAYER_MOST) /* each list of each operation once, and the last one twice */
+struct call_step {
+    struct layer_step step;
+    int op;
+};
+struct call {
+    struct call_step step[MOST_STEPS];
+    int count;
+};
+
+static void add(struct call *call, const struct layer_step *steps, int most, int op)
+{
+    for (int k = 0; k < most && steps[k].run; k++)
+        call->step[call->count++] = (struct call_step){steps[k], op};
+}
+#define ADD(call, steps, op) add(call, steps, (int)(sizeof(steps) / sizeof((steps)[0])), op)
+
+static void list_forward(const struct layer *l, struct call *call)
+{
+    for (int k = 0; k < l->b->count; k++)
+        ADD(call, layer_row_of(l, k)->forward, k);
+}
+
+/* The operations that lead from the stream to this one. */
+static int branch_of(const struct layer *l, int op)
+{
+    while (!layer_takes_stream(l, op))
+        op--;
+    return op;
+}
+
+static void list_input(const struct layer *l, struct call *call)
+{
+    for (int k = l->b->count - 1; k >= 0; k--) {
+        const struct layer_row *row = layer_row_of(l, k);
+        const int end = layer_kind_at(l, k) == LAYER_ROW_LINEAR ? k : 0;
+        ADD(call, row->begin, k);
+        for (int j = branch_of(l, k); j < end; j++) {
+            ADD(call, layer_row_of(l, j)->ready, j);
+            if (layer_repeats(l, j))
+                ADD(call, layer_row_of(l, j)->repeat, j);
+        }
+        ADD(call, row->back, k);
+    }
+}
+
+static int nothing(struct layer *l, int op)
+{
+    (void)l, (void)op;
+    return 0;
+}
+
+/* Gradients that ranks add are written in the last phase: after the first product's operand, which
+ * comes last, has been made again. */
+static void list_weight(const struct layer *l, struct call *call)
+{
+    static const struct layer_step begin[] = {{layer_shared_begin}},
+                                   end[] = {{nothing, MODEL_COPIES}, {layer_shared_take}};
+    int first = 0;
+    while (layer_kind_at(l, first) != LAYER_COLUMN_LINEAR && first < l->b->count)
+        first++;
+    for (int k = l->b->count - 1; k >= 0; k--) {
+        if (layer_row_of(l, k)->trains && k > 0)
+            ADD(call, layer_row_of(l, k - 1)->again, k - 1);
+        if (k == first)
+            ADD(call, begin, k);
+        if (layer_kind_at(l, k) != LAYER_HEADS)
+            ADD(call, layer_row_of(l, k)->weight, k);
+        if (layer_kind_at(l, k + 1) == LAYER_HEADS)
+            ADD(call, layer_row_of(l, k + 1)->weight, k + 1);
+    }
+    ADD(call, end, 0);
+}
+
+static int run(struct layer *l, const struct call *call)
+{
+    int phase = 0;
+    for (int i = 0; i < call->count && phase <= l->m.ctx->phase; i++) {
+        const struct call_step *s = &call->step[i];
+        if (phase == l->m.ctx->phase)
+            RETURN_IF_FAILED(s->step.run(l, s->op));
+        phase += model_exchange_of(&l->m, s->step.then).kind != RF_EXCHANGE_NONE;
+    }
+    return 0;
+}
+
+static void list_exchanges(const struct layer *l, const struct call *call,
+                           struct rf_exchange out[RF_MAX_EXCHANGES])
+{
+    int count = 0;
+    for (int i = 0; i < call->count; i++) {
+        const struct rf_exchange e = model_exchange_of(&l->m, call->step[i].step.then);
+        if (e.kind != RF_EXCHANGE_NONE && count < RF_MAX_EXCHANGES)
+            out[count++] = e;
+    }
+}
+
+/* ---- the block ------------------------------------------------------------------------------- */
+
+static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
+{
+    struct layer l;
+    struct call call = {.count = 0};
+    init(&l, ctx, self, &ctx->tensor, ctx->rows);
+    l.x = in;
+    l.out = out;
+    RETURN_IF_FAILED(layer_open(&l, LAYER_FORWARD));
+    list_forward(&l, &call);
+    return run(&l, &call);
+}
+
+static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                          struct rf_tensor dout, struct rf_tensor din)
+{
+    struct layer l;
+    struct call call = {.count = 0};
+    init(&l, ctx, self, &ctx->tensor, ctx->rows);
+    l.x = in;
+    l.dout = dout;
+    l.din = din;
+    RETURN_IF_FAILED(layer_open(&l, LAYER_INPUT));
+    list_input(&l, &call);
+    return run(&l, &call);
+}
+
+static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
+                           struct rf_tensor dout)
+{
+    struct layer l;
+    struct call call = {.count = 0};
+    init(&l, ctx, self, &ctx->tensor, ctx->rows);
+    l.x = in;
+    l.dout = dout;
+    RETURN_IF_FAILED(layer_open(&l, LAYER_WEIGHT));
+    list_weight(&l, &call);
+    return run(&l, &call);
+}
+
+static void fill(struct layer *l, struct rf_block_sizes *out)
+{
+    struct call forward = {.count = 0}, input = {.count = 0}, weight = {.count = 0};
+    layer_fill_sizes(l, out);
+    list_forward(l, &forward);
+    list_input(l, &input);
+    list_weight(l, &weight);
+    list_exchanges(l, &forward, out->forward);
+    list_exchanges(l, &input, out->backward_input);
+    list_exchanges(l, &weight, out->backward_weight);
+}
+
+static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
+{
+    struct layer l;
+    (void)seq;
+    init(&l, NULL, self, NULL, rows);
+    layer_fill_sizes(&l, out);
+    return 0;
+}
+
+static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
+                        int64_t seq, struct rf_block_sizes *out)
+{
+    const struct layer_block *block = self;
+    const struct layer_config *g = block->config;
+    const struct model_division divisions[] = {{g->heads, "heads"},
+                                               {g->kv_heads, "heads of keys", .copies = true},
+                                               {g->hidden, "hidden channels"},
+                                               {rows, "rows of a micro-batch"}};
+    struct layer l;
+    (void)seq;
+    *out = (struct rf_block_sizes){0};
+    RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 4 : 3, out->fault));
+    const char *fault = model_quantize_tensor_fault(g->quantize, part);
+    if (!fault && g->head_norms == LAYER_ALL_HEADS_NORM && part->ranks > 1)
+        fault = "norms of all heads together cannot be divided among tensor ranks; use tp=1";
+    fault = fault ? fault : lora_tensor_fault(g->adapter, part, g->kv_heads < part->ranks);
+    if (fault) {
+        snprintf(out->fault, sizeof(out->fault), "%s", fault);
+        return RF_EINVAL;
+    }
+    init(&l, NULL, block, part, rows);
+    fill(&l, out);
+    return 0;
+}
+
+static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
+                         int64_t seq, struct rf_block_sizes *out)
+{
+    struct layer l;
+    (void)seq;
+    init(&l, NULL, self, NULL, rows);
+    l.m.context = *part;
+    fill(&l, out);
+    return 0;
+}
+
+const struct rf_block_ops layer_block_ops = {forward,      backward_input, backward_weight,  sizes,
+                                             tensor_sizes, context_sizes,  &layer_decode_ops};

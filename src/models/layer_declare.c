@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The parameters of a layer, read off the list of its operations; see layer.h.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "hub_modules.h"
+#include "layer.h"
+
+static int64_t whole(const struct layer_config *g, enum layer_columns columns)
+{
+    const int64_t all[] = {[LAYER_NONE] = 0,
+                           [LAYER_CHANNELS] = g->channels,
+                           [LAYER_QUERIES] = g->heads * g->head_size,
+                           [LAYER_KEYS] = g->kv_heads * g->head_size,
+                           [LAYER_HIDDEN] = g->hidden};
+    return all[columns];
+}
+
+/* What a linear map takes: the columns of the result before it. */
+static int64_t inputs_of(const struct layer_config *g, int op)
+{
+    for (int k = op - 1; k >= 0; k--)
+        switch (g->ops[k].kind) {
+        case LAYER_ATTEND:
+            return whole(g, LAYER_QUERIES);
+        case LAYER_ACT:
+        case LAYER_GATE:
+            return g->hidden;
+        default:
+            return g->channels;
+        }
+    return g->channels;
+}
+
+static struct hub_weight weight_of(const struct layer_config *g, int op)
+{
+    const struct layer_op *o = &g->ops[op];
+    struct hub_weight out = {.name = o->name,
+                             .in = inputs_of(g, op),
+                             .activated = op > 0 && g->ops[op - 1].kind == LAYER_ACT};
+    while (out.parts < LORA_MODULES && o->columns[out.parts]) {
+        out.rows[out.parts] = whole(g, o->columns[out.parts]);
+        out.parts++;
+    }
+    return out;
+}
+
+/* How tensor ranks divide the weight. If there are fewer key heads than ranks, several ranks have a
+ * copy of a head. */
+static struct rf_split split_of(const struct layer_config *g, int op)
+{
+    const struct hub_weight w = weight_of(g, op);
+    struct rf_split split = {.kind = RF_SPLIT_COLUMNS};
+    if (g->ops[op].kind == LAYER_ROW_LINEAR)
+        return split;
+    split = (struct rf_split){.kind = RF_SPLIT_ROWS};
+    if (w.parts > 1)
+        split.segments = w.parts;
+    if (g->ops[op].columns[0] != LAYER_QUERIES)
+        return split;
+    split.unit = (int)g->head_size;
+    for (int k = 0; k < w.parts; k++)
+        split.sizes[k] = w.rows[k];
+    return split;
+}
+
+static int add_vector(struct model_part *part, enum rf_dtype dtype, const char *prefix,
+                      const char *name, const char *what, int64_t elements, float value)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "%s.%s", name, what);
+    model_add_param(part, dtype, prefix, text, rf_shape1(elements), 0, value);
+    return part->param_count - 1;
+}
+
+static void add_bias(struct layer_block *b, struct model_part *part, const char *prefix, int op)
+{
+    const struct layer_config *g = b->config;
+    const struct rf_param_desc *weight = &part->params[b->linear[op].weight];
+    const int bias =
+        add_vector(part, g->dtype, prefix, g->ops[op].name, "bias", weight->shape.dim[0], 0);
+    b->linear[op].bias = bias;
+    if (weight->split.kind == RF_SPLIT_ROWS)
+        part->params[bias].split = weight->split;
+}
+
+int64_t layer_outputs(const struct layer_config *g, int op)
+{
+    int64_t rows = 0;
+    for (int k = 0; k < LORA_MODULES; k++)
+        rows += whole(g, g->ops[op].columns[k]);
+    return rows;
+}
+
+static void add_linear(struct layer_block *b, struct model_part *part, const char *prefix, int op,
+                       struct layer_initial initial)
+{
+    const struct layer_config *g = b->config;
+    const struct hub_weight w = weight_of(g, op);
+    const bool summed = g->ops[op].kind == LAYER_ROW_LINEAR;
+    const struct rf_shape shape = rf_shape2(layer_outputs(g, op), w.in);
+    char text[64];
+    snprintf(text, sizeof(text), "%s.weight", w.name);
+    struct rf_param_desc *param = model_add_param(part, g->dtype, prefix, text, shape,
+                                                  summed ? initial.residual_std : initial.std, 0);
+    param->flags |= RF_PARAM_OVERWRITE_GRAD;
+    param->split = split_of(g, op);
+    b->linear[op] = (struct model_linear){.weight = part->param_count - 1, .summed = summed};
+    if (g->ops[op].bias == LAYER_BIAS)
+        add_bias(b, part, prefix, op);
+}
+
+static void add_norm(struct layer_block *b, struct model_part *part, const char *prefix, int op)
+{
+    const struct layer_config *g = b->config;
+    const char *name = g->ops[op].name;
+    b->param[op] = add_vector(part, g->residual, prefix, name, "weight", g->channels, 1);
+    if (!g->rms)
+        add_vector(part, g->residual, prefix, name, "bias", g->channels, 0);
+}
+
+static bool is_linear(const struct layer_op *op)
+{
+    return op->kind == LAYER_COLUMN_LINEAR || op->kind == LAYER_ROW_LINEAR;
+}
+
+void layer_declare(struct layer_block *b, struct model_part *part,
+                   const struct layer_config *config, const struct hub_arch *architecture,
+                   int layer, struct layer_initial initial)
+{
+    const struct layer_op *ops = config->ops;
+    char prefix[32];
+    *b = (struct layer_block){.config = config};
+    snprintf(part->name, sizeof(part->name), "layer %d", layer);
+    snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+    for (; ops[b->count].kind; b->count++) {
+        b->linear[b->count].weight = -1;
+        if (ops[b->count].kind == LAYER_NORM)
+            add_norm(b, part, prefix, b->count);
+        if (is_linear(&ops[b->count]))
+            add_linear(b, part, prefix, b->count, initial);
+    }
+    for (int k = 0; k < b->count; k++)
+        if (is_linear(&ops[k]) && ops[k].bias == LAYER_BIAS_LAST)
+            add_bias(b, part, prefix, k);
+    for (int which = 0; config->head_norms && which < 2; which++)
+        b->head_norm[which] = add_vector(part, config->dtype, prefix,
+                                         which ? "attention.k_norm" : "attention.q_norm", "weight",
+                                         config->head_norms == LAYER_HEAD_NORM
+                                             ? config->head_size
+                                             : whole(config, which ? LAYER_KEYS : LAYER_QUERIES),
+                                         1);
+    for (int k = 0; k < b->count; k++) {
+        const struct hub_weight w = weight_of(config, k);
+        if (!is_linear(&ops[k]))
+            continue;
+        const struct lora_modules modules = hub_modules(architecture, &w, layer);
+        lora_add(&b->linear[k].lora, part, config->adapter, &modules, config->dtype,
+                 b->linear[k].weight, layer);
+        model_linear_quantize(&b->linear[k], part, &modules, config->quantize);
+    }
+}
+
+int layer_modules(const struct layer_block *b, const struct model_part *part,
+                  struct model_adapter_module *out, int capacity)
+{
+    int count = 0;
+    for (int k = 0; k < b->count; k++)
+        if (b->linear[k].weight >= 0)
+            count += model_linear_modules(&b->linear[k], part, out ? out + count : NULL,
+                                          capacity - count);
+    return count;
+}
+
+int layer_text(const struct layer_op *ops, char *text, size_t bytes)
+{
+    static const char *const names[LAYER_KINDS] = {
+        [LAYER_NORM] = "norm",   [LAYER_TAKE] = "take", [LAYER_COLUMN_LINEAR] = "linear",
+        [LAYER_HEADS] = "heads", [LAYER_ACT] = "act",   [LAYER_ROW_LINEAR] = "linear",
+        [LAYER_GATE] = "gate",   [LAYER_ADD] = "add",   [LAYER_ATTEND] = "attend"};
+    static const char *const norms[] = {"", ":norm", ":norms"};
+    int n = 0;
+    for (const struct layer_op *op = ops; op->kind && (size_t)n < bytes; op++)
+        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s", op == ops ? " layer=" : "-",
+                      names[op->kind], norms[op->norm], op->bias ? ":bias" : "");
+    return n;
+}
+
+/* ---- lists that can be computed -------------------------------------------------------------- */
+
+#define KIND(kind) (1u << (kind))
+static const struct {
+    unsigned then; /* kinds that may follow */
+    const char *fault;
+} order[LAYER_KINDS] = {
+    /* LAYER_END and LAYER_ADD: what takes the stream */
+    [LAYER_END] = {KIND(LAYER_NORM) | KIND(LAYER_TAKE), "a layer begins with a norm or a take"},
+    [LAYER_ADD] = {KIND(LAYER_NORM) | KIND(LAYER_TAKE) | KIND(LAYER_END),
+                   "a sum with the stream is followed by a norm, a take or the end"},
+    [LAYER_NORM] = {KIND(LAYER_COLUMN_LINEAR) | KIND(LAYER_ADD),
+                    "a norm is followed by a column linear or, behind a row linear, by a sum"},
+    [LAYER_TAKE] = {KIND(LAYER_COLUMN_LINEAR), "a take is followed by a column linear"},
+    [LAYER_COLUMN_LINEAR] = {KIND(LAYER_HEADS) | KIND(LAYER_ATTEND) | KIND(LAYER_ACT) |
+                                 KIND(LAYER_GATE),
+                             "a column linear is followed by heads, attention, an activation or a "
+                             "gate"},
+    [LAYER_HEADS] = {KIND(LAYER_ATTEND), "heads are followed by attention"},
+    [LAYER_ATTEND] = {KIND(LAYER_ROW_LINEAR), "attention is followed by a row linear"},
+    [LAYER_ACT] = {KIND(LAYER_ROW_LINEAR), "an activation is followed by a row linear"},
+    [LAYER_GATE] = {KIND(LAYER_ROW_LINEAR), "a gate is followed by a row linear"},
+    [LAYER_ROW_LINEAR] = {KIND(LAYER_NORM) | KIND(LAYER_ADD),
+                          "a row linear is followed by a sum, or by a norm and a sum"},
+};
+
+static bool is_packed(const struct layer_op *op)
+{
+    return op->columns[0] == LAYER_QUERIES && op->columns[1] == LAYER_KEYS &&
+           op->columns[2] == LAYER_KEYS;
+}
+
+/* What an operation needs of itself and of its neighbours, besides their order. */
+static const char *fault_of(const struct layer_op *op, enum layer_kind before)
+{
+    const enum layer_kind then = op[1].kind;
+    const bool linear = is_linear(op), needs_name = linear || op->kind == LAYER_NORM;
+    if (needs_name && (!op->name || strlen(op->name) > 40))
+        return "norms and linear maps have names, of at most 40 characters";
+    if (op->kind == LAYER_NORM && (before == LAYER_ROW_LINEAR) != (then == LAYER_ADD))
+        return "a norm before a product takes the stream, and one behind a product is added to it";
+    if (op->kind == LAYER_ROW_LINEAR && then == LAYER_NORM && op->bias)
+        return "a row linear before a norm has no bias";
+    if (op->kind == LAYER_ROW_LINEAR && op->columns[0] != LAYER_CHANNELS)
+        return "a row linear has the columns LAYER_CHANNELS";
+    if (op->kind != LAYER_COLUMN_LINEAR)
+        return NULL;
+    if (then == LAYER_GATE)
+        return op->columns[0] == LAYER_HIDDEN && op->columns[1] == LAYER_HIDDEN && !op->columns[2]
+                   ? NULL
+                   : "a gate takes the columns {LAYER_HIDDEN, LAYER_HIDDEN}";
+    if (then == LAYER_ACT)
+        return op->columns[0] == LAYER_HIDDEN && !op->columns[1]
+                   ? NULL
+                   : "an activation takes the columns {LAYER_HIDDEN}";
+    return is_packed(op) ? NULL : "heads and attention take the columns LAYER_PACKED";
+}
+
+const char *layer_fault(const struct layer_op *ops)
+{
+    enum layer_kind before = LAYER_END;
+    for (int k = 0; k < LAYER_MOST; k++) {
+        const enum layer_kind kind = ops[k].kind;
+        if ((unsigned)kind >= LAYER_KINDS || !(order[before].then & KIND(kind)))
+            return order[before].fault;
+        if (kind == LAYER_END)
+            return NULL;
+        const char *fault = k + 1 < LAYER_MOST ? fault_of(&ops[k], before) : NULL;
+        if (fault)
+            return fault;
+        before = kind;
+    }
+    return "a layer has at most 15 operations, and ends with LAYER_END";
+}

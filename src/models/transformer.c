@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Creates a transformer; see transformer.h. embedding.c, layer.c and head.c have the computation of
+ * its blocks.
+ */
+#include "transformer.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "hub_modules.h"
+
+#define STD 0.02f
+
+static struct rf_param_desc *add_table(struct model_part *part, enum rf_dtype dtype,
+                                       const char *name, int64_t rows, int64_t channels)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "%s.weight", name);
+    return model_add_param(part, dtype, "", text, rf_shape2(rows, channels), STD, 0);
+}
+
+static void make_embedding(struct transformer *t)
+{
+    const struct transformer_config *c = &t->config;
+    const struct layer_config *g = &c->layer;
+    struct model_part *part = &t->model.parts[0];
+    t->embedding = (struct model_embedding){.vocab = c->vocab,
+                                            .channels = g->channels,
+                                            .dtype = g->residual,
+                                            .positions = c->positions};
+    snprintf(part->name, sizeof(part->name), "embedding");
+    add_table(part, g->residual, c->tokens, c->vocab, g->channels)->split.kind = RF_SPLIT_ROWS;
+    if (c->positions)
+        add_table(part, g->residual, c->places, c->positions, g->channels);
+    model_set_block(&t->model, 0, &model_embedding_ops, &t->embedding);
+}
+
+static void make_layer(struct transformer *t, int layer)
+{
+    const struct transformer_config *c = &t->config;
+    /* Radford et al. 2019: residual projections are scaled by 1 / sqrt(their number). */
+    const struct layer_initial initial = {STD, STD / sqrtf(2.0f * (float)c->layers)};
+    layer_declare(&t->layers[layer], &t->model.parts[layer + 1], &c->layer,
+                  hub_arch_named(c->architecture), layer, initial);
+    model_set_block(&t->model, layer + 1, &layer_block_ops, &t->layers[layer]);
+}
+
+static void add_vector(struct model_part *part, const struct transformer_config *c,
+                       const char *what, float value)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "%s.%s", c->norm, what);
+    model_add_param(part, c->layer.residual, "", text, rf_shape1(c->layer.channels), 0, value);
+}
+
+static void make_head(struct transformer *t)
+{
+    const struct transformer_config *c = &t->config;
+    const struct layer_config *g = &c->layer;
+    const int last = c->layers + 1;
+    struct model_part *part = &t->model.parts[last];
+    t->head = (struct model_head){.channels = g->channels,
+                                  .vocab = c->vocab,
+                                  .rows = c->head_rows,
+                                  .dtype = g->dtype,
+                                  .rms = g->rms,
+                                  .eps = g->eps};
+    snprintf(part->name, sizeof(part->name), "head");
+    add_vector(part, c, "weight", 1);
+    if (!g->rms)
+        add_vector(part, c, "bias", 0);
+    struct rf_param_desc *table = add_table(part, g->dtype, "head", c->vocab, g->channels);
+    table->split.kind = RF_SPLIT_ROWS;
+    if (c->tied)
+        table->tied_to = t->model.parts[0].params[0].name;
+    if (c->head_rows == 0)
+        table->flags |= RF_PARAM_OVERWRITE_GRAD;
+    model_set_block(&t->model, last, model_head_ops(&t->head), &t->head);
+}
+
+int transformer_create(struct transformer *t, const struct transformer_config *config,
+                       const char *text)
+{
+    t->config = *config;
+    for (const struct layer_op *op = config->layer.ops; op->kind; op++)
+        if (op->kind == LAYER_HEADS)
+            t->config.layer.head_norms = op->norm;
+    int rc = model_blocks_create(&t->model, config->layers + 2);
+    t->layers = calloc((size_t)config->layers, sizeof(*t->layers));
+    if (rc == 0 && !t->layers)
+        rc = RF_ENOMEM;
+    if (rc == 0) {
+        snprintf(t->model.config, sizeof(t->model.config), "%s", text);
+        make_embedding(t);
+        for (int i = 0; i < config->layers; i++)
+            make_layer(t, i);
+        make_head(t);
+        rc = lora_finish(&t->model, config->layer.adapter);
+    }
+    if (rc < 0)
+        transformer_destroy(t);
+    return rc;
+}
+
+void transformer_destroy(struct transformer *t)
+{
+    model_blocks_destroy(&t->model);
+    free(t->layers);
+    t->layers = NULL;
+}
+
+int transformer_adapter_modules(const struct transformer *t, struct model_adapter_module *out,
+                                int capacity)
+{
+    int count = 0;
+    for (int i = 0; i < t->config.layers; i++)
+        count += layer_modules(&t->layers[i], &t->model.parts[i + 1], out ? out + count : NULL,
+                               capacity - count);
+    return count;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A transformer as a list of blocks: embedding, layers that are all the same list of operations
+ * (layer.h), head. An architecture fills in a struct transformer_config (gpt2.c, llama.c).
+ */
+#ifndef RF_MODELS_TRANSFORMER_H
+#define RF_MODELS_TRANSFORMER_H
+
+#include "layer.h"
+#include "vocabulary.h"
+
+struct transformer_config {
+    struct layer_config layer;
+    int layers, vocab, head_rows;
+    int positions;            /* rows of the table of positions; 0: there is none */
+    bool tied;                /* the head is the table of tokens */
+    const char *architecture; /* hub_table.h */
+    /* Names of parameters: the table of tokens and that of positions; the last norm; the head. */
+    const char *tokens, *places, *norm;
+};
+
+struct transformer {
+    struct transformer_config config;
+    struct model_embedding embedding;
+    struct model_head head;
+    struct model_blocks model;
+    struct layer_block *layers;
+};
+
+/* Returns RF_ENOMEM, RF_EINVAL (an adapter that matches no module). say writes the text of the
+ * config into model->config. On an error *t is empty. */
+int transformer_create(struct transformer *t, const struct transformer_config *config,
+                       const char *text);
+void transformer_destroy(struct transformer *t);
+int transformer_adapter_modules(const struct transformer *t, struct model_adapter_module *out,
+                                int capacity);
+
+#endif

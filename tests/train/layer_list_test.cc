@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+//
+// Layers that are other lists of operations than those of GPT-2 and Llama (src/models/layer.h):
+// norms behind the products, and of all heads together. Losses beside transformers are in
+// hub_test.cc; here, that every technique gives what one rank gives that keeps all.
+#include <cmath>
+
+#include "mesh_case.h"
+
+extern "C" {
+#include "hub_table.h"
+#include "layer.h"
+}
+
+namespace
+{
+
+// OLMo 2 but for its norms of all heads, which tensor ranks cannot divide.
+const layer_op behind[] = {{LAYER_TAKE},
+                           {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
+                           {LAYER_HEADS, nullptr, {}, LAYER_NO_BIAS, RF_ACT_GELU, LAYER_HEAD_NORM},
+                           LAYER_ATTENTION,
+                           {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
+                           {LAYER_NORM, "norm1"},
+                           {LAYER_ADD},
+                           {LAYER_TAKE, .with = MODEL_RECOMPUTE_MLP},
+                           LAYER_GATED_UNIT,
+                           {LAYER_NORM, "norm2"},
+                           {LAYER_ADD},
+                           {LAYER_END}};
+
+Training of(const layer_op *layer)
+{
+    Training t = with_llama(clipped_training(3));
+    t.policy.seq = 24;
+    t.policy.batch = 8;
+    t.policy.micro_batches = 4;
+    t.policy.optimizer.kind = RF_SGD;
+    t.lr = 0.1f;
+    t.llama.layer = layer;
+    return t;
+}
+
+const layer_op *olmo2()
+{
+    return hub_arch_named("Olmo2ForCausalLM")->layer;
+}
+
+// The same bits of all parameters.
+void expect_same(const Training &wanted, const Training &seen, int ranks, const char *what)
+{
+    const std::string one = train(wanted, 1)[0].sha;
+    for (const Seen &s : train(seen, ranks)) {
+        EXPECT_EQ(s.sha, one) << what;
+        expect_planned(s, what);
+    }
+}
+
+} // namespace
+
+TEST(LayerList, RecomputationAndShardingChangeNoBit)
+{
+    for (const layer_op *layer : {olmo2(), behind}) {
+        const Training plain = of(layer);
+        for (unsigned parts : {1u, 4u, 8u, 15u}) {
+            Training t = plain;
+            t.llama.recompute = parts;
+            expect_same(plain, t, 1, "recomputed");
+        }
+        for (int zero = 1; zero <= 3; zero += 2) {
+            Training t = plain;
+            t.policy.zero = zero;
+            t.policy.offload = zero == 3 ? RF_OFFLOAD_OPTIMIZER : 0;
+            Training one = plain;
+            one.policy.offload = t.policy.offload;
+            expect_same(one, t, 2, "sharded");
+        }
+        Training stages = plain;
+        stages.pp = 2;
+        expect_same(plain, stages, 2, "in stages");
+    }
+}
+
+TEST(LayerList, RanksThatShareItAreCloseToOneRank)
+{
+    const std::vector<MeshCase> meshes = {{1, 2}, {1, 2, 1, 1, true}, {2, 2, 1, 1, true, 2},
+                                          {1, 4}, {1, 4, 1, 1, true}, {1, 1, 2}};
+    for (const layer_op *layer : {behind, olmo2()}) {
+        const Training plain = of(layer);
+        const Seen one = train(plain, 1)[0];
+        for (const MeshCase &m : meshes)
+            for (unsigned parts : {0u, 15u}) {
+                if (layer != behind && m.tp > 1)
+                    continue;
+                Training t = m.on(plain);
+                t.llama.recompute = parts;
+                for (const Seen &s : train(t, m.ranks()))
+                    for (size_t i = 0; i < one.loss.size(); i++) {
+                        // Sums over ranks have another order.
+                        EXPECT_NEAR(s.loss[i], one.loss[i], 1e-5) << m.text() << ", " << parts;
+                        EXPECT_NEAR(s.norm[i], one.norm[i], 1e-4) << m.text() << ", " << parts;
+                    }
+            }
+    }
+}
+
+TEST(LayerList, TensorRanksCannotDivideANormOfAllHeads)
+{
+    llama *model = nullptr;
+    rf_block_sizes sizes = {};
+    rf_tensor_part part = {};
+    llama_config config = {2, 32, 4, 2};
+    int count = 0;
+    config.layer = olmo2();
+    part.ranks = 2;
+    ASSERT_RF(llama_create(&config, &model));
+    const rf_block &layer = llama_blocks(model, &count)[1];
+    EXPECT_EQ(layer.ops->tensor_sizes(layer.self, &part, 8, 8, &sizes), RF_EINVAL);
+    EXPECT_STREQ(sizes.fault,
+                 "norms of all heads together cannot be divided among tensor ranks; use tp=1");
+    // Checkpoints of another list of operations are other models.
+    EXPECT_NE(std::string(layer.config)
+                  .find(" layer=take-linear-heads:norms-attend-linear-norm-add-take-linear-gate-"
+                        "linear-norm-add"),
+              std::string::npos);
+    llama_destroy(model);
+}
+
+TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
+{
+    const layer_op norm = {LAYER_NORM, "n"}, take = {LAYER_TAKE}, add = {LAYER_ADD}, end = {},
+                   qkv = {LAYER_COLUMN_LINEAR, "q", LAYER_PACKED}, attend = LAYER_ATTENTION,
+                   up = {LAYER_COLUMN_LINEAR, "u", {LAYER_HIDDEN}}, act = {LAYER_ACT},
+                   gate = {LAYER_GATE}, row = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}},
+                   biased = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}, LAYER_BIAS},
+                   nameless = {LAYER_NORM}, heads = {LAYER_HEADS};
+    const struct {
+        std::vector<layer_op> ops;
+        const char *fault;
+    } cases[] = {
+        {{norm, qkv, attend, row, add, take, up, act, row, norm, add, end}, nullptr},
+        {{end}, "a layer begins with a norm or a take"},
+        {{qkv, end}, "a layer begins with a norm or a take"},
+        {{norm, add, end},
+         "a norm before a product takes the stream, and one behind a product is added to it"},
+        {{nameless, qkv, end}, "norms and linear maps have names, of at most 40 characters"},
+        {{take, up, attend, end}, "heads and attention take the columns LAYER_PACKED"},
+        {{take, qkv, act, end}, "an activation takes the columns {LAYER_HIDDEN}"},
+        {{take, up, gate, end}, "a gate takes the columns {LAYER_HIDDEN, LAYER_HIDDEN}"},
+        {{take, qkv, heads, row, end}, "heads are followed by attention"},
+        {{take, up, act, biased, norm, add, end}, "a row linear before a norm has no bias"},
+        {{take, up, act, qkv, end}, "an activation is followed by a row linear"},
+        {{take, up, act, row, add},
+         "a sum with the stream is followed by a norm, a take or the end"},
+    };
+    for (const auto &c : cases) {
+        std::vector<layer_op> ops = c.ops;
+        layer_op other = {};
+        other.kind = LAYER_KINDS; // behind the list
+        ops.resize(LAYER_MOST, other);
+        llama_config config = {2, 32, 4, 2};
+        config.layer = ops.data();
+        EXPECT_STREQ(llama_config_fault(&config), c.fault);
+    }
+    std::vector<layer_op> longest;
+    while (longest.size() < LAYER_MOST)
+        longest.insert(longest.end(), {take, up, act, row, add});
+    EXPECT_STREQ(layer_fault(longest.data()),
+                 "a layer has at most 15 operations, and ends with LAYER_END");
+    for (int i = 0; hub_archs[i]; i++) {
+        const layer_op *ops = hub_archs[i]->layer;
+        EXPECT_STREQ(ops ? layer_fault(ops) : nullptr, nullptr) << hub_archs[i]->name;
+    }
+}
+
+TEST(LayerList, SixteenBitsFollowF32)
+{
+    for (const layer_op *layer : {olmo2(), behind})
+        for (rf_dtype residual : {RF_F32, RF_BF16}) {
+            Training t = of(layer);
+            const std::vector<double> f32 = train(t, 1)[0].loss;
+            t.llama.dtype = RF_BF16;
+            t.llama.residual = residual;
+            const std::vector<double> bf16 = train(t, 1)[0].loss;
+            for (size_t i = 0; i < f32.size(); i++)
+                EXPECT_NEAR(bf16[i], f32[i], 0.02 * f32[i]) << rf_dtype_name(residual);
+        }
+}
