@@ -329,13 +329,28 @@ static void sum_memory(struct rf_plan *plan)
         }
 }
 
+/* Whether a rank sends as much in both transfers. */
+static bool sends_alike(const struct rf_transfer *a, const struct rf_transfer *b)
+{
+    return a->op == b->op && a->group == b->group && a->count == b->count && a->dtype == b->dtype &&
+           a->order == b->order && a->root == b->root && a->round == b->round &&
+           a->counts == b->counts && a->algorithm == b->algorithm;
+}
+
+/* The bytes of a list's transfers. Those of all micro-batches are alike, so the last one of each
+ * lane and operation is kept. */
+struct sent {
+    struct rf_transfer transfer;
+    uint64_t bytes;
+};
+
 int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *out)
 {
     const struct rf_list *list = &plan->lists[id];
+    struct sent last[RF_LANE_COUNT][RF_COLL_OP_COUNT] = {0};
     *out = 0;
     for (int k = 0; k < list->count; k++) {
         const struct rf_instruction *i = &list->instructions[k];
-        uint64_t sent = 0;
         if (i->transfer < 0)
             continue;
         struct rf_transfer t = plan->transfers[i->transfer];
@@ -344,8 +359,12 @@ int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *
                            : -1;
         if (of >= 0) /* messages of gradients have this rank's shard only */
             t.count = plan->pieces[of].counts[plan->shard];
-        RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
-        *out += sent;
+        struct sent *sent = &last[t.group][t.op];
+        if (!sends_alike(&t, &sent->transfer)) {
+            RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent->bytes));
+            sent->transfer = t;
+        }
+        *out += sent->bytes;
     }
     return 0;
 }

@@ -131,33 +131,25 @@ static int check_places(const struct rf_plan *plan)
     return 0;
 }
 
-/* Where segments of the compute lane begin and end, to check the waits of other lanes and its own.
- */
-struct segments {
-    const struct rf_instruction *of_lane[RF_LANE_COUNT];
+/* What was passed of a list: its instructions by lane; and, to check the waits of other lanes and
+ * its own, where segments of the compute lane begin and end. */
+struct passed {
+    int *of_lane; /* list indices, lane after lane */
+    int first[RF_LANE_COUNT], count[RF_LANE_COUNT];
     int begin; /* list index of the first of the open segment */
     bool open;
 };
 
-static const struct rf_instruction *find(const struct rf_list *list, struct rf_wait wait, int *at)
-{
-    int position = 0;
-    for (*at = 0; *at < list->count; (*at)++)
-        if ((int)list->instructions[*at].lane == wait.lane && position++ == wait.position)
-            return &list->instructions[*at];
-    return NULL;
-}
-
 /* A wait is for a point, so the work that it waits for must be submitted. In the middle of a
  * segment nothing may be waited for, except work that the host did before the segment began. */
 static int check_handover(const struct rf_plan *plan, const struct rf_list *list, int at,
-                          const struct segments *s)
+                          const struct passed *s)
 {
     const struct rf_instruction *i = &list->instructions[at];
     for (int k = 0; k < i->waits; k++) {
         const struct rf_wait wait = plan->waits[i->first_wait + k];
-        int index = 0;
-        const struct rf_instruction *other = find(list, wait, &index);
+        const int index = s->of_lane[s->first[wait.lane] + wait.position];
+        const struct rf_instruction *other = &list->instructions[index];
         if (other->lane == RF_LANE_COMPUTE && !other->posts)
             return rf_check_fail(plan, i, "waits for work that is not submitted");
         if (i->lane == RF_LANE_COMPUTE && s->open &&
@@ -167,9 +159,12 @@ static int check_handover(const struct rf_plan *plan, const struct rf_list *list
     return 0;
 }
 
-static int check_order(const struct rf_plan *plan, const struct rf_list *list, struct rf_clocks *c)
+static int check_order(const struct rf_plan *plan, const struct rf_list *list, struct rf_clocks *c,
+                       int *of_lane)
 {
-    struct segments s = {.open = false};
+    struct passed s = {.of_lane = of_lane};
+    for (int lane = 1; lane < RF_LANE_COUNT; lane++)
+        s.first[lane] = s.first[lane - 1] + list->positions[lane - 1];
     for (int at = 0; at < list->count; at++) {
         const struct rf_instruction *i = &list->instructions[at];
         int need[RF_LANE_COUNT];
@@ -184,6 +179,7 @@ static int check_order(const struct rf_plan *plan, const struct rf_list *list, s
                     "does not wait for position %d of lane %d, which accesses the same memory",
                     need[lane], lane);
         RETURN_IF_ERROR(check_handover(plan, list, at, &s));
+        s.of_lane[s.first[i->lane] + s.count[i->lane]++] = at;
         if (i->lane == RF_LANE_COMPUTE) {
             s.begin = s.open ? s.begin : at;
             s.open = !i->posts;
@@ -197,10 +193,12 @@ static int check_order(const struct rf_plan *plan, const struct rf_list *list, s
 static int check_list(const struct rf_plan *plan, const struct rf_list *list)
 {
     struct rf_clocks *c = NULL;
-    int rc = rf_clocks_open(plan, list, &c);
+    int *of_lane = rf_alloc(((size_t)list->count + 1) * sizeof(*of_lane));
+    int rc = of_lane ? rf_clocks_open(plan, list, &c) : rf_fail(RF_ENOMEM, "check: out of memory");
     if (rc == 0)
-        rc = check_order(plan, list, c);
+        rc = check_order(plan, list, c, of_lane);
     rf_clocks_close(c);
+    rf_free(of_lane);
     return rc;
 }
 

@@ -22,6 +22,7 @@ struct history {
 struct rf_clocks {
     const struct rf_plan *plan;
     struct history *regions; /* and one history more: of values without bytes, by their number */
+    int *begins;             /* of each value: where its first span was when it was last accessed */
     int (*rows)[RF_LANE_COUNT];
     int first[RF_LANE_COUNT]; /* row of each lane's first instruction */
     int passed[RF_LANE_COUNT];
@@ -44,8 +45,9 @@ int rf_clocks_open(const struct rf_plan *plan, const struct rf_list *list, struc
         return rf_fail(RF_ENOMEM, "plan: out of memory for the waits");
     c->plan = plan;
     c->regions = rf_alloc(((size_t)plan->region_count + 1) * sizeof(*c->regions));
+    c->begins = rf_alloc(((size_t)plan->value_count + 1) * sizeof(*c->begins));
     c->rows = rf_alloc(((size_t)list->count + 1) * sizeof(*c->rows));
-    if (!c->regions || !c->rows)
+    if (!c->regions || !c->begins || !c->rows)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the waits");
     for (int lane = 0; lane < RF_LANE_COUNT; lane++) {
         if (lane > 0)
@@ -63,6 +65,7 @@ void rf_clocks_close(struct rf_clocks *c)
     for (int i = 0; c->regions && i <= c->plan->region_count; i++)
         rf_free(c->regions[i].spans);
     rf_free(c->regions);
+    rf_free(c->begins);
     rf_free(c->rows);
     rf_free(c);
 }
@@ -81,9 +84,12 @@ static int span_at(const struct history *h, uint64_t byte)
     return low;
 }
 
-/* Makes a span begin at `byte`. Returns its index, or -1 when out of memory. */
-static int cut(struct history *h, uint64_t byte)
+/* Makes a span begin at `byte`. likely: the index that it probably has. Returns its index, or -1
+ * when out of memory. */
+static int cut(struct history *h, uint64_t byte, int likely)
 {
+    if (likely < h->count && h->spans[likely].first == byte)
+        return likely;
     if (!rf_array_reserve((void **)&h->spans, h->count + 1, &h->capacity, sizeof(*h->spans)))
         return -1;
     if (h->count == 0)
@@ -109,10 +115,11 @@ static int touch(struct rf_clocks *c, int value, bool write, int lane, int need[
     struct history *h = &c->regions[v->bytes ? v->region : c->plan->region_count];
     const uint64_t first = v->bytes ? v->offset : (uint64_t)value;
     const uint64_t end = first + (v->bytes ? v->bytes : 1);
-    const int begin = cut(h, first);
-    const int stop = begin < 0 ? -1 : cut(h, end);
+    const int begin = cut(h, first, c->begins[value]);
+    const int stop = begin < 0 ? -1 : cut(h, end, begin + 1);
     if (stop < 0)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the waits");
+    c->begins[value] = begin;
     for (int k = begin; k < stop; k++) {
         most(need, h->spans[k].written);
         if (write)
@@ -124,7 +131,9 @@ static int touch(struct rf_clocks *c, int value, bool write, int lane, int need[
         return 0;
     forget(&h->spans[begin], first);
     h->spans[begin].written[lane] = c->passed[lane];
-    memmove(&h->spans[begin + 1], &h->spans[stop], (size_t)(h->count - stop) * sizeof(*h->spans));
+    if (stop > begin + 1)
+        memmove(&h->spans[begin + 1], &h->spans[stop],
+                (size_t)(h->count - stop) * sizeof(*h->spans));
     h->count -= stop - begin - 1;
     return 0;
 }

@@ -6,33 +6,18 @@
  * free during its lifetime. The micro-batches of a rank follow each other, so a value has the same
  * memory in all of them, and a recording of one micro-batch fits the next. If several are in flight
  * (pipelines), they take turns in as few places as possible.
- *
- * Memory that another lane reads becomes free when that lane has read it, not at its position in
- * the list. If compute reused such memory at once, it would wait; so it is kept for SETTLE more
- * calls of blocks. A value that is copied to the host while the next block computes is kept for
- * that call. The memory of a message is kept until its receiver reaches it: at most as many passes
- * through a stage later as a pipeline has ranks. Then no rank has to wait for it.
- *
- * If messages travel in a cycle (several stages on a rank), the memory of a sent value is kept
- * until a message from the same peer shows that it has arrived. Otherwise each of several ranks
- * could wait, before it receives, for memory that it is still sending to the next one.
+ * intervals.c says when each value lives.
  */
 #include <stdlib.h>
 
 #include "../base/base.h"
+#include "intervals.h"
 #include "list.h"
 #include "passes.h"
-#include "stages.h"
 
 /* The maximum size of a region, unless a single value is larger: below the largest allocation of
  * known drivers. */
 #define EXTENT ((uint64_t)1 << 30)
-enum { SETTLE = 2, SETTLE_EVICTED = 1 };
-
-struct interval {
-    int place;      /* that it belongs to */
-    int begin, end; /* instruction indices, over all lists */
-};
 
 /* The memory shared by a value of one micro-batch and those of others. */
 struct place {
@@ -41,7 +26,7 @@ struct place {
     enum rf_category category;
     enum rf_memory memory;
     int region;       /* -1: not yet */
-    int first, count; /* its intervals, in order */
+    int first, count; /* its intervals, in the order of their begins */
 };
 
 /* Of a place that has its offset, what is asked most, side by side. */
@@ -60,44 +45,15 @@ struct tenants {
 struct pass {
     struct rf_plan *plan;
     struct place *places;
-    int *place_of; /* by value; -1: lives as long as the run */
-    struct interval *intervals;
-    int place_count, interval_count, interval_capacity;
-    /* If messages travel in a cycle: the calls of all ranks of the pipeline. */
-    struct rf_pipeline_call **calls;
-    int *open;     /* by value: its interval that may be extended; -1: none */
-    bool *carried; /* by value: a training list leaves it to the next one (2bw) */
+    int *place_of;                 /* by value; -1: lives as long as the run */
+    struct rf_interval *found;     /* in the order of their begins */
+    struct rf_interval *intervals; /* the same, by place */
+    int place_count, interval_count;
     /* By the value of the first micro-batch: how many places its micro-batches share; 0: each has
      * its own. */
     int *turns;
     struct tenants *tenants; /* by region */
 };
-
-bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
-{
-    switch (kind) {
-    case RF_VALUE_OUT:
-    case RF_VALUE_DOUT:
-    case RF_VALUE_SAVED:
-    case RF_VALUE_SAVED_FOR_WEIGHT:
-    case RF_VALUE_EXCHANGE:
-    case RF_VALUE_GRAD_NARROW:
-    case RF_VALUE_GRAD_NARROW_SHARD:
-    case RF_VALUE_HOST_OUT:
-    case RF_VALUE_HOST_SAVED:
-    case RF_VALUE_GRAD_TIED:
-        return true;
-    case RF_VALUE_PARAM:
-    case RF_VALUE_COPY:
-        return plan->units;
-    case RF_VALUE_GRAD:
-        return plan->stage >= 2;
-    case RF_VALUE_GRAD_PART:
-        return plan->stage >= 2 && plan->policy.order == RF_ORDER_RING;
-    default:
-        return false;
-    }
-}
 
 static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_kind kind)
 {
@@ -124,161 +80,24 @@ static enum rf_memory memory_of(enum rf_value_kind kind)
                                                                     : RF_MEMORY_DEVICE;
 }
 
-/* ---- lifetimes ------------------------------------------------------------------------------- */
-
-/* The number of further calls of blocks for which memory that a lane reads is kept. */
-static int delay_calls(const struct rf_plan *plan, int lane)
-{
-    int most = 0, here = 0; /* blocks of a stage */
-    if (!rf_lane_sends(lane))
-        return lane == RF_LANE_EVICT ? SETTLE_EVICTED : SETTLE;
-    for (int b = 0; b < plan->block_count; b++) {
-        here = b > 0 && plan->stage_of[b] == plan->stage_of[b - 1] ? here + 1 : 1;
-        most = here > most ? here : most;
-    }
-    return plan->mesh.pp * most;
-}
-
-/* The list position until which memory that the instruction at `at` reads is kept. */
-static int free_after(const struct rf_plan *plan, const struct rf_list *list, int at)
-{
-    const int lane = (int)list->instructions[at].lane;
-    if (lane == RF_LANE_COMPUTE)
-        return at;
-    for (int left = delay_calls(plan, lane); at + 1 < list->count && left > 0;)
-        left -= rf_verb_calls_block(list->instructions[++at].verb);
-    return at;
-}
-
-/* Calls of blocks write parts of gradients, so the lifetime of a gradient begins with its clearing.
- */
-static bool begins(const struct rf_plan *plan, const struct rf_instruction *i, int value)
-{
-    const int *ins = plan->operands + i->first_operand;
-    for (int k = 0; k < i->ins; k++)
-        if (ins[k] == value)
-            return false;
-    return plan->values[value].kind != RF_VALUE_GRAD || i->verb == RF_VERB_ZERO ||
-           i->verb == RF_VERB_ZERO_WHOLE;
-}
-
-static int use(struct pass *p, int value, int begin, int end, bool anew)
-{
-    if (p->place_of[value] < 0)
-        return 0;
-    if (anew || p->open[value] < 0) {
-        if (!rf_array_reserve((void **)&p->intervals, p->interval_count, &p->interval_capacity,
-                              sizeof(*p->intervals)))
-            return rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
-        p->open[value] = p->interval_count;
-        p->intervals[p->interval_count++] =
-            (struct interval){.place = p->place_of[value], .begin = begin};
-    }
-    struct interval *interval = &p->intervals[p->open[value]];
-    interval->end = end > interval->end ? end : interval->end;
-    return 0;
-}
-
-/* The list position at which the instruction's message is known to have arrived; the end of the
- * list if nothing shows it. */
-static int arrived(const struct pass *p, const struct rf_list *list, int at)
-{
-    const struct rf_plan *plan = p->plan;
-    const struct rf_value *v = &plan->values[plan->operands[list->instructions[at].first_operand]];
-    struct rf_message seen;
-    if (!rf_plan_message_seen(plan, p->calls, v, &seen))
-        return list->count - 1;
-    for (int k = at; k < list->count; k++) {
-        const struct rf_instruction *i = &list->instructions[k];
-        if (i->verb == RF_VERB_RECV && i->block == seen.block &&
-            i->micro_batch == seen.micro_batch &&
-            plan->values[plan->operands[i->first_operand]].kind == seen.kind)
-            return k;
-    }
-    return list->count - 1;
-}
-
-static int later(int a, int b)
-{
-    return a > b ? a : b;
-}
-
-/* Finds the values that a list reads before it writes them. */
-static void find_carried(struct pass *p)
-{
-    const struct rf_plan *plan = p->plan;
-    const struct rf_list *list = &plan->lists[RF_LIST_STEP];
-    for (int v = 0; v < plan->value_count; v++)
-        p->open[v] = -1;
-    for (int at = 0; rf_plan_lags(plan) && at < list->count; at++) {
-        const struct rf_instruction *i = &list->instructions[at];
-        const int *operands = plan->operands + i->first_operand;
-        for (int k = 0; k < i->ins + i->outs; k++) {
-            p->carried[operands[k]] |= k < i->ins && p->open[operands[k]] < 0 &&
-                                       rf_value_is_temporary(plan, plan->values[operands[k]].kind);
-            p->open[operands[k]] = at;
-        }
-    }
-}
-
-/* Extends carried values to the time before the list (begins) or after it. */
-static int carry(struct pass *p, const struct rf_list *list, int base, bool begins)
-{
-    const struct rf_list *lists = p->plan->lists;
-    if (list == &lists[begins ? RF_LIST_FILL : RF_LIST_DRAIN] || list > &lists[RF_LIST_DRAIN])
-        return 0;
-    const int at = begins ? base : base + list->count - 1;
-    for (int v = 0; v < p->plan->value_count; v++)
-        if (p->carried[v])
-            RETURN_IF_ERROR(use(p, v, at, at, begins));
-    return 0;
-}
-
-static int follow(struct pass *p, const struct rf_list *list, int base)
-{
-    const struct rf_plan *plan = p->plan;
-    for (int v = 0; v < plan->value_count; v++)
-        p->open[v] = -1;
-    RETURN_IF_ERROR(carry(p, list, base, true));
-    for (int at = 0; at < list->count; at++) {
-        const struct rf_instruction *i = &list->instructions[at];
-        const int *operands = plan->operands + i->first_operand;
-        const bool sent = i->verb == RF_VERB_SEND && i->block >= 0 && p->calls;
-        const bool kept = sent && list == &plan->lists[RF_LIST_STEP];
-        const int end = base + later(free_after(plan, list, at), kept ? arrived(p, list, at) : 0);
-        for (int k = 0; k < i->ins + i->outs; k++)
-            RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
-                                k >= i->ins && begins(plan, i, operands[k])));
-    }
-    return carry(p, list, base, false);
-}
-
-static int by_place(const void *a, const void *b)
-{
-    const struct interval *x = a, *y = b;
-    return x->place != y->place ? (x->place > y->place) - (x->place < y->place)
-                                : (x->begin > y->begin) - (x->begin < y->begin);
-}
-
-static int find_lifetimes(struct pass *p)
-{
-    int base = 0;
-    find_carried(p);
-    for (int id = 0; id < RF_LIST_COUNT; id++) {
-        RETURN_IF_ERROR(follow(p, &p->plan->lists[id], base));
-        base += p->plan->lists[id].count;
-    }
-    if (p->interval_count > 0)
-        qsort(p->intervals, (size_t)p->interval_count, sizeof(*p->intervals), by_place);
-    for (int k = p->interval_count - 1; k >= 0; k--) {
-        struct place *place = &p->places[p->intervals[k].place];
-        place->first = k;
-        place->count++;
-    }
-    return 0;
-}
-
 /* ---- places ---------------------------------------------------------------------------------- */
+
+/* Gives places their intervals, which stay in the order of their begins. */
+static void share_out(struct pass *p)
+{
+    int first = 0;
+    for (int k = 0; k < p->interval_count; k++)
+        p->places[p->place_of[p->found[k].value]].count++;
+    for (int k = 0; k < p->place_count; k++) {
+        p->places[k].first = first;
+        first += p->places[k].count;
+        p->places[k].count = 0;
+    }
+    for (int k = 0; k < p->interval_count; k++) {
+        struct place *place = &p->places[p->place_of[p->found[k].value]];
+        p->intervals[place->first + place->count++] = p->found[k];
+    }
+}
 
 /* The same value for another of this rank's micro-batches; -1: there is none. Only some
  * micro-batches copy values to the host. */
@@ -299,13 +118,13 @@ static int shares_place_of(const struct pass *p, int v)
 }
 
 /* The values that share a place may be far apart in plan->values. */
-static int collect(struct pass *p)
+static void collect(struct pass *p)
 {
     const struct rf_plan *plan = p->plan;
     for (int v = 0; v < plan->value_count; v++) {
         const struct rf_value *value = &plan->values[v];
         p->place_of[v] = -1;
-        if (!rf_value_is_temporary(plan, value->kind) || value->bytes == 0)
+        if (!rf_value_is_placed(plan, value))
             continue;
         const int first = shares_place_of(p, v);
         if (first < v) {
@@ -319,13 +138,12 @@ static int collect(struct pass *p)
                                                      .memory = memory_of(value->kind),
                                                      .region = -1};
     }
-    return 0;
 }
 
 static bool alive_together(const struct pass *p, const struct place *a, const struct place *b)
 {
-    const struct interval *x = p->intervals + a->first, *x_end = x + a->count;
-    const struct interval *y = p->intervals + b->first, *y_end = y + b->count;
+    const struct rf_interval *x = p->intervals + a->first, *x_end = x + a->count;
+    const struct rf_interval *y = p->intervals + b->first, *y_end = y + b->count;
     while (x < x_end && y < y_end) {
         if (x->end < y->begin)
             x++;
@@ -339,7 +157,7 @@ static bool alive_together(const struct pass *p, const struct place *a, const st
 
 static struct taken taken_by(const struct pass *p, const struct place *place)
 {
-    const struct interval *first = &p->intervals[place->first];
+    const struct rf_interval *first = &p->intervals[place->first];
     struct taken taken = {place->offset, place->offset + place->bytes, 0, -1, place};
     for (int k = 0; k < place->count; k++) {
         taken.begin = k == 0 ? first[k].begin : taken.begin;
@@ -514,7 +332,7 @@ static int count_all_turns(struct pass *p)
 static void forget_places(struct pass *p)
 {
     memset(p->places, 0, (size_t)p->place_count * sizeof(*p->places));
-    p->place_count = p->interval_count = 0;
+    p->place_count = 0;
 }
 
 /* If micro-batches follow each other, one place is enough. Otherwise each has its own at first, to
@@ -527,8 +345,8 @@ static int find_places(struct pass *p)
         p->turns[v] = 1;
     if (plan->mesh.pp == 1)
         return 0;
-    RETURN_IF_ERROR(collect(p));
-    RETURN_IF_ERROR(find_lifetimes(p));
+    collect(p);
+    share_out(p);
     RETURN_IF_ERROR(count_all_turns(p));
     forget_places(p);
     return 0;
@@ -536,9 +354,13 @@ static int find_places(struct pass *p)
 
 static int place_all(struct pass *p)
 {
+    RETURN_IF_ERROR(rf_plan_intervals(p->plan, &p->found, &p->interval_count));
+    p->intervals = rf_alloc(((size_t)p->interval_count + 1) * sizeof(*p->intervals));
+    if (!p->intervals)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
     RETURN_IF_ERROR(find_places(p));
-    RETURN_IF_ERROR(collect(p));
-    RETURN_IF_ERROR(find_lifetimes(p));
+    collect(p);
+    share_out(p);
     RETURN_IF_ERROR(put_all(p));
     for (int v = 0; v < p->plan->value_count; v++)
         if (p->place_of[v] >= 0) {
@@ -554,22 +376,14 @@ int rf_pass_lifetimes(struct rf_plan *plan)
     struct pass p = {.plan = plan};
     p.places = rf_alloc(values * sizeof(*p.places));
     p.place_of = rf_alloc(values * sizeof(*p.place_of));
-    p.open = rf_alloc(values * sizeof(*p.open));
     p.turns = rf_alloc(values * sizeof(*p.turns));
-    p.carried = rf_alloc(values * sizeof(*p.carried));
-    int rc = p.places && p.place_of && p.open && p.turns && p.carried
-                 ? rf_plan_all_calls(plan, &p.calls)
+    int rc = p.places && p.place_of && p.turns
+                 ? place_all(&p)
                  : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
-    if (rc == 0)
-        rc = place_all(&p);
-    if (p.calls)
-        rf_free(p.calls[0]);
-    rf_free(p.calls);
     rf_free(p.places);
     rf_free(p.place_of);
-    rf_free(p.open);
     rf_free(p.turns);
-    rf_free(p.carried);
+    rf_free(p.found);
     rf_free(p.intervals);
     return rc;
 }

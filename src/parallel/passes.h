@@ -47,7 +47,7 @@ RF_MUST_CHECK int rf_plan_build_until(const struct rf_block *blocks, int block_c
 
 /* place.c */
 void rf_place_value(const struct rf_plan *plan, struct rf_value *value);
-/* lifetimes.c */
+/* intervals.c */
 bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind);
 
 /* The bytes of the plan with this policy; false: there is no such plan. */

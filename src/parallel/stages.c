@@ -229,7 +229,25 @@ double rf_plan_bubble(const struct rf_plan *plan)
     return before_s < 0 || all_s < 0 ? 0 : 1 - busy_s / (all_s - before_s);
 }
 
-int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out)
+/* ---- arrivals -------------------------------------------------------------------------------- */
+
+/* The calls of a rank of the pipeline. */
+struct peer {
+    struct rf_pipeline_call *calls; /* NULL: not listed yet */
+    /* Of each call: the first one from there on that sends this rank a message; -1: there is none.
+     */
+    int *sends;
+    int *at; /* of each chunk, direction and micro-batch: its call, forward or backward input */
+};
+
+struct rf_arrivals {
+    const struct rf_plan *plan;
+    struct rf_pipeline p;
+    int *last_block; /* of each stage */
+    struct peer *peers;
+};
+
+int rf_plan_arrivals_open(const struct rf_plan *plan, struct rf_arrivals **out)
 {
     const int rounds = plan->round_robin ? rf_plan_rounds(plan) : plan->local_micro_batches;
     struct rf_pipeline p = order_of(plan, rounds, true);
@@ -237,45 +255,93 @@ int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out
     if (!rf_plan_has_message_cycles(plan) || plan->policy.forward_only || rounds == 0)
         return 0;
     RETURN_IF_ERROR(rf_pipeline_check(&p));
-    *out = all_calls(&p);
-    return *out ? 0 : rf_fail(RF_ENOMEM, "plan: out of memory for %d micro-batches", rounds);
-}
-
-static int last_block(const struct rf_plan *plan, int stage)
-{
-    int block = -1;
-    for (int s = 0; s <= stage; s++)
-        block += plan->stage_blocks[s];
-    return block;
-}
-
-bool rf_plan_message_seen(const struct rf_plan *plan, struct rf_pipeline_call *const *calls,
-                          const struct rf_value *sent, struct rf_message *out)
-{
-    const int rounds = plan->round_robin ? rf_plan_rounds(plan) : plan->local_micro_batches;
-    struct rf_pipeline p = order_of(plan, rounds, true);
-    const bool forward = sent->kind == RF_VALUE_OUT;
-    const int reader = plan->stage_of[sent->block] + forward;
-    if (rf_pipeline_check(&p) < 0)
-        return false;
-    const int peer = rf_pipeline_rank_of(&p, reader),
-              local = rf_plan_local(plan, sent->micro_batch);
-    bool used = false;
-    for (int k = 0; k < rf_pipeline_call_count(&p); k++) {
-        const struct rf_pipeline_call *call = &calls[peer][k];
-        const int stage = rf_pipeline_stage(&p, peer, call->chunk);
-        const bool ahead = call->verb == RF_VERB_FORWARD,
-                   back = call->verb == RF_VERB_BACKWARD_INPUT;
-        const int next = ahead ? stage + 1 : back ? stage - 1 : -1;
-        used = used || ((forward ? ahead : back) && stage == reader && call->micro_batch == local);
-        if (!used || next < 0 || next >= plan->stage_count ||
-            rf_pipeline_rank_of(&p, next) != plan->pp_rank ||
-            call->micro_batch >= plan->local_micro_batches)
-            continue;
-        *out = (struct rf_message){.kind = ahead ? RF_VALUE_OUT : RF_VALUE_DOUT,
-                                   .block = last_block(plan, ahead ? stage : next),
-                                   .micro_batch = rf_plan_micro_batch(plan, call->micro_batch)};
-        return true;
+    struct rf_arrivals *a = rf_alloc(sizeof(*a));
+    int *last_block = rf_alloc((size_t)plan->stage_count * sizeof(*last_block));
+    struct peer *peers = rf_alloc((size_t)p.ranks * sizeof(*peers));
+    if (!a || !last_block || !peers) {
+        rf_free(a);
+        rf_free(last_block);
+        rf_free(peers);
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d stages", plan->stage_count);
     }
-    return false;
+    for (int stage = 0, block = -1; stage < plan->stage_count; stage++)
+        last_block[stage] = block += plan->stage_blocks[stage];
+    *a = (struct rf_arrivals){.plan = plan, .p = p, .last_block = last_block, .peers = peers};
+    *out = a;
+    return 0;
+}
+
+void rf_plan_arrivals_close(struct rf_arrivals *a)
+{
+    for (int r = 0; a && r < a->p.ranks; r++) {
+        rf_free(a->peers[r].calls);
+        rf_free(a->peers[r].sends);
+        rf_free(a->peers[r].at);
+    }
+    if (a) {
+        rf_free(a->peers);
+        rf_free(a->last_block);
+    }
+    rf_free(a);
+}
+
+static int *call_at(const struct rf_arrivals *a, const struct peer *peer, int chunk, bool forward,
+                    int micro_batch)
+{
+    return &peer->at[(2 * chunk + forward) * a->p.micro_batches + micro_batch];
+}
+
+/* The stage that a call's result goes to, if it is one of this rank, which has the micro-batch; -1:
+ * it is not. */
+static int goes_to(const struct rf_arrivals *a, int rank, const struct rf_pipeline_call *call)
+{
+    const int stage = rf_pipeline_stage(&a->p, rank, call->chunk);
+    const int next = call->verb == RF_VERB_FORWARD          ? stage + 1
+                     : call->verb == RF_VERB_BACKWARD_INPUT ? stage - 1
+                                                            : -1;
+    const bool here = next >= 0 && next < a->plan->stage_count &&
+                      rf_pipeline_rank_of(&a->p, next) == a->plan->pp_rank &&
+                      call->micro_batch < a->plan->local_micro_batches;
+    return here ? next : -1;
+}
+
+static int list_calls(struct rf_arrivals *a, int rank)
+{
+    struct peer *peer = &a->peers[rank];
+    const int count = rf_pipeline_call_count(&a->p);
+    peer->calls = rf_alloc((size_t)count * sizeof(*peer->calls));
+    peer->sends = rf_alloc((size_t)count * sizeof(*peer->sends));
+    peer->at = rf_alloc((size_t)count * sizeof(*peer->at));
+    if (!peer->calls || !peer->sends || !peer->at)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for %d calls", count);
+    rf_pipeline_order(&a->p, rank, peer->calls);
+    for (int k = count - 1, next = -1; k >= 0; k--) {
+        const struct rf_pipeline_call *call = &peer->calls[k];
+        next = goes_to(a, rank, call) >= 0 ? k : next;
+        peer->sends[k] = next;
+        if (call->verb != RF_VERB_BACKWARD_WEIGHT)
+            *call_at(a, peer, call->chunk, call->verb == RF_VERB_FORWARD, call->micro_batch) = k;
+    }
+    return 0;
+}
+
+int rf_plan_message_seen(struct rf_arrivals *a, const struct rf_value *sent, struct rf_message *out)
+{
+    const bool forward = sent->kind == RF_VALUE_OUT;
+    const int reader = a->plan->stage_of[sent->block] + forward;
+    const int rank = rf_pipeline_rank_of(&a->p, reader);
+    const struct peer *peer = &a->peers[rank];
+    if (!peer->calls)
+        RETURN_IF_ERROR(list_calls(a, rank));
+    const int k = peer->sends[*call_at(a, peer, rf_pipeline_chunk_of(&a->p, reader), forward,
+                                       rf_plan_local(a->plan, sent->micro_batch))];
+    if (k < 0)
+        return 0;
+    const struct rf_pipeline_call *call = &peer->calls[k];
+    const bool ahead = call->verb == RF_VERB_FORWARD;
+    const int next = goes_to(a, rank, call);
+    *out = (struct rf_message){.kind = ahead ? RF_VALUE_OUT : RF_VALUE_DOUT,
+                               .block = a->last_block[ahead ? next - 1 : next],
+                               .micro_batch = rf_plan_micro_batch(a->plan, call->micro_batch)};
+    return 1;
 }

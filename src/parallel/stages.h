@@ -28,20 +28,23 @@ RF_MUST_CHECK int rf_plan_calls(const struct rf_plan *plan, int micro_batches, b
 RF_MUST_CHECK int rf_plan_lag_calls(const struct rf_plan *plan, enum rf_list_id id,
                                     struct rf_pipeline_call **out, int *count);
 
-/* The calls of all ranks of the pipeline in a training step, if ranks have several stages and
- * messages travel in a cycle; otherwise *out is NULL. Both (*out)[0] and *out are freed with
- * rf_free. */
-RF_MUST_CHECK int rf_plan_all_calls(const struct rf_plan *plan, struct rf_pipeline_call ***out);
-
 /* A message to this rank: the output of this block, or its gradient. */
 struct rf_message {
     enum rf_value_kind kind;
     int block, micro_batch;
 };
 
+/* What shows this rank in a training step that its messages have arrived, if ranks have several
+ * stages and messages travel in a cycle; otherwise *out is NULL. It refers to the plan. Freed with
+ * rf_plan_arrivals_close. */
+struct rf_arrivals;
+RF_MUST_CHECK int rf_plan_arrivals_open(const struct rf_plan *plan, struct rf_arrivals **out);
+void rf_plan_arrivals_close(struct rf_arrivals *arrivals);
+
 /* This rank sends a value: finds the first message from the same peer that the peer can only send
- * after it has used the value. False: there is none. */
-bool rf_plan_message_seen(const struct rf_plan *plan, struct rf_pipeline_call *const *calls,
-                          const struct rf_value *sent, struct rf_message *out);
+ * after it has used the value. Returns 1: found; 0: there is none; or an error. The calls of a peer
+ * are listed when it is first asked for. */
+RF_MUST_CHECK int rf_plan_message_seen(struct rf_arrivals *arrivals, const struct rf_value *sent,
+                                       struct rf_message *out);
 
 #endif

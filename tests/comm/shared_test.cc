@@ -126,12 +126,13 @@ void compare(rf_comm *comm, const Call &c)
     size_t in_bytes = in_whole ? bytes * ranks : bytes,
            out_bytes = out_whole ? bytes * ranks : bytes;
     auto seed = static_cast<unsigned>(rf_comm_rank(comm) * 1000 + static_cast<int>(c.count % 997));
-    std::vector<char> expected(out_bytes + 1);
+    std::vector<char> input(in_bytes + 1), expected(out_bytes + 1);
+    fill(input.data(), in_bytes / rf_dtype_bytes(c.dtype), c.dtype, seed, c.order != RF_ORDER_ANY);
     Call reference = c;
     reference.order = c.order == RF_ORDER_ANY ? RF_ORDER_RING : c.order;
     {
         Buffers own(comm, PRIVATE, in_bytes, out_bytes, false);
-        fill(own.in, in_bytes / rf_dtype_bytes(c.dtype), c.dtype, seed, c.order != RF_ORDER_ANY);
+        memcpy(own.in, input.data(), in_bytes);
         ASSERT_EQ(run(comm, reference, own.in, expected.data()), RF_OK) << rf_last_error()->message;
     }
     for (Kind kind : {PRIVATE, SHARED, MIXED, MIXED_WITHIN})
@@ -140,7 +141,7 @@ void compare(rf_comm *comm, const Call &c)
                 continue;
             Buffers b(comm, kind, in_bytes, out_bytes, in_place);
             memset(b.out, 0xee, out_bytes);
-            fill(b.in, in_bytes / rf_dtype_bytes(c.dtype), c.dtype, seed, c.order != RF_ORDER_ANY);
+            memcpy(b.in, input.data(), in_bytes);
             uint64_t before = rf_comm_sent_bytes(comm), foretold = 0;
             ASSERT_EQ(run(comm, c, b.in, b.out), RF_OK) << rf_last_error()->message;
             ASSERT_EQ(rf_coll_sent_bytes(c.op, rf_comm_rank(comm), rf_comm_size(comm), c.count,

@@ -161,23 +161,22 @@ class Memory
         }
         for (auto &region : ends)
             for (uint64_t byte : region.second)
-                cells_[{region.first, byte, 0}] = mix((uint64_t)region.first, byte);
+                cells_[{region.first, byte}] = mix((uint64_t)region.first, byte);
     }
     // Which histories a value has for this block (-1: for all).
     std::vector<uint64_t *> of(int value, int block)
     {
         const rf_value &v = plan_->values[value];
         std::vector<uint64_t *> out;
-        for (auto &cell : cells_) {
-            if (std::get<0>(cell.first) != v.region || std::get<1>(cell.first) < v.offset ||
-                std::get<1>(cell.first) >= v.offset + v.bytes || std::get<2>(cell.first) != 0)
-                continue;
+        const auto end = cells_.lower_bound({v.region, v.offset + v.bytes});
+        for (auto at = cells_.lower_bound({v.region, v.offset}); at != end; ++at) {
+            auto &cell = *at;
             if (v.kind != RF_VALUE_GRAD || block < 0)
                 out.push_back(&cell.second);
             if (v.kind == RF_VALUE_GRAD)
                 for (int b = 0; b < plan_->block_count; b++)
                     if (block < 0 || b == block)
-                        out.push_back(&parts_[{v.region, std::get<1>(cell.first), b + 1}]);
+                        out.push_back(&parts_[{v.region, cell.first.second, b + 1}]);
         }
         return out;
     }
@@ -187,9 +186,9 @@ class Memory
     }
 
   private:
-    using Key = std::tuple<int, uint64_t, int>;
     const rf_plan *plan_;
-    std::map<Key, uint64_t> cells_, parts_;
+    std::map<std::pair<int, uint64_t>, uint64_t> cells_; // by region and byte
+    std::map<std::tuple<int, uint64_t, int>, uint64_t> parts_;
 };
 
 // Runs lanes in random order with random durations: reads when an instruction begins, writes when
