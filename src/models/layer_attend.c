@@ -5,13 +5,10 @@
  */
 #include "layer_call.h"
 
-int64_t layer_packed(const struct layer *l)
-{
-    return l->size * (l->heads + 2 * l->keys);
-}
-
-int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
-                   struct rf_heads *out)
+/* A rank's heads of a packed tensor, or of an (n,hD) tensor. Queries and keys are adjacent, and so
+ * are keys and values. */
+static int heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
+                    struct rf_heads *out)
 {
     struct rf_tensor rows;
     const int64_t n = l->m.rows, seq = l->m.ctx->seq;
@@ -82,14 +79,14 @@ static int open_normed(const struct layer *l, int op, int which, struct rf_tenso
                          .kept = s->x,
                          .free = mixed};
     n->free.shape = rf_shape2(l->m.rows, n->heads * l->size);
-    RETURN_IF_FAILED(layer_heads_of(l, packed, n->first, n->heads, &n->packed));
-    RETURN_IF_FAILED(layer_heads_of(l, s->x, 0, n->heads, &n->kept_heads));
-    RETURN_IF_FAILED(layer_heads_of(l, n->free, 0, n->heads, &n->free_heads));
+    RETURN_IF_FAILED(heads_of(l, packed, n->first, n->heads, &n->packed));
+    RETURN_IF_FAILED(heads_of(l, s->x, 0, n->heads, &n->kept_heads));
+    RETURN_IF_FAILED(heads_of(l, n->free, 0, n->heads, &n->free_heads));
     RETURN_IF_FAILED(normed_rows(l, n->free, which, &n->free_rows));
     RETURN_IF_FAILED(normed_rows(l, s->x, which, &n->x));
     if (!s->dout.buffer)
         return 0; /* forward */
-    RETURN_IF_FAILED(layer_heads_of(l, s->dout, 0, n->heads, &n->dout_heads));
+    RETURN_IF_FAILED(heads_of(l, s->dout, 0, n->heads, &n->dout_heads));
     return normed_rows(l, s->dout, which, &n->dout);
 }
 
@@ -107,7 +104,7 @@ static int place(struct layer *l, int op)
     }
     if (l->g->head_norms || !l->g->rotates)
         return 0;
-    RETURN_IF_FAILED(layer_heads_of(l, packed, 0, l->heads + l->keys, &both));
+    RETURN_IF_FAILED(heads_of(l, packed, 0, l->heads + l->keys, &both));
     return rotate(l, both, both, false);
 }
 
@@ -128,7 +125,7 @@ static int place_back(struct layer *l, int op)
     }
     if (l->g->head_norms || !l->g->rotates)
         return 0;
-    RETURN_IF_FAILED(layer_heads_of(l, packed, 0, l->heads + l->keys, &both));
+    RETURN_IF_FAILED(heads_of(l, packed, 0, l->heads + l->keys, &both));
     return rotate(l, both, both, true);
 }
 
@@ -206,10 +203,10 @@ static int arguments(const struct layer *l, int op, struct rf_attention_args *ar
     const struct rf_tensor packed = l->op[packed_of(l, op)].out;
     const int64_t h = l->heads, k = l->keys;
     *args = (struct rf_attention_args){0};
-    RETURN_IF_FAILED(layer_heads_of(l, packed, 0, h, &args->q));
-    RETURN_IF_FAILED(layer_heads_of(l, packed, h, k, &args->k));
-    RETURN_IF_FAILED(layer_heads_of(l, packed, h + k, k, &args->v));
-    RETURN_IF_FAILED(layer_heads_of(l, l->op[op].out, 0, h, &args->out));
+    RETURN_IF_FAILED(heads_of(l, packed, 0, h, &args->q));
+    RETURN_IF_FAILED(heads_of(l, packed, h, k, &args->k));
+    RETURN_IF_FAILED(heads_of(l, packed, h + k, k, &args->v));
+    RETURN_IF_FAILED(heads_of(l, l->op[op].out, 0, h, &args->out));
     args->lse = l->op[op].lse;
     args->starts = l->m.ctx->starts;
     return l->m.context.ranks > 1 ? 0 : by_head(l, l->op[op].lse, &args->lse);
@@ -218,7 +215,7 @@ static int arguments(const struct layer *l, int op, struct rf_attention_args *ar
 /* This rank's keys and values, which are adjacent. */
 static int own_keys(const struct layer *l, struct rf_tensor packed, struct rf_heads *out)
 {
-    return layer_heads_of(l, packed, l->heads, 2 * l->keys, out);
+    return heads_of(l, packed, l->heads, 2 * l->keys, out);
 }
 
 static int give_keys(struct layer *l, int op)
@@ -271,10 +268,10 @@ static int attend_back(struct layer *l, int op)
     if (!layer_needs_input(l, op))
         return 0;
     RETURN_IF_FAILED(arguments(l, op, &args));
-    RETURN_IF_FAILED(layer_heads_of(l, l->w.mixed, 0, h, &grads.dout));
-    RETURN_IF_FAILED(layer_heads_of(l, packed, 0, h, &grads.dq));
-    RETURN_IF_FAILED(layer_heads_of(l, packed, h, k, &grads.dk));
-    RETURN_IF_FAILED(layer_heads_of(l, packed, h + k, k, &grads.dv));
+    RETURN_IF_FAILED(heads_of(l, l->w.mixed, 0, h, &grads.dout));
+    RETURN_IF_FAILED(heads_of(l, packed, 0, h, &grads.dq));
+    RETURN_IF_FAILED(heads_of(l, packed, h, k, &grads.dk));
+    RETURN_IF_FAILED(heads_of(l, packed, h + k, k, &grads.dv));
     grads.delta = l->w.delta;
     if (l->m.context.ranks > 1)
         return model_attend_back(&c, &l->w.sequences, &args, &grads);

@@ -148,12 +148,6 @@ bool layer_needs_input(const struct layer *l, int op);
 /* The result of a norm as the operand of a product, with all rows. */
 struct rf_tensor layer_operand(const struct layer *l, int op);
 
-/* layer_attend.c. A rank's heads of a packed tensor, or of an (n,hD) tensor; queries and keys are
- * adjacent, and so are keys and values. */
-int64_t layer_packed(const struct layer *l);
-int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
-                   struct rf_heads *out);
-
 /* layer_shared.c. Gradients that tensor ranks add: of rows of weights and elements of biases that
  * several ranks have copies of, and of the norms of heads. */
 int layer_shared_begin(struct layer *l, int op);
