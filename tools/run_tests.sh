@@ -28,7 +28,8 @@ depends_on() {
     folder=$(basename "$(dirname "$1")")
     echo "$2, ${RUN_TESTS_ON:-}"
     [ "$folder" != tools ] || echo "${RUN_TESTS_TREE:-}"
-    env | grep -E '^(RF_|GTEST_|[A-Z]*SAN_OPTIONS|LP_|GALLIVM_|LD_PRELOAD)' | sort
+    # of ours, of drivers, of libfabric, of sanitizers and the loader
+    env | grep -E '^(RF_|GTEST_|[A-Z]*SAN_OPTIONS|LP_|GALLIVM_|MESA_|VK_|FI_|LD_)' | sort
     sha256sum "$0" "$1"
     find "$(dirname "$1")" -maxdepth 1 -type f -perm -u+x ! -name '*_test' -exec sha256sum {} + | sort
     find "tests/$folder" tests/support -type f ! -name '*.cc' ! -name '*.c' ! -name '*.h' -exec sha256sum {} + | sort
@@ -150,7 +151,8 @@ late=$(grep '^OUT OF TIME' "$log" || true)
 [ -z "$ended" ] || echo "$ended"
 count=$(printf '%s' "$failed" | grep -c . || true)
 kept=$(grep -c '^PROGRAM KEPT' "$log" || true)
-[ "$kept" = 0 ] || echo "$kept parts that nothing has changed for were not run again"
-echo "$passed passed, $count failed, $skipped skipped"
+told=
+[ "$kept" = 0 ] || told="; $kept parts of programs passed before and were not run again"
+echo "$passed passed, $count failed, $skipped skipped$told"
 [ "$passed" -gt 0 ] || [ -n "$late" ] || exit 1
 [ "$count" = 0 ] && [ -z "$ended" ] && [ "$beside" = 0 ]

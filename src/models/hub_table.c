@@ -228,16 +228,16 @@ static const struct hub_arch qwen3 = {
 
 /* ---- OLMo 2 ---------------------------------------------------------------------------------- */
 
-/* Norms are behind attention and the gated unit, and of all heads together (Team OLMo 2025). */
+/* Post-norms, and norms of all heads together (Team OLMo 2025). */
 static const struct layer_op olmo2_layer[] = {
-    {LAYER_TAKE},
+    {LAYER_IDENTITY},
     {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
     {LAYER_HEADS, .norm = LAYER_ALL_HEADS_NORM},
     LAYER_ATTENTION,
     {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
     {LAYER_NORM, "norm1"},
     {LAYER_ADD},
-    {LAYER_TAKE, .with = MODEL_RECOMPUTE_MLP},
+    {LAYER_IDENTITY, .with = MODEL_RECOMPUTE_MLP},
     LAYER_GATED_UNIT,
     {LAYER_NORM, "norm2"},
     {LAYER_ADD},

@@ -10,7 +10,7 @@ static const struct layer_row none;
 static const struct layer_row *const rows[LAYER_KINDS] = {
     [LAYER_END] = &none,
     [LAYER_NORM] = &layer_norm_row,
-    [LAYER_TAKE] = &layer_take_row,
+    [LAYER_IDENTITY] = &layer_identity_row,
     [LAYER_COLUMN_LINEAR] = &layer_column_linear_row,
     [LAYER_ROW_LINEAR] = &layer_row_linear_row,
     [LAYER_HEADS] = &layer_heads_row,

@@ -15,12 +15,12 @@
 #include "parts.h"
 
 enum layer_kind {
-    LAYER_END = 0, /* behind the last operation */
-    /* The norm of each row, with a weight and, if the norms are LayerNorm, a bias. */
+    LAYER_END = 0, /* after the last operation */
+    /* The norm of each row, with a weight and, if the norms are LayerNorm, a bias. Before a column
+     * linear it takes the stream (pre-norm); after a row linear it is added to it (post-norm). */
     LAYER_NORM,
-    /* The stream itself as the input of a linear map. Architectures without a norm there have it.
-     */
-    LAYER_TAKE,
+    /* The stream itself as the input of a column linear: for architectures without a pre-norm. */
+    LAYER_IDENTITY,
     /* y = x W' + b. Tensor ranks divide the outputs (Shoeybi et al. 2019: column parallel). */
     LAYER_COLUMN_LINEAR,
     /* The same, where they divide the inputs (row parallel), and add up their products. Its result
@@ -66,7 +66,9 @@ struct layer_op {
     enum layer_heads_norm norm; /* of LAYER_HEADS */
     /* Bits of enum model_recompute_part. drop: if one of them is chosen, the result is not kept for
      * the backward pass. with: if it is chosen, the backward pass computes the whole group of
-     * operations that have it again, each from the one before. */
+     * operations that have it again, each from the one before. A column linear and attention have
+     * the same bits in both. The operations from the stream to an activation have the same `with`.
+     */
     unsigned drop, with;
 };
 

@@ -34,8 +34,8 @@ struct layer_state {
 
 /* Scratch of a phase. Each group begins at the start of the scratch. */
 struct layer_work {
-    /* Operands: (n,C), (n',C) of a norm that is added to the stream, (n') (n') (n,2f) (n,f). */
-    struct rf_tensor norm, behind, mean, rstd, wide, act;
+    /* Operands: (n,C), (n',C) of a post-norm, (n') (n') (n,2f) (n,f). */
+    struct rf_tensor norm, post, mean, rstd, wide, act;
     struct rf_tensor mixed, delta, lse; /* attention: (n,hD), or its gradient; (n,h) */
     struct model_sequences sequences;
     struct rf_tensor dact; /* (n,f): the gradient of a gate */
@@ -102,7 +102,7 @@ struct layer_row {
     /* Elements of f32 scratch for gradients of vectors. */
     int64_t (*scratch)(const struct layer *l, int op);
 };
-extern const struct layer_row layer_norm_row, layer_take_row, layer_add_row; /* layer_norm.c */
+extern const struct layer_row layer_norm_row, layer_identity_row, layer_add_row; /* layer_norm.c */
 extern const struct layer_row layer_column_linear_row, layer_row_linear_row; /* layer_linear.c */
 extern const struct layer_row layer_act_row, layer_gate_row;
 extern const struct layer_row layer_heads_row, layer_attend_row; /* layer_attend.c */
@@ -134,7 +134,7 @@ bool layer_takes_stream(const struct layer *l, int op);
 struct rf_tensor layer_stream(const struct layer *l, int op);
 /* The stream after the operation, which adds to it. */
 struct rf_tensor layer_stream_after(const struct layer *l, int op);
-/* The gradient of the stream behind the operation; and a start for one that adds to it, din. */
+/* The gradient of the stream after the operation; and a start for one that adds to it, din. */
 struct rf_tensor layer_stream_grad(const struct layer *l, int op);
 int layer_begin_din(const struct layer *l, int op);
 /* Whether the half for the input has to compute the gradient of the operation's result, or of what

@@ -174,17 +174,28 @@ int layer_modules(const struct layer_block *b, const struct model_part *part,
     return count;
 }
 
+/* Of activations that a layer may have. */
+static const char *const act_names[RF_ACTIVATION_COUNT] = {
+    [RF_ACT_RELU] = ":relu",         [RF_ACT_GELU] = ":gelu",       [RF_ACT_SILU] = ":silu",
+    [RF_ACT_GELU_ERF] = ":gelu-erf", [RF_ACT_SIGMOID] = ":sigmoid", [RF_ACT_TANH] = ":tanh"};
+
+static bool is_activation(const struct layer_op *op)
+{
+    return op->kind == LAYER_ACT || op->kind == LAYER_GATE;
+}
+
 int layer_text(const struct layer_op *ops, char *text, size_t bytes)
 {
     static const char *const names[LAYER_KINDS] = {
-        [LAYER_NORM] = "norm",   [LAYER_TAKE] = "take", [LAYER_COLUMN_LINEAR] = "linear",
-        [LAYER_HEADS] = "heads", [LAYER_ACT] = "act",   [LAYER_ROW_LINEAR] = "linear",
-        [LAYER_GATE] = "gate",   [LAYER_ADD] = "add",   [LAYER_ATTEND] = "attend"};
+        [LAYER_NORM] = "norm",   [LAYER_IDENTITY] = "identity", [LAYER_COLUMN_LINEAR] = "linear",
+        [LAYER_HEADS] = "heads", [LAYER_ACT] = "act",           [LAYER_ROW_LINEAR] = "linear",
+        [LAYER_GATE] = "gate",   [LAYER_ADD] = "add",           [LAYER_ATTEND] = "attend"};
     static const char *const norms[] = {"", ":norm", ":norms"};
     int n = 0;
     for (const struct layer_op *op = ops; op->kind && (size_t)n < bytes; op++)
-        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s", op == ops ? " layer=" : "-",
-                      names[op->kind], norms[op->norm], op->bias ? ":bias" : "");
+        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s%s", op == ops ? " layer=" : "-",
+                      names[op->kind], norms[op->norm], op->bias ? ":bias" : "",
+                      is_activation(op) ? act_names[op->act] : "");
     return n;
 }
 
@@ -196,12 +207,13 @@ static const struct {
     const char *fault;
 } order[LAYER_KINDS] = {
     /* LAYER_END and LAYER_ADD: what takes the stream */
-    [LAYER_END] = {KIND(LAYER_NORM) | KIND(LAYER_TAKE), "a layer begins with a norm or a take"},
-    [LAYER_ADD] = {KIND(LAYER_NORM) | KIND(LAYER_TAKE) | KIND(LAYER_END),
-                   "a sum with the stream is followed by a norm, a take or the end"},
+    [LAYER_END] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY),
+                   "a layer begins with a norm or an identity"},
+    [LAYER_ADD] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY) | KIND(LAYER_END),
+                   "a sum with the stream is followed by a norm, an identity or the end"},
     [LAYER_NORM] = {KIND(LAYER_COLUMN_LINEAR) | KIND(LAYER_ADD),
-                    "a norm is followed by a column linear or, behind a row linear, by a sum"},
-    [LAYER_TAKE] = {KIND(LAYER_COLUMN_LINEAR), "a take is followed by a column linear"},
+                    "a norm is followed by a column linear or, after a row linear, by a sum"},
+    [LAYER_IDENTITY] = {KIND(LAYER_COLUMN_LINEAR), "an identity is followed by a column linear"},
     [LAYER_COLUMN_LINEAR] = {KIND(LAYER_HEADS) | KIND(LAYER_ATTEND) | KIND(LAYER_ACT) |
                                  KIND(LAYER_GATE),
                              "a column linear is followed by heads, attention, an activation or a "
@@ -220,6 +232,26 @@ static bool is_packed(const struct layer_op *op)
            op->columns[2] == LAYER_KEYS;
 }
 
+/* What is not kept has to be computed again, each operation from the one before (layer.h). */
+static bool recomputes(const struct layer_op *op)
+{
+    switch (op->kind) {
+    case LAYER_NORM:
+        return op[1].kind == LAYER_ADD ? !op->drop && !op->with : op->with == op[1].with;
+    case LAYER_IDENTITY:
+        return !op->drop && op->with == op[1].with;
+    case LAYER_COLUMN_LINEAR:
+        return op->drop == op->with && op->with == (is_activation(&op[1]) ? op[1].with : 0);
+    case LAYER_ATTEND:
+        return op->drop == op->with;
+    case LAYER_ACT:
+    case LAYER_GATE:
+        return true;
+    default:
+        return !op->drop && !op->with;
+    }
+}
+
 /* What an operation needs of itself and of its neighbours, besides their order. */
 static const char *fault_of(const struct layer_op *op, enum layer_kind before)
 {
@@ -228,7 +260,15 @@ static const char *fault_of(const struct layer_op *op, enum layer_kind before)
     if (needs_name && (!op->name || strlen(op->name) > 40))
         return "norms and linear maps have names, of at most 40 characters";
     if (op->kind == LAYER_NORM && (before == LAYER_ROW_LINEAR) != (then == LAYER_ADD))
-        return "a norm before a product takes the stream, and one behind a product is added to it";
+        return "a pre-norm takes the stream, and a post-norm is added to it";
+    if (!recomputes(op))
+        return "what an operation drops, and what is computed again with it, do not fit its "
+               "neighbours";
+    if (op->kind == LAYER_ACT && op->act != RF_ACT_RELU && op->act != RF_ACT_GELU &&
+        op->act != RF_ACT_SILU)
+        return "an activation is RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU, which products compute";
+    if (is_activation(op) && ((unsigned)op->act >= RF_ACTIVATION_COUNT || !act_names[op->act]))
+        return "a gate has an activation function";
     if (op->kind == LAYER_ROW_LINEAR && then == LAYER_NORM && op->bias)
         return "a row linear before a norm has no bias";
     if (op->kind == LAYER_ROW_LINEAR && op->columns[0] != LAYER_CHANNELS)
@@ -249,6 +289,7 @@ static const char *fault_of(const struct layer_op *op, enum layer_kind before)
 const char *layer_fault(const struct layer_op *ops)
 {
     enum layer_kind before = LAYER_END;
+    int attends = 0;
     for (int k = 0; k < LAYER_MOST; k++) {
         const enum layer_kind kind = ops[k].kind;
         if ((unsigned)kind >= LAYER_KINDS || !(order[before].then & KIND(kind)))
@@ -256,8 +297,9 @@ const char *layer_fault(const struct layer_op *ops)
         if (kind == LAYER_END)
             return NULL;
         const char *fault = k + 1 < LAYER_MOST ? fault_of(&ops[k], before) : NULL;
-        if (fault)
-            return fault;
+        attends += kind == LAYER_ATTEND;
+        if (fault || attends > 1)
+            return fault ? fault : "a layer has one attention at most";
         before = kind;
     }
     return "a layer has at most 15 operations, and ends with LAYER_END";

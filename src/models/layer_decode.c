@@ -15,7 +15,7 @@ struct decode {
     const struct layer_config *g;
     struct model_decode_attention attention;
     struct rf_tensor in, out; /* of the layer */
-    struct rf_tensor norm, behind, mean, rstd, sums, middle;
+    struct rf_tensor norm, post, mean, rstd, sums, middle;
     struct rf_tensor heads, head_rstd; /* queries or keys before their norm; of each head */
     struct rf_tensor angles;
     struct rf_tensor result[LAYER_MOST]; /* of the operations */
@@ -45,12 +45,12 @@ static int cut(struct decode *d, const struct rf_decode_shape *shape,
                struct model_cut cuts[MOST_CUTS])
 {
     const struct layer_config *g = d->g;
-    bool behind = false;
+    bool post = false;
     for (int k = 0; k < d->b->count; k++)
-        behind = behind || (g->ops[k].kind == LAYER_NORM && g->ops[k + 1].kind == LAYER_ADD);
+        post = post || (g->ops[k].kind == LAYER_NORM && g->ops[k + 1].kind == LAYER_ADD);
     const struct model_cut all[] = {
         {&d->norm, g->channels, g->dtype},
-        {&d->behind, g->channels, g->residual, !behind},
+        {&d->post, g->channels, g->residual, !post},
         {&d->mean, .absent = g->rms},
         {&d->rstd},
         {&d->sums, model_decode_columns(&d->attention, shape), RF_F32},
@@ -172,12 +172,12 @@ static int run(const struct decode *d, int op, struct rf_tensor *value, struct r
     *value = d->result[op];
     switch (o->kind) {
     case LAYER_NORM:
-        *value = adds ? d->behind : d->norm;
+        *value = adds ? d->post : d->norm;
         RETURN_IF_FAILED(norm(d, op, *value, in));
         if (adds)
             RETURN_IF_FAILED(rf_add(d->call->stream, sum, *stream, *value));
         break;
-    case LAYER_TAKE:
+    case LAYER_IDENTITY:
         *value = d->norm;
         return rf_cast(d->call->stream, *value, in);
     case LAYER_COLUMN_LINEAR:

@@ -109,7 +109,7 @@ static int row_end(struct layer *l, int op)
 /* The gradient of the result: all rows, of the operand type. */
 static int row_begin(struct layer *l, int op)
 {
-    const struct rf_tensor grad = is_added(l, op) ? layer_stream_grad(l, op) : l->w.behind;
+    const struct rf_tensor grad = is_added(l, op) ? layer_stream_grad(l, op) : l->w.post;
     if (l->m.part.sequence)
         return model_write_rows(&l->m, grad);
     return l->op[op].dout.buffer != grad.buffer || l->op[op].dout.offset != grad.offset
@@ -190,7 +190,7 @@ static int gate_back(struct layer *l, int op)
                            l->op[op - 1].out, none);
 }
 
-/* For the gradients of the weights behind it: between both halves, computed again, or kept. */
+/* For the gradients of the weights after it: between both halves, computed again, or kept. */
 static bool is_missing(const struct layer *l, int op)
 {
     return layer_drops(l, op) && !layer_repeats(l, op) &&

@@ -42,17 +42,17 @@ void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *
 static void cut_norms(struct layer *l, struct layer_cuts *operands)
 {
     const struct model_layer *m = &l->m;
-    bool dropped = false, copied = false, behind = false;
+    bool dropped = false, copied = false, post = false;
     for (int k = 0; k < l->b->count; k++) {
         const enum layer_kind kind = layer_kind_at(l, k);
         dropped = dropped || (kind == LAYER_NORM && layer_drops(l, k));
-        behind = behind || (kind == LAYER_NORM && !layer_takes_stream(l, k));
-        copied = copied || (kind == LAYER_TAKE && m->residual != m->dtype);
+        post = post || (kind == LAYER_NORM && !layer_takes_stream(l, k));
+        copied = copied || (kind == LAYER_IDENTITY && m->residual != m->dtype);
     }
     layer_cut(operands, (struct model_cut){&l->w.norm, m->channels, m->dtype,
                                            !(dropped || copied) || m->part.sequence});
-    layer_cut(operands, (struct model_cut){&l->w.behind, m->channels, m->residual, !behind,
-                                           model_row_parts(m)});
+    layer_cut(operands,
+              (struct model_cut){&l->w.post, m->channels, m->residual, !post, model_row_parts(m)});
     layer_cut(operands,
               (struct model_cut){&l->w.mean, 0, RF_F32, !dropped || l->g->rms, model_row_parts(m)});
     layer_cut(operands, (struct model_cut){&l->w.rstd, 0, RF_F32, !dropped, model_row_parts(m)});

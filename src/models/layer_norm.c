@@ -38,8 +38,7 @@ static struct rf_tensor input_of(const struct layer *l, int op)
 
 /* Whole rows are computed again, so the bits are the same; so are the statistics, which are written
  * to scratch then. */
-static int before_product(const struct layer *l, int op, struct rf_tensor mean,
-                          struct rf_tensor rstd)
+static int pre_norm(const struct layer *l, int op, struct rf_tensor mean, struct rf_tensor rstd)
 {
     const struct layer_state *s = &l->op[op];
     const struct rf_tensor stat[2] = {mean, rstd};
@@ -50,25 +49,25 @@ static int before_product(const struct layer *l, int op, struct rf_tensor mean,
     return layer_drops(l, op) ? 0 : model_write_rows(&l->m, s->out);
 }
 
-static int behind_product(const struct layer *l, int op)
+static int post_norm(const struct layer *l, int op)
 {
     const struct layer_state *s = &l->op[op];
     const struct rf_tensor stat[2] = {s->mean, s->rstd};
-    RETURN_IF_FAILED(apply(l, op, l->w.behind, input_of(l, op), stat));
-    return rf_add(l->m.ctx->stream, layer_stream_after(l, op), layer_stream(l, op), l->w.behind);
+    RETURN_IF_FAILED(apply(l, op, l->w.post, input_of(l, op), stat));
+    return rf_add(l->m.ctx->stream, layer_stream_after(l, op), layer_stream(l, op), l->w.post);
 }
 
 static int norm(struct layer *l, int op)
 {
-    return layer_takes_stream(l, op) ? before_product(l, op, l->op[op].mean, l->op[op].rstd)
-                                     : behind_product(l, op);
+    return layer_takes_stream(l, op) ? pre_norm(l, op, l->op[op].mean, l->op[op].rstd)
+                                     : post_norm(l, op);
 }
 
 static int norm_again(struct layer *l, int op)
 {
     if (!layer_drops(l, op))
         return model_write_rows(&l->m, l->op[op].out);
-    return MODEL_RECOMPUTED(l->m.ctx, before_product(l, op, l->w.mean, l->w.rstd));
+    return MODEL_RECOMPUTED(l->m.ctx, pre_norm(l, op, l->w.mean, l->w.rstd));
 }
 
 /* For the gradients of the product's weights. All ranks take part in an exchange. */
@@ -78,14 +77,14 @@ static int norm_for_weights(struct layer *l, int op)
     return needed ? norm_again(l, op) : 0;
 }
 
-/* A norm behind a product: the product goes on with the gradient in w.behind. */
+/* A post-norm leaves the gradient of the product before it in w.post. */
 static int norm_begin(struct layer *l, int op)
 {
     const struct layer_state *s = &l->op[op];
     if (layer_takes_stream(l, op))
         return 0;
     RETURN_IF_FAILED(rf_copy(l->m.ctx->stream, s->dout, layer_stream_grad(l, op)));
-    return apply_back(l, op, l->w.behind, s->dout, l->op[op - 1].out, false);
+    return apply_back(l, op, l->w.post, s->dout, l->op[op - 1].out, false);
 }
 
 static int norm_back(struct layer *l, int op)
@@ -156,7 +155,7 @@ const struct layer_row layer_norm_row = {.cut = cut_norm,
 /* ---- the stream itself ----------------------------------------------------------------------- */
 
 /* Its rows, of the operand type of products. */
-static int take(struct layer *l, int op)
+static int identity(struct layer *l, int op)
 {
     const struct rf_tensor stream = layer_stream(l, op);
     struct rf_tensor out;
@@ -168,13 +167,13 @@ static int take(struct layer *l, int op)
     return rf_cast(l->m.ctx->stream, out, stream);
 }
 
-static int take_for_weights(struct layer *l, int op)
+static int identity_for_weights(struct layer *l, int op)
 {
     const bool needed = model_linear_wants(&l->m, &l->b->linear[op + 1]) || l->m.part.sequence;
-    return needed ? take(l, op) : 0;
+    return needed ? identity(l, op) : 0;
 }
 
-static int take_back(struct layer *l, int op)
+static int identity_back(struct layer *l, int op)
 {
     const struct layer_state *s = &l->op[op];
     RETURN_IF_FAILED(model_copy_sum(&l->m, s->dout));
@@ -183,18 +182,18 @@ static int take_back(struct layer *l, int op)
     return rf_add(l->m.ctx->stream, l->din, layer_stream_grad(l, op), s->dout);
 }
 
-static void cut_take(struct layer *l, int op, struct layer_regions *r)
+static void cut_identity(struct layer *l, int op, struct layer_regions *r)
 {
     const struct model_layer *m = &l->m;
     layer_cut(&r->for_weight, (struct model_cut){&l->op[op].dout, m->channels, m->residual,
                                                  .parts = model_row_parts(m)});
 }
 
-const struct layer_row layer_take_row = {.cut = cut_take,
-                                         .forward = {{take, MODEL_ROWS}},
-                                         .repeat = {{take, MODEL_ROWS}},
-                                         .back = {{take_back}},
-                                         .again = {{take_for_weights, MODEL_ROWS}}};
+const struct layer_row layer_identity_row = {.cut = cut_identity,
+                                             .forward = {{identity, MODEL_ROWS}},
+                                             .repeat = {{identity, MODEL_ROWS}},
+                                             .back = {{identity_back}},
+                                             .again = {{identity_for_weights, MODEL_ROWS}}};
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 

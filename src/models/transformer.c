@@ -83,6 +83,8 @@ static void make_head(struct transformer *t)
 int transformer_create(struct transformer *t, const struct transformer_config *config,
                        const char *text)
 {
+    if (layer_fault(config->layer.ops))
+        return RF_EINVAL;
     t->config = *config;
     for (const struct layer_op *op = config->layer.ops; op->kind; op++)
         if (op->kind == LAYER_HEADS)

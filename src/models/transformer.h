@@ -27,8 +27,9 @@ struct transformer {
     struct layer_block *layers;
 };
 
-/* Returns RF_ENOMEM, RF_EINVAL (an adapter that matches no module). say writes the text of the
- * config into model->config. On an error *t is empty. */
+/* text: rf_block.config, at most 511 bytes. The config is copied, but for what it points to.
+ * Errors: RF_ENOMEM, RF_EINVAL (an adapter that matches no module, a list with a fault). *t is
+ * empty then. */
 int transformer_create(struct transformer *t, const struct transformer_config *config,
                        const char *text);
 void transformer_destroy(struct transformer *t);

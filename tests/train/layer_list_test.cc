@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Layers that are other lists of operations than those of GPT-2 and Llama (src/models/layer.h):
-// norms behind the products, and of all heads together. Losses beside transformers are in
+// post-norms, and norms of all heads together. Losses beside transformers are in
 // hub_test.cc; here, that every technique gives what one rank gives that keeps all.
 #include <cmath>
 
@@ -15,19 +15,22 @@ extern "C" {
 namespace
 {
 
-// OLMo 2 but for its norms of all heads, which tensor ranks cannot divide.
-const layer_op behind[] = {{LAYER_TAKE},
-                           {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
-                           {LAYER_HEADS, nullptr, {}, LAYER_NO_BIAS, RF_ACT_GELU, LAYER_HEAD_NORM},
-                           LAYER_ATTENTION,
-                           {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
-                           {LAYER_NORM, "norm1"},
-                           {LAYER_ADD},
-                           {LAYER_TAKE, .with = MODEL_RECOMPUTE_MLP},
-                           LAYER_GATED_UNIT,
-                           {LAYER_NORM, "norm2"},
-                           {LAYER_ADD},
-                           {LAYER_END}};
+const layer_op *olmo2()
+{
+    return hub_arch_named("Olmo2ForCausalLM")->layer;
+}
+
+// OLMo 2 with a norm of each head: tensor ranks cannot divide one of all heads.
+const layer_op *post_norms()
+{
+    static std::vector<layer_op> ops;
+    for (const layer_op *op = olmo2(); ops.empty() || ops.back().kind != LAYER_END; op++) {
+        ops.push_back(*op);
+        if (op->kind == LAYER_HEADS)
+            ops.back().norm = LAYER_HEAD_NORM;
+    }
+    return ops.data();
+}
 
 Training of(const layer_op *layer)
 {
@@ -39,11 +42,6 @@ Training of(const layer_op *layer)
     t.lr = 0.1f;
     t.llama.layer = layer;
     return t;
-}
-
-const layer_op *olmo2()
-{
-    return hub_arch_named("Olmo2ForCausalLM")->layer;
 }
 
 // The same bits of all parameters.
@@ -60,7 +58,7 @@ void expect_same(const Training &wanted, const Training &seen, int ranks, const 
 
 TEST(LayerList, RecomputationAndShardingChangeNoBit)
 {
-    for (const layer_op *layer : {olmo2(), behind}) {
+    for (const layer_op *layer : {olmo2(), post_norms()}) {
         const Training plain = of(layer);
         for (unsigned parts : {1u, 4u, 8u, 15u}) {
             Training t = plain;
@@ -85,12 +83,12 @@ TEST(LayerList, RanksThatShareItAreCloseToOneRank)
 {
     const std::vector<MeshCase> meshes = {{1, 2}, {1, 2, 1, 1, true}, {2, 2, 1, 1, true, 2},
                                           {1, 4}, {1, 4, 1, 1, true}, {1, 1, 2}};
-    for (const layer_op *layer : {behind, olmo2()}) {
+    for (const layer_op *layer : {post_norms(), olmo2()}) {
         const Training plain = of(layer);
         const Seen one = train(plain, 1)[0];
         for (const MeshCase &m : meshes)
             for (unsigned parts : {0u, 15u}) {
-                if (layer != behind && m.tp > 1)
+                if (layer != post_norms() && m.tp > 1)
                     continue;
                 Training t = m.on(plain);
                 t.llama.recompute = parts;
@@ -120,38 +118,51 @@ TEST(LayerList, TensorRanksCannotDivideANormOfAllHeads)
                  "norms of all heads together cannot be divided among tensor ranks; use tp=1");
     // Checkpoints of another list of operations are other models.
     EXPECT_NE(std::string(layer.config)
-                  .find(" layer=take-linear-heads:norms-attend-linear-norm-add-take-linear-gate-"
-                        "linear-norm-add"),
+                  .find(" layer=identity-linear-heads:norms-attend-linear-norm-add-identity-"
+                        "linear-gate:silu-linear-norm-add"),
               std::string::npos);
     llama_destroy(model);
 }
 
 TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
 {
-    const layer_op norm = {LAYER_NORM, "n"}, take = {LAYER_TAKE}, add = {LAYER_ADD}, end = {},
+    const layer_op norm = {LAYER_NORM, "n"}, same = {LAYER_IDENTITY}, add = {LAYER_ADD}, end = {},
                    qkv = {LAYER_COLUMN_LINEAR, "q", LAYER_PACKED}, attend = LAYER_ATTENTION,
-                   up = {LAYER_COLUMN_LINEAR, "u", {LAYER_HIDDEN}}, act = {LAYER_ACT},
-                   gate = {LAYER_GATE}, row = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}},
+                   up = {LAYER_COLUMN_LINEAR, "u", {LAYER_HIDDEN}},
+                   act = {LAYER_ACT, .act = RF_ACT_GELU}, gate = {LAYER_GATE, .act = RF_ACT_SILU},
+                   row = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}},
                    biased = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}, LAYER_BIAS},
-                   nameless = {LAYER_NORM}, heads = {LAYER_HEADS};
+                   nameless = {LAYER_NORM}, heads = {LAYER_HEADS},
+                   gates = {LAYER_COLUMN_LINEAR, "g", {LAYER_HIDDEN, LAYER_HIDDEN}},
+                   tanh = {LAYER_ACT, .act = RF_ACT_TANH}, none = {LAYER_GATE},
+                   dropped = {
+                       LAYER_COLUMN_LINEAR, "u", {LAYER_HIDDEN}, .drop = MODEL_RECOMPUTE_MLP};
+    const char *const unfit =
+        "what an operation drops, and what is computed again with it, do not fit its neighbours";
     const struct {
         std::vector<layer_op> ops;
         const char *fault;
     } cases[] = {
-        {{norm, qkv, attend, row, add, take, up, act, row, norm, add, end}, nullptr},
-        {{end}, "a layer begins with a norm or a take"},
-        {{qkv, end}, "a layer begins with a norm or a take"},
-        {{norm, add, end},
-         "a norm before a product takes the stream, and one behind a product is added to it"},
+        {{norm, qkv, attend, row, add, same, up, act, row, norm, add, end}, nullptr},
+        {{end}, "a layer begins with a norm or an identity"},
+        {{qkv, end}, "a layer begins with a norm or an identity"},
+        {{norm, add, end}, "a pre-norm takes the stream, and a post-norm is added to it"},
         {{nameless, qkv, end}, "norms and linear maps have names, of at most 40 characters"},
-        {{take, up, attend, end}, "heads and attention take the columns LAYER_PACKED"},
-        {{take, qkv, act, end}, "an activation takes the columns {LAYER_HIDDEN}"},
-        {{take, up, gate, end}, "a gate takes the columns {LAYER_HIDDEN, LAYER_HIDDEN}"},
-        {{take, qkv, heads, row, end}, "heads are followed by attention"},
-        {{take, up, act, biased, norm, add, end}, "a row linear before a norm has no bias"},
-        {{take, up, act, qkv, end}, "an activation is followed by a row linear"},
-        {{take, up, act, row, add},
-         "a sum with the stream is followed by a norm, a take or the end"},
+        {{same, up, attend, end}, "heads and attention take the columns LAYER_PACKED"},
+        {{same, qkv, act, end}, "an activation takes the columns {LAYER_HIDDEN}"},
+        {{same, up, gate, end}, "a gate takes the columns {LAYER_HIDDEN, LAYER_HIDDEN}"},
+        {{same, qkv, heads, row, end}, "heads are followed by attention"},
+        {{same, up, act, biased, norm, add, end}, "a row linear before a norm has no bias"},
+        {{same, up, act, qkv, end}, "an activation is followed by a row linear"},
+        {{same, up, tanh, row, add, end},
+         "an activation is RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU, which products compute"},
+        {{same, gates, none, row, add, end}, "a gate has an activation function"},
+        {{same, dropped, act, row, add, end}, unfit},
+        {{olmo2()[7], up, act, row, add, end}, unfit}, // repeats, and what follows it does not
+        {{same, qkv, attend, row, add, same, qkv, attend, row, add, end},
+         "a layer has one attention at most"},
+        {{same, up, act, row, add},
+         "a sum with the stream is followed by a norm, an identity or the end"},
     };
     for (const auto &c : cases) {
         std::vector<layer_op> ops = c.ops;
@@ -164,7 +175,7 @@ TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
     }
     std::vector<layer_op> longest;
     while (longest.size() < LAYER_MOST)
-        longest.insert(longest.end(), {take, up, act, row, add});
+        longest.insert(longest.end(), {same, up, act, row, add});
     EXPECT_STREQ(layer_fault(longest.data()),
                  "a layer has at most 15 operations, and ends with LAYER_END");
     for (int i = 0; hub_archs[i]; i++) {
@@ -173,9 +184,24 @@ TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
     }
 }
 
+TEST(LayerList, AdaptersHaveTheSameBitsOnAnyRanks)
+{
+    const model_adapter adapter = {.rank = 2, .targets = "q_proj,o_proj,gate_proj,down_proj"};
+    Training one = of(olmo2());
+    one.llama.adapter = &adapter;
+    one.llama.architecture = "Olmo2ForCausalLM";
+    for (unsigned parts : {0u, 15u})
+        for (int zero : {0, 2}) {
+            Training t = one;
+            t.policy.zero = zero;
+            t.llama.recompute = parts;
+            expect_same(one, t, 2, "with adapters");
+        }
+}
+
 TEST(LayerList, SixteenBitsFollowF32)
 {
-    for (const layer_op *layer : {olmo2(), behind})
+    for (const layer_op *layer : {olmo2(), post_norms()})
         for (rf_dtype residual : {RF_F32, RF_BF16}) {
             Training t = of(layer);
             const std::vector<double> f32 = train(t, 1)[0].loss;
