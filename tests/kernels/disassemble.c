@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Writes what the driver's compiler prints of the large products: statistics, intermediate code and
- * disassembly, one file for each pipeline. tools/kernel_loops.py reads them. Nothing runs, so the
+ * disassembly, one file for each pipeline. ci/kernel_loops.py reads them. Nothing runs, so the
  * device may be one that is not there.
  *
  *   kernel_disassemble FOLDER [WORD...]   pipelines of this library: matmul and attention of sizes

@@ -2,7 +2,7 @@
  *
  * The kernel driver of an Intel GPU that is not there, as a library to preload: Mesa's ANV starts
  * on it and compiles, and whatever is submitted is dropped. INTEL_STUB_DEVICE is the PCI id in hex.
- * Built by tools/drivers.sh with the headers of libdrm-dev; no part of the library or its tests.
+ * Built by ci/drivers.sh with the headers of libdrm-dev; no part of the library or its tests.
  *
  * It takes the place of libdrm's enumeration and, for the descriptors of its render node, of the C
  * library's open, close, ioctl and mmap.

@@ -2,7 +2,7 @@
  *
  * Compiles every pipeline of the library for the device that is found, and tells what the driver's
  * compiler made of it: registers, spills, shared memory, occupancy. Nothing runs, so the device may
- * be one that cannot: RADV's null hardware, or a driver on a stub of its kernel (tools/drivers.sh).
+ * be one that cannot: RADV's null hardware, or a driver on a stub of its kernel (ci/drivers.sh).
  *
  *   kernel_report [--brief] [--json FILE] [--table FILE]
  *

@@ -5,7 +5,7 @@
 # and only the transport layer sees libfabric and sockets, that every source file is listed in the
 # build description of its folder, and that the executor of plans asks no policy and
 # its verbs none of its choices. Needs nothing but sh, find and awk.
-# Usage: tools/check_layers.sh [ROOT]      exit status 0 = clean, 1 = violations, each on a line
+# Usage: ci/check_layers.sh [ROOT]      exit status 0 = clean, 1 = violations, each on a line
 set -eu
 root=${1:-$(dirname "$0")/..}
 cd "$root"

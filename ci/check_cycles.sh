@@ -4,11 +4,11 @@
 # Checks that no two source files of the library, the models and the program need each other, directly
 # or by way of others: reads which symbols each object file defines and which it asks for, and prints every group of files that
 # need each other, with the symbols by which they do. Needs nothing but sh, nm and awk.
-# Usage: tools/check_cycles.sh LIST     LIST: a file with the path of an object file on each line
+# Usage: ci/check_cycles.sh LIST     LIST: a file with the path of an object file on each line
 # Exit status 0 = there is no such group, 1 = there is one, 2 = the objects could not be read.
 set -eu
 if [ $# != 1 ] || [ ! -s "$1" ]; then
-    echo "usage: tools/check_cycles.sh LIST; LIST names one object file on each line" >&2
+    echo "usage: ci/check_cycles.sh LIST; LIST names one object file on each line" >&2
     exit 2
 fi
 symbols=$(mktemp)

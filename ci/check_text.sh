@@ -3,7 +3,7 @@
 #
 # Checks the lines of texts: at most 110 columns in Markdown, 100 in public headers. Rows of tables cannot be
 # wrapped and are excused, and so are lines that are one word. Needs nothing but sh and awk.
-# Usage: tools/check_text.sh [ROOT]      exit status 0 = clean, 1 = long lines, each named
+# Usage: ci/check_text.sh [ROOT]      exit status 0 = clean, 1 = long lines, each named
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 

@@ -33,7 +33,7 @@ fi
 mkdir -p "$1"
 build=$(cd "$1" && pwd) jobs=$2 seconds=$3
 # shellcheck disable=SC2012
-ls tests/fuzz/seeds | xargs -n 1 -P "$jobs" "$PWD/tools/run_fuzz.sh" --target "$build" "$seconds" |
+ls tests/fuzz/seeds | xargs -n 1 -P "$jobs" "$PWD/ci/run_fuzz.sh" --target "$build" "$seconds" |
     tee "$build/results"
 ! grep -q '^FAILED' "$build/results" || exit 1
 awk '{ names++; runs += $2 } END { printf "%d inputs in %d targets, none failed\n", runs, names }' \

@@ -5,7 +5,7 @@
 # writes what was found. tests/kernels/gpus.txt lists the GPUs. Called by forge, after the build.
 #
 #   kernel_table.sh BUILD gpus STAGE     the GPUs of a stage, one a line
-#   kernel_table.sh BUILD drivers STAGE  the drivers that these need, by their names in tools/drivers.sh
+#   kernel_table.sh BUILD drivers STAGE  the drivers that these need, by their names in ci/drivers.sh
 #   kernel_table.sh BUILD GPU [STAGE]    compiles for this one as in this stage (else everything); 77: there is no
 #                                        such driver here
 #   kernel_table.sh BUILD several STAGE JOBS UNTIL GPUS...
@@ -72,7 +72,7 @@ several() { # several STAGE JOBS UNTIL GPUS...
         [ "$3" = 0 ] || [ "$begun" -lt "$3" ] || exit 0
         timeout -k 5 900 "$0" "$1" GPU "$4" >"$2/GPU.log" 2>&1 || status=$?
         echo "$status $(($(date +%s) - begun))" >"$2/GPU.status"
-        echo "GPU: $(tail -n 1 "$2/GPU.log")"' tools/kernel_table.sh "$build" "$out" "$until" "$stage"
+        echo "GPU: $(tail -n 1 "$2/GPU.log")"' ci/kernel_table.sh "$build" "$out" "$until" "$stage"
 }
 
 # A line for each shader, whatever its types, forms and width of access, with a column for each GPU: the

@@ -35,9 +35,9 @@ is_wanted() {
     esac
     [ -z "$only" ]
 }
-# stage_names: of all stages, as they are written below
+# stage_names: prints the names of all stages, as they are written below
 stage_names() {
-    sed -n 's/^ *\(\[.*|| \)*\(stage\|if_time [0-9]*\) \([a-z][^ "$]*\).*/\3/p' tools/stages.sh | sed 's,/$,,'
+    sed -n 's/^ *\(\[.*|| \)*\(stage\|if_time [0-9]*\) \([a-z][^ "$]*\).*/\3/p' ci/stages.sh | sed 's,/$,,'
 }
 # stage_line SECONDS: prints how a stage went, and keeps it for the summary
 stage_line() {
@@ -88,7 +88,7 @@ ALL_PARTS="ops train coll device tokenizer base tools comm transport"
 WAITING_PARTS="tools comm transport"
 WAITING_PROGRAM='/train_\(cube\|death\|disagree\|fault\|flush\)_test$'
 
-# Of kernels that take long to compile the whole suite has f32 and one 16-bit type, and of the other one a comparison
+# For kernels that take long to compile the whole suite tests f32 and one 16-bit type; the other type is only compared
 # with the reference, unless other tests would find the same faults. The types differ in how values are read and
 # written, which kernels share. `./forge test --all` has all tests of both.
 OTHER_TYPES='Type/Attention*/bf16:Type/Rotary*/bf16:Type/Activation.Small*/f16:Type/Glu.Ten*/f16'
@@ -156,7 +156,7 @@ test_named() {
     [ $n_status = 0 ] || die "a test failed"
 }
 
-# ---- drivers: unpacked by tools/drivers.sh under $BUILD/drivers, see there ------------------------------
+# ---- drivers: unpacked by ci/drivers.sh under $BUILD/drivers, see there ------------------------------
 
 DRIVERS=$BUILD/drivers
 ran= # the drivers that passed a stage
@@ -202,7 +202,7 @@ $(echo "$r_computing" | grep "$WAITING_PROGRAM" || true)"
     set -- "$1" $r_computing --waiting $r_waiting
     IFS=$r_ifs
     quietly "$r_log.summary" "$s_name" env RUN_TESTS_ON="$(driver_name "$1") $(packages)" \
-        RUN_TESTS_SHARDS="$(test_jobs)" $run_with tools/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
+        RUN_TESTS_SHARDS="$(test_jobs)" $run_with ci/run_tests.sh "$r_log" "$(test_jobs)" 2400 "$@" || r_status=$?
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$r_log.summary"
     s_note="$(tail -n 1 "$r_log.summary")"
     [ $r_status = 0 ] || s_note="$s_note: $(failed_tests "$r_log.summary"); see $r_log"
@@ -225,7 +225,7 @@ fetch_driver() {
         s_note="not fetched: --offline"
     else
         quietly $BUILD/fetch-"$1".log "$s_name: fetch" timeout -k 5 600 \
-            tools/drivers.sh fetch $DRIVERS "$1" && return 0
+            ci/drivers.sh fetch $DRIVERS "$1" && return 0
         s_note="could not be fetched: see $BUILD/fetch-$1.log"
     fi
     return 1
@@ -338,10 +338,10 @@ test_subgroups() {
 # test_compilers STAGE SECONDS: those of STAGE, which take about SECONDS each
 test_compilers() {
     c_until=0 c_log=$BUILD/kernels-$1.log
-    for c_driver in $(tools/kernel_table.sh $BUILD drivers "$1"); do
+    for c_driver in $(ci/kernel_table.sh $BUILD drivers "$1"); do
         fetch_driver "$c_driver" || true
     done
-    c_gpus=$(tools/kernel_table.sh $BUILD gpus "$1")
+    c_gpus=$(ci/kernel_table.sh $BUILD gpus "$1")
     if [ "$deadline" != 0 ] && [ "$1" = all ]; then
         # Where time is short, other GPUs come first on another day.
         c_until=$((deadline - $2))
@@ -350,7 +350,7 @@ test_compilers() {
             END { for (i = 0; i < NR; i++) print gpu[(first * 2 + i) % NR] }')
     fi
     # shellcheck disable=SC2086
-    quietly "$c_log" "$s_name" tools/kernel_table.sh $BUILD several "$1" "$(test_jobs)" $c_until $c_gpus
+    quietly "$c_log" "$s_name" ci/kernel_table.sh $BUILD several "$1" "$(test_jobs)" $c_until $c_gpus
     s_note="$(grep -c ' pipelines, ' "$c_log" || true) GPUs; logs in $BUILD/kernels"
 }
 
@@ -460,7 +460,7 @@ test_sanitized_short() {
     z_status=0
     # shellcheck disable=SC2086
     quietly "$z_log.summary" "$s_name" env RUN_TESTS_ON="$(packages)" \
-        tools/run_tests.sh "$z_log" "$(test_jobs)" 300 env $z_programs ||
+        ci/run_tests.sh "$z_log" "$(test_jobs)" 300 env $z_programs ||
         z_status=1
     unset RF_PROGRAMS RF_TEST_PATIENCE GTEST_FILTER
     sed -n '/^failed: /p; /^PROGRAM ENDED/p' "$z_log.summary"
@@ -511,7 +511,7 @@ test_fuzz() {
     }
     build_sanitized address,undefined || return 1
     compile "$z_dir" fuzz_all || return 1
-    quietly $BUILD/fuzz.log "$s_name" tools/run_fuzz.sh "$z_dir" "$(test_jobs)" "$1" || f_status=1
+    quietly $BUILD/fuzz.log "$s_name" ci/run_fuzz.sh "$z_dir" "$(test_jobs)" "$1" || f_status=1
     s_note=$(tail -n 1 $BUILD/fuzz.log)
     [ $f_status = 0 ] || {
         sed '/: [0-9]* inputs$/d' $BUILD/fuzz.log
@@ -520,7 +520,7 @@ test_fuzz() {
     return $f_status
 }
 
-test_layers() { tools/check_layers.sh && tools/check_text.sh && tools/check_cycles.sh $BUILD/library_objects.txt; }
+test_layers() { ci/check_layers.sh && ci/check_text.sh && ci/check_cycles.sh $BUILD/library_objects.txt; }
 
 # ---- what is run, and in which order ---------------------------------------------------------------------
 
@@ -546,7 +546,7 @@ stages_always() {
         stage launch/$launcher test_launcher $launcher
     done
     stage compile test_compilers test 0
-    for gpu in $(tools/kernel_table.sh $BUILD gpus test); do
+    for gpu in $(ci/kernel_table.sh $BUILD gpus test); do
         stage compile/"$gpu" compiled "$gpu"
     done
     stage asan+ubsan/short test_sanitized_short address,undefined address "$SHORT_ASAN" "$SHORT_ASAN_TESTS"
@@ -563,7 +563,7 @@ stages_all() {
     if_time 30 two-drivers test_mixed
     if_time 800 lavapipe-backports test_driver lavapipe-backports "$GPU_PARTS" "$SLOW_TRAINING"
     if_time 650 validation test_validation
-    # Of schedules for 9 to 32 ranks that of 16 is enough here, and of libfabric's ways that by net: all run
+    # One of the schedules for 9 to 32 ranks (16) and one of libfabric's ways (net) are enough here: all run
     # without sanitizers.
     if_time 550 asan+ubsan test_sanitized address,undefined address "base tokenizer coll transport comm" \
         -E '^Ranks/.*/(9|1[0-57-9]|2[0-9]|3[0-2])( |$)|/(ofi_shm|tcp_ofi_rxm)_x'
@@ -579,7 +579,7 @@ stages_all() {
     stage drivers test_matrix
     rm -f $BUILD/kernels/*.status
     if_time 180 compile/more test_compilers all 170
-    for gpu in $(tools/kernel_table.sh $BUILD gpus all); do
+    for gpu in $(ci/kernel_table.sh $BUILD gpus all); do
         stage compile/"$gpu" compiled "$gpu"
     done
 }
