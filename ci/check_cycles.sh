@@ -22,7 +22,7 @@ function file_of(path) {  # .../src/comm/CMakeFiles/rf_comm.dir/cycle.c.o -> src
     sub(/\.o(bj)?$/, "", path)
     gsub(/\/\.\//, "/", path)
     sub(/CMakeFiles\/[^\/]*\.dir\//, "", path)
-    if (match(path, /(src|transport|tools)\/[^ ]*$/)) path = substr(path, RSTART)
+    if (match(path, /(src|transport|tools|bench)\/[^ ]*$/)) path = substr(path, RSTART)
     return path
 }
 # Takes out what cannot be in a circle: files that need nobody who is left, or that nobody left needs.

@@ -30,7 +30,7 @@ train      parallel memory io
 generate   train
 models     public
 tools      public models
-bench      public models
+bench      public models tools
 examples   public models
 '
 # Public headers and the layer that implements them. A layer may include those of the layers below

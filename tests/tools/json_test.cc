@@ -557,7 +557,7 @@ TEST(BenchJson, EveryKernelIsTested)
         std::string name = all.substr(at, next - at);
         bool there = std::any_of(std::begin(kernel_shapes), std::end(kernel_shapes),
                                  [&](const KernelShape &k) { return name == k.kernel; });
-        EXPECT_TRUE(there) << name << " has a row in tools/bench_rows.h and none here";
+        EXPECT_TRUE(there) << name << " has a row in bench/command/rows.h and none here";
     }
 }
 
