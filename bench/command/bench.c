@@ -5,14 +5,13 @@
 #include <string.h>
 
 #include "kernel.h"
-#include "tools/svg.h"
 
 enum { MOST_SIZES = 1000 };
 
 static const char *const collectives[] = {
     "all_reduce", "all_gather",  "reduce_scatter", "broadcast", "reduce",  "gather",
     "scatter",    "all_to_all",  "sendrecv",       "barrier",   "overlap", "pipeline",
-    "staging",    "host_update", "step",           "all",       NULL};
+    "staging",    "host_update", "step",           NULL};
 
 static int check(const struct tool_command *command, struct bench_options *o, const char *dtype,
                  const char *redop, const char *order)
@@ -30,12 +29,7 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--maxbytes is smaller than --minbytes");
     if (o->step > 0 && (o->max_bytes - o->min_bytes) / o->step >= MOST_SIZES)
         return tool_usage_error(command, "--stepbytes has to make at most %d sizes", MOST_SIZES);
-    const bool all = strcmp(o->op, "all") == 0;
-    if (all && !o->peers)
-        return tool_usage_error(command, "all is measured with --peers only");
-    if (all && o->plot_path && svg_check(command, o->plot_path) != TOOL_OK)
-        return TOOL_USAGE;
-    if (o->plot_path && !all && strcmp(o->op, "pipeline") != 0) {
+    if (o->plot_path && strcmp(o->op, "pipeline") != 0) {
         status = tool_plot_check(command, o->plot_path);
         if (status != TOOL_OK)
             return status;
@@ -70,7 +64,6 @@ enum {
     TRAINING = 512, /* step and host_update */
     TIMED = 1024,   /* overlap and pipeline */
     STAGES = 2048,  /* pipeline */
-    BESIDE = 4096,  /* all */
     ALL = COLLECTIVES | STEPS | KERNELS | TRAINING
 };
 
@@ -96,7 +89,6 @@ static unsigned kinds_of(const char *op)
         {"matmul", KERNELS | PATHS | PRODUCTS},
         {"matmul_gelu", KERNELS | PATHS},
         {"matmul_batch", KERNELS | PATHS},
-        {"all", BESIDE},
         {"ops", KERNELS | PATHS | PRODUCTS},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -149,8 +141,6 @@ static int read_words(const struct tool_command *command, struct tool_option *ta
     status = tool_options(command, table, argc - after, argv + after, NULL);
     if (status != TOOL_OK)
         return status;
-    if (strcmp(o->op, "all") == 0 && !tool_option_find(table, "maxbytes")->said)
-        o->max_bytes = 64 << 20;
     if (strcmp(o->op, "ops") == 0 || bench_kernel_find(o->op) ||
         tool_choice(o->op, collectives) >= 0)
         return TOOL_OK;
@@ -163,9 +153,11 @@ static int run(const struct tool_command *command, const struct bench_options *o
     static const struct {
         const char *op;
         int (*measure)(const struct tool_command *command, const struct bench_options *options);
-    } others[] = {{"ops", bench_kernels},     {"all", bench_peers},
-                  {"step", bench_step},       {"host_update", bench_host_update},
-                  {"overlap", bench_overlap}, {"staging", bench_staging}};
+    } others[] = {{"ops", bench_kernels},
+                  {"step", bench_step},
+                  {"host_update", bench_host_update},
+                  {"overlap", bench_overlap},
+                  {"staging", bench_staging}};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (strcmp(o->op, others[i].op) == 0)
             return others[i].measure(command, o);
@@ -192,8 +184,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[] = {
         {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine",
          SIZED},
-        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M; all: 64M)",
-         SIZED | BESIDE},
+        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)", SIZED},
         {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)",
          SIZED, .least = 2, .most = 1 << 20},
         {"stepbytes", 'i', TOOL_INT, &o.step, "BYTES",
@@ -228,15 +219,13 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
          SIZED, .needs = "ranks"},
         {"rewrite", 0, TOOL_FLAG, &o.rewrite, NULL,
          "collectives: write what a call reads anew before each call, as programs do; not timed",
-         SIZED | BESIDE},
+         SIZED},
         {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N",
-         "start N ranks on this machine; pipeline: 2 to 8 (4); all: only 2, 3 or 4 (each)",
-         COLLECTIVES | STAGES | BESIDE, .least = 1, .most = 4096, .ranks = TOOL_OWN,
-         .why = TOOL_LAUNCHED},
+         "start N ranks on this machine; pipeline: 2 to 8 (4)", COLLECTIVES | STAGES, .least = 1,
+         .most = 4096, .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
         {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
-         "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads); "
-         "all: only shm or tcp (both)",
-         COLLECTIVES | STAGES | BESIDE, .ranks = TOOL_OWN, .why = TOOL_JOINED},
+         "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads)",
+         COLLECTIVES | STAGES, .ranks = TOOL_OWN, .why = TOOL_JOINED},
         {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
          COLLECTIVES | STEPS, .ranks = TOOL_OWN, .why = TOOL_OWN_PATIENCE},
         {"scale", 0, TOOL_COUNT, &o.scale, "X",
@@ -268,21 +257,12 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"device", 0, TOOL_TEXT, &o.device, "WHICH",
          "kernels, step, host_update: index or part of a name", STEPS | KERNELS | TRAINING,
          .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL | BESIDE,
+        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL,
          .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
-        {"peers", 0, TOOL_FLAG, &o.peers, NULL,
-         "all: beside Open MPI, MPICH and Gloo, as far as they are there", BESIDE},
-        {"quick", 0, TOOL_FLAG, &o.quick, NULL, "all: five sizes, one turn", BESIDE,
-         .needs = "peers"},
-        {"minutes", 0, TOOL_REAL, &o.minutes, "N",
-         "all: as many turns as begin in that time (three turns)", BESIDE, .needs = "peers"},
-        {"peer-programs", 0, TOOL_TEXT, &o.peer_folder, "FOLDER",
-         "all: what bench/peers/build.sh has made (peers, beside this program)", BESIDE,
-         .needs = "peers"},
         {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
          "draw bus bandwidth by size (.svg or .png); pipeline: the predicted timeline of a step "
-         "above the measured one, of one --schedule (.svg); all: times by size (.svg)",
-         COLLECTIVES | KERNELS | STAGES | BESIDE, .path = TOOL_DRAWS, .ranks = TOOL_OWN,
+         "above the measured one, of one --schedule (.svg)",
+         COLLECTIVES | KERNELS | STAGES, .path = TOOL_DRAWS, .ranks = TOOL_OWN,
          .why = TOOL_RANK_0_WRITES},
         {NULL},
     };
@@ -299,7 +279,7 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         tool_errors_release(command);
     if (status != TOOL_OK)
         return tool_ranks_refuse(command, status);
-    if (kinds_of(o.op) & (STAGES | BESIDE)) /* no other program is needed */
+    if (kinds_of(o.op) & STAGES) /* no other program is needed */
         tool_option_find(table, "plot")->path = TOOL_WRITES;
     o.ranks.options = table;
     status = tool_ranks_outputs(command, &o.ranks);

@@ -28,9 +28,6 @@ struct bench_options {
     int64_t split;             /* matmul */
     const char *form;          /* matmul: nn, nt or tn */
     const char *device, *path; /* kernels; path: matmul */
-    bool peers, quick;         /* all: beside other programs; in few sizes and one turn */
-    double minutes;            /* all: nothing begins later; 0: all run */
-    const char *peer_folder;   /* all: of their programs; NULL: peers, beside this program */
     const char *json_path, *plot_path;
 };
 
@@ -43,8 +40,6 @@ int bench_pipeline(const struct tool_command *command, const struct bench_option
                    char *const *argv);
 /* An optimizer's update in memory of the host, beside the device's. */
 int bench_host_update(const struct tool_command *command, const struct bench_options *options);
-/* Eight collectives beside those of other programs. */
-int bench_peers(const struct tool_command *command, const struct bench_options *options);
 int bench_staging(const struct tool_command *command, const struct bench_options *options);
 /* kernel.c: a kernel, or `ops` for all. */
 int bench_kernels(const struct tool_command *command, const struct bench_options *options);
