@@ -8,9 +8,9 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "bench/row_loop.h"
 #include "kernel.h"
 
-#define ROWS 8 /* of the result, whose sums share a weight */
 #define MOST_THREADS 64
 
 /* For what the processor at hand has, without a build for it alone. */
@@ -27,26 +27,16 @@ struct part {
     pthread_t thread;
 };
 
-CLONES static void add_rows(float *out, const float *in, const float *weight, int64_t c, int64_t oc)
+/* All rows of a part, so that the loop is compiled for each kind of processor. */
+CLONES static void run_rows(const struct part *p)
 {
-    for (int64_t o = 0; o < oc; o++) {
-        const float *w = weight + o * c;
-        float sum[ROWS] = {0};
-        for (int64_t i = 0; i < c; i++) {
-            float x = w[i];
-            for (int r = 0; r < ROWS; r++)
-                sum[r] += in[r * c + i] * x;
-        }
-        for (int r = 0; r < ROWS; r++)
-            out[r * oc + o] = sum[r];
-    }
+    for (int64_t r = p->first; r < p->end; r += ROW_LOOP_ROWS)
+        row_loop(p->out + r * p->oc, p->in + r * p->c, p->weight, NULL, (int)p->c, (int)p->oc);
 }
 
 static void *run_part(void *user)
 {
-    const struct part *p = user;
-    for (int64_t r = p->first; r < p->end; r += ROWS)
-        add_rows(p->out + r * p->oc, p->in + r * p->c, p->weight, p->c, p->oc);
+    run_rows(user);
     return NULL;
 }
 
@@ -61,12 +51,12 @@ static void run_loop(const struct part *whole)
 {
     struct part parts[MOST_THREADS];
     const int count = bench_processors();
-    const int64_t blocks = whole->end / ROWS;
+    const int64_t blocks = whole->end / ROW_LOOP_ROWS;
     int started = 0;
     for (int i = 0; i < count; i++) {
         parts[i] = *whole;
-        parts[i].first = blocks * i / count * ROWS;
-        parts[i].end = blocks * (i + 1) / count * ROWS;
+        parts[i].first = blocks * i / count * ROW_LOOP_ROWS;
+        parts[i].end = blocks * (i + 1) / count * ROW_LOOP_ROWS;
     }
     while (started + 1 < count &&
            pthread_create(&parts[started + 1].thread, NULL, run_part, &parts[started + 1]) == 0)
@@ -80,7 +70,7 @@ static void run_loop(const struct part *whole)
 
 int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *seconds, double *work)
 {
-    n = (n + ROWS - 1) / ROWS * ROWS;
+    n = (n + ROW_LOOP_ROWS - 1) / ROW_LOOP_ROWS * ROW_LOOP_ROWS;
     float *in = calloc((size_t)(n * c), sizeof(float));
     float *weight = calloc((size_t)(oc * c), sizeof(float));
     float *out = calloc((size_t)(n * oc), sizeof(float));

@@ -6,23 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "pipeline.h"
+#include "timed.h"
 #include "tools/plan.h"
 #include "tools/timeline.h"
 
 enum { FIELDS = sizeof(struct timed_mark) / sizeof(double) };
-
-int pipeline_keep_best(struct rf_comm *comm, const struct timed_device *timed, bool best,
-                       struct pipeline_marks *marks)
-{
-    int32_t keep = best;
-    int rc = rf_broadcast(comm, &keep, 1, RF_I32, 0, NULL);
-    if (rc < 0 || !keep)
-        return rc;
-    for (uint64_t k = 0; k < TIMED_CALLS; k++)
-        marks->all[k] = k < timed->marked ? timed->marks[k] : (struct timed_mark){.verb = -1};
-    return 0;
-}
 
 static enum timeline_kind kind_of(double verb)
 {
@@ -31,7 +19,7 @@ static enum timeline_kind kind_of(double verb)
                                             : TIMELINE_WEIGHT;
 }
 
-static void draw_measured(struct timeline *picture, const struct pipeline_marks *of_rank, int ranks,
+static void draw_measured(struct timeline *picture, const struct timed_marks *of_rank, int ranks,
                           const char *heading)
 {
     timeline_panel(picture, heading);
@@ -55,38 +43,37 @@ static void say(const char *how, double step_s, double bubble, char *text, size_
              plan_time_text(step_s, step, sizeof(step)), 100 * bubble);
 }
 
-static int draw(const struct tool_command *command, const struct pipeline_picture *what,
-                const struct pipeline_marks *of_rank)
+static int draw(const struct tool_command *command, const char *path, const struct timed_setting *s,
+                const struct timed_result *result, const double idle[2],
+                const struct timed_marks *of_rank)
 {
-    const double longest = fmax(timeline_sim_end_s(what->sim), what->measured_s);
+    const double longest = fmax(timeline_sim_end_s(result->sim), result->step_s);
     char heading[2][96], title[256];
     struct timeline picture;
-    say("predicted", what->planned_s, what->planned_bubble, heading[0], sizeof(heading[0]));
-    say("measured", what->measured_s, what->measured_bubble, heading[1], sizeof(heading[1]));
+    say("predicted", result->planned_s, idle[0], heading[0], sizeof(heading[0]));
+    say("measured", result->step_s, idle[1], heading[1], sizeof(heading[1]));
     snprintf(title, sizeof(title),
              "%s on %d ranks, %d micro-batches: bubble %.1f %% predicted, %.1f %% measured",
-             what->schedule, what->ranks, what->micro_batches, 100 * what->planned_bubble,
-             100 * what->measured_bubble);
+             s->name, s->ranks, s->micro_batches, 100 * idle[0], 100 * idle[1]);
     timeline_open(&picture, longest);
-    timeline_sim(&picture, what->sim, heading[0], false);
-    draw_measured(&picture, of_rank, what->ranks, heading[1]);
-    return timeline_write(&picture, command, what->path, title);
+    timeline_sim(&picture, result->sim, heading[0], false);
+    draw_measured(&picture, of_rank, s->ranks, heading[1]);
+    return timeline_write(&picture, command, path, title);
 }
 
-int pipeline_draw(const struct tool_command *command, struct rf_comm *comm,
-                  const struct pipeline_picture *what, const struct pipeline_marks *marks,
-                  int *status)
+int timed_draw(const struct tool_command *command, struct rf_comm *comm, const char *path,
+               const struct timed_setting *s, const struct timed_result *result,
+               const double idle[2], const struct timed_marks *marks)
 {
-    const bool root = rf_comm_rank(comm) == 0;
-    struct pipeline_marks *of_rank = root ? calloc((size_t)what->ranks, sizeof(*of_rank)) : NULL;
-    *status = TOOL_OK;
-    if (root && !of_rank) {
-        *status = tool_error(command, "out of memory while drawing %s", what->path);
-        return 0;
-    }
-    int rc = rf_gather(comm, marks, of_rank, (size_t)TIMED_CALLS * FIELDS, RF_F64, 0, NULL);
-    if (rc == 0 && root)
-        *status = draw(command, what, of_rank);
+    const int rank = rf_comm_rank(comm);
+    struct timed_marks *of_rank = rank == 0 ? calloc((size_t)s->ranks, sizeof(*of_rank)) : NULL;
+    int status = TOOL_OK;
+    if (rank == 0 && !of_rank)
+        return tool_error(command, "out of memory while drawing %s", path);
+    if (rf_gather(comm, marks, of_rank, (size_t)TIMED_CALLS * FIELDS, RF_F64, 0, NULL) < 0)
+        status = tool_library_error(command, rank);
+    else if (rank == 0)
+        status = draw(command, path, s, result, idle, of_rank);
     free(of_rank);
-    return rc;
+    return status;
 }
