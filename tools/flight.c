@@ -279,10 +279,10 @@ static int flight_main(const struct tool_command *command, int argc, char **argv
 {
     static struct files files;
     const char *json_path = NULL, *folder = NULL;
-    struct tool_option table[] = {{"json", 0, TOOL_FILE, &json_path, "FILE",
-                                   "write the findings as JSON", .path = TOOL_WRITES},
-                                  {"the folder", 0, TOOL_TEXT, &folder, "DIR", "",
-                                   .path = TOOL_READS, .endings = ".flight", .operand = true},
+    struct tool_option table[] = {{"json", TOOL_FILE, &json_path, "FILE",
+                                   "the findings as JSON (no FILE: printed)", .path = TOOL_WRITES},
+                                  {"the folder", TOOL_TEXT, &folder, "DIR", "", .path = TOOL_READS,
+                                   .endings = ".flight", .operand = true},
                                   {NULL}};
     int after = 0, status = tool_options(command, table, argc, argv, &after);
     if (status != TOOL_OK)

@@ -398,16 +398,16 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
     bool algorithms = false, measure = false;
     int64_t ranks = -1;
     struct tool_option table[] = {
-        {"json", 0, TOOL_FILE, &json_path, "FILE", "write everything as JSON (no FILE: print it)",
+        {"json", TOOL_FILE, &json_path, "FILE", "everything as JSON (no FILE: printed)",
          .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
-        {"provider", 0, TOOL_TEXT, &provider, "NAME", "ask for this provider, as a job would",
+        {"provider", TOOL_TEXT, &provider, "NAME", "provider to ask for, as a job would",
          .ranks = TOOL_OWN, .why = TOOL_JOINED},
-        {"algorithms", 0, TOOL_FLAG, &algorithms, NULL,
-         "only: which algorithm carries out which collective, by size"},
-        {"ranks", 0, TOOL_INT, &ranks, "N", "with --algorithms: among so many (4)", .least = 1,
+        {"algorithms", TOOL_FLAG, &algorithms, NULL,
+         "table of which algorithm carries out which collective, by size; nothing else"},
+        {"ranks", TOOL_INT, &ranks, "N", "number of ranks of --algorithms (4)", .least = 1,
          .most = 4096, .needs = "algorithms", .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
-        {"measure", 0, TOOL_FLAG, &measure, NULL,
-         "with --algorithms: by the links between N ranks here, or between a launcher's",
+        {"measure", TOOL_FLAG, &measure, NULL,
+         "measurement of the links between N ranks here, or between a launcher's, for --algorithms",
          .needs = "algorithms"},
         {NULL},
     };

@@ -237,7 +237,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
 struct plan_options {
     struct setup setup;
     double params;
-    int64_t ranks, dp;
+    int64_t ranks;
     const char *json_path, *plot_path;
     bool compare, explain, fits;
     struct plan_search search;
@@ -246,8 +246,6 @@ struct plan_options {
 static int check(const struct tool_command *command, struct plan_options *o,
                  struct plan_rates *rates)
 {
-    if (o->ranks == 0)
-        o->ranks = o->dp;
     if (rates->hosts_text && !o->ranks && !o->setup.mesh_text) {
         int status = plan_hosts_check(command, rates);
         if (status != TOOL_OK)
@@ -353,23 +351,22 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 10];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
-        {"params", 0, TOOL_COUNT, &o.params, "N",
-         "a parameter count (7.5e9) instead of a model, in layers of equal size"},
-        {"ranks", 0, TOOL_INT, &o.ranks, "N", "the same as --mesh dp=N", .least = 1,
+        {"params", TOOL_COUNT, &o.params, "N",
+         "number of parameters (7.5e9) in place of a model, in layers of equal size"},
+        {"ranks", TOOL_INT, &o.ranks, "N", "number of ranks (1)", .least = 1,
          .most = PLAN_MAX_RANKS},
-        {"dp", 0, TOOL_INT, &o.dp, "N", "the same as --mesh dp=N", .least = 1,
-         .most = PLAN_MAX_RANKS},
-        {"explain", 0, TOOL_FLAG, &o.explain, NULL,
-         "what rank 0 exchanges in a step, and from which declaration each exchange follows"},
-        {"compare", 0, TOOL_FLAG, &o.compare, NULL,
-         "every --zero and --order side by side, with what is refused and why"},
-        {"fits", 0, TOOL_FLAG, &o.fits, NULL,
-         "with --device-bytes: the largest batch and sequence of each technique, and the cheapest "
+        {"explain", TOOL_FLAG, &o.explain, NULL,
+         "table of what rank 0 exchanges in a step, and from which declaration each exchange "
+         "follows"},
+        {"compare", TOOL_FLAG, &o.compare, NULL,
+         "table of every --zero and --order, with what is refused and why"},
+        {"fits", TOOL_FLAG, &o.fits, NULL,
+         "largest batch and sequence of each technique within --device-bytes, and the cheapest "
          "change with which the batch fits"},
-        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
-         "draw the predicted step (.svg): what each lane of each rank does when",
+        {"plot", TOOL_TEXT, &o.plot_path, "FILE",
+         "picture of the predicted step (.svg): what each lane of each rank does when",
          .path = TOOL_WRITES},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)",
+        {"json", TOOL_FILE, &o.json_path, "FILE", "the plan as JSON (no FILE: printed)",
          .path = TOOL_WRITES},
         {NULL}};
     plan_rates_options(&rates, table + SETUP_ROWS);
@@ -385,8 +382,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK)
         status = tool_outputs_check(command, table);
     if (status == TOOL_OK && o.search.wanted)
-        status = plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
-                                 o.json_path);
+        status = plan_search_run(command, &o.search, &o.setup, &rates, o.ranks, o.json_path);
     else if (status == TOOL_OK && o.fits)
         status = plan_fits(command, &o.setup, o.json_path);
     else if (status == TOOL_OK)

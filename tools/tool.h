@@ -105,14 +105,13 @@ enum tool_share {
     TOOL_OWN      /* nothing: `why` */
 };
 struct tool_option {
-    const char *name; /* without dashes */
-    char letter;      /* 0 = none */
+    const char *name; /* without dashes; says its letter and its group, too (options_help.c) */
     enum tool_kind kind;
     void *value;
     const char *what; /* name of the value in the help, NULL for a flag */
-    const char *help;
-    unsigned uses; /* the caller's: by whom it is used */
-    bool *given;   /* set where the option is given, unless NULL */
+    const char *help; /* a noun phrase; default in parentheses at its end */
+    unsigned uses;    /* the caller's: by whom it is used */
+    bool *given;      /* set where the option is given, unless NULL */
     /* Of numbers: what is refused by its range. most 0: no limit. */
     double least, most;
     /* Options of which one has to be on, or this one has no effect and is refused: "search", or
@@ -144,6 +143,11 @@ int tool_options(const struct tool_command *command, struct tool_option *table, 
 /* Once all options are read: a usage error if one has no effect, or if what is written is also
  * read or written by another (paths.c). */
 int tool_options_check(const struct tool_command *command, const struct tool_option *table);
+/* options_help.c: the letter of an option, in all commands that have it, or 0; the group in which
+ * the help lists it, or NULL; and the help. */
+char tool_option_letter(const char *name);
+const char *tool_option_group(const char *name);
+void tool_options_help(const struct tool_command *command, const struct tool_option *table);
 /* The row of that name, or NULL. */
 struct tool_option *tool_option_find(struct tool_option *table, const char *name);
 /* Whether an option has a value with an effect: a flag that is set, a number that is not 0, a text

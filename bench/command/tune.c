@@ -262,17 +262,16 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     bool dry = false;
     t = (struct tune){.command = command, .o = {.samples = 15}};
     struct tool_option table[] = {
-        {"device", 0, TOOL_TEXT, &t.o.device, "WHICH", "index or part of a device's name"},
-        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "f32, f16 or bf16 only"},
-        {"shape", 0, TOOL_LIST, &t.o.shapes, "MxKxN",
-         "this product, instead of a list; may be "
-         "repeated"},
-        {"iters", 'n', TOOL_INT, &t.o.samples, "N", "timed samples of each (15)", .least = 1,
+        {"device", TOOL_TEXT, &t.o.device, "WHICH", "device: its index, or part of its name"},
+        {"dtype", TOOL_TEXT, &dtype, "TYPE", "the only type to measure: f32, f16 or bf16"},
+        {"shape", TOOL_LIST, &t.o.shapes, "MxKxN",
+         "product to measure in place of a list; may be repeated"},
+        {"iters", TOOL_INT, &t.o.samples, "N", "number of timed samples of each (15)", .least = 1,
          .most = 100000},
-        {"seconds", 0, TOOL_REAL, &t.seconds, "S",
-         "begin no product after so long; those before count"},
-        {"dry-run", 0, TOOL_FLAG, &dry, NULL, "measure, and write no table"},
-        {"json", 0, TOOL_FILE, &t.o.json_path, "FILE", "write what was measured as JSON",
+        {"seconds", TOOL_REAL, &t.seconds, "S",
+         "time after which no product begins; those before count"},
+        {"dry-run", TOOL_FLAG, &dry, NULL, "measurement only, no table written"},
+        {"json", TOOL_FILE, &t.o.json_path, "FILE", "the measurements as JSON (no FILE: printed)",
          .path = TOOL_WRITES},
         {NULL}};
     int status = tool_options(command, table, argc, argv, NULL);

@@ -4,6 +4,8 @@
  * of range, options without an effect, and outputs that would be inputs.
  */
 #include <fstream>
+#include <map>
+#include <set>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -70,6 +72,30 @@ bool writes(const OptionRow &row)
 }
 
 } // namespace
+
+TEST(Options, ALetterMeansOneThingAndEveryOptionHasAGroupAndANounPhrase)
+{
+    const std::set<std::string> words = {"of", "in", "with", "how", "which", "where", "and", "draw",
+                                         "write", "print", "do", "take", "go", "keep", "say"};
+    std::map<std::string, std::string> meaning;
+    std::string commands = run_program({"--help"}).out;
+    for (const std::string &command : all_commands()) {
+        EXPECT_NE(commands.find("\n  " + command + " "), std::string::npos) << command;
+        const std::string help = run_program({command, "--help"}).out;
+        for (const OptionRow &row : options_of(command)) {
+            if (!row.letter.empty()) {
+                EXPECT_EQ(meaning.emplace(row.letter, row.name).first->second, row.name)
+                    << command << " -" << row.letter;
+            }
+            EXPECT_NE(help.find("\n" + row.group + ":\n"), std::string::npos)
+                << command << " --" << row.name << " in \"" << row.group << "\"";
+            EXPECT_NE(help.find(" --" + row.name), std::string::npos) << command << " " << row.name;
+            EXPECT_EQ(words.count(row.help.substr(0, row.help.find(' '))), 0u)
+                << command << " --" << row.name << ": " << row.help;
+        }
+    }
+    EXPECT_EQ(std::count(commands.begin(), commands.end(), '\n'), (long)all_commands().size() + 7);
+}
 
 TEST(Options, EveryOptionOfEveryTableIsWholeAndSaysWhyRanksMayDiffer)
 {

@@ -38,7 +38,7 @@ static int find_rank(const struct rf_comm_opts *opts, struct rf_rendezvous *rend
         RETURN_IF_ERROR(rf_launcher_find(&info)); /* one of the two alone */
         return rf_fail(RF_EINVAL,
                        "rank and number of ranks are not known%s%s%s: set RANK and WORLD_SIZE, or "
-                       "start with a launcher such as `ringforge run -n 4 -- ...`",
+                       "start with a launcher such as `ringforge run --ranks 4 -- ...`",
                        info.others[0] ? " (" : "", info.others, info.others[0] ? ")" : "");
     }
     if (size > MOST_RANKS)
