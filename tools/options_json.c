@@ -8,8 +8,8 @@
 #include "tool.h"
 
 static const char *const kinds[] = {"flag", "int", "count", "real", "text", "file", "list"};
-static const char *const paths[] = {NULL,     "reads", "resumes",     "reads all",
-                                    "writes", "draws", "writes into", "replaces"};
+static const char *const paths[] = {NULL,     "reads",       "resumes", "reads all",
+                                    "writes", "writes into", "replaces"};
 static const char *const shares[] = {"alike", "given", "content", "own"};
 
 static void add_text(cJSON *row, const char *name, const char *text)

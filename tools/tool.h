@@ -93,7 +93,6 @@ enum tool_path {
     TOOL_RESUMES,     /* a folder of checkpoints, or one of them */
     TOOL_READS_ALL,   /* a file, or a folder of which every file is read */
     TOOL_WRITES,      /* a file; "-" is the standard output */
-    TOOL_DRAWS,       /* the same, by gnuplot */
     TOOL_WRITES_INTO, /* a folder to which files are added */
     TOOL_REPLACES     /* a folder that is replaced with everything in it */
 };
@@ -239,13 +238,9 @@ struct tool_plot {
     const struct tool_series *series;
     int series_count;
 };
-/* Through gnuplot; the ending of path says which: .svg or .png. */
+/* chart.c: as SVG. */
 int tool_plot_write(const struct tool_command *command, const char *path,
                     const struct tool_plot *plot);
-/* A usage error if the ending is another. */
-int tool_plot_check(const struct tool_command *command, const char *path);
-/* files.c: an error if gnuplot is not installed. */
-int tool_plot_ready(const struct tool_command *command);
 
 /* ---- launch.c: processes --------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "tools/svg.h"
 
 enum { MOST_SIZES = 1000 };
 
@@ -29,8 +30,8 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--maxbytes is smaller than --minbytes");
     if (o->step > 0 && (o->max_bytes - o->min_bytes) / o->step >= MOST_SIZES)
         return tool_usage_error(command, "--stepbytes has to make at most %d sizes", MOST_SIZES);
-    if (o->plot_path && strcmp(o->op, "pipeline") != 0) {
-        status = tool_plot_check(command, o->plot_path);
+    if (o->plot_path) {
+        status = svg_check(command, o->plot_path);
         if (status != TOOL_OK)
             return status;
     }
@@ -262,9 +263,9 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         {"json", TOOL_FILE, &o.json_path, "FILE", "the rows as JSON (no FILE: printed)", ALL,
          .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
         {"plot", TOOL_TEXT, &o.plot_path, "FILE",
-         "picture of bus bandwidth by size (.svg or .png); pipeline: the predicted step above the "
-         "measured one, of one --schedule (.svg)",
-         COLLECTIVES | KERNELS | STAGES, .path = TOOL_DRAWS, .ranks = TOOL_OWN,
+         "picture (.svg): bus bandwidth by size; pipeline: the predicted step above the "
+         "measured one, of one --schedule",
+         COLLECTIVES | KERNELS | STAGES, .path = TOOL_WRITES, .ranks = TOOL_OWN,
          .why = TOOL_RANK_0_WRITES},
         {NULL},
     };
@@ -281,8 +282,6 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         tool_errors_release(command);
     if (status != TOOL_OK)
         return tool_ranks_refuse(command, status);
-    if (kinds_of(o.op) & STAGES) /* no other program is needed */
-        tool_option_find(table, "plot")->path = TOOL_WRITES;
     o.ranks.options = table;
     status = tool_ranks_outputs(command, &o.ranks);
     return status == TOOL_OK ? run(command, &o, argv) : tool_ranks_refuse(command, status);

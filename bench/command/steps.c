@@ -14,7 +14,6 @@
 
 #include "bench.h"
 #include "timed.h"
-#include "tools/svg.h"
 
 enum {
     DEFAULT_RANKS = 4,
@@ -352,8 +351,6 @@ static int choose(const struct tool_command *command, const struct bench_options
     *count = sizeof(schedules) / sizeof(schedules[0]);
     if (options->plot_path && !options->schedule)
         return tool_usage_error(command, "--plot draws one schedule; name it by --schedule");
-    if (options->plot_path && svg_check(command, options->plot_path) != TOOL_OK)
-        return TOOL_USAGE;
     for (int i = 0; options->schedule && i < *count; i++) {
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
                                  schedules[i].name);

@@ -111,17 +111,6 @@ TEST(OutputFiles, AReadOnlyFileOrFolderIsRefused)
     EXPECT_EQ(read_text(file), "old");
 }
 
-TEST(OutputFiles, APlotWithoutGnuplotIsRefusedBeforeAnyWork)
-{
-    TempFolder folder;
-    ProgramOptions options;
-    options.environment = {"PATH=/nonexistent"};
-    expect_refused(long_training(folder) + Words{"--plot", folder.path + "/x.svg"},
-                   "--plot needs gnuplot", options);
-    expect_refused(small_bench + Words{"--plot", folder.path + "/x.svg"}, "--plot needs gnuplot",
-                   options);
-}
-
 TEST(OutputFiles, RanksEndTogetherWhenRankZeroCannotWrite)
 {
     TempFolder folder;

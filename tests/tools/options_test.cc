@@ -67,7 +67,7 @@ Words given(const OptionRow &row, const std::string &value)
 
 bool writes(const OptionRow &row)
 {
-    return row.path == "writes" || row.path == "draws" || row.path == "writes into" ||
+    return row.path == "writes" || row.path == "writes into" ||
            row.path == "replaces";
 }
 
