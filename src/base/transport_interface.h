@@ -14,7 +14,7 @@
 
 /* Tag of a message: 12 bits that distinguish calls (bit 0: point to point or collective; the
  * highest stays 0, because libfabric's native TCP uses it), 28 bits sequence number, 24 bits
- * step. comm/operations.c defines their content. Matching is exact, per peer. Messages with
+ * step. comm/run/operations.c defines their content. Matching is exact, per peer. Messages with
  * different tags need no order. */
 #define RF_TAG(comm, sequence, step)                                                               \
     (((uint64_t)((comm)&0xfffu) << 52) | ((uint64_t)((sequence)&0xfffffffu) << 24) |               \
