@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Arenas: the device memory of one category and kind, allocated at once and divided into pieces of
- * known sizes. train/run.c uses them for all memory of a plan. Pieces are not freed separately.
+ * given sizes. train/run.c uses them for all memory of a plan. Pieces are not freed separately.
  */
 #ifndef RF_MEMORY_ARENA_H
 #define RF_MEMORY_ARENA_H
