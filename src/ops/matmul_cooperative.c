@@ -18,8 +18,8 @@ struct geometry {
     bool lean;           /* for subgroups with few registers; LEAN of the shader */
 };
 
-/* The first that fits is taken: in the order of an H100, on which the first is the quickest for all
- * forms of a product (docs/performance.md). On CPU devices it is CPU_GEOMETRY, the quickest to
+/* The first that fits is taken: in the order of an H100, on which the first is the fastest for all
+ * forms of a product (bench/results/h100.json). On CPU devices it is CPU_GEOMETRY, the fastest to
  * compile. Each row makes two forms: slices staged as they lie in memory, and turned. Lean ones are
  * always turned. */
 static const struct geometry geometries[] = {
