@@ -135,8 +135,6 @@ static const struct rf_transport_ops demux_ops = {
     .post_send = demux_post_send,
     .post_recv = demux_post_recv,
     .poll = demux_poll,
-    .register_memory = demux_register,
-    .deregister_memory = demux_deregister,
     .cancel_all = demux_cancel_all,
     .destroy = rf_demux_destroy,
 };
@@ -152,6 +150,10 @@ int rf_demux_create(struct rf_transport *transport, struct rf_p2p **p2p, struct 
         demux->ops.send_at_once = demux_send_at_once;
     if (transport->ops->recv_at_once)
         demux->ops.recv_at_once = demux_recv_at_once;
+    if (transport->ops->register_memory) {
+        demux->ops.register_memory = demux_register;
+        demux->ops.deregister_memory = demux_deregister;
+    }
     if (rf_transport_shares_memory(transport)) {
         demux->ops.post_recv_zero_copy = demux_post_recv_zero_copy;
         demux->ops.release_zero_copy = demux_release_zero_copy;
