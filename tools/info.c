@@ -367,7 +367,7 @@ static void show_environment(cJSON *json, bool quiet)
 static int info_main(const struct tool_command *command, int argc, char **argv)
 {
     const char *json_path = NULL, *provider = NULL;
-    bool algorithms = false, measure = false;
+    bool algorithms = false, measure = false, markdown = false;
     int64_t ranks = -1;
     struct tool_option table[] = {
         {"json", TOOL_FILE, &json_path, "FILE", "everything as JSON (no FILE: printed)",
@@ -381,6 +381,9 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         {"measure", TOOL_FLAG, &measure, NULL,
          "measurement of the links between N ranks here, or between a launcher's, for --algorithms",
          .needs = "algorithms"},
+        {"markdown", 0, TOOL_FLAG, &markdown, NULL,
+         "with --algorithms: all of them, as the table of docs/collectives.md",
+         .needs = "algorithms"},
         {NULL},
     };
     uint32_t count = 0;
@@ -390,7 +393,10 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         status = tool_usage_error(command, "%s", rf_last_error()->message);
     if (status == TOOL_OK && algorithms && provider && !measure)
         status = tool_usage_error(command, "--provider has no effect on --algorithms without "
-                                           "--measure; leave it out, or use that too");
+                                           "--measure; omit it, or add --measure");
+    if (status == TOOL_OK && markdown && (ranks > 0 || measure || json_path))
+        status = tool_usage_error(command, "--markdown prints the same table in every case; omit "
+                                           "--ranks, --measure and --json");
     if (status != TOOL_OK)
         return tool_ranks_refuse(command, status);
     const struct tool_ranks job = {
@@ -401,6 +407,8 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
     status = tool_outputs_check(command, table);
     if (status != TOOL_OK)
         return status;
+    if (markdown)
+        return info_algorithms_markdown(command);
     if (algorithms)
         return info_algorithms(command, json_path, ranks > 0 ? (int)ranks : 4);
     bool quiet = json_path && strcmp(json_path, "-") == 0;
@@ -420,6 +428,6 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_info = {
     .name = "info",
     .summary = "show devices, network providers and settings, what is chosen and why",
-    .usage = "[--algorithms [--ranks N] [--measure]] [--json [FILE]]",
+    .usage = "[--algorithms [--ranks N] [--measure] | --algorithms --markdown] [--json [FILE]]",
     .main = info_main,
 };

@@ -3,6 +3,7 @@
  * `ringforge info --algorithms`: which collective is carried out how, by size; by the built-in
  * table, or by what is measured of the links between ranks.
  */
+#include <ringforge/schedule.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -195,6 +196,32 @@ static int show_table(struct table *t)
     if (status == TOOL_OK && t->json)
         return tool_json_write(t->command, t->json_path, t->json);
     return status == TOOL_OK ? show_bottleneck(t) : status;
+}
+
+/* ---- the table of docs/collectives.md ----------------------------------------------------------
+ */
+
+static int print_rows(const struct tool_command *command, enum rf_coll_op op)
+{
+    struct rf_schedule_algorithm_info infos[32];
+    const struct rf_schedule_desc desc = {.op = op, .ranks = 2, .count = 1};
+    uint32_t count = 0;
+    if (rf_schedule_algorithms(&desc, infos, 32, &count) < 0)
+        return tool_error(command, "%s", rf_last_error()->message);
+    for (uint32_t i = 0; i < count && i < 32; i++)
+        printf("| %s%s| `%s` | %s | %s | %s |\n", i == 0 ? rf_coll_op_name(op) : "",
+               i == 0 ? " " : "", infos[i].name, *infos[i].rounds ? infos[i].rounds : "counted",
+               infos[i].bytes, infos[i].note);
+    return TOOL_OK;
+}
+
+int info_algorithms_markdown(const struct tool_command *command)
+{
+    int status = TOOL_OK;
+    printf("| operation | algorithm | rounds | bytes | used for |\n|---|---|---|---|---|\n");
+    for (int op = RF_COLL_NONE + 1; op <= RF_COLL_BARRIER && status == TOOL_OK; op++)
+        status = print_rows(command, (enum rf_coll_op)op);
+    return status;
 }
 
 int info_algorithms(const struct tool_command *command, const char *json_path, int ranks)

@@ -136,7 +136,9 @@ RF_EXPORT const char *rf_schedule_verb_name(enum rf_schedule_verb verb);
 /* An algorithm of an operation. The strings are constants. */
 struct rf_schedule_algorithm_info {
     const char *name;
-    const char *note;    /* the calls that it is good for */
+    const char *note;    /* the calls that it is used for */
+    const char *bytes;   /* that the busiest rank sends; K: the size of the whole, N: the ranks */
+    char rounds[32];     /* messages one after the other; "": no formula, the lists are counted */
     const char *why_not; /* why it does not support the call; NULL: it does */
     bool chosen;         /* the library takes it for this call */
 };

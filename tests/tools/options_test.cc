@@ -181,6 +181,8 @@ TEST(Options, AnOptionThatHasNoEffectIsRefusedByName)
         {{"schedule", "--list", "--count", "4"}, "--count has no effect with --list without"},
         {{"schedule", "all_reduce", "--list", "--rank", "0"}, "--rank has no effect with --list"},
         {{"info", "--algorithms", "--provider", "tcp"}, "--provider has no effect on --algorithms"},
+        {{"info", "--algorithms", "--markdown", "--ranks", "3"},
+         "--markdown prints the same table"},
         {{"train", "--data", "x", "--sample", "0", "--prompt", "a"},
          "--prompt has no effect without --sample"},
     };

@@ -317,6 +317,16 @@ TEST(SchedulePicture, OfTheDocumentationIsWhatItsCommandDraws)
     EXPECT_EQ(drawn, 4);
 }
 
+TEST(AlgorithmTable, OfTheDocumentationIsWhatTheProgramPrints)
+{
+    const std::string table = run_program({"info", "--algorithms", "--markdown"}).out;
+    EXPECT_GT(std::count(table.begin(), table.end(), '\n'), 30);
+    EXPECT_NE(read_text(RF_SOURCE "/docs/collectives.md").find("\n\n" + table + "\n"),
+              std::string::npos)
+        << "docs/collectives.md has another table than this:\n"
+        << table;
+}
+
 TEST(SchedulePicture, ThatCannotBeReadOrWrittenIsRefused)
 {
     EXPECT_NE(schedule("all_reduce --ranks 64 -c 64 -a ring --plot -").err.find("cannot be read"),
