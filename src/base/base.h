@@ -17,12 +17,14 @@
 
 /* ---- fail.c: called where an error is detected; callers return the status unchanged ---------- */
 
-/* Stores the message for rf_last_error() and returns status. */
-int rf_fail(int status, const char *format, ...) RF_PRINTF(2, 3);
-/* The same for an error caused by a rank. */
+/* rf_fail is public. The same for an error caused by a rank: */
 int rf_fail_rank(int status, int rank, const char *format, ...) RF_PRINTF(3, 4);
 /* Stores a copy of a whole error; returns error->status. Used to pass errors between threads. */
 int rf_fail_error(const struct rf_error *error);
+/* Errors that this thread has stored so far: tells whether a user's function has said why it
+ * failed.
+ */
+uint64_t rf_fail_count(void);
 
 #define RETURN_IF_ERROR(call)                                                                      \
     do {                                                                                           \
@@ -49,8 +51,8 @@ const char *rf_env(const char *name);
 /* Returns 0 on success. An unset variable without a default gives `absent`. Fails on text that is
  * not a number, or beyond the range of its row. */
 int rf_env_int(const char *name, long absent, long *out);
-/* The next variable whose name begins so, as "NAME=value", from *index on, which begins at 0. False:
- * there is no more. */
+/* The next variable whose name begins so, as "NAME=value", from *index on, which begins at 0.
+ * False: there is no more. */
 bool rf_env_next(const char *prefix, int *index, char *text, size_t bytes);
 /* RF_EINVAL: one of the library's own variables, RF_*, has a value that its row does not have; the
  * message says which it may be. */

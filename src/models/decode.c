@@ -189,9 +189,7 @@ static int embed_sizes(const void *self, const struct rf_decode_shape *shape,
                                  .out = rows,
                                  .dtype = e->dtype,
                                  .vocabulary = e->vocab};
-    return e->positions && shape->length > e->positions
-               ? model_embed_too_long(e, shape->length, out->fault, sizeof(out->fault))
-               : 0;
+    return model_embed_check(e, shape->length);
 }
 
 const struct rf_decode_ops model_embedding_decode = {.sizes = embed_sizes, .decode = embed};

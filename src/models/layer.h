@@ -124,13 +124,14 @@ void layer_declare(struct layer_block *block, struct model_part *part,
 int layer_modules(const struct layer_block *block, const struct model_part *part,
                   struct model_adapter_module *out, int capacity);
 
-/* A sentence on what is wrong with a list, or NULL. */
-const char *layer_fault(const struct layer_op *ops);
+/* RF_EINVAL: the list cannot be computed. */
+int layer_check(const struct layer_op *ops);
 /* " layer=take-linear-..." for the text of a config; returns the number of its bytes. */
 int layer_text(const struct layer_op *ops, char *text, size_t bytes);
 
-/* Outputs of a linear map, of all tensor ranks. */
+/* Outputs of a linear map, of all tensor ranks; elements of the largest weight. */
 int64_t layer_outputs(const struct layer_config *config, int op);
+int64_t layer_largest(const struct layer_config *config);
 
 /* Operations of a block whose self is a struct layer_block. */
 extern const struct rf_block_ops layer_block_ops;

@@ -94,6 +94,14 @@ int64_t layer_outputs(const struct layer_config *g, int op)
     return rows;
 }
 
+int64_t layer_largest(const struct layer_config *g)
+{
+    int64_t most = 0;
+    for (int k = 0; g->ops[k].kind; k++)
+        most = model_max(most, layer_outputs(g, k) * inputs_of(g, k));
+    return most;
+}
+
 static void add_linear(struct layer_block *b, struct model_part *part, const char *prefix, int op,
                        struct layer_initial initial)
 {
@@ -286,7 +294,7 @@ static const char *fault_of(const struct layer_op *op, enum layer_kind before)
     return is_packed(op) ? NULL : "heads and attention take the columns LAYER_PACKED";
 }
 
-const char *layer_fault(const struct layer_op *ops)
+static const char *fault_of_list(const struct layer_op *ops)
 {
     enum layer_kind before = LAYER_END;
     int attends = 0;
@@ -303,4 +311,10 @@ const char *layer_fault(const struct layer_op *ops)
         before = kind;
     }
     return "a layer has at most 15 operations, and ends with LAYER_END";
+}
+
+int layer_check(const struct layer_op *ops)
+{
+    const char *fault = fault_of_list(ops);
+    return fault ? rf_fail(RF_EINVAL, "%s", fault) : 0;
 }

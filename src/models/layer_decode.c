@@ -3,8 +3,6 @@
  * Text generation by a layer: its list of operations with a cache of keys and values. The angles of
  * the rotary embedding are a table that all layers share.
  */
-#include <stdio.h>
-
 #include "decode.h"
 #include "layer.h"
 
@@ -98,12 +96,11 @@ static int sizes(const void *self, const struct rf_decode_shape *shape, struct r
                    model_decode_adapter_bytes(shape, linears, count),
         .out = rf_shape2(shape->rows, g->channels),
         .dtype = g->residual};
-    if (g->head_size % 2 == 0)
-        return 0;
-    snprintf(out->fault, sizeof(out->fault),
-             "heads of %lld channels cannot be cached; the number must be even",
-             (long long)g->head_size);
-    return RF_ENOTSUP;
+    return g->head_size % 2 == 0
+               ? 0
+               : rf_fail(RF_ENOTSUP,
+                         "heads of %lld channels cannot be cached; the number must be even",
+                         (long long)g->head_size);
 }
 
 static int get_angles(const struct rf_decode *call, const struct layer_config *g,

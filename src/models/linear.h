@@ -37,11 +37,8 @@ struct model_module model_linear_module(const struct model_linear *linear, int i
                                         struct rf_tensor weight, int64_t in);
 /* `count` elements of t, from element `first` on. */
 struct rf_tensor model_elements(struct rf_tensor t, int64_t first, int64_t count);
-/* What is wrong with quantised weights of at most so many elements; NULL if nothing. */
-const char *model_quantize_fault(enum rf_quantization kind, double elements);
-/* A reason why tensor ranks cannot divide them, or NULL. */
-const char *model_quantize_tensor_fault(enum rf_quantization kind,
-                                        const struct rf_tensor_part *part);
+/* RF_EINVAL: weights of `elements` elements at most cannot be quantised. */
+int model_quantize_check(enum rf_quantization kind, int64_t elements);
 
 /* An activation function that is computed together with a product. */
 struct model_act {

@@ -80,11 +80,36 @@ static void make_head(struct transformer *t)
     model_set_block(&t->model, last, model_head_ops(&t->head), &t->head);
 }
 
+static int check_types(enum rf_dtype dtype, enum rf_dtype residual)
+{
+    if (dtype != RF_F32 && dtype != RF_F16 && dtype != RF_BF16)
+        return rf_fail(RF_EINVAL, "the type of activations must be f32, f16 or bf16");
+    if (residual != RF_F32 && residual != dtype)
+        return rf_fail(
+            RF_EINVAL,
+            "the type of the residual stream must be f32 or the type of the other activations");
+    return 0;
+}
+
+int transformer_check(const struct transformer_config *c)
+{
+    const struct layer_config *g = &c->layer;
+    RETURN_IF_FAILED(layer_check(g->ops));
+    RETURN_IF_FAILED(model_adapter_check(g->adapter));
+    RETURN_IF_FAILED(model_quantize_check(g->quantize, layer_largest(g)));
+    RETURN_IF_FAILED(check_types(g->dtype, g->residual));
+    if (!hub_arch_named(c->architecture))
+        return rf_fail(RF_EINVAL, "there is no architecture %.100s; for example LlamaForCausalLM",
+                       c->architecture);
+    return g->recompute & ~(unsigned)MODEL_RECOMPUTE_ALL
+               ? rf_fail(RF_EINVAL,
+                         "recompute has an unknown bit; use only bits of enum model_recompute_part")
+               : 0;
+}
+
 int transformer_create(struct transformer *t, const struct transformer_config *config,
                        const char *text)
 {
-    if (layer_fault(config->layer.ops))
-        return RF_EINVAL;
     t->config = *config;
     for (const struct layer_op *op = config->layer.ops; op->kind; op++)
         if (op->kind == LAYER_HEADS)
@@ -92,7 +117,7 @@ int transformer_create(struct transformer *t, const struct transformer_config *c
     int rc = model_blocks_create(&t->model, config->layers + 2);
     t->layers = calloc((size_t)config->layers, sizeof(*t->layers));
     if (rc == 0 && !t->layers)
-        rc = RF_ENOMEM;
+        rc = rf_fail(RF_ENOMEM, "out of memory for a model of %d layers", config->layers);
     if (rc == 0) {
         snprintf(t->model.config, sizeof(t->model.config), "%s", text);
         make_embedding(t);
