@@ -198,6 +198,38 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return 0;
 }
 
+/* ---- text generation ------------------------------------------------------------------------- */
+
+/* The table of positions is looked up like that of tokens, with positions instead of tokens. */
+static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
+                  struct rf_tensor out)
+{
+    const struct model_embedding *e = self;
+    const struct rf_tensor none = {0};
+    struct rf_tensor places;
+    uint64_t at = 0;
+    RETURN_IF_FAILED(rf_embedding(call->stream, out, in, call->params[0], none, 1));
+    if (!e->positions)
+        return 0;
+    RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, out.shape, out.dtype, &places));
+    RETURN_IF_FAILED(rf_embedding(call->stream, places, call->position, call->params[1], none, 1));
+    return rf_add(call->stream, out, out, places);
+}
+
+static int decode_sizes(const void *self, const struct rf_decode_shape *shape,
+                        struct rf_decode_sizes *out)
+{
+    const struct model_embedding *e = self;
+    const struct rf_shape rows = rf_shape2(shape->rows, e->channels);
+    *out =
+        (struct rf_decode_sizes){.scratch = e->positions ? rf_suballocate_bytes(rows, e->dtype) : 0,
+                                 .out = rows,
+                                 .dtype = e->dtype,
+                                 .vocabulary = e->vocab};
+    return model_embed_check(e, shape->length);
+}
+
+static const struct rf_decode_ops decode_ops = {.sizes = decode_sizes, .decode = decode};
+
 const struct rf_block_ops model_embedding_ops = {
-    forward,      backward_input, backward_weight,        sizes,
-    tensor_sizes, context_sizes,  &model_embedding_decode};
+    forward, backward_input, backward_weight, sizes, tensor_sizes, context_sizes, &decode_ops};

@@ -190,13 +190,20 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
 {
     const struct layer_block *block = self;
     const struct layer_config *g = block->config;
-    const struct model_division divisions[] = {{g->heads, "heads"},
-                                               {g->kv_heads, "heads of keys", .copies = true},
-                                               {g->hidden, "hidden channels"},
-                                               {rows, "rows of a micro-batch"}};
+    struct model_division divisions[3 + LAYER_MOST];
     struct layer l;
+    int count = 0;
     (void)seq;
-    RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 4 : 3));
+    if (g->heads) {
+        divisions[count++] = (struct model_division){g->heads, "heads"};
+        divisions[count++] = (struct model_division){g->kv_heads, "heads of keys", .copies = true};
+    }
+    for (int k = 0; k < block->count; k++)
+        if (g->ops[k].columns[0] == LAYER_HIDDEN)
+            divisions[count++] = (struct model_division){layer_hidden(g, k), "hidden channels"};
+    if (part->sequence)
+        divisions[count++] = (struct model_division){rows, "rows of a micro-batch"};
+    RETURN_IF_FAILED(model_divide(part, divisions, count));
     if (g->quantize && part->ranks > 1)
         return rf_fail(RF_EINVAL,
                        "quantised weights cannot be divided among tensor ranks; use tp=1");

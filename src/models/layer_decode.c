@@ -32,7 +32,7 @@ static int64_t columns_of(const struct layer_config *g, int op)
     case LAYER_ATTEND:
         return g->heads * g->head_size;
     case LAYER_GATE:
-        return g->hidden;
+        return layer_hidden(g, op);
     default:
         return layer_outputs(g, op);
     }
@@ -51,7 +51,7 @@ static int cut(struct decode *d, const struct rf_decode_shape *shape,
         {&d->post, g->channels, g->residual, !post},
         {&d->mean, .absent = g->rms},
         {&d->rstd},
-        {&d->sums, model_decode_columns(&d->attention, shape), RF_F32},
+        {&d->sums, g->heads ? model_decode_columns(&d->attention, shape) : 0, RF_F32, !g->heads},
         {&d->middle, g->channels, g->residual},
         {&d->heads, g->heads * g->head_size, g->dtype, !g->head_norms},
         {&d->head_rstd, g->heads, RF_F32, !g->head_norms},
@@ -90,7 +90,7 @@ static int sizes(const void *self, const struct rf_decode_shape *shape, struct r
         if (b->linear[k].weight >= 0)
             linears[count++] = &b->linear[k];
     *out = (struct rf_decode_sizes){
-        .cache = model_decode_cache_bytes(&d.attention, shape),
+        .cache = g->heads ? model_decode_cache_bytes(&d.attention, shape) : 0,
         .table = g->rotates ? rf_suballocate_bytes(angles_shape(g, shape), RF_F32) : 0,
         .scratch = model_cut_bytes(shape->rows, cuts, cut(&d, shape, cuts)) +
                    model_decode_adapter_bytes(shape, linears, count),

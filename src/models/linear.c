@@ -226,6 +226,15 @@ int model_linear_sum_back(const struct model_layer *m, const struct model_linear
     return lora_back(m, &linear->lora, din, dout);
 }
 
+int model_linear_join_back(const struct model_layer *m, const struct model_linear *linear,
+                           struct rf_tensor din, struct rf_tensor dout, struct rf_tensor grad)
+{
+    const bool same = din.buffer == grad.buffer && din.offset == grad.offset;
+    return product_back(
+        m, linear, din, dout,
+        (struct rf_matmul_opts){.accumulate = same, .residual = same ? NULL : &grad});
+}
+
 /* ---- gradients of the parameters ------------------------------------------------------------- */
 
 bool model_linear_wants(const struct model_layer *m, const struct model_linear *linear)

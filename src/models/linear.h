@@ -70,6 +70,10 @@ int model_linear_back(const struct model_layer *m, const struct model_linear *li
 int model_linear_sum_back(const struct model_layer *m, const struct model_linear *linear,
                           struct rf_tensor din, struct rf_tensor dout);
 
+/* din = dout W + grad, of such a map on one rank. grad may be din. */
+int model_linear_join_back(const struct model_layer *m, const struct model_linear *linear,
+                           struct rf_tensor din, struct rf_tensor dout, struct rf_tensor grad);
+
 /* Whether the gradient of the weight or of an adapter is needed. The input of the map is then
  * needed, too. */
 bool model_linear_wants(const struct model_layer *m, const struct model_linear *linear);

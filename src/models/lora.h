@@ -12,6 +12,16 @@
 #define LORA_MODULES 3
 #define LORA_NAME 96 /* bytes of a module's name */
 
+/* A weight of a layer before its modules have names, and the natural parts of its rows: queries,
+ * keys and values. */
+struct lora_weight {
+    const char *name; /* without "blocks.#." and ".weight": "attention.qkv" */
+    int64_t in;
+    int64_t rows[LORA_MODULES];
+    int parts;
+    bool activated; /* as in struct lora_modules */
+};
+
 /* The modules of a weight, in the order of its rows. hub_modules (hub_modules.h) names them. */
 struct lora_modules {
     const char *name; /* of the weight, without ".weight": "attention.qkv" */

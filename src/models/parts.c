@@ -101,6 +101,17 @@ uint64_t model_scratch_bytes(int64_t elements)
     return rf_suballocate_bytes(rf_shape1(model_max(elements, 1)), RF_F32);
 }
 
+int model_check_types(enum rf_dtype dtype, enum rf_dtype residual)
+{
+    if (dtype != RF_F32 && dtype != RF_F16 && dtype != RF_BF16)
+        return rf_fail(RF_EINVAL, "the type of activations must be f32, f16 or bf16");
+    if (residual != RF_F32 && residual != dtype)
+        return rf_fail(
+            RF_EINVAL,
+            "the type of the residual stream must be f32 or the type of the other activations");
+    return 0;
+}
+
 int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,
                  struct rf_tensor b, const struct rf_matmul_opts *opts)
 {

@@ -41,9 +41,17 @@ static void make_layer(struct transformer *t, int layer)
 {
     const struct transformer_config *c = &t->config;
     /* Radford et al. 2019: residual projections are scaled by 1 / sqrt(their number). */
-    const struct layer_initial initial = {STD, STD / sqrtf(2.0f * (float)c->layers)};
-    layer_declare(&t->layers[layer], &t->model.parts[layer + 1], &c->layer,
-                  hub_arch_named(c->architecture), layer, initial);
+    char name[32], prefix[32];
+    const struct layer_initial initial = {.std = STD,
+                                          .residual_std = STD / sqrtf(2.0f * (float)c->layers),
+                                          .name = name,
+                                          .prefix = prefix,
+                                          .layer = layer,
+                                          .architecture = hub_arch_named(c->architecture),
+                                          .modules = hub_modules};
+    snprintf(name, sizeof(name), "layer %d", layer);
+    snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+    layer_declare(&t->layers[layer], &t->model.parts[layer + 1], &c->layer, &initial);
     model_set_block(&t->model, layer + 1, &layer_block_ops, &t->layers[layer]);
 }
 
@@ -80,24 +88,13 @@ static void make_head(struct transformer *t)
     model_set_block(&t->model, last, model_head_ops(&t->head), &t->head);
 }
 
-static int check_types(enum rf_dtype dtype, enum rf_dtype residual)
-{
-    if (dtype != RF_F32 && dtype != RF_F16 && dtype != RF_BF16)
-        return rf_fail(RF_EINVAL, "the type of activations must be f32, f16 or bf16");
-    if (residual != RF_F32 && residual != dtype)
-        return rf_fail(
-            RF_EINVAL,
-            "the type of the residual stream must be f32 or the type of the other activations");
-    return 0;
-}
-
 int transformer_check(const struct transformer_config *c)
 {
     const struct layer_config *g = &c->layer;
     RETURN_IF_FAILED(layer_check(g->ops));
     RETURN_IF_FAILED(model_adapter_check(g->adapter));
     RETURN_IF_FAILED(model_quantize_check(g->quantize, layer_largest(g)));
-    RETURN_IF_FAILED(check_types(g->dtype, g->residual));
+    RETURN_IF_FAILED(model_check_types(g->dtype, g->residual));
     if (!hub_arch_named(c->architecture))
         return rf_fail(RF_EINVAL, "there is no architecture %.100s; for example LlamaForCausalLM",
                        c->architecture);

@@ -212,8 +212,8 @@ TEST(HubModules, OfAnArchitectureWithOneTensorForSeveralPartsAreOne)
     hub_arch arch = {};
     arch.prefix = "model.";
     arch.rows = rows;
-    const hub_weight qkv = {"attention.qkv", 8, {8, 4, 4}, 3},
-                     gate_up = {"mlp.gate_up", 8, {6, 6}, 2}, down = {"mlp.down", 6, {8}, 1};
+    const lora_weight qkv = {"attention.qkv", 8, {8, 4, 4}, 3},
+                      gate_up = {"mlp.gate_up", 8, {6, 6}, 2}, down = {"mlp.down", 6, {8}, 1};
     const lora_modules one = hub_modules(&arch, &qkv, 3), two = hub_modules(&arch, &gate_up, 0);
     ASSERT_EQ(one.count, 1);
     EXPECT_STREQ(one.module[0].name, "model.layers.3.self_attn.qkv_proj");
