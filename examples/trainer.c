@@ -45,8 +45,9 @@ static int train(struct rf_device *device, struct rf_comm *comm, const struct rf
     struct rf_plan *plan = NULL;
     struct rf_run *run = NULL;
     struct model model;
-    model_make(&model);
-    int rc = rf_plan_build(model.blocks, BLOCKS, &mesh, policy, rf_comm_rank(comm), &plan);
+    int rc = model_make(&model);
+    if (rc == 0)
+        rc = rf_plan_build(model.blocks, BLOCKS, &mesh, policy, rf_comm_rank(comm), &plan);
     if (rc == 0)
         rc = rf_run_open(device, comm, plan, &(struct rf_run_opts){.seed = 1}, &run);
     if (rc == 0)
@@ -59,6 +60,7 @@ static int train(struct rf_device *device, struct rf_comm *comm, const struct rf
     }
     rf_run_close(run);
     rf_plan_destroy(plan);
+    model_free(&model);
     return rc;
 }
 

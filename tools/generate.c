@@ -28,12 +28,11 @@ static int open_model(const struct generate_job *job, struct text_model *m, int6
 {
     const struct generate_options *o = &job->o;
     struct setup *s = &m->setup;
-    char fault[HUB_FAULT_BYTES];
     s->from = o->from;
     s->adapter_dir = o->adapter;
     s->seq = length;
-    if (hub_open(o->from, &s->hub, fault) < 0 || hub_check_seq(s->hub, length, fault) < 0)
-        return tool_error(job->command, "--from %s: %s", o->from, fault);
+    if (hub_open(o->from, &s->hub) < 0 || hub_check_seq(s->hub, length) < 0)
+        return tool_error(job->command, "--from %s: %s", o->from, rf_last_error()->message);
     s->type = hub_dtype(s->hub);
     int status = from_open(job->command, s);
     if (status == TOOL_OK)

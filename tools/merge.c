@@ -28,9 +28,8 @@ static int merge_main(const struct tool_command *command, int argc, char **argv)
         return status == TOOL_DONE ? TOOL_OK : status;
     if (!o.from || !o.adapter || !o.export.dir)
         return tool_usage_error(command, "it needs --from DIR, --adapter DIR and --export DIR");
-    char fault[ADAPTER_FAULT_BYTES];
-    if (adapter_file_open(o.adapter, &o.file, fault) < 0)
-        return tool_error(command, "--adapter %s: %s", o.adapter, fault);
+    if (adapter_file_open(o.adapter, &o.file) < 0)
+        return tool_error(command, "--adapter %s: %s", o.adapter, rf_last_error()->message);
     status = merge_weights(command, &o, &merged);
     adapter_file_close(o.file);
     if (status == TOOL_OK)

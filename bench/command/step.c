@@ -64,7 +64,7 @@ static int open_run(const struct tool_command *command, struct bench_step *s)
                                      .loss_scale = s->o->dtype == RF_F16 ? 65536.0f : 0,
                                      .workspace_bytes = cpu ? 0 : GPU_WORKSPACE};
     if (gpt2_create(&config, &s->model) < 0)
-        return tool_usage_error(command, "--shape: %s", gpt2_config_fault(&config));
+        return tool_usage_error(command, "--shape: %s", rf_last_error()->message);
     int count = 0;
     const struct rf_block *blocks = gpt2_blocks(s->model, &count);
     for (int b = 0; b < count; b++)

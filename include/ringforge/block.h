@@ -136,8 +136,6 @@ struct rf_block_sizes {
     struct rf_exchange forward[RF_MAX_EXCHANGES];
     struct rf_exchange backward_input[RF_MAX_EXCHANGES];
     struct rf_exchange backward_weight[RF_MAX_EXCHANGES];
-    /* Of tensor_sizes(): "3 tensor ranks do not divide 4 heads; use 2 or 4" */
-    char fault[120];
 };
 
 /* The arguments of a call of a block. Tensors are valid during the call only. The block records on
@@ -210,12 +208,13 @@ struct rf_block_ops {
     int (*backward_weight)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout);
 
-    /* Fills *out for this number of rows. Pure. */
+    /* Fills *out for this number of rows. Pure. If it is not possible: a status, by rf_fail with
+     * the reason and the remedy; so the next two. */
     int (*sizes)(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out);
 
     /* The same with tensor parallelism: bytes and output of this rank, and the exchanges of each
-     * call. rows is that of the whole micro-batch, also with part->sequence. Pure. If the block
-     * cannot be divided: RF_EINVAL, with the reason and the remedy in out->fault. NULL: every rank
+     * call. rows is that of the whole micro-batch, also with part->sequence. Pure. Fails if the
+     * block cannot be divided: "3 tensor ranks do not divide 4 heads; use 2 or 4". NULL: every rank
      * computes the whole block, with all of its parameters whole. Not allowed with sequence
      * parallelism. */
     int (*tensor_sizes)(const void *self, const struct rf_tensor_part *part, int64_t rows,

@@ -13,6 +13,7 @@
 #include "flight.h"
 #include "generate.h"
 #include "host_step.h"
+#include "layer.h"
 #include "ops.h"
 #include "parallel.h"
 #include "schedule.h"

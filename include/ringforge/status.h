@@ -80,6 +80,11 @@ struct rf_error {
  * thread. */
 RF_EXPORT const struct rf_error *rf_last_error(void);
 
+/* For functions that the library calls, such as those of a block: stores one sentence on what is
+ * wrong and what to do, which rf_last_error() then has, and returns status. Call it where the error
+ * is detected, and pass the status on unchanged. A longer sentence is cut. */
+RF_EXPORT int rf_fail(int status, const char *format, ...) RF_PRINTF(2, 3);
+
 /* The description of a status code in the list above. Never NULL. */
 RF_EXPORT const char *rf_status_text(int status);
 

@@ -31,20 +31,29 @@ struct rf_tensor model_rows_of(struct rf_tensor tensor, struct model_span rows)
     return tensor;
 }
 
-int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows,
-                     struct rf_block_sizes *out)
+int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows)
 {
-    *out = (struct rf_block_sizes){0};
     if (part->ranks > vocab)
-        snprintf(out->fault, sizeof(out->fault),
-                 "%d tensor ranks are more than the %lld rows of the vocabulary; use fewer ranks",
-                 part->ranks, (long long)vocab);
-    else if (part->sequence && rows % part->ranks != 0)
-        snprintf(out->fault, sizeof(out->fault),
-                 "%d tensor ranks do not divide the %lld tokens of a micro-batch; change the "
-                 "micro-batch size",
-                 part->ranks, (long long)rows);
-    return out->fault[0] ? RF_EINVAL : 0;
+        return rf_fail(
+            RF_EINVAL,
+            "%d tensor ranks are more than the %lld rows of the vocabulary; use fewer ranks",
+            part->ranks, (long long)vocab);
+    if (part->sequence && rows % part->ranks != 0)
+        return rf_fail(RF_EINVAL,
+                       "%d tensor ranks do not divide the %lld tokens of a micro-batch; change the "
+                       "micro-batch size",
+                       part->ranks, (long long)rows);
+    return 0;
+}
+
+int model_embed_check(const struct model_embedding *e, int64_t seq)
+{
+    return e->positions && seq > e->positions
+               ? rf_fail(RF_EINVAL,
+                         "sequences of %lld tokens are longer than the model's %lld positions; use "
+                         "shorter ones",
+                         (long long)seq, (long long)e->positions)
+               : 0;
 }
 
 static struct rf_tensor positions_of(const struct model_embedding *e,
@@ -149,12 +158,9 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     const struct model_embedding *e = self;
     const bool shared = part && part->ranks > 1;
     int64_t table_rows = e->vocab, own = rows;
-    if (e->positions && seq > e->positions) {
-        *out = (struct rf_block_sizes){0};
-        return model_embed_too_long(e, seq, out->fault, sizeof(out->fault));
-    }
+    RETURN_IF_FAILED(model_embed_check(e, seq));
     if (shared) {
-        RETURN_IF_FAILED(model_check_part(part, e->vocab, rows, out));
+        RETURN_IF_FAILED(model_check_part(part, e->vocab, rows));
         table_rows = model_table_rows(part, e->vocab).count;
         own = model_own_rows(part, rows).count;
     }
@@ -192,6 +198,38 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return 0;
 }
 
+/* ---- text generation ------------------------------------------------------------------------- */
+
+/* The table of positions is looked up like that of tokens, with positions instead of tokens. */
+static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
+                  struct rf_tensor out)
+{
+    const struct model_embedding *e = self;
+    const struct rf_tensor none = {0};
+    struct rf_tensor places;
+    uint64_t at = 0;
+    RETURN_IF_FAILED(rf_embedding(call->stream, out, in, call->params[0], none, 1));
+    if (!e->positions)
+        return 0;
+    RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, out.shape, out.dtype, &places));
+    RETURN_IF_FAILED(rf_embedding(call->stream, places, call->position, call->params[1], none, 1));
+    return rf_add(call->stream, out, out, places);
+}
+
+static int decode_sizes(const void *self, const struct rf_decode_shape *shape,
+                        struct rf_decode_sizes *out)
+{
+    const struct model_embedding *e = self;
+    const struct rf_shape rows = rf_shape2(shape->rows, e->channels);
+    *out =
+        (struct rf_decode_sizes){.scratch = e->positions ? rf_suballocate_bytes(rows, e->dtype) : 0,
+                                 .out = rows,
+                                 .dtype = e->dtype,
+                                 .vocabulary = e->vocab};
+    return model_embed_check(e, shape->length);
+}
+
+static const struct rf_decode_ops decode_ops = {.sizes = decode_sizes, .decode = decode};
+
 const struct rf_block_ops model_embedding_ops = {
-    forward,      backward_input, backward_weight,        sizes,
-    tensor_sizes, context_sizes,  &model_embedding_decode};
+    forward, backward_input, backward_weight, sizes, tensor_sizes, context_sizes, &decode_ops};

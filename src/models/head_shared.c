@@ -255,7 +255,7 @@ int model_head_shared_sizes(const struct model_head *h, const struct rf_tensor_p
     struct saved s;
     struct rf_tensor dnorm, logits;
     struct model_cut cuts[OF_ROWS + 2];
-    RETURN_IF_FAILED(model_check_part(part, h->vocab, rows, out));
+    RETURN_IF_FAILED(model_check_part(part, h->vocab, rows));
     const int count = cut_saved(h, &s, cuts);
     const int64_t own = model_own_rows(part, rows).count;
     const int64_t columns = model_table_rows(part, h->vocab).count;

@@ -3,8 +3,6 @@
  * Text generation by a layer: its list of operations with a cache of keys and values. The angles of
  * the rotary embedding are a table that all layers share.
  */
-#include <stdio.h>
-
 #include "decode.h"
 #include "layer.h"
 
@@ -34,7 +32,7 @@ static int64_t columns_of(const struct layer_config *g, int op)
     case LAYER_ATTEND:
         return g->heads * g->head_size;
     case LAYER_GATE:
-        return g->hidden;
+        return layer_hidden(g, op);
     default:
         return layer_outputs(g, op);
     }
@@ -53,7 +51,7 @@ static int cut(struct decode *d, const struct rf_decode_shape *shape,
         {&d->post, g->channels, g->residual, !post},
         {&d->mean, .absent = g->rms},
         {&d->rstd},
-        {&d->sums, model_decode_columns(&d->attention, shape), RF_F32},
+        {&d->sums, g->heads ? model_decode_columns(&d->attention, shape) : 0, RF_F32, !g->heads},
         {&d->middle, g->channels, g->residual},
         {&d->heads, g->heads * g->head_size, g->dtype, !g->head_norms},
         {&d->head_rstd, g->heads, RF_F32, !g->head_norms},
@@ -92,18 +90,17 @@ static int sizes(const void *self, const struct rf_decode_shape *shape, struct r
         if (b->linear[k].weight >= 0)
             linears[count++] = &b->linear[k];
     *out = (struct rf_decode_sizes){
-        .cache = model_decode_cache_bytes(&d.attention, shape),
+        .cache = g->heads ? model_decode_cache_bytes(&d.attention, shape) : 0,
         .table = g->rotates ? rf_suballocate_bytes(angles_shape(g, shape), RF_F32) : 0,
         .scratch = model_cut_bytes(shape->rows, cuts, cut(&d, shape, cuts)) +
                    model_decode_adapter_bytes(shape, linears, count),
         .out = rf_shape2(shape->rows, g->channels),
         .dtype = g->residual};
-    if (g->head_size % 2 == 0)
-        return 0;
-    snprintf(out->fault, sizeof(out->fault),
-             "heads of %lld channels cannot be cached; the number must be even",
-             (long long)g->head_size);
-    return RF_ENOTSUP;
+    return g->head_size % 2 == 0
+               ? 0
+               : rf_fail(RF_ENOTSUP,
+                         "heads of %lld channels cannot be cached; the number must be even",
+                         (long long)g->head_size);
 }
 
 static int get_angles(const struct rf_decode *call, const struct layer_config *g,

@@ -173,9 +173,18 @@ static int identity_for_weights(struct layer *l, int op)
     return needed ? identity(l, op) : 0;
 }
 
+bool layer_joins_stream(const struct layer *l, int op)
+{
+    const struct model_linear *linear = &l->b->linear[op + 1];
+    return layer_kind_at(l, op) == LAYER_IDENTITY && model_alone(&l->m) && l->m.dtype == RF_F32 &&
+           !linear->lora.rank && linear->modules < 2;
+}
+
 static int identity_back(struct layer *l, int op)
 {
     const struct layer_state *s = &l->op[op];
+    if (layer_joins_stream(l, op))
+        return 0;
     RETURN_IF_FAILED(model_copy_sum(&l->m, s->dout));
     if (!layer_needs_input(l, op))
         return 0;
@@ -186,7 +195,7 @@ static void cut_identity(struct layer *l, int op, struct layer_regions *r)
 {
     const struct model_layer *m = &l->m;
     layer_cut(&r->for_weight, (struct model_cut){&l->op[op].dout, m->channels, m->residual,
-                                                 .parts = model_row_parts(m)});
+                                                 layer_joins_stream(l, op), model_row_parts(m)});
 }
 
 const struct layer_row layer_identity_row = {.cut = cut_identity,
