@@ -158,7 +158,9 @@ int model_decode_attend(const struct rf_decode *call, const struct model_decode_
     RETURN_IF_FAILED(rf_suballocate(call->cache, &at, shape, a->dtype, &cache.keys));
     RETURN_IF_FAILED(rf_suballocate(call->cache, &at, shape, a->dtype, &cache.values));
     RETURN_IF_FAILED(rf_cache_append(call->stream, &cache, qkv, a->heads, angles));
-    return rf_attend_cache(call->stream, mixed, qkv, &cache, a->heads, call->most, 0, sums);
+    const struct rf_attend_cache_args args = {
+        .q = qkv, .out = mixed, .scratch = sums, .heads = a->heads, .most = call->most};
+    return rf_attend_cache(call->stream, &cache, &args);
 }
 
 /* ---- embedding ------------------------------------------------------------------------------- */
@@ -168,14 +170,17 @@ static int embed(const struct rf_decode *call, void *self, struct rf_tensor in,
                  struct rf_tensor out)
 {
     const struct model_embedding *e = self;
-    const struct rf_tensor none = {0};
+    const struct rf_embedding_args words = {
+        .T = 1, .tokens = in, .wte = call->params[0], .out = out};
     struct rf_tensor places;
     uint64_t at = 0;
-    RETURN_IF_FAILED(rf_embedding(call->stream, out, in, call->params[0], none, 1));
+    RETURN_IF_FAILED(rf_embedding(call->stream, &words));
     if (!e->positions)
         return 0;
     RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, out.shape, out.dtype, &places));
-    RETURN_IF_FAILED(rf_embedding(call->stream, places, call->position, call->params[1], none, 1));
+    const struct rf_embedding_args positions = {
+        .T = 1, .tokens = call->position, .wte = call->params[1], .out = places};
+    RETURN_IF_FAILED(rf_embedding(call->stream, &positions));
     return rf_add(call->stream, out, out, places);
 }
 
