@@ -17,9 +17,9 @@
 
 #define UNROLL 4       /* of the backward shader: groups of four columns per lane */
 #define WIDE_UNROLL 16 /* ... in _wide */
-#define LOGIT_FLOPS 4  /* of each, in either kernel: maximum or scale, difference, exp, sum */
+#define LOGIT_FLOPS 4  /* per logit, in either kernel: maximum or scale, difference, exp, sum */
 
-/* The most lanes that waste little at the end of a row. */
+/* The largest number of lanes that wastes little at the end of a row. */
 static uint32_t row_lanes(int64_t vocabulary)
 {
     uint32_t best = 16;
@@ -87,7 +87,7 @@ static int run_losses(struct rf_stream *stream, const struct call *c, bool part)
     return rf_job_run(stream, &job);
 }
 
-/* One launch; wide: of the build that writes by whole subgroups. */
+/* One launch; wide: the build that writes by whole subgroups. */
 static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
 {
     static const struct rf_builds builds = {.aligned = RF_BUILD_TYPES(cross_entropy_backward_v),
@@ -302,7 +302,7 @@ int rf_cross_entropy_part_rows(struct rf_stream *stream, const struct rf_cross_e
     return c.rows == 0 ? 0 : run_losses(stream, &c, true);
 }
 
-/* A shader of one row per lane without a type. */
+/* A shader with one row per lane, for f32 only. */
 static int run_join(struct rf_stream *stream, struct rf_job *job, int64_t rows)
 {
     struct rf_device *device = rf_stream_device(stream);

@@ -2,7 +2,8 @@
  *
  * Token and position embedding. The backward pass is a deterministic scatter: a radix sort of the
  * rows by token, which is stable (embedding_sort.comp), then the first row of each token adds up
- * all of them, in row order (embedding_backward.comp). Both take time in proportion to the rows.
+ * all of them, in row order (embedding_backward.comp). Both take time proportional to the number of
+ * rows.
  */
 #include "pick.h"
 
@@ -11,7 +12,7 @@
 #include "shaders/push/embedding_backward.h"
 #include "shaders/push/embedding_sort.h"
 
-#define SORT_LANES 128 /* of the middle stage of embedding_sort.comp: every device can */
+#define SORT_LANES 128 /* of the middle stage of embedding_sort.comp: all devices support it */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -182,8 +183,7 @@ int rf_embedding(struct rf_stream *stream, const struct rf_embedding_args *a)
     return rf_job_run(stream, &job);
 }
 
-/* How the rows are sorted: tokens as `passes` digits of `bits` bits, rows in `blocks` blocks that a
- * lane walks each. */
+/* The sort: tokens as `passes` digits of `bits` bits, rows in `blocks` blocks, one per lane. */
 struct sort {
     uint32_t passes, bits, digits;
     int64_t block_rows, blocks;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * LayerNorm and RMSNorm, alone or of a sum, forward and the two halves of their backward pass.
- * RMSNorm is the one without a mean. Gradients of gamma and beta are summed over fixed blocks of
+ * RMSNorm is the form without a mean. Gradients of gamma and beta are summed over fixed blocks of
  * rows, then the blocks are added in a fixed order. CPU devices give a lane whole rows and columns,
  * GPUs give them to teams of lanes.
  */
@@ -14,11 +14,11 @@
 #include "shaders/push/layernorm_fold.h"
 
 #define ROW_BLOCK 32 /* ROWS of layernorm_backward_weight.comp */
-#define COLUMNS 32   /* of a workgroup of layernorm_backward_weight_team.comp */
-#define FOLDED 8     /* of a workgroup of layernorm_fold_team.comp */
+#define COLUMNS 32   /* per workgroup of layernorm_backward_weight_team.comp */
+#define FOLDED 8     /* per workgroup of layernorm_fold_team.comp */
 
-/* The builds of a kernel for tensors of one type, or with x in f32: kernels in which a lane has a
- * row or some columns, and those for GPUs, in which a team of lanes has them. */
+/* The builds of a kernel for tensors of one type, or with x in f32: kernels with rows or columns
+ * per lane, and those for GPUs, with rows or columns per team of lanes. */
 struct kernel {
     struct rf_builds same, from_f32, team_same, team_from_f32;
 };
@@ -57,7 +57,8 @@ static uint32_t unroll(int64_t channels)
     return channels % 16 == 0 ? 4 : 1;
 }
 
-/* The first constants of a kernel that walks rows, and its groups. Returns the next constant. */
+/* Sets the first constants of a kernel that walks rows, and its groups. Returns the next constant.
+ */
 static uint32_t give_rows(struct rf_job *job, struct rf_device *device, int64_t rows,
                           int64_t channels, bool vector)
 {
@@ -70,7 +71,7 @@ static uint32_t give_rows(struct rf_job *job, struct rf_device *device, int64_t 
     return 2;
 }
 
-/* Constant 0 and the groups of a kernel whose workgroups have `each` of a block's columns. */
+/* Sets constant 0 and the groups of a kernel whose workgroups have `each` of a block's columns. */
 static void give_columns(struct rf_job *job, struct rf_device *device, uint32_t columns,
                          uint32_t each, int64_t blocks)
 {
@@ -331,7 +332,7 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
         give_columns(&job, device, parts * row_items, FOLDED, 1);
     else
         rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
-    /* Each block has both sums, of which one may not be wanted. */
+    /* Each block has both sums; one may be unused. */
     rf_job_touches(&job, rf_elements(scratch, 0, (2 * (blocks - 1) + parts) * channels),
                    parts * channels * blocks, RF_TOUCH_READ);
     rf_job_updates(&job, dgamma);

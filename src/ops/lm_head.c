@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The head of a language model in chunks of rows, so that logits never exist for all rows at once.
- * Made of rf_matmul and rf_cross_entropy; has no shader of its own.
+ * Consists of rf_matmul and rf_cross_entropy; has no shader of its own.
  */
 #include "pick.h"
 
@@ -67,7 +67,7 @@ static int check_head(const char *op, struct head *h)
         4);
 }
 
-/* The most rows whose logits fit into the scratch. */
+/* The maximum number of rows whose logits fit in the scratch. */
 static int chunk_of(const char *op, const struct head *h, int64_t *out)
 {
     const struct rf_lm_head_args *a = h->args;
