@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Softmax cross-entropy: losses with a row for each lane (cross_entropy.comp) or, on GPUs, for each
- * team of lanes (cross_entropy_team.comp), then the gradient as a flat pass, in place if wanted
- * (cross_entropy_backward.comp). Parts of the columns take the same two, and between them
- * cross_entropy_join.comp, which joins the parts.
+ * team of lanes (cross_entropy_team.comp), then the gradient as a flat pass, optionally in place
+ * (cross_entropy_backward.comp). For parts of the columns, cross_entropy_join.comp joins the parts
+ * between the two.
  */
 #include <stddef.h>
 
@@ -44,7 +44,7 @@ struct call {
     int64_t rows, columns;
 };
 
-/* For a part, its three tensors in place of losses and lse. */
+/* For a part, its three tensors replace losses and lse. */
 static int run_losses(struct rf_stream *stream, const struct call *c, bool part)
 {
     static const struct rf_builds lanes = {.aligned = RF_BUILD_TYPES(cross_entropy_v),
@@ -139,8 +139,8 @@ static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
     return rf_job_run(stream, &job);
 }
 
-/* Rows that one launch of a _wide build may do: the groups and the memory of a launch are limited,
- * and the next rows are aligned again. */
+/* The number of rows that one launch of a _wide build can do, limited by groups and memory, such
+ * that the next rows are aligned again. */
 static int64_t wide_rows(struct rf_device *device, struct rf_tensor dlogits, int64_t rows,
                          int64_t vocabulary)
 {
@@ -153,7 +153,7 @@ static int64_t wide_rows(struct rf_device *device, struct rf_tensor dlogits, int
     return dlogits.dtype != RF_F32 || vocabulary < span / 2 ? 0 : most < rows ? most / 4 * 4 : rows;
 }
 
-/* From lse. */
+/* Reads lse. */
 static int run_gradient(struct rf_stream *stream, const struct call *c)
 {
     struct rf_device *device = rf_stream_device(stream);
@@ -209,7 +209,7 @@ static int check_options(const char *op, const struct rf_cross_entropy_opts *opt
     return 0;
 }
 
-/* Fills in c->rows and c->columns. */
+/* Sets c->rows and c->columns. */
 static int check_logits(struct rf_stream *stream, struct call *c)
 {
     const struct rf_cross_entropy_args *a = &c->args;

@@ -116,7 +116,7 @@ static int check_call(struct call *c, enum rf_dtype *dtype)
 
 /* ---- launches -------------------------------------------------------------------------------- */
 
-/* A table of which some rows are looked up: at most as many elements as they have. */
+/* A table of which some rows are read: at most as many elements as those rows have. */
 static void touch_rows(struct rf_job *job, struct rf_tensor table, int64_t rows, int64_t channels,
                        enum rf_touch touch)
 {
@@ -219,7 +219,7 @@ static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t
     return scratch;
 }
 
-/* Rows by the row of the table that they read; with a part, those that read none of it last. */
+/* Sorts rows by the table row that they read; with a part, rows without one come last. */
 static int run_sort(struct rf_stream *stream, const struct call *c, struct rf_tensor *order)
 {
     static const struct rf_build shaders[] = {
@@ -285,7 +285,7 @@ int rf_embedding_backward(struct rf_stream *stream, const struct rf_embedding_ar
     if (c.words)
         RETURN_IF_ERROR(rf_check_operand(c.op, "scratch", a->scratch, RF_I32,
                                          rf_embedding_scratch(c.rows, c.table_rows + c.part)));
-    /* All rows may hold the same token. */
+    /* All rows may have the same token. */
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), c.op, c.rows));
     RETURN_IF_ERROR(
         rf_check_apart(c.op, (struct rf_named_tensor[]){c.table, c.places, {"scratch", a->scratch}},

@@ -31,7 +31,7 @@ struct kernel {
         RF_BUILDS(name), BUILDS_F32(name), RF_BUILDS_TEAM(name), BUILDS_F32(name##_team)           \
     }
 
-/* FLOPs of an element; RMSNorm has no mean to take off and no beta. */
+/* FLOPs per element; RMSNorm has no mean to subtract and no beta. */
 enum { NORM = 8, RMS = 4, INPUT_FLOPS = 12, RMS_INPUT = 9, WEIGHT_FLOPS = 5, RMS_WEIGHT = 3 };
 
 static void declare_flops(struct rf_job *job, int64_t rows, int64_t channels, int of_element)
@@ -116,7 +116,7 @@ static int check_uses(const char *op, const struct rf_norm_args *a, enum call ca
     return rf_check_uses(op, call, uses, sizeof(uses) / sizeof(uses[0]));
 }
 
-/* Checks gamma and x, and finds out how large the problem is. */
+/* Checks gamma and x, and computes the problem size. */
 static int check_size(struct rf_stream *stream, const char *op, const struct rf_norm_args *a,
                       int64_t *rows, int64_t *channels)
 {
@@ -130,7 +130,7 @@ static int check_size(struct rf_stream *stream, const char *op, const struct rf_
     return rf_check_rounds(rf_stream_device(stream), op, 3 * (*channels / (4 * unroll(*channels))));
 }
 
-/* out and dout are of x's type, or of 16 bits if x is f32. */
+/* out and dout have x's type, or 16 bits if x is f32. */
 static int check_narrow(const char *op, const char *what, struct rf_tensor tensor,
                         struct rf_tensor x, int64_t rows, int64_t channels)
 {
@@ -382,7 +382,7 @@ int rf_norm_backward_weight(struct rf_stream *stream, const struct rf_norm_args 
     RETURN_IF_ERROR(rf_job_run(stream, &job));
     if (a->dgamma.buffer)
         return run_fold(stream, a->dgamma, a->dbeta, scratch, channels, blocks);
-    /* The second of the two sums of each block. */
+    /* In each block, the second of the two sums. */
     scratch.shape = rf_shape1(rf_tensor_count(scratch) - channels);
     scratch.offset += (uint64_t)channels * sizeof(float);
     return run_fold(stream, a->dbeta, a->dgamma, scratch, channels, blocks);

@@ -25,7 +25,7 @@ struct head {
     int64_t rows, channels, vocabulary;
 };
 
-/* Rows [first, first + count) of (rows, columns); of a vector if columns is 0. */
+/* Rows [first, first + count) of (rows, columns); columns 0: a vector. */
 static struct rf_tensor rows_of(struct rf_tensor t, int64_t first, int64_t count, int64_t columns)
 {
     t.offset += (uint64_t)(first * (columns ? columns : 1)) * rf_dtype_bytes(t.dtype);
@@ -109,7 +109,7 @@ static int run_chunk(struct rf_stream *stream, const struct head *h, int64_t fir
     RETURN_IF_ERROR(
         rf_matmul(stream, logits, x, a->w, &(struct rf_matmul_opts){.transpose_b = true}));
     RETURN_IF_ERROR(rf_cross_entropy(stream, &loss));
-    if (a->dw.buffer) /* before dx, which may take the place of x */
+    if (a->dw.buffer) /* before dx, which may overwrite x */
         RETURN_IF_ERROR(
             rf_matmul(stream, a->dw, logits, x,
                       &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));

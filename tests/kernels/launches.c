@@ -137,7 +137,7 @@ static void bias_grad(const struct run *run, enum rf_dtype dtype, int64_t rows, 
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* x and its gradient in f32, what products take and give in 16 bits. */
+/* x and its gradient in f32, operands and results of products in 16 bits. */
 static struct rf_norm_args back_of(const struct rf_norm_args *norm, struct rf_tensor dout,
                                    struct rf_tensor dx)
 {
