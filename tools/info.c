@@ -64,9 +64,12 @@ static void find_forms(struct rf_device *device, struct matmuls *out)
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
     for (int type = 0; type < 3; type++) {
         for (int form = 0; form < 3; form++)
-            rf_matmul_scratch(
-                device, types[type], 4096, 4096, 4096,
-                &(struct rf_matmul_opts){.transpose_a = form == 2, .transpose_b = form == 1});
+            rf_matmul_scratch(device, types[type],
+                              &(struct rf_matmul_opts){.transpose_a = form == 2,
+                                                       .transpose_b = form == 1,
+                                                       .m = 4096,
+                                                       .n = 4096,
+                                                       .k = 4096});
         for (int64_t head = 64; head <= 128; head += 64)
             if (rf_attention_choose(device, types[type], head) < 0)
                 break; /* not listed */
@@ -79,7 +82,8 @@ static void find_forms(struct rf_device *device, struct matmuls *out)
 
 static void find_matmuls(struct rf_device *device, struct matmuls *out)
 {
-    out->path = rf_matmul_path(device, RF_F32, 1024, 1024, 1024, NULL);
+    out->path =
+        rf_matmul_path(device, RF_F32, &(struct rf_matmul_opts){.m = 1024, .n = 1024, .k = 1024});
     if (rf_matmul_paths(device, out->paths, MAX_PATHS, &out->count) < 0)
         out->count = 0;
     if (out->count > MAX_PATHS)

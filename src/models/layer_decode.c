@@ -129,9 +129,13 @@ static int prepare(const struct rf_decode *call, void *self)
 static int norm(const struct decode *d, int op, struct rf_tensor out, struct rf_tensor x)
 {
     const struct rf_tensor *p = &d->call->params[d->b->param[op]];
-    return d->g->rms
-               ? rf_rmsnorm(d->call->stream, out, d->rstd, x, p[0], d->g->eps)
-               : rf_layernorm(d->call->stream, out, d->mean, d->rstd, x, p[0], p[1], d->g->eps);
+    struct rf_norm_args norm = {
+        .rms = d->g->rms, .eps = d->g->eps, .x = x, .gamma = p[0], .out = out, .rstd = d->rstd};
+    if (!norm.rms) {
+        norm.beta = p[1];
+        norm.mean = d->mean;
+    }
+    return rf_norm(d->call->stream, &norm);
 }
 
 static struct rf_tensor shaped(struct rf_tensor t, struct rf_shape shape)
@@ -153,9 +157,13 @@ static int norm_heads(const struct decode *d, struct rf_tensor qkv, struct rf_te
     const struct rf_tensor before = shaped(d->heads, packed), after = shaped(mixed, packed);
     RETURN_IF_FAILED(
         rf_copy_heads(d->call->stream, rf_heads_in(before, size, 0, count), in, false));
-    RETURN_IF_FAILED(rf_rmsnorm(d->call->stream, shaped(after, rows),
-                                shaped(d->head_rstd, rf_shape1(rows.dim[0])), shaped(before, rows),
-                                d->call->params[d->b->head_norm[which]], d->g->eps));
+    const struct rf_norm_args norm = {.rms = true,
+                                      .eps = d->g->eps,
+                                      .x = shaped(before, rows),
+                                      .gamma = d->call->params[d->b->head_norm[which]],
+                                      .out = shaped(after, rows),
+                                      .rstd = shaped(d->head_rstd, rf_shape1(rows.dim[0]))};
+    RETURN_IF_FAILED(rf_norm(d->call->stream, &norm));
     return rf_copy_heads(d->call->stream, in, rf_heads_in(after, size, 0, count), false);
 }
 

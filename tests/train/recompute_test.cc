@@ -153,7 +153,7 @@ struct Layer {
         operands += has(MODEL_RECOMPUTE_GELU) ? act() : 0;
         operands += has(MODEL_RECOMPUTE_MLP) && llama ? pre() : 0;
         const uint64_t heads = (has(MODEL_RECOMPUTE_ATTENTION) ? 2 : 1) * up(4 * n * H);
-        int64_t weights = std::max<int64_t>(1, rf_layernorm_scratch(n, C));
+        int64_t weights = std::max<int64_t>(1, rf_norm_scratch(n, C));
         if (!llama)
             weights = std::max(weights, rf_bias_grad_scratch(n, 4 * C));
         return std::max({operands, channels() + heads, up(4 * weights), llama ? act() : 0});
