@@ -18,7 +18,7 @@
 #include "stub_blocks.h"
 
 extern "C" {
-#include "parallel/passes.h"
+#include "parallel/passes/passes.h"
 }
 
 struct Setting {
