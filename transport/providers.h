@@ -87,7 +87,7 @@ void rf_provider_resolve(const char *wanted, struct rf_choice *out);
 void rf_provider_need_network(struct rf_choice *choice);
 extern const struct rf_provider_table rf_provider_table;
 
-/* ---- provider_lines.c: providers of this machine ---------------------------------------- */
+/* ---- provider_lines.c: providers of this machine --------------------------------------------- */
 
 /* The row with libfabric's name; NULL: none. */
 const struct rf_provider *rf_provider_of_fabric(const struct rf_provider_table *table,

@@ -96,7 +96,7 @@ void rf_launcher_port(struct rf_rendezvous *rendezvous)
         rendezvous->port++;
 }
 
-/* ---- selection --------------------------------------------------------------------------- */
+/* ---- selection ------------------------------------------------------------------------------- */
 
 /* False: the launcher lacks this key-value store. */
 static bool use_kvs(struct rf_rendezvous *rendezvous, const struct rf_kvs *kvs)
