@@ -14,7 +14,7 @@
 
 /* Tag of a message: 12 bits that distinguish calls (bit 0: point to point or collective; the
  * highest stays 0, because libfabric's native TCP uses it), 28 bits sequence number, 24 bits
- * step. comm/operations.c defines their content. Matching is exact, per peer. Messages with
+ * step. comm/run/operations.c defines their content. Matching is exact, per peer. Messages with
  * different tags need no order. */
 #define RF_TAG(comm, sequence, step)                                                               \
     (((uint64_t)((comm)&0xfffu) << 52) | ((uint64_t)((sequence)&0xfffffffu) << 24) |               \
@@ -66,16 +66,16 @@ struct rf_transport_ops {
     /* Makes progress, and returns the number of completions, at most `max` (0: none now), or a
      * negative status if the transport itself has failed. Never blocks. */
     int (*poll)(struct rf_transport *t, struct rf_completion *out, int max);
-    /* Registers memory with the provider if it requires that (FI_MR_LOCAL); an optional hint
-     * otherwise. */
-    int (*register_memory)(struct rf_transport *t, void *base, size_t bytes, void **handle);
-    void (*deregister_memory)(struct rf_transport *t, void *handle);
     /* After it returns, no posted buffer or context is accessed. Used after errors. */
     void (*cancel_all)(struct rf_transport *t);
     void (*destroy)(struct rf_transport *t);
 
     /* ---- may be NULL ---- */
 
+    /* Registers memory with the provider if it requires that (FI_MR_LOCAL); an optional hint
+     * otherwise. *handle: NULL if nothing is to be deregistered, as before the call. */
+    int (*register_memory)(struct rf_transport *t, void *base, size_t bytes, void **handle);
+    void (*deregister_memory)(struct rf_transport *t, void *handle);
     /* Sends or receives without posting if this needs no waiting. 1: done; the buffer is the
      * caller's again, and no completion follows. 0: not possible now, so the operation must be
      * posted. Negative: failed. A completed receive fills *out as `poll` does. */

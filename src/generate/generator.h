@@ -9,7 +9,7 @@
 
 #include <ringforge/generate.h>
 
-#include "../memory/arena.h"
+#include "../device/arena.h"
 
 /* A parameter of a block. Tied parameters of one type share their memory. */
 struct rf_generator_param {

@@ -14,6 +14,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#include "../matching.h"
 #include "../providers.h"
 
 #define RF_FABRIC_API FI_VERSION(1, 17)
@@ -37,8 +38,7 @@ struct rf_fabric {
     bool left; /* libfabric's objects stay open: see abandon() */
 
     /* Messages to oneself bypass the provider: not every provider supports them. */
-    struct rf_transport *self;
-    uint64_t self_pending;
+    struct rf_self self;
 
     struct rf_fabric_region *regions;
     uint64_t next_key;
