@@ -199,7 +199,8 @@ static int build_plan(const struct setting *s, struct rf_comm *comm, struct rf_b
     policy.seq = SEQ;
     policy.bucket_bytes = policy.first_bucket_bytes = s->bucket_bytes;
     policy.optimizer.kind = RF_SGD;
-    return rf_plan_build(blocks, s->blocks, &mesh, &policy, rf_comm_rank(comm), out);
+    return rf_plan_build((struct rf_blocks){blocks, s->blocks}, &mesh, &policy, rf_comm_rank(comm),
+                         out);
 }
 
 static int run_rank(struct rf_comm *comm, void *user)

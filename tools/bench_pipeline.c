@@ -230,7 +230,7 @@ static int build_plan(const struct pipeline *p, const struct schedule *schedule,
                                      .zero = schedule->zero,
                                      .pipeline = schedule->kind,
                                      .optimizer = {.kind = RF_SGD}};
-    return rf_plan_build(blocks, p->blocks, &mesh, &policy, rank, out);
+    return rf_plan_build((struct rf_blocks){blocks, p->blocks}, &mesh, &policy, rank, out);
 }
 
 static int draw(const struct pipeline *p, const struct schedule *schedule, const struct course *c,
