@@ -66,7 +66,8 @@ static int open_ours(const struct setup *s, struct ours *o)
         return rc;
     }
     const struct rf_block *blocks = gpt2_blocks(o->model, &count);
-    rc = rf_plan_build(blocks, count, &(struct rf_mesh){1, 1, 1}, &policy, 0, &o->plan);
+    rc = rf_plan_build((struct rf_blocks){blocks, count}, &(struct rf_mesh){1, 1, 1}, &policy, 0,
+                       &o->plan);
     if (rc == 0)
         rc = rf_device_open(NULL,
                             &(struct rf_device_opts){.profile = s->trace != NULL,

@@ -47,7 +47,8 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
                     const struct model *model, const char *plot_path, struct outcome *out)
 {
     struct rf_plan *plan = NULL;
-    int rc = rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, 0, &plan);
+    int rc = rf_plan_build((struct rf_blocks){model->blocks, model->count}, &setup->mesh,
+                           &setup->policy, 0, &plan);
     if (rc == 0) {
         count_blocks(plan, model, out);
         rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);

@@ -34,7 +34,8 @@ static int fill(const struct tool_command *command, const struct setup *setup,
     policy.keep_gathered &= row->zero == 3; /* of other stages they would be refused */
     policy.no_prefetch &= row->zero == 3;
     mesh.shard = row->zero ? mesh.shard : 0;
-    if (rf_plan_build(model->blocks, model->count, &mesh, &policy, 0, &plan) < 0) {
+    if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &mesh, &policy, 0, &plan) <
+        0) {
         snprintf(row->reason, sizeof(row->reason), "%s", rf_last_error()->message);
         return TOOL_OK;
     }

@@ -128,7 +128,8 @@ static bool count(struct probe *probe, const struct rf_policy *policy, struct ne
 {
     struct rf_plan *plan = NULL;
     const struct model *model = &probe->model;
-    if (rf_plan_build(model->blocks, model->count, &probe->setup.mesh, policy, 0, &plan) < 0)
+    if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &probe->setup.mesh, policy,
+                      0, &plan) < 0)
         return false;
     struct rf_block_cost *costs = calloc((size_t)model->count, sizeof(*costs));
     probe->params = rf_plan_param_count(plan);

@@ -88,7 +88,8 @@ static int prepare_evaluation(struct trainer *t)
     t->eval_targets = calloc(count, sizeof(int32_t));
     if (!t->eval_tokens || !t->eval_targets)
         return tool_error(t->command, "out of memory for the held-out text");
-    if (rf_dataset_held_out(t->dataset, 0, sequences, p->seq, t->eval_tokens, t->eval_targets) < 0)
+    if (rf_dataset_held_out(t->dataset, (struct rf_sample_range){0, sequences, p->seq},
+                            t->eval_tokens, t->eval_targets) < 0)
         return trainer_failed(t);
     bool any = false;
     for (size_t i = 0; i < used; i++)
@@ -409,8 +410,10 @@ static int one_step(struct trainer *t)
     uint64_t start = rf_now_ns();
     float lr = rate(t, t->progress.step + under_way);
     int status = TOOL_OK;
-    if (rf_dataset_samples(t->dataset, t->progress.seed, t->progress.samples + under_way * p->batch,
-                           p->batch, p->seq, t->tokens, t->targets) < 0 ||
+    if (rf_dataset_samples(
+            t->dataset, t->progress.seed,
+            (struct rf_sample_range){t->progress.samples + under_way * p->batch, p->batch, p->seq},
+            t->tokens, t->targets) < 0 ||
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
         return trainer_failed(t);
     t->under_way = line.stats.version_lag > 0;

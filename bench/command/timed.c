@@ -292,7 +292,7 @@ static int build_plan(const struct timed_setting *s, int rank, struct timed_devi
     policy.seq = s->tokens;
     policy.bucket_bytes = policy.first_bucket_bytes = s->bucket_bytes;
     policy.optimizer.kind = RF_SGD;
-    return rf_plan_build(timed->blocks, s->blocks, &mesh, &policy, rank, out);
+    return rf_plan_build((struct rf_blocks){timed->blocks, s->blocks}, &mesh, &policy, rank, out);
 }
 
 int timed_measure(const struct tool_command *command, struct rf_comm *comm,

@@ -130,9 +130,11 @@ static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
 
 static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor from)
 {
-    return to.buffer ? rf_stream_copy(p->run->stream, to.buffer, to.offset, from.buffer,
-                                      from.offset, rf_tensor_bytes(to))
-                     : 0;
+    return to.buffer
+               ? rf_stream_copy(p->run->stream, (struct rf_buffer_place){to.buffer, to.offset},
+                                (struct rf_buffer_place){from.buffer, from.offset},
+                                rf_tensor_bytes(to))
+               : 0;
 }
 
 /* Each result is a copy of the operand at the same index. */

@@ -164,7 +164,8 @@ int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_p
     if (after.timeline)
         RETURN_IF_ERROR(rf_stream_after(stream, after));
     if (from.buffer && to.buffer)
-        RETURN_IF_ERROR(rf_stream_copy(stream, to.buffer, to.offset, from.buffer, from.offset,
+        RETURN_IF_ERROR(rf_stream_copy(stream, (struct rf_buffer_place){to.buffer, to.offset},
+                                       (struct rf_buffer_place){from.buffer, from.offset},
                                        capacity < all ? capacity : all));
     return rf_stream_submit(stream, done);
 }

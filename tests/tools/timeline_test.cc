@@ -54,7 +54,7 @@ struct Job {
         const rf_block *blocks = gpt2_blocks(model, &count);
         for (int rank = 0; rank < mesh.dp * mesh.pp; rank++) {
             plans.push_back(nullptr);
-            EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, rank, &plans.back()), 0)
+            EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, rank, &plans.back()), 0)
                 << rf_last_error()->message;
         }
     }

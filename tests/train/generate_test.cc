@@ -67,7 +67,7 @@ TEST(Generate, LogitsAreThoseOfTheForwardPass)
         policy.forward_only = true;
         rf_plan *plan = nullptr;
         rf_run *run = nullptr;
-        ASSERT_RF(rf_plan_build(m.blocks, m.count, &mesh, &policy, 0, &plan));
+        ASSERT_RF(rf_plan_build({m.blocks, m.count}, &mesh, &policy, 0, &plan));
         ASSERT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
         ASSERT_RF(rf_run_fill(run, &source));
         std::vector<float> want(n * 61);
@@ -177,7 +177,7 @@ TEST(Generate, MemoryIsWhatIsPlannedWhateverTheNumberOfLayers)
         const Model m(true, RF_F16, layers, 160, RF_F16);
         const rf_generator_opts opts = {2, 150, 0, false};
         rf_generator_bytes planned = {}, measured = {};
-        ASSERT_RF(rf_generator_plan(m.blocks, m.count, &opts, &planned));
+        ASSERT_RF(rf_generator_plan({m.blocks, m.count}, &opts, &planned));
         const Generator g(m, 2, 150);
         rf_sampling s = {};
         s.max_new = 4;
@@ -247,6 +247,6 @@ TEST(Generate, RefusesWhatItCannotDo)
     fails({1}, s, "top_p");
     rf_generator_opts opts = {1, 200, 0, false};
     rf_generator_bytes bytes;
-    EXPECT_EQ(rf_generator_plan(m.blocks, m.count, &opts, &bytes), RF_EINVAL);
+    EXPECT_EQ(rf_generator_plan({m.blocks, m.count}, &opts, &bytes), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("160 positions"), std::string::npos);
 }

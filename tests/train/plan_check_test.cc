@@ -233,9 +233,9 @@ void expect_accepted(const StubBlocks &blocks, const rf_mesh &mesh, const rf_pol
 {
     std::vector<rf_plan *> plans((size_t)(mesh.dp * mesh.tp * mesh.pp), nullptr);
     for (size_t rank = 0; rank < plans.size(); rank++)
-        ASSERT_EQ(
-            rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, (int)rank, &plans[rank]),
-            0)
+        ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, (int)rank,
+                                &plans[rank]),
+                  0)
             << rf_last_error()->message;
     EXPECT_EQ(rf_plan_check(plans.data(), (int)plans.size()), 0) << rf_last_error()->message;
     for (rf_plan *plan : plans)
