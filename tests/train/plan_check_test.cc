@@ -457,6 +457,7 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
     // Parameters that are fetched once more are the same.
     EXPECT_LT(survived, made / (GetParam().offload ? 7 : 10));
     EXPECT_EQ(seen["drop wait"].second, 0);
+    EXPECT_EQ(seen["change role"].second, 0); // which the machine does not see
 }
 INSTANTIATE_TEST_SUITE_P(All, OfSetting, testing::ValuesIn(settings), name_of);
 INSTANTIATE_TEST_SUITE_P(InContext, OfSetting, testing::ValuesIn(context_settings), name_of);

@@ -134,6 +134,7 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->regions);
     rf_values_free(plan);
     rf_free(plan->operands);
+    rf_free(plan->roles);
     rf_free(plan->waits);
     rf_free(plan->transfers);
     for (int id = 0; id < RF_LIST_COUNT; id++)
