@@ -232,7 +232,7 @@ static const struct hub_arch qwen3 = {
 static const struct layer_op olmo2_layer[] = {
     {LAYER_IDENTITY},
     {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
-    {LAYER_HEADS, .norm = LAYER_ALL_HEADS_NORM},
+    {LAYER_HEADS, "attention", {LAYER_QUERIES, LAYER_KEYS}},
     LAYER_ATTENTION,
     {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
     {LAYER_NORM, "norm1"},

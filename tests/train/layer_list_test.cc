@@ -27,7 +27,7 @@ const layer_op *post_norms()
     for (const layer_op *op = olmo2(); ops.empty() || ops.back().kind != LAYER_END; op++) {
         ops.push_back(*op);
         if (op->kind == LAYER_HEADS)
-            ops.back().norm = LAYER_HEAD_NORM;
+            ops.back().columns[0] = ops.back().columns[1] = LAYER_HEAD_SIZE;
     }
     return ops.data();
 }
@@ -133,6 +133,7 @@ TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
                    row = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}},
                    biased = {LAYER_ROW_LINEAR, "r", {LAYER_CHANNELS}, LAYER_BIAS},
                    nameless = {LAYER_NORM}, heads = {LAYER_HEADS},
+                   uneven = {LAYER_HEADS, "h", {LAYER_HEAD_SIZE, LAYER_KEYS}},
                    gates = {LAYER_COLUMN_LINEAR, "g", {LAYER_HIDDEN, LAYER_HIDDEN}},
                    tanh = {LAYER_ACT, .act = RF_ACT_TANH}, none = {LAYER_GATE},
                    dropped = {
@@ -152,6 +153,9 @@ TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
         {{same, qkv, act, end}, "an activation takes the columns {LAYER_HIDDEN}"},
         {{same, up, gate, end}, "a gate takes the columns {LAYER_HIDDEN, LAYER_HIDDEN}"},
         {{same, qkv, heads, row, end}, "heads are followed by attention"},
+        {{same, qkv, uneven, attend, row, add, end},
+         "norms of heads have the columns {LAYER_HEAD_SIZE, LAYER_HEAD_SIZE} or "
+         "{LAYER_QUERIES, LAYER_KEYS}"},
         {{same, up, act, biased, norm, add, end}, "a row linear before a norm has no bias"},
         {{same, up, act, qkv, end}, "an activation is followed by a row linear"},
         {{same, up, tanh, row, add, end},
