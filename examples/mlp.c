@@ -15,7 +15,9 @@ static const struct rf_matmul_opts add_gradient = {.transpose_a = true, .accumul
 
 static int embed(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
-    return rf_embedding(ctx->stream, out, in, ctx->params[0], (struct rf_tensor){0}, ctx->seq);
+    return rf_embedding(ctx->stream,
+                        &(struct rf_embedding_args){
+                            .T = ctx->seq, .tokens = in, .wte = ctx->params[0], .out = out});
 }
 
 static int embed_input(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor dout,
@@ -26,12 +28,11 @@ static int embed_input(struct rf_ctx *ctx, void *self, struct rf_tensor in, stru
 
 static int embed_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor dout)
 {
-    struct rf_tensor none = {0}, scratch;
+    struct rf_embedding_args args = {
+        .T = ctx->seq, .tokens = in, .dout = dout, .dwte = ctx->grads[0]};
     struct rf_shape words = rf_shape1(rf_embedding_scratch(ctx->rows, VOCABULARY));
-    int rc = rf_suballocate(ctx->scratch, &(uint64_t){0}, words, RF_I32, &scratch);
-    return rc < 0 ? rc
-                  : rf_embedding_backward(ctx->stream, ctx->grads[0], none, dout, in, ctx->seq,
-                                          scratch);
+    int rc = rf_suballocate(ctx->scratch, &(uint64_t){0}, words, RF_I32, &args.scratch);
+    return rc < 0 ? rc : rf_embedding_backward(ctx->stream, &args);
 }
 
 static int embed_sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
@@ -65,14 +66,15 @@ static int make_mlp(struct rf_block *out, int layer)
 
 static int head(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
-    struct rf_tensor none = {0}, scratch;
-    int rc = rf_suballocate(ctx->scratch, &(uint64_t){0}, rf_shape1(ctx->rows), RF_F32, &scratch);
+    struct rf_cross_entropy_args loss = {
+        .logits = out, .targets = ctx->targets, .losses = ctx->losses};
+    int rc = rf_suballocate(ctx->scratch, &(uint64_t){0}, rf_shape1(ctx->rows), RF_F32, &loss.lse);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, out, in, ctx->params[0], &by_transposed);
     /* The gradient of the logits overwrites them; it is the dout of the backward pass. */
-    return rc < 0 ? rc
-                  : rf_cross_entropy(ctx->stream, ctx->losses, ctx->evaluate ? none : out, out,
-                                     ctx->targets, scratch, NULL);
+    if (!ctx->evaluate)
+        loss.dlogits = out;
+    return rc < 0 ? rc : rf_cross_entropy(ctx->stream, &loss);
 }
 
 static int head_input(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor dout,

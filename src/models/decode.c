@@ -156,5 +156,7 @@ int model_decode_attend(const struct rf_decode *call, const struct model_decode_
     RETURN_IF_FAILED(rf_suballocate(call->cache, &at, shape, a->dtype, &cache.keys));
     RETURN_IF_FAILED(rf_suballocate(call->cache, &at, shape, a->dtype, &cache.values));
     RETURN_IF_FAILED(rf_cache_append(call->stream, &cache, qkv, a->heads, angles));
-    return rf_attend_cache(call->stream, mixed, qkv, &cache, a->heads, call->most, 0, sums);
+    const struct rf_attend_cache_args args = {
+        .q = qkv, .out = mixed, .scratch = sums, .heads = a->heads, .most = call->most};
+    return rf_attend_cache(call->stream, &cache, &args);
 }

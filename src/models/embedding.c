@@ -72,6 +72,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor tokens, stru
 {
     const struct model_embedding *e = self;
     const struct rf_tensor_part *part = &ctx->tensor;
+    const struct rf_tensor none = {0};
     struct rf_tensor positions = positions_of(e, ctx->params);
     if (own_positions(ctx, e)) {
         const struct rf_shape own = rf_shape2(ctx->seq, e->channels);
@@ -79,31 +80,34 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor tokens, stru
         RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own, positions.dtype, &positions));
         RETURN_IF_FAILED(model_own_positions(ctx, ctx->params[1], positions));
     }
-    struct rf_embedding_part table = {.vocabulary = e->vocab, .positions = ctx->positions};
-    if (part->ranks <= 1)
-        return rf_embedding_of_part(ctx->stream, out, tokens, ctx->params[0], positions, ctx->seq,
-                                    ctx->positions.buffer ? &table : NULL);
-    if (ctx->phase == 1)
+    const bool shared = part->ranks > 1, adds = positions.buffer && part->rank == 0;
+    if (shared && ctx->phase == 1)
         return rf_copy(ctx->stream, out,
                        model_rows_of(ctx->exchanged, model_own_rows(part, ctx->rows)));
-    table.first = model_table_rows(part, e->vocab).first;
-    if (part->rank > 0)
-        positions = (struct rf_tensor){0};
-    return rf_embedding_of_part(ctx->stream, ctx->exchange, tokens, ctx->params[0], positions,
-                                ctx->seq, &table);
+    const struct rf_embedding_args args = {
+        .T = ctx->seq,
+        .tokens = tokens,
+        .wte = ctx->params[0],
+        .wpe = adds ? positions : none,
+        .positions = adds ? ctx->positions : none,
+        .out = shared ? ctx->exchange : out,
+        .first = shared ? model_table_rows(part, e->vocab).first : 0,
+        .vocabulary = shared || ctx->positions.buffer ? e->vocab : 0};
+    return rf_embedding(ctx->stream, &args);
 }
 
 /* Positions of documents are as much tokens as those of the vocabulary are. */
 static int add_positions_of_documents(const struct rf_ctx *ctx, const struct model_embedding *e,
                                       struct rf_tensor dout, struct model_span own)
 {
-    const struct rf_tensor none = {0};
     const int64_t words = rf_embedding_scratch(own.count, e->positions);
-    struct rf_tensor scratch;
+    struct rf_embedding_args args = {.T = own.count,
+                                     .tokens = model_rows_of(ctx->positions, own),
+                                     .dout = model_rows_of(dout, own),
+                                     .dwte = ctx->grads[1]};
     uint64_t at = 0; /* the sort by token has ended */
-    RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
-    return rf_embedding_backward(ctx->stream, ctx->grads[1], none, model_rows_of(dout, own),
-                                 model_rows_of(ctx->positions, own), own.count, scratch);
+    RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &args.scratch));
+    return rf_embedding_backward(ctx->stream, &args);
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -123,12 +127,15 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor toke
         return rf_copy(ctx->stream, model_rows_of(ctx->exchange, own), dout);
     if (shared && part->sequence)
         dout = ctx->exchanged;
-    struct rf_embedding_part table = {
-        .vocabulary = e->vocab, .first_row = own.first, .rows = own.count};
+    struct rf_embedding_args args = {
+        .T = ctx->seq, .tokens = tokens, .dout = dout, .dwte = ctx->grads[0]};
     struct model_span rows = {0, e->vocab};
     if (shared) {
         rows = model_table_rows(part, e->vocab);
-        table.first = rows.first;
+        args.first = rows.first;
+        args.vocabulary = e->vocab;
+        args.first_row = own.first;
+        args.rows = own.count;
     }
     const int64_t words = rf_embedding_scratch(ctx->rows, rows.count + shared);
     struct rf_tensor scratch, positions = positions_of(e, ctx->grads);
@@ -143,10 +150,11 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor toke
         RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own_rows, RF_F32, &positions));
         RETURN_IF_FAILED(rf_fill(ctx->stream, positions, 0));
     }
+    args.dwpe = positions;
+    if (model_wants(ctx, 0))
+        args.scratch = scratch;
     if (!packed || model_wants(ctx, 0))
-        RETURN_IF_FAILED(rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions, dout,
-                                                       tokens, ctx->seq, scratch,
-                                                       shared ? &table : NULL));
+        RETURN_IF_FAILED(rf_embedding_backward(ctx->stream, &args));
     if (packed)
         return add_positions_of_documents(ctx, e, dout, own);
     return gathers ? model_add_positions(ctx, ctx->grads[1], positions) : 0;
@@ -205,14 +213,17 @@ static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
                   struct rf_tensor out)
 {
     const struct model_embedding *e = self;
-    const struct rf_tensor none = {0};
     struct rf_tensor places;
     uint64_t at = 0;
-    RETURN_IF_FAILED(rf_embedding(call->stream, out, in, call->params[0], none, 1));
+    const struct rf_embedding_args words = {
+        .T = 1, .tokens = in, .wte = call->params[0], .out = out};
+    RETURN_IF_FAILED(rf_embedding(call->stream, &words));
     if (!e->positions)
         return 0;
     RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, out.shape, out.dtype, &places));
-    RETURN_IF_FAILED(rf_embedding(call->stream, places, call->position, call->params[1], none, 1));
+    const struct rf_embedding_args positions = {
+        .T = 1, .tokens = call->position, .wte = call->params[1], .out = places};
+    RETURN_IF_FAILED(rf_embedding(call->stream, &positions));
     return rf_add(call->stream, out, out, places);
 }
 

@@ -116,9 +116,13 @@ static int prepare(const struct rf_decode *call, void *self)
 static int norm(const struct layer_decode *d, int op, struct rf_tensor out, struct rf_tensor x)
 {
     const struct rf_tensor *p = &d->call->params[d->b->param[op]];
-    return d->g->rms
-               ? rf_rmsnorm(d->call->stream, out, d->rstd, x, p[0], d->g->eps)
-               : rf_layernorm(d->call->stream, out, d->mean, d->rstd, x, p[0], p[1], d->g->eps);
+    struct rf_norm_args norm = {
+        .rms = d->g->rms, .eps = d->g->eps, .x = x, .gamma = p[0], .out = out, .rstd = d->rstd};
+    if (!norm.rms) {
+        norm.beta = p[1];
+        norm.mean = d->mean;
+    }
+    return rf_norm(d->call->stream, &norm);
 }
 
 /* One operation. *value: the result of the one before it, then its own. *stream: the stream. */

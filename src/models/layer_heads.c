@@ -96,7 +96,12 @@ static int place(struct layer *l, int op)
         struct normed n;
         RETURN_IF_FAILED(open_normed(l, op, which, packed, l->op[op + 1].out, &n));
         RETURN_IF_FAILED(rf_copy_heads(stream, n.kept_heads, n.packed, false));
-        RETURN_IF_FAILED(rf_rmsnorm(stream, n.free_rows, n.rstd, n.x, n.weight, l->g->eps));
+        RETURN_IF_FAILED(rf_norm(stream, &(struct rf_norm_args){.rms = true,
+                                                                .eps = l->g->eps,
+                                                                .x = n.x,
+                                                                .gamma = n.weight,
+                                                                .out = n.free_rows,
+                                                                .rstd = n.rstd}));
         RETURN_IF_FAILED(turn(l, n.packed, n.free_heads, false));
     }
     if (has_norms(l, op) || !l->g->rotates)
@@ -116,8 +121,12 @@ static int place_back(struct layer *l, int op)
         struct normed n;
         RETURN_IF_FAILED(open_normed(l, op, which, packed, l->w.mixed, &n));
         RETURN_IF_FAILED(turn(l, n.dout_heads, n.packed, true));
-        RETURN_IF_FAILED(
-            rf_rmsnorm_backward_input(stream, n.free_rows, n.dout, n.x, n.rstd, n.weight, false));
+        RETURN_IF_FAILED(rf_norm_backward_input(stream, &(struct rf_norm_args){.rms = true,
+                                                                               .x = n.x,
+                                                                               .gamma = n.weight,
+                                                                               .rstd = n.rstd,
+                                                                               .dout = n.dout,
+                                                                               .dx = n.free_rows}));
         RETURN_IF_FAILED(rf_copy_heads(stream, n.packed, n.free_heads, false));
     }
     if (has_norms(l, op) || !l->g->rotates)
@@ -205,15 +214,14 @@ static int head_norm_grads(struct layer *l, int op)
     const struct rf_ctx *ctx = l->m.ctx;
     for (int which = 0; has_norms(l, op) && which < 2; which++) {
         const struct rf_tensor *s = l->op[op].own[which];
-        struct rf_tensor scratch, dout, x;
+        struct rf_norm_args norm = {.rms = true, .rstd = s[RSTD], .dgamma = grad_of(l, op, which)};
         if (!model_wants(ctx, l->b->param[op] + which))
             continue;
-        RETURN_IF_FAILED(normed_rows(l, op, s[DOUT], which, &dout));
-        RETURN_IF_FAILED(normed_rows(l, op, s[X], which, &x));
-        RETURN_IF_FAILED(
-            model_scratch(ctx, rf_layernorm_scratch(x.shape.dim[0], x.shape.dim[1]), &scratch));
-        RETURN_IF_FAILED(rf_rmsnorm_backward_weight(ctx->stream, grad_of(l, op, which), dout, x,
-                                                    s[RSTD], scratch));
+        RETURN_IF_FAILED(normed_rows(l, op, s[DOUT], which, &norm.dout));
+        RETURN_IF_FAILED(normed_rows(l, op, s[X], which, &norm.x));
+        const int64_t *dim = norm.x.shape.dim;
+        RETURN_IF_FAILED(model_scratch(ctx, rf_norm_scratch(dim[0], dim[1]), &norm.scratch));
+        RETURN_IF_FAILED(rf_norm_backward_weight(ctx->stream, &norm));
     }
     return 0;
 }
@@ -221,7 +229,7 @@ static int head_norm_grads(struct layer *l, int op)
 static int64_t head_scratch(const struct layer *l, int op)
 {
     const int64_t size = normed_size(l, op, 0);
-    return has_norms(l, op) ? rf_layernorm_scratch(l->m.rows * l->heads * l->size / size, size) : 0;
+    return has_norms(l, op) ? rf_norm_scratch(l->m.rows * l->heads * l->size / size, size) : 0;
 }
 
 static void cut_heads(struct layer *l, int op, struct layer_regions *r)
@@ -271,9 +279,13 @@ static int decode_norm(const struct layer_decode *d, int op, struct rf_tensor qk
                            after = shaped(d->result[op + 1], packed);
     RETURN_IF_FAILED(
         rf_copy_heads(d->call->stream, rf_heads_in(before, size, 0, count), in, false));
-    RETURN_IF_FAILED(rf_rmsnorm(
-        d->call->stream, shaped(after, rows), shaped(d->work[op][1], rf_shape1(rows.dim[0])),
-        shaped(before, rows), d->call->params[d->b->param[op] + which], d->g->eps));
+    const struct rf_norm_args norm = {.rms = true,
+                                      .eps = d->g->eps,
+                                      .x = shaped(before, rows),
+                                      .gamma = d->call->params[d->b->param[op] + which],
+                                      .out = shaped(after, rows),
+                                      .rstd = shaped(d->work[op][1], rf_shape1(rows.dim[0]))};
+    RETURN_IF_FAILED(rf_norm(d->call->stream, &norm));
     return rf_copy_heads(d->call->stream, in, rf_heads_in(after, size, 0, count), false);
 }
 

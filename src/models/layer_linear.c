@@ -188,10 +188,10 @@ static int gate_repeat(struct layer *l, int op)
 static int gate_back(struct layer *l, int op)
 {
     const struct rf_tensor none = {0};
+    const struct rf_glu_grads grads = {.dout = l->op[op].dact, .dgate = l->op[op - 1].dout};
     if (!layer_needs_input(l, op))
         return 0;
-    return rf_glu_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].dout, none,
-                           l->op[op].dact, l->op[op - 1].out, none);
+    return rf_glu_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].out, none, &grads);
 }
 
 /* For the gradients of the weights after it: between both halves, computed again, or kept. */

@@ -20,7 +20,7 @@ struct geometry {
 };
 
 /* The first that fits is used. The order is that of an H100, on which the first is the fastest for
- * all forms of a product (docs/performance.md). CPU devices use CPU_GEOMETRY, the fastest to
+ * all forms of a product (bench/results/h100.json). CPU devices use CPU_GEOMETRY, the fastest to
  * compile. Each row makes two forms: slices staged in memory order, and turned. Lean ones are
  * always turned. */
 static const struct geometry geometries[] = {

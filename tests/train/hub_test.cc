@@ -181,7 +181,7 @@ TEST(Hub, AFillHoldsLessThanTheLargestTensorInHostMemory)
                 s->most = std::max(s->most, host_bytes_in_use());
                 return rc;
             };
-            run->piece_bytes = 1 << 18;
+            run->files.piece_bytes = 1 << 18;
             const uint64_t before = host_bytes_in_use();
             ASSERT_RF(rf_run_fill(run, &source));
             EXPECT_GE(self.read, 4 * largest);
@@ -211,7 +211,7 @@ TEST(Hub, AFillNeedsMemoryForPiecesAloneAndAnErrorOfOneRankIsThatOfAll)
             memset(values, 0, count * sizeof(float));
             return s->rank == 1 ? rf_fail(RF_EIO, "the disk is gone") : 0;
         };
-        run->piece_bytes = 1024;
+        run->files.piece_bytes = 1024;
         EXPECT_EQ(rf_run_fill(run, &source), RF_EIO);
         EXPECT_HAS(std::string(rf_last_error()->message), "the disk is gone");
         self.rank = 0;
@@ -264,11 +264,11 @@ TEST(Hub, AParameterOfTensorRanksIsReadWholeInPiecesOfAnySize)
     t.steps = 0;
     t.tp = 2;
     t.policy.order = RF_ORDER_RING;
-    for (size_t piece : {(size_t)0, (size_t)256}) {
+    for (size_t piece : {(size_t)4 << 20, (size_t)256}) {
         t.before = [&](rf_run *run, rf_comm *, int rank) {
             made.with_source(
                 [&](const rf_param_source &from) { ASSERT_RF(rf_run_fill(run, &from)); });
-            run->piece_bytes = piece;
+            run->files.piece_bytes = piece;
             for (int b = 0; b < made.count; b++)
                 for (int k = 0; k < made.blocks[b].param_count; k++) {
                     const rf_param_desc &param = made.blocks[b].params[k];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What layers do not keep but compute again (src/models/recompute.h): every choice gives the same
-// bits, in the bytes of docs/training.md, and is no part of what a checkpoint belongs to.
+// bits, in the bytes of docs/memory.md, and is no part of what a checkpoint belongs to.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -102,7 +102,7 @@ void expect_same(const Result &got, const Result &want, const std::string &where
     EXPECT_EQ(got.evaluated, want.evaluated) << where;
 }
 
-// ---- the formulas of docs/training.md -----------------------------------------------------------
+// ---- the formulas of docs/memory.md -----------------------------------------------------------
 
 uint64_t up(int64_t bytes)
 {
@@ -153,7 +153,7 @@ struct Layer {
         operands += has(MODEL_RECOMPUTE_GELU) ? act() : 0;
         operands += has(MODEL_RECOMPUTE_MLP) && llama ? pre() : 0;
         const uint64_t heads = (has(MODEL_RECOMPUTE_ATTENTION) ? 2 : 1) * up(4 * n * H);
-        int64_t weights = std::max<int64_t>(1, rf_layernorm_scratch(n, C));
+        int64_t weights = std::max<int64_t>(1, rf_norm_scratch(n, C));
         if (!llama)
             weights = std::max(weights, rf_bias_grad_scratch(n, 4 * C));
         return std::max({operands, channels() + heads, up(4 * weights), llama ? act() : 0});
