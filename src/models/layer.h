@@ -60,37 +60,24 @@ struct layer_op {
     enum layer_columns columns[LORA_MODULES];
     enum layer_bias bias;
     enum rf_activation act;
-    /* Bits of enum model_recompute_part. drop: if one of them is chosen, the result is not kept for
-     * the backward pass. with: if it is chosen, the backward pass computes the whole group of
-     * operations that have it again, each from the one before. A column linear and attention have
-     * the same bits in both. The operations from the stream to an activation have the same `with`.
-     */
-    unsigned drop, with;
     int64_t hidden; /* LAYER_HIDDEN of a column linear; 0: the config's */
 };
 
 #define LAYER_MOST 16 /* operations of a layer, with LAYER_END */
 
-/* Rows that most architectures have: the outputs that LAYER_ATTEND takes; attention; from the
- * gated unit's first product to its last (Shazeer 2020). */
-/* clang-format off */
-#define LAYER_PACKED {LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS}
-#define LAYER_ATTENTION                                                                            \
-    {LAYER_ATTEND, .drop = MODEL_RECOMPUTE_ATTENTION, .with = MODEL_RECOMPUTE_ATTENTION}
-#define LAYER_GATED_UNIT                                                                           \
-    {LAYER_COLUMN_LINEAR, "mlp.gate_up", {LAYER_HIDDEN, LAYER_HIDDEN},                             \
-     .drop = MODEL_RECOMPUTE_MLP, .with = MODEL_RECOMPUTE_MLP},                                    \
-    {LAYER_GATE, .act = RF_ACT_SILU, .drop = MODEL_RECOMPUTE_GELU, .with = MODEL_RECOMPUTE_MLP},   \
-    {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}}
-/* clang-format on */
+/* The outputs that LAYER_HEADS and LAYER_ATTEND take. */
+#define LAYER_PACKED                                                                               \
+    {                                                                                              \
+        LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS                                                      \
+    }
 
 /* What all layers of a model have in common. */
 struct layer_config {
     const struct layer_op *ops; /* ends with LAYER_END */
     int64_t channels, heads, kv_heads, head_size, hidden;
     enum rf_dtype dtype, residual; /* as in gpt2.h */
-    unsigned recompute;
-    bool rms; /* norms are RMSNorm, else LayerNorm */
+    unsigned recompute; /* enum model_recompute_part; layer_list.c says what each operation drops */
+    bool rms;           /* norms are RMSNorm, else LayerNorm */
     float eps;
     bool rotates;
     struct rf_rotary_opts rotary;

@@ -147,16 +147,11 @@ static inline const struct layer_row *layer_row_of(const struct layer *l, int op
 {
     return l->rows[layer_kind_at(l, op)];
 }
-/* Whether the result of the operation is not kept. */
-static inline bool layer_drops(const struct layer *l, int op)
-{
-    return (l->m.recompute & l->g->ops[op].drop) != 0;
-}
-/* Whether the group of the operation is computed again. */
-static inline bool layer_repeats(const struct layer *l, int op)
-{
-    return (l->m.recompute & l->g->ops[op].with) != 0;
-}
+/* Whether the result of the operation is not kept for the backward pass. */
+bool layer_drops(const struct layer *l, int op);
+/* Whether the backward pass computes it again together with the group of operations that it belongs
+ * to, each from the one before: attention; from the stream to an activation. */
+bool layer_repeats(const struct layer *l, int op);
 /* Columns of the operation's result on this rank. */
 int64_t layer_columns(const struct layer *l, int op);
 /* Whether the operation takes the stream, and the stream that it takes. */

@@ -207,26 +207,6 @@ static bool is_packed(const struct layer_op *op)
            op->columns[2] == LAYER_KEYS;
 }
 
-/* What is not kept has to be computed again, each operation from the one before (layer.h). */
-static bool recomputes(const struct layer_op *op)
-{
-    switch (op->kind) {
-    case LAYER_NORM:
-        return op[1].kind == LAYER_ADD ? !op->drop && !op->with : op->with == op[1].with;
-    case LAYER_IDENTITY:
-        return !op->drop && op->with == op[1].with;
-    case LAYER_COLUMN_LINEAR:
-        return op->drop == op->with && op->with == (is_activation(&op[1]) ? op[1].with : 0);
-    case LAYER_ATTEND:
-        return op->drop == op->with;
-    case LAYER_ACT:
-    case LAYER_GATE:
-        return true;
-    default:
-        return !op->drop && !op->with;
-    }
-}
-
 /* What an operation needs of itself and of its neighbours, besides their order. */
 static const char *fault_of(const struct layer_op *op, enum layer_kind before)
 {
@@ -238,9 +218,6 @@ static const char *fault_of(const struct layer_op *op, enum layer_kind before)
         return "a pre-norm takes the stream, and a post-norm is added to it";
     if (layer_rows[op->kind]->fault && layer_rows[op->kind]->fault(op))
         return layer_rows[op->kind]->fault(op);
-    if (!recomputes(op))
-        return "what an operation drops, and what is computed again with it, do not fit its "
-               "neighbours";
     if (op->kind == LAYER_ACT && op->act != RF_ACT_RELU && op->act != RF_ACT_GELU &&
         op->act != RF_ACT_SILU)
         return "an activation is RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU, which products compute";

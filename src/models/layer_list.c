@@ -68,6 +68,48 @@ int64_t layer_columns(const struct layer *l, int op)
     }
 }
 
+/* ---- recomputation --------------------------------------------------------------------------- */
+
+static bool is_activation(enum layer_kind kind)
+{
+    return kind == LAYER_ACT || kind == LAYER_GATE;
+}
+
+/* The bit of enum model_recompute_part by which the result is not kept. A post-norm's is never. */
+static unsigned drops_by(const struct layer *l, int op)
+{
+    switch (layer_kind_at(l, op)) {
+    case LAYER_NORM:
+        return layer_takes_stream(l, op) ? MODEL_RECOMPUTE_NORMS : 0;
+    case LAYER_COLUMN_LINEAR:
+        return is_activation(layer_kind_at(l, op + 1)) ? MODEL_RECOMPUTE_MLP : 0;
+    case LAYER_ATTEND:
+        return MODEL_RECOMPUTE_ATTENTION;
+    case LAYER_ACT:
+    case LAYER_GATE:
+        return MODEL_RECOMPUTE_GELU;
+    default:
+        return 0;
+    }
+}
+
+bool layer_drops(const struct layer *l, int op)
+{
+    return (l->m.recompute & drops_by(l, op)) != 0;
+}
+
+bool layer_repeats(const struct layer *l, int op)
+{
+    if (layer_kind_at(l, op) == LAYER_ATTEND)
+        return layer_drops(l, op);
+    for (int k = op; k <= op + 2; k++) /* a norm or an identity, a column linear, an activation */
+        if (is_activation(layer_kind_at(l, k)))
+            return (l->m.recompute & MODEL_RECOMPUTE_MLP) != 0;
+        else if (k > op && layer_kind_at(l, k) != LAYER_COLUMN_LINEAR)
+            return false;
+    return false;
+}
+
 /* ---- the stream ------------------------------------------------------------------------------ */
 
 bool layer_takes_stream(const struct layer *l, int op)
