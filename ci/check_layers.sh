@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Checks every #include against the table of layers below, that only the device layer sees Vulkan
+# Checks every #include against the tables of layers and of their rooms below, that only the device layer sees Vulkan
 # and only the transport layer sees libfabric and sockets, that every source file is listed in the
 # build description of its folder, and that the executor of plans asks no policy and
 # its verbs none of its choices. Needs nothing but sh, find and awk.
@@ -15,23 +15,30 @@ table='
 base
 device     base
 transport  base
-tensor     device
 shaders
-ops        tensor shaders
+ops        device shaders
 coll       base
 comm       coll transport ops
 optim      ops
-memory     ops
 tokenizer  base
 template   tokenizer
-io         tensor comm template
+io         comm template
 parallel   comm optim
-train      parallel memory io
+train      parallel io
 generate   train
 models     public
 tools      public models
 bench      public models tools
 examples   public models
+'
+# Rooms: a layer with folders, and what each folder may include of its layer. Transitive, too.
+rooms='
+parallel/plan
+parallel/pipeline  parallel/plan
+parallel/check     parallel/plan
+parallel/passes    parallel/check parallel/pipeline
+parallel/predict   parallel/passes
+parallel/search    parallel/predict
 '
 # Public headers and the layer that implements them. A layer may include those of the layers below
 # it. Users (models and what stands above) may include them all.
@@ -40,7 +47,7 @@ status.h base
 types.h base
 fields.h base
 device.h device
-tensor.h tensor
+tensor.h device
 ops.h ops
 ops_decode.h ops
 ops_elementwise.h ops
@@ -96,10 +103,13 @@ echo "$files" | grep -v '^tests/' | grep -v '\.comp$' | while read -r file; do
     awk -v file="$file" '/^[ \t]*#[ \t]*include[ \t]*[<"]/ {
         text = $0; sub(/^[^<"]*/, "", text); kind = substr(text, 1, 1); text = substr(text, 2)
         sub(/[>"].*$/, "", text); print file, NR, kind, text }' "$file"
-done | awk -v table="$table" -v headers="$headers" -v exceptions="$exceptions" -v known="$files" '
+done | awk -v table="$table" -v rooms="$rooms" -v headers="$headers" -v exceptions="$exceptions" -v known="$files" '
 function layer_of(path,    part) {
     split(path, part, "/")
     return part[1] == "src" ? part[2] : part[1]
+}
+function room_of(path,    part) {
+    return split(path, part, "/") > 3 && part[1] == "src" ? part[2] "/" part[3] : layer_of(path)
 }
 function clean(path,    n, i, part, out, kept) {
     n = split(path, part, "/"); kept = 0
@@ -115,7 +125,13 @@ function clean(path,    n, i, part, out, kept) {
 function may(from, to) { return from == to || (from, to) in reach }
 function bad(text) { print at ": " text; failures = 1 }
 BEGIN {
-    n = split(table, line, "\n")
+    n = split(rooms, line, "\n")
+    for (i = 1; i <= n; i++) if (split(line[i], word, " ") > 0) {
+        room[word[1]] = 1
+        sub(/\/.*/, "", word[1])
+        has_rooms[word[1]] = 1
+    }
+    n = split(table rooms, line, "\n")
     for (i = 1; i <= n; i++) {
         m = split(line[i], word, " ")
         if (m > 0) { layer[word[1]] = 1 }
@@ -140,6 +156,11 @@ BEGIN {
         next
     }
     if (!(mine in layer)) { bad("folder " mine " is in no row of the table of layers"); next }
+    here = room_of(file)
+    if (mine in has_rooms && !(here in room)) {
+        bad("src/" here " is in no row of the table of rooms")
+        next
+    }
     in_library = file ~ /^(src|transport)\// && mine != "models"
     if (in_library && name ~ /^(vulkan\/|volk\.h)/ && mine != "device")
         bad("only src/device may see Vulkan (" name ")")
@@ -166,6 +187,8 @@ BEGIN {
         bad("write <ringforge/...> for a public header")
     else if (!may(mine, theirs))
         bad(mine " may not include " name ", which belongs to " theirs)
+    else if (mine == theirs && mine in has_rooms && !may(here, room_of(target)))
+        bad(here " may not include " name ", which belongs to " room_of(target))
 }
 END { exit failures }
 ' || failed=1
@@ -198,7 +221,8 @@ $(for part in tests/*; do words_of "$part"; done)" ;;
     fi
     case $file in # all of these are in the build
     transport/*) continue ;;
-    *.c) grep -q '^file(GLOB .* CONFIGURE_DEPENDS \*\.c)' "$folder/CMakeLists.txt" 2>/dev/null && continue ;;
+    *.c) grep -q '^file(GLOB .* CONFIGURE_DEPENDS \*\.c)' "$folder/CMakeLists.txt" 2>/dev/null && continue
+        grep -q '^file(GLOB .* CONFIGURE_DEPENDS \*/\*\.c)' "$folder/../CMakeLists.txt" 2>/dev/null && continue ;;
     esac
     name=$(basename "$file") stem=
     case $file in

@@ -34,7 +34,7 @@ class Gpu:
         self.alu_blocks_matrix = alu_blocks_matrix  # one pipe does both
 
 
-# Sources: docs/performance.md, "What the compilers' output allows".
+# Sources: bench/results/compiled-loops.json, "pipes".
 GPUS = {
     "navi31": Gpu("aco", 32, 128, 64, 32, 0, True),
     "tu102": Gpu("nak", 16, 128, 16, 0, 1, False),

@@ -14,7 +14,7 @@
 #                                        then has the exit status and the seconds of each
 #   kernel_table.sh BUILD keep           puts what the last run for the stage `test` found into tests/kernels/kept,
 #                                        so that nobody's compilers take minutes for it again
-#   kernel_table.sh BUILD write          puts the tables of those compiled so far into docs/performance.md
+#   kernel_table.sh BUILD write          puts the tables of those compiled so far into bench/results/kernels-compiled.json
 set -eu
 cd "$(dirname "$0")/.."
 build=$1 what=$2 out=$1/kernels
@@ -114,27 +114,18 @@ compiled() { # compiled GPUS...: those of them that there is a table of
 }
 
 write() {
-    : >"$out/tables.md"
-    for gpus in "vega10 navi21 navi31" "dg2 bmg ga102 a750"; do
+    written=
+    for tables in "amd vega10 navi21 navi31" "others dg2 bmg ga102 a750"; do
         # shellcheck disable=SC2046,SC2086
-        set -- $(compiled $gpus)
+        set -- $(compiled ${tables#* })
         [ $# = 0 ] && continue
-        [ ! -s "$out/tables.md" ] || echo >>"$out/tables.md"
-        table "$@" >>"$out/tables.md"
+        table "$@" | bench/results/table --put kernels-compiled "${tables%% *}"
+        written=yes
     done
-    [ -s "$out/tables.md" ] || {
+    [ "$written" ] || {
         echo "kernel_table.sh: nothing is compiled yet" >&2
         exit 1
     }
-    awk -v table="$out/tables.md" '
-        /<!-- kernels end -->/ { skip = 0 }
-        !skip { print }
-        /<!-- kernels begin -->/ {
-            skip = 1
-            while ((getline line <table) > 0)
-                print line
-        }' docs/performance.md >"$out/performance.md"
-    cp "$out/performance.md" docs/performance.md
 }
 
 # What a GPU's compiler made of pipelines is kept by their hash (tests/kernels/kept.h): in BUILD of every run,

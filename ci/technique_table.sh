@@ -1,38 +1,20 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# The table of memory and traffic by technique in docs/training.md: trains a small GPT-2 for two
-# steps with each technique, and prints what rank 0 measured as a Markdown table. Fails where a run
-# fails, or where measured and planned bytes differ. Run by hand, after a change of what plans hold
-# or send.
+# Memory and traffic by technique: trains a small GPT-2 for two steps with each technique, and prints what
+# rank 0 measured as a Markdown table. Fails if a run fails, or if measured and planned bytes differ. Run by
+# hand, after a change of what plans hold or send.
 #
-#   technique_table.sh [--update FILE] PROGRAM [DATA]
+#   technique_table.sh PROGRAM [DATA] | bench/results/table --put techniques techniques
 #
-# PROGRAM: ringforge, as built. DATA: what is trained on (README.md). --update: puts the table
-# between the lines "<!-- techniques begin -->" and "<!-- techniques end -->" of FILE.
+# PROGRAM: ringforge, as built. DATA: what is trained on (README.md).
 set -eu
-usage() {
-    echo "use: technique_table.sh [--update FILE] PROGRAM [DATA]" >&2
+[ $# -eq 1 ] || [ $# -eq 2 ] || {
+    echo "use: technique_table.sh PROGRAM [DATA]" >&2
     exit 2
 }
-
-update=
-if [ "${1-}" = --update ]; then
-    [ $# -ge 2 ] || usage
-    update=$2
-    shift 2
-fi
-[ $# -eq 1 ] || [ $# -eq 2 ] || usage
 program=$1
 data=${2-$(dirname "$0")/../README.md}
-if [ -n "$update" ]; then
-    for line in begin end; do
-        [ "$(grep -c "^<!-- techniques $line -->\$" "$update")" = 1 ] || {
-            echo "technique_table.sh: $update wants one line \"<!-- techniques $line -->\"" >&2
-            exit 1
-        }
-    done
-fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 1' HUP INT TERM
@@ -118,17 +100,4 @@ table() {
         --zero 3 --recompute block --offload optimizer,params,grads,activations
 }
 
-table >"$folder/table"
-if [ -z "$update" ]; then
-    cat "$folder/table"
-    exit 0
-fi
-awk -v table="$folder/table" '
-    /^<!-- techniques end -->$/ { skip = 0 }
-    !skip { print }
-    /^<!-- techniques begin -->$/ {
-        skip = 1
-        while ((getline line <table) > 0)
-            print line
-    }' "$update" >"$folder/updated"
-cat "$folder/updated" >"$update"
+table
