@@ -133,8 +133,7 @@ static int add_message(struct generate_job *job, const char *text)
 {
     cJSON *line = cJSON_CreateObject();
     cJSON *message = cJSON_CreateObject();
-    cJSON_AddStringToObject(message, "role", "user");
-    cJSON_AddStringToObject(message, "content", text);
+    tool_json_put(message, "role=%s content=%s", "user", text);
     cJSON_AddItemToArray(cJSON_AddArrayToObject(line, "messages"), message);
     char *json = cJSON_PrintUnformatted(line);
     const int status = json ? add_chat(job, "--message", json, strlen(json))

@@ -133,15 +133,10 @@ static cJSON *forms_json(const struct matmuls *m)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < m->form_count; i++) {
         const struct rf_kernel_form *form = &m->forms[i];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "family", form->family);
-        cJSON_AddStringToObject(row, "form", form->form);
-        cJSON_AddBoolToObject(row, "asked", form->asked);
-        cJSON_AddNumberToObject(row, "spills", (double)form->spills);
-        cJSON_AddNumberToObject(row, "spilling", form->spilling);
-        cJSON_AddNumberToObject(row, "over_budget", form->over_budget);
-        cJSON_AddStringToObject(row, "why", form->why);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list,
+                      "family=%s form=%s asked=%hhd spills=%g spilling=%u over_budget=%u why=%s",
+                      form->family, form->form, form->asked, (double)form->spills, form->spilling,
+                      form->over_budget, form->why);
     }
     return list;
 }
@@ -151,14 +146,9 @@ static cJSON *matmuls_json(const struct matmuls *m)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < m->count; i++) {
         const struct rf_matmul_path_info *p = &m->paths[i];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "name", p->name);
-        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(p->type));
-        cJSON_AddBoolToObject(row, "built", p->built);
-        cJSON_AddBoolToObject(row, "usable", p->usable);
-        cJSON_AddBoolToObject(row, "split_only", p->split_only);
-        cJSON_AddStringToObject(row, "reason", p->reason);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list, "name=%s dtype=%s built=%hhd usable=%hhd split_only=%hhd reason=%s",
+                      p->name, rf_dtype_name(p->type), p->built, p->usable, p->split_only,
+                      p->reason);
     }
     return list;
 }
@@ -192,13 +182,8 @@ static cJSON *shapes_json(const struct rf_device_info *d)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < d->matrix_shape_count; i++) {
         const struct rf_matrix_shape *s = &d->matrix_shapes[i];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(s->operand));
-        cJSON_AddNumberToObject(row, "m", s->m);
-        cJSON_AddNumberToObject(row, "n", s->n);
-        cJSON_AddNumberToObject(row, "k", s->k);
-        cJSON_AddNumberToObject(row, "invocations", s->invocations);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list, "dtype=%s m=%d n=%d k=%d invocations=%d", rf_dtype_name(s->operand),
+                      s->m, s->n, s->k, s->invocations);
     }
     return list;
 }
@@ -265,13 +250,9 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
 {
     cJSON *json = cJSON_CreateObject();
     struct flag flags[FLAG_COUNT];
-    cJSON_AddNumberToObject(json, "index", d->index);
-    cJSON_AddStringToObject(json, "name", d->name);
-    cJSON_AddStringToObject(json, "driver", d->driver);
-    cJSON_AddStringToObject(json, "kind", kind_name(d->kind));
-    cJSON_AddBoolToObject(json, "usable", d->usable);
-    cJSON_AddStringToObject(json, "reason", d->reason);
-    cJSON_AddStringToObject(json, "matmul_path", matmuls->path);
+    tool_json_put(json, "index=%u name=%s driver=%s kind=%s usable=%hhd reason=%s matmul_path=%s",
+                  d->index, d->name, d->driver, kind_name(d->kind), d->usable, d->reason,
+                  matmuls->path);
     cJSON_AddItemToObject(json, "matmul_paths", matmuls_json(matmuls));
     cJSON_AddItemToObject(json, "kernel_forms", forms_json(matmuls));
     cJSON_AddItemToObject(json, "matrix_shapes", shapes_json(d));
@@ -279,18 +260,14 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
         cJSON_AddBoolToObject(json, "flushes_subnormals", matmuls->flushes);
     else
         cJSON_AddNullToObject(json, "flushes_subnormals");
-    cJSON_AddNumberToObject(json, "vendor_id", d->vendor_id);
-    cJSON_AddNumberToObject(json, "device_id", d->device_id);
-    cJSON_AddNumberToObject(json, "api_version", d->api_version);
-    cJSON_AddNumberToObject(json, "heap_bytes", (double)d->heap_bytes);
-    cJSON_AddNumberToObject(json, "max_allocation_bytes", (double)d->max_allocation_bytes);
-    cJSON_AddNumberToObject(json, "subgroup_size", d->subgroup_size);
-    cJSON_AddNumberToObject(json, "max_workgroup_invocations", d->max_workgroup_invocations);
-    cJSON_AddNumberToObject(json, "max_shared_bytes", d->max_shared_bytes);
-    cJSON_AddNumberToObject(json, "max_push_bytes", d->max_push_bytes);
-    cJSON_AddNumberToObject(json, "min_import_alignment", (double)d->min_import_alignment);
-    cJSON_AddStringToObject(json, "import_reason", import_reason(d));
-    cJSON_AddStringToObject(json, "dmabuf_reason", dmabuf_reason(d));
+    tool_json_put(json,
+                  "vendor_id=%u device_id=%u api_version=%u heap_bytes=%g max_allocation_bytes=%g "
+                  "subgroup_size=%u max_workgroup_invocations=%u max_shared_bytes=%u "
+                  "max_push_bytes=%u min_import_alignment=%g import_reason=%s dmabuf_reason=%s",
+                  d->vendor_id, d->device_id, d->api_version, (double)d->heap_bytes,
+                  (double)d->max_allocation_bytes, d->subgroup_size, d->max_workgroup_invocations,
+                  d->max_shared_bytes, d->max_push_bytes, (double)d->min_import_alignment,
+                  import_reason(d), dmabuf_reason(d));
     cJSON *features = cJSON_AddObjectToObject(json, "features");
     device_flags(d, flags);
     for (int i = 0; i < FLAG_COUNT; i++)
@@ -344,12 +321,8 @@ static void show_providers(cJSON *json, const char *wanted, bool quiet)
         if (!quiet)
             printf("  %s %-14s %-24s %s\n", infos[i].chosen ? "->" : "  ", infos[i].name,
                    infos[i].address, infos[i].note);
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "name", infos[i].name);
-        cJSON_AddStringToObject(row, "address", infos[i].address);
-        cJSON_AddStringToObject(row, "note", infos[i].note);
-        cJSON_AddBoolToObject(row, "chosen", infos[i].chosen);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list, "name=%s address=%s note=%s chosen=%hhd", infos[i].name,
+                      infos[i].address, infos[i].note, infos[i].chosen);
     }
     free(infos);
 }
@@ -382,8 +355,7 @@ static void show_environment(cJSON *json, bool quiet)
         if (rows[i].values)
             cJSON_AddStringToObject(row, "values", rows[i].values);
         if (rows[i].most > 0) {
-            cJSON_AddNumberToObject(row, "least", (double)rows[i].least);
-            cJSON_AddNumberToObject(row, "most", (double)rows[i].most);
+            tool_json_put(row, "least=%g most=%g", (double)rows[i].least, (double)rows[i].most);
         }
         cJSON_AddStringToObject(row, "ranks", rows[i].own ? "own" : "alike");
         if (rows[i].own)

@@ -78,11 +78,8 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
         printf("\n");
         return;
     }
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddStringToObject(row, "op", rf_coll_op_name(op));
-    cJSON_AddNumberToObject(row, "from", (double)from);
-    cJSON_AddNumberToObject(row, "to", (double)to);
-    cJSON_AddStringToObject(row, "algorithm", name);
+    cJSON *row = tool_json_new("op=%s from=%g to=%g algorithm=%s", rf_coll_op_name(op),
+                               (double)from, (double)to, name);
     if (t->apart)
         cJSON_AddBoolToObject(row, "apart", true);
     if (known)
@@ -131,16 +128,17 @@ static void show_links(const struct table *t, const struct rf_link_figures *l)
     }
     cJSON *links = cJSON_AddObjectToObject(t->json, "links");
     if (l->host_round_s > 0) {
-        cJSON_AddNumberToObject(links, "host_round_us", l->host_round_s * 1e6);
-        cJSON_AddNumberToObject(links, "host_bytes_per_s", l->host_bytes_per_s);
-        cJSON_AddNumberToObject(links, "between_round_us", l->between_round_s * 1e6);
-        cJSON_AddNumberToObject(links, "between_bytes_per_s", l->between_bytes_per_s);
+        tool_json_put(
+            links,
+            "host_round_us=%g host_bytes_per_s=%g between_round_us=%g between_bytes_per_s=%g",
+            l->host_round_s * 1e6, l->host_bytes_per_s, l->between_round_s * 1e6,
+            l->between_bytes_per_s);
     }
-    cJSON_AddNumberToObject(links, "message_us", l->message_s * 1e6);
-    cJSON_AddNumberToObject(links, "bytes_per_s", l->bytes_per_s);
-    cJSON_AddNumberToObject(links, "more_message_us", l->more_message_s * 1e6);
-    cJSON_AddNumberToObject(links, "more_bytes_per_s", l->more_bytes_per_s);
-    cJSON_AddNumberToObject(links, "fold_bytes_per_s", l->fold_bytes_per_s);
+    tool_json_put(
+        links,
+        "message_us=%g bytes_per_s=%g more_message_us=%g more_bytes_per_s=%g fold_bytes_per_s=%g",
+        l->message_s * 1e6, l->bytes_per_s, l->more_message_s * 1e6, l->more_bytes_per_s,
+        l->fold_bytes_per_s);
 }
 
 /* Why a ring: what it sends, and what goes through rank 0 in what one would write first. */

@@ -2,9 +2,66 @@
  *
  * What leaves the program besides plain lines: JSON files, and numbers for people.
  */
+#include <stdarg.h>
 #include <string.h>
 
 #include "tool.h"
+
+static cJSON *json_value(char kind, va_list *values)
+{
+    const char *text;
+    switch (kind) {
+    case 's':
+        text = va_arg(*values, const char *);
+        return text ? cJSON_CreateString(text) : cJSON_CreateNull();
+    case 'd':
+        return cJSON_CreateNumber(va_arg(*values, int));
+    case 'u':
+        return cJSON_CreateNumber(va_arg(*values, unsigned));
+    case 'h':
+        return cJSON_CreateBool(va_arg(*values, int));
+    default:
+        return cJSON_CreateNumber(va_arg(*values, double)); /* prints as null if not finite */
+    }
+}
+
+static cJSON *put_members(cJSON *object, const char *members, va_list *values)
+{
+    for (const char *at = members; *at; at += strcspn(at, " "), at += *at == ' ') {
+        char name[64];
+        const int bytes = (int)strcspn(at, "=");
+        snprintf(name, sizeof(name), "%.*s", bytes, at);
+        cJSON_AddItemToObject(object, name, json_value(at[bytes + 2], values));
+    }
+    return object;
+}
+
+void tool_json_put(cJSON *object, const char *members, ...)
+{
+    va_list values;
+    va_start(values, members);
+    put_members(object, members, &values);
+    va_end(values);
+}
+
+cJSON *tool_json_new(const char *members, ...)
+{
+    va_list values;
+    va_start(values, members);
+    cJSON *object = put_members(cJSON_CreateObject(), members, &values);
+    va_end(values);
+    return object;
+}
+
+cJSON *tool_json_row(cJSON *list, const char *members, ...)
+{
+    va_list values;
+    va_start(values, members);
+    cJSON *object = put_members(cJSON_CreateObject(), members, &values);
+    va_end(values);
+    cJSON_AddItemToArray(list, object);
+    return object;
+}
 
 int tool_json_write(const struct tool_command *command, const char *path, cJSON *json)
 {

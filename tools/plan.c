@@ -83,34 +83,23 @@ static double flops_of(const struct outcome *o, int first, int count)
 
 static cJSON *to_json(const struct outcome *o)
 {
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "ranks", o->ranks);
-    cJSON_AddNumberToObject(json, "bubble", o->bubble);
-    cJSON_AddNumberToObject(json, "version_lag", o->version_lag);
-    cJSON_AddNumberToObject(json, "param_count", (double)o->params);
-    cJSON_AddNumberToObject(json, "recompute", o->again);
+    cJSON *json = tool_json_new("ranks=%d bubble=%g version_lag=%d param_count=%g recompute=%d",
+                                o->ranks, o->bubble, o->version_lag, (double)o->params, o->again);
     cJSON_AddItemToObject(json, "stages", cJSON_CreateIntArray(o->stages, o->stage_count));
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
-    cJSON_AddNumberToObject(scaling, "params", (double)o->scaling.params);
-    cJSON_AddNumberToObject(scaling, "tokens", (double)o->scaling.tokens);
-    cJSON_AddNumberToObject(scaling, "fixed", (double)o->scaling.fixed);
+    tool_json_put(scaling, "params=%g tokens=%g fixed=%g", (double)o->scaling.params,
+                  (double)o->scaling.tokens, (double)o->scaling.fixed);
     cJSON *list = cJSON_AddArrayToObject(json, "per_rank");
     for (int r = 0; r < o->ranks; r++) {
         const struct rf_bytes *b = &o->per_rank[r];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddNumberToObject(row, "params", (double)b->params);
-        cJSON_AddNumberToObject(row, "grads", (double)b->grads);
-        cJSON_AddNumberToObject(row, "optimizer", (double)b->optimizer);
-        cJSON_AddNumberToObject(row, "activations", (double)b->activations);
-        cJSON_AddNumberToObject(row, "comm", (double)b->comm);
-        cJSON_AddNumberToObject(row, "scratch", (double)b->scratch);
-        cJSON_AddNumberToObject(row, "host", (double)b->host);
-        cJSON_AddNumberToObject(row, "sent", (double)b->sent);
+        cJSON *row = tool_json_new(
+            "params=%g grads=%g optimizer=%g activations=%g comm=%g scratch=%g host=%g sent=%g",
+            (double)b->params, (double)b->grads, (double)b->optimizer, (double)b->activations,
+            (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
         if (o->work) {
-            cJSON_AddNumberToObject(row, "flops", (double)o->work[r].flops);
-            cJSON_AddNumberToObject(row, "repeated_flops", (double)o->work[r].repeated);
-            cJSON_AddNumberToObject(row, "read", (double)o->work[r].read);
-            cJSON_AddNumberToObject(row, "written", (double)o->work[r].written);
+            tool_json_put(row, "flops=%g repeated_flops=%g read=%g written=%g",
+                          (double)o->work[r].flops, (double)o->work[r].repeated,
+                          (double)o->work[r].read, (double)o->work[r].written);
         }
         cJSON_AddItemToArray(list, row);
     }

@@ -221,6 +221,12 @@ int tool_terms_whole(const struct tool_command *command, const struct tool_optio
 
 /* Writes and frees `json`; "-" is the standard output. */
 int tool_json_write(const struct tool_command *command, const char *path, cJSON *json);
+/* Adds members as "name=%s ranks=%d time_us=%g checked=%hhd": texts (NULL: null), int, unsigned
+ * (%u), double (not finite: null) and bool (%hhd). */
+void tool_json_put(cJSON *object, const char *members, ...) RF_PRINTF(2, 3);
+/* The same of a new object; and of a new one at the end of a list. */
+cJSON *tool_json_new(const char *members, ...) RF_PRINTF(1, 2);
+cJSON *tool_json_row(cJSON *list, const char *members, ...) RF_PRINTF(2, 3);
 /* "12.3 MiB"; returns text. */
 const char *tool_bytes_text(uint64_t bytes, char *text, size_t size);
 /* "12.3 GFLOP"; returns text. */

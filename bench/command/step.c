@@ -157,20 +157,12 @@ static int report(const struct tool_command *command, struct bench_step *s, bool
                tokens / times.p50, gflops);
     if (!s->o->json_path)
         return TOOL_OK;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", "step");
-    cJSON_AddStringToObject(json, "device", info->name);
-    cJSON_AddStringToObject(json, "driver", info->driver);
-    cJSON_AddStringToObject(json, "shape", shape);
-    cJSON_AddStringToObject(json, "dtype", rf_dtype_name(s->o->dtype));
-    cJSON_AddNumberToObject(json, "param_count", s->params);
-    cJSON_AddNumberToObject(json, "time_us", times.p50 * 1e6);
-    cJSON_AddNumberToObject(json, "best_us", times.best * 1e6);
-    cJSON_AddNumberToObject(json, "tokens_per_s", tokens / times.p50);
-    cJSON_AddNumberToObject(json, "flops_per_token", flops_per_token(s));
-    cJSON_AddNumberToObject(json, "gflops", gflops);
-    cJSON_AddNumberToObject(json, "first_loss", s->first_loss);
-    cJSON_AddNumberToObject(json, "last_loss", s->last_loss);
+    cJSON *json = tool_json_new(
+        "op=%s device=%s driver=%s shape=%s dtype=%s param_count=%g time_us=%g best_us=%g "
+        "tokens_per_s=%g flops_per_token=%g gflops=%g first_loss=%g last_loss=%g",
+        "step", info->name, info->driver, shape, rf_dtype_name(s->o->dtype), s->params,
+        times.p50 * 1e6, times.best * 1e6, tokens / times.p50, flops_per_token(s), gflops,
+        s->first_loss, s->last_loss);
     return tool_json_write(command, s->o->json_path, json);
 }
 

@@ -89,10 +89,7 @@ static int try_all(struct tune *t, struct bench_case *c, cJSON *tried, char *bes
             rc = measure(t, c, path, &seconds);
             if (rc < 0 || !isfinite(seconds))
                 continue;
-            cJSON *row = cJSON_CreateObject();
-            cJSON_AddStringToObject(row, "path", path);
-            cJSON_AddNumberToObject(row, "gflops", gflop_of(c) / seconds);
-            cJSON_AddItemToArray(tried, row);
+            tool_json_row(tried, "path=%s gflops=%g", path, gflop_of(c) / seconds);
             if (seconds < *fastest) {
                 *fastest = seconds;
                 snprintf(best, bytes, "%s", path);
@@ -142,15 +139,10 @@ static void note(struct tune *t, const struct bench_case *c, const char *form, c
     if (!t->quiet)
         print_tried(tried);
     fflush(stdout);
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddStringToObject(row, "shape", shape);
-    cJSON_AddStringToObject(row, "dtype", rf_dtype_name(c->dtype));
-    cJSON_AddStringToObject(row, "form", form);
-    cJSON_AddStringToObject(row, "built_in", usual);
-    cJSON_AddNumberToObject(row, "built_in_gflops", gflops / built_in);
-    cJSON_AddStringToObject(row, "best", best);
-    cJSON_AddNumberToObject(row, "best_gflops", gflops / fastest);
-    cJSON_AddBoolToObject(row, "taken", wins);
+    cJSON *row = tool_json_new("shape=%s dtype=%s form=%s built_in=%s built_in_gflops=%g best=%s "
+                               "best_gflops=%g taken=%hhd",
+                               shape, rf_dtype_name(c->dtype), form, usual, gflops / built_in, best,
+                               gflops / fastest, wins);
     cJSON_AddItemToObject(row, "tried", tried);
     cJSON_AddItemToArray(t->rows, row);
 }
@@ -296,9 +288,8 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     cJSON *json = cJSON_CreateObject();
     if (t.device)
         cJSON_AddStringToObject(json, "device", rf_device_get_info(t.device)->name);
-    cJSON_AddNumberToObject(json, "choices", t.count);
-    cJSON_AddNumberToObject(json, "copied_gbps", 1e-9 * t.rates.bytes_per_s);
-    cJSON_AddNumberToObject(json, "launch_us", 1e6 * t.rates.launch_s);
+    tool_json_put(json, "choices=%u copied_gbps=%g launch_us=%g", t.count,
+                  1e-9 * t.rates.bytes_per_s, 1e6 * t.rates.launch_s);
     cJSON_AddItemToObject(json, "rows", t.rows);
     if (status == TOOL_OK && t.o.json_path)
         status = tool_json_write(command, t.o.json_path, json);
