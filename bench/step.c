@@ -3,7 +3,7 @@
  * bench/step: one GPT-2 training step of ringforge beside the same step in plain C (twin.c), in
  * turns, from the same weights and on the same tokens. Prints the losses of both, best and median
  * times, and the ratio. Also times the twin's forward product alone, the figure that says whether
- * the neighbour is as quick as it should be on this machine.
+ * the neighbour is as fast as it should be on this machine.
  */
 #include <omp.h>
 #include <ringforge/ringforge.h>
@@ -38,7 +38,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of all threads: what remains comparable when others use the machine too. */
+/* Processor time of all threads: comparable also while others use the machine. */
 static double processor_seconds(void)
 {
     struct timespec t;

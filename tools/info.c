@@ -45,8 +45,8 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
     memcpy(flags, all, sizeof(all));
 }
 
-/* Of one device: the path that an f32 product of a transformer would take, all paths, and what
- * kernels do with subnormal numbers. Empty when it cannot be opened. */
+/* What one device does: the path that an f32 product of a transformer would take, all paths, and
+ * what kernels do with subnormal numbers. Empty when it cannot be opened. */
 #define MAX_PATHS 32
 #define MAX_FORMS 64
 struct matmuls {

@@ -24,7 +24,7 @@ struct outcome {
     struct prediction prediction; /* where the rates are known */
 };
 
-/* Of --params there is no block to count. A block that cannot be counted shows when it runs, too.
+/* --params gives no block to count. A block that cannot be counted shows when it runs, too.
  */
 static void count_blocks(const struct rf_plan *plan, const struct model *model, struct outcome *out)
 {
@@ -161,7 +161,7 @@ static void print_scaling(const struct setup *setup, const struct outcome *o)
                o->again, o->again);
 }
 
-/* Of a step: of all ranks, and what the busiest one computes and moves. */
+/* The work of a step: that of all ranks, and what the busiest one computes and moves. */
 static void print_work(const struct outcome *o)
 {
     char text[4][32];

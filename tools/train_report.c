@@ -342,7 +342,7 @@ static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
         (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
 }
 
-/* Of a step: what was measured on average, and what was predicted. */
+/* The mean of the measured steps, and what was predicted. */
 static void mean_step(const struct report *r, double *step_s, double *exposed_s)
 {
     const double count = (double)(r->steps > 1 ? r->steps - 1 : 1);
