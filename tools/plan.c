@@ -24,7 +24,7 @@ struct outcome {
     struct prediction prediction; /* where the rates are known */
 };
 
-/* Of --params there is no block to count. A block that cannot be counted shows when it runs, too.
+/* --params gives no block to count. A block that cannot be counted shows when it runs, too.
  */
 static void count_blocks(const struct rf_plan *plan, const struct model *model, struct outcome *out)
 {
@@ -84,7 +84,7 @@ static double flops_of(const struct outcome *o, int first, int count)
 
 static cJSON *to_json(const struct outcome *o)
 {
-    cJSON *json = tool_json_new("ranks=%g bubble=%g version_lag=%g param_count=%g recompute=%g",
+    cJSON *json = tool_json_new("ranks=%d bubble=%g version_lag=%d param_count=%g recompute=%d",
                                 o->ranks, o->bubble, o->version_lag, (double)o->params, o->again);
     cJSON_AddItemToObject(json, "stages", cJSON_CreateIntArray(o->stages, o->stage_count));
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
@@ -162,7 +162,7 @@ static void print_scaling(const struct setup *setup, const struct outcome *o)
                o->again, o->again);
 }
 
-/* Of a step: of all ranks, and what the busiest one computes and moves. */
+/* The work of a step: that of all ranks, and what the busiest one computes and moves. */
 static void print_work(const struct outcome *o)
 {
     char text[4][32];

@@ -33,7 +33,7 @@ static int open_first(struct trainer *t, uint64_t seed)
 }
 
 /* --lr is that of the checkpoint's batch; tokens are what a step averages over. The next checkpoint
- * has the new batch: whoever repeats the command would go on at the old rate. */
+ * has the new batch: a repeated command would continue at the old rate. */
 static int scale_rate(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -50,7 +50,7 @@ static int scale_rate(struct trainer *t)
     return TOOL_OK;
 }
 
-/* A checkpoint goes on with its own seed, and not beyond --steps. */
+/* A checkpoint continues with its own seed, and not beyond --steps. */
 static int check_resumed(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -133,7 +133,7 @@ static int open_batch(struct trainer *t)
     return prepare_evaluation(t);
 }
 
-/* At the start all ranks build theirs, or none goes on: what is wrong with it is mostly the same.
+/* At the start all ranks build theirs, or none continues: what is wrong with it is mostly the same.
  */
 static int open_plan(struct trainer *t)
 {
@@ -170,7 +170,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
 
 static int no_state(const struct trainer *t)
 {
-    static const char none[] = "the ranks that are left have no state to go on from";
+    static const char none[] = "the ranks that are left have no state to continue from";
     const struct train_options *o = t->o;
     if (!o->save)
         return tool_error(t->command, "%s; next time use --save DIR --save-every N", none);

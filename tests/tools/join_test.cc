@@ -204,7 +204,7 @@ TEST(Join, ANewcomerThatDiesOrStandsStillWhileItWaitsChangesNothing)
     dies.finish();
     stalls.finish();
     expect_bits(job, r);
-    EXPECT_EQ(r.err.find("goes on without newcomers"), std::string::npos)
+    EXPECT_EQ(r.err.find("continues without newcomers"), std::string::npos)
         << r.err; // none is called
     EXPECT_EQ(job.log.text.find("elastic"), std::string::npos) << job.log.text;
 }

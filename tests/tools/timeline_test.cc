@@ -239,6 +239,24 @@ TEST(BenchPicture, HasTheMeasuredCallsOfEachRankBelowThePredictedOnes)
         EXPECT_NE(svg.find(word), std::string::npos) << word;
 }
 
+// 4, 64 and 1024 bytes: a line of three points, over axes with marks.
+TEST(BenchPicture, OfBandwidthHasAPointForEachSize)
+{
+    TempFolder folder;
+    const std::string path = folder.path + "/x.svg";
+    const ProgramResult r =
+        run_program({"bench", "all_reduce", "--ranks", "2", "--provider", "loopback", "-e", "1K",
+                     "-f", "16", "-n", "1", "--plot", path});
+    ASSERT_EQ(r.status, 0) << r.err;
+    const std::string svg = read_text(path);
+    tags_of(svg);
+    EXPECT_EQ(count_of(svg, "<circle class=\"s0\""), 3u) << svg;
+    EXPECT_EQ(count_of(svg, "cx=\"80.0\"") + count_of(svg, "cx=\"880.0\""), 2u) << svg;
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+    for (const char *word : {">bytes<", ">bus bandwidth, GB/s<", ">100<", ">busbw<"})
+        EXPECT_NE(svg.find(word), std::string::npos) << word;
+}
+
 TEST(BenchPicture, ThatCannotBeWrittenIsAnErrorBeforeAnyWork)
 {
     const ProgramResult r = run_program({"bench", "pipeline", "--ranks", "2", "--schedule", "1f1b",
