@@ -149,11 +149,6 @@ int layer_modules(const struct layer_block *b, const struct model_part *part,
     return count;
 }
 
-/* Of activations that a layer may have. */
-static const char *const act_names[RF_ACTIVATION_COUNT] = {
-    [RF_ACT_RELU] = ":relu",         [RF_ACT_GELU] = ":gelu",       [RF_ACT_SILU] = ":silu",
-    [RF_ACT_GELU_ERF] = ":gelu-erf", [RF_ACT_SIGMOID] = ":sigmoid", [RF_ACT_TANH] = ":tanh"};
-
 static bool is_activation(const struct layer_op *op)
 {
     return op->kind == LAYER_ACT || op->kind == LAYER_GATE;
@@ -167,10 +162,11 @@ int layer_text(const struct layer_op *ops, char *text, size_t bytes)
         [LAYER_GATE] = "gate",   [LAYER_ADD] = "add",           [LAYER_ATTEND] = "attend"};
     int n = 0;
     for (const struct layer_op *op = ops; op->kind && (size_t)n < bytes; op++)
-        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s%s", op == ops ? " layer=" : "-",
+        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s%s%s", op == ops ? " layer=" : "-",
                       names[op->kind],
                       layer_rows[op->kind]->text ? layer_rows[op->kind]->text(op) : "",
-                      op->bias ? ":bias" : "", is_activation(op) ? act_names[op->act] : "");
+                      op->bias ? ":bias" : "", is_activation(op) ? ":" : "",
+                      is_activation(op) ? rf_activation_name(op->act) : "");
     return n;
 }
 
@@ -221,7 +217,7 @@ static const char *fault_of(const struct layer_op *op, enum layer_kind before)
     if (op->kind == LAYER_ACT && op->act != RF_ACT_RELU && op->act != RF_ACT_GELU &&
         op->act != RF_ACT_SILU)
         return "an activation is RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU, which products compute";
-    if (is_activation(op) && ((unsigned)op->act >= RF_ACTIVATION_COUNT || !act_names[op->act]))
+    if (is_activation(op) && (op->act == RF_ACT_NONE || !rf_activation_name(op->act)))
         return "a gate has an activation function";
     if (op->kind == LAYER_ROW_LINEAR && then == LAYER_NORM && op->bias)
         return "a row linear before a norm has no bias";
