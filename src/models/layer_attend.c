@@ -17,7 +17,7 @@ static int heads_of(const struct layer *l, struct rf_tensor t, int64_t first, in
     return 0;
 }
 
-/* What a norm takes as one row: a head, or all heads of a token. */
+/* The size of a norm's row: a head, or all heads of a token. */
 static int64_t normed_size(const struct layer *l, int which)
 {
     return l->g->head_norms == LAYER_HEAD_NORM ? l->size : (which ? l->keys : l->heads) * l->size;
@@ -62,7 +62,8 @@ struct normed {
     int64_t first, heads; /* in the packed tensor */
     struct rf_tensor weight, rstd, kept, x,
         dout;              /* kept: (n,hD); x and dout: as rows of the norm */
-    struct rf_tensor free; /* as large, in the memory of attention's result, which is not in use */
+    struct rf_tensor free; /* of the same size, in the memory of attention's result, which is unused
+                            */
     struct rf_tensor free_rows;
     struct rf_heads packed, kept_heads, dout_heads, free_heads;
 };
@@ -193,7 +194,7 @@ const struct layer_row layer_heads_row = {.cut = cut_heads,
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
-/* The product that has the queries, keys and values. */
+/* The product that gives the queries, keys and values. */
 static int packed_of(const struct layer *l, int op)
 {
     return layer_kind_at(l, op - 1) == LAYER_HEADS ? op - 2 : op - 1;
@@ -264,9 +265,9 @@ static int repeat(struct layer *l, int op)
     return layer_needs(l, op + 1) ? MODEL_RECOMPUTED(l->m.ctx, run(l, op)) : 0;
 }
 
-/* Where ranks have copies of a key head, each rank computes the part of the gradient that its own
- * queries contribute. The later sum over the ranks adds these parts; layer_shared.c adds those of
- * the weights. */
+/* If ranks have copies of a key head, each rank computes the part of the gradient from its own
+ * queries. The later sum over the ranks adds these parts; layer_shared.c adds those of the weights.
+ */
 static int attend_back(struct layer *l, int op)
 {
     const int64_t h = l->heads, k = l->keys;

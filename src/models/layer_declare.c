@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameters of a layer, read off the list of its operations; see layer.h.
+ * Declares the parameters of a layer by the list of its operations; see layer.h.
  */
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static int64_t whole(const struct layer_config *g, int op, enum layer_columns co
     return all[columns];
 }
 
-/* What a linear map takes: the columns of the result before it. */
+/* The inputs of a linear map: the columns of the previous result. */
 static int64_t inputs_of(const struct layer_config *g, int op)
 {
     for (int k = op - 1; k >= 0; k--)
@@ -53,8 +53,8 @@ static struct lora_weight weight_of(const struct layer_config *g, int op)
     return out;
 }
 
-/* How tensor ranks divide the weight. If there are fewer key heads than ranks, several ranks have a
- * copy of a head. */
+/* The division of the weight among tensor ranks. If there are fewer key heads than ranks, several
+ * ranks have a copy of a head. */
 static struct rf_split split_of(const struct layer_config *g, int op)
 {
     const struct lora_weight w = weight_of(g, op);
@@ -187,7 +187,7 @@ int layer_modules(const struct layer_block *b, const struct model_part *part,
     return count;
 }
 
-/* Of activations that a layer may have. */
+/* Names of the activations that a layer may have. */
 static const char *const act_names[RF_ACTIVATION_COUNT] = {
     [RF_ACT_RELU] = ":relu",         [RF_ACT_GELU] = ":gelu",       [RF_ACT_SILU] = ":silu",
     [RF_ACT_GELU_ERF] = ":gelu-erf", [RF_ACT_SIGMOID] = ":sigmoid", [RF_ACT_TANH] = ":tanh"};
@@ -219,7 +219,7 @@ static const struct {
     unsigned then; /* kinds that may follow */
     const char *fault;
 } order[LAYER_KINDS] = {
-    /* LAYER_END and LAYER_ADD: what takes the stream */
+    /* LAYER_END and LAYER_ADD: an operation whose input is the stream */
     [LAYER_END] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY),
                    "a layer begins with a norm or an identity"},
     [LAYER_ADD] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY) | KIND(LAYER_END),
@@ -245,7 +245,7 @@ static bool is_packed(const struct layer_op *op)
            op->columns[2] == LAYER_KEYS;
 }
 
-/* What is not kept has to be computed again, each operation from the one before (layer.h). */
+/* A result that is not kept must be recomputed, each operation from the previous one (layer.h). */
 static bool recomputes(const struct layer_op *op)
 {
     switch (op->kind) {
@@ -265,7 +265,7 @@ static bool recomputes(const struct layer_op *op)
     }
 }
 
-/* What an operation needs of itself and of its neighbours, besides their order. */
+/* The requirements of an operation on itself and its neighbours, besides their order. */
 static const char *fault_of(const struct layer_op *op, enum layer_kind before)
 {
     const enum layer_kind then = op[1].kind;

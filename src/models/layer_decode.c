@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text generation by a layer: its list of operations with a cache of keys and values. The angles of
- * the rotary embedding are a table that all layers share.
+ * Text generation by a layer: its list of operations with a key-value cache. The angles of the
+ * rotary embedding are a table that all layers share.
  */
 #include "decode.h"
 #include "layer.h"
 
-/* One call. Results that are in use one at a time share memory: norms; sums with the stream. */
+/* One call. Results that are not used at the same time share memory: norms; sums with the stream.
+ */
 struct decode {
     const struct rf_decode *call;
     const struct layer_block *b;
@@ -144,7 +145,7 @@ static struct rf_tensor shaped(struct rf_tensor t, struct rf_shape shape)
     return t;
 }
 
-/* Norm of `count` heads of qkv, by way of the memory of the attention's result. */
+/* Norm of `count` heads of qkv, through the memory of the attention's result. */
 static int norm_heads(const struct decode *d, struct rf_tensor qkv, struct rf_tensor mixed,
                       int which)
 {
@@ -167,7 +168,8 @@ static int norm_heads(const struct decode *d, struct rf_tensor qkv, struct rf_te
     return rf_copy_heads(d->call->stream, in, rf_heads_in(after, size, 0, count), false);
 }
 
-/* One operation. *value: the result of the one before it, then its own. *stream: the stream. */
+/* Runs one operation. *value: the previous operation's result, then its own. *stream: the stream.
+ */
 static int run(const struct decode *d, int op, struct rf_tensor *value, struct rf_tensor *stream)
 {
     const struct layer_op *o = &d->g->ops[op];
@@ -203,7 +205,7 @@ static int run(const struct decode *d, int op, struct rf_tensor *value, struct r
         return rf_activate(d->call->stream, o->act, in, in);
     case LAYER_GATE:
         return rf_glu(d->call->stream, o->act, *value, in, none);
-    default: /* LAYER_ADD: done by what is before it */
+    default: /* LAYER_ADD: done by the previous operation */
         *value = in;
         return 0;
     }

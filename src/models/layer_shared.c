@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Gradients that tensor ranks add in the exchange MODEL_COPIES: rows of the weight of queries, keys
- * and values, and elements of its bias, that ranks have copies of, those of each key head and its
- * value together; then those of the norms of queries and keys. With sequence parallelism the
- * gradients of norms are added once a step, like those of all parameters that are not split.
+ * and values that several ranks have copies of, and such elements of its bias, each key head
+ * together with its value; then those of the norms of queries and keys. With sequence parallelism
+ * the gradients of norms are added once a step, like those of all parameters that are not split.
  */
 #include "layer_call.h"
 
