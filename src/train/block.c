@@ -108,7 +108,7 @@ static struct rf_tensor part_of_param(const struct call *c, const struct rf_plan
     return all;
 }
 
-/* A parameter as its block sees it: in the value of its piece. */
+/* A parameter as its block uses it: in the value of its piece. */
 static struct rf_tensor param_of(const struct call *c, const struct rf_plan_param *param)
 {
     const enum rf_dtype dtype = param->desc->dtype;
@@ -220,7 +220,7 @@ static bool is_forward(const struct rf_instruction *i)
 
 /* An exchange of this call among some operands. */
 struct exchanged {
-    const struct rf_exchange *exchange; /* NULL: there is none */
+    const struct rf_exchange *exchange; /* NULL: none */
     struct rf_tensor value;
 };
 
@@ -329,8 +329,8 @@ static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
                                   output(c, c->outs, i->outs, RF_VALUE_DOUT, i->block - 1));
 }
 
-/* Adds what the parts of this rank write for an exchange into the first part's tensor. The sum is a
- * subtree of the tree over all ranks. */
+/* Adds the tensors that the parts of this rank write for an exchange into the first part's. The sum
+ * is a subtree of the tree over all ranks. */
 static int join_parts(const struct call *c)
 {
     struct rf_stream *stream = c->run->stream;

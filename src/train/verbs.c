@@ -39,7 +39,7 @@ static void fill_scalars(const struct rf_pass *p)
     set_scalars(p, 0, run->under_way ? run->lr : p->lr, run->updates + 1);
 }
 
-/* The inputs and losses of the step in progress, which the next step would overwrite. */
+/* Moves the inputs and losses of the step in progress, which the next step would overwrite. */
 static void keep(const struct rf_pass *p, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->ins; k++) {
@@ -84,7 +84,7 @@ static int fill(const struct rf_pass *p, struct rf_tensor t, uint32_t word)
     return rf_stream_fill(p->run->stream, t.buffer, t.offset, rf_tensor_bytes(t), word);
 }
 
-/* Checks blocks: a gradient that should be overwritten, and is not, stays NaN. */
+/* Poisons gradients to check blocks: one that should be overwritten, and is not, stays NaN. */
 static int poison_overwritten(struct rf_pass *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -95,7 +95,8 @@ static int poison_overwritten(struct rf_pass *p, int value)
     return 0;
 }
 
-/* Zeroes what blocks do not overwrite: the adjacent pieces of a slot, or a single piece. */
+/* Zeroes the parts that blocks do not overwrite: the adjacent pieces of a slot, or a single piece.
+ */
 static int zero(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -120,7 +121,7 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-/* Zeroes a piece whole: no block overwrites any of it. */
+/* Zeroes a whole piece: no block overwrites any of it. */
 static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->outs; k++)
@@ -158,8 +159,8 @@ static int merge(struct rf_pass *p, const struct rf_instruction *i)
     return left.buffer ? rf_add(p->run->stream, left, left, right) : 0;
 }
 
-/* Adds the part that this rank has of a tied use's gradient, the second operand, to the owner's
- * gradient, the first operand. */
+/* Adds this rank's part of a tied use's gradient, the second operand, to the owner's gradient, the
+ * first operand. */
 static int tie(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -284,7 +285,7 @@ static struct rf_tensor updated_copy(const struct rf_pass *p, const struct rf_in
     return typed(p, out_span(p, i, RF_VALUE_COPY_SHARD), RF_VALUE_COPY_SHARD);
 }
 
-/* Of the adjacent pieces that an update writes, the first one in memory. */
+/* The first in memory of the adjacent pieces that an update writes. */
 static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
                                                const struct rf_instruction *i)
 {
@@ -299,8 +300,8 @@ static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
     return first;
 }
 
-/* Keeps the version before this update, because the next step has begun: its micro-batches continue
- * to use it. */
+/* Keeps the version before this update, because the micro-batches of the next step, which has
+ * begun, still use it. */
 static int keep_version(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_run *run = p->run;
@@ -382,7 +383,7 @@ static bool is_narrow(enum rf_value_kind kind)
     return kind == RF_VALUE_GRAD_NARROW || kind == RF_VALUE_GRAD_NARROW_SHARD;
 }
 
-/* Casts the values of one kind to another. Both are adjacent. Padding may be left out. */
+/* Casts the values of one kind to another. Both are adjacent. Padding may be omitted. */
 static int cast(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_value *values = p->run->plan->values;
