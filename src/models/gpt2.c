@@ -53,7 +53,7 @@ static void say_config(char text[TEXT], const struct gpt2_config *c)
         snprintf(text + n, TEXT - (size_t)n, " quantize=%s", rf_quantization_name(c->quantize));
 }
 
-/* Adds the parts that must be recomputed together with the parts asked for. */
+/* Adds the parts that must be recomputed together with the requested parts. */
 static unsigned whole_recompute(const struct gpt2_config *c)
 {
     unsigned parts = c->recompute;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the calls of a layer off the list of its operations; see layer.h and layer_call.h.
+ * Derives the calls of a layer from the list of its operations; see layer.h and layer_call.h.
  */
 #include "layer_call.h"
 
@@ -65,7 +65,7 @@ static int nothing(struct layer *l, int op)
 }
 
 /* Gradients that ranks add are written in the last phase: after the first product's operand, which
- * comes last, has been made again. */
+ * comes last, has been recomputed. */
 static void list_weight(const struct layer *l, struct call *call)
 {
     static const struct layer_step begin[] = {{layer_shared_begin}},

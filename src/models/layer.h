@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * A layer as data: a list of operations. Forward, both halves of backward, decoding, memory and the
- * exchanges of ranks that share the layer are read off the list (layer.c), by the row of each kind
- * of operation (layer_call.h). An architecture is a list (gpt2.c, llama.c).
+ * exchanges of ranks that share the layer are derived from the list (layer.c), by the row of each
+ * kind of operation (layer_call.h). An architecture is a list (gpt2.c, llama.c).
  *
- * The list is a chain: each operation takes the result of the one before it. LAYER_ADD adds that
- * result to the residual stream, and what follows takes the stream. The stream begins as the
- * layer's input and ends as its output.
+ * The list is a chain: each operation's input is the result of the previous one. LAYER_ADD adds
+ * that result to the residual stream, and the next operation's input is the stream. The stream
+ * begins as the layer's input and ends as its output.
  */
 #ifndef RF_MODELS_LAYER_H
 #define RF_MODELS_LAYER_H
@@ -17,18 +17,19 @@
 enum layer_kind {
     LAYER_END = 0, /* after the last operation */
     /* The norm of each row, with a weight and, if the norms are LayerNorm, a bias. Before a column
-     * linear it takes the stream (pre-norm); after a row linear it is added to it (post-norm). */
+     * linear its input is the stream (pre-norm); after a row linear its result is added to the
+     * stream (post-norm). */
     LAYER_NORM,
     /* The stream itself as the input of a column linear: for architectures without a pre-norm. */
     LAYER_IDENTITY,
     /* y = x W' + b. Tensor ranks divide the outputs (Shoeybi et al. 2019: column parallel). */
     LAYER_COLUMN_LINEAR,
-    /* The same, where they divide the inputs (row parallel), and add up their products. Its result
-     * goes into a norm or is added to the stream. */
+    /* The same, but ranks divide the inputs (row parallel), and add up their products. Its result
+     * is the input of a norm or is added to the stream. */
     LAYER_ROW_LINEAR,
     /* Norms and rotation of queries and keys, within the packed queries, keys and values. */
     LAYER_HEADS,
-    /* Causal attention; takes packed queries, keys and values. */
+    /* Causal attention; its input is the packed queries, keys and values. */
     LAYER_ATTEND,
     /* An activation function of each element, or of the first half of the columns times the second
      * half. */
@@ -48,7 +49,7 @@ enum layer_columns {
     LAYER_HEAD_SIZE /* of one head */
 };
 
-/* Parameters of a block have the order of the operations, but for those that are last. */
+/* Parameters of a block have the order of the operations, except the last ones. */
 enum layer_bias { LAYER_NO_BIAS = 0, LAYER_BIAS, LAYER_BIAS_LAST };
 
 struct layer_op {
@@ -71,7 +72,7 @@ struct layer_op {
         LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS                                                      \
     }
 
-/* What all layers of a model have in common. */
+/* The configuration that all layers of a model share. */
 struct layer_config {
     const struct layer_op *ops; /* ends with LAYER_END */
     int64_t channels, heads, kv_heads, head_size, hidden;
@@ -85,7 +86,7 @@ struct layer_config {
     enum rf_quantization quantize;
 };
 
-/* A layer's own: indices of parameters, and its linear maps, by operation. */
+/* A single layer's data: indices of parameters, and its linear maps, by operation. */
 struct layer_block {
     const struct layer_config *config;
     int count;             /* operations */

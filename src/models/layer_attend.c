@@ -78,9 +78,9 @@ static int repeat(struct layer *l, int op)
     return layer_needs(l, op + 1) ? MODEL_RECOMPUTED(l->m.ctx, run(l, op)) : 0;
 }
 
-/* Where ranks have copies of a key head, each rank computes the part of the gradient that its own
- * queries contribute. The later sum over the ranks adds these parts; layer_shared.c adds those of
- * the weights. */
+/* If ranks have copies of a key head, each rank computes the part of the gradient from its own
+ * queries. The later sum over the ranks adds these parts; layer_shared.c adds those of the weights.
+ */
 static int attend_back(struct layer *l, int op)
 {
     const int64_t h = l->heads, k = l->keys;

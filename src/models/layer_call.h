@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * One call of a layer, and the rows of the kinds of operations that it consists of. A call is a
- * list of steps. Ranks that share the layer exchange a tensor after some of them (steps.h).
+ * One call of a layer, and the rows of the kinds of operations. A call is a list of steps. Ranks
+ * that share the layer exchange a tensor after some of them (steps.h).
  *
  * Sizes: n rows, of which this rank has n' (fewer with sequence parallelism); C channels; H heads
  * of size D, K heads of keys and values, F hidden channels. Each of t tensor ranks has h = H/t, f =
- * F/t, and k = K/t, or k = 1 where several ranks have a copy of a key head.
+ * F/t, and k = K/t, or k = 1 if several ranks have a copy of a key head.
  *
  * The gradient of the stream is `dout`, which backward_weight needs unchanged, until the first
  * operation adds to it; then it is `din`.
@@ -19,7 +19,7 @@
 
 /* The tensors of an operation. */
 struct layer_state {
-    struct rf_tensor out;             /* its result, kept, in scratch, or to be computed again */
+    struct rf_tensor out;             /* its result, kept, in scratch, or recomputed */
     struct rf_tensor mean, rstd, lse; /* of a norm (n') (n'); of attention (n,h) */
     struct rf_tensor dout;      /* the gradient of the result, of the operand type of products, for
                                    backward_weight */
@@ -97,13 +97,13 @@ struct layer_row {
     void (*cut)(struct layer *l, int op, struct layer_regions *regions);
     struct layer_step forward[LAYER_MOST_STEPS];
     /* Backward, the half for the input. `begin` gets the gradient of the result. Before a row
-     * linear goes on, the operations between the stream and it get what they need: by `ready`, and
-     * by `repeat`, which computes the result again, if it is not kept. `back` computes the gradient
-     * of what the operation takes. */
+     * linear continues, the operations between the stream and it are prepared: by `ready`, and by
+     * `repeat`, which recomputes a result that is not kept. `back` computes the gradient of the
+     * operation's input. */
     struct layer_step begin[LAYER_MOST_STEPS], ready[LAYER_MOST_STEPS], repeat[1],
         back[LAYER_MOST_STEPS];
-    /* The half for the weights. `again` makes the result an operand again, for the operation after
-     * it; `weight` adds to the gradients of the parameters. */
+    /* The half for the weights. `again` makes the result an operand again, for the next operation;
+     * `weight` adds to the gradients of the parameters. */
     struct layer_step again[1], weight[LAYER_MOST_STEPS];
     /* Whether the gradient of a parameter of the operation is needed. */
     bool (*trains)(const struct layer *l, int op);
@@ -154,16 +154,17 @@ bool layer_drops(const struct layer *l, int op);
 bool layer_repeats(const struct layer *l, int op);
 /* Columns of the operation's result on this rank. */
 int64_t layer_columns(const struct layer *l, int op);
-/* Whether the operation takes the stream, and the stream that it takes. */
+/* Whether the operation's input is the stream, and that stream. */
 bool layer_takes_stream(const struct layer *l, int op);
 struct rf_tensor layer_stream(const struct layer *l, int op);
 /* The stream after the operation, which adds to it. */
 struct rf_tensor layer_stream_after(const struct layer *l, int op);
-/* The gradient of the stream after the operation; and a start for one that adds to it, din. */
+/* The gradient of the stream after the operation; and the initial value for an operation that adds
+ * to it, din. */
 struct rf_tensor layer_stream_grad(const struct layer *l, int op);
 int layer_begin_din(const struct layer *l, int op);
-/* Whether the half for the input has to compute the gradient of the operation's result, or of what
- * it takes. Ranks that share the layer take part in all exchanges, so they compute all but the
+/* Whether the half for the input must compute the gradient of the operation's result, or of its
+ * input. Ranks that share the layer take part in all exchanges, so they compute all except the
  * gradient of the layer's input. */
 bool layer_needs(const struct layer *l, int op);
 bool layer_needs_input(const struct layer *l, int op);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameters of a layer, read off the list of its operations; see layer.h.
+ * Declares the parameters of a layer by the list of its operations; see layer.h.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "layer_call.h"
 
-/* What a linear map takes: the columns of the result before it. */
+/* The inputs of a linear map: the columns of the previous result. */
 static int64_t inputs_of(const struct layer_config *g, int op)
 {
     for (int k = op - 1; k >= 0; k--)
@@ -36,8 +36,8 @@ static struct lora_weight weight_of(const struct layer_config *g, int op)
     return out;
 }
 
-/* How tensor ranks divide the weight. If there are fewer key heads than ranks, several ranks have a
- * copy of a head. */
+/* The division of the weight among tensor ranks. If there are fewer key heads than ranks, several
+ * ranks have a copy of a head. */
 static struct rf_split split_of(const struct layer_config *g, int op)
 {
     const struct lora_weight w = weight_of(g, op);
@@ -177,7 +177,7 @@ static const struct {
     unsigned then; /* kinds that may follow */
     const char *fault;
 } order[LAYER_KINDS] = {
-    /* LAYER_END and LAYER_ADD: what takes the stream */
+    /* LAYER_END and LAYER_ADD: an operation whose input is the stream */
     [LAYER_END] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY),
                    "a layer begins with a norm or an identity"},
     [LAYER_ADD] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY) | KIND(LAYER_END),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text generation by a layer: its list of operations with a cache of keys and values. The angles of
- * the rotary embedding are a table that all layers share.
+ * Text generation by a layer: its list of operations with a key-value cache. The angles of the
+ * rotary embedding are a table that all layers share.
  */
 #include "layer_call.h"
 

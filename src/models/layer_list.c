@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the list of a layer's operations says about each of them; see layer_call.h.
+ * Queries about each operation of a layer's list; see layer_call.h.
  */
 #include "layer_call.h"
 
@@ -132,7 +132,8 @@ struct rf_tensor layer_stream_after(const struct layer *l, int op)
     return l->op[op].out;
 }
 
-/* The last operation that takes the stream is the first one whose backward adds to its gradient. */
+/* The last operation whose input is the stream is the first one whose backward adds to its
+ * gradient. */
 static int last_taker(const struct layer *l)
 {
     int last = 0;
@@ -152,7 +153,7 @@ int layer_begin_din(const struct layer *l, int op)
     return op == last_taker(l) ? rf_copy(l->m.ctx->stream, l->din, l->dout) : 0;
 }
 
-/* ---- which gradients are needed -------------------------------------------------------------- */
+/* ---- needed gradients ------------------------------------------------------------------------ */
 
 bool layer_needs_input(const struct layer *l, int op)
 {

@@ -16,7 +16,7 @@ struct llama {
 };
 
 /* clang-format off */
-/* By whether the projection to queries, keys and values has a bias, and their norms. */
+/* By whether the projection to queries, keys and values has a bias, and by the norm of heads. */
 #define LAYER(qkv_bias, heads_norm)                                                                \
     {{LAYER_NORM, "norm1"},                                                                        \
      {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED, .bias = qkv_bias},                       \
@@ -84,7 +84,7 @@ static const char *fault_of(const struct llama_config *c)
     return NULL;
 }
 
-/* A config without a feature has the text that it had before the feature existed. */
+/* A config without a feature has the same text as before the feature existed. */
 static void say_config(char text[TEXT], const struct llama_config *c)
 {
     char theta[24], eps[24], factor[24], low[24], high[24];

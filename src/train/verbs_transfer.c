@@ -155,7 +155,7 @@ int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct r
                  : rf_recv_tensor(comm, value, t->peer, t->tag, &opts);
 }
 
-/* Copies between host and device memory, beside compute. */
+/* Copies between host and device memory, concurrently with compute. */
 int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                   struct rf_point *done)
 {
