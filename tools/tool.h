@@ -111,7 +111,7 @@ struct tool_option {
     const char *help; /* a noun phrase; default in parentheses at its end */
     unsigned uses;    /* the caller's: by whom it is used */
     bool *given;      /* set where the option is given, unless NULL */
-    /* Of numbers: what is refused by its range. most 0: no limit. */
+    /* The range of a number; values outside are refused. most 0: no limit. */
     double least, most;
     /* Options of which one has to be on, or this one has no effect and is refused: "search", or
      * "export|export-adapter". NULL: none. */
@@ -254,7 +254,7 @@ struct tool_launch {
     int ranks;
     int port;          /* 0 = a free one */
     bool prefix;       /* "[r] " before each line */
-    bool elastic;      /* ranks that are lost or fail leave the others to go on */
+    bool elastic;      /* ranks that are lost or fail let the others continue */
     char *const *argv; /* of every rank, NULL-terminated */
 };
 /* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0; where
@@ -269,7 +269,7 @@ struct tool_ranks {
     int64_t ranks;                /* --ranks; 0 = not given */
     const char *provider;         /* --provider; NULL = the library chooses */
     double timeout_s;             /* --timeout; 0 = the library's */
-    bool elastic;                 /* fn goes on when ranks are lost */
+    bool elastic;                 /* fn continues when ranks are lost */
     bool closes;                  /* fn closes its communicator */
     bool joins;                   /* fn gets NULL, and finds one itself; on as many processes */
     struct rf_loopback_opts link; /* of the loopback provider */

@@ -23,7 +23,7 @@ static int64_t value_at(const struct bench_pattern *p, int rank, size_t index)
     return (h & 7) + ((size_t)rank + index) % (size_t)p->ranks;
 }
 
-/* Of so many ranks the values leave 8-bit types, which their sum may, but their average may not. */
+/* Up to this number of ranks an average of the values fits into 8 bits; a sum may wrap around. */
 enum { MOST_IN_8_BITS = 100 };
 
 static int64_t stored(const struct bench_pattern *p, int64_t value)

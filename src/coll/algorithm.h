@@ -48,7 +48,7 @@ struct rf_algorithm {
 
     bool whole;         /* a message holds pieces of several ranks, or partial sums of the whole
                            call: long calls are not cut into windows */
-    bool shares_memory; /* of ranks that share memory, and so before all others */
+    bool shares_memory; /* for ranks that share memory: precedes all others */
     /* Length of segments; NULL: the transport's. */
     size_t (*segment)(const struct rf_coll_desc *desc);
     /* The elements of each rank's share in a call that does not say so. NULL: the builder needs

@@ -12,12 +12,12 @@
 
 enum { SEGMENT_BYTES = 256 << 10 };
 
-/* Tags that no schedule begins with. */
+/* Tags that no other schedule begins with. */
 enum { TAG_ADDRESSES = RF_MAX_TAG, TAG_ENDED = RF_MAX_TAG - 1 };
 
 static_assert(sizeof(struct rf_addresses) <= RF_TEMP_ALIGNMENT, "one place for each rank");
 
-/* All exchange addresses. Nothing is read before all have come. */
+/* All ranks exchange addresses. Nothing is read before all have arrived. */
 static uint32_t agree(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const size_t place = RF_TEMP_ALIGNMENT;

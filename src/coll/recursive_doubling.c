@@ -36,7 +36,7 @@ static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* Of four ranks a second round costs more than one more short message. */
+/* With four ranks a second round costs more than one more short message. */
 static bool prefers_recursive_doubling(const struct rf_coll_desc *desc)
 {
     size_t least = desc->ranks == 4 ? 4 * 1024 : 0;

@@ -220,7 +220,8 @@ int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
         return 0;
     if (copied_by_kernel(stream, &out, &a))
         return run_flat(stream, "copy", &elementwise, out, a, none, 0, OP_copy);
-    return rf_stream_copy(stream, out.buffer, out.offset, a.buffer, a.offset, rf_tensor_bytes(out));
+    return rf_stream_copy(stream, (struct rf_buffer_place){out.buffer, out.offset},
+                          (struct rf_buffer_place){a.buffer, a.offset}, rf_tensor_bytes(out));
 }
 
 int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)

@@ -171,19 +171,6 @@ TEST_P(Elementwise, CopyAndFillTouchTheirTensorOnly)
     }
 }
 
-uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-float float_of(uint32_t bits)
-{
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
 /* Every 16-bit value there is, and back again; a NaN may come back as another NaN. */
 TEST_P(Elementwise, CastsEveryHalfExactly)
 {
