@@ -28,12 +28,11 @@ static int open_model(const struct generate_job *job, struct text_model *m, int6
 {
     const struct generate_options *o = &job->o;
     struct setup *s = &m->setup;
-    char fault[HUB_FAULT_BYTES];
     s->from = o->from;
     s->adapter_dir = o->adapter;
     s->seq = length;
-    if (hub_open(o->from, &s->hub, fault) < 0 || hub_check_seq(s->hub, length, fault) < 0)
-        return tool_error(job->command, "--from %s: %s", o->from, fault);
+    if (hub_open(o->from, &s->hub) < 0 || hub_check_seq(s->hub, length) < 0)
+        return tool_error(job->command, "--from %s: %s", o->from, rf_last_error()->message);
     s->type = hub_dtype(s->hub);
     int status = from_open(job->command, s);
     if (status == TOOL_OK)
@@ -187,7 +186,9 @@ static int run_rank(struct rf_comm *comm, void *user)
     if (status == TOOL_OK) {
         const struct rf_generator_opts opts = {.sequences = job.o.batch, .length = longest(&job)};
         if (rf_device_open(tool_rank_device(job.o.device, text), NULL, &device) < 0 ||
-            rf_generator_open(device, comm, model.model.blocks, model.model.count, &opts, &g) < 0)
+            rf_generator_open(device, comm,
+                              (struct rf_blocks){model.model.blocks, model.model.count}, &opts,
+                              &g) < 0)
             status = tool_library_error(job.command, rank);
     }
     if (status == TOOL_OK)
@@ -224,61 +225,70 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
         .o = {.max_new = 32, .batch = 8, .repetition_penalty = 1, .quantize = "none"}};
     struct generate_options *o = &job.o;
     struct tool_option table[] = {
-        {"from", 0, TOOL_TEXT, &o->from, "DIR", "the model: a folder of a hub", .path = TOOL_READS,
+        {"from", TOOL_TEXT, &o->from, "DIR", "model as a hub's folder", .path = TOOL_READS,
          .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
-        {"adapter", 0, TOOL_TEXT, &o->adapter, "DIR",
-         "low-rank adapters of PEFT's files: adapter_config.json, adapter_model.safetensors",
+        {"adapter", TOOL_TEXT, &o->adapter, "DIR",
+         "low-rank adapters as PEFT's folder: adapter_config.json, adapter_model.safetensors",
          .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
-        {"prompt", 'p', TOOL_TEXT, &o->prompt, "TEXT", "a prompt"},
-        {"prompts", 0, TOOL_TEXT, &o->prompts, "FILE", "a prompt in each line; -: standard input",
+        {"prompt", TOOL_TEXT, &o->prompt, "TEXT", "prompt"},
+        {"prompts", TOOL_TEXT, &o->prompts, "FILE",
+         "file with a prompt in each line; -: standard input", .path = TOOL_READS,
+         .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
+        {"prompt-ids", TOOL_LIST, &o->prompt_ids, "IDS", "prompt as ids: 1,2,3; may be repeated"},
+        {"message", TOOL_TEXT, &o->message, "TEXT",
+         "words of a user, answered by the assistant as the model's chat template has it"},
+        {"messages", TOOL_TEXT, &o->messages, "FILE",
+         "file with a conversation in each line, {\"messages\": [...]}, to be answered; -: "
+         "standard input",
          .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
-        {"prompt-ids", 0, TOOL_LIST, &o->prompt_ids, "IDS",
-         "a prompt as ids: 1,2,3; may be repeated"},
-        {"message", 0, TOOL_TEXT, &o->message, "TEXT",
-         "what a user says; the assistant answers, as the model's chat template has it"},
-        {"messages", 0, TOOL_TEXT, &o->messages, "FILE",
-         "a conversation in each line, {\"messages\": [...]}, to be answered; -: standard input",
+        {"tools", TOOL_TEXT, &o->tools, "FILE",
+         "JSON list of tools for conversations without \"tools\"", .needs = "message|messages",
          .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
-        {"tools", 0, TOOL_TEXT, &o->tools, "FILE",
-         "a JSON list of tools for conversations without \"tools\"", .needs = "message|messages",
-         .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
-        {"chat", 0, TOOL_TEXT, &o->chat, "FORM",
-         "chatml, llama2, ..., or the file of a chat template (that of --from)",
+        {"chat", TOOL_TEXT, &o->chat, "FORM",
+         "form of conversations: chatml, llama2, ..., or the file of a chat template (that of "
+         "--from)",
          .needs = "message|messages", .path = TOOL_READS},
-        {"date", 0, TOOL_TEXT, &o->date, "YYYY-MM-DD", "the day that chat templates write (today)",
+        {"date", TOOL_TEXT, &o->date, "YYYY-MM-DD", "day that chat templates write (today)",
          .needs = "message|messages"},
-        {"max-new", 'n', TOOL_INT, &o->max_new, "N", "tokens of each text (32)", .least = 1,
+        {"max-new", TOOL_INT, &o->max_new, "N", "number of tokens of each text (32)", .least = 1,
          .most = 1 << 24},
-        {"temperature", 't', TOOL_REAL, &o->temperature, "T", "0, the default: no sampling"},
-        {"top-k", 0, TOOL_INT, &o->top_k, "K", "sample from the K most probable tokens (0: all)",
-         .most = INT32_MAX, .needs = "temperature"},
-        {"top-p", 0, TOOL_REAL, &o->top_p, "P",
-         "sample from the most probable tokens that have this probability together (0: all)",
-         .most = 1, .needs = "temperature"},
-        {"repetition-penalty", 0, TOOL_REAL, &o->repetition_penalty, "R",
-         "divides positive logits of earlier tokens, and multiplies negative ones (1: none)"},
-        {"stop", 0, TOOL_LIST, &o->stop, "TEXT", "ends a text where it appears; may be repeated"},
-        {"stop-id", 0, TOOL_LIST, &o->stop_ids, "IDS", "ids that end a text, besides the model's"},
-        {"ignore-end", 0, TOOL_FLAG, &o->ignore_end, NULL,
-         "go on after the ids that end a text of this model"},
-        {"seed", 's', TOOL_INT, &o->seed, "N", "of sampling (0)", .needs = "temperature"},
-        {"batch", 'b', TOOL_INT, &o->batch, "N", "prompts computed together on each rank (8)",
+        {"temperature", TOOL_REAL, &o->temperature, "T", "temperature of sampling; 0 = none (0)"},
+        {"top-k", TOOL_INT, &o->top_k, "K",
+         "number of most probable tokens to sample from; 0 = all (0)", .most = INT32_MAX,
+         .needs = "temperature"},
+        {"top-p", TOOL_REAL, &o->top_p, "P",
+         "probability of the most probable tokens to sample from, together; 0 = all (0)", .most = 1,
+         .needs = "temperature"},
+        {"repetition-penalty", TOOL_REAL, &o->repetition_penalty, "R",
+         "divisor of positive logits of earlier tokens, factor of negative ones (1)"},
+        {"stop", TOOL_LIST, &o->stop, "TEXT", "text that ends an answer; may be repeated"},
+        {"stop-id", TOOL_LIST, &o->stop_ids, "IDS", "ids that end a text, besides the model's"},
+        {"ignore-end", TOOL_FLAG, &o->ignore_end, NULL,
+         "no end at the ids that end a text of this model"},
+        {"seed", TOOL_INT, &o->seed, "N", "seed of sampling (0)", .needs = "temperature"},
+        {"batch", TOOL_INT, &o->batch, "N", "number of prompts computed together on each rank (8)",
          .least = 1, .most = 1 << 16},
-        {"length", 0, TOOL_INT, &o->length, "N",
-         "tokens of a prompt and its text, for which there is memory (as many as are needed)",
+        {"length", TOOL_INT, &o->length, "N",
+         "largest number of tokens of a prompt and its text, for which there is memory (as needed)",
          .least = 1, .most = 1 << 24},
-        {"dtype", 0, TOOL_TEXT, &o->dtype, "TYPE", "f32, f16 or bf16 (as config.json says)"},
-        {"quantize", 0, TOOL_TEXT, &o->quantize, "KIND",
-         "weights of layers in 4 or 8 bits: none, nf4, int8 (none)"},
-        {"device", 'd', TOOL_TEXT, &o->device, "WHICH", "index, or a part of the name",
+        {"dtype", TOOL_TEXT, &o->dtype, "TYPE",
+         "type of weights: f32, f16 or bf16 (as config.json says)"},
+        {"quantize", TOOL_TEXT, &o->quantize, "KIND",
+         "type of the layers' weights: none, nf4, int8 (none)"},
+        {"device", TOOL_TEXT, &o->device, "WHICH", "device: its index, or part of its name",
          .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
-        {"ranks", 0, TOOL_INT, &o->ranks.ranks, "N", "start N ranks, which divide the prompts",
-         .least = 1, .most = 4096, .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
-        {"provider", 0, TOOL_TEXT, &o->ranks.provider, "NAME", "transport between ranks",
+        {"ranks", TOOL_INT, &o->ranks.ranks, "N",
+         "number of ranks to start on this machine, which divide the prompts", .least = 1,
+         .most = 4096, .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
+        {"provider", TOOL_TEXT, &o->ranks.provider, "NAME",
+         "network between ranks: shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, or loopback "
+         "(ranks as threads)",
          .ranks = TOOL_OWN, .why = TOOL_JOINED},
-        {"timeout", 0, TOOL_REAL, &o->ranks.timeout_s, "S", "of messages between ranks",
-         .ranks = TOOL_OWN, .why = TOOL_OWN_PATIENCE},
-        {"json", 0, TOOL_FILE, &o->json, "FILE", "ids, texts and logarithms of probabilities",
+        {"timeout", TOOL_REAL, &o->ranks.timeout_s, "S",
+         "longest time of one operation without progress, seconds", .ranks = TOOL_OWN,
+         .why = TOOL_OWN_PATIENCE},
+        {"json", TOOL_FILE, &o->json, "FILE",
+         "ids, texts and logarithms of probabilities as JSON (no FILE: printed)",
          .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
         {NULL}};
     tool_ranks_begin();

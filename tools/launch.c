@@ -173,7 +173,7 @@ static void write_all(int fd, const char *text, size_t bytes)
             continue;
         }
         if (n < 0 && errno != EINTR)
-            return; /* nobody reads any more: the ranks go on */
+            return; /* nobody reads any more: the ranks continue */
         if (n > 0) {
             text += n;
             bytes -= (size_t)n;
@@ -287,7 +287,7 @@ static void note_end(struct crew *crew, int rank, int wait_status)
         snprintf(how, sizeof(how), "failed with exit status %d", status);
     tool_error(crew->command, "rank %d %s%s", rank, how,
                !crew->alive            ? ""
-               : crew->launch->elastic ? "; the others go on"
+               : crew->launch->elastic ? "; the others continue"
                                        : "; the others have 5 s to finish");
     if (crew->phase == RUNNING && !crew->launch->elastic)
         enter(crew, SPEAKING, SPEAK_NS);
@@ -307,7 +307,7 @@ static void reap(struct crew *crew)
             if (child->out[i].fd >= 0)
                 pump(r, &child->out[i]);
     }
-    /* Of several that are found together, one that was killed is the cause: the others noticed. */
+    /* If several have ended, one that was killed is the cause: the others noticed. */
     for (int killed = 1; killed >= 0 && ended; killed--) {
         for (int r = 0; r < ranks; r++) {
             struct child *child = &crew->children[r];

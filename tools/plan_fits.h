@@ -15,7 +15,7 @@ struct fits_row {
     char reason[FITS_REASON];   /* why there is no plan; empty: there is */
     int change;                 /* of what is given: 0: neither the weights nor their types,
                                    1: types, 2: which weights are trained */
-    /* Of the given batch and sequences, on the rank that needs the most. */
+    /* For the given batch and sequences, on the rank that needs the most. */
     uint64_t device_bytes, host_bytes;
     uint64_t flops, repeated; /* of a step, of all ranks; 0: not known */
     uint64_t sent;            /* in a step, of all ranks */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the ranks of a job agree on before they compute: that they have the same options, and that
- * all go on or none. A rank that cannot take part tells the others why, and what several ranks
+ * all continue or none. A rank that cannot take part tells the others why, and what several ranks
  * would say alike is said once. Called by ranks.c and train.
  */
 #include <string.h>

@@ -41,7 +41,7 @@ struct train_options {
 
 /* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
 
-/* Of rank 0; 0 and NULL = not known. */
+/* What is expected of rank 0; 0 and NULL = not known. */
 struct train_expected {
     double flops;                  /* of the model, in a step on this rank */
     double peak;                   /* FLOP/s of its device */
@@ -54,7 +54,7 @@ void train_expect(const struct train_options *options, const struct rf_device *d
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
 
-/* ---- train_settings.c: what a checkpoint goes on with ---------------------------------------- */
+/* ---- train_settings.c: what a checkpoint continues with -------------------------------------- */
 
 /* Takes from the checkpoint of --resume, if this process sees it, what is not given. A usage error
  * if what is given differs, and --change does not name it. Called before options are checked. */
@@ -111,8 +111,8 @@ struct report_end {
 /* go_on: behind what another rank 0 has logged. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
-/* Other ranks go on: at this step, with what was taken from `source`, "memory" or a folder. joined:
- * how many are new. */
+/* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
+ * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,
                     const struct rf_progress *progress, const struct rf_mesh *mesh, int joined,
                     const char *source);
@@ -147,7 +147,7 @@ int train_place(const struct tool_command *command, struct rf_comm *comm,
 
 /* Whether the last error of this thread is that of a rank that is lost, or has given up. */
 bool train_lost_a_rank(void);
-/* The mesh of so many ranks: as `from` with fewer data-parallel ranks; where these ranks cannot be
+/* The mesh of `ranks` ranks: as `from` with fewer data-parallel ranks; where these ranks cannot be
  * divided into its stages, or all would not get a micro-batch, with fewer stages; likewise with
  * fewer tensor ranks, and with shards over fewer ranks. An exit status. */
 int train_mesh_left(const struct tool_command *command, const struct rf_mesh *from,
@@ -174,7 +174,7 @@ char *train_terms_of_newcomer(const struct train_options *options);
 /* ---- train_grow.c: newcomers ------------------------------------------------------------------
  */
 
-/* The mesh of so many ranks that has the other axes of --mesh, or else those of `from`, and a
+/* The mesh of `ranks` ranks that has the other axes of --mesh, or else those of `from`, and a
  * micro-batch for everybody; false: there is none. */
 bool train_mesh_grown(const struct train_options *options, const struct rf_mesh *from, int ranks,
                       struct rf_mesh *out);
@@ -208,8 +208,8 @@ void train_take_job_state(struct train_options *options, const struct train_job_
 
 struct train_job {
     const struct tool_command *command;
-    /* Of all ranks of this process; changed by a newcomer, and by a rank that does not see the
-     * checkpoint of the others, which are alone in theirs. */
+    /* Shared by all ranks of this process; changed by a newcomer, and by a rank that does not see
+     * the checkpoint of the others, which are alone in theirs. */
     struct train_options *options;
     struct rf_dataset *dataset;
 };

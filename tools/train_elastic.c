@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train --elastic`: who goes on after a rank was lost, and as which mesh. What they go
- * on with is the business of train_rank.c.
+ * `ringforge train --elastic`: who continues after a rank was lost, and as which mesh.
+ * train_rank.c has what they continue from.
  */
 #include "train.h"
 

@@ -48,17 +48,17 @@ struct trainer {
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
 
-/* Says why the last call of the library failed, and notes whether a rank was lost that others can
- * go on without. */
+/* Says why the last call of the library failed, and notes whether a rank was lost without which the
+ * others can continue. */
 int trainer_failed(struct trainer *t);
 void trainer_note_loss(struct trainer *t);
-/* Of this rank on that mesh. A status of the library. */
+/* The plan of this rank on that mesh. A status of the library. */
 int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, struct rf_plan **out);
 /* The run and its plan. */
 void trainer_close_session(struct trainer *t);
-/* Collective over t->comm: all ranks go on with what rank 0 goes on with (train_settings.c). A rank
- * that has other options by then, as it does not see rank 0's checkpoint, or has just joined, takes
- * them over. */
+/* Collective over t->comm: all ranks continue with the settings of rank 0 (train_settings.c). A
+ * rank that has other options by then, as it does not see rank 0's checkpoint, or has just joined,
+ * takes them over. */
 int trainer_share_settings(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ int trainer_place(struct trainer *t);
 int trainer_take_newcomers(struct trainer *t);
 /* Leaves the run, whose state this rank has taken, for that of t->grown. Collective. */
 int trainer_move(struct trainer *t);
-/* A process that joins a running job: it has no run yet, and goes on as the others do. */
+/* A process that joins a running job: it has no run yet, and continues as the others do. */
 int trainer_join(struct trainer *t, struct train_options *o);
 /* Leaves the run that a rank was lost of, with what this rank had of it, and meets the others. */
 int trainer_shrink(struct trainer *t);

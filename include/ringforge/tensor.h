@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tensors: typed, shaped views of a buffer. A tensor is a value: copy it freely. It owns nothing.
- * Its elements are dense and row-major (the last dimension is fastest).
+ * Tensors: typed, shaped views of a buffer. A tensor is a value that can be copied freely, and owns
+ * nothing. Its elements are dense and row-major (the last dimension is fastest).
  */
 #ifndef RINGFORGE_TENSOR_H
 #define RINGFORGE_TENSOR_H
@@ -47,11 +47,6 @@ RF_API int rf_tensor_view(struct rf_buffer *buffer, uint64_t offset, struct rf_s
  * rf_buffer_create. */
 RF_API int rf_tensor_create(struct rf_device *device, struct rf_shape shape, enum rf_dtype dtype,
                             struct rf_tensor *out);
-
-/* A tensor at the start of the caller's own memory, as rf_buffer_import. bytes: the size of the
- * memory, at least that of the tensor. The caller destroys out->buffer, then frees the memory. */
-RF_API int rf_tensor_from_host(struct rf_device *device, void *memory, uint64_t bytes,
-                               struct rf_shape shape, enum rf_dtype dtype, struct rf_tensor *out);
 
 RF_EXPORT int64_t rf_tensor_count(struct rf_tensor tensor);
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions: what a collective will send and need. Called by plans and tests; needs no
+ * Predictions: the bytes that a collective sends and needs. Called by plans and tests; needs no
  * communicator.
  */
 #include "../base/base.h"
 #include "table.h"
 
-/* What says nothing of the leaves. */
+/* Refuses operations on leaves, which the arguments do not describe. */
 static int refuse_leaves(const char *function, enum rf_coll_op op)
 {
     if (!rf_coll_adds_leaves(op))
@@ -218,12 +218,4 @@ int rf_coll_staging_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_
                                 .staged = RF_STAGED_IN | RF_STAGED_OUT};
     RETURN_IF_ERROR(counts_desc("rf_coll_staging_bytes_v", &desc, counts));
     return rf_sched_staging_bytes(&desc, NULL, out);
-}
-
-int rf_coll_count_rounds(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
-{
-    const struct rf_coll_row *row;
-    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    *out = row->rounds ? row->rounds(desc->ranks) : 1;
-    return 0;
 }

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collectives of ranks on several hosts: first within a host, then between hosts, then within
- * again, so that a host gets and gives no byte twice. Uneven hosts, too. Called by table.c.
+ * again, so that a host gets and gives no byte twice. Uneven hosts, too.
  *
  * Every rank owns a share of the result. What all ranks of a host have of another host's
  * share is added up first: each of them sums one piece of it and sends that to the owner. And the
  * other way round: the owner sends a piece of its finished share to each rank of a host, which pass
  * the pieces on to each other.
  */
+#include <math.h>
+
 #include "../base/base.h"
-#include "sched.h"
+#include "algorithm.h"
 
 struct hierarchy {
     struct rf_sched *sched;
     const struct rf_coll_desc *desc;
     int rank, ranks, count;      /* count: of hosts */
-    int host_id, local_rank;     /* this rank's host, and which of its ranks this is */
-    int *first;                  /* [count + 1] where a host's ranks begin in... */
+    int host_id, local_rank;     /* this rank's host, and its index there */
+    int *first;                  /* [count + 1] the first member of each host in... */
     int *members;                /* [ranks] ...this: ranks by host, in order */
     struct rf_byte_range *share; /* [rank] */
-    uint32_t *used;              /* [rank] after which a share's place in OUT may be written */
+    uint32_t *used;              /* [rank] the step after which a share's place in OUT may be
+                                  * written */
     struct rf_operand *operands;
 };
 
@@ -32,7 +35,7 @@ static int member(const struct hierarchy *h, int host, int index)
     return h->members[h->first[host] + index];
 }
 
-/* The piece of a share that the index-th rank of a host has to do with. */
+/* The piece of a share that the index-th rank of a host handles. */
 static struct rf_byte_range part(const struct hierarchy *h, int owner, int host, int index)
 {
     size_t element = h->sched->element_bytes;
@@ -43,8 +46,8 @@ static struct rf_byte_range part(const struct hierarchy *h, int owner, int host,
     return piece;
 }
 
-/* Messages between two ranks of a host are about a share, on its way in or out; between hosts there
- * is one in each direction. */
+/* Two ranks of a host exchange messages about a share, in either direction; between hosts there is
+ * one message in each direction. */
 static uint32_t tag_in(int owner)
 {
     return (uint32_t)owner;
@@ -76,8 +79,8 @@ static uint32_t receive(struct hierarchy *h, int from, uint32_t tag, struct rf_o
 /* ---- summing -----------------------------------------------------------------------------------
  */
 
-/* Adds the other local ranks' parts of `piece` to the list of operands, and this rank's at its
- * place; `ready` comes after all of them are here. */
+/* Adds the other local ranks' parts of `piece` to the list of operands, with this rank's at its
+ * place; `ready` comes after all have arrived. */
 static uint32_t collect(struct hierarchy *h, int owner, struct rf_byte_range piece, uint32_t ready)
 {
     uint32_t count = 0;
@@ -95,7 +98,7 @@ static uint32_t collect(struct hierarchy *h, int owner, struct rf_byte_range pie
     return count;
 }
 
-/* A share of another host: every local rank sums a part of it. */
+/* For a share of another host: every local rank sums a part of it. */
 static void sum_for_other(struct hierarchy *h, int owner, int host)
 {
     uint32_t done = rf_sched_join(h->sched);
@@ -123,7 +126,7 @@ static void sum_for_other(struct hierarchy *h, int owner, int host)
     h->used[owner] = done;
 }
 
-/* This rank's share: parts from its host's ranks, and a sum from each other host. */
+/* For this rank's share: parts from its host's ranks, and a sum from each other host. */
 static uint32_t sum_own(struct hierarchy *h, struct rf_operand result)
 {
     struct rf_byte_range own = h->share[h->rank];
@@ -167,7 +170,7 @@ static uint32_t sum_all(struct hierarchy *h, struct rf_operand result)
 /* ---- gathering ---------------------------------------------------------------------------------
  */
 
-/* This rank's share, from `from`, to all others. */
+/* Sends this rank's share, from `from`, to all others. */
 static void give_own(struct hierarchy *h, struct rf_operand from, uint32_t ready)
 {
     struct rf_byte_range own = h->share[h->rank];
@@ -183,7 +186,7 @@ static void give_own(struct hierarchy *h, struct rf_operand from, uint32_t ready
         }
 }
 
-/* Another host's share: this rank gets a part of it, and passes that on within its host. */
+/* For another host's share: this rank receives a part of it, and passes that on within its host. */
 static void take_from_other(struct hierarchy *h, int owner)
 {
     for (int i = 0; i < local_ranks(h, h->host_id); i++) {
@@ -261,8 +264,8 @@ static void share_by_call(struct hierarchy *h)
         h->share[r] = rf_share(h->desc, h->desc->counts, r, h->sched->element_bytes);
 }
 
-/* As much for every host, and of that as much for each of its ranks. */
-void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts)
+/* Equal shares for every host, divided equally among its ranks. */
+static void find_counts(const struct rf_coll_desc *desc, size_t *counts)
 {
     int hosts = 0;
     for (int r = 0; r < desc->ranks; r++)
@@ -279,7 +282,7 @@ void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts)
     }
 }
 
-void rf_build_hierarchical_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -290,7 +293,7 @@ void rf_build_hierarchical_all_reduce(struct rf_sched *sched, const struct rf_co
     end(&h);
 }
 
-void rf_build_hierarchical_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -300,7 +303,7 @@ void rf_build_hierarchical_reduce_scatter(struct rf_sched *sched, const struct r
     end(&h);
 }
 
-void rf_build_hierarchical_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -322,9 +325,9 @@ static void put_first(int *line, int head)
     line[0] = head;
 }
 
-/* A chain through one rank of each host, the root first, and from each of them one through the
- * others of its host. */
-void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+/* A chain through one rank of each host, beginning with the root, and from each of them a chain
+ * through the others of its host. */
+static void build_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -359,3 +362,124 @@ void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_col
     }
     end(&h);
 }
+
+/* ---- the records: what they cost within hosts, between them, and within again ---------------- */
+
+/* NULL if there are several hosts, and several ranks on some. */
+static const char *why_not_hierarchical(const struct rf_coll_desc *desc)
+{
+    int most = 0;
+    for (int r = 0; desc->hosts && r < desc->ranks; r++)
+        most = desc->hosts[r] > most ? desc->hosts[r] : most;
+    return most > 0 && most + 1 < desc->ranks
+               ? NULL
+               : "it needs several hosts, and several ranks on some of them";
+}
+
+/* Sums are rounded between hosts, and the fold order depends on the layout. */
+static const char *why_not_hierarchical_sum(const struct rf_coll_desc *desc)
+{
+    if (desc->order != RF_ORDER_ANY)
+        return "it adds in an order of its own";
+    if (desc->redop == RF_CUSTOM)
+        return "it does not take reductions of the caller's own";
+    const char *why = rf_why_no_partial_sums(desc, "it would round 16-bit types between hosts");
+    return why ? why : why_not_hierarchical(desc);
+}
+
+/* A rank's traffic with its own host, in one direction: a part of every share of the others, and
+ * its own share. */
+static double within(const struct rf_cost_view *v)
+{
+    double others = v->ranks - v->here;
+    return v->windows * (others + 1) * v->m->intra_host.round_s +
+           v->bytes * (v->here - 1) / v->here * v->m->intra_host.byte_s;
+}
+
+static double between(const struct rf_cost_view *v)
+{
+    return v->windows * v->m->inter_host.round_s +
+           v->bytes * (v->hosts - 1) / v->ranks * v->m->inter_host.byte_s;
+}
+
+static double fold_by_hosts(const struct rf_cost_view *v)
+{
+    double parts = v->bytes * (v->hosts - 1) / v->ranks * (v->here - 1);
+    double own = v->share * (v->here + v->hosts - 2);
+    return (parts + own) * v->m->fold_byte_s;
+}
+
+static double cost_hierarchical_reduce_scatter(const struct rf_cost_view *v)
+{
+    return v->hosts > 0 ? within(v) + between(v) + fold_by_hosts(v) : HUGE_VAL;
+}
+
+static double cost_hierarchical_all_gather(const struct rf_cost_view *v)
+{
+    return v->hosts > 0 ? within(v) + between(v) : HUGE_VAL;
+}
+
+static double cost_hierarchical_all_reduce(const struct rf_cost_view *v)
+{
+    return cost_hierarchical_reduce_scatter(v) + cost_hierarchical_all_gather(v);
+}
+
+/* Every byte passes once from host to host, and from rank to rank within each host. */
+static double cost_hierarchical_broadcast(const struct rf_cost_view *v)
+{
+    double first = v->bytes < v->segment ? v->bytes : v->segment;
+    if (v->hosts == 0)
+        return HUGE_VAL;
+    return (v->hosts - 2) * (v->m->round_s + first * v->m->byte_s) + rf_cost_hop(v, v->bytes) +
+           (v->here - 1) * (v->m->intra_host.round_s + first * v->m->intra_host.byte_s) +
+           v->bytes * v->m->intra_host.byte_s;
+}
+
+const struct rf_algorithm rf_hierarchical_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "hierarchical",
+    .note = "where links are measured, hosts have several ranks, and it is predicted to be fastest",
+    .bytes = "2 (H-1)/H K leave each of H hosts",
+    .why_not = why_not_hierarchical_sum,
+    .never_by_size = true,
+    .cost = cost_hierarchical_all_reduce,
+    .build = build_all_reduce,
+    .rounds = {.fixed = 4},
+    .counts = find_counts,
+};
+
+const struct rf_algorithm rf_hierarchical_reduce_scatter = {
+    .op = RF_COLL_REDUCE_SCATTER,
+    .name = "hierarchical",
+    .note = "as in all_reduce",
+    .bytes = "(H-1)/H K leave each of H hosts",
+    .why_not = why_not_hierarchical_sum,
+    .never_by_size = true,
+    .cost = cost_hierarchical_reduce_scatter,
+    .build = build_reduce_scatter,
+    .rounds = {.fixed = 2},
+};
+
+const struct rf_algorithm rf_hierarchical_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "hierarchical",
+    .note = "as in all_reduce",
+    .bytes = "(H-1)/H K leave each of H hosts",
+    .why_not = why_not_hierarchical,
+    .never_by_size = true,
+    .cost = cost_hierarchical_all_gather,
+    .build = build_all_gather,
+    .rounds = {.fixed = 2},
+};
+
+const struct rf_algorithm rf_hierarchical_broadcast = {
+    .op = RF_COLL_BROADCAST,
+    .name = "hierarchical",
+    .note = "as in all_reduce",
+    .bytes = "2 K (the first of a host)",
+    .why_not = why_not_hierarchical,
+    .never_by_size = true,
+    .cost = cost_hierarchical_broadcast,
+    .build = build_broadcast,
+    .rounds = {.around = 1},
+};

@@ -3,7 +3,7 @@
  * The sum of micro-batches in tree order, round by round: in each every rank brings the next leaf,
  * by index, and the owner of a chunk adds them to a binary counter of partial sums, the slots of
  * OUT. So after any round the leaves so far, a prefix, are there as their maximal aligned subtrees,
- * and at the end the sum has the bits of the forest's. Called by table.c; its sizes are public.
+ * and at the end the sum has the bits of the forest's. Its sizes are public.
  */
 #include "direct.h"
 
@@ -14,8 +14,8 @@ static int top_of(int leaves)
     return 31 - __builtin_clz((unsigned)leaves);
 }
 
-/* The lowest level that has a slot: after whole rounds there is nothing below the largest power of
- * two that divides the ranks. */
+/* The lowest level with a slot: after whole rounds there is nothing below the largest power of two
+ * that divides the ranks. */
 static int lowest_of(int leaves, int ranks)
 {
     return leaves > ranks ? __builtin_ctz((unsigned)ranks) : top_of(leaves);
@@ -54,7 +54,7 @@ struct rf_prefix_round rf_prefix_round(const struct rf_coll_desc *desc)
         round.writes = 1u << top_of(leaves);
         return round;
     }
-    /* Levels above the highest that becomes 1 stay as they are. */
+    /* Levels above the highest one that becomes 1 do not change. */
     const uint32_t end = first + (uint32_t)ranks;
     const uint32_t changed = (2u << top_of((int)(first ^ end))) - 1;
     round.reads = first & changed;
@@ -88,8 +88,9 @@ struct counter {
     uint32_t held_count, sum_count;
 };
 
-/* The operands are what is held, from the highest level on, and then the round's leaves. Every sum
- * takes the next few: the highest all that is held, as it ends the subtree which that begins. */
+/* The operands are the held partial sums, from the highest level on, and then the round's leaves.
+ * Each sum uses the next few operands: the highest sum uses all held ones, because it ends the
+ * subtree that they begin. */
 static void count_up(struct counter *counter, const struct rf_prefix_round *round,
                      size_t slot_bytes)
 {
@@ -114,7 +115,7 @@ static void count_up(struct counter *counter, const struct rf_prefix_round *roun
     assert(next == operands);
 }
 
-void rf_build_prefix_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_prefix(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const struct rf_prefix_round round = rf_prefix_round(desc);
     struct counter counter = {0};
@@ -142,3 +143,22 @@ void rf_build_prefix_reduce_scatter(struct rf_sched *sched, const struct rf_coll
                                         .several_count = counter.sum_count});
     rf_free(parts);
 }
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+static uint64_t sent_prefix_reduce_scatter(const struct rf_coll_desc *desc)
+{
+    const bool has_leaf = desc->rank < rf_prefix_round(desc).leaves;
+    const size_t sent = has_leaf ? desc->count - desc->counts[desc->rank] : 0;
+    return sent * rf_dtype_bytes(desc->dtype);
+}
+
+const struct rf_algorithm rf_prefix_reduce_scatter = {
+    .op = RF_COLL_PREFIX_REDUCE_SCATTER,
+    .name = "prefix",
+    .note = "every size",
+    .bytes = "(N-1)/N K of each leaf",
+    .build = build_prefix,
+    .sent = sent_prefix_reduce_scatter,
+    .rounds = {.fixed = 1},
+};

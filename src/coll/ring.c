@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ring all-reduce and ring all-gather (Patarasuk and Yuan 2009): every rank talks to its two
- * neighbours only and sends 2(N-1)/N of the data, the least that is possible. Called by table.c.
+ * neighbours only and sends 2(N-1)/N of the data, the least that is possible.
  *
  * All-reduce: chunk c starts at rank c and is folded c, c+1, ... around the ring, so rank r ends up
  * with the sum of chunk r+1; then the sums travel once around. Everything is cut into segments, and
  * a segment is passed on as soon as it is reduced; cutting changes no fold order.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 #include "../base/base.h"
 
@@ -19,7 +19,7 @@ struct ring {
     size_t slots[RF_WINDOW];
     uint32_t slot_users[RF_WINDOW]; /* the reduction that empties the slot */
     uint32_t slot_count, received;
-    uint32_t *ready; /* [segment] the step after which the chunk in hand may be sent */
+    uint32_t *ready; /* [segment] the step after which the current chunk may be sent */
 };
 
 static struct rf_byte_range chunk(const struct ring *ring, int c)
@@ -33,8 +33,8 @@ static uint32_t tag(const struct ring *ring, int hop, uint32_t segment)
     return (uint32_t)hop * ring->cut.count + segment;
 }
 
-/* Hop `hop` of the reduction: passes chunk rank-hop on. Its place in OUT is free from then on, so
- * the finished sum of that chunk is received there, and sent on unless it has been everywhere. */
+/* Hop `hop` of the reduction: passes chunk rank-hop on. Its place in OUT is then free, so the
+ * finished sum of that chunk is received there, and sent on unless it has reached every rank. */
 static void pass_on(struct ring *ring, int hop)
 {
     const struct rf_coll_desc *desc = ring->desc;
@@ -60,7 +60,7 @@ static void pass_on(struct ring *ring, int hop)
     }
 }
 
-/* Receives the partial sum of chunk rank-1-hop and adds this rank's part at its end. */
+/* Receives the partial sum of chunk rank-1-hop and adds this rank's part after it. */
 static void add_own(struct ring *ring, int hop)
 {
     struct rf_byte_range whole = chunk(ring, ring->desc->rank - 1 - hop);
@@ -82,7 +82,7 @@ static void add_own(struct ring *ring, int hop)
     }
 }
 
-/* Chunk rank+1 is complete here: its journey around the ring begins. */
+/* Chunk rank+1 is complete here: it starts around the ring. */
 static void send_sum(struct ring *ring)
 {
     const struct rf_coll_desc *desc = ring->desc;
@@ -111,7 +111,7 @@ static void init(struct ring *ring, struct rf_sched *sched, const struct rf_coll
         ring->ready[j] = RF_NO_STEP;
 }
 
-void rf_build_ring_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct ring ring;
     size_t longest = rf_chunk(desc->count, desc->ranks, 0, sched->element_bytes).bytes;
@@ -133,7 +133,7 @@ void rf_build_ring_all_reduce(struct rf_sched *sched, const struct rf_coll_desc 
     rf_free(ring.ready);
 }
 
-void rf_build_ring_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct ring ring;
     init(&ring, sched, desc, rf_longest_share(desc, desc->counts, sched->element_bytes), 1);
@@ -162,3 +162,54 @@ void rf_build_ring_all_gather(struct rf_sched *sched, const struct rf_coll_desc 
     }
     rf_free(ring.ready);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+static double cost_ring_all_reduce(const struct rf_cost_view *v)
+{
+    return v->others * (2 * rf_cost_hop(v, v->share) + v->share * v->m->fold_byte_s);
+}
+
+/* All chunks twice, except the one that it completes and the one that its neighbour has completed.
+ */
+static uint64_t sent_ring_all_reduce(const struct rf_coll_desc *desc)
+{
+    return 2 * (uint64_t)rf_coll_bytes(desc) - rf_chunk_bytes(desc, desc->rank + 1) -
+           rf_chunk_bytes(desc, desc->rank + 2);
+}
+
+static double cost_ring_all_gather(const struct rf_cost_view *v)
+{
+    return v->others * rf_cost_hop(v, v->share);
+}
+
+/* All pieces except that of the neighbour to which it sends. */
+static uint64_t sent_around(const struct rf_coll_desc *desc)
+{
+    return (uint64_t)rf_coll_bytes(desc) - rf_piece_bytes(desc, desc->rank + 1);
+}
+
+const struct rf_algorithm rf_ring_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "ring",
+    .note = "long",
+    .bytes = "2 (N-1)/N K",
+    .why_not = rf_why_no_ring_order,
+    .cost = cost_ring_all_reduce,
+    .build = build_all_reduce,
+    .sent = sent_ring_all_reduce,
+    .rounds = {.around = 2},
+};
+
+const struct rf_algorithm rf_ring_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "ring",
+    .note = "long",
+    .bytes = "(N-1)/N K",
+    .why_not = rf_why_no_peers,
+    .cost = cost_ring_all_gather,
+    .build = build_all_gather,
+    .sent = rf_sent_to_all,
+    .sent_counts = sent_around,
+    .rounds = {.around = 1},
+};

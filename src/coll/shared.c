@@ -4,9 +4,9 @@
  * sends lies in one place, from which all others read it. That is the buffer itself where it
  * can be reached, else a few places in temporary memory, into which it is copied while the others
  * still read what came before. So nothing is copied once for each reader, and the messages are the
- * same for every kind of memory. Folds are those of direct.c. Called by table.c.
+ * same for every kind of memory. Folds are those of direct.c.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 #include "../base/base.h"
 
@@ -17,13 +17,13 @@ struct shared {
     const struct rf_coll_desc *desc;
     struct rf_cut cut;
     size_t place_bytes, temp;
-    uint32_t *last;  /* [place] the step after which it can be used again */
-    uint32_t *sends; /* [rank] of inputs, of the segment in hand */
+    uint32_t *last;  /* [place] the step after which it can be reused */
+    uint32_t *sends; /* [rank] sends of inputs, for the current segment */
     struct rf_operand *operands;
 };
 
-/* What lies in a place: this rank's input for `rank` or (its own) what it sends to all, and what
- * came from `rank`: to be folded, or as its result. */
+/* The content of a place: this rank's input for `rank`, or (its own place) the data it sends to
+ * all; and data received from `rank`: to be folded, or as its result. */
 enum content { SENT, RECEIVED, RESULT, CONTENTS };
 
 static size_t place_of(const struct shared *s, enum content content, int rank, uint32_t j)
@@ -70,7 +70,7 @@ static void fini(struct shared *s)
     rf_free(s->operands);
 }
 
-/* What `from` sends of segment j, at its place; it is there until `read`, to be set by the caller,
+/* Segment j as sent by `from`, at its place; it stays there until `read`, to be set by the caller,
  * has ended. */
 static uint32_t receive(struct shared *s, enum content content, int from, uint32_t tag, uint32_t j,
                         size_t bytes)
@@ -82,8 +82,8 @@ static uint32_t receive(struct shared *s, enum content content, int from, uint32
     return recv;
 }
 
-/* The result of another rank, to its place in OUT. That is not written before `read`, also not by
- * the transport. */
+/* Receives the result of another rank at its place in OUT. Not even the transport writes there
+ * before `read`. */
 static uint32_t take_result(struct shared *s, int from, uint32_t tag, uint32_t j,
                             struct rf_byte_range piece, uint32_t read)
 {
@@ -121,7 +121,7 @@ static void send_inputs(struct shared *s, uint32_t j)
     }
 }
 
-/* The sum of this rank's chunk, and to all others with it. */
+/* Folds this rank's chunk, and sends it to all others. */
 static void fold_own(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
@@ -152,7 +152,7 @@ static void fold_own(struct shared *s, uint32_t j)
     }
 }
 
-/* Where a part was read from, its sum is put: OUT may be IN. */
+/* A sum is put where its part was read, because OUT may be IN. */
 static void take_results(struct shared *s, uint32_t j)
 {
     for (int distance = 1; distance < s->desc->ranks; distance++) {
@@ -163,7 +163,7 @@ static void take_results(struct shared *s, uint32_t j)
     }
 }
 
-void rf_build_shared_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct shared s;
     size_t longest = rf_chunk(desc->count, desc->ranks, 0, sched->element_bytes).bytes;
@@ -182,7 +182,7 @@ static struct rf_byte_range share(const struct shared *s, int rank, uint32_t j)
                       s->cut.segment, j);
 }
 
-/* This rank's share to all, and to its own place. */
+/* Sends this rank's share to all, and copies it to its own place. */
 static void send_share(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
@@ -204,7 +204,7 @@ static void send_share(struct shared *s, uint32_t j)
     rf_sched_copy(s->sched, rf_out(own.offset), from, own.bytes);
 }
 
-void rf_build_shared_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct shared s;
     size_t longest = rf_longest_share(desc, desc->counts, sched->element_bytes);
@@ -220,3 +220,40 @@ void rf_build_shared_all_gather(struct rf_sched *sched, const struct rf_coll_des
     }
     fini(&s);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+/* Up to here two ranks send each other messages. */
+enum { LONGEST_SHARE_OF_TWO = 8 << 20 };
+
+/* With two ranks nobody else reads the published data, and slots are faster. More ranks read data
+ * that would otherwise be copied once per rank. */
+static bool prefers_shared_gather(const struct rf_coll_desc *desc)
+{
+    return desc->ranks == 2 ? rf_coll_piece_bytes(desc) > LONGEST_SHARE_OF_TWO
+                            : rf_coll_piece_bytes(desc) >= 32 * 1024;
+}
+
+const struct rf_algorithm rf_shared_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "shared",
+    .note = "over 32 KiB (two ranks: over 1 MiB) if 2 to 32 ranks share memory, on any buffers",
+    .bytes = "2 (N-1)/N K",
+    .why_not = rf_why_not_shared,
+    .never_by_size = true,
+    .build = build_all_reduce,
+    .rounds = {.fixed = 2},
+    .shares_memory = true,
+};
+
+const struct rf_algorithm rf_shared_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "shared",
+    .note = "pieces of 32 KiB or more (two ranks: over 8 MiB) if 2 to 32 ranks share memory",
+    .bytes = "(N-1)/N K",
+    .why_not = rf_why_not_shared,
+    .preferred = prefers_shared_gather,
+    .build = build_all_gather,
+    .rounds = {.fixed = 1},
+    .shares_memory = true,
+};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Adapters of a model: which modules have one, and their parameters; see adapter.h and lora.h.
+ * Adapters of a model: the modules that have one, and their parameters; see adapter.h and lora.h.
  */
 #include "adapter.h"
 
@@ -14,26 +14,29 @@
 #define MOST_RANK 1024
 #define MOST_TOLD 120 /* bytes of targets in the config of checkpoints */
 
-const char *model_adapter_fault(const struct model_adapter *adapter)
+int model_adapter_check(const struct model_adapter *adapter)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "_.-*?[]!,";
     if (!adapter)
-        return NULL;
+        return 0;
     if (adapter->rank < 1 || adapter->rank > MOST_RANK)
-        return "the rank of an adapter must be 1 to 1024";
+        return rf_fail(RF_EINVAL, "the rank of an adapter must be 1 to 1024");
     if (!(adapter->alpha >= 0) || !isfinite(adapter->alpha))
-        return "alpha of an adapter must be a positive number";
+        return rf_fail(RF_EINVAL, "alpha of an adapter must be a positive number");
     if (!(adapter->dropout >= 0 && adapter->dropout < 1))
-        return "dropout of an adapter must be at least 0 and less than 1";
+        return rf_fail(RF_EINVAL, "dropout of an adapter must be at least 0 and less than 1");
     if (!adapter->targets || !*adapter->targets)
-        return "an adapter needs targets; for example q_proj,v_proj or all-linear";
+        return rf_fail(RF_EINVAL,
+                       "an adapter needs targets; for example q_proj,v_proj or all-linear");
     if (strlen(adapter->targets) > MODEL_MOST_TARGETS)
-        return "targets of an adapter are too long; use a pattern";
+        return rf_fail(RF_EINVAL, "targets of an adapter are too long; use a pattern");
     if (strspn(adapter->targets, allowed) != strlen(adapter->targets))
-        return "targets of an adapter may have letters, digits and _.-*?[]! only, with commas "
-               "between them";
-    return NULL;
+        return rf_fail(
+            RF_EINVAL,
+            "targets of an adapter may have letters, digits and _.-*?[]! only, with commas "
+            "between them");
+    return 0;
 }
 
 float model_adapter_scale(const struct model_adapter *adapter)
@@ -53,7 +56,7 @@ static bool matches(const char *target, const char *module)
            module[length - ending - 1] == '.';
 }
 
-/* The target at `at`, and where the next one begins; NULL: it was the last. */
+/* Copies the target at `at`, and returns the begin of the next one; NULL: it was the last. */
 static const char *take_target(const char *at, char target[128])
 {
     const char *end = at + strcspn(at, ",");
@@ -201,8 +204,8 @@ static void say_config(struct model_blocks *model, const struct model_adapter *a
              model_real_text(adapter->dropout, dropout), targets);
 }
 
-/* The biases of the weights with an adapter. RF_EINVAL: a bias belongs to modules without one, too,
- * and a parameter is trained as a whole. */
+/* Trains the biases of weights with an adapter. RF_EINVAL: a bias also belongs to modules without
+ * one, and a parameter is trained as a whole. */
 static int train_own_biases(struct model_blocks *model, const struct model_part *part)
 {
     static const char ending[] = ".lora_B.weight";
@@ -217,7 +220,10 @@ static int train_own_biases(struct model_blocks *model, const struct model_part 
         for (int i = 0; i < part->param_count; i++)
             if (strcmp(part->params[i].name, name) == 0 &&
                 part->params[i].shape.dim[0] != b->shape.dim[0])
-                return RF_EINVAL;
+                return rf_fail(RF_EINVAL,
+                               "bias=lora_only: %s belongs to modules without an "
+                               "adapter, too; target all of its modules, or use bias=all",
+                               name);
         snprintf(name, sizeof(name), "!%.*s.bias", (int)(length - bytes), b->name);
         model_freeze(model, name);
     }
@@ -239,23 +245,29 @@ int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
         return 0;
     model_freeze(model, "*");
     if (model_freeze(model, "!*.lora_[AB].weight") == 0)
-        return RF_EINVAL;
+        return rf_fail(RF_EINVAL,
+                       "no module matches the targets of adapters, %.200s; use such as "
+                       "q_proj, down_proj, c_attn, or all-linear",
+                       adapter->targets);
     RETURN_IF_FAILED(train_biases(model, adapter->bias));
     say_config(model, adapter);
-    /* Each step has masks of its own. */
+    /* Each step has its own masks. */
     for (int i = 0; i < model->count; i++)
         model->blocks[i].varies = adapter->dropout > 0;
     return 0;
 }
 
-const char *lora_tensor_fault(const struct model_adapter *adapter,
-                              const struct rf_tensor_part *part, bool copies)
+int lora_check_part(const struct model_adapter *adapter, const struct rf_tensor_part *part,
+                    bool copies)
 {
     if (!adapter || part->ranks <= 1)
-        return NULL;
+        return 0;
     if (!part->sequence)
-        return "adapters on tensor ranks need sequence parallelism; use it, or tp=1";
-    return copies ? "adapters need at least as many heads of keys as tensor ranks" : NULL;
+        return rf_fail(RF_EINVAL,
+                       "adapters on tensor ranks need sequence parallelism; use it, or tp=1");
+    return copies
+               ? rf_fail(RF_EINVAL, "adapters need at least as many heads of keys as tensor ranks")
+               : 0;
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */

@@ -16,18 +16,16 @@
 
 #define MAX_CONFIG ((size_t)4 << 20)
 
-int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
+int hub_open(const char *dir, struct hub **out)
 {
     struct hub *hub = calloc(1, sizeof(*hub));
     if (!hub)
-        return config_fail(RF_ENOMEM, fault, "out of memory");
+        return rf_fail(RF_ENOMEM, "out of memory");
     int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &hub->text);
-    if (rc < 0)
-        config_fail(rc, fault, "%s", rf_last_error()->message);
-    else
-        rc = hub_parse(hub->text, hub, fault);
     if (rc == 0)
-        rc = hub_settle_head(hub, dir, fault);
+        rc = hub_parse(hub->text, hub);
+    if (rc == 0)
+        rc = hub_settle_head(hub, dir);
     if (rc < 0)
         hub_destroy(hub);
     else
@@ -35,7 +33,7 @@ int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
     return rc;
 }
 
-int hub_look(const char *dir, const struct hub_arch **out, char fault[HUB_FAULT_BYTES])
+int hub_look(const char *dir, const struct hub_arch **out)
 {
     char path[4096], *text = NULL;
     struct stat about;
@@ -45,8 +43,8 @@ int hub_look(const char *dir, const struct hub_arch **out, char fault[HUB_FAULT_
         return 0;
     int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &text);
     if (rc < 0)
-        return config_fail(rc, fault, "%s", rf_last_error()->message);
-    rc = hub_find_arch(text, out, fault);
+        return rc;
+    rc = hub_find_arch(text, out);
     free(text);
     return rc;
 }
@@ -55,7 +53,8 @@ static int describe(const struct hub_arch *arch, const struct hub_values *values
 {
     struct hub *hub = arch ? calloc(1, sizeof(*hub)) : NULL;
     if (!hub)
-        return arch ? RF_ENOMEM : RF_EINVAL;
+        return arch ? rf_fail(RF_ENOMEM, "out of memory")
+                    : rf_fail(RF_EINVAL, "no architecture of a hub has these parameters");
     *hub = (struct hub){.arch = arch, .values = *values, .dtype = RF_F32};
     *out = hub;
     return 0;
@@ -94,10 +93,9 @@ int hub_of_llama(const struct llama_config *c, struct hub **out)
         .rope_scaling = c->rope_scaling};
     const char *name = c->architecture ? c->architecture : "LlamaForCausalLM";
     const struct hub_arch *arch = hub_arch_named(name);
-    if (!arch || arch->qkv_bias != c->qkv_bias || arch->qk_norm != c->qk_norm ||
-        arch->layer != c->layer)
-        return RF_EINVAL;
-    return describe(arch, &values, out);
+    const bool same = arch && arch->qkv_bias == c->qkv_bias && arch->qk_norm == c->qk_norm &&
+                      arch->layer == c->layer;
+    return describe(same ? arch : NULL, &values, out);
 }
 
 void hub_destroy(struct hub *hub)
@@ -164,19 +162,19 @@ void hub_set_llama(const struct hub *hub, struct llama_config *c)
     c->rope_scaling = v->rope_scaling;
 }
 
-int hub_check_seq(const struct hub *hub, int64_t seq, char fault[HUB_FAULT_BYTES])
+int hub_check_seq(const struct hub *hub, int64_t seq)
 {
     const struct hub_values *v = &hub->values;
     if (seq > v->positions)
-        return config_fail(RF_EINVAL, fault,
-                           "sequences of %lld tokens are longer than the model's %d positions "
-                           "(config.json)",
-                           (long long)seq, v->positions);
+        return rf_fail(RF_EINVAL,
+                       "sequences of %lld tokens are longer than the model's %d positions "
+                       "(config.json)",
+                       (long long)seq, v->positions);
     if (v->window && seq > v->window)
-        return config_fail(RF_EINVAL, fault,
-                           "config.json: sliding_window is %d, which is shorter than sequences of "
-                           "%lld tokens; this library computes only full attention",
-                           v->window, (long long)seq);
+        return rf_fail(RF_EINVAL,
+                       "config.json: sliding_window is %d, which is shorter than sequences of "
+                       "%lld tokens; this library computes only full attention",
+                       v->window, (long long)seq);
     return 0;
 }
 
@@ -187,7 +185,8 @@ static const char *dtype_text(enum rf_dtype dtype)
     return dtype == RF_F16 ? "float16" : dtype == RF_BF16 ? "bfloat16" : "float32";
 }
 
-/* As Python writes a float: with a point or an exponent, by which readers tell it from an int. */
+/* In Python's form of a float: with a point or an exponent, so that readers do not take it for an
+ * int. */
 static bool add_real(cJSON *object, const char *name, float value)
 {
     char text[32];
@@ -212,7 +211,7 @@ static bool add_rope(cJSON *root, const struct hub_values *v)
     return ok;
 }
 
-/* 0 is written as null, which means the same, unless the absent field does. */
+/* 0 is written as null, which means the same, unless an absent field does. */
 static bool add_size(cJSON *root, const struct rf_field *field, int value)
 {
     if (value != 0 || field->kind == RF_FIELD_COUNT)
@@ -249,7 +248,7 @@ static cJSON *make_config(const struct hub *hub)
             ok = add_field(root, field, &hub->values);
     if (ok && !hub->arch->gpt2)
         ok = add_rope(root, &hub->values);
-    /* Of a model of bytes (data.h): the last token ends a text. */
+    /* For a model of bytes (data.h): the last token ends a text. */
     if (ok && hub->values.vocab == 257)
         ok = cJSON_AddNumberToObject(root, "bos_token_id", 256) &&
              cJSON_AddNumberToObject(root, "eos_token_id", 256);
@@ -259,7 +258,7 @@ static cJSON *make_config(const struct hub *hub)
     return NULL;
 }
 
-/* Replaces *text by one in which a field has this value. */
+/* Replaces *text by a text in which a field has this value. */
 static bool set_field(char **text, const char *name, const char *value)
 {
     char *changed = *text ? config_with(*text, name, value) : NULL;
@@ -268,8 +267,8 @@ static bool set_field(char **text, const char *name, const char *value)
     return changed != NULL;
 }
 
-/* What the folder says, but for what the export changes: the type, a head that is written beside
- * the table of tokens, and the class of a model that had none. */
+/* The folder's text with the changes of the export: the type, a head that is written beside the
+ * table of tokens, and the class of a model that had none. */
 static char *changed_text(const struct hub *hub, const char *dtype)
 {
     char value[96], *text = strdup(hub->text);

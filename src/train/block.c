@@ -187,7 +187,7 @@ static bool is_forward(const struct rf_instruction *i)
 
 /* An exchange of this call. */
 struct exchanged {
-    const struct rf_exchange *exchange; /* NULL: there is none */
+    const struct rf_exchange *exchange; /* NULL: none */
     struct rf_tensor value;
 };
 
@@ -289,8 +289,8 @@ static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
                                   part_of_output(c, i->block - 1, out_of(c, RF_ROLE_INPUT_GRAD)));
 }
 
-/* Adds what the parts of this rank write for an exchange into the first part's tensor. The sum is a
- * subtree of the tree over all ranks. */
+/* Adds the tensors that the parts of this rank write for an exchange into the first part's. The sum
+ * is a subtree of the tree over all ranks. */
 static int join_parts(const struct call *c)
 {
     struct rf_stream *stream = c->run->stream;

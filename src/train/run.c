@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Opens and closes runs. This is the only file of training that allocates device memory: exactly
- * what the plan lists. It also returns planned and measured bytes.
+ * the regions that the plan lists. It also returns planned and measured bytes.
  */
 #include "run.h"
 
@@ -144,8 +144,7 @@ static int open_copies(struct rf_run *run)
 }
 
 /* A pass waits for its streams at its end, so the submissions of one pass bound those in flight.
- * For very long lists only the first ones are made here; the others are made when they are needed.
- */
+ * For very long lists only the first ones are made here; the others are made on demand. */
 #define MOST_SUBMISSIONS 256
 
 static int reserve_submissions(const struct rf_run *run, struct rf_stream *stream, int lane)
@@ -182,7 +181,7 @@ static int open_local(struct rf_run *run)
     return 0;
 }
 
-/* What the host computes in place of the device has its bits. */
+/* Arithmetic on the host in place of the device must have the device's bits. */
 static int follow_device(struct rf_run *run)
 {
     if (rf_run_ranks(run) > 1) {
@@ -193,6 +192,11 @@ static int follow_device(struct rf_run *run)
     return run->plan->policy.offload & RF_OFFLOAD_OPTIMIZER
                ? rf_device_flushes_subnormals(run->device, &run->flush)
                : 0;
+}
+
+static void log_stage(void *user, const char *stage)
+{
+    rf_log("io", 3, "a save: %s", stage);
 }
 
 int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,
@@ -211,6 +215,10 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     run->one_by_one = plan->policy.no_overlap || rf_device_checks_ranges(device);
     run->stop = opts ? opts->stop : NULL;
     run->other_batch = opts && opts->other_batch;
+    run->files = (struct rf_run_files){.piece_bytes = (size_t)4 << 20,
+                                       .saves = {log_stage, NULL},
+                                       .sees = rf_checkpoint_sees,
+                                       .has = rf_checkpoint_is};
     int rc = check_size(run);
     if (rc == 0)
         rc = rf_config_merge(plan->blocks, plan->block_count, &run->config);
@@ -281,7 +289,7 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
     };
 }
 
-/* Whether a transfer is of memory that the host cannot map. Empty shards have no memory. */
+/* Whether a transfer uses memory that the host cannot map. Empty shards have no memory. */
 static bool is_staged(const struct rf_run *run, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(run->plan, i);
@@ -293,8 +301,8 @@ static bool is_staged(const struct rf_run *run, const struct rf_instruction *i)
     return false;
 }
 
-/* Memory that the host cannot map is transferred by way of staging buffers. Each communicator needs
- * as much as its largest transfer. This depends on the device, so the plan cannot have it. */
+/* Memory that the host cannot map is transferred through staging buffers. Each communicator needs
+ * as much as its largest transfer. This depends on the device, so the plan does not include it. */
 static uint64_t staging_bytes(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;

@@ -15,7 +15,7 @@
  * depend on the step. */
 struct rf_segment {
     struct rf_recording *recording;
-    int64_t step, micro_batch;      /* those it was recorded in */
+    int64_t step, micro_batch;      /* of the recording */
     bool any_step, any_micro_batch; /* unchanged in another one */
     bool varies;                    /* changed, or its block sets varies: recorded each time */
 };
@@ -32,6 +32,15 @@ struct rf_stall {
     uint64_t begin_ns; /* when the host saw the device wait; 0: not yet */
 };
 
+/* How a run reads and writes files. rf_run_open fills it in; it may be replaced between calls. */
+struct rf_run_files {
+    size_t piece_bytes;              /* read, sent or written at once */
+    struct rf_checkpoint_hook saves; /* is told the stages of saves: writes them to the log */
+    /* Whether this rank sees a folder of rank 0: rf_checkpoint_sees, rf_checkpoint_is. */
+    bool (*sees)(const char *dir, const char *name, const char *token, char folder[4096]);
+    bool (*has)(const char *dir, const char *name, const char *hash);
+};
+
 struct rf_run {
     struct rf_device *device;
     struct rf_comm *comm;                 /* NULL: one rank */
@@ -40,11 +49,11 @@ struct rf_run {
     uint64_t seed;
     int64_t step;    /* number of steps, including the current one */
     int64_t updates; /* number of steps that were not skipped, counted on the device: Adam's t */
-    bool under_way;  /* 2bw: the backward passes and the update of the last step are still to run */
+    bool under_way;  /* 2bw: the backward passes and the update of the last step are not done yet */
     float lr;        /* of that step */
     struct rf_stream *stream;
     struct rf_stream *copies[RF_LANE_COUNT]; /* of the lanes that copy between host and device */
-    int host_threads;                        /* of the optimizer on the host */
+    int host_threads;                        /* threads of the optimizer on the host */
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
     struct rf_tensor *regions;                     /* by region id, as bytes */
@@ -65,7 +74,7 @@ struct rf_run {
     /* By lane and position in the current list: reached when that instruction is done. */
     struct rf_point *points;
     struct rf_stall *stalls; /* of the current list, in order */
-    bool flush;              /* the host takes subnormal numbers for 0, as the ranks' devices do */
+    bool flush;              /* the host treats subnormal numbers as 0, like the ranks' devices */
     bool one_by_one;         /* the host waits for each transfer at once */
     bool record_each_step, check_replay;
     struct rf_segment *segments[RF_LIST_COUNT]; /* by the last instruction of each */
@@ -75,11 +84,11 @@ struct rf_run {
     uint64_t segment_start_ns, record_ns;
     int recorded, replayed; /* number of segments since the step began */
     bool gave_up;           /* a call has failed, and all communicators with it */
-    /* Status < 0: parameters may be of two different steps; the message says why. */
+    /* Status < 0: parameters may be of two different steps; the message has the reason. */
     struct rf_error inconsistent;
     bool half_filled; /* the reason is a fill, which may be repeated */
-    /* Only with `inconsistent`: the update of the failed step has completed on this rank. It needs
-     * nothing of other ranks, so this rank has all of its own state of the next step. */
+    /* Only with `inconsistent`: the update of the failed step has completed on this rank, and needs
+     * nothing from other ranks. So this rank has all of its own state of the next step. */
     bool ahead;
 
     struct rf_memory_stats memory_before;
@@ -87,11 +96,7 @@ struct rf_run {
     char *config;               /* the merged config of all blocks: rf_config_merge */
     struct rf_folder_lock lock; /* rank 0: of the reserved folder */
     struct rf_save *save;       /* the save in progress; NULL: none */
-    /* For tests: interrupts a save, sets the size of a piece (0: 4 MiB), and hides folders from
-     * this rank. */
-    struct rf_checkpoint_hook save_hook;
-    size_t piece_bytes;
-    bool hide_folders;
+    struct rf_run_files files;
 };
 
 /* One execution of a list. */
@@ -108,7 +113,7 @@ struct rf_pass {
     struct rf_point computed;             /* reached when all submitted compute has finished */
     bool updated;                         /* this rank has completed the whole list */
     bool transferring;                    /* the communicators may have transfers in flight */
-    int stalls, stalls_seen; /* how many there are so far, and how many of them are over */
+    int stalls, stalls_seen;              /* the number so far, and the number of finished ones */
     struct rf_step_stats stats;
 };
 
@@ -117,11 +122,11 @@ struct rf_pass {
 RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
 /* Begins a collective call other than a step; the label names it. A rank in another call that waits
  * for this rank, in a group or for a message, detects the mismatch and reports it to all. Without
- * this, it would only fail at the deadline. Does nothing in a run without groups and messages. */
+ * this, it would only fail at the deadline. No effect in a run without groups and messages. */
 RF_MUST_CHECK int rf_run_begin_call(struct rf_run *run, const char *label);
 /* Ends a collective call whose inputs this rank refuses before any instruction has run. Returns
  * status; the last error is unchanged. If all ranks refuse theirs, the run can be used further.
- * Ranks that do not refuse get an error and do not wait, also in the groups in which this list
+ * Ranks that do not refuse get an error and do not wait, not even in the groups in which this list
  * transfers. */
 int rf_run_refuse(struct rf_run *run, int status, enum rf_list_id list);
 
@@ -229,7 +234,7 @@ RF_MUST_CHECK int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, d
  * From now on rf_run_check_whole fails, until a checkpoint is loaded. */
 void rf_run_mark_inconsistent(struct rf_run *run, const char *call);
 RF_MUST_CHECK int rf_run_check_whole(const struct rf_run *run, const char *call);
-/* Like rf_run_check_whole; it fails also if a step of 2bw is in progress. */
+/* Like rf_run_check_whole; also fails if a step of 2bw is in progress. */
 RF_MUST_CHECK int rf_run_check_idle(const struct rf_run *run, const char *call);
 
 /* execute.c. Runs the list of a pass and waits for its end. */
@@ -246,14 +251,13 @@ RF_MUST_CHECK int rf_run_apply_state(struct rf_run *run, const struct rf_checkpo
 void rf_save_close(struct rf_save *save); /* NULL is allowed */
 
 /* copies.c */
-/* The table of places from the first element on that this rank has of a piece. A NULL buffer:
- * there is none. */
+/* The table of places from this rank's first element of a piece on. A NULL buffer: no table. */
 struct rf_tensor rf_run_places(const struct rf_run *run, int piece);
 /* Writes the copies that the last update has made of this rank's trained parameters, or, with
  * `before`, the update before it. Both tensors begin with the first of the rank's shards. */
 RF_MUST_CHECK int rf_run_round_copies(const struct rf_run *run, struct rf_tensor params,
                                       struct rf_tensor copies, bool before);
-/* Updates the 16-bit copies that blocks see, after parameters were written. */
+/* Updates the 16-bit copies that blocks use, after parameters were written. */
 RF_MUST_CHECK int rf_run_refresh_copy(struct rf_run *run);
 /* 2bw: the same for the version before the last update. level: that version is set to the current
  * one. */

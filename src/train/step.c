@@ -9,7 +9,7 @@
 #include "run.h"
 
 /* Whether an instruction that has begun writes state of the next step. An update writes shards;
- * whole parameters are written only if rank 0 alone updates. */
+ * whole parameters are written only if only rank 0 updates. */
 static bool began_update(const struct rf_pass *p)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -74,8 +74,8 @@ static int give_up(struct rf_pass *p, int rc)
     return rc;
 }
 
-/* With RF_CHECK_REPLAY gradients that blocks are to overwrite are NaN before. An overflow is
- * expected with a loss scale only. */
+/* With RF_CHECK_REPLAY, gradients that blocks must overwrite are NaN beforehand. An overflow is
+ * expected only with a loss scale. */
 static int check_norm(const struct rf_pass *p)
 {
     const struct rf_run *run = p->run;

@@ -39,7 +39,7 @@ static void fill_scalars(const struct rf_pass *p)
     set_scalars(p, 0, run->under_way ? run->lr : p->lr, run->updates + 1);
 }
 
-/* The inputs and losses of the step in progress, which the next step would overwrite. */
+/* Moves the inputs and losses of the step in progress, which the next step would overwrite. */
 static void keep(const struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_operands from = rf_plan_ins(p->run->plan, i, RF_ROLE_FROM);
@@ -84,7 +84,7 @@ static int fill(const struct rf_pass *p, struct rf_tensor t, uint32_t word)
     return rf_stream_fill(p->run->stream, t.buffer, t.offset, rf_tensor_bytes(t), word);
 }
 
-/* Checks blocks: a gradient that should be overwritten, and is not, stays NaN. */
+/* Poisons gradients to check blocks: one that should be overwritten, and is not, stays NaN. */
 static int poison_overwritten(struct rf_pass *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -95,7 +95,8 @@ static int poison_overwritten(struct rf_pass *p, int value)
     return 0;
 }
 
-/* Zeroes what blocks do not overwrite: the adjacent pieces of a slot, or a single piece. */
+/* Zeroes the parts that blocks do not overwrite: the adjacent pieces of a slot, or a single piece.
+ */
 static int zero(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -120,7 +121,7 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-/* Zeroes a piece whole: no block overwrites any of it. */
+/* Zeroes a whole piece: no block overwrites any of it. */
 static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->outs; k++)
@@ -130,9 +131,11 @@ static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
 
 static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor from)
 {
-    return to.buffer ? rf_stream_copy(p->run->stream, to.buffer, to.offset, from.buffer,
-                                      from.offset, rf_tensor_bytes(to))
-                     : 0;
+    return to.buffer
+               ? rf_stream_copy(p->run->stream, (struct rf_buffer_place){to.buffer, to.offset},
+                                (struct rf_buffer_place){from.buffer, from.offset},
+                                rf_tensor_bytes(to))
+               : 0;
 }
 
 static int hold(struct rf_pass *p, const struct rf_instruction *i)
@@ -279,8 +282,8 @@ static const struct rf_plan_piece *first_piece(const struct rf_plan *plan,
     return first;
 }
 
-/* Keeps the version before this update, because the next step has begun: its micro-batches continue
- * to use it. */
+/* Keeps the version before this update, because the micro-batches of the next step, which has
+ * begun, still use it. */
 static int keep_version(struct rf_pass *p, const struct rf_instruction *i)
 {
     RETURN_IF_ERROR(

@@ -155,7 +155,7 @@ int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct r
                  : rf_recv_tensor(comm, value, t->peer, t->tag, &opts);
 }
 
-/* Copies between host and device memory, beside compute. */
+/* Copies between host and device memory, concurrently with compute. */
 int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                   struct rf_point *done)
 {
@@ -166,7 +166,8 @@ int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_p
     if (after.timeline)
         RETURN_IF_ERROR(rf_stream_after(stream, after));
     if (from.buffer && to.buffer)
-        RETURN_IF_ERROR(rf_stream_copy(stream, to.buffer, to.offset, from.buffer, from.offset,
+        RETURN_IF_ERROR(rf_stream_copy(stream, (struct rf_buffer_place){to.buffer, to.offset},
+                                       (struct rf_buffer_place){from.buffer, from.offset},
                                        capacity < all ? capacity : all));
     return rf_stream_submit(stream, done);
 }

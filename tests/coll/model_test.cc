@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Predicted times, and the choice by them.
+// Predicted times, and the choice of an algorithm by them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,14 +13,13 @@ extern "C" {
 #include "coll/model.h"
 #include "coll/sched.h"
 #include "coll/table.h"
-rf_segment_length rf_segment_chain;
 }
 
 namespace
 {
 
-// Seconds and seconds per byte: shared memory, Ethernet of 1 and 100 Gbit/s, a long way, and a
-// switch that many messages at once choke.
+// Seconds and seconds per byte: shared memory, Ethernet of 1 and 100 Gbit/s, a long distance, and a
+// switch that many simultaneous messages slow down.
 const rf_coll_model models[] = {
     {.round_s = 5e-7,
      .byte_s = 1e-10,
@@ -68,7 +67,14 @@ std::string choice(const rf_coll_desc &desc, double *seconds = nullptr)
     return name;
 }
 
-// A row without a cost would never be compared with the others.
+size_t segment_of(const rf_coll_desc &desc, const char *name)
+{
+    const rf_algorithm *algorithm = nullptr;
+    EXPECT_EQ(rf_coll_find(&desc, name, &algorithm), 0);
+    return algorithm ? rf_coll_segment(&desc, algorithm) : 0;
+}
+
+// An algorithm without a cost would never be compared with the others.
 TEST(Model, WhateverTheTableChoosesHasACost)
 {
     for (rf_coll_op op : chosen_ops)
@@ -108,9 +114,7 @@ TEST(Table, AReduceOnTwoRanksIsCutShorterWhereTheyShareNoMemory)
             rf_coll_desc desc = describe(RF_COLL_REDUCE, 2, 4 << 20, models[0]);
             desc.model = measured ? &models[0] : nullptr;
             desc.shared = shared;
-            const rf_coll_row *row;
-            ASSERT_EQ(rf_coll_find(&desc, "flat", &row), 0);
-            EXPECT_EQ(rf_coll_segment(&desc, row), (shared ? 256u : 64u) << 10);
+            EXPECT_EQ(segment_of(desc, "flat"), (shared ? 256u : 64u) << 10);
         }
 }
 
@@ -119,7 +123,7 @@ TEST(Table, AnAlgorithmThatCannotServeACallSaysWhy)
     const auto why = [](const char *algorithm, int ranks, rf_order order, rf_dtype dtype) {
         rf_coll_desc desc = describe(RF_COLL_ALL_REDUCE, ranks, 4000, models[0], order);
         desc.dtype = dtype;
-        const rf_coll_row *row;
+        const rf_algorithm *row;
         EXPECT_EQ(rf_coll_find(&desc, algorithm, &row), RF_EINVAL);
         return std::string(rf_last_error()->message);
     };
@@ -166,7 +170,7 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
                                 EXPECT_LE(seconds, rf_coll_predict(&desc, other)) << other;
                         }
                     }
-    // Each is of use somewhere.
+    // Each is the best choice somewhere.
     for (size_t i = 0; i < OPS; i++)
         for (const char *name : names[i])
             EXPECT_TRUE(taken.count(rf_coll_op_name(chosen_ops[i]) + (std::string(" ") + name)))
@@ -193,17 +197,17 @@ TEST(Model, LongSumsGoAroundARingAndShortOnesDoNot)
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 64 << 20, ethernet)), "ring");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 4, ethernet)), "flat");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 64, 4, ethernet)), "recursive_doubling");
-    // Where a fan is slow, what one sends to a neighbour is not.
+    // A slow fan does not slow messages to one neighbour.
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 1 << 20, choked, RF_ORDER_RING)), "ring");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 8, 16 << 10, ethernet, RF_ORDER_RING)), "direct");
 }
 
-// Two hosts of four ranks: a quick memory within, Ethernet between.
+// Two hosts of four ranks: fast memory within, Ethernet between.
 TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
 {
     const int hosts[] = {0, 0, 0, 0, 1, 1, 1, 1};
     rf_coll_model model = models[1];
-    model.fan_byte_s = 4 * model.byte_s; // four ranks share what one has
+    model.fan_byte_s = 4 * model.byte_s; // four ranks share one link
     model.intra_host = {1e-6, 1e-10};
     model.inter_host = {6e-5, 4 * model.byte_s};
     for (rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER}) {
@@ -211,7 +215,7 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
         double seconds = -1;
         desc.hosts = hosts;
         EXPECT_EQ(choice(desc, &seconds), "hierarchical") << rf_coll_op_name(op);
-        // Half of the whole goes each way, once for every phase.
+        // Half of the whole travels in each direction, once for every phase.
         double whole = (op == RF_COLL_ALL_REDUCE ? 2 : 8) * 16.0 * (1 << 20);
         EXPECT_GT(seconds, whole / 2 * model.byte_s);
         EXPECT_LT(seconds, whole / 2 * model.byte_s * 1.3);
@@ -221,7 +225,7 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
         EXPECT_STREQ(rf_sched_algorithm(sched), "hierarchical");
         EXPECT_LE(rf_sched_temp_bytes(sched), 8 * RF_WINDOW_BYTES);
         rf_sched_destroy(sched);
-        // Not where the order is promised, where nothing was measured, or where nothing is gained.
+        // Not if the order is promised, nothing was measured, or nothing is gained.
         for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
             desc.order = order;
             if (rf_coll_reduces(op)) {
@@ -258,7 +262,7 @@ TEST(Model, AChainIsCutWhereItsPredictionIsLeast)
         for (int ranks : {2, 3, 4, 16})
             for (size_t bytes = 1 << 20; bytes <= 1u << 30; bytes *= 4) {
                 rf_coll_desc desc = describe(RF_COLL_BROADCAST, ranks, bytes, model);
-                size_t segment = rf_segment_chain(&desc);
+                size_t segment = segment_of(desc, "chain");
                 auto time = [&](double s) {
                     return (ranks - 2) * s * model.byte_s + (double)bytes / s * model.fan_message_s;
                 };

@@ -24,7 +24,7 @@ class Quantized : public OpTest, public ::testing::WithParamInterface<rf_quantiz
         Floats bytes(rf_quantized_bytes(GetParam(), (int64_t)weights.size()) / 4);
         EXPECT_OK(rf_quantize(GetParam(), weights.data(), (int64_t)weights.size(), bytes.data()));
         values = Floats(weights.size());
-        EXPECT_OK(rf_dequantize(GetParam(), bytes.data(), (int64_t)weights.size(), 0,
+        EXPECT_OK(rf_dequantize({GetParam(), bytes.data(), (int64_t)weights.size()}, 0,
                                 (int64_t)weights.size(), values.data()));
         return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
     }
@@ -135,7 +135,7 @@ TEST_P(Quantized, PartsOfALongKAddUp)
         rf_matmul_opts opts = {};
         opts.transpose_b = transpose_b;
         opts.b_quantized = GetParam();
-        const int64_t elements = rf_matmul_scratch(device, RF_F32, s.m, s.n, s.k, &opts);
+        const int64_t elements = matmul_scratch(device, RF_F32, s.m, s.n, s.k, opts);
         ASSERT_GT(elements, 0);
         rf_tensor scratch = blank(rf_shape1(elements));
         opts.scratch = &scratch;

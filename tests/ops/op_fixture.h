@@ -15,6 +15,7 @@
 
 #include <ringforge/ops.h>
 
+#include "support/calls.h"
 #include "support/half.h"
 
 extern "C" {
@@ -34,6 +35,19 @@ extern "C" {
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int32_t>;
+
+inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+inline float float_of(uint32_t bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+}
 
 /* The types that kernels store, each with a test of its own: TEST_P of a suite made by ALL_TYPES.
  */

@@ -276,8 +276,7 @@ TEST(Adapter, TensorAndContextRanksAreCloseToOne)
 TEST(Adapter, WhatIsRefusedIsNamed)
 {
     auto fault = [](model_adapter a) {
-        const char *text = model_adapter_fault(&a);
-        return std::string(text ? text : "");
+        return std::string(model_adapter_check(&a) < 0 ? rf_last_error()->message : "");
     };
     EXPECT_EQ(fault(lora(8, "q_proj")), "");
     EXPECT_NE(fault(lora(0, "q_proj")).find("rank"), std::string::npos);
@@ -296,7 +295,7 @@ TEST(Adapter, WhatIsRefusedIsNamed)
     int count = 0;
     ASSERT_EQ(llama_create(&t.llama, &model), 0);
     const rf_block *blocks = llama_blocks(model, &count);
-    EXPECT_LT(rf_plan_build(blocks, count, &mesh, &t.policy, 0, &plan), 0);
+    EXPECT_LT(rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan), 0);
     llama_destroy(model);
 }
 } // namespace

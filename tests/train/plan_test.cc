@@ -21,7 +21,7 @@ struct PlanOf {
     PlanOf(const StubBlocks &blocks, int dp, const rf_policy &policy, int rank = 0)
     {
         rf_mesh mesh = {dp, 1, 1};
-        rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan);
+        rc = rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan);
     }
     ~PlanOf()
     {
@@ -459,18 +459,52 @@ TEST(Plan, RefusalsSayWhatToChange)
     rf_policy policy = policy_of(4, 4);
     rf_plan *plan = nullptr;
     rf_mesh pipeline = {1, 1, 3};
-    EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &pipeline, &policy, 0, &plan), RF_EINVAL);
+    EXPECT_EQ(rf_plan_build({blocks.blocks(), 2}, &pipeline, &policy, 0, &plan), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("2 blocks"), std::string::npos);
     const auto with = [&](const std::function<void(rf_policy *)> &change, const char *says) {
         rf_mesh two = {1, 1, 2};
         rf_policy changed = policy_of(4, 4);
         change(&changed);
-        EXPECT_LT(rf_plan_build(blocks.blocks(), 2, &two, &changed, 0, &plan), 0) << says;
+        EXPECT_LT(rf_plan_build({blocks.blocks(), 2}, &two, &changed, 0, &plan), 0) << says;
         EXPECT_NE(std::string(rf_last_error()->message).find(says), std::string::npos)
             << rf_last_error()->message;
     };
     with([](rf_policy *p) { p->update_on_rank_0 = true; }, "no rank has all gradients");
     with([](rf_policy *p) { p->pipeline = RF_PIPELINE_2BW, p->recompute = 1; }, "without a flush");
+}
+
+int says_why(const void *, int64_t rows, int64_t, rf_block_sizes *)
+{
+    return rf_fail(RF_EINVAL, "%d rows are too many; use fewer", (int)rows);
+}
+int says_nothing(const void *, int64_t, int64_t, rf_block_sizes *)
+{
+    return RF_ENOTSUP;
+}
+
+TEST(Plan, WhatAUsersBlockSaysIsSaidWithItsName)
+{
+    for (const auto &c :
+         {std::make_pair(&says_why, "block a: 4 rows are too many; use fewer"),
+          std::make_pair(&says_nothing, "block a refuses micro-batches of 4 tokens "
+                                        "in sequences of 4 (not supported here)")}) {
+        StubBlocks stub;
+        stub.add("a", {8});
+        rf_block block = stub.blocks()[0];
+        rf_block_ops ops = *block.ops;
+        ops.sizes = c.first;
+        block.ops = &ops;
+        rf_policy policy = {};
+        policy.batch = 1;
+        policy.seq = 4;
+        policy.micro_batches = 1;
+        const rf_mesh mesh = {1};
+        rf_plan *plan = nullptr;
+        (void)rf_fail(RF_EINVAL, "of another call");
+        EXPECT_LT(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), 0);
+        EXPECT_EQ(std::string(rf_last_error()->message).find(c.second), 0u)
+            << rf_last_error()->message;
+    }
 }
 
 TEST(Plan, ParametersWithOneNameOrALateOwnerAreRefused)

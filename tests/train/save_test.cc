@@ -18,24 +18,6 @@ extern "C" {
 namespace
 {
 
-Training tiny()
-{
-    Training t;
-    t.model = {1, 16, 2, 8, 17};
-    t.policy.batch = 4;
-    t.policy.seq = 8;
-    t.policy.micro_batches = 4;
-    t.steps = 2;
-    return t;
-}
-
-void step(const Training &t, rf_run *run, int number)
-{
-    std::vector<int32_t> tokens, targets;
-    t.batch(number, tokens, targets);
-    ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
-}
-
 // All that a checkpoint has to bring back.
 std::vector<float> state_of(rf_run *run)
 {
@@ -55,12 +37,6 @@ std::vector<float> state_of(rf_run *run)
     return all;
 }
 
-void save(rf_run *run, const Folder &folder, int number)
-{
-    const rf_progress progress = {number, 77, 4 * number};
-    ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
-}
-
 // What a save of `ranks` ranks leaves in the folder, and the state that it had.
 std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int ranks,
                                    const std::vector<int> &hidden = {})
@@ -68,12 +44,12 @@ std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int 
     std::vector<float> state;
     Training first = t;
     first.before = [&](rf_run *run, rf_comm *, int rank) {
-        run->piece_bytes = 1536;
-        for (int r : hidden)
-            run->hide_folders |= r == rank;
+        run->files.piece_bytes = 1536;
+        if (std::count(hidden.begin(), hidden.end(), rank))
+            hide_folders(run);
     };
     first.after = [&](rf_run *run, rf_comm *, int rank) {
-        save(run, folder, 2);
+        save_at(run, folder.path(), 2);
         if (rank == 0)
             state = state_of(run);
     };
@@ -90,9 +66,9 @@ void expect_loads(const Training &t, const Folder &folder, int ranks,
     rest.steps = 0;
     rest.seed = 6;
     rest.after = [&](rf_run *run, rf_comm *, int rank) {
-        run->piece_bytes = 1000;
-        for (int r : hidden)
-            run->hide_folders |= r == rank;
+        run->files.piece_bytes = 1000;
+        if (std::count(hidden.begin(), hidden.end(), rank))
+            hide_folders(run);
         rf_progress progress = {};
         ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
         EXPECT_EQ(progress.step, 2);
@@ -122,7 +98,7 @@ struct Gate {
 
 TEST(SharedSave, EveryNumberOfRanksWritesTheSameBytesAndEveryNumberLoadsThem)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder folders[5];
     std::vector<float> want;
     for (int savers = 1; savers <= 4; savers++) {
@@ -140,7 +116,7 @@ TEST(SharedSave, EveryNumberOfRanksWritesTheSameBytesAndEveryNumberLoadsThem)
 
 TEST(SharedSave, RanksThatDoNotSeeTheFolderSaveAndLoadThroughRank0)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder seen, hidden;
     const std::vector<float> want = make_checkpoint(t, seen, 1);
     EXPECT_TRUE(make_checkpoint(t, hidden, 3, {1, 2}) == want);
@@ -152,7 +128,7 @@ TEST(SharedSave, RanksThatDoNotSeeTheFolderSaveAndLoadThroughRank0)
 
 TEST(SharedSave, ARankThatUpdatesNothingSavesAndLoadsNoStates)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.policy.order = RF_ORDER_RING;
     t.policy.update_on_rank_0 = true;
     Folder folder;
@@ -171,13 +147,13 @@ TEST(SharedSave, ARankThatUpdatesNothingSavesAndLoadsNoStates)
 
 TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.model = {1, 128, 2, 8, 257};
     t.steps = 0;
     Folder folder;
     std::atomic<uint64_t> most_save{0}, most_load{0}, bytes{0};
     t.after = [&](rf_run *run, rf_comm *comm, int rank) {
-        run->piece_bytes = 4096;
+        run->files.piece_bytes = 4096;
         for (const bool load : {false, true}) {
             ASSERT_RF(rf_barrier(comm, nullptr));
             if (rank == 0)
@@ -186,7 +162,7 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
             if (load)
                 ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
             else
-                save(run, folder, 2);
+                save_at(run, folder.path(), 2);
             ASSERT_RF(rf_barrier(comm, nullptr));
             if (rank == 0)
                 (load ? most_load : most_save) = rf_alloc_largest();
@@ -202,15 +178,16 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
 
 TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     const std::vector<float> want = make_checkpoint(t, folder, 1);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *comm, int rank) {
         const rf_progress progress = {3, 77, 12};
-        run->hide_folders = rank == 2; // or it would miss the file as well
+        if (rank == 2)
+            hide_folders(run); // or it would miss the file as well
         if (rank == 1)
-            run->save_hook = {
+            run->files.saves = {
                 [](void *user, const char *stage) {
                     if (strcmp(stage, "folder announced") == 0)
                         std::filesystem::remove(
@@ -219,22 +196,23 @@ TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
                 (void *)&folder};
         EXPECT_EQ(rf_run_save(run, folder.path().c_str(), &progress), RF_EIO);
         const std::string message = rf_last_error()->message;
-        EXPECT_NE(message.find("optimizer.safetensors, which rank 0 has created"), std::string::npos)
+        EXPECT_NE(message.find("optimizer.safetensors, which rank 0 has created"),
+                  std::string::npos)
             << message;
         EXPECT_EQ(message.find("rank 1: ") == 0, rank != 1) << message;
         ASSERT_RF(rf_barrier(comm, nullptr));
         EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
         EXPECT_EQ(folder.read("latest"), "step-2\n");
-        run->save_hook = {};
+        run->files.saves = {};
         ASSERT_RF(rf_barrier(comm, nullptr));
-        save(run, folder, 3);
+        save_at(run, folder.path(), 3);
     };
     train(t, 3);
 }
 
 TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder, copy;
     const std::vector<float> want = make_checkpoint(t, folder, 1);
     const auto options = std::filesystem::copy_options::recursive |
@@ -266,7 +244,7 @@ TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
 
 TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 3);
     std::atomic<int> refused{0};
@@ -292,11 +270,12 @@ TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
             const rf_progress progress = {3, 77, 12};
             ASSERT_RF(gpt2_create(&t.model, &model));
             const rf_block *blocks = gpt2_blocks(model, &count);
-            ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
+            ASSERT_RF(rf_plan_build({blocks, count}, &mesh, &t.policy, rank, &plan));
             int rc = rf_run_open(rank_device(rank), comm, plan, nullptr, &run);
             if (rc == 0) {
-                run->piece_bytes = 2000;
-                run->hide_folders = rank == 2 && death.hidden;
+                run->files.piece_bytes = 2000;
+                if (rank == 2 && death.hidden)
+                    hide_folders(run);
                 rc = death.background
                          ? rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr)
                          : rf_run_save(run, folder.path().c_str(), &progress);
@@ -320,7 +299,7 @@ TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
 
 TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder want, folder;
     const std::vector<float> state = make_checkpoint(t, want, 1);
     Training go = t;
@@ -329,17 +308,17 @@ TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
         const rf_progress progress = {2, 77, 8};
         rf_save_progress far = {};
         if (rank == 1)
-            run->save_hook = {Gate::wait, &gate};
-        run->piece_bytes = 1000;
+            run->files.saves = {Gate::wait, &gate};
+        run->files.piece_bytes = 1000;
         ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
-        step(t, run, 2);
+        take_steps(t, run, 2, 2 + 1);
         if (rank == 1)
             gate.reached.get_future().wait();
         ASSERT_RF(rf_run_save_test(run, &far));
         EXPECT_FALSE(far.ended);
         EXPECT_LT(far.written, far.bytes);
         EXPECT_FALSE(std::filesystem::exists(folder.path("latest")));
-        step(t, run, 3);
+        take_steps(t, run, 3, 3 + 1);
         if (rank == 1)
             gate.open.set_value();
         while (!far.ended)
@@ -356,7 +335,7 @@ TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
 
 TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 1);
     t.steps = 0;
@@ -367,14 +346,14 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
         t.after = [&](rf_run *run, rf_comm *comm, int rank) {
             const rf_progress progress = {3, 77, 12};
             if (rank == 1) // the files are there, and what is written from now on fails
-                run->save_hook = {[](void *, const char *stage) {
-                                      rlimit small;
-                                      getrlimit(RLIMIT_FSIZE, &small);
-                                      small.rlim_cur = 4096;
-                                      if (strcmp(stage, "folder announced") == 0)
-                                          setrlimit(RLIMIT_FSIZE, &small);
-                                  },
-                                  nullptr};
+                run->files.saves = {[](void *, const char *stage) {
+                                        rlimit small;
+                                        getrlimit(RLIMIT_FSIZE, &small);
+                                        small.rlim_cur = 4096;
+                                        if (strcmp(stage, "folder announced") == 0)
+                                            setrlimit(RLIMIT_FSIZE, &small);
+                                    },
+                                    nullptr};
             ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
             EXPECT_EQ(by_begin ? rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr)
                                : rf_run_save_wait(run),
@@ -384,7 +363,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
             ASSERT_RF(rf_barrier(comm, nullptr));
             if (rank == 1)
                 setrlimit(RLIMIT_FSIZE, &old);
-            run->save_hook = {};
+            run->files.saves = {};
             EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
             EXPECT_EQ(folder.read("latest"), "step-2\n");
             EXPECT_RF(rf_run_save_wait(run)); // there is none any more
@@ -395,13 +374,13 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
 
 TEST(BackgroundSave, IsGivenUpByClosingTheRun)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 1);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
         const rf_progress progress = {3, 77, 12};
-        run->piece_bytes = 64;
+        run->files.piece_bytes = 64;
         ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
     };
     train(t, 2);
@@ -412,7 +391,7 @@ TEST(BackgroundSave, IsGivenUpByClosingTheRun)
 
 TEST(BackgroundSave, KeepsTheLastCheckpointsAndTheLaterOnes)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.steps = 0;
     Folder folder;
     t.after = [&](rf_run *run, rf_comm *, int) {

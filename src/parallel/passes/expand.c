@@ -62,7 +62,7 @@ static void keep(struct rf_writer *w, int count, bool out)
     w->behind = 0;
 }
 
-/* Inputs and, in training, the scalars that kernels read. */
+/* Loads inputs and, in training, the scalars that kernels read. */
 static void load(struct rf_writer *w, int count, enum rf_list_id id)
 {
     const bool under_way = rf_plan_lags(w->plan) && (id == RF_LIST_STEP || id == RF_LIST_DRAIN);
@@ -82,7 +82,7 @@ static void load(struct rf_writer *w, int count, enum rf_list_id id)
                      block_scalars(w));
 }
 
-/* A piece of parameters in this form, in the version that the calls being written see. */
+/* A piece of parameters in this form, in the version that the calls being written read. */
 static int param_value(struct rf_writer *w, enum rf_value_kind kind, int piece)
 {
     const bool older = w->older && w->plan->pieces[piece].trained;
@@ -171,7 +171,7 @@ static void write_unread(struct rf_writer *w, enum rf_role role, int value, bool
         rf_write_in(w, role, value);
 }
 
-/* The values that a call makes, and keeps from one of its phases to the next. */
+/* The values that a call produces, and keeps between its phases. */
 static void made(struct rf_writer *w, const struct phase *p, bool out)
 {
     const struct rf_plan *plan = w->plan;
@@ -276,7 +276,7 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
     const struct rf_block_sizes *sizes = &plan->sizes[block];
     const bool sends = verb == RF_VERB_SEND;
     const int back = rf_plan_goes_back(plan, block) ? RF_LANE_SEND_OUT_BACK - RF_LANE_SEND_OUT : 0;
-    if (micro_batch == RF_PHANTOM) /* it is a phantom on the peer, too */
+    if (micro_batch == RF_PHANTOM) /* the peer's is a phantom, too */
         return;
     rf_write(w, verb, (enum rf_lane)((int)lane + back), block, micro_batch);
     const enum rf_role role = kind == RF_VALUE_OUT ? RF_ROLE_OUTPUT : RF_ROLE_OUTPUT_GRAD;
@@ -320,8 +320,8 @@ static bool delays_weights(const struct rf_plan *plan, bool input, bool weight)
     return rf_plan_tensor_ranks(plan) > 1 && !plan->units && input && weight;
 }
 
-/* The first of the backward passes that are left to the next list; the rank after this one has
- * already done it. */
+/* The first of the backward passes that are left to the next list; the next rank has already done
+ * it. */
 static int first_left(const struct rf_plan *plan)
 {
     return rf_plan_micro_batch(plan, plan->local_micro_batches - rf_plan_leftovers(plan));
@@ -399,7 +399,7 @@ static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *call
     }
 }
 
-/* The gradient that the first backward pass of the next list needs. */
+/* Receives the gradient for the first backward pass of the next list. */
 static void receive_left(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;

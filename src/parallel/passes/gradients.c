@@ -45,12 +45,12 @@ struct pass {
     int pair_count;
     int left;        /* number of the rank's subtrees at the end */
     int held;        /* 2bw: number of slots, the first ones, that keep these until the update */
-    bool behind;     /* 2bw: the last backward passes belonged to the previous step */
+    bool behind;     /* 2bw: the last backward passes belong to the previous step */
     int micro_batch; /* the local micro-batch whose slot was cleared last; -1: none */
     int *cleared;    /* the same by piece */
     int *age;        /* by piece: blocks since its 16-bit sum was sent; -1: none */
-    int *only;      /* by block: the only micro-batch whose gradients are in the slot; or one of: */
-    int incomplete; /* blocks of this rank whose last micro-batch is still to come */
+    int *only;       /* by block: the only micro-batch with gradients in the slot; or one of: */
+    int incomplete;  /* number of this rank's blocks whose last micro-batch is still to come */
 };
 
 enum { NONE = -1, SEVERAL = -2 };
@@ -65,7 +65,7 @@ static int grad(struct pass *p, int slot, int piece)
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, slot, piece);
 }
 
-/* Clears one piece, or all (-1), of which a stage with frozen blocks only has none. */
+/* Clears one piece, or all (-1). A stage with only frozen blocks has none. */
 static void write_zero(struct pass *p, int slot, int piece)
 {
     if (p->plan->trained_pieces == 0)
@@ -102,7 +102,7 @@ static void write_merge(struct pass *p, struct pair slots, int piece)
         rf_write_out(&p->w, RF_ROLE_SUM, grad(p, slots.left, k));
 }
 
-/* The chunk of this rank that a block is in. */
+/* The chunk of this rank that contains a block. */
 static int chunk_of(const struct pass *p, int block)
 {
     return block < 0 ? 0 : p->plan->stage_of[block] / p->plan->mesh.pp;
@@ -213,8 +213,7 @@ static int assign_slots(struct pass *p)
     return rc;
 }
 
-/* Whether a call finds in the slot no gradients of its block except those of the same micro-batch.
- */
+/* Whether the slot has no gradients of the call's block except those of the same micro-batch. */
 static bool is_fresh(const struct pass *p, int block, int local)
 {
     return p->tree || p->only[block] == NONE || p->only[block] == local;
@@ -236,7 +235,7 @@ static void clear(struct pass *p, int block, int local)
     }
 }
 
-/* Writes the call with the gradients of its block's parameters. */
+/* Writes the call, with the gradients of its block's parameters. */
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
@@ -264,7 +263,7 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
     }
 }
 
-/* The kind of a sum that arrives in 16 bits: in place, unless each rank has a shard of it. */
+/* The kind of a sum received in 16 bits: in place, unless each rank has a shard of it. */
 static enum rf_value_kind narrow_sum(const struct rf_plan *plan)
 {
     return plan->shards > 1 ? RF_VALUE_GRAD_NARROW_SHARD : RF_VALUE_GRAD_NARROW;
@@ -318,7 +317,7 @@ static void widen(struct pass *p, int age)
     }
 }
 
-/* Merges the subtrees that the micro-batch completes, in a piece or in all (-1). */
+/* Merges the subtrees that the micro-batch completes, in one piece or in all (-1). */
 static void merge(struct pass *p, int local, int piece)
 {
     const struct leaf *leaf = leaf_of(p, piece < 0 ? -1 : p->plan->pieces[piece].block, local);
@@ -326,7 +325,7 @@ static void merge(struct pass *p, int local, int piece)
         write_merge(p, p->pairs[leaf->first_merge + i], piece);
 }
 
-/* Merges all pieces of which this is the last block. */
+/* Merges all pieces whose last block this is. */
 static void merge_block(struct pass *p, int block, int local)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++)
@@ -334,9 +333,9 @@ static void merge_block(struct pass *p, int block, int local)
             merge(p, local, k);
 }
 
-/* If the number of micro-batches is not a power of two, the right edge of the tree is cut off. Its
- * subtrees are folded from the right, like in the reduction over ranks. For one piece, or all (-1).
- */
+/* If the number of micro-batches is not a power of two, the right edge of the tree is incomplete.
+ * Its subtrees are folded from the right, as in the reduction over ranks. For one piece, or all
+ * (-1). */
 static void fold(struct pass *p, int piece)
 {
     for (int slot = p->left - 1; p->plan->mesh.dp == 1 && p->w.status == 0 && slot > 0; slot--)
@@ -364,7 +363,7 @@ static void complete_block(struct pass *p, int block, int local)
     widen(p, p->incomplete == 0 ? 0 : RF_SETTLE);
 }
 
-/* From here on backward passes belong to a new step. */
+/* From here on, backward passes belong to a new step. */
 static void begin_step(struct pass *p)
 {
     for (int k = 0; k < p->plan->piece_count; k++)
@@ -440,8 +439,8 @@ static void close_pass(struct pass *p)
     rf_free(p->only);
 }
 
-/* A training list. If a rank has done all backward passes of a step when the next one begins, that
- * list begins with what follows them. */
+/* Writes a training list. If a rank has done all backward passes of a step when the next one
+ * begins, that list begins with the work after them. */
 static int write_list(struct pass *p, enum rf_list_id id)
 {
     struct rf_list *list = &p->plan->lists[id], written = {0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches come in rounds, one for each rank. As soon
- * as a piece's gradients of a round are complete, they are added over the ranks, and each rank
- * keeps its shard of the sum. So a piece's gradients live from the first block that adds to them to
- * the end of their reduction. In a pipeline several rounds are in flight at once, each in its own
- * slot. Ring order: a round's shard is added to that of the earlier rounds. Tree order: the owner
- * pushes the ranks' gradients, which are adjacent in the tree, onto its partial sums. In the last
- * round some ranks may have no micro-batch: in ring order they contribute zeros, in tree order
+ * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches are processed in rounds, one for each rank.
+ * As soon as a piece's gradients of a round are complete, they are added over the ranks, and each
+ * rank keeps its shard of the sum. So a piece's gradients live from the first block that adds to
+ * them to the end of their reduction. In a pipeline several rounds are in flight at once, each in
+ * its own slot. Ring order: a round's shard is added to that of the earlier rounds. Tree order: the
+ * owner pushes the ranks' gradients, which are adjacent in the tree, onto its partial sums. In the
+ * last round some ranks may have no micro-batch: in ring order they contribute zeros, in tree order
  * nothing.
  */
 #include "../../base/base.h"
@@ -45,7 +45,7 @@ static int *slot_at(const struct pass *p, int piece, int slot)
     return &p->rounds[(size_t)piece * (size_t)rf_plan_rounds(p->plan) + (size_t)slot];
 }
 
-/* The lowest slot with this round. The caller knows that there is one. */
+/* The lowest slot with this round; one must exist. */
 static int find_slot(const struct pass *p, int piece, int round)
 {
     int slot = 0;
@@ -73,7 +73,7 @@ static void clear(struct pass *p, int piece)
     rf_write_out(&p->w, RF_ROLE_GRAD, grad(p, piece));
 }
 
-/* Writes the call with the gradients of its block's parameters. */
+/* Writes the call, with the gradients of its block's parameters. */
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
@@ -115,7 +115,7 @@ static void add_copies(struct pass *p, int piece)
         p->sums[piece] = (struct sum){.first = true, .of_copies = true};
 }
 
-/* Adds the sum that has arrived to the shard. */
+/* Adds the finished sum to the shard. */
 static void add_round(struct pass *p, int piece)
 {
     const struct sum sum = p->sums[piece];
@@ -210,11 +210,11 @@ static void complete_block(struct pass *p, int block)
     }
     p->incomplete -= is_last(p);
     add_rounds(p, p->incomplete == 0 ? 0 : RF_SETTLE);
-    if (p->incomplete == 0) /* those over the copies, which have just begun */
+    if (p->incomplete == 0) /* the sums over the copies, which have just begun */
         add_rounds(p, 0);
 }
 
-/* Only in the last round some ranks have no micro-batch. */
+/* Only in the last round may ranks have no micro-batch. */
 static int round_of(const struct rf_plan *plan, int micro_batch)
 {
     return micro_batch == RF_PHANTOM ? rf_plan_rounds(plan) - 1 : rf_plan_local(plan, micro_batch);

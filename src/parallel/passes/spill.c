@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Pass: activations in host memory (Rhu et al. 2016, vDNN). Consecutive calls of a block are a
- * visit, together with what runs while tensor ranks exchange between its phases. A value that a
- * block saved or returned, and that is not read for some visits, is copied to the host after its
- * last use before them. It is copied back when the visit before its next use begins, so that it
- * arrives while that one computes. It comes back as a value of its own, so between the two its
- * memory is free (lifetimes.c). A value that has not changed since it was copied is not copied
+ * visit, together with instructions that run while tensor ranks exchange between its phases. A
+ * value that a block saved or returned, and that is not read for some visits, is copied to the host
+ * after its last use before them. It is copied back when the visit before its next use begins, so
+ * that it arrives while that one computes. It comes back as a value of its own, so between the two
+ * its memory is free (lifetimes.c). A value that has not changed since it was copied is not copied
  * again. A value that is used again at once stays in device memory.
  */
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "../plan/list.h"
 #include "passes.h"
 
-/* The slot of a value that was copied back; what a block writes has no slot. */
+/* The slot of a value that was copied back; values written by blocks have no slot. */
 enum { BACK = 1 };
 
 /* A copy before the instruction at `before`. */

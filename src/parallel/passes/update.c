@@ -67,7 +67,8 @@ static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int pa
     const struct rf_plan *plan = w->plan;
     const bool sends = verb == RF_VERB_SEND;
     const struct rf_plan_param *holder = &plan->params[rf_plan_holder(plan, param)];
-    /* Without a flush, these do not wait for messages of blocks' outputs. */
+    /* Without a flush, these have separate lanes, so that they do not wait for messages of blocks'
+     * outputs. */
     const int apart = rf_plan_lags(plan) ? RF_LANE_SEND_GRAD_BACK - RF_LANE_SEND_GRAD : 0;
     const enum rf_lane lane =
         (enum rf_lane)((int)(sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD) + apart);
@@ -117,7 +118,7 @@ static void write_shared(struct rf_writer *w, int param)
         }
 }
 
-/* The next parameter after `after` that is used twice; -1: there is none. Few are. */
+/* The next parameter after `after` that is used twice; -1: none. Few are. */
 static int next_shared(const struct rf_plan *plan, int after)
 {
     int next = -1;
@@ -263,8 +264,8 @@ static void write_cast(struct rf_writer *w)
     operands(w, all_pieces(w), RF_ROLE_COPY, RF_VALUE_COPY, -1, true);
 }
 
-/* Gathers each piece on all ranks as soon as it has been updated, unless it is gathered only when
- * it is needed. */
+/* Gathers each piece on all ranks as soon as it has been updated, unless it is only gathered before
+ * use. */
 static void write_shards(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -294,7 +295,7 @@ static void write_evictions(struct rf_writer *w)
     }
 }
 
-/* Piece by piece. Blocks see the result when they next fetch or gather it. */
+/* Piece by piece. Blocks use the result when they next fetch or gather it. */
 static void write_host_steps(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -323,7 +324,7 @@ static void write_step(struct rf_writer *w)
     rf_write_out(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
 }
 
-/* If rank 0 alone updates, its scalars and parameters go to all ranks. */
+/* If only rank 0 updates, its scalars and parameters are sent to all ranks. */
 static void write_broadcasts(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;

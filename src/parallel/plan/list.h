@@ -14,7 +14,7 @@
 int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int micro_batch, int slot,
                 int piece);
 
-/* The same as `value` for another micro-batch; -1: there is none. */
+/* The same value as `value` for another micro-batch; -1: none. */
 int rf_value_find(const struct rf_plan *plan, const struct rf_value *value, int micro_batch);
 
 struct rf_writer {

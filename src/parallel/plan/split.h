@@ -36,7 +36,8 @@ struct rf_shape rf_cut_shape(const struct rf_param_cut *cut);
 struct rf_cut_run {
     uint64_t first, count; /* in the whole parameter */
     bool first_copy;       /* no lower rank has them */
-    int copies, copy;      /* how many ranks have them; how many of these are lower */
+    int copies, copy;      /* the number of ranks that have them; the number of these that are lower
+                            */
 };
 
 /* Whether several ranks have some of its elements. */
@@ -61,8 +62,8 @@ uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most, uint
                              uint64_t to);
 
 /* Copy elements [first, first + count) of this rank's part from or to an array of the whole.
- * rf_cut_put leaves out elements that a lower rank has, so the sum of all ranks' arrays, which
- * begin as zeros, is the whole. */
+ * rf_cut_put omits elements that a lower rank has, so the sum of all ranks' arrays, which begin as
+ * zeros, is the whole. */
 void rf_cut_take(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *whole,
                  float *part);
 void rf_cut_put(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *part,
