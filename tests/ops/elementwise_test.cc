@@ -14,7 +14,7 @@ class Elementwise : public TypedOpTest
 };
 ALL_TYPES(Elementwise);
 
-/* The operations of two operands, and what an element of the result is, to the bit. */
+/* The operations of two operands and their result elements, bit by bit. */
 struct Pair {
     std::string name;
     int (*call)(rf_stream *stream, rf_tensor out, rf_tensor a, rf_tensor b);
@@ -71,7 +71,7 @@ TEST_P(Elementwise, TheLargerOfTwoIsExactAlsoInPlaceAndNaNWhereOneIs)
         }
 }
 
-// Values are eighths, whose sums of three are exact in f32: then there is one rounding.
+// Values are multiples of 1/8, so sums of three are exact in f32: there is one rounding.
 TEST_P(Elementwise, RowsWithABiasAndAResidualAreRoundedOnceAlsoInPlaceAndWithABiasOfAnyType)
 {
     auto eighths = [&](int64_t n) {
@@ -130,7 +130,7 @@ TEST_P(Elementwise, ScaleIsExactAlsoInPlace)
     }
 }
 
-/* As GPUs copy: any bits, also those that are no number or below the normal ones. */
+/* As GPUs copy: any bits, including NaN and subnormal numbers. */
 TEST_P(Elementwise, CopiesByAKernelKeepEveryBit)
 {
     for (int64_t n : {8, 64, 1024, 40000}) {
@@ -178,7 +178,7 @@ float float_of(uint32_t bits)
     return x;
 }
 
-/* Every 16-bit value there is, and back again; a NaN may come back as another NaN. */
+/* Every 16-bit value, there and back; a NaN may return as another NaN. */
 TEST_P(Elementwise, CastsEveryHalfExactly)
 {
     if (type() == RF_F32)
@@ -201,7 +201,7 @@ TEST_P(Elementwise, CastsEveryHalfExactly)
     }
 }
 
-/* Random bit patterns, those around every tie, and the ends. */
+/* Random bit patterns, those around every tie, and the limits. */
 TEST_P(Elementwise, CastRoundsToTheNearestEven)
 {
     Floats x = {0.0f,          -0.0f,         HUGE_VALF, -HUGE_VALF,   NAN,           65504,
@@ -210,7 +210,7 @@ TEST_P(Elementwise, CastRoundsToTheNearestEven)
     for (int i = 0; i < 20000; i++) {
         uint32_t bits = (uint32_t)engine();
         x.push_back(float_of(bits));
-        uint32_t exponent = 0x38000000u + (bits & 0x0f800000u); /* where f16 is */
+        uint32_t exponent = 0x38000000u + (bits & 0x0f800000u); /* the range of f16 */
         for (uint32_t tie : {0x1000u, 0x8000u})
             for (int off : {-1, 0, 1})
                 x.push_back(float_of(exponent + (bits >> 9 & ~(2 * tie - 1)) + tie + off));
