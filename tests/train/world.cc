@@ -79,7 +79,7 @@ void Training::batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t
         edit_batch(step, tokens, targets);
 }
 
-// Of the step that a call has ended, if it has.
+// Records the statistics of a step that a call has completed, if any.
 static void see(const rf_step_stats &stats, Seen *seen)
 {
     if (stats.of_step < 0)
@@ -147,9 +147,8 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     llama_destroy(other);
 }
 
-// A driver compiles a kernel when it is launched first, and keeps it for later devices and
-// processes (Mesa's cache of shaders). All ranks at once would each compile it: so one is alone
-// before.
+// A driver compiles a kernel at its first launch, and keeps it for later devices and processes
+// (Mesa's cache of shaders). All ranks at once would each compile it: so one runs alone before.
 static void compile_once(const Training &t)
 {
     static std::set<std::vector<int>> compiled;
