@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a gather costs at the root, and at the others, apart from each other: the root begins 0.1 s
- * late, so that the others never wait for it and all messages lie ready for it. On more ranks than
- * cores a common loop shows the scheduler's work instead. Medians of 15 rounds, in microseconds of a
- * call; the processor's time of the process beside.
+ * The cost of a gather at the root and at the others, separately: the root begins 0.1 s late, so
+ * that the others never wait for it and it finds all messages ready. On more ranks than cores a
+ * common loop shows the scheduler's work instead. Medians of 15 rounds, in microseconds of a call;
+ * and the processor time of the process.
  *
  *   ringforge run --ranks N -- late_root CALLS BYTES       (RF_PROVIDER=tcp; BYTES of each rank)
- *   mpirun -n N peers/late_root_openmpi CALLS BYTES        made with -DRF_BENCH_MPI by peers/build.sh
+ *   mpirun -n N peers/late_root_openmpi CALLS BYTES        made with -DRF_BENCH_MPI by
+ * peers/build.sh
  */
 #include <stdio.h>
 #include <stdlib.h>

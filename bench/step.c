@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench/step: one GPT-2 training step of ringforge beside the same step in plain C (twin.c), in
- * turns, from the same weights and on the same tokens. Prints the losses of both, best and median
- * times, and the ratio. Also times the twin's forward product alone, the figure that says whether
- * the neighbour is as quick as it should be on this machine.
+ * bench/step: one GPT-2 training step of ringforge and the same step in plain C (twin.c), in turns,
+ * from the same weights and on the same tokens. Prints the losses of both, best and median times,
+ * and the ratio. Also times the twin's forward product alone, to show whether the twin has the
+ * expected speed on this machine.
  */
 #include <omp.h>
 #include <ringforge/ringforge.h>
@@ -38,7 +38,7 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Of all threads: what remains comparable when others use the machine too. */
+/* For all threads: comparable even if others use the machine. */
 static double processor_seconds(void)
 {
     struct timespec t;
