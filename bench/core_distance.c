@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 enum { PERIOD_MS = 20, BOUNCES = 32, BATCHES = 6, MOST_MS = 2 };
 
 /* Each on a cache line of its own. */
@@ -27,13 +29,6 @@ static _Alignas(128) atomic_uint back;
 static _Alignas(128) atomic_bool stop;
 static int cores[2];
 static double start_s;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void bind(int core)
 {

@@ -24,6 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 #define MAX_RANKS 32
 #define SEGMENT (256 * 1024)
 #define SHORT (32 * 1024)
@@ -63,13 +65,6 @@ static void check(long rc, const char *what)
         return;
     fprintf(stderr, "yardstick: %s: %s\n", what, fi_strerror((int)-rc));
     exit(1);
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void barrier(struct rank *r)
@@ -255,12 +250,6 @@ static void all_reduce(struct rank *r)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void fill(struct rank *r)
 {
     for (size_t i = 0; i < r->count; i++)
@@ -281,10 +270,10 @@ static void measure(struct rank *r, size_t bytes, int samples)
     int batch = bytes < 65536 ? 50 : bytes < 1 << 20 ? 10 : 1;
     for (int s = 0; s < samples; s++) {
         barrier(r);
-        double start = seconds();
+        double start = now_s();
         for (int i = 0; i < batch; i++)
             all_reduce(r);
-        r->shared->seconds[r->rank][s] = (seconds() - start) / batch;
+        r->shared->seconds[r->rank][s] = (now_s() - start) / batch;
     }
     barrier(r);
     if (r->rank != 0)
@@ -296,7 +285,7 @@ static void measure(struct rank *r, size_t bytes, int samples)
             if (r->shared->seconds[i][s] > slowest[s])
                 slowest[s] = r->shared->seconds[i][s];
     }
-    qsort(slowest, (size_t)samples, sizeof(double), compare);
+    sort_samples(slowest, (size_t)samples);
     double t = slowest[samples / 2], n = r->ranks;
     printf("%12zu %12zu %11.2f %9.3f %9.3f %7d\n", bytes, r->count, t * 1e6,
            (double)bytes / t / 1e9, (double)bytes / t / 1e9 * 2 * (n - 1) / n,

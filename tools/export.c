@@ -96,7 +96,7 @@ static int write_all(struct job *job, struct rf_run *run, bool writes)
     return TOOL_OK;
 }
 
-/* For a model that does not come from a hub. */
+/* The tokenizer of a model that came from no hub. */
 static int write_tokenizer(struct job *job)
 {
     if (job->setup->from || hub_values(job->hub)->vocab != RF_BYTE_VOCABULARY)

@@ -74,7 +74,7 @@ static void find(struct job *job, const char *kind, int rank, uint64_t sequence,
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     cJSON *finding = cJSON_CreateObject();
-    tool_json_put(finding, "kind=%s rank=%g sequence=%g text=%s", kind, rank, (double)sequence,
+    tool_json_put(finding, "kind=%s rank=%d sequence=%g text=%s", kind, rank, (double)sequence,
                   text);
     cJSON_AddItemToArray(job->findings, finding);
 }
@@ -248,14 +248,14 @@ static void print_job(const struct job *job, int64_t zero)
 
 static cJSON *job_json(const struct job *job)
 {
-    cJSON *json = tool_json_new("job=%s size=%g provider=%s", job->ranks[0]->job,
+    cJSON *json = tool_json_new("job=%s size=%d provider=%s", job->ranks[0]->job,
                                 job->ranks[0]->size, job->ranks[0]->provider);
     cJSON *ranks = cJSON_AddArrayToObject(json, "ranks");
     for (int i = 0; i < job->count; i++) {
         const struct rf_flight_call *last = last_of(job->ranks[i]);
         cJSON *row = cJSON_CreateObject();
         char text[160];
-        tool_json_put(row, "rank=%g host=%s pid=%g calls=%g", job->ranks[i]->rank,
+        tool_json_put(row, "rank=%d host=%s pid=%g calls=%g", job->ranks[i]->rank,
                       job->ranks[i]->host, (double)job->ranks[i]->pid,
                       (double)job->ranks[i]->count);
         if (last) {

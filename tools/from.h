@@ -30,7 +30,7 @@ int from_check(const struct tool_command *command, const struct setup *setup,
                const struct model *model, struct from *out);
 /* Fills the run from them. Collective; a status of the library. */
 int from_fill(struct from *from, struct rf_run *run);
-/* Values of all parameters, including those of new adapters. `from` must outlive it. */
+/* A source of all parameters, also those of new adapters. `from` must outlive it. */
 struct rf_param_source from_source(struct from *from);
 void from_close(struct from *from);
 

@@ -122,7 +122,10 @@ static int add_chat(struct generate_job *job, const char *where, const char *jso
     const int status = new_item(job, &item);
     if (status != TOOL_OK)
         return status;
-    if (rf_chat_prompt(job->chat, where, json, bytes, job->tools, &item->prompt) < 0)
+    if (rf_chat_prompt(job->chat,
+                       &(struct rf_chat_request){
+                           .where = where, .json = json, .bytes = bytes, .tools = job->tools},
+                       &item->prompt) < 0)
         return tool_library_error(job->command, -1);
     return item->prompt.count > 0 ? TOOL_OK
                                   : tool_usage_error(job->command, "%s: it has no tokens", where);

@@ -45,8 +45,8 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
     memcpy(flags, all, sizeof(all));
 }
 
-/* For one device: the path of an f32 product of a transformer, all paths, and how kernels treat
- * subnormal numbers. Empty if it cannot be opened. */
+/* What one device does: the path that an f32 product of a transformer would take, all paths, and
+ * what kernels do with subnormal numbers. Empty when it cannot be opened. */
 #define MAX_PATHS 32
 #define MAX_FORMS 64
 struct matmuls {
@@ -138,7 +138,7 @@ static cJSON *forms_json(const struct matmuls *m)
     for (uint32_t i = 0; i < m->form_count; i++) {
         const struct rf_kernel_form *form = &m->forms[i];
         tool_json_row(list,
-                      "family=%s form=%s asked=%hhd spills=%g spilling=%g over_budget=%g why=%s",
+                      "family=%s form=%s asked=%hhd spills=%g spilling=%u over_budget=%u why=%s",
                       form->family, form->form, form->asked, (double)form->spills, form->spilling,
                       form->over_budget, form->why);
     }
@@ -186,7 +186,7 @@ static cJSON *shapes_json(const struct rf_device_info *d)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < d->matrix_shape_count; i++) {
         const struct rf_matrix_shape *s = &d->matrix_shapes[i];
-        tool_json_row(list, "dtype=%s m=%g n=%g k=%g invocations=%g", rf_dtype_name(s->operand),
+        tool_json_row(list, "dtype=%s m=%d n=%d k=%d invocations=%d", rf_dtype_name(s->operand),
                       s->m, s->n, s->k, s->invocations);
     }
     return list;
@@ -254,7 +254,7 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
 {
     cJSON *json = cJSON_CreateObject();
     struct flag flags[FLAG_COUNT];
-    tool_json_put(json, "index=%g name=%s driver=%s kind=%s usable=%hhd reason=%s matmul_path=%s",
+    tool_json_put(json, "index=%u name=%s driver=%s kind=%s usable=%hhd reason=%s matmul_path=%s",
                   d->index, d->name, d->driver, kind_name(d->kind), d->usable, d->reason,
                   matmuls->path);
     cJSON_AddItemToObject(json, "matmul_paths", matmuls_json(matmuls));
@@ -265,9 +265,9 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
     else
         cJSON_AddNullToObject(json, "flushes_subnormals");
     tool_json_put(json,
-                  "vendor_id=%g device_id=%g api_version=%g heap_bytes=%g max_allocation_bytes=%g "
-                  "subgroup_size=%g max_workgroup_invocations=%g max_shared_bytes=%g "
-                  "max_push_bytes=%g min_import_alignment=%g import_reason=%s dmabuf_reason=%s",
+                  "vendor_id=%u device_id=%u api_version=%u heap_bytes=%g max_allocation_bytes=%g "
+                  "subgroup_size=%u max_workgroup_invocations=%u max_shared_bytes=%u "
+                  "max_push_bytes=%u min_import_alignment=%g import_reason=%s dmabuf_reason=%s",
                   d->vendor_id, d->device_id, d->api_version, (double)d->heap_bytes,
                   (double)d->max_allocation_bytes, d->subgroup_size, d->max_workgroup_invocations,
                   d->max_shared_bytes, d->max_push_bytes, (double)d->min_import_alignment,

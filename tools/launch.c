@@ -288,7 +288,7 @@ static void note_end(struct crew *crew, int rank, int wait_status)
         snprintf(how, sizeof(how), "failed with exit status %d", status);
     tool_error(crew->command, "rank %d %s%s", rank, how,
                !crew->alive            ? ""
-               : crew->launch->elastic ? "; the others go on"
+               : crew->launch->elastic ? "; the others continue"
                                        : "; the others have 5 s to finish");
     if (crew->phase == RUNNING && !crew->launch->elastic)
         enter(crew, SPEAKING, SPEAK_NS);
@@ -308,7 +308,7 @@ static void reap(struct crew *crew)
             if (child->out[i].fd >= 0)
                 pump(r, &child->out[i]);
     }
-    /* If several are found together, a killed one is the cause: the others noticed it. */
+    /* If several have ended, one that was killed is the cause: the others noticed. */
     for (int killed = 1; killed >= 0 && ended; killed--) {
         for (int r = 0; r < ranks; r++) {
             struct child *child = &crew->children[r];

@@ -24,7 +24,7 @@ struct outcome {
     struct prediction prediction; /* if the rates are known */
 };
 
-/* With --params there is no block to count. A block that cannot be counted fails when it runs, too.
+/* --params gives no block to count. A block that cannot be counted shows when it runs, too.
  */
 static void count_blocks(const struct rf_plan *plan, const struct model *model, struct outcome *out)
 {
@@ -47,7 +47,8 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
                     const struct model *model, const char *plot_path, struct outcome *out)
 {
     struct rf_plan *plan = NULL;
-    int rc = rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, 0, &plan);
+    int rc = rf_plan_build((struct rf_blocks){model->blocks, model->count}, &setup->mesh,
+                           &setup->policy, 0, &plan);
     if (rc == 0) {
         count_blocks(plan, model, out);
         rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);
@@ -83,7 +84,7 @@ static double flops_of(const struct outcome *o, int first, int count)
 
 static cJSON *to_json(const struct outcome *o)
 {
-    cJSON *json = tool_json_new("ranks=%g bubble=%g version_lag=%g param_count=%g recompute=%g",
+    cJSON *json = tool_json_new("ranks=%d bubble=%g version_lag=%d param_count=%g recompute=%d",
                                 o->ranks, o->bubble, o->version_lag, (double)o->params, o->again);
     cJSON_AddItemToObject(json, "stages", cJSON_CreateIntArray(o->stages, o->stage_count));
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
@@ -161,7 +162,7 @@ static void print_scaling(const struct setup *setup, const struct outcome *o)
                o->again, o->again);
 }
 
-/* For a step: the sum of all ranks, and the maximum of one. */
+/* The work of a step: that of all ranks, and what the busiest one computes and moves. */
 static void print_work(const struct outcome *o)
 {
     char text[4][32];

@@ -43,7 +43,7 @@ struct prediction {
     struct rf_sim_result result;
     double tokens_per_s;
 };
-/* For the plan's job. costs: of its blocks. An exit status. */
+/* Predicts a step of the plan's job. costs: those of its blocks. An exit status. */
 int predict(const struct tool_command *command, const struct rf_plan *plan,
             const struct rf_block_cost *costs, const struct setup *setup,
             const struct plan_rates *rates, struct prediction *out);
@@ -62,7 +62,7 @@ int plan_plot_write(const struct tool_command *command, const char *path, const 
 
 /* ---- plan_explain.c: the cause of each transfer ---------------------------------------------- */
 
-/* Prints the exchanges of the plan's rank with the others. An exit status. */
+/* Prints what the plan's rank exchanges with the others of `ranks`. An exit status. */
 int plan_explain(const struct tool_command *command, const struct rf_plan *plan,
                  const struct rf_mesh *mesh, int ranks);
 
@@ -70,14 +70,13 @@ int plan_explain(const struct tool_command *command, const struct rf_plan *plan,
  * ------------------------------
  */
 
-/* For rank 0. A printed table; into *json, unless NULL, "zero_bytes". */
+/* Prints a table for rank 0; adds "zero_bytes" to json, unless NULL. */
 int plan_zero(const struct tool_command *command, const struct setup *setup,
               const struct model *model, bool print, cJSON *json);
 
 /* ---- plan_compare.c: techniques side by side ------------------------------------------------- */
 
-/* For rank 0, with the setup's own micro-batches. A printed table; into *json, unless NULL, rows.
- */
+/* Prints a table for rank 0, with the setup's own micro-batches; adds rows to json, unless NULL. */
 int plan_compare(const struct tool_command *command, const struct setup *setup,
                  const struct model *model, const struct plan_rates *rates, bool print,
                  cJSON *json);

@@ -34,7 +34,8 @@ static int fill(const struct tool_command *command, const struct setup *setup,
     policy.keep_gathered &= row->zero == 3; /* other stages would refuse it */
     policy.no_prefetch &= row->zero == 3;
     mesh.shard = row->zero ? mesh.shard : 0;
-    if (rf_plan_build(model->blocks, model->count, &mesh, &policy, 0, &plan) < 0) {
+    if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &mesh, &policy, 0, &plan) <
+        0) {
         snprintf(row->reason, sizeof(row->reason), "%s", rf_last_error()->message);
         return TOOL_OK;
     }
@@ -116,7 +117,7 @@ static void row_json(const struct row *row, cJSON *list)
                   {"total", total(b)},
                   {"host", b->host},
                   {"sent", b->sent}};
-    cJSON *json = tool_json_new("zero=%g order=%s", row->zero, rf_order_name(row->order));
+    cJSON *json = tool_json_new("zero=%d order=%s", row->zero, rf_order_name(row->order));
     cJSON_AddItemToArray(list, json);
     if (row->reason[0]) {
         cJSON_AddStringToObject(json, "reason", row->reason);

@@ -128,14 +128,15 @@ static bool count(struct probe *probe, const struct rf_policy *policy, struct ne
 {
     struct rf_plan *plan = NULL;
     const struct model *model = &probe->model;
-    if (rf_plan_build(model->blocks, model->count, &probe->setup.mesh, policy, 0, &plan) < 0)
+    if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &probe->setup.mesh, policy,
+                      0, &plan) < 0)
         return false;
     struct rf_block_cost *costs = calloc((size_t)model->count, sizeof(*costs));
     probe->params = rf_plan_param_count(plan);
     bool counted = costs && rf_plan_all_ranks(plan, NULL, probe->bytes, NULL) == 0;
     if (counted)
         take_bytes(probe, out);
-    /* The work of a plan that does not fit is needed only for the given batch. */
+    /* Work that does not fit is only counted for the given batch. */
     if (counted && (out->device <= probe->limit || policy->batch == probe->setup.policy.batch)) {
         counted = rf_block_costs(plan, costs) == 0 &&
                   rf_plan_all_ranks(plan, costs, probe->bytes, probe->work) == 0;
@@ -147,7 +148,7 @@ static bool count(struct probe *probe, const struct rf_policy *policy, struct ne
     return counted;
 }
 
-/* For `batch` sequences of this length. */
+/* What a batch of sequences of this length needs. */
 static bool needs_of(struct probe *probe, int64_t batch, int64_t seq, int64_t pieces,
                      struct needs *out)
 {

@@ -91,7 +91,7 @@ static int open_form(const struct tool_command *command, const struct setup *set
     return TOOL_OK;
 }
 
-/* If the type is open, bf16 represents 16 bits. */
+/* If the type is open, bf16 stands for 16 bits. */
 static int open_forms(const struct tool_command *command, const struct plan_search *search,
                       const struct setup *setup, const struct plan_rates *rates,
                       struct forms *forms)

@@ -208,7 +208,7 @@ cJSON *plan_found_json(const struct plan_found *f)
     const struct rf_candidate *c;
     const struct rf_rejection *r;
     cJSON *json =
-        tool_json_new("ranks=%g judged=%g fit=%g", f->opts->ranks,
+        tool_json_new("ranks=%d judged=%g fit=%g", f->opts->ranks,
                       (double)rf_search_judged(f->search), (double)rf_search_count(f->search));
     cJSON *found = cJSON_AddArrayToObject(json, "search");
     for (int64_t k = 0; k < f->top && (c = rf_search_get(f->search, k)); k++)

@@ -44,7 +44,8 @@ int plan_zero(const struct tool_command *command, const struct setup *setup,
         policy.update_on_rank_0 = policy.keep_gathered = policy.no_prefetch = false;
         struct rf_mesh mesh = setup->mesh;
         mesh.shard = stage ? mesh.shard : 0;
-        if (rf_plan_build(model->blocks, model->count, &mesh, &policy, 0, &plan) < 0)
+        if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &mesh, &policy, 0,
+                          &plan) < 0)
             return tool_library_error(command, -1);
         bytes[stage] = held(plan, stage, mesh.tp);
         rf_plan_destroy(plan);

@@ -59,8 +59,8 @@ int tool_ranks_count(const struct tool_command *command, const struct tool_ranks
     return TOOL_OK;
 }
 
-/* A job of several processes started by a launcher should not silently run as several jobs of one
- * process. */
+/* Processes that a launcher started as one job should not run as jobs of one rank each without a
+ * word. */
 static void warn_if_alone(const struct tool_command *command)
 {
     struct rf_launcher_info launched;

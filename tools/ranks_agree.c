@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the ranks of a job agree on before they compute: that their options match, and that either
- * all continue or none. A rank that cannot take part tells the others why, and a message of several
- * ranks is printed once. Called by ranks.c and train.
+ * What the ranks of a job agree on before they compute: that they have the same options, and that
+ * all continue or none. A rank that cannot take part tells the others why, and what several ranks
+ * would say alike is said once. Called by ranks.c and train.
  */
 #include <string.h>
 

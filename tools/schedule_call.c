@@ -59,7 +59,7 @@ static uint64_t share_out(uint64_t bytes, uint64_t times, uint64_t ranks)
     return (uint64_t)(((unsigned __int128)bytes * times + ranks - 1) / ranks);
 }
 
-/* The largest share of any rank except the root. */
+/* Elements of the largest share; without with_root: of any rank but the root. */
 static uint64_t largest_share(const struct rf_schedule_desc *desc, bool with_root)
 {
     uint64_t largest = 0;

@@ -114,7 +114,7 @@ static void reach(struct schedule_job *job, struct queue *queue, int rank, uint3
         queue->places[queue->end++] = (struct place){rank, number};
 }
 
-/* Ends a step and releases its successors. False: its message has no receive. */
+/* Ends a step: what waits for it may begin. False: its message has no receive. */
 static bool end_step(struct schedule_job *job, struct queue *queue, struct place at)
 {
     const struct schedule_rank *own = &job->of[at.rank];

@@ -23,7 +23,7 @@ static int list_call(const struct tool_command *command, const struct rf_schedul
     return TOOL_OK;
 }
 
-/* For operations with algorithms, independent of a call. */
+/* The algorithms of every operation that has any. */
 static int list_all(void)
 {
     struct rf_schedule_algorithm_info infos[MOST_ALGORITHMS];

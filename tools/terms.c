@@ -111,7 +111,7 @@ static bool add_file(const char *path, struct content *to)
     return good;
 }
 
-/* In a folder of a hub or of PEFT: files that define the model. */
+/* Whether a file in a folder of a hub or of PEFT is part of the model. */
 static bool makes_the_model(const char *name)
 {
     static const char *const names[] = {"config.json",           "tokenizer.json",

@@ -4,7 +4,7 @@
  */
 #include "timeline.h"
 
-/* Verbs that are not listed: TIMELINE_OTHER. */
+/* Verbs that are not here are TIMELINE_OTHER. */
 static const enum timeline_kind kind_of[RF_VERB_COUNT] = {
     [RF_VERB_FORWARD] = TIMELINE_FORWARD,
     [RF_VERB_RECOMPUTE] = TIMELINE_AGAIN,

@@ -109,9 +109,9 @@ struct tool_option {
     void *value;
     const char *what; /* name of the value in the help, NULL for a flag */
     const char *help; /* a noun phrase; default in parentheses at its end */
-    unsigned uses;    /* the caller's: set of users */
-    bool *given;      /* set if the option is given, unless NULL */
-    /* For numbers: the accepted range. most 0: no limit. */
+    unsigned uses;    /* the caller's: by whom it is used */
+    bool *given;      /* set where the option is given, unless NULL */
+    /* The range of a number; values outside are refused. most 0: no limit. */
     double least, most;
     /* Options of which one must be on, or this one has no effect and is refused: "search", or
      * "export|export-adapter". NULL: none. */
@@ -254,7 +254,7 @@ struct tool_launch {
     int ranks;
     int port;          /* 0 = a free one */
     bool prefix;       /* "[r] " before each line */
-    bool elastic;      /* lost or failed ranks do not end the others */
+    bool elastic;      /* ranks that are lost or fail let the others continue */
     char *const *argv; /* of every rank, NULL-terminated */
 };
 /* Starts the ranks and waits for all; returns the exit status of the first that failed, or 0;

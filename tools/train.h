@@ -43,7 +43,7 @@ struct train_options {
 /* ---- train_expect.c: the work of a step, and its expected time ---------------------------------
  */
 
-/* For rank 0; 0 and NULL = unknown. */
+/* What is expected of rank 0; 0 and NULL = not known. */
 struct train_expected {
     double flops;                  /* of the model, in a step on this rank */
     double peak;                   /* FLOP/s of its device */
@@ -56,8 +56,7 @@ void train_expect(const struct train_options *options, const struct rf_device *d
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
 
-/* ---- train_settings.c: settings that a checkpoint keeps ----------------------------------------
- */
+/* ---- train_settings.c: what a checkpoint continues with -------------------------------------- */
 
 /* Takes missing settings from the checkpoint of --resume, if this process sees it. A usage error if
  * a given one differs, and --change does not name it. Called before options are checked. */
@@ -115,8 +114,8 @@ struct report_end {
 /* go_on: appends to the log of a previous rank 0. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
-/* The ranks have changed: training continues at this step, from `source`, "memory" or a folder.
- * joined: the number of new ranks. */
+/* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
+ * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,
                     const struct rf_progress *progress, const struct rf_mesh *mesh, int joined,
                     const char *source);
@@ -151,8 +150,8 @@ int train_place(const struct tool_command *command, struct rf_comm *comm,
 
 /* Whether the last error of this thread is about a rank that is lost, or has given up. */
 bool train_lost_a_rank(void);
-/* The mesh of the remaining ranks: as `from` with fewer data-parallel ranks; with fewer stages if
- * these ranks cannot be divided into its stages, or not all would get a micro-batch; likewise with
+/* The mesh of `ranks` ranks: as `from` with fewer data-parallel ranks; where these ranks cannot be
+ * divided into its stages, or all would not get a micro-batch, with fewer stages; likewise with
  * fewer tensor ranks, and with shards over fewer ranks. An exit status. */
 int train_mesh_left(const struct tool_command *command, const struct rf_mesh *from,
                     int64_t micro_batches, int ranks, struct rf_mesh *out);
@@ -180,8 +179,8 @@ char *train_terms_of_newcomer(const struct train_options *options);
 /* ---- train_grow.c: newcomers ------------------------------------------------------------------
  */
 
-/* The mesh of `ranks` ranks that has the other axes of --mesh, or those of `from`, and a
- * micro-batch for every rank; false: none. */
+/* The mesh of `ranks` ranks that has the other axes of --mesh, or else those of `from`, and a
+ * micro-batch for everybody; false: there is none. */
 bool train_mesh_grown(const struct train_options *options, const struct rf_mesh *from, int ranks,
                       struct rf_mesh *out);
 /* Rank 0: the place for newcomers. An exit status. */
@@ -214,8 +213,8 @@ void train_take_job_state(struct train_options *options, const struct train_job_
 
 struct train_job {
     const struct tool_command *command;
-    /* For all ranks of this process; changed by a newcomer, and by a rank that does not see the
-     * others' checkpoint: those are alone in their process. */
+    /* Shared by all ranks of this process; changed by a newcomer, and by a rank that does not see
+     * the checkpoint of the others, which are alone in theirs. */
     struct train_options *options;
     struct rf_dataset *dataset;
 };

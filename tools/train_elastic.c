@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train --elastic`: the ranks that continue after a loss, and their mesh. train_rank.c
- * decides from which state they continue.
+ * `ringforge train --elastic`: who continues after a rank was lost, and as which mesh.
+ * train_rank.c has what they continue from.
  */
 #include "train.h"
 

@@ -15,8 +15,9 @@ static int prepare_to_grow(struct trainer *t, const struct rf_mesh *mesh)
     return rc < 0 ? rc : rf_run_snapshot(t->run, &t->progress, &t->snapshot);
 }
 
-/* Accepts the waiting newcomers that fit. Until a larger communicator exists, nothing changes for
- * this one. */
+/* Takes in as many newcomers as fit. Until there is a larger communicator nothing changes for this
+ * one.
+ */
 static int grow(struct trainer *t, int32_t count)
 {
     struct rf_mesh mesh = t->mesh;
@@ -45,7 +46,7 @@ static int grow(struct trainer *t, int32_t count)
     if (t->rank == 0 && faults)
         rf_join_listener_set_status(t->join_listener, why);
     else if (t->rank == 0)
-        tool_error(t->command, "%s; the job goes on without newcomers", rf_last_error()->message);
+        tool_error(t->command, "%s; the job continues without newcomers", rf_last_error()->message);
     return TOOL_OK;
 }
 
@@ -78,7 +79,7 @@ int trainer_place(struct trainer *t)
     return status;
 }
 
-/* In the larger communicator: newcomers get the state they need to open the run. */
+/* Collective over the larger communicator: newcomers get what they need to open the run. */
 static int share_job_state(struct trainer *t, struct train_job_state *state)
 {
     const struct rf_policy *p = &t->o->setup.policy;
@@ -126,7 +127,7 @@ int trainer_join(struct trainer *t, struct train_options *o)
     t->mesh = state.mesh;
     t->progress.seed = state.seed;
     t->lr = state.lr;
-    t->newcomer = true; /* from now on it could continue with other survivors */
+    t->newcomer = true; /* from now on it could continue with others that are left */
     return TOOL_OK;
 }
 

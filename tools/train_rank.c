@@ -32,8 +32,8 @@ static int open_first(struct trainer *t, uint64_t seed)
     return status == TOOL_OK ? adapter_fill(t->command, &t->o->setup, &t->model, t->run) : status;
 }
 
-/* --lr belongs to the checkpoint's batch; a step averages over tokens. The next checkpoint has the
- * new batch: repeating the command would then continue at the old rate. */
+/* --lr is that of the checkpoint's batch; tokens are what a step averages over. The next checkpoint
+ * has the new batch: a repeated command would continue at the old rate. */
 static int scale_rate(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -88,7 +88,8 @@ static int prepare_evaluation(struct trainer *t)
     t->eval_targets = calloc(count, sizeof(int32_t));
     if (!t->eval_tokens || !t->eval_targets)
         return tool_error(t->command, "out of memory for the held-out text");
-    if (rf_dataset_held_out(t->dataset, 0, sequences, p->seq, t->eval_tokens, t->eval_targets) < 0)
+    if (rf_dataset_held_out(t->dataset, (struct rf_sample_range){0, sequences, p->seq},
+                            t->eval_tokens, t->eval_targets) < 0)
         return trainer_failed(t);
     bool any = false;
     for (size_t i = 0; i < used; i++)
@@ -132,7 +133,7 @@ static int open_batch(struct trainer *t)
     return prepare_evaluation(t);
 }
 
-/* At the start either all ranks build theirs, or none continues: most errors are the same on all.
+/* At the start all ranks build theirs, or none continues: what is wrong with it is mostly the same.
  */
 static int open_plan(struct trainer *t)
 {
@@ -169,7 +170,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
 
 static int no_state(const struct trainer *t)
 {
-    static const char none[] = "the ranks that are left have no state to go on from";
+    static const char none[] = "the ranks that are left have no state to continue from";
     const struct train_options *o = t->o;
     if (!o->save)
         return tool_error(t->command, "%s; next time use --save DIR --save-every N", none);
@@ -410,8 +411,10 @@ static int one_step(struct trainer *t)
     uint64_t start = rf_now_ns();
     float lr = rate(t, t->progress.step + under_way);
     int status = TOOL_OK;
-    if (rf_dataset_samples(t->dataset, t->progress.seed, t->progress.samples + under_way * p->batch,
-                           p->batch, p->seq, t->tokens, t->targets) < 0 ||
+    if (rf_dataset_samples(
+            t->dataset, t->progress.seed,
+            (struct rf_sample_range){t->progress.samples + under_way * p->batch, p->batch, p->seq},
+            t->tokens, t->targets) < 0 ||
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
         return trainer_failed(t);
     t->under_way = line.stats.version_lag > 0;

@@ -295,7 +295,7 @@ void report_step(struct report *r, const struct report_step *s)
         add_real(json, "predicted_us", r->expected.step_s * 1e6);
         cJSON_AddStringToObject(json, "predicted_bound", r->expected.bound);
     }
-    tool_json_put(json, "record_us=%g replayed=%g", (double)s->stats.record_ns / 1e3,
+    tool_json_put(json, "record_us=%g replayed=%d", (double)s->stats.record_ns / 1e3,
                   s->stats.replayed);
     if (s->evaluated)
         add_real(json, "held_out_loss", s->held_out);
@@ -327,7 +327,7 @@ void report_resized(struct report *r, const struct train_expected *expected,
     if (!r->log)
         return;
     cJSON *json =
-        tool_json_new("elastic=%hhd from_step=%g ranks=%g", true, (double)progress->step, ranks);
+        tool_json_new("elastic=%hhd from_step=%g ranks=%d", true, (double)progress->step, ranks);
     if (joined > 0)
         cJSON_AddNumberToObject(json, "joined", joined);
     tool_json_put(json, "mesh=%s source=%s", shape, source);
@@ -343,7 +343,7 @@ static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
         (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
 }
 
-/* For a step: the measured mean, and the prediction. */
+/* The mean of the measured steps, and what was predicted. */
 static void mean_step(const struct report *r, double *step_s, double *exposed_s)
 {
     const double count = (double)(r->steps > 1 ? r->steps - 1 : 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The settings that `ringforge train` resumes from a checkpoint besides the state of the model: the
- * kept options of the table, the end of a cosine, and the text. A checkpoint has them as lines
- * "NAME=VALUE" (rf_progress.settings). An option that is not given on the command line is the
- * checkpoint's; a given one that differs is refused, unless --change names it. docs/checkpoints.md.
+ * What `ringforge train` takes from a checkpoint besides the state of the model: the options
+ * of the table that are kept, the end of a cosine, and the text. A checkpoint has them as lines
+ * "NAME=VALUE" (rf_progress.settings). What is not given on the command line is the checkpoint's;
+ * what is given and differs is refused, unless --change names it. docs/checkpoints.md.
  */
 #include <math.h>
 #include <string.h>
@@ -184,10 +184,11 @@ static int check_names(const struct tool_command *command, const struct train_op
             row++;
         if (row->name || strncmp(at, rate_end, sizeof(rate_end) - 1) == 0)
             continue;
-        return tool_error(command,
-                          "%s was trained with \"%.*s\", which this version does not know; go on "
-                          "with the version that saved it",
-                          o->resume, (int)strcspn(at, "\n"), at);
+        return tool_error(
+            command,
+            "%s was trained with \"%.*s\", which this version does not know; continue "
+            "with the version that saved it",
+            o->resume, (int)strcspn(at, "\n"), at);
     }
     return TOOL_OK;
 }

@@ -12,11 +12,12 @@
  * follows shortly after the first. */
 #define SAME_REQUEST_NS 500000000ull
 
-/* The highest of several ranks' reasons counts. */
+/* If several ranks have a reason, the highest counts. */
 static const int signals[] = {[1] = SIGINT, [2] = SIGTERM};
 enum { REASONS = sizeof(signals) / sizeof(signals[0]) };
 
-static int asked; /* a reason; 0 = continue. Read by other threads than the interrupted one */
+static int
+    asked; /* a reason; 0 = continue. Read by other threads than the one that is interrupted */
 static uint64_t asked_ns;
 
 static void on_signal(int number)

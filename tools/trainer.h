@@ -48,17 +48,17 @@ struct trainer {
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
 
-/* Prints the error of the last library call, and notes whether a rank was lost without which others
- * can continue. */
+/* Says why the last call of the library failed, and notes whether a rank was lost without which the
+ * others can continue. */
 int trainer_failed(struct trainer *t);
 void trainer_note_loss(struct trainer *t);
-/* For this rank on that mesh. A status of the library. */
+/* The plan of this rank on that mesh. A status of the library. */
 int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, struct rf_plan **out);
 /* The run and its plan. */
 void trainer_close_session(struct trainer *t);
-/* Collective over t->comm: all ranks resume with rank 0's settings (train_settings.c). A rank with
- * other options, because it does not see rank 0's checkpoint or has just joined, takes them over.
- */
+/* Collective over t->comm: all ranks continue with the settings of rank 0 (train_settings.c). A
+ * rank that has other options by then, as it does not see rank 0's checkpoint, or has just joined,
+ * takes them over. */
 int trainer_share_settings(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
@@ -71,7 +71,7 @@ int trainer_place(struct trainer *t);
 int trainer_take_newcomers(struct trainer *t);
 /* Leaves the run, after taking this rank's state, for that of t->grown. Collective. */
 int trainer_move(struct trainer *t);
-/* A process that joins a running job: it has no run yet, and continues like the others. */
+/* A process that joins a running job: it has no run yet, and continues as the others do. */
 int trainer_join(struct trainer *t, struct train_options *o);
 /* Leaves the run that lost a rank, with this rank's state of it, and meets the others. */
 int trainer_shrink(struct trainer *t);

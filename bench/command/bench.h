@@ -35,7 +35,7 @@ int bench_collective(const struct tool_command *command, const struct bench_opti
                      char *const *argv);
 /* On two ranks as threads, over links of given speeds. */
 int bench_overlap(const struct tool_command *command, const struct bench_options *options);
-/* For every schedule, or one, on 2 to 8 ranks. */
+/* Steps of every pipeline schedule, or of one, on 2 to 8 ranks. */
 int bench_pipeline(const struct tool_command *command, const struct bench_options *options,
                    char *const *argv);
 /* An optimizer's update in host memory, compared with the device's. */

@@ -39,8 +39,9 @@ static int launch_multiply_add(void *user)
         float factor;
     } push = {rf_buffer_address(w->out.buffer), ROUNDS, 0.5f};
     const struct rf_range range = {push.address, rf_tensor_bytes(w->out), true};
-    return rf_launch(w->stream, w->kernel, &push, sizeof(push),
-                     (const uint32_t[3]){w->groups, 1, 1}, &range, 1);
+    return rf_launch(
+        w->stream, w->kernel,
+        (struct rf_dispatch){&push, sizeof(push), (const uint32_t[3]){w->groups, 1, 1}, &range, 1});
 }
 
 static int measure_copy(struct rf_device *device, struct work *w, const struct bench_options *o,

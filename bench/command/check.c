@@ -23,8 +23,7 @@ static int64_t value_at(const struct bench_pattern *p, int rank, size_t index)
     return (h & 7) + ((size_t)rank + index) % (size_t)p->ranks;
 }
 
-/* With more ranks the values exceed 8-bit types; their sum may overflow, but their average must
- * not. */
+/* Up to this number of ranks an average of the values fits into 8 bits; a sum may wrap around. */
 enum { MOST_IN_8_BITS = 100 };
 
 static int64_t stored(const struct bench_pattern *p, int64_t value)

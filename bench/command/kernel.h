@@ -79,7 +79,7 @@ const struct bench_kernel *bench_kernel_find(const char *name);
 
 /* Each returns the operand's number. In c->dtype: */
 int bench_add(struct bench_case *c, struct rf_shape shape, enum bench_fill fill, int use);
-/* With a type independent of c->dtype. */
+/* The same with a type of its own in place of c->dtype. */
 int bench_add_typed(struct bench_case *c, struct rf_shape shape, enum rf_dtype dtype,
                     enum bench_fill fill, int use, int64_t limit);
 /* f32 working memory; at least one element is made. */
@@ -131,7 +131,7 @@ int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *secon
 
 /* ---- time.c ---------------------------------------------------------------------------------- */
 
-/* For all threads of this process. */
+/* Processor time of all threads of this process. */
 double bench_processor_seconds(void);
 /* Seconds of one call of launch(user), which records on the stream: median and best; and the least
  * processor time, which is comparable on a CPU device even while others use the machine. */

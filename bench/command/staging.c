@@ -50,7 +50,8 @@ static int time_copy(struct rf_device *device, struct rf_tensor tensor, double *
         rc = rf_stream_create(device, "copy", &stream);
     for (int i = 0; i < WINDOWS && rc == 0; i++) {
         const uint64_t start = rf_now_ns();
-        rc = rf_stream_copy(stream, slot, 0, tensor.buffer, (uint64_t)i * WINDOW_BYTES,
+        rc = rf_stream_copy(stream, (struct rf_buffer_place){slot, 0},
+                            (struct rf_buffer_place){tensor.buffer, (uint64_t)i * WINDOW_BYTES},
                             WINDOW_BYTES);
         if (rc == 0)
             rc = rf_stream_wait(stream);

@@ -71,7 +71,8 @@ static int open_run(const struct tool_command *command, struct bench_step *s)
         for (int p = 0; p < blocks[b].param_count; p++)
             if (!blocks[b].params[p].tied_to)
                 s->params += (double)rf_shape_count(blocks[b].params[p].shape);
-    rc = rf_plan_build(blocks, count, &(struct rf_mesh){1, 1, 1}, &policy, 0, &s->plan);
+    rc = rf_plan_build((struct rf_blocks){blocks, count}, &(struct rf_mesh){1, 1, 1}, &policy, 0,
+                       &s->plan);
     if (rc == 0)
         rc = rf_run_open(s->device, NULL, s->plan, &(struct rf_run_opts){.seed = 1}, &s->run);
     return rc < 0 ? tool_library_error(command, -1) : TOOL_OK;

@@ -418,7 +418,7 @@ int bench_pipeline(const struct tool_command *command, const struct bench_option
     if (status != TOOL_OK)
         return status;
     b.json = begin_json(&b);
-    tool_json_put(b.json, "provider=%s blocks=%g", ranks.provider, settings[0].blocks);
+    tool_json_put(b.json, "provider=%s blocks=%d", ranks.provider, settings[0].blocks);
     status = tool_ranks_run(command, &ranks, argv, run_rank, &b);
     close_devices(&b);
     cJSON_Delete(b.json);

@@ -10,9 +10,11 @@
 #include <semaphore.h>
 #include <time.h>
 
-/* The arithmetic of one rank's device: a thread that executes calls in turn. Each begins when its
- * stream has reached it, waits, and lets the stream continue; so the host records ahead, and memory
- * is waited for, as with kernels of this duration. */
+#include "bench/clock.h"
+
+/* The arithmetic of one rank's device: a thread that carries out calls in turn. Each begins when
+ * its stream has come to it, waits, and lets the stream continue; so the host records ahead, and
+ * memory is waited for, as with kernels that take this long. */
 struct timed_device {
     const struct timed_setting *setting;
     struct rf_timeline *timeline; /* calls that have ended */
@@ -40,13 +42,6 @@ static void sleep_for(double seconds)
     struct timespec left = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
     while (nanosleep(&left, &left) < 0 && errno == EINTR)
         ;
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static void *carry_out(void *argument)
@@ -293,7 +288,7 @@ static int build_plan(const struct timed_setting *s, int rank, struct timed_devi
     policy.seq = s->tokens;
     policy.bucket_bytes = policy.first_bucket_bytes = s->bucket_bytes;
     policy.optimizer.kind = RF_SGD;
-    return rf_plan_build(timed->blocks, s->blocks, &mesh, &policy, rank, out);
+    return rf_plan_build((struct rf_blocks){timed->blocks, s->blocks}, &mesh, &policy, rank, out);
 }
 
 int timed_measure(const struct tool_command *command, struct rf_comm *comm,

@@ -288,7 +288,7 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     cJSON *json = cJSON_CreateObject();
     if (t.device)
         cJSON_AddStringToObject(json, "device", rf_device_get_info(t.device)->name);
-    tool_json_put(json, "choices=%g copied_gbps=%g launch_us=%g", t.count,
+    tool_json_put(json, "choices=%u copied_gbps=%g launch_us=%g", t.count,
                   1e-9 * t.rates.bytes_per_s, 1e6 * t.rates.launch_s);
     cJSON_AddItemToObject(json, "rows", t.rows);
     if (status == TOOL_OK && t.o.json_path)

@@ -13,7 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-#define PEER_SAMPLE_S 0.001 /* the target duration of a batch */
+#include "../clock.h"
+
+#define PEER_SAMPLE_S 0.001 /* a batch takes about so long */
 #define PEER_BATCH 1000     /* calls at most */
 #define PEER_WARMUP 4       /* single calls before */
 
@@ -29,19 +31,6 @@ struct peer {
     double (*largest)(struct peer *peer,
                       double value); /* of all ranks', any sign; also a barrier */
 };
-
-static inline double peer_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static inline int peer_compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Element i of rank r's input; sums of it are exact. */
 static inline float peer_value(size_t i, int rank)
@@ -86,23 +75,23 @@ static inline double peer_rewrite(struct peer *p, const float *in, float *out, s
         (volatile char *)(strcmp(p->op, "broadcast") == 0 ? out : (float *)(size_t)in);
     if (!p->rewrite)
         return 0;
-    const double start = peer_now();
+    const double start = now_s();
     for (size_t i = 0; i < share * sizeof(float); i += 64)
         data[i] = data[i];
-    return peer_now() - start;
+    return now_s() - start;
 }
 
 static inline double peer_batch(struct peer *p, const float *in, float *out, size_t count,
                                 int calls)
 {
     p->largest(p, 0);
-    const double start = peer_now() / calls;
+    const double start = now_s() / calls;
     double rewriting = 0;
     for (int i = 0; i < calls; i++) {
         rewriting += peer_rewrite(p, in, out, count);
         p->call(p, in, out, count);
     }
-    const double end = (peer_now() - rewriting) / calls;
+    const double end = (now_s() - rewriting) / calls;
     return p->largest(p, end) + p->largest(p, -start);
 }
 
@@ -149,11 +138,11 @@ static inline void peer_measure(struct peer *p, size_t bytes)
     p->call(p, in, out, count);
     const double wrong = p->largest(p, (double)peer_wrong(p, out, count));
     const int calls = peer_calls(p, in, out, count);
-    const double began = peer_now();
+    const double began = now_s();
     for (int s = 0; s < p->samples; s++)
         times[s] = peer_batch(p, in, out, count, calls);
-    const double ended = peer_now();
-    qsort(times, (size_t)p->samples, sizeof(*times), peer_compare);
+    const double ended = now_s();
+    sort_samples(times, (size_t)p->samples);
     if (p->rank == 0)
         printf("%zu %.3f %.0f %.6f %.6f\n", count * sizeof(float), 1e6 * times[p->samples / 2],
                wrong, began, ended);

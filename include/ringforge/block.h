@@ -255,6 +255,12 @@ struct rf_block {
     const char *config;
 };
 
+/* Blocks in the order of the model. */
+struct rf_blocks {
+    const struct rf_block *list;
+    int count;
+};
+
 /* Takes a tensor from a u8 region such as ctx->saved, at *offset, aligned to 256, and advances
  * *offset. Errors: RF_EINVAL (the region is too small). */
 RF_API int rf_suballocate(struct rf_tensor region, uint64_t *offset, struct rf_shape shape,

@@ -40,13 +40,18 @@ RF_EXPORT void rf_chat_close(struct rf_chat *chat);
 /* The name of the form, or the file of the template. */
 RF_EXPORT const char *rf_chat_name(const struct rf_chat *chat);
 
-/* Appends the tokens of a conversation up to the assistant's next answer. json: an object with
- * "messages" and other keys (docs/tokenizers.md). tools: a JSON list for conversations without
- * "tools"; NULL: none. where: begins error messages, such as "line 3". Errors: RF_ECORRUPT
- * (damaged; an unused key; the template refuses the conversation or omits a part), RF_ENOTSUP,
- * RF_ENOMEM. */
-RF_API int rf_chat_prompt(struct rf_chat *chat, const char *where, const char *json, size_t bytes,
-                          const char *tools, struct rf_token_list *out);
+struct rf_chat_request {
+    const char *where; /* begins the messages of errors, such as "line 3" */
+    const char *json; /* an object with "messages" and what may be beside it (docs/tokenizers.md) */
+    size_t bytes;
+    const char *tools; /* a JSON list for conversations without "tools"; NULL: none */
+};
+
+/* Appends the tokens of a conversation up to where the assistant is to answer. Errors:
+ * RF_ECORRUPT (damaged; a key that is not used; the template refuses the conversation or leaves a
+ * part out), RF_ENOTSUP, RF_ENOMEM. */
+RF_API int rf_chat_prompt(struct rf_chat *chat, const struct rf_chat_request *request,
+                          struct rf_token_list *out);
 
 #ifdef __cplusplus
 }

@@ -113,24 +113,29 @@ RF_EXPORT int rf_dataset_files(const struct rf_dataset *dataset);
  * have equal hashes. */
 RF_EXPORT uint64_t rf_dataset_hash(const struct rf_dataset *dataset);
 
-/* Samples first to first + count - 1. tokens and targets: (count * seq) each; the target of a token
- * is the token that follows it. Sample k begins at a position that Philox draws from (seed, k). A
- * step begins with the samples after those that earlier steps have consumed (struct rf_progress).
- *   With documents, sample k is a row: each block of as many samples as there are training rows has
- * every row once, in an order drawn from (seed, k / rows). The end of a row is padding. Targets of
- * padding and of tokens that are not learned are RF_TARGET_NONE. If rows have several documents,
- * the target of a document's last token is RF_TARGET_LAST. A row is cut after seq tokens.
+/* Sequences first to first + count - 1, of seq tokens each. */
+struct rf_sample_range {
+    int64_t first, count, seq;
+};
+
+/* Writes a range of samples. tokens and targets: (count * seq) each; the target of a token is the
+ * token that follows it. Sample k begins at a position that Philox draws from (seed, k). A step
+ * begins with the samples after those that earlier steps have consumed (struct rf_progress).
+ *   Of documents, sample k is a row: each row is drawn once in as many samples as there are rows
+ * for training, in an order by (seed, k / rows). The end of a row has padding, with targets of
+ * RF_TARGET_NONE, as have the tokens that are not learned. The last token of a document has
+ * RF_TARGET_LAST where rows have several. A row is cut after seq tokens.
  * RF_EINVAL: the part for training is shorter than one sequence. */
-RF_API int rf_dataset_samples(const struct rf_dataset *dataset, uint64_t seed, int64_t first,
-                              int64_t count, int64_t seq, int32_t *tokens, int32_t *targets);
+RF_API int rf_dataset_samples(const struct rf_dataset *dataset, uint64_t seed,
+                              struct rf_sample_range range, int32_t *tokens, int32_t *targets);
 
 /* The number of sequences that the held-out part is divided into. */
 RF_EXPORT int64_t rf_dataset_held_out_sequences(const struct rf_dataset *dataset, int64_t seq);
 
-/* Held-out sequences first to first + batch - 1. tokens and targets: (batch * seq) each. Past the
- * end of the text, targets are -1 (ignored). */
-RF_API int rf_dataset_held_out(const struct rf_dataset *dataset, int64_t first, int64_t batch,
-                               int64_t seq, int32_t *tokens, int32_t *targets);
+/* Writes a range of held-out sequences. tokens and targets: (count * seq) each. Behind the end of
+ * the text, targets are -1 (ignored). */
+RF_API int rf_dataset_held_out(const struct rf_dataset *dataset, struct rf_sample_range range,
+                               int32_t *tokens, int32_t *targets);
 
 /* ---- learning rates -------------------------------------------------------------------------- */
 

@@ -47,10 +47,10 @@ struct rf_device_info {
     uint32_t vendor_id, device_id, driver_id, driver_version, api_version;
     uint8_t device_uuid[16], driver_uuid[16];
     enum rf_device_kind kind;
-    bool usable;            /* has everything that the library requires */
-    char reason[256];       /* the reason why it is not usable; empty if it is */
-    uint32_t subgroup_size; /* of a kernel without a required size */
-    /* The sizes that a kernel may require: powers of 2 between these. */
+    bool usable;            /* has what the library requires */
+    char reason[256];       /* why it is not usable; empty if it is */
+    uint32_t subgroup_size; /* of a kernel that requires none */
+    /* What a kernel may require: powers of 2 between these. */
     uint32_t min_subgroup_size, max_subgroup_size;
     bool subgroup_shuffle, subgroup_arithmetic;
     bool int64, float16, int16, int8, float64;
@@ -271,9 +271,15 @@ RF_API int rf_stream_submit(struct rf_stream *stream, struct rf_point *done);
 /* Submits, and blocks until all work of the stream has ended. Returns errors of earlier work. */
 RF_API int rf_stream_wait(struct rf_stream *stream);
 
+/* A place in a buffer. offset: bytes. */
+struct rf_buffer_place {
+    struct rf_buffer *buffer;
+    uint64_t offset;
+};
+
 /* Records a copy. Offsets and size are bytes. */
-RF_API int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst_offset,
-                          struct rf_buffer *src, uint64_t src_offset, uint64_t bytes);
+RF_API int rf_stream_copy(struct rf_stream *stream, struct rf_buffer_place to,
+                          struct rf_buffer_place from, uint64_t bytes);
 
 /* Records a fill with a 32-bit word. offset and bytes must be multiples of 4. */
 RF_API int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t offset,
@@ -348,11 +354,20 @@ struct rf_range {
     bool write; /* true also if it is read and written */
 };
 
-/* Records one dispatch of groups[0] x groups[1] x groups[2] workgroups; nothing if one of them is
- * 0. ranges: what it reads and writes. With range_count 0 it is taken to use all memory. */
-RF_API int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
-                     uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
-                     uint32_t range_count);
+/* groups[0] x groups[1] x groups[2] workgroups. ranges: what they read and write. With range_count
+ * 0 they are taken to use all memory. */
+struct rf_dispatch {
+    const void *push; /* push constants */
+    uint32_t push_bytes;
+    const uint32_t *groups; /* [3] */
+    const struct rf_range *ranges;
+    uint32_t range_count;
+};
+
+/* Records one dispatch; nothing if one of its groups is 0. What it refers to is not needed
+ * afterwards. */
+RF_API int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel,
+                     struct rf_dispatch dispatch);
 
 /* Adds work to the count of a counting device that the ranges of a launch do not show: for a kernel
  * of your own, its FLOPs, and the bytes that it reads from ranges that it writes. No effect on

@@ -79,16 +79,16 @@ struct rf_generator_bytes {
 };
 
 /* The bytes that a generator will allocate. Pure. Errors: as rf_generator_open. */
-RF_API int rf_generator_plan(const struct rf_block *blocks, int count,
-                             const struct rf_generator_opts *opts, struct rf_generator_bytes *out);
+RF_API int rf_generator_plan(struct rf_blocks blocks, const struct rf_generator_opts *opts,
+                             struct rf_generator_bytes *out);
 
 /* Allocates all memory. Parameters are zero until they are written. The ranks of comm (NULL: one
  * rank) share the prompts of rf_generate; each holds the whole model. Not collective. device, comm
  * and blocks must outlive the generator. Errors: RF_ENOTSUP (a block cannot decode), RF_EINVAL (the
  * reason of a block), RF_ENOMEM. */
 RF_API int rf_generator_open(struct rf_device *device, struct rf_comm *comm,
-                             const struct rf_block *blocks, int count,
-                             const struct rf_generator_opts *opts, struct rf_generator **out);
+                             struct rf_blocks blocks, const struct rf_generator_opts *opts,
+                             struct rf_generator **out);
 
 /* NULL is allowed. */
 RF_EXPORT void rf_generator_close(struct rf_generator *generator);
@@ -110,14 +110,18 @@ RF_API int rf_generator_fill(struct rf_generator *generator, const struct rf_par
 
 /* ---- generating ------------------------------------------------------------------------------ */
 
-/* Host arrays of `rows` elements: row i is token[i] at position[i] of sequence[i]. Writes the keys
- * and values of all rows into the cache; logits (rows,V) receives the logits of each row. All lower
- * positions of the sequence must have been written, by this call or earlier. Blocking; not
- * collective. RF_EINVAL: more rows than opts.rows, or a token, sequence or position out of range.
- */
-RF_API int rf_generator_logits(struct rf_generator *generator, int64_t rows, const int32_t *token,
-                               const int32_t *sequence, const int32_t *position, float *logits,
-                               uint64_t logits_bytes);
+/* Row i is token[i] at position[i] of sequence[i]. */
+struct rf_generator_rows {
+    int64_t count;
+    const int32_t *token, *sequence, *position; /* [count], in host memory */
+};
+
+/* Writes the keys and values of all rows into the cache; logits (rows,V), in host memory, receives
+ * the logits of each row. All positions of the sequence below must have been written, by this call
+ * or before. Blocking; not collective. RF_EINVAL: more rows than opts.rows, or a token, sequence or
+ * position out of range. */
+RF_API int rf_generator_logits(struct rf_generator *generator, struct rf_generator_rows rows,
+                               float *logits, uint64_t logits_bytes);
 
 struct rf_prompt {
     const int32_t *ids;

@@ -14,16 +14,22 @@ extern "C" {
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-enum rf_activation {
-    RF_ACT_NONE = 0, /* x */
-    RF_ACT_RELU,
-    RF_ACT_GELU,     /* tanh form (Hendrycks, Gimpel 2016) */
-    RF_ACT_SILU,     /* x sigmoid(x) (Elfwing, Uchibe, Doya 2017) */
-    RF_ACT_GELU_ERF, /* x Phi(x), Phi the normal distribution function */
-    RF_ACT_SIGMOID,
-    RF_ACT_TANH,
-    RF_ACTIVATION_COUNT
-};
+/* Constant and name, numbered from 0 as in shaders/activation.glsl. NONE is x; GELU the tanh form
+ * (Hendrycks, Gimpel 2016); SILU x sigmoid(x) (Elfwing, Uchibe, Doya 2017); GELU_ERF x Phi(x), Phi
+ * the normal distribution function. */
+#define RF_ACTIVATIONS(ROW)                                                                        \
+    ROW(RF_ACT_NONE, "identity")                                                                   \
+    ROW(RF_ACT_RELU, "relu")                                                                       \
+    ROW(RF_ACT_GELU, "gelu")                                                                       \
+    ROW(RF_ACT_SILU, "silu")                                                                       \
+    ROW(RF_ACT_GELU_ERF, "gelu-erf")                                                               \
+    ROW(RF_ACT_SIGMOID, "sigmoid")                                                                 \
+    ROW(RF_ACT_TANH, "tanh")
+#define RF_ACTIVATION_CONSTANT(constant, name) constant,
+enum rf_activation { RF_ACTIVATIONS(RF_ACTIVATION_CONSTANT) RF_ACTIVATION_COUNT };
+
+/* NULL: there is no such activation. */
+RF_API const char *rf_activation_name(enum rf_activation kind);
 
 /* out = f(x). out may alias x. In f32, RF_ACT_GELU of the `pre` that rf_matmul writes has the same
  * bits as the product's own output, if the driver compiles equal expressions alike. In 16 bits the

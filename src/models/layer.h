@@ -45,58 +45,41 @@ enum layer_columns {
     LAYER_CHANNELS,
     LAYER_QUERIES, /* heads times the size of a head */
     LAYER_KEYS,    /* heads of keys times the size; of values, too */
-    LAYER_HIDDEN
+    LAYER_HIDDEN,
+    LAYER_HEAD_SIZE /* of one head */
 };
 
 /* Parameters of a block have the order of the operations, except the last ones. */
 enum layer_bias { LAYER_NO_BIAS = 0, LAYER_BIAS, LAYER_BIAS_LAST };
 
-/* Norms of queries and keys, before their rotation. */
-enum layer_heads_norm {
-    LAYER_NO_NORM = 0,
-    LAYER_HEAD_NORM,     /* of each head by itself, with one weight for all */
-    LAYER_ALL_HEADS_NORM /* of all heads of a row together */
-};
-
 struct layer_op {
     enum layer_kind kind;
     const char *name; /* of its parameters, without the layer's prefix: "attention.qkv" */
-    enum layer_columns columns[LORA_MODULES]; /* of a linear map: its outputs, part by part */
+    /* Of a linear map: its outputs, part by part. Of LAYER_HEADS: the weights of the norms of
+     * queries and of keys, each LAYER_HEAD_SIZE, one for all heads, or {LAYER_QUERIES, LAYER_KEYS},
+     * all heads of a row together; {LAYER_NONE}: there are no norms. */
+    enum layer_columns columns[LORA_MODULES];
     enum layer_bias bias;
     enum rf_activation act;
-    enum layer_heads_norm norm; /* of LAYER_HEADS */
-    /* Bits of enum model_recompute_part. drop: if one of them is chosen, the result is not kept for
-     * the backward pass. with: if one is chosen, the backward pass recomputes the whole group of
-     * operations that have it, each from the previous one. A column linear and attention have the
-     * same bits in both. The operations from the stream to an activation have the same `with`. */
-    unsigned drop, with;
     int64_t hidden; /* LAYER_HIDDEN of a column linear; 0: the config's */
 };
 
 #define LAYER_MOST 16 /* operations of a layer, with LAYER_END */
 
-/* Rows that most architectures have: the outputs that LAYER_ATTEND takes; attention; from the
- * gated unit's first product to its last (Shazeer 2020). */
-/* clang-format off */
-#define LAYER_PACKED {LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS}
-#define LAYER_ATTENTION                                                                            \
-    {LAYER_ATTEND, .drop = MODEL_RECOMPUTE_ATTENTION, .with = MODEL_RECOMPUTE_ATTENTION}
-#define LAYER_GATED_UNIT                                                                           \
-    {LAYER_COLUMN_LINEAR, "mlp.gate_up", {LAYER_HIDDEN, LAYER_HIDDEN},                             \
-     .drop = MODEL_RECOMPUTE_MLP, .with = MODEL_RECOMPUTE_MLP},                                    \
-    {LAYER_GATE, .act = RF_ACT_SILU, .drop = MODEL_RECOMPUTE_GELU, .with = MODEL_RECOMPUTE_MLP},   \
-    {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}}
-/* clang-format on */
+/* The outputs that LAYER_HEADS and LAYER_ATTEND take. */
+#define LAYER_PACKED                                                                               \
+    {                                                                                              \
+        LAYER_QUERIES, LAYER_KEYS, LAYER_KEYS                                                      \
+    }
 
 /* The configuration that all layers of a model share. */
 struct layer_config {
     const struct layer_op *ops; /* ends with LAYER_END */
     int64_t channels, heads, kv_heads, head_size, hidden;
     enum rf_dtype dtype, residual; /* as in gpt2.h */
-    unsigned recompute;
-    bool rms; /* norms are RMSNorm, else LayerNorm */
+    unsigned recompute; /* enum model_recompute_part; layer_list.c says what each operation drops */
+    bool rms;           /* norms are RMSNorm, else LayerNorm */
     float eps;
-    enum layer_heads_norm head_norms; /* the norm of LAYER_HEADS; set by transformer_create */
     bool rotates;
     struct rf_rotary_opts rotary;
     const struct model_adapter *adapter;
@@ -107,9 +90,9 @@ struct layer_config {
 struct layer_block {
     const struct layer_config *config;
     int count;             /* operations */
-    int param[LAYER_MOST]; /* of a norm: its weight, which its bias follows */
+    int param[LAYER_MOST]; /* of a norm: its weight, which its bias follows; of LAYER_HEADS: that of
+                              queries, which that of keys follows */
     struct model_linear linear[LAYER_MOST];
-    int head_norm[2]; /* weights of the norms of queries and of keys */
 };
 
 /* What the parameters of a layer begin with. */
@@ -138,6 +121,7 @@ int layer_text(const struct layer_op *ops, char *text, size_t bytes);
 
 /* Hidden channels of the column linear at or before the operation, of all tensor ranks. */
 int64_t layer_hidden(const struct layer_config *config, int op);
+int64_t layer_whole(const struct layer_config *config, int op, enum layer_columns columns);
 /* Outputs of a linear map, of all tensor ranks; elements of the largest weight. */
 int64_t layer_outputs(const struct layer_config *config, int op);
 int64_t layer_largest(const struct layer_config *config);

@@ -14,23 +14,18 @@
 #define RF_MODELS_LAYER_CALL_H
 
 #include "context.h"
+#include "decode.h"
 #include "layer.h"
-
-/* The queries or the keys before their norm (n,hD) (n,kD), the norm's statistic (n,h) (n,k), and
- * the gradient of its result. */
-struct layer_normed_heads {
-    struct rf_tensor x, rstd, dout;
-};
 
 /* The tensors of an operation. */
 struct layer_state {
     struct rf_tensor out;             /* its result, kept, in scratch, or recomputed */
     struct rf_tensor mean, rstd, lse; /* of a norm (n') (n'); of attention (n,h) */
-    struct rf_tensor dout; /* the gradient of the result, of the operand type of products, for
-                              backward_weight */
-    struct rf_tensor held; /* the result, recomputed for both halves of backward */
-    struct rf_tensor dact; /* (n,f), in scratch: the gradient of a gate */
-    struct layer_normed_heads heads[2];
+    struct rf_tensor dout;      /* the gradient of the result, of the operand type of products, for
+                                   backward_weight */
+    struct rf_tensor held;      /* the result, computed again for both halves of backward */
+    struct rf_tensor dact;      /* (n,f), in scratch: the gradient of a gate */
+    struct rf_tensor own[2][3]; /* as the row of the kind has them */
 };
 
 /* Scratch of a phase. Each group begins at the start of the scratch. */
@@ -67,14 +62,27 @@ struct layer_regions {
 };
 
 enum layer_half { LAYER_FORWARD, LAYER_INPUT, LAYER_WEIGHT };
-/* ctx may be NULL: for sizes. The caller sets l->rows. */
-void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
-                 const struct rf_tensor_part *part, int64_t rows);
+/* ctx may be NULL: for sizes. */
+void layer_setup(struct layer *l, const struct layer_row *const *kinds, struct rf_ctx *ctx,
+                 const struct layer_block *block, const struct rf_tensor_part *part, int64_t rows);
 /* The tensors of a phase. */
 int layer_open(struct layer *l, enum layer_half half);
 void layer_fill_sizes(struct layer *l, struct rf_block_sizes *out);
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
+
+/* A call of text generation. Results that are in use one at a time share memory: norms; sums with
+ * the stream. */
+struct layer_decode {
+    const struct rf_decode *call;
+    const struct layer_block *b;
+    const struct layer_config *g;
+    struct model_decode_attention attention;
+    struct rf_tensor in, out; /* of the layer */
+    struct rf_tensor norm, post, mean, rstd, sums, middle, angles;
+    struct rf_tensor result[LAYER_MOST];  /* of the operations */
+    struct rf_tensor work[LAYER_MOST][2]; /* of their own */
+};
 
 typedef int (*layer_function)(struct layer *l, int op);
 struct layer_step {
@@ -101,11 +109,33 @@ struct layer_row {
     bool (*trains)(const struct layer *l, int op);
     /* Elements of f32 scratch for gradients of vectors. */
     int64_t (*scratch)(const struct layer *l, int op);
+
+    /* Adds parameters that come behind those of all linear maps and norms, and fills b->param. */
+    void (*declare_last)(struct layer_block *b, struct model_part *part, const char *prefix,
+                         int op);
+    /* RF_EINVAL: tensor ranks cannot divide the operation. */
+    int (*check_part)(const struct layer_config *g, int op, const struct rf_tensor_part *part);
+    /* What is wrong with the operation by itself; NULL: nothing. */
+    const char *(*fault)(const struct layer_op *op);
+    /* What is told of the operation in the text of a config, behind the kind's name. */
+    const char *(*text)(const struct layer_op *op);
+    /* Elements of gradients that tensor ranks compute in parts and add in the exchange MODEL_COPIES
+     * (layer_shared.c): `weight`, which then comes after that of the operation before, writes them
+     * to layer_shared_of, and take_shared adds the sums to the gradients. */
+    int64_t (*shared)(const struct layer *l, int op);
+    layer_function take_shared;
+
+    /* Text generation, of operations that change the result of the one before in its place: tensors
+     * in scratch (returns the number of cuts, at most 2), and the operation. */
+    int (*decode_cut)(struct layer_decode *d, int op, struct model_cut *cuts);
+    int (*decode)(const struct layer_decode *d, int op, struct rf_tensor value);
 };
+extern const struct layer_row *const layer_rows[LAYER_KINDS];                    /* layer_kinds.c */
 extern const struct layer_row layer_norm_row, layer_identity_row, layer_add_row; /* layer_norm.c */
 extern const struct layer_row layer_column_linear_row, layer_row_linear_row; /* layer_linear.c */
 extern const struct layer_row layer_act_row, layer_gate_row;
-extern const struct layer_row layer_heads_row, layer_attend_row; /* layer_attend.c */
+extern const struct layer_row layer_heads_row;  /* layer_heads.c */
+extern const struct layer_row layer_attend_row; /* layer_attend.c */
 
 /* ---- the list (layer_list.c) ----------------------------------------------------------------- */
 
@@ -117,16 +147,11 @@ static inline const struct layer_row *layer_row_of(const struct layer *l, int op
 {
     return l->rows[layer_kind_at(l, op)];
 }
-/* Whether the result of the operation is not kept. */
-static inline bool layer_drops(const struct layer *l, int op)
-{
-    return (l->m.recompute & l->g->ops[op].drop) != 0;
-}
-/* Whether the group of the operation is recomputed. */
-static inline bool layer_repeats(const struct layer *l, int op)
-{
-    return (l->m.recompute & l->g->ops[op].with) != 0;
-}
+/* Whether the result of the operation is not kept for the backward pass. */
+bool layer_drops(const struct layer *l, int op);
+/* Whether the backward pass computes it again together with the group of operations that it belongs
+ * to, each from the one before: attention; from the stream to an activation. */
+bool layer_repeats(const struct layer *l, int op);
 /* Columns of the operation's result on this rank. */
 int64_t layer_columns(const struct layer *l, int op);
 /* Whether the operation's input is the stream, and that stream. */
@@ -153,13 +178,19 @@ struct rf_tensor layer_operand(const struct layer *l, int op);
  * it: on one rank, if the sum is rounded as it would be by itself. */
 bool layer_joins_stream(const struct layer *l, int op);
 
-/* layer_shared.c. Gradients that tensor ranks add: of weight rows and bias elements that several
- * ranks have copies of, and of the norms of heads. */
+/* A rank's heads of a packed tensor, or of an (n,hD) tensor. Queries and keys are adjacent, and so
+ * are keys and values. */
+int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
+                   struct rf_heads *out);
+struct model_context layer_context(const struct layer *l);
+
+/* layer_shared.c. Gradients that tensor ranks add: of rows of weights and elements of biases that
+ * several ranks have copies of, and what rows of kinds have. */
 int layer_shared_begin(struct layer *l, int op);
 int layer_shared_take(struct layer *l, int op);
 int layer_split_linear(struct layer *l, int op, struct rf_tensor in);
-/* The place of the gradient of a norm of heads. */
-struct rf_tensor layer_head_norm_grad(const struct layer *l, int which);
+/* The operation's elements of ctx->exchange or ctx->exchanged. */
+struct rf_tensor layer_shared_of(const struct layer *l, int op, struct rf_tensor all);
 
 extern const struct rf_decode_ops layer_decode_ops; /* layer_decode.c */
 

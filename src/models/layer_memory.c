@@ -12,14 +12,15 @@ void layer_cut(struct layer_cuts *cuts, struct model_cut cut)
     cuts->cut[cuts->count++] = cut;
 }
 
-void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
-                 const struct rf_tensor_part *part, int64_t rows)
+void layer_setup(struct layer *l, const struct layer_row *const *kinds, struct rf_ctx *ctx,
+                 const struct layer_block *block, const struct rf_tensor_part *part, int64_t rows)
 {
     const struct layer_config *g = block->config;
     *l = (struct layer){.m = {.channels = g->channels,
                               .dtype = g->dtype,
                               .residual = g->residual,
                               .recompute = g->recompute},
+                        .rows = kinds,
                         .g = g,
                         .b = block,
                         .size = g->head_size};
@@ -33,8 +34,9 @@ void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *
         if (g->ops[k].kind == LAYER_COLUMN_LINEAR && g->ops[k].columns[1] == LAYER_KEYS &&
             block->linear[k].bias)
             l->m.shared = l->m.copied;
-    if (g->head_norms && ranks > 1 && !l->m.part.sequence)
-        l->m.shared += 2 * l->size;
+    for (int k = 0; k < block->count; k++)
+        if (layer_row_of(l, k)->shared)
+            l->m.shared += layer_row_of(l, k)->shared(l, k);
 }
 
 /* Norms, and operands that are copies of the stream, are used one at a time. */

@@ -54,6 +54,9 @@ void model_blocks_destroy(struct model_blocks *model);
 struct rf_param_desc *model_add_param(struct model_part *part, enum rf_dtype dtype,
                                       const char *prefix, const char *name, struct rf_shape shape,
                                       float std, float value);
+/* A vector "prefix name.what"; returns its index. */
+int model_add_vector(struct model_part *part, enum rf_dtype dtype, const char *prefix,
+                     const char *name, const char *what, int64_t elements, float value);
 /* Called after all parameters of the block are added. The block's operations get `self`. */
 void model_set_block(struct model_blocks *model, int block, const struct rf_block_ops *ops,
                      void *self);

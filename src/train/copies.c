@@ -89,9 +89,11 @@ int rf_run_refresh_before(struct rf_run *run, bool level)
     before = rf_as(before, RF_F32);
     before.shape = rf_shape1((int64_t)plan->train_elements);
     if (level)
-        RETURN_IF_ERROR(rf_stream_copy(
-            run->stream, before.buffer, before.offset, run->regions[RF_REGION_PARAMS].buffer,
-            run->regions[RF_REGION_PARAMS].offset, rf_tensor_bytes(before)));
+        RETURN_IF_ERROR(
+            rf_stream_copy(run->stream, (struct rf_buffer_place){before.buffer, before.offset},
+                           (struct rf_buffer_place){run->regions[RF_REGION_PARAMS].buffer,
+                                                    run->regions[RF_REGION_PARAMS].offset},
+                           rf_tensor_bytes(before)));
     if (copy.buffer) {
         copy.dtype = plan->copy_type;
         copy.shape = before.shape;

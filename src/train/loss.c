@@ -122,8 +122,12 @@ int rf_run_reserve_loss_sums(struct rf_run *run, int64_t micro_batches)
         run->loss_sums = grown;
         run->loss_capacity = micro_batches;
     }
-    memset(run->loss_sums, 0, rf_plan_loss_elements(micro_batches) * sizeof(*run->loss_sums));
     return 0;
+}
+
+void rf_run_clear_loss_sums(struct rf_run *run, int64_t micro_batches)
+{
+    memset(run->loss_sums, 0, rf_plan_loss_elements(micro_batches) * sizeof(*run->loss_sums));
 }
 
 int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum, int64_t *tokens,

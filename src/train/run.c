@@ -90,6 +90,8 @@ static int make_views(struct rf_run *run)
     run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
     if (plan->policy.packed)
         run->starts = rf_tensor_map(run->regions[RF_REGION_STARTS]);
+    for (int id = 0; id < RF_LIST_COUNT; id++)
+        RETURN_IF_ERROR(rf_plan_list_sent(plan, (enum rf_list_id)id, &run->list_sent[id]));
     return rf_run_reserve_loss_sums(run, plan->policy.micro_batches);
 }
 

@@ -65,6 +65,7 @@ struct rf_run {
     float *losses;             /* mapped */
     /* The loss and the token count of each micro-batch, by global index; then the request to stop.
      */
+    uint64_t list_sent[RF_LIST_COUNT]; /* bytes that this rank sends in one run of each list */
     double *loss_sums;
     int64_t loss_capacity;    /* micro-batches that fit in loss_sums */
     const volatile int *stop; /* owned by the caller; NULL: none */
@@ -188,16 +189,12 @@ RF_MUST_CHECK int rf_run_wait(struct rf_pass *p, struct rf_point point);
 /* values.c */
 struct rf_tensor rf_run_value(const struct rf_run *run, int value); /* as bytes */
 
-/* The operands among `count` that have this kind and slot (-1: any slot), as one tensor of bytes.
- * They are adjacent in memory. A NULL buffer: none, or empty. */
-struct rf_tensor rf_run_span(const struct rf_run *run, const int *operands, int count,
-                             enum rf_value_kind kind, int slot);
+/* Operands that are adjacent in memory, as one tensor of bytes. A NULL buffer: there are none, or
+ * they are empty. */
+struct rf_tensor rf_run_span(const struct rf_run *run, struct rf_operands operands);
 
 /* The gradient of a parameter, inside the value of its piece. */
 struct rf_tensor rf_run_grad_in(const struct rf_run *run, int value, int param);
-
-/* The only value of this kind among the operands, or -1. */
-int rf_run_find(const struct rf_run *run, const int *operands, int count, enum rf_value_kind kind);
 
 struct rf_tensor rf_as(struct rf_tensor bytes, enum rf_dtype dtype); /* 1-D, of as many as fit */
 struct rf_tensor rf_run_scalars(const struct rf_run *run);
@@ -224,7 +221,10 @@ void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t
                         int64_t from, int local);
 /* Adds the losses of mapped micro-batch `local` to loss_sums[global]. */
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global);
+/* Makes room for the sums of these many micro-batches: for a step when the run is opened, for more
+ * in an evaluation. */
 RF_MUST_CHECK int rf_run_reserve_loss_sums(struct rf_run *run, int64_t micro_batches);
+void rf_run_clear_loss_sums(struct rf_run *run, int64_t micro_batches);
 /* Sums loss_sums over the ranks. Returns the sum and the token count of all micro-batches, added in
  * the order of their index, and the highest reason to stop of any rank. */
 RF_MUST_CHECK int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum,

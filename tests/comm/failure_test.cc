@@ -14,25 +14,13 @@
 #include <csignal>
 
 #include "support/fair_clock.h"
+#include "support/free_port.h"
 #include "support/ranks.h"
 
 namespace
 {
 
 constexpr double promised_s = 2;
-
-int free_port()
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(fd, (sockaddr *)&address, sizeof address);
-    getsockname(fd, (sockaddr *)&address, &length);
-    close(fd);
-    return ntohs(address.sin_port);
-}
 
 class Failure : public testing::TestWithParam<ranks::World>
 {

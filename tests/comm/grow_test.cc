@@ -76,7 +76,7 @@ struct JoinListener {
 void run(int size, const std::function<void(rf_comm *)> &job, int newcomers,
          const std::function<void(int)> &newcomer)
 {
-    const std::string url = job::tcp_url(job::free_port());
+    const std::string url = job::tcp_url(free_port());
     job::on_threads(size + newcomers, [&](int r) {
         if (r >= size) {
             newcomer(r - size);

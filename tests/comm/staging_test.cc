@@ -208,20 +208,18 @@ TEST(ImportedMemory, TravelsInPlace)
         float *memory = static_cast<float *>(aligned_alloc(info->min_import_alignment, bytes));
         const int64_t count = static_cast<int64_t>(bytes / 4) - 3;
         std::fill_n(memory, bytes / 4, static_cast<float>(rank + 1));
+        rf_buffer *buffer = nullptr;
         rf_tensor tensor = {};
-        ASSERT_EQ(
-            rf_tensor_from_host(device.get(), memory, bytes, rf_shape1(count), RF_F32, &tensor),
-            RF_OK)
+        ASSERT_EQ(rf_buffer_import(device.get(), memory, bytes, &buffer), RF_OK)
             << rf_last_error()->message;
-        EXPECT_EQ(
-            rf_tensor_from_host(device.get(), memory, bytes, rf_shape1(count + 4), RF_F32, &tensor),
-            RF_EINVAL);
+        ASSERT_EQ(rf_tensor_view(buffer, 0, rf_shape1(count), RF_F32, &tensor), RF_OK);
+        EXPECT_EQ(rf_tensor_view(buffer, 0, rf_shape1(count + 4), RF_F32, &tensor), RF_EINVAL);
         ASSERT_EQ(rf_all_reduce_tensor(comm, tensor, tensor, RF_SUM, nullptr), RF_OK);
         EXPECT_EQ(memory[0], 3);
         EXPECT_EQ(memory[count - 1], 3);
         EXPECT_EQ(memory[count], static_cast<float>(rank + 1));
         EXPECT_EQ(rf_comm_staged_bytes(comm), 0u);
-        rf_buffer_destroy(tensor.buffer);
+        rf_buffer_destroy(buffer);
         free(memory);
     });
 }

@@ -364,9 +364,9 @@ TEST_P(TensorP2p, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsT
             rf_point written = {};
             ASSERT_EQ(rf_stream_create(device.get(), "writer", &stream), RF_OK);
             ASSERT_EQ(rf_stream_after(stream, host_point.point()), RF_OK);
-            ASSERT_EQ(
-                rf_stream_copy(stream, out.buffer, out.offset, fresh.buffer, fresh.offset, bytes),
-                RF_OK);
+            ASSERT_EQ(rf_stream_copy(stream, {out.buffer, out.offset}, {fresh.buffer, fresh.offset},
+                                     bytes),
+                      RF_OK);
             ASSERT_EQ(rf_stream_submit(stream, &written), RF_OK);
             const rf_point sent = send(comm, out, 1, 4, written), behind = send(comm, next, 1, 4);
             send_signal(comm, 1, 0); /* another tag proceeds meanwhile */
@@ -399,8 +399,8 @@ TEST_P(TensorP2p, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindThe
             rf_point copied = {};
             ASSERT_EQ(rf_stream_create(device.get(), "reader", &stream), RF_OK);
             ASSERT_EQ(rf_stream_after(stream, got), RF_OK);
-            ASSERT_EQ(rf_stream_copy(stream, copy.buffer, copy.offset, tensor.buffer, tensor.offset,
-                                     count * sizeof(float)),
+            ASSERT_EQ(rf_stream_copy(stream, {copy.buffer, copy.offset},
+                                     {tensor.buffer, tensor.offset}, count * sizeof(float)),
                       RF_OK);
             ASSERT_EQ(rf_stream_submit(stream, &copied), RF_OK);
             receive_signal(comm, 0, 0); /* so the ones sent before it have arrived */

@@ -162,8 +162,8 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
         /* A command recorded behind a call runs after it. */
         rf_tensor copy = device.tensor(std::vector<float>(1000, -1));
         ASSERT_EQ(rf_stream_after(stream, done[5]), RF_OK);
-        ASSERT_EQ(rf_stream_copy(stream, copy.buffer, copy.offset, tensor[5].buffer,
-                                 tensor[5].offset, 4000),
+        ASSERT_EQ(rf_stream_copy(stream, {copy.buffer, copy.offset},
+                                 {tensor[5].buffer, tensor[5].offset}, 4000),
                   RF_OK);
         rf_point copied = {};
         ASSERT_EQ(rf_stream_submit(stream, &copied), RF_OK);

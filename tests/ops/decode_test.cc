@@ -106,7 +106,7 @@ class QuantizedGemv : public OpTest, public ::testing::WithParamInterface<rf_qua
         Floats bytes(rf_quantized_bytes(GetParam(), count) / 4);
         values = Floats(count);
         EXPECT_OK(rf_quantize(GetParam(), weights.data(), count, bytes.data()));
-        EXPECT_OK(rf_dequantize(GetParam(), bytes.data(), count, 0, count, values.data()));
+        EXPECT_OK(rf_dequantize({GetParam(), bytes.data(), count}, 0, count, values.data()));
         return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
     }
     Floats values;

@@ -36,6 +36,19 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int32_t>;
 
+inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+inline float float_of(uint32_t bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
 /* The types that kernels store, each with a test of its own: TEST_P of a suite made by ALL_TYPES.
  */
 inline const rf_dtype float_types[] = {RF_F32, RF_F16, RF_BF16};

@@ -13,21 +13,7 @@ extern "C" {
 
 namespace
 {
-uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-float float_of(uint32_t bits)
-{
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-/* The exact value of a sum in words, in units of 2^-149, bit by bit. */
+/* Of what a sum in one word stands for, in units of 2^-149, bit by bit. */
 struct Exact {
     std::vector<uint64_t> bit = std::vector<uint64_t>(640); /* the count of each */
     bool infinite = false, nan = false;

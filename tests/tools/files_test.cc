@@ -12,13 +12,6 @@
 #include <unistd.h>
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
-
-static Words operator+(Words a, const Words &b)
-{
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-}
 
 /* Would run for hours. */
 static Words long_training(const TempFolder &folder)

@@ -4,6 +4,7 @@
  * whatever they do, the job ends with the same bits as an uninterrupted one.
  */
 #include "elastic_job.h"
+#include "support/free_port.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -22,16 +23,6 @@ int socket_at(int port, bool listens)
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     EXPECT_EQ((listens ? bind : connect)(fd, (sockaddr *)&address, sizeof(address)), 0);
     return fd;
-}
-
-int free_port()
-{
-    sockaddr_in address{};
-    socklen_t bytes = sizeof(address);
-    const int fd = socket_at(0, true);
-    getsockname(fd, (sockaddr *)&address, &bytes);
-    close(fd);
-    return ntohs(address.sin_port);
 }
 
 ProgramOptions with_key(const char *key = "key of the join test")
@@ -213,7 +204,7 @@ TEST(Join, ANewcomerThatDiesOrStandsStillWhileItWaitsChangesNothing)
     dies.finish();
     stalls.finish();
     expect_bits(job, r);
-    EXPECT_EQ(r.err.find("goes on without newcomers"), std::string::npos)
+    EXPECT_EQ(r.err.find("continues without newcomers"), std::string::npos)
         << r.err; // none is called
     EXPECT_EQ(job.log.text.find("elastic"), std::string::npos) << job.log.text;
 }

@@ -15,9 +15,7 @@
 namespace
 {
 
-using Words = std::vector<std::string>;
-
-/* A command with the arguments it needs before its options are checked. */
+/* A command with what it has to be told before its options are judged. */
 Words begin(const std::string &command)
 {
     if (command == "bench")
@@ -25,20 +23,6 @@ Words begin(const std::string &command)
     if (command == "schedule")
         return {"schedule", "all_reduce"};
     return {command};
-}
-
-Words operator+(Words words, const Words &more)
-{
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-}
-
-std::string joined(const Words &words)
-{
-    std::string text;
-    for (const std::string &word : words)
-        text += word + " ";
-    return text;
 }
 
 void expect_usage(const Words &words, const std::string &sentence)

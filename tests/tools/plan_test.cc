@@ -63,7 +63,7 @@ struct Model {
         const rf_block *blocks = gpt2_blocks(model, &count);
         rf_plan *plan = nullptr;
         rf_bytes bytes = {};
-        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, rank, &plan), 0);
+        EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, rank, &plan), 0);
         if (plan)
             rf_plan_bytes(plan, &bytes);
         rf_plan_destroy(plan);
@@ -409,7 +409,7 @@ struct SmallPlan {
         mesh.dp = dp;
         int count = 0;
         const rf_block *blocks = gpt2_blocks(model, &count);
-        status = rf_plan_build(blocks, count, &mesh, &policy, 0, &plan);
+        status = rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan);
     }
     ~SmallPlan()
     {

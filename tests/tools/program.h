@@ -8,6 +8,21 @@
 #include <string>
 #include <vector>
 
+/* Arguments of a program. */
+using Words = std::vector<std::string>;
+inline Words operator+(Words words, const Words &more)
+{
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+inline std::string joined(const Words &words)
+{
+    std::string text;
+    for (const std::string &word : words)
+        text += word + " ";
+    return text;
+}
+
 struct ProgramResult {
     int status;          /* exit status, or 128 + signal */
     std::string out;     /* standard output */

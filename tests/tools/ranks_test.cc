@@ -15,39 +15,10 @@
 #include <set>
 
 #include "option_table.h"
+#include "support/free_port.h"
 
 namespace
 {
-
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words &more)
-{
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-}
-
-std::string joined(const Words &words)
-{
-    std::string text;
-    for (const std::string &word : words)
-        text += word + " ";
-    return text;
-}
-
-/* A port at which nothing listens. */
-std::string free_port()
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(fd, (sockaddr *)&address, sizeof address);
-    getsockname(fd, (sockaddr *)&address, &length);
-    close(fd);
-    return std::to_string(ntohs(address.sin_port));
-}
 
 struct Job {
     ProgramResult rank[2];
@@ -61,7 +32,7 @@ struct Job {
 Job run_job(const Words &zero, const Words &one, const Words &zero_environment = {},
             const Words &one_environment = {})
 {
-    const std::string port = free_port();
+    const std::string port = std::to_string(free_port());
     const Words words[] = {zero, one}, environments[] = {zero_environment, one_environment};
     Background started[2];
     Job job;

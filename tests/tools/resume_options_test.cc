@@ -15,8 +15,6 @@
 namespace
 {
 
-using Words = std::vector<std::string>;
-
 /* The learning rates of the steps in a log. */
 std::vector<float> rates(const std::string &log)
 {

@@ -54,7 +54,7 @@ struct Job {
         const rf_block *blocks = gpt2_blocks(model, &count);
         for (int rank = 0; rank < mesh.dp * mesh.pp; rank++) {
             plans.push_back(nullptr);
-            EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, rank, &plans.back()), 0)
+            EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, rank, &plans.back()), 0)
                 << rf_last_error()->message;
         }
     }
@@ -236,6 +236,24 @@ TEST(BenchPicture, HasTheMeasuredCallsOfEachRankBelowThePredictedOnes)
     }
     for (const char *word : {"zbv on 2 ranks, 4 micro-batches: bubble ", " % predicted, ",
                              ">predicted: step ", ">backward for weights<"})
+        EXPECT_NE(svg.find(word), std::string::npos) << word;
+}
+
+// 4, 64 and 1024 bytes: a line of three points, over axes with marks.
+TEST(BenchPicture, OfBandwidthHasAPointForEachSize)
+{
+    TempFolder folder;
+    const std::string path = folder.path + "/x.svg";
+    const ProgramResult r =
+        run_program({"bench", "all_reduce", "--ranks", "2", "--provider", "loopback", "-e", "1K",
+                     "-f", "16", "-n", "1", "--plot", path});
+    ASSERT_EQ(r.status, 0) << r.err;
+    const std::string svg = read_text(path);
+    tags_of(svg);
+    EXPECT_EQ(count_of(svg, "<circle class=\"s0\""), 3u) << svg;
+    EXPECT_EQ(count_of(svg, "cx=\"80.0\"") + count_of(svg, "cx=\"880.0\""), 2u) << svg;
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+    for (const char *word : {">bytes<", ">bus bandwidth, GB/s<", ">100<", ">busbw<"})
         EXPECT_NE(svg.find(word), std::string::npos) << word;
 }
 

@@ -295,7 +295,7 @@ TEST(Adapter, WhatIsRefusedIsNamed)
     int count = 0;
     ASSERT_EQ(llama_create(&t.llama, &model), 0);
     const rf_block *blocks = llama_blocks(model, &count);
-    EXPECT_LT(rf_plan_build(blocks, count, &mesh, &t.policy, 0, &plan), 0);
+    EXPECT_LT(rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan), 0);
     llama_destroy(model);
 }
 } // namespace

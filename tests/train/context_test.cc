@@ -80,7 +80,7 @@ class Planned
         int count = 0;
         EXPECT_EQ(gpt2_create(&t.model, &model_), 0);
         const rf_block *blocks = gpt2_blocks(model_, &count);
-        status = rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan);
+        status = rf_plan_build({blocks, count}, &mesh, &t.policy, rank, &plan);
         message = status < 0 ? rf_last_error()->message : "";
     }
     ~Planned()
@@ -186,11 +186,9 @@ TEST(Context, EvaluatesSavesForAnyMeshAndRefusesToGiveLogits)
     t.steps = 1;
     const auto look = [&](rf_run *run, int k) {
         std::vector<int32_t> tokens, targets;
-        char hex[65];
         t.batch(7, tokens, targets);
         ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(), 3, &loss[k]));
-        ASSERT_RF(rf_run_params_sha256(run, hex));
-        sha[k] = hex;
+        sha[k] = sha_of(run);
     };
     Training saves = Mesh(1, 2).on(t), loads = t;
     saves.after = [&](rf_run *run, rf_comm *, int rank) {
@@ -325,7 +323,7 @@ TEST(Context, ABlockThatDoesNotSayWhatItDoesWithPartsIsRefusedByName)
     edited[1].ops = &ops;
     const rf_mesh mesh = {1, 1, 1, 0, 2};
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(edited.data(), count, &mesh, &t.policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({edited.data(), count}, &mesh, &t.policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(std::string(rf_last_error()->message)
                   .find(std::string("block ") + blocks[1].name + " has no context_sizes"),
               std::string::npos)

@@ -44,7 +44,7 @@ Plan plan_of(const rf_block *blocks, int count, const rf_policy &policy, int dp 
 {
     const rf_mesh mesh = {dp, 1, 1};
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, rank, &plan), 0)
+    EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, rank, &plan), 0)
         << rf_last_error()->message;
     return Plan(plan, rf_plan_destroy);
 }

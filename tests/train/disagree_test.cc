@@ -44,7 +44,7 @@ void open_differently(const Difference &difference)
         policy.zero = difference.zero;
         if (rank == differing_rank)
             difference.change(&policy, &blocks);
-        ASSERT_RF(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan));
         expect_named(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         EXPECT_NE(strstr(rf_last_error()->message, difference.words), nullptr)
             << rf_last_error()->message;

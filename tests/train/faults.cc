@@ -254,7 +254,7 @@ Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm)
     blocks_.assign(stubs_.blocks(), stubs_.blocks() + stubs_.count());
     for (rf_block &block : blocks_)
         block.ops = &ops;
-    EXPECT_RF(rf_plan_build(blocks_.data(), (int)blocks_.size(), &mesh, &policy, rank, &plan));
+    EXPECT_RF(rf_plan_build({blocks_.data(), (int)blocks_.size()}, &mesh, &policy, rank, &plan));
 }
 
 Job::~Job()

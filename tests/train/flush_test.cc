@@ -78,7 +78,7 @@ void train_tiny(rf_device *device, rf_comm *comm, int rank, int ranks, int zero,
     policy.optimizer.kind = RF_SGD;
     policy.loss_scale = tiny;
     policy.loss_scaling = {2, 0.5f, 1000};
-    ASSERT_RF(rf_plan_build(&block, 1, &mesh, &policy, rank, &plan));
+    ASSERT_RF(rf_plan_build({&block, 1}, &mesh, &policy, rank, &plan));
     ASSERT_RF(rf_run_open(device, comm, plan, nullptr, &run));
     out->flushes = comm && rf_comm_flushes_subnormals(comm);
     for (int i = 0; i < 3; i++) {

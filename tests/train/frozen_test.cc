@@ -393,7 +393,7 @@ TEST(Frozen, InSixteenBitsTheyHaveNoMaster)
     int count = 0;
     const rf_block *blocks = gpt2_blocks(model, &count);
     rf_plan *plan = nullptr;
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     uint64_t all = 0, bare = 0;
     for (int i = 0; i < plan->param_count; i++) {
         const rf_plan_param &p = plan->params[i];
@@ -424,7 +424,7 @@ TEST(Frozen, NothingOfThemIsPlannedOrComputed)
     rf_block_cost before[5], after[5];
     rf_plan *plan = nullptr;
     rf_bytes all, some;
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     ASSERT_RF(rf_block_costs(plan, before));
     rf_plan_bytes(plan, &all);
     rf_plan_destroy(plan);
@@ -432,7 +432,7 @@ TEST(Frozen, NothingOfThemIsPlannedOrComputed)
     EXPECT_EQ(gpt2_freeze(model, "wpe.weight"), 1);
     EXPECT_EQ(gpt2_freeze(model, "blocks.0.*"), 12);
     EXPECT_EQ(gpt2_freeze(model, "blocks.2.mlp.fc.weight"), 1);
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     ASSERT_RF(rf_block_costs(plan, after));
     rf_plan_bytes(plan, &some);
     uint64_t trained = 0;
@@ -458,7 +458,7 @@ TEST(Frozen, NothingOfThemIsPlannedOrComputed)
         }
     rf_plan_destroy(plan);
     EXPECT_GT(gpt2_freeze(model, "*"), 0);
-    EXPECT_EQ(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan), RF_EINVAL);
+    EXPECT_EQ(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("frozen"), std::string::npos);
     gpt2_destroy(model);
 }

@@ -96,7 +96,7 @@ Plan plan_of(const Model &model, const Row &row, int rank)
 {
     rf_plan *plan = nullptr;
     const rf_policy policy = row.policy();
-    EXPECT_EQ(rf_plan_build(model.blocks, model.count, &row.mesh, &policy, rank, &plan), 0)
+    EXPECT_EQ(rf_plan_build({model.blocks, model.count}, &row.mesh, &policy, rank, &plan), 0)
         << rf_last_error()->message;
     return Plan(plan, rf_plan_destroy);
 }

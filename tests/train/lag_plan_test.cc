@@ -27,7 +27,7 @@ struct Lagging {
         for (int rank = 0; rank < pp * dp; rank++) {
             rf_plan *plan = nullptr;
             const int rc =
-                rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan);
+                rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan);
             if (rc < 0)
                 refused = rf_last_error()->message;
             EXPECT_EQ(rc < 0, !refused.empty()) << "not all ranks";
@@ -242,7 +242,7 @@ TEST(LagPlan, WhatDoesNotGoWithItIsRefusedByName)
         policy.order = RF_ORDER_TREE;
         policy.pipeline = RF_PIPELINE_2BW;
         row.ask(&policy, &mesh);
-        EXPECT_LT(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0)
+        EXPECT_LT(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan), 0)
             << row.name;
         const std::string says = rf_last_error()->message;
         EXPECT_NE(says.find("2bw"), std::string::npos) << says;

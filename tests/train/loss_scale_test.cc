@@ -62,7 +62,7 @@ class Scaled
         policy.loss_scale = scale;
         policy.loss_scaling = {growth, 0.5f, 2};
         rf_mesh mesh = {ranks, 1, 1};
-        status = rf_plan_build(&block, 1, &mesh, &policy, rank, &plan);
+        status = rf_plan_build({&block, 1}, &mesh, &policy, rank, &plan);
         if (status == 0) {
             EXPECT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         }

@@ -83,7 +83,7 @@ TEST(Plan, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
         for (uint64_t nth = 1; nth < 300; nth++) {
             rf_plan *plan = nullptr;
             rf_alloc_fail_at(nth);
-            int rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan);
+            int rc = rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan);
             rf_alloc_fail_at(0);
             if (rc == 0) {
                 rf_plan_destroy(plan);

@@ -177,7 +177,7 @@ TEST(Meshes, WhatDoesNotDivideIsRefusedByName)
         policy.sequence_parallel = sequence;
         const rf_mesh mesh = {1, tp, 1};
         rf_plan *plan = nullptr;
-        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_EINVAL);
+        EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), RF_EINVAL);
         const std::string message = rf_last_error()->message;
         rf_plan_destroy(plan);
         gpt2_destroy(model);

@@ -160,7 +160,7 @@ void train_leg(const Leg &leg, const Sharding &s, const rf_dataset *data, const 
         rf_run_opts opts = {9};
         opts.other_batch = true;
         rf_progress progress = {0, 9, 0};
-        ASSERT_RF(rf_plan_build(&block, 1, &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_plan_build({&block, 1}, &mesh, &policy, rank, &plan));
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, &opts, &run));
         if (resume) {
             ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
@@ -168,7 +168,7 @@ void train_leg(const Leg &leg, const Sharding &s, const rf_dataset *data, const 
         }
         std::vector<int32_t> tokens((size_t)leg.batch * 6), targets(tokens.size());
         for (; progress.step < leg.until; progress.step++, progress.samples += leg.batch) {
-            ASSERT_RF(rf_dataset_samples(data, progress.seed, progress.samples, leg.batch, 6,
+            ASSERT_RF(rf_dataset_samples(data, progress.seed, {progress.samples, leg.batch, 6},
                                          tokens.data(), targets.data()));
             ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), 0.1f, nullptr));
         }
@@ -200,7 +200,7 @@ TEST(DataCursor, SamplesGoOnWithoutGapOrRepeatOnOtherRanksAndWithAnotherBatch)
     // Steps of 8 samples until 10, then of 12 until 12: 104 samples.
     const std::vector<Leg> legs = {{4, 8, 5}, {2, 8, 10}, {3, 12, 12}};
     std::vector<int32_t> want(104 * 6), targets(want.size());
-    ASSERT_RF(rf_dataset_samples(data, 9, 0, 104, 6, want.data(), targets.data()));
+    ASSERT_RF(rf_dataset_samples(data, 9, {0, 104, 6}, want.data(), targets.data()));
     for (const Sharding &s : shardings()) {
         Folder folder;
         Noting noting;

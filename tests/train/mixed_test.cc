@@ -59,7 +59,7 @@ class One
         rf_policy policy = {};
         policy.batch = policy.micro_batches = policy.seq = 1;
         rf_mesh mesh = {1, 1, 1};
-        EXPECT_RF(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan));
+        EXPECT_RF(rf_plan_build({&block, 1}, &mesh, &policy, 0, &plan));
         EXPECT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
     }
     ~One()
@@ -170,11 +170,11 @@ TEST(Mixed, TwoTypesOfSixteenBitsAreRefused)
     policy.batch = policy.seq = 1;
     rf_mesh mesh = {1, 1, 1};
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({&block, 1}, &mesh, &policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(strstr(rf_last_error()->message, "parameter b has the type bf16, others have f16"),
               nullptr);
     params[1].dtype = RF_I32;
-    EXPECT_EQ(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({&block, 1}, &mesh, &policy, 0, &plan), RF_ENOTSUP);
 }
 
 // ---- a GPT in 16 bits ---------------------------------------------------------------------------

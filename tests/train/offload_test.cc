@@ -108,7 +108,7 @@ TEST(Fit, APlanThatIsTooLargeNamesTheCheapestChangeWithWhichItTrains)
         rf_plan *plan = nullptr;
         rf_mesh mesh = {1, 1, 1};
         policy.device_bytes = (uint64_t)(share * (double)all);
-        ASSERT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_ENOMEM);
+        ASSERT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), RF_ENOMEM);
         const std::string text = rf_last_error()->message;
         const size_t with = text.find("; with ");
         ASSERT_NE(with, std::string::npos) << text;
@@ -132,7 +132,7 @@ TEST(Fit, APlanThatIsTooLargeNamesTheCheapestChangeWithWhichItTrains)
     rf_policy policy = t.policy;
     rf_plan *plan = nullptr;
     policy.device_bytes = 1000;
-    EXPECT_EQ(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan), RF_ENOMEM);
+    EXPECT_EQ(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan), RF_ENOMEM);
     EXPECT_NE(std::string(rf_last_error()->message).find("smaller model"), std::string::npos);
     gpt2_destroy(model);
 }

@@ -112,7 +112,7 @@ take_steps(int steps, const rf_policy &policy, double bytes_per_s,
         rf_plan *plan = nullptr;
         rf_run *run = nullptr;
         rf_mesh mesh = {2, 1, 1};
-        ASSERT_RF(rf_plan_build(blocks.data(), BLOCKS, &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_plan_build({blocks.data(), BLOCKS}, &mesh, &policy, rank, &plan));
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         const int32_t words[8] = {0, 1, 2, 3, 0, 1, 2, 3};
         for (int i = 0; i < steps; i++) {

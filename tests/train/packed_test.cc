@@ -168,12 +168,12 @@ TEST(PackedPlans, RefuseWhatTheyDoNotGoWith)
     rf_policy policy = t.policy;
     rf_mesh context = {}, pipeline = {};
     context.cp = pipeline.pp = 2;
-    EXPECT_EQ(rf_plan_build(blocks, count, &context, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({blocks, count}, &context, &policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(strstr(rf_last_error()->message, "several documents in a sequence with cp=2"),
               nullptr)
         << rf_last_error()->message;
     policy.pipeline = RF_PIPELINE_2BW;
-    EXPECT_EQ(rf_plan_build(blocks, count, &pipeline, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({blocks, count}, &pipeline, &policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(strstr(rf_last_error()->message, "several documents"), nullptr);
     gpt2_destroy(model);
 }

@@ -68,7 +68,7 @@ bool is_allowed(const Row &row)
     const rf_block *blocks = gpt2_blocks(model, &count);
     const rf_mesh mesh = {row[RANKS] + 1, 1, 1, t.shard};
     rf_plan *plan = nullptr;
-    const int rc = rf_plan_build(blocks, count, &mesh, &t.policy, 0, &plan);
+    const int rc = rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan);
     if (rc < 0) {
         const std::string says = rf_last_error()->message;
         EXPECT_TRUE(rc == RF_EINVAL || rc == RF_ENOTSUP) << says;

@@ -29,7 +29,7 @@ struct Pipeline {
         const rf_mesh mesh = {1, 1, pp};
         for (int rank = 0; rank < pp; rank++) {
             rf_plan *plan = nullptr;
-            EXPECT_EQ(rf_plan_build(blocks.blocks(), stages, &mesh, &policy, rank, &plan), 0)
+            EXPECT_EQ(rf_plan_build({blocks.blocks(), stages}, &mesh, &policy, rank, &plan), 0)
                 << rf_last_error()->message;
             plans.emplace_back(plan, rf_plan_destroy);
             borrowed.push_back(plan);
@@ -161,7 +161,7 @@ TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
             const rf_mesh mesh = {1, 1, pp};
             rf_plan *plan = nullptr;
             const bool refused = order == RF_ORDER_TREE && pp == 2;
-            EXPECT_EQ(rf_plan_build(blocks.blocks(), 3, &mesh, &policy, 0, &plan),
+            EXPECT_EQ(rf_plan_build({blocks.blocks(), 3}, &mesh, &policy, 0, &plan),
                       refused ? RF_ENOTSUP : RF_OK);
             if (refused) {
                 EXPECT_NE(strstr(rf_last_error()->message, "parameter a.0, whose 3 uses"), nullptr)
@@ -191,7 +191,7 @@ struct Division {
         const rf_mesh mesh = {1, 1, pp};
         for (int rank = 0; rank < pp; rank++) {
             rf_plan *plan = nullptr;
-            status = rf_plan_build(list, count, &mesh, &policy, rank, &plan);
+            status = rf_plan_build({list, count}, &mesh, &policy, rank, &plan);
             why = status < 0 ? rf_last_error()->message : "";
             if (status < 0)
                 break;
@@ -274,7 +274,7 @@ TEST(PipelinePlan, IsRefusedBeforeCostsAreCountedIfThereAreTooFewBlocks)
             policy.pipeline = kind;
             policy.chunks = chunks ? 2 : 0;
             rf_alloc_fail_at(0);
-            EXPECT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan),
+            EXPECT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan),
                       RF_EINVAL);
             EXPECT_LT(rf_alloc_fail_at(0), 10u) << "so many allocations before the refusal";
             EXPECT_NE(strstr(rf_last_error()->message, "stages, but there are 100 blocks"), nullptr)
@@ -294,7 +294,7 @@ TEST(PipelinePlan, BytesOfAllRanksTakeTheMemoryOfOnePlan)
     rusage before = {}, after = {};
     policy.batch = policy.micro_batches = 4;
     policy.seq = 8;
-    ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0)
+    ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan), 0)
         << rf_last_error()->message;
     std::vector<rf_bytes> all(200);
     getrusage(RUSAGE_SELF, &before);
@@ -324,7 +324,8 @@ TEST(PipelinePlan, ShardedGradientsTakeAPartOfTheMemoryOfAStagesGradients)
             const rf_mesh mesh = {4, 1, 2};
             std::vector<rf_bytes> all(8);
             rf_plan *plan = nullptr;
-            ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0);
+            ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan),
+                      0);
             const uint64_t sums = plan->regions[RF_REGION_GRADS].bytes;
             EXPECT_EQ(sums, 40u * 64 * 1024 * 4 / (zero == 2 ? 4 : 1)) << kind;
             ASSERT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
@@ -351,7 +352,7 @@ TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
         for (int rank = 0; rank < 6; rank++) {
             rf_plan *plan = nullptr;
             rf_bytes own = {};
-            ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan),
+            ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan),
                       0);
             rf_plan_bytes(plan, &own);
             if (rank == 0) {
@@ -391,7 +392,7 @@ TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
         std::vector<const rf_plan *> borrowed;
         for (int rank = 0; rank < row.pp; rank++) {
             rf_plan *plan = nullptr;
-            ASSERT_EQ(rf_plan_build(blocks.blocks(), row.blocks, &mesh, &policy, rank, &plan), 0);
+            ASSERT_EQ(rf_plan_build({blocks.blocks(), row.blocks}, &mesh, &policy, rank, &plan), 0);
             plans.emplace_back(plan, rf_plan_destroy);
             borrowed.push_back(plan);
         }
@@ -417,7 +418,7 @@ TEST(PipelinePlan, WhatIsComputedAgainIsKeptForWeightHalvesThatArePutOff)
     std::vector<const rf_plan *> borrowed;
     for (int rank = 0; rank < 5; rank++) {
         rf_plan *plan = nullptr;
-        ASSERT_EQ(rf_plan_build(blocks.blocks(), 7, &mesh, &policy, rank, &plan), 0);
+        ASSERT_EQ(rf_plan_build({blocks.blocks(), 7}, &mesh, &policy, rank, &plan), 0);
         plans.emplace_back(plan, rf_plan_destroy);
         borrowed.push_back(plan);
     }

@@ -233,9 +233,9 @@ void expect_accepted(const StubBlocks &blocks, const rf_mesh &mesh, const rf_pol
 {
     std::vector<rf_plan *> plans((size_t)(mesh.dp * mesh.tp * mesh.pp), nullptr);
     for (size_t rank = 0; rank < plans.size(); rank++)
-        ASSERT_EQ(
-            rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, (int)rank, &plans[rank]),
-            0)
+        ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, (int)rank,
+                                &plans[rank]),
+                  0)
             << rf_last_error()->message;
     EXPECT_EQ(rf_plan_check(plans.data(), (int)plans.size()), 0) << rf_last_error()->message;
     for (rf_plan *plan : plans)
@@ -457,6 +457,7 @@ TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
     // A second fetch of parameters gives the same ones.
     EXPECT_LT(survived, made / (GetParam().offload ? 7 : 10));
     EXPECT_EQ(seen["drop wait"].second, 0);
+    EXPECT_EQ(seen["change role"].second, 0); // which the machine does not see
 }
 INSTANTIATE_TEST_SUITE_P(All, OfSetting, testing::ValuesIn(settings), name_of);
 INSTANTIATE_TEST_SUITE_P(InContext, OfSetting, testing::ValuesIn(context_settings), name_of);

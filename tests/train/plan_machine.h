@@ -151,8 +151,8 @@ class Job
         rf_mesh mesh = {s.dp, s.tp, s.pp, s.shard, s.cp};
         for (int rank = 0; rank < s.dp * s.tp * s.cp * s.pp; rank++) {
             rf_plan *plan = nullptr;
-            EXPECT_EQ(rf_plan_build(blocks_.blocks(), blocks_.count(), &mesh, &policy, rank, &plan),
-                      0)
+            EXPECT_EQ(
+                rf_plan_build({blocks_.blocks(), blocks_.count()}, &mesh, &policy, rank, &plan), 0)
                 << rf_last_error()->message;
             plans_.push_back(plan);
         }

@@ -33,6 +33,7 @@ class Restored
         const rf_list &list = job.list(r);
         instructions_.assign(list.instructions, list.instructions + list.count);
         operands_.assign(p->operands, p->operands + p->operand_count);
+        roles_.assign(p->roles, p->roles + p->operand_count);
         waits_.assign(p->waits, p->waits + p->wait_count);
         transfers_.assign(p->transfers, p->transfers + p->transfer_count);
         values_.assign(p->values, p->values + p->value_count);
@@ -44,6 +45,7 @@ class Restored
         list.count = (int)instructions_.size();
         std::copy(instructions_.begin(), instructions_.end(), list.instructions);
         std::copy(operands_.begin(), operands_.end(), p->operands);
+        std::copy(roles_.begin(), roles_.end(), p->roles);
         std::copy(waits_.begin(), waits_.end(), p->waits);
         std::copy(transfers_.begin(), transfers_.end(), p->transfers);
         std::copy(values_.begin(), values_.end(), p->values);
@@ -55,6 +57,7 @@ class Restored
     int r_;
     std::vector<rf_instruction> instructions_;
     std::vector<int> operands_;
+    std::vector<uint8_t> roles_;
     std::vector<rf_wait> waits_;
     std::vector<rf_transfer> transfers_;
     std::vector<rf_value> values_;
@@ -191,7 +194,9 @@ bool drop_operand(rf_plan *plan, rf_list &list, std::mt19937 &random)
         return false;
     const int k = any(random, i.ins + i.outs);
     int *first = plan->operands + i.first_operand;
+    uint8_t *roles = plan->roles + i.first_operand;
     std::copy(first + k + 1, first + i.ins + i.outs, first + k);
+    std::copy(roles + k + 1, roles + i.ins + i.outs, roles + k);
     (k < i.ins ? i.ins : i.outs)--;
     return true;
 }
@@ -201,6 +206,21 @@ template <class T> bool set(T &to, T value)
     const bool changes = to != value;
     to = value;
     return changes;
+}
+
+// Another role, or that of another operand of the same side, which gets this one.
+bool change_role(rf_plan *plan, rf_list &list, std::mt19937 &random)
+{
+    const rf_instruction &i = list.instructions[any(random, list.count)];
+    if (i.ins + i.outs == 0)
+        return false;
+    const int k = any(random, i.ins + i.outs), begin = k < i.ins ? 0 : i.ins;
+    uint8_t *roles = plan->roles + i.first_operand;
+    uint8_t &other = roles[begin + any(random, k < i.ins ? i.ins : i.outs)];
+    if (random() % 2 == 0)
+        return set(roles[k], (uint8_t)any(random, RF_ROLE_COUNT));
+    std::swap(roles[k], other);
+    return roles[k] != other;
 }
 
 bool change_field(rf_plan *plan, rf_list &list, std::mt19937 &random)
@@ -262,6 +282,7 @@ const std::pair<const char *, Mutation> mutations[] = {
     {"move value", move_value},
     {"change operand", change_operand},
     {"drop operand", drop_operand},
+    {"change role", change_role},
     {"change field", change_field},
     {"change transfer", change_transfer},
 };

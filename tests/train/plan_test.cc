@@ -21,7 +21,7 @@ struct PlanOf {
     PlanOf(const StubBlocks &blocks, int dp, const rf_policy &policy, int rank = 0)
     {
         rf_mesh mesh = {dp, 1, 1};
-        rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan);
+        rc = rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan);
     }
     ~PlanOf()
     {
@@ -459,13 +459,13 @@ TEST(Plan, RefusalsSayWhatToChange)
     rf_policy policy = policy_of(4, 4);
     rf_plan *plan = nullptr;
     rf_mesh pipeline = {1, 1, 3};
-    EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &pipeline, &policy, 0, &plan), RF_EINVAL);
+    EXPECT_EQ(rf_plan_build({blocks.blocks(), 2}, &pipeline, &policy, 0, &plan), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("2 blocks"), std::string::npos);
     const auto with = [&](const std::function<void(rf_policy *)> &change, const char *says) {
         rf_mesh two = {1, 1, 2};
         rf_policy changed = policy_of(4, 4);
         change(&changed);
-        EXPECT_LT(rf_plan_build(blocks.blocks(), 2, &two, &changed, 0, &plan), 0) << says;
+        EXPECT_LT(rf_plan_build({blocks.blocks(), 2}, &two, &changed, 0, &plan), 0) << says;
         EXPECT_NE(std::string(rf_last_error()->message).find(says), std::string::npos)
             << rf_last_error()->message;
     };

@@ -56,7 +56,7 @@ double after_steps(rf_dtype type, bool no_masters, bool stochastic, int steps, f
     rf_run *run = nullptr;
     std::vector<float> w(columns);
     const int32_t zero = 0;
-    EXPECT_RF(rf_plan_build(&block, 1, nullptr, &policy, 0, &plan));
+    EXPECT_RF(rf_plan_build({&block, 1}, nullptr, &policy, 0, &plan));
     EXPECT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
     for (int i = 0; i < steps; i++)
         EXPECT_RF(rf_run_step(run, &zero, &zero, lr, nullptr));
@@ -437,7 +437,7 @@ TEST(Precision, WhatDoesNotGoTogetherIsRefusedByName)
         rf_policy policy = row.policy;
         policy.batch = policy.micro_batches = policy.seq = 1;
         rf_plan *plan = nullptr;
-        EXPECT_EQ(rf_plan_build(&block, 1, nullptr, &policy, 0, &plan), RF_EINVAL);
+        EXPECT_EQ(rf_plan_build({&block, 1}, nullptr, &policy, 0, &plan), RF_EINVAL);
         EXPECT_NE(std::string(rf_last_error()->message).find(row.says), std::string::npos)
             << rf_last_error()->message;
     }

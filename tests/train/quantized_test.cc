@@ -255,7 +255,7 @@ TEST(Quantized, WhatIsRefusedIsNamed)
         const Model model(t.model, t.llama);
         rf_plan *plan = nullptr;
         const rf_mesh mesh = {1, 2, 1, 0, 1};
-        EXPECT_LT(rf_plan_build(model.blocks, model.count, &mesh, &t.policy, 0, &plan), 0);
+        EXPECT_LT(rf_plan_build({model.blocks, model.count}, &mesh, &t.policy, 0, &plan), 0);
         EXPECT_TRUE(has(rf_last_error()->message, "quantised")) << rf_last_error()->message;
         t.llama.quantize = (rf_quantization)7;
         if (is_llama) {

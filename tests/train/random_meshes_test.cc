@@ -283,7 +283,7 @@ bool is_possible(const Training &t, int dp, int shard, const std::string &text)
     int rc = 0;
     for (int rank = 0; rc == 0 && rank < dp * t.tp * t.pp * t.cp; rank++) {
         plans.push_back(nullptr);
-        rc = rf_plan_build(model.blocks, model.count, &mesh, &t.policy, rank, &plans.back());
+        rc = rf_plan_build({model.blocks, model.count}, &mesh, &t.policy, rank, &plans.back());
     }
     if (rc < 0) {
         const std::string why = rf_last_error()->message;

@@ -120,7 +120,7 @@ TEST(Reasons, OfEachTransferNameTheSplitThePhaseAndTheAxisThatItFollowsFrom)
         std::set<std::string> all;
         for (int rank = 0; rank < c.mesh.dp * c.mesh.tp * c.mesh.pp; rank++) {
             rf_plan *plan = nullptr;
-            ASSERT_EQ(rf_plan_build(model.blocks, model.count, &c.mesh, &policy, rank, &plan), 0)
+            ASSERT_EQ(rf_plan_build({model.blocks, model.count}, &c.mesh, &policy, rank, &plan), 0)
                 << rf_last_error()->message;
             const std::set<std::string> own = reasons_of(plan);
             all.insert(own.begin(), own.end());
@@ -146,7 +146,7 @@ TEST(Reasons, FitIntoAnyText)
     policy.seq = 32;
     const rf_mesh mesh = {1, 2, 1, 0};
     rf_plan *plan = nullptr;
-    ASSERT_EQ(rf_plan_build(model.blocks, model.count, &mesh, &policy, 0, &plan), 0);
+    ASSERT_EQ(rf_plan_build({model.blocks, model.count}, &mesh, &policy, 0, &plan), 0);
     int count = 0;
     const rf_instruction *list = rf_plan_instructions(plan, &count);
     for (size_t bytes : {1, 2, 20})

@@ -198,7 +198,7 @@ struct Planned {
             t.llama.layers > 0 ? llama_create(&t.llama, &other) : gpt2_create(&t.model, &model), 0);
         const rf_block *blocks = other ? llama_blocks(other, &count) : gpt2_blocks(model, &count);
         layer = blocks[1];
-        EXPECT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, 0, &plan));
+        EXPECT_RF(rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan));
     }
     ~Planned()
     {
@@ -322,9 +322,7 @@ TEST(Recompute, ACheckpointOfOneChoiceIsLoadedWithAnother)
                 small(c, 0).batch(step, tokens, targets);
                 ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
             }
-            char hex[65] = "";
-            EXPECT_RF(rf_run_params_sha256(run, hex));
-            EXPECT_EQ(hex, want);
+            EXPECT_EQ(sha_of(run), want);
         };
         train(t, 1);
     }

@@ -85,11 +85,10 @@ void train_and_save(Training t, int ranks, Saved *saved)
     t.after = [&](rf_run *run, rf_comm *, int rank) {
         std::vector<int32_t> tokens, targets;
         rf_step_stats stats = {};
-        char sha[65];
         save(run, t, saved->folder);
         t.batch(saved_steps, tokens, targets);
         ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, &stats));
-        ASSERT_RF(rf_run_params_sha256(run, sha));
+        const std::string sha = sha_of(run);
         if (rank == 0)
             saved->next = {sha, {stats.loss}, {stats.grad_norm}, {}, {}, {}};
     };

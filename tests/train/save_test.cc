@@ -18,25 +18,7 @@ extern "C" {
 namespace
 {
 
-Training tiny()
-{
-    Training t;
-    t.model = {1, 16, 2, 8, 17};
-    t.policy.batch = 4;
-    t.policy.seq = 8;
-    t.policy.micro_batches = 4;
-    t.steps = 2;
-    return t;
-}
-
-void step(const Training &t, rf_run *run, int number)
-{
-    std::vector<int32_t> tokens, targets;
-    t.batch(number, tokens, targets);
-    ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
-}
-
-// Everything that a checkpoint must restore.
+// All that a checkpoint has to bring back.
 std::vector<float> state_of(rf_run *run)
 {
     std::vector<float> all = {(float)run->step, (float)run->updates};
@@ -55,13 +37,7 @@ std::vector<float> state_of(rf_run *run)
     return all;
 }
 
-void save(rf_run *run, const Folder &folder, int number)
-{
-    const rf_progress progress = {number, 77, 4 * number};
-    ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
-}
-
-// The folder after a save of `ranks` ranks, and the state that was saved.
+// What a save of `ranks` ranks leaves in the folder, and the state that it had.
 std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int ranks,
                                    const std::vector<int> &hidden = {})
 {
@@ -73,7 +49,7 @@ std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int 
             hide_folders(run);
     };
     first.after = [&](rf_run *run, rf_comm *, int rank) {
-        save(run, folder, 2);
+        save_at(run, folder.path(), 2);
         if (rank == 0)
             state = state_of(run);
     };
@@ -122,7 +98,7 @@ struct Gate {
 
 TEST(SharedSave, EveryNumberOfRanksWritesTheSameBytesAndEveryNumberLoadsThem)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder folders[5];
     std::vector<float> want;
     for (int savers = 1; savers <= 4; savers++) {
@@ -140,7 +116,7 @@ TEST(SharedSave, EveryNumberOfRanksWritesTheSameBytesAndEveryNumberLoadsThem)
 
 TEST(SharedSave, RanksThatDoNotSeeTheFolderSaveAndLoadThroughRank0)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder seen, hidden;
     const std::vector<float> want = make_checkpoint(t, seen, 1);
     EXPECT_TRUE(make_checkpoint(t, hidden, 3, {1, 2}) == want);
@@ -152,7 +128,7 @@ TEST(SharedSave, RanksThatDoNotSeeTheFolderSaveAndLoadThroughRank0)
 
 TEST(SharedSave, ARankThatUpdatesNothingSavesAndLoadsNoStates)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.policy.order = RF_ORDER_RING;
     t.policy.update_on_rank_0 = true;
     Folder folder;
@@ -171,7 +147,7 @@ TEST(SharedSave, ARankThatUpdatesNothingSavesAndLoadsNoStates)
 
 TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.model = {1, 128, 2, 8, 257};
     t.steps = 0;
     Folder folder;
@@ -186,7 +162,7 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
             if (load)
                 ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
             else
-                save(run, folder, 2);
+                save_at(run, folder.path(), 2);
             ASSERT_RF(rf_barrier(comm, nullptr));
             if (rank == 0)
                 (load ? most_load : most_save) = rf_alloc_largest();
@@ -202,7 +178,7 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
 
 TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     const std::vector<float> want = make_checkpoint(t, folder, 1);
     t.steps = 0;
@@ -229,14 +205,14 @@ TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
         EXPECT_EQ(folder.read("latest"), "step-2\n");
         run->files.saves = {};
         ASSERT_RF(rf_barrier(comm, nullptr));
-        save(run, folder, 3);
+        save_at(run, folder.path(), 3);
     };
     train(t, 3);
 }
 
 TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder, copy;
     const std::vector<float> want = make_checkpoint(t, folder, 1);
     const auto options = std::filesystem::copy_options::recursive |
@@ -268,7 +244,7 @@ TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
 
 TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 3);
     std::atomic<int> refused{0};
@@ -294,7 +270,7 @@ TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
             const rf_progress progress = {3, 77, 12};
             ASSERT_RF(gpt2_create(&t.model, &model));
             const rf_block *blocks = gpt2_blocks(model, &count);
-            ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
+            ASSERT_RF(rf_plan_build({blocks, count}, &mesh, &t.policy, rank, &plan));
             int rc = rf_run_open(rank_device(rank), comm, plan, nullptr, &run);
             if (rc == 0) {
                 run->files.piece_bytes = 2000;
@@ -323,7 +299,7 @@ TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
 
 TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder want, folder;
     const std::vector<float> state = make_checkpoint(t, want, 1);
     Training go = t;
@@ -335,14 +311,14 @@ TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
             run->files.saves = {Gate::wait, &gate};
         run->files.piece_bytes = 1000;
         ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
-        step(t, run, 2);
+        take_steps(t, run, 2, 2 + 1);
         if (rank == 1)
             gate.reached.get_future().wait();
         ASSERT_RF(rf_run_save_test(run, &far));
         EXPECT_FALSE(far.ended);
         EXPECT_LT(far.written, far.bytes);
         EXPECT_FALSE(std::filesystem::exists(folder.path("latest")));
-        step(t, run, 3);
+        take_steps(t, run, 3, 3 + 1);
         if (rank == 1)
             gate.open.set_value();
         while (!far.ended)
@@ -359,7 +335,7 @@ TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
 
 TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 1);
     t.steps = 0;
@@ -398,7 +374,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
 
 TEST(BackgroundSave, IsGivenUpByClosingTheRun)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 1);
     t.steps = 0;
@@ -415,7 +391,7 @@ TEST(BackgroundSave, IsGivenUpByClosingTheRun)
 
 TEST(BackgroundSave, KeepsTheLastCheckpointsAndTheLaterOnes)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.steps = 0;
     Folder folder;
     t.after = [&](rf_run *run, rf_comm *, int) {

@@ -84,7 +84,7 @@ int work(Victim &v, rf_comm *comm, int rank)
         return -1;
     const rf_block *blocks = gpt2_blocks(model, &count);
     if (rf_device_open(nullptr, nullptr, &device) < 0 ||
-        rf_plan_build(blocks, count, &mesh, &policy, rank, &plan) < 0 ||
+        rf_plan_build({blocks, count}, &mesh, &policy, rank, &plan) < 0 ||
         rf_run_open(device, comm, plan, nullptr, &run) < 0)
         return -1;
     run->files.piece_bytes = 2048;

@@ -87,7 +87,7 @@ Truth plan_of(const rf_search_model &model, const rf_search_opts &opts, const rf
     rf_policy policy = rf_search_policy(&opts, &c);
     policy.device_bytes = 0;
     mesh.shard = c.zero ? mesh.shard : 0;
-    EXPECT_EQ(rf_plan_build(model.blocks, model.block_count, &mesh, &policy, 0, &plan), 0)
+    EXPECT_EQ(rf_plan_build({model.blocks, model.block_count}, &mesh, &policy, 0, &plan), 0)
         << rf_last_error()->message;
     if (!plan)
         return truth;

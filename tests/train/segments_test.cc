@@ -62,7 +62,7 @@ Planned planned(const rf_block *blocks, int count, int64_t seq, int recompute,
     policy.forward_only = forward_only;
     rf_plan *plan = nullptr;
     rf_bytes bytes = {};
-    EXPECT_EQ(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan), 0)
+    EXPECT_EQ(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan), 0)
         << rf_last_error()->message;
     rf_plan_bytes(plan, &bytes);
     const Planned out = {bytes.activations - 3 * ((4 * (uint64_t)seq + 255) / 256 * 256),
@@ -187,7 +187,7 @@ TEST(Segments, ComputeTwiceTheForwardFlopsOfAllBlocksButThoseOfTheLast)
         rf_plan *plan = nullptr;
         rf_work work = {};
         policy.recompute = recompute;
-        EXPECT_EQ(rf_plan_build(model.blocks, model.count, nullptr, &policy, 0, &plan), 0);
+        EXPECT_EQ(rf_plan_build({model.blocks, model.count}, nullptr, &policy, 0, &plan), 0);
         EXPECT_EQ(rf_block_costs(plan, costs.data()), 0) << rf_last_error()->message;
         rf_plan_work(plan, costs.data(), &work);
         rf_plan_destroy(plan);

@@ -165,7 +165,7 @@ inline Plan plan_of(const StubBlocks &blocks, int dp, const rf_policy &policy, i
     rf_mesh mesh = {};
     mesh.dp = dp;
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan), 0)
+    EXPECT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan), 0)
         << rf_last_error()->message;
     return Plan(plan, rf_plan_destroy);
 }

@@ -62,7 +62,7 @@ rf_policy policy_of(int offload)
 Plan plan_of(const StubBlocks &blocks, const rf_policy &policy)
 {
     rf_plan *plan = nullptr;
-    EXPECT_RF(rf_plan_build(blocks.blocks(), blocks.count(), nullptr, &policy, 0, &plan));
+    EXPECT_RF(rf_plan_build({blocks.blocks(), blocks.count()}, nullptr, &policy, 0, &plan));
     return Plan(plan, rf_plan_destroy);
 }
 
@@ -177,7 +177,7 @@ TEST(Spill, CopiesAsOftenWithTensorRanksAsWithoutAndComesBackBeforeAWholeCall)
             policy.sequence_parallel = tp == 4;
             const rf_mesh mesh = {2, tp, 1, 0};
             rf_plan *plan = nullptr;
-            ASSERT_RF(rf_plan_build(all, blocks, &mesh, &policy, 0, &plan));
+            ASSERT_RF(rf_plan_build({all, blocks}, &mesh, &policy, 0, &plan));
             counts.push_back({count_of(plan, RF_LIST_STEP, RF_VERB_EVICT),
                               count_of(plan, RF_LIST_STEP, RF_VERB_FETCH)});
             int count = 0;
@@ -295,7 +295,7 @@ TEST(Spill, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
     for (uint64_t nth = 1; nth < 300; nth++) {
         rf_plan *plan = nullptr;
         rf_alloc_fail_at(nth);
-        const int rc = rf_plan_build(blocks.blocks(), blocks.count(), nullptr, &policy, 0, &plan);
+        const int rc = rf_plan_build({blocks.blocks(), blocks.count()}, nullptr, &policy, 0, &plan);
         rf_alloc_fail_at(0);
         rf_plan_destroy(plan);
         if (rc == 0)

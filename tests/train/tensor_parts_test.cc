@@ -57,7 +57,7 @@ std::string refusal(int tp, int parts, bool sequence, const gpt2_config &config)
     policy.tensor_parts = parts;
     const rf_mesh mesh = {1, tp, 1};
     rf_plan *plan = nullptr;
-    EXPECT_LT(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), 0);
+    EXPECT_LT(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), 0);
     const std::string message = rf_last_error()->message;
     rf_plan_destroy(plan);
     gpt2_destroy(model);

@@ -176,7 +176,7 @@ struct Job {
         rf_run_opts opts = {};
         opts.seed = seed;
         const int rc =
-            rf_plan_build(blocks.data(), (int)blocks.size(), &mesh, &policy, rank, &plan);
+            rf_plan_build({blocks.data(), (int)blocks.size()}, &mesh, &policy, rank, &plan);
         return rc < 0 ? rc : rf_run_open(rank_device(rank), comm, plan, &opts, &run);
     }
 };

@@ -11,19 +11,15 @@ static void expect_parameters_of_one_rank(rf_dtype dtype)
     std::vector<Floats> want;
     std::string sha;
     on({1, 1, 1, 0, 0, dtype}, 7, [&](rf_run *run, int) {
-        char hex[65];
         for (const Row &row : model)
             want.push_back(read(run, row));
-        ASSERT_RF(rf_run_params_sha256(run, hex));
-        sha = hex;
+        sha = sha_of(run);
     });
     for (const Mesh &mesh : all_meshes()) {
         if (mesh.dtype != dtype)
             continue;
         on(mesh, 7, [&](rf_run *run, int) {
-            char hex[65];
-            ASSERT_RF(rf_run_params_sha256(run, hex));
-            EXPECT_EQ(sha, hex) << mesh.text();
+            EXPECT_EQ(sha_of(run), sha) << mesh.text();
             for (const Row &row : model)
                 EXPECT_TRUE(read(run, row) == want[(size_t)(&row - model)])
                     << mesh.text() << row.name;

@@ -41,6 +41,9 @@ inline void hide_folders(rf_run *run)
     run->files.has = [](const char *, const char *, const char *) { return false; };
 }
 
+// The hash of all parameters.
+std::string sha_of(rf_run *run);
+
 // The rank's device; opened on first use.
 rf_device *rank_device(int rank);
 
@@ -83,6 +86,15 @@ struct Training {
     // The whole batch of a step.
     void batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) const;
 };
+
+// A GPT-2 with one layer, for tests that open many runs.
+Training tiny(int steps = 3, float clip = 0);
+
+// Steps `from` to `to` - 1 of a run.
+void take_steps(const Training &t, rf_run *run, int from, int to);
+
+// Saves as step `step`, after 4 samples a step.
+void save_at(rf_run *run, const std::string &folder, int step);
 
 struct Seen { // by one rank
     std::string sha;

@@ -298,7 +298,7 @@ TEST(Zero, RefusalsNameWhatDoesNotGoTogether)
     const rf_block *blocks = gpt2_blocks(model, &count);
     auto refused = [&](rf_policy policy, rf_mesh mesh, int status, const char *what) {
         rf_plan *plan = nullptr;
-        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), status);
+        EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), status);
         EXPECT_NE(std::string(rf_last_error()->message).find(what), std::string::npos)
             << rf_last_error()->message;
     };

@@ -405,7 +405,7 @@ TEST_F(Tcp, APeerThatVanishesEndsEverythingThatIsPendingWithIt)
 TEST_F(Tcp, APeerThatCannotBeReachedEndsTheSendAfterSomeTime)
 {
     open(2);
-    ends[0]->addresses[1].port = job::free_port();
+    ends[0]->addresses[1].port = free_port();
     Message *out = send(0, 1, 1, 4);
     ASSERT_TRUE(wait({out}, 15));
     EXPECT_EQ(out->done.status, RF_EPEER);

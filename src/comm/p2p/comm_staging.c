@@ -40,10 +40,11 @@ static int start(struct rf_mover *mover, bool store, bool out, const struct rf_m
         const struct rf_move *move = &moves[i];
         const uint64_t at = tensor->offset + move->tensor;
         area->comm->staging.copied_bytes += move->bytes;
-        RETURN_IF_ERROR(store ? rf_stream_copy(stream, tensor->buffer, at, area->buffer, move->slot,
-                                               move->bytes)
-                              : rf_stream_copy(stream, area->buffer, move->slot, tensor->buffer, at,
-                                               move->bytes));
+        RETURN_IF_ERROR(
+            store ? rf_stream_copy(stream, (struct rf_buffer_place){tensor->buffer, at},
+                                   (struct rf_buffer_place){area->buffer, move->slot}, move->bytes)
+                  : rf_stream_copy(stream, (struct rf_buffer_place){area->buffer, move->slot},
+                                   (struct rf_buffer_place){tensor->buffer, at}, move->bytes));
     }
     struct rf_point point;
     RETURN_IF_ERROR(rf_stream_submit(stream, &point));
@@ -229,8 +230,10 @@ int rf_slot_copy(struct rf_slot *slot, struct rf_buffer *remote, uint64_t at, si
     struct rf_staging_area *area = slot->area;
     struct rf_stream *stream = area->streams[slot->store];
     struct rf_point point;
-    RETURN_IF_ERROR(slot->store ? rf_stream_copy(stream, remote, at, slot->buffer, 0, bytes)
-                                : rf_stream_copy(stream, slot->buffer, 0, remote, at, bytes));
+    RETURN_IF_ERROR(slot->store ? rf_stream_copy(stream, (struct rf_buffer_place){remote, at},
+                                                 (struct rf_buffer_place){slot->buffer, 0}, bytes)
+                                : rf_stream_copy(stream, (struct rf_buffer_place){slot->buffer, 0},
+                                                 (struct rf_buffer_place){remote, at}, bytes));
     RETURN_IF_ERROR(rf_stream_submit(stream, &point));
     area->comm->staging.copied_bytes += bytes;
     area->timeline[slot->store] = point.timeline;

@@ -206,6 +206,9 @@ static int check_rank(const struct rf_plan *plan)
     RETURN_IF_ERROR(check_places(plan));
     for (int id = 0; rf_list_trains(id); id++)
         RETURN_IF_ERROR(check_list(plan, &plan->lists[id]));
+    for (int id = 0; id < RF_LIST_COUNT; id++)
+        for (int k = 0; k < plan->lists[id].count; k++)
+            RETURN_IF_ERROR(rf_check_roles(plan, &plan->lists[id].instructions[k]));
     return 0;
 }
 

@@ -73,7 +73,7 @@ static void write_zero(struct pass *p, int slot, int piece)
     rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
     for (int k = 0; k < p->plan->trained_pieces; k++)
         if (piece < 0 || k == piece)
-            rf_write_out(&p->w, grad(p, slot, k));
+            rf_write_out(&p->w, RF_ROLE_GRAD, grad(p, slot, k));
 }
 
 /* Holds the sum, because the next step's backward passes come before this step's update. */
@@ -81,9 +81,9 @@ static void write_hold(struct pass *p, int piece)
 {
     rf_write(&p->w, RF_VERB_HOLD, RF_LANE_COMPUTE, -1, -1);
     for (int slot = 0; slot < p->held; slot++)
-        rf_write_in(&p->w, grad(p, p->held + slot, piece));
+        rf_write_in(&p->w, RF_ROLE_FROM, grad(p, p->held + slot, piece));
     for (int slot = 0; slot < p->held; slot++)
-        rf_write_out(&p->w, grad(p, slot, piece));
+        rf_write_out(&p->w, RF_ROLE_TO, grad(p, slot, piece));
 }
 
 /* Merges one piece, or all (-1). */
@@ -95,11 +95,11 @@ static void write_merge(struct pass *p, struct pair slots, int piece)
         return;
     rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
     for (int k = first; k < end; k++)
-        rf_write_in(&p->w, grad(p, slots.left, k));
+        rf_write_in(&p->w, RF_ROLE_SUM, grad(p, slots.left, k));
     for (int k = first; k < end; k++)
-        rf_write_in(&p->w, grad(p, slots.right, k));
+        rf_write_in(&p->w, RF_ROLE_TERM, grad(p, slots.right, k));
     for (int k = first; k < end; k++)
-        rf_write_out(&p->w, grad(p, slots.left, k));
+        rf_write_out(&p->w, RF_ROLE_SUM, grad(p, slots.left, k));
 }
 
 /* The chunk of this rank that contains a block. */
@@ -239,26 +239,26 @@ static void clear(struct pass *p, int block, int local)
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
-    const int first = plan->first_param[i->block], local = rf_plan_local(plan, i->micro_batch);
+    const struct rf_plan_param *params = &plan->params[plan->first_param[i->block]];
+    const int local = rf_plan_local(plan, i->micro_batch);
     const int slot = leaf_of(p, i->block, local)->slot;
     p->w.behind = i->behind;
     rf_write(&p->w, i->verb, i->lane, i->block, i->micro_batch);
     p->w.behind = 0;
     rf_write_phase(&p->w, i->phase);
-    for (int k = 0; k < i->ins; k++)
-        rf_write_in(&p->w, plan->operands[i->first_operand + k]);
+    rf_write_ins_of(&p->w, i);
     for (int writes = is_fresh(p, i->block, local); writes < 2; writes++) {
-        for (int k = 0; writes && k < i->outs; k++)
-            rf_write_out(&p->w, plan->operands[i->first_operand + i->ins + k]);
-        for (int k = 0; k < plan->blocks[i->block].param_count; k++) {
-            const int piece = plan->params[first + k].grad_piece;
-            bool before = piece < 0;
-            for (int other = 0; other < k && !before; other++)
-                before = plan->params[first + other].grad_piece == piece;
-            if (!before && writes)
-                rf_write_out(&p->w, grad(p, slot, piece));
-            else if (!before)
-                rf_write_in(&p->w, grad(p, slot, piece));
+        if (writes)
+            rf_write_outs_of(&p->w, i);
+        for (int k = 0, next = 0; k < plan->blocks[i->block].param_count; k++) {
+            if (params[k].grad_operand != next)
+                continue;
+            const int value = grad(p, slot, params[k].grad_piece);
+            if (writes)
+                rf_write_out(&p->w, RF_ROLE_GRAD, value);
+            else
+                rf_write_in(&p->w, RF_ROLE_GRAD, value);
+            next++;
         }
     }
 }
@@ -288,16 +288,18 @@ static void write_reduce(struct pass *p, int piece)
         transfer.op = RF_COLL_REDUCE;
         transfer.algorithm = RF_TO_RANK_0;
     }
+    const int sent = narrow ? rf_value_of(p->plan, RF_VALUE_GRAD_NARROW, -1, -1, -1, piece) : -1;
     if (narrow)
-        rf_write_cast(&p->w, RF_VALUE_GRAD, RF_VALUE_GRAD_NARROW, piece);
+        rf_write_narrow(&p->w, grad(p, 0, piece), sent);
     rf_write(&p->w, RF_VERB_REDUCE, plan->shard_lane, -1, -1);
     for (int slot = 0; !narrow && slot < p->left; slot++)
-        rf_write_in(&p->w, grad(p, slot, piece));
+        rf_write_in(&p->w, RF_ROLE_TERM, grad(p, slot, piece));
     if (narrow)
-        rf_write_in(&p->w, rf_value_of(p->plan, RF_VALUE_GRAD_NARROW, -1, -1, -1, piece));
+        rf_write_in(&p->w, RF_ROLE_TERM, sent);
     if (rf_plan_updates(plan))
-        rf_write_out(&p->w, rf_value_of(p->plan, narrow ? narrow_sum(plan) : RF_VALUE_GRAD_SHARD,
-                                        -1, -1, -1, piece));
+        rf_write_out(&p->w, RF_ROLE_SUM,
+                     rf_value_of(p->plan, narrow ? narrow_sum(plan) : RF_VALUE_GRAD_SHARD, -1, -1,
+                                 -1, piece));
     rf_write_transfer(&p->w, transfer);
     rf_write_replicas(&p->w, piece);
     p->age[piece] = narrow && rf_plan_updates(plan) ? 0 : -1;
@@ -310,7 +312,8 @@ static void widen(struct pass *p, int age)
         if (p->age[k] < age || p->age[k] < 0)
             continue;
         p->age[k] = -1;
-        rf_write_cast(&p->w, narrow_sum(p->plan), RF_VALUE_GRAD_SHARD, k);
+        rf_write_widen(&p->w, rf_value_of(p->plan, narrow_sum(p->plan), -1, -1, -1, k),
+                       rf_value_of(p->plan, RF_VALUE_GRAD_SHARD, -1, -1, -1, k));
     }
 }
 

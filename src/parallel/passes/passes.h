@@ -41,9 +41,9 @@ RF_PASSES(RF_PASS_DECLARE)
 #undef RF_PASS_DECLARE
 
 /* build.c. rf_plan_build up to and including a pass; NULL: all passes. */
-RF_MUST_CHECK int rf_plan_build_until(const struct rf_block *blocks, int block_count,
-                                      const struct rf_mesh *mesh, const struct rf_policy *policy,
-                                      int rank, rf_plan_pass *last, struct rf_plan **out);
+RF_MUST_CHECK int rf_plan_build_until(struct rf_blocks blocks, const struct rf_mesh *mesh,
+                                      const struct rf_policy *policy, int rank, rf_plan_pass *last,
+                                      struct rf_plan **out);
 
 /* The bytes of the plan with this policy; false: no such plan. */
 typedef bool rf_plan_needs(const struct rf_plan *plan, const struct rf_policy *policy,

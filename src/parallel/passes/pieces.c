@@ -295,6 +295,27 @@ static void assign_params(struct rf_plan *plan)
     }
 }
 
+/* Which operand of a call has a parameter, and which its gradient: those of one piece share one. */
+static void number_operands(struct rf_plan *plan, int block)
+{
+    struct rf_plan_param *params = &plan->params[plan->first_param[block]];
+    int next[2] = {0}, next_grad = 0;
+    for (int k = 0; k < plan->blocks[block].param_count; k++) {
+        const bool narrow = rf_plan_narrow(&params[k]);
+        params[k].operand = params[k].grad_operand = -1;
+        for (int other = 0; other < k; other++) {
+            if (params[other].piece == params[k].piece && rf_plan_narrow(&params[other]) == narrow)
+                params[k].operand = params[other].operand;
+            if (params[other].grad_piece == params[k].grad_piece)
+                params[k].grad_operand = params[other].grad_operand;
+        }
+        if (params[k].operand < 0)
+            params[k].operand = next[narrow]++;
+        if (params[k].grad_operand < 0 && params[k].grad_piece >= 0)
+            params[k].grad_operand = next_grad++;
+    }
+}
+
 int rf_pass_pieces(struct rf_plan *plan)
 {
     const bool tree = plan->policy.order == RF_ORDER_TREE;
@@ -318,6 +339,8 @@ int rf_pass_pieces(struct rf_plan *plan)
         else
             cut_frozen(plan, zone);
     assign_params(plan);
+    for (int b = 0; b < plan->block_count; b++)
+        number_operands(plan, b);
     RETURN_IF_ERROR(cut_pieces(plan));
     place_shards(plan);
     plan->chunk_count = rf_plan_chunks(plan, plan->shard);

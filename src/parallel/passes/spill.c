@@ -133,14 +133,15 @@ static int rename_operands(struct pass *p, struct rf_writer *w, int at)
     rf_write_phase(w, i->phase);
     for (int k = 0; k < i->ins + i->outs; k++) {
         int value = p->plan->operands[i->first_operand + k];
+        const enum rf_role role = (enum rf_role)p->plan->roles[i->first_operand + k];
         if (may_leave(p->plan, value)) {
             RETURN_IF_ERROR(use(p, at, value));
             value = p->tracks[value].now;
         }
         if (k < i->ins)
-            rf_write_in(w, value);
+            rf_write_in(w, role, value);
         else
-            rf_write_out(w, value);
+            rf_write_out(w, role, value);
     }
     return w->status;
 }
@@ -161,8 +162,8 @@ static void write_moves(struct pass *p, const struct rf_list *renamed, struct rf
         for (; next < p->move_count && p->moves[next].before == at; next++) {
             const struct move *m = &p->moves[next];
             rf_write(w, m->verb, m->verb == RF_VERB_EVICT ? RF_LANE_EVICT : RF_LANE_FETCH, -1, -1);
-            rf_write_in(w, m->from);
-            rf_write_out(w, m->to);
+            rf_write_in(w, RF_ROLE_FROM, m->from);
+            rf_write_out(w, RF_ROLE_TO, m->to);
         }
         rf_write_copy(w, &renamed->instructions[at]);
     }

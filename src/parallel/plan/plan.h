@@ -114,6 +114,12 @@ static inline bool rf_plan_has_state(const struct rf_plan *plan, int k)
                : rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k);
 }
 
+/* The role of this state in an update. */
+static inline enum rf_role rf_state_role(int k)
+{
+    return k == RF_STATE_BEFORE ? RF_ROLE_PARAM_BEFORE : (enum rf_role)((int)RF_ROLE_STATE + k);
+}
+
 /* Whether this rank has the optimizer and its states. */
 static inline bool rf_plan_updates(const struct rf_plan *plan)
 {
@@ -409,6 +415,17 @@ uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
 /* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
 uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
+
+/* query.c. The operands of an instruction with this role, in their order: those that it reads, or
+ * those that it writes. */
+struct rf_operands {
+    const int *values;
+    int count;
+};
+struct rf_operands rf_plan_ins(const struct rf_plan *plan, const struct rf_instruction *i,
+                               enum rf_role role);
+struct rf_operands rf_plan_outs(const struct rf_plan *plan, const struct rf_instruction *i,
+                                enum rf_role role);
 
 /* place.c. The size of a value, and its region and offset if it lives as long as the run. */
 void rf_place_value(const struct rf_plan *plan, struct rf_value *value);

@@ -50,6 +50,9 @@ struct rf_plan_param {
     bool overwrite_grad; /* the first use of its gradient overwrites it: ctx->overwrite_grad */
     int piece;           /* that contains the parameter; for tied uses the owner's */
     int grad_piece;      /* that contains its gradient; -1 if frozen */
+    /* The piece's index among the operands of a call of the block with RF_ROLE_PARAM or, if narrow,
+     * RF_ROLE_COPY; and that of grad_piece with RF_ROLE_GRAD, or -1. */
+    int operand, grad_operand;
 };
 
 /* Whether blocks use it in 16 bits. */
@@ -205,7 +208,8 @@ struct rf_plan {
     int value_count, value_capacity;
     struct rf_value_index *value_index;
     int *operands;
-    int operand_count, operand_capacity;
+    uint8_t *roles; /* of each operand: enum rf_role */
+    int operand_count, operand_capacity, role_capacity;
     struct rf_wait *waits;
     int wait_count, wait_capacity;
     struct rf_transfer *transfers;

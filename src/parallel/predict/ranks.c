@@ -170,8 +170,8 @@ static int find_kinds(struct kinds *kinds, const struct rf_plan *plan)
 static int plan_kind(const struct kinds *kinds, const struct rf_plan *plan, int at,
                      struct rf_plan **out)
 {
-    return rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy,
-                         kinds->all[at].planned, out);
+    return rf_plan_build((struct rf_blocks){plan->blocks, plan->block_count}, &plan->mesh,
+                         &plan->policy, kinds->all[at].planned, out);
 }
 
 /* Every rank has its own shards: adds their bytes or, before another rank's are added, subtracts

@@ -98,7 +98,8 @@ static int plan_one(struct rf_search *s, const struct rf_search_model *model,
     char reason[RF_REJECTION_BYTES];
     policy.device_bytes = 0;
     mesh.shard = c->zero ? mesh.shard : 0;
-    int rc = rf_plan_build(model->blocks, model->block_count, &mesh, &policy, 0, &plan);
+    int rc = rf_plan_build((struct rf_blocks){model->blocks, model->block_count}, &mesh, &policy, 0,
+                           &plan);
     if (rc == 0)
         rc = simulate(plan, model, opts, c);
     rf_plan_destroy(plan);
