@@ -53,8 +53,7 @@ struct module {
     size_t count, types; /* types: index of the first instruction of that section */
     uint32_t bound;
     uint32_t *copies; /* changed instructions: together never longer than all of them */
-    uint32_t operand_type[4], sum_type[4]; /* new declarations; the first word is 0 if there is none
-                                            */
+    uint32_t operand_type[4], sum_type[4]; /* new declarations; first word 0: none */
 };
 
 struct output {

@@ -11,10 +11,10 @@ enum { FITS_OPTIONS = 200, FITS_REASON = 768 };
 
 /* A technique. */
 struct fits_row {
-    char options[FITS_OPTIONS]; /* that are added to those given; empty: none */
-    char reason[FITS_REASON];   /* why there is no plan; empty: there is */
-    int change;                 /* of what is given: 0: neither the weights nor their types,
-                                   1: types, 2: which weights are trained */
+    char options[FITS_OPTIONS]; /* added to the given ones; empty: none */
+    char reason[FITS_REASON];   /* why there is no plan; empty: there is one */
+    int change;                 /* of the given options: 0: neither the weights nor their types, 1:
+                                 * types, 2: which weights are trained */
     /* For the given batch and sequences, on the rank that needs the most. */
     uint64_t device_bytes, host_bytes;
     uint64_t flops, repeated; /* of a step, over all ranks; 0: unknown */

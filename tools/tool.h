@@ -109,8 +109,8 @@ struct tool_option {
     void *value;
     const char *what; /* name of the value in the help, NULL for a flag */
     const char *help; /* a noun phrase; default in parentheses at its end */
-    unsigned uses;    /* the caller's: by whom it is used */
-    bool *given;      /* set where the option is given, unless NULL */
+    unsigned uses;    /* the caller's: set of users */
+    bool *given;      /* set if the option is given, unless NULL */
     /* The range of a number; values outside are refused. most 0: no limit. */
     double least, most;
     /* Options of which one must be on, or this one has no effect and is refused: "search", or

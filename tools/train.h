@@ -26,8 +26,7 @@ struct train_options {
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: the model's */
-    const char *date;     /* the date that templates print; NULL: not given, and no template is used
-                           */
+    const char *date;     /* printed by templates; NULL: not given, and no template is used */
     int64_t now;          /* the same in seconds since 1970 */
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c -------------------------------------------------------------------- */

@@ -22,8 +22,7 @@ struct report {
     double seconds; /* of one step, smoothed */
     struct train_expected expected;
     int64_t steps;
-    double step_s, exposed_s; /* sums; without the first step, which compiles kernels, if possible
-                               */
+    double step_s, exposed_s; /* sums; if possible without the first step (compiles kernels) */
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */

@@ -21,8 +21,7 @@ static const struct form {
     enum rf_coll_op op;
     enum extent in, out, in_elsewhere, out_elsewhere;
     bool in_place; /* an in-place form exists, too */
-    double factor; /* of (ranks-1)/ranks in the bus bandwidth; 0: the bus bandwidth is the plain one
-                    */
+    double factor; /* of (ranks-1)/ranks in the bus bandwidth; 0: the plain bandwidth */
 } forms[] = {
     {RF_COLL_ALL_REDUCE, WHOLE, WHOLE, WHOLE, WHOLE, true, 2},
     {RF_COLL_REDUCE_SCATTER, WHOLE, PART, WHOLE, PART, true, 1},

@@ -12,9 +12,9 @@
 
 #include "bench/clock.h"
 
-/* The arithmetic of one rank's device: a thread that carries out calls in turn. Each begins when
- * its stream has come to it, waits, and lets the stream continue; so the host records ahead, and
- * memory is waited for, as with kernels that take this long. */
+/* The arithmetic of one rank's device: a thread that executes calls in turn. Each begins when its
+ * stream has reached it, waits, and lets the stream continue; so the host records ahead, and memory
+ * is waited for, as with kernels of this duration. */
 struct timed_device {
     const struct timed_setting *setting;
     struct rf_timeline *timeline; /* calls that have ended */

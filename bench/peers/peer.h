@@ -15,7 +15,7 @@
 
 #include "../clock.h"
 
-#define PEER_SAMPLE_S 0.001 /* a batch takes about so long */
+#define PEER_SAMPLE_S 0.001 /* the target duration of a batch */
 #define PEER_BATCH 1000     /* calls at most */
 #define PEER_WARMUP 4       /* single calls before */
 

@@ -216,8 +216,8 @@ struct rf_instruction {
 };
 
 /* Builds the plan of `rank`. blocks must outlive it. The caller destroys *out. Errors: RF_EINVAL (a
- * mesh or batch that cannot be divided, policies that do not combine), RF_ENOMEM (more memory than
- * policy->device_bytes); the message says what to change. */
+ * mesh or batch that cannot be divided, policies that cannot be combined), RF_ENOMEM (more memory
+ * than policy->device_bytes); the message says what to change. */
 RF_API int rf_plan_build(struct rf_blocks blocks, const struct rf_mesh *mesh,
                          const struct rf_policy *policy, int rank, struct rf_plan **out);
 

@@ -45,8 +45,7 @@ struct rf_coll_desc {
     size_t segment_bytes;              /* 0 = one piece per message */
     const struct rf_coll_model *model; /* costs for choosing (model.h); NULL: by the table */
     const struct rf_forest *forest;    /* for the calls of a forest */
-    int most_parts;                    /* rf_forest_most_parts of a checked forest; 0: not checked
-                                        */
+    int most_parts;                    /* rf_forest_most_parts if checked; 0: not checked */
     size_t stride;                     /* forest: elements between parts */
     int leaves, round;                 /* for a prefix */
     size_t window_bytes;               /* 0: no windows */

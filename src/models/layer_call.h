@@ -23,7 +23,7 @@ struct layer_state {
     struct rf_tensor mean, rstd, lse; /* of a norm (n') (n'); of attention (n,h) */
     struct rf_tensor dout;      /* the gradient of the result, of the operand type of products, for
                                    backward_weight */
-    struct rf_tensor held;      /* the result, computed again for both halves of backward */
+    struct rf_tensor held;      /* the result, recomputed for both halves of backward */
     struct rf_tensor dact;      /* (n,f), in scratch: the gradient of a gate */
     struct rf_tensor own[2][3]; /* as the row of the kind has them */
 };

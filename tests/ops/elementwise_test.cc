@@ -171,7 +171,7 @@ TEST_P(Elementwise, CopyAndFillTouchTheirTensorOnly)
     }
 }
 
-/* Every 16-bit value there is, and back again; a NaN may come back as another NaN. */
+/* Every 16-bit value, there and back; a NaN may return as another NaN. */
 TEST_P(Elementwise, CastsEveryHalfExactly)
 {
     if (type() == RF_F32)

@@ -207,8 +207,7 @@ TEST_P(LayerNorm, WithoutBetaItIsThatOfABetaOfZero)
         rf_norm_args bare = with(beta, &rf_norm_args::beta, {});
         bare.out = out(rf_shape2(c.rows, c.C), c.shift);
         ASSERT_OK(rf_norm(stream, bare));
-        EXPECT_EQ(read(bare.out), read(beta.out)) << name(c, "out"); /* except for the sign of zeros
-                                                                      */
+        EXPECT_EQ(read(bare.out), read(beta.out)) << name(c, "out"); /* except zeros' signs */
         const rf_shape row = rf_shape1(c.C);
         rf_tensor dout = in(rf_shape2(c.rows, c.C), data.dout), dgamma = f32(row, Floats(c.C)),
                   dbeta = f32(row, Floats(c.C)), gamma_alone = f32(row, Floats(c.C)),

@@ -134,8 +134,7 @@ TEST_P(MatmulTypes, ScaleBiasAndResidualAreAddedBeforeTheRounding)
             rf_tensor residual_tensor = like_out(rf_shape2(size.m, size.n), residual, size.m % 2);
             p.opts.bias = &bias_tensor;
             p.opts.residual = &residual_tensor;
-            p.opts.alpha = size.n == 5 ? RF_ZERO : -0.5f; /* zero itself, which differs from unset
-                                                           */
+            p.opts.alpha = size.n == 5 ? RF_ZERO : -0.5f; /* zero itself, not unset */
             const double alpha = size.n == 5 ? 0 : -0.5;
             for (size_t i = 0; i < p.want.size(); i++)
                 p.want[i] = alpha * p.want[i] + bias[i % size.n] + residual[i];

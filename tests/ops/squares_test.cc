@@ -13,7 +13,7 @@ extern "C" {
 
 namespace
 {
-/* Of what a sum in one word stands for, in units of 2^-149, bit by bit. */
+/* The exact value of a sum in words, in units of 2^-149, bit by bit. */
 struct Exact {
     std::vector<uint64_t> bit = std::vector<uint64_t>(640); /* the count of each */
     bool infinite = false, nan = false;

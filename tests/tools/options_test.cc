@@ -15,7 +15,7 @@
 namespace
 {
 
-/* A command with what it has to be told before its options are judged. */
+/* A command with the arguments it needs before its options are checked. */
 Words begin(const std::string &command)
 {
     if (command == "bench")

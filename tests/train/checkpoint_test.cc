@@ -306,7 +306,7 @@ TEST(Checkpoint, AFolderIsReservedForOneRunAndLoadedByAll)
         ASSERT_RF(rf_run_reserve(run, dir.c_str()));
         if (rank == 0)
             train(second, 1);
-        save_at(run, folder.path(), 3); // its own reservation is not in its way
+        save_at(run, folder.path(), 3); // its own reservation does not block it
         const rf_progress progress = {4, 77, 16};
         ASSERT_RF(rf_run_save(run, same.c_str(), &progress));
         ASSERT_RF(rf_run_reserve(run, dir.c_str()));

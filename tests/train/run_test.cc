@@ -19,7 +19,7 @@ extern "C" {
 namespace
 {
 
-// Opens a run on each of two ranks with what `change` makes of the policy and seed there.
+// Opens a run on each of two ranks with the policy and seed changed by `change`.
 void expect_refusal(std::array<int, 2> status, const char *words,
                     const std::function<void(int rank, rf_mesh *, rf_policy *, uint64_t *)> &change)
 {
@@ -134,7 +134,8 @@ TEST(Run, AGradientThatIsNotFiniteOnOneRankSkipsTheUpdateOnAll)
         EXPECT_TRUE(stats.skipped);
         EXPECT_FALSE(std::isfinite(stats.grad_norm));
         EXPECT_EQ(before, after);
-        EXPECT_EQ(run->updates, 0); // Adam's t stands still too, or what follows would differ
+        EXPECT_EQ(run->updates, 0); // Adam's t stands still, too; otherwise later steps would
+                                    // differ
         bias[3] = 0;
         ASSERT_RF(rf_run_write_param(run, "ln_f.bias", bias.data(), 64));
     };
@@ -535,7 +536,7 @@ TEST(Run, ABlockThatFailsOnOneRankEndsTheStepOnAllAndChangesNoParameter)
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         ASSERT_RF(rf_run_step(run, words, words, 0.1f, nullptr));
         const std::string before = sha_of(run);
-        // Rank 0 has ended its step before rank 1 fails, and may learn of that in the barrier.
+        // Rank 0 has completed its step before rank 1 fails, and may learn of that in the barrier.
         const int met = rf_barrier(comm, nullptr);
         EXPECT_TRUE(met == RF_OK || (rank == 0 && met == RF_EABORT)) << rf_last_error()->message;
         EXPECT_EQ(rf_run_step(run, words, words, 0.1f, nullptr), rank ? RF_EDEVICE : RF_EABORT)

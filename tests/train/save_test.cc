@@ -18,7 +18,7 @@ extern "C" {
 namespace
 {
 
-// All that a checkpoint has to bring back.
+// Everything that a checkpoint must restore.
 std::vector<float> state_of(rf_run *run)
 {
     std::vector<float> all = {(float)run->step, (float)run->updates};
@@ -37,7 +37,7 @@ std::vector<float> state_of(rf_run *run)
     return all;
 }
 
-// What a save of `ranks` ranks leaves in the folder, and the state that it had.
+// The folder after a save of `ranks` ranks, and the state that was saved.
 std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int ranks,
                                    const std::vector<int> &hidden = {})
 {
