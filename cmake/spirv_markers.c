@@ -192,8 +192,9 @@ static void make_plain(struct module *m, struct instruction *i, uint32_t operand
     copy[0] = --i->length << 16 | i->op;
 }
 
-/* glslang makes every single access of shared memory available or visible to the workgroup, and some
- * drivers then wait for each. The barriers of cooperative.glsl do so for all accesses at once. */
+/* glslang makes every single access of shared memory available or visible to the workgroup, and
+ * some drivers then wait for each. The barriers of cooperative.glsl do so for all accesses at once.
+ */
 static const char *make_shared_plain(struct module *m)
 {
     bool *shared = calloc(2 * (size_t)m->bound, sizeof(*shared)); /* types, then values */

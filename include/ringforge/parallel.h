@@ -207,8 +207,8 @@ struct rf_instruction {
     enum rf_lane lane;
     int block, micro_batch; /* -1: none; micro_batch: global index within the step */
     int phase;              /* of a call of a block; of an exchange, the phase before it */
-    int behind; /* 2bw: 1: belongs to the step before the one whose inputs the list loads */
-    enum rf_verb call;            /* RF_VERB_EXCHANGE: the call that it belongs to */
+    int behind;        /* 2bw: 1: belongs to the step before the one whose inputs the list loads */
+    enum rf_verb call; /* RF_VERB_EXCHANGE: the call that it belongs to */
     int first_operand, ins, outs; /* operands: values read, then values written */
     int first_wait, waits;
     int transfer; /* -1: none */

@@ -120,8 +120,7 @@ struct rf_exec_args {
     uint32_t comm_id;
     uint32_t sequence;
     uint32_t contract;      /* sent with every message; every received one must agree with it
-                             * (rf_contract_agrees in base/transport_interface.h, not ==: an empty label
-                             * matches any) */
+                             * (rf_contract_agrees, not ==: an empty label matches any) */
     struct rf_mover *mover; /* for a staged schedule */
     const struct rf_reduction *reduction; /* for RF_CUSTOM; else NULL */
     const bool *blocked; /* [ranks] peers to which nothing is sent for now; changes are seen in the
