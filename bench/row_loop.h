@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inner loop of a matrix product in plain C, as llm.c has it: sums of eight rows for each
- * column of the weights, so that a weight is read once for eight rows.
+ * The inner loop of a matrix product in plain C, as in llm.c: sums of eight rows for each column of
+ * the weights, so that a weight is read once for eight rows.
  */
 #ifndef RF_BENCH_ROW_LOOP_H
 #define RF_BENCH_ROW_LOOP_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The C twin's model: where parameters and activations lie, and the order of a step. Parameters,
- * gradients and the two moments are one flat array each; gradients are cleared at the start of a
- * backward pass and everything accumulates, as in llm.c. The vocabulary is padded to a multiple of
- * 128 rows.
+ * The C twin's model: the layout of parameters and activations, and the order of a step.
+ * Parameters, gradients and the two moments are one flat array each; gradients are cleared at the
+ * start of a backward pass and everything accumulates, as in llm.c. The vocabulary is padded to a
+ * multiple of 128 rows.
  */
 #include "twin.h"
 
@@ -124,7 +124,7 @@ static size_t cut(struct twin *t, size_t floats)
     return at;
 }
 
-/* Offsets first (into `at`), since the arrays are not there yet. */
+/* Offsets first (into `at`), since the arrays do not exist yet. */
 static void place_acts(struct twin *t, size_t (*at)[LAYER_ACTS])
 {
     const size_t n = (size_t)t->config.batch * t->config.seq, c = (size_t)t->config.channels;

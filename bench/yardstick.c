@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A yardstick: the plainest good all-reduce on libfabric, with nothing of ringforge in it. Tagged
+ * A yardstick: a simple, good all-reduce on libfabric, without any code of ringforge. Tagged
  * messages, all receives posted ahead, 256 KiB segments around a ring; recursive doubling up to 32
  * KiB; busy polling with sched_yield. No contracts, no death detection, no devices. `ringforge
- * bench all_reduce` has to do at least as well beside it, in the same minute on the same machine.
- * Usage: yardstick [-n RANKS] [-p PROVIDER] [-b BYTES] [-e BYTES] [-f FACTOR] [-i SAMPLES]
+ * bench all_reduce` must be at least as fast, measured at the same time on the same machine. Usage:
+ * yardstick [-n RANKS] [-p PROVIDER] [-b BYTES] [-e BYTES] [-f FACTOR] [-i SAMPLES]
  */
 #define _GNU_SOURCE
 #include <rdma/fabric.h>
@@ -31,7 +31,7 @@
 #define SHORT (32 * 1024)
 #define MAX_SAMPLES 1000
 
-/* What the forked ranks share: addresses, a barrier, and times. */
+/* Shared by the forked ranks: addresses, a barrier, and times. */
 struct shared {
     char address[MAX_RANKS][256];
     atomic_int arrived, round;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge flight: merges what the ranks of a job have recorded (see flight.h of the library), and
- * says what is wrong: who called something else, who never came, who was late.
+ * ringforge flight: merges the recordings of a job's ranks (see flight.h of the library), and
+ * reports the fault: ranks that made a different call, ranks that never made it, and late ones.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -110,7 +110,8 @@ static void find_missing(struct job *job)
     }
 }
 
-/* The first operation about which two ranks differ: each that differs from the most common call. */
+/* The first operation about which two ranks differ: lists the ranks that differ from the most
+ * common call. */
 static bool find_difference(struct job *job)
 {
     uint64_t first = 0, last = 0;
@@ -155,7 +156,7 @@ static bool find_difference(struct job *job)
     return false;
 }
 
-/* Who has not come to the last operation that anybody has started. */
+/* The ranks that have not reached the last operation that any rank has started. */
 static bool find_absent(struct job *job, const struct rf_flight_call *newest)
 {
     bool found = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge info: what this machine offers, what would be chosen, and why.
+ * ringforge info: the features of this machine, the choices of the library, and the reasons.
  */
 #include <string.h>
 
@@ -51,14 +51,14 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
 #define MAX_FORMS 64
 struct matmuls {
     const char *path;
-    bool asked, flushes; /* kernels take subnormal numbers for 0 */
+    bool asked, flushes; /* kernels flush subnormal numbers to zero */
     uint32_t count, form_count;
     struct rf_matmul_path_info paths[MAX_PATHS]; /* by name */
     struct rf_kernel_form forms[MAX_FORMS];
 };
 
-/* What large products, and attention with heads of 64 and 128 elements, would take in each type. On
- * the first run on a GPU this compiles kernels. */
+/* The choices for large products, and for attention with heads of 64 and 128 elements, in each
+ * type. On the first run on a GPU this compiles kernels. */
 static void find_forms(struct rf_device *device, struct matmuls *out)
 {
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
@@ -92,8 +92,8 @@ static void find_matmuls(struct rf_device *device, struct matmuls *out)
     out->asked = rf_device_flushes_subnormals(device, &out->flushes) == 0;
 }
 
-/* "not f16, bf16: why", for the types from `i` on that a path does not take for one reason. Returns
- * the next. */
+/* "not f16, bf16: why", for the types from `i` on that a path does not support for the same reason.
+ * Returns the next. */
 static uint32_t print_reason(const struct matmuls *m, uint32_t i, uint32_t end)
 {
     const char *reason = m->paths[i].reason;
@@ -104,7 +104,7 @@ static uint32_t print_reason(const struct matmuls *m, uint32_t i, uint32_t end)
     return i;
 }
 
-/* "cooperative   f16, f32 (split)", and what it does not take. */
+/* "cooperative   f16, f32 (split)", and the unsupported types. */
 static void print_matmuls(const struct matmuls *m)
 {
     if (m->path[0])
@@ -192,7 +192,7 @@ static cJSON *shapes_json(const struct rf_device_info *d)
     return list;
 }
 
-/* How memory comes to kernels and to the network, and why not otherwise. */
+/* How kernels and the network access memory, and why not otherwise. */
 static const char *import_reason(const struct rf_device_info *d)
 {
     return d->external_memory_host ? "" : "its driver does not offer VK_EXT_external_memory_host";
@@ -286,7 +286,7 @@ static void show_devices(cJSON *json, bool quiet)
     cJSON *list = cJSON_AddArrayToObject(json, "devices");
     if (!quiet)
         printf("Devices\n");
-    /* A machine without Vulkan is no error here: it may still run collectives. */
+    /* A machine without Vulkan is not an error here: it may still run collectives. */
     if (!infos || rf_device_list(infos, MAX_DEVICES, &count) < 0) {
         cJSON_AddStringToObject(json, "devices_error", rf_last_error()->message);
         if (!quiet)
@@ -407,7 +407,7 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         .ranks = ranks > 0 ? ranks : 0, .provider = provider, .options = table};
     if (algorithms && measure)
         return info_measured_algorithms(command, json_path, &job, argv);
-    tool_errors_release(command); /* each process by itself */
+    tool_errors_release(command); /* each process reports its own */
     status = tool_outputs_check(command, table);
     if (status != TOOL_OK)
         return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge plan: the memory and the traffic of a training setup, per rank, for any number of ranks
- * and with no device at all; and, by the rates of one, what a step takes.
+ * and without a device; and, with the rates of one, the time of a step.
  */
 #include <string.h>
 
@@ -12,16 +12,16 @@ struct outcome {
     struct rf_plan *plan; /* of rank 0 */
     struct rf_bytes *per_rank;
     struct rf_work *work;        /* of a step, per rank; NULL: it cannot be counted */
-    struct rf_block_cost *costs; /* the same for all ranks */
+    struct rf_block_cost *costs; /* equal on all ranks */
     int ranks;
     double bubble;
     int version_lag;
     int64_t params;
     struct rf_scaling scaling; /* of rank 0 */
-    int again;                 /* blocks of a segment that is computed again; 0: none is */
+    int again;                 /* blocks of a recomputed segment; 0: none */
     int *stages, stage_count;  /* blocks of each stage */
     struct plan_rates rates;
-    struct prediction prediction; /* where the rates are known */
+    struct prediction prediction; /* if the rates are known */
 };
 
 /* --params gives no block to count. A block that cannot be counted shows when it runs, too.
@@ -130,7 +130,7 @@ static void row_text(const struct rf_bytes *b, char row[ROW_BYTES])
              text[2], text[3], text[4], text[5], text[6], text[7], text[8]);
 }
 
-/* Neighbours whose rows read the same share one. */
+/* Neighbours with equal rows share one. */
 static void print_ranks(const struct outcome *o)
 {
     char row[ROW_BYTES], next[ROW_BYTES], ranks[32];
@@ -265,7 +265,7 @@ static int check(const struct tool_command *command, struct plan_options *o,
     return status;
 }
 
-/* What is printed and written once all is known. */
+/* Prints and writes the results once all are known. */
 static int tell(const struct tool_command *command, const struct plan_options *o,
                 const struct model *model, const struct outcome *out)
 {
@@ -319,7 +319,7 @@ static int print_plan(const struct tool_command *command, const struct plan_opti
     return status;
 }
 
-/* What is of one plan. */
+/* Refuses options that need a single plan. */
 static int check_several(const struct tool_command *command, const struct plan_options *o)
 {
     if (o->search.wanted && o->fits)

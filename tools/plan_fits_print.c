@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The answer of ringforge plan --fits, for people and as JSON.
+ * The result of ringforge plan --fits, for people and as JSON.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `ringforge plan --search` has found: a table of 100 columns, and as JSON.
+ * The results of `ringforge plan --search`: a table of 100 columns, and as JSON.
  */
 #include <string.h>
 
@@ -19,7 +19,7 @@ const struct plan_axis plan_axes[PLAN_AXES] = {
 
 static const char *const offload_words[] = {"optimizer", "params", "grads", "activations"};
 
-/* "optimizer,params"; as initials: "op"; "-" for nothing. */
+/* "optimizer,params"; as initials: "op"; "-" for none. */
 static const char *offload_text(int offload, bool initials, char text[WORD_BYTES])
 {
     size_t at = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge schedule --json: the summary, and the steps of every rank, or of the one that was asked
- * for. Names: docs/json.md.
+ * ringforge schedule --json: the summary, and the steps of every rank, or of the requested one.
+ * Names: docs/json.md.
  */
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge schedule --list: which algorithms there are, and which can serve a call.
+ * ringforge schedule --list: the algorithms, and those that support a call.
  */
 #include "schedule.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A predicted step as a timeline: a box for each instruction of each plan that was simulated.
+ * A predicted step as a timeline: a box for each instruction of each simulated plan.
  */
 #include "timeline.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What of the options of `ringforge train` can be checked before a rank is started, and the text to
- * learn from.
+ * Checks of the options of `ringforge train` before a rank is started, and the text to learn from.
  */
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What train_rank.c and train_move.c both need of one rank of `ringforge train`: its plan, the end
- * of its run, and what it says of a failure. Calls neither of them.
+ * Shared by train_rank.c and train_move.c for one rank of `ringforge train`: its plan, the end of
+ * its run, and its report of a failure. Calls neither of them.
  */
 #include <string.h>
 

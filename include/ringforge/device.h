@@ -47,10 +47,10 @@ struct rf_device_info {
     uint32_t vendor_id, device_id, driver_id, driver_version, api_version;
     uint8_t device_uuid[16], driver_uuid[16];
     enum rf_device_kind kind;
-    bool usable;            /* has what the library requires */
-    char reason[256];       /* why it is not usable; empty if it is */
-    uint32_t subgroup_size; /* of a kernel that requires none */
-    /* What a kernel may require: powers of 2 between these. */
+    bool usable;            /* has everything that the library requires */
+    char reason[256];       /* the reason why it is not usable; empty if it is */
+    uint32_t subgroup_size; /* of a kernel without a required size */
+    /* The sizes that a kernel may require: powers of 2 between these. */
     uint32_t min_subgroup_size, max_subgroup_size;
     bool subgroup_shuffle, subgroup_arithmetic;
     bool int64, float16, int16, int8, float64;

@@ -262,8 +262,7 @@ struct rf_rotary_scaling {
 
 struct rf_rotary_opts {
     double theta;     /* at least 1; 0 = 10000 */
-    int64_t position; /* of the first row of every sequence; the last row's must be at most 2^31 - 1
-                       */
+    int64_t position; /* of every sequence's first row; the last row's must be at most 2^31 - 1 */
     bool halves; /* true: pairs (i, i + D/2) (GPT-NeoX, most Llama files); false: (2i, 2i + 1) */
     struct rf_rotary_scaling scaling;
 };

@@ -72,8 +72,7 @@ RF_API int rf_loss_scale_update(struct rf_stream *stream, const struct rf_loss_s
 enum rf_optimizer {
     RF_ADAMW = 0, /* Adam with decoupled decay */
     RF_SGD,       /* d = g; decoupled decay, which is equivalent here */
-    RF_MOMENTUM,  /* m = momentum m + (1 - dampening) g, in the first step m = g; d = m. Polyak 1964
-                   */
+    RF_MOMENTUM,  /* m = momentum m + (1 - dampening) g, first m = g; d = m. Polyak 1964 */
     RF_NESTEROV,  /* the same m; d = g + momentum m. Sutskever et al. 2013 */
     RF_ADAGRAD,   /* v += g^2; d = g / root(v). Duchi, Hazan, Singer 2011 */
     RF_RMSPROP, /* v = beta2 v + (1 - beta2) g^2; d = g / root(v). With centered (Graves 2013): a =
@@ -109,8 +108,7 @@ struct rf_optimizer_info {
     float beta1, beta2, eps, momentum; /* customary values; 0 if the rule has none */
     bool decoupled;                    /* weight decay */
     bool corrects_bias;                /* divides by 1 - beta^t; accepts no_bias_correction */
-    bool takes_momentum, takes_dampening, takes_centered, takes_extra; /* options that it supports
-                                                                        */
+    bool takes_momentum, takes_dampening, takes_centered, takes_extra; /* supported options */
     float extra[RF_OPTIMIZER_EXTRA];                                   /* customary values */
 };
 

@@ -106,34 +106,34 @@ enum rf_verb {
     RF_VERB_COUNT
 };
 
-/* What an instruction does with an operand. The pass that writes an instruction gives each of its
- * operands a role; whoever runs or checks it finds operands by their roles. Operands of one side
- * (read, or written) with the same role follow each other. */
+/* The role of an operand in an instruction. The pass that writes an instruction gives each operand
+ * a role; the executor and the checker find operands by their roles. Operands of one side (read, or
+ * written) with the same role are adjacent. */
 enum rf_role {
-    /* Calls of blocks. What a call keeps from phase to phase is read and written. */
+    /* Calls of blocks. Values that a call keeps from phase to phase are read and written. */
     RF_ROLE_INPUT = 0,   /* tokens, or the output of the block before */
     RF_ROLE_OUTPUT,      /* also of a message */
     RF_ROLE_OUTPUT_GRAD, /* also of a message */
     RF_ROLE_INPUT_GRAD,
     RF_ROLE_SAVED,
     RF_ROLE_SAVED_FOR_WEIGHT,
-    RF_ROLE_EXCHANGED, /* what the phase before gave, and ranks have exchanged */
-    RF_ROLE_EXCHANGE,  /* what this phase gives */
+    RF_ROLE_EXCHANGED, /* the previous phase's output, exchanged between ranks */
+    RF_ROLE_EXCHANGE,  /* this phase's output, to be exchanged */
     RF_ROLE_TARGETS,
     RF_ROLE_LOSSES,
     RF_ROLE_SCRATCH,
     RF_ROLE_WORKSPACE,
     /* Parameters and their gradients: by pieces, each once, in the order of the block's parameters.
      * The version is the one that the call must see. */
-    RF_ROLE_PARAM, /* f32; of an update: what is updated, in whatever type it is stored */
-    RF_ROLE_COPY,  /* in 16 bits; of an update: what is written in addition */
+    RF_ROLE_PARAM, /* f32; in an update: the updated parameters, of any stored type */
+    RF_ROLE_COPY,  /* in 16 bits; in an update: the copy that is written, too */
     RF_ROLE_GRAD,
     RF_ROLE_SCALARS,      /* of an update, or those that blocks read */
     RF_ROLE_STEP_SCALARS, /* 2bw: those of the step whose inputs are loaded */
     /* Updates */
     RF_ROLE_STATE, /* of the optimizer: RF_ROLE_STATE + enum rf_optimizer_state */
     RF_ROLE_STATE_END = RF_ROLE_STATE + RF_STATE_COUNT - 1,
-    RF_ROLE_PARAM_BEFORE, /* 2bw: where the version before this update is kept */
+    RF_ROLE_PARAM_BEFORE, /* 2bw: keeps the version before this update */
     RF_ROLE_COPY_BEFORE,
     RF_ROLE_DECAY,
     RF_ROLE_PLACES,
@@ -143,13 +143,13 @@ enum rf_role {
     RF_ROLE_NORM,
     /* Sums */
     RF_ROLE_SUM,
-    RF_ROLE_TERM,       /* what is added: whole pieces */
+    RF_ROLE_TERM,       /* a summand: whole pieces */
     RF_ROLE_SHARD_TERM, /* the same: this rank's shard of one piece */
     RF_ROLE_USE_TERM,   /* the same: a tied use's gradient, inside the piece of the sum */
     /* Gradients in policy.reduce_dtype */
     RF_ROLE_SENT,
     RF_ROLE_RECEIVED,
-    /* Copies and transfers of what has no other role */
+    /* Copies and transfers of values without another role */
     RF_ROLE_FROM,
     RF_ROLE_TO,
     RF_ROLE_COUNT
@@ -207,8 +207,8 @@ struct rf_instruction {
     enum rf_lane lane;
     int block, micro_batch; /* -1: none; micro_batch: global index within the step */
     int phase;              /* of a call of a block; of an exchange, the phase before it */
-    int behind; /* 2bw: 1: belongs to the step before the one whose inputs the list loads */
-    enum rf_verb call;            /* RF_VERB_EXCHANGE: the call that it belongs to */
+    int behind;        /* 2bw: 1: belongs to the step before the one whose inputs the list loads */
+    enum rf_verb call; /* RF_VERB_EXCHANGE: the call that it belongs to */
     int first_operand, ins, outs; /* operands: values read, then values written */
     int first_wait, waits;
     int transfer; /* -1: none */
@@ -216,8 +216,8 @@ struct rf_instruction {
 };
 
 /* Builds the plan of `rank`. blocks must outlive it. The caller destroys *out. Errors: RF_EINVAL (a
- * mesh or batch that cannot be divided, policies that do not combine), RF_ENOMEM (more memory than
- * policy->device_bytes); the message says what to change. */
+ * mesh or batch that cannot be divided, policies that cannot be combined), RF_ENOMEM (more memory
+ * than policy->device_bytes); the message says what to change. */
 RF_API int rf_plan_build(struct rf_blocks blocks, const struct rf_mesh *mesh,
                          const struct rf_policy *policy, int rank, struct rf_plan **out);
 

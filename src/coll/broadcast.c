@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Broadcast in OUT, from the root down a tree, segment by segment: a binomial tree where latency
- * counts, a chain where bandwidth does (each rank then sends the data once). And, for comparison,
- * from the root to everybody ("flat").
+ * Broadcast in OUT, from the root down a tree, segment by segment: a binomial tree if latency
+ * dominates, a chain if bandwidth does (each rank then sends the data once). Also, for comparison,
+ * from the root to all ranks ("flat").
  */
 #include <math.h>
 

@@ -45,8 +45,7 @@ struct rf_coll_desc {
     size_t segment_bytes;              /* 0 = one piece per message */
     const struct rf_coll_model *model; /* costs for choosing (model.h); NULL: by the table */
     const struct rf_forest *forest;    /* for the calls of a forest */
-    int most_parts;                    /* rf_forest_most_parts of a checked forest; 0: not checked
-                                        */
+    int most_parts;                    /* rf_forest_most_parts if checked; 0: not checked */
     size_t stride;                     /* forest: elements between parts */
     int leaves, round;                 /* for a prefix */
     size_t window_bytes;               /* 0: no windows */
@@ -121,8 +120,7 @@ struct rf_exec_args {
     uint32_t comm_id;
     uint32_t sequence;
     uint32_t contract;      /* sent with every message; every received one must agree with it
-                             * (rf_contract_agrees in base/transport_interface.h, not ==: an empty label
-                             * matches any) */
+                             * (rf_contract_agrees, not ==: an empty label matches any) */
     struct rf_mover *mover; /* for a staged schedule */
     const struct rf_reduction *reduction; /* for RF_CUSTOM; else NULL */
     const bool *blocked; /* [ranks] peers to which nothing is sent for now; changes are seen in the

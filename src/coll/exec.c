@@ -449,8 +449,7 @@ int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
         return status;
     }
     exec->args = *args;
-    exec->base[RF_SPACE_IN] = (unsigned char *)args->in; /* never written: no builder writes to IN
-                                                          */
+    exec->base[RF_SPACE_IN] = (unsigned char *)args->in; /* no builder writes to IN */
     exec->base[RF_SPACE_OUT] = args->out;
     exec->base[RF_SPACE_TMP] = exec->temp;
     exec->mismatch_peer = -1;

@@ -97,8 +97,7 @@ static inline bool rf_exec_is_read(const struct rf_exec *exec, enum rf_space spa
 
 static inline void *rf_exec_address(const struct rf_exec *exec, struct rf_operand operand)
 {
-    return (void *)((uintptr_t)exec->base[operand.space] + operand.offset); /* from NULL: offset 0
-                                                                             */
+    return (void *)((uintptr_t)exec->base[operand.space] + operand.offset); /* NULL: offset 0 */
 }
 
 /* The part of it that others read. */

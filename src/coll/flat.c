@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short messages: every rank sends its whole input to whoever folds it, in one round: to all
- * (all-reduce, all-gather) or to the root (reduce). Each chunk is folded in the very order in which
- * a ring would have folded it, so the bits do not depend on the size. And what one would write
- * first, for comparison: all to rank 0 and back ("naive").
+ * Short messages: every rank sends its whole input to the ranks that fold it, in one round: to all
+ * (all-reduce, all-gather) or to the root (reduce). Each chunk is folded in exactly the ring's
+ * order, so the bits do not depend on the size. Also the simplest algorithm, for comparison: all to
+ * rank 0 and back ("naive").
  */
 #include "algorithm.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gather and scatter: straight between the root and every rank where bandwidth counts (the root's
- * link is the bound), and along a binomial tree for short pieces, where the root would handle N-1
- * messages. Scatter is gather with all arrows turned round.
+ * Gather and scatter: directly between the root and every rank if bandwidth dominates (the root's
+ * link is the bound), and along a binomial tree for short pieces, for which the root would handle
+ * N-1 messages. Scatter is gather with all directions reversed.
  */
 #include "algorithm.h"
 

@@ -45,8 +45,7 @@ struct rf_step {
     uint32_t need; /* number of predecessors */
     uint64_t bytes;
     struct rf_operand dst, a, b;
-    uint32_t list, list_count; /* in struct rf_sched: operands of a fold of more than two; or moves
-                                */
+    uint32_t list, list_count; /* in struct rf_sched: operands of a larger fold, or moves */
     uint32_t next, next_count; /* in struct rf_sched's successors */
 };
 static_assert(sizeof(struct rf_step) == 64, "a step is one cache line");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Long calls among ranks that reach each other's memory, whatever their buffers are: what a rank
- * sends lies in one place, from which all others read it. That is the buffer itself where it
- * can be reached, else a few places in temporary memory, into which it is copied while the others
- * still read what came before. So nothing is copied once for each reader, and the messages are the
+ * Long calls among ranks that can reach each other's memory, for any kind of buffer: each rank's
+ * data lie in one place, from which all others read them. That is the buffer itself if others can
+ * reach it, otherwise a few places in temporary memory; the data are copied there while the others
+ * still read the previous ones. So nothing is copied once for each reader, and the messages are the
  * same for every kind of memory. Folds are those of direct.c.
  */
 #include "algorithm.h"
@@ -152,7 +152,7 @@ static void fold_own(struct shared *s, uint32_t j)
     }
 }
 
-/* A sum is put where its part was read, because OUT may be IN. */
+/* A sum is written over its part, because OUT may be IN. */
 static void take_results(struct shared *s, uint32_t j)
 {
     for (int distance = 1; distance < s->desc->ranks; distance++) {

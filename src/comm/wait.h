@@ -41,8 +41,7 @@ struct rf_probe {
 struct rf_wait_monitor {
     struct rf_comm *comm;
     const struct rf_contract *mine;
-    const struct rf_exec *exec; /* the executor whose messages it waits for; NULL: those of `peer`
-                                 */
+    const struct rf_exec *exec; /* the executor whose messages it waits for; NULL: `peer`'s */
     int peer;                   /* -1: unknown */
     bool blocking;              /* the caller is blocked meanwhile */
     bool send_blocked;          /* a send waits for the transport's capacity */

@@ -39,14 +39,14 @@ enum layer_kind {
     LAYER_KINDS
 };
 
-/* Columns of a result, of all tensor ranks. */
+/* Columns of a result, over all tensor ranks. */
 enum layer_columns {
     LAYER_NONE = 0,
     LAYER_CHANNELS,
     LAYER_QUERIES, /* heads times the size of a head */
-    LAYER_KEYS,    /* heads of keys times the size; of values, too */
+    LAYER_KEYS,    /* heads of keys times the head size; also of values */
     LAYER_HIDDEN,
-    LAYER_HEAD_SIZE /* of one head */
+    LAYER_HEAD_SIZE /* one head */
 };
 
 /* Parameters of a block have the order of the operations, except the last ones. */
@@ -55,9 +55,9 @@ enum layer_bias { LAYER_NO_BIAS = 0, LAYER_BIAS, LAYER_BIAS_LAST };
 struct layer_op {
     enum layer_kind kind;
     const char *name; /* of its parameters, without the layer's prefix: "attention.qkv" */
-    /* Of a linear map: its outputs, part by part. Of LAYER_HEADS: the weights of the norms of
+    /* For a linear map: its outputs, part by part. For LAYER_HEADS: the weights of the norms of
      * queries and of keys, each LAYER_HEAD_SIZE, one for all heads, or {LAYER_QUERIES, LAYER_KEYS},
-     * all heads of a row together; {LAYER_NONE}: there are no norms. */
+     * all heads of a row together; {LAYER_NONE}: no norms. */
     enum layer_columns columns[LORA_MODULES];
     enum layer_bias bias;
     enum rf_activation act;
@@ -78,7 +78,7 @@ struct layer_config {
     int64_t channels, heads, kv_heads, head_size, hidden;
     enum rf_dtype dtype, residual; /* as in gpt2.h */
     unsigned recompute; /* enum model_recompute_part; layer_list.c says what each operation drops */
-    bool rms;           /* norms are RMSNorm, else LayerNorm */
+    bool rms;           /* norms are RMSNorm, otherwise LayerNorm */
     float eps;
     bool rotates;
     struct rf_rotary_opts rotary;
@@ -90,19 +90,20 @@ struct layer_config {
 struct layer_block {
     const struct layer_config *config;
     int count;             /* operations */
-    int param[LAYER_MOST]; /* of a norm: its weight, which its bias follows; of LAYER_HEADS: that of
-                              queries, which that of keys follows */
+    int param[LAYER_MOST]; /* for a norm: its weight, followed by its bias; for LAYER_HEADS: the
+                            * weight for queries, followed by that for keys */
     struct model_linear linear[LAYER_MOST];
 };
 
-/* What the parameters of a layer begin with. */
+/* Initial values and names of the parameters of a layer. */
 struct hub_arch;
 struct layer_initial {
-    float std, residual_std; /* deviations of weights, and of those that are added to the stream */
+    float std, residual_std; /* standard deviations of weights, and of those whose results are added
+                              * to the stream */
     const char *name, *prefix; /* of the block; of its parameters: "blocks.3." */
     int layer;
-    /* Names the modules that adapters have and that are quantised by themselves (hub_modules.h);
-     * NULL: there are no adapters, and nothing is quantised. */
+    /* Names the modules that adapters have and that are quantised separately (hub_modules.h); NULL:
+     * no adapters, and nothing is quantised. */
     struct lora_modules (*modules)(const struct hub_arch *architecture,
                                    const struct lora_weight *weight, int layer);
     const struct hub_arch *architecture;
@@ -116,13 +117,13 @@ int layer_modules(const struct layer_block *block, const struct model_part *part
 
 /* RF_EINVAL: the list cannot be computed. */
 int layer_check(const struct layer_op *ops);
-/* " layer=take-linear-..." for the text of a config; returns the number of its bytes. */
+/* " layer=take-linear-..." for the text of a config; returns its length in bytes. */
 int layer_text(const struct layer_op *ops, char *text, size_t bytes);
 
-/* Hidden channels of the column linear at or before the operation, of all tensor ranks. */
+/* Hidden channels of the column linear at or before the operation, over all tensor ranks. */
 int64_t layer_hidden(const struct layer_config *config, int op);
 int64_t layer_whole(const struct layer_config *config, int op, enum layer_columns columns);
-/* Outputs of a linear map, of all tensor ranks; elements of the largest weight. */
+/* Outputs of a linear map, over all tensor ranks; elements of the largest weight. */
 int64_t layer_outputs(const struct layer_config *config, int op);
 int64_t layer_largest(const struct layer_config *config);
 

@@ -5,7 +5,7 @@
  */
 #include "layer_call.h"
 
-/* The product that has the queries, keys and values. */
+/* The product that gives the queries, keys and values. */
 static int packed_of(const struct layer *l, int op)
 {
     while (layer_kind_at(l, op) != LAYER_COLUMN_LINEAR)

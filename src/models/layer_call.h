@@ -23,9 +23,9 @@ struct layer_state {
     struct rf_tensor mean, rstd, lse; /* of a norm (n') (n'); of attention (n,h) */
     struct rf_tensor dout;      /* the gradient of the result, of the operand type of products, for
                                    backward_weight */
-    struct rf_tensor held;      /* the result, computed again for both halves of backward */
+    struct rf_tensor held;      /* the result, recomputed for both halves of backward */
     struct rf_tensor dact;      /* (n,f), in scratch: the gradient of a gate */
-    struct rf_tensor own[2][3]; /* as the row of the kind has them */
+    struct rf_tensor own[2][3]; /* meaning: the row of the kind */
 };
 
 /* Scratch of a phase. Each group begins at the start of the scratch. */
@@ -38,7 +38,7 @@ struct layer_work {
 
 struct layer_row;
 struct layer {
-    const struct layer_row *const *rows; /* of the kinds */
+    const struct layer_row *const *rows; /* by kind */
     struct model_layer m;
     const struct layer_block *b;
     const struct layer_config *g;
@@ -110,14 +110,14 @@ struct layer_row {
     /* Elements of f32 scratch for gradients of vectors. */
     int64_t (*scratch)(const struct layer *l, int op);
 
-    /* Adds parameters that come behind those of all linear maps and norms, and fills b->param. */
+    /* Adds parameters that follow those of all linear maps and norms, and fills b->param. */
     void (*declare_last)(struct layer_block *b, struct model_part *part, const char *prefix,
                          int op);
     /* RF_EINVAL: tensor ranks cannot divide the operation. */
     int (*check_part)(const struct layer_config *g, int op, const struct rf_tensor_part *part);
-    /* What is wrong with the operation by itself; NULL: nothing. */
+    /* The fault of the operation by itself; NULL: none. */
     const char *(*fault)(const struct layer_op *op);
-    /* What is told of the operation in the text of a config, behind the kind's name. */
+    /* The text of the operation in a config, after the kind's name. */
     const char *(*text)(const struct layer_op *op);
     /* Elements of gradients that tensor ranks compute in parts and add in the exchange MODEL_COPIES
      * (layer_shared.c): `weight`, which then comes after that of the operation before, writes them
@@ -125,8 +125,8 @@ struct layer_row {
     int64_t (*shared)(const struct layer *l, int op);
     layer_function take_shared;
 
-    /* Text generation, of operations that change the result of the one before in its place: tensors
-     * in scratch (returns the number of cuts, at most 2), and the operation. */
+    /* Text generation, for operations that change the previous result in place: tensors in scratch
+     * (returns the number of cuts, at most 2), and the operation. */
     int (*decode_cut)(struct layer_decode *d, int op, struct model_cut *cuts);
     int (*decode)(const struct layer_decode *d, int op, struct rf_tensor value);
 };
@@ -149,8 +149,8 @@ static inline const struct layer_row *layer_row_of(const struct layer *l, int op
 }
 /* Whether the result of the operation is not kept for the backward pass. */
 bool layer_drops(const struct layer *l, int op);
-/* Whether the backward pass computes it again together with the group of operations that it belongs
- * to, each from the one before: attention; from the stream to an activation. */
+/* Whether the backward pass recomputes it together with its group of operations, each from the one
+ * before: attention; from the stream to an activation. */
 bool layer_repeats(const struct layer *l, int op);
 /* Columns of the operation's result on this rank. */
 int64_t layer_columns(const struct layer *l, int op);

@@ -203,7 +203,7 @@ static bool is_packed(const struct layer_op *op)
            op->columns[2] == LAYER_KEYS;
 }
 
-/* What an operation needs of itself and of its neighbours, besides their order. */
+/* The requirements of an operation on itself and its neighbours, besides their order. */
 static const char *fault_of(const struct layer_op *op, enum layer_kind before)
 {
     const enum layer_kind then = op[1].kind;

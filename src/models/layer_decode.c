@@ -125,7 +125,8 @@ static int norm(const struct layer_decode *d, int op, struct rf_tensor out, stru
     return rf_norm(d->call->stream, &norm);
 }
 
-/* One operation. *value: the result of the one before it, then its own. *stream: the stream. */
+/* Runs one operation. *value: the previous operation's result, then its own. *stream: the stream.
+ */
 static int run(const struct layer_decode *d, int op, struct rf_tensor *value,
                struct rf_tensor *stream)
 {

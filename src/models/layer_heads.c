@@ -17,7 +17,7 @@ static bool has_norms(const struct layer *l, int op)
     return l->g->ops[op].columns[0] != LAYER_NONE;
 }
 
-/* What a norm takes as one row: a head, or all heads of a token. */
+/* The size of a norm's row: a head, or all heads of a token. */
 static int64_t normed_size(const struct layer *l, int op, int which)
 {
     const bool each = l->g->ops[op].columns[which] == LAYER_HEAD_SIZE;
@@ -59,7 +59,7 @@ struct normed {
     int64_t first, heads; /* in the packed tensor */
     struct rf_tensor weight, rstd, kept, x,
         dout;              /* kept: (n,hD); x and dout: as rows of the norm */
-    struct rf_tensor free; /* as large, in the memory of attention's result, which is not in use */
+    struct rf_tensor free; /* of the same size, in the unused memory of attention's result */
     struct rf_tensor free_rows;
     struct rf_heads packed, kept_heads, dout_heads, free_heads;
 };

@@ -86,7 +86,7 @@ static struct rf_tensor part_of_param(const struct call *c, const struct rf_plan
     return all;
 }
 
-/* A parameter as its block sees it: in the value of its piece. */
+/* A parameter as its block uses it: in the value of its piece. */
 static struct rf_tensor param_of(const struct call *c, const struct rf_plan_param *param,
                                  struct rf_operands pieces)
 {

@@ -17,7 +17,7 @@ static inline const int *outs(const struct rf_pass *p, const struct rf_instructi
     return ins(p, i) + i->ins;
 }
 
-/* What is read, or written, with this role, as one tensor of bytes. */
+/* The operands with this role that are read, or written, as one tensor of bytes. */
 static inline struct rf_tensor in_span(const struct rf_pass *p, const struct rf_instruction *i,
                                        enum rf_role role)
 {
@@ -50,7 +50,7 @@ static inline enum rf_dtype type_of(const struct rf_pass *p, int value)
     return rf_plan_type(p->run->plan, p->run->plan->values[value].kind);
 }
 
-/* These operands, which are of one type, as one tensor of that type. */
+/* Adjacent operands of one type, as one tensor. */
 static inline struct rf_tensor typed(const struct rf_pass *p, struct rf_operands operands)
 {
     const struct rf_tensor t = rf_run_span(p->run, operands);

@@ -337,8 +337,7 @@ TEST(Communicators, TwoInOneProcessDoNotDisturbEachOther)
             EXPECT_EQ(a, 3 + 3 * i);
             EXPECT_EQ(b, 3 * i);
         }
-        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK); /* all have completed their part of the second
-                                                      */
+        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK); /* all have completed the second */
         rf_comm_abort(second, "enough");
         int32_t one = 1;
         EXPECT_EQ(rf_all_reduce(second, &one, &one, 1, RF_I32, RF_SUM, nullptr), RF_EABORT);

@@ -254,8 +254,7 @@ TEST(LoopbackFaults, TheRankThatStallsAChainOfReceivesIsBlamedByAll)
             rf_coll_opts opts = {};
             opts.timeout_s = rank == 0 ? 0.3 : 60;
             int rc = RF_OK;
-            for (int k = 0; k < 2 && rank != 1; k++) { /* the second: from a rank that waits for it
-                                                        */
+            for (int k = 0; k < 2 && rank != 1; k++) { /* the second: from a waiting rank */
                 opts.request = request ? &pending[k] : nullptr;
                 const int from = k == 0 ? (rank + 3) % 4 : (rank + 1) % 4;
                 if (rc == RF_OK && (k == 0 || (request && from != 1)))

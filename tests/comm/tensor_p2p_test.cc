@@ -16,8 +16,7 @@ namespace
 {
 
 constexpr uint64_t LONG_NS = 20000000000ull;
-constexpr uint64_t PIECE = 1 << 20, STAGED_AT_MOST = 8 * PIECE; /* for sends, and again for receives
-                                                                 */
+constexpr uint64_t PIECE = 1 << 20, STAGED_AT_MOST = 8 * PIECE; /* in each direction */
 
 rf_coll_opts with_done(rf_point *done, rf_point after = {})
 {

@@ -77,7 +77,7 @@ TEST_P(Elementwise, TheLargerOfTwoIsExactAlsoInPlaceAndNaNWhereOneIs)
         }
 }
 
-// Values are eighths, whose sums of three are exact in f32: then there is one rounding.
+// Values are multiples of 1/8, so sums of three are exact in f32: there is one rounding.
 TEST_P(Elementwise, RowsWithABiasAndAResidualAreRoundedOnceAlsoInPlaceAndWithABiasOfAnyType)
 {
     auto eighths = [&](int64_t n) {
@@ -136,7 +136,7 @@ TEST_P(Elementwise, ScaleIsExactAlsoInPlace)
     }
 }
 
-/* As GPUs copy: any bits, also those that are no number or below the normal ones. */
+/* As GPUs copy: any bits, including NaN and subnormal numbers. */
 TEST_P(Elementwise, CopiesByAKernelKeepEveryBit)
 {
     for (int64_t n : {8, 64, 1024, 40000}) {
@@ -171,7 +171,7 @@ TEST_P(Elementwise, CopyAndFillTouchTheirTensorOnly)
     }
 }
 
-/* Every 16-bit value there is, and back again; a NaN may come back as another NaN. */
+/* Every 16-bit value, there and back; a NaN may return as another NaN. */
 TEST_P(Elementwise, CastsEveryHalfExactly)
 {
     if (type() == RF_F32)
@@ -194,7 +194,7 @@ TEST_P(Elementwise, CastsEveryHalfExactly)
     }
 }
 
-/* Random bit patterns, those around every tie, and the ends. */
+/* Random bit patterns, those around every tie, and the limits. */
 TEST_P(Elementwise, CastRoundsToTheNearestEven)
 {
     Floats x = {0.0f,          -0.0f,         HUGE_VALF, -HUGE_VALF,   NAN,           65504,
@@ -203,7 +203,7 @@ TEST_P(Elementwise, CastRoundsToTheNearestEven)
     for (int i = 0; i < 20000; i++) {
         uint32_t bits = (uint32_t)engine();
         x.push_back(float_of(bits));
-        uint32_t exponent = 0x38000000u + (bits & 0x0f800000u); /* where f16 is */
+        uint32_t exponent = 0x38000000u + (bits & 0x0f800000u); /* the range of f16 */
         for (uint32_t tie : {0x1000u, 0x8000u})
             for (int off : {-1, 0, 1})
                 x.push_back(float_of(exponent + (bits >> 9 & ~(2 * tie - 1)) + tie + off));

@@ -14,8 +14,8 @@ struct Ended {
     std::string log;
 };
 
-// Kills these ranks one after the other: the first after five steps, each other one when those that
-// were left have made a step.
+// Kills these ranks one after the other: the first after five steps, each further one when the
+// survivors have made a step.
 Ended killed(const TempFolder &folder, int ranks, const std::vector<int> &victims,
              const std::vector<std::string> &more)
 {
@@ -93,7 +93,7 @@ TEST(Elastic, ALostStageWithoutACheckpointEndsTheJobByName)
         << e.program.err;
 }
 
-// With --save, but before the first save: not "next time use --save".
+// With --save, but before the first save: the message is not "next time use --save".
 TEST(Elastic, WhatIsLostBeforeTheFirstSaveSaysThatThereIsNone)
 {
     TempFolder folder;

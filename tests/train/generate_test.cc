@@ -109,7 +109,7 @@ TEST(Generate, LogitsAreThoseOfTheForwardPass)
     }
 }
 
-// The weights of a model without adapters, to which those of another model are added.
+// The weights of a model without adapters, with those of another model added.
 struct Merged {
     std::vector<model_adapter_module> modules;
     std::map<std::string, std::vector<float>> values;

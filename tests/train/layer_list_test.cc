@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Layers that are other lists of operations than those of GPT-2 and Llama (src/models/layer.h):
-// post-norms, and norms of all heads together. Losses beside transformers are in
-// hub_test.cc; here, that every technique gives what one rank gives that keeps all.
+// Layers with other lists of operations than those of GPT-2 and Llama (src/models/layer.h):
+// post-norms, and norms of all heads together. hub_test.cc compares losses with transformers; here,
+// every technique gives the result of one rank that keeps everything.
 #include <cmath>
 
 #include "mesh_case.h"
@@ -44,7 +44,7 @@ Training of(const layer_op *layer)
     return t;
 }
 
-// The same bits of all parameters.
+// All parameters have equal bits.
 void expect_same(const Training &wanted, const Training &seen, int ranks, const char *what)
 {
     const std::string one = train(wanted, 1)[0].sha;
@@ -116,7 +116,7 @@ TEST(LayerList, TensorRanksCannotDivideANormOfAllHeads)
     EXPECT_EQ(layer.ops->tensor_sizes(layer.self, &part, 8, 8, &sizes), RF_EINVAL);
     EXPECT_STREQ(rf_last_error()->message,
                  "norms of all heads together cannot be divided among tensor ranks; use tp=1");
-    // Checkpoints of another list of operations are other models.
+    // Checkpoints of another list of operations belong to other models.
     EXPECT_NE(std::string(layer.config)
                   .find(" layer=identity-linear-heads:norms-attend-linear-norm-add-identity-"
                         "linear-gate:silu-linear-norm-add"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Changes of one instruction, operand, wait, transfer or value of a plan's list: the mutants that
-// the checker has to refuse.
+// the checker must refuse.
 #ifndef RF_TESTS_TRAIN_PLAN_MUTANTS_H
 #define RF_TESTS_TRAIN_PLAN_MUTANTS_H
 
@@ -23,7 +23,7 @@ void count_positions(rf_list &list)
         list.positions[list.instructions[i].lane]++;
 }
 
-// What it was is put back at the end.
+// Restores the previous value at the end.
 class Restored
 {
   public:
@@ -63,7 +63,7 @@ class Restored
     std::vector<rf_value> values_;
 };
 
-// Waits count places of lanes: they follow the instruction that they meant.
+// Waits count places of lanes: they are adjusted to keep the same instruction.
 void shift_waits(rf_plan *plan, rf_list &list, int lane, int from, int by)
 {
     for (int i = 0; i < list.count; i++)
@@ -81,7 +81,7 @@ int place_of(const rf_list &list, int at)
         [&](const rf_instruction &i) { return i.lane == list.instructions[at].lane; });
 }
 
-// One kind of change; false: it does not apply there.
+// One kind of change; false: not applicable.
 using Mutation = std::function<bool(rf_plan *, rf_list &, std::mt19937 &)>;
 
 int any(std::mt19937 &random, int count)
@@ -96,7 +96,7 @@ bool remove(rf_plan *plan, rf_list &list, std::mt19937 &random)
     std::copy(list.instructions + at + 1, list.instructions + list.count, list.instructions + at);
     list.count--;
     shift_waits(plan, list, lane, place, -1);
-    for (int i = 0; i < list.count; i++) // what waited for the very first has nothing to wait for
+    for (int i = 0; i < list.count; i++) // a wait for the very first becomes none
         for (int k = 0; k < list.instructions[i].waits; k++)
             if (plan->waits[list.instructions[i].first_wait + k].position < 0)
                 return false;
@@ -119,7 +119,7 @@ bool swap(rf_plan *, rf_list &list, std::mt19937 &random)
 {
     const int at = any(random, list.count - 1);
     rf_instruction &a = list.instructions[at], &b = list.instructions[at + 1];
-    if (a.lane != b.lane) // only their place in the list changes, which is nobody's business
+    if (a.lane != b.lane) // only their place in the list changes, which does not matter
         return false;
     std::swap(a, b);
     std::swap(a.posts, b.posts);

@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the transport between ranks of one host share: shm.c (messages), shm_send.c
- * and shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand
- * each other their memory), shm_read.c (reading the memory of another process) and shm_trial.c
- * (which way is quicker). Ranks have the numbers of the job, some of whose ranks may be on other
- * hosts.
+ * Shared by the files of the transport between ranks of one host: shm.c (messages), shm_send.c and
+ * shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand each
+ * other their memory), shm_read.c (reading the memory of another process) and shm_trial.c (which
+ * way is faster). Ranks have their numbers in the job, which may have ranks on other hosts.
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
- * It begins with what the rank sends to each peer:
+ * It begins with the channels to the rank's peers:
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
  * A channel is a ring of records of 32 bytes, an area for slots, and cells of memory that go round
  * with the records (a record's number modulo the number of cells). A cache line has two records,
- * because to bring a line from the other core is what a short message costs. A slot is a run of
- * units of the area, named by the first. A message takes one of five ways:
+ * because a short message costs the transfer of one line between cores. A slot is a run of units of
+ * the area, named by the first. A message takes one of five ways:
  *   short    in its record, in that and the other one of the same line, or in the cell of its
  *            record: the sender is done at once
  *   eager    in a slot: the sender is done at once, too
- *   shared   its buffer lies in the sender's segment: the record says where, the receiver reads it
- *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
+ *   shared   its buffer lies in the sender's segment: the record has the offset, the receiver reads
+ * it staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
  *            through the slots
- *   readable where ranks read each other's memory: the record has the address in the sender's
+ *   readable if ranks read each other's memory: the record has the address in the sender's
  *            process, and the receiver reads it there. If it cannot, or slots are faster, it
  *            requests the message as a staged one
  *
- * Everything read from a peer's segment is checked before use; what is invalid is RF_ECORRUPT, and
- * names the rank.
+ * Everything read from a peer's segment is checked before use; invalid contents are RF_ECORRUPT,
+ * and the error names the rank.
  */
 #ifndef RF_TRANSPORT_SHM_H
 #define RF_TRANSPORT_SHM_H

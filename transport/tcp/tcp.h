@@ -30,8 +30,7 @@ enum {
     RF_TCP_SPARE = 16,       /* up to this number */
     RF_TCP_LONG = 32 << 10,  /* minimum message for which a connection within a host is tuned */
     RF_TCP_SEND_BUFFER = 128 << 10, /* of such a connection; the system doubles it */
-    RF_TCP_COALESCE = 32 << 10,     /* while this much of a message is missing, the socket may fill
-                                     */
+    RF_TCP_COALESCE = 32 << 10,     /* while a message lacks this much, the socket may fill */
     RF_TCP_COALESCE_NS = 1000,      /* for so long */
     RF_TCP_VERSION = 1
 };

@@ -18,8 +18,7 @@ struct rf_wait_graph {
     int count;
     int queried;                   /* number of leading ranks that have been sent a query */
     int elsewhere, elsewhere_for;  /* as in struct rf_stalled */
-    uint64_t start_ns, elapsed_ns; /* since the last rank became known; elapsed: without long turns
-                                    */
+    uint64_t start_ns, elapsed_ns; /* since the last rank became known; elapsed: minus long turns */
 };
 
 /* Adds a rank that the one at index `waiter` waits for; -1: this rank itself. */

@@ -37,11 +37,11 @@ void rf_meaning_next(struct rf_meaning *m);
 int rf_check_fail(const struct rf_plan *plan, const struct rf_instruction *i, const char *format,
                   ...) __attribute__((format(printf, 3, 4)));
 
-/* roles.c. Checks that each operand of an instruction has the role that follows from what it is, and
- * that roles are in the form that the executor reads. */
+/* roles.c. Checks that each operand of an instruction has the role that follows from what it is,
+ * and that roles are in the form that the executor reads. */
 RF_MUST_CHECK int rf_check_roles(const struct rf_plan *plan, const struct rf_instruction *i);
 
-/* A value or a piece as text, with its parameters unless rf_check_fail has named them already (i:
+/* A value or a piece as text, with its parameters unless rf_check_fail has already named them (i:
  * the instruction of that message; NULL: none). Returns text. */
 #define RF_CHECK_TEXT 224
 const char *rf_check_value(const struct rf_plan *plan, const struct rf_instruction *i, int value,

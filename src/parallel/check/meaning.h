@@ -21,8 +21,7 @@ enum rf_token_state {
     RF_TOKEN_BEGUN,      /* of scalars: with norm and clipping */
     RF_TOKEN_SCALED,     /* of scalars: the loss scale as well */
     RF_TOKEN_OWN_CHUNKS, /* of partial norms: only of this rank's chunks */
-    RF_TOKEN_SHARED,     /* of partial norms: with those of the groups that have shared them so far
-                          */
+    RF_TOKEN_SHARED,     /* of partial norms: with those of groups that have shared them */
     RF_TOKEN_UPDATED,    /* of parameters, copies and states: updated by the step */
     RF_TOKEN_CLEARED,    /* of gradients: of no micro-batch yet; parts that calls overwrite are
                           * undefined */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Checks the roles of operands. The executor finds operands by their roles, and the rest of the
- * checker by what they are. So every operand must have the role that follows from what it is, and
+ * checker by their values. So every operand must have the role that follows from its value, and
  * roles must be in the form that the executor reads: operands of a role follow each other, and a
- * parameter's piece has the number that the parameter says.
+ * parameter's piece has the parameter's number.
  */
 #include "../../base/base.h"
 #include "check.h"
@@ -145,8 +145,8 @@ static enum rf_role role_of(const struct rf_plan *plan, const struct rf_instruct
     }
 }
 
-/* The operands that the executor takes for a block's parameters and their gradients. Gradients are
- * among those that are read, too, or none is. */
+/* The operands that the executor uses as a block's parameters and their gradients. Either gradients
+ * are among the read operands as well, or none is. */
 static int check_params(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const struct rf_operands wide = rf_plan_ins(plan, i, RF_ROLE_PARAM);

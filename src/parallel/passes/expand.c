@@ -47,7 +47,7 @@ static void write_kept(struct rf_writer *w, int value, bool out)
         rf_write_in(w, RF_ROLE_FROM, value);
 }
 
-/* Inputs and losses of the step in progress, while the next one is loaded. */
+/* Moves the inputs and losses of the step in progress while the next one is loaded. */
 static void keep(struct rf_writer *w, int count, bool out)
 {
     w->behind = out;

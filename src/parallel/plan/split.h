@@ -36,8 +36,7 @@ struct rf_shape rf_cut_shape(const struct rf_param_cut *cut);
 struct rf_cut_run {
     uint64_t first, count; /* in the whole parameter */
     bool first_copy;       /* no lower rank has them */
-    int copies, copy;      /* the number of ranks that have them; the number of these that are lower
-                            */
+    int copies, copy;      /* how many ranks have them; how many of these are lower */
 };
 
 /* Whether several ranks have some of its elements. */
