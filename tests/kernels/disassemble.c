@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Writes the compiler's output for the large products: statistics, intermediate code and
- * disassembly, one file for each pipeline. tools/kernel_loops.py reads them. Nothing runs, so the
+ * disassembly, one file for each pipeline. ci/kernel_loops.py reads them. Nothing runs, so the
  * hardware may be absent.
  *
  *   kernel_disassemble FOLDER [WORD...]   pipelines of this library: matmul and attention of sizes

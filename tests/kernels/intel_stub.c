@@ -2,7 +2,7 @@
  *
  * A stub of the kernel driver of an Intel GPU, as a library to preload: Mesa's ANV starts on it and
  * compiles, and submissions are dropped. INTEL_STUB_DEVICE is the PCI id in hex. Built by
- * tools/drivers.sh with the headers of libdrm-dev; no part of the library or its tests.
+ * ci/drivers.sh with the headers of libdrm-dev; no part of the library or its tests.
  *
  * It replaces libdrm's enumeration and, for the descriptors of its render node, the C library's
  * open, close, ioctl and mmap.

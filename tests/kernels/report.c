@@ -2,7 +2,7 @@
  *
  * Compiles every pipeline of the library for the device, and reports the compiler's figures:
  * registers, spills, shared memory, occupancy. Nothing runs, so the device need not be able to:
- * RADV's null hardware, or a driver on a stub of its kernel (tools/drivers.sh).
+ * RADV's null hardware, or a driver on a stub of its kernel (ci/drivers.sh).
  *
  *   kernel_report [--brief] [--json FILE] [--table FILE]
  *

@@ -117,18 +117,16 @@ TEST(Hub, AWrongTensorIsNamed)
     Made made;
     ASSERT_EQ(made.make(cases().at(0).config), "");
     hub_tensors list = {};
-    char fault[HUB_FAULT_BYTES] = "";
-    ASSERT_EQ(hub_list(made.h, made.blocks, made.count, false, &list, fault), 0);
+    ASSERT_RF(hub_list(made.h, made.blocks, made.count, false, &list));
     const auto fault_of = [&](const std::vector<Tensor> &tensors) {
         rf_weights *w = nullptr;
         hub_source *source = nullptr;
-        fault[0] = 0;
         write_weights(made.weights(), tensors, RF_F32, 0);
         EXPECT_EQ(rf_weights_open(made.weights().c_str(), nullptr, &w), 0);
-        (void)!hub_source_create(made.h, w, made.blocks, made.count, &source, fault);
+        const int rc = hub_source_create(made.h, w, made.blocks, made.count, &source);
         hub_source_destroy(source);
         rf_weights_close(w);
-        return std::string(fault);
+        return std::string(rc < 0 ? rf_last_error()->message : "");
     };
     std::vector<Tensor> good;
     for (int i = 0; i < list.count; i++)
