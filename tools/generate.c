@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge generate: text by a model of a hub's folder.
+ * ringforge generate: text by a model in a hub's folder.
  */
 #include "generate.h"
 

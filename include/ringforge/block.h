@@ -160,8 +160,7 @@ struct rf_ctx {
      * It may be left undefined, but all exchanges must still be made. */
     bool din_unused;
 
-    struct rf_tensor saved; /* u8, of the size given by sizes(), aligned to 256; so are the next two
-                             */
+    struct rf_tensor saved; /* u8, sized by sizes(), aligned to 256; so are the next two */
     struct rf_tensor saved_for_weight;
     struct rf_tensor scratch;
     /* f32, for rf_matmul_opts.scratch; rf_policy.workspace_bytes. NULL buffer: none. */

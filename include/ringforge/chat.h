@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Conversations as the tokens that a model was made for: the chat template that is published with
- * it is run as transformers runs it (docs/tokenizers.md). Training and generation use the same
- * calls.
+ * Encodes conversations in the form that a model was trained with: its published chat template is
+ * rendered as transformers does (docs/tokenizers.md). Training and generation use the same calls.
  *
  * Thread safety: a chat belongs to one thread at a time. No call blocks.
  */
@@ -22,24 +21,23 @@ struct rf_chat_opts {
     /* A folder with chat_template.jinja, additional_chat_templates or tokenizer_config.json; NULL:
      * none. */
     const char *model;
-    /* The name of a form that docs/tokenizers.md lists, or the path of a template, which has a "/"
-     * or a "." in it. NULL: the template of the folder, or without one a form whose tokens the
-     * tokenizer has. */
+    /* The name of a form in docs/tokenizers.md, or the path of a template, which contains a "/" or
+     * a ".". NULL: the folder's template, or without one a form whose tokens the tokenizer has. */
     const char *form;
-    /* The time that templates write, as seconds since 1970; 0: that of the call. */
+    /* The time for templates, as seconds since 1970; 0: the time of the call. */
     int64_t now;
 };
 
-/* Finds the template. One that a folder has is read when a conversation needs it. Errors:
- * RF_ENOTSUP (there is no form of that name; no template, and no form is known for the tokenizer; a
- * template has something that is not implemented), RF_ECORRUPT (a damaged template or
- * tokenizer_config.json), RF_EIO, RF_EINVAL, RF_ENOMEM. The caller closes it. */
+/* Finds the template. A folder's template is read when a conversation needs it. Errors: RF_ENOTSUP
+ * (no form of that name; no template, and no form is known for the tokenizer; a template has an
+ * unsupported construct), RF_ECORRUPT (a damaged template or tokenizer_config.json), RF_EIO,
+ * RF_EINVAL, RF_ENOMEM. The caller closes it. */
 RF_API int rf_chat_open(const struct rf_chat_opts *opts, struct rf_chat **out);
 
 /* NULL is allowed. */
 RF_EXPORT void rf_chat_close(struct rf_chat *chat);
 
-/* The name of the form, or the file that has the template. */
+/* The name of the form, or the file of the template. */
 RF_EXPORT const char *rf_chat_name(const struct rf_chat *chat);
 
 struct rf_chat_request {

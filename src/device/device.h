@@ -168,8 +168,7 @@ bool rf_device_cache_path(const struct rf_device *device, const char *suffix, ch
 struct rf_driver_key {
     uint8_t device_uuid[16], driver_uuid[16];
     uint32_t driver_version;
-    uint32_t cpu; /* for CPU devices, whose UUIDs do not identify machines: see rf_cpu_hash; else 0
-                   */
+    uint32_t cpu; /* for CPU devices, whose UUIDs do not identify machines (rf_cpu_hash) */
 };
 struct rf_driver_key rf_driver_key_of(const struct rf_device *device);
 /* Identifies a CPU device: the name and the number of the processors in the text of /proc/cpuinfo,

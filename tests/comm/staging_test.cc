@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tensors longer than a window, on ranks of which all, some or none can map their memory: the bits
- * of host memory, staging as foretold, not a byte copied where memory is mapped, and errors in the
- * midst of it.
+ * Tensors longer than a window, if all, some or none of the ranks can map their memory: the bits of
+ * host memory, predicted staging, no copied byte if memory is mapped, and errors meanwhile.
  */
 #include "tensor_device.h"
 
@@ -11,7 +10,7 @@ using namespace tensors;
 namespace
 {
 
-/* Ranks whose memory is hidden: nobody, everybody, one of them. */
+/* Ranks whose memory is hidden: none, all, one of them. */
 class Staging : public testing::TestWithParam<unsigned>
 {
 };
@@ -244,7 +243,7 @@ TEST(RegisteredMemory, ServesCallsOnAnyPartOfIt)
             rf_comm_deregister(nullptr);
             EXPECT_EQ(rf_comm_register(comm, nullptr, 4, &whole), RF_EINVAL);
             EXPECT_EQ(rf_comm_register(comm, memory.data(), 0, &whole), RF_EINVAL);
-            /* Of a failed communicator what was registered can still be given back. */
+            /* After a failure, registered memory can still be unregistered. */
             ASSERT_EQ(rf_comm_register(comm, memory.data(), 400, &whole), RF_OK);
             const int rc = rf_barrier(comm, nullptr); /* the other may have aborted already */
             EXPECT_TRUE(rc == RF_OK || rc == RF_EABORT) << rf_last_error()->message;

@@ -50,8 +50,7 @@ TEST_F(DeviceStream, OnlyConflictsCostABarrier)
     ASSERT_RF_OK(launch(stream, y, x, 1, 64, 64)); /* another part of y */
     ASSERT_RF_OK(launch(stream, z, x, 1));         /* reads x as well */
     EXPECT_EQ(rf_stream_barriers(stream), 0u);
-    ASSERT_RF_OK(launch(stream, x, z, 1)); /* reads data that was written, writes data that was read
-                                            */
+    ASSERT_RF_OK(launch(stream, x, z, 1)); /* read after write, write after read */
     EXPECT_EQ(rf_stream_barriers(stream), 1u);
     ASSERT_RF_OK(launch(stream, y, buffer(), 1)); /* y was before the barrier */
     EXPECT_EQ(rf_stream_barriers(stream), 1u);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products with a quantised b: every kind, form, type and epilogue against fp64 products of what
- * rf_dequantize gives, for rows that begin inside blocks, too.
+ * Products with a quantised b: every kind, form, type and epilogue against fp64 products of
+ * rf_dequantize's results, also for rows that begin inside blocks.
  */
 #include <algorithm>
 #include <string>

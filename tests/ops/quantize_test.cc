@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Quantisation on the host: the bits of bitsandbytes, pieces, the way back, and wrong input.
+ * Quantisation on the host: the bits of bitsandbytes, pieces, dequantisation, and invalid input.
  */
 #include <gtest/gtest.h>
 
@@ -104,8 +104,8 @@ TEST_P(Quantize, ValuesComeBackWithinHalfAStepOfTheirBlock)
         float largest = 0;
         for (size_t i = block; i < end; i++)
             largest = std::max(largest, std::fabs(x[i]));
-        /* NF4: half of the widest gap of levels, and what the second level adds: half of a step of
-         * its map, of the largest difference of a block to their mean, here at most 3. */
+        /* NF4: half of the widest gap of levels, plus the error of the second level: half of a step
+         * of its map, times the largest difference of a block to their mean, here at most 3. */
         const double bound = GetParam() == RF_INT8 ? largest / 253 : 0.153 * largest + 0.0071 * 3;
         for (size_t i = block; i < end; i++)
             ASSERT_NEAR(x[i], y[i], bound) << i;

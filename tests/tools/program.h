@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs the program as a user would, and collects what it says. Used by the tests of the tools.
+ * Runs the program as a user would, and collects its output. Used by the tests of the tools.
  */
 #ifndef RF_TESTS_TOOLS_PROGRAM_H
 #define RF_TESTS_TOOLS_PROGRAM_H
@@ -28,7 +28,7 @@ struct ProgramResult {
     std::string out;     /* standard output */
     std::string err;     /* standard error */
     double seconds;      /* until it ended */
-    double fair_seconds; /* the same, of a FairClock */
+    double fair_seconds; /* the same, by a FairClock */
 };
 
 struct ProgramOptions {

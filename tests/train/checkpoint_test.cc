@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Checkpoints: training goes on to the bit, on any number of ranks; damage is named and changes
-// nothing; a save that is killed or runs out of disk leaves the last good one.
+// Checkpoints: training continues with the same bits, on any number of ranks; damage is named and
+// changes nothing; a save that is killed or runs out of disk leaves the last good one.
 #include <csignal>
 #include <cstring>
 #include <random>
@@ -39,7 +39,7 @@ void kill_a_save(const Folder &folder, const std::string &moment, int ranks, con
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << moment;
 }
 
-// That all its bytes are sound and of one step, without a run.
+// Verifies that all its bytes are intact and from one step, without a run.
 void check_latest(const Folder &folder, int64_t *step)
 {
     char name[64];
@@ -215,7 +215,7 @@ TEST(Checkpoint, AnotherModelOrBatchIsRefusedOnEveryRankWithWhatToDo)
     train(t, 2);
 }
 
-// Heads change no shape, so nothing but the config tells.
+// Heads change no shape, so only the config shows the difference.
 TEST(Checkpoint, AnotherConfigIsRefusedOnEveryRankAndEachDifferenceNamed)
 {
     Training t = tiny(3, 0.5f);
@@ -306,7 +306,7 @@ TEST(Checkpoint, AFolderIsReservedForOneRunAndLoadedByAll)
         ASSERT_RF(rf_run_reserve(run, dir.c_str()));
         if (rank == 0)
             train(second, 1);
-        save_at(run, folder.path(), 3); // its own reservation is not in its way
+        save_at(run, folder.path(), 3); // its own reservation does not block it
         const rf_progress progress = {4, 77, 16};
         ASSERT_RF(rf_run_save(run, same.c_str(), &progress));
         ASSERT_RF(rf_run_reserve(run, dir.c_str()));
@@ -333,7 +333,7 @@ TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
             EXPECT_EQ(progress.step, strcmp(stage, "done") == 0 ? 2 : 1) << stage;
             for (float b : bias)
                 EXPECT_EQ(b, (float)progress.step) << stage;
-            // And the next save is not in the way of what the killed one left.
+            // And the remains of the killed save do not block the next one.
             ASSERT_RF(rf_run_reserve(run, folder.path().c_str()));
             save_at(run, folder.path(), 2);
             EXPECT_EQ(folder.read("latest"), "step-2\n");
@@ -425,7 +425,7 @@ TEST(Checkpoint, TheCallersSettingsAreKeptAndReadBeforeARunIsOpened)
     EXPECT_EQ(rf_checkpoint_settings(folder.path().c_str(), &text), RF_ECORRUPT);
 }
 
-// Whoever writes a hash that fits has still to write what can be.
+// A forged hash that matches does not make invalid contents valid.
 TEST(Checkpoint, AForgedStateIsRefusedWithItsFile)
 {
     Training t = tiny(3, 0.5f);
@@ -440,7 +440,7 @@ TEST(Checkpoint, AForgedStateIsRefusedWithItsFile)
         for (int forged = 0; forged < 3; forged++) {
             rf_state_file other = file;
             if (forged == 0)
-                other.state.step = 3; // in a folder that is called step-2
+                other.state.step = 3; // in a folder named step-2
             if (forged == 1)
                 other.state.samples = INT64_MAX;
             if (forged == 2)
@@ -453,16 +453,16 @@ TEST(Checkpoint, AForgedStateIsRefusedWithItsFile)
         EXPECT_EQ(sha_of(run), before);
         ASSERT_RF(rf_state_write(path.c_str(), &file));
         std::filesystem::rename(folder.path("step-2"), folder.path("best"));
-        ASSERT_RF(rf_run_load(run, folder.path("best").c_str(), nullptr)); // is no step's name
+        ASSERT_RF(rf_run_load(run, folder.path("best").c_str(), nullptr)); // not the name of a step
     };
     train(t, 1);
     rf_free(file.config);
     rf_free(file.settings);
 }
 
-// checkpoint_format_2, _3 and _4 are as saved by the last versions that wrote these formats:
-// element k of parameter i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their
-// parts are 0, 3 and 4.
+// checkpoint_format_2, _3 and _4 are saved by the last versions that wrote these formats: element k
+// of parameter i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their parts are
+// 0, 3 and 4.
 void load_of_format(const std::string &name)
 {
     Training t;

@@ -124,8 +124,8 @@ Counted count(const Sharding &s, int ranks)
 
 } // namespace
 
-// Frozen, tied, ragged and tiny parameters: the norm counts each logical element once, decay goes
-// by declaration, on whatever side of a shard's cut an element lies.
+// Frozen, tied, ragged and tiny parameters: the norm counts each logical element once, and decay
+// follows the declaration, on both sides of a shard's cut.
 TEST(DataParallel, NormDecayAndUpdateAreThoseOfEachElementOnAnyMesh)
 {
     const Counted one = count({0, RF_ORDER_RING}, 1);

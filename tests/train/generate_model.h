@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Small models that generate text, for the tests of it.
+// Small models that generate text, for its tests.
 #ifndef RF_TESTS_GENERATE_MODEL_H
 #define RF_TESTS_GENERATE_MODEL_H
 
@@ -64,7 +64,7 @@ struct Model {
     Model &operator=(const Model &) = delete;
 };
 
-// Values of every parameter, the same wherever they are asked for.
+// Values of every parameter, the same on every request.
 inline int any_values(void *, const char *name, uint64_t first, uint64_t count, void *values)
 {
     uint64_t site = 7;

@@ -131,7 +131,7 @@ TEST(GenerateQuantized, LogitsAndTextHaveTheBitsOfTheUnpackedWeightsWithTheCache
     }
 }
 
-/* Packed weights are not rounded to the type; those beside them are. */
+/* Packed weights are not rounded to the type; the other weights are. */
 TEST(GenerateQuantized, LogitsIn16BitsAreNearThoseOfTheUnpackedWeights)
 {
     for (const Case &c : cases())

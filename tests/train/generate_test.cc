@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Text generation: the bits with and without the cache, its memory, batches and ranks.
+#include <ringforge/layer.h>
+
 #include "generate_model.h"
 
 #include <cmath>
@@ -54,10 +56,35 @@ TEST(Generate, LogitsHaveTheSameBitsWithTheCacheAndWithout)
         }
 }
 
+// A block out of a user's rows, before the head: with attention if the model is a Llama.
+std::vector<rf_block> with_block_of_rows(const Model &m)
+{
+    const rf_layer_op rows[] = {
+        {.kind = RF_LAYER_NORM, .in = "in", .out = "a", .param = "n"},
+        {.kind = RF_LAYER_LINEAR, .in = "a", .out = "b", .param = "up", .columns = 64},
+        {.kind = m.l ? RF_LAYER_ATTEND : RF_LAYER_GATE, .in = "b", .out = "c", .act = RF_ACT_SILU},
+        {.kind = RF_LAYER_LINEAR, .in = "c", .out = "d", .param = "down", .columns = 32},
+        {.kind = RF_LAYER_ADD, .in = "in", .out = "e", .with = "d"}};
+    rf_layer_opts opts = {};
+    opts.name = "rows";
+    opts.channels = 32;
+    opts.heads = 4;
+    opts.kv_heads = 2;
+    opts.head_size = 8;
+    std::vector<rf_block> blocks(m.blocks, m.blocks + m.count);
+    rf_block rows_block = {};
+    EXPECT_RF(rf_layer_block(rows, 5, &opts, &rows_block));
+    blocks.insert(blocks.end() - 1, rows_block);
+    return blocks;
+}
+
 TEST(Generate, LogitsAreThoseOfTheForwardPass)
 {
     for (bool is_llama : {false, true}) {
-        const Model m(is_llama);
+        Model m(is_llama);
+        std::vector<rf_block> blocks = with_block_of_rows(m);
+        m.blocks = blocks.data();
+        m.count++;
         const int n = 12;
         rf_mesh mesh = {};
         mesh.dp = 1;
@@ -78,10 +105,11 @@ TEST(Generate, LogitsAreThoseOfTheForwardPass)
         const auto got = Generator(m, 1, 16).logits(text, std::vector<int32_t>(n, 0), range(0, n));
         for (size_t i = 0; i < got.size(); i++)
             ASSERT_NEAR(got[i], want[i], 2e-4 * (1 + std::fabs(want[i]))) << m.name << ", " << i;
+        rf_layer_block_free(&blocks[blocks.size() - 2]);
     }
 }
 
-// The weights of a model without adapters, to which those of another model are added.
+// The weights of a model without adapters, with those of another model added.
 struct Merged {
     std::vector<model_adapter_module> modules;
     std::map<std::string, std::vector<float>> values;

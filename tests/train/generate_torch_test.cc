@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Greedy texts and logits of two models of each architecture beside those of transformers
-// (generate_torch.txt, by generate_torch.py): with the cache, and of the forward pass of training.
+// Greedy texts and logits of two models of each architecture against those of transformers
+// (generate_torch.txt, by generate_torch.py): with the cache, and from the forward pass of
+// training.
 #include <cmath>
 #include <fstream>
 #include <sstream>

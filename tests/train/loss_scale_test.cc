@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Dynamic loss scaling in runs: with a power of two it changes no bit, an infinite gradient on one
-// rank is a skipped step and the same new scale on all, and a checkpoint goes on with it.
+// Dynamic loss scaling in runs: a power of two changes no bit, an infinite gradient on one rank
+// gives a skipped step and the same new scale on all, and a checkpoint keeps the scale.
 #include <cmath>
 #include <cstring>
 

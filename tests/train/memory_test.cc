@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Arenas: pieces as large as was asked for, apart from each other, and what does not fit is named.
-// And host memory that runs out at any call of a plan's making.
+// Arenas: pieces of the requested size, disjoint; requests that do not fit are named. Also failed
+// allocations of host memory at every call while a plan is made.
 #include <gtest/gtest.h>
 
 #include <cstring>

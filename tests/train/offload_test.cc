@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Parameters, gradients and the optimizer in memory of the host; and what is said of a plan that is
-// too large for a device.
+// Parameters, gradients and the optimizer in host memory; and the message for a plan that is too
+// large for a device.
 #include "folder.h"
 #include "sharded.h"
 
@@ -83,7 +83,7 @@ TEST(Offload, ACheckpointGoesOnWithAndWithout)
     EXPECT_EQ(train(rest, 2)[1].sha, whole);
     rest.policy.zero = 0;
     EXPECT_EQ(train(rest, 1)[0].sha, whole);
-    rest.policy.offload = 0; // the state as it was, on the device
+    rest.policy.offload = 0; // the same state, on the device
     rest.steps = 0;
     EXPECT_EQ(train(rest, 1)[0].sha, saved);
 }

@@ -21,7 +21,7 @@ Training with(rf_optimizer kind)
     t.policy.clip = 0.5f;
     t.policy.optimizer.kind = kind;
     t.policy.optimizer.weight_decay = 0.1f;
-    if (kind == RF_RMSPROP) { // with every state it can have
+    if (kind == RF_RMSPROP) { // with every possible state
         t.policy.optimizer.centered = true;
         t.policy.optimizer.momentum = 0.5f;
     }
@@ -136,7 +136,7 @@ TEST(Optimizers, AStepWithoutFiniteGradientsIsAsIfItHadNotBeen)
     }
 }
 
-// A field of 0 is not set, and RF_ZERO is the number: without it each of these would be 0.9.
+// A field of 0 means unset, and RF_ZERO is the number: otherwise each of these would be 0.9.
 TEST(Optimizers, AnOptionCanBeZeroItself)
 {
     Training momentum = with(RF_MOMENTUM), sgd = with(RF_SGD);

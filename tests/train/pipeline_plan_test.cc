@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Plans of pipelines, without a device: how many micro-batches a rank keeps, and how long ranks
-// are idle when all stages take the same time, by the formulas of the papers.
+// Plans of pipelines, without a device: the number of micro-batches that a rank keeps, and the idle
+// time of ranks when all stages take the same time, by the formulas of the papers.
 #include "simulate_lists.h"
 
 #include <sys/resource.h>
@@ -35,7 +35,7 @@ struct Pipeline {
             borrowed.push_back(plan);
         }
     }
-    // Places of what a block keeps from forward to backward.
+    // Places of a block's values kept from forward to backward.
     int kept(int rank) const
     {
         std::set<std::pair<int, uint64_t>> places;
@@ -102,14 +102,14 @@ TEST(PipelinePlan, IdleTimeIsThatOfTheFormulas)
             expect(RF_PIPELINE_GPIPE, p, 0, bubble / (n + bubble));
             expect(RF_PIPELINE_1F1B, p, 0, bubble / (n + bubble));
             expect(RF_PIPELINE_INTERLEAVED, 2 * p, 0, bubble / (2 * n + bubble));
-            // A gradient leaves before the weight half.
+            // A gradient is sent before the weight half.
             expect(RF_PIPELINE_1F1B, p, 1, 2 * bubble / (3 * n + 2 * bubble));
             expect(RF_PIPELINE_ZBH1, p, 1, bubble / (3 * n + bubble));
         }
 }
 
-// Gradients leave before the weight halves of all blocks, and no rank waits for memory that a
-// message has not left.
+// Gradients are sent before the weight halves of all blocks, and no rank waits for memory that a
+// message still uses.
 TEST(PipelinePlan, StagesOfSeveralBlocksIdleNoLongerThanThoseOfOne)
 {
     for (int p : {2, 4, 8})
@@ -130,7 +130,7 @@ TEST(PipelinePlan, StagesOfSeveralBlocksIdleNoLongerThanThoseOfOne)
         }
 }
 
-// Else all that a stage makes again would be in memory at once.
+// Otherwise all recomputed values of a stage would be in memory at once.
 TEST(PipelinePlan, WithRecomputationTheWeightHalfOfABlockFollowsItsOtherHalf)
 {
     for (int recompute : {0, 1}) {
@@ -148,7 +148,7 @@ TEST(PipelinePlan, WithRecomputationTheWeightHalfOfABlockFollowsItsOtherHalf)
     }
 }
 
-// Of three uses on two ranks two are added first, which in tree order is not done on one process.
+// Two of three uses on two ranks are added first, which one process does not do in tree order.
 TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
 {
     StubBlocks blocks;
@@ -174,8 +174,8 @@ TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
 namespace
 {
 
-// The division of a Llama-style model of so many layers, an embedding before and a head behind
-// them; or why there is none.
+// The division of a Llama-style model of `layers` layers, with an embedding before and a head
+// behind them; or the reason why there is none.
 struct Division {
     Division(int layers, int pp, const std::function<void(rf_policy &)> &edit)
     {
@@ -300,13 +300,13 @@ TEST(PipelinePlan, BytesOfAllRanksTakeTheMemoryOfOnePlan)
     getrusage(RUSAGE_SELF, &before);
     ASSERT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
     getrusage(RUSAGE_SELF, &after);
-#ifndef __SANITIZE_ADDRESS__ // keeps what is freed
+#ifndef __SANITIZE_ADDRESS__ // it keeps freed memory
     EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 30000) << "KiB";
 #endif
     rf_plan_destroy(plan);
 }
 
-// Of its stage's gradients a rank keeps a part; the whole ones of a block are there until they have
+// A rank keeps a part of its stage's gradients; the whole ones of a block exist until they have
 // been added.
 TEST(PipelinePlan, ShardedGradientsTakeAPartOfTheMemoryOfAStagesGradients)
 {
@@ -337,7 +337,7 @@ TEST(PipelinePlan, ShardedGradientsTakeAPartOfTheMemoryOfAStagesGradients)
     }
 }
 
-// What a rank sends of tied gradients is its own shard, which need not be as large as others'.
+// A rank sends its own shard of tied gradients, which may be smaller than others'.
 TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
 {
     StubBlocks blocks;
@@ -366,7 +366,7 @@ TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
     }
 }
 
-// Ranks with several stages send to each other in a ring. Where each reuses memory that it is still
+// Ranks with several stages send to each other in a ring. If each reuses memory that it is still
 // sending before it receives, all wait forever.
 TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
 {
@@ -401,8 +401,8 @@ TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
     }
 }
 
-// With recomputation what a block saves is there twice for each micro-batch, and with weight halves
-// that are put off those of one are apart from those of the next, but not of all.
+// With recomputation a block's saved values exist twice for each micro-batch; with deferred weight
+// halves those of one are separate from those of the next, but not of all.
 TEST(PipelinePlan, WhatIsComputedAgainIsKeptForWeightHalvesThatArePutOff)
 {
     StubBlocks blocks;

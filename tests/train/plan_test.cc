@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Plans: partition, layout, buckets, instructions and bytes. Nothing here needs a device.
+// Plans: partition, layout, buckets, instructions and bytes. No device is needed.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -81,7 +81,7 @@ using Lines = std::vector<std::string>;
 
 } // namespace
 
-// Passes hold on to one value while they ask for another.
+// Passes keep a pointer to one value while they request another.
 TEST(Plan, AskingForAValueThatThereIsDoesNotMoveTheValues)
 {
     StubBlocks blocks = two_blocks();
@@ -244,7 +244,7 @@ TEST(Plan, WhatTheFirstMicroBatchWritesIsNotCleared)
         EXPECT_EQ(ring->params[i].overwrite_grad, overwrite_grad[i]) << i;
         EXPECT_EQ(tree->params[i].overwrite_grad, overwrite_grad[i]) << i;
     }
-    // The owner's own gradient is touched by nobody before, and its block adds.
+    // Nobody writes the owner's own gradient before, and its block adds.
     ASSERT_EQ(tree->cleared_count, 2);
     EXPECT_EQ(tree->cleared[1].first, b0);
     EXPECT_EQ(tree->cleared[1].count, a0 + padded - b0);
@@ -372,7 +372,7 @@ TEST(Plan, FourThousandRanksArePlannedWithoutADevice)
         rf_bytes bytes;
         rf_plan_bytes(plan.plan, &bytes);
         EXPECT_EQ(bytes.params, (uint64_t)(1 << 23));
-        // 2 (N-1)/N of the gradients, give or take a chunk, and the losses.
+        // 2 (N-1)/N of the gradients, within a chunk, and the losses.
         EXPECT_GT(bytes.sent, (uint64_t)(1 << 23) * 2 * 4095 / 4096);
         EXPECT_LT(bytes.sent, (uint64_t)(1 << 23) * 2 + (1 << 18));
     }

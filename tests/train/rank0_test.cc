@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Updating on rank 0 alone, the baseline to show why nobody does: the same bits as when all ranks
-// update, and the count of bytes that shows rank 0 as the bottleneck.
+// Updating on rank 0 alone, a baseline for comparison: the same bits as when all ranks update, and
+// the count of bytes that shows rank 0 as the bottleneck.
 #include "folder.h"
 #include "world.h"
 
@@ -72,7 +72,7 @@ TEST(UpdateOnRank0, EveryByteGoesThroughRank0AsPlanned)
             EXPECT_EQ(s.measured.grads, s.planned.grads) << where;
             EXPECT_EQ(s.measured.optimizer, s.planned.optimizer) << where;
             EXPECT_EQ(s.planned.optimizer, rank == 0 ? all[0].planned.optimizer : 0) << where;
-            // Once to rank 0, or to everybody; beside that, scalars and losses.
+            // Once to rank 0, or to every rank; and scalars and losses.
             const uint64_t data = rank == 0 ? peers * weights : gradients;
             EXPECT_GE(s.stats[0].sent_bytes, data) << where;
             EXPECT_LT(s.stats[0].sent_bytes, data + 1000) << where;

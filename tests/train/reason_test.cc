@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Why an instruction sends: from which declaration of a block, a mesh or a policy its transfer
-// follows. Nothing here needs a device.
+// Why an instruction sends: the declaration of a block, a mesh or a policy that requires its
+// transfer. No device is needed.
 #include <gtest/gtest.h>
 #include <ringforge/parallel.h>
 
@@ -42,7 +42,7 @@ struct Case {
     std::vector<std::string> reasons; // parts of sentences
 };
 
-// The reasons of a rank's list; each transfer has one, and what sends nothing has none.
+// The reasons of a rank's list; each transfer has one, and other instructions have none.
 std::set<std::string> reasons_of(const rf_plan *plan)
 {
     std::set<std::string> all;
@@ -53,7 +53,7 @@ std::set<std::string> reasons_of(const rf_plan *plan)
         const std::string reason = rf_instruction_reason(plan, &list[i], text, sizeof(text));
         rf_instruction_text(plan, &list[i], name, sizeof(name));
         EXPECT_EQ(reason.empty(), rf_plan_transfer(plan, &list[i]) == nullptr) << name;
-        EXPECT_NE(reason, rf_verb_name(list[i].verb)); // nothing but what it does
+        EXPECT_NE(reason, rf_verb_name(list[i].verb)); // only its action
         EXPECT_EQ(reason.find('?'), std::string::npos) << reason;
         if (!reason.empty())
             all.insert(reason);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Steps that are recorded once and replayed: the same bits as steps that are recorded each time,
-// and blocks that do not record the same in every step are noticed, declared, or checked.
+// Steps that are recorded once and replayed: the same bits as steps that are recorded each time;
+// blocks that record differently in different steps are noticed, declared, or checked.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -33,7 +33,7 @@ Training small(rf_order order, int64_t micro_batches)
     return t;
 }
 
-// Sets an environment variable for as long as it lives.
+// Sets an environment variable for its lifetime.
 struct Environment {
     const char *name;
     Environment(const char *n, const char *value) : name(n)
@@ -46,7 +46,7 @@ struct Environment {
     }
 };
 
-// A run of one block on one rank, whose tensors have one row: its loss is what it is told to be.
+// A run of one block on one rank, whose tensors have one row: its loss is a given value.
 struct Alone {
     StubBlocks stubs;
     rf_block block = {};
@@ -133,7 +133,7 @@ TEST(Replay, EveryMicroBatchAndEveryBlockWithBucketsIsHandedOverOnItsOwn)
 {
     Training t = small(RF_ORDER_RING, 8);
     std::vector<std::vector<uint64_t>> begun(2);
-    std::set<int> reduced; // blocks after whose backward pass something is reduced
+    std::set<int> reduced; // blocks whose backward pass is followed by a reduction
     t.after = [&](rf_run *run, rf_comm *, int rank) {
         for (int k = 0; rank == 0 && k < run->plan->trained_pieces; k++)
             reduced.insert(run->plan->pieces[k].block);
@@ -322,7 +322,7 @@ TEST(Replay, TheCheckFindsNothingInTheModelAndChangesNoBit)
     EXPECT_EQ(checked.stats.back().replayed, 0);
 }
 
-// The check makes what blocks are to write no numbers before.
+// The check fills the outputs of blocks with NaN first.
 TEST(Replay, EveryGradientThatIsNotClearedIsWrittenByTheFirstMicroBatchAndAddedToByOthers)
 {
     Environment check("RF_CHECK_REPLAY", "1");
@@ -346,9 +346,9 @@ TEST(Replay, EveryGradientThatIsNotClearedIsWrittenByTheFirstMicroBatchAndAddedT
                 }
             };
             train(t, 1);
-            EXPECT_EQ(written, 2 * 2 + 1); // of each layer those of the MLP; and the head's table
+            EXPECT_EQ(written, 2 * 2 + 1); // for each layer those of the MLP; and the head's table
         }
-        // Other parts of a sum of 64 tokens, other roundings.
+        // Other parts of a sum of 64 tokens, hence other roundings.
         ASSERT_EQ(sums[0].size(), sums[1].size());
         double difference = 0, norm = 0;
         for (size_t i = 0; i < sums[0].size(); i++) {

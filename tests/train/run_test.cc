@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Opening and running: ranks that disagree, updates that are skipped, inputs that are refused,
-// memory that the host cannot reach, evaluation and logits.
+// Opening and running: ranks that disagree, skipped updates, refused inputs, memory that the host
+// cannot map, evaluation and logits.
 #include <algorithm>
 #include <array>
 #include <cfloat>
@@ -19,7 +19,7 @@ extern "C" {
 namespace
 {
 
-// Opens a run on each of two ranks with what `change` makes of the policy and seed there.
+// Opens a run on each of two ranks with the policy and seed changed by `change`.
 void expect_refusal(std::array<int, 2> status, const char *words,
                     const std::function<void(int rank, rf_mesh *, rf_policy *, uint64_t *)> &change)
 {
@@ -55,13 +55,13 @@ TEST(Run, RanksThatDisagreeAreToldAboutWhat)
                    });
     expect_refusal({RF_EINVAL, RF_EINVAL}, "use dp=2, or start 4 ranks",
                    [](int, rf_mesh *mesh, rf_policy *, uint64_t *) { mesh->dp = 4; });
-    // One rank alone is wrong: the error of the other says what differs, and it does not wait.
+    // One rank alone is wrong: the error of the other names the difference, and it does not wait.
     expect_refusal(
         {RF_EMISMATCH, RF_EINVAL}, "ranks",
         [](int rank, rf_mesh *mesh, rf_policy *, uint64_t *) { mesh->dp = rank ? 1 : 2; });
 }
 
-// Shapes are the same; the function is not.
+// Shapes are the same; the function differs.
 TEST(Run, RanksWhoseBlocksSayAnotherConfigAreToldSo)
 {
     rank_device(0), rank_device(1);
@@ -134,7 +134,8 @@ TEST(Run, AGradientThatIsNotFiniteOnOneRankSkipsTheUpdateOnAll)
         EXPECT_TRUE(stats.skipped);
         EXPECT_FALSE(std::isfinite(stats.grad_norm));
         EXPECT_EQ(before, after);
-        EXPECT_EQ(run->updates, 0); // Adam's t stands still too, or what follows would differ
+        EXPECT_EQ(run->updates, 0); // Adam's t stands still, too; otherwise later steps would
+                                    // differ
         bias[3] = 0;
         ASSERT_RF(rf_run_write_param(run, "ln_f.bias", bias.data(), 64));
     };
@@ -348,7 +349,7 @@ TEST(Run, ATokenThatOnlyOneRankRefusesIsAnErrorOnAllWithoutAHang)
     rank_device(0), rank_device(1);
     enum Call { STEP, EVALUATE, FORWARD };
     for (Call call : {STEP, EVALUATE, FORWARD}) {
-        t.policy.zero = call == FORWARD ? 3 : 0; // a collective where parameters are sharded
+        t.policy.zero = call == FORWARD ? 3 : 0; // a collective if parameters are sharded
         ranks::run({}, [&](rf_comm *comm, int rank) {
             gpt2 *model = nullptr;
             rf_plan *plan = nullptr;
@@ -364,7 +365,7 @@ TEST(Run, ATokenThatOnlyOneRankRefusesIsAnErrorOnAllWithoutAHang)
             t.batch(0, tokens, targets);
             std::vector<float> logits(
                 (size_t)(plan->rows * plan->sizes[plan->block_count - 1].out.dim[1]));
-            // A forward pass is of one micro-batch.
+            // A forward pass covers one micro-batch.
             tokens[call == FORWARD ? 3 : 9] = rank == 1 ? 17 : 0;
             int rc = call == EVALUATE
                          ? rf_run_evaluate(run, tokens.data(), targets.data(), 4, &loss)
@@ -535,7 +536,7 @@ TEST(Run, ABlockThatFailsOnOneRankEndsTheStepOnAllAndChangesNoParameter)
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         ASSERT_RF(rf_run_step(run, words, words, 0.1f, nullptr));
         const std::string before = sha_of(run);
-        // Rank 0 has ended its step before rank 1 fails, and may learn of that in the barrier.
+        // Rank 0 has completed its step before rank 1 fails, and may learn of that in the barrier.
         const int met = rf_barrier(comm, nullptr);
         EXPECT_TRUE(met == RF_OK || (rank == 0 && met == RF_EABORT)) << rf_last_error()->message;
         EXPECT_EQ(rf_run_step(run, words, words, 0.1f, nullptr), rank ? RF_EDEVICE : RF_EABORT)

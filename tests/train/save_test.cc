@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Saves and loads of many ranks: each writes and reads its own part, in the background too, and
-// the status of one of them goes to all.
+// Saves and loads of many ranks: each writes and reads its own part, in the background too, and all
+// get the status of any of them.
 #include <csignal>
 #include <cstring>
 #include <future>
@@ -18,7 +18,7 @@ extern "C" {
 namespace
 {
 
-// All that a checkpoint has to bring back.
+// Everything that a checkpoint must restore.
 std::vector<float> state_of(rf_run *run)
 {
     std::vector<float> all = {(float)run->step, (float)run->updates};
@@ -37,7 +37,7 @@ std::vector<float> state_of(rf_run *run)
     return all;
 }
 
-// What a save of `ranks` ranks leaves in the folder, and the state that it had.
+// The folder after a save of `ranks` ranks, and the state that was saved.
 std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int ranks,
                                    const std::vector<int> &hidden = {})
 {
@@ -79,7 +79,7 @@ void expect_loads(const Training &t, const Folder &folder, int ranks,
         EXPECT_EQ(s.measured.sent, s.planned.sent);
 }
 
-// A hook that stops a background thread until it may go on.
+// A hook that stops a background thread until released.
 struct Gate {
     std::promise<void> reached, open;
     std::shared_future<void> opened = open.get_future().share();
@@ -171,9 +171,9 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
         bytes = run->plan->param_elements * sizeof(float);
     };
     train(t, 2);
-    EXPECT_GT(bytes, 900000u);     // of the parameters, and twice that of the states
-    EXPECT_LE(most_save, 65536u);  // what small files are written through
-    EXPECT_LE(most_load, 262144u); // what is verified at once
+    EXPECT_GT(bytes, 900000u);     // the parameters, and twice that for the states
+    EXPECT_LE(most_save, 65536u);  // the buffer for small files
+    EXPECT_LE(most_load, 262144u); // the block that is verified at once
 }
 
 TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
@@ -185,7 +185,7 @@ TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
     t.after = [&](rf_run *run, rf_comm *comm, int rank) {
         const rf_progress progress = {3, 77, 12};
         if (rank == 2)
-            hide_folders(run); // or it would miss the file as well
+            hide_folders(run); // otherwise it would miss the file as well
         if (rank == 1)
             run->files.saves = {
                 [](void *user, const char *stage) {
@@ -235,7 +235,7 @@ TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
         EXPECT_EQ(message.find("rank 1: ") == 0, rank != 1) << message;
         EXPECT_TRUE(state_of(run) == want);
         ASSERT_RF(rf_barrier(comm, nullptr));
-        if (rank == 1) // another checkpoint is none: rank 0 sends its own
+        if (rank == 1) // another checkpoint does not count: rank 0 sends its own
             copy.write("step-2/state.json", "{}");
         ASSERT_RF(rf_run_load(run, mine.path().c_str(), nullptr));
     };
@@ -345,7 +345,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
     for (const bool by_begin : {false, true}) {
         t.after = [&](rf_run *run, rf_comm *comm, int rank) {
             const rf_progress progress = {3, 77, 12};
-            if (rank == 1) // the files are there, and what is written from now on fails
+            if (rank == 1) // the files exist, and later writes fail
                 run->files.saves = {[](void *, const char *stage) {
                                         rlimit small;
                                         getrlimit(RLIMIT_FSIZE, &small);
@@ -366,7 +366,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
             run->files.saves = {};
             EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
             EXPECT_EQ(folder.read("latest"), "step-2\n");
-            EXPECT_RF(rf_run_save_wait(run)); // there is none any more
+            EXPECT_RF(rf_run_save_wait(run)); // none is in progress any more
         };
         train(t, 2);
     }

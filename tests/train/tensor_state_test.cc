@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What goes between the memory of tensor ranks and the outside is of whole tensors: initial values,
+// Transfers between the memory of tensor ranks and the outside use whole tensors: initial values,
 // parameters and gradients by name, logits; checkpoints: tensor_checkpoint_test.cc. On every mesh
-// it is what one rank has, to the bit. The blocks compute nothing; states are written by hand.
+// they have the bits of one rank. The blocks compute nothing; states are written by hand.
 #include "tensor_state.h"
 
 // In 16 bits the frozen parameter is rounded, as it has no master.
@@ -139,7 +139,7 @@ TEST(TensorState, LogitsAreWholeOnAllRanksHoweverTheLastBlockIsCut)
             on_ranks(mesh.ranks(), [&](rf_comm *comm, int rank) {
                 Job job(mesh);
                 rf_bytes planned = {}, measured = {};
-                if (!cut) { // all of the table that it is tied to is everywhere, too
+                if (!cut) { // the whole table to which it is tied is everywhere, too
                     job.blocks[3].ops = &last_alone;
                     job.blocks[0].ops = &alone;
                 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The values that kernels compute with in place of those of a quantised weight.
+// Replaces a quantised weight's values by those that kernels compute with.
 #ifndef RF_TESTS_TRAIN_UNPACKED_H
 #define RF_TESTS_TRAIN_UNPACKED_H
 

@@ -79,7 +79,7 @@ void Training::batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t
         edit_batch(step, tokens, targets);
 }
 
-// Of the step that a call has ended, if it has.
+// Records the statistics of a step that a call has completed, if any.
 static void see(const rf_step_stats &stats, Seen *seen)
 {
     if (stats.of_step < 0)
@@ -178,9 +178,8 @@ void save_at(rf_run *run, const std::string &folder, int step)
     ASSERT_RF(rf_run_save(run, folder.c_str(), &progress));
 }
 
-// A driver compiles a kernel when it is launched first, and keeps it for later devices and
-// processes (Mesa's cache of shaders). All ranks at once would each compile it: so one is alone
-// before.
+// A driver compiles a kernel at its first launch, and keeps it for later devices and processes
+// (Mesa's cache of shaders). All ranks at once would each compile it: so one runs alone before.
 static void compile_once(const Training &t)
 {
     static std::set<std::vector<int>> compiled;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Builds a plan by calling the passes in order. Called by users and by train/run.c. Nothing here
- * runs a plan.
+ * Builds a plan by calling the passes in order. Called by users and by train/run.c. It does not run
+ * plans.
  */
 #include "../../base/base.h"
 #include "passes.h"
@@ -54,13 +54,13 @@ static int count_costs(const struct rf_plan *plan, double *costs)
     return rc;
 }
 
-/* Costs for stages of equal cost; none if no block declares any. */
+/* Costs for stages of equal cost; no effect if no block declares any. */
 int rf_pass_stage_costs(struct rf_plan *plan)
 {
     double sum = 0;
     if (plan->policy.stages != RF_STAGES_COST || plan->policy.stage_blocks || plan->mesh.pp == 1)
         return 0;
-    RETURN_IF_ERROR(rf_plan_check_stages(plan)); /* before a plan is built to count */
+    RETURN_IF_ERROR(rf_plan_check_stages(plan)); /* before building a plan to count */
     double *costs = rf_alloc((size_t)plan->block_count * sizeof(*costs));
     int rc = costs ? count_costs(plan, costs)
                    : rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
@@ -134,6 +134,7 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->regions);
     rf_values_free(plan);
     rf_free(plan->operands);
+    rf_free(plan->roles);
     rf_free(plan->waits);
     rf_free(plan->transfers);
     for (int id = 0; id < RF_LIST_COUNT; id++)

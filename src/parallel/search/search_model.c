@@ -11,7 +11,7 @@
 #include "../predict/simulate.h"
 #include "search.h"
 
-/* Up to a pass: the list, which takes most of the time, is not needed. */
+/* Stops after a pass: the list, which takes most of the time, is not needed. */
 static int plan_one(const struct rf_search_model *model, const struct rf_policy *policy, int tp,
                     int64_t sequences, rf_plan_pass *last, struct rf_plan **out)
 {

@@ -128,7 +128,7 @@ int rf_search_plan_best(struct rf_search *s, const struct rf_search_model *model
     const int64_t top = opts->top ? opts->top : 20;
     int64_t left = MOST_CALLS;
     int place = 0;
-    /* A few more, whose plans may be faster than the formulas say. */
+    /* A few more, whose plans may be faster than the formulas predict. */
     while (place < s->count && place < top + top / 2) {
         struct rf_candidate *c = s->order[place];
         const struct rf_search_model *model = &models[c->model];
