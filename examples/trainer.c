@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Trains the model of mlp.c to predict the next token of a fixed rule, on one or more ranks:
- *     ./trainer --steps 40          or     ringforge run --ranks 3 -- ./trainer --zero 3
- * --recompute 1 The options are those of struct rf_policy. Exit status 0: the model was trained,
- * and the measured bytes are the planned ones.
+ *     ./trainer --steps 40          or     ringforge run --ranks 3 -- ./trainer --zero 3 --recompute 1
+ * The options are those of struct rf_policy. Exit status 0: the model was trained, and the measured
+ * bytes are the planned ones.
  */
 #include <stdio.h>
 #include <stdlib.h>
