@@ -23,7 +23,7 @@ struct values {
 };
 #define AT(field) offsetof(struct values, field)
 
-static const char program[] = "says where the adapters and their base come from";
+static const char program[] = "names the source of the adapters and of their base";
 static const char start[] = "how values began, which the files of the adapters replace";
 static const char names[] = "the names of the tensors say whose adapters they are";
 

@@ -83,7 +83,7 @@ int rf_load_bpe(struct rf_bpe *bpe, const struct cJSON *json)
         return rf_fail(RF_ECORRUPT, "tokenizer: model: is missing or no object");
     if (type && (!cJSON_IsString(type) || strcmp(type->valuestring, "BPE") != 0))
         return rf_fail(RF_ENOTSUP, "tokenizer: model.type: %.60s is not implemented, only BPE is",
-                       cJSON_IsString(type) ? type->valuestring : "what is no text");
+                       cJSON_IsString(type) ? type->valuestring : "a value that is not a string");
     RETURN_IF_ERROR(rf_check_fields(rf_bpe_fields, "model", json));
     RETURN_IF_ERROR(refuse(json, "dropout"));
     RETURN_IF_ERROR(refuse(json, "continuing_subword_prefix"));

@@ -66,8 +66,7 @@ TEST(Kvs, WhatIsNoRecordIsRefused)
         rf_rendezvous_record read{};
         snprintf(posted, sizeof posted, "%s", text);
         EXPECT_EQ(rf_rendezvous_record_exchange(&a_kvs, false, &read, 0), RF_ECORRUPT) << text;
-        EXPECT_STREQ(rf_last_error()->message,
-                     "what the launcher's kvs has is no record of rank 0");
+        EXPECT_STREQ(rf_last_error()->message, "the launcher's kvs has no valid record of rank 0");
     }
 }
 
