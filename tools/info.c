@@ -385,8 +385,8 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         {"measure", TOOL_FLAG, &measure, NULL,
          "measurement of the links between N ranks here, or between a launcher's, for --algorithms",
          .needs = "algorithms"},
-        {"markdown", 0, TOOL_FLAG, &markdown, NULL,
-         "with --algorithms: all of them, as the table of docs/collectives.md",
+        {"markdown", TOOL_FLAG, &markdown, NULL,
+         "table of all algorithms, as in docs/collectives.md",
          .needs = "algorithms"},
         {NULL},
     };

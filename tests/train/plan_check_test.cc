@@ -403,6 +403,34 @@ TEST(PlanCheck, AMessageToTheWrongPeerIsRefusedByParameterAndRank)
     expect_refused(job, {"plan of rank 0: send ", " (a.0): "});
 }
 
+// The executor finds operands by their roles, and takes parameters by their order.
+TEST(PlanCheck, RolesByWhichTheExecutorWouldFindAnotherValueAreRefused)
+{
+    const Job job(setting("tree"));
+    rf_plan *plan = job.rank(0);
+    int roles = 0, orders = 0;
+    for (int k = 0; k < job.list(0).count; k++) {
+        const rf_instruction &i = job.list(0).instructions[k];
+        uint8_t &first = plan->roles[i.first_operand];
+        int *params = const_cast<int *>(rf_plan_ins(plan, &i, RF_ROLE_PARAM).values);
+        if (i.verb == RF_VERB_STEP) {
+            first = RF_ROLE_DECAY;
+            expect_refused(job, {"plan of rank 0: optimizer step", "as decay, not as gradients"});
+            first = RF_ROLE_GRAD;
+            roles++;
+        }
+        if (rf_verb_calls_block(i.verb) && rf_plan_ins(plan, &i, RF_ROLE_PARAM).count > 1) {
+            std::swap(params[0], params[1]);
+            expect_refused(job, {"plan of rank 0: ", "where it looks for it"});
+            std::swap(params[0], params[1]);
+            orders++;
+        }
+    }
+    EXPECT_EQ(roles, 1);
+    EXPECT_GT(orders, 0);
+    EXPECT_EQ(job.check(), 0) << rf_last_error()->message;
+}
+
 TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
 {
     const Job job(GetParam());
