@@ -46,8 +46,8 @@ static int read_header(struct rf_dataset *data, const char *path, int fd, int64_
         return 1;
     }
     if (bytes % raw != 0)
-        return rf_fail(RF_ECORRUPT, "data %s: %lld bytes are no whole number of tokens of %d", path,
-                       (long long)bytes, raw);
+        return rf_fail(RF_ECORRUPT, "data %s: %lld bytes are not a whole number of tokens of %d",
+                       path, (long long)bytes, raw);
     data->count = bytes / raw;
     return 1;
 }

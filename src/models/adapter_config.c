@@ -107,7 +107,7 @@ static int read_targets(const cJSON *config, struct adapter_config *out)
         if (!cJSON_IsString(name))
             return rf_fail(RF_ECORRUPT, NAME ": target_modules has to be a list of names");
         if (strcmp(name->valuestring, ALL_LINEAR) == 0)
-            return rf_fail(RF_EINVAL, NAME ": " ALL_LINEAR " is no name of a module, and "
+            return rf_fail(RF_EINVAL, NAME ": " ALL_LINEAR " is not the name of a module, and "
                                            "target_modules is a list of names");
         RETURN_IF_FAILED(add_target(out, name->valuestring));
     }

@@ -271,8 +271,8 @@ TEST(BoardPmi, AFileThatIsNoConnectionIsSaid)
         char text[RF_KVS_TEXT] = "x";
         setenv("PMI_FD", std::to_string(open("/dev/null", O_RDWR)).c_str(), 1);
         int rc = rf_kvs_pmi()->exchange(true, text, rf_now_ns() + 1000000000u);
-        return rc == RF_ENET &&
-                       contains(rf_last_error()->message, "PMI_FD is no connection to a launcher")
+        return rc == RF_ENET && contains(rf_last_error()->message,
+                                         "PMI_FD is not a connection to a launcher")
                    ? 0
                    : 1;
     });
