@@ -45,7 +45,7 @@ static int check(const struct rf_coll_desc *desc)
 {
     const char *op = rf_coll_op_name(desc->op);
     if (desc->op <= RF_COLL_NONE || desc->op >= RF_COLL_OP_COUNT)
-        return rf_fail(RF_EINVAL, "collective: %d is no operation", (int)desc->op);
+        return rf_fail(RF_EINVAL, "collective: %d is not an operation", (int)desc->op);
     if (desc->ranks < 1 || desc->rank < 0 || desc->rank >= desc->ranks)
         return rf_fail(RF_EINVAL, "%s: rank %d of %d ranks does not exist", op, desc->rank,
                        desc->ranks);

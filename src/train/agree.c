@@ -232,7 +232,7 @@ static int compare(const struct rf_run *run, const struct record *all, int ranks
                 return rf_fail_rank(
                     RF_EMISMATCH, r,
                     "ranks disagree about the run: %s is %llu on rank %d and %llu on "
-                    "rank %d (hashes where it is not a number); start all ranks "
+                    "rank %d (hashes if it is not a number); start all ranks "
                     "with the same model and options",
                     field_names[f], (unsigned long long)all[other].fields[f], other,
                     (unsigned long long)all[r].fields[f], r);

@@ -111,7 +111,7 @@ TEST(Schedule, ListsTheAlgorithmsOfAnOperationAndWhyOthersCannotServe)
         EXPECT_NE(all.out.find(word), std::string::npos) << word;
     const ProgramResult one = schedule("all_reduce --ranks 6 --count 1000 --list");
     EXPECT_NE(one.out.find("all_reduce      * direct"), std::string::npos) << one.out;
-    EXPECT_NE(one.out.find("does not support this call: the number of ranks is no power of two"),
+    EXPECT_NE(one.out.find("does not support this call: the number of ranks is not a power of two"),
               std::string::npos);
 }
 
@@ -351,7 +351,7 @@ TEST(Schedule, RefusesWhatIsNoCallInOneSentence)
              {"all_reduce --ranks 1025 -c 4", "--ranks has to be 1 to 1024, not 1025"},
              {"all_reduce --ranks 4 -c 4 -a rinng", "no algorithm \"rinng\"; there are fused, "},
              {"all_to_all --ranks 4 -c 4 -a ring", "no algorithm \"ring\"; there is pairs"},
-             {"all_reduce --ranks 6 -c 4 -a recursive_doubling", "is no power of two"},
+             {"all_reduce --ranks 6 -c 4 -a recursive_doubling", "is not a power of two"},
              {"all_reduce --ranks 6 -c 4 -a hierarchical", "it needs several hosts"},
              {"all_reduce --ranks 6 -c 4 -a ring --order tree", "does not add in tree order"},
              {"all_reduce --ranks 6 -c 4 --order by", "there is no order \"by\""},
