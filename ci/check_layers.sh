@@ -12,8 +12,9 @@ cd "$root"
 
 # Layer: the layers that it may include directly. Arrows are transitive.
 table='
+compat
 base
-device     base
+device     base compat
 transport  base
 shaders
 ops        device shaders
@@ -89,7 +90,7 @@ parallel train.h
 '
 
 list() {
-    for folder in src transport include tools bench examples shaders tests; do
+    for folder in compat src transport include tools bench examples shaders tests; do
         [ -d "$folder" ] && find "$folder" -type f \
             \( -name '*.c' -o -name '*.h' -o -name '*.cc' -o -name '*.comp' \) -print
     done | sort

@@ -1,7 +1,7 @@
 # How GLSL becomes SPIR-V in the library: rf_shader(NAME SOURCE [DEFINES A=1 ...] [OPERAND f16|bf16]
 # [TARGET vulkan1.3]) compiles shaders/SOURCE in the build tree and embeds it under NAME. Nothing
 # generated is committed. Never -O: drivers optimise, and Debian 12's spirv-opt rejects newer opcodes.
-# With OPERAND the module has markers (shaders/cooperative.glsl), which a small program of the build
+# With OPERAND the module has markers (compat/cooperative.glsl), which a small program of the build
 # replaces; matrix operands are then of this type.
 set(RF_GLSL_COMPILER "" CACHE STRING "glslangValidator or glslc; empty: the first of them that is found")
 find_program(RF_GLSLANG glslangValidator)
@@ -21,8 +21,7 @@ if((rf_glsl_compiler STREQUAL glslc AND NOT RF_GLSLC) OR
    (rf_glsl_compiler STREQUAL glslangValidator AND NOT RF_GLSLANG))
     message(FATAL_ERROR "${rf_glsl_compiler} was not found; install glslang-tools or glslc")
 endif()
-add_executable(spirv_markers ${PROJECT_SOURCE_DIR}/cmake/spirv_markers.c
-                             ${PROJECT_SOURCE_DIR}/cmake/spirv_markers_main.c)
+add_subdirectory(${PROJECT_SOURCE_DIR}/compat)
 
 # The command that compiles SOURCE to the module SPV, and writes SPV.d: what it included.
 function(rf_glsl_command variable source spv target defines)
@@ -32,7 +31,7 @@ function(rf_glsl_command variable source spv target defines)
     else()
         set(command ${RF_GLSLANG} -V --quiet --target-env ${target} --depfile ${spv}.d)
     endif()
-    set(${variable} ${command} -I${PROJECT_SOURCE_DIR}/shaders ${defines} -o ${spv} ${source} PARENT_SCOPE)
+    set(${variable} ${command} -I${PROJECT_SOURCE_DIR}/shaders -I${PROJECT_SOURCE_DIR}/compat ${defines} -o ${spv} ${source} PARENT_SCOPE)
 endfunction()
 
 # rf_spirv_header(HEADER ARRAY SOURCE [OPERAND ...] [TARGET ...] [DEFINES ...]): a rule that makes HEADER,
@@ -117,7 +116,7 @@ set(rf_shader_dir ${PROJECT_BINARY_DIR}/shaders)
 set(rf_shader_compiler "${rf_glsl_compiler} ${RF_GLSLANG_VERSION}")
 file(GLOB rf_shader_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      shaders/*.comp shaders/*.glsl shaders/*.h shaders/push/*.h shaders/*.cmake shaders/CMakeLists.txt
-     cmake/shaders.cmake cmake/spirv_markers*)
+     compat/*.glsl compat/*.cmake compat/spirv_markers* cmake/shaders.cmake cmake/spirv_markers*)
 if(RF_SHADERS_FROM)
     set(rf_shader_dir ${RF_SHADERS_FROM}/shaders)
     if(NOT EXISTS ${rf_shader_dir}/sources.txt)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <volk.h>
 
-#include "vulkan_new.h"
+#include "../../compat/vulkan_new.h"
 
 #define RF_INSTANCE_FUNCTIONS(X)                                                                   \
     X(DestroyInstance)                                                                             \

@@ -2,7 +2,7 @@
  *
  * Turns marker constants of a SPIR-V module into operands that the shader compiler does not
  * support. Used at build time by spirv_markers_main.c, and by the tests; no part of the library.
- * How the markers get into a module: shaders/cooperative.glsl.
+ * How the markers get into a module: cooperative.glsl.
  */
 #ifndef SPIRV_MARKERS_H
 #define SPIRV_MARKERS_H

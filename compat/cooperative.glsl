@@ -3,14 +3,14 @@
  * Matrix units (SPV_KHR_cooperative_matrix) for compilers without that extension, such as glslang
  * 12. The types and instructions are given by number. Where that is not possible (an element type,
  * a size that is a specialization constant), the source has a marker constant, which
- * cmake/spirv_markers.c replaces after compiling. Includers declare the specialization constants 5,
+ * spirv_markers.c replaces after compiling. Includers declare the specialization constants 5,
  * 6 and 7: FRAGMENT_M, FRAGMENT_N and FRAGMENT_K.
  */
 #extension GL_EXT_spirv_intrinsics : require
 #extension GL_KHR_memory_scope_semantics : require
 
 /* By itself, a shared memory access here makes no write available or visible to others:
- * cmake/spirv_markers.c adds that. */
+ * spirv_markers.c adds that. */
 #define barrier()                                                                                  \
     controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsShared,                \
                    gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable |                        \
