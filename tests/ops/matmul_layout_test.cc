@@ -242,6 +242,8 @@ TEST_F(MatmulBatch, LargeOrShortProductsAreNotSplit)
 {
     EXPECT_EQ(matmul_scratch(device, RF_F32, 4096, 4096, 8192), 0);
     EXPECT_EQ(matmul_scratch(device, RF_F32, 8, 8, 256), 0);
+    EXPECT_EQ(matmul_scratch(device, RF_F32, 0, 8, 8192), 0); /* no product */
+    EXPECT_STREQ(matmul_path(device, RF_F32, 8, 0, 8192), "none");
     rf_matmul_opts opts = {};
     opts.batch = 2;
     EXPECT_EQ(matmul_scratch(device, RF_F32, 8, 8, 8192, opts), 0);
