@@ -54,7 +54,7 @@ int rf_coll_resolve(const struct rf_coll_desc *desc, struct rf_coll_desc *out)
         return rf_fail(RF_EINVAL, "collective: the description is NULL");
     const char *op = rf_coll_op_name(desc->op);
     if (desc->op <= RF_COLL_NONE || desc->op >= RF_COLL_OP_COUNT)
-        return rf_fail(RF_EINVAL, "collective: %d is no operation", (int)desc->op);
+        return rf_fail(RF_EINVAL, "collective: %d is not an operation", (int)desc->op);
     if (desc->ranks < 1)
         return rf_fail(RF_EINVAL, "%s: there cannot be %d ranks", op, desc->ranks);
     *out = *desc;

@@ -39,8 +39,8 @@ TEST(PublicSchedule, RefusesWhatIsNoCall)
 {
     const std::vector<size_t> counts = {1, 2, SIZE_MAX};
     const std::vector<int> hosts = {0, 2, 1};
-    expect_refused(call(RF_COLL_NONE, 2, 1), "0 is no operation");
-    expect_refused(call(RF_COLL_OP_COUNT, 2, 1), "is no operation");
+    expect_refused(call(RF_COLL_NONE, 2, 1), "0 is not an operation");
+    expect_refused(call(RF_COLL_OP_COUNT, 2, 1), "is not an operation");
     expect_refused(call(RF_COLL_FOREST_ALL_REDUCE, 2, 1), "cannot be shown");
     expect_refused(call(RF_COLL_ALL_REDUCE, 0, 1), "cannot be 0 ranks");
     expect_refused(call(RF_COLL_ALL_REDUCE, 3, 1), "rank 3 of 3", 3);

@@ -121,7 +121,7 @@ TEST(Documents, DamagedLinesAreNamedWithTheirNumber)
     const Tokens tokens("bytes", {}), none("fallback", {});
     const std::string begin = "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, ";
     const std::vector<std::pair<std::string, std::string>> all = {
-        {"[1]", "no JSON object"},
+        {"[1]", "not a JSON object"},
         {std::string(1 << 20, '['), "nested"},
         {"{\"id\": 1}", "has no \"text\""},
         {"{\"text\": null}", "has no \"text\""},
