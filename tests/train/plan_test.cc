@@ -501,7 +501,7 @@ TEST(Plan, WhatAUsersBlockSaysIsSaidWithItsName)
         const rf_mesh mesh = {1};
         rf_plan *plan = nullptr;
         (void)rf_fail(RF_EINVAL, "of another call");
-        EXPECT_LT(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), 0);
+        EXPECT_LT(rf_plan_build({&block, 1}, &mesh, &policy, 0, &plan), 0);
         EXPECT_EQ(std::string(rf_last_error()->message).find(c.second), 0u)
             << rf_last_error()->message;
     }
