@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 #
 # Collectives between hosts whose links have a given speed: network namespaces on a bridge, a token bucket at
-# both ends of every link. Prints what was measured of the links when the ranks joined, what is chosen by
-# that, and what each algorithm takes. Needs root.
+# both ends of every link. Prints the measured links of the ranks, the algorithms chosen by
+# them, and the time of each algorithm. Needs root.
 #
 #   bench/shaped.sh PROGRAM [RANKS [MBIT [DELAY_US [OP [SIZES]]]]]      (4 ranks, 1000, 0, all_reduce)
 #
@@ -45,7 +45,7 @@ job() { # ARGUMENTS...: rank 0's output
     wait
 }
 gbps=$(awk "BEGIN { print $mbit / 1000 }")
-# measure ALGORITHM ENVIRONMENT: microseconds by size, "-" where it cannot serve
+# measure ALGORITHM ENVIRONMENT: microseconds by size, "-" if it does not support the call
 measure() {
     for size in $sizes; do
         # shellcheck disable=SC2086

@@ -26,7 +26,7 @@ function file_of(path) {  # .../src/comm/CMakeFiles/rf_comm.dir/cycle.c.o -> src
     if (match(path, /(src|transport|tools|bench)\/[^ ]*$/)) path = substr(path, RSTART)
     return path
 }
-# Takes out what cannot be in a circle: files that need nobody who is left, or that nobody left needs.
+# Removes files that cannot be in a cycle: those that need no remaining file, or that no remaining file needs.
 function peel(    again, name, needs, needed, key, pair) {
     do {
         again = 0

@@ -10,7 +10,7 @@ set -eu
 root=${1:-$(dirname "$0")/..}
 cd "$root"
 
-# Layer: what it may include directly. Arrows are transitive.
+# Layer: the layers that it may include directly. Arrows are transitive.
 table='
 base
 device     base
@@ -31,7 +31,7 @@ tools      public models
 bench      public models tools
 examples   public models
 '
-# Rooms: a layer with folders, and what each folder may include of its layer. Transitive, too.
+# Rooms: a layer with folders, and the folders of the layer that each may include. Transitive, too.
 rooms='
 parallel/plan
 parallel/pipeline  parallel/plan
@@ -41,7 +41,7 @@ parallel/predict   parallel/passes
 parallel/search    parallel/predict
 '
 # Public headers and the layer that implements them. A layer may include those of the layers below
-# it. Users (models and what stands above) may include them all.
+# it. Users (models and the layers above) may include them all.
 headers='
 status.h base
 types.h base
@@ -79,7 +79,7 @@ ringforge.h base
 # ringforge.h counts as base: its own calls (version, log, trace, clock) are implemented there.
 # Exceptions, each with its reason:
 #   coll, transport  comm.h      the enums and structs of the public calls, not the calls
-#   parallel         train.h     blocks, mesh and policy: what a plan is made of
+#   parallel         train.h     blocks, mesh and policy: the inputs of a plan
 #   optim            data.h      implements the learning-rate rules
 exceptions='
 optim data.h

@@ -5,7 +5,7 @@
 # and not installed; nothing outside that folder changes, and no rights are needed. Called by forge.
 #
 #   drivers.sh fetch FOLDER NAME   unpacks the driver NAME into FOLDER/NAME, unless it is there
-#   drivers.sh names               the names, each with what it is
+#   drivers.sh names               the names, each with a description
 #   drivers.sh gpus                the GPUs of gpu-compilers
 #
 # FOLDER/NAME/run PROGRAM ARGUMENTS... then runs a program on that driver and on no other.
@@ -23,7 +23,7 @@ gpu-compilers-sid   the same of sid, which know newer GPUs
 END
 }
 
-# GPU, driver, and what tells the stub of its kernel driver which GPU it is.
+# GPU, driver, and the variable that selects the GPU in the stub of its kernel driver.
 gpus() {
     cat <<'END'
 skl    intel      INTEL_STUB_DEVICE=1912
@@ -128,7 +128,7 @@ unpack() { # unpack PACKAGES: into $new/root
     rm -rf "$new/deb"
 }
 
-# ---- what runs a program on a driver ---------------------------------------------------------------
+# ---- running a program on a driver -----------------------------------------------------------------
 
 triplet() { dpkg-architecture -qDEB_HOST_MULTIARCH 2>/dev/null || gcc -print-multiarch; }
 
@@ -182,7 +182,7 @@ exec \"\$@\""
 exec \"\$@\""
 }
 
-# Everything from the C library on is sid's; what the programs need besides is this machine's.
+# Everything from the C library on is sid's; the programs' other libraries are this machine's.
 fetch_lavapipe_sid() {
     : >"$home/status"
     write_settings "$home/status"
@@ -224,7 +224,7 @@ fetch_gpu_compilers_of() { # fetch_gpu_compilers_of SUITES OTHER_SUITES: where t
     done
 }
 
-# What this project adds to the packages: made each time, for it may have changed since they were fetched.
+# This project's additions to the packages: built each time, as they may have changed since the fetch.
 write_gpu_runner() {
     new=$folder/$driver lib=lib/$(triplet)
     cc -O2 -fPIC -shared -I"$new/include" -o "$new/libintel_stub.so.$$" \

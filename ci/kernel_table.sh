@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# What compilers make of the library's kernels: compiles every pipeline for GPUs that are not there, and
-# writes what was found. tests/kernels/gpus.txt lists the GPUs. Called by forge, after the build.
+# Compilers' results for the library's kernels: compiles every pipeline for GPUs that this machine lacks, and
+# writes the results. tests/kernels/gpus.txt lists the GPUs. Called by forge, after the build.
 #
 #   kernel_table.sh BUILD gpus STAGE     the GPUs of a stage, one a line
 #   kernel_table.sh BUILD drivers STAGE  the drivers that these need, by their names in ci/drivers.sh
@@ -25,7 +25,7 @@ list() {
         tests/kernels/gpus.txt
 }
 
-# Some launches, as for a device that nobody has named: what is chosen may not spill there either.
+# Some launches, as for an unknown device: the chosen kernels must not spill there either.
 choose() { # choose GPU RUN
     rm -rf "$out/cache-$1"
     # shellcheck disable=SC2086
@@ -50,7 +50,7 @@ compile() { # compile GPU DRIVER MASKED STAGE
     esac
     case $run in "$build"*) [ -x "${run%% *}" ] || return 77 ;; esac
     [ "$3" != "$4" ] || choose "$1" "$run" || status=1
-    # What was measured or chosen on this machine before has no part in it.
+    # Earlier measurements and choices on this machine are not used.
     rm -rf "$out/cache-$1"
     # shellcheck disable=SC2086
     RADV_FORCE_FAMILY=$1 RF_CACHE_DIR=$out/cache-$1 KERNELS_KNOWN=tests/kernels/kept/$1.txt \
@@ -75,7 +75,7 @@ several() { # several STAGE JOBS UNTIL GPUS...
         echo "GPU: $(tail -n 1 "$2/GPU.log")"' ci/kernel_table.sh "$build" "$out" "$until" "$stage"
 }
 
-# A line for each shader, whatever its types, forms and width of access, with a column for each GPU: the
+# A line for each shader, over all types, forms and widths of access, with a column for each GPU: the
 # worst of all pipelines that launchers made of it.
 table() { # table GPUS...
     echo "| shader |$(printf ' %s |' "$@")"
@@ -128,7 +128,7 @@ write() {
     }
 }
 
-# What a GPU's compiler made of pipelines is kept by their hash (tests/kernels/kept.h): in BUILD of every run,
+# Results of a GPU's compiler are kept by the hash of the pipeline (tests/kernels/kept.h): in BUILD of every run,
 # and in the repository of those of the stage `test`.
 keep() {
     for gpu in $(list test 1); do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Runs every fuzz target of tests/fuzz for some seconds, several at once. What it learns stays in
+# Runs every fuzz target of tests/fuzz for some seconds, several at once. The found inputs stay in
 # BUILD/corpus, and an input that fails in BUILD/failures. Called by forge.
 #
 #   run_fuzz.sh BUILD JOBS SECONDS

@@ -14,7 +14,7 @@
 #   RUN_TESTS_SHARDS    shards of a program (two for each job)
 #   RUN_TESTS_UNTIL     seconds since 1970: no program runs after that time. A shard that would is "OUT OF TIME",
 #                       with the test that it was at, which is no failure
-#   RUN_TESTS_KEPT      a folder: what a part that passed has said is kept there, and taken instead of running it
+#   RUN_TESTS_KEPT      a folder: the output of a part that passed is kept there, and used instead of running it
 #                       again while nothing that it depends on has changed. That is its program, which has the
 #                       code that it tests, other programs beside it, files beside its sources, variables, and
 #                       RUN_TESTS_ON, words of the caller's: of the driver, for example
@@ -113,7 +113,7 @@ for program in "$@"; do
 "
     fi
 done
-# What this run was told is not for a run of tests that a script among the tests makes.
+# The settings of this run must not reach a nested run started by a test script.
 beside=0 beside_pid='' beside_command=${RUN_TESTS_BESIDE:-}
 unset RUN_TESTS_BESIDE RUN_TESTS_SHARDS
 if [ -n "$beside_command" ]; then

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# The stages of `./forge test`, which reads this file: what each one runs, on which driver, and the
+# The stages of `./forge test`, which reads this file: the command and the driver of each, and the
 # summary at the end. A stage that cannot run, or is left out, says so and never counts as passed.
 # stages_always and stages_all, at the end, are the two lists.
 
@@ -82,7 +82,7 @@ test_jobs() {
     echo "$jobs"
 }
 GPU_PARTS="device ops train"
-# What takes longest comes first, so that it does not run alone at the end.
+# The longest come first, so that they do not run alone at the end.
 ALL_PARTS="ops train coll device tokenizer base tools comm transport"
 # The tests of these, and of some more programs, wait for processes more than they compute, and run beside the others.
 WAITING_PARTS="tools comm transport"
@@ -104,8 +104,8 @@ test_other_types() {
 
 allocator() { ls /usr/lib/*/libjemalloc.so.2 2>/dev/null | head -n 1; }
 
-# The whole suite, on the default driver: each test program in a few parts, and beside them what is no test
-# program.
+# The whole suite, on the default driver: each test program in a few parts, and beside them the checks that are not
+# test programs.
 test_suite() {
     lavapipe_untested='' t_status=0
     export GTEST_FILTER="-$OTHER_TYPES"
@@ -164,12 +164,12 @@ passed_on() {
     case "$ran " in *" $1 "*) ;; *) ran="$ran $1" ;; esac
 }
 
-# driver_name COMMAND...: what the driver says it is, asked through the program
+# driver_name COMMAND...: the driver's own name, as reported by the program
 driver_name() {
     "$@" $BUILD/ringforge info 2>&1 | sed -n 's/^ *driver: \(.*\); Vulkan.*/\1/p' | head -n 1
 }
 
-# packages: a word for those that are installed, where there is a package manager that can say so
+# packages: a word for the installed ones, if a package manager can list them
 packages() {
     if command -v dpkg-query >/dev/null; then dpkg-query -W | sha256sum | cut -c 1-20; fi
 }
@@ -240,7 +240,7 @@ SLOW_TYPES="$SLOW_FORMS:Type/Attention.ForwardAndBackward*16"
 SLOW_WIDTHS="$SLOW_TYPES:All/Matmul*:MatmulBatch.*:Type/LmHead*:Type/Attention.*16"
 SLOW_WIDTHS="$SLOW_WIDTHS:Type/Attention.ForwardAndBackward*:Type/Attention.Strides*"
 SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
-# What is left out of training; what stays is what a driver can make wrong: losses, gradients, memory.
+# Training tests to skip; the rest covers possible faults of a driver: losses, gradients, memory.
 SLOW_TRAINING=':Spill.*:Zero.*:Recompute.*:Offload.*:Fit.*:BackgroundSave.*:SharedSave.*:Pieces.*:RingOrder.*'
 SLOW_TRAINING="$SLOW_TRAINING:ChunkedHead.*:Bytes.*:Controls.*:Checkpoint.*:Optimizers.*:Run.Memory*:Run.Evaluation*"
 SLOW_TRAINING="$SLOW_TRAINING:UpdateOnRank0.*:Fault.*:*Killed.*:Stopped.*:Disagree.*:Run.EveryRankHears*"
@@ -309,7 +309,7 @@ test_bundle() {
     return $b_status
 }
 
-# Jobs that real launchers start; torchrun where it happens to be installed.
+# Jobs started by real launchers; torchrun if it is installed.
 # test_launcher NAME
 test_launcher() {
     quietly $BUILD/launch-"$1".log "$s_name" timeout -k 5 600 tests/tools/launchers_test.sh \
@@ -334,7 +334,7 @@ test_subgroups() {
 }
 
 # Every pipeline, compiled for GPUs that need not be there (tests/kernels/gpus.txt): as many at once as there
-# are cores. What came of each GPU is a stage of its own, see compiled.
+# are cores. Each GPU's result is a stage of its own, see compiled.
 # test_compilers STAGE SECONDS: those of STAGE, which take about SECONDS each
 test_compilers() {
     c_until=0 c_log=$BUILD/kernels-$1.log
@@ -354,7 +354,7 @@ test_compilers() {
     s_note="$(grep -c ' pipelines, ' "$c_log" || true) GPUs; logs in $BUILD/kernels"
 }
 
-# compiled GPU: what came of it
+# compiled GPU: its result
 compiled() {
     c_log=$BUILD/kernels/$1.log
     [ -f $BUILD/kernels/"$1".status ] || {
@@ -368,7 +368,7 @@ compiled() {
     return "$c_status"
 }
 
-# The driver that is installed, where the default device is not it already.
+# The installed driver, unless it is the default device already.
 test_lavapipe() {
     icd=$(find /usr/share/vulkan/icd.d -name 'lvp_icd*.json' 2>/dev/null | head -n 1)
     [ -n "$icd" ] || {
@@ -384,7 +384,7 @@ test_lavapipe() {
     return $v_status
 }
 
-# What a run must have seen to count.
+# Conditions for a run to count.
 test_matrix() {
     s_note="passed on:$ran"
     lacking=
@@ -522,12 +522,12 @@ test_fuzz() {
 
 test_layers() { ci/check_layers.sh && ci/check_text.sh && ci/check_cycles.sh $BUILD/library_objects.txt; }
 
-# ---- what is run, and in which order ---------------------------------------------------------------------
+# ---- stages and their order ------------------------------------------------------------------------------
 
-# What `./forge test` runs: everything on the installed driver, and a short form of what is long elsewhere.
+# The stages of `./forge test`: everything on the installed driver, and a short form on others.
 SHORT_ASAN="base/base_test transport/transport_frame_test transport/transport_tcp_test transport/transport_shm_test transport/transport_loopback_test coll/coll_test
 comm/comm_messages_test train/train_files_test train/train_fault_test tokenizer/tokenizer_test"
-# Without the tests of hubs' models that train: it is about what reads files.
+# Without the training tests of hubs' models: it tests the readers of files.
 SHORT_ASAN_TESTS="*-Ranks/*:*net*:*tcp*:*/ofi_shm*:HostSchedules*:*x4*:*x5*:Hub.*:*Request*:*Group*"
 SHORT_TSAN="transport/transport_loopback_test comm/comm_messages_test"
 SHORT_TSAN_TESTS="*Loopback*:*Request*:*Group*-*net*:*tcp*:*shm*"
@@ -554,7 +554,7 @@ stages_always() {
     stage fuzz/short test_fuzz 2
 }
 
-# What `./forge test --all` adds, each with the seconds it takes on two cores. Machines differ: with
+# The further stages of `./forge test --all`, each with its seconds on two cores. Machines differ: with
 # --minutes tests on other drivers are stopped five minutes behind the time, and their stage is NOT RUN.
 stages_all() {
     [ "$deadline" = 0 ] || export RUN_TESTS_UNTIL=$((deadline + 300))
@@ -614,7 +614,7 @@ test_all() {
     t_begin=$(now)
     [ -n "$again" ] || export RUN_TESTS_KEPT="$PWD/$BUILD/passed"
     prepare
-    # In a subshell, as what is missing ends it: the stages that need it then say that they did not run.
+    # In a subshell, as a missing tool ends it: the stages that need it then report that they did not run.
     ! is_debian12 || (PACKAGES=$TEST_PACKAGES && install_packages) || true
     configure $BUILD -DCMAKE_BUILD_TYPE=Release
     if [ -n "$names" ]; then

@@ -3,11 +3,11 @@
 #
 # Memory and traffic by technique: trains a small GPT-2 for two steps with each technique, and prints what
 # rank 0 measured as a Markdown table. Fails if a run fails, or if measured and planned bytes differ. Run by
-# hand, after a change of what plans hold or send.
+# hand, after a change of the memory or messages of plans.
 #
 #   technique_table.sh PROGRAM [DATA] | bench/results/table --put techniques techniques
 #
-# PROGRAM: ringforge, as built. DATA: what is trained on (README.md).
+# PROGRAM: ringforge, as built. DATA: the training text (README.md).
 set -eu
 [ $# -eq 1 ] || [ $# -eq 2 ] || {
     echo "use: technique_table.sh PROGRAM [DATA]" >&2

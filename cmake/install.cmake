@@ -1,4 +1,4 @@
-# What `cmake --install` puts where: headers, both libraries, the program, and the two ways to find
+# The places of `cmake --install`: headers, both libraries, the program, and the two ways to find
 # them: find_package(ringforge) and pkg-config.
 include(CMakePackageConfigHelpers)
 
@@ -18,7 +18,7 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/package/ringforge-config.cmake @ONLY
 "# Targets: ringforge::ringforge (shared) and ringforge::static.
 include(CMakeFindDependencyMacro)
 find_dependency(Threads)
-# The static library hands what it is made with on to its users.
+# The static library passes its link dependencies on to its users.
 find_package(PkgConfig QUIET)
 if(PKG_CONFIG_FOUND)
     pkg_check_modules(SODIUM QUIET IMPORTED_TARGET libsodium)
@@ -34,7 +34,7 @@ install(FILES ${PROJECT_BINARY_DIR}/package/ringforge-config.cmake
               ${PROJECT_BINARY_DIR}/package/ringforge-config-version.cmake
         DESTINATION ${RF_PACKAGE_DIR})
 
-# Paths relative to the .pc file, so that an installed tree may be moved. Where no loader looks for
+# Paths relative to the .pc file, so that an installed tree may be moved. If no loader looks for
 # libraries (~/.local, /opt/...) a program needs their folder inside; the prefix is known when it is
 # installed.
 file(RELATIVE_PATH RF_PC_INCLUDE ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig

@@ -13,7 +13,7 @@ function(rf_layer name)
     set_property(GLOBAL APPEND PROPERTY RF_LAYERS rf_${name})
 endfunction()
 
-# Most of what a test's source takes to compile are GoogleTest's headers: read once. ccache has no use
+# Most of the compile time of a test's source is GoogleTest's headers: read once. ccache has no use
 # for precompiled headers.
 function(rf_precompile_gtest name)
     file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/precompiled_gtest.cc CONTENT "\n")
@@ -24,7 +24,7 @@ function(rf_precompile_gtest name)
                               <mutex> <string> <thread> <vector>)
 endfunction()
 
-# What tests check is the library, which is optimized; they themselves compile in half the time with
+# Tests check the library, which is optimized; they themselves compile in half the time with
 # -O0. A folder whose tests compute a lot sets RF_TEST_OPTIMIZED.
 function(rf_test_options name)
     if(CMAKE_BUILD_TYPE STREQUAL "Release")
@@ -46,7 +46,7 @@ function(rf_test name)
                                                ${PROJECT_SOURCE_DIR}/tests)
     if(RF_BUNDLE)
         target_link_libraries(${name} PRIVATE ringforge_shown)
-        # What a layer would bring: the names of kernels.
+        # Provided by a layer otherwise: the names of kernels.
         target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/shaders)
         list(REMOVE_ITEM T_LINK ringforge_static)
     elseif(T_LAYERS)

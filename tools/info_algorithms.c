@@ -30,14 +30,21 @@ struct table {
     bool apart;           /* as if its ranks shared no memory */
 };
 
+/* A call of that many bytes. */
+static struct rf_coll_desc describe(const struct table *t, enum rf_coll_op op, uint64_t bytes)
+{
+    return (struct rf_coll_desc){.op = op, .ranks = t->ranks, .count = bytes / 4};
+}
+
 static int choice(const struct table *t, enum rf_coll_op op, uint64_t bytes, const char **name,
                   double *seconds)
 {
+    struct rf_coll_desc desc = describe(t, op, bytes);
     *seconds = -1;
-    if (t->comm)
-        return rf_comm_algorithm(t->comm, op, bytes / 4, RF_F32, RF_ORDER_ANY, !t->apart, name,
-                                 seconds);
-    return rf_coll_algorithm(op, t->ranks, bytes / 4, RF_F32, RF_ORDER_ANY, name);
+    if (!t->comm)
+        return rf_coll_algorithm(&desc, name);
+    desc.shared = !t->apart;
+    return rf_comm_algorithm(t->comm, &desc, name, seconds);
 }
 
 static struct table apart_of(const struct table *t)
@@ -53,7 +60,7 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
                            uint64_t from, uint64_t to, double seconds)
 {
     char first[16], last[16], call[32];
-    uint64_t sent = 0, most = 0;
+    uint64_t most = 0;
     bool known = false; /* unknown for those that depend on hosts */
     const struct table apart = apart_of(t);
     const char *counted; /* messages of the others count as sent in shared memory, too */
@@ -61,10 +68,11 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
     if (choice(&apart, op, to, &counted, &ignored) < 0)
         return;
     snprintf(call, sizeof(call), "%s%s", rf_coll_op_name(op), t->apart ? " (apart)" : "");
-    for (int rank = 0; rank < t->ranks && rank < 2; rank++) /* a root and another */
-        if (rf_coll_sent_bytes_as(op, counted, rank, t->ranks, to / 4, RF_F32, RF_ORDER_ANY, 0,
-                                  &sent) == 0) {
-            most = sent > most ? sent : most;
+    struct rf_coll_desc desc = describe(t, op, to);
+    struct rf_coll_usage usage;
+    for (; desc.rank < t->ranks && desc.rank < 2; desc.rank++) /* a root and another */
+        if (rf_coll_usage(&desc, counted, RF_USES_SENT, &usage) == 0) {
+            most = usage.sent_bytes > most ? usage.sent_bytes : most;
             known = true;
         }
     const double share = to ? (double)most / (double)to : 0;
@@ -152,14 +160,15 @@ static int show_bottleneck(const struct table *t)
     printf("All-reduce of 64 MiB: bytes sent\n");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         char first[24], other[24];
-        uint64_t sent[2] = {0, 0};
-        for (int rank = 0; rank < 2; rank++)
-            if (rf_coll_sent_bytes_as(RF_COLL_ALL_REDUCE, names[i], rank, t->ranks, bytes / 4,
-                                      RF_F32, RF_ORDER_RING, 0, &sent[rank]) < 0)
+        struct rf_coll_desc desc = describe(t, RF_COLL_ALL_REDUCE, bytes);
+        struct rf_coll_usage usage[2];
+        desc.order = RF_ORDER_RING;
+        for (; desc.rank < 2; desc.rank++)
+            if (rf_coll_usage(&desc, names[i], RF_USES_SENT, &usage[desc.rank]) < 0)
                 return tool_error(t->command, "%s", rf_last_error()->message);
         printf("  %-6s %12s by rank 0, %s by rank 1\n", names[i],
-               tool_bytes_text(sent[0], first, sizeof(first)),
-               tool_bytes_text(sent[1], other, sizeof(other)));
+               tool_bytes_text(usage[0].sent_bytes, first, sizeof(first)),
+               tool_bytes_text(usage[1].sent_bytes, other, sizeof(other)));
     }
     return TOOL_OK;
 }
@@ -204,7 +213,7 @@ static int show_table(struct table *t)
 static int print_rows(const struct tool_command *command, enum rf_coll_op op)
 {
     struct rf_schedule_algorithm_info infos[32];
-    const struct rf_schedule_desc desc = {.op = op, .ranks = 2, .count = 1};
+    const struct rf_coll_desc desc = {.op = op, .ranks = 2, .count = 1};
     uint32_t count = 0;
     if (rf_schedule_algorithms(&desc, infos, 32, &count) < 0)
         return tool_error(command, "%s", rf_last_error()->message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What options have in common over all commands: their letters, the groups in which the help lists
- * them, and the help itself. Called by options.c and options_json.c.
+ * Shared by the options of all commands: their letters, the groups in which the help lists them,
+ * and the help itself. Called by options.c and options_json.c.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@ static const struct {
     {'s', "seed"},      {'t', "temperature"}, {'w', "warmup_iters"},
 };
 
-/* Every option by its name, in the order of the help; and a note for commands that have --mesh. */
+/* Every option by name, in the order of the help; and a note for commands that have --mesh. */
 static const struct {
     const char *title, *names, *note;
 } groups[] = {
@@ -63,7 +63,7 @@ char tool_option_letter(const char *name)
     return 0;
 }
 
-/* The bytes of the next word, to which *at moves; 0: there are no more. */
+/* The length of the next word, to which *at moves; 0: no more words. */
 static size_t next_name(const char **at)
 {
     *at += strspn(*at, " ");

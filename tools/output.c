@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What leaves the program besides plain lines: JSON files, and numbers for people.
+ * Output of the program besides plain lines: JSON files, and numbers for people.
  */
 #include <stdarg.h>
 #include <string.h>

@@ -150,7 +150,7 @@ static int check_use(const struct tool_command *command, const struct options *o
 
 static int check_numbers(const struct tool_command *command, struct options *o)
 {
-    struct rf_schedule_desc *desc = &o->call.desc;
+    struct rf_coll_desc *desc = &o->call.desc;
     const char *op = rf_coll_op_name(desc->op);
     if (o->ranks < 1)
         return tool_usage_error(command, "say with --ranks how many ranks there are");

@@ -14,17 +14,17 @@ enum {
 
 /* The call; schedule.c reads it from the options. */
 struct schedule_call {
-    struct rf_schedule_desc desc; /* of rank 0 */
-    const char *algorithm;        /* NULL: the library's choice */
-    int *hosts;                   /* [ranks], or NULL */
-    int host_count;               /* 1 without hosts */
-    size_t *counts, *same;        /* [ranks], or NULL; same: for the recv_counts of one rank */
+    struct rf_coll_desc desc; /* of rank 0 */
+    const char *algorithm;    /* NULL: the library's choice */
+    int *hosts;               /* [ranks], or NULL */
+    int host_count;           /* 1 without hosts */
+    size_t *counts, *same;    /* [ranks], or NULL; same: for the recv_counts of one rank */
 };
 
 /* ---- schedule_call.c: properties of the call alone ------------------------------------------- */
 
 /* The description for one rank; false: it does not take part in the call. */
-bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out);
+bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_coll_desc *out);
 /* As in the call; with counts their sum. */
 uint64_t schedule_elements(const struct schedule_call *call);
 /* Whether that is a piece for each rank, and not the whole. */

@@ -7,9 +7,10 @@
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
-bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_schedule_desc *out)
+bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_coll_desc *out)
 {
     *out = call->desc;
+    out->rank = rank;
     if (rf_coll_is_point(call->desc.op)) { /* between rank 0 and the root */
         if (rank != 0 && rank != call->desc.root)
             return false;
@@ -31,10 +32,9 @@ bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_sche
 struct rf_schedule_range schedule_side(const struct schedule_call *call, int rank,
                                        enum rf_schedule_space space)
 {
-    struct rf_schedule_desc desc;
+    struct rf_coll_desc desc;
     struct rf_schedule_range range;
-    if (!schedule_desc_of(call, rank, &desc) ||
-        rf_schedule_get_side(&desc, rank, space, &range) < 0)
+    if (!schedule_desc_of(call, rank, &desc) || rf_schedule_get_side(&desc, space, &range) < 0)
         return (struct rf_schedule_range){0, 0};
     return range;
 }
@@ -60,7 +60,7 @@ static uint64_t share_out(uint64_t bytes, uint64_t times, uint64_t ranks)
 }
 
 /* Elements of the largest share; without with_root: of any rank but the root. */
-static uint64_t largest_share(const struct rf_schedule_desc *desc, bool with_root)
+static uint64_t largest_share(const struct rf_coll_desc *desc, bool with_root)
 {
     uint64_t largest = 0;
     for (int r = 0; r < desc->ranks; r++) {
@@ -73,7 +73,7 @@ static uint64_t largest_share(const struct rf_schedule_desc *desc, bool with_roo
 
 uint64_t schedule_least_bytes(const struct schedule_call *call, const char **formula)
 {
-    const struct rf_schedule_desc *desc = &call->desc;
+    const struct rf_coll_desc *desc = &call->desc;
     const uint64_t element = rf_dtype_bytes(desc->dtype), ranks = (uint64_t)desc->ranks;
     const bool gathers = desc->op == RF_COLL_ALL_GATHER || desc->op == RF_COLL_GATHER;
     const uint64_t whole =

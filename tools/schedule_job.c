@@ -173,13 +173,13 @@ static int library_error(const struct tool_command *command, int rc)
 static int make_schedule(const struct tool_command *command, const struct schedule_job *job,
                          int rank, struct rf_schedule **out)
 {
-    struct rf_schedule_desc desc;
+    struct rf_coll_desc desc;
     *out = NULL;
     if (!schedule_desc_of(job->call, rank, &desc))
         return TOOL_OK;
     if (job->whole)
         desc.segment_bytes = desc.window_bytes = SIZE_MAX;
-    int rc = rf_schedule_create(&desc, rank, job->algorithm, out);
+    int rc = rf_schedule_create(&desc, job->algorithm, out);
     return rc < 0 ? library_error(command, rc) : TOOL_OK;
 }
 
@@ -286,11 +286,11 @@ void schedule_job_free(struct schedule_job *job)
 const struct rf_schedule *schedule_of(const struct schedule_job *job, int rank,
                                       struct rf_schedule **made)
 {
-    struct rf_schedule_desc desc;
+    struct rf_coll_desc desc;
     *made = NULL;
     if (job->of[rank].schedule || !schedule_desc_of(job->call, rank, &desc))
         return job->of[rank].schedule;
     if (job->whole)
         desc.segment_bytes = desc.window_bytes = SIZE_MAX;
-    return rf_schedule_create(&desc, rank, job->algorithm, made) < 0 ? NULL : *made;
+    return rf_schedule_create(&desc, job->algorithm, made) < 0 ? NULL : *made;
 }

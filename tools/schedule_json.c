@@ -86,7 +86,7 @@ static cJSON *rank_json(const struct schedule_job *job, int rank, bool with_step
 int schedule_write_json(const struct tool_command *command, const struct schedule_job *job,
                         int rank, const char *path)
 {
-    const struct rf_schedule_desc *desc = &job->call->desc;
+    const struct rf_coll_desc *desc = &job->call->desc;
     const char *formula;
     cJSON *json =
         tool_json_new("op=%s ranks=%d count=%g dtype=%s redop=%s order=%s root=%d algorithm=%s",

@@ -6,7 +6,7 @@
 
 enum { MOST_ALGORITHMS = 32 };
 
-static int list_call(const struct tool_command *command, const struct rf_schedule_desc *desc)
+static int list_call(const struct tool_command *command, const struct rf_coll_desc *desc)
 {
     struct rf_schedule_algorithm_info infos[MOST_ALGORITHMS];
     uint32_t count;
@@ -28,7 +28,7 @@ static int list_all(void)
 {
     struct rf_schedule_algorithm_info infos[MOST_ALGORITHMS];
     for (int op = RF_COLL_NONE + 1; op <= RF_COLL_RECV; op++) {
-        const struct rf_schedule_desc desc = {
+        const struct rf_coll_desc desc = {
             .op = (enum rf_coll_op)op, .ranks = 8, .count = 1, .root = 1};
         uint32_t count = 0;
         if (rf_schedule_algorithms(&desc, infos, MOST_ALGORITHMS, &count) < 0)

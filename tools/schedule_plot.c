@@ -402,7 +402,7 @@ static void draw_legend(const struct picture *p, double y)
 
 static void say_title(const struct schedule_job *job, char *title, size_t size)
 {
-    const struct rf_schedule_desc *desc = &job->call->desc;
+    const struct rf_coll_desc *desc = &job->call->desc;
     char bytes[24];
     const uint64_t elements = schedule_elements(job->call);
     int used = snprintf(title, size, "%s by %s on %d rank%s", rf_coll_op_name(desc->op),

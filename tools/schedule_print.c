@@ -44,7 +44,7 @@ static const char *bytes_text(uint64_t bytes, char text[48])
 
 static void print_call(const struct schedule_job *job)
 {
-    const struct rf_schedule_desc *desc = &job->call->desc;
+    const struct rf_coll_desc *desc = &job->call->desc;
     const char *s = desc->ranks == 1 ? "" : "s";
     char text[48];
     printf("%s", rf_coll_op_name(desc->op));

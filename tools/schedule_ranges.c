@@ -107,13 +107,13 @@ static int add_range(struct schedule_job *job, struct schedule_step *step, uint6
 
 /* Those of a place that is read. */
 static int read_place(struct schedule_job *job, const struct schedule_memory *m,
-                      const struct rf_schedule_desc *desc, int rank, struct schedule_step *step,
+                      const struct rf_coll_desc *desc, int rank, struct schedule_step *step,
                       struct rf_schedule_place place)
 {
     const uint64_t element = rf_dtype_bytes(desc->dtype), end = place.offset + step->bytes;
     struct rf_schedule_range side;
     if (place.space != RF_SCHEDULE_TEMP) {
-        if (rf_schedule_get_side(desc, rank, place.space, &side) < 0)
+        if (rf_schedule_get_side(desc, place.space, &side) < 0)
             return -1;
         return add_range(job, step, side.first + place.offset / element, step->bytes / element);
     }
@@ -153,7 +153,7 @@ int schedule_find_ranges(struct schedule_job *job, struct schedule_memory *memor
     struct schedule_step *step = &job->of[rank].list[number];
     struct rf_schedule_step own;
     struct rf_schedule_place place;
-    struct rf_schedule_desc desc;
+    struct rf_coll_desc desc;
     if (!schedule_desc_of(job->call, rank, &desc) ||
         rf_schedule_get_step(schedule, number, &own) < 0)
         return -1;

@@ -9,9 +9,9 @@
 
 int rf_posted_fail_length(const struct rf_posted *recv)
 {
-    return rf_fail_rank(RF_EMISMATCH, recv->peer,
-                        "rank %d sent %llu bytes where %llu were expected", recv->peer,
-                        (unsigned long long)recv->moved, (unsigned long long)recv->bytes);
+    return rf_fail_rank(RF_EMISMATCH, recv->peer, "rank %d sent %llu bytes, but %llu were expected",
+                        recv->peer, (unsigned long long)recv->moved,
+                        (unsigned long long)recv->bytes);
 }
 
 int rf_refuse_post(const struct rf_transport *t, bool cancelled, int peer, uint64_t bytes,

@@ -72,6 +72,16 @@ struct bench_kernel {
     int (*loop)(const struct bench_case *c, int samples, double *seconds, double *work);
 };
 
+/* A row whose functions have its name: plan_NAME, launch_NAME, want_NAME; others follow. */
+#define BENCH_KERNEL(NAME, DIMS, SHAPES, ...)                                                      \
+    const struct bench_kernel bench_row_##NAME = {.name = #NAME,                                   \
+                                                  .dims = DIMS,                                    \
+                                                  .shapes = SHAPES,                                \
+                                                  .plan = plan_##NAME,                             \
+                                                  .launch = launch_##NAME,                         \
+                                                  .want = want_##NAME,                             \
+                                                  __VA_ARGS__}
+
 extern const struct bench_kernel *const bench_kernel_rows[]; /* ends with NULL */
 const struct bench_kernel *bench_kernel_find(const char *name);
 

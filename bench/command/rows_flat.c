@@ -47,7 +47,7 @@ static void plan_gelu(struct bench_case *c)
 {
     plan_unary(c, 9);
 }
-static void plan_binary(struct bench_case *c)
+static void plan_add(struct bench_case *c)
 {
     plan_unary(c, 1);
     bench_add(c, all(c), BENCH_RANDOM, BENCH_READ);
@@ -176,28 +176,14 @@ static double want_sum_squares(const struct bench_case *c, int k, const int64_t 
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-#define FLAT(NAME, SHAPES, PLAN)                                                                   \
-    const struct bench_kernel bench_row_##NAME = {.name = #NAME,                                   \
-                                                  .dims = "NxC",                                   \
-                                                  .shapes = SHAPES,                                \
-                                                  .plan = PLAN,                                    \
-                                                  .launch = launch_##NAME,                         \
-                                                  .want = want_##NAME}
 #define want_cast want_copy
-FLAT(fill, "nxC", plan_fill);
-FLAT(copy, "nxC", plan_copy);
-FLAT(cast, "nxC", plan_cast);
-FLAT(scale, "nxC", plan_scale);
-FLAT(add, "nxC", plan_binary);
-FLAT(gelu, "nxF", plan_gelu);
-FLAT(gelu_backward, "nxF", plan_gelu_backward);
+BENCH_KERNEL(fill, "NxC", "nxC", .samples = 0);
+BENCH_KERNEL(copy, "NxC", "nxC", .samples = 0);
+BENCH_KERNEL(cast, "NxC", "nxC", .samples = 0);
+BENCH_KERNEL(scale, "NxC", "nxC", .samples = 0);
+BENCH_KERNEL(add, "NxC", "nxC", .samples = 0);
+BENCH_KERNEL(gelu, "NxC", "nxF", .samples = 0);
+BENCH_KERNEL(gelu_backward, "NxC", "nxF", .samples = 0);
 
-#define BUFFER(NAME)                                                                               \
-    const struct bench_kernel bench_row_##NAME = {.name = #NAME,                                   \
-                                                  .dims = "P",                                     \
-                                                  .shapes = "P",                                   \
-                                                  .plan = plan_##NAME,                             \
-                                                  .launch = launch_##NAME,                         \
-                                                  .want = want_##NAME}
-BUFFER(sum);
-BUFFER(sum_squares);
+BENCH_KERNEL(sum, "P", "P", .samples = 0);
+BENCH_KERNEL(sum_squares, "P", "P", .samples = 0);

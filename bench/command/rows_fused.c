@@ -158,16 +158,8 @@ static double want_residual_rmsnorm(const struct bench_case *c, int k, const int
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-#define ROW(NAME, SHAPES, SAMPLES)                                                                 \
-    const struct bench_kernel bench_row_##NAME = {.name = #NAME,                                   \
-                                                  .dims = "NxC",                                   \
-                                                  .shapes = SHAPES,                                \
-                                                  .samples = SAMPLES,                              \
-                                                  .plan = plan_##NAME,                             \
-                                                  .launch = launch_##NAME,                         \
-                                                  .want = want_##NAME}
-ROW(swiglu, "nxF", 0);
-ROW(swiglu_backward, "nxF", 0);
-ROW(softmax, "nxC", 64);
-ROW(rmsnorm, "nxC", 64);
-ROW(residual_rmsnorm, "nxC", 64);
+BENCH_KERNEL(swiglu, "NxC", "nxF", .samples = 0);
+BENCH_KERNEL(swiglu_backward, "NxC", "nxF", .samples = 0);
+BENCH_KERNEL(softmax, "NxC", "nxC", .samples = 64);
+BENCH_KERNEL(rmsnorm, "NxC", "nxC", .samples = 64);
+BENCH_KERNEL(residual_rmsnorm, "NxC", "nxC", .samples = 64);

@@ -288,19 +288,11 @@ static double want_cross_entropy(const struct bench_case *c, int k, const int64_
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-#define ROW(NAME, DIMS, SHAPES, ...)                                                               \
-    const struct bench_kernel bench_row_##NAME = {.name = #NAME,                                   \
-                                                  .dims = DIMS,                                    \
-                                                  .shapes = SHAPES,                                \
-                                                  .plan = plan_##NAME,                             \
-                                                  .launch = launch_##NAME,                         \
-                                                  .want = want_##NAME,                             \
-                                                  __VA_ARGS__}
-ROW(layernorm, "NxC", "nxC", .samples = 64);
-ROW(layernorm_backward_input, "NxC", "nxC", .samples = 64,
-    .prepare = prepare_layernorm_backward_input);
-ROW(layernorm_backward_weight, "NxC", "nxC", .prepare = prepare_layernorm_backward_weight);
-ROW(bias_grad, "NxC", "nxC nxF", .samples = 0);
-ROW(embedding, "NxTxCxV", "nxTxCxV", .samples = 0);
-ROW(embedding_backward, "NxTxCxV", "nxTxCxV", .samples = 0);
-ROW(cross_entropy, "NxV", "nxV", .samples = 16);
+BENCH_KERNEL(layernorm, "NxC", "nxC", .samples = 64);
+BENCH_KERNEL(layernorm_backward_input, "NxC", "nxC", .samples = 64,
+             .prepare = prepare_layernorm_backward_input);
+BENCH_KERNEL(layernorm_backward_weight, "NxC", "nxC", .prepare = prepare_layernorm_backward_weight);
+BENCH_KERNEL(bias_grad, "NxC", "nxC nxF", .samples = 0);
+BENCH_KERNEL(embedding, "NxTxCxV", "nxTxCxV", .samples = 0);
+BENCH_KERNEL(embedding_backward, "NxTxCxV", "nxTxCxV", .samples = 0);
+BENCH_KERNEL(cross_entropy, "NxV", "nxV", .samples = 16);

@@ -51,12 +51,7 @@ static double want_rotary_backward(const struct bench_case *c, int k, const int6
     return turned(c, at, -1, scale);
 }
 
-#define ROW(NAME)                                                                                  \
-    const struct bench_kernel bench_row_##NAME = {.name = #NAME,                                   \
-                                                  .dims = "BxTxHxD",                               \
-                                                  .shapes = "BxTxHxD",                             \
-                                                  .plan = plan,                                    \
-                                                  .launch = launch_##NAME,                         \
-                                                  .want = want_##NAME}
-ROW(rotary);
-ROW(rotary_backward);
+#define plan_rotary plan
+#define plan_rotary_backward plan
+BENCH_KERNEL(rotary, "BxTxHxD", "BxTxHxD", .samples = 0);
+BENCH_KERNEL(rotary_backward, "BxTxHxD", "BxTxHxD", .samples = 0);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Adapters of ringforge and of PEFT, both ways: PEFT loads what `ringforge train` exports, `ringforge
-# merge` gives the logits of PEFT, and what PEFT writes passes through a step of rate 0 unchanged, on
+# merge` gives the logits of PEFT, and adapters written by PEFT pass through a step of rate 0 unchanged, on
 # one rank, with zero=3 and with pp=2. Biases stay as they are. Random models; needs torch,
 # transformers and peft.
 #     bench/peers/adapters.py build/ringforge

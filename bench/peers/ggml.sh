@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# ggml's matrix products through the same compilers as ours: what the drivers make of its Vulkan shader
+# ggml's matrix products through the same compilers as ours: the drivers' code for its Vulkan shader
 # mul_mm.comp, with the constants that ggml would choose. Nothing runs. Fetch ggml first; nothing of it is
 # in this project.
 #

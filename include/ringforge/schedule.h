@@ -8,7 +8,7 @@
 #ifndef RINGFORGE_SCHEDULE_H
 #define RINGFORGE_SCHEDULE_H
 
-#include "collectives.h"
+#include "predict.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,35 +18,8 @@ struct rf_schedule;
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* A call. Zero is the default of every field except op and ranks. */
-struct rf_schedule_desc {
-    enum rf_coll_op op; /* any but RF_COLL_FOREST_... and RF_COLL_PREFIX_... */
-    int ranks;
-    size_t count; /* elements, as in the call; ignored if there are counts */
-    enum rf_dtype dtype;
-    enum rf_redop redop;
-    enum rf_order order;
-
-    /* The root of a broadcast, reduce, gather or scatter; the peer of a send or recv. */
-    int root;
-
-    /* [ranks] Elements of each rank, for all_gather, reduce_scatter, gather, scatter and
-     * all_to_all. NULL: `count` for each. For all_to_all, counts is what this rank sends to each
-     * rank, and recv_counts what each rank sends to it; both are needed. */
-    const size_t *counts, *recv_counts;
-
-    /* [ranks] The host of each rank. Hosts are numbered from 0 in the order of their first ranks.
-     * NULL: all ranks are on one host. */
-    const int *hosts;
-
-    /* Ranks can read and write each other's buffers, as on one host with memory of rf_comm_alloc.
-     */
-    bool shared;
-
-    /* Bytes of a segment of a long message, and of a window of a long call (docs/collectives.md).
-     * 0: 256 KiB and 4 MiB, as in a communicator. SIZE_MAX: no segments, no windows. */
-    size_t segment_bytes, window_bytes;
-};
+/* Calls are described by struct rf_coll_desc (predict.h); RF_COLL_FOREST_... and RF_COLL_PREFIX_...
+ * cannot be shown. */
 
 /* The input of the call, its output, and temporary memory of the library. */
 enum rf_schedule_space { RF_SCHEDULE_IN, RF_SCHEDULE_OUT, RF_SCHEDULE_TEMP };
@@ -58,8 +31,8 @@ struct rf_schedule_range {
 /* The elements that the input or output (RF_SCHEDULE_IN, RF_SCHEDULE_OUT) of a rank consists of,
  * with shares of several ranks numbered consecutively. count 0: the rank has no such buffer.
  * Errors: RF_EINVAL (the call is invalid). */
-RF_API int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
-                                enum rf_schedule_space space, struct rf_schedule_range *out);
+RF_API int rf_schedule_get_side(const struct rf_coll_desc *desc, enum rf_schedule_space space,
+                                struct rf_schedule_range *out);
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -70,7 +43,7 @@ enum rf_schedule_verb {
     RF_SCHEDULE_COPY,   /* to = from */
     RF_SCHEDULE_JOIN,   /* nothing; other steps wait for it */
 
-    /* With rf_schedule_desc.shared: */
+    /* With rf_coll_desc.shared: */
     RF_SCHEDULE_ADDRESSES, /* to = the addresses of this rank's buffers, for the other ranks */
     RF_SCHEDULE_AGREE,     /* if a buffer is not in shared memory, all ranks run another list */
     RF_SCHEDULE_REDUCE_ALL /* `to` of every rank = the reduction of the inputs of all ranks */
@@ -98,10 +71,10 @@ struct rf_schedule_step {
     uint32_t after_count;
 };
 
-/* Creates the list of one rank. algorithm: by name ("ring", ...); NULL: the library's choice. Free
- * it with rf_schedule_destroy. Errors: RF_EINVAL (the call is invalid, or the algorithm does not
- * support it; the message says why), RF_ENOMEM. */
-RF_API int rf_schedule_create(const struct rf_schedule_desc *desc, int rank, const char *algorithm,
+/* Creates the list of one rank. algorithm: by name ("ring", ...); NULL: the one that the library
+ * takes. Free it with rf_schedule_destroy. Errors: RF_EINVAL (the call is invalid, or the algorithm
+ * does not support it; the message says why), RF_ENOMEM. */
+RF_API int rf_schedule_create(const struct rf_coll_desc *desc, const char *algorithm,
                               struct rf_schedule **out);
 
 /* NULL is allowed. */
@@ -146,7 +119,7 @@ struct rf_schedule_algorithm_info {
  * of them; infos may be NULL. *count is their number, which may exceed the capacity. "local" (one
  * rank) and "dissemination" (no elements) are listed only if they support the call. Errors:
  * RF_EINVAL (the call is invalid). */
-RF_API int rf_schedule_algorithms(const struct rf_schedule_desc *desc,
+RF_API int rf_schedule_algorithms(const struct rf_coll_desc *desc,
                                   struct rf_schedule_algorithm_info *infos, uint32_t capacity,
                                   uint32_t *count);
 

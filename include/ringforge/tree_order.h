@@ -10,7 +10,7 @@
 #ifndef RINGFORGE_TREE_ORDER_H
 #define RINGFORGE_TREE_ORDER_H
 
-#include "collectives.h"
+#include "predict.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +19,7 @@ extern "C" {
 /* ---- consecutive leaves ---------------------------------------------------------------------- */
 
 /* Rank r has leaves first[r] to first[r + 1] - 1. It sums the maximal aligned subtrees of this
- * range itself, and passes these sums to the calls below, in index order. */
+ * range itself, and passes these sums to rf_tree_sum_tensor, in index order. */
 struct rf_forest {
     int leaves, ranks;
     const int *first; /* ranks + 1 entries; first[0] = 0, first[ranks] = leaves */
@@ -32,46 +32,6 @@ struct rf_forest_node {
 /* The subtrees of one rank, in index order; returns their number (<= 62). nodes may be NULL. */
 RF_EXPORT int rf_forest_nodes(const struct rf_forest *forest, int rank,
                               struct rf_forest_node *nodes);
-
-/* All-reduce: out = the f32 sum of all leaves, on every rank.
- *   parts: the sums of the subtrees of this rank, 1-D f32; part k begins at element k * stride.
- *   out: count elements; may be part 0.
- * Blocking or asynchronous, and errors: as rf_all_reduce_tensor. */
-RF_API int rf_forest_all_reduce_tensor(struct rf_comm *comm, const struct rf_forest *forest,
-                                       struct rf_tensor parts, size_t stride, struct rf_tensor out,
-                                       const struct rf_coll_opts *opts);
-
-/* Bytes that `rank` sends. Pure. */
-RF_API int rf_forest_sent_bytes(const struct rf_forest *forest, int rank, size_t count,
-                                uint64_t *out);
-
-/* Bytes of temporary memory that the call needs on `rank`. Pure. */
-RF_API int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t count,
-                                uint64_t *out);
-
-/* Bytes of staging memory, as rf_coll_staging_bytes. Pure. */
-RF_API int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t count,
-                                   uint64_t *out);
-
-/* Reduce-scatter: the same sum with the same bits. Rank r gets counts[r] elements of it in `out`,
- * after those of ranks 0 to r - 1. counts: one entry for each rank, equal on all ranks; any may be
- * 0. stride: at least the sum of counts. out: may be this rank's piece of part 0. A rank without
- * leaves may pass parts with a NULL buffer, and a rank with count 0 an out with a NULL buffer. */
-RF_API int rf_forest_reduce_scatter_tensor(struct rf_comm *comm, const struct rf_forest *forest,
-                                           struct rf_tensor parts, size_t stride,
-                                           struct rf_tensor out, const size_t *counts,
-                                           const struct rf_coll_opts *opts);
-
-/* As rf_forest_sent_bytes, rf_forest_temp_bytes, rf_forest_staging_bytes, for the reduce-scatter.
- */
-RF_API int rf_forest_scatter_sent_bytes(const struct rf_forest *forest, int rank,
-                                        const size_t *counts, uint64_t *out);
-
-RF_API int rf_forest_scatter_temp_bytes(const struct rf_forest *forest, int rank,
-                                        const size_t *counts, uint64_t *out);
-
-RF_API int rf_forest_scatter_staging_bytes(const struct rf_forest *forest, int rank,
-                                           const size_t *counts, uint64_t *out);
 
 /* ---- leaves in turns ------------------------------------------------------------------------- */
 
@@ -91,29 +51,34 @@ RF_EXPORT int rf_prefix_slots(int leaves, int ranks);
  * after the last round only the highest slot, which holds the whole sum. */
 RF_EXPORT uint32_t rf_prefix_levels(int leaves, int ranks, int rounds);
 
-/* Runs one round. All ranks call it for round = 0, 1, ..., rf_prefix_rounds - 1.
- *   leaf: the whole gradient of this rank, 1-D f32, as many elements as the sum of counts. In the
- * last round a rank may have no leaf: a NULL buffer. A rank with a leaf sends all of it except its
- * own piece; other ranks send nothing.
- *   slots: rf_prefix_slots * counts[rank] elements, 1-D f32; slot s begins at element s *
- * counts[rank]. The call reads the partial sums of earlier rounds. Afterwards the slots of
- * rf_prefix_levels hold partial sums; the contents of the others are undefined. leaf and slots must
- * not overlap. After the last round the highest slot holds this rank's piece of the sum.
- *   counts: one entry for each rank, equal on all ranks and in all rounds.
- */
-RF_API int rf_prefix_reduce_scatter_tensor(struct rf_comm *comm, int leaves, int round,
-                                           struct rf_tensor leaf, struct rf_tensor slots,
-                                           const size_t *counts, const struct rf_coll_opts *opts);
+/* ---- the calls ------------------------------------------------------------------------------- */
 
-/* For one round: as rf_forest_sent_bytes, rf_forest_temp_bytes, rf_forest_staging_bytes. Pure. */
-RF_API int rf_prefix_sent_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
-                                uint64_t *out);
-
-RF_API int rf_prefix_temp_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
-                                uint64_t *out);
-
-RF_API int rf_prefix_staging_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
-                                   uint64_t *out);
+/* One of the sums over micro-batches. `desc` says which: its op, forest, stride, counts, leaves and
+ * round are read. counts: one entry for each rank, equal on all ranks (and in all rounds); any may
+ * be 0. Tensors are 1-D f32. rf_coll_usage tells what a call sends and needs. Blocking or
+ * asynchronous, and errors: as rf_all_reduce_tensor.
+ *
+ * RF_COLL_FOREST_ALL_REDUCE: out = the sum of all leaves, on every rank.
+ *   in: the sums of the subtrees of this rank; part k begins at element k * stride.
+ *   out: its length is the count; may be part 0.
+ *
+ * RF_COLL_FOREST_REDUCE_SCATTER: the same sum to the same bits. Rank r gets counts[r] elements of
+ * it, those that follow the elements of ranks 0 to r - 1. in: as above; stride is at least the sum
+ * of counts. NULL buffer: this rank has no leaves. out: may be this rank's piece of part 0. NULL
+ * buffer: its count is 0.
+ *
+ * RF_COLL_PREFIX_REDUCE_SCATTER: one round. All ranks call it for round = 0, 1, ...,
+ * rf_prefix_rounds - 1.
+ *   in: the whole gradient of this rank's leaf, as many elements as the sum of counts. In the last
+ * round a rank may have no leaf: a NULL buffer. A rank with a leaf sends all of it but its own
+ * piece; other ranks send nothing. out: the slots, rf_prefix_slots * counts[rank] elements; slot s
+ * begins at element s * counts[rank]. The call reads what earlier rounds have left there.
+ * Afterwards the slots of rf_prefix_levels hold partial sums; the contents of the others are
+ * undefined. in and out must not overlap. After the last round the highest slot holds this rank's
+ * piece of the sum. */
+RF_API int rf_tree_sum_tensor(struct rf_comm *comm, const struct rf_coll_desc *desc,
+                              struct rf_tensor in, struct rf_tensor out,
+                              const struct rf_coll_opts *opts);
 
 #ifdef __cplusplus
 }

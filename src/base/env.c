@@ -47,8 +47,8 @@ static const struct rf_env_row rows[] = {
      "estimate registers",
      .values = "fresh|budget", .own = DEVICE},
     {"RF_FLUSH_SUBNORMALS", "auto",
-     "whether kernels of devices take subnormal numbers for 0, which sums of several ranks on the "
-     "host then do too - auto: asked of each device; 0, 1: as if every device had said no or yes",
+     "whether kernels flush subnormal numbers to zero, and with them the sums of several ranks on "
+     "the host - auto: as each device reports; 0, 1: as if every device reported no or yes",
      .values = "auto|0|1", .own = "if one rank's device does, the sums of all ranks do"},
     {"RF_CACHE_DIR", NULL, "folder of the pipeline cache; default ~/.cache/ringforge",
      .own = FOLDER},
@@ -66,17 +66,17 @@ static const struct rf_env_row rows[] = {
      "across hosts",
      .values = "0|1", .own = "one rank decides for all: 0 wins over 1"},
     {"RF_PEER_READS", "auto",
-     "ranks of a host read each other's memory (process_vm_readv) - auto: where permitted and "
-     "measured to be 1.6 times as fast, or as fast where two ranks send to each other; exchanges: "
-     "these where permitted; 1: all where permitted; 0: never; any: as auto, and this process "
+     "ranks of a host read each other's memory (process_vm_readv) - auto: if permitted and "
+     "measured to be 1.6 times as fast, or as fast if two ranks send to each other; exchanges: "
+     "only these, if permitted; 1: always if permitted; 0: never; any: like auto, and this process "
      "permits it to any process of its user (PR_SET_PTRACER_ANY)",
      .values = "auto|exchanges|0|1|any", .own = "a rank permits others to read its memory, or not"},
     {"RF_SLOT_WRITES", "auto",
-     "this rank writes what others of its host read - cached; streamed: past the caches, which is "
-     "quicker to distant cores; auto: as measured",
+     "how this rank writes data for others of its host - cached; streamed: past the caches, which "
+     "is faster to distant cores; auto: as measured",
      .values = "auto|cached|streamed", .own = DEVICE},
     {"RF_HOSTS", NULL,
-     "host of each rank, such as a,a,b,b, where it cannot be detected; ranks on different hosts "
+     "host of each rank, such as a,a,b,b, if it cannot be detected; ranks on different hosts "
      "share no memory",
      .own = "each rank names its own host"},
     {"RF_INTERFACE", NULL, "address of the network interface to use",

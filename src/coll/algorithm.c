@@ -38,7 +38,7 @@ const char *rf_why_no_ring_order(const struct rf_coll_desc *desc)
 const char *rf_why_no_doubling(const struct rf_coll_desc *desc)
 {
     if ((desc->ranks & (desc->ranks - 1)) != 0)
-        return "the number of ranks is no power of two";
+        return "the number of ranks is not a power of two";
     if (desc->order == RF_ORDER_RING)
         return "it does not add in ring order";
     if (desc->redop == RF_CUSTOM)

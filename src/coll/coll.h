@@ -26,42 +26,19 @@ struct rf_coll_model;
 enum { RF_STAGING_SLOTS = 4 };
 enum { RF_STAGED_IN = 1, RF_STAGED_OUT = 2 };
 
-/* The description of a schedule. Everything that two ranks could disagree about is in the contract
- * (comm), not here. */
-struct rf_coll_desc {
-    enum rf_coll_op op;
-    int rank, ranks;
-    size_t count; /* elements, as in the public call */
-    enum rf_dtype dtype;
-    enum rf_redop redop;
-    enum rf_order order;
-    const size_t *counts;      /* [ranks], the v forms: elements of each rank; count is their sum */
-    const size_t *recv_counts; /* [ranks], all-to-all with counts: the elements that each rank sends
-                                * here */
-    int root; /* broadcast, reduce, gather, scatter; send and recv: the peer (send to itself: IN is
-                 copied to OUT) */
-    const int *hosts; /* [ranks] the host of each, counted from 0 in the order of their first ranks;
-                         NULL: all are on one */
-    size_t segment_bytes;              /* 0 = one piece per message */
-    const struct rf_coll_model *model; /* costs for choosing (model.h); NULL: by the table */
-    const struct rf_forest *forest;    /* for the calls of a forest */
-    int most_parts;                    /* rf_forest_most_parts if checked; 0: not checked */
-    size_t stride;                     /* forest: elements between parts */
-    int leaves, round;                 /* for a prefix */
-    size_t window_bytes;               /* 0: no windows */
-    bool is_window;  /* set by windows.c, for builders: the call has several windows, so its pieces
-                      * are not adjacent */
-    unsigned staged; /* RF_STAGED_*: this rank's args.in or args.out is staging memory; the messages
-                      * are the same */
-    bool shared;     /* ranks can reach each other's memory; equal on all ranks */
-};
+/* What to build is a struct rf_coll_desc (predict.h). Everything that two ranks could disagree
+ * about is in the contract (comm), not there. Here, segment_bytes and window_bytes 0 mean one
+ * piece. */
 
-/* Chooses the algorithm (a table row that supports the call), builds and compiles it. It reads
- * args.in and writes args.out; a broadcast works in args.out alone, also on the root; a send needs
- * only in, a receive only out. One schedule serves runs in place and out of place. */
+/* The description of a caller of the library: checked, and with the defaults filled in. */
+RF_MUST_CHECK int rf_coll_resolve(const struct rf_coll_desc *desc, struct rf_coll_desc *out);
+
+/* Chooses the algorithm, builds and compiles its list. It reads args.in and
+ * writes args.out; a broadcast works in args.out alone, on the root too; a send needs only in, a
+ * receive only out. One schedule serves runs in place and out of place. */
 RF_MUST_CHECK int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out);
-/* As rf_sched_build, with this row of the table, even if the table prefers another; RF_EINVAL if
- * the row does not support the description. */
+/* As rf_sched_build, by this algorithm, even if the table would prefer another; RF_EINVAL: it
+ * cannot serve the description. */
 RF_MUST_CHECK int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm,
                                     struct rf_sched **out);
 /* The algorithm that rf_sched_build uses, and the predicted time; negative: no prediction. */
@@ -73,10 +50,6 @@ RF_MUST_CHECK int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const 
                                          uint64_t *out);
 /* The number of subtrees of the rank with the most. O(ranks log leaves). */
 int rf_forest_most_parts(const struct rf_forest *forest);
-/* As rf_forest_sent_bytes, for a checked forest and its rf_forest_most_parts: for many ranks and
- * counts. O(log leaves). */
-RF_MUST_CHECK int rf_forest_count_sent(const struct rf_forest *forest, int most_parts, int rank,
-                                       size_t elements, uint64_t *out);
 size_t rf_sched_temp_bytes(const struct rf_sched *sched);
 uint64_t rf_sched_sent_bytes(const struct rf_sched *sched);
 const char *rf_sched_algorithm(const struct rf_sched *sched); /* "ring", "flat", "tree", ... */

@@ -1,221 +1,121 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions: the bytes that a collective sends and needs. Called by plans and tests; needs no
- * communicator.
+ * What a call sends and needs, for those who describe one: checks the description, fills in its
+ * defaults, and asks its algorithm. Needs no communicator.
  */
 #include "../base/base.h"
 #include "table.h"
 
-/* Refuses operations on leaves, which the arguments do not describe. */
-static int refuse_leaves(const char *function, enum rf_coll_op op)
+/* As all transports have it. */
+enum { SEGMENT_BYTES = 256 << 10 };
+
+/* ---- the description ------------------------------------------------------------------------- */
+
+static int check_counts(const struct rf_coll_desc *desc, struct rf_coll_desc *own)
 {
-    if (!rf_coll_adds_leaves(op))
+    const char *op = rf_coll_op_name(desc->op);
+    const bool pairs = desc->op == RF_COLL_ALL_TO_ALL;
+    if (!desc->counts && !desc->recv_counts)
         return 0;
-    return rf_fail(RF_EINVAL, "%s: %s has a function of its own", function, rf_coll_op_name(op));
+    if (!rf_coll_has_shares(desc->op) && desc->op != RF_COLL_FOREST_REDUCE_SCATTER &&
+        desc->op != RF_COLL_PREFIX_REDUCE_SCATTER)
+        return rf_fail(RF_EINVAL, "%s does not take one count for each rank", op);
+    if (pairs != (desc->recv_counts != NULL) || !desc->counts)
+        return rf_fail(RF_EINVAL,
+                       pairs ? "%s takes both counts and recv_counts"
+                             : "%s takes counts, and no recv_counts",
+                       op);
+    return rf_coll_sum_counts(desc->op, desc->counts, desc->ranks, &own->count);
 }
 
-int rf_coll_staging_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
-                          enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
+static int check_hosts(const struct rf_coll_desc *desc)
 {
-    return rf_coll_staging_bytes_as(op, NULL, rank, ranks, elements, dtype, order, root, out);
+    int known = 0;
+    for (int r = 0; desc->hosts && r < desc->ranks; r++) {
+        if (desc->hosts[r] < 0 || desc->hosts[r] > known)
+            return rf_fail(RF_EINVAL,
+                           "rank %d is on host %d, but hosts are numbered from 0 in the order of "
+                           "their first ranks",
+                           r, desc->hosts[r]);
+        known += desc->hosts[r] == known;
+    }
+    return 0;
 }
 
-int rf_coll_staging_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, int ranks,
-                             size_t elements, enum rf_dtype dtype, enum rf_order order, int root,
-                             uint64_t *out)
+/* 0: the default; SIZE_MAX: one piece, which the builders call 0. */
+static size_t length(size_t bytes, size_t by_default)
 {
-    RETURN_IF_ERROR(refuse_leaves("rf_coll_staging_bytes", op));
-    const struct rf_coll_desc desc = {.op = op,
-                                      .rank = rank,
-                                      .ranks = ranks,
-                                      .count = elements,
-                                      .dtype = dtype,
-                                      .order = order,
-                                      .root = root,
-                                      .window_bytes = RF_WINDOW_BYTES,
-                                      .staged = RF_STAGED_IN | RF_STAGED_OUT};
-    return rf_sched_staging_bytes(&desc, algorithm, out);
+    return bytes == SIZE_MAX ? 0 : bytes ? bytes : by_default;
 }
 
-int rf_coll_sent_bytes(enum rf_coll_op op, int rank, int ranks, size_t elements,
-                       enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
+int rf_coll_resolve(const struct rf_coll_desc *desc, struct rf_coll_desc *out)
 {
-    return rf_coll_sent_bytes_as(op, NULL, rank, ranks, elements, dtype, order, root, out);
+    if (!desc)
+        return rf_fail(RF_EINVAL, "collective: the description is NULL");
+    const char *op = rf_coll_op_name(desc->op);
+    if (desc->op <= RF_COLL_NONE || desc->op >= RF_COLL_OP_COUNT)
+        return rf_fail(RF_EINVAL, "collective: %d is no operation", (int)desc->op);
+    if (desc->ranks < 1)
+        return rf_fail(RF_EINVAL, "%s: there cannot be %d ranks", op, desc->ranks);
+    *out = *desc;
+    out->count = desc->op == RF_COLL_BARRIER ? 0 : desc->count;
+    out->order = rf_coll_adds_leaves(desc->op) ? RF_ORDER_TREE : desc->order;
+    out->segment_bytes = length(desc->segment_bytes, SEGMENT_BYTES);
+    out->window_bytes = length(desc->window_bytes, RF_WINDOW_BYTES);
+    out->model = NULL;
+    out->most_parts = 0;
+    out->is_window = false;
+    out->staged = 0;
+    RETURN_IF_ERROR(check_counts(desc, out));
+    out->stride = desc->stride ? desc->stride : out->count;
+    return check_hosts(desc);
 }
 
-int rf_coll_sent_bytes_as(enum rf_coll_op op, const char *algorithm, int rank, int ranks,
-                          size_t elements, enum rf_dtype dtype, enum rf_order order, int root,
-                          uint64_t *out)
-{
-    RETURN_IF_ERROR(refuse_leaves("rf_coll_sent_bytes", op));
-    const struct rf_coll_desc desc = {.op = op,
-                                      .rank = rank,
-                                      .ranks = ranks,
-                                      .count = elements,
-                                      .dtype = dtype,
-                                      .order = order,
-                                      .root = root};
-    return rf_coll_count_sent(&desc, algorithm, out);
-}
-
-static struct rf_coll_desc forest_desc(const struct rf_forest *forest, int rank, size_t elements)
-{
-    return (struct rf_coll_desc){.op = RF_COLL_FOREST_ALL_REDUCE,
-                                 .rank = rank,
-                                 .ranks = forest ? forest->ranks : 0,
-                                 .count = elements,
-                                 .order = RF_ORDER_TREE,
-                                 .forest = forest,
-                                 .stride = elements,
-                                 .window_bytes = RF_WINDOW_BYTES};
-}
-
-int rf_forest_sent_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
-{
-    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    return rf_coll_count_sent(&desc, NULL, out);
-}
-
-int rf_forest_count_sent(const struct rf_forest *forest, int most_parts, int rank, size_t elements,
-                         uint64_t *out)
-{
-    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    desc.most_parts = most_parts;
-    return rf_coll_count_sent(&desc, NULL, out);
-}
-
-static int temp_of(const struct rf_coll_desc *desc, uint64_t *out)
+static int temp_of(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
 {
     struct rf_sched *sched;
-    RETURN_IF_ERROR(rf_sched_build(desc, &sched));
+    RETURN_IF_ERROR(rf_sched_build_as(desc, algorithm, &sched));
     *out = sched->temp_bytes;
     rf_sched_destroy(sched);
     return 0;
 }
 
-int rf_forest_temp_bytes(const struct rf_forest *forest, int rank, size_t elements, uint64_t *out)
+int rf_coll_usage(const struct rf_coll_desc *desc, const char *algorithm, unsigned what,
+                  struct rf_coll_usage *out)
 {
-    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    return temp_of(&desc, out);
-}
-
-int rf_forest_staging_bytes(const struct rf_forest *forest, int rank, size_t elements,
-                            uint64_t *out)
-{
-    struct rf_coll_desc desc = forest_desc(forest, rank, elements);
-    desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
-    return rf_sched_staging_bytes(&desc, NULL, out);
-}
-
-/* ---- a sum in pieces ------------------------------------------------------------------------- */
-
-static int scatter_desc(const struct rf_forest *forest, int rank, const size_t *counts,
-                        struct rf_coll_desc *out)
-{
-    size_t elements;
-    RETURN_IF_ERROR(rf_coll_sum_counts(RF_COLL_FOREST_REDUCE_SCATTER, counts,
-                                       forest ? forest->ranks : 0, &elements));
-    *out = forest_desc(forest, rank, elements);
-    out->op = RF_COLL_FOREST_REDUCE_SCATTER;
-    out->counts = counts;
+    const unsigned known = RF_USES_SENT | RF_USES_STAGING | RF_USES_TEMP | RF_USES_ROUNDS;
+    struct rf_coll_desc own;
+    struct rf_coll_usage usage = {0};
+    if (!out || what == 0 || (what & ~known))
+        return rf_fail(RF_EINVAL,
+                       "rf_coll_usage: out is NULL, or %#x names no figures; use "
+                       "RF_USES_SENT and its like",
+                       what);
+    RETURN_IF_ERROR(rf_coll_resolve(desc, &own));
+    if (what & RF_USES_SENT)
+        RETURN_IF_ERROR(rf_coll_count_sent(&own, algorithm, &usage.sent_bytes));
+    if (what & RF_USES_ROUNDS)
+        RETURN_IF_ERROR(rf_coll_count_rounds(&own, algorithm, &usage.rounds));
+    if (what & RF_USES_TEMP)
+        RETURN_IF_ERROR(temp_of(&own, algorithm, &usage.temp_bytes));
+    own.staged = RF_STAGED_IN | RF_STAGED_OUT;
+    if (what & RF_USES_STAGING)
+        RETURN_IF_ERROR(rf_sched_staging_bytes(&own, algorithm, &usage.staging_bytes));
+    *out = usage;
     return 0;
 }
 
-int rf_forest_scatter_sent_bytes(const struct rf_forest *forest, int rank, const size_t *counts,
-                                 uint64_t *out)
+int rf_coll_algorithm(const struct rf_coll_desc *desc, const char **name)
 {
-    struct rf_coll_desc desc;
-    RETURN_IF_ERROR(scatter_desc(forest, rank, counts, &desc));
-    return rf_coll_count_sent(&desc, NULL, out);
-}
-
-int rf_forest_scatter_temp_bytes(const struct rf_forest *forest, int rank, const size_t *counts,
-                                 uint64_t *out)
-{
-    struct rf_coll_desc desc;
-    RETURN_IF_ERROR(scatter_desc(forest, rank, counts, &desc));
-    return temp_of(&desc, out);
-}
-
-int rf_forest_scatter_staging_bytes(const struct rf_forest *forest, int rank, const size_t *counts,
-                                    uint64_t *out)
-{
-    struct rf_coll_desc desc;
-    RETURN_IF_ERROR(scatter_desc(forest, rank, counts, &desc));
-    desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
-    return rf_sched_staging_bytes(&desc, NULL, out);
-}
-
-static int prefix_desc(int leaves, int round, int rank, int ranks, const size_t *counts,
-                       struct rf_coll_desc *out)
-{
-    *out = (struct rf_coll_desc){.op = RF_COLL_PREFIX_REDUCE_SCATTER,
-                                 .rank = rank,
-                                 .ranks = ranks,
-                                 .order = RF_ORDER_TREE,
-                                 .counts = counts,
-                                 .leaves = leaves,
-                                 .round = round,
-                                 .window_bytes = RF_WINDOW_BYTES};
-    return rf_coll_sum_counts(out->op, counts, ranks, &out->count);
-}
-
-int rf_prefix_sent_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
-                         uint64_t *out)
-{
-    struct rf_coll_desc desc;
-    RETURN_IF_ERROR(prefix_desc(leaves, round, rank, ranks, counts, &desc));
-    return rf_coll_count_sent(&desc, NULL, out);
-}
-
-int rf_prefix_temp_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
-                         uint64_t *out)
-{
-    struct rf_coll_desc desc;
-    RETURN_IF_ERROR(prefix_desc(leaves, round, rank, ranks, counts, &desc));
-    return temp_of(&desc, out);
-}
-
-int rf_prefix_staging_bytes(int leaves, int round, int rank, int ranks, const size_t *counts,
-                            uint64_t *out)
-{
-    struct rf_coll_desc desc;
-    RETURN_IF_ERROR(prefix_desc(leaves, round, rank, ranks, counts, &desc));
-    desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
-    return rf_sched_staging_bytes(&desc, NULL, out);
-}
-
-static int counts_desc(const char *function, struct rf_coll_desc *desc, const size_t *counts)
-{
-    if (!rf_coll_has_shares(desc->op) || desc->op == RF_COLL_ALL_TO_ALL)
-        return rf_fail(RF_EINVAL, "%s: %s does not take one count for each rank", function,
-                       rf_coll_op_name(desc->op));
-    if (!counts)
-        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", function, desc->ranks);
-    desc->counts = counts;
-    return rf_coll_sum_counts(desc->op, counts, desc->ranks, &desc->count);
-}
-
-int rf_coll_sent_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_t *counts,
-                         enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
-{
-    struct rf_coll_desc desc = {
-        .op = op, .rank = rank, .ranks = ranks, .dtype = dtype, .order = order, .root = root};
-    RETURN_IF_ERROR(counts_desc("rf_coll_sent_bytes_v", &desc, counts));
-    return rf_coll_count_sent(&desc, NULL, out);
-}
-
-int rf_coll_staging_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_t *counts,
-                            enum rf_dtype dtype, enum rf_order order, int root, uint64_t *out)
-{
-    struct rf_coll_desc desc = {.op = op,
-                                .rank = rank,
-                                .ranks = ranks,
-                                .dtype = dtype,
-                                .order = order,
-                                .root = root,
-                                .window_bytes = RF_WINDOW_BYTES,
-                                .staged = RF_STAGED_IN | RF_STAGED_OUT};
-    RETURN_IF_ERROR(counts_desc("rf_coll_staging_bytes_v", &desc, counts));
-    return rf_sched_staging_bytes(&desc, NULL, out);
+    struct rf_coll_desc own;
+    const struct rf_algorithm *algorithm;
+    if (!name)
+        return rf_fail(RF_EINVAL, "rf_coll_algorithm: name is NULL");
+    RETURN_IF_ERROR(rf_coll_resolve(desc, &own));
+    if (rf_coll_adds_leaves(own.op) || rf_coll_is_point(own.op))
+        return rf_fail(RF_EINVAL, "rf_coll_algorithm: there is no choice in %s",
+                       rf_coll_op_name(own.op));
+    RETURN_IF_ERROR(rf_coll_find(&own, NULL, &algorithm));
+    *name = algorithm->name;
+    return 0;
 }

@@ -104,7 +104,7 @@ static int fail_mismatch(struct rf_exec *exec, const struct rf_step *step,
         return rf_fail_rank(RF_EMISMATCH, step->peer,
                             "%s: rank %d is in a different call than this rank", op, step->peer);
     return rf_fail_rank(RF_EMISMATCH, step->peer,
-                        "%s: rank %d sent %zu bytes where this rank expected %llu", op, step->peer,
+                        "%s: rank %d sent %zu bytes, but this rank expected %llu", op, step->peer,
                         completion->bytes, (unsigned long long)step->bytes);
 }
 

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * The public interface to schedules: checks a public description, and shows the list that build.c
- * makes of it. Not used by communicators.
+ * Schedules as callers of the library see them: shows the list that build.c makes of a description.
+ * What runs in a communicator does not come here.
  */
 #include <ringforge/schedule.h>
 
 #include "../base/base.h"
 #include "table.h"
-
-/* The default of all transports. */
-enum { SEGMENT_BYTES = 256 << 10 };
 
 struct rf_schedule {
     struct rf_sched *sched;
@@ -17,73 +14,16 @@ struct rf_schedule {
     uint32_t *after; /* ...this */
 };
 
-/* ---- the description ------------------------------------------------------------------------- */
-
-static int check_counts(const struct rf_schedule_desc *desc, struct rf_coll_desc *own)
+static int read_desc(const struct rf_coll_desc *desc, struct rf_coll_desc *out)
 {
-    const char *op = rf_coll_op_name(desc->op);
-    const bool pairs = desc->op == RF_COLL_ALL_TO_ALL;
-    if (!desc->counts && !desc->recv_counts)
-        return 0;
-    if (!rf_coll_has_shares(desc->op))
-        return rf_fail(RF_EINVAL, "%s does not take one count for each rank", op);
-    if (pairs != (desc->recv_counts != NULL) || !desc->counts)
-        return rf_fail(RF_EINVAL,
-                       pairs ? "%s takes both counts and recv_counts"
-                             : "%s takes counts, and no recv_counts",
-                       op);
-    own->counts = desc->counts;
-    own->recv_counts = desc->recv_counts;
-    return rf_coll_sum_counts(desc->op, desc->counts, desc->ranks, &own->count);
-}
-
-static int check_hosts(const struct rf_schedule_desc *desc)
-{
-    int known = 0;
-    for (int r = 0; desc->hosts && r < desc->ranks; r++) {
-        if (desc->hosts[r] < 0 || desc->hosts[r] > known)
-            return rf_fail(RF_EINVAL,
-                           "rank %d is on host %d, but hosts are numbered from 0 in the order of "
-                           "their first ranks",
-                           r, desc->hosts[r]);
-        known += desc->hosts[r] == known;
-    }
-    return 0;
-}
-
-static int read_desc(const struct rf_schedule_desc *desc, int rank, struct rf_coll_desc *out)
-{
-    if (!desc)
-        return rf_fail(RF_EINVAL, "rf_schedule: the description is NULL");
-    if (desc->op <= RF_COLL_NONE || desc->op >= RF_COLL_OP_COUNT || rf_coll_adds_leaves(desc->op))
+    if (desc && rf_coll_adds_leaves(desc->op))
         return rf_fail(RF_EINVAL, "rf_schedule: lists of %s cannot be shown",
                        rf_coll_op_name(desc->op));
-    if (desc->ranks < 1)
-        return rf_fail(RF_EINVAL, "%s: there cannot be %d ranks", rf_coll_op_name(desc->op),
-                       desc->ranks);
-    const bool whole = desc->segment_bytes == SIZE_MAX, one = desc->window_bytes == SIZE_MAX;
-    *out = (struct rf_coll_desc){.op = desc->op,
-                                 .rank = rank,
-                                 .ranks = desc->ranks,
-                                 .count = desc->op == RF_COLL_BARRIER ? 0 : desc->count,
-                                 .dtype = desc->dtype,
-                                 .redop = desc->redop,
-                                 .order = desc->order,
-                                 .root = desc->root,
-                                 .hosts = desc->hosts,
-                                 .shared = desc->shared,
-                                 .segment_bytes = whole                 ? 0
-                                                  : desc->segment_bytes ? desc->segment_bytes
-                                                                        : SEGMENT_BYTES,
-                                 .window_bytes = one                  ? 0
-                                                 : desc->window_bytes ? desc->window_bytes
-                                                                      : RF_WINDOW_BYTES};
-    RETURN_IF_ERROR(check_counts(desc, out));
-    return check_hosts(desc);
+    return rf_coll_resolve(desc, out);
 }
 
-int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
-                         enum rf_schedule_space space, struct rf_schedule_range *out)
+int rf_schedule_get_side(const struct rf_coll_desc *desc, enum rf_schedule_space space,
+                         struct rf_schedule_range *out)
 {
     struct rf_coll_desc own;
     const struct rf_algorithm *any;
@@ -93,14 +33,14 @@ int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
                        "rf_schedule_get_side: out is NULL, or %d is neither the input "
                        "nor the output",
                        (int)space);
-    RETURN_IF_ERROR(read_desc(desc, rank, &own));
+    RETURN_IF_ERROR(read_desc(desc, &own));
     RETURN_IF_ERROR(rf_coll_find(&own, NULL, &any)); /* checks the rest */
     const enum rf_coll_shape shape = in ? rf_coll_in_shape(&own) : rf_coll_out_shape(&own);
     /* A broadcast's single buffer is both input and output of the root, and the output of all
      * others. */
     const bool other_side =
         in ? own.op == RF_COLL_RECV || own.op == RF_COLL_BROADCAST : own.op == RF_COLL_SEND;
-    const bool none = other_side && own.root != rank;
+    const bool none = other_side && own.root != own.rank;
     *out = (struct rf_schedule_range){.first =
                                           shape == RF_SHAPE_SHARE ? rf_coll_share_offset(&own) : 0,
                                       .count = none ? 0
@@ -135,13 +75,13 @@ static int find_predecessors(struct rf_schedule *schedule)
     return 0;
 }
 
-int rf_schedule_create(const struct rf_schedule_desc *desc, int rank, const char *algorithm,
+int rf_schedule_create(const struct rf_coll_desc *desc, const char *algorithm,
                        struct rf_schedule **out)
 {
     struct rf_coll_desc own;
     if (!out)
         return rf_fail(RF_EINVAL, "rf_schedule_create: out is NULL");
-    RETURN_IF_ERROR(read_desc(desc, rank, &own));
+    RETURN_IF_ERROR(read_desc(desc, &own));
     struct rf_schedule *schedule = rf_alloc(sizeof(*schedule));
     if (!schedule)
         return rf_fail(RF_ENOMEM, "no memory for a schedule");
@@ -274,7 +214,7 @@ int rf_schedule_get_operand(const struct rf_schedule *schedule, uint32_t number,
 
 /* ---- algorithms ------------------------------------------------------------------------------ */
 
-int rf_schedule_algorithms(const struct rf_schedule_desc *desc,
+int rf_schedule_algorithms(const struct rf_coll_desc *desc,
                            struct rf_schedule_algorithm_info *infos, uint32_t capacity,
                            uint32_t *count)
 {
@@ -282,7 +222,7 @@ int rf_schedule_algorithms(const struct rf_schedule_desc *desc,
     const struct rf_algorithm *chosen, *algorithm;
     if (!count)
         return rf_fail(RF_EINVAL, "rf_schedule_algorithms: count is NULL");
-    RETURN_IF_ERROR(read_desc(desc, 0, &own));
+    RETURN_IF_ERROR(read_desc(desc, &own));
     own.rank = own.op == RF_COLL_RECV && own.root == 0 && own.ranks > 1; /* not from itself */
     RETURN_IF_ERROR(rf_coll_find(&own, NULL, &chosen));
     *count = 0;

@@ -45,7 +45,7 @@ static int check(const struct rf_coll_desc *desc)
 {
     const char *op = rf_coll_op_name(desc->op);
     if (desc->op <= RF_COLL_NONE || desc->op >= RF_COLL_OP_COUNT)
-        return rf_fail(RF_EINVAL, "collective: %d is no operation", (int)desc->op);
+        return rf_fail(RF_EINVAL, "collective: %d is not an operation", (int)desc->op);
     if (desc->ranks < 1 || desc->rank < 0 || desc->rank >= desc->ranks)
         return rf_fail(RF_EINVAL, "%s: rank %d of %d ranks does not exist", op, desc->rank,
                        desc->ranks);
@@ -182,20 +182,4 @@ double rf_coll_predict(const struct rf_coll_desc *desc, const char *name)
 {
     const struct rf_algorithm *algorithm;
     return rf_coll_find(desc, name, &algorithm) < 0 ? -1 : predict(desc, algorithm);
-}
-
-int rf_coll_algorithm(enum rf_coll_op op, int ranks, size_t count, enum rf_dtype dtype,
-                      enum rf_order order, const char **name)
-{
-    const struct rf_coll_desc desc = {
-        .op = op, .ranks = ranks, .count = count, .dtype = dtype, .order = order};
-    const struct rf_algorithm *algorithm;
-    if (!name)
-        return rf_fail(RF_EINVAL, "rf_coll_algorithm: name is NULL");
-    if (rf_coll_adds_leaves(op) || rf_coll_is_point(op))
-        return rf_fail(RF_EINVAL, "rf_coll_algorithm: there is no choice in %s",
-                       rf_coll_op_name(op));
-    RETURN_IF_ERROR(choose(&desc, &algorithm));
-    *name = algorithm->name;
-    return 0;
 }

@@ -46,9 +46,8 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, struct r
 {
     const uint32_t *groups = d.groups;
     if (!stream || !kernel || !groups || (d.push_bytes && !d.push) || (d.range_count && !d.ranges))
-        return rf_fail(
-            RF_EINVAL,
-            "rf_launch needs a stream, a kernel, groups, and data where a size is not 0");
+        return rf_fail(RF_EINVAL,
+                       "rf_launch needs a stream, a kernel, groups, and data if a size is not 0");
     if (d.push_bytes != kernel->push_bytes)
         return rf_fail(RF_EINVAL, "%s: it was created for %u bytes of push constants, not %u",
                        kernel->name, kernel->push_bytes, d.push_bytes);

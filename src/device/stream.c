@@ -94,7 +94,7 @@ static int add_wait(struct rf_stream *stream, struct rf_point point)
         uint32_t capacity = stream->wait_capacity ? 2 * stream->wait_capacity : 4;
         struct rf_point *waits = rf_realloc(stream->waits, capacity * sizeof(*waits));
         if (!waits)
-            return rf_fail(RF_ENOMEM, "no memory for what stream %s waits for", stream->name);
+            return rf_fail(RF_ENOMEM, "no memory for the waits of stream %s", stream->name);
         stream->waits = waits;
         stream->wait_capacity = capacity;
     }

@@ -64,7 +64,7 @@ int rf_submission_reserve_waits(struct rf_stream *stream, struct rf_point **wait
         return 0;
     struct rf_point *more = rf_realloc(*waits, wanted * sizeof(*more));
     if (!more)
-        return rf_fail(RF_ENOMEM, "no memory for what stream %s waits for", stream->name);
+        return rf_fail(RF_ENOMEM, "no memory for the waits of stream %s", stream->name);
     *waits = more;
     *capacity = wanted;
     return 0;

@@ -172,7 +172,7 @@ static int check_specials(struct rf_chat *chat, const struct rf_chat_source *sou
             !rf_specials_find(specials, rf_special_names[i]))
             return rf_fail(RF_ENOTSUP,
                            "%s: asks for %s, and tokenizer_config.json does not say which it is; "
-                           "add \"%s\", or null where there is none",
+                           "add \"%s\", or null if there is none",
                            source->where, rf_special_names[i], rf_special_names[i]);
     for (size_t i = 0; i < specials->count; i++) {
         const struct rf_special *one = &specials->items[i];
@@ -300,7 +300,7 @@ static int prompt_text(struct rf_chat *chat, const struct rf_chat_request *reque
     if (tools)
         RETURN_IF_ERROR(read_json(&chat->room, "the list of tools", tools, strlen(tools), &list));
     if (line.kind != RF_V_DICT)
-        return rf_fail(RF_ECORRUPT, "%s: is no JSON object", where);
+        return rf_fail(RF_ECORRUPT, "%s: is not a JSON object", where);
     for (size_t i = 0; i < line.dict->count; i++) {
         const struct rf_string *key = line.dict->pairs[i].key.string;
         if (!rf_conversation_key(key) && line.dict->pairs[i].value.kind != RF_V_NONE)

@@ -150,7 +150,7 @@ static int read_object(const char *folder, const char *name, char path[4096], cJ
     rf_free(text);
     if (!cJSON_IsObject(json)) {
         cJSON_Delete(json);
-        return rf_fail(RF_ECORRUPT, "%s is no JSON object", path);
+        return rf_fail(RF_ECORRUPT, "%s is not a JSON object", path);
     }
     *out = json;
     return 0;

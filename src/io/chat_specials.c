@@ -86,7 +86,7 @@ static int add(struct rf_specials *specials, const char *path, const cJSON *item
 {
     const char *text = text_of(item);
     if (!text && !cJSON_IsNull(item))
-        return rf_fail(RF_ECORRUPT, "%s: %.60s is no token", path, item->string);
+        return rf_fail(RF_ECORRUPT, "%s: %.60s is not a token", path, item->string);
     return set(specials, path, item->string, text);
 }
 

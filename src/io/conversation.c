@@ -88,7 +88,7 @@ static int read_role(const char *where, size_t index, struct rf_dict *from, stru
     const struct rf_pair *role = rf_dict_get(from, "role");
     const bool text = role && role->value.kind == RF_V_STRING;
     if (!text)
-        return fail(where, index, role ? "has a \"role\" that is no text" : "has no \"role\"");
+        return fail(where, index, role ? "has a \"role\" that is not a string" : "has no \"role\"");
     if (!is_any(role->value.string, roles, sizeof(roles) / sizeof(roles[0])))
         return rf_fail(RF_ECORRUPT,
                        "%s: message %zu: there is no role \"%.*s\"; use system, developer, user, "

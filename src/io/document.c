@@ -141,7 +141,7 @@ int rf_line_read(struct rf_line *line, const char *where, const char *text, size
     rf_room_init(&line->room, where, &limits);
     RETURN_IF_ERROR(rf_json_read(&line->room, text, bytes, at, &line->value));
     if (line->value.kind != RF_V_DICT)
-        return rf_fail(RF_ECORRUPT, "%s is no JSON object", where);
+        return rf_fail(RF_ECORRUPT, "%s is not a JSON object", where);
     RETURN_IF_ERROR(find_kind(line, where));
     RETURN_IF_ERROR(check_keys(line, where));
     return line->kind == RF_LINE_TEXT ? text_of(line->value.dict, where, "text", &line->text) : 0;

@@ -59,10 +59,11 @@ static int check_folder(const char *dir)
         return rf_fail(RF_EINVAL, "export %s: it is not a folder that can be replaced", dir);
     for (struct dirent *item; rc == 0 && (item = readdir(folder)) != NULL;)
         if (!belongs(item->d_name))
-            rc = rf_fail(RF_EINVAL,
-                         "export %s: the folder contains %.100s, which is no file of a model, and "
-                         "all of it would be replaced: name another folder",
-                         dir, item->d_name);
+            rc = rf_fail(
+                RF_EINVAL,
+                "export %s: the folder contains %.100s, which is not a file of a model, and "
+                "all of it would be replaced: name another folder",
+                dir, item->d_name);
     closedir(folder);
     return rc;
 }

@@ -40,13 +40,14 @@ static int read_header(struct rf_dataset *data, const char *path, int fd, int64_
                            header[1]);
         data->count = header[2];
         if (header[2] < 0 || bytes != HEADER_BYTES + (int64_t)header[2] * data->width)
-            return rf_fail(RF_ECORRUPT, "data %s: its header says %d tokens; it has %lld bytes",
-                           path, header[2], (long long)bytes);
+            return rf_fail(RF_ECORRUPT,
+                           "data %s: its header has %d tokens; the file has %lld bytes", path,
+                           header[2], (long long)bytes);
         return 1;
     }
     if (bytes % raw != 0)
-        return rf_fail(RF_ECORRUPT, "data %s: %lld bytes are no whole number of tokens of %d", path,
-                       (long long)bytes, raw);
+        return rf_fail(RF_ECORRUPT, "data %s: %lld bytes are not a whole number of tokens of %d",
+                       path, (long long)bytes, raw);
     data->count = bytes / raw;
     return 1;
 }

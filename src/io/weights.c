@@ -150,8 +150,8 @@ static int take_listed(struct rf_weights *w, int from, int to)
     for (int i = from; i < to; i++) {
         const int index = rf_safetensors_find(file, w->places[i].weight.name);
         if (index < 0)
-            return rf_fail(RF_ECORRUPT, "%s/%s has no tensor %.100s, which the index says it has",
-                           w->dir, name, w->places[i].weight.name);
+            return rf_fail(RF_ECORRUPT, "%s/%s has no tensor %.100s, which the index lists", w->dir,
+                           name, w->places[i].weight.name);
         if (i > from && index != w->places[i - 1].index + 1)
             return rf_fail(RF_ECORRUPT,
                            "%s/%s: tensor %.100s occurs twice, or one before it is in %s "

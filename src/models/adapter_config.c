@@ -23,7 +23,7 @@ struct values {
 };
 #define AT(field) offsetof(struct values, field)
 
-static const char program[] = "says where the adapters and their base come from";
+static const char program[] = "names the source of the adapters and of their base";
 static const char start[] = "how values began, which the files of the adapters replace";
 static const char names[] = "the names of the tensors say whose adapters they are";
 
@@ -107,7 +107,7 @@ static int read_targets(const cJSON *config, struct adapter_config *out)
         if (!cJSON_IsString(name))
             return rf_fail(RF_ECORRUPT, NAME ": target_modules has to be a list of names");
         if (strcmp(name->valuestring, ALL_LINEAR) == 0)
-            return rf_fail(RF_EINVAL, NAME ": " ALL_LINEAR " is no name of a module, and "
+            return rf_fail(RF_EINVAL, NAME ": " ALL_LINEAR " is not the name of a module, and "
                                            "target_modules is a list of names");
         RETURN_IF_FAILED(add_target(out, name->valuestring));
     }

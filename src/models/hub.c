@@ -4,7 +4,6 @@
  * See hub.h.
  */
 #include <cjson/cJSON.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,25 +75,24 @@ int hub_of_gpt2(const struct gpt2_config *c, struct hub **out)
     return describe(hub_arch_named(name), &values, out);
 }
 
-int hub_of_llama(const struct llama_config *c, struct hub **out)
+int hub_of_llama(const struct llama_config *config, struct hub **out)
 {
-    const struct hub_values values = {
-        .layers = c->layers,
-        .channels = c->channels,
-        .heads = c->heads,
-        .kv_heads = c->kv_heads ? c->kv_heads : c->heads,
-        .head_size = c->head_size ? c->head_size : c->channels / c->heads,
-        .hidden = c->hidden ? c->hidden : (c->channels * 8 / 3 + 31) / 32 * 32,
-        .vocab = c->vocab ? c->vocab : 257,
-        .positions = 1 << 17,
-        .theta = c->theta != 0 ? (double)c->theta : 10000,
-        .eps = c->eps == 0 && !signbit(c->eps) ? 1e-5 : fabs((double)c->eps),
-        .tied = c->tied,
-        .rope_scaling = c->rope_scaling};
-    const char *name = c->architecture ? c->architecture : "LlamaForCausalLM";
-    const struct hub_arch *arch = hub_arch_named(name);
-    const bool same = arch && arch->qkv_bias == c->qkv_bias && arch->qk_norm == c->qk_norm &&
-                      arch->layer == c->layer;
+    const struct llama_config c = llama_with_defaults(config);
+    const struct hub_values values = {.layers = c.layers,
+                                      .channels = c.channels,
+                                      .heads = c.heads,
+                                      .kv_heads = c.kv_heads,
+                                      .head_size = c.head_size,
+                                      .hidden = c.hidden,
+                                      .vocab = c.vocab,
+                                      .positions = 1 << 17,
+                                      .theta = (double)c.theta,
+                                      .eps = (double)c.eps,
+                                      .tied = c.tied,
+                                      .rope_scaling = c.rope_scaling};
+    const struct hub_arch *arch = hub_arch_named(c.architecture);
+    const bool same = arch && arch->qkv_bias == c.qkv_bias && arch->qk_norm == c.qk_norm &&
+                      arch->layer == c.layer;
     return describe(same ? arch : NULL, &values, out);
 }
 

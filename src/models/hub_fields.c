@@ -9,9 +9,9 @@
 
 /* ---- config.json ----------------------------------------------------------------------------- */
 
-static const char program[] = "says which program wrote the file, and where it came from";
+static const char program[] = "names the program that wrote the file, and its source";
 static const char no_text[] = "of models that classify texts";
-static const char called[] = "says which results a call returns";
+static const char called[] = "selects the results that a call returns";
 static const char speed[] = "changes how the same numbers are computed";
 static const char begins[] = "the values before training; those of the files replace them";
 static const char encoder[] = "of models with an encoder, and this one has none";

@@ -151,7 +151,7 @@ static const struct rf_field family_fields[] = {
     {"max_window_layers", RF_FIELD_IGNORED, "of models with use_sliding_window"},
     {"attention_dropout", RF_FIELD_IGNORED, "dropout is not applied here"},
     {"pretraining_tp", RF_FIELD_IGNORED, "a way to divide products, which does not change them"},
-    {"is_llama_config", RF_FIELD_IGNORED, "says what architectures says"},
+    {"is_llama_config", RF_FIELD_IGNORED, "repeats architectures"},
     {"max_sequence_length", RF_FIELD_IGNORED,
      "an older name of max_position_embeddings, which transformers does not read"},
     {NULL}};

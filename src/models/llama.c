@@ -35,7 +35,7 @@ static const struct layer_op layers[2][2][LAYER_MOST] = {
     {LAYER(LAYER_BIAS_LAST, LAYER_NONE), LAYER(LAYER_BIAS_LAST, LAYER_HEAD_SIZE)}};
 /* clang-format on */
 
-static struct llama_config with_defaults(const struct llama_config *config)
+struct llama_config llama_with_defaults(const struct llama_config *config)
 {
     struct llama_config c = *config;
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
@@ -119,7 +119,7 @@ int llama_create(const struct llama_config *config, struct llama **out)
     const char *fault = config ? fault_of(config) : "a model needs a config";
     if (fault)
         return rf_fail(RF_EINVAL, "%s", fault);
-    const struct llama_config c = with_defaults(config);
+    const struct llama_config c = llama_with_defaults(config);
     const struct llama_rope_scaling *s = &c.rope_scaling;
     const struct transformer_config t = {
         .layer = {.ops = c.layer ? c.layer : layers[c.qkv_bias][c.qk_norm],

@@ -54,6 +54,9 @@ struct llama_config {
     const char *architecture;
 };
 
+/* The config with its defaults in place of zeros. It must have layers, channels and heads. */
+struct llama_config llama_with_defaults(const struct llama_config *config);
+
 struct llama;
 /* RF_EINVAL: the config cannot be computed. RF_ENOMEM. */
 RF_MUST_CHECK int llama_create(const struct llama_config *config, struct llama **out);

@@ -117,7 +117,7 @@ static int run_path(struct rf_stream *stream, const struct rf_attention_call *ca
             RETURN_IF_ERROR(path->can(call));
         return path->run(stream, call);
     }
-    return rf_fail(RF_EINVAL, "%s: there is no path \"%s\"", call->op, a->path);
+    return rf_fail(RF_EINVAL, "%s: unknown path \"%s\"", call->op, a->path);
 }
 
 static int forward(struct rf_stream *stream, const char *op, const struct rf_attention_args *a)

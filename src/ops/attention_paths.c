@@ -452,7 +452,7 @@ static const char *units_why_not(const struct rf_attention_call *call)
     if (type == RF_F32)
         return "matrix units take f16 or bf16";
     if (!rf_is_built(&forward_pass.units[0], type))
-        return "the shader compiler of this build does not know GL_EXT_spirv_intrinsics";
+        return "the shader compiler of this build does not support GL_EXT_spirv_intrinsics";
     if (type == RF_BF16 && !info->bfloat16)
         return info->bfloat16_reason;
     if (type == RF_F16 && !info->float16)

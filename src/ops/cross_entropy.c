@@ -275,7 +275,7 @@ static int check_part(const struct call *c)
 {
     const struct rf_cross_entropy_args *a = &c->args;
     if (a->first < 0 || a->vocabulary > INT32_MAX || a->first + c->columns > a->vocabulary)
-        return rf_fail(RF_EINVAL, "%s: columns %lld to %lld are no part of a vocabulary of %lld",
+        return rf_fail(RF_EINVAL, "%s: columns %lld to %lld are not part of a vocabulary of %lld",
                        c->op, (long long)a->first, (long long)(a->first + c->columns - 1),
                        (long long)a->vocabulary);
     return 0;

@@ -81,7 +81,7 @@ static int check_part(const struct call *c)
     const struct rf_embedding_args *a = c->args;
     const int64_t end = a->first + c->table_rows;
     if (c->part && (a->first < 0 || a->vocabulary > INT32_MAX || end > a->vocabulary))
-        return rf_fail(RF_EINVAL, "%s: rows %lld to %lld are no part of a vocabulary of %lld",
+        return rf_fail(RF_EINVAL, "%s: rows %lld to %lld are not part of a vocabulary of %lld",
                        c->op, (long long)a->first, (long long)(end - 1), (long long)a->vocabulary);
     if (a->first_row < 0 || a->rows < 0 || a->first_row + a->rows > c->rows)
         return rf_fail(RF_EINVAL,

@@ -121,7 +121,7 @@ static void save(struct rf_device *device, struct table *table)
         if (table->rows[i].asked)
             told[count++] = &table->rows[i];
     if (told && rf_cache_lines_save(device, &lines, count, print_line, told, NULL, 0) < 0)
-        rf_log("ops", 1, "what was found out about kernels is not kept: %s",
+        rf_log("ops", 1, "the results of compiling kernels are not saved: %s",
                rf_last_error()->message);
     rf_free(told);
 }

@@ -144,11 +144,11 @@ int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
 static const char *why_none(const struct rf_product *product, const char *forced)
 {
     if (!forced)
-        return "leave out what the paths lack (see ringforge info)";
+        return "omit options that the paths lack (see ringforge info)";
     for (size_t i = 0; i < PATHS; i++)
         if (is_named(&paths[i], forced))
             return why_not(&paths[i], rf_device_get_info(product->device), product);
-    return "there is no such path; leave path NULL";
+    return "unknown path; leave path NULL";
 }
 
 int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,

@@ -240,7 +240,7 @@ const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
     if (p->a.dtype == RF_F32 && !p->split)
         return "matrix units take 16-bit operands; the option split lets them take f32";
     if (!rf_matmul_cooperative_built(type))
-        return "not built in: the shader compiler of this build does not know "
+        return "not built in: the shader compiler of this build does not support "
                "GL_EXT_spirv_intrinsics; glslang 11.7 does";
     if (p->a.dtype != RF_F32 && p->split)
         return "only f32 operands can be split";

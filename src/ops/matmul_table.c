@@ -97,7 +97,7 @@ int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice
                        MOST_CHOICES);
     for (uint32_t i = 0; i < count; i++)
         if (!is_sound(&choices[i]))
-            return rf_fail(RF_EINVAL, "rf_matmul_table_save: choice %u is no choice", i);
+            return rf_fail(RF_EINVAL, "rf_matmul_table_save: choice %u is invalid", i);
     return rf_cache_lines_save(device, &lines, count, print_line, (void *)choices, path, bytes);
 }
 

@@ -80,7 +80,7 @@ const char *rf_matmul_workgroup_why_not(const struct rf_device_info *info,
     if (p->a.dtype == RF_F32)
         return "matrix units take 16-bit operands";
     if (!rf_is_built(&builds[p->out.dtype != RF_F32], p->a.dtype))
-        return "not built in: the shader compiler of this build does not know "
+        return "not built in: the shader compiler of this build does not support "
                "GL_NV_cooperative_matrix2 for this type; glslang 16 does";
     if (!info->cooperative_matrix)
         return info->matrix_reason;

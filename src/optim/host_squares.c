@@ -87,8 +87,8 @@ int rf_host_squares_by(enum rf_host_path path, float *out, const struct rf_host_
         return rf_fail(RF_EINVAL, "%s: flat has %lld elements and no data", op,
                        (long long)flat->elements);
     if (flat->flush && !rf_can_flush())
-        return rf_fail(RF_ENOTSUP,
-                       "%s: this processor cannot flush subnormal numbers; leave out flush", op);
+        return rf_fail(RF_ENOTSUP, "%s: this processor cannot flush subnormal numbers; omit flush",
+                       op);
     const uint64_t before = rf_flush_begin(flat->flush);
     paths[path](out, flat, chunks, count);
     rf_flush_end(flat->flush, before);

@@ -115,8 +115,8 @@ static int check_part(const struct rf_optimizer_opts *opts, const struct rf_host
                        "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s",
                        op, rf_dtype_name(part->param_type), rf_dtype_name(part->copy_type));
     if (part->flush && !rf_can_flush())
-        return rf_fail(RF_ENOTSUP,
-                       "%s: this processor cannot flush subnormal numbers; leave out flush", op);
+        return rf_fail(RF_ENOTSUP, "%s: this processor cannot flush subnormal numbers; omit flush",
+                       op);
     return part->count > 0 ? check_arrays(opts, part) : 0;
 }
 

@@ -33,7 +33,7 @@ static int add_named(struct rf_render *r, const struct rf_value *name, const str
 {
     bool equal = false;
     if (name->kind != RF_V_STRING)
-        return rf_room_fail(r->room, RF_ECORRUPT, "the name of an argument is no text");
+        return rf_room_fail(r->room, RF_ECORRUPT, "the name of an argument is not a string");
     for (size_t i = 0; i < out->names.count && !equal; i++)
         RETURN_IF_ERROR(rf_value_equal(r->room, &out->names.items[i], name, &equal));
     if (equal)

@@ -17,7 +17,7 @@ struct reader {
 
 static int wrong(const struct reader *r, const char *what)
 {
-    return rf_room_fail(r->room, RF_ECORRUPT, "is no JSON: %s at byte %zu", what, r->at);
+    return rf_room_fail(r->room, RF_ECORRUPT, "is not JSON: %s at byte %zu", what, r->at);
 }
 
 void rf_json_skip(const char *text, size_t bytes, size_t *at)
@@ -222,7 +222,7 @@ static int read_pair(struct reader *r, struct rf_dict *dict)
     struct rf_pair *there;
     struct rf_value value;
     if (peek(r) != '"')
-        return wrong(r, "a key that is no text");
+        return wrong(r, "a key that is not a string");
     RETURN_IF_ERROR(read_string(r, &name));
     RETURN_IF_ERROR(rf_dict_find(r->room, dict, rf_string_value(name), &there));
     if (there)

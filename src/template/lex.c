@@ -126,7 +126,7 @@ static int add_escape(struct lexer *l, const char *text, size_t end, size_t *i,
         return rf_build_text(l->room, out, "\\");
     }
     if (letter > 0x10ffff || (letter >= 0xd800 && letter <= 0xdfff))
-        return wrong(l, RF_ENOTSUP, "a text has an escape that is no character");
+        return wrong(l, RF_ENOTSUP, "a string has an invalid escape");
     return rf_build_add(l->room, out, bytes, (size_t)rf_letter_write((uint32_t)letter, bytes));
 }
 

@@ -87,7 +87,8 @@ static int assign_one(struct rf_render *r, const struct rf_node *target,
         return 0;
     }
     if (slot->kind != RF_V_NAMESPACE)
-        return rf_room_fail(r->room, RF_ECORRUPT, "an attribute is set of what is no namespace");
+        return rf_room_fail(r->room, RF_ECORRUPT,
+                            "an attribute is set on a value that is not a namespace");
     if (target->attribute->bytes[0] == '_')
         return rf_room_fail(r->room, RF_ECORRUPT, "a namespace has no names with _ in front");
     return rf_dict_put(r->room, slot->dict, rf_string_value(target->attribute), *value);

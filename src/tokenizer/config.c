@@ -188,7 +188,7 @@ static int add_entry(struct loading *l, const struct listed *entry, bool is_deco
     const struct rf_fields fields = {field, NULL, rf_added_fields, "null", RF_TOKENIZER_ADVICE};
     const char *content = content_of(entry->item);
     if (!cJSON_IsObject(entry->item) || !content)
-        return rf_fail(RF_ECORRUPT, "tokenizer: %s: is no object with the content of a token",
+        return rf_fail(RF_ECORRUPT, "tokenizer: %s: is not an object with the content of a token",
                        field);
     RETURN_IF_ERROR(rf_fields_read(&fields, entry->item, NULL));
     RETURN_IF_ERROR(read_flags(entry->item, field, false, &flags));
@@ -272,7 +272,7 @@ static int note(struct rf_vocabulary *set, const char *name, const cJSON *item)
 {
     const char *content = content_of(item);
     if (!content || !content[0] || strlen(content) > RF_MAX_TOKEN_BYTES)
-        return rf_fail(RF_ECORRUPT, "tokenizer: " CONFIG ": %.60s: is no token", name);
+        return rf_fail(RF_ECORRUPT, "tokenizer: " CONFIG ": %.60s: is not a token", name);
     return is_in(set, content) ? 0
                                : rf_vocabulary_add(set, CONFIG, content, strlen(content), set->ids);
 }
@@ -306,7 +306,7 @@ static int add_special(struct loading *l, const char *name, const cJSON *item, b
     struct rf_added *there = content ? find(l, content) : NULL;
     snprintf(field, sizeof(field), CONFIG ": %.60s", name);
     if (!content)
-        return rf_fail(RF_ECORRUPT, "tokenizer: %s: is no token", field);
+        return rf_fail(RF_ECORRUPT, "tokenizer: %s: is not a token", field);
     if (cJSON_IsObject(item))
         RETURN_IF_ERROR(read_flags(item, field, has_name, &flags));
     flags.special = flags.special || has_name;
@@ -328,7 +328,7 @@ static int add_named(struct loading *l, const char *name, const cJSON *item)
 static int add_list(struct loading *l, const char *name, const cJSON *list)
 {
     if (list && !cJSON_IsNull(list) && !cJSON_IsArray(list) && !cJSON_IsObject(list))
-        return rf_fail(RF_ECORRUPT, "tokenizer: " CONFIG ": %s: is no list of tokens", name);
+        return rf_fail(RF_ECORRUPT, "tokenizer: " CONFIG ": %s: is not a list of tokens", name);
     for (const cJSON *item = cJSON_IsArray(list) ? list->child : NULL; item; item = item->next)
         RETURN_IF_ERROR(add_special(l, name, item, false));
     return 0;
@@ -448,13 +448,14 @@ int rf_load_config(struct rf_tokenizer *tokenizer, const struct rf_tokenizer_fil
     int rc = 0;
     for (int i = 0; i < 3; i++)
         if (all[i] && !cJSON_IsObject(all[i]))
-            return rf_fail(RF_ECORRUPT, "tokenizer: %s is no JSON object",
+            return rf_fail(RF_ECORRUPT, "tokenizer: %s is not a JSON object",
                            i == 0   ? CONFIG
                            : i == 1 ? "special_tokens_map.json"
                                     : "added_tokens.json");
     l.decoder = cJSON_GetObjectItemCaseSensitive(files->config, "added_tokens_decoder");
     if (l.decoder && !cJSON_IsObject(l.decoder))
-        return rf_fail(RF_ECORRUPT, "tokenizer: " CONFIG ": added_tokens_decoder: is no object");
+        return rf_fail(RF_ECORRUPT,
+                       "tokenizer: " CONFIG ": added_tokens_decoder: is not an object");
     rc = load(&l);
     if (rc == 0)
         find_roles(&l);

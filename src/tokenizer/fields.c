@@ -91,14 +91,13 @@ static const struct rf_field bytes_after[] = {READ("type"),
                                               {"use_regex", RF_FIELD_IGNORED, splits},
                                               {"trim_offsets", RF_FIELD_IGNORED, offsets},
                                               {NULL}};
-static const struct rf_field metaspace[] = {
-    READ("type"),
-    READ("replacement"),
-    READ("prepend_scheme"),
-    READ("add_prefix_space"),
-    READ("split"),
-    {"str_rep", RF_FIELD_IGNORED, "says what replacement says"},
-    {NULL}};
+static const struct rf_field metaspace[] = {READ("type"),
+                                            READ("replacement"),
+                                            READ("prepend_scheme"),
+                                            READ("add_prefix_space"),
+                                            READ("split"),
+                                            {"str_rep", RF_FIELD_IGNORED, "repeats replacement"},
+                                            {NULL}};
 static const struct rf_field template[] = {
     READ("type"),
     READ("single"),
@@ -157,7 +156,7 @@ static const char file_says[] = "tokenizer.json says how texts are divided";
 static const char around[] = "tokenizer.json says which tokens are put around a text";
 static const char chats[] = "of chat templates, which have their own reader";
 static const char batches[] = "of batches of texts of equal lengths, which are not made here";
-static const char program[] = "says which program wrote the file, and where it came from";
+static const char program[] = "names the program that wrote the file, and its source";
 static const char other_code[] = "of implementations that do not read tokenizer.json";
 
 static const struct rf_field config[] = {

@@ -96,7 +96,7 @@ int rf_json_int(const cJSON *json, const char *field, const char *name, int most
     RETURN_IF_ERROR(rf_json_get(json, field, name, cJSON_Number, &item));
     if (!(item->valuedouble >= 0 && item->valuedouble <= most) ||
         item->valuedouble != (double)(int)item->valuedouble)
-        return wrong(field, name, "is no whole number in its range");
+        return wrong(field, name, "is not a whole number in its range");
     *out = (int)item->valuedouble;
     return 0;
 }

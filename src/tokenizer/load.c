@@ -25,7 +25,7 @@ static int load_vocabulary(struct rf_bpe *bpe, const cJSON *json)
         if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0 && item->valuedouble < 1e15) ||
             item->valuedouble != (double)(int64_t)item->valuedouble)
             return rf_fail(RF_ECORRUPT,
-                           "tokenizer: model.vocab: the id of \"%.40s\" is no whole "
+                           "tokenizer: model.vocab: the id of \"%.40s\" is not a whole "
                            "number",
                            item->string);
         RETURN_IF_ERROR(rf_vocabulary_add(&bpe->vocabulary, "model.vocab", item->string,
@@ -57,7 +57,8 @@ static int load_merges(struct rf_bpe *bpe, const cJSON *json)
             left_bytes = right ? strlen(left) : 0;
         }
         if (!right)
-            return rf_fail(RF_ECORRUPT, "tokenizer: model.merges[%d]: is no pair of tokens", index);
+            return rf_fail(RF_ECORRUPT, "tokenizer: model.merges[%d]: is not a pair of tokens",
+                           index);
         RETURN_IF_ERROR(rf_bpe_add_merge(bpe, index, left, left_bytes, right, strlen(right)));
         index++;
     }
@@ -80,10 +81,10 @@ int rf_load_bpe(struct rf_bpe *bpe, const struct cJSON *json)
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(json, "type");
     const cJSON *unknown = cJSON_GetObjectItemCaseSensitive(json, "unk_token");
     if (!cJSON_IsObject(json))
-        return rf_fail(RF_ECORRUPT, "tokenizer: model: is missing or no object");
+        return rf_fail(RF_ECORRUPT, "tokenizer: model: is missing or not an object");
     if (type && (!cJSON_IsString(type) || strcmp(type->valuestring, "BPE") != 0))
         return rf_fail(RF_ENOTSUP, "tokenizer: model.type: %.60s is not implemented, only BPE is",
-                       cJSON_IsString(type) ? type->valuestring : "what is no text");
+                       cJSON_IsString(type) ? type->valuestring : "a value that is not a string");
     RETURN_IF_ERROR(rf_check_fields(rf_bpe_fields, "model", json));
     RETURN_IF_ERROR(refuse(json, "dropout"));
     RETURN_IF_ERROR(refuse(json, "continuing_subword_prefix"));
@@ -132,7 +133,7 @@ static int load_parts(struct rf_tokenizer *tokenizer, const cJSON *root)
 {
     const cJSON *version = cJSON_GetObjectItemCaseSensitive(root, "version");
     if (!cJSON_IsObject(root))
-        return rf_fail(RF_ECORRUPT, "tokenizer: the file is no JSON object");
+        return rf_fail(RF_ECORRUPT, "tokenizer: the file is not a JSON object");
     RETURN_IF_ERROR(rf_check_fields(rf_tokenizer_fields, "", root));
     if (version && (!cJSON_IsString(version) || strcmp(version->valuestring, "1.0") != 0))
         return rf_fail(RF_ENOTSUP, "tokenizer: version: only 1.0 is known");

@@ -89,7 +89,7 @@ int rf_load_added(struct rf_tokenizer *tokenizer, const struct cJSON *json)
     if (json && !cJSON_IsNull(json)) {
         const int count = cJSON_IsArray(json) ? cJSON_GetArraySize(json) : -1;
         if (count < 0)
-            return rf_fail(RF_ECORRUPT, "tokenizer: added_tokens: is no list");
+            return rf_fail(RF_ECORRUPT, "tokenizer: added_tokens: is not a list");
         tokenizer->added = rf_alloc(((size_t)count + 1) * sizeof(*tokenizer->added));
         if (!tokenizer->added)
             return rf_fail(RF_ENOMEM, "tokenizer: out of memory for added tokens");

@@ -64,7 +64,7 @@ static int read_any(struct reading *r, const cJSON *json, const char *field, int
     char name[RF_FIELD], item[24];
     int index = 0;
     if (!cJSON_IsObject(json))
-        return rf_fail(RF_ECORRUPT, "tokenizer: %s: is no object", field);
+        return rf_fail(RF_ECORRUPT, "tokenizer: %s: is not an object", field);
     RETURN_IF_ERROR(rf_json_text(json, field, "type", &type));
     const struct rf_field *const tables[] = {rf_step_fields(r->parts, type), NULL};
     if (tables[0])
@@ -333,7 +333,7 @@ static int read_template(struct reading *r, const cJSON *json, const char *field
             cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(special ? special : text, "id"));
         if (!name || (text && strcmp(name, "A") != 0) || (text && ++texts > 1))
             return rf_fail(RF_ECORRUPT,
-                           "tokenizer: %s.single: is no list of special tokens around "
+                           "tokenizer: %s.single: is not a list of special tokens around "
                            "one sequence A",
                            field);
         if (special && texts == 0)

@@ -137,7 +137,7 @@ static int run_step(const struct rf_step *step, struct rf_work *work)
     case RF_STEP_STRIP:
         return strip(step, work);
     default:
-        return rf_fail(RF_EINVAL, "tokenizer: this step is no normalizer");
+        return rf_fail(RF_EINVAL, "tokenizer: this step is not a normalizer");
     }
 }
 

@@ -232,7 +232,7 @@ static int compare(const struct rf_run *run, const struct record *all, int ranks
                 return rf_fail_rank(
                     RF_EMISMATCH, r,
                     "ranks disagree about the run: %s is %llu on rank %d and %llu on "
-                    "rank %d (hashes where it is not a number); start all ranks "
+                    "rank %d (hashes if it is not a number); start all ranks "
                     "with the same model and options",
                     field_names[f], (unsigned long long)all[other].fields[f], other,
                     (unsigned long long)all[r].fields[f], r);
@@ -273,16 +273,21 @@ int rf_run_agree(struct rf_run *run, int local)
 static int sync_call(struct rf_run *run, struct rf_comm *comm, int32_t mine, const char *label)
 {
     const int ranks = rf_comm_size(comm);
-    uint64_t sent = 0;
-    RETURN_IF_ERROR(rf_coll_sent_bytes(RF_COLL_ALL_GATHER, rf_comm_rank(comm), ranks, sizeof(mine),
-                                       RF_U8, RF_ORDER_RING, 0, &sent));
+    const struct rf_coll_desc desc = {.op = RF_COLL_ALL_GATHER,
+                                      .rank = rf_comm_rank(comm),
+                                      .ranks = ranks,
+                                      .count = sizeof(mine),
+                                      .dtype = RF_U8,
+                                      .order = RF_ORDER_RING};
+    struct rf_coll_usage usage;
+    RETURN_IF_ERROR(rf_coll_usage(&desc, NULL, RF_USES_SENT, &usage));
     int32_t *all = rf_alloc((size_t)ranks * sizeof(*all));
     if (!all)
         return rf_fail(RF_ENOMEM, "run: out of host memory");
     const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = label};
     const int rc = rf_all_gather(comm, &mine, all, sizeof(mine), RF_U8, &opts);
     rf_free(all);
-    run->planned_sent += sent;
+    run->planned_sent += usage.sent_bytes;
     return rc;
 }
 

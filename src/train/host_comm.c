@@ -8,10 +8,16 @@
 
 static int account(struct rf_run *run, enum rf_coll_op op, size_t bytes, int root)
 {
-    uint64_t sent = 0;
-    RETURN_IF_ERROR(rf_coll_sent_bytes(op, rf_comm_rank(run->comm), rf_comm_size(run->comm), bytes,
-                                       RF_U8, RF_ORDER_RING, root, &sent));
-    run->planned_sent += sent;
+    const struct rf_coll_desc desc = {.op = op,
+                                      .rank = rf_comm_rank(run->comm),
+                                      .ranks = rf_comm_size(run->comm),
+                                      .count = bytes,
+                                      .dtype = RF_U8,
+                                      .order = RF_ORDER_RING,
+                                      .root = root};
+    struct rf_coll_usage usage;
+    RETURN_IF_ERROR(rf_coll_usage(&desc, NULL, RF_USES_SENT, &usage));
+    run->planned_sent += usage.sent_bytes;
     return 0;
 }
 

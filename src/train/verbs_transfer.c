@@ -45,8 +45,11 @@ static int push_round(struct rf_execution *p, const struct rf_instruction *i,
     sums.shape = rf_shape1(rf_tensor_count(sums) * plan->sum_slots);
     if (!sums.buffer)
         sums = nothing(p, RF_F32);
-    return rf_prefix_reduce_scatter_tensor(p->run->comms[i->lane], (int)plan->policy.micro_batches,
-                                           t->round, in, sums, t->counts, opts);
+    const struct rf_coll_desc desc = {.op = t->op,
+                                      .counts = t->counts,
+                                      .leaves = (int)plan->policy.micro_batches,
+                                      .round = t->round};
+    return rf_tree_sum_tensor(p->run->comms[i->lane], &desc, in, sums, opts);
 }
 
 int rf_start_reduce(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
@@ -61,6 +64,8 @@ int rf_start_reduce(struct rf_execution *p, const struct rf_instruction *i, stru
     snprintf(label, sizeof(label), "gradients piece %d", plan->values[first].piece);
     const struct rf_coll_opts opts = {
         .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
+    const struct rf_coll_desc forest = {
+        .op = t->op, .counts = t->counts, .forest = &plan->forest, .stride = plan->slot_elements};
     if (t->op == RF_COLL_PREFIX_REDUCE_SCATTER)
         return push_round(p, i, &opts);
     struct rf_tensor in = typed(p, (struct rf_operands){&first, 1}), out = {0};
@@ -71,11 +76,8 @@ int rf_start_reduce(struct rf_execution *p, const struct rf_instruction *i, stru
         in = out = out.buffer ? out : nothing(p, t->dtype);
     switch (t->op) {
     case RF_COLL_FOREST_ALL_REDUCE:
-        return rf_forest_all_reduce_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
-                                           plan->slot_elements, out, &opts);
     case RF_COLL_FOREST_REDUCE_SCATTER:
-        return rf_forest_reduce_scatter_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
-                                               plan->slot_elements, out, t->counts, &opts);
+        return rf_tree_sum_tensor(comm, &forest, forest_parts(p, i->ins, in), out, &opts);
     case RF_COLL_REDUCE_SCATTER:
         return rf_reduce_scatter_v_tensor(comm, in, out, t->counts, RF_SUM, &opts);
     case RF_COLL_REDUCE:

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "simulator.h"
+#include "support/usage.h"
 
 namespace
 {
@@ -93,8 +94,8 @@ TEST(SentBytes, ArePredictedForWhatTheTableChooses)
                     struct rf_sched *sched = nullptr;
                     uint64_t sent = 1;
                     ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
-                    ASSERT_EQ(
-                        rf_coll_sent_bytes(op, 1, ranks, count, dtype, RF_ORDER_ANY, 0, &sent), 0);
+                    ASSERT_EQ(sent_of(call_of(op, 1, ranks, count, dtype, RF_ORDER_ANY, 0), &sent),
+                              0);
                     EXPECT_EQ(sent, rf_sched_sent_bytes(sched));
                     rf_sched_destroy(sched);
                 }
@@ -128,9 +129,9 @@ TEST(SentBytes, WithACountForEachRankAreThoseOfTheList)
                     struct rf_sched *sched = nullptr;
                     uint64_t sent = 1, staging = 1, want = 0;
                     ASSERT_EQ(rf_sched_build(&desc, &sched), 0);
-                    ASSERT_EQ(rf_coll_sent_bytes_v(op, desc.rank, ranks, counts.data(), RF_F32,
-                                                   RF_ORDER_ANY, desc.root, &sent),
-                              0);
+                    ASSERT_EQ(
+                        sent_of(pieces_of(op, desc.rank, ranks, counts.data(), desc.root), &sent),
+                        0);
                     EXPECT_EQ(sent, rf_sched_sent_bytes(sched));
                     if (op == RF_COLL_REDUCE_SCATTER) {
                         EXPECT_EQ(sent, whole - own);
@@ -140,8 +141,8 @@ TEST(SentBytes, WithACountForEachRankAreThoseOfTheList)
                         EXPECT_EQ(sent, peers * own);
                     }
                     ASSERT_EQ(rf_sched_staging_bytes(&desc, nullptr, &want), 0);
-                    ASSERT_EQ(rf_coll_staging_bytes_v(op, desc.rank, ranks, counts.data(), RF_F32,
-                                                      RF_ORDER_ANY, desc.root, &staging),
+                    ASSERT_EQ(staging_of(pieces_of(op, desc.rank, ranks, counts.data(), desc.root),
+                                         &staging),
                               0);
                     EXPECT_EQ(staging, want);
                     rf_sched_destroy(sched);
@@ -154,26 +155,44 @@ TEST(SentBytes, WithACountForEachRankAreRefusedWhereACallHasNone)
     const size_t counts[] = {1, 2}, huge[] = {SIZE_MAX, 1};
     uint64_t bytes = 0;
     auto sent = [&](enum rf_coll_op op, int rank, const size_t *list) {
-        return rf_coll_sent_bytes_v(op, rank, 2, list, RF_F32, RF_ORDER_ANY, 0, &bytes);
+        return sent_of(pieces_of(op, rank, 2, list, 0), &bytes);
     };
     EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, counts), 0);
-    for (enum rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_ALL_TO_ALL, RF_COLL_BARRIER,
-                               RF_COLL_FOREST_REDUCE_SCATTER, RF_COLL_PREFIX_REDUCE_SCATTER})
+    for (enum rf_coll_op op :
+         {RF_COLL_ALL_REDUCE, RF_COLL_ALL_TO_ALL, RF_COLL_BARRIER, RF_COLL_FOREST_ALL_REDUCE,
+          RF_COLL_FOREST_REDUCE_SCATTER, RF_COLL_PREFIX_REDUCE_SCATTER})
         EXPECT_EQ(sent(op, 0, counts), RF_EINVAL);
-    EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, nullptr), RF_EINVAL);
     EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 0, huge), RF_EINVAL);
     EXPECT_EQ(sent(RF_COLL_ALL_GATHER, 2, counts), RF_EINVAL);
-    EXPECT_EQ(
-        rf_coll_staging_bytes_v(RF_COLL_ALL_GATHER, 0, 2, nullptr, RF_F32, RF_ORDER_ANY, 0, &bytes),
-        RF_EINVAL);
+}
+
+TEST(Usage, HasTheFiguresThatAreAskedForAndNoOthers)
+{
+    const rf_coll_desc desc = call_of(RF_COLL_ALL_REDUCE, 1, 4, 1 << 20);
+    struct rf_coll_usage one = {}, all = {};
+    const unsigned every = RF_USES_SENT | RF_USES_STAGING | RF_USES_TEMP | RF_USES_ROUNDS;
+    ASSERT_EQ(rf_coll_usage(&desc, "ring", every, &all), 0);
+    EXPECT_EQ(all.sent_bytes, 6u << 20);
+    EXPECT_EQ(all.rounds, 6u);
+    EXPECT_GT(all.staging_bytes, 0u);
+    EXPECT_GT(all.temp_bytes, 0u);
+    ASSERT_EQ(rf_coll_usage(&desc, "ring", RF_USES_ROUNDS, &one), 0);
+    EXPECT_EQ(one.rounds, 6u);
+    EXPECT_EQ(one.sent_bytes + one.staging_bytes + one.temp_bytes, 0u);
+    for (unsigned what : {0u, 16u, every | 32u})
+        EXPECT_EQ(rf_coll_usage(&desc, "ring", what, &one), RF_EINVAL) << what;
+    EXPECT_EQ(rf_coll_usage(&desc, "ring", every, nullptr), RF_EINVAL);
+    EXPECT_EQ(rf_coll_usage(nullptr, "ring", every, &one), RF_EINVAL);
+    EXPECT_EQ(rf_coll_usage(&desc, "rinng", every, &one), RF_EINVAL);
 }
 
 TEST(SentBytes, OfALargeAllReduceAreTheRingsBoundFor4096Ranks)
 {
     uint64_t sent = 0;
-    ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, 17, 4096, size_t(1) << 30, RF_F32,
-                                 RF_ORDER_RING, 0, &sent),
-              0);
+    ASSERT_EQ(
+        sent_of(call_of(RF_COLL_ALL_REDUCE, 17, 4096, size_t(1) << 30, RF_F32, RF_ORDER_RING, 0),
+                &sent),
+        0);
     EXPECT_EQ(sent, 2ull * 4095 * (1 << 18) * 4);
 }
 
@@ -197,8 +216,9 @@ TEST(Table, RefusesWhatMakesNoSense)
 {
     uint64_t sent = 0;
     auto status = [&](enum rf_coll_op op, int rank, int ranks, size_t count, int dtype, int root) {
-        return rf_coll_sent_bytes(op, rank, ranks, count, static_cast<enum rf_dtype>(dtype),
-                                  RF_ORDER_ANY, root, &sent);
+        return sent_of(
+            call_of(op, rank, ranks, count, static_cast<enum rf_dtype>(dtype), RF_ORDER_ANY, root),
+            &sent);
     };
     EXPECT_EQ(status(RF_COLL_ALL_REDUCE, 2, 2, 1, RF_F32, 0), RF_EINVAL);
     EXPECT_EQ(status(RF_COLL_ALL_REDUCE, -1, 2, 1, RF_F32, 0), RF_EINVAL);

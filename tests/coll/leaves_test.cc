@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "simulator.h"
+#include "support/usage.h"
 
 namespace
 {
@@ -168,7 +169,7 @@ void run_forest(const Forest &forest, const Counts &counts, struct rf_coll_desc 
         expect_row(floats(world.ranks[r]->out()), want, before(counts, r), counts[r], where);
         const uint64_t parts = static_cast<uint64_t>(rf_forest_nodes(&forest, r, nullptr));
         uint64_t sent = 0;
-        ASSERT_EQ(rf_forest_scatter_sent_bytes(&forest, r, counts.data(), &sent), 0);
+        ASSERT_EQ(sent_of(scatter_of(&forest, r, counts.data()), &sent), 0);
         ASSERT_EQ(sent, parts * (desc.count - counts[r]) * 4) << where;
         ASSERT_EQ(sent, rf_sched_sent_bytes(world.scheds[r])) << where;
         const float *in = floats(world.ranks[r]->in());
@@ -222,11 +223,11 @@ TEST(ForestReduceScatter, IsRefusedWithoutCountsAndWhereTheyOverflow)
     const Forest forest(4, 2, 1);
     const Counts huge = {SIZE_MAX, 2}, many = {SIZE_MAX / 8, 2};
     uint64_t bytes = 0;
-    EXPECT_EQ(rf_forest_scatter_sent_bytes(&forest, 0, nullptr, &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_forest_scatter_sent_bytes(nullptr, 0, huge.data(), &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_forest_scatter_sent_bytes(&forest, 2, huge.data(), &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_forest_scatter_temp_bytes(&forest, 0, huge.data(), &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_forest_scatter_staging_bytes(&forest, 0, many.data(), &bytes), RF_EINVAL);
+    EXPECT_EQ(sent_of(scatter_of(&forest, 0, nullptr), &bytes), RF_EINVAL);
+    EXPECT_EQ(sent_of(scatter_of(nullptr, 0, huge.data()), &bytes), RF_EINVAL);
+    EXPECT_EQ(sent_of(scatter_of(&forest, 2, huge.data()), &bytes), RF_EINVAL);
+    EXPECT_EQ(temp_of(scatter_of(&forest, 0, huge.data()), &bytes), RF_EINVAL);
+    EXPECT_EQ(staging_of(scatter_of(&forest, 0, many.data()), &bytes), RF_EINVAL);
 }
 
 // ---- prefixes ---------------------------------------------------------------------------------
@@ -277,8 +278,7 @@ void run_round(Slots &slots, const struct rf_coll_desc &desc, uint64_t staged, u
         const Row leaf = node(0, first + r, desc.leaves, has_leaf ? desc.count : 0);
         std::copy(leaf.begin(), leaf.end(), floats(world.ranks[r]->in()));
         uint64_t sent = 1;
-        ASSERT_EQ(rf_prefix_sent_bytes(desc.leaves, desc.round, r, desc.ranks, desc.counts, &sent),
-                  0);
+        ASSERT_EQ(sent_of(round_of(desc.leaves, desc.round, r, desc.ranks, desc.counts), &sent), 0);
         ASSERT_EQ(sent, has_leaf ? (desc.count - desc.counts[r]) * 4 : 0);
         ASSERT_EQ(sent, rf_sched_sent_bytes(world.scheds[r]));
     }
@@ -378,14 +378,15 @@ TEST(PrefixReduceScatter, SendsWhatARingSendsFromBoundedMemory)
     for (int rank = 0; rank < 4; rank++)
         for (int round = 0; round < 3; round++) {
             uint64_t sent = 1, ring = 1, temp = 0, staging = 0;
-            ASSERT_EQ(rf_prefix_sent_bytes(10, round, rank, 4, counts.data(), &sent), 0);
-            ASSERT_EQ(rf_coll_sent_bytes_v(RF_COLL_REDUCE_SCATTER, rank, 4, counts.data(), RF_F32,
-                                           RF_ORDER_RING, 0, &ring),
-                      0);
+            ASSERT_EQ(sent_of(round_of(10, round, rank, 4, counts.data()), &sent), 0);
+            ASSERT_EQ(
+                sent_of(pieces_of(RF_COLL_REDUCE_SCATTER, rank, 4, counts.data(), 0, RF_ORDER_RING),
+                        &ring),
+                0);
             EXPECT_EQ(sent, round < 2 || rank < 2 ? ring : 0);
-            ASSERT_EQ(rf_prefix_temp_bytes(10, round, rank, 4, counts.data(), &temp), 0);
+            ASSERT_EQ(temp_of(round_of(10, round, rank, 4, counts.data()), &temp), 0);
             EXPECT_LE(temp, 2 * RF_WINDOW_BYTES);
-            ASSERT_EQ(rf_prefix_staging_bytes(10, round, rank, 4, counts.data(), &staging), 0);
+            ASSERT_EQ(staging_of(round_of(10, round, rank, 4, counts.data()), &staging), 0);
             EXPECT_LE(staging, RF_STAGING_SLOTS * 2 * RF_WINDOW_BYTES);
             EXPECT_EQ(staging > 0, counts[rank] > 0 || round < 2 || rank < 2);
         }
@@ -395,14 +396,14 @@ TEST(PrefixReduceScatter, IsRefusedOutsideItsRoundsAndWithoutCounts)
 {
     const Counts counts = {1, 2}, huge = {SIZE_MAX, 2};
     uint64_t bytes = 0;
-    EXPECT_EQ(rf_prefix_sent_bytes(4, 2, 0, 2, counts.data(), &bytes), RF_EINVAL);
+    EXPECT_EQ(sent_of(round_of(4, 2, 0, 2, counts.data()), &bytes), RF_EINVAL);
     EXPECT_STREQ(rf_last_error()->message,
                  "prefix_reduce_scatter: 4 leaves on 2 ranks come in rounds 0 to 1, not in 2");
-    EXPECT_EQ(rf_prefix_sent_bytes(4, -1, 0, 2, counts.data(), &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_prefix_sent_bytes(0, 0, 0, 2, counts.data(), &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_prefix_sent_bytes(4, 0, 2, 2, counts.data(), &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_prefix_temp_bytes(4, 0, 0, 2, nullptr, &bytes), RF_EINVAL);
-    EXPECT_EQ(rf_prefix_staging_bytes(4, 0, 0, 2, huge.data(), &bytes), RF_EINVAL);
+    EXPECT_EQ(sent_of(round_of(4, -1, 0, 2, counts.data()), &bytes), RF_EINVAL);
+    EXPECT_EQ(sent_of(round_of(0, 0, 0, 2, counts.data()), &bytes), RF_EINVAL);
+    EXPECT_EQ(sent_of(round_of(4, 0, 2, 2, counts.data()), &bytes), RF_EINVAL);
+    EXPECT_EQ(temp_of(round_of(4, 0, 0, 2, nullptr), &bytes), RF_EINVAL);
+    EXPECT_EQ(staging_of(round_of(4, 0, 0, 2, huge.data()), &bytes), RF_EINVAL);
 }
 
 } // namespace

@@ -130,7 +130,7 @@ TEST(Table, AnAlgorithmThatCannotServeACallSaysWhy)
     EXPECT_EQ(
         why("rabenseifner", 3, RF_ORDER_ANY, RF_F32),
         "all_reduce: algorithm \"rabenseifner\" cannot serve 1000 f32 in any order on 3 ranks: the "
-        "number of ranks is no power of two");
+        "number of ranks is not a power of two");
     EXPECT_NE(why("rabenseifner", 4, RF_ORDER_TREE, RF_F32).find("does not add in tree order"),
               std::string::npos);
     EXPECT_NE(why("ring", 4, RF_ORDER_ANY, RF_F16).find("would round 16-bit types"),

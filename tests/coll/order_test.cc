@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "simulator.h"
+#include "support/usage.h"
 
 namespace
 {
@@ -195,7 +196,7 @@ void run_forest(const std::vector<int> &first, size_t count, bool in_place, uint
     ASSERT_EQ(sim::run_executor(world, seed), "");
     for (int r = 0; r < desc.ranks; r++) {
         uint64_t sent = 0;
-        ASSERT_EQ(rf_forest_sent_bytes(&forest, r, count, &sent), 0);
+        ASSERT_EQ(sent_of(forest_of(&forest, r, count), &sent), 0);
         ASSERT_EQ(sent, rf_sched_sent_bytes(world.scheds[r]));
         const float *out = reinterpret_cast<const float *>(world.ranks[r]->out());
         for (size_t i = 0; i < count; i++)
@@ -253,9 +254,9 @@ TEST(Forest, OfAlignedSharesSendsWhatARingSends)
     struct rf_forest forest = {8, 4, first};
     for (int rank = 0; rank < 4; rank++) {
         uint64_t sent = 0, temp = 0;
-        ASSERT_EQ(rf_forest_sent_bytes(&forest, rank, 1 << 20, &sent), 0);
+        ASSERT_EQ(sent_of(forest_of(&forest, rank, 1 << 20), &sent), 0);
         EXPECT_EQ(sent, 2u * 3 * (1 << 20));
-        ASSERT_EQ(rf_forest_temp_bytes(&forest, rank, 1 << 20, &temp), 0);
+        ASSERT_EQ(temp_of(forest_of(&forest, rank, 1 << 20), &temp), 0);
         EXPECT_LE(temp, 3u << 20) << "no more than the parts of its chunk";
     }
 }
@@ -266,11 +267,11 @@ TEST(Forest, RefusesSharesThatAreNone)
     uint64_t sent;
     for (int *first : {gap, back}) {
         struct rf_forest forest = {8, 2, first};
-        EXPECT_EQ(rf_forest_sent_bytes(&forest, 0, 10, &sent), RF_EINVAL);
+        EXPECT_EQ(sent_of(forest_of(&forest, 0, 10), &sent), RF_EINVAL);
     }
     struct rf_forest forest = {8, 2, fine};
-    EXPECT_EQ(rf_forest_sent_bytes(&forest, 2, 10, &sent), RF_EINVAL);
-    EXPECT_EQ(rf_forest_sent_bytes(nullptr, 0, 10, &sent), RF_EINVAL);
+    EXPECT_EQ(sent_of(forest_of(&forest, 2, 10), &sent), RF_EINVAL);
+    EXPECT_EQ(sent_of(forest_of(nullptr, 0, 10), &sent), RF_EINVAL);
 }
 
 // ---- large rings, rank by rank -----------------------------------------------------------------

@@ -16,20 +16,21 @@ extern "C" {
 namespace
 {
 
-rf_schedule_desc call(rf_coll_op op, int ranks, size_t count)
+rf_coll_desc call(rf_coll_op op, int ranks, size_t count)
 {
-    rf_schedule_desc desc = {};
+    rf_coll_desc desc = {};
     desc.op = op;
     desc.ranks = ranks;
     desc.count = count;
     return desc;
 }
 
-void expect_refused(const rf_schedule_desc &desc, const char *sentence, int rank = 0,
+void expect_refused(rf_coll_desc desc, const char *sentence, int rank = 0,
                     const char *algorithm = nullptr)
 {
+    desc.rank = rank;
     rf_schedule *schedule = nullptr;
-    EXPECT_EQ(rf_schedule_create(&desc, rank, algorithm, &schedule), RF_EINVAL) << sentence;
+    EXPECT_EQ(rf_schedule_create(&desc, algorithm, &schedule), RF_EINVAL) << sentence;
     EXPECT_EQ(schedule, nullptr);
     EXPECT_NE(strstr(rf_last_error()->message, sentence), nullptr) << rf_last_error()->message;
 }
@@ -38,15 +39,15 @@ TEST(PublicSchedule, RefusesWhatIsNoCall)
 {
     const std::vector<size_t> counts = {1, 2, SIZE_MAX};
     const std::vector<int> hosts = {0, 2, 1};
-    expect_refused(call(RF_COLL_NONE, 2, 1), "cannot be shown");
-    expect_refused(call(RF_COLL_OP_COUNT, 2, 1), "cannot be shown");
+    expect_refused(call(RF_COLL_NONE, 2, 1), "0 is no operation");
+    expect_refused(call(RF_COLL_OP_COUNT, 2, 1), "is no operation");
     expect_refused(call(RF_COLL_FOREST_ALL_REDUCE, 2, 1), "cannot be shown");
     expect_refused(call(RF_COLL_ALL_REDUCE, 0, 1), "cannot be 0 ranks");
     expect_refused(call(RF_COLL_ALL_REDUCE, 3, 1), "rank 3 of 3", 3);
     expect_refused(call(RF_COLL_ALL_REDUCE, 3, 1), "no algorithm \"rinng\"", 0, "rinng");
     expect_refused(call(RF_COLL_ALL_REDUCE, 3, 8), "that share memory", 0, "fused");
     expect_refused(call(RF_COLL_ALL_REDUCE, 3, SIZE_MAX), "too many");
-    rf_schedule_desc desc = call(RF_COLL_ALL_REDUCE, 3, 8);
+    rf_coll_desc desc = call(RF_COLL_ALL_REDUCE, 3, 8);
     desc.counts = counts.data();
     expect_refused(desc, "does not take one count for each rank");
     desc.op = RF_COLL_ALL_GATHER;
@@ -66,9 +67,9 @@ TEST(PublicSchedule, RefusesWhatIsNoCall)
     desc.hosts = nullptr;
     expect_refused(desc, "unknown type");
     rf_schedule *schedule = nullptr;
-    EXPECT_EQ(rf_schedule_create(nullptr, 0, nullptr, &schedule), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_create(nullptr, nullptr, &schedule), RF_EINVAL);
     desc.dtype = RF_F32;
-    EXPECT_EQ(rf_schedule_create(&desc, 0, nullptr, nullptr), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_create(&desc, nullptr, nullptr), RF_EINVAL);
     uint32_t count = 0;
     EXPECT_EQ(rf_schedule_algorithms(&desc, nullptr, 0, nullptr), RF_EINVAL);
     EXPECT_EQ(rf_schedule_algorithms(nullptr, nullptr, 0, &count), RF_EINVAL);
@@ -77,9 +78,9 @@ TEST(PublicSchedule, RefusesWhatIsNoCall)
 
 TEST(PublicSchedule, RefusesStepsAndOperandsThatDoNotExist)
 {
-    const rf_schedule_desc desc = call(RF_COLL_ALL_REDUCE, 2, 8);
+    const rf_coll_desc desc = call(RF_COLL_ALL_REDUCE, 2, 8);
     rf_schedule *schedule = nullptr;
-    ASSERT_EQ(rf_schedule_create(&desc, 0, "ring", &schedule), 0);
+    ASSERT_EQ(rf_schedule_create(&desc, "ring", &schedule), 0);
     const uint32_t count = rf_schedule_step_count(schedule);
     rf_schedule_step step = {};
     rf_schedule_place place = {};
@@ -143,7 +144,7 @@ TEST(PublicSchedule, IsTheListThatRunsAndItsAlgorithmsAreThoseThatCanServe)
     int compared = 0;
     for (int op = RF_COLL_ALL_REDUCE; op < RF_COLL_SEND; op++)
         for (int ranks = 1; ranks <= 9; ranks++) {
-            rf_schedule_desc desc = call((rf_coll_op)op, ranks, 1000);
+            rf_coll_desc desc = call((rf_coll_op)op, ranks, 1000);
             desc.shared = ranks % 2;
             rf_schedule_algorithm_info infos[16];
             uint32_t count = 0, chosen = 0;
@@ -152,7 +153,7 @@ TEST(PublicSchedule, IsTheListThatRunsAndItsAlgorithmsAreThoseThatCanServe)
             for (uint32_t i = 0; i < count; i++) {
                 chosen += infos[i].chosen;
                 rf_schedule *schedule = nullptr;
-                const int rc = rf_schedule_create(&desc, 0, infos[i].name, &schedule);
+                const int rc = rf_schedule_create(&desc, infos[i].name, &schedule);
                 EXPECT_EQ(rc == 0, infos[i].why_not == nullptr) << infos[i].name;
                 if (rc < 0) {
                     EXPECT_NE(strstr(rf_last_error()->message, infos[i].why_not), nullptr);
@@ -179,14 +180,14 @@ TEST(PublicSchedule, IsTheListThatRunsAndItsAlgorithmsAreThoseThatCanServe)
 
 TEST(PublicSchedule, IsCutAsItIsAsked)
 {
-    rf_schedule_desc desc = call(RF_COLL_ALL_REDUCE, 4, 4 << 20);
+    rf_coll_desc desc = call(RF_COLL_ALL_REDUCE, 4, 4 << 20);
     uint32_t steps[3] = {};
     const size_t segments[3] = {0, 64 << 10, SIZE_MAX};
     for (int i = 0; i < 3; i++) {
         rf_schedule *schedule = nullptr;
         desc.segment_bytes = segments[i];
         desc.window_bytes = segments[i] == SIZE_MAX ? SIZE_MAX : 0;
-        ASSERT_EQ(rf_schedule_create(&desc, 0, "ring", &schedule), 0);
+        ASSERT_EQ(rf_schedule_create(&desc, "ring", &schedule), 0);
         steps[i] = rf_schedule_step_count(schedule);
         EXPECT_EQ(rf_schedule_sent_bytes(schedule), 24u << 20);
         rf_schedule_destroy(schedule);
@@ -198,20 +199,21 @@ TEST(PublicSchedule, IsCutAsItIsAsked)
 
 // Every step stays within the side that it reads or writes, and the sides of all ranks make up the
 // whole.
-void expect_within(const rf_schedule_desc &desc)
+void expect_within(rf_coll_desc desc)
 {
     size_t whole[2] = {0, 0}, covered[2] = {0, 0};
     for (int rank = 0; rank < desc.ranks; rank++) {
         rf_schedule *schedule = nullptr;
         rf_schedule_range sides[2] = {};
+        desc.rank = rank;
         const std::string where =
             std::string(rf_coll_op_name(desc.op)) + " rank " + std::to_string(rank);
         for (int k = 0; k < 2; k++) {
-            ASSERT_EQ(rf_schedule_get_side(&desc, rank, (rf_schedule_space)k, &sides[k]), 0);
+            ASSERT_EQ(rf_schedule_get_side(&desc, (rf_schedule_space)k, &sides[k]), 0);
             whole[k] = std::max<size_t>(whole[k], sides[k].first + sides[k].count);
             covered[k] += sides[k].count;
         }
-        ASSERT_EQ(rf_schedule_create(&desc, rank, nullptr, &schedule), 0);
+        ASSERT_EQ(rf_schedule_create(&desc, nullptr, &schedule), 0);
         const auto expect_inside = [&](rf_schedule_place place, uint64_t bytes) {
             if (place.space != RF_SCHEDULE_TEMP) {
                 EXPECT_LE(place.offset + bytes, sides[place.space].count * 4) << where;
@@ -244,7 +246,7 @@ TEST(PublicSchedule, StepsStayWithinTheSidesOfTheCall)
                               RF_COLL_BROADCAST,  RF_COLL_REDUCE,         RF_COLL_GATHER,
                               RF_COLL_SCATTER,    RF_COLL_BARRIER};
     for (rf_coll_op op : ops) {
-        rf_schedule_desc desc = call(op, 5, 12);
+        rf_coll_desc desc = call(op, 5, 12);
         desc.root = 2;
         expect_within(desc);
         desc.counts = rf_coll_has_shares(op) ? counts.data() : nullptr;
@@ -256,13 +258,14 @@ TEST(PublicSchedule, StepsStayWithinTheSidesOfTheCall)
 TEST(PublicSchedule, SidesAreThoseOfTheCall)
 {
     const std::vector<size_t> counts = {3, 0, 7, 2}, received = {2, 2, 2, 2};
-    const auto side = [](const rf_schedule_desc &desc, int rank, rf_schedule_space space) {
+    const auto side = [](rf_coll_desc desc, int rank, rf_schedule_space space) {
+        desc.rank = rank;
         rf_schedule_range range = {99, 99};
-        EXPECT_EQ(rf_schedule_get_side(&desc, rank, space, &range), 0) << rf_last_error()->message;
+        EXPECT_EQ(rf_schedule_get_side(&desc, space, &range), 0) << rf_last_error()->message;
         return std::vector<uint64_t>{range.first, range.count};
     };
     using Side = std::vector<uint64_t>;
-    rf_schedule_desc desc = call(RF_COLL_GATHER, 4, 5);
+    rf_coll_desc desc = call(RF_COLL_GATHER, 4, 5);
     desc.root = 1;
     EXPECT_EQ(side(desc, 2, RF_SCHEDULE_IN), (Side{10, 5}));
     EXPECT_EQ(side(desc, 2, RF_SCHEDULE_OUT), (Side{0, 0}));
@@ -288,10 +291,11 @@ TEST(PublicSchedule, SidesAreThoseOfTheCall)
     EXPECT_EQ(side(desc, 0, RF_SCHEDULE_IN), (Side{0, 0}));
     EXPECT_EQ(side(desc, 0, RF_SCHEDULE_OUT), (Side{0, 5}));
     rf_schedule_range range = {};
-    EXPECT_EQ(rf_schedule_get_side(&desc, 0, RF_SCHEDULE_TEMP, &range), RF_EINVAL);
-    EXPECT_EQ(rf_schedule_get_side(&desc, 4, RF_SCHEDULE_IN, &range), RF_EINVAL);
-    EXPECT_EQ(rf_schedule_get_side(&desc, 0, RF_SCHEDULE_IN, nullptr), RF_EINVAL);
-    EXPECT_EQ(rf_schedule_get_side(nullptr, 0, RF_SCHEDULE_IN, &range), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_side(&desc, RF_SCHEDULE_TEMP, &range), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_side(&desc, RF_SCHEDULE_IN, nullptr), RF_EINVAL);
+    desc.rank = 4;
+    EXPECT_EQ(rf_schedule_get_side(&desc, RF_SCHEDULE_IN, &range), RF_EINVAL);
+    EXPECT_EQ(rf_schedule_get_side(nullptr, RF_SCHEDULE_IN, &range), RF_EINVAL);
 }
 
 } // namespace

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "simulator.h"
+#include "support/usage.h"
 
 extern "C" {
 #include "coll/table.h"
@@ -219,11 +220,10 @@ TEST(SentFormula, OfALongForestIsThePublicPredictionAndThatOfAKnownForest)
             desc.stride = count;
             desc.window_bytes = RF_WINDOW_BYTES;
             uint64_t sent = 0, known = 0;
-            ASSERT_EQ(rf_forest_sent_bytes(&forest, rank, count, &sent), 0);
+            ASSERT_EQ(sent_of(forest_of(&forest, rank, count), &sent), 0);
             EXPECT_EQ(sent, listed(desc, nullptr));
-            ASSERT_EQ(
-                rf_forest_count_sent(&forest, rf_forest_most_parts(&forest), rank, count, &known),
-                0);
+            desc.most_parts = rf_forest_most_parts(&forest);
+            ASSERT_EQ(rf_coll_count_sent(&desc, nullptr, &known), 0);
             EXPECT_EQ(known, sent);
         }
 }
@@ -265,8 +265,12 @@ TEST(SentFormula, RefusesAForestThatIsNoneUnlessItIsKnown)
     int back[] = {0, 9, 8};
     struct rf_forest forest = {8, 2, back};
     uint64_t sent = 0;
-    EXPECT_EQ(rf_forest_sent_bytes(&forest, 0, 10, &sent), RF_EINVAL);
-    EXPECT_EQ(rf_forest_count_sent(&forest, 1, 2, 10, &sent), RF_EINVAL) << "no such rank";
+    EXPECT_EQ(sent_of(forest_of(&forest, 0, 10), &sent), RF_EINVAL);
+    rf_coll_desc desc = forest_of(&forest, 2, 10);
+    desc.order = RF_ORDER_TREE;
+    desc.stride = 10;
+    desc.most_parts = 1;
+    EXPECT_EQ(rf_coll_count_sent(&desc, nullptr, &sent), RF_EINVAL) << "no such rank";
 }
 
 } // namespace

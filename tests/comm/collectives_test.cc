@@ -9,6 +9,7 @@
 
 #include "comm/element.h"
 #include "support/ranks.h"
+#include "support/usage.h"
 
 namespace
 {
@@ -36,23 +37,10 @@ class Ledger
     void check(rf_coll_op op, const Case &c, int root = 0)
     {
         uint64_t predicted = 0, now = rf_comm_sent_bytes(comm_);
-        ASSERT_EQ(rf_coll_sent_bytes(op, rf_comm_rank(comm_), rf_comm_size(comm_), c.count, c.dtype,
-                                     c.order, root, &predicted),
-                  RF_OK);
-        if (c.redop == RF_AVG) {
-            rf_schedule_desc desc = {};
-            desc.op = op;
-            desc.ranks = rf_comm_size(comm_);
-            desc.count = c.count;
-            desc.dtype = c.dtype;
-            desc.redop = c.redop;
-            desc.order = c.order;
-            desc.root = root;
-            rf_schedule *schedule = nullptr;
-            ASSERT_EQ(rf_schedule_create(&desc, rf_comm_rank(comm_), nullptr, &schedule), RF_OK);
-            predicted = rf_schedule_sent_bytes(schedule);
-            rf_schedule_destroy(schedule);
-        }
+        rf_coll_desc desc =
+            call_of(op, rf_comm_rank(comm_), rf_comm_size(comm_), c.count, c.dtype, c.order, root);
+        desc.redop = c.redop;
+        ASSERT_EQ(sent_of(desc, &predicted), RF_OK);
         EXPECT_EQ(now - before_, predicted) << rf_coll_op_name(op) << " " << text(c);
         before_ = now;
     }

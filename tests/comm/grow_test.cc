@@ -214,7 +214,7 @@ TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNe
             expect_sum(comm, 3);
             EXPECT_EQ(rf_comm_close(comm), RF_OK) << rf_last_error()->message;
         });
-    EXPECT_NE(progress_texts.find("the job went on without this process, which asks again"),
+    EXPECT_NE(progress_texts.find("the job continued without this process, which asks again"),
               std::string::npos)
         << progress_texts;
 }

@@ -100,9 +100,11 @@ TEST(MeasuredHosts, AllRanksChooseTheSameAndSumsAreWhatTheyWere)
         for (size_t count : {1u, 5000u, 70001u, 2000003u}) {
             const char *name;
             double seconds;
-            ASSERT_EQ(rf_comm_algorithm(comm, RF_COLL_ALL_REDUCE, count, RF_F32, RF_ORDER_ANY, true,
-                                        &name, &seconds),
-                      0);
+            rf_coll_desc desc = {};
+            desc.op = RF_COLL_ALL_REDUCE;
+            desc.count = count;
+            desc.shared = true;
+            ASSERT_EQ(rf_comm_algorithm(comm, &desc, &name, &seconds), 0);
             EXPECT_STRNE(name, "fused") << "ranks of two hosts share no memory";
             char mine[64] = "", all[4][64];
             strncpy(mine, name, sizeof mine - 1);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 
+#include "support/usage.h"
 #include "tensor_device.h"
 
 using namespace tensors;
@@ -106,22 +107,19 @@ void scatter_forest(rf_comm *comm, int rank, Device &device, const Forest &fores
     rf_tensor parts = tensor_of(device, data), out = tensor_of(device, Row(own, -1));
     const uint64_t sent = rf_comm_sent_bytes(comm);
     uint64_t foretold = 1;
-    RUNS(
-        rf_forest_reduce_scatter_tensor(comm, &forest, parts, stride, out, counts.data(), nullptr));
-    RUNS(rf_forest_scatter_sent_bytes(&forest, rank, counts.data(), &foretold));
+    RUNS(forest_reduce_scatter(comm, &forest, parts, stride, out, counts.data(), nullptr));
+    RUNS(sent_of(scatter_of(&forest, rank, counts.data()), &foretold));
     EXPECT_EQ(rf_comm_sent_bytes(comm) - sent, foretold);
     if (own > 0) {
         EXPECT_EQ(read(out), want);
     }
     if (data.empty()) {
-        RUNS(rf_forest_reduce_scatter_tensor(comm, &forest, parts, stride, out, counts.data(),
-                                             nullptr));
+        RUNS(forest_reduce_scatter(comm, &forest, parts, stride, out, counts.data(), nullptr));
         return;
     }
     EXPECT_EQ(read(parts), data) << "the input was changed";
     rf_tensor piece = part_of(parts, before(counts, rank), own);
-    RUNS(rf_forest_reduce_scatter_tensor(comm, &forest, parts, stride, piece, counts.data(),
-                                         nullptr));
+    RUNS(forest_reduce_scatter(comm, &forest, parts, stride, piece, counts.data(), nullptr));
     EXPECT_EQ(read(piece), want) << "in place";
 }
 
@@ -153,9 +151,8 @@ void scatter_prefix(rf_comm *comm, int rank, Device &device, int leaves, const C
         rf_tensor leaf = leaf_of(device, leaves, round * ranks + rank, sum(counts));
         const uint64_t sent = rf_comm_sent_bytes(comm);
         uint64_t foretold = 1;
-        RUNS(rf_prefix_reduce_scatter_tensor(comm, leaves, round, leaf, slots, counts.data(),
-                                             nullptr));
-        RUNS(rf_prefix_sent_bytes(leaves, round, rank, ranks, counts.data(), &foretold));
+        RUNS(prefix_reduce_scatter(comm, leaves, round, leaf, slots, counts.data(), nullptr));
+        RUNS(sent_of(round_of(leaves, round, rank, ranks, counts.data()), &foretold));
         EXPECT_EQ(rf_comm_sent_bytes(comm) - sent, foretold);
     }
     expect_sum(slots, leaves, counts, rank);
@@ -230,22 +227,20 @@ TEST_P(Leaves, TakeThePredictedStagingMemory)
         const bool hidden = GetParam() >> rank & 1;
         rf_tensor parts = device.tensor(Row(2 * count, 1)), out = tensor_of(device, Row(own, -1));
         uint64_t first = 0, second = 0;
-        RUNS(rf_forest_reduce_scatter_tensor(comm, &forest, parts, count, out, counts.data(),
-                                             nullptr));
-        RUNS(rf_forest_scatter_staging_bytes(&forest, rank, counts.data(), &first));
+        RUNS(forest_reduce_scatter(comm, &forest, parts, count, out, counts.data(), nullptr));
+        RUNS(staging_of(scatter_of(&forest, rank, counts.data()), &first));
         rf_memory_stats stats;
         rf_device_memory(device.get(), &stats);
         EXPECT_EQ(stats.now[RF_CATEGORY_COMM], hidden ? first : 0);
         rf_tensor slots = slots_of(device, 7, counts, rank);
         const uint64_t copied = rf_comm_staged_bytes(comm);
         for (int round = 0; round < 2; round++)
-            RUNS(rf_prefix_reduce_scatter_tensor(comm, 7, round, parts, slots, counts.data(),
-                                                 nullptr));
+            RUNS(prefix_reduce_scatter(comm, 7, round, parts, slots, counts.data(), nullptr));
         /* Round 0 leaves 3 leaves (two slots), round 1 turns them into 6 (two slots). */
         EXPECT_EQ(rf_comm_staged_bytes(comm) - copied, hidden ? 2 * count * 4 + 6 * own * 4 : 0);
         for (int round = 0; round < 2; round++) {
             uint64_t bytes = 0;
-            RUNS(rf_prefix_staging_bytes(7, round, rank, 3, counts.data(), &bytes));
+            RUNS(staging_of(round_of(7, round, rank, 3, counts.data()), &bytes));
             second = std::max(second, bytes);
         }
         rf_device_memory(device.get(), &stats);
@@ -270,8 +265,7 @@ TEST_P(Leaves, OfManyRoundsMayBeUnderWayAtOnce)
                 else
                     opts.done = &done;
                 rf_tensor leaf = leaf_of(device, leaves, round * 3 + rank, sum(counts));
-                RUNS(rf_prefix_reduce_scatter_tensor(comm, leaves, round, leaf, slots,
-                                                     counts.data(), &opts));
+                RUNS(prefix_reduce_scatter(comm, leaves, round, leaf, slots, counts.data(), &opts));
             }
             if (by_request)
                 RUNS(rf_request_wait_all(requests.data(), requests.size(), 20));
@@ -303,10 +297,9 @@ TEST(LeavesInTwoKindsOfMemory, AreReadWhereTheyLie)
         rf_tensor whole = device.tensor(Row(count, -1));
         rf_tensor own = device.tensor(Row(counts[static_cast<size_t>(rank)], -1));
         const Row want = piece_of(6, {count, 0}, 0);
-        EXPECT_EQ(rf_forest_all_reduce_tensor(comm, &forest, parts, stride, whole, nullptr), RF_OK);
+        EXPECT_EQ(forest_all_reduce(comm, &forest, parts, stride, whole, nullptr), RF_OK);
         EXPECT_EQ(read(whole), want);
-        EXPECT_EQ(rf_forest_reduce_scatter_tensor(comm, &forest, parts, stride, own, counts.data(),
-                                                  nullptr),
+        EXPECT_EQ(forest_reduce_scatter(comm, &forest, parts, stride, own, counts.data(), nullptr),
                   RF_OK);
         EXPECT_EQ(read(own), piece_of(6, counts, rank));
         rf_buffer_destroy(buffer);
@@ -323,11 +316,10 @@ TEST(InvalidLeaves, AreRefusedWithASentence)
         RUNS(rf_tensor_view(a.buffer, 64, rf_shape1(120), RF_F16, &f16));
         auto scatter = [&](const rf_forest *f, rf_tensor parts, size_t stride, rf_tensor out,
                            const size_t *n) {
-            return rf_forest_reduce_scatter_tensor(comm, f, parts, stride, out, n, nullptr);
+            return forest_reduce_scatter(comm, f, parts, stride, out, n, nullptr);
         };
-        EXPECT_EQ(
-            rf_forest_reduce_scatter_tensor(nullptr, &forest, b, 60, a, counts.data(), nullptr),
-            RF_EINVAL);
+        EXPECT_EQ(forest_reduce_scatter(nullptr, &forest, b, 60, a, counts.data(), nullptr),
+                  RF_EINVAL);
         EXPECT_EQ(scatter(nullptr, b, 60, a, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&other, b, 60, a, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, a, nullptr), RF_EINVAL);
@@ -337,10 +329,9 @@ TEST(InvalidLeaves, AreRefusedWithASentence)
         EXPECT_EQ(scatter(&forest, b, 60, none, counts.data()), RF_EINVAL);
         EXPECT_EQ(scatter(&forest, b, 60, part_of(b, 7, 30), counts.data()), RF_EINVAL);
         auto round = [&](int leaves, int k, rf_tensor leaf, rf_tensor slots, const size_t *n) {
-            return rf_prefix_reduce_scatter_tensor(comm, leaves, k, leaf, slots, n, nullptr);
+            return prefix_reduce_scatter(comm, leaves, k, leaf, slots, n, nullptr);
         };
-        EXPECT_EQ(rf_prefix_reduce_scatter_tensor(nullptr, 5, 0, a, b, counts.data(), nullptr),
-                  RF_EINVAL);
+        EXPECT_EQ(prefix_reduce_scatter(nullptr, 5, 0, a, b, counts.data(), nullptr), RF_EINVAL);
         EXPECT_EQ(round(0, 0, a, b, counts.data()), RF_EINVAL);
         EXPECT_EQ(round(5, 3, a, b, counts.data()), RF_EINVAL);
         EXPECT_STREQ(rf_last_error()->message,
@@ -354,8 +345,7 @@ TEST(InvalidLeaves, AreRefusedWithASentence)
         rf_coll_opts opts = {};
         const double two = 2;
         opts.scale = &two;
-        EXPECT_EQ(rf_prefix_reduce_scatter_tensor(comm, 5, 0, a, b, counts.data(), &opts),
-                  RF_EINVAL);
+        EXPECT_EQ(prefix_reduce_scatter(comm, 5, 0, a, b, counts.data(), &opts), RF_EINVAL);
         EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
     });
 }
@@ -367,10 +357,10 @@ TEST(OneSubtree, NeedsNoStride)
         const Forest forest({0, 4, 8});
         const Counts counts = {3, 4};
         rf_tensor part = device.tensor(forest.parts(rank, 7, 7)), out = device.tensor(Row(7));
-        RUNS(rf_forest_all_reduce_tensor(comm, &forest, part, 0, out, nullptr));
+        RUNS(forest_all_reduce(comm, &forest, part, 0, out, nullptr));
         EXPECT_EQ(read(out), piece_of(8, {7, 0}, 0));
         rf_tensor own = device.tensor(Row(counts[static_cast<size_t>(rank)]));
-        RUNS(rf_forest_reduce_scatter_tensor(comm, &forest, part, 0, own, counts.data(), nullptr));
+        RUNS(forest_reduce_scatter(comm, &forest, part, 0, own, counts.data(), nullptr));
         EXPECT_EQ(read(own), piece_of(8, counts, rank));
     });
 }
@@ -398,11 +388,11 @@ TEST(DifferentLeaves, AreReportedOnAllRanks)
     const Forest forest({0, 3, 5, 8}), other({0, 2, 5, 8});
     auto scatter = [](rf_comm *comm, const rf_forest &f, rf_tensor in, rf_tensor out,
                       const Counts &counts) {
-        return rf_forest_reduce_scatter_tensor(comm, &f, in, 700, out, counts.data(), nullptr);
+        return forest_reduce_scatter(comm, &f, in, 700, out, counts.data(), nullptr);
     };
     auto round = [](rf_comm *comm, int leaves, int k, rf_tensor in, rf_tensor out,
                     const Counts &counts) {
-        return rf_prefix_reduce_scatter_tensor(comm, leaves, k, in, out, counts.data(), nullptr);
+        return prefix_reduce_scatter(comm, leaves, k, in, out, counts.data(), nullptr);
     };
     const char *same = "the leaves and the count for each rank must be the same on all of them";
     disagree(same, [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
@@ -426,12 +416,11 @@ TEST(DifferentLeaves, AreReportedOnAllRanks)
                  return deviates ? round(comm, 8, 0, in, out, usual)
                                  : scatter(comm, forest, in, out, usual);
              });
-    disagree("forest_all_reduce(600 f32 8 leaves)",
-             [&](rf_comm *comm, rf_tensor in, rf_tensor out, bool deviates) {
-                 return deviates ? scatter(comm, forest, in, out, usual)
-                                 : rf_forest_all_reduce_tensor(comm, &forest, in, 700,
-                                                               part_of(out, 0, 600), nullptr);
-             });
+    disagree("forest_all_reduce(600 f32 8 leaves)", [&](rf_comm *comm, rf_tensor in, rf_tensor out,
+                                                        bool deviates) {
+        return deviates ? scatter(comm, forest, in, out, usual)
+                        : forest_all_reduce(comm, &forest, in, 700, part_of(out, 0, 600), nullptr);
+    });
 }
 
 TEST(LeavesOfADeadRank, AreAnErrorThatNamesTheRank)
@@ -446,10 +435,10 @@ TEST(LeavesOfADeadRank, AreAnErrorThatNamesTheRank)
             rf_tensor in = device.tensor(Row(400000, 1)), out = device.tensor(Row(1050000, -1));
             int rc = RF_OK;
             for (int i = 0; i < 40 && rc == RF_OK; i++)
-                rc = by_rounds ? rf_prefix_reduce_scatter_tensor(comm, 120, i, in, out,
-                                                                 counts.data(), nullptr)
-                               : rf_forest_reduce_scatter_tensor(comm, &forest, in, 200000, out,
-                                                                 counts.data(), nullptr);
+                rc = by_rounds
+                         ? prefix_reduce_scatter(comm, 120, i, in, out, counts.data(), nullptr)
+                         : forest_reduce_scatter(comm, &forest, in, 200000, out, counts.data(),
+                                                 nullptr);
             ASSERT_LT(rc, 0);
             if (rank != 2) {
                 EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "support/ranks.h"
+#include "support/usage.h"
 
 namespace
 {
@@ -88,13 +89,10 @@ TEST_P(Links, EveryCollectiveIsExactAndOnlyItsBytesAreCounted)
                       0);
             for (size_t i = 0; i < count; i++)
                 ASSERT_EQ(out[i], (int)(size - 1) * 1000003 + (int)i);
-            ASSERT_EQ(rf_comm_algorithm(comm, RF_COLL_ALL_REDUCE, count, RF_I32, RF_ORDER_ANY,
-                                        false, &name, &seconds),
-                      0);
+            const rf_coll_desc desc = call_of(RF_COLL_ALL_REDUCE, rank, (int)size, count, RF_I32);
+            ASSERT_EQ(rf_comm_algorithm(comm, &desc, &name, &seconds), 0);
             EXPECT_GT(seconds, 0);
-            ASSERT_EQ(rf_coll_sent_bytes_as(RF_COLL_ALL_REDUCE, name, rank, (int)size, count,
-                                            RF_I32, RF_ORDER_ANY, 0, &wanted),
-                      0);
+            ASSERT_EQ(sent_of(desc, &wanted, name), 0);
             EXPECT_EQ(rf_comm_sent_bytes(comm) - before, wanted) << name;
             ASSERT_EQ(rf_all_gather(comm, in.data(), out.data(), count, RF_I32, nullptr), 0);
             for (size_t i = 0; i < count * size; i++)
@@ -120,11 +118,9 @@ TEST(LinksOff, OneRankThatRefusesIsEnoughAndTheTableStays)
         ASSERT_EQ(rf_comm_links(comm, &links), 0);
         EXPECT_FALSE(links.measured);
         for (size_t count : {1u, 100000u, 10000000u}) {
-            ASSERT_EQ(rf_comm_algorithm(comm, RF_COLL_ALL_REDUCE, count, RF_F32, RF_ORDER_ANY,
-                                        false, &name, &seconds),
-                      0);
-            ASSERT_EQ(rf_coll_algorithm(RF_COLL_ALL_REDUCE, 3, count, RF_F32, RF_ORDER_ANY, &table),
-                      0);
+            const rf_coll_desc desc = call_of(RF_COLL_ALL_REDUCE, 0, 3, count);
+            ASSERT_EQ(rf_comm_algorithm(comm, &desc, &name, &seconds), 0);
+            ASSERT_EQ(rf_coll_algorithm(&desc, &table), 0);
             EXPECT_STREQ(name, table);
             EXPECT_LT(seconds, 0);
         }

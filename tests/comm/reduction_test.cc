@@ -13,6 +13,7 @@
 
 #include "element.h"
 #include "support/ranks.h"
+#include "support/usage.h"
 
 extern "C" int rf_comm_follow(rf_comm *comm, int status, bool flushes); /* communicator.h */
 
@@ -268,8 +269,9 @@ TEST_P(Reduction, In16BitMessagesStaysWithinItsBoundAndSendsHalfTheBytes)
                         << rf_last_error()->message;
                     uint64_t sent = rf_comm_sent_bytes(comm) - before, narrow = 0;
                     if (form == ALL && count > 100000) { /* a ring of f32 sends twice as much */
-                        ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, rank, size, count,
-                                                     wire_dtype, RF_ORDER_ANY, -1, &narrow),
+                        ASSERT_EQ(sent_of(call_of(RF_COLL_ALL_REDUCE, rank, size, count, wire_dtype,
+                                                  RF_ORDER_ANY, -1),
+                                          &narrow),
                                   RF_OK);
                         EXPECT_EQ(sent, narrow);
                         const auto ranks = static_cast<size_t>(size);

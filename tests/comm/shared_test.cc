@@ -13,6 +13,7 @@
 #include <random>
 
 #include "support/ranks.h"
+#include "support/usage.h"
 
 namespace
 {
@@ -144,8 +145,9 @@ void compare(rf_comm *comm, const Call &c)
             memcpy(b.in, input.data(), in_bytes);
             uint64_t before = rf_comm_sent_bytes(comm), foretold = 0;
             ASSERT_EQ(run(comm, c, b.in, b.out), RF_OK) << rf_last_error()->message;
-            ASSERT_EQ(rf_coll_sent_bytes(c.op, rf_comm_rank(comm), rf_comm_size(comm), c.count,
-                                         c.dtype, c.order, 0, &foretold),
+            ASSERT_EQ(sent_of(call_of(c.op, rf_comm_rank(comm), rf_comm_size(comm), c.count,
+                                      c.dtype, c.order, 0),
+                              &foretold),
                       RF_OK);
             EXPECT_EQ(rf_comm_sent_bytes(comm) - before, foretold);
             if (has_result) {

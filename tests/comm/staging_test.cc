@@ -3,6 +3,7 @@
  * Tensors longer than a window, if all, some or none of the ranks can map their memory: the bits of
  * host memory, predicted staging, no copied byte if memory is mapped, and errors meanwhile.
  */
+#include "support/usage.h"
 #include "tensor_device.h"
 
 using namespace tensors;
@@ -145,9 +146,10 @@ TEST_P(Staging, TakesThePredictedMemoryForCallsOfAnyLength)
             uint64_t bytes = 0;
             rf_device_memory_reset_peak(device.get());
             ASSERT_EQ(rf_all_reduce_tensor(comm, in, in, RF_SUM, nullptr), RF_OK);
-            ASSERT_EQ(rf_coll_staging_bytes(RF_COLL_ALL_REDUCE, rank, 3, count, RF_F32,
-                                            RF_ORDER_ANY, 0, &bytes),
-                      RF_OK);
+            ASSERT_EQ(
+                staging_of(call_of(RF_COLL_ALL_REDUCE, rank, 3, count, RF_F32, RF_ORDER_ANY, 0),
+                           &bytes),
+                RF_OK);
             most = std::max(most, bytes);
             EXPECT_LE(bytes, 16u << 20);
             rf_memory_stats stats;
@@ -159,8 +161,8 @@ TEST_P(Staging, TakesThePredictedMemoryForCallsOfAnyLength)
         rf_tensor parts = device.tensor(std::vector<float>(static_cast<size_t>(own) * count, 1));
         rf_tensor sum = device.tensor(std::vector<float>(count, -1));
         uint64_t bytes = 0;
-        ASSERT_EQ(rf_forest_all_reduce_tensor(comm, &forest, parts, count, sum, nullptr), RF_OK);
-        ASSERT_EQ(rf_forest_staging_bytes(&forest, rank, count, &bytes), RF_OK);
+        ASSERT_EQ(forest_all_reduce(comm, &forest, parts, count, sum, nullptr), RF_OK);
+        ASSERT_EQ(staging_of(forest_of(&forest, rank, count), &bytes), RF_OK);
         most = std::max(most, bytes);
         rf_memory_stats stats;
         rf_device_memory(device.get(), &stats);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "support/usage.h"
 #include "tensor_device.h"
 
 using namespace tensors;
@@ -342,11 +343,10 @@ TEST_P(Tensors, AForestHasTheBitsOfThePairwiseSumForEveryNumberOfRanks)
                 rf_tensor in = device.tensor(parts);
                 rf_tensor out = device.tensor(std::vector<float>(count, -1));
                 uint64_t before = rf_comm_sent_bytes(comm), foretold = 0;
-                ASSERT_EQ(rf_forest_all_reduce_tensor(comm, &forest, in, stride, out, nullptr),
-                          RF_OK)
+                ASSERT_EQ(forest_all_reduce(comm, &forest, in, stride, out, nullptr), RF_OK)
                     << rf_last_error()->message;
                 EXPECT_EQ(read(out), want) << leaves << " leaves on " << size << " ranks";
-                ASSERT_EQ(rf_forest_sent_bytes(&forest, rank, count, &foretold), RF_OK);
+                ASSERT_EQ(sent_of(forest_of(&forest, rank, count), &foretold), RF_OK);
                 EXPECT_EQ(rf_comm_sent_bytes(comm) - before, foretold);
             });
         }
@@ -368,7 +368,7 @@ TEST(TensorArguments, AreRefusedWithASentence)
         EXPECT_EQ(rf_all_reduce_tensor(comm, a, shifted, RF_SUM, nullptr), RF_EINVAL);
         const int first[3] = {0, 1, 3};
         rf_forest forest = {4, 2, first};
-        EXPECT_EQ(rf_forest_all_reduce_tensor(comm, &forest, a, 60, a, nullptr), RF_EINVAL);
+        EXPECT_EQ(forest_all_reduce(comm, &forest, a, 60, a, nullptr), RF_EINVAL);
         EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK);
     });
 }

@@ -386,7 +386,7 @@ TEST_P(CrossEntropyOfParts, WrongOperandsAreNamed)
                     .most = blank(rf_shape1(3)),
                     .total = blank(rf_shape1(3)),
                     .wanted = three};
-    EXPECT_FAILS(RF_EINVAL, "columns 5 to 12 are no part of a vocabulary of 12",
+    EXPECT_FAILS(RF_EINVAL, "columns 5 to 12 are not part of a vocabulary of 12",
                  rf_cross_entropy_part_rows(stream, with(rows, &A::first, 5)));
     EXPECT_FAILS(RF_EINVAL, "z_loss has no use",
                  rf_cross_entropy_part_gradient(

@@ -347,7 +347,7 @@ TEST_P(Embedding, WrongOperandsAreNamed)
     EXPECT_FAILS(RF_EINVAL, "scratch",
                  rf_embedding_backward(stream, with(back, &A::scratch, tokens)));
     EXPECT_FAILS(RF_EINVAL, "dout", rf_embedding_backward(stream, with(back, &A::dout, narrow)));
-    EXPECT_FAILS(RF_EINVAL, "rows 3 to 11 are no part of a vocabulary of 11",
+    EXPECT_FAILS(RF_EINVAL, "rows 3 to 11 are not part of a vocabulary of 11",
                  rf_embedding(stream, with(with(look, &A::first, 3), &A::vocabulary, 11)));
     EXPECT_FAILS(RF_EINVAL, "first_row 4 and rows 3 go beyond the 6 rows",
                  rf_embedding_backward(stream, with(with(back, &A::first_row, 4), &A::rows, 3)));

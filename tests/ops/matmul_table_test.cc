@@ -17,6 +17,8 @@
 
 #include <ringforge/ops.h>
 
+#include "support/calls.h"
+
 namespace
 {
 

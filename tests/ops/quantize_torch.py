@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# Hashes of what bitsandbytes makes of tensors by quantize_4bit (NF4, compressed statistics), laid
+# Hashes of bitsandbytes' results for tensors by quantize_4bit (NF4, compressed statistics), laid
 # out as in ringforge/quantize.h. Its output is kept in quantize_torch.txt; run it again with
 #     python3 quantize_torch.py > quantize_torch.txt
 import bitsandbytes

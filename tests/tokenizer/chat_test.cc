@@ -195,11 +195,11 @@ TEST(Chat, WhatIsNotKnownIsRefusedWithTheNamesOfTheForms)
     refused(tokens, nullptr, RF_ECORRUPT, "line 1");
     EXPECT_EQ(Lines(tokens, chat, with_chat("chatml")).rc, 0);
     tokens.folder.write("tokenizer_config.json", "[");
-    refused(tokens, nullptr, RF_ECORRUPT, "tokenizer_config.json is no JSON object");
+    refused(tokens, nullptr, RF_ECORRUPT, "tokenizer_config.json is not a JSON object");
     tokens.folder.write("tokenizer_config.json", "{\"chat_template\": 1}");
     refused(tokens, nullptr, RF_ECORRUPT, "chat_template is neither");
     tokens.folder.write("tokenizer_config.json", "{\"eos_token\": 1}");
-    refused(tokens, nullptr, RF_ECORRUPT, "eos_token is no token");
+    refused(tokens, nullptr, RF_ECORRUPT, "eos_token is not a token");
 }
 
 // A form is an option, and an option that cannot be followed is an error whatever the data are.
@@ -285,7 +285,7 @@ TEST(Chat, APromptEndsWhereTheAssistantIsToAnswer)
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"<|end|>\"}]}", "a text has <|end|>"},
         {"{\"prompt\": \"a\", " + user.substr(1), "has the key \"prompt\""},
         {user + user, "behind its JSON value"},
-        {"[1]", "is no JSON object"},
+        {"[1]", "is not a JSON object"},
         {"{\"messages\": [{\"role\": \"user\", \"content\": \"a\", \"name\": \"n\"}]}", "\"name\""},
         {"\xff", "not UTF-8"},
     };

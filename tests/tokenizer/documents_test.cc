@@ -141,7 +141,7 @@ TEST(Documents, DamagedLinesAreNamedWithTheirNumber)
         {begin + "{\"role\": \"human\", \"content\": \"b\"}]}", "no role \"human\""},
         {begin + "{\"role\": \"system\", \"content\": \"b\"}]}", "and first a system"},
         {begin + "{\"role\": \"assistant\"}]}", "content"},
-        {begin + "{\"role\": 1, \"content\": \"b\"}]}", "\"role\" that is no text"},
+        {begin + "{\"role\": 1, \"content\": \"b\"}]}", "\"role\" that is not a string"},
         {begin + "{\"content\": \"b\"}]}", "has no \"role\""},
         {begin + "{\"role\": \"assistant\", \"content\": [\"b\"]}]}", "line 1"},
         {begin + "{\"role\": \"assistant\", \"content\": \"b<|im_end|>\"}]}", "<|im_end|>"},

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Writes bytes.json, fallback.json and cases.txt beside itself: two small tokenizers, trained on this project's
-# documents, and what the library `tokenizers` (0.23.3) makes of some texts. By hand; the tests only read them.
+# documents, and the results of the library `tokenizers` (0.23.3) for some texts. By hand; the tests only read them.
 # A line of cases.txt: tokenizer, whether special tokens are added, the text's bytes in hexadecimal, the ids, and
 # the bytes of the text that they decode to without special tokens.
 import glob

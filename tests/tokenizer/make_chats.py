@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# Writes chats.txt beside itself: what transformers' apply_chat_template makes of some conversations, and which
-# tokens are the assistant's. By hand, with transformers 5.24; chat_test.cc only reads it. Of each case: the base
+# Writes chats.txt beside itself: the texts of transformers' apply_chat_template for some conversations, and which
+# tokens are the assistant's. By hand, with transformers 5.24; chat_test.cc only reads it. For each case: the base
 # of the tokenizer, the form (-: the template of the next line) and the special tokens added to the base, those
 # that take white space behind them with a "+" in front; tokenizer_config.json; the line of data; the ids and the
 # mask, or a word of the refusal.
 #   The first cases are of the forms that have a name, with the templates that are published with the families
 # (ChatML, Llama 3: without default texts of the system; Mistral: without tools). Then come templates that
-# are made for this test: with {% generation %}, where the mask is transformers' own; and without it, where it is
-# what the text has beyond the text of the messages before, up to the last special token.
+# are made for this test: with {% generation %}, with the mask of transformers; and without it, where the mask is
+# the part of the text after that of the messages before, up to the last special token.
 import copy
 import json
 import os
@@ -68,8 +68,8 @@ INST = ("{{- bos_token }}{%- for message in messages %}{%- if message[\"role\"] 
         "message[\"content\"] + \"[/INST]\" }}{%- elif message[\"role\"] == \"assistant\" %}{{- LEAD + eos_token}}{%- endif %}"
         "{%- endfor %}")
 V3 = INST.replace("SPACE", " ").replace("LEAD", '" " + message["content"]|trim')
-# Base, special tokens, form, template, and in it what the assistant writes. Contents of the forms in the first
-# rows follow a prompt for the answer; in the others what is before them is theirs, too.
+# Base, special tokens, form, template, and in it the assistant's text. Contents of the forms in the first
+# rows follow a prompt for the answer; in the others the text before them belongs to them, too.
 LLAMA = ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
 FORMS = [
     ("bytes", ["<|im_start|>", "<|im_end|>"], "chatml",
@@ -140,7 +140,7 @@ def named_forms(out):
         t = open_tokenizer(base, special, eos_token=None if base == "bytes" and form != "mistral-tekken" else "</s>",
                            bos_token={"chatml": None, "llama3": "<|begin_of_text|>"}.get(form, "<s>"))
         assert template.count(answer) >= 1, form
-        # What mistral-v0.1 has behind the end of a turn is not learned.
+        # The text of mistral-v0.1 after the end of a turn is not learned.
         learned = answer.replace(" + ' ' }}", " }}")
         behind = "{{ ' ' }}" if learned != answer else ""
         t.chat_template = template.replace(answer, "{% generation %}" + learned + "{% endgeneration %}" + behind, 1)

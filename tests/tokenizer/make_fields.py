@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# What each field of tokenizer.json (in the library tokenizers) and of tokenizer_config.json,
-# special_tokens_map.json and added_tokens.json (in AutoTokenizer of transformers) changes: fields.txt, which
-# fields_test.cc compares with what is read here. Run it again with
+# The effect of each field of tokenizer.json (in the library tokenizers) and of tokenizer_config.json,
+# special_tokens_map.json and added_tokens.json (in AutoTokenizer of transformers): fields.txt, which
+# fields_test.cc compares with the result of this library. Run it again with
 #     python3 make_fields.py > fields.txt
 # A part begins with "file", its name and that of the tokenizer (bytes.json or fallback.json); then the text of
 # the file on one line, unless it is tokenizer.json, and the ids of the texts. For each change: the effect

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Writes places.txt beside itself: which part of a text each token is of, as the library `tokenizers` (0.23.3) gives
-# it. By hand; chat_test.cc only reads it. Of each case: the base of the tokenizer and its normalizer; the text's bytes
+# it. By hand; chat_test.cc only reads it. For each case: the base of the tokenizer and its normalizer; the text's bytes
 # in hexadecimal; the ids; where each token begins and ends, as bytes.
 import json
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# Writes templates.txt beside itself: what Jinja2 makes of small templates, in the environment in which
+# Writes templates.txt beside itself: Jinja2's results for small templates, in the environment in which
 # transformers runs chat templates. By hand, with transformers 5.24 and jinja2 3.1.6; template_test.cc only
-# reads it. Of each case: the template and its variables; the text, or "error"; the spans of
+# reads it. For each case: the template and its variables; the text, or "error"; the spans of
 # {% generation %}, as bytes.
 import json
 import os

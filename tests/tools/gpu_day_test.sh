@@ -124,7 +124,7 @@ string(JSON rows LENGTH "${text}" rows)\nstring(JSON last GET "${text}" sections
 "$cmake" -P "$work/read.cmake" >"$work/log" 2>&1 || fail "report.json is not JSON: $(cat "$work/log")"
 [ "$(cat "$work/log")" = "7 Bad.Test 11 failed" ] || fail "report.json has other sections: $(cat "$work/log")"
 
-# Nothing at all to run on: a sentence that says what to do.
+# No device at all: a message names the remedy.
 printf '#!/bin/sh\n' >"$work/path/ldconfig"
 PATH="$work/path:$PATH" "$work/bundle/gpu-day.sh" --out "$work/out" >"$work/log" 2>&1 && fail "without a device it succeeds"
 grep -q 'NVIDIA_DRIVER_CAPABILITIES=all' "$work/out/report.txt" || {

@@ -121,7 +121,7 @@ ended pairs 0
 right pairs
 grep -q 'provider shm+[a-z]*: memory that ranks share within each of 2 hosts; between them' \
     "$folder/pairs-1.out" || fail "pairs: another transport"
-# crossed ALGORITHM BYTES: each host sends so many to the other in every all-reduce of 4 MiB, which takes
+# crossed ALGORITHM BYTES: each host sends this number to the other in every all-reduce of 4 MiB, which takes
 # too long to be timed in batches: of 8 timed, 1 before and 2 checked, out of place and in place. Ranks send
 # up to 2 KiB in all to agree about the time.
 crossed() {

@@ -221,8 +221,8 @@ TEST(Join, WhoIsNotOfTheJobIsTurnedAwayInOneSentenceAndWhoFindsNoWorkWaits)
     } cases[] = {
         {{"--seq", "32"},
          with_key(),
-         "the job has --seq 16, the newcomer 32; start it with what the job has\n"},
-        {{"--data", other_text}, with_key(), "; start it with what the job has\n"},
+         "the job has --seq 16, the newcomer 32; start it with the job's value\n"},
+        {{"--data", other_text}, with_key(), "; start it with the job's value\n"},
         {{}, with_key("another key"), "the job key is wrong; set RF_JOB_KEY"},
         {{}, {}, "--accept and --join need RF_JOB_KEY"},
     };

@@ -3,7 +3,7 @@
 #
 # Jobs started by real launchers: on this host, and across two hosts that are network namespaces, where
 # ranks are given neither an address nor a key. Run by forge. 77: the launcher is not installed, or
-# namespaces cannot be made. The last line says what was run.
+# namespaces cannot be made. The last line lists the ones that ran.
 #
 #   launchers_test.sh PROGRAM FOLDER run|torchrun|openmpi|mpich|slurm
 set -eu

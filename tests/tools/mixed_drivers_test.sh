@@ -4,7 +4,7 @@
 # Two ranks on two Vulkan drivers train one model together: the losses are those of two ranks on one
 # driver, but for rounding. Run by forge.
 #
-#   mixed_drivers_test.sh PROGRAM RUN FOLDER     RUN: what a program is run with on the other driver
+#   mixed_drivers_test.sh PROGRAM RUN FOLDER     RUN: the command that runs a program on the other driver
 set -eu
 
 if [ "$1" = --rank ]; then # --rank RUN PROGRAM ARGUMENTS...
@@ -41,7 +41,7 @@ train two-drivers "$run"
     exit 1
 }
 # Drivers may round exp, log, division and a*b+c otherwise, by parts in 10^7, and Adam divides a
-# gradient by its own size, which makes more of that where gradients are next to zero. A gradient that
+# gradient by its own size, which magnifies the difference of gradients close to zero. A gradient that
 # is lost or counted twice shows in the second or third digit.
 paste -d ' ' "$folder/one-driver.loss" "$folder/two-drivers.loss" | awk -v tolerance=1e-5 '
     NF == 4 && $1 == $3 {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# The results in bench/results are whole, pages show what they say, and bench/results/table finds what is not.
+# The results in bench/results are complete, pages agree with them, and bench/results/table finds every fault.
 # Usage: results_test.sh SOURCE      exit status 77 without Python 3, which the script is written in
 set -eu
 cd "$1"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# ci/run_tests.sh with programs that only pretend: what it counts, what it keeps, when time is over.
+# ci/run_tests.sh with programs that only pretend: its counts, the kept outputs, and the time limit.
 #
 #   run_tests_test.sh SOURCE_DIR
 set -eu

@@ -3,6 +3,7 @@
 // `ringforge schedule`: the steps of collectives as text, JSON and pictures, compared with the
 // counts of the library.
 #include "program.h"
+#include "support/usage.h"
 #include "svg.h"
 
 #include <algorithm>
@@ -59,7 +60,7 @@ TEST(Schedule, OfARingOfTwoRanksIsThisText)
     const ProgramResult r = schedule("all_reduce --ranks 2 --count 5 --algorithm ring");
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(r.out, R"TEXT(all_reduce of 5 f32, 20 B, on 2 ranks, sum, any order
-  algorithm        ring (long); the library takes flat (short)
+  algorithm        ring (long); the library takes flat (up to 256 KiB on two ranks, 8 KiB on three and four, 1 KiB on more)
   also supported   recursive_doubling, flat, rabenseifner, direct, naive
   not supported    fused: it needs two ranks or more that share memory, and elements
                    shared: it needs 2 to 32 ranks that share memory
@@ -111,7 +112,7 @@ TEST(Schedule, ListsTheAlgorithmsOfAnOperationAndWhyOthersCannotServe)
         EXPECT_NE(all.out.find(word), std::string::npos) << word;
     const ProgramResult one = schedule("all_reduce --ranks 6 --count 1000 --list");
     EXPECT_NE(one.out.find("all_reduce      * direct"), std::string::npos) << one.out;
-    EXPECT_NE(one.out.find("does not support this call: the number of ranks is no power of two"),
+    EXPECT_NE(one.out.find("does not support this call: the number of ranks is not a power of two"),
               std::string::npos);
 }
 
@@ -158,8 +159,9 @@ void expect_counted_bytes(const cJSON *json, rf_coll_op op, const char *algorith
     double most = 0, all = 0;
     for (int rank = 0; rank < ranks; rank++) {
         uint64_t bytes = 0;
-        ASSERT_EQ(rf_coll_sent_bytes_as(op, algorithm, rank, ranks, op == RF_COLL_BARRIER ? 0 : 37,
-                                        RF_F32, RF_ORDER_ANY, 0, &bytes),
+        ASSERT_EQ(sent_of(call_of(op, rank, ranks, op == RF_COLL_BARRIER ? 0 : 37, RF_F32,
+                                  RF_ORDER_ANY, 0),
+                          &bytes, algorithm),
                   0)
             << rf_last_error()->message;
         const cJSON *own = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "per_rank"), rank);
@@ -179,7 +181,7 @@ TEST(Schedule, OfEveryAlgorithmIsPrintedAndItsBytesAreThoseThatTheLibraryCounts)
     int printed = 0;
     for (int op = RF_COLL_ALL_REDUCE; op < RF_COLL_SEND; op++)
         for (int ranks = 1; ranks <= 9; ranks++) {
-            rf_schedule_desc desc = {};
+            rf_coll_desc desc = {};
             desc.op = (rf_coll_op)op;
             desc.ranks = ranks;
             desc.count = 37;
@@ -351,7 +353,7 @@ TEST(Schedule, RefusesWhatIsNoCallInOneSentence)
              {"all_reduce --ranks 1025 -c 4", "--ranks has to be 1 to 1024, not 1025"},
              {"all_reduce --ranks 4 -c 4 -a rinng", "no algorithm \"rinng\"; there are fused, "},
              {"all_to_all --ranks 4 -c 4 -a ring", "no algorithm \"ring\"; there is pairs"},
-             {"all_reduce --ranks 6 -c 4 -a recursive_doubling", "is no power of two"},
+             {"all_reduce --ranks 6 -c 4 -a recursive_doubling", "is not a power of two"},
              {"all_reduce --ranks 6 -c 4 -a hierarchical", "it needs several hosts"},
              {"all_reduce --ranks 6 -c 4 -a ring --order tree", "does not add in tree order"},
              {"all_reduce --ranks 6 -c 4 --order by", "there is no order \"by\""},

@@ -5,7 +5,7 @@
 # as root. Read by launchers_test.sh, after spaces.sh.
 #
 #   slurm_up HOSTS FOLDER     1: on this host; more: on those that spaces_up has made
-#   in_slurm COMMAND...       where srun can be called
+#   in_slurm COMMAND...       if srun can be called
 #   slurm_down
 
 slurm_folder=

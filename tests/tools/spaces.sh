@@ -3,7 +3,7 @@
 #
 # Several hosts on one machine, as network namespaces on a bridge. Read by the scripts of this folder.
 #
-#   spaces_up COUNT FOLDER    returns 77 (and says why) where namespaces cannot be made
+#   spaces_up COUNT FOLDER    returns 77 (and says why) if namespaces cannot be made
 #   on HOST COMMAND...        runs it there (1 to COUNT), with a host name of its own
 #   address HOST
 #   spaces_down

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 #
-# What each field of config.json, generation_config.json and adapter_config.json changes in transformers and
+# The effect of each field of config.json, generation_config.json and adapter_config.json in transformers and
 # PEFT: tiny models with random weights are loaded from folders in which one field has another value. Its
 # output is kept in hub_fields.txt, which hub_fields_test.cc compares with the tables; run it again with
 #     python3 hub_fields.py > hub_fields.txt

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "stub_blocks.h"
+#include "support/usage.h"
 
 extern "C" {
 #include "parallel/plan/list.h"
@@ -352,8 +353,8 @@ TEST(Plan, RingOrderSendsTheBytesOfARing)
         for (int rank = 0; rank < dp; rank++) {
             PlanOf plan(blocks, dp, policy_of(4, 4), rank);
             ASSERT_EQ(plan.rc, 0) << rf_last_error()->message;
-            ASSERT_EQ(rf_coll_sent_bytes(RF_COLL_ALL_REDUCE, rank, dp, 9, RF_F64, RF_ORDER_RING, 0,
-                                         &losses),
+            ASSERT_EQ(sent_of(call_of(RF_COLL_ALL_REDUCE, rank, dp, 9, RF_F64, RF_ORDER_RING, 0),
+                              &losses),
                       0);
             total = plan->bytes.sent - losses;
             gradients = (uint64_t)(2 * (dp - 1)) * (1 << 17) / (uint64_t)dp * 4;

@@ -68,7 +68,7 @@ TEST(Reasons, OfEachTransferNameTheSplitThePhaseAndTheAxisThatItFollowsFrom)
     const Model model;
     const std::vector<Case> cases = {
         {{2, 1, 1, 0}, 0, false, false, {"dp=2: ranks have micro-batches of their own, with gra"}},
-        {{2, 1, 1, 0}, 0, false, true, {"update on rank 0: the others get what it has updated"}},
+        {{2, 1, 1, 0}, 0, false, true, {"update on rank 0: the others get the updated parameters"}},
         {{2, 1, 1, 0},
          1,
          false,

@@ -3,6 +3,7 @@
 // Predicted times: timelines of tiny lists worked out by hand, and claims about plans whose verbs
 // take whole numbers of seconds. No device is needed.
 #include "simulate_lists.h"
+#include "support/usage.h"
 
 // Lanes in list order, waits between them; worked out by hand:
 //   compute: a [0, 2)  b [2, 5)              d waits for c: [7, 8)
@@ -273,8 +274,8 @@ TEST(Simulate, ALongAllReduceTakesTheRoundsAndTheBytesOfARing)
         opts.verb_s = verb_s.data();
         Sim sim = run({plan.get()}, opts);
         uint64_t sent = 0;
-        EXPECT_EQ(rf_coll_sent_bytes_as(RF_COLL_ALL_REDUCE, "ring", 0, ranks, 1 << 22, RF_F32,
-                                        RF_ORDER_RING, 0, &sent),
+        EXPECT_EQ(sent_of(call_of(RF_COLL_ALL_REDUCE, 0, ranks, 1 << 22, RF_F32, RF_ORDER_RING, 0),
+                          &sent, "ring"),
                   0);
         EXPECT_EQ(result_of(sim).step_s, 2 * (ranks - 1) * 0.5 + (double)sent / (1 << 20));
     }

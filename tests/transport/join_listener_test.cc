@@ -67,12 +67,12 @@ TEST(JoinListener, TermsAgreeIfEveryLineOfTheNewcomerIsTheJobs)
          {"", "a=1\n", "b=x y", "empty=\n", "b=x y\na=1\nempty=", "\n\nnoise\n"})
         EXPECT_TRUE(rf_terms_agree(job, theirs, why, sizeof why)) << theirs << ": " << why;
     EXPECT_FALSE(rf_terms_agree(job, "b=x y\na=12\n", why, sizeof why));
-    EXPECT_STREQ(why, "the job has a 1, the newcomer 12; start it with what the job has");
+    EXPECT_STREQ(why, "the job has a 1, the newcomer 12; start it with the job's value");
     EXPECT_FALSE(rf_terms_agree(job, "empty=now not", why, sizeof why));
     EXPECT_STREQ(why,
-                 "the job has empty none, the newcomer now not; start it with what the job has");
+                 "the job has empty none, the newcomer now not; start it with the job's value");
     EXPECT_FALSE(rf_terms_agree(job, "c=1", why, sizeof why));
-    EXPECT_STREQ(why, "the job knows no c; start the newcomer with the job's version");
+    EXPECT_STREQ(why, "the job has no c; start the newcomer with the job's version");
     EXPECT_FALSE(rf_terms_agree(job, ("a=" + std::string(5000, 'q')).c_str(), why, sizeof why));
     EXPECT_LT(strlen(why), sizeof(why) - 1);
 }
@@ -104,7 +104,7 @@ TEST(JoinListener, AWrongKeyOrOtherTermsAreRefusedWithAReasonAndOthersWaitOn)
         << other_key.message;
     EXPECT_EQ(other_terms.status, RF_EINVAL);
     EXPECT_EQ(other_terms.message,
-              "rank 0 says: the job has a 1, the newcomer 2; start it with what the job has");
+              "rank 0 says: the job has a 1, the newcomer 2; start it with the job's value");
     EXPECT_EQ(rf_join_listener_waiting(join_listener), 1);
     rf_join_listener_close(join_listener, "the job has ended");
     waiting.join();

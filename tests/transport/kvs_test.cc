@@ -66,8 +66,7 @@ TEST(Kvs, WhatIsNoRecordIsRefused)
         rf_rendezvous_record read{};
         snprintf(posted, sizeof posted, "%s", text);
         EXPECT_EQ(rf_rendezvous_record_exchange(&a_kvs, false, &read, 0), RF_ECORRUPT) << text;
-        EXPECT_STREQ(rf_last_error()->message,
-                     "what the launcher's kvs has is no record of rank 0");
+        EXPECT_STREQ(rf_last_error()->message, "the launcher's kvs has no valid record of rank 0");
     }
 }
 
@@ -272,8 +271,8 @@ TEST(BoardPmi, AFileThatIsNoConnectionIsSaid)
         char text[RF_KVS_TEXT] = "x";
         setenv("PMI_FD", std::to_string(open("/dev/null", O_RDWR)).c_str(), 1);
         int rc = rf_kvs_pmi()->exchange(true, text, rf_now_ns() + 1000000000u);
-        return rc == RF_ENET &&
-                       contains(rf_last_error()->message, "PMI_FD is no connection to a launcher")
+        return rc == RF_ENET && contains(rf_last_error()->message,
+                                         "PMI_FD is not a connection to a launcher")
                    ? 0
                    : 1;
     });

@@ -134,7 +134,7 @@ TEST(Loopback, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
     take_one(world.t[1], &done);
     EXPECT_EQ(done.status, RF_EMISMATCH);
     EXPECT_EQ(done.bytes, 100u);
-    EXPECT_STREQ(rf_last_error()->message, "rank 0 sent 200 bytes where 100 were expected");
+    EXPECT_STREQ(rf_last_error()->message, "rank 0 sent 200 bytes, but 100 were expected");
     for (size_t i = 100; i < 200; i++)
         EXPECT_EQ(in[i], 0xee);
 }

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # All that a machine with a GPU can say in a few minutes: tests, the matrix product by path and type, kernels,
-# training steps, and the same by PyTorch where python3 has it. One JSON and one page of text, which
+# training steps, and the same by PyTorch if python3 has it. One JSON and one page of text, which
 # are whole after each section. Needs a shell, coreutils, awk and sed.
 #
 #   ./gpu-day.sh [--device WHICH] [--out DIR] [--minutes N]
@@ -53,7 +53,7 @@ export RF_CACHE_DIR="$out/cache"
 [ -z "$device" ] || export RF_DEVICE="$device"
 ringforge=$here/bin/ringforge
 
-# ---- time: every section has its share of what is left, every program its own limit --------------------
+# ---- time: every section has its share of the rest, every program its own limit --------------------
 
 # limited SECONDS LOG COMMAND...: 124 when it took longer. A process that cannot even be killed (a driver
 # that hangs) is left behind.
@@ -79,7 +79,7 @@ left() { # of this section
     echo $e_left
 }
 
-# at_most SECONDS: or what is left of all of it, where that is less
+# at_most SECONDS: or the rest of the total time, if that is less
 at_most() {
     a_left=$((until - $(now)))
     [ $a_left -lt "$1" ] || a_left=$1
@@ -260,14 +260,14 @@ run_tests() {
     jobs=$(nproc 2>/dev/null || echo 1)
     [ "$jobs" -le 8 ] || jobs=8
     t_programs=
-    # Kernels first: they are what only this device can show.
+    # Kernels first: only this device can measure them.
     for t_name in ops_kernels_test ops_matmul_test ops_oracle_test ops_optimizer_test ops_reference_test ops_matmul_table_test device_test; do
         [ ! -x "$here/tests/$t_name" ] || t_programs="$t_programs ./$t_name"
     done
     for t_name in "$here"/tests/train_*_test; do
         t_programs="$t_programs ./$(basename "$t_name")"
     done
-    # A CPU device takes minutes for what a GPU does in seconds: some of each kind have to do.
+    # A CPU device takes minutes where a GPU takes seconds: it runs some of each kind.
     [ "$kind" != cpu ] || export GTEST_FILTER="$CPU_TESTS"
     # Every suite of every shard opens the device, which NVIDIA's driver does three times a second for all together.
     [ "$kind" = cpu ] || export RUN_TESTS_SHARDS=4

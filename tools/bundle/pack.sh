@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Packs what a build with RF_BUNDLE made into one archive that runs from any folder of a Linux with a
+# Packs the products of a build with RF_BUNDLE into one archive that runs from any folder of a Linux with a
 # Vulkan driver: programs, tests, the libraries they need and their licences. Called by forge, on
 # Debian, where libraries know their packages.
 #
@@ -16,7 +16,7 @@ MOST_MIB=40
 SYSTEM='^(linux-vdso|ld-linux.*|libc|libm|libdl|libpthread|librt|libresolv|libutil|libanl|libnsl)\.so'
 # Loaded by name, so that no program says that it needs them.
 LOADED=libvulkan.so.1
-# What NVIDIA's driver needs besides itself; containers often lack it. Used by gpu-day.sh alone.
+# Libraries that NVIDIA's driver needs; containers often lack them. Used by gpu-day.sh alone.
 DRIVERS_OWN="libX11.so.6 libXext.so.6 libGLdispatch.so.0"
 # Parts of our own programs rather than files beside them.
 BUILT_IN="libstdc++6 libgcc-s1 libgtest-dev libvulkan-dev libvulkan-volk-dev"
@@ -36,7 +36,7 @@ needs() {
     done | sort -u
 }
 
-# path_of NAME: where this machine's loader finds a library
+# path_of NAME: the path at which this machine's loader finds a library
 path_of() {
     ldconfig -p | sed -n "s/^[ \t]*$1 (.*x86-64.*) => //p; s/^[ \t]*$1 (.*AArch64.*) => //p" | head -n 1
 }
@@ -56,7 +56,7 @@ copy_library() {
     package_of "$2" >>packages
 }
 
-# bring TO FILE...: what these files need, unless it is the system's or there already
+# bring TO FILE...: copies the libraries that these files need, except the system's and existing ones
 bring() {
     b_to=$1
     shift
@@ -92,7 +92,7 @@ licences() {
     done
 }
 
-# ---- what lies where -----------------------------------------------------------------------------
+# ---- the layout ----------------------------------------------------------------------------------
 
 test_programs() {
     find "$build/tests/device" "$build/tests/ops" "$build/tests/train" -maxdepth 1 -type f -perm -u+x

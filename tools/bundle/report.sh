@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 #
 # Makes report.json and report.txt of the sections that gpu-day.sh has finished, the worst first: tests that
-# failed, then what is furthest from what it is measured by. Called by gpu-day.sh after each section.
+# failed, then the largest distance from the reference first. Called by gpu-day.sh after each section.
 #
 #   report.sh FOLDER
 set -u
@@ -17,7 +17,7 @@ AWK='function quoted(s) { gsub(/[\001-\037]/, " ", s); gsub(/\\/, "\\\\", s); gs
      function number(s) { return s ~ /^-?[0-9.]+(e[-+]?[0-9]+)?$/ ? s : "null" } '
 text() { head -n 1 "$1" 2>/dev/null; }
 
-# What has a percentage first, from low to high; then the rest.
+# Rows with a percentage first, from low to high; then the rest.
 rows() {
     cat ./*/rows.tsv 2>/dev/null | awk -F '\t' '{ print ($4 == "" ? "1" : "0") "\t" ($4 == "" ? 0 : $4) "\t" $0 }' |
         sort -t "$TAB" -k1,1n -k2,2n | cut -f 3-

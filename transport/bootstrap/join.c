@@ -70,10 +70,11 @@ int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link 
     RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
     RETURN_IF_ERROR(expect(link, RF_FRAME_WELCOME, deadline, &frame));
     if (!rf_handshake_check(&rendezvous->key, &h, 'H', frame.payload))
-        return rf_fail_rank(RF_EAUTH, 0,
-                            "what listens at %s port %d does not know the job key, so it is not "
-                            "rank 0 of this job",
-                            rendezvous->host, rendezvous->port);
+        return rf_fail_rank(
+            RF_EAUTH, 0,
+            "the program that listens at %s port %d does not have the job key, so it is not "
+            "rank 0 of this job",
+            rendezvous->host, rendezvous->port);
     return 0;
 }
 

@@ -32,7 +32,7 @@ int rf_rendezvous_record_exchange(const struct rf_kvs *kvs, bool writes,
     if (sscanf(text, FORMAT, read.host, &read.port, job, read.key) != 4 || read.port < 0 ||
         read.port > 65535 ||
         sodium_hex2bin(read.job, RF_JOB_BYTES, job, strlen(job), NULL, NULL, NULL))
-        return rf_fail(RF_ECORRUPT, "what the launcher's %s has is no record of rank 0", kvs->name);
+        return rf_fail(RF_ECORRUPT, "the launcher's %s has no valid record of rank 0", kvs->name);
     if (strcmp(read.key, "-") == 0)
         read.key[0] = 0;
     *record = read;

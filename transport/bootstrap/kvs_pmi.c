@@ -95,7 +95,7 @@ static int open_session(uint64_t deadline)
     long fd = -1;
     RETURN_IF_ERROR(rf_env_int("PMI_FD", -1, &fd));
     if (fd <= 0 || fstat((int)fd, &pmi.socket) || !S_ISSOCK(pmi.socket.st_mode))
-        return rf_fail(RF_ENET, "PMI_FD is no connection to a launcher");
+        return rf_fail(RF_ENET, "PMI_FD is not a connection to a launcher");
     pmi.fd = (int)fd;
     atexit(finalize);
     RETURN_IF_ERROR(

@@ -133,7 +133,7 @@ static int get(const char *key, char text[RF_KVS_TEXT])
     if (value->type == PMIX_STRING && strlen(value->data.string) < RF_KVS_TEXT)
         strcpy(text, value->data.string);
     else
-        rc = rf_fail(RF_ENET, "what the launcher's PMIx gives is not rank 0's text");
+        rc = rf_fail(RF_ENET, "the launcher's PMIx returned an invalid text for rank 0");
     if (value->type == PMIX_STRING)
         free(value->data.string); /* libpmix's, by malloc */
     free(value);

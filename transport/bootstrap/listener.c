@@ -138,7 +138,7 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
     if (!rf_handshake_check(&listener->key, h, 'J', frame->payload)) {
         if (!listener->warned)
             rf_log("transport", 0,
-                   "a connection with a wrong job key was refused; the job goes on without it");
+                   "a connection with a wrong job key was refused; the job continues without it");
         listener->warned = true; /* once, so that others cannot fill the log */
         return refuse(connection, RF_EAUTH,
                       "the job key is wrong; set RF_JOB_KEY to the same on every rank");

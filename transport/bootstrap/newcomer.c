@@ -30,7 +30,7 @@ int rf_invitation_read(const uint8_t in[RF_INVITATION_BYTES], struct rf_invitati
 {
     const uint32_t port = rf_get32(in), rank = rf_get32(in + 4), size = rf_get32(in + 8);
     if (port < 1 || port > 65535 || size >= RF_JOIN_WORLD_SIZE || rank < 1 || rank >= size)
-        return rf_fail(RF_ECORRUPT, "control: rank 0 sent an invitation that makes no sense");
+        return rf_fail(RF_ECORRUPT, "control: rank 0 sent an invalid invitation");
     *out = (struct rf_invitation){.port = (int)port, .rank = (int)rank, .size = (int)size};
     memcpy(out->job, in + 12, RF_JOB_BYTES);
     return 0;

@@ -70,16 +70,16 @@ bool rf_terms_agree(const char *job, const char *theirs, char *why, size_t why_b
     if (!rf_terms_differ(job, theirs, &d))
         return true;
     if (!d.known)
-        snprintf(why, why_bytes, "the job knows no %s; start the newcomer with the job's version",
+        snprintf(why, why_bytes, "the job has no %s; start the newcomer with the job's version",
                  d.name);
     else if (strcmp(d.mine, d.theirs) == 0)
         snprintf(why, why_bytes,
                  "%s of the newcomer is not that of the job, though both are %s; start it with "
-                 "what the job has",
+                 "the job's value",
                  d.name, d.mine);
     else
         snprintf(why, why_bytes,
-                 "the job has %s %s, the newcomer %s; start it with what the job has", d.name,
+                 "the job has %s %s, the newcomer %s; start it with the job's value", d.name,
                  d.mine, d.theirs);
     return false;
 }

@@ -145,7 +145,7 @@ static int receive_left(struct rf_socket_control *c, const struct rf_frame *fram
     for (uint32_t at = 0; at < frame->bytes; at += 4) {
         uint32_t rank = rf_get32(frame->payload + at);
         if (rank == 0 || rank >= (uint32_t)c->control.size)
-            return rf_fail(RF_ECORRUPT, "control: rank 0 speaks of rank %u", rank);
+            return rf_fail(RF_ECORRUPT, "control: rank 0 names rank %u", rank);
         if ((int)rank != c->control.rank)
             rank_left(c, (int)rank);
     }
@@ -204,7 +204,7 @@ static int receive_from_rank_0(struct rf_socket_control *c, const struct rf_fram
 {
     char text[256];
     if (frame->rank >= c->control.size || (frame->rank == c->control.rank && frame->rank != 0))
-        return rf_fail(RF_ECORRUPT, "control: rank 0 speaks of rank %d", frame->rank);
+        return rf_fail(RF_ECORRUPT, "control: rank 0 names rank %d", frame->rank);
     switch (frame->kind) {
     case RF_FRAME_HEARTBEAT:
         return 0;

@@ -61,7 +61,8 @@ int rf_frame_parse(const uint8_t *bytes, size_t count, size_t max_payload, struc
     /* Bytes that cannot begin a header are refused at the first wrong byte, not after sixteen. */
     for (size_t i = 0; i < count && i < 4; i++)
         if (bytes[i] != (uint8_t)(MAGIC >> (8 * i)))
-            return rf_fail(RF_ECORRUPT, "control: what arrived is not a ringforge control frame");
+            return rf_fail(RF_ECORRUPT,
+                           "control: the received bytes are not a ringforge control frame");
     if (count < RF_FRAME_HEADER)
         return 0;
     uint32_t kind = rf_get32(bytes + 4) >> 24, length = rf_get32(bytes + 12);

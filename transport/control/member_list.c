@@ -39,7 +39,7 @@ int rf_member_list_read(const struct rf_member_space *space, int own, const uint
 {
     if (length < rf_member_list_bytes(2) || length > rf_member_list_bytes(space->size) ||
         (length - RF_JOB_BYTES) % 4)
-        return rf_fail(RF_ECORRUPT, "shrink: a member list of %zu bytes makes no sense", length);
+        return rf_fail(RF_ECORRUPT, "shrink: a member list of %zu bytes is invalid", length);
     *count = (int)((length - RF_JOB_BYTES) / 4);
     *index = -1;
     for (int i = 0; i < *count; i++) {

@@ -38,9 +38,10 @@ bool rf_quorum_has(const bool *here, const bool *gone, int size)
 int rf_quorum_fail(const bool *here, const bool *gone, int size)
 {
     struct count c = count(here, gone, size);
-    return rf_fail_rank(RF_EPEER, c.missed,
-                        "shrink: only %d of %d ranks that may still run are here, without rank %d; "
-                        "the others might go on by themselves, so these may not; try again when "
-                        "they can be reached",
-                        c.here, c.possible, c.missed);
+    return rf_fail_rank(
+        RF_EPEER, c.missed,
+        "shrink: only %d of %d ranks that may still run are here, without rank %d; "
+        "the others might continue by themselves, so these must not; try again when "
+        "they can be reached",
+        c.here, c.possible, c.missed);
 }

@@ -65,8 +65,7 @@ static int check_offer(const struct offer *mine, const struct offer *theirs, int
 {
     if (theirs->address_bytes == 0 || theirs->address_bytes > ADDRESS_BYTES ||
         theirs->provider[sizeof(theirs->provider) - 1])
-        return rf_fail_rank(RF_ECORRUPT, other, "rank %d sent an address that makes no sense",
-                            other);
+        return rf_fail_rank(RF_ECORRUPT, other, "rank %d sent an invalid address", other);
     /* The messages of providers change with the major version, although the versions of their
      * protocols do not: shared memory has another layout, or an answer never comes. */
     if (FI_MAJOR(mine->library) != FI_MAJOR(theirs->library))

@@ -175,7 +175,7 @@ static int extend_view(struct rf_shm *h, int rank, size_t end)
         return 0;
     struct rf_shm_view *view = rf_alloc(sizeof(*view));
     if (!view)
-        return rf_fail(RF_ENOMEM, "shm: no memory to note what rank %d shares", rank);
+        return rf_fail(RF_ENOMEM, "shm: no memory to record what rank %d shares", rank);
     view->bytes = round_up(bytes > 2 * had ? bytes : 2 * had, RF_SHM_PAGE);
     view->base = map(peer->fd, h->heap_offset, view->bytes, PROT_READ | PROT_WRITE);
     if (!view->base) {

@@ -12,8 +12,7 @@ enum { SEND_SHARED, SEND_ASKED, SEND_READABLE, SEND_STAGING };
 
 static int fail_invalid(int rank, const char *what)
 {
-    return rf_fail_rank(RF_ECORRUPT, rank, "shm: what rank %d says of %s makes no sense", rank,
-                        what);
+    return rf_fail_rank(RF_ECORRUPT, rank, "shm: rank %d reported an invalid %s", rank, what);
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -41,7 +40,7 @@ static int has_record(struct rf_shm *h, int rank, int kind, uint64_t bytes)
         return 1;
     uint64_t consumed = __atomic_load_n(&peer->acks_in->consumed, __ATOMIC_ACQUIRE);
     if (consumed < peer->consumed || consumed > peer->sent)
-        return fail_invalid(rank, "what it has read");
+        return fail_invalid(rank, "number of records read");
     peer->consumed = consumed;
     return fits(peer, kind, bytes);
 }
@@ -319,7 +318,7 @@ static int check_tickets(struct rf_shm *h, int rank)
         if (!send)
             continue;
         if (send->slot == SEND_STAGING)
-            return fail_invalid(rank, "a message that it has not yet got");
+            return fail_invalid(rank, "acknowledgement");
         peer->sends[send->ticket] = NULL;
         rf_posted_append(&h->done, send);
     }

@@ -25,7 +25,7 @@ static int take_offers(struct rf_tcp *h, const struct offer *offers)
     for (int r = 0; r < h->transport.size; r++) {
         const struct offer *offer = &offers[r];
         if (offer->port <= 0 || offer->port > 65535 || !memchr(offer->address, 0, 64))
-            return rf_fail_rank(RF_ECORRUPT, r, "rank %d sent an address that makes no sense", r);
+            return rf_fail_rank(RF_ECORRUPT, r, "rank %d sent an invalid address", r);
         snprintf(h->addresses[r].host, sizeof(h->addresses[r].host), "%s", offer->address);
         h->addresses[r].port = offer->port;
     }

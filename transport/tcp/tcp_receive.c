@@ -168,7 +168,7 @@ static int begin_frame(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigne
 {
     struct rf_tcp_frame frame;
     if (!rf_tcp_read_header(head, &frame) || peer->left)
-        return fail_invalid(peer, "a message that makes no sense");
+        return fail_invalid(peer, "an invalid message");
     switch (frame.kind) {
     case RF_TCP_DATA:
         RETURN_IF_ERROR(begin_data(h, peer, &frame));

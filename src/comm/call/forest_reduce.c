@@ -7,8 +7,6 @@
 
 static int check_forest(const struct rf_comm *comm, const char *op, const struct rf_forest *forest)
 {
-    if (!comm)
-        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
     if (!forest || !forest->first)
         return rf_fail(RF_EINVAL, "%s: the forest is NULL", op);
     if (forest->ranks != comm->size)
@@ -43,73 +41,67 @@ static int check_type(const char *op, struct rf_tensor tensor)
     return 0;
 }
 
-int rf_forest_all_reduce_tensor(struct rf_comm *comm, const struct rf_forest *forest,
-                                struct rf_tensor parts, size_t stride, struct rf_tensor out,
-                                const struct rf_coll_opts *opts)
+static int start(struct rf_comm *comm, const struct rf_coll_desc *desc, struct rf_tensor in,
+                 struct rf_tensor out, const struct rf_coll_opts *opts)
 {
-    const char *op = rf_coll_op_name(RF_COLL_FOREST_ALL_REDUCE);
-    RETURN_IF_ERROR(check_forest(comm, op, forest));
+    struct rf_task job = {.in = in, .out = out, .call = {.desc = *desc}};
+    return rf_task_start(comm, &job, opts);
+}
+
+static int start_forest(struct rf_comm *comm, struct rf_coll_desc *desc, struct rf_tensor in,
+                        struct rf_tensor out, const struct rf_coll_opts *opts)
+{
+    const char *op = rf_coll_op_name(desc->op);
+    const bool scatters = desc->op == RF_COLL_FOREST_REDUCE_SCATTER;
+    RETURN_IF_ERROR(check_forest(comm, op, desc->forest));
+    if (scatters)
+        RETURN_IF_ERROR(check_type(op, in));
     RETURN_IF_ERROR(check_type(op, out));
     const int64_t elements = rf_tensor_count(out);
-    const size_t count = elements > 0 ? (size_t)elements : 0;
-    const int own = rf_forest_nodes(forest, comm->rank, NULL);
-    RETURN_IF_ERROR(check_stride(op, own, count, &stride));
-    struct rf_task job = {.in = own > 0 ? parts : out, .out = out};
-    job.call = (struct rf_call){.desc = {.op = RF_COLL_FOREST_ALL_REDUCE,
-                                         .count = count,
-                                         .redop = RF_SUM,
-                                         .order = RF_ORDER_TREE,
-                                         .root = -1,
-                                         .forest = forest,
-                                         .stride = stride}};
-    return rf_task_start(comm, &job, opts);
+    desc->count = elements > 0 ? (size_t)elements : 0;
+    if (scatters)
+        RETURN_IF_ERROR(rf_call_sum(comm, desc->op, desc->counts, &desc->count));
+    const int own = rf_forest_nodes(desc->forest, comm->rank, NULL);
+    RETURN_IF_ERROR(check_stride(op, own, desc->count, &desc->stride));
+    return start(comm, desc, own > 0 || scatters ? in : out, out, opts);
 }
 
-int rf_forest_reduce_scatter_tensor(struct rf_comm *comm, const struct rf_forest *forest,
-                                    struct rf_tensor parts, size_t stride, struct rf_tensor out,
-                                    const size_t *counts, const struct rf_coll_opts *opts)
+static int start_prefix(struct rf_comm *comm, struct rf_coll_desc *desc, struct rf_tensor leaf,
+                        struct rf_tensor slots, const struct rf_coll_opts *opts)
 {
-    const char *op = rf_coll_op_name(RF_COLL_FOREST_REDUCE_SCATTER);
-    RETURN_IF_ERROR(check_forest(comm, op, forest));
-    RETURN_IF_ERROR(check_type(op, parts));
-    RETURN_IF_ERROR(check_type(op, out));
-    struct rf_task job = {.in = parts, .out = out};
-    job.call = (struct rf_call){.desc = {.op = RF_COLL_FOREST_REDUCE_SCATTER,
-                                         .counts = counts,
-                                         .redop = RF_SUM,
-                                         .order = RF_ORDER_TREE,
-                                         .root = -1,
-                                         .forest = forest}};
-    RETURN_IF_ERROR(rf_call_sum(comm, job.call.desc.op, counts, &job.call.desc.count));
-    const int own = rf_forest_nodes(forest, comm->rank, NULL);
-    RETURN_IF_ERROR(check_stride(op, own, job.call.desc.count, &stride));
-    job.call.desc.stride = stride;
-    return rf_task_start(comm, &job, opts);
-}
-
-int rf_prefix_reduce_scatter_tensor(struct rf_comm *comm, int leaves, int round,
-                                    struct rf_tensor leaf, struct rf_tensor slots,
-                                    const size_t *counts, const struct rf_coll_opts *opts)
-{
-    const char *op = rf_coll_op_name(RF_COLL_PREFIX_REDUCE_SCATTER);
-    if (!comm)
-        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", op);
-    if (leaves < 1)
-        return rf_fail(RF_EINVAL, "%s: %d leaves; at least one is needed", op, leaves);
-    const int rounds = rf_prefix_rounds(leaves, comm->size);
-    if (round < 0 || round >= rounds)
+    const char *op = rf_coll_op_name(desc->op);
+    if (desc->leaves < 1)
+        return rf_fail(RF_EINVAL, "%s: %d leaves; at least one is needed", op, desc->leaves);
+    const int rounds = rf_prefix_rounds(desc->leaves, comm->size);
+    if (desc->round < 0 || desc->round >= rounds)
         return rf_fail(RF_EINVAL, "%s: %d leaves on %d ranks come in rounds 0 to %d, not in %d", op,
-                       leaves, comm->size, rounds - 1, round);
+                       desc->leaves, comm->size, rounds - 1, desc->round);
     RETURN_IF_ERROR(check_type(op, leaf));
     RETURN_IF_ERROR(check_type(op, slots));
-    struct rf_task job = {.in = leaf, .out = slots};
-    job.call = (struct rf_call){.desc = {.op = RF_COLL_PREFIX_REDUCE_SCATTER,
-                                         .counts = counts,
-                                         .redop = RF_SUM,
-                                         .order = RF_ORDER_TREE,
-                                         .root = -1,
-                                         .leaves = leaves,
-                                         .round = round}};
-    RETURN_IF_ERROR(rf_call_sum(comm, job.call.desc.op, counts, &job.call.desc.count));
-    return rf_task_start(comm, &job, opts);
+    RETURN_IF_ERROR(rf_call_sum(comm, desc->op, desc->counts, &desc->count));
+    return start(comm, desc, leaf, slots, opts);
+}
+
+int rf_tree_sum_tensor(struct rf_comm *comm, const struct rf_coll_desc *desc, struct rf_tensor in,
+                       struct rf_tensor out, const struct rf_coll_opts *opts)
+{
+    if (!desc || !rf_coll_adds_leaves(desc->op))
+        return rf_fail(RF_EINVAL,
+                       "rf_tree_sum_tensor: %s is no sum over micro-batches; describe an "
+                       "RF_COLL_FOREST_... or RF_COLL_PREFIX_...",
+                       desc ? rf_coll_op_name(desc->op) : "NULL");
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(desc->op));
+    struct rf_coll_desc own = {.op = desc->op, .redop = RF_SUM, .order = RF_ORDER_TREE, .root = -1};
+    if (desc->op == RF_COLL_PREFIX_REDUCE_SCATTER) {
+        own.counts = desc->counts;
+        own.leaves = desc->leaves;
+        own.round = desc->round;
+        return start_prefix(comm, &own, in, out, opts);
+    }
+    own.forest = desc->forest;
+    own.stride = desc->stride;
+    if (desc->op == RF_COLL_FOREST_REDUCE_SCATTER)
+        own.counts = desc->counts;
+    return start_forest(comm, &own, in, out, opts);
 }

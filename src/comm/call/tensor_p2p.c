@@ -14,7 +14,7 @@ static int check(struct rf_comm *comm, const char *name, struct rf_tensor tensor
     char text[96];
     const int64_t count = rf_tensor_count(tensor);
     if (count < 0)
-        return rf_fail(RF_EINVAL, "%s: %s is no valid shape and type", name,
+        return rf_fail(RF_EINVAL, "%s: %s has an invalid shape or type", name,
                        rf_tensor_text(tensor, text, sizeof(text)));
     RETURN_IF_ERROR(
         rf_p2p_op_check(comm, name, tensor.buffer, (size_t)count, tensor.dtype, peer, tag, opts));

@@ -138,7 +138,7 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
     rc = vote(comm, rc);
     if (rc < 0 && larger) {
         const struct rf_error error = *rf_last_error();
-        rf_comm_abort(larger, "the job goes on without its newcomers");
+        rf_comm_abort(larger, "the job continues without its newcomers");
         rf_comm_close(larger);
         rf_fail_error(&error);
     }
@@ -206,7 +206,7 @@ int rf_comm_join(const char *url, const struct rf_join_opts *options, struct rf_
     int rc;
     while ((rc = try_to_join(&request, &opts, out)) == RF_EAGAIN) {
         snprintf(text, sizeof(text),
-                 "the job went on without this process, which asks again: "
+                 "the job continued without this process, which asks again: "
                  "%.300s",
                  rf_last_error()->message);
         if (options->note)

@@ -272,24 +272,22 @@ int rf_comm_links(const struct rf_comm *comm, struct rf_link_figures *out)
     return 0;
 }
 
-int rf_comm_algorithm(const struct rf_comm *comm, enum rf_coll_op op, size_t count,
-                      enum rf_dtype dtype, enum rf_order order, bool shared, const char **name,
-                      double *seconds)
+int rf_comm_algorithm(const struct rf_comm *comm, const struct rf_coll_desc *desc,
+                      const char **name, double *seconds)
 {
-    if (!comm || !name || !seconds)
-        return rf_fail(RF_EINVAL, "algorithm: the communicator, name or seconds is NULL");
-    if (rf_coll_adds_leaves(op) || rf_coll_is_point(op))
-        return rf_fail(RF_EINVAL, "algorithm: there is no choice in %s", rf_coll_op_name(op));
-    const struct rf_coll_desc desc = {.op = op,
-                                      .rank = comm->rank,
-                                      .ranks = comm->size,
-                                      .count = count,
-                                      .dtype = dtype,
-                                      .order = order,
-                                      .segment_bytes = comm->settings.segment_bytes,
-                                      .model = comm->links.model,
-                                      .hosts = comm->layout.hosts,
-                                      .shared = shared && comm->links.transport->one_host &&
-                                                !comm->settings.checksum};
-    return rf_coll_choose(&desc, name, seconds);
+    if (!comm || !desc || !name || !seconds)
+        return rf_fail(RF_EINVAL,
+                       "algorithm: the communicator, the description, name or seconds is NULL");
+    if (rf_coll_adds_leaves(desc->op) || rf_coll_is_point(desc->op))
+        return rf_fail(RF_EINVAL, "algorithm: there is no choice in %s", rf_coll_op_name(desc->op));
+    struct rf_coll_desc own = *desc;
+    own.rank = comm->rank;
+    own.ranks = comm->size;
+    own.hosts = NULL;
+    RETURN_IF_ERROR(rf_coll_resolve(&own, &own));
+    own.segment_bytes = comm->settings.segment_bytes;
+    own.model = comm->links.model;
+    own.hosts = comm->layout.hosts;
+    own.shared = desc->shared && comm->links.transport->one_host && !comm->settings.checksum;
+    return rf_coll_choose(&own, name, seconds);
 }

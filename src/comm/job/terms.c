@@ -16,12 +16,12 @@ static int fail_terms(const char *first, const char *texts, int other)
     const char *theirs = texts + (size_t)other * RF_TERMS_BYTES;
     if (!rf_terms_differ(first, theirs, &d) && rf_terms_differ(theirs, first, &d))
         return rf_fail_rank(RF_EINVAL, other,
-                            "rank 0 speaks of %s, which rank %d does not know; give every rank the "
+                            "rank 0 has the line %s, which rank %d lacks; give every rank the "
                             "same version",
                             d.name, other);
     if (!d.known)
         return rf_fail_rank(RF_EINVAL, other,
-                            "rank %d speaks of %s, which rank 0 does not know; give every rank the "
+                            "rank %d has the line %s, which rank 0 lacks; give every rank the "
                             "same version",
                             other, d.name);
     if (strcmp(d.mine, d.theirs) == 0)

@@ -193,7 +193,7 @@ int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion
                    RF_ECORRUPT, context->peer,
                    "a message from rank %d to rank %d was damaged on the way: its %s",
                    context->peer, p2p->comm->rank,
-                   p2p->comm->settings.checksum ? "checksum is wrong" : "header makes no sense");
+                   p2p->comm->settings.checksum ? "checksum is wrong" : "header is invalid");
     if (!context->is_envelope)
         return 1;
     if (completion->status < 0) {

@@ -233,7 +233,7 @@ static int gather(const struct rf_at *a, int piece)
 {
     const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);
     if (t->op != RF_COLL_ALL_GATHER || t->order != RF_ORDER_RING)
-        return rf_check_fail(a->plan, a->i, "is no gather");
+        return rf_check_fail(a->plan, a->i, "is not a gather");
     const bool copy = t->dtype != RF_F32;
     RETURN_IF_ERROR(check_counts(a, piece, true));
     if (copy && t->dtype != a->plan->copy_type)

@@ -287,7 +287,7 @@ static int check_opts(const struct rf_pipeline_run_opts *opts)
                        (int)opts->lanes);
     if (opts->receive_ahead < 0 || (opts->lanes == RF_PIPELINE_BLOCKING && opts->receive_ahead))
         return rf_fail(RF_EINVAL,
-                       "pipeline: receives posted %d calls ahead; use 0 or more, and 0 where "
+                       "pipeline: receives posted %d calls ahead; use 0 or more, and 0 if "
                        "transfers block",
                        opts->receive_ahead);
     return 0;

@@ -179,7 +179,7 @@ const char *rf_instruction_reason(const struct rf_plan *plan, const struct rf_in
         put(&w, "losses and token counts are on the ranks that have the micro-batches");
         break;
     case RF_VERB_BROADCAST:
-        put(&w, "update on rank 0: the others get what it has updated");
+        put(&w, "update on rank 0: the others get the updated parameters");
         break;
     default:
         if (v && (i->verb == RF_VERB_SEND || i->verb == RF_VERB_RECV))

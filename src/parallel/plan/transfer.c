@@ -7,56 +7,42 @@
 #include "plan.h"
 #include "traffic.h"
 
+/* count is the sum of the counts, if there are any. */
 static struct rf_coll_desc describe(const struct rf_plan *plan, const struct rf_transfer *t)
 {
+    const bool sums_leaves = t->op == RF_COLL_FOREST_ALL_REDUCE ||
+                             t->op == RF_COLL_FOREST_REDUCE_SCATTER ||
+                             t->op == RF_COLL_PREFIX_REDUCE_SCATTER;
     return (struct rf_coll_desc){.op = t->op,
                                  .rank = plan->groups[t->group].rank,
                                  .ranks = plan->groups[t->group].size,
                                  .count = t->count,
                                  .counts = t->counts,
                                  .dtype = t->dtype,
-                                 .order = t->order,
-                                 .root = t->root};
-}
-
-/* Does not add the counts of all ranks, because their sum is known. */
-static int sent_by_counts(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
-{
-    const struct rf_coll_desc desc = describe(plan, t);
-    return rf_coll_count_sent(&desc, NULL, out);
+                                 .order = sums_leaves ? RF_ORDER_TREE : t->order,
+                                 .root = t->root,
+                                 .forest = &plan->forest,
+                                 .most_parts = plan->most_parts,
+                                 .stride = t->count,
+                                 .leaves = (int)plan->policy.micro_batches,
+                                 .round = t->round,
+                                 .window_bytes = RF_WINDOW_BYTES};
 }
 
 int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
-    const int rank = plan->groups[t->group].rank, ranks = plan->groups[t->group].size;
+    const struct rf_coll_desc desc = describe(plan, t);
     *out = t->op == RF_COLL_SEND ? t->count * rf_dtype_bytes(t->dtype) : 0;
-    if (ranks <= 1) /* a message has no group */
-        return 0;
-    if (t->op == RF_COLL_FOREST_ALL_REDUCE)
-        return rf_forest_count_sent(&plan->forest, plan->most_parts, rank, t->count, out);
-    if (t->op == RF_COLL_FOREST_REDUCE_SCATTER)
-        return rf_forest_scatter_sent_bytes(&plan->forest, rank, t->counts, out);
-    if (t->op == RF_COLL_PREFIX_REDUCE_SCATTER)
-        return rf_prefix_sent_bytes((int)plan->policy.micro_batches, t->round, rank, ranks,
-                                    t->counts, out);
-    if (t->counts)
-        return sent_by_counts(plan, t, out);
-    return rf_coll_sent_bytes_as(t->op, t->algorithm, rank, ranks, t->count, t->dtype, t->order,
-                                 t->root, out);
+    return desc.ranks <= 1 /* a message has no group */ ? 0
+                                                        : rf_coll_count_sent(&desc, t->algorithm,
+                                                                             out);
 }
 
 int rf_transfer_rounds(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
-    struct rf_coll_desc desc = describe(plan, t);
+    const struct rf_coll_desc desc = describe(plan, t);
     *out = !rf_lane_collects((int)t->group);
-    if (desc.ranks <= 1)
-        return 0;
-    desc.forest = &plan->forest;
-    desc.most_parts = plan->most_parts;
-    desc.stride = t->count;
-    desc.leaves = (int)plan->policy.micro_batches;
-    desc.round = t->round;
-    return rf_coll_count_rounds(&desc, t->algorithm, out);
+    return desc.ranks <= 1 ? 0 : rf_coll_count_rounds(&desc, t->algorithm, out);
 }
 
 int rf_transfer_carried(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
@@ -74,20 +60,8 @@ int rf_transfer_carried(const struct rf_plan *plan, const struct rf_transfer *t,
 
 int rf_transfer_staging(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
-    const int rank = plan->groups[t->group].rank, ranks = plan->groups[t->group].size;
+    struct rf_coll_desc desc = describe(plan, t);
+    desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
     *out = 0;
-    if (ranks <= 1)
-        return 0;
-    if (t->op == RF_COLL_FOREST_ALL_REDUCE)
-        return rf_forest_staging_bytes(&plan->forest, rank, t->count, out);
-    if (t->op == RF_COLL_FOREST_REDUCE_SCATTER)
-        return rf_forest_scatter_staging_bytes(&plan->forest, rank, t->counts, out);
-    if (t->op == RF_COLL_PREFIX_REDUCE_SCATTER)
-        return rf_prefix_staging_bytes((int)plan->policy.micro_batches, t->round, rank, ranks,
-                                       t->counts, out);
-    if (t->counts)
-        return rf_coll_staging_bytes_v(t->op, rank, ranks, t->counts, t->dtype, t->order, t->root,
-                                       out);
-    return rf_coll_staging_bytes_as(t->op, t->algorithm, rank, ranks, t->count, t->dtype, t->order,
-                                    t->root, out);
+    return desc.ranks <= 1 ? 0 : rf_sched_staging_bytes(&desc, t->algorithm, out);
 }
