@@ -85,6 +85,7 @@ END {
         by[pair[1], home[pair[2]]] = by[pair[1], home[pair[2]]] " " pair[2]
     }
     report("files")
+    if (failures) exit 1 # folders would repeat it
     split("", left); split("", edge)
     for (key in all) {
         split(key, pair, SUBSEP)

@@ -33,7 +33,7 @@ static int round_piece(const struct rf_run *run, struct rf_tensor params, struct
     const struct rf_plan_piece *p = &plan->pieces[piece];
     const struct rf_optimizer_part part = {.param = params,
                                            .copy = copies,
-                                           .first = p->first + p->cuts[plan->shard],
+                                           .first = p->first + p->borders[plan->shard],
                                            .places = rf_run_places(run, piece)};
     return rf_optimizer_copy(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run),
                              before);

@@ -28,15 +28,15 @@ static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32
     while (first < end || rounds > 0) {
         const bool all = rounds == 0 && end - first >= plan->local_micro_batches;
         const int count = all ? plan->local_micro_batches : first < end;
-        struct rf_pass pass = {.run = run,
-                               .list = all     ? RF_LIST_EVALUATE
-                                       : count ? RF_LIST_EVALUATE_ONE
-                                               : RF_LIST_EVALUATE_NONE,
-                               .tokens = tokens + first * rf_plan_whole_rows(plan),
-                               .targets = targets + first * rf_plan_whole_rows(plan),
-                               .first = first};
-        RETURN_IF_ERROR(rf_run_execute(&pass));
-        run->planned_sent += run->list_sent[pass.list];
+        struct rf_execution execution = {.run = run,
+                                         .list = all     ? RF_LIST_EVALUATE
+                                                 : count ? RF_LIST_EVALUATE_ONE
+                                                         : RF_LIST_EVALUATE_NONE,
+                                         .tokens = tokens + first * rf_plan_whole_rows(plan),
+                                         .targets = targets + first * rf_plan_whole_rows(plan),
+                                         .first = first};
+        RETURN_IF_ERROR(rf_run_execute(&execution));
+        run->planned_sent += run->list_sent[execution.list];
         for (int local = 0; rf_plan_has_losses(plan) && local < count; local++)
             rf_run_take_loss(run, local, first + local);
         first += count;
@@ -241,7 +241,7 @@ static int forward(struct rf_run *run, const int32_t *tokens, const struct logit
 {
     run->planned_sent += run->list_sent[RF_LIST_EVALUATE_ONE];
     RETURN_IF_ERROR(rf_run_execute(
-        &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens}));
+        &(struct rf_execution){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens}));
     if (l->own.buffer)
         RETURN_IF_ERROR(l->parts ? join_columns(run, l, logits) : read_parts(run, l, logits));
     return spread_logits(run, logits, (uint64_t)(l->rows * l->columns) * sizeof(float));
@@ -253,7 +253,7 @@ int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logits, uin
         return rf_fail(RF_EINVAL, "forward: a run, tokens and memory for the logits are needed");
     const bool together = rf_plan_params_sharded(run->plan);
     struct logits l;
-    if (rf_plan_cuts_sequences(run->plan))
+    if (rf_plan_shares_sequences(run->plan))
         return rf_fail(RF_ENOTSUP,
                        "forward: with cp=%d each rank has only the logits of its part of the "
                        "sequences, and this version does not gather them; use cp=1",

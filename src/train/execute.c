@@ -13,14 +13,14 @@
 #include "verbs.h"
 
 /* The point for a position in a lane's list. */
-static struct rf_point *point_of(struct rf_pass *p, int lane, int position)
+static struct rf_point *point_of(struct rf_execution *p, int lane, int position)
 {
     return &p->run->points[p->base[lane] + position];
 }
 
 /* Time that the host waits for a transfer after all submitted compute has finished counts as
  * exposed. */
-static int wait_exposed(struct rf_pass *p, struct rf_point point)
+static int wait_exposed(struct rf_execution *p, struct rf_point point)
 {
     if (rf_point_reached(point))
         return rf_point_wait(point, UINT64_MAX); /* its status */
@@ -35,7 +35,7 @@ static int wait_exposed(struct rf_pass *p, struct rf_point point)
 /* Waits for the points of the instruction's waits and for the preceding work of its lane. If that
  * work belongs to the previous step, this step computes meanwhile: nothing is exposed, and the host
  * must not wait for all compute. */
-static int wait_on_host(struct rf_pass *p, const struct rf_instruction *i)
+static int wait_on_host(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
     const int before = p->next[i->lane] - 1;
@@ -50,7 +50,7 @@ static int wait_on_host(struct rf_pass *p, const struct rf_instruction *i)
     return i->behind ? rf_run_wait(p, point) : wait_exposed(p, point);
 }
 
-static int wait_on_stream(struct rf_pass *p, const struct rf_instruction *i)
+static int wait_on_stream(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
     for (int k = 0; k < i->waits; k++) {
@@ -64,7 +64,7 @@ static int wait_on_stream(struct rf_pass *p, const struct rf_instruction *i)
 }
 
 /* The name of a segment is that of its last instruction, which submits it. */
-static int begin_segment(struct rf_pass *p, int first)
+static int begin_segment(struct rf_execution *p, int first)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
@@ -82,7 +82,7 @@ static int begin_segment(struct rf_pass *p, int first)
     return rf_segment_begin(run, &run->segments[p->list][end], p->first, varies);
 }
 
-static int compute(struct rf_pass *p, int at, const char *text)
+static int compute(struct rf_execution *p, int at, const char *text)
 {
     struct rf_run *run = p->run;
     const struct rf_instruction *i = &run->plan->lists[p->list].instructions[at];
@@ -106,7 +106,7 @@ static int compute(struct rf_pass *p, int at, const char *text)
 
 /* Starts a transfer after the last of the points that it waits for, and after the preceding work of
  * its lane. The communicator keeps the order of calls, but each call begins at its own point. */
-static int transfer(struct rf_pass *p, const struct rf_instruction *i, const char *text)
+static int transfer(struct rf_execution *p, const struct rf_instruction *i, const char *text)
 {
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
     struct rf_point *done = point_of(p, (int)i->lane, p->next[i->lane]);
@@ -148,7 +148,7 @@ static int check_groups(const struct rf_run *run)
     return 0;
 }
 
-static int on_host(struct rf_pass *p, const struct rf_instruction *i, const char *text)
+static int on_host(struct rf_execution *p, const struct rf_instruction *i, const char *text)
 {
     RETURN_IF_ERROR(wait_on_host(p, i));
     RETURN_IF_ERROR(check_groups(p->run));
@@ -159,7 +159,7 @@ static int on_host(struct rf_pass *p, const struct rf_instruction *i, const char
     return rc;
 }
 
-static int execute(struct rf_pass *p, int at, const char *text)
+static int execute(struct rf_execution *p, int at, const char *text)
 {
     const struct rf_instruction *i = &p->run->plan->lists[p->list].instructions[at];
     int rc = rf_verbs[i->verb].record  ? compute(p, at, text)
@@ -170,7 +170,7 @@ static int execute(struct rf_pass *p, int at, const char *text)
 }
 
 /* From here on, no transfer is in flight. */
-static int finish_transfers(struct rf_pass *p)
+static int finish_transfers(struct rf_execution *p)
 {
     if (!p->transferring)
         return 0;
@@ -187,7 +187,7 @@ static int finish_transfers(struct rf_pass *p)
 
 /* Ends a list. An error that is reported here no longer affects this rank's own part. The step
  * still fails, because other ranks may have abandoned it. */
-static int finish(struct rf_pass *p)
+static int finish(struct rf_execution *p)
 {
     RETURN_IF_ERROR(rf_stalls_wait(p));
     RETURN_IF_ERROR(rf_stream_wait(p->run->stream));
@@ -199,7 +199,7 @@ static int finish(struct rf_pass *p)
     return finish_transfers(p);
 }
 
-int rf_run_execute(struct rf_pass *p)
+int rf_run_execute(struct rf_execution *p)
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_list *list = &plan->lists[p->list];

@@ -37,13 +37,13 @@ static void begin(struct rf_stall *s)
     s->begin_ns = s->begin_ns ? s->begin_ns : rf_now_ns();
 }
 
-static void end(struct rf_pass *p, const struct rf_stall *s)
+static void end(struct rf_execution *p, const struct rf_stall *s)
 {
     p->stats.exposed_comm_ns += s->begin_ns ? rf_now_ns() - s->begin_ns : 0;
     p->stalls_seen++;
 }
 
-void rf_stalls_poll(struct rf_pass *p)
+void rf_stalls_poll(struct rf_execution *p)
 {
     while (p->stalls_seen < p->stalls) {
         struct rf_stall *s = &p->run->stalls[p->stalls_seen];
@@ -56,7 +56,7 @@ void rf_stalls_poll(struct rf_pass *p)
     }
 }
 
-void rf_stalls_add(struct rf_pass *p, struct rf_point transfer)
+void rf_stalls_add(struct rf_execution *p, struct rf_point transfer)
 {
     if (rf_point_reached(transfer))
         return;
@@ -65,7 +65,7 @@ void rf_stalls_add(struct rf_pass *p, struct rf_point transfer)
 }
 
 /* If the job has failed, a transfer that this rank waits for in a group may never complete. */
-int rf_run_wait(struct rf_pass *p, struct rf_point point)
+int rf_run_wait(struct rf_execution *p, struct rf_point point)
 {
     struct rf_comm *job = p->run->comm;
     for (;;) {
@@ -81,7 +81,7 @@ int rf_run_wait(struct rf_pass *p, struct rf_point point)
     }
 }
 
-int rf_stalls_wait(struct rf_pass *p)
+int rf_stalls_wait(struct rf_execution *p)
 {
     for (rf_stalls_poll(p); p->stalls_seen < p->stalls; rf_stalls_poll(p)) {
         struct rf_stall *s = &p->run->stalls[p->stalls_seen];

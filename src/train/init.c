@@ -52,7 +52,7 @@ static void fill_decay(const struct rf_plan *plan, uint32_t *words)
             !(rf_plan_desc(plan, i)->flags & RF_PARAM_DECAY))
             continue;
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-        const uint64_t begin = piece->first + piece->cuts[plan->shard];
+        const uint64_t begin = piece->first + piece->borders[plan->shard];
         struct rf_plan_span span = {param->first, rf_padded((uint64_t)param->count)};
         if (!rf_plan_clip(&span, begin, rf_padded(piece->counts[plan->shard])))
             continue;

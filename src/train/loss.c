@@ -60,7 +60,7 @@ static void take_rows(const struct rf_plan *plan, const int32_t *from, int32_t *
 {
     const int64_t seq = rf_plan_seq(plan), chunk = seq / 2, whole = plan->policy.seq;
     const size_t bytes = (size_t)plan->rows * sizeof(*to);
-    if (!rf_plan_cuts_sequences(plan)) {
+    if (!rf_plan_shares_sequences(plan)) {
         memcpy(to, from, bytes);
         return;
     }

@@ -44,7 +44,7 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
     const struct rf_plan *plan = run->plan;
     const struct rf_plan_param *param = &plan->params[index];
     const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-    const uint64_t begin = piece->first + piece->cuts[plan->shard];
+    const uint64_t begin = piece->first + piece->borders[plan->shard];
     struct rf_plan_span span = {param->first, (uint64_t)param->count};
     uint64_t element = param->first;
     if (rf_plan_shards_params(plan)) {

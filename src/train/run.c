@@ -143,7 +143,7 @@ static int open_copies(struct rf_run *run)
     return 0;
 }
 
-/* A pass waits for its streams at its end, so the submissions of one pass bound those in flight.
+/* An execution waits for its streams at its end, so its submissions bound those in flight.
  * For very long lists only the first ones are made here; the others are made on demand. */
 #define MOST_SUBMISSIONS 256
 

@@ -100,7 +100,7 @@ struct rf_run {
 };
 
 /* One execution of a list. */
-struct rf_pass {
+struct rf_execution {
     struct rf_run *run;
     enum rf_list_id list;
     const int32_t *tokens,
@@ -172,19 +172,19 @@ RF_MUST_CHECK int rf_run_call_block(struct rf_run *run, const struct rf_instruct
 struct rf_tensor rf_run_part_of_output(const struct rf_plan *plan, int block, int part,
                                        struct rf_tensor output);
 
-/* exposed.c. Adds the time that compute waits for transfers to the statistics of the pass. A wait
- * that began and ended between two checks of the host is not counted. */
+/* exposed.c. Adds the time that compute waits for transfers to the statistics of the execution. A
+ * wait that began and ended between two checks of the host is not counted. */
 RF_MUST_CHECK int rf_stalls_open(struct rf_run *run);
 void rf_stalls_close(struct rf_run *run);
 /* The next submission waits for this transfer. */
-void rf_stalls_add(struct rf_pass *p, struct rf_point transfer);
+void rf_stalls_add(struct rf_execution *p, struct rf_point transfer);
 /* Adds the waits that are over. Does not block. */
-void rf_stalls_poll(struct rf_pass *p);
+void rf_stalls_poll(struct rf_execution *p);
 /* Blocks until all waits are over. */
-RF_MUST_CHECK int rf_stalls_wait(struct rf_pass *p);
+RF_MUST_CHECK int rf_stalls_wait(struct rf_execution *p);
 /* Blocks until the point is reached or the job's communicator has failed. Returns the
  * communicator's error in that case. */
-RF_MUST_CHECK int rf_run_wait(struct rf_pass *p, struct rf_point point);
+RF_MUST_CHECK int rf_run_wait(struct rf_execution *p, struct rf_point point);
 
 /* values.c */
 struct rf_tensor rf_run_value(const struct rf_run *run, int value); /* as bytes */
@@ -237,8 +237,8 @@ RF_MUST_CHECK int rf_run_check_whole(const struct rf_run *run, const char *call)
 /* Like rf_run_check_whole; also fails if a step of 2bw is in progress. */
 RF_MUST_CHECK int rf_run_check_idle(const struct rf_run *run, const char *call);
 
-/* execute.c. Runs the list of a pass and waits for its end. */
-RF_MUST_CHECK int rf_run_execute(struct rf_pass *pass);
+/* execute.c. Runs a list and waits for its end. */
+RF_MUST_CHECK int rf_run_execute(struct rf_execution *execution);
 /* Called after an error. Nothing of the step stays in flight on this rank, and no other rank keeps
  * waiting for this one. Returns the status of this thread's last error. This is a new error if a
  * group's communicator has failed, because the group numbers its ranks differently from the run. */

@@ -247,7 +247,7 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, b
             continue;
         const struct rf_plan_param *param = &plan->params[holder];
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-        const uint64_t begin = piece->first + piece->cuts[plan->shard];
+        const uint64_t begin = piece->first + piece->borders[plan->shard];
         for (uint64_t at = 0; next_range(param, writes ? &turns : NULL, &at, &range);) {
             struct rf_plan_span ours = {param->first + range.first, range.count};
             if (!rf_plan_clip(&ours, begin, piece->counts[plan->shard]))

@@ -10,7 +10,7 @@
 
 /* Whether an instruction that has begun writes state of the next step. An update writes shards;
  * whole parameters are written only if only rank 0 updates. */
-static bool began_update(const struct rf_pass *p)
+static bool began_update(const struct rf_execution *p)
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_list *list = &plan->lists[p->list];
@@ -60,7 +60,7 @@ int rf_run_check_idle(const struct rf_run *run, const char *call)
 
 /* Called after an error. A step of 2bw that is in progress is lost, with the results of its
  * micro-batches. */
-static int give_up(struct rf_pass *p, int rc)
+static int give_up(struct rf_execution *p, int rc)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
@@ -76,7 +76,7 @@ static int give_up(struct rf_pass *p, int rc)
 
 /* With RF_CHECK_REPLAY, gradients that blocks must overwrite are NaN beforehand. An overflow is
  * expected only with a loss scale. */
-static int check_norm(const struct rf_pass *p)
+static int check_norm(const struct rf_execution *p)
 {
     const struct rf_run *run = p->run;
     if (!run->check_replay || run->plan->policy.loss_scale != 0 || !run->plan->trains ||
@@ -89,7 +89,7 @@ static int check_norm(const struct rf_pass *p)
 }
 
 /* Runs a list of training, and sets the step to which its results belong. */
-static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
+static int run_list(struct rf_execution *p, struct rf_step_stats *stats)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
@@ -132,9 +132,9 @@ int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *target
                                 rf_plan_whole_rows(plan) * plan->policy.micro_batches);
     if (rc < 0)
         return rf_run_refuse(run, rc, list);
-    struct rf_pass pass = {
+    struct rf_execution execution = {
         .run = run, .list = list, .tokens = tokens, .targets = targets, .lr = lr};
-    RETURN_IF_ERROR(run_list(&pass, stats));
+    RETURN_IF_ERROR(run_list(&execution, stats));
     run->step++;
     run->under_way = rf_plan_lags(plan);
     run->lr = lr;
@@ -151,8 +151,8 @@ int rf_run_drain(struct rf_run *run, struct rf_step_stats *stats)
             *stats = (struct rf_step_stats){.of_step = -1, .version_lag = rf_plan_lags(run->plan)};
         return 0;
     }
-    struct rf_pass pass = {.run = run, .list = RF_LIST_DRAIN};
-    RETURN_IF_ERROR(run_list(&pass, stats));
+    struct rf_execution execution = {.run = run, .list = RF_LIST_DRAIN};
+    RETURN_IF_ERROR(run_list(&execution, stats));
     run->under_way = false;
     return 0;
 }

@@ -14,13 +14,13 @@
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-static bool training(const struct rf_pass *p)
+static bool training(const struct rf_execution *p)
 {
     return rf_list_trains((int)p->list);
 }
 
 /* Sets the scalars of an update or, for a slot, those that blocks of another step read. */
-static void set_scalars(const struct rf_pass *p, int slot, float lr, int64_t update)
+static void set_scalars(const struct rf_execution *p, int slot, float lr, int64_t update)
 {
     const struct rf_run *run = p->run;
     char *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
@@ -33,14 +33,14 @@ static void set_scalars(const struct rf_pass *p, int slot, float lr, int64_t upd
 }
 
 /* For the kernels of this step. Called again when the number of tokens is known. */
-static void fill_scalars(const struct rf_pass *p)
+static void fill_scalars(const struct rf_execution *p)
 {
     const struct rf_run *run = p->run;
     set_scalars(p, 0, run->under_way ? run->lr : p->lr, run->updates + 1);
 }
 
 /* Moves the inputs and losses of the step in progress, which the next step would overwrite. */
-static void keep(const struct rf_pass *p, const struct rf_instruction *i)
+static void keep(const struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_operands from = rf_plan_ins(p->run->plan, i, RF_ROLE_FROM);
     const struct rf_operands to = rf_plan_outs(p->run->plan, i, RF_ROLE_TO);
@@ -51,7 +51,7 @@ static void keep(const struct rf_pass *p, const struct rf_instruction *i)
     }
 }
 
-static int load(struct rf_pass *p, const struct rf_instruction *i)
+static int load(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_operands inputs = rf_plan_outs(plan, i, RF_ROLE_INPUT);
@@ -71,7 +71,7 @@ static int load(struct rf_pass *p, const struct rf_instruction *i)
 
 /* ---- blocks and gradients -------------------------------------------------------------------- */
 
-static int block(struct rf_pass *p, const struct rf_instruction *i)
+static int block(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const int64_t micro_batch =
@@ -79,13 +79,13 @@ static int block(struct rf_pass *p, const struct rf_instruction *i)
     return rf_run_call_block(p->run, i, micro_batch, !training(p));
 }
 
-static int fill(const struct rf_pass *p, struct rf_tensor t, uint32_t word)
+static int fill(const struct rf_execution *p, struct rf_tensor t, uint32_t word)
 {
     return rf_stream_fill(p->run->stream, t.buffer, t.offset, rf_tensor_bytes(t), word);
 }
 
 /* Poisons gradients to check blocks: one that should be overwritten, and is not, stays NaN. */
-static int poison_overwritten(struct rf_pass *p, int value)
+static int poison_overwritten(struct rf_execution *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;
     for (int k = 0; k < plan->param_count; k++)
@@ -97,7 +97,7 @@ static int poison_overwritten(struct rf_pass *p, int value)
 
 /* Zeroes the parts that blocks do not overwrite: the adjacent pieces of a slot, or a single piece.
  */
-static int zero(struct rf_pass *p, const struct rf_instruction *i)
+static int zero(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
@@ -122,14 +122,14 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
 }
 
 /* Zeroes a whole piece: no block overwrites any of it. */
-static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
+static int zero_whole(struct rf_execution *p, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->outs; k++)
         RETURN_IF_ERROR(fill(p, rf_run_value(p->run, outs(p, i)[k]), 0));
     return 0;
 }
 
-static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor from)
+static int copy_over(struct rf_execution *p, struct rf_tensor to, struct rf_tensor from)
 {
     return to.buffer
                ? rf_stream_copy(p->run->stream, (struct rf_buffer_place){to.buffer, to.offset},
@@ -138,7 +138,7 @@ static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor fr
                : 0;
 }
 
-static int hold(struct rf_pass *p, const struct rf_instruction *i)
+static int hold(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_operands from = rf_plan_ins(p->run->plan, i, RF_ROLE_FROM);
     const struct rf_operands to = rf_plan_outs(p->run->plan, i, RF_ROLE_TO);
@@ -148,28 +148,28 @@ static int hold(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-static int add_to(struct rf_pass *p, struct rf_tensor sum, struct rf_tensor term)
+static int add_to(struct rf_execution *p, struct rf_tensor sum, struct rf_tensor term)
 {
     return sum.buffer && term.buffer ? rf_add(p->run->stream, sum, sum, term) : 0;
 }
 
 /* Where in the sum, this rank's shard of the owner's gradients, a tied use's shard belongs. */
-static struct rf_tensor place_of_use(const struct rf_pass *p, struct rf_tensor sum, int owners_grad,
-                                     int uses_grad)
+static struct rf_tensor place_of_use(const struct rf_execution *p, struct rf_tensor sum,
+                                     int owners_grad, int uses_grad)
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_plan_piece *uses = &plan->pieces[plan->values[uses_grad].piece];
     const struct rf_plan_piece *owners = &plan->pieces[plan->values[owners_grad].piece];
     const struct rf_plan_param *owner = &plan->params[plan->params[uses->use].owner];
-    sum.offset +=
-        (owner->grad_first + uses->cuts[plan->shard] - owners->first - owners->cuts[plan->shard]) *
-        sizeof(float);
+    sum.offset += (owner->grad_first + uses->borders[plan->shard] - owners->first -
+                   owners->borders[plan->shard]) *
+                  sizeof(float);
     sum.shape = rf_shape1((int64_t)uses->counts[plan->shard]);
     return sum;
 }
 
 /* Adds gradients to a sum: whole pieces, this rank's shard of one, or that of a tied use. */
-static int add(struct rf_pass *p, const struct rf_instruction *i)
+static int add(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const int sum = rf_plan_outs(plan, i, RF_ROLE_SUM).values[0];
@@ -185,7 +185,7 @@ static int add(struct rf_pass *p, const struct rf_instruction *i)
 
 /* ---- host instructions ----------------------------------------------------------------------- */
 
-static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
+static int broadcast(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
     const uint64_t start = rf_now_ns();
@@ -202,7 +202,7 @@ static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
 }
 
 /* Reads the losses of this rank's micro-batches, and adds them over the ranks. */
-static int loss(struct rf_pass *p, const struct rf_instruction *i)
+static int loss(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
@@ -233,7 +233,7 @@ static struct rf_tensor exact_of(struct rf_tensor partials)
 }
 
 /* Offsets in the table of chunks are relative to the start of the gradients' memory. */
-static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
+static int norm_partial(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const int64_t count = (int64_t)plan->chunk_count;
@@ -255,14 +255,14 @@ static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
     return rf_add_squares(p->run->stream, exact, sums, scratch);
 }
 
-static int norm(struct rf_pass *p, const struct rf_instruction *i)
+static int norm(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_tensor sum = rf_as(out_span(p, i, RF_ROLE_NORM), RF_F32);
     sum.shape = rf_shape1(1);
     return rf_round_squares(p->run->stream, sum, exact_of(in_span(p, i, RF_ROLE_PARTIALS)));
 }
 
-static int begin_step(struct rf_pass *p, const struct rf_instruction *i)
+static int begin_step(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_tensor sum = rf_as(in_span(p, i, RF_ROLE_NORM), RF_F32);
     sum.shape = rf_shape1(1);
@@ -284,14 +284,14 @@ static const struct rf_plan_piece *first_piece(const struct rf_plan *plan,
 
 /* Keeps the version before this update, because the micro-batches of the next step, which has
  * begun, still use it. */
-static int keep_version(struct rf_pass *p, const struct rf_instruction *i)
+static int keep_version(struct rf_execution *p, const struct rf_instruction *i)
 {
     RETURN_IF_ERROR(
         copy_over(p, out_span(p, i, RF_ROLE_PARAM_BEFORE), out_span(p, i, RF_ROLE_PARAM)));
     return copy_over(p, out_span(p, i, RF_ROLE_COPY_BEFORE), out_span(p, i, RF_ROLE_COPY));
 }
 
-static int step(struct rf_pass *p, const struct rf_instruction *i)
+static int step(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
@@ -303,7 +303,7 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
     if (!part.param.buffer) /* an empty shard */
         return 0;
     const struct rf_plan_piece *piece = first_piece(plan, params);
-    part.first = piece->first + piece->cuts[plan->shard];
+    part.first = piece->first + piece->borders[plan->shard];
     part.decay.offset +=
         rf_plan_state_first(plan, (int)(piece - plan->pieces)) / RF_FLAT_GRAIN * sizeof(uint32_t);
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
@@ -317,7 +317,7 @@ static int step(struct rf_pass *p, const struct rf_instruction *i)
 /* Starting a thread costs some microseconds. */
 enum { LEAST_OF_A_THREAD = 65536 };
 
-static int host_step(struct rf_pass *p, const struct rf_instruction *i)
+static int host_step(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
@@ -325,7 +325,7 @@ static int host_step(struct rf_pass *p, const struct rf_instruction *i)
     const int piece = plan->values[param].piece;
     const struct rf_plan_piece *q = &plan->pieces[piece];
     struct rf_host_part part = {.count = (int64_t)q->counts[plan->shard],
-                                .first = q->first + q->cuts[plan->shard],
+                                .first = q->first + q->borders[plan->shard],
                                 .param_type = type_of(p, param),
                                 .grad_type = RF_F32,
                                 .copy_type = plan->copy_type,
@@ -350,14 +350,14 @@ static int host_step(struct rf_pass *p, const struct rf_instruction *i)
                                 threads < run->host_threads ? (int)threads : run->host_threads);
 }
 
-static int end_step(struct rf_pass *p, const struct rf_instruction *i)
+static int end_step(struct rf_execution *p, const struct rf_instruction *i)
 {
     return rf_loss_scale_update(p->run->stream, &p->run->plan->policy.loss_scaling, scalars(p, i));
 }
 
 /* Casts parameters to their 16-bit copies, gradients to the type in which they are sent, or back.
  * Operands of a role are adjacent. Padding may be omitted. */
-static int cast(struct rf_pass *p, const struct rf_instruction *i)
+static int cast(struct rf_execution *p, const struct rf_instruction *i)
 {
     static const enum rf_role casts[][2] = {{RF_ROLE_PARAM, RF_ROLE_COPY},
                                             {RF_ROLE_GRAD, RF_ROLE_SENT},
@@ -382,7 +382,7 @@ static int cast(struct rf_pass *p, const struct rf_instruction *i)
 
 /* The device has decided whether this step is skipped. All ranks have the same gradients, so all
  * decide the same. */
-void rf_take_scalars(struct rf_pass *p)
+void rf_take_scalars(struct rf_execution *p)
 {
     struct rf_run *run = p->run;
     if (!training(p) || p->list == RF_LIST_FILL)

@@ -10,7 +10,8 @@
 #include "verbs.h"
 
 /* The subtrees of a forest are a slot apart; `first` is the first one. */
-static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct rf_tensor first)
+static struct rf_tensor forest_parts(const struct rf_execution *p, int parts,
+                                     struct rf_tensor first)
 {
     const int64_t stride = (int64_t)p->run->plan->slot_elements;
     first.shape = rf_shape1((int64_t)(parts - 1) * stride + rf_tensor_count(first));
@@ -18,7 +19,7 @@ static struct rf_tensor forest_parts(const struct rf_pass *p, int parts, struct 
 }
 
 /* A tensor without elements on the run's device. A rank with an empty shard still takes part. */
-static struct rf_tensor nothing(const struct rf_pass *p, enum rf_dtype dtype)
+static struct rf_tensor nothing(const struct rf_execution *p, enum rf_dtype dtype)
 {
     struct rf_tensor t = p->run->regions[RF_REGION_TOKENS];
     t.shape = rf_shape1(0);
@@ -27,7 +28,7 @@ static struct rf_tensor nothing(const struct rf_pass *p, enum rf_dtype dtype)
 }
 
 /* A round of sums to its owner: the rank's leaf, if it has one, and the memory for all sums. */
-static int push_round(struct rf_pass *p, const struct rf_instruction *i,
+static int push_round(struct rf_execution *p, const struct rf_instruction *i,
                       const struct rf_coll_opts *opts)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -51,7 +52,7 @@ static int push_round(struct rf_pass *p, const struct rf_instruction *i,
     return rf_tree_sum_tensor(p->run->comms[i->lane], &desc, in, sums, opts);
 }
 
-int rf_start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+int rf_start_reduce(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
                     struct rf_point *done)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -86,7 +87,7 @@ int rf_start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf
     }
 }
 
-int rf_start_gather(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+int rf_start_gather(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
                     struct rf_point *done)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
@@ -101,7 +102,7 @@ int rf_start_gather(struct rf_pass *p, const struct rf_instruction *i, struct rf
 }
 
 /* An exchange of the tensor ranks between two phases of a call, in place. */
-int rf_start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+int rf_start_exchange(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
                       struct rf_point *done)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
@@ -133,7 +134,7 @@ int rf_start_exchange(struct rf_pass *p, const struct rf_instruction *i, struct 
 }
 
 /* Sends a value to another rank, or receives it. */
-int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+int rf_start_message(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
                      struct rf_point *done)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
@@ -158,7 +159,7 @@ int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct r
 }
 
 /* Copies between host and device memory, concurrently with compute. */
-int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
+int rf_start_copy(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
                   struct rf_point *done)
 {
     struct rf_stream *stream = p->run->copies[i->lane];
@@ -174,8 +175,8 @@ int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_p
     return rf_stream_submit(stream, done);
 }
 
-int rf_start_norm_share(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
-                        struct rf_point *done)
+int rf_start_norm_share(struct rf_execution *p, const struct rf_instruction *i,
+                        struct rf_point after, struct rf_point *done)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
     struct rf_tensor partials = rf_run_value(p->run, outs(p, i)[0]);

@@ -169,7 +169,7 @@ static int check_order(const struct rf_plan *plan, const struct rf_list *list, s
         int need[RF_LANE_COUNT];
         RETURN_IF_ERROR(check_form(plan, i));
         RETURN_IF_ERROR(rf_clocks_needs(c, i, need));
-        if (rf_clocks_pass(c, i) < 0)
+        if (rf_clocks_advance(c, i) < 0)
             return rf_check_fail(plan, i, "waits for a later instruction");
         for (int lane = 0; lane < RF_LANE_COUNT; lane++)
             if (need[lane] > rf_clocks_now(c, i->lane)[lane])

@@ -10,8 +10,8 @@
 /* ---- values left to the next list ------------------------------------------------------------ */
 
 /* The operand index of a value that was not requested yet; -1: none. */
-static int place_of(const struct rf_at *a, bool out, enum rf_value_kind kind, int micro_batch,
-                    int slot)
+static int operand_at(const struct rf_at *a, bool out, enum rf_value_kind kind, int micro_batch,
+                      int slot)
 {
     const int begin = out ? a->i->ins : 0, end = out ? a->i->ins + a->i->outs : a->i->ins;
     for (int k = begin; k < end; k++) {
@@ -26,7 +26,7 @@ static int place_of(const struct rf_at *a, bool out, enum rf_value_kind kind, in
 
 static int write_slot(const struct rf_at *a, enum rf_value_kind kind, int micro_batch, int slot)
 {
-    const int k = place_of(a, true, kind, micro_batch, slot);
+    const int k = operand_at(a, true, kind, micro_batch, slot);
     if (k < 0)
         return rf_check_fail(a->plan, a->i, "lacks a result");
     const int value = a->plan->operands[a->i->first_operand + k];
@@ -38,8 +38,8 @@ static int write_slot(const struct rf_at *a, enum rf_value_kind kind, int micro_
 /* Copies from one slot to another. Operands are copied in order. */
 static int keep(const struct rf_at *a, enum rf_value_kind kind, int micro_batch, int from, int to)
 {
-    const int in = place_of(a, false, kind, micro_batch, from);
-    const int out = place_of(a, true, kind, micro_batch, to);
+    const int in = operand_at(a, false, kind, micro_batch, from);
+    const int out = operand_at(a, true, kind, micro_batch, to);
     if (in < 0 || out != a->i->ins + in)
         return rf_check_fail(a->plan, a->i, "does not keep what the previous step needs");
     const int *operands = a->plan->operands + a->i->first_operand;

@@ -125,7 +125,7 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->cleared);
     rf_free(plan->first_param);
     for (int k = 0; plan->pieces && k < plan->piece_count; k++) {
-        rf_free(plan->pieces[k].cuts);
+        rf_free(plan->pieces[k].borders);
         rf_free(plan->pieces[k].counts);
     }
     rf_free(plan->pieces);

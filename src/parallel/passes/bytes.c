@@ -30,7 +30,7 @@ int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_block *block, i
     struct rf_tensor_part tensor = rf_plan_tensor_part(plan, 0);
     tensor.rank = part;
     *out = (struct rf_block_sizes){0};
-    if (rf_plan_cuts_sequences(plan) && ops->context_sizes) {
+    if (rf_plan_shares_sequences(plan) && ops->context_sizes) {
         const struct rf_context_part context = {plan->mesh.cp, part};
         return ops->context_sizes(block->self, &context, plan->rows, rf_plan_seq(plan), out);
     }
@@ -55,8 +55,8 @@ static int check_exchange(const struct rf_plan *plan, const struct rf_block *blo
                        "block %s: %d %s ranks do not divide the %lld rows of an exchange; use "
                        "a %s that does, or other micro-batches",
                        block->name, rf_plan_all_parts(plan),
-                       rf_plan_cuts_sequences(plan) ? "context" : "tensor",
-                       (long long)x->shape.dim[0], rf_plan_cuts_sequences(plan) ? "cp" : "tp");
+                       rf_plan_shares_sequences(plan) ? "context" : "tensor",
+                       (long long)x->shape.dim[0], rf_plan_shares_sequences(plan) ? "cp" : "tp");
     return 0;
 }
 
@@ -70,12 +70,12 @@ static int check_exchanges(const struct rf_plan *plan, int b)
             RETURN_IF_ERROR(
                 check_exchange(plan, block, rf_plan_exchange(plan, b, (enum rf_call)call, k)));
         }
-    if (rf_plan_cuts_sequences(plan) && !block->ops->context_sizes)
+    if (rf_plan_shares_sequences(plan) && !block->ops->context_sizes)
         return rf_fail(RF_ENOTSUP,
                        "block %s has no context_sizes: with cp=%d every block must define it; use "
                        "cp=1, or a block that has it",
                        block->name, plan->mesh.cp);
-    if (any && !rf_plan_cuts_sequences(plan) &&
+    if (any && !rf_plan_shares_sequences(plan) &&
         (rf_plan_all_parts(plan) == 1 || !block->ops->tensor_sizes))
         return rf_fail(RF_EINVAL, "block %s: sizes() returns exchanges; only tensor_sizes() may",
                        block->name);

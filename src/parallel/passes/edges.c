@@ -42,7 +42,7 @@ static int derive(struct rf_plan *plan, struct rf_clocks *c, struct rf_instructi
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         if (need[lane] >= 0 && !implied(c, need, lane))
             RETURN_IF_ERROR(add_wait(plan, i, (struct rf_wait){lane, need[lane]}));
-    return rf_clocks_pass(c, i);
+    return rf_clocks_advance(c, i);
 }
 
 struct marking {

@@ -15,16 +15,16 @@
 /* The two forms of a piece. */
 enum form { WHOLE, NARROW, FORMS };
 
-struct pass {
+struct visits {
     struct rf_writer w;
     struct rf_plan *plan;
     const struct rf_list *list;
-    int *visit;        /* by piece and form: the last visit that has it; -1: none */
-    int visits, block; /* the visits that have begun */
+    int *visit;       /* by piece and form: the last visit that has it; -1: none */
+    int begun, block; /* visits that have begun; the block of the last one */
 };
 
 /* This rank has the whole piece in host memory. */
-static void fetch_piece(struct pass *p, int piece, enum form form)
+static void fetch_piece(struct visits *p, int piece, enum form form)
 {
     const bool narrow = form == NARROW;
     rf_write(&p->w, RF_VERB_FETCH, RF_LANE_FETCH, -1, -1);
@@ -37,7 +37,7 @@ static void fetch_piece(struct pass *p, int piece, enum form form)
 
 /* Gathers what a block reads, unless the previous visit has it, or any earlier visit if all pieces
  * are kept. */
-static void gather_block(struct pass *p, int block, int visit)
+static void gather_block(struct visits *p, int block, int visit)
 {
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->blocks[block].param_count; k++) {
@@ -56,7 +56,7 @@ static void gather_block(struct pass *p, int block, int visit)
 }
 
 /* The block of the visit after the one at `at`; -1: it is the last visit. */
-static int next_block(const struct pass *p, int at)
+static int next_block(const struct visits *p, int at)
 {
     const struct rf_instruction *list = p->list->instructions;
     for (int k = at; k < p->list->count; k++)
@@ -65,23 +65,23 @@ static int next_block(const struct pass *p, int at)
     return -1;
 }
 
-static void begin_visit(struct pass *p, int at)
+static void begin_visit(struct visits *p, int at)
 {
     const int block = p->list->instructions[at].block;
     const bool ahead = !p->plan->policy.no_prefetch;
     const int next = ahead ? next_block(p, at) : -1;
-    if (p->visits == 0 || !ahead)
-        gather_block(p, block, p->visits);
+    if (p->begun == 0 || !ahead)
+        gather_block(p, block, p->begun);
     if (next >= 0)
-        gather_block(p, next, p->visits + 1);
-    p->visits++;
+        gather_block(p, next, p->begun + 1);
+    p->begun++;
     p->block = block;
 }
 
 static int gather(struct rf_plan *plan, struct rf_list *list)
 {
     struct rf_list written = {0};
-    struct pass p = {
+    struct visits p = {
         .w = {.plan = plan, .list = &written}, .plan = plan, .list = list, .block = -1};
     p.visit = rf_alloc(((size_t)plan->piece_count * FORMS + 1) * sizeof(*p.visit));
     if (!p.visit)

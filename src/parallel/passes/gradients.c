@@ -35,7 +35,7 @@ struct pair {
 
 enum { MOST_DEPTH = 64 };
 
-struct pass {
+struct accumulation {
     struct rf_writer w;
     struct rf_plan *plan;
     bool tree;
@@ -60,13 +60,13 @@ static bool is_backward(const struct rf_instruction *i)
     return i->verb == RF_VERB_BACKWARD_INPUT || i->verb == RF_VERB_BACKWARD_WEIGHT;
 }
 
-static int grad(struct pass *p, int slot, int piece)
+static int grad(struct accumulation *p, int slot, int piece)
 {
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, slot, piece);
 }
 
 /* Clears one piece, or all (-1). A stage with only frozen blocks has none. */
-static void write_zero(struct pass *p, int slot, int piece)
+static void write_zero(struct accumulation *p, int slot, int piece)
 {
     if (p->plan->trained_pieces == 0)
         return;
@@ -77,7 +77,7 @@ static void write_zero(struct pass *p, int slot, int piece)
 }
 
 /* Holds the sum, because the next step's backward passes come before this step's update. */
-static void write_hold(struct pass *p, int piece)
+static void write_hold(struct accumulation *p, int piece)
 {
     rf_write(&p->w, RF_VERB_HOLD, RF_LANE_COMPUTE, -1, -1);
     for (int slot = 0; slot < p->held; slot++)
@@ -87,7 +87,7 @@ static void write_hold(struct pass *p, int piece)
 }
 
 /* Merges one piece, or all (-1). */
-static void write_merge(struct pass *p, struct pair slots, int piece)
+static void write_merge(struct accumulation *p, struct pair slots, int piece)
 {
     const int first = piece < 0 ? 0 : piece;
     const int end = piece < 0 ? p->plan->trained_pieces : piece + 1;
@@ -103,12 +103,12 @@ static void write_merge(struct pass *p, struct pair slots, int piece)
 }
 
 /* The chunk of this rank that contains a block. */
-static int chunk_of(const struct pass *p, int block)
+static int chunk_of(const struct accumulation *p, int block)
 {
     return block < 0 ? 0 : p->plan->stage_of[block] / p->plan->mesh.pp;
 }
 
-static struct leaf *leaf_of(const struct pass *p, int block, int local)
+static struct leaf *leaf_of(const struct accumulation *p, int block, int local)
 {
     return &p->leaves[chunk_of(p, block) * p->plan->local_micro_batches + local];
 }
@@ -121,7 +121,7 @@ static bool siblings(const struct node *stack, int depth)
            left->index + 1 == top->index;
 }
 
-static void push(struct node *stack, int *depth, struct node leaf, struct pass *p)
+static void push(struct node *stack, int *depth, struct node leaf, struct accumulation *p)
 {
     stack[(*depth)++] = leaf;
     for (; siblings(stack, *depth); --*depth) {
@@ -136,7 +136,7 @@ static void push(struct node *stack, int *depth, struct node leaf, struct pass *
  * the final subtrees gets that subtree's slot. Any other leaf gets the lowest free slot after it,
  * or, if later subtrees may have begun, after all of these. */
 struct assignment {
-    struct pass *p;
+    struct accumulation *p;
     struct leaf *leaves;
     const struct node *parts; /* the final subtrees */
     bool deferred;
@@ -162,7 +162,7 @@ static void open_leaf(struct assignment *a, int local)
 
 static void close_leaf(struct assignment *a, int local)
 {
-    struct pass *p = a->p;
+    struct accumulation *p = a->p;
     struct leaf *leaf = &a->leaves[local];
     leaf->first_merge = p->pair_count;
     push(a->stack, &a->depth, (struct node){0, rf_plan_micro_batch(p->plan, local), leaf->slot}, p);
@@ -171,7 +171,7 @@ static void close_leaf(struct assignment *a, int local)
         a->taken[p->pairs[k].right] = false;
 }
 
-static int assign_chunk(struct pass *p, int chunk, const struct node *parts,
+static int assign_chunk(struct accumulation *p, int chunk, const struct node *parts,
                         const struct rf_pipeline_call *calls, int count)
 {
     const int all = p->plan->local_micro_batches;
@@ -194,7 +194,7 @@ static int assign_chunk(struct pass *p, int chunk, const struct node *parts,
     return 0;
 }
 
-static int assign_slots(struct pass *p)
+static int assign_slots(struct accumulation *p)
 {
     const int all = p->plan->local_micro_batches, chunks = p->plan->stage_count / p->plan->mesh.pp;
     struct node parts[MOST_DEPTH];
@@ -214,12 +214,12 @@ static int assign_slots(struct pass *p)
 }
 
 /* Whether the slot has no gradients of the call's block except those of the same micro-batch. */
-static bool is_fresh(const struct pass *p, int block, int local)
+static bool is_fresh(const struct accumulation *p, int block, int local)
 {
     return p->tree || p->only[block] == NONE || p->only[block] == local;
 }
 
-static void clear(struct pass *p, int block, int local)
+static void clear(struct accumulation *p, int block, int local)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_plan_param *params = &plan->params[plan->first_param[block]];
@@ -236,7 +236,7 @@ static void clear(struct pass *p, int block, int local)
 }
 
 /* Writes the call, with the gradients of its block's parameters. */
-static void write_backward(struct pass *p, const struct rf_instruction *i)
+static void write_backward(struct accumulation *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_plan_param *params = &plan->params[plan->first_param[i->block]];
@@ -270,7 +270,7 @@ static enum rf_value_kind narrow_sum(const struct rf_plan *plan)
 }
 
 /* Reduces this rank's part of a sum over the ranks. */
-static void write_reduce(struct pass *p, int piece)
+static void write_reduce(struct accumulation *p, int piece)
 {
     const struct rf_plan *plan = p->plan;
     struct rf_transfer transfer = {.op = RF_COLL_ALL_REDUCE,
@@ -306,7 +306,7 @@ static void write_reduce(struct pass *p, int piece)
 }
 
 /* Widens the sums that were sent at least `age` blocks ago. */
-static void widen(struct pass *p, int age)
+static void widen(struct accumulation *p, int age)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++) {
         if (p->age[k] < age || p->age[k] < 0)
@@ -318,7 +318,7 @@ static void widen(struct pass *p, int age)
 }
 
 /* Merges the subtrees that the micro-batch completes, in one piece or in all (-1). */
-static void merge(struct pass *p, int local, int piece)
+static void merge(struct accumulation *p, int local, int piece)
 {
     const struct leaf *leaf = leaf_of(p, piece < 0 ? -1 : p->plan->pieces[piece].block, local);
     for (int i = 0; i < leaf->merges; i++)
@@ -326,7 +326,7 @@ static void merge(struct pass *p, int local, int piece)
 }
 
 /* Merges all pieces whose last block this is. */
-static void merge_block(struct pass *p, int block, int local)
+static void merge_block(struct accumulation *p, int block, int local)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++)
         if (p->plan->pieces[k].block == block)
@@ -336,13 +336,13 @@ static void merge_block(struct pass *p, int block, int local)
 /* If the number of micro-batches is not a power of two, the right edge of the tree is incomplete.
  * Its subtrees are folded from the right, as in the reduction over ranks. For one piece, or all
  * (-1). */
-static void fold(struct pass *p, int piece)
+static void fold(struct accumulation *p, int piece)
 {
     for (int slot = p->left - 1; p->plan->mesh.dp == 1 && p->w.status == 0 && slot > 0; slot--)
         write_merge(p, (struct pair){slot - 1, slot}, piece);
 }
 
-static void complete_block(struct pass *p, int block, int local)
+static void complete_block(struct accumulation *p, int block, int local)
 {
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->trained_pieces; k++) {
@@ -364,7 +364,7 @@ static void complete_block(struct pass *p, int block, int local)
 }
 
 /* From here on, backward passes belong to a new step. */
-static void begin_step(struct pass *p)
+static void begin_step(struct accumulation *p)
 {
     for (int k = 0; k < p->plan->piece_count; k++)
         p->age[k] = p->cleared[k] = NONE;
@@ -376,7 +376,7 @@ static void begin_step(struct pass *p)
     p->behind = false;
 }
 
-static void write_instruction(struct pass *p, const struct rf_instruction *i)
+static void write_instruction(struct accumulation *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
     if (!is_backward(i)) {
@@ -405,7 +405,7 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
         merge(p, local, -1);
 }
 
-static int open_pass(struct pass *p)
+static int open_accumulation(struct accumulation *p)
 {
     const size_t pieces = (size_t)p->plan->piece_count + 1;
     const size_t chunks = (size_t)(p->plan->stage_count / p->plan->mesh.pp);
@@ -430,7 +430,7 @@ static int open_pass(struct pass *p)
     return 0;
 }
 
-static void close_pass(struct pass *p)
+static void close_accumulation(struct accumulation *p)
 {
     rf_free(p->leaves);
     rf_free(p->pairs);
@@ -441,7 +441,7 @@ static void close_pass(struct pass *p)
 
 /* Writes a training list. If a rank has done all backward passes of a step when the next one
  * begins, that list begins with the work after them. */
-static int write_list(struct pass *p, enum rf_list_id id)
+static int write_list(struct accumulation *p, enum rf_list_id id)
 {
     struct rf_list *list = &p->plan->lists[id], written = {0};
     p->w.list = &written;
@@ -461,19 +461,19 @@ static int write_list(struct pass *p, enum rf_list_id id)
 int rf_pass_gradients(struct rf_plan *plan)
 {
     static const enum rf_list_id ids[] = {RF_LIST_FILL, RF_LIST_STEP, RF_LIST_DRAIN};
-    struct pass p = {.w = {.plan = plan},
-                     .plan = plan,
-                     .tree = plan->policy.order == RF_ORDER_TREE,
-                     .at_once = plan->mesh.pp == 1,
-                     .micro_batch = -1};
+    struct accumulation p = {.w = {.plan = plan},
+                             .plan = plan,
+                             .tree = plan->policy.order == RF_ORDER_TREE,
+                             .at_once = plan->mesh.pp == 1,
+                             .micro_batch = -1};
     if (plan->policy.forward_only || plan->stage >= 2)
         return 0;
-    int rc = open_pass(&p);
+    int rc = open_accumulation(&p);
     for (int k = 0; rc == 0 && k < 3; k++)
         if (ids[k] == RF_LIST_STEP || p.held)
             rc = write_list(&p, ids[k]);
     assert(!p.tree || plan->mesh.dp == 1 ||
            p.left == rf_forest_nodes(&plan->forest, plan->dp_rank, NULL));
-    close_pass(&p);
+    close_accumulation(&p);
     return rc;
 }

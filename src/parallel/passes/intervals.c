@@ -21,7 +21,7 @@
 
 enum { SETTLE = 2, SETTLE_EVICTED = 1 };
 
-struct pass {
+struct uses {
     const struct rf_plan *plan;
     struct rf_interval *intervals;
     int count, capacity;
@@ -52,7 +52,7 @@ static int most_blocks(const struct rf_plan *plan)
 }
 
 /* The number of further calls of blocks during which memory that a lane reads is kept. */
-static int delay_calls(const struct pass *p, int lane)
+static int delay_calls(const struct uses *p, int lane)
 {
     if (!rf_lane_sends(lane))
         return lane == RF_LANE_EVICT ? SETTLE_EVICTED : SETTLE;
@@ -60,7 +60,7 @@ static int delay_calls(const struct pass *p, int lane)
 }
 
 /* The list position up to which memory that the instruction at `at` reads is kept. */
-static int free_after(const struct pass *p, const struct rf_list *list, int at)
+static int free_after(const struct uses *p, const struct rf_list *list, int at)
 {
     const int lane = (int)list->instructions[at].lane;
     if (lane == RF_LANE_COMPUTE)
@@ -81,7 +81,7 @@ static bool begins(const struct rf_plan *plan, const struct rf_instruction *i, i
            i->verb == RF_VERB_ZERO_WHOLE;
 }
 
-static int use(struct pass *p, int value, int begin, int end, bool anew)
+static int use(struct uses *p, int value, int begin, int end, bool anew)
 {
     if (!p->placed[value])
         return 0;
@@ -99,7 +99,7 @@ static int use(struct pass *p, int value, int begin, int end, bool anew)
 
 /* The list position at which the instruction's message is known to have arrived; the end of the
  * list if nothing shows it. */
-static int arrived(const struct pass *p, const struct rf_list *list, int at, int *out)
+static int arrived(const struct uses *p, const struct rf_list *list, int at, int *out)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_value *v = &plan->values[plan->operands[list->instructions[at].first_operand]];
@@ -117,7 +117,7 @@ static int arrived(const struct pass *p, const struct rf_list *list, int at, int
 }
 
 /* Finds the positions at which a list calls blocks and receives their values. */
-static void find_calls(struct pass *p, const struct rf_list *list)
+static void find_calls(struct uses *p, const struct rf_list *list)
 {
     p->call_count = p->called = 0;
     for (int v = 0; p->arrivals && v < p->plan->value_count; v++)
@@ -137,7 +137,7 @@ static int later(int a, int b)
 }
 
 /* Finds the values that a list reads before it writes them. */
-static void find_carried(struct pass *p)
+static void find_carried(struct uses *p)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_list *list = &plan->lists[RF_LIST_STEP];
@@ -155,7 +155,7 @@ static void find_carried(struct pass *p)
 }
 
 /* Extends the lifetimes of carried values to before the list (begins) or after it. */
-static int carry(struct pass *p, const struct rf_list *list, int base, bool begins)
+static int carry(struct uses *p, const struct rf_list *list, int base, bool begins)
 {
     const struct rf_list *lists = p->plan->lists;
     if (list == &lists[begins ? RF_LIST_FILL : RF_LIST_DRAIN] || list > &lists[RF_LIST_DRAIN])
@@ -167,7 +167,7 @@ static int carry(struct pass *p, const struct rf_list *list, int base, bool begi
     return 0;
 }
 
-static int follow(struct pass *p, const struct rf_list *list, int base)
+static int follow(struct uses *p, const struct rf_list *list, int base)
 {
     const struct rf_plan *plan = p->plan;
     for (int v = 0; v < plan->value_count; v++)
@@ -191,7 +191,7 @@ static int follow(struct pass *p, const struct rf_list *list, int base)
     return carry(p, list, base, false);
 }
 
-static int follow_all(struct pass *p)
+static int follow_all(struct uses *p)
 {
     int base = 0;
     find_carried(p);
@@ -202,7 +202,7 @@ static int follow_all(struct pass *p)
     return 0;
 }
 
-static int open_pass(struct pass *p)
+static int open_uses(struct uses *p)
 {
     const struct rf_plan *plan = p->plan;
     const size_t values = (size_t)plan->value_count + 1;
@@ -225,8 +225,8 @@ static int open_pass(struct pass *p)
 
 int rf_plan_intervals(const struct rf_plan *plan, struct rf_interval **out, int *count)
 {
-    struct pass p = {.plan = plan};
-    int rc = open_pass(&p);
+    struct uses p = {.plan = plan};
+    int rc = open_uses(&p);
     if (rc == 0)
         rc = follow_all(&p);
     rf_plan_arrivals_close(p.arrivals);

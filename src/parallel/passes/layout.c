@@ -117,7 +117,7 @@ static int add_param(struct rf_plan *plan, struct names *names, int block, int i
     const bool raw = desc->dtype == RF_U8;
     const struct rf_param_cut cut = {.shape = raw ? rf_shape1(desc->shape.dim[0] / 4) : desc->shape,
                                      .split = plan->blocks[block].ops->tensor_sizes &&
-                                                      !rf_plan_cuts_sequences(plan)
+                                                      !rf_plan_shares_sequences(plan)
                                                   ? desc->split
                                                   : (struct rf_split){0},
                                      .ranks = rf_plan_all_parts(plan),

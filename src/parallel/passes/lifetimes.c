@@ -42,7 +42,7 @@ struct tenants {
     int count, capacity;
 };
 
-struct pass {
+struct placing {
     struct rf_plan *plan;
     struct place *places;
     int *place_of;                 /* by value; -1: lives as long as the run */
@@ -51,7 +51,7 @@ struct pass {
     int place_count, interval_count;
     /* By the value of the first micro-batch: the number of places that its micro-batches share; 0:
      * each has its own. */
-    int *turns;
+    int *period;
     struct tenants *tenants; /* by region */
 };
 
@@ -83,7 +83,7 @@ static enum rf_memory memory_of(enum rf_value_kind kind)
 /* ---- places ---------------------------------------------------------------------------------- */
 
 /* Assigns the intervals to places; they stay in the order of their begins. */
-static void share_out(struct pass *p)
+static void share_out(struct placing *p)
 {
     int first = 0;
     for (int k = 0; k < p->interval_count; k++)
@@ -107,18 +107,18 @@ static int of_local(const struct rf_plan *plan, const struct rf_value *value, in
 }
 
 /* The value of an earlier micro-batch whose memory this one reuses; or itself. */
-static int shares_place_of(const struct pass *p, int v)
+static int shares_place_of(const struct placing *p, int v)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_value *value = &plan->values[v];
     const int local = value->micro_batch < 0 ? -1 : rf_plan_local(plan, value->micro_batch);
     const int first = local < 0 ? -1 : of_local(plan, value, 0);
-    const int turns = first < 0 ? 0 : p->turns[first];
-    return turns ? of_local(plan, value, local % turns) : v;
+    const int period = first < 0 ? 0 : p->period[first];
+    return period ? of_local(plan, value, local % period) : v;
 }
 
 /* The values of a place may be far apart in plan->values. */
-static void collect(struct pass *p)
+static void collect(struct placing *p)
 {
     const struct rf_plan *plan = p->plan;
     for (int v = 0; v < plan->value_count; v++) {
@@ -140,7 +140,7 @@ static void collect(struct pass *p)
     }
 }
 
-static bool alive_together(const struct pass *p, const struct place *a, const struct place *b)
+static bool alive_together(const struct placing *p, const struct place *a, const struct place *b)
 {
     const struct rf_interval *x = p->intervals + a->first, *x_end = x + a->count;
     const struct rf_interval *y = p->intervals + b->first, *y_end = y + b->count;
@@ -155,7 +155,7 @@ static bool alive_together(const struct pass *p, const struct place *a, const st
     return false;
 }
 
-static struct taken taken_by(const struct pass *p, const struct place *place)
+static struct taken taken_by(const struct placing *p, const struct place *place)
 {
     const struct rf_interval *first = &p->intervals[place->first];
     struct taken taken = {place->offset, place->offset + place->bytes, 0, -1, place};
@@ -167,7 +167,7 @@ static struct taken taken_by(const struct pass *p, const struct place *place)
 }
 
 /* The lowest offset in a region that is free during the lifetime of `place`. */
-static uint64_t lowest(const struct pass *p, const struct tenants *in, const struct place *place)
+static uint64_t lowest(const struct placing *p, const struct tenants *in, const struct place *place)
 {
     const struct taken own = taken_by(p, place);
     uint64_t at = 0;
@@ -180,7 +180,7 @@ static uint64_t lowest(const struct pass *p, const struct tenants *in, const str
     return at;
 }
 
-static int add_region(struct pass *p, const struct place *place)
+static int add_region(struct placing *p, const struct place *place)
 {
     struct rf_plan *plan = p->plan;
     const size_t count = (size_t)plan->region_count + 1;
@@ -196,7 +196,7 @@ static int add_region(struct pass *p, const struct place *place)
     return plan->region_count++;
 }
 
-static int take(const struct pass *p, struct tenants *in, const struct place *place)
+static int take(const struct placing *p, struct tenants *in, const struct place *place)
 {
     if (!rf_array_reserve((void **)&in->taken, in->count, &in->capacity, sizeof(*in->taken)))
         return rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
@@ -207,7 +207,7 @@ static int take(const struct pass *p, struct tenants *in, const struct place *pl
     return 0;
 }
 
-static int put(struct pass *p, struct place *place)
+static int put(struct placing *p, struct place *place)
 {
     struct rf_plan *plan = p->plan;
     for (int region = RF_REGION_FIXED; place->region < 0; region++) {
@@ -233,7 +233,7 @@ static int by_size(const void *a, const void *b)
     return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : (x > y) - (x < y);
 }
 
-static int put_all(struct pass *p)
+static int put_all(struct placing *p)
 {
     const size_t count = (size_t)p->place_count, regions = (size_t)p->plan->region_count;
     struct place **sizes = rf_alloc((count + 1) * sizeof(struct place *));
@@ -264,15 +264,15 @@ static int by_begin(const void *a, const void *b)
                                 : (x->local > y->local) - (x->local < y->local);
 }
 
-/* Whether `turns` places suffice, so that no two micro-batches need the same one at once. A
+/* Whether `period` places suffice, so that no two micro-batches need the same one at once. A
  * recomputed value lives twice, so checking neighbours is not sufficient. last: for each place, the
  * lifetime that ends last so far. */
 static bool enough_places(const struct lifetime *all, int count, const struct lifetime **last,
-                          int turns)
+                          int period)
 {
-    memset(last, 0, (size_t)turns * sizeof(*last));
+    memset(last, 0, (size_t)period * sizeof(*last));
     for (int k = 0; k < count; k++) {
-        const struct lifetime **before = &last[all[k].local % turns];
+        const struct lifetime **before = &last[all[k].local % period];
         if (*before && (*before)->local != all[k].local && (*before)->end >= all[k].begin)
             return false;
         if (!*before || (*before)->end < all[k].end)
@@ -282,7 +282,7 @@ static bool enough_places(const struct lifetime *all, int count, const struct li
 }
 
 /* Collects the lifetimes of all micro-batches into `all`, sorted. Returns their number. */
-static int collect_lifetimes(const struct pass *p, const struct rf_value *first,
+static int collect_lifetimes(const struct placing *p, const struct rf_value *first,
                              struct lifetime *all)
 {
     int count = 0;
@@ -299,7 +299,7 @@ static int collect_lifetimes(const struct pass *p, const struct rf_value *first,
 /* The minimum number of places that the micro-batches of a value can share in turn. 0: not all
  * micro-batches have this value, and each has its own place. `all` and `last` have space for all
  * intervals and micro-batches. */
-static int count_places(const struct pass *p, const struct rf_value *first, struct lifetime *all,
+static int count_places(const struct placing *p, const struct rf_value *first, struct lifetime *all,
                         const struct lifetime **last)
 {
     const int locals = p->plan->local_micro_batches;
@@ -307,13 +307,13 @@ static int count_places(const struct pass *p, const struct rf_value *first, stru
         if (of_local(p->plan, first, local) < 0)
             return 0;
     const int count = collect_lifetimes(p, first, all);
-    for (int turns = 1; turns < locals; turns++)
-        if (enough_places(all, count, last, turns))
-            return turns;
+    for (int period = 1; period < locals; period++)
+        if (enough_places(all, count, last, period))
+            return period;
     return locals;
 }
 
-static int count_all_turns(struct pass *p)
+static int count_all_turns(struct placing *p)
 {
     const struct rf_plan *plan = p->plan;
     struct lifetime *all = rf_alloc(((size_t)p->interval_count + 1) * sizeof(*all));
@@ -323,13 +323,13 @@ static int count_all_turns(struct pass *p)
     for (int v = 0; rc == 0 && v < plan->value_count; v++)
         if (p->place_of[v] >= 0 && plan->values[v].micro_batch >= 0 &&
             rf_plan_local(plan, plan->values[v].micro_batch) == 0)
-            p->turns[v] = count_places(p, &plan->values[v], all, last);
+            p->period[v] = count_places(p, &plan->values[v], all, last);
     rf_free(all);
     rf_free(last);
     return rc;
 }
 
-static void forget_places(struct pass *p)
+static void forget_places(struct placing *p)
 {
     memset(p->places, 0, (size_t)p->place_count * sizeof(*p->places));
     p->place_count = 0;
@@ -337,12 +337,12 @@ static void forget_places(struct pass *p)
 
 /* If micro-batches follow each other, one place suffices. Otherwise each first has its own, to
  * count how many are alive at once. */
-static int find_places(struct pass *p)
+static int find_places(struct placing *p)
 {
     struct rf_plan *plan = p->plan;
     const int values = plan->value_count;
     for (int v = 0; plan->mesh.pp == 1 && v < values; v++)
-        p->turns[v] = 1;
+        p->period[v] = 1;
     if (plan->mesh.pp == 1)
         return 0;
     collect(p);
@@ -352,7 +352,7 @@ static int find_places(struct pass *p)
     return 0;
 }
 
-static int place_all(struct pass *p)
+static int place_all(struct placing *p)
 {
     RETURN_IF_ERROR(rf_plan_intervals(p->plan, &p->found, &p->interval_count));
     p->intervals = rf_alloc(((size_t)p->interval_count + 1) * sizeof(*p->intervals));
@@ -373,16 +373,16 @@ static int place_all(struct pass *p)
 int rf_pass_lifetimes(struct rf_plan *plan)
 {
     const size_t values = (size_t)plan->value_count + 1;
-    struct pass p = {.plan = plan};
+    struct placing p = {.plan = plan};
     p.places = rf_alloc(values * sizeof(*p.places));
     p.place_of = rf_alloc(values * sizeof(*p.place_of));
-    p.turns = rf_alloc(values * sizeof(*p.turns));
-    int rc = p.places && p.place_of && p.turns
+    p.period = rf_alloc(values * sizeof(*p.period));
+    int rc = p.places && p.place_of && p.period
                  ? place_all(&p)
                  : rf_fail(RF_ENOMEM, "plan: out of memory for the lifetimes");
     rf_free(p.places);
     rf_free(p.place_of);
-    rf_free(p.turns);
+    rf_free(p.period);
     rf_free(p.found);
     rf_free(p.intervals);
     return rc;

@@ -46,7 +46,7 @@ static uint64_t largest_part(const struct rf_plan_param *param)
 }
 
 /* All tensor ranks have the same buckets, even if their parts differ in size. */
-static void cut_buckets(struct rf_plan *plan, int zone)
+static void make_buckets(struct rf_plan *plan, int zone)
 {
     struct rf_plan_piece bucket = {.block = -1, .use = -1, .trained = true};
     uint64_t size = 0; /* of the bucket, on the rank where it is largest */
@@ -99,7 +99,7 @@ static bool joins(const struct rf_plan *plan, int param, int before)
            !is_tied(plan, before) && !is_shared(plan, param) && !is_shared(plan, before);
 }
 
-static void cut_units(struct rf_plan *plan, bool frozen, int zone)
+static void make_units(struct rf_plan *plan, bool frozen, int zone)
 {
     struct rf_plan_piece unit = {.use = -1};
     int before = -1;
@@ -121,7 +121,7 @@ static void cut_units(struct rf_plan *plan, bool frozen, int zone)
         add_piece(plan, unit);
 }
 
-static void cut_frozen(struct rf_plan *plan, int zone)
+static void make_frozen(struct rf_plan *plan, int zone)
 {
     struct rf_plan_piece piece = {.first = UINT64_MAX, .block = -1, .use = -1};
     uint64_t end = 0;
@@ -160,23 +160,23 @@ static uint64_t distance(uint64_t a, uint64_t b)
 
 /* Uses the start of a chunk of this parameter as the cut if it is nearer to `wanted`; if two are
  * equally near, the lower. */
-static void improve_cut(uint64_t *cut, uint64_t wanted, uint64_t start, uint64_t count)
+static void improve_border(uint64_t *border, uint64_t wanted, uint64_t start, uint64_t count)
 {
     const uint64_t within = wanted < start           ? 0
                             : wanted - start < count ? wanted - start
                                                      : count - 1;
     for (uint64_t after = 0; after < 2; after++) {
         const uint64_t first = (within / RF_NORM_CHUNK + after) * RF_NORM_CHUNK;
-        const uint64_t far = distance(start + first, wanted), least = distance(*cut, wanted);
-        if (first < count && (far < least || (far == least && start + first < *cut)))
-            *cut = start + first;
+        const uint64_t far = distance(start + first, wanted), least = distance(*border, wanted);
+        if (first < count && (far < least || (far == least && start + first < *border)))
+            *border = start + first;
     }
 }
 
 /* Chunks begin anew in each part of a parameter. Some parts do not begin at a multiple of the
  * grain. */
-static void improve_cuts(struct rf_plan_piece *piece, uint64_t shards,
-                         const struct rf_plan_param *p)
+static void improve_borders(struct rf_plan_piece *piece, uint64_t shards,
+                            const struct rf_plan_param *p)
 {
     const int parts = p->cut.count > 0 ? p->cut.count : 1;
     const bool whole = p->cut.split.kind == RF_SPLIT_NONE;
@@ -184,8 +184,9 @@ static void improve_cuts(struct rf_plan_piece *piece, uint64_t shards,
         const struct rf_param_cut one = rf_cut_part(&p->cut, part);
         const uint64_t first = rf_cut_part_first(&p->cut, part);
         for (uint64_t k = 1; first % RF_FLAT_GRAIN == 0 && k < shards; k++)
-            improve_cut(&piece->cuts[k], piece->count * k / shards, p->first + first - piece->first,
-                        (uint64_t)rf_shape_count(rf_cut_shape(&one)));
+            improve_border(&piece->borders[k], piece->count * k / shards,
+                           p->first + first - piece->first,
+                           (uint64_t)rf_shape_count(rf_cut_shape(&one)));
     }
 }
 
@@ -196,14 +197,14 @@ static void cut_evenly(const struct rf_plan *plan, struct rf_plan_piece *piece)
 {
     const uint64_t shards = (uint64_t)plan->shards;
     for (uint64_t k = 1; k < shards; k++)
-        piece->cuts[k] = 2 * k > shards ? piece->count : 0;
+        piece->borders[k] = 2 * k > shards ? piece->count : 0;
     for (int i = 0; i < plan->param_count; i++) {
         const struct rf_plan_param *p = &plan->params[i];
         if (p->owner != i || p->first < piece->first || p->first >= piece->first + piece->count)
             continue;
-        improve_cuts(piece, shards, p);
+        improve_borders(piece, shards, p);
     }
-    piece->cuts[shards] = piece->count;
+    piece->borders[shards] = piece->count;
 }
 
 static uint64_t between(uint64_t x, uint64_t first, uint64_t count)
@@ -217,22 +218,22 @@ static void cut_use(const struct rf_plan *plan, struct rf_plan_piece *piece)
     const struct rf_plan_param *owner = &plan->params[plan->params[piece->use].owner];
     const struct rf_plan_piece *whole = &plan->pieces[owner->piece];
     for (int k = 0; k <= plan->shards; k++)
-        piece->cuts[k] = between(whole->cuts[k], owner->first - whole->first, piece->count);
+        piece->borders[k] = between(whole->borders[k], owner->first - whole->first, piece->count);
 }
 
 static int cut_shards(struct rf_plan *plan, struct rf_plan_piece *piece)
 {
     const uint64_t shards = (uint64_t)plan->shards;
-    piece->cuts = rf_alloc((size_t)(shards + 1) * sizeof(*piece->cuts));
+    piece->borders = rf_alloc((size_t)(shards + 1) * sizeof(*piece->borders));
     piece->counts = rf_alloc((size_t)shards * sizeof(*piece->counts));
-    if (!piece->cuts || !piece->counts)
+    if (!piece->borders || !piece->counts)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the shards");
     cut_evenly(plan, piece);
     return 0;
 }
 
 /* Owners first, then uses. */
-static int cut_pieces(struct rf_plan *plan)
+static int shard_pieces(struct rf_plan *plan)
 {
     for (int k = 0; k < plan->piece_count; k++)
         RETURN_IF_ERROR(cut_shards(plan, &plan->pieces[k]));
@@ -241,7 +242,7 @@ static int cut_pieces(struct rf_plan *plan)
         if (piece->use >= 0)
             cut_use(plan, piece);
         for (int s = 0; s < plan->shards; s++)
-            piece->counts[s] = (size_t)(piece->cuts[s + 1] - piece->cuts[s]);
+            piece->counts[s] = (size_t)(piece->borders[s + 1] - piece->borders[s]);
     }
     return 0;
 }
@@ -328,20 +329,20 @@ int rf_pass_pieces(struct rf_plan *plan)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
     for (int zone = 0; zone < RF_ZONES; zone++)
         if (blocks)
-            cut_units(plan, false, zone);
+            make_units(plan, false, zone);
         else
-            cut_buckets(plan, zone);
+            make_buckets(plan, zone);
     if (tree)
         add_uses(plan);
     for (int zone = 0; zone < RF_ZONES; zone++)
         if (blocks)
-            cut_units(plan, true, zone);
+            make_units(plan, true, zone);
         else
-            cut_frozen(plan, zone);
+            make_frozen(plan, zone);
     assign_params(plan);
     for (int b = 0; b < plan->block_count; b++)
         number_operands(plan, b);
-    RETURN_IF_ERROR(cut_pieces(plan));
+    RETURN_IF_ERROR(shard_pieces(plan));
     place_shards(plan);
     plan->chunk_count = rf_plan_chunks(plan, plan->shard);
     return 0;

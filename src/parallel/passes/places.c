@@ -65,7 +65,7 @@ static int compare_ends(const void *a, const void *b)
  * all ranks of a mesh. */
 static bool is_displaced(const struct rf_plan *plan)
 {
-    return plan->mesh.pp > 1 || (rf_plan_all_parts(plan) > 1 && !rf_plan_cuts_sequences(plan));
+    return plan->mesh.pp > 1 || (rf_plan_all_parts(plan) > 1 && !rf_plan_shares_sequences(plan));
 }
 
 int rf_pass_places(struct rf_plan *plan)
@@ -91,7 +91,7 @@ static void fill_piece(const struct rf_plan *plan, const struct rf_plan_piece *p
                        const struct rf_place_run *runs, uint32_t *words)
 {
     const uint64_t before = block_words(plan, plan->shard),
-                   begin = piece->first + piece->cuts[plan->shard];
+                   begin = piece->first + piece->borders[plan->shard];
     const uint64_t word = piece->shard_first / RF_FLAT_GRAIN * 2;
     const uint64_t blocks = rf_padded(piece->counts[plan->shard]) / RF_FLAT_GRAIN;
     uint64_t low = 0, high = plan->place_runs - 1;

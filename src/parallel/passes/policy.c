@@ -47,7 +47,7 @@ static int check_parts(const struct rf_plan *plan)
                        "tensor_parts %d with tp=%d: use a power of two that is a multiple of tp, "
                        "or 0 for sums over the tensor ranks",
                        parts, tp);
-    if (rf_plan_cuts_sequences(plan))
+    if (rf_plan_shares_sequences(plan))
         return rf_fail(RF_ENOTSUP,
                        "tensor_parts %d with cp=%d is not in this version; use one of the two",
                        parts, plan->mesh.cp);
@@ -63,12 +63,12 @@ static int check_parts(const struct rf_plan *plan)
 static int check_tensor(const struct rf_plan *plan)
 {
     const struct rf_policy *policy = &plan->policy;
-    const char *axis = rf_plan_cuts_sequences(plan) ? "cp" : "tp";
+    const char *axis = rf_plan_shares_sequences(plan) ? "cp" : "tp";
     const int ranks = rf_plan_tensor_ranks(plan);
     RETURN_IF_ERROR(check_parts(plan));
     if (ranks == 1)
         return 0;
-    if (rf_plan_cuts_sequences(plan) && policy->packed)
+    if (rf_plan_shares_sequences(plan) && policy->packed)
         return rf_fail(RF_ENOTSUP,
                        "several documents in a sequence with cp=%d are not in this version; leave "
                        "out packing, or use tp",
@@ -78,7 +78,7 @@ static int check_tensor(const struct rf_plan *plan)
                        "the update on rank 0 alone with %s=%d is not possible: no rank has all "
                        "gradients; update on all ranks",
                        axis, ranks);
-    if (rf_plan_cuts_sequences(plan) && policy->offload & RF_OFFLOAD_ACTIVATIONS)
+    if (rf_plan_shares_sequences(plan) && policy->offload & RF_OFFLOAD_ACTIVATIONS)
         return rf_fail(RF_ENOTSUP,
                        "offload of activations with cp=%d is not in this version; use one of the "
                        "two",
@@ -95,7 +95,7 @@ static int check_lag(const struct rf_plan *plan)
         const char *what;
     } rows[] = {{policy->zero > 0, "sharding (zero)"},
                 {plan->mesh.tp > 1, "tensor ranks"},
-                {rf_plan_cuts_sequences(plan), "context ranks (cp)"},
+                {rf_plan_shares_sequences(plan), "context ranks (cp)"},
                 {policy->tensor_parts > 1, "blocks in parts (tensor_parts)"},
                 {policy->offload != 0, "offload"},
                 {policy->recompute != 0, "recomputation"},
@@ -283,7 +283,7 @@ static int check_batch(struct rf_plan *plan)
                        "%lld micro-batches, or a batch of %lld",
                        batch, m, chosen ? "" : " (one per rank)",
                        (long long)nearest_divisor(batch, m, dp), (batch + m - 1) / m * m);
-    if (rf_plan_cuts_sequences(plan) && seq % (2 * plan->mesh.cp) != 0)
+    if (rf_plan_shares_sequences(plan) && seq % (2 * plan->mesh.cp) != 0)
         return rf_fail(RF_EINVAL,
                        "sequences of %lld tokens with cp=%d: each rank has two of %d equal chunks "
                        "of a sequence; use a sequence length that %d divides",

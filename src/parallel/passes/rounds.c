@@ -15,12 +15,12 @@
 #include "../plan/list.h"
 #include "passes.h"
 
-struct pass {
+struct rounds {
     struct rf_writer w;
     struct rf_plan *plan;
     bool tree;
     int micro_batch, round; /* of the call */
-    int *rounds;            /* by piece and slot: the round whose gradients it holds; NONE: empty */
+    int *round_of;          /* by piece and slot: the round whose gradients it holds; NONE: empty */
     int incomplete;         /* blocks of this rank whose last round is still to come */
     struct sum *sums;
 };
@@ -35,18 +35,18 @@ struct sum {
     bool of_copies; /* it is the sum over the copies of the shard */
 };
 
-static int of_piece(struct pass *p, enum rf_value_kind kind, int piece)
+static int of_piece(struct rounds *p, enum rf_value_kind kind, int piece)
 {
     return rf_value_of(p->plan, kind, -1, -1, -1, piece);
 }
 
-static int *slot_at(const struct pass *p, int piece, int slot)
+static int *slot_at(const struct rounds *p, int piece, int slot)
 {
-    return &p->rounds[(size_t)piece * (size_t)rf_plan_rounds(p->plan) + (size_t)slot];
+    return &p->round_of[(size_t)piece * (size_t)rf_plan_rounds(p->plan) + (size_t)slot];
 }
 
 /* The lowest slot with this round; one must exist. */
-static int find_slot(const struct pass *p, int piece, int round)
+static int find_slot(const struct rounds *p, int piece, int round)
 {
     int slot = 0;
     while (slot < p->plan->slots && *slot_at(p, piece, slot) != round)
@@ -55,13 +55,13 @@ static int find_slot(const struct pass *p, int piece, int round)
 }
 
 /* The gradient of this round. */
-static int grad(struct pass *p, int piece)
+static int grad(struct rounds *p, int piece)
 {
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, find_slot(p, piece, p->round), piece);
 }
 
 /* Gradients that calls overwrite are cleared only if there are no calls. */
-static void clear(struct pass *p, int piece)
+static void clear(struct rounds *p, int piece)
 {
     const bool phantom = p->micro_batch == RF_PHANTOM;
     if (find_slot(p, piece, p->round) < p->plan->slots)
@@ -74,7 +74,7 @@ static void clear(struct pass *p, int piece)
 }
 
 /* Writes the call, with the gradients of its block's parameters. */
-static void write_backward(struct pass *p, const struct rf_instruction *i)
+static void write_backward(struct rounds *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_plan_param *params = &plan->params[plan->first_param[i->block]];
@@ -97,12 +97,12 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
     }
 }
 
-static bool is_last(const struct pass *p)
+static bool is_last(const struct rounds *p)
 {
     return p->round + 1 == rf_plan_rounds(p->plan);
 }
 
-static void add_copies(struct pass *p, int piece)
+static void add_copies(struct rounds *p, int piece)
 {
     const bool narrow = rf_plan_narrows(p->plan);
     if (!p->plan->groups[RF_LANE_REPLICATE].size)
@@ -116,7 +116,7 @@ static void add_copies(struct pass *p, int piece)
 }
 
 /* Adds the finished sum to the shard. */
-static void add_round(struct pass *p, int piece)
+static void add_round(struct rounds *p, int piece)
 {
     const struct sum sum = p->sums[piece];
     const int shard = of_piece(p, RF_VALUE_GRAD_SHARD, piece);
@@ -135,14 +135,14 @@ static void add_round(struct pass *p, int piece)
 }
 
 /* Adds the sums whose transfers began at least `age` blocks ago. */
-static void add_rounds(struct pass *p, int age)
+static void add_rounds(struct rounds *p, int age)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++)
         if (p->sums[k].age >= age)
             add_round(p, k);
 }
 
-static void reduce_ring(struct pass *p, int piece)
+static void reduce_ring(struct rounds *p, int piece)
 {
     const struct rf_plan_piece *q = &p->plan->pieces[piece];
     const bool first = p->round == 0, narrow = rf_plan_narrows(p->plan);
@@ -167,7 +167,7 @@ static void reduce_ring(struct pass *p, int piece)
         add_copies(p, piece);
 }
 
-static void push_tree(struct pass *p, int piece)
+static void push_tree(struct rounds *p, int piece)
 {
     const struct rf_plan_piece *q = &p->plan->pieces[piece];
     const int parts = of_piece(p, RF_VALUE_GRAD_PART, piece);
@@ -186,7 +186,7 @@ static void push_tree(struct pass *p, int piece)
 }
 
 /* Adds the ranks' gradients of this round. Their slot is then free. */
-static void reduce(struct pass *p, int piece)
+static void reduce(struct rounds *p, int piece)
 {
     const bool phantom = p->micro_batch == RF_PHANTOM;
     if (phantom && !p->tree)
@@ -199,7 +199,7 @@ static void reduce(struct pass *p, int piece)
         *slot_at(p, piece, find_slot(p, piece, p->round)) = NONE;
 }
 
-static void complete_block(struct pass *p, int block)
+static void complete_block(struct rounds *p, int block)
 {
     const struct rf_plan *plan = p->plan;
     for (int k = 0; k < plan->trained_pieces; k++) {
@@ -220,7 +220,7 @@ static int round_of(const struct rf_plan *plan, int micro_batch)
     return micro_batch == RF_PHANTOM ? rf_plan_rounds(plan) - 1 : rf_plan_local(plan, micro_batch);
 }
 
-static void write_instruction(struct pass *p, const struct rf_instruction *i)
+static void write_instruction(struct rounds *p, const struct rf_instruction *i)
 {
     const bool weight = i->verb == RF_VERB_BACKWARD_WEIGHT;
     if (!weight && i->verb != RF_VERB_BACKWARD_INPUT) {
@@ -237,16 +237,16 @@ static void write_instruction(struct pass *p, const struct rf_instruction *i)
         complete_block(p, i->block);
 }
 
-static int open_pass(struct pass *p)
+static int open_rounds(struct rounds *p)
 {
     const size_t pieces = (size_t)p->plan->piece_count;
     const size_t slots = pieces * (size_t)rf_plan_rounds(p->plan);
-    p->rounds = rf_alloc((slots + 1) * sizeof(*p->rounds));
+    p->round_of = rf_alloc((slots + 1) * sizeof(*p->round_of));
     p->sums = rf_alloc((pieces + 1) * sizeof(*p->sums));
-    if (!p->rounds || !p->sums)
+    if (!p->round_of || !p->sums)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the pieces");
     for (size_t k = 0; k < slots; k++)
-        p->rounds[k] = NONE;
+        p->round_of[k] = NONE;
     for (size_t k = 0; k < pieces; k++)
         p->sums[k].age = -1;
     for (int b = 0; b < p->plan->block_count; b++)
@@ -258,15 +258,15 @@ static int open_pass(struct pass *p)
 int rf_pass_rounds(struct rf_plan *plan)
 {
     struct rf_list *list = &plan->lists[RF_LIST_STEP], written = {0};
-    struct pass p = {.w = {.plan = plan, .list = &written},
-                     .plan = plan,
-                     .tree = plan->policy.order == RF_ORDER_TREE};
+    struct rounds p = {.w = {.plan = plan, .list = &written},
+                       .plan = plan,
+                       .tree = plan->policy.order == RF_ORDER_TREE};
     if (plan->stage < 2 || plan->policy.forward_only)
         return 0;
-    p.w.status = open_pass(&p);
+    p.w.status = open_rounds(&p);
     for (int i = 0; i < list->count && p.w.status == 0; i++)
         write_instruction(&p, &list->instructions[i]);
-    rf_free(p.rounds);
+    rf_free(p.round_of);
     rf_free(p.sums);
     return rf_write_end(&p.w, list);
 }

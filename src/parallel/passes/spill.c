@@ -32,7 +32,7 @@ struct track {
     bool copied; /* the host has a valid copy */
 };
 
-struct pass {
+struct spilling {
     struct rf_plan *plan;
     const struct rf_list *list;
     struct track *tracks; /* by value */
@@ -51,7 +51,7 @@ static bool may_leave(const struct rf_plan *plan, int value)
     return v.bytes > 0;
 }
 
-static bool has(const struct pass *p, int first, int count, int value)
+static bool has(const struct spilling *p, int first, int count, int value)
 {
     for (int k = first; k < first + count; k++)
         if (p->plan->operands[k] == value)
@@ -59,7 +59,7 @@ static bool has(const struct pass *p, int first, int count, int value)
     return false;
 }
 
-static void find_visits(struct pass *p)
+static void find_visits(struct spilling *p)
 {
     int visits = 0, block = -1, micro_batch = -1;
     bool between = false; /* between two phases of a call of that block */
@@ -77,7 +77,7 @@ static void find_visits(struct pass *p)
     }
 }
 
-static int add_move(struct pass *p, int before, enum rf_verb verb, int from, int to)
+static int add_move(struct spilling *p, int before, enum rf_verb verb, int from, int to)
 {
     if (!rf_array_reserve((void **)&p->moves, p->move_count, &p->move_capacity, sizeof(*p->moves)))
         return rf_fail(RF_ENOMEM, "plan: out of memory for the copies of activations");
@@ -88,7 +88,7 @@ static int add_move(struct pass *p, int before, enum rf_verb verb, int from, int
 
 /* Copies a value to the host, unless its copy there is valid, and back before the instruction at
  * `begin`. */
-static int spill(struct pass *p, int value, int begin)
+static int spill(struct spilling *p, int value, int begin)
 {
     const struct rf_value v = p->plan->values[value];
     const enum rf_value_kind kind =
@@ -105,7 +105,7 @@ static int spill(struct pass *p, int value, int begin)
     return add_move(p, begin, RF_VERB_FETCH, host, back);
 }
 
-static int use(struct pass *p, int at, int value)
+static int use(struct spilling *p, int at, int value)
 {
     const struct rf_instruction *i = &p->list->instructions[at];
     const bool reads = has(p, i->first_operand, i->ins, value);
@@ -122,7 +122,7 @@ static int use(struct pass *p, int at, int value)
 }
 
 /* Writes the instruction with the current values of its operands. */
-static int rename_operands(struct pass *p, struct rf_writer *w, int at)
+static int rename_operands(struct spilling *p, struct rf_writer *w, int at)
 {
     const struct rf_instruction *i = &p->list->instructions[at];
     if (!rf_verb_calls_block(i->verb)) {
@@ -146,18 +146,18 @@ static int rename_operands(struct pass *p, struct rf_writer *w, int at)
     return w->status;
 }
 
-static int by_place(const void *a, const void *b)
+static int by_position(const void *a, const void *b)
 {
     const struct move *x = a, *y = b;
     return x->before != y->before ? (x->before > y->before) - (x->before < y->before)
                                   : (x->order > y->order) - (x->order < y->order);
 }
 
-static void write_moves(struct pass *p, const struct rf_list *renamed, struct rf_writer *w)
+static void write_moves(struct spilling *p, const struct rf_list *renamed, struct rf_writer *w)
 {
     int next = 0;
     if (p->move_count > 0)
-        qsort(p->moves, (size_t)p->move_count, sizeof(*p->moves), by_place);
+        qsort(p->moves, (size_t)p->move_count, sizeof(*p->moves), by_position);
     for (int at = 0; at < renamed->count; at++) {
         for (; next < p->move_count && p->moves[next].before == at; next++) {
             const struct move *m = &p->moves[next];
@@ -169,7 +169,7 @@ static void write_moves(struct pass *p, const struct rf_list *renamed, struct rf
     }
 }
 
-static int spill_list(struct pass *p, struct rf_list *list)
+static int spill_list(struct spilling *p, struct rf_list *list)
 {
     struct rf_list renamed = {0}, written = {0};
     struct rf_writer names = {.plan = p->plan, .list = &renamed};
@@ -189,7 +189,7 @@ int rf_pass_spill(struct rf_plan *plan)
 {
     struct rf_list *list = &plan->lists[RF_LIST_STEP];
     const size_t count = (size_t)list->count + 1;
-    struct pass p = {.plan = plan, .list = list};
+    struct spilling p = {.plan = plan, .list = list};
     if (!(plan->policy.offload & RF_OFFLOAD_ACTIVATIONS))
         return 0;
     p.tracks = rf_alloc(((size_t)plan->value_count + 1) * sizeof(*p.tracks));

@@ -19,14 +19,14 @@ static bool counts(const struct rf_plan *plan, int param)
 /* Whether element `at` of a piece is in a shard of it. */
 static bool in_shard(const struct rf_plan_piece *piece, int shard, uint64_t at)
 {
-    return at >= piece->cuts[shard] && at < piece->cuts[shard + 1];
+    return at >= piece->borders[shard] && at < piece->borders[shard + 1];
 }
 
 static uint64_t count_param(const struct rf_plan_param *param, const struct rf_plan_piece *piece,
                             int shard)
 {
     const uint64_t first = param->first - piece->first;
-    const uint64_t begin = piece->cuts[shard], end = piece->cuts[shard + 1];
+    const uint64_t begin = piece->borders[shard], end = piece->borders[shard + 1];
     return rf_cut_count_chunks(&param->cut, RF_NORM_CHUNK, begin > first ? begin - first : 0,
                                end > first ? end - first : 0);
 }
@@ -48,7 +48,7 @@ static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_pa
     const uint64_t sums = piece->counts[plan->shard] * (uint64_t)(plan->sum_slots - 1);
     if (plan->stage < 2)
         return first;
-    return piece->part_first + rf_padded(sums) + first - piece->first - piece->cuts[plan->shard];
+    return piece->part_first + rf_padded(sums) + first - piece->first - piece->borders[plan->shard];
 }
 
 void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)

@@ -86,7 +86,7 @@ static int span_at(const struct history *h, uint64_t byte)
 
 /* Splits a span at `byte`. likely: the probable index. Returns the index of the span, or -1 if out
  * of memory. */
-static int cut(struct history *h, uint64_t byte, int likely)
+static int split_at(struct history *h, uint64_t byte, int likely)
 {
     if (likely < h->count && h->spans[likely].first == byte)
         return likely;
@@ -115,8 +115,8 @@ static int touch(struct rf_clocks *c, int value, bool write, int lane, int need[
     struct history *h = &c->regions[v->bytes ? v->region : c->plan->region_count];
     const uint64_t first = v->bytes ? v->offset : (uint64_t)value;
     const uint64_t end = first + (v->bytes ? v->bytes : 1);
-    const int begin = cut(h, first, c->begins[value]);
-    const int stop = begin < 0 ? -1 : cut(h, end, begin + 1);
+    const int begin = split_at(h, first, c->begins[value]);
+    const int stop = begin < 0 ? -1 : split_at(h, end, begin + 1);
     if (stop < 0)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the waits");
     c->begins[value] = begin;
@@ -169,7 +169,7 @@ const int *rf_clocks_at(const struct rf_clocks *c, int lane, int position)
     return c->rows[c->first[lane] + position];
 }
 
-int rf_clocks_pass(struct rf_clocks *c, const struct rf_instruction *i)
+int rf_clocks_advance(struct rf_clocks *c, const struct rf_instruction *i)
 {
     int *now = c->now[i->lane];
     const int position = c->passed[i->lane];

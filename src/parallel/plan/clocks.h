@@ -30,6 +30,6 @@ const int *rf_clocks_at(const struct rf_clocks *c, int lane, int position);
 
 /* Advances by the next instruction of the list with its waits. RF_EINVAL: one of them is for a
  * later instruction, so it would wait forever. */
-RF_MUST_CHECK int rf_clocks_pass(struct rf_clocks *c, const struct rf_instruction *i);
+RF_MUST_CHECK int rf_clocks_advance(struct rf_clocks *c, const struct rf_instruction *i);
 
 #endif

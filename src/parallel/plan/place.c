@@ -57,7 +57,7 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
     const struct rf_plan_piece *piece = &plan->pieces[v->piece];
     const uint64_t count = piece->counts[plan->shard];
     const uint64_t bytes = rf_padded(count) * sizeof(float);
-    const uint64_t within = piece->first + piece->cuts[plan->shard];
+    const uint64_t within = piece->first + piece->borders[plan->shard];
     const uint64_t param = plan->units ? piece->shard_first : within;
     const uint64_t sums = count * (uint64_t)(plan->sum_slots - 1);
     const uint64_t last = piece->part_first + rf_padded(sums);

@@ -17,7 +17,7 @@ static inline int rf_plan_tensor_ranks(const struct rf_plan *plan)
 }
 
 /* Whether these ranks have parts of sequences. */
-static inline bool rf_plan_cuts_sequences(const struct rf_plan *plan)
+static inline bool rf_plan_shares_sequences(const struct rf_plan *plan)
 {
     return plan->mesh.cp > 1;
 }
@@ -26,19 +26,19 @@ static inline bool rf_plan_cuts_sequences(const struct rf_plan *plan)
  * of them. */
 static inline int64_t rf_plan_whole_rows(const struct rf_plan *plan)
 {
-    return rf_plan_cuts_sequences(plan) ? plan->rows * plan->mesh.cp : plan->rows;
+    return rf_plan_shares_sequences(plan) ? plan->rows * plan->mesh.cp : plan->rows;
 }
 
 static inline int64_t rf_plan_seq(const struct rf_plan *plan)
 {
-    return rf_plan_cuts_sequences(plan) ? plan->policy.seq / plan->mesh.cp : plan->policy.seq;
+    return rf_plan_shares_sequences(plan) ? plan->policy.seq / plan->mesh.cp : plan->policy.seq;
 }
 
 /* The number of parts of blocks or sequences: tensor or context ranks, or policy.tensor_parts. And
  * the number of these that this rank computes, one after the other. */
 static inline int rf_plan_all_parts(const struct rf_plan *plan)
 {
-    if (rf_plan_cuts_sequences(plan))
+    if (rf_plan_shares_sequences(plan))
         return plan->mesh.cp;
     return plan->policy.tensor_parts ? plan->policy.tensor_parts : plan->mesh.tp;
 }
@@ -64,7 +64,7 @@ static inline const struct rf_block_sizes *rf_plan_part_sizes(const struct rf_pl
  * has those of its own rows. */
 static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
 {
-    if (rf_plan_cuts_sequences(plan))
+    if (rf_plan_shares_sequences(plan))
         return true;
     return plan->mesh.tp > 1 && plan->policy.sequence_parallel &&
            plan->params[param].cut.split.kind == RF_SPLIT_NONE;
@@ -306,7 +306,7 @@ static inline int rf_plan_pp_rank_of(const struct rf_plan *plan, int rank)
 /* Whether this rank returns the losses of its micro-batches. */
 static inline bool rf_plan_has_losses(const struct rf_plan *plan)
 {
-    return (plan->tp_rank == 0 || rf_plan_cuts_sequences(plan)) &&
+    return (plan->tp_rank == 0 || rf_plan_shares_sequences(plan)) &&
            rf_plan_holds(plan, plan->block_count - 1);
 }
 
@@ -314,7 +314,7 @@ static inline bool rf_plan_has_losses(const struct rf_plan *plan)
  * sequences. */
 static inline struct rf_tensor_part rf_plan_tensor_part(const struct rf_plan *plan, int part)
 {
-    if (rf_plan_cuts_sequences(plan))
+    if (rf_plan_shares_sequences(plan))
         return (struct rf_tensor_part){.ranks = 1};
     return (struct rf_tensor_part){rf_plan_all_parts(plan),
                                    plan->tp_rank * rf_plan_parts(plan) + part,
@@ -323,7 +323,7 @@ static inline struct rf_tensor_part rf_plan_tensor_part(const struct rf_plan *pl
 
 static inline struct rf_context_part rf_plan_context_part(const struct rf_plan *plan)
 {
-    const bool cuts = rf_plan_cuts_sequences(plan);
+    const bool cuts = rf_plan_shares_sequences(plan);
     return (struct rf_context_part){cuts ? plan->mesh.cp : 1, cuts ? plan->tp_rank : 0};
 }
 

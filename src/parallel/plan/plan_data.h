@@ -85,7 +85,7 @@ struct rf_plan_piece {
     bool trained;
     bool bare, raw;       /* those of rf_plan_param, of all its parameters */
     bool sums_tensor;     /* rf_plan_sums_tensor, of all its parameters */
-    uint64_t *cuts;       /* shards + 1 elements, from 0 to count: where shards begin */
+    uint64_t *borders;    /* shards + 1 elements, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
     uint64_t shard_first; /* index of this rank's shard in memory that has shards only */
     uint64_t part_first; /* index of its partial sums; the last of them is the shard of gradients */

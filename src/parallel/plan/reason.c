@@ -83,7 +83,7 @@ static void put_exchange(struct words *w, const struct rf_plan *plan,
     const bool rows = x && (x->kind == RF_EXCHANGE_GATHER || x->kind == RF_EXCHANGE_SCATTER);
     put(w, "block %s declares a %s after phase %d of %s", block_name(plan, i->block),
         x ? kinds[x->kind] : "?", i->phase, rf_verb_name(i->call));
-    if (rf_plan_cuts_sequences(plan)) {
+    if (rf_plan_shares_sequences(plan)) {
         put(w, ", as cp=%d cuts sequences, and it reads rows of all ranks", plan->mesh.cp);
         return;
     }
@@ -94,7 +94,7 @@ static void put_exchange(struct words *w, const struct rf_plan *plan,
 static void put_reduce(struct words *w, const struct rf_plan *plan, const struct rf_instruction *i,
                        int piece)
 {
-    if (i->lane == RF_LANE_TENSOR && rf_plan_cuts_sequences(plan)) {
+    if (i->lane == RF_LANE_TENSOR && rf_plan_shares_sequences(plan)) {
         put(w, "cp=%d: ranks have gradients of their own parts of sequences, of ", plan->mesh.cp);
         put_piece(w, plan, piece);
         return;
@@ -129,7 +129,7 @@ static void put_gather(struct words *w, const struct rf_plan *plan, int piece)
 
 static void put_share(struct words *w, const struct rf_plan *plan, enum rf_lane lane)
 {
-    const char *group = rf_plan_cuts_sequences(plan) ? "context ranks" : "tensor ranks";
+    const char *group = rf_plan_shares_sequences(plan) ? "context ranks" : "tensor ranks";
     put(w, "the norm of all gradients: those that are counted are spread over the %s",
         lane == RF_LANE_TENSOR     ? group
         : lane == RF_LANE_PIPELINE ? "stages"

@@ -103,7 +103,7 @@ static void after(struct rf_sim *sim, int number, int at, int other)
     if (r->causes[at].plan >= 0 && r->times[other].end_s <= r->times[at].ready_s)
         return;
     r->times[at].ready_s = r->times[other].end_s;
-    r->causes[at] = (struct rf_sim_place){number, other};
+    r->causes[at] = (struct rf_sim_node){number, other};
 }
 
 /* Whether only its peers hold the instruction back, and since when. */
@@ -113,7 +113,7 @@ static bool is_ready(struct rf_sim *sim, int number, int at)
     const struct rf_instruction *i = &r->list->instructions[at];
     const int place = r->first[i->lane] + r->passed[i->lane];
     r->times[at] = (struct rf_sim_time){0};
-    r->causes[at] = (struct rf_sim_place){-1, -1};
+    r->causes[at] = (struct rf_sim_node){-1, -1};
     for (int k = 0; k < i->waits; k++) {
         const struct rf_wait wait = r->waits[i->first_wait + k];
         if (wait.position >= r->passed[wait.lane])
@@ -133,7 +133,7 @@ static void pass(struct rf_sim *sim, int number, int at, double begin_s, double 
     r->passed[r->list->instructions[at].lane]++;
     if (sim->last.plan < 0 || r->times[at].end_s > sim->step_s) {
         sim->step_s = r->times[at].end_s;
-        sim->last = (struct rf_sim_place){number, at};
+        sim->last = (struct rf_sim_node){number, at};
     }
 }
 
@@ -175,7 +175,7 @@ static bool try_message(struct rf_sim *sim, int number, int lane, int other_lane
         return false;
     const bool late = other->times[there].ready_s > r->times[at].ready_s;
     const double begin_s = late ? other->times[there].ready_s : r->times[at].ready_s;
-    const struct rf_sim_place cause = late ? other->causes[there] : r->causes[at];
+    const struct rf_sim_node cause = late ? other->causes[there] : r->causes[at];
     r->causes[at] = other->causes[there] = cause;
     pass(sim, number, at, begin_s, rf_sim_cost_s(&r->costs[at]));
     pass(sim, peer, there, begin_s, rf_sim_cost_s(&r->costs[at]));
@@ -191,7 +191,7 @@ static bool is_member(const struct rf_sim *sim, int number, int lane, int leader
  * them. */
 static bool try_transfer(struct rf_sim *sim, int lane, int leader)
 {
-    struct rf_sim_place late = {-1, -1};
+    struct rf_sim_node late = {-1, -1};
     struct rf_sim_cost most = {{0}};
     for (int k = leader; k < sim->count; k++) {
         const struct rf_sim_rank *r = &sim->ranks[k];
@@ -201,12 +201,12 @@ static bool try_transfer(struct rf_sim *sim, int lane, int leader)
         if (at < 0 || r->list->instructions[at].transfer < 0 || !is_ready(sim, k, at))
             return false;
         if (late.plan < 0 || r->times[at].ready_s > sim->ranks[late.plan].times[late.at].ready_s)
-            late = (struct rf_sim_place){k, at};
+            late = (struct rf_sim_node){k, at};
         if (rf_sim_cost_s(&r->costs[at]) > rf_sim_cost_s(&most))
             most = r->costs[at];
     }
     const double begin_s = sim->ranks[late.plan].times[late.at].ready_s;
-    const struct rf_sim_place cause = sim->ranks[late.plan].causes[late.at];
+    const struct rf_sim_node cause = sim->ranks[late.plan].causes[late.at];
     for (int k = leader; k < sim->count; k++) {
         struct rf_sim_rank *r = &sim->ranks[k];
         const int at = next_of(r, lane);

@@ -15,17 +15,17 @@ struct rf_sim_cost {
 };
 
 /* An instruction of one of the plans; plan < 0: none. */
-struct rf_sim_place {
+struct rf_sim_node {
     int plan, at;
 };
 
 struct rf_sim_rank {
     const struct rf_plan *plan;
     const struct rf_list *list;
-    struct rf_sim_time *times;   /* of each instruction */
-    struct rf_sim_cost *costs;   /* of each instruction */
-    struct rf_sim_place *causes; /* for each instruction: the one whose end allowed it to begin */
-    int *of_lane;                /* list indices, lane after lane */
+    struct rf_sim_time *times;  /* of each instruction */
+    struct rf_sim_cost *costs;  /* of each instruction */
+    struct rf_sim_node *causes; /* for each instruction: the one whose end allowed it to begin */
+    int *of_lane;               /* list indices, lane after lane */
     int first[RF_LANE_COUNT], passed[RF_LANE_COUNT];
     int leader[RF_LANE_COUNT];   /* the first of the plans with the same group on that lane */
     struct rf_plan *own;         /* the plan, if the simulation created it */
@@ -44,7 +44,7 @@ struct rf_sim {
     bool counted;  /* includes the compute of blocks */
     double block_flops_per_s;
     double step_s;
-    struct rf_sim_place last; /* the instruction that ends last */
+    struct rf_sim_node last; /* the instruction that ends last */
     double path_s[RF_BOUND_COUNT];
 };
 

@@ -82,7 +82,7 @@ static double begin_of(const struct rf_sim *sim)
 /* The critical path of the last rank's end, back to the begin of the step. */
 static void follow_path(struct rf_sim *sim, double begin_s)
 {
-    for (struct rf_sim_place at = sim->last; at.plan >= 0;) {
+    for (struct rf_sim_node at = sim->last; at.plan >= 0;) {
         const struct rf_sim_rank *r = &sim->ranks[at.plan];
         const struct rf_sim_time *t = &r->times[at.at];
         const double all_s = t->end_s - t->begin_s;
