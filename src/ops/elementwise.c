@@ -89,14 +89,6 @@ static int run_flat(struct rf_stream *stream, const char *op, const struct rf_bu
                     kind, false);
 }
 
-const char *rf_activation_name(enum rf_activation kind)
-{
-#define NAME(constant, name) name,
-    static const char *const names[] = {RF_ACTIVATIONS(NAME)};
-#undef NAME
-    return (unsigned)kind < RF_ACTIVATION_COUNT ? names[kind] : NULL;
-}
-
 int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                 struct rf_tensor x)
 {
