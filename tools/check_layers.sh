@@ -21,6 +21,7 @@ ops        tensor shaders
 coll       base
 comm       coll transport ops
 optim      ops
+rounds     comm optim
 memory     ops
 tokenizer  base
 template   tokenizer
@@ -53,6 +54,7 @@ comm.h comm
 collectives.h comm
 predict.h comm
 tree_order.h comm
+rounds.h rounds
 flight.h comm
 tokenizer.h tokenizer
 chat.h io
