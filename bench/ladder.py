@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The largest published models that train in the memory of a device, by technique: the table in
-docs/finetuning.md. Every figure is a plan (ringforge plan --fits); no weights are read.
+"""The largest published models that train in the memory of a device, by technique. Every figure is a plan
+(ringforge plan --fits); no weights are read.
 
-  ladder.py PROGRAM [--update FILE]
+  ladder.py PROGRAM | bench/results/table --put ladder models
 
-PROGRAM: ringforge, as built. --update: puts the table between the lines "<!-- ladder begin -->" and
-"<!-- ladder end -->" of FILE.
+PROGRAM: ringforge, as built.
 """
 import json
 import pathlib
@@ -104,16 +103,9 @@ def table(program):
 
 
 def main():
-    if len(sys.argv) not in (2, 4) or (len(sys.argv) == 4 and sys.argv[2] != "--update"):
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
-    text = table(sys.argv[1])
-    if len(sys.argv) == 2:
-        print(text, end="")
-        return
-    path = pathlib.Path(sys.argv[3])
-    before, rest = path.read_text().split("<!-- ladder begin -->\n")
-    after = rest.split("<!-- ladder end -->\n")[1]
-    path.write_text(f"{before}<!-- ladder begin -->\n{text}<!-- ladder end -->\n{after}")
+    print(table(sys.argv[1]), end="")
 
 
 if __name__ == "__main__":

@@ -1,32 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The loops of the C twin. As in llm.c, four of them run on all threads (products, attention
- * forward, softmax) and the rest on one; a product keeps eight rows' sums for each column of the
- * weights, so that a weight is read once for eight rows.
+ * forward, softmax) and the rest on one. row_loop.h has the inner loop of a product.
  */
 #include "twin.h"
 
 #include <math.h>
 
-#define ROWS 8
-
-static void rows_of_eight(float *out, const float *in, const float *weight, const float *bias,
-                          int c, int oc)
-{
-    for (int o = 0; o < oc; o++) {
-        const float *w = weight + (size_t)o * c;
-        float sum[ROWS];
-        for (int r = 0; r < ROWS; r++)
-            sum[r] = bias ? bias[o] : 0;
-        for (int i = 0; i < c; i++) {
-            float x = w[i];
-            for (int r = 0; r < ROWS; r++)
-                sum[r] += in[(size_t)r * c + i] * x;
-        }
-        for (int r = 0; r < ROWS; r++)
-            out[(size_t)r * oc + o] = sum[r];
-    }
-}
+#include "row_loop.h"
 
 static void one_row(float *out, const float *in, const float *weight, const float *bias, int c,
                     int oc)
@@ -42,10 +23,10 @@ static void one_row(float *out, const float *in, const float *weight, const floa
 void twin_matmul(float *out, const float *in, const float *weight, const float *bias, int n, int c,
                  int oc)
 {
-    int whole = n / ROWS * ROWS;
+    int whole = n / ROW_LOOP_ROWS * ROW_LOOP_ROWS;
 #pragma omp parallel for
-    for (int r = 0; r < whole; r += ROWS)
-        rows_of_eight(out + (size_t)r * oc, in + (size_t)r * c, weight, bias, c, oc);
+    for (int r = 0; r < whole; r += ROW_LOOP_ROWS)
+        row_loop(out + (size_t)r * oc, in + (size_t)r * c, weight, bias, c, oc);
     for (int r = whole; r < n; r++)
         one_row(out + (size_t)r * oc, in + (size_t)r * c, weight, bias, c, oc);
 }

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * What all attention kernels share: operands with strides, and which keys a query sees. Queries are
- * (B,T_q,H,D), keys and values (B,T_k,K,D); query head h reads key head h / group. Causal masks are
- * aligned at the end: the last query sees the last key. A gradient has the strides of what it is the
- * gradient of. With views, a source's address is the number of its first texel instead.
+ * Declarations shared by all attention kernels: operands with strides, and the keys that a query
+ * sees. Queries are (B,T_q,H,D), keys and values (B,T_k,K,D); query head h reads key head h /
+ * group. Causal masks are aligned at the end: the last query sees the last key. A gradient has the
+ * strides of its tensor. With views, a source's address is the number of its first texel instead.
  */
 layout(constant_id = 1) const uint D = 64;   /* elements of a head */
 layout(constant_id = 4) const uint FULL = 0; /* 1: every query sees every key; 0: causal */
-/* 0, or with starts of documents the query heads of a key head. There are as many keys as queries
- * then, and pc.keys and pc.group hold the address of the starts, as there is no room for another. */
+/* 0, or with starts of documents the number of query heads per key head. Then the number of keys
+ * equals that of queries, and pc.keys and pc.group hold the address of the starts, as there is no
+ * space for another. */
 layout(constant_id = 12) const uint PACKED = 0;
 const uint D4 = (D + 3) / 4;
-const float LOWEST = -1e38; /* the score of a key that is not seen */
+const float LOWEST = -1e38; /* the score of a masked key */
 
-/* PUSH_FIRST, PUSH_SECOND: what the kernel that includes this calls the last two addresses. */
+/* PUSH_FIRST, PUSH_SECOND: the includer's names of the last two addresses. */
 #include "push/attention.h"
 
 #undef FROM
@@ -39,17 +40,17 @@ uint start_of(uint batch, uint query)
     uint row = min(query, pc.queries - 1);
     return min(Uints(uvec2(pc.keys, pc.group)).at[batch * pc.queries + row], row);
 }
-/* How many more keys there are than queries; causal only with as many or more. */
+/* The number of keys minus the number of queries; causal only if it is not negative. */
 uint ahead()
 {
     return FULL != 0 ? 0 : key_count() - pc.queries;
 }
-/* start: of the query. */
+/* start: the query's first key. */
 bool seen(uint query, uint key, uint start)
 {
     return FULL != 0 ? key < pc.keys : key <= query + ahead() && (PACKED == 0 || key >= start);
 }
-/* No key before it is seen by a query from `first` on. A multiple of `block`. */
+/* No query from `first` on sees a key before this one. A multiple of `block`. */
 uint keys_begin(uint batch, uint first, uint block)
 {
     return PACKED != 0 ? start_of(batch, first) / block * block : 0;
@@ -59,7 +60,7 @@ bool is_beyond(uint batch, uint query, uint end)
 {
     return PACKED != 0 && start_of(batch, query) >= end;
 }
-/* Keys 0 to here are all that the queries below `end` see. */
+/* Queries below `end` see only keys from 0 to here. */
 uint keys_seen(uint end)
 {
     return FULL != 0 ? pc.keys : min(end, pc.queries) + ahead();

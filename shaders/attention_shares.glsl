@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The products of attention_tiled.glsl by multiplications of f32: every invocation its share.
+ * The products of attention_tiled.glsl by f32 multiplications, divided among the invocations.
  */
 const uint DEPTH = 16; /* of a slice */
-/* How many products of a slice are unrolled together: 1 to DEPTH. Compilers that have no offsets for
- * addresses in shared memory keep an address in a register for each product that is unrolled. */
+/* The number of products of a slice that are unrolled together: 1 to DEPTH. Compilers without
+ * address offsets for shared memory keep an address in a register for each unrolled product. */
 layout(constant_id = 5) const uint STEP = 16;
 const uint PITCH = TILE + 4; /* shifts each row of a slice to other banks */
 const uint PITCH_D = 2 * ACROSS * PAIRS;
@@ -16,15 +16,15 @@ const uint DOT_SHARED = 2 * DEPTH * PITCH, MIX_SHARED = DEPTH * PITCH_D;
 shared float slices[DOT_SHARED > MIX_SHARED ? DOT_SHARED : MIX_SHARED];
 shared float weights[TILE * TILE]; /* by contracted index, then row: see weight_at() */
 
-/* DEPTH; where less is unrolled something that no compiler knows to be DEPTH, so that loops stay
- * loops: CPU drivers else compile them for a second. */
+/* DEPTH. With a smaller STEP, an expression that no compiler can evaluate, so that loops stay
+ * loops: CPU drivers would otherwise compile them for a second. */
 uint depth()
 {
     return STEP < DEPTH ? min(DEPTH, pc.queries | DEPTH) : DEPTH;
 }
 
-/* Where four rows of the weights lie together. Rows are rotated by the index, so that neighbours who
- * write the transposed form meet in no bank. */
+/* Four rows of the weights are adjacent. Rows are rotated by the index, so that neighbours who
+ * write the transposed form do not conflict in a bank. */
 uint weight_at(uint index, uint row)
 {
     return index * TILE + ((row + (index & ~3u)) & (TILE - 1));
@@ -36,14 +36,15 @@ void set_weights(uint index, uint row, vec4 w)
     [[unroll]] for (uint r = 0; r < EACH_M; r++)
         weights[at + r] = w[r];
 }
-/* Scores wait where the invocation will set its weights, while another product needs registers. */
+/* Scores are stored where the invocation will set its weights, while another product needs
+ * registers. */
 #define SET_ASIDE(s) set_all_weights(s);
 #define ASIDE(s, r, c) weights[weight_at(my_n() * EACH_N + (c), my_m()) + (r)]
 
 /* An invocation's load i of two slices of rows: side, row, quad. */
 bool dot_side(uint i)
 {
-    /* Where a load is of one side for all, compilers can see that. */
+    /* If all invocations load from one side, compilers can see it. */
     return LANES <= QUADS ? i >= QUADS / LANES : i * LANES + gl_LocalInvocationID.x >= QUADS;
 }
 uvec2 dot_place(uint i)
@@ -112,9 +113,9 @@ void mix_keep(uint i, vec4 v)
     }
 }
 
-/* Row m + r of sum (EACH_M 2 PAIRS floats) += the weights of that row times the rows of b from b0. The
- * weights may have been written just before; afterwards they may be in use until the next barrier.
- * A macro, as glslang cannot pass arrays whose size is specialized. */
+/* Row m + r of sum (EACH_M 2 PAIRS floats) += the weights of that row times the rows of b from b0.
+ * The weights may have been written just before, and may be in use until the next barrier. A macro,
+ * because glslang cannot pass arrays of specialized size. */
 #define MIX_ROWS(b, b0, sum)                                                                \
     {                                                                                       \
         uint m_ = my_m(), n_ = my_n() * 2;                                                  \

@@ -23,7 +23,7 @@ void main()
     Rows o = Rows(pc.out_, batch * pc.out_batch + head * pc.out_head, pc.out_row, pc.queries);
     uint row0 = gl_WorkGroupID.x * TILE, end = keys_seen(row0 + TILE), m = my_m(), n = my_n();
 
-    float sum[EACH_M * 2 * PAIRS], top[4], total[4]; /* total: of this invocation's columns */
+    float sum[EACH_M * 2 * PAIRS], top[4], total[4]; /* total: over this invocation's columns */
     [[unroll]] for (uint i = 0; i < EACH_M * 2 * PAIRS; i++)
         sum[i] = 0.0;
     uint start[4];

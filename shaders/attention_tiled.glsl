@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the attention kernels for GPUs share (path "tiled"; right on every device). A workgroup owns
- * TILE rows (queries, or keys in the key pass) and walks the other side in tiles of TILE rows. Of a
- * tile of scores an invocation computes EACH_M x EACH_N; of its sums (rows of D elements) EACH_M rows,
- * in pairs of elements that are 2 ACROSS apart. Two products are all there is, each in two forms
- * (attention_shares.glsl, attention_units.glsl): dots() of rows with rows, and MIX_ROWS() of rows,
- * weighted by what is in shared memory.
+ * Declarations shared by the attention kernels for GPUs (path "tiled"; correct on every device). A
+ * workgroup owns TILE rows (queries, or keys in the key pass) and walks the other side in tiles of
+ * TILE rows. An invocation computes EACH_M x EACH_N scores of a tile, and EACH_M rows of the sums
+ * (rows of D elements), in pairs of elements that are 2 ACROSS apart. There are two products, each
+ * in two forms (attention_shares.glsl, attention_units.glsl): dots() of rows with rows, and
+ * MIX_ROWS() of rows, weighted by shared memory.
  */
 #include "attention.glsl"
 
@@ -52,8 +52,8 @@ void set_all_weights(float s[16])
         set_weights(my_n() * EACH_N + c, my_m(), vec4(s[c], s[4 + c], s[8 + c], s[12 + c]));
 }
 
-/* EACH_M numbers of each invocation, one a row, joined over the invocations that share the row, in
- * their order. The slices are used for it. */
+/* Joins EACH_M numbers of each invocation, one per row, over the invocations that share the row, in
+ * their order. Overwrites the slices. */
 #define JOIN_ROWS(values, join)                                                     \
     barrier();                                                                      \
     [[unroll]] for (uint r = 0; r < EACH_M; r++)                                    \
@@ -70,7 +70,7 @@ float plus(float a, float b)
     return s;
 }
 
-/* A pair of elements of a row that starts at element `row`, without what is past D. */
+/* Stores a pair of elements of a row that starts at element `row`, omitting elements past D. */
 void pair_store(uvec2 base, uint row, uint column, vec2 v)
 {
 #if VEC && TYPE != TYPE_F32
@@ -83,7 +83,7 @@ void pair_store(uvec2 base, uint row, uint column, vec2 v)
         store1(base, row + column + 1, v.y);
 #endif
 }
-/* Stores an invocation's part of the sums, each of its rows r times `factor`. */
+/* Stores an invocation's part of the sums, with its row r times `factor`. */
 #define ROWS_STORE(rows, row0, sum, factor)                                                 \
     [[unroll]] for (uint r = 0; r < EACH_M; r++) {                                          \
         uint row = (row0) + my_m() + r, at = r * 2 * PAIRS;                                 \

@@ -15,7 +15,7 @@
 #define PUSH_SECOND dv
 #include "attention_tiled.glsl"
 
-/* 1: values first, then keys, each with half the registers, and the first product once more. */
+/* 1: values first, then keys, each with half the registers; computes the first product twice. */
 layout(constant_id = 10) const uint SPLIT = 0;
 
 void main()

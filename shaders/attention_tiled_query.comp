@@ -6,8 +6,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Attention, gradient of the queries, by tiles (Dao 2023, FlashAttention-2, algorithm 2, with its
- * two halves apart, so that no sum is shared). Writes delta = rowsum(dO O), which the key pass reads.
- * Workgroups: (tiles of queries, heads, batch).
+ * two halves in separate kernels, so that no sum is shared). Writes delta = rowsum(dO O), which the
+ * key pass reads. Workgroups: (tiles of queries, heads, batch).
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

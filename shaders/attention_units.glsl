@@ -8,15 +8,15 @@ layout(constant_id = 5) const uint FRAGMENT_M = 16;
 layout(constant_id = 6) const uint FRAGMENT_N = 16;
 layout(constant_id = 7) const uint FRAGMENT_K = 16;
 layout(constant_id = 8) const uint SUBGROUPS = 8; /* of a workgroup; divides the fragments of a tile */
-layout(constant_id = 11) const uint ROLLED = 0; /* 1: fewer registers, as addresses are computed anew */
+layout(constant_id = 11) const uint ROLLED = 0; /* 1: fewer registers, addresses are recomputed */
 #include "cooperative.glsl"
 
 const uint CHUNKS = TILE / 8, PITCH = CHUNKS + 1; /* of a row of 16-bit elements */
 const uint FRAGMENTS_N = TILE / FRAGMENT_N, FRAGMENTS = TILE / FRAGMENT_M * FRAGMENTS_N;
 const uint EACH = FRAGMENTS / SUBGROUPS;
-const uint LOADS = (TILE * CHUNKS + LANES - 1) / LANES; /* some lanes have none if there are many */
+const uint LOADS = (TILE * CHUNKS + LANES - 1) / LANES; /* some lanes may have none */
 
-/* TILE; where ROLLED something that no compiler knows to be TILE, so that loops stay loops. */
+/* TILE. With ROLLED, an expression that no compiler can evaluate, so that loops stay loops. */
 uint span()
 {
     return ROLLED != 0 ? min(TILE, pc.queries | TILE) : TILE;
@@ -34,7 +34,7 @@ void set_weights(uint index, uint row, vec4 w)
     if (EACH_M == 4)
         half_a[at][word + 1] = pack2(w.zw);
 }
-/* As in attention_shares.glsl; here products need the place of weights. */
+/* As in attention_shares.glsl; here products need the memory of the weights. */
 #define SET_ASIDE(s)
 #define ASIDE(s, r, c) s[(r) * 4 + (c)]
 

@@ -3,7 +3,7 @@
  *
  * Copies the keys and values of new tokens into a cache (sequences, length, key heads, size). With
  * ROTATE the queries, in place, and the keys are rotated first: pair (i, i + D/2) by the cosine and
- * sine that row `position` of a table has at i and i + D/2. An item is PAIRS pairs of one head.
+ * sine at i and i + D/2 in row `position` of a table. An item is PAIRS pairs of one head.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

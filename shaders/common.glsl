@@ -101,7 +101,7 @@ void set_quad(uvec2 base, uint i, vec4 v)
 #endif
 
 #if WIDE
-/* Mesa's CPU driver handles the lanes one by one for every value that is written to an address
+/* Mesa's CPU driver processes the lanes one by one for every value that is written to an address
  * (22.3: 30 cycles each). But it writes one value for all lanes at once to an element of a storage
  * buffer whose index is known to be uniform. So each lane writes the values of all lanes. The
  * driver recognizes sums of constants and push constants as uniform, and elements of an array,

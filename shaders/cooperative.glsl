@@ -9,8 +9,8 @@
 #extension GL_EXT_spirv_intrinsics : require
 #extension GL_KHR_memory_scope_semantics : require
 
-/* Of its own, an access of shared memory here makes nothing available or visible to others:
- * cmake/spirv_markers.c sees to it. */
+/* By itself, a shared memory access here makes no write available or visible to others:
+ * cmake/spirv_markers.c adds that. */
 #define barrier()                                                                                  \
     controlBarrier(gl_ScopeWorkgroup, gl_ScopeWorkgroup, gl_StorageSemanticsShared,                \
                    gl_SemanticsAcquireRelease | gl_SemanticsMakeAvailable |                        \
@@ -37,7 +37,7 @@ spirv_instruction(MATRIX, id = 4459) MATRIX_SUM matrix_multiply_add(MATRIX_A a, 
 spirv_instruction(MATRIX, id = 80) MATRIX_SUM matrix_splat(float x);
 spirv_instruction(id = 129) MATRIX_SUM matrix_add(MATRIX_SUM a, MATRIX_SUM b);
 
-/* Of operands in f16 only. */
+/* For operands in f16 only. */
 #define FLOAT16 spirv_type(id = 22, 16)
 spirv_instruction(id = 115) FLOAT16 float16(float x);
 spirv_instruction(MATRIX, id = 80) MATRIX_A matrix_splat_a(FLOAT16 x);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What cross_entropy.comp and cross_entropy_team.comp share: adding blocks of a row to running
- * sums, and what becomes of the sums. Included after the constants SMOOTHED and PART and the push
- * constants.
+ * Functions shared by cross_entropy.comp and cross_entropy_team.comp: adding blocks of a row to
+ * running sums, and the results of the sums. Included after the constants SMOOTHED and PART and the
+ * push constants.
  */
 #include "compensated.glsl"
 
@@ -58,7 +58,7 @@ Target find_target(uint row, uint base)
     return target;
 }
 
-/* Writes what becomes of greatest, total and the sum of logits of a row, if `live`. */
+/* Writes the results of greatest, total and the sum of logits of a row, if `live`. */
 void finish(uint row, bool live, Target target, float plain_sum)
 {
     if (PART != 0) {
@@ -74,8 +74,8 @@ void finish(uint row, bool live, Target target, float plain_sum)
         loss += pc.smoothing * (target.logit - plain_sum / float(pc.vocabulary));
         loss += pc.z_loss * lse * lse;
     }
-    /* There is no loss and no gradient (which uses lse) if the target is outside the vocabulary or
-     * the row has no softmax. A row with a softmax adds exp(0) for its largest logit. Tested by
+    /* The loss and the gradient (which uses lse) are zero if the target is outside the vocabulary
+     * or the row has no softmax. A row with a softmax adds exp(0) for its largest logit. Tested by
      * bits, because a compiler may assume that there are no NaNs. */
     uint sum_bits = floatBitsToUint(total);
     bool finite = (floatBitsToUint(greatest) & 0x7f800000u) != 0x7f800000u;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Four elements at a time of f32, f16 or bf16, for kernels in which the type is a constant of the
- * shader and not of its build: those of the matrix product. 16-bit elements are packed in words, so
- * every device can use them. SHORTS: the device has 16-bit storage. LONGS: accesses 64 bits at a
- * time, for CPU drivers (see matmul_subgroup.comp). VIEWS: texels() reads f32 through a view.
+ * Four elements at a time of f32, f16 or bf16, for the matrix products, whose type is a constant in
+ * the shader and not of its build. 16-bit elements are packed in words, so every device can use
+ * them. SHORTS: the device has 16-bit storage. LONGS: accesses 64 bits at a time, for CPU drivers
+ * (see matmul_subgroup.comp). VIEWS: texels() reads f32 through a view.
  */
 #define TYPE_F32 0
 #define TYPE_F16 1

@@ -31,7 +31,7 @@ float at_least_0(float x)
 }
 
 /* For teams: four elements at column c of the row that starts at element `row` and has `limit`
- * columns. Those beyond its end have any values when they are read. */
+ * columns. Arbitrary values past its end. */
 #if !VIEWS
 #if VEC
 vec4 row4(uvec2 base, uint row, uint c, uint limit)

@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * layernorm_backward_input.comp with a row for each team of lanes (team.glsl). A lane keeps what it
- * has computed of g and h, up to KEEP quads, and computes the rest again.
+ * layernorm_backward_input.comp with a row for each team of lanes (team.glsl). A lane keeps its
+ * values of g and h, up to KEEP quads, and recomputes the rest.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -14,7 +14,7 @@ layout(constant_id = 4) const uint RMS = 0;
 
 #include "push/layernorm_backward_input.h"
 
-/* g and h at column c; beyond the row's end they have any values. */
+/* g and h at column c; arbitrary values past the row's end. */
 void terms(uint base, uint c, float mean, float rstd, out vec4 g, out vec4 h)
 {
     uint channels = pc.channels;

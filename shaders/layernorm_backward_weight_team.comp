@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * layernorm_backward_weight.comp for GPUs: 32 columns of a block belong to PARTS * 32 lanes, of
- * which each sums ROWS / PARTS rows; their sums are joined as a binary tree.
+ * layernorm_backward_weight.comp for GPUs: 32 columns of a block belong to PARTS * 32 lanes. Each
+ * lane sums ROWS / PARTS rows, and their sums are joined as a binary tree.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * layernorm.comp with a row for each team of lanes (team.glsl). A lane keeps what it has read of
- * its row, up to KEEP quads, and reads the rest again.
+ * layernorm.comp with a row for each team of lanes (team.glsl). A lane keeps its part of the row,
+ * up to KEEP quads, and reads the rest again.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -15,7 +15,7 @@ layout(constant_id = 5) const uint RESIDUAL = 0;
 
 #include "push/layernorm.h"
 
-/* The quad of the input at column c; beyond the row's end it has any values. */
+/* The quad of the input at column c; arbitrary values past the row's end. */
 vec4 input4(uint base, uint c)
 {
     vec4 v = row4_x(pc.x, base, c, pc.channels);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// out (M,N) = A B on matrix units. A workgroup computes TILE_M x TILE_N elements, a subgroup SUB_M x
-// SUB_N of them, in fragments of the size that the device's units take. Slices of A and B are staged
-// in shared memory, two of each: before one is multiplied, the next is written beside it from
-// registers, and the one after that is read into these. So the reads are behind a barrier from where
-// they are used, and no compiler puts them off until then. What lies outside the tensors counts as
-// zero, so sizes are arbitrary.
+// out (M,N) = A B on matrix units. A workgroup computes TILE_M x TILE_N elements, a subgroup SUB_M
+// x SUB_N of them, in fragments of the size that the device's units take. Slices of A and B are
+// double-buffered in shared memory: before one is multiplied, the next is written from registers,
+// and the one after that is read into registers. A barrier separates these reads from their use, so
+// no compiler delays them until then. Elements outside the tensors count as zero, so sizes are
+// arbitrary.
 //   TYPE       TYPE_F16 or TYPE_BF16, of the units' operands
 //   SPLIT=0    a and b hold 16-bit elements. SPLIT=1..3: they hold fp32 and are multiplied as sums of
-//              SPLIT 16-bit parts, leaving out what is smaller than the last part's rounding
+//              SPLIT 16-bit parts, without terms below the last part's rounding
 //   OUT16=1    out holds 16-bit elements, else fp32
 #version 450
 #pragma use_vulkan_memory_model
@@ -35,18 +35,19 @@ layout(constant_id = 9) const bool TRANS_A = false;
 layout(constant_id = 10) const bool TRANS_B = false;
 layout(constant_id = 11) const uint READS_A = 0; // see ELEMENTS
 layout(constant_id = 12) const uint READS_B = 0;
-layout(constant_id = 13) const bool OUT_WIDE = false; // rows of all that lies like out are whole quads
+layout(constant_id = 13) const bool OUT_WIDE = false; // rows of out and the like are whole quads
 
 layout(constant_id = 14) const bool ACTIVATES = true; // see matmul_epilogue.glsl
-// How an operand is read: any; rows in memory are of whole 16 bytes; these, and k is of whole slices.
+// How an operand is read: any layout; rows in memory are whole 16 bytes; these, and k is whole
+// slices.
 const uint ELEMENTS = 0, CHUNKS = 1, SLICES = 2;
 const bool WIDE_A = READS_A >= CHUNKS, WIDE_B = READS_B >= CHUNKS;
 const bool whole_a = READS_A == SLICES, whole_b = READS_B == SLICES;
 const bool lines_are_k_a = TRANS_A, lines_are_k_b = !TRANS_B;
 // For subgroups with few registers: the next slices are read after the current ones are multiplied.
 layout(constant_id = 15) const bool LEAN = false;
-// In shared memory slices lie along k, whatever they do outside. Many compilers read a fragment that
-// lies across k by single elements; others pay more for the change of direction.
+// In shared memory slices lie along k, whatever their direction in memory. Many compilers read a
+// fragment across k by single elements; others pay more for the change of direction.
 layout(constant_id = 16) const bool TURN = false;
 const uint OPERAND_TYPE = SPLIT > 0 ? 0 : TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE : 0;
 
@@ -72,7 +73,7 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer Chunks { uv
 const uint WIDTH_A = (TRANS_A ? TILE_M : DEPTH) / 8, LINES_A = TRANS_A ? DEPTH : TILE_M;
 const uint WIDTH_B = (TRANS_B ? DEPTH : TILE_N) / 8, LINES_B = TRANS_B ? TILE_N : DEPTH;
 const uint CHUNKS_A = WIDTH_A * LINES_A, CHUNKS_B = WIDTH_B * LINES_B;
-// Slices that change direction on their way are read by pairs of lines.
+// Slices that change direction are read by pairs of lines.
 const bool TURN_A = TURN && TRANS_A, TURN_B = TURN && !TRANS_B;
 const bool ALONG_A = TURN_A || !TRANS_A, ALONG_B = TURN_B || TRANS_B; // k, in shared memory
 const uint STEP_A = TURN_A ? 2 : 1, STEP_B = TURN_B ? 2 : 1;
@@ -91,8 +92,8 @@ const uint PATCH_PITCH = SUB_N / 4 + 1, PATCH = FRAGMENT_M * PATCH_PITCH;
 
 shared uvec4 stage[2 * STAGE > SUBGROUPS * PATCH ? 2 * STAGE : SUBGROUPS * PATCH];
 
-// The address of what lies k rows (of `pitch` elements) after `base`: the same for all invocations, so
-// that it costs them no instructions. Slices that begin past the end are read at it, and not used.
+// The address k rows (of `pitch` elements) after `base`: uniform, so that it costs no instructions
+// per invocation. Slices that begin past the end are read from it, and not used.
 uvec2 advance(uvec2 base, uint k, uint pitch)
 {
     const uint shift = SPLIT > 0 ? 2 : 1; // of elements to bytes
@@ -177,7 +178,8 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
 #endif
 
 #if SPLIT
-// The next part of four elements, which is taken off them. What is not finite has one part.
+// Takes the next part of four elements and subtracts it from them. Infinities and NaNs have one
+// part.
 uvec2 take_part(inout vec4 x)
 {
     const uvec2 words = uvec2(pack2(x.xy), pack2(x.zw));
@@ -203,7 +205,7 @@ uvec2 take_part(inout vec4 x)
     write_lines(at, pitch, word, registers[i], registers[i + 1]);
 #endif
 
-// Two neighbours in k of eight lines, which become a word of eight lines.
+// Packs two neighbours in k of eight lines into a word for each line.
 void write_lines(uint at, uint pitch, uint word, uvec4 first, uvec4 second)
 {
     [[unroll]] for (uint i = 0; i < 4; i++) {
@@ -246,8 +248,8 @@ void main()
         [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
             sum[r][s] = matrix_splat(0.0);
 #if TYPE == TYPE_F16
-    // Some compilers leave sums in the registers where they began, and move them to those that the
-    // units take whenever they are used: so these begin as results of the units.
+    // Some compilers leave sums in the registers where they began, and copy them to those of the
+    // units at every use. So sums begin as results of the units.
     if (!LEAN)
         [[unroll]] for (uint r = 0; r < ACROSS_M; r++)
             [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
@@ -279,11 +281,11 @@ void main()
 #endif
     for (uint k0 = 0; k0 < K; k0 += DEPTH) {
 #if !SPLIT
-        // Not as one minus the other: with bounds that are known to compilers, constant parts of
-        // addresses need no instructions. Of split operands, that takes too many registers.
+        // Not computed as one minus the other: with bounds known to the compiler, constant parts of
+        // addresses need no instructions. With split operands that takes too many registers.
         const uint round = k0 / DEPTH, current = (round & 1) * STAGE, next = (~round & 1) * STAGE;
 #endif
-        if (!LEAN) { // past the end these read zeros, which nobody uses
+        if (!LEAN) { // past the end these read zeros, which are not used
             WRITE_A(next)
             WRITE_B(next)
             READ_A(k0 + 2 * DEPTH)
@@ -310,8 +312,9 @@ void main()
                 }
                 [[unroll]] for (uint r = 0; r < ACROSS_M; r++) {
 #if SPLIT > 1
-                    // Units may cut sums off instead of rounding them: the long sum is fp32's.
-                    // Small products come first. Loops with constant ends, or some are not unrolled.
+                    // Units may truncate sums instead of rounding them, so the long sum is in fp32.
+                    // Small products come first. The loops have constant bounds; otherwise some are
+                    // not unrolled.
                     MATRIX_SUM part = matrix_splat(0.0);
                     [[unroll]] for (uint order = 0; order < PARTS; order++)
                         [[unroll]] for (uint i = 0; i < PARTS; i++)
@@ -339,8 +342,8 @@ void main()
     }
 
     const uint lane = id - gl_SubgroupID * SUBGROUP_LANES, mine = gl_SubgroupID * PATCH;
-    // Compilers do not unroll a loop that holds another one. Indexed by such a loop's counter, all
-    // sums would live in memory, in the loop over k, too.
+    // Compilers do not unroll a loop that contains another one. If such a loop's counter indexed
+    // the sums, all of them would be in memory, in the loop over k, too.
     for (uint r = 0; r < ACROSS_M; r++) {
         [[unroll]] for (uint i = 0; i < ACROSS_M; i++)
             if (i == r)

@@ -2,9 +2,10 @@
  *
  * The steps after the sum in every path of rf_matmul: scale, bias, an activation or its derivative,
  * residual, and a single rounding to out's type. Includers include matmul.glsl first and define
- * FINISHED, the number of groups of four columns that are done at once. They declare two constants.
- * OUT_WIDE: rows of out, pre, residual and bias consist of whole quads. ACTIVATES: there is an
- * activation. It is a constant and not a flag, because CPU drivers execute both sides of a branch.
+ * FINISHED, the number of groups of four columns that are finished at once. They declare two
+ * constants. OUT_WIDE: rows of out, pre, residual and bias consist of whole quads. ACTIVATES: there
+ * is an activation. It is a constant and not a flag, because CPU drivers execute both sides of a
+ * branch.
  */
 #define EACH [[unroll]] for (uint i = 0; i < FINISHED; i++)
 
@@ -82,7 +83,7 @@ vec4 activated(vec4 x, vec4 pre, bool backward)
     const vec4 at = backward ? pre : x, s = gate(at);
     const vec4 slope = (pc.flags & GELU) != 0 ? 2.0 * ROOT * (1.0 + 3.0 * CUBE * at * at) : vec4(1);
     const vec4 y = backward ? x * (s + at * s * (1.0 - s) * slope) : x * s;
-    /* Where s is 0 or 1, at and slope may be infinite. */
+    /* If s is 0 or 1, at and slope may be infinite. */
     const vec4 flat_y = mix(x, vec4(0), equal(s, vec4(0)));
     return mix(y, flat_y, equal(s * (1.0 - s), vec4(0)));
 }

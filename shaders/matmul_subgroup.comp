@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 //
-// out (M,N) = A B, one tile of 32 rows (LOW: of 8) by 8*LANES columns per subgroup, for CPU drivers:
-// without shared memory and barriers. An invocation holds 8 columns of B. Values of A are distributed by
-// subgroupShuffle with a constant index. Mesa's CPU driver handles the lanes one by one for every
-// element that is read or written through an address, so with LONGS this is done in 64-bit halves
-// of a quad. It gathers texels without a branch, so with VIEWS (and LONGS) f32 operands are read
-// through texel views. TRANS_A: a is (K,M). TRANS_B: b is (N,K). QUANTIZED: b is in 8 bits, or with
-// QUANTIZED_NF4 in 4 (quantized.glsl), read by address; its rows consist of whole blocks.
+// out (M,N) = A B, one tile of 32 rows (LOW: of 8) by 8*LANES columns per subgroup, for CPU
+// drivers: without shared memory and barriers. An invocation holds 8 columns of B. Values of A are
+// distributed by subgroupShuffle with a constant index. Mesa's CPU driver processes the lanes one
+// by one for every element that is read or written through an address, so with LONGS this is done
+// in 64-bit halves of a quad. It gathers texels without a branch, so with VIEWS (and LONGS) f32
+// operands are read through texel views. TRANS_A: a is (K,M). TRANS_B: b is (N,K). QUANTIZED: b is
+// in 8 bits, or with QUANTIZED_NF4 in 4 (quantized.glsl), read by address; its rows consist of
+// whole blocks.
 //
 // Every index is clamped into its tensor, so tiles at the edges need no special code. Elements that
 // are computed twice there are not stored twice.

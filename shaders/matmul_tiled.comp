@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// out (M,N) = A B by tiles in shared memory and in registers, for GPUs; right on every device. A
+// out (M,N) = A B by tiles in shared memory and in registers, for GPUs; correct on every device. A
 // workgroup computes TILE_M x TILE_N elements, an invocation SHARE_M x SHARE_N of them. The next
 // slices of A and B are read into registers while the current ones are multiplied. TRANS_A: a is
-// (K,M). TRANS_B: b is (N,K). Indices are clamped into the tensors; what lies past K counts as zero.
+// (K,M). TRANS_B: b is (N,K). Indices are clamped into the tensors; elements past K count as zero.
 // QUANTIZED: b is in 8 bits, or with QUANTIZED_NF4 in 4 (quantized.glsl).
 #version 450
 #extension GL_EXT_buffer_reference : require
@@ -16,9 +16,9 @@ layout(constant_id = 1) const uint TILE_M = 64;
 layout(constant_id = 2) const uint TILE_N = 64;
 layout(constant_id = 3) const uint SHARE_M = 4; // multiples of 4
 layout(constant_id = 4) const uint SHARE_N = 4;
-layout(constant_id = 5) const bool A_WIDE = true; // a's rows are whole quads
+layout(constant_id = 5) const bool A_WIDE = true; // a's rows consist of whole quads
 layout(constant_id = 6) const bool B_WIDE = true;
-layout(constant_id = 7) const bool OUT_WIDE = true;  // those of all that lies like out
+layout(constant_id = 7) const bool OUT_WIDE = true;  // those of out and of tensors with its layout
 layout(constant_id = 8) const uint OPERAND_TYPE = 0; // see matmul.glsl
 layout(constant_id = 9) const uint RESULT_TYPE = 0;
 layout(constant_id = 10) const bool ACTIVATES = true; // see matmul_epilogue.glsl
@@ -52,16 +52,16 @@ const bool B_ALONG_K = true;
 const bool B_ALONG_K = false;
 #endif
 
-// Quad `i` of a slice, in the order in which memory holds it: neighbours in memory go to neighbouring
-// invocations. Gives k and the row (column) of its first element.
+// Quad `i` of a slice, in memory order: neighbours in memory belong to neighbouring invocations.
+// Returns k and the row (column) of its first element.
 uvec2 place(uint i, bool along_k, uint tile)
 {
     return along_k ? uvec2(i % (DEPTH / 4) * 4, i / (DEPTH / 4))
                    : uvec2(i / (tile / 4), i % (tile / 4) * 4);
 }
 
-// Where four elements from (k, line) on lie in a tensor, along k or along the lines: the index of the
-// quad, if rows consist of whole quads, and of each element, clamped.
+// The place of four elements from (k, line) on in a tensor, along k or along the lines: the index
+// of the quad, if rows consist of whole quads, and of each element, clamped.
 uint quad_at(uint start, uint pitch, bool along_k, uint k, uint line, uint K, uint lines,
              out uvec4 each)
 {
@@ -100,7 +100,7 @@ vec4 load_quantized(uint start, uint k, uint line, uint K)
     load_quad(pc.b, b_start, pc.b_row, B_WIDE, B_ALONG_K, k, line, K, pc.N)
 #endif
 
-// Register `i` of the quads that an invocation has of a slice.
+// Register `i` of an invocation's quads of a slice.
 #define READ_A(i, k0)                                                                              \
     {                                                                                              \
         const uvec2 at = place(i * LANES + id, A_ALONG_K, TILE_M);                                 \
@@ -155,7 +155,7 @@ void main()
         [[unroll]] for (uint i = 0; i < LOADS_B; i++)
             WRITE(slice_b, next_b, i, B_ALONG_K, TILE_N, PITCH_N)
         barrier();
-        // Past the end these read the last slice again, into registers that nobody uses.
+        // Past the end these read the last slice again, into unused registers.
         [[unroll]] for (uint i = 0; i < LOADS_A; i++)
             READ_A(i, k0 + DEPTH)
         [[unroll]] for (uint i = 0; i < LOADS_B; i++)

@@ -17,14 +17,14 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_NV_cooperative_matrix2 : require
 
-layout(local_size_x_id = 0) in; // the workgroup size that the device has for this scope
+layout(local_size_x_id = 0) in; // the device's workgroup size for this scope
 layout(constant_id = 1) const uint TILE_M = 128;
 layout(constant_id = 2) const uint TILE_N = 128;
 layout(constant_id = 3) const uint DEPTH = 32; // of a step in k
 layout(constant_id = 4) const bool TRANS_A = false;
 layout(constant_id = 5) const bool TRANS_B = false;
 layout(constant_id = 6) const bool ACTIVATES = true; // see matmul_epilogue.glsl
-// Every tile lies within a and b, and rows in memory are of whole 16 bytes: loads without checks.
+// Every tile lies within a and b, and rows in memory are whole 16 bytes: loads without checks.
 layout(constant_id = 7) const bool WHOLE = false;
 
 const uint OPERAND_TYPE = TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE : 0;

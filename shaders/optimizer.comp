@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * One optimizer update of a flat buffer, in place. Every operation is rounded on its own (precise),
- * so the result for an element does not depend on its place. The rule, its options and the types of
+ * so the result for an element does not depend on its index. The rule, its options and the types of
  * parameters, gradients and copy are specialization constants, so unused code is removed.
  */
 #extension GL_GOOGLE_include_directive : require
@@ -15,7 +15,7 @@
 
 layout(constant_id = 1) const uint KIND = 0;
 /* The same as in src/ops/optimizer.c. */
-const uint COPY_ALONE = 255; /* a KIND: the copy of an update that was made */
+const uint COPY_ALONE = 255; /* a KIND: only the copy after an update */
 layout(constant_id = 2) const uint FLAGS = 0;
 const bool HAS_M = (FLAGS & 1) != 0, HAS_V = (FLAGS & 2) != 0, HAS_A = (FLAGS & 4) != 0;
 const bool HAS_U = (FLAGS & 8) != 0;
@@ -25,7 +25,7 @@ const bool BEFORE = (FLAGS & 4096) != 0;
 layout(constant_id = 3) const uint PARAM_TYPE = TYPE_F32;
 layout(constant_id = 4) const uint GRAD_TYPE = TYPE_F32;
 layout(constant_id = 5) const uint COPY_TYPE = TYPE_F32; /* f32: no copy */
-/* Values for which the push constants have no room; see rf_optimizer_opts. */
+/* Values that do not fit in the push constants; see rf_optimizer_opts. */
 layout(constant_id = 6) const float EXTRA0 = 0.0;
 layout(constant_id = 7) const float EXTRA1 = 0.0;
 
@@ -52,7 +52,7 @@ vec2 widen(uint type, uint word)
 {
     return type == TYPE_F16 ? from_f16(word) : from_bf16(word);
 }
-/* nearest: before the first update nothing is drawn. */
+/* nearest: nothing is drawn before the first update. */
 uint narrow(uint type, vec2 v, uvec2 random, bool nearest)
 {
     if (STOCHASTIC && !nearest)
@@ -92,8 +92,8 @@ uvec2 plus(uvec2 a, uvec2 b)
     return uvec2(low, a.y + b.y + carry);
 }
 
-/* The number by which an element draws: see struct rf_place_run. Stays within the table, whatever
- * it has. */
+/* The number by which an element draws: see struct rf_place_run. Reads only within the table,
+ * whatever its content. */
 uvec2 place_of(uint element)
 {
     uint word = element / 64 * 2, last = pc.first_block - 4;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Elements of a quantised matrix; the layout is that of ringforge/quantize.h. The includer defines
- * PACKED, its words, and in words from there PACKED_BLOCKS, where the numbers of the blocks begin,
- * and for NF4 PACKED_LARGEST, where those of groups of blocks do, and PACKED_OFFSET. Multiplied and
- * added as on the host, in f32. LEVELS: the subgroup's invocations, 4 to 16, which then
- * keep the levels in registers.
+ * PACKED, its words; PACKED_BLOCKS, the offset in words of the blocks' numbers; and for NF4
+ * PACKED_LARGEST, the offset of the numbers of groups of blocks, and PACKED_OFFSET. Multiplied and
+ * added as on the host, in f32. LEVELS: the subgroup's invocations, 4 to 16, which then keep the
+ * levels in registers.
  */
 const uint BLOCK = 64, GROUP = 256;
 
@@ -62,7 +62,7 @@ float block_scale(uint block)
     return scale;
 }
 
-/* Without the scale of the block. */
+/* Without the block's scale. */
 vec4 unscaled_quad(uint quad)
 {
     const uint x = PACKED.at[quad / 2] >> 16 * (quad % 2);

@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * First level of a reduction: one chunk of at most 1024 elements per invocation, as 16 running
- * values that are joined pairwise. A short chunk is filled up with neutral elements. With
- * KIND_SQUARES the chunks come from a table, and a chunk whose sum f32 cannot represent is summed
- * again (squares.glsl). Otherwise chunk i starts at element 1024 i. KIND_MAX: NaN if any element is
- * NaN. KIND_NONFINITE: 1 if any element is infinite or NaN, otherwise 0.
+ * values that are joined pairwise. A short chunk is padded with neutral elements. With KIND_SQUARES
+ * the chunks come from a table, and a chunk whose sum f32 cannot represent is summed again
+ * (squares.glsl). Otherwise chunk i starts at element 1024 i. KIND_MAX: NaN if any element is NaN.
+ * KIND_NONFINITE: 1 if any element is infinite or NaN, otherwise 0.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

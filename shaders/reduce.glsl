@@ -34,7 +34,8 @@ vec4 term(vec4 v, float scale)
 #endif
 }
 
-/* Where a chunk begins, and its elements; false: it is not inside the buffer, and has none. */
+/* The begin of a chunk, and its number of elements; false: it is not inside the buffer, and has
+ * none. */
 bool find_chunk(uint chunk, out uint first, out uint count)
 {
 #if KIND == KIND_SQUARES

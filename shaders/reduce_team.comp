@@ -12,8 +12,8 @@
 #include "reduce.glsl"
 
 const uint LANES = 128; /* RF_TEAM_LANES */
-/* Quads that a lane reads before it adds them. By single elements fewer: each is a load of its own,
- * and SwiftShader's compiler needs time and memory by the square of their number. */
+/* The number of quads that a lane reads before it adds them. Fewer for single elements: each is a
+ * load of its own, and SwiftShader's compiler needs time and memory quadratic in their number. */
 const uint QUADS_AT_ONCE = 8;
 const uint SINGLES_AT_ONCE = 2;
 
@@ -64,7 +64,7 @@ vec4 lane_terms(uint first, uint count, float scale)
     return part;
 }
 
-/* Of the chunk, for all of its lanes. */
+/* The sum of the chunk, for all of its lanes. */
 float joined(vec4 part)
 {
     uint lane = gl_LocalInvocationID.x, first = lane & ~3u;

@@ -1,8 +1,8 @@
 #version 450
 /* SPDX-License-Identifier: MIT
  *
- * softmax.comp with a row for each team of lanes (team.glsl). A lane keeps what it has computed of
- * its row, up to KEEP quads, and computes the rest again.
+ * softmax.comp with a row for each team of lanes (team.glsl). A lane keeps its part of the row, up
+ * to KEEP quads, and recomputes the rest.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -13,7 +13,7 @@
 
 const float LOWEST = -3.402823466e38;
 
-/* Four elements at column c of row `base`; beyond its end `fill`. */
+/* Four elements at column c of row `base`; `fill` past its end. */
 vec4 four(uvec2 from, uint base, uint c, float fill)
 {
 #if VEC
@@ -32,7 +32,7 @@ void put(uint base, uint c, vec4 v)
     store4_within(pc.out_, base, c, pc.columns, v);
 #endif
 }
-/* exp(x - top); beyond the end of the row 0. */
+/* exp(x - top); 0 past the end of the row. */
 vec4 share(vec4 x, float top, uint c)
 {
     return mix(vec4(0.0), exp(x - top), within(c, pc.columns));

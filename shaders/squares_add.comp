@@ -3,9 +3,9 @@
  *
  * Exact sums (exact_squares.glsl): a workgroup of at least 64 invocations adds EACH sums of squares
  * or, with ROWS, the sums of EACH workgroups, to a row of words. Words of a result are below 2^14,
- * so 2^17 of them can be added without a carry: those of ranks, or of as many workgroups. The
- * workgroup has COPIES of the row, which it adds at the end: most numbers go to the same few words,
- * and atomics on one word wait for each other.
+ * so the results of 2^17 ranks or workgroups can be added without a carry. The workgroup has COPIES
+ * of the row, which it adds at the end: most numbers fall into the same few words, and atomics on
+ * one word are serialised.
  */
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

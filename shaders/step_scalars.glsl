@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * struct rf_step_scalars of ringforge/ops.h, as kernels see it. Included by the optimizer's kernels.
+ * struct rf_step_scalars of ringforge/ops.h for kernels. Included by the optimizer's kernels.
  */
 layout(buffer_reference, std430, buffer_reference_align = 4) buffer StepScalars {
     float lr, inv_tokens, clip, step_;

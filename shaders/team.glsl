@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of teams: TEAM lanes, 32 or 128, of a workgroup of 128 own a row, of which lane l has quads
- * l, l + TEAM, ... So the lanes of a subgroup read adjacent memory. Sums of lanes are joined
+ * Rows of teams: TEAM lanes, 32 or 128, of a workgroup of 128 own a row. Lane l has quads l, l +
+ * TEAM, ... of it, so the lanes of a subgroup read adjacent memory. Sums of lanes are joined
  * through shared memory in a fixed order, whatever the device's subgroups are. Every lane of a
  * workgroup must call team_sum and team_max, so teams without a row compute the last one again.
  * Included by *_team.comp, after common.glsl; src/ops/pick.c chooses the constants.
  */
 layout(constant_id = 1) const uint TEAM = 32;
-layout(constant_id = 2) const uint KEEP = 1; /* quads of a lane that it keeps: the first ones */
+layout(constant_id = 2) const uint KEEP = 1; /* number of quads that a lane keeps: the first ones */
 
 const uint TEAM_LANES = 128;       /* RF_TEAM_LANES of pick.h */
 const uint EIGHTHS = TEAM_LANES / 8; /* sums of eight lanes */
@@ -18,7 +18,7 @@ uint team_lane()
 {
     return gl_LocalInvocationID.x % TEAM;
 }
-/* Of all teams of the launch. */
+/* The team's index in the launch. */
 uint team_index()
 {
     return flat_group() * (TEAM_LANES / TEAM) + gl_LocalInvocationID.x / TEAM;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * 16-bit elements as bits, of any float type, two in a word; included by half.glsl and by kernels
- * whose operands have types of their own. Single elements may be at any index. A word at an end may
+ * whose operands have their own types. Single elements may be at any index. A word at an end may
  * then have two writers, so its halves are written by atomics that leave the other half unchanged.
  */
 layout(buffer_reference, std430, buffer_reference_align = 8) buffer Pairs { uvec2 at[]; };

@@ -5,6 +5,7 @@
  * what the two are, it knows nothing.
  */
 #include "base/base.h"
+#include "matching.h"
 #include "providers.h"
 
 struct hybrid {
@@ -35,10 +36,8 @@ static int hybrid_post_send(struct rf_transport *t, int peer, uint64_t tag, uint
     struct rf_transport *part = here ? b->intra_host : b->inter_host;
     RETURN_IF_ERROR(part->ops->post_send(part, peer, tag, contract, buffer, bytes, context));
     b->inter_pending += !here;
-    if (peer != t->rank) {
-        t->sent_bytes += bytes;
-        t->sent_messages++;
-    }
+    if (peer != t->rank)
+        rf_count_sent(t, bytes);
     return 0;
 }
 
@@ -50,10 +49,8 @@ static int hybrid_send_at_once(struct rf_transport *t, int peer, uint64_t tag, u
     if (!part->ops->send_at_once)
         return 0;
     int done = part->ops->send_at_once(part, peer, tag, contract, buffer, bytes);
-    if (done > 0) {
-        t->sent_bytes += bytes;
-        t->sent_messages++;
-    }
+    if (done > 0)
+        rf_count_sent(t, bytes);
     return done;
 }
 
@@ -133,8 +130,9 @@ static int hybrid_poll(struct rf_transport *t, struct rf_completion *out, int ma
 /* Shared memory takes any. */
 static int hybrid_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
 {
-    struct hybrid *b = hybrid_of(t);
-    return b->inter_host->ops->register_memory(b->inter_host, base, bytes, handle);
+    struct rf_transport *inter = hybrid_of(t)->inter_host;
+    return inter->ops->register_memory ? inter->ops->register_memory(inter, base, bytes, handle)
+                                       : 0;
 }
 
 static void hybrid_deregister(struct rf_transport *t, void *handle)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# Builds the programs that `ringforge bench all --peers` starts, into "peers" beside the program: the MPI
+# Builds the programs that collectives.py starts, into "peers" beside the program: the MPI
 # libraries that have a compiler wrapper here (libopenmpi-dev, libmpich-dev), and Gloo (libgloo-dev).
 #
 #   bench/peers/build.sh [FOLDER]      (build/peers)

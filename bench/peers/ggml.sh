@@ -12,7 +12,7 @@
 # "build/drivers/lavapipe-backports/run-radv" does with RADV_FORCE_FAMILY=navi31 set. GLSLANG names a
 # glslangValidator that knows GL_KHR_cooperative_matrix (13 or later). Then:
 #
-#   tools/kernel_loops.py GPU OUT/*.txt
+#   ci/kernel_loops.py GPU OUT/*.txt
 set -eu
 [ $# -ge 4 ] || {
     sed -n '3,16s/^# \{0,1\}//p' "$0"

@@ -14,7 +14,7 @@ half of the first block's backward pass, which PyTorch would leave out, is waite
 
 Each turn is one run of `ringforge bench pipeline` and one of PyTorch, in an order that alternates;
 in it the best of the samples counts. Printed are the medians of the turns, the median of the ratios
-of single turns (above 1: ringforge is quicker), and in brackets the least and the most of these.
+of single turns (above 1: ringforge is faster), and in brackets the least and the most of these.
 """
 import argparse
 import json
@@ -175,7 +175,7 @@ def run_ringforge(options):
     out = subprocess.run([build / "ringforge", "bench", "pipeline", "--ranks", str(options.ranks),
                           "--provider", "tcp", "-n", str(options.samples), "--times", options.times,
                           "--json", "-"], check=True, text=True, stdout=subprocess.PIPE, timeout=600).stdout
-    return {r["schedule"]: r for r in json.loads(out)["rows"]}
+    return {r["setting"]: r for r in json.loads(out)["rows"]}
 
 
 def main():

@@ -76,7 +76,8 @@ struct rf_matmul_opts {
      *   RF_BF16 parts have the range of f32, and 24 (3 parts), 16 (2) or 8 (1) bits.
      *   RF_F16 parts have 22 bits (2 parts), need |x| < 65504, and have an absolute step of 2^-24.
      *   A product with an infinity is NaN.
-     * Measured errors: docs/performance.md. Henry, Tang, Heinecke 2019; Ootomo, Yokota 2022. */
+     * Measured errors: bench/results/split.json. Henry, Tang, Heinecke 2019; Ootomo, Yokota
+     * 2022. */
     uint32_t split;
     enum rf_dtype split_type; /* RF_F16 or RF_BF16; 0 = RF_BF16 */
 

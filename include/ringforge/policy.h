@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The mesh of ranks, and the policy of a run: batch, optimizer, precision, and the techniques of
- * parallelism and memory. docs/parallelism.md and docs/training.md explain them. train.h includes
+ * parallelism and memory. docs/parallelism.md and docs/memory.md explain them. train.h includes
  * this.
  */
 #ifndef RINGFORGE_POLICY_H

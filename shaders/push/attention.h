@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * All passes of attention. PUSH_FIRST, PUSH_SECOND: what a pass calls the last two operands.
+ * All passes of attention. PUSH_FIRST, PUSH_SECOND: the pass's names of the last two operands.
  */
 #include "push.h"
 

@@ -10,8 +10,8 @@ PUSH_BEGIN(matmul)
     uint tiles_m, tiles_n, groups_x;
     uint a_row, b_row, out_row;    /* elements from a row to the next */
     uint a_step, b_step, out_step; /* and from one z to the next */
-    uint part;                     /* SPLIT_K: k of a part, but of the last */
+    uint part;                     /* SPLIT_K: k of a part; the last may be smaller */
     float alpha;
-    /* First texels of views; b_first of a quantised b is the number of its elements. */
+    /* First texels of views; for a quantised b, b_first is the number of its elements. */
     uint a_first, b_first, residual_first, pre_first;
 PUSH_END(matmul)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the blocks of push constants in this folder are written with. Each file is one block and is
- * read by both sides: by the kernel (GLSL, `pc.items`) and by its launcher in src/ops (C, `struct
- * rf_push_NAME`). A block is at most 128 bytes, which every device has. Members have the same offsets
- * on both sides, since word64 and uvec2 are aligned to 8 bytes and all else to 4.
+ * Macros for the blocks of push constants in this folder. Each file is one block and is read by
+ * both sides: by the kernel (GLSL, `pc.items`) and by its launcher in src/ops (C, `struct
+ * rf_push_NAME`). A block is at most 128 bytes, which every device has. Members have the same
+ * offsets on both sides, since word64 and uvec2 are aligned to 8 bytes and all else to 4.
  *
  *   word64 a;           an address, or another number of 64 bits (GLSL: uvec2, low word first)
  *   TEXELS_2(a, b)      first texels of views, a_first and b_first; in C an array `first`
@@ -30,8 +30,8 @@ typedef struct {
     }                                                                                              \
     ;                                                                                              \
     _Static_assert(sizeof(struct rf_push_##name) <= 128, "devices need not have more");
-/* Bytes of a block, without what may follow its last member: those have no values, and recordings of
- * equal launches would differ. */
+/* The size of a block without padding after its last member: padding has no defined value, so
+ * recordings of equal launches would differ. */
 #define RF_PUSH_BYTES(push) ((uint32_t)offsetof(__typeof__(push), end))
 #define TEXELS_1(a) uint32_t first[1];
 #define TEXELS_2(a, b) uint32_t first[2];

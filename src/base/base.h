@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Functions that every layer uses: errors with a message, logging, the table of environment
- * variables, memory whose allocation tests can make fail, the clock, and counter-based random
- * numbers.
+ * variables, memory with failure injection for tests, the clock, and counter-based random numbers.
  */
 #ifndef RF_BASE_BASE_H
 #define RF_BASE_BASE_H
@@ -43,23 +42,23 @@ int rf_thread_rank(void);        /* set for this thread, or RANK of the environm
 
 /* ---- env.c: the only place that reads environment variables ---------------------------------- */
 
-/* The value, or the table's default, which may be NULL. name must be a row of the table (or one of
- * the launcher variables listed there). */
+/* The value, or the table's default, which may be NULL. name must be in the table (or one of the
+ * launcher variables listed there). */
 const char *rf_env(const char *name);
-/* Returns 0 on success. An unset variable without a default gives `absent`. Fails on text that is
- * not a number, or beyond the range of its row. */
+/* Returns 0 on success. An unset variable without a default gives `absent`. Fails if the text is
+ * not a number or outside the range of its row. */
 int rf_env_int(const char *name, long absent, long *out);
-/* The next variable whose name begins so, as "NAME=value", from *index on, which begins at 0. False:
- * there is no more. */
+/* The next variable whose name begins with `prefix`, as "NAME=value". *index begins at 0. False: no
+ * more. */
 bool rf_env_next(const char *prefix, int *index, char *text, size_t bytes);
-/* RF_EINVAL: one of the library's own variables, RF_*, has a value that its row does not have; the
- * message says which it may be. */
+/* RF_EINVAL: one of the library's own variables, RF_*, has an invalid value; the message lists the
+ * valid ones. */
 int rf_env_check(void);
 
 /* ---- input.c --------------------------------------------------------------------------------- */
 
-/* Opens a regular file for reading, and never blocks. NULL: *why tells what it is instead (a
- * folder, a pipe, a socket, a device), or the system's error; errno is ENOENT if there is none. */
+/* Opens a regular file for reading, and never blocks. NULL: *why tells its actual kind (a folder, a
+ * pipe, a socket, a device), or the system's error; errno is ENOENT if it does not exist. */
 FILE *rf_open_input(const char *path, const char **why);
 
 /* ---- alloc.c --------------------------------------------------------------------------------- */
@@ -77,7 +76,7 @@ uint64_t rf_alloc_largest(void);
 
 /* ---- copy.c ---------------------------------------------------------------------------------- */
 
-/* memcpy of a part of `whole` bytes. If the whole is larger than the caches, it bypasses them. */
+/* memcpy of a part of `whole` bytes. Bypasses the caches if the whole is larger than they are. */
 void rf_copy_bytes(void *to, const void *from, size_t bytes, size_t whole);
 /* Always bypasses the caches. Call rf_copy_fence before other threads may read. */
 void rf_copy_past(void *to, const void *from, size_t bytes);
@@ -89,27 +88,27 @@ enum { RF_PAST_CACHES = 16 << 20 };
 
 /* ---- flush.c --------------------------------------------------------------------------------- */
 
-/* Whether this processor can compute as if subnormal numbers were 0. */
+/* Whether this processor can treat subnormal numbers as 0. */
 bool rf_can_flush(void);
 /* From here to rf_flush_end, on this thread, f32 and f64 operands and results that are subnormal
- * are 0 of their sign. Without `flush` nothing changes. Returns what rf_flush_end takes. */
+ * are 0 of their sign. Without `flush` nothing changes. Returns the state for rf_flush_end. */
 uint64_t rf_flush_begin(bool flush);
 void rf_flush_end(bool flush, uint64_t before);
 
 /* ---- clock.c: rf_now_ns is public ------------------------------------------------------------ */
 
 void rf_sleep_ns(uint64_t ns);
-/* A condition variable that waits by rf_now_ns's clock, so that setting the time ends no wait. */
+/* A condition variable on rf_now_ns's clock, so that setting the system time ends no wait. */
 void rf_cond_init(pthread_cond_t *cond);
 /* Waits, with the lock held, until woken or until rf_now_ns reaches until_ns. Returns false in the
  * latter case. UINT64_MAX: no limit. */
 bool rf_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_ns);
 /* Callers give times in seconds; everywhere else they are in nanoseconds. UINT64_MAX ns means
  * never: for infinity, and for times that the clock cannot represent (584 years). Returns 0 for
- * negative numbers and NaN, which public calls refuse by rf_check_seconds. */
+ * negative numbers and NaN, which rf_check_seconds refuses in public calls. */
 uint64_t rf_seconds_to_ns(double seconds);
 uint64_t rf_add_ns(uint64_t time_ns, uint64_t more_ns); /* saturates at UINT64_MAX */
-uint64_t rf_after_s(double seconds);                    /* the time in so many seconds from now */
+uint64_t rf_after_s(double seconds);                    /* the time `seconds` from now */
 /* The timeout of poll(): whole milliseconds, rounded up, at most INT_MAX; -1 for never. */
 int rf_poll_ms(uint64_t until_ns, uint64_t now_ns);
 /* Returns RF_EINVAL, with a message that names `call`, for a timeout that is negative or not a
@@ -128,9 +127,9 @@ uint64_t rf_philox_below(uint64_t seed, uint64_t site, uint64_t index, uint64_t 
 /* ---- hash.c ---------------------------------------------------------------------------------- */
 
 uint32_t rf_hash32(const void *data, size_t bytes, uint32_t seed);
-/* For messages: as fast as memory. The same value on every machine. */
+/* For messages: as fast as memory. The same value on every processor. */
 uint32_t rf_checksum(const void *data, size_t bytes, uint32_t seed);
-/* Tests: with or without the processor's instruction. */
+/* Tests: with or without the processor's CRC instruction. */
 uint32_t rf_checksum_by(bool quick, const void *data, size_t bytes, uint32_t seed);
 
 /* ---- trace.c: public in ringforge.h; these are for the gathering in comm --------------------- */
@@ -140,7 +139,7 @@ struct rf_trace_item {
     uint64_t start_ns, end_ns; /* CLOCK_MONOTONIC of this host */
     int rank;
 };
-/* Copies up to capacity events out. Returns how many events there are. */
+/* Copies up to capacity events out. Returns the number of events. */
 size_t rf_trace_items(struct rf_trace_item *items, size_t capacity);
 
 #endif

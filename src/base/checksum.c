@@ -52,7 +52,7 @@ static uint32_t plain_word(uint32_t crc, uint64_t word)
     return crc;
 }
 
-/* Computes whole words of each lane. The lanes are contiguous, one after the other. */
+/* Processes whole words of each lane. The lanes are contiguous, one after the other. */
 static void plain_lanes(uint32_t crc[LANES], const unsigned char *data, size_t lane_bytes)
 {
     for (int lane = 0; lane < LANES; lane++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies of more bytes than the caches hold. Stores that bypass the caches save reading the
- * destination first, and leave in the caches what other code will read. Processors that can store a
- * whole cache line at once do so: four stores of a quarter line took a third longer.
+ * Copies of more bytes than the caches hold. Stores that bypass the caches avoid reading the
+ * destination, and do not evict data that other code will read. Processors that can store a whole
+ * cache line at once do so: four stores of a quarter line took a third longer.
  */
 #include "base.h"
 

@@ -11,7 +11,7 @@
 
 extern char **environ;
 
-/* Why ranks may differ. */
+/* Reasons why ranks may differ. */
 #define DEVICE "each rank computes on a device of its own, and they may differ"
 #define DIAGNOSTIC "it changes no result"
 #define FOLDER "each host has its own folders"
@@ -256,7 +256,7 @@ int rf_env_int(const char *name, long absent, long *out)
         if (row->most > 0)
             RETURN_IF_ERROR(check_number(row, text, &value));
         else
-            value = strtol(text, NULL, 10); /* of such as 0|1 */
+            value = strtol(text, NULL, 10); /* a choice such as 0|1 */
     }
     *out = value;
     return 0;

@@ -78,7 +78,7 @@ static void store(const struct rf_field *row, void *values, double value)
         *(double *)at = value;
 }
 
-/* What is wrong with a value that is neither absent nor null; NULL: it is in its range. */
+/* The error of a value that is neither absent nor null; NULL: it is in its range. */
 static const char *range_fault(const struct rf_field *row, const cJSON *item)
 {
     const double value = cJSON_IsNumber(item) ? item->valuedouble : NAN;
@@ -136,7 +136,7 @@ static int read_field(const struct rf_fields *f, const cJSON *item, void *values
     return rf_fields_refuse(f, item->string, item, text);
 }
 
-/* A later row of the same name, of another table, is not read. */
+/* A later row of the same name, in another table, is not read. */
 static void set_absent(const struct rf_fields *f, const cJSON *object, void *values)
 {
     for (const struct rf_field *const *table = f->tables; *table; table++)
@@ -147,7 +147,7 @@ static void set_absent(const struct rf_fields *f, const cJSON *object, void *val
                 store(row, values, row->absent);
 }
 
-/* Names with a star may be many, and what they stand for is checked by the caller. */
+/* A name with a star matches many fields, and the caller checks these. */
 static int check_once(const struct rf_fields *f, const cJSON *object, const cJSON *item)
 {
     const struct rf_field *row = rf_fields_find(f, item->string);
@@ -158,7 +158,7 @@ static int check_once(const struct rf_fields *f, const cJSON *object, const cJSO
                    f->within ? f->within : "", item->string);
 }
 
-/* Rows with RF_FIELD_KEEP are other names of a field, and replace its value. */
+/* Rows with RF_FIELD_KEEP are alternative names of a field, and replace its value. */
 int rf_fields_read(const struct rf_fields *f, const struct cJSON *object, void *values)
 {
     set_absent(f, object, values);

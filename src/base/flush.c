@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Arithmetic in which subnormal numbers are 0. In a file of its own, so that no compiler moves
- * arithmetic over the change of the processor's mode.
+ * Arithmetic that treats subnormal numbers as 0. In a file of its own, so that no compiler moves
+ * arithmetic across the change of the processor's mode.
  */
 #include "base.h"
 

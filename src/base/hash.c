@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A 32-bit hash for contracts and checksums: FNV-1a with the final mix of MurmurHash3. It detects
- * accidents, not attacks.
+ * accidental changes, not attacks.
  */
 #include "base.h"
 

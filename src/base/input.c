@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens input files. Pipes, devices and the like are refused with their kind: reading them could
- * block, or give other bytes the next time.
+ * Opens input files. Pipes, devices and the like are refused by kind: reading them could block, or
+ * give other bytes the next time.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +24,7 @@ FILE *rf_open_input(const char *path, const char **why)
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     FILE *file = NULL;
     if (fd < 0)
-        /* A socket cannot be opened. */
+        /* open() fails on a socket. */
         *why = errno == ENXIO && stat(path, &about) == 0 ? kind_of(about.st_mode) : strerror(errno);
     else if (fstat(fd, &about) == 0 && !S_ISREG(about.st_mode))
         *why = kind_of(about.st_mode);

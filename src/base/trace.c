@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Trace events of all layers, kept in memory until they are written (comm/trace_gather.c).
+ * Trace events of all layers, kept in memory until they are written (comm/job/trace_gather.c).
  */
 #include <pthread.h>
 #include <ringforge/ringforge.h>

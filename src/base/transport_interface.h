@@ -14,7 +14,7 @@
 
 /* Tag of a message: 12 bits that distinguish calls (bit 0: point to point or collective; the
  * highest stays 0, because libfabric's native TCP uses it), 28 bits sequence number, 24 bits
- * step. comm/operations.c defines their content. Matching is exact, per peer. Messages with
+ * step. comm/run/operations.c defines their content. Matching is exact, per peer. Messages with
  * different tags need no order. */
 #define RF_TAG(comm, sequence, step)                                                               \
     (((uint64_t)((comm)&0xfffu) << 52) | ((uint64_t)((sequence)&0xfffffffu) << 24) |               \
@@ -66,19 +66,19 @@ struct rf_transport_ops {
     /* Makes progress, and returns the number of completions, at most `max` (0: none now), or a
      * negative status if the transport itself has failed. Never blocks. */
     int (*poll)(struct rf_transport *t, struct rf_completion *out, int max);
-    /* Registers memory with the provider if it requires that (FI_MR_LOCAL); an optional hint
-     * otherwise. */
-    int (*register_memory)(struct rf_transport *t, void *base, size_t bytes, void **handle);
-    void (*deregister_memory)(struct rf_transport *t, void *handle);
     /* After it returns, no posted buffer or context is accessed. Used after errors. */
     void (*cancel_all)(struct rf_transport *t);
     void (*destroy)(struct rf_transport *t);
 
     /* ---- may be NULL ---- */
 
-    /* Send or receive without posting, where nothing has to be waited for. 1: done; the buffer is
-     * the caller's again, and no completion follows. 0: not now, so the operation is to be posted.
-     * Negative: failed. A receive that is done fills *out as `poll` does. */
+    /* Registers memory with the provider if it requires that (FI_MR_LOCAL); an optional hint
+     * otherwise. *handle: NULL if nothing is to be deregistered, as before the call. */
+    int (*register_memory)(struct rf_transport *t, void *base, size_t bytes, void **handle);
+    void (*deregister_memory)(struct rf_transport *t, void *handle);
+    /* Sends or receives without posting if this needs no waiting. 1: done; the buffer is the
+     * caller's again, and no completion follows. 0: not possible now, so the operation must be
+     * posted. Negative: failed. A completed receive fills *out as `poll` does. */
     int (*send_at_once)(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                         const void *buffer, size_t bytes);
     int (*recv_at_once)(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
@@ -88,12 +88,12 @@ struct rf_transport_ops {
      * --------------------------------------- */
 
     /* Like post_recv, but the data may stay where they arrived. The completion then has their
-     * address, and they may be read until they are released. Called by the posting thread only. */
+     * address, which is valid until they are released. Called by the posting thread only. */
     int (*post_recv_zero_copy)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                                size_t bytes, void *context);
     void (*release_zero_copy)(struct rf_transport *t, int peer, uint32_t token);
-    /* Like post_recv, where this rank also sends the peer a message of about the same length, and
-     * no step of the call has written what either sends. NULL where that makes no difference. */
+    /* Like post_recv, for an exchange: this rank also sends the peer a message of about the same
+     * length, and no step of the call has written what either sends. NULL: no difference. */
     int (*post_recv_exchange)(struct rf_transport *t, int peer, uint64_t tag, void *buffer,
                               size_t bytes, void *context);
     /* Allocates zeroed memory that other ranks can access, in whole pages. Any thread. */
@@ -106,8 +106,8 @@ struct rf_transport_ops {
      * memory, or is on another host. RF_ENOMEM, about this rank: it cannot be mapped. */
     int (*reach)(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
                  unsigned char **out);
-    /* Called by the posting thread when nothing has been received for some microseconds. True: the
-     * caller should yield, because a rank of the job may need this core. */
+    /* Called by the posting thread if nothing has been received for some microseconds. True: the
+     * caller should yield, because another rank of the job may need this core. */
     bool (*idle)(struct rf_transport *t);
 };
 
@@ -122,19 +122,19 @@ struct rf_transport {
     bool lost_peer;   /* set before cancel_all: a peer has died or hangs, and shared state may be
                          inconsistent */
     bool stalls;      /* a message without a posted receive blocks those after it */
-    bool takes_early; /* it never does, whatever the number and length of such messages */
-    bool streams;     /* what other ranks read of shared memory is quicker if written past the
-                         caches */
+    bool takes_early; /* a message without a posted receive never blocks, whatever the number and
+                       * length */
+    bool streams;     /* writing shared memory past the caches makes other ranks' reads faster */
     size_t segment_bytes;   /* preferred size of a pipelined piece */
-    size_t read_bytes;      /* receivers read messages of so many bytes or more in the sender's
-                               memory, whatever memory it is; 0: they do not */
+    size_t read_bytes;      /* messages of at least this many bytes are read in the sender's memory,
+                             * of any kind; 0: never */
     const char *own_memory; /* for people: how messages from memory that is not shared travel; NULL:
-                               there is no shared memory */
+                             * no shared memory */
     uint64_t sent_bytes,
         sent_messages; /* payload posted to OTHER ranks; written by the posting thread */
 };
 
-/* Whether ranks of one host can access each other's memory. The same on all ranks. */
+/* Whether ranks of one host can access each other's memory. Equal on all ranks. */
 static inline bool rf_transport_shares_memory(const struct rf_transport *t)
 {
     return t && t->ops->post_recv_zero_copy != NULL;
@@ -144,7 +144,7 @@ static inline bool rf_transport_shares_memory(const struct rf_transport *t)
 
 enum rf_event_kind {
     RF_EVENT_NONE = 0,
-    RF_EVENT_DEAD,    /* `rank` died, or left unannounced; text tells how this was seen */
+    RF_EVENT_DEAD,    /* `rank` died, or left unannounced; text tells how this was detected */
     RF_EVENT_ABORT,   /* `rank` failed the communicator; text gives the reason */
     RF_EVENT_MESSAGE, /* a message between communicators: payload */
     RF_EVENT_LEFT     /* `rank` left in order: no error, but it will send nothing more */
@@ -167,7 +167,7 @@ struct rf_control_ops {
     int (*notify)(struct rf_control *c, const void *payload, size_t bytes);
     /* Fails the communicator on every other rank with this text. */
     int (*abort)(struct rf_control *c, const char *text);
-    /* Takes the next event, if there is one: returns 1 and fills it, otherwise 0. Never blocks. */
+    /* Takes the next event: returns 1 and fills it, or 0 if there is none. Never blocks. */
     int (*next_event)(struct rf_control *c, struct rf_event *out);
     /* Announces that this rank leaves, on the first call. Then blocks until there is an event to
      * take (1). Without an event, it returns 0 when all other ranks have left, the link is lost, or

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a message costs, and from it how long each algorithm would take. Pure; the figures come from
- * comm/links.c, or from a test. Used by table.c where a description has a model.
+ * comm/job/links.c, or from a test. Used by table.c where a description has a model.
  */
 #ifndef RF_COLL_MODEL_H
 #define RF_COLL_MODEL_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The driver's pipeline cache on disk: one file for each device and driver, with a header and a
- * checksum. A damaged file, or one of another driver, is ignored and replaced. A folder that cannot
- * be written is not an error. Useful on GPUs; CPU drivers put almost nothing into it.
+ * checksum. A damaged file, or the file of another driver, is ignored and replaced. A folder that
+ * cannot be written is not an error. Useful on GPUs; CPU drivers put almost nothing into it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -79,8 +79,8 @@ static bool write_all(int fd, const void *data, size_t bytes)
     return true;
 }
 
-/* The payload of a valid file (rf_free), or NULL. *why then tells what is wrong with the file, or
- * is NULL if there is none. */
+/* The payload of a valid file (rf_free), or NULL. Then *why is the fault of the file, or NULL if it
+ * does not exist. */
 static void *read_file(const struct rf_device *device, const char *path, uint64_t *bytes,
                        const char **why)
 {
@@ -164,8 +164,8 @@ void rf_cache_load(struct rf_device *device)
     if (result != VK_SUCCESS)
         device->core->cache = VK_NULL_HANDLE;
     rf_free(payload);
-    /* The driver may return other data than it was given. The file is written only if there is more
-     * than that. */
+    /* The driver may return other data than it was given. The file is written only if the new data
+     * are longer. */
     uint32_t hash;
     payload = get_data(device, &bytes, &hash);
     device->core->cache_bytes = payload && create.initialDataSize ? bytes : 0;
@@ -193,7 +193,7 @@ static void merge_from_disk(struct rf_device *device, const char *path)
     rf_free(payload);
 }
 
-/* Written under a unique name, then renamed: readers see the old file or the new one. */
+/* Writes under a unique name, then renames: readers see the old file or the new one. */
 static bool write_file(const char *path, const struct file_header *header, const void *payload)
 {
     static atomic_uint counter;

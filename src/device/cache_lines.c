@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text files of lines next to the pipeline cache, one for each device and driver, with values that
- * were measured or found for a device. The first line names kind, device and driver, the last one
- * has the number of lines between them. Nothing in a file is trusted, and an incomplete one is
- * ignored.
+ * Text files of lines next to the pipeline cache, one for each device and driver, with values
+ * measured or found for a device. The first line names kind, device and driver; the last one has
+ * the number of lines between them. Files are not trusted, and an incomplete one is ignored.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -43,7 +42,7 @@ static void head_text(const struct rf_device *device, const struct rf_cache_line
         snprintf(text + used, bytes - (size_t)used, "\n");
 }
 
-/* Why the file is not used; NULL if it is. */
+/* The reason why the file is not used; NULL if it is. */
 static const char *read_lines(FILE *file, const char *head, uint32_t most,
                               bool (*take)(void *user, const char *line), void *user)
 {

@@ -9,7 +9,7 @@
 
 #define CALIBRATIONS 5
 
-/* Pairs a timestamp with the time at which the host sees its submission finished. The host always
+/* Pairs a timestamp with the time at which the host sees the end of its submission. The host always
  * sees it late, so the smallest difference of several tries is the best. */
 static int calibrate(struct rf_device *device, struct rf_stream *stream)
 {

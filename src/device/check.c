@@ -2,7 +2,7 @@
  *
  * The hazard checker: keeps the commands and barriers of a submission as they were recorded, and
  * verifies that there is a barrier between any two conflicting commands. It shares no code with
- * track.c, whose errors it has to find: validation layers cannot see accesses through device
+ * track.c, whose errors it must find: validation layers cannot see accesses through device
  * addresses. It knows only the ranges that launches declare.
  */
 #include "internal.h"
@@ -16,9 +16,9 @@ struct checked_range {
 struct rf_check {
     struct checked_range *ranges;
     size_t range_count, range_capacity;
-    char (*names)[RF_NAME_BYTES]; /* one of each command */
+    char (*names)[RF_NAME_BYTES]; /* one name for each command */
     size_t command_count, command_capacity;
-    size_t *barriers; /* one each: the number of ranges recorded before it */
+    size_t *barriers; /* for each barrier, the number of ranges recorded before it */
     size_t barrier_count, barrier_capacity;
     int status; /* RF_ENOMEM: some commands could not be kept */
 };
@@ -42,7 +42,7 @@ void rf_check_destroy(struct rf_check *check)
     rf_free(check);
 }
 
-/* Makes room for one more element. */
+/* Reserves space for one more element. */
 static int grow(struct rf_check *check, void **list, size_t count, size_t *capacity, size_t bytes)
 {
     if (count < *capacity)

@@ -4,9 +4,9 @@
  * barriers are derived. Called by launch.c, which in this mode runs each command alone. Declared
  * writes may also be read, and written in part. So a launch is correct if it changes no byte
  * outside of its written ranges, and if its results do not depend on memory outside of its ranges.
- * It runs first on the real memory, then from the same state with zeros outside of its ranges (as
- * indices these stay within buffers), then with NaNs. Memory that other code writes meanwhile, such
- * as a collective, would be attributed to the launch.
+ * It runs first on the real memory, then from the same state with zeros outside of its ranges (zero
+ * is a valid index), then with NaNs. Memory that other code writes meanwhile, such as a collective,
+ * would be attributed to the launch.
  */
 #include "check_ranges.h"
 

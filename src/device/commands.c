@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Records launches, copies and fills into a stream's command buffer, with a barrier where two
- * conflict.
+ * Records launches, copies and fills into a stream's command buffer, with a barrier between
+ * conflicting commands.
  */
 #include "internal.h"
 
@@ -67,11 +67,12 @@ int rf_stream_record_nothing(struct rf_stream *stream)
     return begin(stream);
 }
 
-/* How validation identifies accesses of a command. It sees none of those by addresses. */
+/* How the validation layer sees accesses of a command. It sees none by address. */
 enum { VIEWS = 1, WRITES = 2 /* copies, fills, storage buffers */ };
 
 /* A view covers more of its buffer than the launch reads, and validation uses the whole view. So a
- * barrier separates writes that it sees from launches with views, whatever their ranges are. */
+ * barrier separates writes that the layer sees from launches with views, whatever their ranges are.
+ */
 static bool must_part(const struct rf_track *track, unsigned seen)
 {
     return ((seen & VIEWS) && track->written) || ((seen & WRITES) && track->viewed);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the devices of a process share: the driver's device, its queues and the kernels that it has
- * compiled. On CPU drivers all devices of a process have one core, so that a kernel is compiled
- * once, and not once for each rank that is a thread: these drivers take longer to translate SPIR-V
- * than to run small kernels, and keep nothing of the translation. Memory, streams and failures
- * belong to each device. On GPUs each device has a core, and so queues, of its own. Called by
- * device.c.
+ * The core: the parts that devices of a process share, which are the driver's device, its queues
+ * and the compiled kernels. On CPU drivers all devices of a process share one core, so that a
+ * kernel is compiled once, and not once per rank that is a thread: these drivers take longer to
+ * translate SPIR-V than to run small kernels, and cache no translation. Memory, streams and
+ * failures belong to each device. On GPUs each device has a core, and so queues, of its own. Called
+ * by device.c.
  */
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rf_core *registry; /* those that may be shared; guarded by registry_lock */
 
-/* Not after a fork: the driver's threads are in the parent. Not under the validation layer, whose
- * messages are counted for each device. */
+/* Not after a fork: the driver's threads are in the parent. Not under the validation layer: its
+ * messages are counted per device. */
 static bool can_share(const struct rf_core *core, const struct rf_device *device)
 {
     const struct rf_core *fresh = device->core;
@@ -61,7 +61,7 @@ static int choose(struct rf_device *device, const char *select)
     device->cpu = rf_cpu_of(&device->info);
     if (device->opts.hide_matrix_units)
         rf_matrix_hide(&device->info, &device->caps, "the device was opened without matrix units");
-    /* Kernels are chosen by them, but not on CPUs. */
+    /* The library chooses kernels by statistics, but not on CPUs. */
     core->has_statistics = device->caps.ext_executable_properties &&
                            (device->opts.kernel_statistics || device->info.kind != RF_DEVICE_CPU);
     core->info = device->info;

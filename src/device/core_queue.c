@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What devices that share a core do to its queues, one at a time.
+ * Queue operations of devices that share a core, one at a time.
  */
 #include "internal.h"
 

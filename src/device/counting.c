@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Devices that run nothing and count the work of commands. They have no driver: buffers are
+ * Counting devices run nothing and count the work of commands. They have no driver: buffers are
  * addresses, kernels are names, and commands.c counts commands. Used by parallel/costs.c, and by
- * users who want to know the work of launches.
+ * users who need the work of launches.
  */
 #include "internal.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What tells CPU devices apart, whose drivers give all machines the same UUIDs: what was measured
- * on one must not be taken for another's, as where hosts share a home folder. device.c asks for
- * it, the names of files in the cache folder have it.
+ * A hash that distinguishes CPU devices, because their drivers give all machines the same UUIDs.
+ * Measurements of one machine must not be used on another, for example if hosts share a home
+ * folder. Called by device.c; the names of files in the cache folder contain it.
  */
 #include "internal.h"
 
-/* Of x86, Arm, RISC-V and POWER. */
+/* Whether a line of /proc/cpuinfo names the processor, for x86, Arm, RISC-V and POWER. */
 static bool names_processor(const char *line)
 {
     static const char *const names[] = {"model name", "vendor_id", "cpu family", "model",
@@ -34,7 +34,7 @@ uint32_t rf_cpu_hash(const char *cpuinfo, const char *device_name)
     return hash ? hash : 1;
 }
 
-/* All of a file of /proc, with an end; NULL: there is none. */
+/* The whole content of a file of /proc, zero-terminated; NULL: none. */
 static char *read_file(const char *path)
 {
     size_t used = 0, capacity = 1 << 16;

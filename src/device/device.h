@@ -27,16 +27,15 @@ struct rf_view {
     uint64_t offset, bytes; /* the range that the kernel reads or writes */
     uint32_t components; /* floats of a texel: 1, 2 or 4; 0: written, as the next storage buffer */
 };
-/* Whether this device should run such kernels: on CPU drivers they are faster. */
+/* Whether this device should run such kernels: they are faster on CPU drivers. */
 bool rf_device_has_views(const struct rf_device *device);
-/* The index of the texel at view->offset in the bound view. False: there is no such view, because
- * it is not on whole texels, or too long, or the device has none. */
+/* The index of the texel at view->offset in the bound view. False: no such view, because it is not
+ * on whole texels, or too long, or the device has none. */
 bool rf_view_first(const struct rf_view *view, uint32_t *first);
-/* The maximum size in bytes of a storage buffer that such a kernel may write. 0: it may not write
- * this one, because it is not aligned, or because such kernels are not for this device. */
+/* The maximum size in bytes of a storage buffer that such a kernel may write. 0: it must not write
+ * this one, because it is not aligned, or because the device does not use such kernels. */
 uint64_t rf_view_writable(const struct rf_view *view);
-/* rf_launch with views for the bindings from 0. The ranges must include what is read through views.
- */
+/* rf_launch with views for the bindings from 0. The ranges must include all reads through views. */
 RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel,
                                   const void *push, uint32_t push_bytes, const uint32_t groups[3],
                                   const struct rf_range *ranges, uint32_t range_count,
@@ -44,9 +43,9 @@ RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *ke
 
 /* ---- streams (submission.c) ------------------------------------------------------------------ */
 
-/* Allocates what that many submissions in flight need, each of which waits for points of at most
+/* Allocates memory for that many submissions in flight, each of which waits for points of at most
  * `waits` other streams and communicators. Up to that number, submitting allocates nothing on the
- * host. Waits for the stream's work. A stream that has as much already is unchanged. */
+ * host. Waits for the stream's work. No effect if the stream has enough already. */
 RF_MUST_CHECK int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits);
 
 /* Whether it is a counting device: rf_device_open_counting. */
@@ -79,8 +78,8 @@ struct rf_kernel_statistic {
 uint32_t rf_kernel_statistics(const struct rf_kernel *kernel, struct rf_kernel_statistic *out,
                               uint32_t capacity);
 
-/* The figures that drivers report under different names; -1: the driver does not say. Registers,
- * instructions and occupancy are in the units of the driver, and not comparable between drivers. */
+/* The figures that drivers report under different names; -1: not reported. Registers, instructions
+ * and occupancy are in the units of the driver, and not comparable between drivers. */
 struct rf_kernel_figures {
     int64_t registers;     /* of an invocation (Intel: of a subgroup; Adreno: of four words) */
     int64_t spills;        /* registers (AMD) or moves (others) that the compiler put in memory */
@@ -91,24 +90,23 @@ struct rf_kernel_figures {
     int64_t occupancy; /* most subgroups that a SIMD (AMD), SM (NVIDIA) or core (Adreno) holds */
 };
 
-/* The figures among statistics of a driver. False when neither spills nor scratch memory is among
- * them: nothing can be said about whether the kernel spills. */
+/* The figures among statistics of a driver. False if neither spills nor scratch memory is among
+ * them: then it is unknown whether the kernel spills. */
 bool rf_kernel_figures_of(const struct rf_kernel_statistic *list, uint32_t count,
                           struct rf_kernel_figures *out);
 
 /* The figures of a kernel: rf_kernel_figures_of its rf_kernel_statistics. */
 bool rf_kernel_get_figures(const struct rf_kernel *kernel, struct rf_kernel_figures *out);
 
-/* What the compiler says of a kernel, which is compiled for that and nothing else: the kernels that
- * run are compiled as on any other device. Figures that the driver does not give are -1. Errors are
- * those of rf_kernel_create. */
+/* Compiles a kernel only to get its figures; the kernels that run are compiled as on any other
+ * device. Figures that the driver does not report are -1. Errors are those of rf_kernel_create. */
 RF_MUST_CHECK int rf_device_probe(struct rf_device *device, const struct rf_kernel_desc *desc,
                                   struct rf_kernel_figures *out);
 
-/* Whether rf_device_probe can be asked at all. */
+/* Whether rf_device_probe is available. */
 bool rf_device_probes(const struct rf_device *device);
 
-/* Tests: rf_device_probe asks this function instead of the driver; false: it says nothing. */
+/* Tests: rf_device_probe calls this function instead of the driver; false: no figures. */
 void rf_device_fake_figures(struct rf_device *device,
                             bool (*figures)(void *user, const struct rf_kernel_desc *desc,
                                             struct rf_kernel_figures *figures),
@@ -120,8 +118,8 @@ void rf_device_each_kernel(struct rf_device *device,
                                          const struct rf_kernel *kernel),
                            void *user);
 
-/* Tests: leaves out the nth (from 1) barrier between commands of one submission that the stream
- * would record from now on. 0: none. */
+/* Tests: omits the nth (from 1) barrier between commands of one submission that the stream would
+ * record from now on. 0: none. */
 void rf_stream_skip_barrier(struct rf_stream *stream, uint64_t nth);
 /* The number of barriers between commands of one submission so far, and of conflicts that the
  * checker has found. */
@@ -133,8 +131,8 @@ uint64_t rf_stream_conflicts(const struct rf_stream *stream);
 uint64_t rf_device_validation_messages(const struct rf_device *device);
 
 /* Tests, with RF_CHECK_RANGES: from now on each launch is also judged with each of its ranges
- * declared wrong, until that was detected. Without RF_CHECK_RANGES it does nothing. Returns the
- * mistakes that were tried, valid until the next launch. */
+ * declared wrong, until every mistake was detected. No effect without RF_CHECK_RANGES. Returns the
+ * mistakes tried, valid until the next launch. */
 enum rf_range_mistake { RF_RANGE_HALVED, RF_RANGE_SHIFTED, RF_RANGE_LEFT_OUT, RF_RANGE_MISTAKES };
 struct rf_range_trial {
     char kernel[48];
@@ -146,10 +144,10 @@ struct rf_range_trial {
 void rf_device_try_ranges(struct rf_device *device);
 const struct rf_range_trial *rf_device_range_trials(const struct rf_device *device, size_t *count);
 
-/* Whether kernels give a row, or a chunk of a sum, to a team of lanes, so that the lanes of a
+/* Whether kernels assign a row, or a chunk of a sum, to a team of lanes, so that the lanes of a
  * subgroup read adjacent elements. Otherwise one lane has a whole row, which suits CPU drivers. */
 bool rf_device_teams(const struct rf_device *device);
-/* Tests: from now on also on a CPU device, or there no longer. */
+/* Tests: from now on also on a CPU device, or no longer. */
 void rf_device_force_teams(struct rf_device *device, bool teams);
 
 /* Tests: views made from now on hold at most this many texels (a multiple of 32768), and storage
@@ -161,40 +159,40 @@ void rf_device_fail_next_submit(struct rf_device *device);
 
 #define RF_CACHE_PATH_BYTES 1024
 /* The path of a file for a device and its driver, with this suffix, in the cache folder
- * (RF_CACHE_DIR, or the user's). `create` makes the parent folders. False: there is no cache
- * folder. */
+ * (RF_CACHE_DIR, or the user's). `create` makes the parent folders. False: no cache folder. */
 bool rf_device_cache_path(const struct rf_device *device, const char *suffix, char *path,
                           bool create);
 
 /* ---- files of lines in the cache folder (cache_lines.c) -------------------------------------- */
 
-/* What such files belong to. */
+/* The device and driver that such a file belongs to. */
 struct rf_driver_key {
     uint8_t device_uuid[16], driver_uuid[16];
     uint32_t driver_version;
-    uint32_t cpu; /* CPU devices, whose UUIDs do not tell machines apart: see rf_cpu_hash; else 0 */
+    uint32_t cpu; /* for CPU devices, whose UUIDs do not identify machines: see rf_cpu_hash; else 0
+                   */
 };
 struct rf_driver_key rf_driver_key_of(const struct rf_device *device);
-/* Tells apart what CPU devices compute with: the name and the number of the processors in the text
- * of /proc/cpuinfo, and the device's name, which has LLVM's version and the width of vectors. What
- * changes while a machine runs, such as clock rates, has no part in it. Never 0. */
+/* Identifies a CPU device: the name and the number of the processors in the text of /proc/cpuinfo,
+ * and the device's name, which has LLVM's version and the vector width. Values that change while a
+ * machine runs, such as clock rates, are excluded. Never 0. */
 uint32_t rf_cpu_hash(const char *cpuinfo, const char *device_name);
 bool rf_driver_keys_equal(const struct rf_driver_key *a, const struct rf_driver_key *b);
 
-#define RF_CACHE_LINE_BYTES 128 /* of a line, at most, with its end */
+#define RF_CACHE_LINE_BYTES 128 /* maximum length of a line, with its end */
 struct rf_cache_lines {
     const char *suffix; /* of the file, and in its first line */
-    int version;        /* of what its lines mean */
+    int version;        /* of the meaning of its lines */
     uint32_t most;      /* lines */
     const char *remedy; /* for a damaged file: "run `ringforge tune` again" */
 };
-/* Gives the lines of this device and driver's file to `take`, which says whether a line makes
- * sense. False: there is no file, or (logged) it is damaged, and what was taken is void. */
+/* Passes the lines of the file of this device and driver to `take`, which returns whether a line is
+ * valid. False: no file, or (logged) it is damaged, and the lines taken are void. */
 bool rf_cache_lines_load(const struct rf_device *device, const struct rf_cache_lines *kind,
                          bool (*take)(void *user, const char *line), void *user);
-/* Writes or replaces the file as a whole. `print` writes line i, with its end. path (NULL: not
- * wanted) receives the file's name, at most `bytes`. RF_EIO: it cannot be written. Two threads of a
- * process must not write the same file at once. */
+/* Writes or replaces the file as a whole. `print` writes line i, with its end. path (NULL: unused)
+ * receives the file's name, at most `bytes`. RF_EIO: writing failed. Two threads of a process must
+ * not write the same file at once. */
 RF_MUST_CHECK int rf_cache_lines_save(const struct rf_device *device,
                                       const struct rf_cache_lines *kind, uint32_t count,
                                       void (*print)(void *user, uint32_t i, FILE *file), void *user,

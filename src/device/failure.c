@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Failure of a device: the first error is kept, submissions that were held back are dropped, and
- * all waiting threads are woken.
+ * Failure of a device: keeps the first error, drops held-back submissions, and wakes all waiting
+ * threads.
  */
 #include "internal.h"
 

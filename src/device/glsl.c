@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Compiles kernels from GLSL text, by libshaderc (https://github.com/google/shaderc, its C
- * interface), which is loaded on first use. If it cannot be loaded, or is one like that of Debian
- * 12, the program glslangValidator compiles the text. Kernels in SPIR-V need neither.
+ * interface), which is loaded on first use. If it cannot be loaded, or is a build like that of
+ * Debian 12, the program glslangValidator compiles the text. Kernels in SPIR-V need neither.
  */
 #include "glsl.h"
 

@@ -72,7 +72,7 @@ static int read_all(const char *path, char **out, size_t *bytes)
     return rf_fail(RF_EIO, "cannot read %s, which a compiler has written", path);
 }
 
-/* RF_ENOTSUP: there is no such program. *status: its exit status. */
+/* RF_ENOTSUP: no such program. *status: its exit status. */
 static int start(const struct folder *f, const char *program, int *status)
 {
     char *const argv[] = {(char *)program,
@@ -99,8 +99,8 @@ static int start(const struct folder *f, const char *program, int *status)
     while (waitpid(child, status, 0) < 0) {
         if (errno == EINTR)
             continue;
-        /* It has ended, but this program ignores SIGCHLD, or waits for all processes elsewhere. The
-         * compiler writes its result last. */
+        /* The compiler has ended, but its exit status is lost: this program ignores SIGCHLD, or
+         * waits for all processes elsewhere. The compiler writes its result last. */
         struct stat result;
         *status = stat(f->files[SPIRV], &result) == 0 && result.st_size > 0 ? 0 : 1 << 8;
         return 0;
@@ -108,7 +108,7 @@ static int start(const struct folder *f, const char *program, int *status)
     return 0;
 }
 
-/* Its error messages, without the lines that only name the file. */
+/* Fails with the compiler's messages, without the lines that only name the file. */
 static int refuse(const struct folder *f, const char *name)
 {
     char *said = NULL, *error = NULL;

@@ -50,8 +50,8 @@ uint32_t rf_cpu_of(const struct rf_device_info *info);
 
 /* ---- matrix.c -------------------------------------------------------------------------------- */
 
-/* Why something that takes an extension and a feature of it is missing: "" if it is there, else
- * which of the two the driver does not offer. */
+/* The reason why a feature of an extension is missing: "" if it is present, else whether the driver
+ * lacks the extension or the feature. */
 void rf_extension_reason(char *text, size_t bytes, const char *extension, bool offered,
                          const char *feature, bool there);
 
@@ -77,7 +77,7 @@ struct rf_buffer {
     struct rf_buffer_view *views; /* made on first use; guarded by device->memory_lock */
 };
 #define RF_ADDRESS_ALIGNMENT 256 /* of every buffer */
-/* A buffer that is known only by its allocation; zeroed if it is mapped. */
+/* A buffer without a handle of its own yet: only its allocation; zeroed if it is mapped. */
 int rf_buffer_make(struct rf_device *device, uint64_t bytes, enum rf_memory memory,
                    enum rf_category category, struct rf_buffer **out);
 void rf_buffer_free(struct rf_buffer *buffer);
@@ -164,8 +164,8 @@ struct rf_track {
     struct rf_range touched[RF_TRACK_CAPACITY];
     bool viewed, written; /* a launch with texel views; a copy, a fill or storage buffers */
 };
-/* True when a launch with these ranges must not run before what was tracked has finished, or when
- * there is no room to track it. */
+/* True if a launch with these ranges must not run before the tracked work has finished, or if there
+ * is no space to track it. */
 bool rf_track_conflicts(const struct rf_track *track, const struct rf_range *ranges,
                         uint32_t count);
 void rf_track_add(struct rf_track *track, const struct rf_range *ranges, uint32_t count);
@@ -178,7 +178,7 @@ void rf_check_destroy(struct rf_check *check);
 int rf_check_command(struct rf_check *check, const char *name, const struct rf_range *ranges,
                      uint32_t count);
 void rf_check_barrier(struct rf_check *check);
-/* Checks what was recorded since the last call, and clears it. */
+/* Checks everything recorded since the last call, and clears it. */
 int rf_check_verify(struct rf_check *check, const char *stream, uint64_t *conflicts);
 
 /* ---- check_ranges.c: whether launches keep to the ranges that they declare ------------------- */
@@ -188,8 +188,8 @@ int rf_ranges_open(struct rf_device *device);
 void rf_ranges_close(struct rf_device *device);
 int rf_ranges_add_buffer(const struct rf_buffer *buffer);
 void rf_ranges_remove_buffer(const struct rf_buffer *buffer);
-/* Runs a command alone, and a launch several times. Blocks. RF_EDEVICE: it reads or writes memory
- * that it does not declare. */
+/* Runs a command alone, and a launch several times. Blocks. RF_EDEVICE: it reads or writes
+ * undeclared memory. */
 struct rf_command;
 int rf_ranges_run(struct rf_stream *stream, const struct rf_command *command);
 
@@ -203,13 +203,14 @@ struct rf_submission {
     VkCommandPool pool;
     VkCommandBuffer commands;
     bool recorded;                       /* has commands; otherwise it only waits and signals */
-    const struct rf_submission *replays; /* whose commands it runs instead of its own; or NULL */
+    const struct rf_submission *replays; /* runs the commands of this one instead of its own; or
+                                          * NULL */
     struct rf_point *waits;
     uint32_t wait_count, wait_capacity;
     uint64_t value; /* the value that it signals on the stream's timeline */
     struct rf_regions regions;
 };
-/* Submits what can run and holds back the rest. Does not block. */
+/* Submits all work that can run and holds back the rest. Does not block. */
 int rf_submit(struct rf_submission *submission);
 int rf_submit_open(struct rf_device *device);
 void rf_submit_close(struct rf_device *device);
@@ -273,13 +274,13 @@ int rf_stream_end(struct rf_stream *stream);
 
 int rf_submission_create(struct rf_stream *stream, struct rf_submission **out);
 void rf_submission_destroy(struct rf_submission *submission);
-/* rf_submission_take: one that is no longer in use, or a new one. rf_submission_give_back: returns
- * one that was not submitted. */
+/* rf_submission_take: an unused submission, or a new one. rf_submission_give_back: returns one that
+ * was not submitted. */
 int rf_submission_take(struct rf_stream *stream, struct rf_submission **out);
 void rf_submission_give_back(struct rf_stream *stream, struct rf_submission *submission);
 int rf_submission_reserve_waits(struct rf_stream *stream, struct rf_point **waits,
                                 uint32_t *capacity, uint32_t wanted);
-/* Recycles those whose work has finished. */
+/* Recycles submissions whose work has finished. */
 void rf_stream_reap(struct rf_stream *stream);
 
 /* ---- recording.c ----------------------------------------------------------------------------- */
@@ -316,7 +317,7 @@ struct rf_kernel {
     bool views;    /* reads through texel views */
     bool captured; /* the driver has kept its statistics */
 };
-/* rf_kernel_create of SPIR-V, whose statistics are kept where the device has them. */
+/* rf_kernel_create of SPIR-V, with captured statistics if the device has them. */
 int rf_kernel_create_captured(struct rf_device *device, const struct rf_kernel_desc *desc,
                               struct rf_kernel **out);
 struct rf_kernel_slot;
@@ -371,20 +372,20 @@ struct rf_core {
     uint64_t cache_bytes;
     bool has_statistics; /* the driver can be asked for statistics of a kernel */
 };
-/* Chooses the hardware, fills device->info and caps, and sets device->core: one that another device
- * of the process has opened, or a new one. */
+/* Chooses the hardware, fills device->info and caps, and sets device->core to a core that another
+ * device of the process has opened, or to a new one. */
 int rf_core_open(struct rf_device *device, const char *select);
-/* Without Vulkan, for a device that counts. */
+/* The same without Vulkan, for a counting device. */
 int rf_core_open_counting(struct rf_device *device);
-/* After everything else of the device is gone. */
+/* Called after everything else of the device is destroyed. */
 void rf_core_close(struct rf_device *device);
-/* core_queue.c: what Vulkan wants no two threads to do at once with a queue. */
+/* core_queue.c: queue calls that Vulkan requires to be serialised. */
 VkResult rf_core_submit(struct rf_core *core, VkQueue queue, const VkSubmitInfo *info);
 VkResult rf_core_wait_idle(struct rf_core *core);
 
 /* ---- device.c -------------------------------------------------------------------------------- */
 
-/* core_create.c: vkCreateDevice with what the library uses, for device->core. */
+/* core_create.c: vkCreateDevice for device->core, with all features that the library uses. */
 int rf_core_create(struct rf_device *device);
 
 struct rf_device {
@@ -401,7 +402,7 @@ struct rf_device {
     uint32_t waiters;
     struct rf_submission *pending, **pending_tail; /* held back, oldest first */
     uint64_t pass;
-    bool foreign_waits; /* a submission that is held back waits for another device's timeline */
+    bool foreign_waits; /* a held-back submission waits for another device's timeline */
     bool stop, submit_opened, thread_started, fail_next;
     pthread_t thread;
     struct rf_timeline *free_timelines;
@@ -423,7 +424,7 @@ struct rf_device {
     uint64_t next_address;
 
     /* Kernels. */
-    bool teams; /* although it is a CPU device: a test's wish */
+    bool teams; /* for tests: teams on a CPU device */
     bool (*fake_figures)(void *user, const struct rf_kernel_desc *desc,
                          struct rf_kernel_figures *figures); /* tests */
     void *fake_user;

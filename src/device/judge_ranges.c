@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Judges one launch: runs it several times from the same memory, and looks for bytes outside of the
+ * Judges one launch: runs it several times from the same memory, and finds bytes outside of the
  * declared ranges that it wrote or read. Called by check_ranges.c and try_ranges.c.
  */
 #include "check_ranges.h"
@@ -54,7 +54,7 @@ void rf_ranges_undeclare(struct declared *d)
 }
 
 /* The next piece of the buffer, from piece->end on, inside or outside of the spans, as offsets.
- * False: there is none. */
+ * False: none. */
 static bool next_piece(const struct cover *c, bool inside, const struct rf_buffer *buffer,
                        struct span *piece)
 {
@@ -74,7 +74,7 @@ static bool next_piece(const struct cover *c, bool inside, const struct rf_buffe
     return false;
 }
 
-/* Whether two images differ inside or outside of the spans, and where first. */
+/* Whether two images differ inside or outside of the spans, and the first difference. */
 static bool differ(const struct rf_ranges *r, const struct cover *c, bool inside, enum copy a,
                    enum copy b, struct finding *f)
 {
@@ -100,8 +100,8 @@ int rf_ranges_run_command(struct rf_stream *stream, const struct rf_command *com
     return rf_stream_wait(stream);
 }
 
-/* Runs from the state before, with a pattern in those of the first `limit` bytes that are not
- * declared. */
+/* Runs from the state before, with a pattern in the undeclared bytes among the first `limit` bytes.
+ */
 static int run_filled(struct rf_ranges *r, const struct attempt *a, const struct declared *d,
                       const uint8_t pattern[2], uint64_t limit)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compute pipelines from SPIR-V, push constants and specialization constants, and a core's
- * table of the library's own kernels.
+ * Creates compute pipelines from SPIR-V, push constants and specialization constants; keeps a
+ * core's table of the library's own kernels.
  */
 #include "glsl.h"
 #include "internal.h"
@@ -191,7 +191,7 @@ static bool same(const struct rf_kernel_slot *slot, const struct rf_kernel_desc 
             memcmp(slot->specs, desc->specs, desc->spec_count * sizeof(*desc->specs)) == 0);
 }
 
-/* Its slot, or the free one for it. The table is never full. */
+/* The slot of the kernel, or the free one for it. The table is never full. */
 static struct rf_kernel_slot **place_of(const struct rf_kernel_table *table, uint32_t hash,
                                         const struct rf_kernel_desc *desc)
 {
@@ -218,7 +218,7 @@ static int resize(struct rf_kernel_table *table, uint32_t capacity)
     return 0;
 }
 
-/* Removing an entry moves those after it, so the rest is inserted again. Only after a failed
+/* Removing an entry moves the entries after it, so these are inserted again. Only after a failed
  * compilation. */
 static void remove_slot(struct rf_kernel_table *table, struct rf_kernel_slot *slot)
 {
@@ -282,7 +282,8 @@ int rf_device_kernel(struct rf_device *device, const struct rf_kernel_desc *desc
             *out = slot->kernel;
             break;
         }
-        if (slot) { /* another thread compiles it; if that fails, the slot is removed and we try */
+        if (slot) { /* another thread compiles it; if that fails, the slot is removed and this
+                     * thread tries */
             pthread_cond_wait(&table->compiled, &table->lock);
             continue;
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Launches, copies and fills: they are checked, then recorded (commands.c), counted (counting.c),
- * or run under the check of ranges (check_ranges.c).
+ * Launches, copies and fills: checks them, then records them (commands.c), counts them
+ * (counting.c), or runs them under the check of ranges (check_ranges.c).
  */
 #include "internal.h"
 
@@ -16,7 +16,7 @@ static int issue(struct rf_stream *stream, const struct rf_command *command)
                                   : rf_stream_record(stream, command);
 }
 
-/* Whether the stream may use objects of this device. */
+/* Whether the stream can use objects of this device. */
 static bool is_for(const struct rf_stream *stream, const struct rf_device *device)
 {
     return device == stream->device || stream->device->counting;

@@ -2,7 +2,7 @@
  *
  * The matrix units of a device: the sizes and types of products, by a subgroup or by a whole
  * workgroup. select.c calls it for every device. Shapes that the library's kernels cannot use
- * (other than 16-bit operands with fp32 sums) are left out.
+ * (other than 16-bit operands with fp32 sums) are omitted.
  */
 #include "internal.h"
 
@@ -88,7 +88,7 @@ static void list_workgroup(const struct rf_vk_instance *vk, VkPhysicalDevice phy
     rf_free(list);
 }
 
-/* The first feature for the workgroup kernels that is missing; NULL: all are there. */
+/* The first missing feature of those that the workgroup kernels need; NULL: all are present. */
 static const char *missing_for_workgroups(const VkPhysicalDeviceCooperativeMatrix2FeaturesNV *f)
 {
     const struct {

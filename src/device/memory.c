@@ -16,7 +16,7 @@ const char *rf_category_name(enum rf_category category)
 #define MAPPABLE (VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT)
 #define CACHED VK_MEMORY_PROPERTY_HOST_CACHED_BIT
 
-/* How good a memory type is for the purpose; 0 = unfit. */
+/* The score of a memory type for the purpose; 0: unfit. */
 static uint64_t score_type(VkMemoryPropertyFlags flags, uint64_t heap_mib, enum rf_device_kind kind,
                            enum rf_memory memory, bool *mapped)
 {
@@ -32,7 +32,7 @@ static uint64_t score_type(VkMemoryPropertyFlags flags, uint64_t heap_mib, enum 
                         : 0;
     }
     /* Host reads of a discrete GPU's memory without a cache are slower than staging, so such memory
-     * counts as not mapped. */
+     * counts as unmapped. */
     *mapped = mappable && (cached || kind == RF_DEVICE_INTEGRATED || kind == RF_DEVICE_CPU);
     if (!(flags & LOCAL))
         return 0;
@@ -127,7 +127,7 @@ uint64_t rf_buffer_ask_address(const struct rf_buffer *buffer)
     return buffer->device->core->vk.GetBufferDeviceAddress(buffer->device->core->handle, &info);
 }
 
-/* Creates the buffer and binds new memory to it, `slack` bytes more than asked for. */
+/* Creates the buffer and binds new memory to it, `slack` bytes more than requested. */
 static int allocate(struct rf_buffer *buffer, enum rf_memory memory, uint64_t slack)
 {
     struct rf_device *device = buffer->device;
@@ -212,7 +212,7 @@ int rf_buffer_make(struct rf_device *device, uint64_t bytes, enum rf_memory memo
     *buffer = (struct rf_buffer){.device = device, .bytes = bytes, .category = category};
     int rc = allocate(buffer, memory, 0);
     if (rc == 0 && buffer->address % RF_ADDRESS_ALIGNMENT != 0) {
-        /* The driver's alignment is smaller, so allocate again with room to start later. */
+        /* The driver's alignment is smaller, so allocate again with space to start later. */
         release(buffer);
         rc = allocate(buffer, memory, RF_ADDRESS_ALIGNMENT);
         buffer->shift = (0 - buffer->address) % RF_ADDRESS_ALIGNMENT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asks the driver's compiler what it would make of a kernel, before one is chosen. The kernel is
- * compiled with its statistics captured, looked at and thrown away, so that the flag has no part in
- * the kernels that run. Called by ops/forms.c.
+ * Gets the compiler's statistics of a kernel before one is chosen. The kernel is compiled with
+ * captured statistics, examined and discarded, so that the flag does not affect the kernels that
+ * run. Called by ops/forms.c.
  */
 #include "internal.h"
 

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Labels. They are recorded into command buffers for debuggers (VK_EXT_debug_utils). If the device
- * was opened with profile, it also times each labelled region, which becomes an event of the trace,
- * on a track with the stream's name. A label that is open across submissions gives one region in
- * each.
+ * Labels: recorded into command buffers for debuggers (VK_EXT_debug_utils). If the device was
+ * opened with profile, each labelled region is also timed and becomes an event of the trace, on a
+ * track with the stream's name. A label that is open across submissions gives one region in each.
  */
 #include <ringforge/ringforge.h>
 
@@ -101,7 +100,8 @@ void rf_profile_end(struct rf_submission *submission)
         close_region(submission, --depth);
 }
 
-/* Labels nested deeper than RF_LABEL_DEPTH are counted, so that they pair up, but not shown. */
+/* Labels nested deeper than RF_LABEL_DEPTH are counted, so that begin and end match, but not shown.
+ */
 void rf_stream_push_label(struct rf_stream *stream, const char *label)
 {
     if (!stream)

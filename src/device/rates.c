@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The measured rates of a device: a text file next to the pipeline cache, named by device and
- * driver. `ringforge tune` writes it; the simulator and others read it. Nothing in a file is
- * trusted, and an incomplete one is ignored.
+ * driver. `ringforge tune` writes it; the simulator and others read it. Files are not trusted, and
+ * an incomplete one is ignored.
  */
 #include <errno.h>
 #include <math.h>
@@ -56,7 +56,7 @@ static bool read_line(FILE *file, const char *name, double *out)
            strcmp(word, name) == 0 && isfinite(*out) && *out >= 0;
 }
 
-/* Why the file is not used; NULL if it is. */
+/* The reason why the file is not used; NULL if it is. */
 static const char *read_file(const struct rf_device *device, FILE *file,
                              struct rf_device_rates *out)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The content of a recording: a mark for every command, to compare two recordings; and the
+ * The content of a recording: a digest of every command, to compare two recordings; and the
  * addresses and kernels that it needs, so that it is not replayed after one of them was destroyed.
  */
 #include "recording.h"
@@ -25,8 +25,8 @@ static int add_span(struct rf_recording *r, uint64_t address, uint64_t bytes)
     return bytes ? append(&r->spans, &span, sizeof(span)) : 0;
 }
 
-/* For a launch without declared ranges: every value in its push constants that may be an address is
- * taken for one. */
+/* For a launch without declared ranges: every value in its push constants that may be an address
+ * counts as one. */
 static int add_guesses(struct rf_recording *r, const struct rf_command *c)
 {
     for (uint32_t at = 0; at + 8 <= c->push_bytes; at += 4) {

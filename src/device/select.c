@@ -67,7 +67,7 @@ static void find_extensions(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     rf_free(list);
 }
 
-/* The compute family with the most queues. Of equal ones, a family without graphics, because the
+/* The compute family with the most queues. Of equal families, one without graphics, because the
  * desktop does not use it. */
 static bool find_family(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                         struct rf_device_info *info, struct rf_device_caps *caps)
@@ -176,7 +176,7 @@ static void fill_properties(const struct rf_vk_instance *vk, VkPhysicalDevice ph
     info->timestamp_period_ns = caps->timestamp_bits ? limits->timestampPeriod : 0;
 }
 
-/* Returns what is missing, or NULL. */
+/* Returns the first missing feature, or NULL. */
 static const char *fill_features(const struct rf_vk_instance *vk, VkPhysicalDevice physical,
                                  struct rf_device_info *info, struct rf_device_caps *caps)
 {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the driver's compiler says of the device's kernels: registers, spills, shared memory,
- * occupancy. For devices opened with opts.kernel_statistics. Every driver has its own names.
+ * The compiler's statistics of the device's kernels: registers, spills, shared memory, occupancy.
+ * For devices opened with opts.kernel_statistics. Every driver has its own names.
  */
 #include <stddef.h>
 
 #include "internal.h"
 
-/* What drivers call the figures. Of several names that a driver uses, the first row counts. */
+/* The drivers' names of the figures. If a driver uses several names, the first row counts. */
 static const struct {
     const char *name;
     size_t figure; /* its offset in struct rf_kernel_figures */
@@ -38,7 +38,7 @@ static const struct {
     FIGURE("Registers used", registers),
     FIGURE("STP Count", spills),
     FIGURE("Max Waves Per Core", occupancy),
-    /* several */
+    /* several drivers */
     FIGURE("Instructions", instructions),
     FIGURE("Instruction count", instructions),
     FIGURE("Instruction Count", instructions),

@@ -59,7 +59,7 @@ void rf_stream_destroy(struct rf_stream *stream)
     /* Two attempts: the first may fail because of the last recorded command, which is then
      * discarded. */
     if (stream->timeline && rf_stream_wait(stream) < 0 && rf_stream_wait(stream) < 0) {
-        /* On a failed device nothing more is submitted, but running work must not lose its memory.
+        /* Nothing more is submitted on a failed device, but running work must not lose its memory.
          */
         pthread_mutex_lock(&device->lock);
         rf_core_wait_idle(device->core);
@@ -164,7 +164,7 @@ int rf_stream_submit(struct rf_stream *stream, struct rf_point *done)
     struct rf_submission *submission = stream->recording;
     if (submission) {
         int rc = rf_stream_end(stream);
-        if (rc < 0) { /* nothing of it has run, or will run */
+        if (rc < 0) { /* none of it has run, or will run */
             rf_submission_give_back(stream, submission);
             return rc;
         }
@@ -229,7 +229,7 @@ int rf_stream_reserve(struct rf_stream *stream, int submissions, uint32_t waits)
         return rf_fail(RF_EINVAL, "rf_stream_reserve needs a stream and a number of submissions");
     if (stream->device->counting)
         return 0;
-    RETURN_IF_ERROR(rf_stream_wait(stream)); /* then all of them are free */
+    RETURN_IF_ERROR(rf_stream_wait(stream)); /* then all submissions are free */
     RETURN_IF_ERROR(
         rf_submission_reserve_waits(stream, &stream->waits, &stream->wait_capacity, waits));
     int made = 0;

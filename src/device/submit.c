@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Submits work to the queue, late: only when everything that it waits for has been signalled or is
- * on a queue itself, because a queue that waits blocks everything after it. Work that can run at
- * once is submitted by the caller's thread, under the device's lock. Other work is held back, and
- * submitted by the device's submission thread. The order within a stream is kept.
+ * Submits work to the queue as late as possible: only when everything that it waits for has been
+ * signalled or is on a queue itself, because a waiting queue blocks everything after it. The
+ * caller's thread submits work that can run at once, under the device's lock. Other work is held
+ * back for the device's submission thread. The order within a stream is kept.
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
@@ -31,7 +31,7 @@ static int ask_foreign(struct rf_point wait, const struct rf_stream *stream)
     return 0;
 }
 
-/* Removes the waits that are over. 1: the others may be waited for on the device; 0: not yet. */
+/* Removes the reached waits. 1: the device may wait for the others; 0: not yet. */
 static int can_run(struct rf_device *device, struct rf_submission *submission)
 {
     uint32_t kept = 0;
@@ -57,8 +57,8 @@ static int can_run(struct rf_device *device, struct rf_submission *submission)
     return ready;
 }
 
-/* After the queue has the last batch, it may have run at any time. The stream's owner may then
- * reuse the submission without a lock, so nothing is read from it afterwards. */
+/* Once the queue has the last batch, the work may have finished. The stream's owner may then reuse
+ * the submission without a lock, so it must not be read afterwards. */
 static VkResult queue_submit(struct rf_device *device, const struct rf_submission *submission)
 {
     enum { MAX_WAITS = 16 };
@@ -73,8 +73,8 @@ static VkResult queue_submit(struct rf_device *device, const struct rf_submissio
     uint32_t waits = 0, next = 0;
     bool last = false;
     VkResult result = VK_SUCCESS;
-    /* If there are more waits than fit, empty batches with the others are submitted first: later
-     * work on the queue runs after them. */
+    /* If there are more waits than fit, empty batches with the other waits are submitted first:
+     * later work on the queue runs after them. */
     do {
         for (waits = 0; waits < MAX_WAITS && next < count; waits++, next++) {
             semaphores[waits] = submission->waits[next].timeline->semaphore;
@@ -102,8 +102,8 @@ static VkResult queue_submit(struct rf_device *device, const struct rf_submissio
     return result;
 }
 
-/* Submits one that can run and removes it from the list, at *link. 1: submitted; 0: not yet; or the
- * error of the failed device. */
+/* Submits a submission that can run and removes it from the list, at *link. 1: submitted; 0: not
+ * yet; or the error of the failed device. */
 static int hand_over(struct rf_device *device, struct rf_submission **link)
 {
     struct rf_submission *submission = *link;
@@ -123,7 +123,7 @@ static int hand_over(struct rf_device *device, struct rf_submission **link)
     return 1;
 }
 
-/* Submits everything that can run. device->lock is held. Returns the error of a failed device. */
+/* Submits all work that can run. device->lock is held. Returns the error of a failed device. */
 static int pump(struct rf_device *device)
 {
     bool again = true;
@@ -139,11 +139,13 @@ static int pump(struct rf_device *device)
                 return rc;
             }
             if (rc == 0) {
-                s->stream->held_back_mark = pass; /* later ones of the same stream stay, too */
+                s->stream->held_back_mark = pass; /* later submissions of the same stream stay, too
+                                                   */
                 link = &s->pending;
                 continue;
             }
-            again = device->pending != NULL; /* an earlier one may have waited for it */
+            again = device->pending != NULL; /* an earlier submission may have waited for this one
+                                              */
         }
     }
     if (device->waiters)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Decides where a barrier is needed: the ranges accessed since the last one, and whether a new
- * launch conflicts with them (read after write, write after read, write after write). Called for
- * every launch, so it must be fast. check.c verifies it independently.
+ * Decides whether a barrier is needed: tracks the ranges accessed since the last one, and whether a
+ * new launch conflicts with them (read after write, write after read, write after write). Called
+ * for every launch, so it must be fast. check.c verifies it independently.
  */
 #include "internal.h"
 
 static bool overlap(const struct rf_range *a, const struct rf_range *b)
 {
-    /* Written so that a range up to the end of the address space does not overflow. */
+    /* This form does not overflow for a range up to the end of the address space. */
     return a->address < b->address ? b->address - a->address < a->bytes
                                    : a->address - b->address < b->bytes;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * For tests: whether the checker of ranges detects a wrong declaration. Each range of a launch is
- * halved, shifted by half of its length, and left out, one at a time, and the launch is judged with
+ * halved, shifted by half of its length, and omitted, one at a time, and the launch is judged with
  * that declaration. Launches of a kernel are tried until each mistake was detected once. Called by
  * check_ranges.c.
  */
 #include "check_ranges.h"
 
-/* A mistake is given up after so many launches in which it was not detected. */
+/* A mistake is abandoned after this many launches in which it was not detected. */
 #define MOST_TRIES 12
 
 static int find_trial(struct rf_ranges *r, const struct rf_range_trial *key,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Texel views: on CPU drivers, kernels read float tensors through them. These drivers gather texels
- * without a branch, but handle the lanes one by one for every element at an address (4 to 5 times
+ * without a branch, but process the lanes one by one for every element at an address (4 to 5 times
  * slower in a matmul). ops/ uses them through device.h. Kernels are correct without them, and GPUs
  * do not use them.
  *

@@ -12,8 +12,8 @@
 
 #define VALIDATION_LAYER "VK_LAYER_KHRONOS_validation"
 /* Before this version (Debian 12 has 1.3.239) the layer keeps the labels of all command buffers of
- * an instance in one hash table, and removes those of freed ones without its lock. Two threads that
- * free command buffers, each from a pool of its own, crash in it ("layers: Fix debug label race
+ * an instance in one hash table, and removes the labels of freed ones without its lock. Two threads
+ * that free command buffers, each from its own pool, crash in it ("layers: Fix debug label race
  * conditions", February 2023). Without labels the table stays empty, and nothing is removed. */
 #define LAYER_OF_SAFE_LABELS VK_MAKE_API_VERSION(0, 1, 3, 242)
 #define INSTALL_HINT                                                                               \
@@ -56,7 +56,7 @@ static bool has_extension(const char *layer, const char *name)
     return false;
 }
 
-/* The version of Vulkan that the layer was written for; 0: there is no such layer. */
+/* The version of Vulkan that the layer was written for; 0: no such layer. */
 static uint32_t layer_version(const char *name)
 {
     VkLayerProperties list[64];

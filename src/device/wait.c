@@ -6,7 +6,7 @@
 
 #include "internal.h"
 
-/* Waits for all work of the queues, by a signal that is submitted to each of them. */
+/* Waits for all work of the queue, by a signal submitted to it. */
 static int wait_queue(struct rf_device *device, VkQueue queue)
 {
     struct rf_timeline *timeline = NULL;

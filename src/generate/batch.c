@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text for many prompts: which rows each call has. A sequence of the cache is a slot; a prompt
- * takes the slot of one whose text has ended. Each call has the next token of every text, and as
- * many tokens of new prompts as there are rows left.
+ * Text for many prompts: assigns rows to each call. A sequence of the cache is a slot; a prompt
+ * takes a slot whose text has ended. Each call has the next token of every text, and as many tokens
+ * of new prompts as rows are left.
  */
 #include "generator.h"
 
@@ -10,11 +10,11 @@
 
 struct slot {
     int64_t prompt; /* -1: free */
-    int64_t known;  /* tokens of prompt and text */
-    int64_t done;   /* of these, in the cache */
+    int64_t known;  /* number of tokens of prompt and text */
+    int64_t done;   /* number of these in the cache */
     int64_t text;   /* tokens of text */
-    int64_t taken;  /* rows of this call */
-    int64_t row;    /* whose logits it wants; -1: none */
+    int64_t taken;  /* number of rows in this call */
+    int64_t row;    /* the row whose logits it needs; -1: none */
     int32_t *ids;   /* shape.length */
 };
 
@@ -23,7 +23,7 @@ struct batch {
     const struct rf_prompt *prompts;
     const struct rf_sampling *sampling;
     struct rf_generated *results;
-    int64_t count, next; /* prompts; the next one of this rank */
+    int64_t count, next; /* number of prompts; the next one of this rank */
     int64_t step;        /* ranks */
     struct slot *slots;
     int32_t *ids;
@@ -78,7 +78,8 @@ int rf_generator_logits(struct rf_generator *g, int64_t rows, const int32_t *tok
                            (long long)i, sequence[i], position[i], (long long)s->sequences,
                            (long long)s->length);
     }
-    /* The logits of some rows at a time; those before are computed again, to the same bits. */
+    /* Computes the logits of `sequences` rows at a time; earlier rows are recomputed, with the same
+     * bits. */
     for (int64_t first = 0; first < rows; first += s->sequences) {
         const int64_t some = rows - first < s->sequences ? rows - first : s->sequences;
         for (int64_t i = 0; i < rows; i++) {
@@ -108,7 +109,7 @@ static void fill_slots(struct batch *b)
     }
 }
 
-/* Gives every slot its rows; texts come before new prompts. Returns the number of all rows. */
+/* Assigns rows to every slot; texts come before new prompts. Returns the number of rows. */
 static int64_t divide_rows(struct batch *b)
 {
     const struct rf_decode_shape *shape = &b->g->layout.shape;
@@ -135,7 +136,7 @@ static void put_row(struct batch *b, int64_t row, int64_t slot, int64_t position
     g->position[row] = (int32_t)position;
 }
 
-/* Rows whose logits are wanted come first. Returns their number. */
+/* Rows with wanted logits come first. Returns their number. */
 static int64_t write_rows(struct batch *b)
 {
     const int64_t sequences = b->g->layout.shape.sequences;
@@ -165,7 +166,7 @@ static bool stops(const struct rf_sampling *s, int64_t prompt, int32_t id, float
     return stop;
 }
 
-/* Adds a token to the text of a slot, which is free afterwards if the text ends. */
+/* Adds a token to the text of a slot. The slot is free afterwards if the text ends. */
 static int add_token(struct batch *b, struct slot *s)
 {
     const struct rf_generator_layout *l = &b->g->layout;
@@ -227,7 +228,7 @@ static int run_own(struct batch *b)
 
 /* ---- several ranks --------------------------------------------------------------------------- */
 
-/* Results as words: count, finish, ids, logprobs. */
+/* Packs a result into words: count, finish, ids, logprobs. */
 static void pack(const struct rf_generated *r, int64_t most, int32_t *words)
 {
     words[0] = (int32_t)r->count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of a generator, before anything is allocated.
+ * Computes the memory of a generator before anything is allocated.
  */
 #include "generator.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * One call of all blocks. A call that is like the one before is recorded, and replayed from then
- * on: all that differs is in memory (tokens, sequences, positions).
+ * One call of all blocks. A call equal to the previous one is recorded, and replayed from then on:
+ * all differences are in memory (tokens, sequences, positions).
  */
 #include "generator.h"
 
 #include "../base/base.h"
 
-/* `most` of a call is rounded up, so that the calls of some hundred tokens are alike. */
+/* `most` of a call is rounded up, so that calls within some hundred tokens are equal. */
 #define MOST_STEP 512
 
 static void take_params(struct rf_generator *g, int block)
@@ -114,7 +114,7 @@ static bool same(const struct rf_generator_key *a, const struct rf_generator_key
     return a->rows == b->rows && a->wanted == b->wanted && a->most == b->most;
 }
 
-/* Keeps the commands of a call that comes for the second time. */
+/* Records the commands of a call that occurs a second time. */
 static int keep(struct rf_generator *g, const struct rf_generator_key *key)
 {
     rf_recording_destroy(g->recording);

@@ -8,7 +8,7 @@
 #include "../device/device.h"
 #include "../train/stored.h"
 
-/* Pieces of this kind of memory; the others stay without bytes. */
+/* Allocates the pieces in this kind of memory; the others get no bytes. */
 static int open_arena(struct rf_generator *g, const char *what, enum rf_memory memory,
                       enum rf_category category, enum rf_generator_piece first,
                       enum rf_generator_piece last, struct rf_arena **out)
@@ -115,7 +115,7 @@ void rf_generator_measured(const struct rf_generator *g, struct rf_generator_byt
     };
 }
 
-/* Of u8, 4 bytes are one value. */
+/* In u8, 4 bytes are one value. */
 static uint64_t value_count(const struct rf_param_desc *desc)
 {
     const uint64_t elements = (uint64_t)rf_shape_count(desc->shape);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A generator: its memory and its state; shared by the files of this folder. generator.c opens it,
- * bytes.c says how large it is, call.c runs the blocks, batch.c chooses the rows of each call, and
+ * bytes.c computes its size, call.c runs the blocks, batch.c chooses the rows of each call, and
  * sample.c the next token.
  */
 #ifndef RF_GENERATE_GENERATOR_H
@@ -9,7 +9,7 @@
 
 #include <ringforge/generate.h>
 
-#include "../memory/arena.h"
+#include "../device/arena.h"
 
 /* A parameter of a block. Tied parameters of one type share their memory. */
 struct rf_generator_param {
@@ -18,7 +18,7 @@ struct rf_generator_param {
     int piece;        /* of the arena of parameters */
 };
 
-/* Pieces of the other memory. */
+/* Pieces of the other arena. */
 enum rf_generator_piece {
     RF_PIECE_X0 = 0, /* activations */
     RF_PIECE_X1,
@@ -29,7 +29,7 @@ enum rf_generator_piece {
     RF_PIECE_COUNT
 };
 
-/* What follows from blocks and options alone. */
+/* Everything that depends on blocks and options only. */
 struct rf_generator_layout {
     const struct rf_block *blocks;
     int count, param_count, piece_count;
@@ -42,7 +42,7 @@ struct rf_generator_layout {
     struct rf_decode_sizes *sizes; /* by block */
 };
 
-/* Commands of a call that were recorded, and when they may be replayed. */
+/* Identifies a recorded call: when its commands may be replayed. */
 struct rf_generator_key {
     int64_t rows, wanted, most;
 };
@@ -67,21 +67,21 @@ struct rf_generator {
     uint8_t *seen;
 };
 
-/* bytes.c. A zeroed layout may be destroyed. */
+/* bytes.c. A zeroed layout may be freed. */
 RF_MUST_CHECK int rf_generator_layout_make(const struct rf_block *blocks, int count,
                                            const struct rf_generator_opts *opts,
                                            struct rf_generator_layout *out);
 void rf_generator_layout_destroy(struct rf_generator_layout *layout);
 
-/* call.c. Computes `rows` rows, which are in token, sequence and position; afterwards logits has
- * those of the first `wanted`, at most shape.sequences. Blocking. */
+/* call.c. Computes `rows` rows, given by token, sequence and position; logits then has those of the
+ * first `wanted` rows, at most shape.sequences. Blocking. */
 RF_MUST_CHECK int rf_generator_call(struct rf_generator *g, int64_t rows, int64_t wanted);
 
-/* sample.c. g->scores = the logits of a text of `known` ids after all processors; -infinity: the
- * token is not drawn. With a temperature of 0 after the penalty alone. */
+/* sample.c. Sets g->scores to the logits of a text of `known` ids after all processors; -infinity:
+ * the token is never drawn. With temperature 0, only the penalty applies. */
 void rf_generator_process(struct rf_generator *g, const struct rf_sampling *s, const int32_t *ids,
                           int64_t known, const float *logits);
-/* The next token after `known` ids, from logits of that text. */
+/* Draws the next token after `known` ids, from logits of that text. */
 RF_MUST_CHECK int rf_generator_sample(struct rf_generator *g, const struct rf_sampling *s,
                                       int64_t prompt, const int32_t *ids, int64_t known,
                                       const float *logits, int32_t *id, float *logprob);

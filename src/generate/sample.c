@@ -28,7 +28,7 @@ int rf_sampling_check(const struct rf_sampling *s)
     return 0;
 }
 
-/* The largest; of equal ones the lowest id. */
+/* The index of the largest value; the lowest id if several are equal. */
 static int64_t largest(const float *x, int64_t count)
 {
     int64_t best = 0;
@@ -99,8 +99,8 @@ static void keep_top_k(struct rf_generator *g, int64_t k)
         g->scores[i] = g->scores[i] < least ? -INFINITY : g->scores[i];
 }
 
-/* Whether a is behind b in the order of rising scores; equal ones by rising id, as a stable sort
- * leaves them. */
+/* Whether a comes after b in ascending order of scores; equal scores by ascending id, as a stable
+ * sort leaves them. */
 static bool behind(const struct rf_generator *g, int32_t a, int32_t b)
 {
     return g->scores[a] > g->scores[b] || (g->scores[a] == g->scores[b] && a > b);
@@ -119,8 +119,8 @@ static void sift(struct rf_generator *g, int64_t at, int64_t count)
     }
 }
 
-/* Takes off the lowest scores whose probabilities add up to at most 1 - p; at least one stays. The
- * others are found from the largest on (a heap), so few are sorted. */
+/* Removes the lowest scores whose probabilities add up to at most 1 - p; at least one stays. The
+ * scores to keep are found from the largest on (a heap), so few are sorted. */
 static void keep_top_p(struct rf_generator *g, double p)
 {
     int64_t count = 0;
@@ -132,7 +132,7 @@ static void keep_top_p(struct rf_generator *g, double p)
             g->order[count++] = (int32_t)i;
     for (int64_t i = count / 2; i-- > 0;)
         sift(g, i, count);
-    /* What is below a score adds up to 1 less all from it on. */
+    /* The probabilities below a score add up to 1 minus the sum of the others. */
     double above = 0;
     bool first = true;
     while (count > 0) {

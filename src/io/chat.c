@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which template writes a conversation, and its text; see chat.h.
+ * Selects the template for a conversation and renders prompts; see chat.h.
  */
 #define _GNU_SOURCE /* memmem */
 #include "chat.h"
@@ -15,7 +15,7 @@
 
 /* ---- which template -------------------------------------------------------------------------- */
 
-/* The forms that can be named; those whose tokens the tokenizer has come first in the sentence. */
+/* Lists the forms that can be named. Those whose tokens the tokenizer has come first. */
 static int refuse(const char *what)
 {
     char names[256] = "";
@@ -54,7 +54,7 @@ static const struct rf_chat_form *form_by_name(const char *name)
     return NULL;
 }
 
-/* Whether the tokenizer makes one token of it. */
+/* Whether the tokenizer encodes the text as one token. */
 static int is_token(const struct rf_tokenizer *tokenizer, const char *text, bool *out)
 {
     const struct rf_encode_opts opts = {0};
@@ -82,7 +82,7 @@ static int use_form(struct rf_chat *chat, const struct rf_chat_form *form)
     return rf_template_open(form->name, form->text, strlen(form->text), NULL, &chat->own);
 }
 
-/* The template that has no name where there are several, or one for tools. */
+/* The template with this name; NULL: none. */
 static struct rf_chat_source *source_of(struct rf_chat *chat, const char *name)
 {
     for (size_t i = 0; i < chat->files.count; i++)
@@ -103,7 +103,7 @@ static int find(struct rf_chat *chat, const struct rf_chat_opts *opts)
     if (opts->model)
         RETURN_IF_ERROR(rf_chat_files_read(opts->model, &chat->files));
     if (path) {
-        while (chat->files.count > 0) { /* those of the folder, of which none is used */
+        while (chat->files.count > 0) { /* the folder's templates: a named form replaces them */
             struct rf_chat_source *last = &chat->files.sources[--chat->files.count];
             rf_free(last->name);
             rf_free(last->where);
@@ -163,7 +163,7 @@ const char *rf_chat_name(const struct rf_chat *chat)
 
 /* ---- opening them ---------------------------------------------------------------------------- */
 
-/* A special token that the template asks for has to be known, and one token. */
+/* Every special token that the template reads must be known, and must be one token. */
 static int check_specials(struct rf_chat *chat, const struct rf_chat_source *source)
 {
     const struct rf_specials *specials = &chat->files.specials;
@@ -234,7 +234,7 @@ static int check_text(const struct rf_chat *chat, const char *where, const struc
                  : 0;
 }
 
-/* No text of the conversation may have a special token. */
+/* No text of the conversation may contain a special token. */
 static int check_texts(const struct rf_chat *chat, const char *where, const struct rf_value *value)
 {
     if (value->kind == RF_V_STRING)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Chat templates and special tokens in the folder of a model, as transformers 5 reads them; see
- * chat.h. Files of templates win over those in tokenizer_config.json. chat_template.json belongs to
- * processors of pictures and sound; tokenizers do not read it.
+ * chat.h. Files of templates win over those in tokenizer_config.json. chat_template.json is for
+ * processors of images and audio; tokenizers do not read it.
  */
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -30,14 +30,15 @@ void rf_chat_files_free(struct rf_chat_files *files)
 
 /* ---- templates ------------------------------------------------------------------------------- */
 
-/* A link that leads nowhere is there, so that reading it is an error. */
+/* A dangling link counts as present, so that reading it is an error. */
 static bool is_there(const char *path)
 {
     struct stat file;
     return lstat(path, &file) == 0 || errno != ENOENT;
 }
 
-/* One of the same name is replaced, as a later entry of a dictionary. text belongs to the list. */
+/* Replaces a template of the same name, as a later entry of a dictionary does. The list takes
+ * ownership of text. */
 static int add(struct rf_chat_files *files, const char *name, const char *where, char *text,
                size_t bytes)
 {
@@ -155,7 +156,7 @@ static int read_object(const char *folder, const char *name, char path[4096], cJ
     return 0;
 }
 
-/* Whether config.json says that transformers takes a class of its own, whatever the tokenizer's
+/* Whether transformers uses a class of its own for this config.json, whatever class the tokenizer's
  * files name. */
 static int read_type(const char *folder, bool *forced)
 {
@@ -181,7 +182,7 @@ static int read_config(const char *folder, struct rf_chat_files *out)
         rc = rf_specials_of_class(&out->specials, path, config);
     if (rc == 0)
         rc = rf_specials_read(&out->specials, path, config);
-    /* An older file, which counts where the newer one does not list added tokens. */
+    /* An older file, used if the newer one does not list added tokens. */
     if (rc == 0 && !cJSON_HasObjectItem(config, "added_tokens_decoder"))
         rc = read_object(folder, "special_tokens_map.json", legacy, &map);
     if (rc == 0 && map)

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chat templates of the forms that families of models were published with, without the texts that
- * those add by themselves, and without tools; see chat_forms.h.
+ * Chat templates in the forms that model families were published with, without default system
+ * prompts and without tools; see chat_forms.h.
  */
 #include "chat_forms.h"
 
 #include <stddef.h>
 
-/* The loop over messages. Roles that the form has: user, assistant, and `first` at the beginning.
- */
+/* The loop over messages. The form has the roles user, assistant, and `first` at the beginning. */
 #define TURNS(first)                                                                               \
     "{%- for message in messages -%}"                                                              \
     "{%- if message.role not in ['user', 'assistant'] and (message.role != '" first                \
@@ -37,8 +36,8 @@
                   "{%- if add_generation_prompt -%}"                                               \
                   "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}{%- endif -%}"
 
-/* User and assistant alternate, and nothing asks for an answer: what is before it is learned with
- * it. skip: how many messages a system has in front; user and answer: what their turns are. */
+/* User and assistant alternate. There is no generation prompt: the text before an answer is learned
+ * with it. skip: the number of leading system messages; user and answer: the text of each turn. */
 #define PAIRS(begin, skip, user, answer, behind)                                                   \
     begin "{%- set skip = " skip " -%}"                                                            \
           "{%- for message in messages[skip:] -%}"                                                 \
@@ -83,25 +82,25 @@ const struct rf_chat_form rf_chat_forms[] = {
      .text = PAIRS("", SYSTEM_FIRST, LLAMA2_USER, "' ' + message.content.strip() + ' </s>'", ""),
      .tokens = {"</s>"},
      .marks = {"[INST]", "[/INST]", "<<SYS>>", "</s>"}},
-    /* Mistral 7B v0.1 and v0.2, Mixtral 8x7B, as they are published now */
+    /* Mistral 7B v0.1 and v0.2, Mixtral 8x7B, as published now */
     {.name = "mistral-v1",
      .text = PAIRS("{{- '<s>' -}}", SYSTEM_FIRST, MISTRAL_V1_USER, "' ' + message.content + '</s>'",
                    ""),
      .tokens = {"<s>", "</s>"},
      .marks = {"[INST]", "[/INST]", "</s>"}},
-    /* As v0.1 was published first */
+    /* v0.1 as first published */
     {.name = "mistral-v0.1",
      .text = PAIRS("{{- '<s>' -}}", "0", "{{- '[INST] ' + message.content + ' [/INST]' -}}",
                    "message.content + '</s>'", "{{- ' ' -}}"),
      .tokens = {"<s>", "</s>"},
      .marks = {"[INST]", "[/INST]", "</s>"}},
-    /* As v0.2 and Mixtral 8x7B were published first */
+    /* v0.2 and Mixtral 8x7B as first published */
     {.name = "mistral-v0.2",
      .text = PAIRS("{{- '<s>' -}}", "0", "{{- '[INST] ' + message.content + ' [/INST]' -}}",
                    "message.content + '</s>'", ""),
      .tokens = {"<s>", "</s>"},
      .marks = {"[INST]", "[/INST]", "</s>"}},
-    /* Mistral 7B v0.3, with bytes as tokens; it writes spaces where the next does not */
+    /* Mistral 7B v0.3, with byte tokens; it writes spaces that the next form omits */
     {.name = "mistral-v3",
      .text = PAIRS("{{- '<s>' -}}", "0", "{{- '[INST] ' + message.content + '[/INST]' -}}",
                    "' ' + message.content|trim + '</s>'", ""),

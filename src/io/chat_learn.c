@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which tokens of a conversation are learned; see chat.h.
+ * Marks the tokens of a conversation that are learned; see chat.h.
  */
 #include "../base/base.h"
 #include "chat_render.h"
@@ -30,9 +30,9 @@ int rf_learned_grow(struct rf_learned *learned, const char *where, size_t from)
 
 /* ---- from marks to tokens -------------------------------------------------------------------- */
 
-/* The rule of transformers' return_assistant_tokens_mask, in one walk over both: spans that end
- * where the token begins, or before, are behind it; it is learned if it reaches into the next one.
- */
+/* The rule of transformers' return_assistant_tokens_mask, in one pass over tokens and spans. A span
+ * that ends at or before the token's begin is passed. The token is learned if it reaches into the
+ * next span. */
 static void learn(const struct rf_marked *marked, size_t count, struct rf_learned *out)
 {
     size_t at = 0;
@@ -47,7 +47,7 @@ static void learn(const struct rf_marked *marked, size_t count, struct rf_learne
     }
 }
 
-/* Takes out the spans of answers with the weight 0. */
+/* Removes the spans of answers with weight 0. */
 static int drop_unweighted(const char *where, const struct rf_conversation *c,
                            struct rf_marked *marked, size_t *count)
 {
@@ -79,8 +79,8 @@ static int not_a_prefix(const char *where, size_t message, const char *what)
         where, what, message);
 }
 
-/* How far the text reaches that the first `count` messages have alone. RF_ENOTSUP: it is not how
- * the whole begins. */
+/* The length of the text of the first `count` messages alone. RF_ENOTSUP: the whole text does not
+ * begin with it. */
 static int reach(struct rf_chat *chat, struct rf_template *by, const char *where,
                  const struct rf_conversation *c, size_t count, bool prompt, size_t *out)
 {
@@ -94,7 +94,7 @@ static int reach(struct rf_chat *chat, struct rf_template *by, const char *where
     return 0;
 }
 
-/* The answers as what the text has beyond that of the messages before them. */
+/* An answer is what its message adds to the text of the messages before it. */
 static int find_answers(struct rf_chat *chat, struct rf_template *by, const char *where,
                         const struct rf_conversation *c, struct rf_marked **out, size_t *count)
 {
@@ -117,8 +117,8 @@ static int find_answers(struct rf_chat *chat, struct rf_template *by, const char
     return 0;
 }
 
-/* What stands behind the last special token of an answer, as the line's end behind <|im_end|>, is
- * written by nobody: generation has ended. */
+/* Text after the last special token of an answer, such as the line end after <|im_end|>, is not
+ * learned: generation has ended there. */
 static void end_at_specials(const struct rf_tokenizer *tokenizer, const struct rf_marked *marked,
                             size_t count, struct rf_learned *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The special tokens that have names in the files of a tokenizer, which chat templates see as
- * variables; see chat.h.
+ * The named special tokens of a tokenizer's files, which chat templates read as variables; see
+ * chat.h.
  */
 #include <cjson/cJSON.h>
 
@@ -29,7 +29,8 @@ struct rf_special *rf_specials_find(const struct rf_specials *specials, const ch
     return NULL;
 }
 
-/* A later one of the same name counts. text NULL: the files say that there is none. */
+/* A later token of the same name replaces the earlier one. text NULL: the files define it as
+ * absent. */
 static int set(struct rf_specials *specials, const char *path, const char *name, const char *text)
 {
     struct rf_special *one = rf_specials_find(specials, name);
@@ -62,8 +63,8 @@ static bool is_standard(const char *name)
 
 int rf_specials_of_class(struct rf_specials *specials, const char *path, const cJSON *config)
 {
-    /* Classes without tokens of their own. Which tokens others have by default depends on the type
-     * of the model and on tokenizer.json. */
+    /* Classes without special tokens. The defaults of other classes depend on the model type and on
+     * tokenizer.json. */
     static const char *const generic[] = {"PreTrainedTokenizerFast", "PreTrainedTokenizer",
                                           "TokenizersBackend"};
     const char *class =
@@ -74,7 +75,7 @@ int rf_specials_of_class(struct rf_specials *specials, const char *path, const c
     return 0;
 }
 
-/* The text of a token: a text, or an object with "content". NULL: it is neither. */
+/* The text of a token: a string, or an object with "content". NULL: neither. */
 static const char *text_of(const cJSON *item)
 {
     return cJSON_GetStringValue(
@@ -89,7 +90,8 @@ static int add(struct rf_specials *specials, const char *path, const cJSON *item
     return set(specials, path, item->string, text);
 }
 
-/* "pix_token": "<pix>" beside the seven. Settings such as add_bos_token end so as well. */
+/* A further token, such as "pix_token": "<pix>". Settings such as add_bos_token have the same
+ * ending. */
 static bool is_other_token(const cJSON *item)
 {
     static const char ending[] = "_token";
@@ -98,7 +100,7 @@ static bool is_other_token(const cJSON *item)
            !is_standard(item->string) && text_of(item);
 }
 
-/* Names and their tokens, all of the model's own. */
+/* Adds the model's own names and their tokens. */
 static int add_own(struct rf_specials *specials, const char *path, const cJSON *config,
                    const char *field)
 {

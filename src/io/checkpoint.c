@@ -53,7 +53,7 @@ int rf_checkpoint_find(const char *dir, char name[64])
     return rc;
 }
 
-/* A folder that is called step-N has a checkpoint of step N. */
+/* A folder named step-N must hold a checkpoint of step N. */
 static int check_step(const char *folder, const char *path, const struct rf_checkpoint_state *state)
 {
     const char *name = strrchr(folder, '/') ? strrchr(folder, '/') + 1 : folder;
@@ -142,7 +142,7 @@ int rf_checkpoint_identity(const struct rf_checkpoint *c, uint8_t out[32])
         struct stat about;
         if (fstat(rf_safetensors_fd(c->parts[part].tensors), &about) < 0)
             return rf_fail(RF_EIO, "cannot read %s: %s", c->parts[part].path, strerror(errno));
-        /* A copy has different times of change. */
+        /* A copy has different change times. */
         const int64_t facts[] = {(int64_t)about.st_ino,         (int64_t)about.st_size,
                                  (int64_t)about.st_mtim.tv_sec, (int64_t)about.st_mtim.tv_nsec,
                                  (int64_t)about.st_ctim.tv_sec, (int64_t)about.st_ctim.tv_nsec};
@@ -152,7 +152,7 @@ int rf_checkpoint_identity(const struct rf_checkpoint *c, uint8_t out[32])
     return 0;
 }
 
-/* *at: the index of the part's first group; then of the next part's. */
+/* *at: the index of the part's first group; on return, of the next part's first group. */
 static int verify_part(const struct rf_checkpoint_data *data, size_t first, size_t stride,
                        uint8_t *buffer, size_t *at)
 {

@@ -2,8 +2,8 @@
  *
  * Checkpoints on disk: DIR/step-N has the parts model and optimizer, each as PART.safetensors and
  * PART.hashes (pieces.h), and state.json. The file DIR/latest names the newest complete one.
- * Checkpoints have logical tensors, and do not depend on ranks. Called by train/: rank 0 drafts and
- * completes a checkpoint, and every rank writes its own ranges of the parts.
+ * Checkpoints hold logical tensors and do not depend on the ranks. Called by train/: rank 0 drafts
+ * and completes a checkpoint, and every rank writes its own ranges of the parts.
  */
 #ifndef RF_IO_CHECKPOINT_H
 #define RF_IO_CHECKPOINT_H
@@ -19,8 +19,7 @@ struct rf_checkpoint_state {
     int64_t step, samples, updates; /* updates: number of steps that were not skipped */
     int64_t batch, seq;             /* batch and sequence length of the samples */
     uint64_t seed;
-    /* Metadata of the optimizer's file, not in state.json. A scale of 0 means that there was none.
-     */
+    /* Metadata of the optimizer's file, not in state.json. Scale 0: no loss scaling. */
     float loss_scale;
     uint32_t good_steps;
 };
@@ -77,7 +76,7 @@ struct rf_checkpoint {
 };
 /* The checkpoint that DIR refers to: "step-N", named by DIR/latest; or "", which is DIR itself. */
 RF_MUST_CHECK int rf_checkpoint_find(const char *dir, char name[64]);
-/* state.json of DIR/NAME, verified but for the files that its hashes are of. */
+/* Reads state.json of DIR/NAME. Verified, except for the files whose hashes it holds. */
 RF_MUST_CHECK int rf_checkpoint_read_state(const char *dir, const char *name,
                                            struct rf_state_file *out);
 /* Whether this rank sees DIR/NAME, and its state.json has this hash. */
@@ -85,7 +84,7 @@ bool rf_checkpoint_is(const char *dir, const char *name, const char *hash);
 /* Verifies everything except the tensors. RF_EIO: a file is missing. RF_ECORRUPT: the message names
  * the file and the error. */
 RF_MUST_CHECK int rf_checkpoint_open(const char *dir, const char *name, struct rf_checkpoint *out);
-/* A hash that is equal on two ranks if they see the same files, and not copies of them. */
+/* A hash that is equal on two ranks if they see the same files; copies have other hashes. */
 RF_MUST_CHECK int rf_checkpoint_identity(const struct rf_checkpoint *checkpoint, uint8_t out[32]);
 /* Verifies groups of pieces (pieces.h) first, first + stride, ... of the tensors' files. */
 RF_MUST_CHECK int rf_checkpoint_verify(const struct rf_checkpoint *checkpoint, size_t first,
@@ -101,9 +100,9 @@ struct rf_state_file {
     int format;
     struct rf_checkpoint_state state;
     char *config;
-    char *settings;              /* the caller's text; NULL: an earlier format, which has none */
+    char *settings;              /* the caller's text; NULL: an earlier format without it */
     char hex[RF_PART_COUNT][65]; /* format 2: of PART.safetensors; later formats: of PART.hashes */
-    char own[65];                /* over all others; not used when writing */
+    char own[65];                /* the hash over all other fields; not used for writing */
 };
 RF_MUST_CHECK int rf_state_write(const char *path, const struct rf_state_file *file);
 /* out->config and out->settings: free with rf_free. */

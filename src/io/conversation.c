@@ -12,17 +12,16 @@
 
 static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
 
-/* What the template has to do with a key, for nothing to be lost. All others have to be asked for.
- */
+/* What the template must do with a key so that nothing is lost. All other keys must be read. */
 static const struct {
     const char *key;
     enum { MUST_BE_WRITTEN, MUST_BE_READ, MAY_BE_LEFT } wanted;
 } keys[] = {
-    {"role", MAY_BE_LEFT}, /* it decides how the rest is written */
+    {"role", MAY_BE_LEFT}, /* it determines how the rest is rendered */
     {"content", MUST_BE_WRITTEN},
     {"tool_calls", MUST_BE_WRITTEN},
     {"name", MUST_BE_WRITTEN},
-    {"reasoning_content", MUST_BE_READ}, /* of earlier answers templates leave it out */
+    {"reasoning_content", MUST_BE_READ}, /* templates omit it for earlier answers */
     {"thinking", MUST_BE_READ},
     {"reasoning", MUST_BE_READ},
     {"tool_call_id", MAY_BE_LEFT}, /* results follow their calls in order */
@@ -51,7 +50,7 @@ static int fail(const char *where, size_t message, const char *what)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* All texts of a value, keys included, come from there. */
+/* Sets the origin of all texts of a value, keys included. */
 static void mark(struct rf_value *value, struct rf_origin *from)
 {
     if (value->kind == RF_V_STRING)
@@ -64,7 +63,7 @@ static void mark(struct rf_value *value, struct rf_origin *from)
     }
 }
 
-/* Whether there is anything but white space in it. */
+/* Whether it contains anything but white space. */
 static bool has_text(const struct rf_value *value)
 {
     if (value->kind == RF_V_STRING) {
@@ -102,7 +101,7 @@ static int read_role(const char *where, size_t index, struct rf_dict *from, stru
     return 0;
 }
 
-/* 0 or 1: whether the loss has it. */
+/* 0 or 1: whether the loss includes the message. */
 static int read_weight(const char *where, size_t index, const struct rf_value *weight,
                        struct rf_message *out)
 {
@@ -117,7 +116,7 @@ static int read_weight(const char *where, size_t index, const struct rf_value *w
     return 0;
 }
 
-/* Parts of a content have to be texts; results of tools may be any list. */
+/* Parts of a content must be texts; the result of a tool may be any list. */
 static int check_parts(const char *where, size_t index, const struct rf_value *content)
 {
     for (size_t i = 0; content->kind == RF_V_LIST && i < content->list->count; i++) {
@@ -135,7 +134,7 @@ static int check_parts(const char *where, size_t index, const struct rf_value *c
     return 0;
 }
 
-/* The first name of the three that has a value; NULL: none. */
+/* The first of the three names that has a value; NULL: none. */
 static const struct rf_value *reasoning_of(struct rf_dict *from)
 {
     for (int i = 0; i < 3; i++) {
@@ -154,8 +153,8 @@ static int put(struct rf_room *room, struct rf_dict *dict, const char *key, stru
     return rf_dict_put(room, dict, rf_string_value(name), value);
 }
 
-/* The message as the template gets it: keys without a value are left out, and reasoning has the two
- * names that templates ask for. */
+/* Makes the message that the template gets: without keys that have no value, and with reasoning
+ * under both names that templates read. */
 static int give(struct rf_room *room, struct rf_dict *from, struct rf_message *out)
 {
     const struct rf_value *thought = reasoning_of(from);
@@ -224,7 +223,7 @@ static int read_objects(const char *where, const char *name, const struct rf_val
     return 0;
 }
 
-/* The value of a key; NULL: there is none, or null. */
+/* The value of a key; NULL: absent or null. */
 static struct rf_value *value_of(struct rf_dict *line, const char *key)
 {
     struct rf_pair *pair = rf_dict_get(line, key);
@@ -284,7 +283,7 @@ int rf_conversation_variables(const struct rf_conversation *c, size_t count, boo
 
 /* ---- what was written ------------------------------------------------------------------------ */
 
-/* Whether one of the three names of reasoning was asked for. */
+/* Whether the template read reasoning under one of its three names. */
 static bool reasoning_is_read(const struct rf_dict *dict)
 {
     for (size_t i = 0; i < dict->count; i++)
@@ -301,7 +300,7 @@ static bool is_lost(const struct rf_message *message, size_t at)
     const size_t rows = sizeof(keys) / sizeof(keys[0]);
     while (row < rows && !rf_string_is(key, keys[row].key))
         row++;
-    /* A tool is named in its call, too. */
+    /* The call also names the tool. */
     if ((row < rows && keys[row].wanted == MAY_BE_LEFT) ||
         (message->tool && rf_string_is(key, "name")))
         return false;
@@ -327,7 +326,7 @@ static int lost_list(const char *where, const char *name)
     return lost(where, "has ", &key);
 }
 
-/* The name of a key as the line has it, which may have reasoning under another one. */
+/* The name of a key in the line, which may name reasoning differently. */
 static const struct rf_string *key_of(const struct rf_message *message, size_t at)
 {
     const struct rf_string *key = message->given->pairs[at].key.string;

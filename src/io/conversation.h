@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * A conversation of a line of data as the variables of a chat template: what transformers does to
- * messages before it renders them, and that nothing of it is lost on the way. Used by chat.c.
+ * The conversation of a line of data as the variables of a chat template. Does what transformers
+ * does to messages before it renders them, and checks that the template loses nothing. Used by
+ * chat.c.
  */
 #ifndef RF_IO_CONVERSATION_H
 #define RF_IO_CONVERSATION_H
 
 #include "../template/template.h"
 
-/* Of one message. */
+/* One message. */
 struct rf_message {
     struct rf_dict *from;      /* as the line has it */
     struct rf_dict *given;     /* as the template gets it */
     struct rf_origin *origins; /* of its keys, in their order */
     bool assistant, tool;
-    bool learned; /* the assistant's, and its weight is not 0 */
+    bool learned; /* an assistant's message with weight 1 */
 };
 
 struct rf_conversation {
@@ -22,18 +23,17 @@ struct rf_conversation {
     struct rf_value list; /* the messages, as the template gets them */
     struct rf_message *messages;
     size_t count;
-    bool weighted;                    /* one of the assistant has the weight 0 */
-    struct rf_value tools, documents; /* None: there are none */
+    bool weighted;                    /* an assistant's message has weight 0 */
+    struct rf_value tools, documents; /* None: absent */
     struct rf_origin tools_from, documents_from;
     struct rf_dict *more; /* chat_template_kwargs; NULL: none */
 };
 
-/* Whether the key of a line belongs to a conversation, beside "messages". */
+/* Whether a key of a line, other than "messages", belongs to a conversation. */
 bool rf_conversation_key(const struct rf_string *key);
 
-/* Takes the conversation of a line, whose values are the room's. tools: those of a line without
- * them; NULL: none. where: begins the messages of errors. RF_ECORRUPT: something in it is not as it
- * has to be. */
+/* Reads the conversation of a line, whose values are in the room. tools: for a line without its
+ * own; NULL: none. where: begins error messages. RF_ECORRUPT: invalid. */
 RF_MUST_CHECK int rf_conversation_read(struct rf_room *room, const char *where,
                                        struct rf_dict *line, const struct rf_value *tools,
                                        struct rf_conversation *out);
@@ -42,8 +42,8 @@ RF_MUST_CHECK int rf_conversation_read(struct rf_room *room, const char *where,
 RF_MUST_CHECK int rf_conversation_variables(const struct rf_conversation *conversation,
                                             size_t count, bool prompt, struct rf_dict *out);
 
-/* After the whole conversation was rendered: RF_ECORRUPT if the template has not written, or not
- * asked for, something that it has. */
+/* Call after the whole conversation was rendered. RF_ECORRUPT if the template did not write, or did
+ * not read, a part of it. */
 RF_MUST_CHECK int rf_conversation_written(const struct rf_conversation *conversation,
                                           const char *where, const struct rf_template *by);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Lines of data as tokens; see document.h.
- *   A prompt and what follows it are encoded as one text, as a model's input is. The part that is
- * not learned is what this text has in common with the tokens of the prompt alone.
+ *   A prompt and its completion are encoded as one text, as a model's input is. The tokens that
+ * this text has in common with the prompt alone are not learned.
  */
 #include "document.h"
 
@@ -32,7 +32,7 @@ enum { OF_TEXT = 1, OF_COMPLETION = 2, OF_CHAT = 4 };
 
 static const struct {
     const char *key;
-    int kinds; /* of lines that use it */
+    int kinds; /* the kinds of lines that use it */
 } used[] = {
     {"text", OF_TEXT},
     {"prompt", OF_COMPLETION},
@@ -43,8 +43,7 @@ static const struct {
     {"chat_template_kwargs", OF_CHAT},
 };
 
-/* These say where a line comes from or count it, for people and for filters. No text and no
- * template has them. */
+/* Keys that identify or count a line, for people and filters. No text and no template uses them. */
 static const char *const ignored[] = {
     "id",          "idx",     "index",    "uid",       "uuid",
     "hash",        "source",  "dataset",  "subset",    "split",
@@ -62,7 +61,7 @@ static bool is_ignored(const struct rf_string *key)
     return false;
 }
 
-/* Which kinds of lines use the key. */
+/* The kinds of lines that use the key. */
 static int kinds_of(const struct rf_string *key)
 {
     for (size_t i = 0; i < sizeof(used) / sizeof(used[0]); i++)
@@ -79,7 +78,7 @@ bool rf_line_is_document(const struct rf_dict *object)
     return false;
 }
 
-/* Columns of tables that have no value on a line are null, as if they were not there. */
+/* Tables write null for a column without a value, so null counts as absent. */
 static bool has(struct rf_dict *object, const char *key)
 {
     const struct rf_pair *pair = rf_dict_get(object, key);
@@ -137,7 +136,7 @@ static int text_of(struct rf_dict *object, const char *where, const char *key,
 int rf_line_read(struct rf_line *line, const char *where, const char *text, size_t bytes,
                  size_t *at)
 {
-    /* What a line takes grows with its bytes alone. */
+    /* The memory of a line is limited only by its bytes. */
     const struct rf_template_limits limits = {SIZE_MAX / 4, UINT64_MAX};
     rf_room_init(&line->room, where, &limits);
     RETURN_IF_ERROR(rf_json_read(&line->room, text, bytes, at, &line->value));
@@ -198,7 +197,7 @@ int rf_line_learn(struct rf_line *line, const struct rf_data_opts *opts, int32_t
         line->kind == RF_LINE_CHAT
             ? rf_chat_learn(line->chat, where, &line->room, line->value.dict, &line->learned)
             : learn_completion(line, opts->tokenizer, end, where));
-    /* The first token has nothing before it that it could be predicted from. */
+    /* The first token has no predecessor to be predicted from. */
     if (made->ids.count < 2 || !memchr(made->flags + 1, 1, made->ids.count - 1))
         return rf_fail(RF_ECORRUPT,
                        "%s: has nothing to learn: the assistant has no turn, or each has the "

@@ -27,7 +27,7 @@ struct rf_export {
     int *shards; /* of each tensor */
     int count, shard_count;
     uint64_t bytes;
-    /* what is being written */
+    /* the file being written */
     struct rf_out_file out;
     bool open;
     int next;      /* tensor */
@@ -67,7 +67,7 @@ static int check_folder(const char *dir)
     return rc;
 }
 
-/* Removes a folder of files that belong to an export. What else is in it stays. */
+/* Removes a folder with the files of an export. Other files stay. */
 static void remove_folder(const char *dir)
 {
     char path[4400];
@@ -297,7 +297,7 @@ static int write_index(struct rf_export *e)
 
 static int replace(const struct rf_export *e)
 {
-    /* Both names change at once; then DIR.tmp is what was there before. */
+    /* Swaps both names at once; DIR.tmp is then the previous folder. */
     int renamed = renameat2(AT_FDCWD, e->tmp, AT_FDCWD, e->dir, RENAME_EXCHANGE);
     if (renamed == 0)
         remove_folder(e->tmp);
@@ -313,7 +313,7 @@ static int replace(const struct rf_export *e)
     return 0;
 }
 
-/* All that can fail while DIR is as it was. */
+/* Everything that can fail while DIR is unchanged. */
 static int complete(struct rf_export *e)
 {
     if (e->next < e->count)

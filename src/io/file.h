@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that are written once, hashed meanwhile, and synced; and reading of files. Used only by the
- * other files of io/. Every message names the file and the system's error.
+ * Files that are written once, hashed while written, and synced; reading of files. Used only by
+ * io/. Every message names the file and the system's error.
  */
 #ifndef RF_IO_FILE_H
 #define RF_IO_FILE_H
@@ -33,9 +33,9 @@ RF_MUST_CHECK int rf_read_at(int fd, const char *path, uint64_t at, void *dst, s
 /* RF_EINVAL if the joined path does not fit in 4096 bytes. */
 RF_MUST_CHECK int rf_join_path(char out[4096], const char *folder, const char *name);
 
-/* Whether a path in `dir` leads to a file of it: it may be a link to another file of the folder, or,
- * if the folder is in a cache of huggingface_hub, to the store of its model or of the cache.
- * RF_ECORRUPT: it leads elsewhere. RF_EIO: there is no such file. */
+/* Whether a path in `dir` resolves to a file that belongs to it. It may be a link to another file
+ * of the folder, or, if the folder is in a cache of huggingface_hub, to the store of its model or
+ * of the cache. RF_ECORRUPT: it resolves elsewhere. RF_EIO: no such file. */
 RF_MUST_CHECK int rf_check_link(const char *dir, const char *path);
 
 #endif

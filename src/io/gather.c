@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tokens of a data set while it is read; see gather.h.
+ * Collects the tokens of a data set while its files are read; see gather.h.
  */
 #include "gather.h"
 
@@ -12,7 +12,7 @@ void rf_gather_free(struct rf_gather *gather)
     rf_line_free(&gather->line);
 }
 
-/* Room for `more` tokens. */
+/* Reserves space for `more` tokens. */
 static int reserve(struct rf_dataset *data, const char *path, size_t more)
 {
     if ((uint64_t)data->capacity - (uint64_t)data->count >= more)
@@ -65,7 +65,7 @@ int rf_gather_text(struct rf_gather *g, const char *path, const char *text, size
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* Room for the flags of the tokens that there is room for, and one more document. */
+/* Reserves flags for the capacity of tokens, and one more document. */
 static int reserve_document(struct rf_dataset *data, const char *path, int64_t before)
 {
     if (before != data->capacity) {
@@ -85,7 +85,8 @@ static int reserve_document(struct rf_dataset *data, const char *path, int64_t b
     return 0;
 }
 
-/* Whether a row of seq tokens has a target of the document, which is the token behind it. */
+/* Whether a row of seq tokens contains a learned token as a target. The target of a position is the
+ * next token. */
 static bool reaches_a_target(const struct rf_learned *d, int64_t seq)
 {
     const size_t targets = d->ids.count - 1;

@@ -18,8 +18,8 @@ static bool ends_with(const char *path, const char *end)
     return length > bytes && strcasecmp(path + length - bytes, end) == 0;
 }
 
-/* Whether text[from..] begins with an object that says what it is, or, on a line of its own, with
- * one that is followed by another. */
+/* Whether text[from..] begins with an object that is a document, or with an object on its own line
+ * that is followed by another. */
 static bool begins_with_data(const char *text, size_t bytes)
 {
     const struct rf_template_limits limits = {(size_t)1 << 30, UINT64_MAX};
@@ -51,7 +51,7 @@ enum rf_file_kind rf_file_kind(const char *path, const char *text, size_t bytes,
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* The object at text[*at]. alone: nothing may follow it up to `bytes`. */
+/* Adds the object at text[*at]. alone: nothing may follow it up to `bytes`. */
 static int add_object(struct rf_gather *g, const char *path, const char *where, const char *text,
                       size_t bytes, bool alone, size_t *at)
 {
@@ -96,7 +96,7 @@ static int read_lines(struct rf_gather *g, const char *path, const char *text, s
     return 0;
 }
 
-/* The lines from text[from] to text[to]. */
+/* Counts the lines from text[from] to text[to]. */
 static long long count_lines(const char *text, size_t from, size_t to)
 {
     long long lines = 0;
@@ -105,7 +105,7 @@ static long long count_lines(const char *text, size_t from, size_t to)
     return lines;
 }
 
-/* Objects that each begin on a line of their own, or a list of objects. */
+/* Reads objects that each begin on their own line, or a list of objects. */
 static int read_objects(struct rf_gather *g, const char *path, const char *text, size_t bytes)
 {
     char where[WHERE_BYTES];

@@ -13,12 +13,12 @@ enum rf_file_kind {
     RF_FILE_OBJECTS /* .json: objects, or a list of them */
 };
 
-/* By its name, and for .json that was found in a folder also by what it begins with: a folder of
- * programs has other JSON files, which are texts. */
+/* The kind by the file's name. A .json file found in a folder is also judged by its beginning:
+ * source folders have other JSON files, which are texts. */
 enum rf_file_kind rf_file_kind(const char *path, const char *text, size_t bytes, bool found);
 
 /* Adds all lines of a file. RF_ECORRUPT, with the number of the line or object: damaged, or
- * something stands behind its object. Errors of rf_line_read and rf_line_learn. */
+ * followed by other text. Errors of rf_line_read and rf_line_learn. */
 RF_MUST_CHECK int rf_lines_read(struct rf_gather *gather, const char *path, enum rf_file_kind kind,
                                 const char *text, size_t bytes);
 

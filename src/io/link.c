@@ -19,10 +19,10 @@ static size_t hex_digits(const char *text)
     return strspn(text, "0123456789abcdef");
 }
 
-/* Whether a file is one of the store of a hub's cache. The models of a cache are in
+/* Whether a file is in the store of a hub's cache. A cache keeps models in
  * CACHE/models--NAME/snapshots/COMMIT. Since huggingface_hub 2.0 the store is CACHE/blobs, and a
- * file is CACHE/blobs/XX/HASH, with 64 hexadecimal digits of which XX are the first; before it, and
- * for small files, each model has a store of its own, CACHE/models--NAME/blobs/HASH. */
+ * file is CACHE/blobs/XX/HASH, with 64 hexadecimal digits that begin with XX. Earlier versions, and
+ * small files, use a store per model, CACHE/models--NAME/blobs/HASH. */
 static bool is_in_store(const char *real, const char *folder)
 {
     static const char level[] = "/snapshots/", blobs[] = "/blobs/";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The lock of a folder of checkpoints: flock(2) on DIR/lock, which the system releases when the
- * process ends. The file has the name of the process that holds it. It is never removed: after a
- * removal two processes could lock different files of that name.
+ * process ends. The file names the process that holds it. It is never removed: after a removal two
+ * processes could lock different files of that name.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -67,7 +67,7 @@ int rf_folder_lock(const char *dir, struct rf_folder_lock *lock)
         close(fd);
         return rc;
     }
-    if (got < 0) /* a file system without locks */
+    if (got < 0) /* a file system without locks: continue unlocked */
         rf_log("io", 0, "%s cannot be locked (%s): let no other training save there", path,
                strerror(errno));
     sign(fd);

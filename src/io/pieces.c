@@ -9,8 +9,8 @@
 
 #include "../base/base.h"
 
-/* Numbers in a row of the file of hashes, before the hash: in format 4 of checkpoints, and in
- * format 3. */
+/* Numbers in a row of the hash file, before the hash: in format 4 of checkpoints, and in format 3.
+ */
 enum { NUMBERS = 4, NUMBERS_3 = 1 };
 #define MAX_BYTES ((size_t)1 << 40)
 
@@ -106,8 +106,7 @@ int rf_pieces_write(const struct rf_pieces *pieces, const char *path, char hex[6
     return rc;
 }
 
-/* The piece of a row. If only ends are known, it begins at byte `at`, the end of the previous
- * piece. */
+/* The piece of a row. With ends only, it begins at byte `at`, the end of the previous piece. */
 static struct rf_piece piece_of(const uint8_t *row, bool ends, uint64_t at)
 {
     struct rf_piece piece = {.begin = at, .run = get_number(row) - at, .runs = 1};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Checks whether sorted pieces cover a file, and whether the file has their hashes. Both work by
- * group: columns of the same rows that several ranks have written are interleaved, and are read
- * together, from the first byte to the last. See pieces.h.
+ * group: columns of the same rows that several ranks wrote are interleaved, and are read together
+ * in one pass. See pieces.h.
  */
 #include "../base/base.h"
 #include "pieces.h"
@@ -41,10 +41,9 @@ static int by_place(const void *a, const void *b)
     return x->at < y->at ? -1 : x->at > y->at;
 }
 
-/* Let c(k) be how often the byte with index k is covered. This writes the points at which the
- * function c(k) - c(k - 1) - c(k - step) + c(k - step - 1) is not 0: four indices for each piece,
- * regardless of its runs, because those between cancel out. Different functions c have different
- * points. */
+/* Let c(k) be how often the byte with index k is covered. Writes the points at which the function
+ * c(k) - c(k - 1) - c(k - step) + c(k - step - 1) is not 0: four indices per piece, because the
+ * points of its inner runs cancel. Different functions c have different points. */
 static struct point *mark(struct point *out, const struct rf_piece *p, uint64_t step, int64_t sign)
 {
     const uint64_t last = p->begin + p->runs * step;
@@ -68,7 +67,7 @@ static bool all_zero(struct point *points, size_t count)
     return true;
 }
 
-/* Whether a group covers the bytes between its begin and its end, each once. */
+/* Whether a group covers each byte between its begin and its end once. */
 static int check_group(const struct rf_pieces *pieces, size_t first, size_t count, bool *covers)
 {
     const struct rf_piece *list = pieces->list + first;

@@ -53,8 +53,8 @@ void rf_row_copy(const struct rf_dataset *data, int64_t row, int64_t seq, int32_
     }
 }
 
-/* A permutation of 0 to n - 1: a Feistel network on the next power of four, applied again while
- * its result is too large (Black, Rogaway 2002). */
+/* A permutation of 0 to n - 1: a Feistel network on the next power of four, repeated while its
+ * result is too large (Black, Rogaway 2002). */
 static uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t n, uint64_t at)
 {
     enum { ROUNDS = 6 };

@@ -25,9 +25,9 @@ struct rf_file_content {
     const struct rf_file_note *notes;
     int note_count;
 };
-/* The layout of such a file: a pure function of its content, so that ranks with the same content
- * write the same file together. Tensors are in the given order, without holes. The first begins at
- * a multiple of RF_SAFETENSORS_ALIGN. */
+/* The layout of a file. It depends only on the content, so ranks with the same content write the
+ * same file together. Tensors are in the given order, without gaps. The first begins at a multiple
+ * of RF_SAFETENSORS_ALIGN. */
 #define RF_SAFETENSORS_ALIGN 4096u
 struct rf_safetensors_layout {
     char *header; /* the file's first header_bytes */
@@ -39,10 +39,10 @@ RF_MUST_CHECK int rf_safetensors_lay_out(const struct rf_file_content *content,
                                          struct rf_safetensors_layout *out);
 void rf_safetensors_layout_free(struct rf_safetensors_layout *layout); /* zero is allowed */
 
-/* A file whose header was checked: sizes, offsets without holes or overlaps, names. The file is not
+/* A file whose header was checked: sizes, offsets without gaps or overlaps, names. The file is not
  * trusted. RF_ECORRUPT: the message names the file and the error. RF_ENOTSUP: a type that the
- * library does not have; with any_type such a tensor is listed with RF_DTYPE_COUNT, and its bytes
- * are not compared with its shape. */
+ * library lacks; with any_type such a tensor is listed with RF_DTYPE_COUNT, and its bytes are not
+ * compared with its shape. */
 struct rf_safetensors;
 RF_MUST_CHECK int rf_safetensors_open(const char *path, bool any_type, struct rf_safetensors **out);
 void rf_safetensors_close(struct rf_safetensors *file); /* NULL is allowed */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Samples of a data set, and what it consists of; see data.h. The tokens come from text.c or
+ * Samples of a data set, and its description; see data.h. The tokens come from text.c or
  * token_file.c.
  */
 #include "../base/base.h"
@@ -30,11 +30,11 @@ int64_t rf_dataset_vocabulary(const struct rf_dataset *data)
 
 /* ---- hash ------------------------------------------------------------------------------------ */
 
-/* Tokens are read in pieces. Of a long text every piece at a distance is, so that a job need not
- * read a file of any size before it begins. */
+/* Tokens are hashed in pieces. A long text is sampled at equal distances, so that startup does not
+ * read files of any size. */
 enum { LANES = 4, PIECE = 1 << 14, WHOLE = 1 << 28, PIECES = 1 << 12 };
 
-/* Lanes do not wait for each other's products. The same on machines of either byte order. */
+/* Lanes have independent multiply chains. The result does not depend on byte order. */
 struct lanes {
     uint64_t lane[LANES];
 };
@@ -55,7 +55,7 @@ static void mix_tokens(struct lanes *l, const struct rf_dataset *data, int64_t f
                                      << 32);
     for (; i < count; i++)
         mix(&l->lane[i % LANES], (uint32_t)rf_dataset_token(data, first + i));
-    if (data->documents) /* which of the tokens are learned */
+    if (data->documents) /* the flags of learned tokens */
         for (i = 0; i < count; i++)
             mix(&l->lane[i % LANES], data->learned[first + i]);
 }

@@ -21,7 +21,7 @@ static int start(struct rf_shared_file *file, const char *path, uint64_t bytes)
     return 0;
 }
 
-/* Sets the whole size, and reserves the space if the file system can. */
+/* Sets the file's size, and reserves the space if the file system supports it. */
 static int give_size(int fd, uint64_t bytes)
 {
     int failed;

@@ -14,16 +14,15 @@
 
 #define OLD_FORMAT "ringforge checkpoint 1" /* it had no config */
 
-/* The names of the files' hashes: format 2 has those of whole files, later formats those of the
- * lists of hashes. */
+/* The names of the hashes: format 2 hashes whole files, later formats hash the hash files. */
 static const struct {
     const char *name, *model, *optimizer;
 } formats[] = {[2] = {"ringforge checkpoint 2", "model_sha256", "optimizer_sha256"},
                [3] = {"ringforge checkpoint 3", "model_hashes_sha256", "optimizer_hashes_sha256"},
                [4] = {"ringforge checkpoint 4", "model_hashes_sha256", "optimizer_hashes_sha256"},
                [5] = {"ringforge checkpoint 5", "model_hashes_sha256", "optimizer_hashes_sha256"}};
-enum { SETTINGS_FORMAT = 5 }; /* the first that has them */
-/* No run has made so many steps; what is added to it does not overflow. */
+enum { SETTINGS_FORMAT = 5 }; /* the first format with settings */
+/* No run reaches this many steps; sums with it do not overflow. */
 #define MOST_COUNTED ((uint64_t)1 << 62)
 
 static void hash_state(const struct rf_state_file *f, char hex[65])
@@ -136,7 +135,7 @@ static bool take_state(const cJSON *root, struct rf_state_file *f)
            get_hex(root, "state_sha256", f->own);
 }
 
-/* The text must equal the one that would be written, so every byte of it is checked. */
+/* The text must equal what would be written, so every byte of it is checked. */
 static bool same_text(const char *text, const struct rf_state_file *f)
 {
     char *wanted = state_text(f);
@@ -146,7 +145,7 @@ static bool same_text(const char *text, const struct rf_state_file *f)
     return same;
 }
 
-/* The number of a later format, which this version does not know; otherwise 0. */
+/* The number of a later format, which this version cannot read; otherwise 0. */
 static int later_format(const char *format)
 {
     static const char begin[] = "ringforge checkpoint ";
@@ -159,7 +158,7 @@ static int later_format(const char *format)
     return number > RF_STATE_FORMAT ? number : 0;
 }
 
-/* Theirs are those of the parsed file. */
+/* Copies the texts, which belong to the parsed file. */
 static int keep_texts(const char *path, struct rf_state_file *f)
 {
     const bool settings = f->format >= SETTINGS_FORMAT;

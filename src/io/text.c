@@ -95,7 +95,7 @@ static int find_files(struct paths *paths, const char *path)
 
 /* ---- data sets ------------------------------------------------------------------------------- */
 
-/* found: in a folder, and not named by the caller. */
+/* found: in a folder, not named by the caller. */
 static int append_file(struct rf_gather *g, const char *path, bool found)
 {
     char *text = NULL;
@@ -110,7 +110,7 @@ static int append_file(struct rf_gather *g, const char *path, bool found)
     return rc;
 }
 
-/* What the files are together. */
+/* Checks the files together. */
 static int check_all(const struct rf_gather *g, const char *path)
 {
     const struct rf_dataset *data = g->data;
@@ -153,7 +153,7 @@ static int read_texts(struct rf_dataset *data, const char *path, const struct rf
         data->padding = end;
         data->width = rf_tokenizer_vocabulary(opts->tokenizer) <= 65536 ? 2 : 4;
     }
-    /* A form that there is not is an error whatever the data are. */
+    /* An unknown form is an error whatever the data are. */
     int rc = opts->chat ? rf_line_open(&g.line, opts) : 0;
     if (rc == 0)
         rc = find_files(&paths, path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files of tokens, in llm.c's formats; see data.h. They are little-endian, as are the machines that
- * this library runs on.
+ * Token files in llm.c's formats; see data.h. They are little-endian, as are the machines that this
+ * library supports.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +21,7 @@ enum {
     VERSION_32 = 7
 };
 
-/* Sets the width, and *from to where the tokens begin. Returns 1; 0: no file of tokens. */
+/* Sets the width, and *from, where the tokens begin. Returns 1; 0: not a token file. */
 static int read_header(struct rf_dataset *data, const char *path, int fd, int64_t bytes, int raw,
                        int64_t *from)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads folders of weights; see weights.h. The index says which file has which tensor, and is
- * compared with the headers of the files. Called by users; independent of models and ranks.
+ * Reads folders of weights; see weights.h. The index maps tensors to files, and is compared with
+ * the files' headers. Called by users; independent of models and ranks.
  */
 #include <cjson/cJSON.h>
 #include <errno.h>
@@ -141,7 +141,7 @@ static void take_place(struct rf_weights *w, int at, int index)
     place->index = index;
 }
 
-/* Places [from, to) of the index are in one file, in the order of names, as the file's are. */
+/* Places [from, to) of the index are in one file. Both are sorted by name. */
 static int take_listed(struct rf_weights *w, int from, int to)
 {
     const char *name = w->places[from].file_name;
@@ -166,7 +166,7 @@ static int take_listed(struct rf_weights *w, int from, int to)
                    name, rf_safetensors_tensor(file, absent)->name);
 }
 
-/* Beside an index a single file may have other weights, of which readers take one or the other. */
+/* A single file beside an index may hold other weights, and readers differ in which they use. */
 static int check_single(const struct rf_weights *w)
 {
     if (!exists(w->dir, w->single))
@@ -303,8 +303,8 @@ int rf_weights_read(struct rf_weights *w, int index, uint64_t first, uint64_t co
                        weight->name);
     if (count == 0)
         return 0; /* values may be NULL */
-    /* 16-bit data is read into the second half, and widened from there to the front: an element is
-     * never written before it was read. */
+    /* Reads 16-bit data into the second half and widens it from there: no element is overwritten
+     * before it is read. */
     char *bytes = (char *)values + (sizeof(float) - size) * count;
     RETURN_IF_ERROR(rf_safetensors_read(w->files[place->file], place->index, first * size, bytes,
                                         count * size));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Values that a model's layers do not keep from forward to backward, but recompute in the backward
- * pass. This saves memory and costs work. The results have the same bits. docs/training.md has the
+ * pass. This saves memory and costs work. The results have the same bits. docs/memory.md has the
  * bytes and the work of each choice.
  */
 #ifndef RF_MODELS_RECOMPUTE_H

@@ -71,7 +71,7 @@ static int check_args(const struct rf_attention_call *call)
     return check_lse(call, "lse", a->lse);
 }
 
-/* A gradient goes where its operand's strides lead: the kernels have room for one set of them. */
+/* A gradient must have the strides of its operand: the kernels' push constants hold one set. */
 static int check_grad(const struct rf_attention_call *call, const char *what,
                       const struct rf_heads *grad, const char *of, const struct rf_heads *h)
 {
@@ -93,7 +93,7 @@ static int check_grads(const struct rf_attention_call *call)
     return check_lse(call, "delta", g->delta);
 }
 
-/* "tiled", or "tiled:2" for its form 2. */
+/* Whether `name` is the path's, as "tiled", or as "tiled:2" for its form 2. */
 static bool is_named(const struct rf_attention_path *path, const char *name)
 {
     const size_t length = strlen(path->name);
@@ -178,7 +178,7 @@ int rf_attention_choose(struct rf_device *device, enum rf_dtype type, int64_t he
                        "%s needs a device, f32, f16 or bf16, and a head size of 1 or more", op);
     if (rf_device_get_info(device)->kind == RF_DEVICE_CPU)
         return 0;
-    /* Of no memory. */
+    /* Without memory. */
     const struct rf_heads heads = rf_heads_in(
         (struct rf_tensor){.shape = rf_shape3(1, 1, head_size), .dtype = type}, head_size, 0, 1);
     const struct rf_attention_args args = {.q = heads, .k = heads, .v = heads, .out = heads};

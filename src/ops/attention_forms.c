@@ -13,8 +13,8 @@
 
 #define DEPTH 16 /* of attention_shares.glsl */
 
-/* fixed: what Mesa's compilers for Intel and Adreno need at most. Where all is unrolled that is an
- * address for each product on devices without offsets in shared memory, and far less elsewhere. */
+/* fixed: the maximum that Mesa's compilers for Intel and Adreno need. With full unrolling on
+ * devices without offsets in shared memory that is an address per product, elsewhere far less. */
 const struct rf_attention_form rf_attention_forms[] = {
     {64, 4, 4, 16, false, 216}, /* 0 */
     {64, 4, 4, 4, false, 118},  /* 1 */
@@ -30,14 +30,14 @@ const struct rf_attention_form rf_attention_forms[] = {
 };
 const size_t rf_attention_form_count = sizeof(rf_attention_forms) / sizeof(rf_attention_forms[0]);
 
-#define SECOND_SUMS 24 /* registers that the key pass needs beside its second sums */
+#define SECOND_SUMS 24 /* registers of the key pass besides its second sums */
 
 uint32_t rf_attention_form_lanes(const struct rf_attention_form *form)
 {
     return form->tile / form->each_m * (form->tile / form->each_n);
 }
 
-/* Elements of a row of sums that an invocation computes: 2 PAIRS of attention_tiled.glsl. */
+/* The elements of a row of sums that an invocation computes: 2 PAIRS of attention_tiled.glsl. */
 static uint32_t columns_of(const struct rf_attention_form *form, int64_t head_size)
 {
     const uint32_t across = form->tile / form->each_n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The paths of attention: "rows" for CPU drivers (attention_rows.glsl), "tiled" for GPUs
- * (attention_tiled.glsl), "units" the same on matrix units. All run the same passes, with the same
- * operands; called by attention.c after all checks.
+ * (attention_tiled.glsl), "units" for the same on matrix units. All run the same passes, with the
+ * same operands; called by attention.c after all checks.
  */
 #include <math.h>
 
@@ -15,7 +15,7 @@
 /* Operands in the order of shaders/push/attention.h. FIRST, SECOND: PUSH_FIRST, PUSH_SECOND. */
 enum { Q, K, V, DOUT, LSE, DELTA, FIRST, SECOND, OPERANDS };
 
-#define SOFTMAX_FLOPS 4 /* of a pair: scale, difference, exp, sum; or its gradient's */
+#define SOFTMAX_FLOPS 4 /* per pair: scale, difference, exp, sum; or the gradient's */
 
 struct pass {
     const char *name;
@@ -23,10 +23,10 @@ struct pass {
     struct rf_build tiled[2], units[2]; /* any rows, aligned ones */
     uint8_t sources, source[6];         /* operands that have views */
     bool writes[OPERANDS];              /* the others are read */
-    bool over_keys;                     /* a lane or workgroup owns keys, not queries */
-    uint32_t rows_per_lane;             /* of path "rows", for heads of at most 32 elements */
-    uint32_t dots, mixes; /* products for each query and key, of the length of a head */
-    uint32_t repeats;     /* of these, those that another pass has computed before */
+    bool over_keys;                     /* a lane or workgroup owns keys instead of queries */
+    uint32_t rows_per_lane;             /* for path "rows", with heads of at most 32 elements */
+    uint32_t dots, mixes;               /* products of head length per query and key */
+    uint32_t repeats; /* of these, the products that another pass has already computed */
 };
 static const struct pass forward_pass = {
     .name = "attention_tiled",
@@ -66,7 +66,7 @@ static const struct pass key_pass = {
     .mixes = 2,
     .repeats = 2};
 
-/* What the pass reads and writes; unused ones have no buffer. */
+/* The operands of a pass; unused ones have no buffer. */
 static void list_operands(const struct rf_attention_call *call, const struct pass *pass,
                           struct rf_tensor operands[OPERANDS])
 {
@@ -97,8 +97,8 @@ static bool is_vector(const struct rf_attention_call *call)
            rf_heads_vector(&g->dk) && rf_heads_vector(&g->dv);
 }
 
-/* What a pass computes: for each pair of a query and a key that it may see some products of the
- * length of a head, and the softmax or its gradient. */
+/* The arithmetic of a pass: for each pair of a query and a key that it may see, products of head
+ * length, and the softmax or its gradient. */
 static void declare_work(const struct rf_attention_call *call, const struct pass *pass,
                          struct rf_job *job)
 {
@@ -111,7 +111,8 @@ static void declare_work(const struct rf_attention_call *call, const struct pass
     job->work.repeated = pairs * product * pass->repeats;
 }
 
-/* Elements of an operand that a pass touches: heads may lie among others. */
+/* The number of an operand's elements that a pass touches: heads may be interleaved with other
+ * data. */
 static int64_t touched(const struct rf_attention_call *call, const struct pass *pass, int operand)
 {
     const struct rf_heads *q = &call->args->q, *k = &call->args->k;
@@ -137,7 +138,7 @@ static void fill(const struct rf_attention_call *call, const struct pass *pass,
     rf_heads_strides(&a->q, push->q_strides);
     rf_heads_strides(&a->k, push->k_strides);
     rf_heads_strides(&a->v, push->v_strides);
-    rf_heads_strides(&a->out, push->out_strides); /* and of their gradients */
+    rf_heads_strides(&a->out, push->out_strides); /* also for their gradients */
     *job = (struct rf_job){.op = call->op,
                            .type = a->q.tensor.dtype,
                            .push = push,
@@ -166,8 +167,8 @@ static uint32_t packed(const struct rf_attention_args *a)
 
 /* ---- rows: a lane owns rows, for CPU drivers ------------------------------------------------- */
 
-#define BLOCK 8       /* rows of the other side in a round; of attention_rows.glsl */
-#define ROWS_HEAD 128 /* elements of a head, which lanes keep in registers */
+#define BLOCK 8       /* rows of the other side per round, as in attention_rows.glsl */
+#define ROWS_HEAD 128 /* head elements, which lanes keep in registers */
 
 static int rows_can(const struct rf_attention_call *call)
 {
@@ -199,7 +200,7 @@ static int rows_pass(struct rf_stream *stream, const struct rf_attention_call *c
 {
     const struct rf_heads *own = pass->over_keys ? &call->args->k : &call->args->q;
     uint32_t lanes = rf_device_get_info(call->device)->subgroup_size, each = pass->rows_per_lane;
-    /* The rows live in registers. */
+    /* The rows are held in registers. */
     for (int64_t size = 32; size < own->size && each > 1; size *= 2)
         each /= 2;
     while (each > 1 && lanes * (each / 2) >= own->rows)
@@ -241,7 +242,7 @@ static int rows_run(struct rf_stream *stream, const struct rf_attention_call *ca
 
 #define DEPTH 16 /* of attention_shares.glsl */
 
-/* A pass, and what there is to choose from for it. */
+/* A pass, and the choices for it. */
 struct tiling {
     const struct rf_attention_call *call;
     const struct pass *pass;
@@ -273,7 +274,7 @@ static void set_kernel(const struct tiling *t, size_t choice, bool vector, struc
     if (call->args->starts.buffer)
         rf_job_spec(job, 12, packed(call->args));
     if (t->fragment_count == 0) {
-        /* CPU drivers compile long loops for seconds. */
+        /* CPU drivers need seconds to compile long unrolled loops. */
         const bool roll =
             info->kind == RF_DEVICE_CPU && rf_attention_form_named(call->args->path) < 0;
         rf_job_spec(job, 5, roll ? 1 : form->step);
@@ -288,7 +289,7 @@ static void set_kernel(const struct tiling *t, size_t choice, bool vector, struc
     rf_job_spec(job, 11, form->step < DEPTH);
 }
 
-/* Shared memory as in attention_units.glsl. */
+/* The shared memory of attention_units.glsl. */
 static bool fragment_fits(const struct rf_device_info *info, const struct rf_attention_form *form,
                           const struct rf_matrix_shape *f)
 {
@@ -320,7 +321,8 @@ static void describe_choice(void *user, size_t choice, struct rf_form *out)
     const struct rf_attention_form *form = form_of(t, choice);
     *out = (struct rf_form){.job = {.op = t->call->op}};
     set_kernel(t, choice, false, &out->job);
-    /* Aligned or not, a call takes the same form, so that its bits do not depend on it. */
+    /* Aligned and unaligned calls use the same form, so that the bits do not depend on alignment.
+     */
     if (t->call->args->q.size % 4 == 0) {
         out->other[out->other_count] = out->job;
         set_kernel(t, choice, true, &out->other[out->other_count++]);
@@ -342,8 +344,8 @@ static int64_t tiled_rounds(const struct tiling *t, const struct rf_attention_fo
            4 * DEPTH;
 }
 
-/* Depends on the device, the type and the size of heads, and never on the number of rows, so that
- * the bits of a row do not either. RF_ENOTSUP: no form fits. */
+/* The choice depends on the device, the type and the head size, never on the number of rows, so
+ * that the bits of a row do not depend on it either. RF_ENOTSUP: no form fits. */
 static int choose(struct tiling *t, size_t *choice)
 {
     const struct rf_attention_args *a = t->call->args;
@@ -384,7 +386,7 @@ static int tile_pass(struct rf_stream *stream, const struct tiling *t, size_t ch
     return rf_job_run(stream, &job);
 }
 
-/* Nothing is launched unless all can be. */
+/* Launches nothing unless all passes can be launched. */
 static int tile_passes(struct rf_stream *stream, const struct rf_attention_call *call,
                        struct tiling *t)
 {
@@ -423,7 +425,7 @@ static uint32_t size_of(const struct rf_matrix_shape *f)
     return (uint32_t)f->m * f->n * f->k;
 }
 
-/* The fragments that the shader can take, the largest first. */
+/* Lists the fragments that the shader supports, largest first. */
 static void list_fragments(const struct rf_device_info *info, enum rf_dtype type, struct tiling *t)
 {
     t->fragment_count = 0;
@@ -438,7 +440,7 @@ static void list_fragments(const struct rf_device_info *info, enum rf_dtype type
     }
 }
 
-/* NULL: it runs there. */
+/* NULL: the path supports the call. */
 static const char *units_why_not(const struct rf_attention_call *call)
 {
     const struct rf_device_info *info = rf_device_get_info(call->device);
@@ -474,8 +476,8 @@ static int units_run(struct rf_stream *stream, const struct rf_attention_call *c
     return tile_passes(stream, call, &tiling);
 }
 
-/* On an H100 it takes half the time of "tiled". Where subgroups have few registers (Intel), some of
- * its kernels spill in every form. */
+/* On an H100 it takes half the time of "tiled". On devices with few registers per subgroup (Intel),
+ * some of its kernels spill in every form. */
 static bool units_suits(const struct rf_attention_call *call)
 {
     const struct rf_device_info *info = rf_device_get_info(call->device);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The register budget of a subgroup, and the estimate of what a kernel needs of it.
+ * The register budget of a subgroup, and the estimated need of a kernel.
  */
 #include "budget.h"
 
-#define NARROW_REGISTERS 128 /* of a subgroup, each of as many lanes as the smallest one has */
+#define NARROW_REGISTERS 128 /* of a subgroup, each as wide as the smallest subgroup */
 #define OWN_REGISTERS 256    /* of an invocation */
 /* Addresses, indices and counters of each invocation. Compilers for narrow subgroups keep more of
- * them: there is no other place for what is the same in all invocations. */
+ * them, because uniform values have no other registers. */
 #define FIXED_REGISTERS 24
 #define NARROW_FIXED_REGISTERS 52
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The cache of keys and values: writing to it (cache_append.comp) and attention to it
- * (attend_cache.comp, attend_cache_join.comp).
+ * The key-value cache: writing to it (cache_append.comp) and attention to it (attend_cache.comp,
+ * attend_cache_join.comp).
  */
 #include <math.h>
 
@@ -137,7 +137,7 @@ int rf_rotary_angles(struct rf_stream *stream, struct rf_tensor angles,
     if (rows == 0)
         return 0;
     RETURN_IF_ERROR(rf_fill(stream, rf_elements(angles, 0, size / 2), 1));
-    for (int64_t done = 1; done < rows; done *= 2) { /* the first rows, below themselves */
+    for (int64_t done = 1; done < rows; done *= 2) { /* from the rows before them */
         struct rf_heads from = ones, to = ones;
         from.rows = to.rows = done < rows - done ? done : rows - done;
         to.first += done * size;
@@ -202,7 +202,7 @@ static int run_chunks(struct rf_stream *stream, const struct rf_push_attend_cach
                          .shader = shaders[vector],
                          .push = push,
                          .push_bytes = RF_PUSH_BYTES(*push)};
-    /* What is read depends on the positions: at most one sequence for each row. */
+    /* The reads depend on the positions: at most one sequence per row. */
     const int64_t all = rf_tensor_count(cache->keys);
     const int64_t seen = s->rows * push->chunks * CHUNK * s->keys * s->size;
     rf_job_spec(&job, 0, LANES);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Softmax cross-entropy: losses with a row for each lane (cross_entropy.comp) or, on GPUs, for each
- * team of lanes (cross_entropy_team.comp), then the gradient as a flat pass, in place if wanted
- * (cross_entropy_backward.comp). Of parts of the columns the same two, and between them what joins
- * the parts (cross_entropy_join.comp).
+ * team of lanes (cross_entropy_team.comp), then the gradient as a flat pass, optionally in place
+ * (cross_entropy_backward.comp). For parts of the columns, cross_entropy_join.comp joins the parts
+ * between the two.
  */
 #include <stddef.h>
 
@@ -17,9 +17,9 @@
 
 #define UNROLL 4       /* of the backward shader: groups of four columns per lane */
 #define WIDE_UNROLL 16 /* ... in _wide */
-#define LOGIT_FLOPS 4  /* of each, in either kernel: maximum or scale, difference, exp, sum */
+#define LOGIT_FLOPS 4  /* per logit, in either kernel: maximum or scale, difference, exp, sum */
 
-/* The most lanes that waste little at the end of a row. */
+/* The largest number of lanes that wastes little at the end of a row. */
 static uint32_t row_lanes(int64_t vocabulary)
 {
     uint32_t best = 16;
@@ -35,7 +35,8 @@ static uint32_t row_lanes(int64_t vocabulary)
     return best;
 }
 
-/* Of rf_cross_entropy, or a step of it for a part of the columns; rows of `columns` logits. */
+/* The arguments of rf_cross_entropy, or of a step of it for a part of the columns; rows of
+ * `columns` logits. */
 struct call {
     struct rf_tensor losses, dlogits, logits, targets, scratch;
     int64_t rows, columns;
@@ -44,7 +45,7 @@ struct call {
     const struct rf_cross_entropy_opts *opts;
 };
 
-/* With a part, its three tensors in place of losses and scratch. */
+/* For a part, its three tensors replace losses and scratch. */
 static int run_losses(struct rf_stream *stream, const struct call *c)
 {
     static const struct rf_builds lanes = {.aligned = RF_BUILD_TYPES(cross_entropy_v),
@@ -88,7 +89,7 @@ static int run_losses(struct rf_stream *stream, const struct call *c)
     return rf_job_run(stream, &job);
 }
 
-/* One launch; wide: of the build that writes by whole subgroups. */
+/* One launch; wide: the build that writes by whole subgroups. */
 static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
 {
     static const struct rf_builds builds = {.aligned = RF_BUILD_TYPES(cross_entropy_backward_v),
@@ -139,8 +140,8 @@ static int run_rows(struct rf_stream *stream, const struct call *c, bool wide)
     return rf_job_run(stream, &job);
 }
 
-/* Rows that one launch of a _wide build may do: with so many groups, so much memory, and the next
- * rows aligned again. */
+/* The number of rows that one launch of a _wide build can do, limited by groups and memory, such
+ * that the next rows are aligned again. */
 static int64_t wide_rows(struct rf_device *device, struct rf_tensor dlogits, int64_t rows,
                          int64_t vocabulary)
 {
@@ -153,7 +154,7 @@ static int64_t wide_rows(struct rf_device *device, struct rf_tensor dlogits, int
     return dlogits.dtype != RF_F32 || vocabulary < span / 2 ? 0 : most < rows ? most / 4 * 4 : rows;
 }
 
-/* From c->scratch, which holds lse. */
+/* Reads c->scratch, which holds lse. */
 static int run_gradient(struct rf_stream *stream, const struct call *c)
 {
     struct rf_device *device = rf_stream_device(stream);
@@ -185,7 +186,7 @@ static int check_options(const char *op, const struct rf_cross_entropy_opts *opt
     return 0;
 }
 
-/* Fills in c->rows and c->columns. */
+/* Sets c->rows and c->columns. */
 static int check_logits(struct rf_stream *stream, const char *op, struct call *c)
 {
     RETURN_IF_ERROR(check_options(op, c->opts));
@@ -283,7 +284,7 @@ int rf_cross_entropy_part_rows(struct rf_stream *stream, const struct rf_cross_e
     return c.rows == 0 ? 0 : run_losses(stream, &c);
 }
 
-/* A shader of one row per lane without a type. */
+/* A shader with one row per lane, for f32 only. */
 static int run_join(struct rf_stream *stream, struct rf_job *job, int64_t rows)
 {
     struct rf_device *device = rf_stream_device(stream);

@@ -24,7 +24,7 @@ enum {
 static const struct rf_tensor none;
 static const struct rf_builds elementwise = RF_BUILDS_WIDE(elementwise);
 
-/* One launch; wide: of the build that writes by whole subgroups. */
+/* One launch; wide: the build that writes by whole subgroups. */
 static int run_part(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
                     struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor,
                     uint32_t kind, bool wide)
@@ -62,7 +62,7 @@ static int run_part(struct rf_stream *stream, const char *op, const struct rf_bu
     return rf_job_run(stream, &job);
 }
 
-/* out = f(a, b), all of one count; b may have no buffer. kind: specialization constant 1. */
+/* out = f(a, b), with equal counts; b may have no buffer. kind: specialization constant 1. */
 static int run_flat(struct rf_stream *stream, const char *op, const struct rf_builds *builds,
                     struct rf_tensor out, struct rf_tensor a, struct rf_tensor b, float factor,
                     uint32_t kind)
@@ -143,7 +143,7 @@ int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor 
     return run_pair(stream, "maximum", OP_maximum, out, a, b);
 }
 
-/* The builds that read another type than they write. */
+/* The builds that read a type other than the one they write. */
 static const struct rf_builds *builds_from(enum rf_dtype type)
 {
     static const struct rf_builds
@@ -181,7 +181,7 @@ int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
     return run_flat(stream, "cast", builds_from(a.dtype), out, a, none, 0, OP_copy);
 }
 
-/* Both as words, where a kernel can copy them by quads: on an H100 the driver's copies within the
+/* Views both as words if a kernel can copy them by quads: on an H100 the driver's copies within the
  * device reach a quarter of its bandwidth. */
 static bool copied_by_kernel(struct rf_stream *stream, struct rf_tensor *out, struct rf_tensor *a)
 {
@@ -212,7 +212,7 @@ int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)
                                             .any = RF_BUILD_16(fill_s)};
     uint32_t word;
     RETURN_IF_ERROR(rf_check_typed("fill", "out", out, -1));
-    if (out.dtype != RF_F32) /* words may belong to neighbours, too */
+    if (out.dtype != RF_F32) /* words may include neighbours' elements */
         return run_flat(stream, "fill", &builds, out, none, none, value, 0);
     if (rf_tensor_count(out) == 0)
         return 0;

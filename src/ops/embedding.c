@@ -2,7 +2,8 @@
  *
  * Token and position embedding. The backward pass is a deterministic scatter: a radix sort of the
  * rows by token, which is stable (embedding_sort.comp), then the first row of each token adds up
- * all of them, in row order (embedding_backward.comp). Both take time in proportion to the rows.
+ * all of them, in row order (embedding_backward.comp). Both take time proportional to the number of
+ * rows.
  */
 #include "pick.h"
 
@@ -11,7 +12,7 @@
 #include "shaders/push/embedding_backward.h"
 #include "shaders/push/embedding_sort.h"
 
-#define SORT_LANES 128 /* of the middle stage of embedding_sort.comp: every device can */
+#define SORT_LANES 128 /* of the middle stage of embedding_sort.comp: all devices support it */
 
 static int check_tables(const char *op, const char *const names[2], struct rf_tensor wte,
                         struct rf_tensor wpe, enum rf_dtype dtype, int64_t rows, int64_t T,
@@ -32,7 +33,7 @@ static int check_tables(const char *op, const char *const names[2], struct rf_te
     return 0;
 }
 
-/* A table of which some rows are looked up: at most as many elements as they have. */
+/* A table of which some rows are read: at most as many elements as those rows have. */
 static void touch_rows(struct rf_job *job, struct rf_tensor table, int64_t rows, int64_t channels,
                        enum rf_touch touch)
 {
@@ -46,7 +47,8 @@ static int64_t last_dim(struct rf_tensor tensor)
     return tensor.shape.ndim > 0 ? tensor.shape.dim[tensor.shape.ndim - 1] : 1;
 }
 
-/* Of n rows of tokens and a table with so many; `part` is NULL for a whole table. */
+/* Checks a part of a table with `table_rows` rows for n rows of tokens; `part` is NULL for a whole
+ * table. */
 static int check_part(const char *op, const struct rf_embedding_part *part, int64_t table_rows,
                       int64_t rows)
 {
@@ -127,8 +129,7 @@ int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct 
     return rf_job_run(stream, &job);
 }
 
-/* How the rows are sorted: tokens as `passes` digits of `bits` bits, rows in `blocks` blocks that a
- * lane walks each. */
+/* The sort: tokens as `passes` digits of `bits` bits, rows in `blocks` blocks, one per lane. */
 struct sort {
     uint32_t passes, bits, digits;
     int64_t block_rows, blocks;
@@ -164,7 +165,7 @@ static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t
     return scratch;
 }
 
-/* Rows by the row of the table that they read; with a part, those that read none of it last. */
+/* Sorts rows by the table row that they read; with a part, rows without one come last. */
 static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf_tensor scratch,
                     int64_t rows, int64_t table_rows, const struct rf_embedding_part *part,
                     struct rf_tensor *order)
@@ -247,7 +248,7 @@ int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwt
     if (words)
         RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32,
                                          rf_embedding_scratch(rows, table_rows + (part != NULL))));
-    /* All rows may hold the same token. */
+    /* All rows may have the same token. */
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));
     RETURN_IF_ERROR(rf_check_apart(
         op, (struct rf_named_tensor[]){{"dwte", dwte}, {"dwpe", dwpe}, {"scratch", scratch}}, 3,

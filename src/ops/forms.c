@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Remembers which forms of kernels spill on a device: in this process, and for later ones in a file
- * beside the pipeline cache. A row of the file holds for the very kernel that was asked about, so a
- * library with another shader asks again. Called by launchers that have several forms; what a form
- * computes is not known here.
+ * beside the pipeline cache. A row of the file is valid for one exact kernel, so a library with
+ * another shader asks again. Called by launchers that have several forms; independent of what a
+ * form computes.
  */
 #include "forms.h"
 
@@ -21,11 +21,11 @@ static const struct rf_cache_lines lines = {"forms", 2, MOST_ROWS, "the compiler
 struct row {
     char family[RF_KERNEL_FAMILY_BYTES], text[RF_KERNEL_FORM_BYTES];
     uint32_t family_hash, form, place; /* place: the same for all variants of a form */
-    uint64_t kernel;                   /* hash of the kernel that was asked about */
+    uint64_t kernel;                   /* hash of the examined kernel */
     int64_t cost;                      /* 0: does not spill, or is not expected to */
-    int64_t instructions;              /* of the first build; -1: not known */
-    bool asked;                        /* the compiler was, and has told */
-    bool checked;                      /* holds for this process; else it comes from the file */
+    int64_t instructions;              /* of the first build; -1: unknown */
+    bool asked;                        /* the compiler was asked, and has answered */
+    bool checked;                      /* valid for this process; otherwise from the file */
 };
 
 struct table {
@@ -55,7 +55,7 @@ static struct row *find_row(const struct table *table, const char *family, uint3
     return NULL;
 }
 
-/* NULL: there is no room for more. */
+/* NULL: the table is full. */
 static struct row *add_row(struct table *table, const struct row *row)
 {
     if (table->count == table->capacity) {
@@ -86,7 +86,7 @@ static bool take_line(void *user, const char *line)
         row.form >= MOST_FORMS || row.cost < 0 || row.cost >= OVER_BUDGET || row.instructions < -1)
         return false;
     row.family_hash = hash_name(row.family);
-    /* What is known already counts more. */
+    /* A known row takes precedence. */
     return find_row(table, row.family, row.family_hash, row.form) || add_row(table, &row);
 }
 
@@ -97,7 +97,7 @@ static void print_line(void *user, uint32_t i, FILE *file)
             row->kernel, row->cost, row->instructions);
 }
 
-/* Adds what the file knows of other forms. Nothing of a damaged one. */
+/* Adds the file's rows of other forms. A damaged file adds none. */
 static void merge_file(struct rf_device *device, struct table *table)
 {
     struct table read = {0};
@@ -110,7 +110,8 @@ static void merge_file(struct rf_device *device, struct table *table)
     rf_free(read.rows);
 }
 
-/* With what other processes have written. A folder that cannot be written is no error. */
+/* Saves the table, merged with what other processes have written. A folder that cannot be written
+ * is no error. */
 static void save(struct rf_device *device, struct table *table)
 {
     uint32_t count = 0;
@@ -127,7 +128,7 @@ static void save(struct rf_device *device, struct table *table)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Locked. NULL: there are too many devices. */
+/* Called with the lock held. NULL: too many devices. */
 static struct table *table_of(struct rf_device *device)
 {
     const struct rf_driver_key key = rf_driver_key_of(device);
@@ -166,7 +167,7 @@ static int64_t over_budget(const struct rf_device *device, const struct rf_form 
                : OVER_BUDGET + (int64_t)(form->registers - budget);
 }
 
-/* What the compiler says of one kernel; -1: nothing. */
+/* Gets the compiler's figures for one kernel; -1: none. */
 static int ask(struct rf_device *device, const struct rf_job *job, int64_t *spills,
                int64_t *instructions)
 {
@@ -194,12 +195,13 @@ static int hash_form(const struct rf_form *form, uint64_t *hash)
     return 0;
 }
 
-/* Asks the compiler, unless it has told before about these very kernels; else counts registers. */
+/* Asks the compiler, unless it has already answered about these exact kernels; otherwise counts
+ * registers. */
 static void judge(struct rf_device *device, const struct table *table, const struct rf_form *form,
                   const struct row *known, struct row *row, bool *told)
 {
     int64_t spills = 0, most = 0, instructions;
-    row->cost = INT64_MAX; /* it cannot be had */
+    row->cost = INT64_MAX; /* the kernel is unavailable */
     row->instructions = -1;
     if (hash_form(form, &row->kernel) < 0)
         return;
@@ -228,7 +230,7 @@ static size_t variants_of(const struct rf_forms *forms)
     return forms->variants ? forms->variants : 1;
 }
 
-/* The row of a form that holds for this process; *told: it is news for the file. */
+/* The row of a form, valid for this process; *told: the file needs an update. */
 static struct row *row_of(struct rf_device *device, struct table *table,
                           const struct rf_forms *forms, uint32_t hash, size_t i, void *user,
                           bool *told)
@@ -254,7 +256,7 @@ static struct row *row_of(struct rf_device *device, struct table *table,
     return known ? known : add_row(table, &row);
 }
 
-/* Whether a form is to be preferred to another that comes before it. */
+/* Whether a form is better than one that comes before it. */
 static bool is_better(const struct row *row, const struct row *before)
 {
     if (row->cost != before->cost)
@@ -294,7 +296,7 @@ size_t rf_pick_form(struct rf_device *device, const struct rf_forms *forms, void
             i++;
         return i;
     }
-    struct table none = {0}; /* nothing is asked, nothing is kept */
+    struct table none = {0}; /* nothing is asked or kept */
     pthread_mutex_lock(&lock);
     struct table *table = table_of(device);
     i = pick(device, table ? table : &none, forms, user);
@@ -326,7 +328,7 @@ static void explain(struct rf_kernel_form *form, bool good)
     snprintf(form->why, sizeof(form->why), "%s%s", fit, good ? larger : "");
 }
 
-/* Describes the family of row `first`, its first one. */
+/* Describes the family of `first`, its first row. */
 static void describe(const struct table *table, uint32_t first, struct rf_kernel_form *out)
 {
     const struct row *best = &table->rows[first];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products of few rows (gemv.comp).
+ * Products of few rows by a matrix (gemv.comp).
  */
 #include "pick.h"
 
@@ -8,9 +8,9 @@
 #include "shaders/push/gemv.h"
 
 #define LANES 64  /* TEAM * TEAMS of gemv.comp */
-#define COLUMNS 8 /* of a workgroup: COLUMNS * TEAMS of gemv.comp */
+#define COLUMNS 8 /* per workgroup: COLUMNS * TEAMS of gemv.comp */
 
-/* A product: out (rows,columns) of sums of `terms`. */
+/* A product: out (rows,columns), sums of `terms` terms. */
 struct product {
     struct rf_tensor out, x, w, bias, residual;
     enum rf_quantization quantized;
@@ -22,7 +22,7 @@ static int64_t last_of(struct rf_tensor t)
     return t.shape.ndim > 0 ? t.shape.dim[t.shape.ndim - 1] : 0;
 }
 
-/* A quantised w shows no sizes: they come from x and out. */
+/* A quantised w has no shape: the sizes come from x and out. */
 static int check_quantized(const char *op, struct product *p)
 {
     char text[96];
@@ -78,7 +78,7 @@ static int check(struct rf_stream *stream, struct product *p)
     return rf_check_rounds(rf_stream_device(stream), op, p->terms / 128 + 40);
 }
 
-/* The build, and for a quantised w where its sections begin. */
+/* Chooses the build, and for a quantised w the begins of its sections. */
 static void choose(const struct product *p, struct rf_device *device, struct rf_push_gemv *push,
                    struct rf_job *job)
 {

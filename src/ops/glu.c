@@ -79,7 +79,7 @@ static int run_glu(struct rf_stream *stream, const char *op, enum rf_activation 
                  push.first);
     rf_job_flat(&job, device, push.items, RF_FLAT_LANES, UNROLL);
     rf_job_spec(&job, 1, kind);
-    const int64_t count = rows * columns; /* of each, whatever lies between its rows */
+    const int64_t count = rows * columns; /* per side, without the gaps between its rows */
     rf_job_touches(&job, in->gate, count, RF_TOUCH_READ);
     rf_job_touches(&job, in->up, count, RF_TOUCH_READ);
     rf_job_reads(&job, dout);
@@ -121,7 +121,7 @@ int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, struct rf
     RETURN_IF_ERROR(check_out(op, "dout", dout, &rows, &columns));
     RETURN_IF_ERROR(check_pair(op, in_names, gate, up, dout.dtype, rows, columns, &in));
     RETURN_IF_ERROR(check_pair(op, out_names, dgate, dup, dout.dtype, rows, columns, &d));
-    /* Each may take the place of its own input only. */
+    /* Each gradient may overwrite its own input only. */
     RETURN_IF_ERROR(rf_check_in_place(op, "dgate", dgate, "gate", gate));
     RETURN_IF_ERROR(rf_check_in_place(op, "dup", dup, "up", up));
     RETURN_IF_ERROR(rf_check_alias(op, "dgate", dgate, "up", up));

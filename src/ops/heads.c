@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Strided (B,T,H,D) operands: where they lie, and whether two of them meet.
+ * Strided (B,T,H,D) operands: their memory ranges, and overlaps between them.
  */
 #include "heads.h"
 
@@ -37,7 +37,7 @@ static int64_t reach(int64_t count, int64_t stride)
     return count > 1 ? (count - 1) * stride : 0;
 }
 
-/* Elements from the first to behind the last. */
+/* The number of elements from the first to the last. */
 static int64_t extent(const struct rf_heads *h)
 {
     if (h->batch == 0 || h->rows == 0)
@@ -80,7 +80,7 @@ bool rf_heads_same_place(const struct rf_heads *a, const struct rf_heads *b)
     return x.buffer == y.buffer && x.offset == y.offset && rf_heads_same_strides(a, b);
 }
 
-/* Whether a number of steps of this stride stays within the tensor. */
+/* Whether `count` steps of this stride stay within the tensor. */
 static bool stays(int64_t count, int64_t stride, int64_t most)
 {
     return count >= 0 && stride >= 0 && count <= INT32_MAX && stride <= INT32_MAX &&
@@ -136,8 +136,8 @@ int rf_check_heads_like(const char *op, const char *what, const struct rf_heads 
                    rf_dtype_name(dtype), shape_text(shape, want, sizeof(want)));
 }
 
-/* Whether no two elements of it are the same: each stride, from the smallest, passes what lies
- * within it. */
+/* Whether all its elements are distinct: each stride, from the smallest, exceeds the extent inside
+ * it. */
 static bool distinct(const struct rf_heads *h)
 {
     int64_t count[3] = {h->batch, h->rows, h->heads};
@@ -159,15 +159,15 @@ static bool distinct(const struct rf_heads *h)
     return true;
 }
 
-/* Heads within rows, and rows that are evenly spaced over the batch. */
+/* Whether heads lie within rows, and rows are evenly spaced over the batch. */
 static bool in_rows(const struct rf_heads *h)
 {
     return h->row_stride > 0 && reach(h->heads, h->head_stride) + h->size <= h->row_stride &&
            (h->batch <= 1 || h->batch_stride % h->row_stride == 0);
 }
 
-/* Whether they have an element in common. Parts of the same rows (a packed qkv) are told apart;
- * other interleaved forms count as meeting. */
+/* Whether they share an element. Parts of the same rows (a packed qkv) are distinguished; other
+ * interleaved forms count as overlapping. */
 static bool meet(const struct rf_heads *a, const struct rf_heads *b)
 {
     struct rf_tensor x = rf_heads_extent(a), y = rf_heads_extent(b);
@@ -180,7 +180,7 @@ static bool meet(const struct rf_heads *a, const struct rf_heads *b)
     uint64_t a_width = (uint64_t)(reach(a->heads, a->head_stride) + a->size);
     uint64_t b_width = (uint64_t)(reach(b->heads, b->head_stride) + b->size);
     uint64_t apart =
-        (y.offset + row - x.offset % row) % row; /* from a's start to the next of b's */
+        (y.offset + row - x.offset % row) % row; /* from a's start to the next start of b */
     return apart < a_width * rf_dtype_bytes(x.dtype) ||
            row - apart < b_width * rf_dtype_bytes(x.dtype);
 }

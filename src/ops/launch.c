@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a shader of the library by name, and checks operands. Called by every launcher in ops/; what
- * a kernel computes is not known here.
+ * Runs a shader of the library by name, and checks operands. Called by every launcher in ops/;
+ * independent of what a kernel computes.
  */
 #include "launch.h"
 
@@ -17,7 +17,7 @@ void rf_job_touches(struct rf_job *job, struct rf_tensor tensor, int64_t element
         job->ranges[job->range_count] = (struct rf_range){.address = rf_tensor_address(tensor),
                                                           .bytes = rf_tensor_bytes(tensor),
                                                           .write = (touch & RF_TOUCH_WRITE) != 0};
-    job->range_count++; /* also of those that do not fit, so that rf_job_run refuses */
+    job->range_count++; /* also counts ranges that do not fit, so that rf_job_run refuses */
     const uint64_t count = (uint64_t)elements, bytes = count * rf_dtype_bytes(tensor.dtype);
     job->work.read += touch & RF_TOUCH_READ ? bytes : 0;
     job->work.written += touch & RF_TOUCH_WRITE ? bytes : 0;
@@ -57,7 +57,7 @@ bool rf_is_float_type(enum rf_dtype dtype)
     return dtype == RF_F32 || dtype == RF_F16 || dtype == RF_BF16;
 }
 
-/* NULL: there is none, or it was left out. */
+/* NULL: no such build, or not compiled in. */
 static const struct rf_shader *find_shader(const struct rf_build *build, enum rf_dtype type)
 {
     const enum rf_shader_id id = type == RF_F16    ? build->f16

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * LayerNorm and RMSNorm, alone or of a sum, forward and the two halves of their backward pass.
- * RMSNorm is the one without a mean. Gradients of gamma and beta are summed over fixed blocks of
+ * RMSNorm is the form without a mean. Gradients of gamma and beta are summed over fixed blocks of
  * rows, then the blocks are added in a fixed order. CPU devices give a lane whole rows and columns,
  * GPUs give them to teams of lanes.
  */
@@ -14,11 +14,11 @@
 #include "shaders/push/layernorm_fold.h"
 
 #define ROW_BLOCK 32 /* ROWS of layernorm_backward_weight.comp */
-#define COLUMNS 32   /* of a workgroup of layernorm_backward_weight_team.comp */
-#define FOLDED 8     /* of a workgroup of layernorm_fold_team.comp */
+#define COLUMNS 32   /* per workgroup of layernorm_backward_weight_team.comp */
+#define FOLDED 8     /* per workgroup of layernorm_fold_team.comp */
 
-/* The builds of a kernel for tensors of one type, or with x in f32: kernels in which a lane has a
- * row or some columns, and those for GPUs, in which a team of lanes has them. */
+/* The builds of a kernel for tensors of one type, or with x in f32: kernels with rows or columns
+ * per lane, and those for GPUs, with rows or columns per team of lanes. */
 struct kernel {
     struct rf_builds same, from_f32, team_same, team_from_f32;
 };
@@ -31,7 +31,7 @@ struct kernel {
         RF_BUILDS(name), BUILDS_F32(name), RF_BUILDS_TEAM(name), BUILDS_F32(name##_team)           \
     }
 
-/* FLOPs of an element; RMSNorm has no mean to take off and no beta. */
+/* FLOPs per element; RMSNorm has no mean to subtract and no beta. */
 enum { NORM = 8, RMS = 4, INPUT = 12, RMS_INPUT = 9, WEIGHT = 5, RMS_WEIGHT = 3 };
 
 static void declare_flops(struct rf_job *job, int64_t rows, int64_t channels, int of_element)
@@ -57,7 +57,8 @@ static uint32_t unroll(int64_t channels)
     return channels % 16 == 0 ? 4 : 1;
 }
 
-/* The first constants of a kernel that walks rows, and its groups. Returns the next constant. */
+/* Sets the first constants of a kernel that walks rows, and its groups. Returns the next constant.
+ */
 static uint32_t give_rows(struct rf_job *job, struct rf_device *device, int64_t rows,
                           int64_t channels, bool vector)
 {
@@ -70,7 +71,7 @@ static uint32_t give_rows(struct rf_job *job, struct rf_device *device, int64_t 
     return 2;
 }
 
-/* Constant 0 and the groups of a kernel whose workgroups have `each` of a block's columns. */
+/* Sets constant 0 and the groups of a kernel whose workgroups have `each` of a block's columns. */
 static void give_columns(struct rf_job *job, struct rf_device *device, uint32_t columns,
                          uint32_t each, int64_t blocks)
 {
@@ -78,7 +79,7 @@ static void give_columns(struct rf_job *job, struct rf_device *device, uint32_t 
     rf_flat_groups(device, (uint64_t)blocks * ((columns + each - 1) / each), 1, job->groups);
 }
 
-/* Checks gamma and x, and finds out how large the problem is. */
+/* Checks gamma and x, and computes the problem size. */
 static int check_size(struct rf_stream *stream, const char *op, struct rf_tensor gamma,
                       struct rf_tensor x, int64_t *rows, int64_t *channels)
 {
@@ -92,7 +93,7 @@ static int check_size(struct rf_stream *stream, const char *op, struct rf_tensor
     return rf_check_rounds(rf_stream_device(stream), op, 3 * (*channels / (4 * unroll(*channels))));
 }
 
-/* out and dout are of x's type, or of 16 bits where x is f32. */
+/* out and dout have x's type, or 16 bits if x is f32. */
 static int check_narrow(const char *op, const char *what, struct rf_tensor tensor,
                         struct rf_tensor x, int64_t rows, int64_t channels)
 {
@@ -100,8 +101,8 @@ static int check_narrow(const char *op, const char *what, struct rf_tensor tenso
     return rf_check_rows(op, what, tensor, other ? tensor.dtype : x.dtype, rows, channels);
 }
 
-/* Operands of a forward pass. Without a buffer: mean of RMSNorm, beta, and, of one input, residual
- * and sum. */
+/* Operands of a forward pass. Without a buffer: mean for RMSNorm, beta, and, with one input,
+ * residual and sum. */
 struct norm {
     struct rf_tensor out, sum, mean, rstd, x, residual, gamma, beta;
     float eps;
@@ -176,7 +177,7 @@ static int run_norm(struct rf_stream *stream, const char *op, const struct norm 
     return rf_job_run(stream, &job);
 }
 
-/* An operand that selects what is computed by being there. */
+/* An operand whose presence selects the computation. */
 static int check_given(const char *op, const char *what, struct rf_tensor tensor)
 {
     return tensor.buffer ? 0 : rf_fail(RF_EINVAL, "%s: %s has no buffer", op, what);
@@ -330,7 +331,7 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
         give_columns(&job, device, parts * row_items, FOLDED, 1);
     else
         rf_job_flat(&job, device, (uint64_t)parts * row_items, rf_pick_row_lanes(device), 1);
-    /* Each block has both sums, of which one may not be wanted. */
+    /* Each block has both sums; one may be unused. */
     rf_job_touches(&job, rf_elements(scratch, 0, (2 * (blocks - 1) + parts) * channels),
                    parts * channels * blocks, RF_TOUCH_READ);
     rf_job_updates(&job, dgamma);
@@ -338,7 +339,7 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
     return rf_job_run(stream, &job);
 }
 
-/* Without a buffer: dgamma or dbeta, which is not wanted; mean without one: RMSNorm. */
+/* dgamma or dbeta without a buffer is not computed; mean without a buffer: RMSNorm. */
 static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor dgamma,
                       struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
                       struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor scratch)
@@ -399,7 +400,7 @@ static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor
     RETURN_IF_ERROR(rf_job_run(stream, &job));
     if (!beta_alone)
         return run_fold(stream, dgamma, dbeta, scratch, channels, blocks);
-    /* Of each block the second of the two sums. */
+    /* In each block, the second of the two sums. */
     scratch.shape = rf_shape1(rf_tensor_count(scratch) - channels);
     scratch.offset += (uint64_t)channels * sizeof(float);
     return run_fold(stream, dbeta, dgamma, scratch, channels, blocks);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The head of a language model in chunks of rows, so that logits never exist for all rows at once.
- * Made of rf_matmul and rf_cross_entropy; has no shader of its own.
+ * Consists of rf_matmul and rf_cross_entropy; has no shader of its own.
  */
 #include "pick.h"
 
@@ -25,7 +25,7 @@ struct head {
     int64_t rows, channels, vocabulary;
 };
 
-/* Rows [first, first + count) of (rows, columns); columns 0: of a vector. */
+/* Rows [first, first + count) of (rows, columns); columns 0: a vector. */
 static struct rf_tensor rows_of(struct rf_tensor t, int64_t first, int64_t count, int64_t columns)
 {
     t.offset += (uint64_t)(first * (columns ? columns : 1)) * rf_dtype_bytes(t.dtype);
@@ -66,7 +66,7 @@ static int check_head(const char *op, struct head *h)
         4);
 }
 
-/* The most rows whose logits fit into the scratch. */
+/* The maximum number of rows whose logits fit in the scratch. */
 static int chunk_of(const char *op, const struct head *h, int64_t *out)
 {
     int64_t bytes = rf_tensor_count(h->scratch), low = 0, high = h->rows;
@@ -103,7 +103,7 @@ static int run_chunk(struct rf_stream *stream, const struct head *h, int64_t fir
     RETURN_IF_ERROR(rf_cross_entropy(stream, rows_of(h->losses, first, count, 0),
                                      h->dx.buffer || h->dw.buffer ? logits : none, logits,
                                      rows_of(h->targets, first, count, 0), lse, opts));
-    if (h->dw.buffer) /* before dx, which may take the place of x */
+    if (h->dw.buffer) /* before dx, which may overwrite x */
         RETURN_IF_ERROR(
             rf_matmul(stream, h->dw, logits, x,
                       &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true}));

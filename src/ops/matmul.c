@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * rf_matmul: takes the first path of the table that suits the device and the product. Operands are
- * checked in matmul_check.c; how a path runs is in matmul_paths.c.
+ * rf_matmul: uses the first path of the table that suits the device and the product. matmul_check.c
+ * checks operands; matmul_paths.c runs a path.
  */
 #include "matmul.h"
 
 #include "../base/base.h"
 
-/* The first that suits is taken; the last suits every device. */
+/* The first that suits is used; the last suits every device. */
 static const struct rf_matmul_path paths[] = {
     {"cooperative", rf_matmul_cooperative_why_not, rf_matmul_cooperative_suits,
      rf_matmul_cooperative_tiles, rf_matmul_cooperative_run, rf_matmul_cooperative_built},
@@ -28,15 +28,15 @@ static const char *why_not(const struct rf_matmul_path *path, const struct rf_de
     return path->why_not(info, product);
 }
 
-/* Whether `forced` names it: "NAME" or "NAME:TILE". */
+/* Whether `forced` names this path: "NAME" or "NAME:TILE". */
 static bool is_named(const struct rf_matmul_path *path, const char *forced)
 {
     size_t length = strcspn(forced, ":");
     return strlen(path->name) == length && strncmp(path->name, forced, length) == 0;
 }
 
-/* The path that was measured to be the best, with its tile; NULL: nothing was, or it cannot run
- * this very product. */
+/* The path that was measured as fastest, with its tile; NULL: no measurement, or the path cannot
+ * run this product. */
 static const struct rf_matmul_path *pick_tuned(struct rf_product *product)
 {
     const struct rf_device_info *info = rf_device_get_info(product->device);
@@ -52,7 +52,7 @@ static const struct rf_matmul_path *pick_tuned(struct rf_product *product)
     return NULL;
 }
 
-/* The path that `forced` names, or the best one; NULL when none can run the product. */
+/* The path that `forced` names, or the best one; NULL if none can run the product. */
 static const struct rf_matmul_path *pick_path(struct rf_product *product, const char *forced)
 {
     const struct rf_device_info *info = rf_device_get_info(product->device);
@@ -64,13 +64,13 @@ static const struct rf_matmul_path *pick_path(struct rf_product *product, const 
             if (!why_not(&paths[i], info, product))
                 return &paths[i];
     }
-    for (size_t i = 0; i < PATHS && !forced; i++) /* slow is better than not at all */
+    for (size_t i = 0; i < PATHS && !forced; i++) /* a slow path is better than none */
         if (!why_not(&paths[i], info, product))
             return &paths[i];
     return NULL;
 }
 
-/* A product of tensors that there are not yet. */
+/* A product whose tensors do not exist yet, for planning. */
 static struct rf_product plan_product(struct rf_device *device, enum rf_dtype type, int64_t m,
                                       int64_t n, int64_t k, const struct rf_matmul_opts *opts)
 {
@@ -107,7 +107,7 @@ static void describe(const struct rf_matmul_path *path, struct rf_device *device
     struct rf_product product = plan_product(device, type, 1, 1, 1, NULL);
     const struct rf_device_info *info = rf_device_get_info(device);
     const char *reason = path->why_not(info, &product);
-    if (reason && type == RF_F32) { /* the one option without which a path may not take f32 */
+    if (reason && type == RF_F32) { /* the option without which a path may not accept f32 */
         product.split = 1;
         out->split_only = !path->why_not(info, &product);
         product.split_type = RF_F16;
@@ -136,7 +136,7 @@ int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
     return 0;
 }
 
-/* Why no path runs the product, or not the one that is forced. */
+/* The reason why no path, or not the forced one, runs the product. */
 static const char *why_none(const struct rf_product *product, const char *forced)
 {
     if (!forced)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of rf_matmul share: matmul.c, which picks a path, matmul_check.c, which checks
- * operands, matmul_split.c, which splits k, and the paths. A new path is a row of the table in
- * matmul.c, a file or functions like those of matmul_paths.c, a shader.
+ * Declarations shared by the files of rf_matmul: matmul.c, which picks a path, matmul_check.c,
+ * which checks operands, matmul_split.c, which splits k, and the paths. A new path is a row of the
+ * table in matmul.c, a file or functions like those of matmul_paths.c, and a shader.
  */
 #ifndef RF_OPS_MATMUL_H
 #define RF_OPS_MATMUL_H
@@ -11,57 +11,60 @@
 #include "shaders/push/matmul.h"
 
 /* A product that has passed the checks: out (m,n) = a b. Tensors without a buffer are absent. The
- * layouts are whole: rows are never 0, steps are 0 where there is one product, or of what is
- * shared. Tensors are as long as what is read or written of them. */
+ * layouts are complete: rows are never 0; steps are 0 for a single product, or if the operand is
+ * shared. A tensor's length is what is read or written of it. */
 struct rf_product {
     struct rf_device *device;
     struct rf_tensor out, a, b, bias, pre, residual;
-    struct rf_layout a_layout, b_layout, out_layout; /* pre and residual lie like out */
+    struct rf_layout a_layout, b_layout, out_layout; /* pre and residual have out's layout */
     int64_t m, n, k, batch;
     bool transpose_a, transpose_b, accumulate, act_backward;
     enum rf_activation act;
     float alpha;
-    uint32_t split; /* of f32 operands, into 16-bit parts of split_type; 0: none */
+    uint32_t split; /* number of 16-bit parts of split_type per f32 operand; 0: none */
     enum rf_dtype split_type;
-    enum rf_quantization quantized; /* b, whose layout counts elements, as if they were not */
-    int64_t elements;               /* of a quantised b */
+    enum rf_quantization quantized; /* of b; its layout counts elements as if it were not quantised
+                                     */
+    int64_t elements;               /* number of elements of a quantised b */
     uint32_t tile; /* from 1: row of the path's table of tiles; 0: the path's choice */
-    int64_t part;  /* 0, or z counts parts of k, this long but for the last, not products */
+    int64_t part;  /* 0, or z counts parts of k of this length (the last may be shorter) instead of
+                    * products */
 };
 
 struct rf_matmul_path {
     const char *name;
-    /* NULL: it can run this product on this device. Else a sentence about the device or the product
-     * that says why not. Of the tensors only the types may be looked at. */
+    /* NULL: the path can run this product on this device. Otherwise the reason, a sentence about
+     * the device or the product. Only the types of the tensors may be examined. */
     const char *(*why_not)(const struct rf_device_info *info, const struct rf_product *product);
-    /* Whether it is the best for the device, of those that can. */
+    /* Whether the path is the best for the device among those that can run. */
     bool (*suits)(const struct rf_device_info *info, const struct rf_product *product);
-    /* Tiles of out, for the splitting of k. */
+    /* Number of tiles of out, for splitting k. */
     int64_t (*tiles)(const struct rf_device_info *info, const struct rf_product *product);
     int (*run)(struct rf_stream *stream, const struct rf_product *product);
-    /* Whether its shaders for operands of this type are in this library; NULL: always. */
+    /* Whether the library contains its shaders for operands of this type; NULL: always. */
     bool (*built)(enum rf_dtype type);
-    bool quantized; /* it takes a quantised b */
+    bool quantized; /* accepts a quantised b */
 };
 
-/* ---- matmul_table.c: what was measured ------------------------------------------------------- */
+/* ---- matmul_table.c: measurements ------------------------------------------------------- */
 
 enum { RF_MATMUL_PATH_BYTES = sizeof(((struct rf_matmul_choice *)0)->path) };
-/* "PATH" or "PATH:TILE"; false where nothing was measured. */
+/* "PATH" or "PATH:TILE"; false: no measurement. */
 bool rf_matmul_tuned(const struct rf_product *product, char path[RF_MATMUL_PATH_BYTES]);
 
 /* ---- matmul_check.c -------------------------------------------------------------------------- */
 
-/* What does not depend on tensors: transposes, activation, batch, ...; sizes may be overwritten. */
+/* Sets everything that does not depend on tensors: transposes, activation, batch, ...; sizes may be
+ * overwritten. */
 void rf_matmul_take_options(struct rf_product *product, const struct rf_matmul_opts *opts);
-/* Fills the product, or fails with the operand and what is wrong. */
+/* Fills the product, or fails with the operand and its error. */
 RF_MUST_CHECK int rf_matmul_check(struct rf_product *product, struct rf_stream *stream,
                                   struct rf_tensor out, struct rf_tensor a, struct rf_tensor b,
                                   const struct rf_matmul_opts *opts);
 
 /* ---- matmul_split.c -------------------------------------------------------------------------- */
 
-/* Length of the parts that k is split into, with capacity for so many sums; or 0. */
+/* The length of the parts of k, with capacity for that many sums; 0: no split. */
 int64_t rf_matmul_part(const struct rf_product *product, const struct rf_matmul_path *path,
                        int64_t capacity);
 int64_t rf_matmul_parts(const struct rf_product *product, int64_t part);
@@ -71,7 +74,7 @@ RF_MUST_CHECK int rf_matmul_run_split(struct rf_stream *stream, const struct rf_
 
 /* ---- matmul_paths.c -------------------------------------------------------------------------- */
 
-/* As in shaders/matmul.glsl: what every kernel is told. */
+/* As in shaders/matmul.glsl: flags for every kernel. */
 enum {
     RF_MATMUL_BIAS = 1,
     RF_MATMUL_RESIDUAL = 2,
@@ -86,7 +89,7 @@ enum {
 /* Fills both for a kernel whose workgroups compute one tile each. */
 void rf_matmul_fill(const struct rf_product *product, uint32_t tile_m, uint32_t tile_n,
                     struct rf_push_matmul *push, struct rf_job *job);
-/* Whether rows of a, of b, and of all that lies like out (with bias) are whole quads. */
+/* Whether rows of a, of b, and of tensors with out's layout (with bias) are whole quads. */
 bool rf_matmul_a_wide(const struct rf_product *product);
 bool rf_matmul_b_wide(const struct rf_product *product);
 bool rf_matmul_out_wide(const struct rf_product *product);

@@ -27,7 +27,7 @@ int64_t rf_bias_grad_scratch(int64_t rows, int64_t columns)
     return elements ? elements : 1;
 }
 
-/* out (blocks,N) = sums of blocks of x (rows,N), or out (N) += where there is one block only. */
+/* out (blocks,N) = sums of blocks of x (rows,N), or out (N) += if there is only one block. */
 static int run_level(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
                      int64_t rows, int64_t columns)
 {

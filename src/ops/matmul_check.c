@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Makes a product of rf_matmul's arguments, or says which operand or option is wrong. Called by
+ * Makes a product from rf_matmul's arguments, or names the invalid operand or option. Called by
  * matmul.c before a path is picked.
  */
 #include "matmul.h"
@@ -103,13 +103,13 @@ static int check_types(const struct rf_product *p, enum rf_quantization quantize
     return 0;
 }
 
-/* Rows of one product's matrix; 0 when the batch does not divide them. */
+/* Rows of one product's matrix; 0 if the batch does not divide them. */
 static int64_t own_rows(struct rf_tensor tensor, int64_t products)
 {
     return rows_of(tensor) % products == 0 ? rows_of(tensor) / products : 0;
 }
 
-/* A quantised b shows no sizes: they come from a and out. */
+/* A quantised b has no shape: the sizes come from a and out. */
 static int check_quantized(struct rf_product *p)
 {
     char text[96];
@@ -166,7 +166,7 @@ static int take_sizes(struct rf_product *p)
     return 0;
 }
 
-/* Makes a layout whole and the tensor as long as what is used of it. */
+/* Completes a layout, and sets the tensor's length to what is used of it. */
 static int check_layout(const char *what, struct rf_tensor *tensor, struct rf_layout *layout,
                         int64_t rows, int64_t columns, int64_t batch, int64_t dense_step)
 {
@@ -194,7 +194,7 @@ static int check_layout(const char *what, struct rf_tensor *tensor, struct rf_la
     return 0;
 }
 
-/* Products of a batch lie behind each other, or beside each other within rows. */
+/* Checks that the products of a batch are consecutive, or side by side within rows. */
 static int check_out_apart(const struct rf_product *p)
 {
     int64_t row = p->out_layout.row, step = p->out_layout.step;
@@ -208,7 +208,7 @@ static int check_out_apart(const struct rf_product *p)
                    (long long)p->m, (long long)p->n, (long long)row, (long long)step);
 }
 
-/* pre and residual. */
+/* Checks pre or residual. */
 static int check_like_out(const struct rf_product *p, const char *what, struct rf_tensor *tensor,
                           bool by_shape)
 {

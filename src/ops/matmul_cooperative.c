@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The path of rf_matmul on matrix units: which of the device's fragment sizes and which tiles suit
- * a product. Called through the table in matmul.c.
+ * The path of rf_matmul on matrix units: chooses the device's fragment size and the tiles for a
+ * product. Called through the table in matmul.c.
  */
 #include <assert.h>
 
@@ -10,17 +10,18 @@
 #include "forms.h"
 #include "matmul.h"
 
-/* What a workgroup and each of its subgroups compute, and how much of k is staged at once. */
+/* The work of a workgroup and of each of its subgroups, and the length of k that is staged at once.
+ */
 struct geometry {
     uint32_t tile_m, tile_n, sub_m, sub_n, depth;
-    uint32_t most_parts; /* of split operands, on subgroups of 64: more spill on RDNA 3 */
-    int64_t least_tiles; /* fewer would leave parts of a large device idle */
+    uint32_t most_parts; /* of split operands, on subgroups of 64: more would spill on RDNA 3 */
+    int64_t least_tiles; /* with fewer, parts of a large device would be idle */
     bool lean;           /* for subgroups with few registers; LEAN of the shader */
 };
 
-/* The first that fits is taken: in the order of an H100, on which the first is the quickest for all
- * forms of a product (docs/performance.md). On CPU devices it is CPU_GEOMETRY, the quickest to
- * compile. Each row makes two forms: slices staged as they lie in memory, and turned. Lean ones are
+/* The first that fits is used. The order is that of an H100, on which the first is the fastest for
+ * all forms of a product (bench/results/h100.json). CPU devices use CPU_GEOMETRY, the fastest to
+ * compile. Each row makes two forms: slices staged in memory order, and turned. Lean ones are
  * always turned. */
 static const struct geometry geometries[] = {
     {128, 128, 64, 32, 16, 2, 128},  {128, 256, 64, 64, 32, 1, 256},
@@ -49,7 +50,7 @@ static enum rf_dtype part_type(const struct rf_product *p)
     return p->split ? p->split_type : p->a.dtype;
 }
 
-/* Lean tiles read single elements in shorter slices, as their addresses need registers. */
+/* Lean tiles read single elements in shorter slices, because their addresses need registers. */
 static struct choice by_elements(struct choice c)
 {
     const uint32_t least = c.fragment.k > 16 ? c.fragment.k : 16;
@@ -58,7 +59,7 @@ static struct choice by_elements(struct choice c)
     return c;
 }
 
-/* Shared memory of the shader: two stages, or the patches that take their place at the end. */
+/* Shared memory of the shader: two stages, or the patches that replace them at the end. */
 static uint32_t shared_bytes(const struct choice *c, const struct rf_product *p, uint32_t subgroups)
 {
     const struct geometry *g = &c->g;
@@ -82,7 +83,8 @@ static bool fits(const struct rf_device_info *info, const struct rf_product *p, 
            shared_bytes(c, p, subgroups) <= info->max_shared_bytes;
 }
 
-/* The largest fragments that the units take for this geometry; chunks of memory are eight long. */
+/* The largest fragments of the units that suit this geometry; chunks of memory have eight elements.
+ */
 static bool find_fragment(const struct rf_device_info *info, const struct rf_product *p,
                           struct choice *c)
 {
@@ -111,14 +113,14 @@ static int64_t tiles_of(const struct rf_product *p, const struct geometry *g)
 
 /* ---- forms ----------------------------------------------------------------------------------- */
 
-/* By the parts of a split; and for results of the operands' type. */
+/* By the number of parts of a split; and for results of the operands' type. */
 static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
                                           RF_BUILD_16(matmul_cooperative_split1),
                                           RF_BUILD_16(matmul_cooperative_split2),
                                           RF_BUILD_16(matmul_cooperative_split3)},
                              same_type = RF_BUILD_16(matmul_cooperative_same);
 
-/* Shader and constants, less those that depend on the operands' addresses and the epilogue. */
+/* Shader and constants, without those that depend on the operands' addresses and the epilogue. */
 static void describe_job(const struct rf_device_info *info, const struct rf_product *p,
                          const struct choice *c, struct rf_job *job)
 {
@@ -136,7 +138,7 @@ static void describe_job(const struct rf_device_info *info, const struct rf_prod
     rf_job_spec(job, 16, c->turn);
 }
 
-/* Form 2 g is row g of the geometries, 2 g + 1 the same turned, where that makes a difference. */
+/* Form 2 g is row g of the geometries, 2 g + 1 the same turned, if that makes a difference. */
 static bool find_choice(const struct rf_device_info *info, const struct rf_product *p, size_t i,
                         struct choice *c)
 {
@@ -146,7 +148,7 @@ static bool find_choice(const struct rf_device_info *info, const struct rf_produ
     return (i % 2 == 0 || can_turn) && find_fragment(info, p, c);
 }
 
-/* Of the path's option: 1 to GEOMETRIES, then the same rows turned. */
+/* The form of the path's tile option: 1 to GEOMETRIES, then the same rows turned. */
 static size_t form_of_tile(uint32_t tile)
 {
     return 2 * ((tile - 1) % GEOMETRIES) + (tile - 1) / GEOMETRIES;
@@ -164,8 +166,8 @@ static bool fits_product(void *user, size_t i)
     return wanted && find_choice(info, p, i, &c);
 }
 
-/* What a subgroup holds in the innermost loop: sums, fragments of both operands, and the next
- * slices on their way to shared memory. */
+/* The values that a subgroup holds in the innermost loop: sums, fragments of both operands, and the
+ * next slices between memory and shared memory. */
 static uint32_t registers_of(const struct rf_device_info *info, const struct rf_product *p,
                              const struct choice *c)
 {
@@ -178,8 +180,8 @@ static uint32_t registers_of(const struct rf_device_info *info, const struct rf_
         .staged = g->lean ? 0 : slice * (uint32_t)rf_dtype_bytes(p->a.dtype) / c->lanes});
 }
 
-/* With an activation: operands that are all aligned, and of which nothing is. Which of them needs
- * more registers depends on the compiler. */
+/* With an activation; two builds, all operands aligned and none. Which one needs more registers
+ * depends on the compiler. */
 static void describe_form(void *user, size_t i, struct rf_form *form)
 {
     const struct rf_product *p = user;
@@ -255,7 +257,7 @@ const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
         return "the driver lacks storageBuffer16BitAccess";
     if (!choose(info, p, &choice))
         return "no tile of this library suits the sizes of its matrix units and its shared memory";
-    /* Mesa's CPU driver ends a loop after 65535 rounds. */
+    /* Mesa's CPU driver ends a loop after 65535 iterations. */
     if (info->kind == RF_DEVICE_CPU && (p->part ? p->part : p->k) > choice.g.depth * 64000ll)
         return "on CPU devices loops end after 65535 rounds, which k exceeds";
     return NULL;
@@ -291,7 +293,7 @@ int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product 
     struct rf_push_matmul push;
     struct choice c;
     bool chosen = choose(info, p, &c);
-    assert(chosen); /* why_not has seen to it */
+    assert(chosen); /* ensured by why_not */
     (void)chosen;
     struct rf_job job = {.op = "matmul"};
     const bool wide_a = wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k);

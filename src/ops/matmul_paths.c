@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The paths of rf_matmul: which products and devices each can do, and how its kernel is launched.
- * Called through the table in matmul.c, after all checks.
+ * The paths of rf_matmul: the products and devices that each supports, and the launch of its
+ * kernel. Called through the table in matmul.c, after all checks.
  */
 #include "matmul.h"
 
@@ -9,8 +9,8 @@
 #include "budget.h"
 #include "forms.h"
 
-/* Tiles below each other run one after the other when that reads less memory again: a column of
- * tiles shares its part of b, a row of tiles its part of a. */
+/* Whether consecutive tiles are in one column, which is better if it re-reads less memory: a column
+ * of tiles shares its part of b, a row of tiles its part of a. */
 static bool rows_first(const struct rf_product *p)
 {
     return p->n >= 4 * p->m;
@@ -36,8 +36,8 @@ static int64_t tiles_along(int64_t size, uint32_t tile)
     return (size + tile - 1) / tile;
 }
 
-/* What one launch computes and touches. k may be split into parts, whose sums are then a batch of
- * results; the launch that adds them up has no b. */
+/* Declares the work and the ranges of one launch. k may be split into parts, whose sums are then a
+ * batch of results; the launch that adds them up has no b. */
 static void declare(const struct rf_product *p, struct rf_job *job)
 {
     const bool adds = p->accumulate || p->residual.buffer, folds = !p->b.buffer;
@@ -64,9 +64,9 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
     *push = (struct rf_push_matmul){.a = rf_address_of(p->a),
                                     .b = rf_address_of(p->b),
                                     .out_ = rf_address_of(p->out),
-                                    /* CPU drivers may read what is absent, and drop it: that has to
-                                     * be readable, too. b has at least n elements; without one, so
-                                     * has a. */
+                                    /* CPU drivers may read an absent operand and discard the value,
+                                     * so its address must be readable. b has at least n elements;
+                                     * if there is none, a has. */
                                     .bias = rf_address_of(p->bias.buffer ? p->bias
                                                           : p->quantized ? p->out
                                                           : p->b.buffer  ? p->b
@@ -127,11 +127,11 @@ uint32_t rf_matmul_type(enum rf_dtype dtype)
 
 /* Rows of a tile: ROWS in matmul_subgroup.comp, without and with LOW. */
 static const uint32_t subgroup_rows[] = {32, 8};
-/* Up to so many multiply-adds low tiles are as fast, and compile in a third of the time. */
+/* Up to this number of multiply-adds, low tiles are as fast, and compile in a third of the time. */
 #define LOW_TILES_UP_TO (INT64_C(1) << 22)
-#define SUBGROUP_K 1024 /* added up in one launch: that much of a and b stays in the caches */
+#define SUBGROUP_K 1024 /* length of k per launch: that much of a and b stays in the caches */
 
-/* Mesa's CPU driver ends a kernel's loops after 65535 rounds, and the epilogue has some. */
+/* Mesa's CPU driver ends a kernel's loops after 65535 iterations, and the epilogue has some. */
 #define MOST_ROUNDS 64000
 
 static int64_t longest_k(const struct rf_product *p)
@@ -168,14 +168,15 @@ static bool takes_low_tiles(const struct rf_product *p)
     return p->tile ? p->tile == 2 : p->m * p->n <= LOW_TILES_UP_TO / (p->k > 0 ? p->k : 1);
 }
 
-/* As if all were of 32 rows: how k is split, and so the bits, do not depend on the choice. */
+/* Counted with 32 rows per tile: the split of k, and so the bits, do not depend on the choice of
+ * tile. */
 int64_t rf_matmul_subgroup_tiles(const struct rf_device_info *info, const struct rf_product *p)
 {
     return tiles_along(p->m, subgroup_rows[0]) * tiles_along(p->n, 8 * info->subgroup_size);
 }
 
-/* Adds the views, in the order of the bindings; what is absent is out, and a quantised b, which is
- * read by address. */
+/* Adds the views in binding order. An absent operand is replaced by out, and so is a quantised b,
+ * which is read by address. */
 static bool add_views(const struct rf_product *p, struct rf_push_matmul *push, struct rf_job *job)
 {
     bool like_out = rf_matmul_out_wide(p);
@@ -218,7 +219,7 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
     const bool low = takes_low_tiles(p);
     const struct rf_device_info *info = rf_device_get_info(p->device);
     uint32_t lanes = info->subgroup_size;
-    /* Two quads of k a round, where that leaves no remainder or there is one anyway. */
+    /* Two quads of k per round, if that leaves no remainder or there is one anyway. */
     bool pairs = info->int64 && lanes == 8 && (p->k % 8 == 0 || p->k % 4 != 0);
     uint32_t step = pairs ? 2 : 1;
     struct rf_push_matmul push;
@@ -256,7 +257,7 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
 {
     if (p->k < 2 * SUBGROUP_K || p->act || p->part || p->out.dtype != RF_F32 || p->quantized)
         return run_part(stream, p);
-    for (int64_t k = 0; k < p->k; k += SUBGROUP_K) { /* which add to each other */
+    for (int64_t k = 0; k < p->k; k += SUBGROUP_K) { /* each launch adds to the sum */
         struct rf_product part = *p;
         part.k = p->k - k < SUBGROUP_K ? p->k - k : SUBGROUP_K;
         part.a = from_k(p->a, k, p->transpose_a, p->a_layout);
@@ -274,10 +275,10 @@ int rf_matmul_subgroup_run(struct rf_stream *stream, const struct rf_product *p)
 
 struct tile {
     uint32_t m, n, share_m, share_n;
-    uint32_t unroll; /* k that a round of the inner loop takes: more share its own instructions, and
+    uint32_t unroll; /* length of k per round of the inner loop: with more, loop overhead falls, and
                       * more operands wait in registers */
 };
-/* Large tiles read less; small ones keep more of the device busy. */
+/* Large tiles read less; small ones use more of the device. */
 static const struct tile tiles[] = {
     {128, 128, 8, 8, 4}, {128, 128, 8, 8, 1}, {64, 64, 4, 4, 4}, {64, 64, 4, 4, 1}};
 #define TILES (sizeof(tiles) / sizeof(tiles[0]))
@@ -317,8 +318,8 @@ static void set_tile(const struct rf_product *p, const struct tile *t, struct rf
     rf_job_spec(job, 11, t->unroll);
 }
 
-/* With whole quads, with and without an activation, and with nothing aligned: which of them needs
- * the most registers depends on the compiler. */
+/* With whole quads, with and without an activation, and unaligned: which one needs the most
+ * registers depends on the compiler. */
 static void describe_tile(void *user, size_t i, struct rf_form *form)
 {
     const struct rf_product *p = user;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products with few tiles and a long k: parts of k are multiplied at once into scratch and their
- * sums added in a fixed order. Called by matmul.c. How k is split depends on the sizes and on the
- * kind of device only.
+ * Products with few tiles and a long k: parts of k are multiplied in parallel into scratch, and
+ * their sums are added in a fixed order. Called by matmul.c. The split of k depends on the sizes
+ * and on the kind of device only.
  */
 #include "matmul.h"
 
 #include "../base/base.h"
 
-#define PART_MULTIPLE 64 /* keeps rows of parts aligned, and whole steps of all kernels */
-#define LEAST_PART 256   /* below, adding parts up costs more than it gains */
+#define PART_MULTIPLE 64 /* keeps rows of parts aligned, and steps of all kernels whole */
+#define LEAST_PART 256   /* below this, adding the parts costs more than it gains */
 #define MOST_PARTS 64
 
 int64_t rf_matmul_parts(const struct rf_product *p, int64_t part)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The measured table of rf_matmul: which path and tile won on this device for products of about
- * this size. `ringforge tune` fills and saves it; it lies beside the pipeline cache, named by
- * device and driver, and is read when a device's first product is picked. Nothing in a file is
- * trusted: a line that cannot be read ends it, and a path that cannot run a product is passed over.
+ * The measured table of rf_matmul: the fastest path and tile on this device for products of about
+ * this size. `ringforge tune` fills and saves it; the file is beside the pipeline cache, named by
+ * device and driver, and is read when a device's first product is picked. The file is not trusted:
+ * an unreadable line ends it, and a path that cannot run a product is skipped.
  */
 #include <pthread.h>
 
@@ -103,7 +103,7 @@ int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* Locked. NULL: there are too many devices. */
+/* Called with the lock held. NULL: too many devices. */
 static struct table *table_of(struct rf_device *device)
 {
     const struct rf_driver_key key = rf_driver_key_of(device);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The path of rf_matmul on matrix units by whole workgroups (VK_NV_cooperative_matrix2), whose
- * shaders only newer compilers can build. Called through the table in matmul.c. On an H100 it is no
- * quicker than by subgroups, so it is taken only when it is named, or where `tune` finds it
- * quickest.
+ * shaders only newer compilers can build. Called through the table in matmul.c. On an H100 it is
+ * not faster than subgroups, so it is used only if it is named, or if `tune` finds it fastest.
  */
 #include <assert.h>
 
@@ -12,10 +11,10 @@
 
 struct geometry {
     uint32_t tile_m, tile_n, depth;
-    int64_t least_tiles; /* fewer would leave parts of a large device idle */
+    int64_t least_tiles; /* with fewer, parts of a large device would be idle */
 };
 
-/* The first that fits is taken. */
+/* The first that fits is used. */
 static const struct geometry geometries[] = {
     {128, 256, 64, 256}, {128, 256, 32, 256}, {128, 128, 64, 128}, {128, 128, 32, 128},
     {64, 64, 64, 32},    {64, 64, 32, 0},     {32, 32, 16, 0},
@@ -32,7 +31,8 @@ static int64_t tiles_of(const struct rf_product *p, const struct geometry *g)
     return (p->m + g->tile_m - 1) / g->tile_m * ((p->n + g->tile_n - 1) / g->tile_n);
 }
 
-/* The largest workgroup that is offered for the operands and divides the tile; 0: none. */
+/* The largest workgroup that the device offers for the operands and that divides the tile; 0: none.
+ */
 static uint32_t lanes_for(const struct rf_device_info *info, const struct rf_product *p,
                           const struct geometry *g)
 {
@@ -58,7 +58,7 @@ static bool choose(const struct rf_device_info *info, const struct rf_product *p
     return false;
 }
 
-/* Of results in f32, and in the type of the operands. */
+/* For results in f32, and in the type of the operands. */
 static const struct rf_build builds[2] = {RF_BUILD_16(matmul_workgroup),
                                           RF_BUILD_16(matmul_workgroup_same)};
 
@@ -127,7 +127,7 @@ int rf_matmul_workgroup_run(struct rf_stream *stream, const struct rf_product *p
     struct rf_push_matmul push;
     struct choice c;
     bool chosen = choose(rf_device_get_info(p->device), p, &c);
-    assert(chosen); /* why_not has seen to it */
+    assert(chosen); /* ensured by why_not */
     (void)chosen;
     struct rf_job job = job_of(p);
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One optimizer update of a flat buffer (optimizer.comp), for all rules. What changes from step to
- * step is in the block of scalars (step_scalars.c); what a run fixes is in specialization constants
- * and push constants. A new rule is a row of the table here and a case of
+ * One optimizer update of a flat buffer (optimizer.comp), for all rules. Values that change from
+ * step to step are in the block of scalars (step_scalars.c); values that are fixed for a run are
+ * specialization constants and push constants. A new rule is a row of the table here and a case of
  * shaders/optimizer_rules.h.
  */
 #include "pick.h"
@@ -11,9 +11,9 @@
 #include "shaders/push/optimizer.h"
 
 #define PER_LANE 4 /* of optimizer.comp with views */
-#define GRAIN 64   /* elements of a decay word, and of a cut */
+#define GRAIN 64   /* elements of a decay word, and of a division unit */
 
-enum { BEYOND = RF_STATE_A }; /* the first state for which optimizer_wide has no place */
+enum { BEYOND = RF_STATE_A }; /* the first state that optimizer_wide does not support */
 _Static_assert(RF_STATE_COUNT - BEYOND <= 2, "push constants hold the addresses of so many");
 
 /* FLAGS of optimizer.comp; the first are 1 << enum rf_optimizer_state. */
@@ -30,12 +30,11 @@ _Static_assert(RF_STATE_COUNT - BEYOND <= 2, "push constants hold the addresses 
 #define A HAS(RF_STATE_A)
 #define U HAS(RF_STATE_U)
 
-/* All that the library knows of a rule but its arithmetic, which is in shaders/optimizer_rules.h.
- */
+/* All properties of a rule except its arithmetic, which is in shaders/optimizer_rules.h. */
 static const struct rule {
     struct rf_optimizer_info info;
-    uint32_t states, with_momentum, centered; /* those it always has; those it has with options */
-    uint8_t flops; /* of an element: factor, decay, states, division by the root, step */
+    uint32_t states, with_momentum, centered; /* states it always has; states it has with options */
+    uint8_t flops; /* per element: factor, decay, states, division by the root, step */
 } rules[RF_OPTIMIZER_COUNT] = {
     [RF_ADAMW] = {{"adamw", 0.9f, 0.999f, 1e-8f, .decoupled = true, .corrects_bias = true},
                   M | V,
@@ -120,7 +119,7 @@ static int check_types(const char *op, const struct rf_optimizer_part *part, int
     return 0;
 }
 
-/* A table is used by stochastic rounding only. */
+/* Only stochastic rounding uses a table of places. */
 static int check_places(const char *op, const struct rf_optimizer_part *part, int64_t count)
 {
     if (part->first % GRAIN != 0 || part->first / GRAIN > UINT32_MAX)
@@ -173,7 +172,7 @@ static uint32_t type_of(struct rf_tensor tensor)
     return !tensor.buffer || tensor.dtype == RF_F32 ? 0 : tensor.dtype == RF_F16 ? 1 : 2;
 }
 
-/* Whether every tensor that an update touches by element is made of whole quads. */
+/* Whether all tensors that an update touches by element consist of whole quads. */
 static bool is_vector(const struct rf_optimizer_part *part)
 {
     struct rf_tensor all[3 + RF_STATE_COUNT] = {part->param, part->grad, part->copy};
@@ -181,8 +180,7 @@ static bool is_vector(const struct rf_optimizer_part *part)
     return rf_pick_vector(rf_tensor_count(part->param), all, 3 + RF_STATE_COUNT);
 }
 
-/* What optimizer_wide declares as storage buffers; without a state the parameters stand in for it.
- */
+/* Lists the storage buffers of optimizer_wide; the parameters stand in for an absent state. */
 static uint32_t list_written(const struct rf_optimizer_part *part,
                              struct rf_tensor written[RF_MAX_WRITTEN])
 {
@@ -192,14 +190,14 @@ static uint32_t list_written(const struct rf_optimizer_part *part,
     return 3;
 }
 
-/* What the kernel knows of where a part's elements are. */
+/* The kernel's word for the place of a part's elements. */
 static uint32_t place_word(const struct rf_optimizer_part *part)
 {
     return part->places.buffer ? (uint32_t)rf_tensor_count(part->places)
                                : (uint32_t)(part->first / GRAIN);
 }
 
-/* One launch; wide: of the build that writes by whole subgroups. */
+/* One launch; wide: the build that writes by whole subgroups. */
 static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
                     const struct rf_optimizer_part *part, struct rf_tensor scalars,
                     struct rf_push_optimizer *push, bool wide)
@@ -259,7 +257,7 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     return rf_job_run(stream, &job);
 }
 
-/* Elements from `first` on: a multiple of GRAIN. */
+/* The elements from `first` on, a multiple of GRAIN. */
 static struct rf_optimizer_part part_of(const struct rf_optimizer_part *whole, int64_t first,
                                         int64_t count)
 {
@@ -274,7 +272,7 @@ static struct rf_optimizer_part part_of(const struct rf_optimizer_part *whole, i
     return part;
 }
 
-/* Parts by the build that writes by whole subgroups, as far as it goes, then the rest. */
+/* Runs as much as possible in the build that writes by whole subgroups, then the rest. */
 static int run_parts(struct rf_stream *stream, const struct rf_optimizer_opts *opts, uint32_t flags,
                      const struct rf_optimizer_part *whole, struct rf_tensor scalars,
                      struct rf_push_optimizer *push)

@@ -36,8 +36,8 @@ void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, u
 }
 
 #define SHORT_ROW 1024 /* columns, for a small team */
-/* Quads that a lane keeps: 32 or 64 registers. Where rows are not aligned, addresses of single
- * elements need so many registers that some compilers spill. Bits do not depend on it. */
+/* Quads that a lane keeps: 32 or 64 registers. In unaligned rows, addresses of single elements need
+ * so many registers that some compilers spill. The bits do not depend on this. */
 #define MOST_KEPT 8
 #define MOST_KEPT_OF_ANY 2
 

@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: MIT
  *
- * How launchers choose between the builds of a shader (_v: aligned rows of a multiple of 4
- * elements, _s: any), how many lanes a workgroup gets, and the checks that launch.h does not have.
+ * Selection of a shader's build (_v: aligned rows of a multiple of 4 elements, _s: any) and of the
+ * lanes of a workgroup, and the checks that launch.h lacks.
  */
 #ifndef RF_OPS_PICK_H
 #define RF_OPS_PICK_H
 
 #include "launch.h"
 
-/* Lanes of a workgroup where each lane does some items of a flat range. */
+/* Lanes of a workgroup if each lane does some items of a flat range. */
 #define RF_FLAT_LANES 64
 
-/* Whether rows of row_elements in every tensor are whole quads: a multiple of 4 elements, from a
- * multiple of 4 elements' bytes. Tensors without a buffer do not count. */
+/* Whether rows of row_elements are whole quads in every tensor: a multiple of 4 elements, starting
+ * at a multiple of 4 elements' bytes. Tensors without a buffer are ignored. */
 bool rf_pick_vector(int64_t row_elements, const struct rf_tensor *tensors, size_t count);
-/* Lanes of a workgroup where a lane does a whole row: few on a CPU, so that every core gets work.
- */
+/* Lanes of a workgroup if a lane does a whole row: few on a CPU, so that every core gets work. */
 uint32_t rf_pick_row_lanes(struct rf_device *device);
 /* Sets specialization constant 0 (the lanes of a workgroup) and flat groups for `items`. */
 void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, uint32_t lanes,
                  uint32_t items_per_lane);
 void rf_job_spec(struct rf_job *job, uint32_t id, uint32_t value);
 
-/* Lanes of a workgroup of kernels with teams (rf_device_teams): as many as every device has. */
+/* Lanes of a workgroup of kernels with teams (rf_device_teams): every device supports this number.
+ */
 #define RF_TEAM_LANES 128
 /* Sets constants 0 to 2 (lanes, TEAM and KEEP of team.glsl) and the groups: a team for each row.
  * aligned: rows are whole quads (rf_pick_vector). */
 void rf_job_teams(struct rf_job *job, struct rf_device *device, uint64_t rows, int64_t columns,
                   bool aligned);
 
-/* A tensor that a kernel reads through a view where there are views. */
+/* A tensor that a kernel reads through a view if the build has views. */
 struct rf_source {
-    struct rf_tensor tensor; /* without a buffer: what the view holds does not matter */
+    struct rf_tensor tensor; /* without a buffer: the view's content does not matter */
     bool single;             /* texels are always one float */
 };
-/* The builds of a shader: for aligned rows, for any, and the same two reading through views. What
- * is not there is zero: no such build. */
+/* The builds of a shader: for aligned rows, for any, and the same two with views. Zero: no such
+ * build. */
 struct rf_builds {
     struct rf_build aligned, any, aligned_views, any_views;
-    struct rf_build wide; /* aligned_views that writes by whole subgroups; only some launchers */
+    struct rf_build wide; /* aligned_views with writes by whole subgroups; only for some launchers
+                           */
 };
-/* Those of rf_shader_builds(name ...) in shaders/training.cmake. */
+/* The builds of rf_shader_builds(name ...) in shaders/training.cmake. */
 #define RF_BUILDS(name)                                                                            \
     {                                                                                              \
         .aligned = RF_BUILD_TYPES(name##_v), .any = RF_BUILD_TYPES(name##_s),                      \
@@ -56,30 +57,30 @@ struct rf_builds {
         .aligned = RF_BUILD_TYPES(name##_v), .any = RF_BUILD_TYPES(name##_s),                      \
         .aligned_views = RF_BUILD(name##_views), .wide = RF_BUILD(name##_wide)                     \
     }
-/* Chooses job->shader for operands that are aligned or not (rf_pick_vector), and for a build with
- * views adds those of the sources, in order, with their first texels. Builds for job->type other
- * than f32 have no views: set it before. */
+/* Chooses job->shader for aligned or unaligned operands (rf_pick_vector). For a build with views,
+ * adds the views of the sources, in order, with their first texels. Builds for job->type other than
+ * f32 have no views: set it before. */
 void rf_job_build(struct rf_job *job, struct rf_device *device, const struct rf_builds *builds,
                   bool aligned, const struct rf_source *sources, uint32_t count, uint32_t *first);
 
-/* Builds that write by whole subgroups (WIDE in common.glsl), each lane `per_lane` quads. How many
- * of `quads` one launch of such a build can do, which writes them to these tensors; 0: none, as the
- * device is no quicker by that, a tensor is not aligned, or what is left is too little.
- */
+/* Builds that write by whole subgroups (WIDE in common.glsl), `per_lane` quads per lane. Returns
+ * how many of `quads` one launch of such a build can write to these tensors; 0: none, because it is
+ * not faster on the device, a tensor is not aligned, or the rest is too small. */
 #define RF_WIDE_DIGITS 4
-#define RF_WIDE_GROUPS 65535 /* of one launch: as many as the digits can count */
+#define RF_WIDE_GROUPS 65535 /* per launch: the limit of the digits */
 uint64_t rf_wide_quads(struct rf_device *device, uint64_t quads, uint32_t per_lane,
                        const struct rf_tensor *written, uint32_t count);
-/* Bytes that one such launch may write from the tensor's first on; 0: it is not for this tensor. */
+/* Bytes that one such launch may write from the tensor's first on; 0: not supported for this
+ * tensor. */
 uint64_t rf_wide_bytes(struct rf_tensor written);
 /* Sets specialization constant 0 and the groups, and adds the tensors, after the texel views. */
 void rf_job_wide(struct rf_job *job, struct rf_device *device, uint64_t quads, uint32_t per_lane,
                  const struct rf_tensor *written, uint32_t count, uint32_t digits[RF_WIDE_DIGITS]);
-/* `count` elements from `first` on, as one dimension. No buffer stays no buffer. */
+/* `count` elements from `first` on, as one dimension. A NULL buffer stays NULL. */
 struct rf_tensor rf_elements(struct rf_tensor tensor, int64_t first, int64_t count);
 
-/* Mesa's CPU driver ends a kernel's loops after 65535 rounds in all, silently: RF_ENOTSUP where
- * this many would be wanted on such a device. */
+/* Mesa's CPU driver silently ends a kernel's loops after 65535 iterations in all: RF_ENOTSUP if
+ * more are needed on such a device. */
 RF_MUST_CHECK int rf_check_rounds(struct rf_device *device, const char *op, int64_t rounds);
 /* rf_check_tensor, and kernels must be able to index it with 31 bits (else RF_ENOTSUP). */
 RF_MUST_CHECK int rf_check_operand(const char *op, const char *what, struct rf_tensor tensor,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Quantises on the host, block by block: levels and largest magnitudes. What is made of all blocks
- * of a tensor is in quantize_codes.c. The kernels that read the result are those of rf_matmul.
+ * Quantises on the host, block by block: levels and largest magnitudes. quantize_codes.c computes
+ * values over all blocks of a tensor. The kernels that read the result are those of rf_matmul.
  */
 #include "quantize.h"
 
@@ -60,8 +60,8 @@ uint64_t rf_quantized_bytes(enum rf_quantization kind, int64_t count)
 
 /* ---- one block ------------------------------------------------------------------------------- */
 
-/* The largest magnitude; above FLT_MAX if any value is NaN or infinite: magnitudes are ordered like
- * their bits. Values past `count` are zeros. */
+/* The largest magnitude; above FLT_MAX if any value is NaN or infinite: magnitudes have the order
+ * of their bits. Values past `count` are zeros. */
 static float largest_of(const float values[BLOCK])
 {
     int32_t bits[BLOCK], most = 0;
@@ -75,7 +75,7 @@ static float largest_of(const float values[BLOCK])
     return largest;
 }
 
-/* The level of x is the number of middles between levels that are below it. */
+/* The level of x is the number of midpoints between levels that are below it. */
 static void nf4_levels(const float values[BLOCK], float factor, uint8_t levels[BLOCK])
 {
     int32_t level[BLOCK] = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What quantize.c, which cuts tensors into blocks, needs of quantize_codes.c: the second level of
- * RF_NF4, and the levels of both.
+ * The interface of quantize_codes.c for quantize.c, which divides tensors into blocks: the second
+ * level of RF_NF4, and the levels of both.
  */
 #ifndef RF_OPS_QUANTIZE_H
 #define RF_OPS_QUANTIZE_H

@@ -2,8 +2,8 @@
  *
  * The second level of RF_NF4: the largest magnitudes of the blocks, less their mean, as codes of
  * the 8-bit dynamic map (Dettmers 2015; Dettmers et al. 2023). All numbers have the bits that
- * bitsandbytes computes on a CPU with one thread: so the mean is added up in the order of PyTorch's
- * sum of a contiguous tensor, which has 4 vectors of 8 sums, in up to four levels.
+ * bitsandbytes computes on a CPU with one thread: so the mean is summed in PyTorch's order for a
+ * contiguous tensor: 4 vectors of 8 sums, in up to four levels.
  */
 #include "quantize.h"
 
@@ -85,7 +85,7 @@ static float mean(const float *values, int64_t count)
 
 /* ---- codes ----------------------------------------------------------------------------------- */
 
-/* The code nearest to x, of [-1, 1]; the lower one of two equally near. */
+/* The code nearest to x in [-1, 1]; the lower one if two are equally near. */
 static uint8_t nearest(float x)
 {
     int low = 0, high = 255;
@@ -100,7 +100,7 @@ static uint8_t nearest(float x)
     return (uint8_t)(rf_dynamic_value((uint8_t)high) - x < below ? high : low);
 }
 
-/* bitsandbytes (0.50) looks codes up in a table of 65536 numbers, equally far apart. */
+/* bitsandbytes (0.50) looks codes up in a table of 65536 equidistant numbers. */
 static uint8_t code_of(float x)
 {
     static const float half = 32767.5F;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reductions of a flat buffer by a fixed tree: chunks of at most 1024 elements (reduce.comp), then
- * pairwise over the chunk index, 64 to 1 per level (reduce_fold.comp). On GPUs four lanes have a
- * chunk (reduce_team.comp); the bits are the same.
+ * pairwise over the chunk index, 64 to 1 per level (reduce_fold.comp). On GPUs four lanes share a
+ * chunk (reduce_team.comp), with the same bits.
  */
 #include "pick.h"
 
@@ -13,16 +13,16 @@
 #include "shaders/push/reduce_fold.h"
 
 #define CHUNK 1024 /* of reduce.comp */
-#define TEAM 4     /* lanes that have a chunk in reduce_team.comp */
+#define TEAM 4     /* lanes per chunk in reduce_team.comp */
 #define FOLD 64    /* of reduce_fold.comp */
 
-/* A new one is a row, and a case of reduce.comp. */
+/* A new kind is a row, and a case of reduce.comp. */
 struct kind {
     const char *op;
     struct rf_builds builds, team;
     struct rf_build fold;
     float empty;
-    bool multiplies; /* elements, before it adds them up */
+    bool multiplies; /* multiplies elements before adding them */
 };
 static const struct kind sum = {
     "sum",
@@ -103,8 +103,8 @@ static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t
     return scratch;
 }
 
-/* Folds the first `count` values of the scratch until one is left, which goes to out. Each level
- * has its own part of the scratch. */
+/* Folds the first `count` values of the scratch until one is left, which is written to out. Each
+ * level has its own part of the scratch. */
 static int run_levels(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
                       int64_t count, struct rf_tensor scratch)
 {
@@ -137,7 +137,7 @@ int64_t rf_sum_scratch(int64_t count)
     return 2 * chunk_count(count > 0 ? count : 1);
 }
 
-/* Of a whole buffer. */
+/* Reduces a whole buffer. */
 static int run_whole(struct rf_stream *stream, const struct kind *kind, struct rf_tensor out,
                      struct rf_tensor x, struct rf_tensor scratch)
 {

@@ -10,8 +10,8 @@
 
 #define POWERS 7 /* of rotary.comp: heads of up to 2 * 2^7 elements */
 
-/* A number in 0..1 as 64 bits behind the point: high, low word. long double: f64 would lose bits
- * that rows far from the first multiply. */
+/* A number in 0..1 as 64 bits after the point: high, low word. long double: f64 would lose bits
+ * that distant rows multiply. */
 static void fraction(long double x, uvec2 *out)
 {
     long double high = floorl(x * 0x1p32L);
@@ -71,7 +71,7 @@ static int check(const char *op, const struct rf_named_heads *out, const struct 
         return rf_fail(RF_EINVAL, "%s: position %lld of %lld rows; positions go from 0 to %d", op,
                        (long long)opts->position, (long long)h->rows, INT32_MAX);
     RETURN_IF_ERROR(check_scaling(op, &opts->scaling));
-    /* In place every item reads what it writes, if the very same elements. */
+    /* In place, each item reads the elements that it writes, if they are exactly the same. */
     bool in_place = rf_heads_same_place(&out->heads, h);
     return rf_check_heads_apart(op, (struct rf_named_heads[]){*out, *x}, 1, in_place ? 1 : 2);
 }
@@ -117,7 +117,7 @@ static int run_rotary(struct rf_stream *stream, const char *op, struct rf_named_
     if (opts->scaling.factor != 0)
         specify_scaling(&job, &opts->scaling);
     const int64_t count = lines * h->heads * h->size;
-    job.work.flops = 3 * (uint64_t)count; /* a turn of a pair: four products, two sums */
+    job.work.flops = 3 * (uint64_t)count; /* rotating a pair: four products, two sums */
     rf_job_touches(&job, in, count, RF_TOUCH_READ);
     rf_job_touches(&job, to, count, RF_TOUCH_WRITE);
     return rf_job_run(stream, &job);

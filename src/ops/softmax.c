@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Softmax over rows and its gradient: shaders/softmax.comp, on GPUs softmax_team.comp. For a loss,
- * cross_entropy.c does both at once.
+ * Softmax over rows and its gradient: shaders/softmax.comp, on GPUs softmax_team.comp.
+ * cross_entropy.c computes both at once for a loss.
  */
 #include "pick.h"
 
 #include "../base/base.h"
 #include "shaders/push/softmax.h"
 
-/* out = f(x, dout); dout may have no buffer. builds: with a row for a lane, and for a team. */
+/* out = f(x, dout); dout may have no buffer. builds: a row per lane, and a row per team. */
 static int run_rows(struct rf_stream *stream, const char *op, const struct rf_builds builds[2],
                     struct rf_tensor out, struct rf_tensor x, struct rf_tensor dout)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Exact sums of sums of squares: rows of words, one for each workgroup (squares_add.comp), which
- * are added to one row, and its rounding to f32 (squares_round.comp).
+ * Exact sums of sums of squares: rows of words, one per workgroup (squares_add.comp), which are
+ * added to one row and rounded to f32 (squares_round.comp).
  */
 #include "pick.h"
 
@@ -9,11 +9,11 @@
 #include "shaders/push/squares_add.h"
 #include "shaders/push/squares_round.h"
 
-#define LANES 64   /* of squares_add.comp, at least: more than words of a row */
+#define LANES 64   /* minimum of squares_add.comp: more than the words of a row */
 #define COPIES 8   /* of a workgroup's row on GPUs */
 #define AT_ONCE 8  /* reads of a lane on GPUs */
-#define EACH 4096  /* sums of a workgroup: all of them fit a word */
-#define ROWS 65000 /* that one workgroup adds: rounds of a loop on Mesa's CPU driver */
+#define EACH 4096  /* sums per workgroup: all of them fit in a word */
+#define ROWS 65000 /* rows that one workgroup adds: iterations of a loop on Mesa's CPU driver */
 
 static const struct rf_build add = RF_BUILD(squares_add), add_rows = RF_BUILD(squares_add_rows);
 
@@ -32,7 +32,7 @@ int64_t rf_sum_squares_scratch(int64_t chunks)
     return chunks + RF_EXACT_WORDS + rf_add_squares_scratch(chunks);
 }
 
-/* Of `count` sums, or rows, to `results` rows. */
+/* Adds `count` sums, or rows, to `results` rows. */
 static int run_add(struct rf_stream *stream, bool from_rows, struct rf_tensor out,
                    struct rf_tensor x, int64_t count, int64_t each, int64_t results)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is computed once per step in its block of scalars: norm, factor and whether it is skipped
- * (step_begin.comp), and the loss scale of the next (loss_scale.comp). The block stays in device
+ * The values computed once per step in its block of scalars: norm, factor and whether the step is
+ * skipped (step_begin.comp), and the next loss scale (loss_scale.comp). The block stays in device
  * memory, so a recorded step can be replayed.
  */
 #include "pick.h"

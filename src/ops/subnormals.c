@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether a device takes subnormal numbers for 0. Found by computing with some, as drivers do not
- * say what they do where a shader demands nothing. The answer is kept for each driver.
+ * Whether a device treats subnormal numbers as 0. Found by computing with some, because drivers do
+ * not report what they do if a shader demands nothing. The answer is kept for each driver.
  */
 #include <float.h>
 #include <pthread.h>
@@ -21,8 +21,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct answer answers[MOST_ANSWERS];
 static int answer_count;
 
-/* Halves of a subnormal number and of the smallest normal one. In place: numbers of a driver that
- * runs nothing stay what they are. */
+/* Halves a subnormal number and the smallest normal one, in place: on a counting device the numbers
+ * stay unchanged. */
 static int halve(struct rf_device *device, struct rf_tensor numbers, bool *out)
 {
     uint32_t bits[ELEMENTS];
@@ -59,7 +59,7 @@ static int ask(struct rf_device *device, bool *out)
     return rc;
 }
 
-/* Under the lock. */
+/* Called with the lock held. */
 static int find_or_ask(struct rf_device *device, bool *out)
 {
     const struct rf_driver_key key = rf_driver_key_of(device);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Declarations shared by the updates on the host: loops that are compiled once for each vector
- * instruction set, and functions that let tests compare these. Called by host_step.c and
+ * instruction set, and functions for tests that compare these. Called by host_step.c and
  * host_squares.c.
  */
 #ifndef RF_OPTIM_HOST_H

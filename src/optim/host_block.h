@@ -23,7 +23,7 @@ struct terms {
     bool first; /* the first of all updates */
 };
 struct update {
-    struct rf_host_part part; /* states that the rule does not have are NULL */
+    struct rf_host_part part; /* states that the rule lacks are NULL */
     struct terms terms;
     enum rf_optimizer kind;
     bool decoupled, eps_inside, stochastic;
@@ -31,8 +31,8 @@ struct update {
     uint32_t updates;
 };
 
-/* Blocks of 64 elements that all have weight decay, or all have none. States that the rule does not
- * have are NULL. */
+/* Blocks of 64 elements that all have weight decay, or all have none. States that the rule lacks
+ * are NULL. */
 struct span {
     int blocks;
     bool decays;
@@ -150,8 +150,8 @@ RF_LOOPS void loop_adam_states(const struct terms *t, struct form f, struct deca
     }
 }
 
-/* Adam's parameters, from the updated states. In two loops: instructions that wait for a root would
- * fill the processor's window, and others could not run ahead. */
+/* Adam's parameters, from the updated states. Separate loops: instructions that wait for a square
+ * root would otherwise fill the processor's reorder window. */
 RF_LOOPS void loop_adam_params(const struct terms *t, struct form f, struct decay decay,
                                f32_place *restrict p, const f32_place *restrict m,
                                const f32_place *restrict v)
@@ -176,7 +176,7 @@ RF_LOOPS void run_adam_form(const struct update *u, struct form f, const struct 
     }
 }
 
-/* A rule that takes a root. */
+/* A rule with a square root. */
 RF_LOOPS void run_root(const struct update *u, struct form f, const struct span *s)
 {
     f.inside = true;
@@ -273,13 +273,13 @@ RF_LOOPS void run_rule(const struct update *u, const struct span *s)
     }
 }
 
-/* The words of four numbers from `quad` times 4 on. */
+/* Four random words for the quad with this index. */
 RF_LOOPS void draw_quad(uint32_t words[4], const struct update *u, uint64_t quad)
 {
     rf_philox(u->seed, quad, (uint64_t)0x726f756eu << 32 | u->updates, words);
 }
 
-/* By a table of places. i: the first element in the part. */
+/* The same by a table of places. i: the first element in the part. */
 RF_LOOPS void draw_placed(uint32_t *words, const struct update *u, int64_t i, int count)
 {
     const int32_t *word = u->part.places + i / GRAIN * 2;
@@ -301,8 +301,8 @@ RF_LOOPS void draw_placed(uint32_t *words, const struct update *u, int64_t i, in
     }
 }
 
-/* Random words for a span from element i of the part on, the same as in optimizer.comp. Of the `n`
- * elements those behind the part draw nothing. */
+/* Random words for a span from element i of the part on, the same as in optimizer.comp. Elements of
+ * the `n` past the end of the part draw nothing. */
 RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, int64_t i, int64_t n)
 {
     const uint64_t first = u->part.first + (uint64_t)i;
@@ -320,7 +320,7 @@ RF_LOOPS const uint32_t *draw(uint32_t *words, const struct update *u, int64_t i
 }
 
 /* The number of elements from i on that form a span: whole blocks with equal weight decay, or the
- * rest. */
+ * remainder. */
 RF_LOOPS int64_t span_of(const struct update *u, int64_t i, int64_t end)
 {
     if (end - i < GRAIN)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Converts blocks of 64 elements between memory and f32, without branches, so that the loops
- * vectorise. The conversions take the same steps as shaders/convert.glsl and round.glsl. Included
- * by host_block.h and host_squares.c.
+ * vectorise. The conversions have the same operations as shaders/convert.glsl and round.glsl.
+ * Included by host_block.h and host_squares.c.
  */
 #ifndef RF_OPTIM_HOST_HALF_H
 #define RF_OPTIM_HOST_HALF_H
@@ -12,8 +12,8 @@
 
 #include "host.h"
 
-enum { GRAIN = 64 };       /* elements of a block, of a decay word, and of a cut */
-enum { SPAN = 8 * GRAIN }; /* most elements processed at once: they stay in the L1 cache */
+enum { GRAIN = 64 };       /* elements of a block, of a decay word, and of a division unit */
+enum { SPAN = 8 * GRAIN }; /* most elements processed at once: they fit in the L1 cache */
 
 /* Callers' arrays may have any alignment and any declared type. */
 typedef float f32_place __attribute__((aligned(1), may_alias));
@@ -89,14 +89,14 @@ RF_LOOPS uint16_t f32_to_f16_random(float x, uint32_t random)
     return (uint16_t)(a >= 0x47800000 ? nearest : finite);
 }
 
-/* The number of blocks in n elements: whole blocks, or a part of one. */
+/* The number of blocks in n elements, the last one possibly partial. */
 RF_LOOPS int blocks_of(int64_t n)
 {
     return (int)((n + GRAIN - 1) / GRAIN);
 }
 
-/* Elements i to i + n - 1 of an array as blocks: in place or, if they are a part of a block, in
- * `buffer`, filled up with zeros. */
+/* Elements i to i + n - 1 of an array as blocks: in place, or for a partial block in `buffer`,
+ * padded with zeros. */
 RF_LOOPS void *reach(void *array, size_t size, int64_t i, int64_t n, void *buffer)
 {
     char *at = (char *)array + (size_t)i * size;
@@ -144,7 +144,7 @@ RF_LOOPS void narrow(u16_place *restrict to, const f32_place *restrict from, enu
             to[e] = f32_to_bf16(from[e]);
 }
 
-/* Elements of an f32, f16 or bf16 array as f32: whole blocks, or a part of one. */
+/* Elements of an f32, f16 or bf16 array as f32: whole blocks, or a partial one. */
 RF_LOOPS f32_place *take(void *array, enum rf_dtype type, int64_t i, int64_t n, float *buffer)
 {
     uint16_t half[GRAIN];
@@ -154,7 +154,7 @@ RF_LOOPS f32_place *take(void *array, enum rf_dtype type, int64_t i, int64_t n, 
     return buffer;
 }
 
-/* Writes elements from `from` back. */
+/* Writes elements back from `from`. */
 RF_LOOPS void put(void *array, enum rf_dtype type, int64_t i, int64_t n, const f32_place *from,
                   const uint32_t *random)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * One optimizer update of a flat buffer in host memory: checks, the choice of the instruction set,
+ * One optimizer update of a flat buffer in host memory: checks, selection of the instruction set,
  * and threads. host_block.h has the arithmetic.
  */
 #include <pthread.h>
@@ -62,7 +62,7 @@ struct array {
     uint64_t bytes;
 };
 
-/* The first `written` arrays may overlap no other. */
+/* The first `written` arrays must not overlap any other. */
 static int check_apart(const struct array *arrays, int count, int written)
 {
     for (int i = 0; i < written; i++)
@@ -143,7 +143,7 @@ static struct terms terms_of(const struct rf_optimizer_opts *opts,
                           .first = scalars->updates <= 1};
 }
 
-/* Checks everything except the range, and prepares what the loops need. */
+/* Checks everything except the range, and prepares the loops' arguments. */
 static int prepare(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
                    const struct rf_step_scalars *scalars, struct update *out)
 {
@@ -197,7 +197,7 @@ int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part
 
 /* ---- threads --------------------------------------------------------------------------------- */
 
-/* Threads take the next piece when they are free, so a thread that starts late delays no other. */
+/* Threads take the next piece when they are idle, so a thread that starts late delays no other. */
 enum { PIECE = 512 * GRAIN };
 struct work {
     const struct update *update;

@@ -15,7 +15,7 @@ struct rf_step_values {
 };
 /* Members that the device keeps in the block are unchanged. */
 void rf_step_scalars_set(struct rf_step_scalars *block, const struct rf_step_values *values);
-/* The key of stochastic rounding alone. */
+/* Sets only the key of stochastic rounding. */
 void rf_step_scalars_seed(struct rf_step_scalars *block, uint64_t seed);
 
 #endif

@@ -8,8 +8,8 @@
 #include "ast.h"
 #include "text.h"
 
-/* RF_N_ADD, RF_N_SUBTRACT, RF_N_MULTIPLY or RF_N_MODULO. RF_ECORRUPT: the kinds do not go together,
- * or one is undefined; RF_ENOTSUP: numbers of more than 64 bits, texts with "%". */
+/* RF_N_ADD, RF_N_SUBTRACT, RF_N_MULTIPLY or RF_N_MODULO. RF_ECORRUPT: the kinds do not fit, or an
+ * operand is undefined; RF_ENOTSUP: numbers of more than 64 bits, texts with "%". */
 RF_MUST_CHECK int rf_calculate(struct rf_room *room, enum rf_node_kind operation,
                                const struct rf_value *a, const struct rf_value *b,
                                struct rf_value *out);

@@ -16,7 +16,7 @@ enum rf_node_kind {
     RF_N_DICT,      /* items: key, value, key, value */
     RF_N_ATTRIBUTE, /* first.name */
     RF_N_ITEM,      /* first[second] */
-    RF_N_SLICE,     /* first[items[0]:items[1]:items[2]], of which each may be NULL */
+    RF_N_SLICE,     /* first[items[0]:items[1]:items[2]]; each may be NULL */
     RF_N_CALL,      /* first(arguments) */
     RF_N_FILTER,    /* first|name(arguments); first NULL: the text of the block */
     RF_N_TEST,      /* first is name(arguments) */
@@ -32,16 +32,16 @@ enum rf_node_kind {
     RF_N_JOIN,    /* items with ~ between */
     RF_N_COMPARE, /* first and second, by compare */
     RF_N_CHOOSE,  /* second if first else third, which may be NULL */
-    /* what is assigned to, beside names and tuples */
+    /* assignment targets, other than names and tuples */
     RF_N_NAMESPACE, /* name.attribute */
     /* statements */
     RF_N_DATA,
     RF_N_OUTPUT,
-    RF_N_FOR,          /* first: target; second: what is walked; third: condition or NULL */
+    RF_N_FOR,          /* first: target; second: the iterable; third: condition or NULL */
     RF_N_IF,           /* first: condition; items: the elifs, each an RF_N_IF; other: else */
     RF_N_SET,          /* first: target; second: value */
     RF_N_SET_BLOCK,    /* first: target; second: filters, or NULL */
-    RF_N_MACRO,        /* items: parameters; defaults: of the last ones */
+    RF_N_MACRO,        /* items: parameters; defaults: of the last parameters */
     RF_N_CALL_BLOCK,   /* first: the call; items, defaults: parameters of the block */
     RF_N_FILTER_BLOCK, /* second: filters */
     RF_N_GENERATION,
@@ -67,18 +67,18 @@ struct rf_nodes {
 
 struct rf_arguments {
     struct rf_nodes positional, named;
-    struct rf_list names;         /* of the named ones */
+    struct rf_list names;         /* of the named arguments */
     struct rf_node *star, *stars; /* *list, **dict; NULL: none */
 };
 
-/* Where a variable is: so many functions outwards, and which slot there. */
+/* The place of a variable: the number of functions outwards, and the slot there. */
 struct rf_ref {
     int out;
     int slot;
-    bool by_loop; /* each round of a loop gives it */
+    bool by_loop; /* assigned in each round of a loop */
 };
 
-/* What a frame does with its variables before its body is run. */
+/* How a frame sets a variable before its body runs. */
 struct rf_load {
     enum rf_load_kind { RF_LOAD_CONTEXT, RF_LOAD_ALIAS, RF_LOAD_NOTHING } kind;
     int slot;
@@ -86,7 +86,7 @@ struct rf_load {
     struct rf_string *name; /* in the context */
 };
 
-/* The variables of a body that has its own: of a loop, a macro, a block. */
+/* The variables of a body with a frame of its own: a loop, macro or block. */
 struct rf_frame {
     struct rf_load *loads;
     size_t count, capacity;
@@ -94,11 +94,11 @@ struct rf_frame {
     size_t slot_count, slot_capacity;
 };
 
-/* A body with memory of its own: the template, a macro, a called block, a condition of a loop. */
+/* A body with memory of its own: the template, a macro, a called block, a loop's condition. */
 struct rf_scope {
     int slots;
     struct rf_frame frame;
-    int caller; /* the slot of `caller`; -1: it is not used */
+    int caller; /* the slot of `caller`; -1: unused */
 };
 
 struct rf_node {
@@ -110,11 +110,11 @@ struct rf_node {
     struct rf_node *first, *second, *third;
     struct rf_nodes items, defaults, body, other;
     struct rf_arguments *arguments;
-    const struct rf_builtin *row; /* of a filter or test; NULL: there is none */
+    const struct rf_builtin *row; /* of a filter or test; NULL: none */
     struct rf_ref ref;            /* of a name */
     struct rf_frame *frame;       /* of a loop's body or a block */
     struct rf_scope *scope;       /* of a macro or called block; of a loop's condition */
-    int loop;                     /* the slot of `loop`; -1: it is not used */
+    int loop;                     /* the slot of `loop`; -1: unused */
 };
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attributes, items and slices of values; see render.h. An attribute of Python's type wins over a
- * key of that name with ".", and a key over it with "[]".
+ * Attributes, items and slices of values; see render.h. With ".", an attribute of Python's type
+ * precedes a key of that name; with "[]", the key precedes it.
  */
 #include "../base/base.h"
 #include "render.h"
 
-/* The attribute that Python's type has: 1, or 0 if it has none. */
+/* An attribute of Python's type: 1, or 0 if it has none of that name. */
 static int type_attribute(struct rf_render *r, const struct rf_value *of, struct rf_string *name,
                           struct rf_value *out)
 {
@@ -56,7 +56,7 @@ static int undefined_error(struct rf_render *r, const struct rf_value *of, const
                         name ? name->bytes : "something");
 }
 
-/* of[key] without another try: 1, or 0 if there is none. */
+/* of[key] without a fallback: 1, or 0 if absent. */
 static int own_item(struct rf_render *r, const struct rf_value *of, const struct rf_value *key,
                     struct rf_value *out)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * Calls of functions, filters, tests and methods: which argument is which parameter. See render.h.
+ * Calls of functions, filters, tests and methods: binds arguments to parameters. See render.h.
  */
 #include "../base/base.h"
 #include "render.h"
 
-/* The next word of a list; NULL: there is none. */
+/* The next word of a list; NULL: the end. */
 static const char *next_word(const char **words, size_t *length)
 {
     *words += strspn(*words, " ");
@@ -33,7 +33,7 @@ const struct rf_builtin *rf_builtin_find(const struct rf_builtin *table,
     return NULL;
 }
 
-/* The place of a parameter, from 1; 0: there is none of that name. */
+/* The place of a parameter, from 1; 0: no such parameter. */
 static size_t place_of(const char *parameters, const struct rf_string *name)
 {
     size_t length, place = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Equality and order of values, as Python has them, and dictionaries, which find their keys by it;
- * see value.h.
+ * Equality and order of values, as in Python, and dictionaries, which look up keys by this
+ * equality; see value.h.
  */
 #include "../base/base.h"
 #include "../tokenizer/vocabulary.h"
@@ -11,7 +11,7 @@ enum { FEW_PAIRS = 8 };
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* A whole number beside a number with a fraction, without rounding: -1, 0, 1, or 2 for NaN. */
+/* Compares a whole number with a real without rounding: -1, 0, 1, or 2 for NaN. */
 static int order_mixed(int64_t a, double b)
 {
     if (b != b)
@@ -105,7 +105,7 @@ static int equal_same(struct rf_room *room, const struct rf_value *a, const stru
     case RF_V_NONE:
         *out = true;
         return 0;
-    default: /* each is itself alone */
+    default: /* equal only to itself */
         *out = a->list == b->list;
         return 0;
     }
@@ -196,7 +196,7 @@ static int hash_of(struct rf_room *room, const struct rf_value *key, uint32_t *o
     return 0;
 }
 
-/* The index of the key, or that of the slot that is free for it. */
+/* The index of the key, or else the free slot for it. */
 static int look_up(struct rf_room *room, struct rf_dict *dict, const struct rf_value *key,
                    struct rf_pair **out, size_t *slot)
 {
@@ -239,7 +239,7 @@ struct rf_pair *rf_dict_get(struct rf_dict *dict, const char *key)
     return NULL;
 }
 
-/* Slots for twice as many pairs as there are. */
+/* Makes slots for twice the number of pairs. */
 static int add_slots(struct rf_room *room, struct rf_dict *dict)
 {
     const size_t wanted = 4 * dict->count + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Expressions of a template that is being rendered; see eval.h.
+ * Evaluates expressions of a template during rendering; see eval.h.
  */
 #include "eval.h"
 
@@ -42,7 +42,7 @@ static int add_named(struct rf_render *r, const struct rf_value *name, const str
     return rf_list_add(r->room, &out->named, *value);
 }
 
-/* *list and **dict. */
+/* Evaluates *list and **dict. */
 static int eval_stars(struct rf_render *r, const struct rf_arguments *arguments,
                       struct rf_list *positional, struct rf_args *out)
 {
@@ -139,7 +139,7 @@ int rf_eval_call(struct rf_render *r, const struct rf_node *node, const struct r
     return 0;
 }
 
-/* A filter or test. */
+/* Applies a filter or test. */
 static int eval_builtin(struct rf_render *r, const struct rf_node *node,
                         const struct rf_value *block, struct rf_value *out)
 {
@@ -167,8 +167,8 @@ static int eval_name(struct rf_render *r, const struct rf_node *node, struct rf_
     *out = *rf_variable(r, node->ref);
     if (out->kind != RF_V_MISSING)
         return 0;
-    /* Jinja2 takes variables of a loop for defined, and writes the word "missing" for them when a
-     * macro that the loop has defined outlives it. */
+    /* Jinja2 treats loop variables as defined: a macro that was defined in the loop and outlives it
+     * writes the word "missing" for them. */
     if (node->ref.by_loop)
         return rf_room_fail(r->room, RF_ENOTSUP, "the variable \"%.*s\" has lost its loop",
                             (int)(node->name->count < 60 ? node->name->count : 60),
@@ -208,7 +208,7 @@ static int eval_slice(struct rf_render *r, const struct rf_node *node, struct rf
     return rf_get_slice(r, &of, &bounds[0], &bounds[1], &bounds[2], out);
 }
 
-/* a ~ b: the texts of all, without the mark of safe ones. */
+/* a ~ b: concatenates without the safe mark. */
 static int eval_join(struct rf_render *r, const struct rf_node *node, struct rf_value *out)
 {
     struct rf_build build = {0};
@@ -233,7 +233,7 @@ static int eval_choice(struct rf_render *r, const struct rf_node *node, struct r
     return 0;
 }
 
-/* The second operand only if the first one does not decide. */
+/* Evaluates the second operand only if the first one does not decide. */
 static int eval_logic(struct rf_render *r, const struct rf_node *node, struct rf_value *out)
 {
     RETURN_IF_ERROR(rf_eval(r, node->first, out));

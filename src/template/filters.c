@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of filters, and those that call other filters or tests for each item; see render.h.
+ * The table of filters, and the filters that call other filters or tests for each item; see
+ * render.h.
  */
 #include "../base/base.h"
 #include "render.h"
@@ -16,7 +17,7 @@ static int empty_generator(struct rf_render *r, struct rf_value *out)
     return rf_as_generator(r, &none, out);
 }
 
-/* The name of a filter or test, which is the argument at `at`. */
+/* The name of a filter or test, given as argument `at`. */
 static int name_at(struct rf_render *r, const struct rf_args *args, size_t at, const char *what,
                    struct rf_string **out)
 {
@@ -69,7 +70,7 @@ static int map(struct rf_render *r, const struct rf_value *of, const struct rf_a
     if (!row && all.list->count > 0)
         return rf_room_fail(r->room, RF_ENOTSUP, "the filter \"%.*s\" is not implemented",
                             (int)(name->count < 40 ? name->count : 40), name->bytes);
-    RETURN_IF_ERROR(rf_room_enter(r->room)); /* it may be map again */
+    RETURN_IF_ERROR(rf_room_enter(r->room)); /* the filter may be map again */
     for (size_t i = 0; i < all.list->count; i++) {
         RETURN_IF_ERROR(rf_builtin_call(r, row, &all.list->items[i], &rest, &value));
         RETURN_IF_ERROR(rf_list_add(r->room, &list, value));
@@ -78,7 +79,7 @@ static int map(struct rf_render *r, const struct rf_value *of, const struct rf_a
     return rf_as_generator(r, &list, out);
 }
 
-/* select, reject, and with a path selectattr and rejectattr. */
+/* select and reject; with a path, selectattr and rejectattr. */
 static int choose(struct rf_render *r, const struct rf_value *of, const struct rf_args *args,
                   bool by_path, bool wanted, struct rf_value *out)
 {

@@ -10,7 +10,7 @@
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* A part of a path: a whole number if it has only digits. */
+/* A part of a path: a whole number if it consists of digits. */
 static int path_key(struct rf_render *r, const struct rf_string *part, struct rf_value *out)
 {
     int64_t whole = 0;
@@ -149,7 +149,7 @@ static int items(struct rf_render *r, const struct rf_value *a, struct rf_value 
 
 /* ---- order ----------------------------------------------------------------------------------- */
 
-/* Texts in lower case, if case does not count. */
+/* Lowercases texts if case is ignored. */
 static int fold(struct rf_render *r, bool exact, struct rf_value *value)
 {
     return value->kind == RF_V_STRING && !exact
@@ -157,7 +157,7 @@ static int fold(struct rf_render *r, bool exact, struct rf_value *value)
                : 0;
 }
 
-/* What items are sorted by: the values at one path, or at several with commas between. */
+/* The sort key: the value at one path, or at several separated by commas. */
 static int key_of(struct rf_render *r, const struct rf_value *item, const struct rf_value *path,
                   bool exact, struct rf_value *out)
 {
@@ -180,8 +180,7 @@ static int key_of(struct rf_render *r, const struct rf_value *item, const struct
     return 0;
 }
 
-/* Puts items[at], with its key, where it belongs among those before it. Equal ones keep their
- * order. */
+/* Inserts items[at], with its key, among those before it. Stable. */
 static int insert(struct rf_render *r, struct rf_value *all, struct rf_value *keys, size_t at,
                   bool reverse)
 {
@@ -302,7 +301,7 @@ static size_t pass_digits(const char *text, size_t at)
     return at;
 }
 
-/* What int(float(text)) makes of a number with a fraction or an exponent. */
+/* int(float(text)) for a number with a fraction or an exponent. */
 static bool read_real(const char *text, double *out)
 {
     const size_t sign = text[0] == '-' || text[0] == '+';
@@ -356,7 +355,7 @@ static int int_of_text(struct rf_render *r, struct rf_string *string, const stru
     text[string->count] = 0;
     *out = *absent;
     if (strlen(text) < string->count || !read_real(text, &real))
-        return 0; /* "inf" and "nan" have no whole number either */
+        return 0; /* "inf" and "nan" have no whole number */
     const bool is_whole = strpbrk(text, ".eE") == NULL;
     for (size_t i = 0; i <= string->count; i++)
         if (text[i] != '_')

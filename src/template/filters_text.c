@@ -6,7 +6,7 @@
 #include "render.h"
 #include "show.h"
 
-/* A text without the mark of safe ones, as str() of Markup. */
+/* A text without the safe mark, like str() of Markup. */
 static int plain(struct rf_render *r, const struct rf_value *value, struct rf_string **out)
 {
     RETURN_IF_ERROR(rf_show(r->room, value, out));
@@ -106,7 +106,7 @@ static int join(struct rf_render *r, const struct rf_value *a, struct rf_value *
     return rf_build_end(r->room, &build, false, out);
 }
 
-/* `width` spaces, or that text. */
+/* `width` spaces, or `width` itself if it is a text. */
 static int indention(struct rf_render *r, const struct rf_value *width, bool is_safe,
                      struct rf_string **out)
 {
@@ -157,7 +157,7 @@ static int indent(struct rf_render *r, const struct rf_value *a, struct rf_value
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-/* Two texts: between items, and behind keys. */
+/* Reads two texts: the item separator and the key separator. */
 static int read_separators(struct rf_render *r, const struct rf_value *value,
                            struct rf_json_style *style)
 {

@@ -20,7 +20,7 @@ static int raise_exception(struct rf_render *r, const struct rf_value *a, struct
                         (int)(text->count < 300 ? text->count : 300), text->bytes);
 }
 
-/* Local time. What needs a locale, a time zone or fractions of a second is refused. */
+/* Local time. Directives that need a locale, a time zone or fractions of a second are refused. */
 static int strftime_now(struct rf_render *r, const struct rf_value *a, struct rf_value *out)
 {
     static const char known[] = "aAbBdHIjmMpSyYeFTDRn%";
@@ -34,7 +34,7 @@ static int strftime_now(struct rf_render *r, const struct rf_value *a, struct rf
     memcpy(form, format->bytes, format->count);
     form[format->count] = 0;
     for (const char *at = form; (at = strchr(at, '%')); at++) {
-        at += at[1] == '-' ? 2 : 1; /* "%-d": without a zero in front */
+        at += at[1] == '-' ? 2 : 1; /* "%-d": without a leading zero */
         if (!*at || !strchr(known, *at))
             return rf_room_fail(r->room, RF_ENOTSUP, "strftime_now: %%%c is not implemented",
                                 *at ? *at : ' ');
@@ -74,7 +74,7 @@ static int make_range(struct rf_render *r, const struct rf_value *a, struct rf_v
     return 0;
 }
 
-/* The keys and values of another one, or of pairs. */
+/* Adds the keys and values of another dictionary, or of pairs. */
 static int add_all(struct rf_render *r, const struct rf_value *from, struct rf_dict *to)
 {
     struct rf_walk walk;

@@ -27,7 +27,7 @@ void rf_json_skip(const char *text, size_t bytes, size_t *at)
         ++*at;
 }
 
-/* The next character that is no white space; 0: the end. */
+/* The next character that is not white space; 0: the end. */
 static char peek(struct reader *r)
 {
     rf_json_skip(r->text, r->bytes, &r->at);
@@ -36,7 +36,7 @@ static char peek(struct reader *r)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* Four hexadecimal digits at r->at; -1: there are none. */
+/* Four hexadecimal digits at r->at; -1: absent or invalid. */
 static int32_t read_hex(const struct reader *r)
 {
     int32_t value = 0;
@@ -53,7 +53,7 @@ static int32_t read_hex(const struct reader *r)
     return value;
 }
 
-/* What follows "\u": one character, or a pair of surrogates. */
+/* Reads what follows "\u": one character, or a surrogate pair. */
 static int read_unicode(struct reader *r, uint32_t *out)
 {
     const int32_t first = read_hex(r);
@@ -75,7 +75,7 @@ static int read_unicode(struct reader *r, uint32_t *out)
     return 0;
 }
 
-/* Writes what the escape at r->at, behind the backslash, stands for. */
+/* Decodes the escape at r->at, after the backslash. */
 static int read_escape(struct reader *r, char *to, int *length)
 {
     static const char marks[] = "\"\\/bfnrt", stands[] = "\"\\/\b\f\n\r\t";
@@ -95,7 +95,7 @@ static int read_escape(struct reader *r, char *to, int *length)
     return 0;
 }
 
-/* The text that begins at r->at, behind its quote, and has its end at `end`, with escapes. */
+/* Decodes the text from r->at, after its quote, to `end`. It has escapes. */
 static int unescape(struct reader *r, size_t end, struct rf_string **out)
 {
     char *bytes = rf_room_take(r->room, end - r->at);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Characters as Python has them, by utf8proc; see letters.h. Cases agree with Python 3.11 for all
- * characters that are not refused.
+ * Character properties as in Python, by utf8proc; see letters.h. Case conversion equals Python
+ * 3.11's for all characters that are not refused.
  */
 #include "letters.h"
 
@@ -41,14 +41,15 @@ bool rf_letter_is_printable(uint32_t letter)
     }
 }
 
-/* Letters that become several (Unicode's SpecialCasing.txt), with some of their neighbours. */
+/* Letters whose case conversion gives several letters (Unicode's SpecialCasing.txt), with some of
+ * their neighbours. */
 static bool is_special(uint32_t letter, enum rf_case wanted)
 {
     static const uint32_t ranges[][2] = {
         {0xdf, 0xdf},   {0x149, 0x149},   {0x1f0, 0x1f0},   {0x390, 0x390},   {0x3b0, 0x3b0},
         {0x587, 0x587}, {0x1e96, 0x1e9a}, {0x1f50, 0x1fff}, {0xfb00, 0xfb17},
     };
-    if (wanted == RF_CASE_LOWER) /* the capital I with a dot; sigma, which differs at the end */
+    if (wanted == RF_CASE_LOWER) /* the capital I with a dot; sigma, which has a final form */
         return letter == 0x130 || letter == 0x3a3;
     for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]); i++)
         if (letter >= ranges[i][0] && letter <= ranges[i][1])

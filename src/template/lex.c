@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Templates as words; see lex.h. What Jinja2 3.1 does with white space around tags is here:
- * "-" takes all of it away, a new line behind a block or a comment goes, and so do spaces before
+ * Divides a template into tokens; see lex.h. Handles white space around tags as Jinja2 3.1 does:
+ * "-" strips all of it, a new line after a block or a comment is removed, and so are spaces before
  * one that begins its line.
  */
 #include "lex.h"
@@ -14,7 +14,7 @@ enum { MAX_BRACKETS = 256 };
 
 struct lexer {
     struct rf_room *room;
-    const char *text; /* with LF as the only end of a line */
+    const char *text; /* with LF as the only line ending */
     size_t bytes, at;
     unsigned line;
     bool line_starts; /* the last tag ended with a new line */
@@ -81,7 +81,7 @@ static int digit_of(char letter, int base)
     return value < base ? value : -1;
 }
 
-/* A number of at most `most` digits at text[*i]; -1: fewer than `least`. */
+/* A number of at most `most` digits at text[*i]; -1: fewer than `least` digits. */
 static int32_t read_digits(const char *text, size_t end, size_t *i, int base, int least, int most)
 {
     int32_t value = 0;
@@ -93,7 +93,7 @@ static int32_t read_digits(const char *text, size_t end, size_t *i, int base, in
     return count < least ? -1 : value;
 }
 
-/* Adds what the escape at text[*i], behind the backslash, stands for. */
+/* Decodes the escape at text[*i], after the backslash. */
 static int add_escape(struct lexer *l, const char *text, size_t end, size_t *i,
                       struct rf_build *out)
 {
@@ -106,7 +106,7 @@ static int add_escape(struct lexer *l, const char *text, size_t end, size_t *i,
         ++*i;
         return rf_build_add(l->room, out, &stands[known - marks], 1);
     }
-    if (mark == '\n') { /* a line that goes on */
+    if (mark == '\n') { /* a line continuation */
         ++*i;
         return 0;
     }
@@ -122,7 +122,7 @@ static int add_escape(struct lexer *l, const char *text, size_t end, size_t *i,
         return wrong(l, RF_ENOTSUP,
                      "a text has \\N or a backslash before a character beyond ASCII, "
                      "which is not implemented");
-    } else { /* it stays as it is */
+    } else { /* keep both characters */
         return rf_build_text(l->room, out, "\\");
     }
     if (letter > 0x10ffff || (letter >= 0xd800 && letter <= 0xdfff))
@@ -130,7 +130,7 @@ static int add_escape(struct lexer *l, const char *text, size_t end, size_t *i,
     return rf_build_add(l->room, out, bytes, (size_t)rf_letter_write((uint32_t)letter, bytes));
 }
 
-/* The text between the quotes at l->at. */
+/* Reads the text between the quotes at l->at. */
 static int lex_string(struct lexer *l)
 {
     const char quote = l->text[l->at];
@@ -176,7 +176,7 @@ static bool is_name(char letter)
            (letter >= 'A' && letter <= 'Z');
 }
 
-/* The letter at `at`; 0 behind the end. */
+/* The letter at `at`; 0 past the end. */
 static char letter_at(const struct lexer *l, size_t at)
 {
     return at < l->bytes ? l->text[at] : '\0';
@@ -206,7 +206,7 @@ static int lex_number(struct lexer *l)
     return add(l, (struct rf_token){.kind = RF_T_INTEGER, .whole = value});
 }
 
-/* Keeps account of brackets: within them a tag does not end. */
+/* Tracks brackets: a tag does not end inside them. */
 static int balance(struct lexer *l, char letter)
 {
     static const char opening[] = "([{", closing[] = ")]}";
@@ -300,7 +300,8 @@ static int skip_comment(struct lexer *l)
 
 /* ---- between tags ---------------------------------------------------------------------------- */
 
-/* Text before a tag, from `begin` to `end`, without the white space that the tag takes away. */
+/* Adds the text before a tag, from `begin` to `end`, without the white space that the tag strips.
+ */
 static int add_data(struct lexer *l, size_t begin, size_t end, char sign, bool variable)
 {
     size_t stop = end, line;
@@ -346,7 +347,7 @@ static int lex_all(struct lexer *l)
     return 0;
 }
 
-/* CR LF and CR become LF; one LF at the end goes. */
+/* CR LF and CR become LF; one final LF is removed. */
 static int read_lines(struct lexer *l, const char *text, size_t bytes)
 {
     char *copy = rf_room_take(l->room, bytes + 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The words of a template. Used by the parser.
+ * The tokens of a template. Used by the parser.
  */
 #ifndef RF_TEMPLATE_LEX_H
 #define RF_TEMPLATE_LEX_H
@@ -33,8 +33,8 @@ struct rf_tokens {
     size_t count, capacity;
 };
 
-/* Divides a template, as Jinja2 does with trim_blocks and lstrip_blocks. text is valid UTF-8.
- * RF_ECORRUPT: it is no template; RF_ENOTSUP: numbers with a fraction, names beyond ASCII. */
+/* Divides a template as Jinja2 does with trim_blocks and lstrip_blocks. text is valid UTF-8.
+ * RF_ECORRUPT: not a template; RF_ENOTSUP: numbers with a fraction, names beyond ASCII. */
 RF_MUST_CHECK int rf_lex(struct rf_room *room, const char *text, size_t bytes,
                          struct rf_tokens *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The variable `loop`: what Jinja2's LoopContext tells about a round. Items are taken as late as
- * there, one ahead where the next one is asked for, as conditions may depend on what the body has
- * done. See render.h.
+ * The variable `loop`, as Jinja2's LoopContext. Items are fetched lazily as there, one ahead only
+ * if the next item is asked for, because conditions may depend on effects of the body. See
+ * render.h.
  */
 #include "../base/base.h"
 #include "render.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Methods of Python's values that templates call; see render.h. Those that Python has and this file
- * has not are refused by name.
+ * Methods of Python's values that templates call; see render.h. Methods of Python that this file
+ * lacks are refused by name.
  */
 #include "../base/base.h"
 #include "render.h"
@@ -9,7 +9,7 @@
 
 /* ---- of texts -------------------------------------------------------------------------------- */
 
-/* An optional text; NULL: none, or not given. */
+/* An optional text; NULL: None, or not given. */
 static int optional_string(struct rf_render *r, const char *what, const struct rf_value *value,
                            struct rf_string **out)
 {
@@ -64,7 +64,7 @@ static bool has_at(const struct rf_string *string, const struct rf_string *part,
                                        part->bytes, part->count) == 0);
 }
 
-/* startswith, endswith: of one text, or of any in a tuple. */
+/* startswith, endswith: one text, or any text of a tuple. */
 static int has_edge(struct rf_render *r, const struct rf_value *a, bool end, struct rf_value *out)
 {
     const struct rf_list one = {.items = (struct rf_value *)&a[1], .count = 1};
@@ -120,8 +120,8 @@ static int title(struct rf_render *r, const struct rf_value *a, struct rf_value 
     return rf_string_cased(r->room, a[0].string, RF_CASING_TITLE, out);
 }
 
-/* The argument for a field of format: "" the next one, or one by its name. Numbers and all that may
- * follow them are not implemented. */
+/* The argument for a field of format: the next one for "", or one by name. Numbers and suffixes are
+ * not implemented. */
 static int format_field(struct rf_render *r, const struct rf_args *args,
                         const struct rf_string *field, size_t *next, struct rf_value *out)
 {
@@ -238,7 +238,7 @@ static const struct rf_builtin of_none[] = {{NULL}};
 static const struct {
     enum rf_kind kind;
     const struct rf_builtin *rows;
-    const char *changing; /* they change the value */
+    const char *changing; /* methods that change the value */
     const char *others;   /* not implemented */
 } kinds[] = {
     {RF_V_STRING, of_strings, "",

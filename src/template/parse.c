@@ -5,8 +5,8 @@
 #include "parse.h"
 #include "../base/base.h"
 
-/* Statements up to one whose name is in `ends` (NULL at the end; NULL: up to the end of the
- * template). The name is not passed. */
+/* Parses statements up to one whose name is in `ends`, which is not passed. ends NULL: up to the
+ * end of the template. */
 static int parse_body(struct rf_parser *p, const char *const *ends, struct rf_nodes *out);
 
 static int expect_tag_end(struct rf_parser *p)
@@ -14,7 +14,7 @@ static int expect_tag_end(struct rf_parser *p)
     return rf_expect(p, RF_T_BLOCK_END, "the end of a tag");
 }
 
-/* The rest of a tag, then its body, up to `end`, which is passed. */
+/* Parses the rest of a tag, then its body up to `end`, which is passed. */
 static int parse_block(struct rf_parser *p, const char *end, struct rf_nodes *out)
 {
     const char *const ends[] = {end, NULL};
@@ -128,7 +128,7 @@ static int parse_break(struct rf_parser *p, struct rf_node **out)
     return 0;
 }
 
-/* In the order in which Jinja2's documents have them. NULL: known, and not implemented. */
+/* In the order of Jinja2's documentation. NULL: known, but not implemented. */
 static const struct {
     const char *name;
     int (*parse)(struct rf_parser *p, struct rf_node **out);

@@ -17,7 +17,7 @@ static int make_constant(struct rf_parser *p, struct rf_value value, struct rf_n
     return 0;
 }
 
-/* Several texts after each other are one. */
+/* Adjacent texts are concatenated. */
 static int parse_text(struct rf_parser *p, struct rf_node **out)
 {
     struct rf_value whole = rf_string_value((p->token++)->string);
@@ -61,7 +61,7 @@ static int parse_name(struct rf_parser *p, bool namespaces, struct rf_node **out
     return rf_expect(p, RF_T_NAME, "the name of an attribute");
 }
 
-/* Expressions with commas between, up to a bracket, which is passed. */
+/* Parses expressions separated by commas, up to a bracket, which is passed. */
 static int parse_until(struct rf_parser *p, const char *bracket, bool pairs, struct rf_nodes *items)
 {
     struct rf_node *item = NULL;
@@ -145,7 +145,7 @@ static int parse_argument(struct rf_parser *p, struct rf_arguments *out)
     return rf_nodes_add(p->room, &out->positional, value);
 }
 
-/* "(a, b=c, *d, **e)"; without "(" there are none. */
+/* "(a, b=c, *d, **e)"; no arguments without "(". */
 static int parse_arguments(struct rf_parser *p, struct rf_arguments **out)
 {
     *out = rf_room_take(p->room, sizeof(**out));
@@ -226,7 +226,7 @@ static int parse_postfix(struct rf_parser *p, struct rf_node **node)
     }
 }
 
-/* The name of a filter or test and its arguments. */
+/* Parses the name of a filter or test and its arguments. */
 static int parse_filter(struct rf_parser *p, struct rf_node *of, struct rf_node **out)
 {
     RETURN_IF_ERROR(rf_node_make(p, RF_N_FILTER, out));
@@ -246,7 +246,7 @@ int rf_parse_filters(struct rf_parser *p, bool named, struct rf_node **out)
     return 0;
 }
 
-/* An argument of a test may stand without parentheses. */
+/* A test may have one argument without parentheses. */
 static bool at_argument(const struct rf_parser *p)
 {
     if (p->token->kind == RF_T_NAME)
@@ -317,7 +317,7 @@ static int parse_unary(struct rf_parser *p, bool filters, struct rf_node **out)
     return 0;
 }
 
-/* Two operands, of which the first is there and the second is parsed by `parse`. */
+/* Parses the second operand by `parse` and makes the node. The first operand is in *out. */
 static int parse_second(struct rf_parser *p, enum rf_node_kind kind,
                         int (*parse)(struct rf_parser *, struct rf_node **), struct rf_node **out)
 {
@@ -383,7 +383,7 @@ static int parse_sum(struct rf_parser *p, struct rf_node **out)
     }
 }
 
-/* Passes an operator that compares. */
+/* Passes a comparison operator. */
 static bool pass_comparison(struct rf_parser *p, enum rf_comparison *out)
 {
     static const char *const operators[] = {"==", "!=", "<", "<=", ">", ">="};

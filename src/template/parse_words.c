@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The words of a template as the parser asks for them, and its nodes; see parse.h.
+ * Access to the tokens of a template, and creation of nodes; see parse.h.
  */
 #include "../base/base.h"
 #include "parse.h"

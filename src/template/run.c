@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Statements of a template that is being rendered; see run.h.
+ * Runs statements of a template during rendering; see run.h.
  */
 #include "run.h"
 
@@ -114,7 +114,7 @@ static bool same(const struct rf_string *a, const struct rf_string *b)
     return a->count == b->count && memcmp(a->bytes, b->bytes, a->count) == 0;
 }
 
-/* The slot of the parameter; NULL: there is none of that name. */
+/* The slot of the parameter; NULL: no such parameter. */
 static struct rf_value *parameter(struct rf_render *r, const struct rf_node *node,
                                   const struct rf_string *name)
 {
@@ -144,7 +144,7 @@ static int bind(struct rf_render *r, const struct rf_node *node, const struct rf
     return 0;
 }
 
-/* The values of parameters that were not given. */
+/* Sets parameters that were not given. */
 static int fill_in(struct rf_render *r, const struct rf_node *node)
 {
     const size_t without = node->items.count - node->defaults.count;
@@ -166,7 +166,7 @@ static int fill_in(struct rf_render *r, const struct rf_node *node)
     return 0;
 }
 
-/* A body whose text is a value. */
+/* Runs a body whose text is a value. */
 static int capture(struct rf_render *r, const struct rf_nodes *body, enum flow *flow,
                    struct rf_value *out)
 {
@@ -222,7 +222,7 @@ static int run_call_block(struct rf_render *r, const struct rf_node *node)
     return emit(r, value.string);
 }
 
-/* What the block writes is marked where it would stand if it went to the page now. */
+/* The block's output is marked at the place where it would be written to the page now. */
 static int run_generation(struct rf_render *r, const struct rf_node *node)
 {
     const struct rf_macro macro = {node, r->activation};
@@ -236,7 +236,7 @@ static int run_generation(struct rf_render *r, const struct rf_node *node)
     return emit(r, text.string);
 }
 
-/* A block that sets a variable, or whose text is filtered. */
+/* Runs a block that sets a variable, or whose text is filtered. */
 static int run_block(struct rf_render *r, const struct rf_node *node, enum flow *flow)
 {
     struct rf_value text;
@@ -260,7 +260,7 @@ static int run_block(struct rf_render *r, const struct rf_node *node, enum flow 
 
 /* ---- loops ----------------------------------------------------------------------------------- */
 
-/* Whether the condition of a loop lets an item pass. */
+/* Whether an item passes the condition of a loop. */
 static int passes(struct rf_render *r, struct rf_loop *loop, const struct rf_value *item, bool *out)
 {
     struct rf_activation *const around = r->activation;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Statements of a template that is being rendered. Used by template.c.
+ * Runs statements of a template during rendering. Used by template.c.
  */
 #ifndef RF_TEMPLATE_RUN_H
 #define RF_TEMPLATE_RUN_H

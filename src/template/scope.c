@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names of a template as slots of functions; see scope.h. Frames of one function share its slots,
- * by name and depth, as they share Python's local variables in what Jinja2 compiles: a macro that
- * was defined in a loop sees the variables of the round that is under way.
+ * Resolves the names of a template to slots of functions; see scope.h. Frames of one function share
+ * its slots, by name and depth, as they share Python's local variables in Jinja2's compiled code: a
+ * macro that was defined in a loop sees the variables of the current round.
  */
 #include "scope.h"
 
@@ -30,7 +30,7 @@ static int slot_of(struct rf_resolver *r, struct rf_scope_function *function,
     return 0;
 }
 
-/* Where the variable is, as seen from a function. */
+/* The place of the variable as seen from a function. */
 static int ref_of(struct rf_resolver *r, const struct rf_scope_frame *owner,
                   const struct rf_scope_function *from, struct rf_string *name, struct rf_ref *out)
 {
@@ -48,7 +48,7 @@ static int add_slot(struct rf_resolver *r, struct rf_frame *out, int slot)
     return 0;
 }
 
-/* What the frame does at its beginning. */
+/* Writes how the frame sets its variables at its beginning. */
 static int write_frame(struct rf_resolver *r, const struct rf_scope_frame *frame,
                        struct rf_frame *out)
 {
@@ -100,7 +100,7 @@ static int check_missing(struct rf_resolver *r, const struct rf_string *name, bo
                         name);
 }
 
-/* Filters apply others, or tests, whose name is an argument. */
+/* Checks filters that apply other filters or tests, named by an argument. */
 static int check_applied(struct rf_resolver *r, const struct rf_node *node)
 {
     static const struct {
@@ -123,8 +123,8 @@ static int check_applied(struct rf_resolver *r, const struct rf_node *node)
     return 0;
 }
 
-/* Filters, tests, methods and attributes that are not there. soft: within a condition, where Jinja2
- * refuses what does not exist when it is called. */
+/* Refuses filters, tests, methods and attributes that do not exist. soft: within a condition, where
+ * Jinja2 refuses them only when called. */
 static int check_names(struct rf_resolver *r, struct rf_node *node, bool soft)
 {
     r->room->line = node->line;
@@ -217,7 +217,7 @@ static int make_frame(struct rf_resolver *r, struct rf_node *node)
     return node->frame ? 0 : rf_last_error()->status;
 }
 
-/* A copy of a loop's target, whose names are slots of the loop's condition. */
+/* Copies a loop's target. The names of the copy are slots of the loop's condition. */
 static int copy_target(struct rf_resolver *r, const struct rf_node *from, struct rf_node **out)
 {
     *out = rf_room_take(r->room, sizeof(**out));
@@ -235,7 +235,7 @@ static int copy_target(struct rf_resolver *r, const struct rf_node *from, struct
     return 0;
 }
 
-/* The condition of a loop is a function, with the target as its variables. */
+/* The condition of a loop is a function with the target as its variables. */
 static int resolve_condition(struct rf_resolver *r, struct rf_scope_frame *frame,
                              struct rf_node *node)
 {
@@ -279,7 +279,7 @@ static int resolve_for(struct rf_resolver *r, struct rf_scope_frame *frame, stru
     return 0;
 }
 
-/* A macro, a called block or a generation: a function. */
+/* Resolves a macro, a called block or a generation, each a function. */
 static int resolve_macro(struct rf_resolver *r, struct rf_scope_frame *frame, struct rf_node *node)
 {
     struct rf_scope_function function;

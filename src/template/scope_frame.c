@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which variables a frame has, and how each begins; see scope_frame.h. These are the rules of
- * Jinja2 3.1 (its idtracking.py): a name that is assigned to in a frame is a variable of it. At the
- * beginning of the frame it has the value of the variable of that name outside, or else the
- * caller's; it has none if it is assigned to without condition before it is read.
+ * Determines the variables of a frame and their initial values; see scope_frame.h. The rules are
+ * those of Jinja2 3.1 (its idtracking.py). A name that is assigned to in a frame is a variable of
+ * it. Its initial value is that of the outer variable of that name, or else the caller's. It has
+ * none if it is assigned to unconditionally before it is read.
  */
 #include "scope_frame.h"
 
@@ -34,7 +34,7 @@ static struct rf_scope_entry *entry_of(const struct rf_scope_frame *frame,
     return NULL;
 }
 
-/* The frame, from this one outwards, that has the variable; NULL: none. */
+/* The innermost frame, from this one outwards, that has the variable; NULL: none. */
 const struct rf_scope_frame *rf_frame_owner(const struct rf_scope_frame *frame,
                                             const struct rf_string *name)
 {
@@ -87,8 +87,8 @@ static int note_store(struct rf_resolver *r, struct rf_scope_frame *frame, struc
         true);
 }
 
-/* What the branches of a condition have added. A variable that only they assign to begins with the
- * value that there is outside. */
+/* Merges the variables of the branches of a condition. A variable that only branches assign to
+ * begins with its outer value. */
 static int merge(struct rf_resolver *r, struct rf_scope_frame *frame,
                  const struct rf_scope_frame *branches, int count)
 {
@@ -185,7 +185,7 @@ static int note_statement(struct rf_resolver *r, struct rf_scope_frame *frame,
     switch (node->kind) {
     case RF_N_OUTPUT:
         return rf_note_expression(r, frame, node->first);
-    case RF_N_FOR: /* the rest is another frame's */
+    case RF_N_FOR: /* the rest belongs to another frame */
         return rf_note_expression(r, frame, node->second);
     case RF_N_IF:
         return note_if(r, frame, node);
@@ -213,7 +213,7 @@ int rf_note_statements(struct rf_resolver *r, struct rf_scope_frame *frame,
     return 0;
 }
 
-/* Whether a name is read anywhere within, other frames included. */
+/* Whether a name is read anywhere inside, inner frames included. */
 static bool reads(const struct rf_node *node, const char *name);
 
 bool rf_any_reads(const struct rf_nodes *nodes, const char *name)

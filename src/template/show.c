@@ -55,7 +55,7 @@ static int add_number(struct rf_room *room, const struct rf_value *value, struct
 
 /* ---- repr ------------------------------------------------------------------------------------ */
 
-/* Stands for itself in a text between such quotes. */
+/* Whether the character needs no escape between such quotes. */
 static bool is_plain(const char *at, char quote)
 {
     return *at != quote && *at != '\\' && rf_letter_is_printable(rf_utf8_read(at));
@@ -266,7 +266,7 @@ static int add_line(struct rf_room *room, const struct rf_json_style *style, int
 static int add_json(struct rf_room *room, const struct rf_value *value,
                     const struct rf_json_style *style, int level, struct rf_build *out);
 
-/* A key is a text in JSON, also where Python has a number. */
+/* JSON keys are texts, even if Python's key is a number. */
 static int add_json_key(struct rf_room *room, const struct rf_value *key,
                         const struct rf_json_style *style, struct rf_build *out)
 {

@@ -19,7 +19,7 @@ struct rf_template {
     char *where;
     struct rf_nodes body;
     struct rf_scope scope;
-    struct rf_list context; /* names that are asked for */
+    struct rf_list context; /* names that the template reads */
     bool marks;
 };
 
@@ -34,8 +34,8 @@ void rf_room_init(struct rf_room *room, const char *where, const struct rf_templ
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Long chains of operators make deep trees without deep brackets: their depth is checked before
- * anything walks them. Also finds generation blocks. */
+/* Chains of operators make deep trees without deep brackets, so their depth is checked before any
+ * recursion. Also finds generation blocks. */
 static int check_depth(struct rf_template *t, const struct rf_node *node);
 
 static int check_depths(struct rf_template *t, const struct rf_nodes *nodes)
@@ -139,7 +139,7 @@ static int by_place(const void *a, const void *b)
     return left < right ? -1 : left > right;
 }
 
-/* Turns code points into bytes, in one walk over the text. */
+/* Converts code points to bytes in one pass over the text. */
 static int to_bytes(struct rf_rendered *out, const struct rf_span *spans, size_t count)
 {
     struct rf_marked *marked = rf_room_take(&out->room, (count + 1) * sizeof(*marked));
@@ -156,7 +156,7 @@ static int to_bytes(struct rf_rendered *out, const struct rf_span *spans, size_t
     for (size_t i = 0; i < 2 * count; i++) {
         for (; letter < *places[i] && at < out->text.count; letter++)
             at += rf_utf8_length(out->text.bytes[at]);
-        *places[i] = at + (*places[i] - letter); /* what lies behind the text stays behind it */
+        *places[i] = at + (*places[i] - letter); /* places past the end stay past the end */
     }
     out->marked = marked;
     out->marked_count = count;

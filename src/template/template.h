@@ -2,9 +2,9 @@
  *
  * Chat templates: the part of Jinja2 that published ones use, with Python's values, as transformers
  * runs it (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls, generation).
- * What is not implemented is refused by name, when a template is opened where that can be seen,
- * else when it is reached. A template is hostile input: steps, depth and memory are limited. Used
- * by io.
+ * Constructs that are not implemented are refused by name: at opening if they can be seen there,
+ * else when they are reached. A template is hostile input: steps, depth and memory are limited.
+ * Used by io.
  */
 #ifndef RF_TEMPLATE_TEMPLATE_H
 #define RF_TEMPLATE_TEMPLATE_H
@@ -15,7 +15,7 @@
 
 struct rf_template;
 
-/* Of the reading of a template, and of each rendering. */
+/* The limits for parsing a template, and for each rendering. */
 struct rf_template_limits {
     size_t bytes;   /* of memory; 0: 256 MiB */
     uint64_t steps; /* 0: 30 million */
@@ -24,25 +24,24 @@ void rf_room_init(struct rf_room *room, const char *where,
                   const struct rf_template_limits *limits); /* NULL: zeros */
 
 /* Reads a template. where: begins the messages of all its errors; copied. limits: NULL means zeros.
- * RF_ECORRUPT: it is no template, or not UTF-8; RF_ENOTSUP: it has something that is not
- * implemented; RF_ENOMEM. The caller closes it. */
+ * RF_ECORRUPT: not a template, or not UTF-8; RF_ENOTSUP: a construct is not implemented; RF_ENOMEM.
+ * The caller closes it. */
 RF_MUST_CHECK int rf_template_open(const char *where, const char *text, size_t bytes,
                                    const struct rf_template_limits *limits,
                                    struct rf_template **out);
 void rf_template_close(struct rf_template *t); /* NULL is allowed */
 
-/* Whether it asks for a variable of the caller. */
+/* Whether the template reads a variable of the caller. */
 bool rf_template_asks(const struct rf_template *t, const char *name);
-/* Whether it marks what the assistant writes, with {% generation %}. */
+/* Whether the template marks the assistant's output with {% generation %}. */
 bool rf_template_marks(const struct rf_template *t);
 
 struct rf_marked {
-    size_t begin, end; /* bytes of the text; end may lie behind it */
-    int message;       /* the one that was written, from 1; 0: not known */
+    size_t begin, end; /* bytes of the text; end may lie past it */
+    int message;       /* the message that was written, from 1; 0: unknown */
 };
 
-/* A text that was rendered. Zeroed at first; freed with rf_rendered_free; used again by the next
- * call. */
+/* A rendered text. Zeroed at first; freed with rf_rendered_free; reused by the next call. */
 struct rf_rendered {
     struct rf_text text; /* zero-terminated */
     struct rf_marked *marked;

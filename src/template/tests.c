@@ -25,7 +25,7 @@ IS(is_number, rf_is_number(a))
 IS(is_string, a->kind == RF_V_STRING)
 IS(is_mapping, a->kind == RF_V_DICT)
 IS(is_iterable, rf_can_walk(a) || a->kind == RF_V_LOOP)
-/* What has a length and items. */
+/* Whether it has a length and items. */
 IS(is_sequence, rf_can_walk(a) && a->kind != RF_V_VIEW && a->kind != RF_V_GENERATOR)
 
 static int is_equal(struct rf_render *r, const struct rf_value *a, struct rf_value *out)

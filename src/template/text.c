@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Texts: put together, stripped, split, replaced, cut and cased; see text.h.
+ * Texts: concatenated, stripped, split, replaced, sliced and cased; see text.h.
  */
 #define _GNU_SOURCE /* memmem */
 #include "text.h"
@@ -91,7 +91,7 @@ int rf_string_join(struct rf_room *room, struct rf_string *a, struct rf_string *
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* Whether the letter at `at` is to be taken away. */
+/* Whether the letter at `at` is stripped. */
 static bool strips(const struct rf_string *letters, const char *at)
 {
     if (!letters)
@@ -241,7 +241,7 @@ int rf_string_slice(struct rf_room *room, struct rf_string *string, int64_t star
             room, string, begin,
             count == 0 ? begin : rf_string_byte_of(string, (size_t)(start + count)), out);
     }
-    /* One walk over the text: the places go up or down by the same step. */
+    /* One pass over the text: consecutive places differ by the same step. */
     size_t at = count > 0 ? rf_string_byte_of(string, (size_t)start) : 0;
     for (int64_t k = 0; k < count; k++) {
         RETURN_IF_ERROR(
@@ -255,7 +255,7 @@ int rf_string_slice(struct rf_room *room, struct rf_string *string, int64_t star
 
 /* ---- cases ----------------------------------------------------------------------------------- */
 
-/* Where the filter `title` begins a word: behind white space and -({[<. */
+/* Whether the filter `title` begins a word after this letter: white space and -({[<. */
 static bool divides(uint32_t letter)
 {
     return rf_letter_is_space(letter) || (letter < 0x80 && letter && strchr("-({[<", (int)letter));

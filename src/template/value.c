@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Making values, and what Python says of their kind, truth and length; see value.h.
+ * Creates values; their kind, truth and length in Python; see value.h.
  */
 #include "value.h"
 
@@ -166,7 +166,7 @@ struct rf_origin *rf_origin_join(struct rf_room *room, struct rf_origin *a, stru
     return both;
 }
 
-/* Without recursion: text that a template puts together in a loop makes long chains. */
+/* Not recursive: text that a template concatenates in a loop makes long chains. */
 void rf_origin_write(struct rf_origin *origin)
 {
     struct rf_origin *todo = NULL;

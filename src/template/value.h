@@ -11,7 +11,7 @@
 #include "room.h"
 
 enum rf_kind {
-    RF_V_MISSING, /* none at all: a variable without a value, an argument that was not given */
+    RF_V_MISSING, /* no value: an unset variable, an argument that was not given */
     RF_V_UNDEFINED,
     RF_V_NONE,
     RF_V_BOOL,
@@ -23,7 +23,7 @@ enum rf_kind {
     RF_V_DICT,
     RF_V_RANGE,
     RF_V_VIEW,      /* keys, values or items of a dictionary */
-    RF_V_GENERATOR, /* what selectattr and the like give: it can be walked once */
+    RF_V_GENERATOR, /* result of selectattr and others: can be iterated once */
     RF_V_NAMESPACE,
     RF_V_LOOP,
     RF_V_MACRO,
@@ -31,13 +31,13 @@ enum rf_kind {
     RF_V_METHOD
 };
 
-/* Where texts of the conversation come from, to see whether the template writes them. A text that
- * was put together has the origin of both parts. */
+/* The source of a text in the conversation, to check that the template writes it. A concatenated
+ * text has the origins of both parts. */
 struct rf_origin {
     struct rf_origin *left, *right; /* NULL: it is one key of a message, or a list of tools */
-    struct rf_origin *next;         /* of those that are still to be marked */
+    struct rf_origin *next;         /* of those still to be marked */
     bool written;
-    bool in_parts; /* the texts are parts of a list, whose Python form is no text of them */
+    bool in_parts; /* the texts are parts of a list; its Python form does not count as them */
 };
 
 struct rf_string {
@@ -45,12 +45,12 @@ struct rf_string {
     size_t count;
     size_t letters; /* code points; SIZE_MAX: not counted yet */
     struct rf_origin *from;
-    bool safe; /* markupsafe's Markup: what is added to it is escaped */
+    bool safe; /* markupsafe's Markup: text added to it is escaped */
 };
 
 struct rf_value {
     enum rf_kind kind;
-    bool refused; /* undefined: an attribute that templates may not use */
+    bool refused; /* undefined because templates may not use the attribute */
     union {
         bool truth;
         int64_t whole;
@@ -82,8 +82,8 @@ struct rf_dict {
     size_t count, capacity;
     uint32_t *slots; /* of many pairs: index plus 1; 0: free */
     size_t slot_count;
-    bool *read;  /* of each pair: the template has asked for it; NULL: not noted */
-    int message; /* which one of the conversation, from 1; 0: none */
+    bool *read;  /* of each pair: the template has read it; NULL: not tracked */
+    int message; /* the message of the conversation, from 1; 0: none */
 };
 
 struct rf_range {
@@ -104,10 +104,10 @@ struct rf_generator {
     size_t at;
 };
 
-/* An attribute that can be called. */
+/* An attribute that is callable. */
 struct rf_method {
     struct rf_value of;
-    const struct rf_builtin *row; /* NULL: Python has it, this library has not */
+    const struct rf_builtin *row; /* NULL: Python has the method, this library lacks it */
     const char *name;
 };
 
@@ -133,7 +133,7 @@ static inline struct rf_value rf_real(double real)
     return (struct rf_value){.kind = RF_V_FLOAT, .real = real};
 }
 
-/* name: what is undefined, for messages; NULL: not known. */
+/* name: of the undefined value, for messages; NULL: unknown. */
 static inline struct rf_value rf_undefined(struct rf_string *name)
 {
     return (struct rf_value){.kind = RF_V_UNDEFINED, .string = name};
@@ -144,10 +144,10 @@ static inline struct rf_value rf_string_value(struct rf_string *string)
     return (struct rf_value){.kind = RF_V_STRING, .string = string};
 }
 
-/* A text of bytes that last as long as the room, which are valid UTF-8. NULL: out of room. */
+/* A text from valid UTF-8 bytes that last as long as the room. NULL: out of room. */
 struct rf_string *rf_string_of(struct rf_room *room, const char *bytes, size_t count,
                                struct rf_origin *from, bool safe);
-/* The same of a C text. */
+/* The same from a C string. */
 struct rf_string *rf_string_from(struct rf_room *room, const char *text);
 /* A part of a text, with its origin and mark. */
 RF_MUST_CHECK int rf_string_part(struct rf_room *room, const struct rf_string *of, size_t begin,
@@ -161,12 +161,12 @@ RF_MUST_CHECK int rf_pair_make(struct rf_room *room, struct rf_value first, stru
                                struct rf_value *out);
 /* An empty dictionary or namespace. */
 RF_MUST_CHECK int rf_dict_make(struct rf_room *room, enum rf_kind kind, struct rf_value *out);
-/* *out is the pair, or NULL. RF_ECORRUPT: the key is of a kind that cannot be one. */
+/* *out is the pair, or NULL. RF_ECORRUPT: the key is of an unhashable kind. */
 RF_MUST_CHECK int rf_dict_find(struct rf_room *room, struct rf_dict *dict, struct rf_value key,
                                struct rf_pair **out);
-/* NULL: there is none. */
+/* NULL: absent. */
 struct rf_pair *rf_dict_get(struct rf_dict *dict, const char *key);
-/* Adds a pair, or changes the value of the one that is there. */
+/* Adds a pair, or replaces the value of an existing one. */
 RF_MUST_CHECK int rf_dict_put(struct rf_room *room, struct rf_dict *dict, struct rf_value key,
                               struct rf_value value);
 /* Notes that a pair was read. */
@@ -175,32 +175,32 @@ void rf_dict_note_all(struct rf_dict *dict);
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-/* As Python's type: "str", "list". */
+/* The name of Python's type: "str", "list". */
 const char *rf_kind_name(enum rf_kind kind);
 size_t rf_string_letters(struct rf_string *string);
 bool rf_string_is(const struct rf_string *string, const char *text);
 bool rf_value_truth(const struct rf_value *value);
-/* False: there is no len() of it. */
+/* False: the kind has no len(). */
 bool rf_value_length(const struct rf_value *value, size_t *out);
 /* bool, int and float. */
 bool rf_is_number(const struct rf_value *value);
-/* bool and int, as a number. False: it is another kind. */
+/* The whole number of a bool or int. False: another kind. */
 bool rf_as_whole(const struct rf_value *value, int64_t *out);
 double rf_as_real(const struct rf_value *value);
 
 /* a == b. */
 RF_MUST_CHECK int rf_value_equal(struct rf_room *room, const struct rf_value *a,
                                  const struct rf_value *b, bool *out);
-/* -1, 0 or 1; 2: not comparable, as a number that is none. RF_ECORRUPT: kinds without an order. */
+/* -1, 0 or 1; 2: not comparable (NaN). RF_ECORRUPT: kinds without an order. */
 RF_MUST_CHECK int rf_value_order(struct rf_room *room, const struct rf_value *a,
                                  const struct rf_value *b, int *out);
 
 /* ---- origins --------------------------------------------------------------------------------- */
 
-/* That of both. NULL if neither has one; also if the room is out of memory, with *rc set. */
+/* The origin of both. NULL if neither has one; also if the room is out of memory, with *rc set. */
 struct rf_origin *rf_origin_join(struct rf_room *room, struct rf_origin *a, struct rf_origin *b,
                                  int *rc);
-/* Marks it, and all that it was made of, as written. */
+/* Marks the origin, and all that it is made of, as written. */
 void rf_origin_write(struct rf_origin *origin);
 
 /* ---- walking --------------------------------------------------------------------------------- */
@@ -210,7 +210,7 @@ struct rf_walk {
     size_t at;
 };
 
-/* RF_ECORRUPT: it cannot be walked. */
+/* RF_ECORRUPT: not iterable. */
 RF_MUST_CHECK int rf_walk_begin(struct rf_room *room, const struct rf_value *of,
                                 struct rf_walk *out);
 /* 1 and the next item, or 0. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Added tokens: found in a text before the model sees it, the leftmost first and of those the
- * longest. See internal.h.
+ * Added tokens: found in a text before the model sees it, leftmost first, then longest. See
+ * internal.h.
  */
 #include <utf8proc.h>
 
@@ -34,7 +34,7 @@ int rf_trie_add(struct rf_trie *trie, const char *text, int32_t index)
                 trie->nodes = nodes;
                 trie->capacity = capacity;
             }
-            next = ++trie->count; /* node 0 is none */
+            next = ++trie->count; /* node 0 means none */
             trie->nodes[next] = (struct rf_trie_node){.byte = byte};
             if (i == 0) {
                 trie->first[byte] = next;
@@ -55,7 +55,7 @@ void rf_trie_free(struct rf_trie *trie)
     *trie = (struct rf_trie){0};
 }
 
-/* The longest token at text[0]: its index and *length; -1 if there is none. */
+/* The longest token at text[0]: its index and *length; -1: none. */
 static int32_t longest(const struct rf_trie *trie, const char *text, size_t bytes, size_t *length)
 {
     int32_t token = -1;
@@ -79,7 +79,7 @@ static bool is_word(const char *at)
     return (c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_NL) || c == UTF8PROC_CATEGORY_PC;
 }
 
-/* Widens a match over white space; `done` is where the last one ended. */
+/* Extends a match over white space; `done` is the end of the previous match. */
 static void widen(const struct rf_added *added, const char *text, size_t bytes, size_t done,
                   size_t *begin, size_t *end)
 {

@@ -3,8 +3,7 @@
  * Byte-pair encoding of words; see bpe.h. It splits a word into symbols with ids, has bpe_merge.c
  * merge them, and keeps the ids of short words in a cache.
  *   A word may be a whole text (Llama 2 has no pre-tokenizer). It is then cut between two
- * characters that the left and the right part of no merge end and begin with: nothing is ever
- * merged across such a place, so the ids are the same.
+ * characters that no merge joins: nothing is merged across such a place, so the ids are the same.
  */
 #include "bpe.h"
 
@@ -71,7 +70,7 @@ static void put_merge(struct rf_bpe *bpe, const struct rf_merge *merge)
     while (bpe->merges[at].rank != 0 && bpe->merges[at].pair != merge->pair)
         at = (at + 1) & bpe->merge_mask;
     bpe->merge_count += bpe->merges[at].rank == 0;
-    bpe->merges[at] = *merge; /* of two equal ones the last counts */
+    bpe->merges[at] = *merge; /* of equal pairs the last merge counts */
 }
 
 static int grow_merges(struct rf_bpe *bpe)
@@ -171,7 +170,7 @@ int rf_bpe_add_merge(struct rf_bpe *bpe, int32_t index, const char *left, size_t
         RETURN_IF_ERROR(grow_merges(bpe));
     put_merge(bpe, &(struct rf_merge){(uint64_t)(uint32_t)ids[0] << 32 | (uint32_t)ids[1],
                                       index + 1, ids[2]});
-    /* A byte's token is no text: what it ends with is not what stands before its end. */
+    /* The name of a byte token is not its text, so its characters do not end or begin a merge. */
     if (is_byte_token(bpe, ids[0]) || is_byte_token(bpe, ids[1]) || ids[0] == bpe->unknown ||
         ids[1] == bpe->unknown)
         bpe->no_cuts = true;
@@ -211,8 +210,8 @@ static int add_symbol(struct rf_symbols *symbols, int32_t id)
     return 0;
 }
 
-/* A character without a token: the tokens of its bytes, or the unknown token, which is kept back in
- * *pending until the next token so that several can be one. */
+/* A character without a token: the tokens of its bytes, or the unknown token. The unknown token
+ * stays in *pending until the next token, so that several can be fused. */
 static int add_unknown(const struct rf_bpe *bpe, struct rf_symbols *symbols, const char *letter,
                        size_t bytes, bool *pending)
 {
@@ -271,7 +270,7 @@ static int make_symbols(const struct rf_bpe *bpe, struct rf_symbols *symbols, co
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* The id of a whole word; -1 if it is no token. */
+/* The id of a whole word; -1: not a token. */
 static int32_t whole_word(const struct rf_bpe *bpe, const char *word, size_t bytes)
 {
     char text[2 * 256];
@@ -291,7 +290,7 @@ static int encode_piece(const struct rf_bpe *bpe, struct rf_bpe_state *state, co
     const uint32_t hash = rf_hash_bytes(word, bytes);
     struct cached *slot = &state->cache[hash % CACHE_SLOTS];
     if (slot->bytes == bytes && slot->hash == hash && memcmp(slot->key, word, bytes) == 0) {
-        if (slot->count == 0) /* a piece without a token: the list may have no memory yet */
+        if (slot->count == 0) /* a piece without tokens: the list may have no memory yet */
             return 0;
         RETURN_IF_ERROR(rf_token_list_reserve(out, slot->count));
         memcpy(out->ids + out->count, slot->ids, slot->count * sizeof(*slot->ids));
@@ -316,7 +315,7 @@ static int encode_piece(const struct rf_bpe *bpe, struct rf_bpe_state *state, co
     return 0;
 }
 
-/* Where the next piece ends, from `at` on. */
+/* The end of the next piece, from `at` on. */
 static size_t next_cut(const struct rf_bpe *bpe, const char *word, size_t at, size_t bytes)
 {
     size_t length = rf_utf8_length(word[at]);
@@ -344,8 +343,8 @@ int rf_bpe_encode(const struct rf_bpe *bpe, struct rf_bpe_state *state, const ch
                        "tokenizer: a text without a place to divide it has %zu bytes; at "
                        "most 1 GiB is possible",
                        bytes);
-    /* The cache does not tell whole words from pieces, so words that ignore merges are not cut
-     * unless they are too long for it. */
+    /* The cache does not distinguish words from pieces, so words that ignore merges are cut only if
+     * they are too long for it. */
     if (bpe->on_bytes || bpe->no_cuts || bytes <= CACHE_KEY)
         return encode_piece(bpe, state, word, bytes, true, out);
     if (bpe->ignore_merges)
@@ -368,7 +367,7 @@ static bool is_strange(const struct rf_bpe *bpe, const char *word, size_t at, si
            id_of_letter(bpe, word + at, rf_utf8_length(word[at])) < 0;
 }
 
-/* The bytes of the unknown token: of one character, or of all that follow each other. */
+/* The bytes of the unknown token: of one character, or of a run of unknown characters. */
 static size_t unknown_bytes(const struct rf_bpe *bpe, const char *word, size_t at, size_t bytes)
 {
     const size_t begin = at;
@@ -393,7 +392,7 @@ int rf_bpe_measure(const struct rf_bpe *bpe, const char *word, size_t bytes, con
     size_t at = 0;
     for (size_t i = 0; i < count; i++) {
         size_t length;
-        /* Within a character, or at one without a token: a byte of it, or the unknown token. */
+        /* Inside a character, or at one without a token: a byte token, or the unknown token. */
         const bool strange =
             at < bytes && (((uint8_t)word[at] & 0xc0) == 0x80 || is_strange(bpe, word, at, bytes));
         if (strange && !bpe->on_bytes && ids[i] == bpe->byte_tokens[(uint8_t)word[at]])

@@ -28,7 +28,7 @@ struct rf_bpe {
     uint64_t merge_mask, merge_count;
     uint64_t *joints; /* else: pairs of characters that a merge may join; 0 = free */
     uint64_t joint_mask, joint_count;
-    bool no_cuts; /* words may not be cut where no merge joins */
+    bool no_cuts; /* words must not be cut */
 };
 
 /* Working memory and the cache of words; one thread at a time. */
@@ -36,12 +36,12 @@ struct rf_bpe_state;
 
 void rf_bpe_free(struct rf_bpe *bpe);
 
-/* Adds the next merge of the list, `index` from 0. RF_ECORRUPT: one of the three texts is no token.
- */
+/* Adds the next merge of the list, `index` from 0. RF_ECORRUPT: one of the three texts is not a
+ * token. */
 RF_MUST_CHECK int rf_bpe_add_merge(struct rf_bpe *bpe, int32_t index, const char *left,
                                    size_t left_bytes, const char *right, size_t right_bytes);
 
-/* After the vocabulary, the flags, and before the merges. */
+/* Call after the vocabulary and the flags are set, before the merges. */
 RF_MUST_CHECK int rf_bpe_prepare(struct rf_bpe *bpe);
 
 RF_MUST_CHECK int rf_bpe_state_open(struct rf_bpe_state **out);
@@ -51,27 +51,27 @@ void rf_bpe_state_close(struct rf_bpe_state *state);
 RF_MUST_CHECK int rf_bpe_encode(const struct rf_bpe *bpe, struct rf_bpe_state *state,
                                 const char *word, size_t bytes, struct rf_token_list *out);
 
-/* How many bytes of the word each of its ids stands for, as the reference counts them. RF_ENOTSUP:
- * tokens of bytes were merged. */
+/* The number of bytes of the word that each id stands for, as the reference counts them.
+ * RF_ENOTSUP: byte tokens were merged. */
 RF_MUST_CHECK int rf_bpe_measure(const struct rf_bpe *bpe, const char *word, size_t bytes,
                                  const int32_t *ids, size_t count, uint32_t *lengths);
 
-/* bpe_merge.c: symbols of one word and how they are merged. */
+/* bpe_merge.c: merges the symbols of one word. */
 struct rf_symbol {
-    int32_t id;             /* -1: merged into the one before it */
+    int32_t id;             /* -1: merged into the symbol before it */
     int32_t previous, next; /* indices; -1: none */
 };
 struct rf_symbols {
     struct rf_symbol *list;
     size_t count, capacity;
     struct rf_candidate {
-        uint64_t order; /* rank << 32 | index of the left symbol: the smallest first */
+        uint64_t order; /* rank << 32 | index of the left symbol: smallest first */
         int32_t id;
     } * heap;
     size_t heap_count, heap_capacity;
 };
 const struct rf_merge *rf_bpe_merge_of(const struct rf_bpe *bpe, int32_t left, int32_t right);
-/* Merges until no pair of neighbours has a merge; appends what is left to `out`. */
+/* Merges until no pair of neighbours has a merge; appends the remaining ids to `out`. */
 RF_MUST_CHECK int rf_bpe_merge_all(const struct rf_bpe *bpe, struct rf_symbols *symbols,
                                    struct rf_token_list *out);
 void rf_symbols_free(struct rf_symbols *symbols);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The merges of one word: of all pairs of neighbours the one with the lowest rank, the leftmost
- * first. Short words search for it; long ones keep a heap, so that n symbols take n log n steps.
+ * The merges of one word: always the pair of neighbours with the lowest rank, leftmost first. Short
+ * words search linearly; long ones use a heap, so that n symbols take n log n steps.
  */
 #include "../base/base.h"
 #include "bpe.h"
@@ -121,7 +121,7 @@ static int merge_long(const struct rf_bpe *bpe, struct rf_symbols *symbols)
             continue;
         const struct rf_merge *merge = rf_bpe_merge_of(bpe, list[left].id, list[right].id);
         if (!merge || merge->id != top.id)
-            continue; /* one of the two has been merged since */
+            continue; /* one of the two was merged meanwhile */
         list[left].id = top.id;
         list[left].next = list[right].next;
         list[right].id = -1;

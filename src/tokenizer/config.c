@@ -11,35 +11,35 @@
 
 #define CONFIG "tokenizer_config.json"
 
-/* The tokens with a name of their own, in the order in which they get ids. */
+/* The named tokens, in the order in which they get ids. */
 enum { NAMED = 7 };
 static const char *const names[NAMED] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                          "pad_token", "cls_token", "mask_token"};
 
-/* What is being loaded. */
+/* The state of loading. */
 struct loading {
     struct rf_tokenizer *tokenizer;
     const struct rf_tokenizer_files *files;
     const cJSON *decoder;      /* added_tokens_decoder, or NULL: then the older files count */
-    struct rf_vocabulary seen; /* added tokens, those that tokenizer.json has and others */
-    /* Texts of tokens with a name, and of those that added_tokens.json takes for special: with one
-     * of the seven names, or in the list of further ones. */
+    struct rf_vocabulary seen; /* added tokens, those of tokenizer.json and others */
+    /* Texts of named tokens, and of those that added_tokens.json treats as special: with one of the
+     * seven names, or in the list of additional ones. */
     struct rf_vocabulary named, older;
     int32_t *at;    /* of each id: the index of its added token plus 1 */
-    int32_t listed; /* added tokens before those with a name and further ones */
-    bool *again;    /* of each added token: it gets the flags of the files */
+    int32_t listed; /* added tokens before the named and additional ones */
+    bool *again;    /* of each added token: it gets the flags from the files */
 };
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* The text of a token: "text", or {"content": "text", ...}; NULL: it is neither. */
+/* The text of a token: "text", or {"content": "text", ...}; NULL: neither. */
 static const char *content_of(const cJSON *item)
 {
     return cJSON_GetStringValue(
         cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "content") : item);
 }
 
-/* special: what an absent field means. */
+/* special: the value of an absent field. */
 static int read_flags(const cJSON *json, const char *field, bool special, struct rf_added *out)
 {
     RETURN_IF_ERROR(rf_json_bool(json, field, "special", special, &out->special));
@@ -55,7 +55,7 @@ static struct rf_added *find(const struct loading *l, const char *content)
     return id < 0 ? NULL : &l->tokenizer->added[l->at[id] - 1];
 }
 
-/* The id of a token that is none yet: that of the vocabulary, or the next one. */
+/* The id for a new added token: that of the vocabulary, or the next one. */
 static int32_t next_id(const struct loading *l, const char *content)
 {
     const struct rf_bpe *bpe = &l->tokenizer->bpe;
@@ -64,7 +64,7 @@ static int32_t next_id(const struct loading *l, const char *content)
     return known >= 0 ? known : l->seen.ids > size ? l->seen.ids : size;
 }
 
-/* Adds a token. id: the one that the file names; -1: none. */
+/* Adds a token. id: from the file; -1: none. */
 static int add(struct loading *l, const char *field, const char *content, int64_t id,
                const struct rf_added *flags)
 {
@@ -103,7 +103,7 @@ static int set_flags(struct loading *l, struct rf_added *there, const struct rf_
     return rf_normalize_added(l->tokenizer, there);
 }
 
-/* A token that a file lists with an id: it is added, or what tokenizer.json says of it changes. */
+/* Adds a token that a file lists with an id, or changes the entry of tokenizer.json. */
 static int add_listed(struct loading *l, const char *field, const char *content, int64_t id,
                       const struct rf_added *flags, bool again)
 {
@@ -141,7 +141,7 @@ static int64_t id_of(const cJSON *item)
     return id >= 0 && id <= RF_MAX_TOKEN_ID && id == (double)(int64_t)id ? (int64_t)id : -1;
 }
 
-/* A number in the text of a name. */
+/* The number in an object's key. */
 static int64_t id_in(const char *text)
 {
     char *end = NULL;
@@ -149,8 +149,7 @@ static int64_t id_in(const char *text)
     return end && !*end && id <= RF_MAX_TOKEN_ID ? id : -1;
 }
 
-/* The entries of an object in the order of their ids. is_names: ids are the names of the entries.
- */
+/* Sorts the entries of an object by id. is_names: ids are the keys. */
 static int sort_entries(const cJSON *json, const char *field, bool is_names, struct listed **out,
                         int *count)
 {
@@ -216,7 +215,8 @@ static int add_all(struct loading *l)
 /* ---- tokens with a name -----------------------------------------------------------------------
  */
 
-/* The field of the older file, if it counts and has it, or of the config; NULL: none, or null. */
+/* The field of the older file if that applies and has it, else of the config; NULL: absent or null.
+ */
 static const cJSON *get(const struct loading *l, const char *name)
 {
     const cJSON *item =
@@ -225,7 +225,7 @@ static const cJSON *get(const struct loading *l, const char *name)
     return cJSON_IsNull(item) ? NULL : item;
 }
 
-/* Whether a field that is none of the seven has the name of a token. */
+/* Whether the value of a further field is a token. */
 static bool has_token_name(const cJSON *item)
 {
     static const char ending[] = "_token";
@@ -242,7 +242,7 @@ typedef int (*use_token)(struct loading *l, const char *name, const cJSON *item)
 
 enum { TEXTS = 1, OBJECTS = 2, ALL = 4 };
 
-/* Uses the tokens of an object: those with the name of a token, or all. */
+/* Calls use for the tokens of an object: those with the name of a token, or all. */
 static int each_of(struct loading *l, const cJSON *object, int which, use_token use)
 {
     for (const cJSON *item = cJSON_IsObject(object) ? object->child : NULL; item; item = item->next)
@@ -252,8 +252,8 @@ static int each_of(struct loading *l, const cJSON *object, int which, use_token 
     return 0;
 }
 
-/* Calls use for each token with a name, in the order in which they get ids: the seven; other fields
- * whose names end in _token; and those in objects, which are names and tokens. */
+/* Calls use for each named token, in the order in which they get ids: the seven; other fields whose
+ * names end in _token; and objects that map names to tokens. */
 static int each_named(struct loading *l, use_token use)
 {
     for (int i = 0; i < NAMED; i++)
@@ -267,7 +267,7 @@ static int each_named(struct loading *l, use_token use)
     return each_of(l, get(l, "model_specific_special_tokens"), ALL, use);
 }
 
-/* Notes a text in a set. */
+/* Adds a text to a set. */
 static int note(struct rf_vocabulary *set, const char *name, const cJSON *item)
 {
     const char *content = content_of(item);
@@ -296,8 +296,8 @@ static int note_older(struct loading *l)
     return 0;
 }
 
-/* A special token. One that tokenizer.json has stays as it is there, but is special if it has a
- * name. Of two among the others the flags of the later one count. */
+/* Adds a special token. A token of tokenizer.json keeps its flags, but becomes special if it is
+ * named. Otherwise the flags of a later entry count. */
 static int add_special(struct loading *l, const char *name, const cJSON *item, bool has_name)
 {
     char field[RF_FIELD];
@@ -334,8 +334,8 @@ static int add_list(struct loading *l, const char *name, const cJSON *list)
     return 0;
 }
 
-/* Lists of tokens without names. additional_special_tokens is the older name, and counts if the
- * newer one has no list; that of the older file, if the config has neither. */
+/* Adds lists of unnamed tokens. additional_special_tokens is the older name, used if the newer
+ * field has no list; that of the older file, if the config has neither. */
 static int add_extra(struct loading *l)
 {
     static const char newer[] = "extra_special_tokens", older[] = "additional_special_tokens";
@@ -357,7 +357,7 @@ static int add_extra(struct loading *l)
 /* ---- the whole --------------------------------------------------------------------------------
  */
 
-/* The roles by the files, or by the families' usual names. */
+/* Finds the roles by the files, or by the families' usual names. */
 static void find_roles(const struct loading *l)
 {
     static const char *const fields[4] = {"bos_token", "eos_token", "pad_token", "unk_token"};
@@ -375,7 +375,7 @@ static void find_roles(const struct loading *l)
     }
 }
 
-/* How many tokens the files can add. */
+/* The maximum number of tokens that the files can add. */
 static int32_t most_tokens(const struct rf_tokenizer_files *files)
 {
     static const char *const lists[] = {"added_tokens_decoder", "extra_special_tokens",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The files beside tokenizer.json that say more about its tokens. Called by load.c.
+ * The files beside tokenizer.json that describe its tokens. Called by load.c.
  */
 #ifndef RF_TOKENIZER_CONFIG_H
 #define RF_TOKENIZER_CONFIG_H
@@ -9,7 +9,7 @@
 
 #include "internal.h"
 
-/* The files, or NULL where the folder has none. */
+/* The files; NULL if absent from the folder. */
 struct rf_tokenizer_files {
     cJSON *config;  /* tokenizer_config.json */
     cJSON *special; /* special_tokens_map.json */
@@ -17,8 +17,9 @@ struct rf_tokenizer_files {
 };
 
 /* Adds the tokens that the files name and tokenizer.json lacks, with the ids and flags that
- * transformers gives them, and finds the tokens with a role. RF_EINVAL: a field is not known, or
- * contradicts tokenizer.json. RF_ECORRUPT: a file is no JSON object. Nothing in them is trusted. */
+ * transformers gives them, and finds the tokens with a role. RF_EINVAL: a field is unknown, or
+ * contradicts tokenizer.json. RF_ECORRUPT: a file is not a JSON object. The files are not trusted.
+ */
 RF_MUST_CHECK int rf_load_config(struct rf_tokenizer *tokenizer,
                                  const struct rf_tokenizer_files *files);
 

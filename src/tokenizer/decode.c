@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Decoders: the texts of tokens become one text. As in the reference each step takes a list of
+ * Decoders: the texts of tokens become one text. As in the reference, each step maps a list of
  * texts to a list of texts. See internal.h.
  */
 #include "../base/base.h"
@@ -54,19 +54,20 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* The byte of "<0xAB>"; -1: it is another token. */
+/* The byte of "<0xAB>"; -1: another token. */
 static int byte_of_token(const char *text, size_t bytes)
 {
     if (bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>')
         return -1;
     if (text[3] == '+' && hex_digit(text[4]) >= 0)
-        return hex_digit(text[4]); /* Rust reads a sign */
+        return hex_digit(text[4]); /* Rust accepts a sign */
     return hex_digit(text[3]) < 0 || hex_digit(text[4]) < 0
                ? -1
                : 16 * hex_digit(text[3]) + hex_digit(text[4]);
 }
 
-/* A run of bytes is a text, or as many replacement characters as it has bytes. */
+/* Ends a run of bytes: valid UTF-8 becomes a text, otherwise each byte becomes a replacement
+ * character. */
 static int end_run(struct rf_work *work, struct rf_text *run, bool raw)
 {
     int rc = 0;
@@ -101,7 +102,7 @@ static int byte_fallback(struct rf_work *work, bool raw)
     return rc;
 }
 
-/* Removes up to `start` and `stop` of one character from the ends. */
+/* Strips up to `start` and `stop` copies of one character from the ends. */
 static int strip(const struct rf_step *step, struct rf_work *work, struct rf_word word)
 {
     const char *text = work->text.bytes;
@@ -117,7 +118,7 @@ static int strip(const struct rf_step *step, struct rf_work *work, struct rf_wor
     return add_text(work, text + word.begin, word.end - word.begin);
 }
 
-/* The replacement becomes a space again, and in the first text nothing. */
+/* The replacement becomes a space; at the beginning of the first text it is removed. */
 static int undo_metaspace(const struct rf_step *step, struct rf_work *work, size_t index)
 {
     const struct rf_word word = work->words.list[index];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The public calls of a tokenizer that was opened; see tokenizer.h. Encoding: added tokens are
- * taken out of the text, what is between is normalized, divided into words, and encoded by the
- * model.
+ * The public calls of an open tokenizer; see tokenizer.h. Encoding finds added tokens in the text;
+ * the text between them is normalized, divided into words, and encoded by the model.
  */
 #include "../base/base.h"
 #include "internal.h"
@@ -68,16 +67,16 @@ void rf_work_give(const struct rf_tokenizer *tokenizer, struct rf_work *work)
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* What an encoding appends to. */
+/* The output of an encoding, appended. */
 struct result {
     struct rf_token_list *ids;
     struct rf_offsets *offsets; /* NULL: not asked for */
     const struct rf_tokenizer *tokenizer;
     const char *text;
-    size_t first; /* offsets that were there before */
+    size_t first; /* offsets that existed before */
 };
 
-/* How many letters at the beginning or the end of a token's text are spaces. */
+/* The number of spaces at the beginning or the end of a token's text. */
 static size_t count_spaces(const char *token, size_t bytes, bool from_end)
 {
     const char *const end = token + bytes, *at = from_end ? end : token;
@@ -93,7 +92,7 @@ static size_t count_spaces(const char *token, size_t bytes, bool from_end)
     return count;
 }
 
-/* What the reference's post-processor ByteLevel does with trim_offsets. */
+/* Does what the reference's post-processor ByteLevel does with trim_offsets. */
 static void trim(const struct result *out, const char *token, size_t bytes,
                  struct rf_offset *offset)
 {
@@ -107,7 +106,7 @@ static void trim(const struct result *out, const char *token, size_t bytes,
         offset->end = (uint32_t)(rf_utf8_before(out->text + offset->end) - out->text);
 }
 
-/* token: its text, `bytes` bytes: that of the vocabulary, or what an added token was found as. */
+/* token: its text of `bytes` bytes, from the vocabulary or as an added token was found. */
 static int add_offset(struct result *out, const char *token, size_t bytes, struct rf_offset offset)
 {
     struct rf_offsets *offsets = out->offsets;
@@ -133,7 +132,7 @@ void rf_offsets_free(struct rf_offsets *offsets)
     *offsets = (struct rf_offsets){0};
 }
 
-/* The offsets of the ids of a word, from `before` on. */
+/* Adds the offsets of the ids of a word, from index `before` on. */
 static int add_word(const struct rf_tokenizer *tokenizer, const struct rf_work *work,
                     struct rf_word word, size_t before, struct result *out)
 {
@@ -155,7 +154,7 @@ static int add_word(const struct rf_tokenizer *tokenizer, const struct rf_work *
     return 0;
 }
 
-/* Encodes work->text, which has no added tokens any more. */
+/* Encodes work->text, which has no more added tokens. */
 static int encode_text(const struct rf_tokenizer *tokenizer, struct rf_work *work, bool first,
                        struct result *out)
 {
@@ -171,7 +170,7 @@ static int encode_text(const struct rf_tokenizer *tokenizer, struct rf_work *wor
     return 0;
 }
 
-/* Encodes normalized text, which may have added tokens. encode_text changes work->text. */
+/* Encodes normalized text, which may contain added tokens. encode_text changes work->text. */
 static int encode_normalized(const struct rf_tokenizer *tokenizer, struct rf_work *work,
                              const struct rf_text *normalized, const struct rf_places *from,
                              bool first, bool plain, struct result *out)
@@ -191,7 +190,7 @@ static int encode_normalized(const struct rf_tokenizer *tokenizer, struct rf_wor
         work->text.count = work->other_from.count = 0;
         RETURN_IF_ERROR(
             rf_text_add(&work->text, normalized->bytes + span.begin, span.end - span.begin));
-        const struct rf_places kept = work->from; /* rf_places_keep copies from there */
+        const struct rf_places kept = work->from; /* rf_places_keep copies from it */
         work->from = *from;
         const int rc = rf_places_keep(work, span.begin, span.end - span.begin);
         work->from = kept;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The tables of fields.h. tests/tokenizer/fields_test.cc compares them with what transformers and
- * tokenizers write, and what each changes there.
+ * The tables of fields.h. tests/tokenizer/fields_test.cc compares them with the fields that
+ * transformers and tokenizers write, and with each field's effect there.
  */
 #include "fields.h"
 
@@ -181,7 +181,7 @@ static const struct rf_field config[] = {
     {"init_inputs", RF_FIELD_ONLY, "null []"},
     {"add_bos_token", RF_FIELD_IGNORED, around},
     {"add_eos_token", RF_FIELD_IGNORED, around},
-    READ("*_token"), /* of models with further tokens */
+    READ("*_token"), /* additional tokens of models */
     {"tokenizer_class", RF_FIELD_IGNORED, file_says},
     {"legacy", RF_FIELD_IGNORED, file_says},
     {"do_lower_case", RF_FIELD_IGNORED, file_says},

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is done with the fields of tokenizer.json and of the files beside it (ringforge/fields.h).
+ * How the fields of tokenizer.json and of the files beside it are handled (ringforge/fields.h).
  * Used by load.c, load_steps.c and config.c.
  */
 #ifndef RF_TOKENIZER_FIELDS_H
@@ -17,11 +17,11 @@ extern const struct rf_field *const rf_added_fields[];            /* of an added
 extern const struct rf_field *const rf_tokenizer_config_fields[]; /* tokenizer_config.json */
 extern const struct rf_field *const rf_special_fields[];          /* special_tokens_map.json */
 
-/* Of a step of this type: a normalizer, pre-tokenizer, decoder or post-processor. NULL: there is no
- * such type. list: the name of a Sequence's list, "normalizers". */
+/* The fields of a step of this type: a normalizer, pre-tokenizer, decoder or post-processor. NULL:
+ * unknown type. list: the name of a Sequence's list, "normalizers". */
 const struct rf_field *rf_step_fields(const char *list, const char *type);
 
-/* Whether an object of tokenizer.json has only fields that are known; `field` is its place. */
+/* Refuses an object of tokenizer.json with an unknown field; `field` is its place. */
 RF_MUST_CHECK int rf_check_fields(const struct rf_field *const *tables, const char *field,
                                   const struct cJSON *json);
 

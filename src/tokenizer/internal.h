@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a tokenizer consists of: the parts of tokenizer.json as lists of steps. Read by load.c, run
- * by normalize.c, pretokenize.c, added.c and decode.c, which encode.c and stream.c call.
+ * The parts of a tokenizer: the fields of tokenizer.json as lists of steps. Read by load.c, run by
+ * normalize.c, pretokenize.c, added.c and decode.c, which encode.c and stream.c call.
  */
 #ifndef RF_TOKENIZER_INTERNAL_H
 #define RF_TOKENIZER_INTERNAL_H
@@ -44,10 +44,10 @@ enum rf_prepend { RF_PREPEND_ALWAYS, RF_PREPEND_FIRST, RF_PREPEND_NEVER };
 struct rf_step {
     enum rf_step_kind kind;
     struct rf_regex *regex; /* replace, split */
-    char *text;             /* prepended, put in place, stripped, or metaspace's replacement */
+    char *text;             /* prepended, inserted, stripped, or metaspace's replacement */
     enum rf_split_behavior behavior;
     enum rf_prepend prepend;
-    bool invert;      /* split: what the expression does not match is matched */
+    bool invert;      /* split: text that the expression does not match counts as a match */
     bool left, right; /* strip */
     int start, stop;  /* strip, of a decoder */
 };
@@ -63,7 +63,7 @@ struct rf_added {
     bool special, in_normalized, single_word, left, right;
 };
 
-/* Finds the longest added token at a place. */
+/* A trie that finds the longest added token at a place. */
 struct rf_trie {
     struct rf_trie_node {
         int32_t child, next; /* the first child, and the next sibling; 0 = none */
@@ -85,8 +85,8 @@ struct rf_words {
     size_t count, capacity;
 };
 
-/* Where each byte of a text comes from: the characters, as bytes of the text that is encoded, that
- * it was made of. As the reference has it, of several characters that became one the first. */
+/* The origin of each byte of a text: the characters it was made of, as bytes of the encoded text.
+ * As in the reference, a character that several were composed to has the origin of the first. */
 struct rf_places {
     struct rf_offset *list;
     size_t count, capacity;
@@ -99,7 +99,7 @@ struct rf_work {
     struct rf_bpe_state *bpe;
     struct rf_text valid, text, other;
     struct rf_words outer, inner, words, more;
-    bool places; /* the next two are kept, of text and other */
+    bool places; /* the next two are maintained, for text and other */
     struct rf_places from, other_from;
 };
 
@@ -114,14 +114,14 @@ struct rf_tokenizer {
     struct rf_trie plain, normalized;
     int32_t before[RF_MAX_TEMPLATE], after[RF_MAX_TEMPLATE]; /* special tokens around a text */
     int before_count, after_count;
-    int trims;         /* how many post-processors take spaces out of offsets */
-    bool trims_prefix; /* but not the one that a pre-tokenizer has put in front */
+    int trims;         /* the number of post-processors that trim spaces from offsets */
+    bool trims_prefix; /* but not the space that a pre-tokenizer has added in front */
     int32_t roles[4];
     pthread_mutex_t lock; /* of `free` */
     struct rf_work *free;
 };
 
-/* Takes working memory that no thread uses, or makes some. */
+/* Takes unused working memory, or makes some. */
 RF_MUST_CHECK int rf_work_take(const struct rf_tokenizer *tokenizer, struct rf_work **out);
 void rf_work_give(const struct rf_tokenizer *tokenizer, struct rf_work *work);
 void rf_work_free(struct rf_work *work);
@@ -129,27 +129,27 @@ void rf_work_free(struct rf_work *work);
 RF_MUST_CHECK int rf_words_add(struct rf_words *spans, struct rf_word span);
 void rf_words_free(struct rf_words *spans);
 
-/* places.c: they do nothing where no places are kept. Those of `count` bytes of the text from
- * `begin`, appended to those of `other`. */
+/* places.c: these do nothing without work->places. Appends the places of `count` bytes of the text
+ * from `begin` to those of `other`. */
 RF_MUST_CHECK int rf_places_keep(struct rf_work *work, size_t begin, size_t count);
-/* So many bytes that are new, with the place of the byte at `at` of the text; at the end of the
- * text, that of the one before. */
+/* Appends `count` new bytes with the place of the byte at `at` of the text; at the end of the text,
+ * of the byte before. */
 RF_MUST_CHECK int rf_places_put(struct rf_work *work, size_t at, size_t count);
-/* Those of a text that begins at `begin` of the one that is encoded, and has `count` bytes. */
+/* Sets the places of a text of `count` bytes that begins at `begin` of the encoded text. */
 RF_MUST_CHECK int rf_places_begin(struct rf_work *work, const char *text, size_t begin,
                                   size_t count);
-/* Exchanges those of text and other. */
+/* Swaps the places of text and other. */
 void rf_places_swap(struct rf_work *work);
-/* The place of bytes begin to end of the text, which are some. */
+/* The place of bytes begin to end of the text; begin < end. */
 struct rf_offset rf_places_of(const struct rf_places *places, size_t begin, size_t end);
 
-/* normalize.c: work->text through all steps, in place. */
+/* normalize.c: applies all steps to work->text, in place. */
 RF_MUST_CHECK int rf_normalize(const struct rf_steps *steps, struct rf_work *work);
-/* normal_form.c: `bytes` bytes of work->text from `begin` in a normal form, appended to work->other
- * with their places. */
+/* normal_form.c: converts `bytes` bytes of work->text from `begin` to a normal form and appends
+ * them to work->other with their places. */
 RF_MUST_CHECK int rf_normal_form_places(struct rf_work *work, size_t begin, size_t bytes,
                                         int options);
-/* The text of `from` with every match of the step put in place, appended to `out`. */
+/* Replaces every match of the step in `from`, and appends the text to `out`. */
 RF_MUST_CHECK int rf_replace(const struct rf_step *step, struct rf_regex_state *state,
                              const char *from, size_t bytes, struct rf_text *out);
 
@@ -160,7 +160,8 @@ RF_MUST_CHECK int rf_pretokenize(const struct rf_steps *steps, struct rf_work *w
 /* added.c */
 RF_MUST_CHECK int rf_trie_add(struct rf_trie *trie, const char *text, int32_t index);
 void rf_trie_free(struct rf_trie *trie);
-/* Divides text into added tokens and what is between. plain: special tokens are no tokens. */
+/* Divides text into added tokens and the parts between them. plain: special tokens count as text.
+ */
 RF_MUST_CHECK int rf_find_added(const struct rf_tokenizer *tokenizer, const struct rf_trie *trie,
                                 const char *text, size_t bytes, bool plain, struct rf_words *out);
 
@@ -171,17 +172,18 @@ RF_MUST_CHECK int rf_load_pretokenizer(struct rf_tokenizer *tokenizer, const str
 RF_MUST_CHECK int rf_load_decoder(struct rf_tokenizer *tokenizer, const struct cJSON *json);
 RF_MUST_CHECK int rf_load_template(struct rf_tokenizer *tokenizer, const struct cJSON *json);
 RF_MUST_CHECK int rf_load_added(struct rf_tokenizer *tokenizer, const struct cJSON *json);
-/* An added token as it appears in normalized text. */
+/* Sets the form of an added token in normalized text. */
 RF_MUST_CHECK int rf_normalize_added(struct rf_tokenizer *tokenizer, struct rf_added *added);
-/* Makes the table of added tokens by id, and the tries, again. */
+/* Rebuilds the table of added tokens by id, and the tries. */
 RF_MUST_CHECK int rf_index_added(struct rf_tokenizer *tokenizer);
-/* Whether add_prefix_space of tokenizer_config.json (or NULL) contradicts the pre-tokenizer. */
+/* Refuses an add_prefix_space of tokenizer_config.json (or NULL) that contradicts the
+ * pre-tokenizer. */
 RF_MUST_CHECK int rf_check_prefix(const struct rf_tokenizer *tokenizer, const struct cJSON *json);
 RF_MUST_CHECK int rf_load_bpe(struct rf_bpe *bpe, const struct cJSON *json);
 void rf_steps_free(struct rf_steps *steps);
 
-/* decode.c: appends the texts of the ids, through the decoder's steps. raw: what is not UTF-8 stays
- * as it is. */
+/* decode.c: decodes the ids through the decoder's steps, and appends the text. raw: bytes that are
+ * not UTF-8 are kept. */
 RF_MUST_CHECK int rf_decode(const struct rf_tokenizer *tokenizer, struct rf_work *work,
                             const int32_t *ids, size_t count, bool skip_special, bool raw,
                             struct rf_text *out);

@@ -9,7 +9,7 @@
 
 enum { MAX_NESTING = 64 };
 
-/* What cJSON takes as it comes: the depth, and "\\u0000", which would end a text early. */
+/* Finds what cJSON would accept: too deep nesting, and "\\u0000", which would end a text early. */
 static const char *fault(const char *text, size_t bytes)
 {
     int depth = 0;

@@ -11,19 +11,19 @@
 
 enum { RF_FIELD = 128 };
 
-/* Parses a whole file, `text` with a zero behind it. RF_ECORRUPT: it is not JSON in UTF-8, nested
- * more than 64 deep, or has a zero character. */
+/* Parses a whole file; `text` is zero-terminated. RF_ECORRUPT: not JSON in UTF-8, nested more than
+ * 64 deep, or with a zero character. */
 RF_MUST_CHECK int rf_json_parse(const char *path, const char *text, size_t bytes, cJSON **out);
 
 /* "parent.name", or "parent[3]". */
 void rf_json_name(char out[RF_FIELD], const char *parent, const char *name);
 
-/* RF_ECORRUPT: there is no such field, or it has another type (cJSON_Object, ...). */
+/* RF_ECORRUPT: the field is absent, or of another type (cJSON_Object, ...). */
 RF_MUST_CHECK int rf_json_get(const cJSON *json, const char *field, const char *name, int type,
                               const cJSON **out);
 RF_MUST_CHECK int rf_json_text(const cJSON *json, const char *field, const char *name,
                                const char **out);
-/* absent: 0 or 1, what a missing field or null means; -1: it must be there. */
+/* absent: 0 or 1, the value of a missing or null field; -1: it is required. */
 RF_MUST_CHECK int rf_json_bool(const cJSON *json, const char *field, const char *name, int absent,
                                bool *out);
 /* A whole number from 0 to most. */

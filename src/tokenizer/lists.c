@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lists of ids and texts that grow; see tokenizer.h. Used by every file of this layer.
+ * Growing lists of ids and texts; see tokenizer.h. Used by every file of this layer.
  */
 #include "lists.h"
 
 #include "../base/base.h"
 
-/* Room for `more` elements of `size` bytes behind `count`. */
+/* Reserves `more` elements of `size` bytes after `count`. */
 static int grow(void **memory, size_t count, size_t *capacity, size_t more, size_t size)
 {
     if (more <= *capacity - count)

@@ -7,7 +7,7 @@
 
 #include <ringforge/tokenizer.h>
 
-/* Room for so many more. */
+/* Reserves space for `more` elements. */
 RF_MUST_CHECK int rf_token_list_reserve(struct rf_token_list *list, size_t more);
 RF_MUST_CHECK int rf_token_list_add(struct rf_token_list *list, int32_t id);
 RF_MUST_CHECK int rf_text_reserve(struct rf_text *text, size_t more);

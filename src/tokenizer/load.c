@@ -64,7 +64,7 @@ static int load_merges(struct rf_bpe *bpe, const cJSON *json)
     return 0;
 }
 
-/* A field that must be absent, null, empty or zero. */
+/* Refuses a field unless it is absent, null, empty or zero. */
 static int refuse(const cJSON *json, const char *name)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, name);
@@ -148,7 +148,7 @@ static int load_parts(struct rf_tokenizer *tokenizer, const cJSON *root)
     return rf_load_decoder(tokenizer, cJSON_GetObjectItemCaseSensitive(root, "decoder"));
 }
 
-/* A file of the folder, if there is one. */
+/* Reads a file of the folder, if it exists. */
 static int read_beside(const char *folder, const char *name, cJSON **out)
 {
     char path[4096];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The added tokens of a tokenizer's files, and what finds them in a text.
+ * Reads the added tokens of a tokenizer's files, and builds the tries that find them.
  */
 #include <cjson/cJSON.h>
 #include <string.h>

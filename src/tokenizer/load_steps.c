@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Normalizers, pre-tokenizers, decoders and post-processors of tokenizer.json as lists of steps.
- * What is not known is refused by name, since ignoring it would give other ids. See internal.h.
+ * Unknown steps are refused by name, since ignoring one would give other ids. See internal.h.
  */
 #include "../base/base.h"
 #include "fields.h"
@@ -23,7 +23,7 @@ void rf_steps_free(struct rf_steps *steps)
     steps->count = 0;
 }
 
-/* The next step of the list, which belongs to it at once. */
+/* Adds a step to the list, which owns it. */
 static int new_step(struct rf_steps *steps, const char *field, enum rf_step_kind kind,
                     struct rf_step **out)
 {
@@ -49,7 +49,7 @@ static int read_pattern(const cJSON *json, const char *field, struct rf_step *st
     return rf_regex_open(name, text, literal != NULL, &step->regex);
 }
 
-/* Calls read for the element, or if it is a Sequence for each of its parts. */
+/* Calls read for the element, or for each part of a Sequence. */
 struct reading {
     struct rf_tokenizer *tokenizer;
     struct rf_steps *steps;
@@ -166,7 +166,7 @@ static int read_byte_level(struct reading *r, const cJSON *json, const char *fie
     return words ? add_split(r, field, GPT2_WORDS, false, RF_SPLIT_ISOLATED) : 0;
 }
 
-/* Of a pre-tokenizer or decoder: its replacement and whether one is put in front. */
+/* Reads Metaspace of a pre-tokenizer or decoder: its replacement, and whether one is prepended. */
 static int read_metaspace(const cJSON *json, const char *field, struct rf_step *step)
 {
     static const char *const schemes[] = {"always", "first", "never"};
@@ -220,7 +220,7 @@ int rf_load_pretokenizer(struct rf_tokenizer *tokenizer, const struct cJSON *jso
     return !json || cJSON_IsNull(json) ? 0 : read_any(&r, json, "pre_tokenizer", 0);
 }
 
-/* Classes of transformers make the pre-tokenizer anew, by the config. */
+/* Classes of transformers rebuild the pre-tokenizer from the config. */
 int rf_check_prefix(const struct rf_tokenizer *tokenizer, const struct cJSON *json)
 {
     bool known = tokenizer->bpe.on_bytes, prefix = false;
@@ -249,7 +249,7 @@ static int read_decoder(struct reading *r, const cJSON *json, const char *field,
 {
     const char *text;
     struct rf_step *step = NULL;
-    bool bytes = false; /* the texts may be parts of characters, until the end */
+    bool bytes = false; /* texts may be parts of characters until ByteFallback or Fuse */
     for (int i = 0; i < r->steps->count; i++)
         bytes = bytes || r->steps->list[i].kind == RF_STEP_BYTE_LEVEL ||
                 r->steps->list[i].kind == RF_STEP_BYTE_FALLBACK;
@@ -290,7 +290,7 @@ int rf_load_decoder(struct rf_tokenizer *tokenizer, const struct cJSON *json)
 
 /* ---- post-processors ------------------------------------------------------------------------- */
 
-/* The ids of a special token of a template, in front of what is in the list (`back`) or behind. */
+/* The ids of a special token of a template, prepended (`back`) or appended to the list. */
 static int add_special(struct rf_tokenizer *tokenizer, const cJSON *json, const char *field,
                        const char *name, int32_t *list, int *count)
 {
@@ -354,7 +354,7 @@ static int read_template(struct reading *r, const cJSON *json, const char *field
 
 static int read_processor(struct reading *r, const cJSON *json, const char *field, const char *type)
 {
-    if (strcmp(type, "ByteLevel") == 0) { /* changes offsets in the text only */
+    if (strcmp(type, "ByteLevel") == 0) { /* changes only offsets */
         bool trims;
         RETURN_IF_ERROR(rf_json_bool(json, field, "trim_offsets", 1, &trims));
         r->tokenizer->trims += trims;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Unicode's normal forms with the place of each character (UAX 15): decomposed, ordered and
- * composed one by one, which utf8proc alone does at once. A character that several were composed to
- * has the place of the first. See internal.h.
+ * Unicode's normal forms with the place of each character (UAX 15): decomposition, ordering and
+ * composition as separate steps, because utf8proc alone does all at once. A composed character has
+ * the place of its first part. See internal.h.
  */
 #include <utf8proc.h>
 
@@ -12,7 +12,7 @@
 
 enum { MOST_PARTS = 32 }; /* of one character; Unicode has 18 */
 
-/* change: 0: it stands for a character of the text; 1: it is new; -n: for one and n that follow. */
+/* change: 0: a character of the text; 1: new; -n: stands for n + 1 characters. */
 struct letter {
     utf8proc_int32_t code;
     int change, order; /* order: canonical combining class */
@@ -54,7 +54,7 @@ static int decompose(const char *text, size_t bytes, utf8proc_option_t options, 
     return 0;
 }
 
-/* Characters that combine, in the order of their classes; of one class as they are. */
+/* Sorts combining characters by class; stable. */
 static void order(struct letters *letters)
 {
     for (size_t i = 1; i < letters->count; i++) {
@@ -68,7 +68,7 @@ static void order(struct letters *letters)
     }
 }
 
-/* The character of two; -1: there is none. */
+/* The composition of two characters; -1: none. */
 static utf8proc_int32_t pair(utf8proc_int32_t a, utf8proc_int32_t b, utf8proc_option_t options)
 {
     utf8proc_int32_t both[3] = {a, b, 0};
@@ -80,7 +80,8 @@ static void compose(struct letters *letters, utf8proc_option_t options)
 {
     struct letter *list = letters->list;
     size_t kept = 0, starter = SIZE_MAX;
-    int last = -1; /* the class of the one before that was not composed; -1: none since starter */
+    int last = -1; /* the class of the previous character that was not composed; -1: none since the
+                    * starter */
     for (size_t i = 0; i < letters->count; i++) {
         const struct letter letter = list[i];
         const bool blocked = starter == SIZE_MAX || (last >= 0 && last >= letter.order);
@@ -99,7 +100,7 @@ static void compose(struct letters *letters, utf8proc_option_t options)
     letters->count = kept;
 }
 
-/* Appends the letters to work->other, with their places: those of the text from `at` on. */
+/* Appends the letters to work->other, with the places of the text from `at` on. */
 static int put(struct rf_work *work, const struct letters *letters, size_t at, size_t end)
 {
     const char *text = work->text.bytes;

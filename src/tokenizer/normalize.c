@@ -24,14 +24,14 @@ static int normal_form(const char *from, size_t bytes, utf8proc_option_t options
     return rc;
 }
 
-/* Two neighbours below `limit` do not change, nor is anything composed across them, so only what
- * is between such places goes through utf8proc. */
+/* Two adjacent characters below `limit` do not change, and nothing composes across them. So only
+ * the text between such places goes through utf8proc. */
 static int normal_forms(struct rf_work *work, utf8proc_option_t options, uint32_t limit)
 {
     const char *text = work->text.bytes;
     const size_t bytes = work->text.count;
     struct rf_text *out = &work->other;
-    size_t done = 0, last = 0; /* `last`: where the last character begins */
+    size_t done = 0, last = 0; /* `last`: the begin of the last character */
     for (size_t i = 0; i < bytes;) {
         if (rf_utf8_read(text + i) < limit) {
             last = i;
@@ -47,7 +47,7 @@ static int normal_forms(struct rf_work *work, utf8proc_option_t options, uint32_
             last = i;
             i += rf_utf8_length(text[i]);
         }
-        /* The second of two characters below the limit is no part of it. */
+        /* The second of two characters below the limit is not part of it. */
         done = below == 2 ? last : i;
         RETURN_IF_ERROR(work->places
                             ? rf_normal_form_places(work, begin, done - begin, (int)options)
@@ -75,8 +75,8 @@ int rf_replace(const struct rf_step *step, struct rf_regex_state *state, const c
     return rf_text_add(out, from + done, bytes - done);
 }
 
-/* The places that belong to rf_replace of the text: what is put in place of a match has that of the
- * match's last byte, and of an empty match that of the byte before. */
+/* Sets the places after rf_replace: a replacement has the place of its match's last byte, and that
+ * of an empty match the place of the byte before. */
 static int replace_places(const struct rf_step *step, struct rf_work *work)
 {
     struct rf_regex_walk walk = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the bytes of a text come from while it is normalized and divided; see internal.h.
+ * Tracks the origin of a text's bytes through normalization and division; see internal.h.
  */
 #include "../base/base.h"
 #include "internal.h"

@@ -31,12 +31,12 @@ void rf_words_free(struct rf_words *spans)
 struct splitter {
     enum rf_split_behavior behavior;
     struct rf_words *out;
-    size_t first;      /* of the word that is divided, its first part in `out` */
+    size_t first;      /* index in `out` of the first part of the current word */
     bool last_matched; /* the part before this one is a match */
 };
 
-/* Adds a part of a word: a match, or what is between two. Parts of zero length count for the
- * joining of their neighbours, as in the reference, and are removed at the end. */
+/* Adds a part of a word: a match, or the text between two. Empty parts count when neighbours are
+ * joined, as in the reference, and are removed at the end. */
 static int add_part(struct splitter *s, size_t begin, size_t end, bool matched)
 {
     const bool before = s->last_matched, any = s->out->count > s->first;
@@ -53,7 +53,7 @@ static int add_part(struct splitter *s, size_t begin, size_t end, bool matched)
     return rf_words_add(s->out, (struct rf_word){begin, end, matched, false});
 }
 
-/* The same for parts from the last to the first; `token` says whether a part is a match. */
+/* The same for parts from last to first; `token`: the part is a match. */
 static void merge_with_next(struct rf_words *spans, size_t first)
 {
     bool after = false;
@@ -104,7 +104,7 @@ static int split_word(const struct rf_step *step, struct rf_work *work, struct r
 
 /* ---- steps that change the text -------------------------------------------------------------- */
 
-/* Each word with a space in front, if it has none. */
+/* Prepends a space to each word that has none. */
 static int prefix_space(struct rf_work *work, struct rf_word word)
 {
     const char *text = work->text.bytes + word.begin;
@@ -118,7 +118,7 @@ static int prefix_space(struct rf_work *work, struct rf_word word)
     return rf_words_add(&work->more, (struct rf_word){begin, work->other.count, -1, word.first});
 }
 
-/* Each word with the replacement for spaces, and maybe one in front. */
+/* Replaces spaces in each word, and may prepend a replacement. */
 static int metaspace(const struct rf_step *step, struct rf_work *work, struct rf_word word)
 {
     const char *text = work->text.bytes + word.begin, *end = work->text.bytes + word.end;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Regular expressions by PCRE2; see regex.h. An expression is first translated: classes whose
- * characters differ from Oniguruma's are written out, and what differs otherwise is refused.
+ * characters differ from Oniguruma's are written out, and other constructs that differ are refused.
  */
 #include "regex.h"
 
@@ -16,13 +16,13 @@
 #define HEAP_LIMIT 65536u     /* KiB */
 #define STACK_BYTES ((size_t)16 << 20)
 
-/* White_Space of Unicode. PCRE2 10.42 has U+180E as well. */
+/* White_Space of Unicode. PCRE2 10.42 also includes U+180E. */
 #define SPACES                                                                                     \
     "\\t-\\r\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"   \
     "\\x{3000}"
 
-/* Letters and numbers of Unicode 15 and 16, which the reference's Oniguruma has, and PCRE2 10.42
- * (Unicode 14) has not. */
+/* Letters and numbers of Unicode 15 and 16, which the reference's Oniguruma has and PCRE2 10.42
+ * (Unicode 14) lacks. */
 #define NEW_LETTERS                                                                                \
     "\\x{1c89}-\\x{1c8a}\\x{a7cb}-\\x{a7cd}\\x{a7da}-\\x{a7dc}\\x{105c0}-\\x{105f3}"               \
     "\\x{10d4a}-\\x{10d65}\\x{10d6f}-\\x{10d85}\\x{10ec2}-\\x{10ec4}\\x{1123f}-\\x{11240}"         \
@@ -51,7 +51,7 @@ struct rf_regex_state {
 
 /* ---- translation ----------------------------------------------------------------------------- */
 
-/* One escape sequence; *i is at the backslash, and then at its last byte. */
+/* Translates an escape sequence; *i moves from the backslash to its last byte. */
 static int translate_escape(const char *field, const char *pattern, size_t *i, bool in_class,
                             struct rf_text *out)
 {
@@ -77,7 +77,7 @@ static int translate_escape(const char *field, const char *pattern, size_t *i, b
             return rf_fail(RF_ENOTSUP,
                            "tokenizer: %s: the regular expression has \\%c, which is not supported",
                            field, letter);
-        /* Scripts: PCRE2 means Script_Extensions by their names, Oniguruma does not. */
+        /* By the name of a script PCRE2 means Script_Extensions; Oniguruma means Script. */
         if ((letter == 'p' || letter == 'P') && strcspn(pattern + *i + 1, "}") > 4)
             return rf_fail(RF_ENOTSUP,
                            "tokenizer: %s: of \\p only general categories are supported", field);
@@ -101,7 +101,7 @@ static int translate_escape(const char *field, const char *pattern, size_t *i, b
     return 0;
 }
 
-/* Ruby's syntax, as Oniguruma reads it, to PCRE2's. */
+/* Translates Ruby's syntax, as Oniguruma reads it, to PCRE2's. */
 static int translate(const char *field, const char *pattern, struct rf_text *out)
 {
     bool in_class = false;

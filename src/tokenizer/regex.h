@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Regular expressions with the meaning that they have in tokenizer.json, where the reference uses
- * Oniguruma: searched by PCRE2, compiled to machine code where it can. Used by pretokenize.c,
+ * Regular expressions with the meaning that they have in tokenizer.json, whose reference uses
+ * Oniguruma. Searched by PCRE2, with its JIT compiler if available. Used by pretokenize.c,
  * normalize.c and decode.c.
  */
 #ifndef RF_TOKENIZER_REGEX_H
@@ -11,11 +11,11 @@
 
 struct rf_regex;
 
-/* What a search needs beside the expression; one thread at a time. */
+/* The working memory of a search; one thread at a time. */
 struct rf_regex_state;
 
-/* field: for messages. literal: the text itself is searched for. RF_ECORRUPT (not an expression),
- * RF_ENOTSUP (a construct that the two libraries understand differently). */
+/* field: for messages. literal: search for the text itself. RF_ECORRUPT (not an expression),
+ * RF_ENOTSUP (a construct that the two libraries interpret differently). */
 RF_MUST_CHECK int rf_regex_open(const char *field, const char *pattern, bool literal,
                                 struct rf_regex **out);
 void rf_regex_close(struct rf_regex *regex); /* NULL is allowed */
@@ -29,8 +29,8 @@ struct rf_regex_walk {
     bool any;
 };
 
-/* The next match: 1 and its bounds, or 0. An empty match right behind the last match is none.
- * RF_ENOTSUP: the limit of work was reached. */
+/* The next match: 1 and its bounds, or 0. An empty match directly after the last match does not
+ * count. RF_ENOTSUP: the limit of work was reached. */
 RF_MUST_CHECK int rf_regex_next(const struct rf_regex *regex, struct rf_regex_state *state,
                                 const char *text, size_t bytes, struct rf_regex_walk *walk,
                                 size_t *begin, size_t *end);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Decoding of a sequence while it is made; see tokenizer.h. What a token adds to the text may
- * depend on what is before it (the first space of a text is left out). So each token is decoded
- * together with the last one that has given text, and what the two add to the text of that one
- * alone is new. Bytes that may be the beginning of a character are kept until it is complete.
+ * Incremental decoding of a sequence; see tokenizer.h. The text of a token may depend on the tokens
+ * before it (the first space of a text is omitted). So each token is decoded together with the last
+ * one that gave text, and the part beyond that one's own text is new. Bytes that may begin a
+ * character are kept until it is complete.
  */
 #include "../base/base.h"
 #include "internal.h"
@@ -14,8 +14,8 @@ enum { KEEP = 32 };
 struct rf_decoder {
     const struct rf_tokenizer *tokenizer;
     bool skip_special;
-    int32_t ids[KEEP];   /* the last ids with text, then those after them, which have none */
-    size_t count, given; /* given: how many have been given out */
+    int32_t ids[KEEP];   /* the last ids with text, and those after it without */
+    size_t count, given; /* given: the number of ids given out */
     struct rf_text before, now, pending, out;
 };
 
@@ -55,7 +55,7 @@ static int decode(struct rf_decoder *decoder, size_t count, struct rf_text *out)
     return rc;
 }
 
-/* Appends what the last id adds to the text to `pending`. */
+/* Appends the text that the last id adds to `pending`. */
 static int advance(struct rf_decoder *decoder)
 {
     RETURN_IF_ERROR(decode(decoder, decoder->given, &decoder->before));

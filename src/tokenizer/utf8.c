@@ -92,8 +92,8 @@ static bool is_itself(unsigned byte)
     return (byte >= '!' && byte <= '~') || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
 }
 
-/* Bytes that are not letters of themselves get the characters from 256 on, in their order: 0 to 32,
- * 127 to 160, and 173. */
+/* Bytes without a letter of their own get the characters from 256 on, in order: 0 to 32, 127 to
+ * 160, and 173. */
 static unsigned letter_of(unsigned byte)
 {
     if (is_itself(byte))

@@ -13,10 +13,10 @@ size_t rf_utf8_valid(const char *text, size_t bytes);
 /* Appends text; each maximal part of a character that is not UTF-8 becomes U+FFFD. */
 RF_MUST_CHECK int rf_utf8_add_lossy(struct rf_text *out, const char *text, size_t bytes);
 
-/* The bytes at the end, 0 to 3, that may be the beginning of a character. */
+/* The number of bytes at the end, 0 to 3, that may begin a character. */
 size_t rf_utf8_incomplete(const char *text, size_t bytes);
 
-/* The bytes of the character that begins with this byte of valid text. */
+/* The length of the character that begins with this byte of valid text. */
 static inline size_t rf_utf8_length(char first)
 {
     const uint8_t byte = (uint8_t)first;
@@ -44,7 +44,7 @@ static inline bool rf_utf8_is_space(uint32_t code)
            code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-/* The character before `at`, which is not the beginning of valid text. */
+/* The character before `at`, which is not at the beginning of valid text. */
 static inline const char *rf_utf8_before(const char *at)
 {
     do
@@ -53,12 +53,12 @@ static inline const char *rf_utf8_before(const char *at)
     return at;
 }
 
-/* The character that GPT-2's alphabet has for a byte: below 512, so one or two bytes of UTF-8.
- * Returns how many (https://github.com/openai/gpt-2/blob/master/src/encoder.py). */
+/* The character of GPT-2's alphabet for a byte: below 512, so one or two bytes of UTF-8. Returns
+ * their number (https://github.com/openai/gpt-2/blob/master/src/encoder.py). */
 size_t rf_byte_to_letter(uint8_t byte, char out[2]);
 
-/* Appends the bytes of which text is written in the alphabet. Returns 0 and appends nothing if a
- * character is none of it, else 1; RF_ENOMEM. */
+/* Appends the bytes that `text` stands for in the alphabet. Returns 0 and appends nothing if a
+ * character is not in it, else 1; RF_ENOMEM. */
 RF_MUST_CHECK int rf_letters_to_bytes(struct rf_text *out, const char *text, size_t bytes);
 
 #endif

@@ -24,7 +24,7 @@ struct rf_vocabulary {
 
 void rf_vocabulary_free(struct rf_vocabulary *vocabulary);
 
-/* RF_ECORRUPT: the id is out of range, or the text or the id is there already; `field` is for
+/* RF_ECORRUPT: the id is out of range, or the text or the id exists already; `field` is for
  * messages. */
 RF_MUST_CHECK int rf_vocabulary_add(struct rf_vocabulary *vocabulary, const char *field,
                                     const char *text, size_t bytes, int64_t id);

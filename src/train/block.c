@@ -7,8 +7,8 @@
 #include <stddef.h>
 
 #include "../base/base.h"
-#include "../parallel/exchange.h"
-#include "../parallel/frozen.h"
+#include "../parallel/plan/exchange.h"
+#include "../parallel/plan/frozen.h"
 #include "run.h"
 
 struct call {

@@ -4,7 +4,7 @@
  */
 #include "../base/base.h"
 #include "../coll/reduce.h"
-#include "../parallel/traffic.h"
+#include "../parallel/plan/traffic.h"
 #include "run.h"
 
 /* Bytes that this rank sends to share the losses of `micro_batches`. */

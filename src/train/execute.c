@@ -7,7 +7,7 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
-#include "../comm/failure_broadcast.h"
+#include "../comm/health/failure_broadcast.h"
 #include "../device/device.h"
 #include "run.h"
 #include "verbs.h"

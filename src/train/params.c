@@ -6,7 +6,7 @@
 #include <sodium.h>
 
 #include "../base/base.h"
-#include "../parallel/traffic.h"
+#include "../parallel/plan/traffic.h"
 #include "run.h"
 #include "spans.h"
 #include "stored.h"

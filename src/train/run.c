@@ -10,7 +10,7 @@
 
 #include "../base/base.h"
 #include "../device/device.h"
-#include "../parallel/traffic.h"
+#include "../parallel/plan/traffic.h"
 
 static int check_ranks(const struct rf_run *run)
 {

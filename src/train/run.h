@@ -6,10 +6,10 @@
 #ifndef RF_TRAIN_RUN_H
 #define RF_TRAIN_RUN_H
 
+#include "../device/arena.h"
 #include "../io/checkpoint.h"
 #include "../io/lock.h"
-#include "../memory/arena.h"
-#include "../parallel/plan.h"
+#include "../parallel/plan/plan.h"
 
 /* Commands recorded between two submissions. They are recorded once and replayed if they do not
  * depend on the step. */

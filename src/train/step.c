@@ -6,7 +6,7 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
-#include "../parallel/traffic.h"
+#include "../parallel/plan/traffic.h"
 #include "run.h"
 
 /* Whether an instruction that has begun writes state of the next step. An update writes shards;

@@ -4,7 +4,7 @@
  * saved_for_weight, scratch).
  */
 #include "../base/base.h"
-#include "../parallel/plan.h"
+#include "../parallel/plan/plan.h"
 
 uint64_t rf_suballocate_bytes(struct rf_shape shape, enum rf_dtype dtype)
 {

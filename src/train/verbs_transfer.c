@@ -5,7 +5,7 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
-#include "../parallel/exchange.h"
+#include "../parallel/plan/exchange.h"
 #include "operands.h"
 #include "verbs.h"
 

@@ -234,7 +234,7 @@ TEST(Clock, AConditionIsWokenOrTheTimeIsOver)
     pthread_mutex_lock(&lock);
     const uint64_t until_ns = rf_after_s(0.001);
     while (rf_cond_wait(&cond, &lock, until_ns))
-        ; // it may wake for no reason
+        ; // it may wake spuriously
     EXPECT_GE(rf_now_ns(), until_ns);
     EXPECT_FALSE(rf_cond_wait(&cond, &lock, rf_after_s(-1)));
     bool woken = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Files to read from: what only looks like one is named, and never waited for.
+// Input files: a path that is not a regular file is named, and never waited for.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -17,7 +17,7 @@ extern "C" {
 namespace
 {
 
-// "" when it can be read, else why not.
+// "" if it can be read, else the reason.
 std::string refusal(const std::string &path)
 {
     const char *why = nullptr;

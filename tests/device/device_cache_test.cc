@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The pipeline cache on disk: written, read, rebuilt when damaged, and no error where it cannot be.
+ * The pipeline cache on disk: written, read, rebuilt if damaged, and no error if it is unavailable.
  */
 #include "device_fixture.h"
 #include <cstdlib>
@@ -185,7 +185,7 @@ TEST_F(DeviceCache, RatesAreKeptForTheDeviceAndADamagedFileIsIgnored)
     rf_device_close(device);
 }
 
-/* Homes are shared by hosts: what one CPU can do must not be taken for what another can. */
+/* Hosts share home folders: one CPU's rates must not be used for another. */
 TEST_F(DeviceCache, CpuDevicesAreToldApartByProcessorVectorsAndLlvm)
 {
     const std::string one = "processor\t: 0\nmodel name\t: A 2000\nstepping\t: 1\n"
@@ -201,7 +201,7 @@ TEST_F(DeviceCache, CpuDevicesAreToldApartByProcessorVectorsAndLlvm)
     EXPECT_NE(rf_cpu_hash((one + "processor\t: 1\n").c_str(), name), hash);
     EXPECT_NE(rf_cpu_hash(one.c_str(), "llvmpipe (LLVM 15.0.6, 512 bits)"), hash);
     EXPECT_NE(rf_cpu_hash(one.c_str(), "llvmpipe (LLVM 19.1.7, 256 bits)"), hash);
-    /* Of an Arm machine, which has no name of a model. */
+    /* An Arm machine, which has no model name. */
     EXPECT_NE(rf_cpu_hash("processor\t: 0\nCPU part\t: 0xd0c\n", name),
               rf_cpu_hash("processor\t: 0\nCPU part\t: 0xd49\n", name));
 

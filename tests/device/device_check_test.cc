@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The hazard checker finds every barrier that is left out, and nothing where all are there.
+ * The hazard checker finds every omitted barrier, and reports nothing if all are present.
  */
 #include "device_fixture.h"
 #include <cstdlib>
@@ -38,7 +38,7 @@ TEST_F(DeviceCheck, ARemovedBarrierIsAnErrorThatNamesBothKernels)
     EXPECT_NE(last_message().find("checked"), std::string::npos) << last_message();
     EXPECT_EQ(done.value, 77u);
     EXPECT_EQ(rf_stream_conflicts(stream), 1u);
-    /* Nothing of it ran, and the stream goes on. */
+    /* None of it ran, and the stream continues to work. */
     EXPECT_EQ(read(y)[0], 0u);
     ASSERT_RF_OK(launch(stream, y, x, 1));
     ASSERT_RF_OK(rf_stream_wait(stream));
@@ -47,8 +47,8 @@ TEST_F(DeviceCheck, ARemovedBarrierIsAnErrorThatNamesBothKernels)
 
 TEST_F(DeviceCheck, EveryBarrierOfARandomProgramIsNecessary)
 {
-    /* The tracker puts a barrier only where the next command conflicts, so each one that is left
-     * out must be found. */
+    /* The tracker records a barrier only before a conflicting command, so each omitted one must be
+     * found. */
     struct rf_buffer *memory = buffer(64 * 4 * 16), *x = buffer(64 * 4 * 16);
     auto program = [&] {
         for (uint64_t i = 0; i < 60; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Devices that run nothing and count: none of these tests has a driver.
+ * Devices that run nothing and count: these tests need no driver.
  */
 #include "device_fixture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A device that is lost is an error everywhere, and a hang nowhere.
+ * A lost device gives an error everywhere, and never hangs.
  */
 #include "device_fixture.h"
 #include <atomic>
@@ -42,13 +42,13 @@ TEST_F(DeviceFailure, SurfacesFromEveryCallAfterIt)
     EXPECT_EQ(rf_stream_wait(stream), RF_EDEVICE);
     EXPECT_EQ(rf_point_wait(never, UINT64_MAX), RF_EDEVICE);
     EXPECT_EQ(rf_point_wait(never, 0), RF_EDEVICE);
-    EXPECT_TRUE(rf_point_reached(never)); /* who polls must come to an end */
+    EXPECT_TRUE(rf_point_reached(never)); /* polling must end */
     EXPECT_EQ(rf_device_wait(device), RF_EDEVICE);
     EXPECT_EQ(launch(stream, y, x, 1), RF_EDEVICE);
     struct rf_stream *other = nullptr;
     EXPECT_EQ(rf_stream_create(device, "late", &other), RF_EDEVICE);
     EXPECT_NE(last_message().find("lost"), std::string::npos) << last_message();
-    EXPECT_RF_OK(rf_point_wait(before, UINT64_MAX)); /* what was done stays done */
+    EXPECT_RF_OK(rf_point_wait(before, UINT64_MAX)); /* finished work stays finished */
 }
 
 TEST_F(DeviceFailure, WakesThoseWhoWait)
@@ -64,7 +64,7 @@ TEST_F(DeviceFailure, WakesThoseWhoWait)
     std::atomic<int> on_done{0}, on_host{0};
     std::thread first([&] { on_done = rf_point_wait(done, UINT64_MAX); });
     std::thread second([&] { on_host = rf_point_wait({timeline, 99}, UINT64_MAX); });
-    ASSERT_RF_OK(rf_timeline_signal(timeline, 1)); /* the thread submits, and fails */
+    ASSERT_RF_OK(rf_timeline_signal(timeline, 1)); /* the submission thread submits, and fails */
     first.join();
     second.join();
     EXPECT_EQ(on_done, RF_EDEVICE);
@@ -83,7 +83,8 @@ TEST_F(DeviceFailure, OfOneDeviceReachesAnotherThatWaitsForIt)
     struct rf_point done = {};
     ASSERT_RF_OK(rf_stream_after(waits, {timeline, 1}));
     ASSERT_RF_OK(rf_stream_submit(waits, &done));
-    struct rf_buffer *filled = buffer(); /* made before: hidden memory is zeroed by a submission */
+    struct rf_buffer *filled = buffer(); /* created before: hidden memory is zeroed by a submission
+                                          */
     rf_device_fail_next_submit(device);
     ASSERT_RF_OK(rf_stream_fill(stream, filled, 0, 4, 1));
     EXPECT_EQ(rf_stream_submit(stream, nullptr), RF_EDEVICE);

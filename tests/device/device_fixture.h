@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the device tests share: a device, and the kernel mix (y = y * 3 + x + c), whose results tell
- * in which order launches ran.
+ * The fixture of the device tests: a device, and the kernel mix (y = y * 3 + x + c), whose results
+ * depend on the order of launches.
  */
 #ifndef TESTS_DEVICE_FIXTURE_H
 #define TESTS_DEVICE_FIXTURE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Buffers in memory that the host has allocated: anonymous and shared, what kernels see of it, and
- * what is refused.
+ * Buffers in memory that the host has allocated: anonymous and shared memory, access by kernels,
+ * and refusals.
  */
 #include <sys/mman.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ class DeviceImport : public DeviceTest
         if (memory)
             munmap(memory, bytes);
     }
-    /* The kernel reads from and writes to it. */
+    /* The kernel reads and writes it. */
     void use(struct rf_buffer *imported)
     {
         struct rf_buffer *x = buffer();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels: specialization constants, subgroup sizes, what is refused before a driver sees it, and
- * the device's table.
+ * Kernels: specialization constants, subgroup sizes, refusals before a driver is called, and the
+ * device's table.
  */
 #include "device_fixture.h"
 #include <atomic>
@@ -346,7 +346,7 @@ TEST_F(DeviceKernel, CapabilitiesThatNobodyEnablesAreRefused)
     EXPECT_EQ(rf_kernel_create(device, &desc, &kernel), RF_ENOTSUP);
     EXPECT_NE(last_message().find("odd"), std::string::npos) << last_message();
     EXPECT_EQ(rf_device_kernel(device, &desc, &kernel), RF_ENOTSUP);
-    words[6] = 1; /* and after a failure it may be tried again */
+    words[6] = 1; /* and compiling can be retried after a failure */
     ASSERT_RF_OK(rf_device_kernel(device, &desc, &kernel));
 }
 
@@ -381,8 +381,9 @@ TEST_F(DeviceKernel, AnImpossibleSubgroupSizeIsRefusedAndTheOwnOneAccepted)
     rf_kernel_destroy(kernel);
 }
 
-/* ---- devices of one process share what the driver compiled, on CPUs
- * ------------------------------ */
+/* ---- devices of one process share compiled kernels, on CPUs
+ * ------------------------------
+ */
 
 static int kernels_of(struct rf_device *device)
 {
@@ -407,7 +408,7 @@ TEST_F(DeviceKernel, TwoDevicesOfACpuHaveAKernelOnceAndOfAGpuEachItsOwn)
     EXPECT_EQ(kernels_of(other), shared ? 1 : 0);
     ASSERT_RF_OK(rf_device_kernel(other, &desc, &second));
     EXPECT_EQ(first == second, shared);
-    /* The kernel outlives the device that had it compiled. */
+    /* The kernel outlives the device that compiled it. */
     rf_device_close(other);
     EXPECT_EQ(run(first)[0], 31u);
 }
@@ -439,7 +440,7 @@ TEST_F(DeviceKernel, DevicesThatShareKernelsCountMemoryAndFailAlone)
     EXPECT_EQ(run(kernel)[0], 32u);
 }
 
-/* A user's kernel has its owner's recordings to tell when it goes. */
+/* A user's kernel must notify the recordings of its owner when it is destroyed. */
 TEST_F(DeviceKernel, AKernelOfTheUsersBelongsToOneDevice)
 {
     struct rf_device *other = nullptr;
@@ -454,7 +455,7 @@ TEST_F(DeviceKernel, AKernelOfTheUsersBelongsToOneDevice)
     rf_device_close(other);
 }
 
-/* The threads of the driver are not in a process that was forked. */
+/* A forked process does not have the driver's threads. */
 TEST_F(DeviceKernel, AForkedProcessOpensADeviceOfItsOwn)
 {
     const pid_t child = fork();

@@ -36,7 +36,7 @@ TEST_P(DeviceMemory, StartsZeroedForEverySize)
 {
     for (uint64_t bytes : {1, 2, 3, 4, 5, 255, 256, 4099, 1 << 20}) {
         struct rf_buffer *b = nullptr;
-        /* Twice, so that the second one is likely to get pages that were written. */
+        /* Twice, so that the second buffer is likely to get pages that were written. */
         for (int round = 0; round < 2; round++) {
             ASSERT_RF_OK(rf_buffer_create(device, bytes, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER, &b));
             EXPECT_EQ(rf_buffer_bytes(b), bytes);
@@ -106,7 +106,7 @@ TEST_F(MemoryCounts, FollowEveryAllocationByCategory)
 {
     struct rf_memory_stats before, during, after;
     struct rf_buffer *a = nullptr, *b = nullptr;
-    buffer(); /* the first one allocates what memory is staged through, if it is */
+    buffer(); /* the first buffer allocates the staging memory, if any */
     rf_device_memory(device, &before);
     ASSERT_RF_OK(rf_buffer_create(device, 4096, RF_MEMORY_DEVICE, RF_CATEGORY_GRADS, &a));
     ASSERT_RF_OK(rf_buffer_create(device, 100000, RF_MEMORY_HOST, RF_CATEGORY_COMM, &b));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which device is opened, and what is said when there is none.
+ * Selection of a device, and the message if there is none.
  */
 #include "device_fixture.h"
 #include <cstdlib>
@@ -66,7 +66,7 @@ TEST(DeviceOpen, RecordIsPlausible)
     rf_device_close(device);
 }
 
-// Its number says 0.0.1 in all versions, so that the text has to be read.
+// The version number is 0.0.1 in all releases, so the text is read.
 TEST(DeviceOpen, WholeSubgroupsWriteOnlyWhereThatIsQuicker)
 {
     rf_device *device = nullptr;
@@ -142,7 +142,7 @@ TEST(DeviceOpen, EveryFailedAllocationIsAnErrorAndNothingLeaks)
             rf_device_close(device);
             if (made < nth)
                 return;
-            continue; /* what the cache lacks is no error */
+            continue; /* a missing cache entry is no error */
         }
         EXPECT_EQ(rc, RF_ENOMEM) << nth << ": " << last_message();
     }
@@ -204,7 +204,7 @@ TEST_F(TwoDevices, AHostTimelineOfOneReleasesAStreamOfTheOther)
     rf_device_close(other);
 }
 
-/* What a driver offers without the feature is not "not offered". */
+/* An extension that is offered without its feature is not reported as "not offered". */
 TEST(DeviceReasons, AnExtensionWithoutItsFeatureIsToldFromNone)
 {
     const struct {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Points in time: host timelines, done points, and waits that hold back one stream and no other.
+ * Points in time: host timelines, done points, and waits that hold back only one stream.
  */
 #include "device_fixture.h"
 #include <atomic>
@@ -55,7 +55,7 @@ TEST_F(DevicePoint, ReservedSubmissionsThatAllWaitAllocateNothingOnTheHost)
     constexpr int submissions = 9;
     struct rf_point waited = {timeline, 1};
     struct rf_buffer *y = buffer(), *x = buffer();
-    ASSERT_RF_OK(launch(a, y, x, 1)); // one that has nothing to wait for, and may still run
+    ASSERT_RF_OK(launch(a, y, x, 1)); // a launch without waits, which may still run
     ASSERT_RF_OK(rf_stream_submit(a, nullptr));
     ASSERT_RF_OK(rf_stream_reserve(a, submissions, 2));
     for (int turn = 0; turn < 2; turn++, waited.value++) {
@@ -143,7 +143,7 @@ TEST_F(DevicePoint, AChainAcrossStreamsStartsWhenTheHostSignals)
     ASSERT_RF_OK(rf_stream_after(a, {timeline, 1}));
     ASSERT_RF_OK(launch(a, y, x, 1));
     ASSERT_RF_OK(rf_stream_submit(a, &first));
-    ASSERT_RF_OK(rf_stream_after(b, first)); /* of work that is held back itself */
+    ASSERT_RF_OK(rf_stream_after(b, first)); /* the point of held-back work */
     ASSERT_RF_OK(launch(b, y, x, 2));
     ASSERT_RF_OK(rf_stream_submit(b, &second));
     EXPECT_EQ(rf_point_wait(second, 1000000), RF_ETIMEOUT);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * RF_CHECK_RANGES: a launch that touches what it does not declare is an error that names it, and
- * one that keeps to its ranges has run once. That launchers of the library do is
- * ops/ranges_test.cc's.
+ * RF_CHECK_RANGES: a launch that accesses undeclared memory is an error that names it, and a launch
+ * that keeps to its ranges runs once. ops/ranges_test.cc tests the library's launchers.
  */
 #include "device_fixture.h"
 #include <cstdlib>
@@ -45,7 +44,7 @@ class DeviceRanges : public DeviceTest
         rf_device_close(probe);
         return mapped;
     }
-    /* y = y * 3 + x + 1 of all words, which declares these ranges. */
+    /* y = y * 3 + x + 1 of all words, with these declared ranges. */
     int declare(std::vector<struct rf_range> ranges)
     {
         const Push push = {rf_buffer_address(y), rf_buffer_address(x), words, 1};
@@ -61,7 +60,7 @@ class DeviceRanges : public DeviceTest
     {
         EXPECT_EQ(rc, RF_EDEVICE);
         EXPECT_EQ(last_message(), text);
-        /* It has run all the same, once and from the right memory. */
+        /* The launch has still run, once and on the real memory. */
         EXPECT_EQ(read(y), std::vector<uint32_t>(words, 5));
         EXPECT_EQ(read(x), std::vector<uint32_t>(words, 1));
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Recordings: replayed they do what was recorded, in order with everything else on the stream,
- * without recording anything; and what they need cannot be taken from under them unnoticed.
+ * Recordings: a replay does the recorded work, in order with everything else on the stream, without
+ * recording anything; and destroying an object that a recording needs is detected.
  */
 #include "device_fixture.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Streams are in order: launches, copies and fills over many submissions, with barriers where they
- * conflict and nowhere else.
+ * Streams are in order: launches, copies and fills over many submissions, with barriers only
+ * between conflicting commands.
  */
 #include "device_fixture.h"
 #include <sched.h>
@@ -50,7 +50,8 @@ TEST_F(DeviceStream, OnlyConflictsCostABarrier)
     ASSERT_RF_OK(launch(stream, y, x, 1, 64, 64)); /* another part of y */
     ASSERT_RF_OK(launch(stream, z, x, 1));         /* reads x as well */
     EXPECT_EQ(rf_stream_barriers(stream), 0u);
-    ASSERT_RF_OK(launch(stream, x, z, 1)); /* reads what was written, writes what was read */
+    ASSERT_RF_OK(launch(stream, x, z, 1)); /* reads data that was written, writes data that was read
+                                            */
     EXPECT_EQ(rf_stream_barriers(stream), 1u);
     ASSERT_RF_OK(launch(stream, y, buffer(), 1)); /* y was before the barrier */
     EXPECT_EQ(rf_stream_barriers(stream), 1u);
@@ -174,7 +175,7 @@ TEST_F(DeviceStream, PointsOutliveTheirStream)
     ASSERT_RF_OK(rf_stream_wait(stream));
 }
 
-/* The device's thread hands it over; the stream's owner needs no lock to see that it has run. */
+/* The device's thread submits the work; the stream's owner needs no lock to see that it has run. */
 TEST_F(DeviceStream, ASubmissionThatHasRunMayBeUsedAgainBeforeTheQueueReturns)
 {
     struct rf_timeline *timeline = nullptr;

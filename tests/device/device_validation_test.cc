@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The Khronos validation layer, with synchronization validation, has nothing to say about what the
- * device layer does.
+ * The Khronos validation layer, with synchronization validation, reports nothing about the device
+ * layer.
  */
 #include "device_fixture.h"
 #include <cstdlib>
@@ -106,7 +106,8 @@ TEST_F(DeviceValidationOfThreads, DoesNotCrashWhenRecordingsWithLabelsAreDestroy
 
 TEST_F(DeviceValidation, DoesSpeakWhenThereIsSomethingToSay)
 {
-    /* A kernel that declares more push constants than its layout has: only the layer minds. */
+    /* A kernel that declares more push constants than its layout has: only the validation layer
+     * objects. */
     struct rf_kernel_desc desc = {};
     desc.name = "mix without push constants";
     desc.spirv = mix_spv;

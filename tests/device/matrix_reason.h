@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What rf_matrix_describe says of a driver that offers these extensions and features. In C, as the
- * device's internal header is.
+ * The result of rf_matrix_describe for a driver with these extensions and features. In C, like the
+ * device's internal header.
  */
 #ifndef RF_TESTS_DEVICE_MATRIX_REASON_H
 #define RF_TESTS_DEVICE_MATRIX_REASON_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A queue that returns late: what it was given has run by then, and the stream that gave it has
- * sent something else. One at a time.
+ * A queue that returns late: its batch has run by then, and the stream has submitted another one.
+ * One at a time.
  */
 #ifndef TESTS_DEVICE_SLOW_QUEUE_H
 #define TESTS_DEVICE_SLOW_QUEUE_H
@@ -12,11 +12,11 @@
 extern "C" {
 #endif
 
-/* The next batch of this stream is given to it. */
+/* The next batch of this stream goes to the slow queue. */
 void slow_queue_place(struct rf_device *device, struct rf_stream *stream);
-/* Whether that has run; the queue returns when the stream has sent more. */
+/* Whether that batch has run; the queue returns when the stream has submitted more. */
 bool slow_queue_has_run(void);
-/* Returns how many batches there were. */
+/* Returns the number of batches. */
 int slow_queue_remove(void);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the fuzz targets share. Each defines LLVMFuzzerTestOneInput
- * (https://llvm.org/docs/LibFuzzer.html); sanitizers find what is wrong, REQUIRE what is not as the
- * parser's header promises.
+ * Declarations shared by the fuzz targets. Each defines LLVMFuzzerTestOneInput
+ * (https://llvm.org/docs/LibFuzzer.html). Sanitizers find memory errors, REQUIRE finds violations
+ * of the parser's contract.
  */
 #ifndef RF_TESTS_FUZZ_H
 #define RF_TESTS_FUZZ_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_config.json of PEFT. What is accepted is a valid adapter, and what is written of it reads
+ * adapter_config.json of PEFT. An accepted input is a valid adapter, and its written form reads
  * back the same.
  */
 #include "adapter_file.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A foreign program that listens where a rank is expected: what it answers to a rank that
- * authenticates. It does not know the key, so no answer may be accepted.
+ * A foreign program that listens in place of a rank: its answers to a rank that authenticates. It
+ * does not know the key, so no answer may be accepted.
  */
 #include <ringforge/ringforge.h>
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     REQUIRE(rf_job_key_init(&rendezvous.key, "secret") == 0);
     struct rf_link link;
     rf_link_init(&link, ends[0], RF_FRAME_MAX_PAYLOAD);
-    /* All bytes are there before the rank authenticates, and nothing follows. */
+    /* All bytes are available before the rank authenticates, and nothing follows. */
     if (send(ends[1], data, size, MSG_NOSIGNAL) == (ssize_t)size) {
         shutdown(ends[1], SHUT_WR);
         REQUIRE(rf_join_authenticate(&rendezvous, &link, rf_now_ns() + 1000000000) < 0);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * A checkpoint in which one file is the input: its first byte chooses which (latest, state.json,
- * the tensors of the model or their hashes), the others are sound.
+ * A checkpoint with one hostile file: the first byte of the input chooses which (latest,
+ * state.json, the tensors of the model or their hashes), the others are valid.
  */
 #include "fuzz.h"
 #include "io/checkpoint.h"
 
-static char folder[] = "checkpoint-XXXXXX"; /* where the program is run */
+static char folder[] = "checkpoint-XXXXXX"; /* in the working directory */
 static const char *const names[] = {"latest", "step-3/state.json", "step-3/model.safetensors",
                                     "step-3/model.hashes"};
 #define NAMES (sizeof(names) / sizeof(names[0]))
@@ -95,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     write_whole(sound[which].path, data, size);
     const bool same = size == sound[which].size && memcmp(data, sound[which].bytes, size) == 0;
     int rc = open_and_verify(&checkpoint);
-    /* "latest" may be written in several ways; the other files are hashed. */
+    /* "latest" can be written in several ways; the other files are hashed. */
     REQUIRE(rc < 0 || same || which == 0);
     REQUIRE(rc == 0 || !same);
     if (rc == 0) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Data sets: the input as a file of tokens or a text, as JSON lines and a list of JSON through a
- * tokenizer, and as the tokenizer_config.json that has a chat template.
+ * Data sets: the input as a token file or a text, as JSON lines and a JSON list through a
+ * tokenizer, and as the tokenizer_config.json with the chat template.
  */
 #include <ringforge/data.h>
 
 #include "fuzz.h"
 
-static char folder[] = "data-XXXXXX"; /* where the program is run */
+static char folder[] = "data-XXXXXX"; /* in the working directory */
 static char lines[64], objects[64], tokens[64], copy[64], model[64], config[64], chat[64];
 
 static void clean_up(void)
@@ -44,7 +44,7 @@ static void start(struct rf_tokenizer **tokenizer)
     REQUIRE(rf_tokenizer_open(model, tokenizer) == 0);
 }
 
-/* Every token is below what the data set says, and what it writes is what it reads. */
+/* Every token is below the data set's limit, and a written data set reads back the same. */
 static void use(const char *path, const struct rf_data_opts *opts, bool write)
 {
     struct rf_dataset *data = NULL, *again = NULL;
@@ -71,7 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static struct rf_tokenizer *tokenizer;
     if (!tokenizer)
         start(&tokenizer);
-    const bool write = size % 64 == 0; /* it syncs, which takes long */
+    const bool write = size % 64 == 0; /* it syncs, which is slow */
     write_whole(lines, data, size);
     write_whole(tokens, data, size);
     use(lines, &(struct rf_data_opts){.tokenizer = tokenizer}, write);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file of which forms of kernels spill. An input that begins with 'r' is a file as it is; any
- * other comes after the right first line.
+ * The file of spilling kernel forms. An input that begins with 'r' is a whole file; any other
+ * follows the right first line.
  */
 #include "ops/forms.c" /* for its static functions */
 
 #include "device/internal.h"
 #include "fuzz.h"
 
-static char folder[] = "forms-XXXXXX"; /* where the program is run */
+static char folder[] = "forms-XXXXXX"; /* in the working directory */
 static char path[RF_CACHE_PATH_BYTES], first_line[128];
 
 static void clean_up(void)
@@ -17,7 +17,7 @@ static void clean_up(void)
     rmdir(folder);
 }
 
-/* A device whose numbers are all 0. */
+/* A device whose properties are all 0. */
 static void set_up(const struct rf_device *device)
 {
     REQUIRE(mkdtemp(folder) && setenv("RF_CACHE_DIR", folder, 1) == 0);
@@ -29,7 +29,7 @@ static void set_up(const struct rf_device *device)
     fclose(file);
 }
 
-/* What was taken makes sense, and is what is read after it was written. */
+/* The accepted lines are valid, and read back the same after writing. */
 static void check(struct rf_device *device, struct table *table)
 {
     struct table again = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Frames of the control link: the first byte chooses the limit, the rest is what has arrived.
+ * Frames of the control link: the first byte chooses the limit, the rest are the received bytes.
  */
 #include "fuzz.h"
 #include "transport/bootstrap/handshake.h"
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct rf_frame frame;
         size_t need = 0;
         char text[32];
-        /* A copy that ends where the bytes end, so that reading beyond is found. */
+        /* A copy without slack after its end, so that overreads are found. */
         uint8_t *bytes = malloc(size);
         memcpy(bytes, data, size);
         int rc = rf_frame_parse(bytes, size, limit, &frame, &need);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.json of a hub. What is accepted has sizes in their ranges, and a text that can be written.
+ * config.json of a hub. An accepted input has sizes in their ranges, and a text that can be
+ * written.
  */
 #include "fuzz.h"
 #include "models/hub_table.h"

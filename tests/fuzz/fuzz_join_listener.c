@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a newcomer and the join listener of a running job send each other: the bytes are the
- * newcomer's terms, and, where there are enough of them, rank 0's invitation.
+ * The messages between a newcomer and the join listener of a running job: the bytes are the
+ * newcomer's terms and, if there are enough, rank 0's invitation.
  */
 #include "fuzz.h"
 #include "transport/bootstrap/join_listener.h"

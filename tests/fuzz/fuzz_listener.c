@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pending connections of a listener: what they send before the job key is proved, in pieces as long
- * as the first byte says. None may be admitted, and the listener must go on.
+ * Pending connections of a listener: bytes that they send before they prove the job key, in pieces
+ * of the length in the first byte. None may be admitted, and the listener must continue.
  */
 #include <ringforge/ringforge.h>
 #include <sys/socket.h>
@@ -22,7 +22,8 @@ static void drain(int fd)
     }
 }
 
-/* Open at a time: the second byte says how many, and pieces go to them in turn. */
+/* The maximum number of open connections. The second byte gives the number, and pieces go to them
+ * in turn. */
 enum { MOST_CONNECTIONS = 4 };
 
 static void add_pending(struct rf_listener *listener, int fd)
@@ -55,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int turn = 0; size > 0 && listener.pending_count > 0; turn++) {
         const int fd = outside[turn % connections];
         size_t now = size < piece ? size : piece;
-        /* One connection may be closed; the others go on. */
+        /* One connection may be closed; the others continue. */
         if (send(fd, data, now, MSG_NOSIGNAL) < 0 && listener.pending_count == connections)
             break;
         rf_listener_serve(&listener);

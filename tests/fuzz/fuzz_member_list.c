@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The member list of a recovery, as a survivor reads it: the first bytes choose its rank, the
- * number of ranks and their endpoints, the rest is what the leader has sent.
+ * number of ranks and their endpoints, the rest are the leader's bytes.
  */
 #include "fuzz.h"
 #include "transport/bootstrap/handshake.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file of hashes beside each file of a checkpoint, by one who has signed it: its SHA-256 is
- * right, whatever is in it. The first byte of an input is how many bytes the other file has (255:
- * as many as the hashes' last row says), and the lowest bit of the second one which format it has.
+ * The hash file beside each file of a checkpoint, from an attacker who can sign it: its SHA-256 is
+ * always right. The first byte of an input is the length of the other file (255: the end in the
+ * last row), and the lowest bit of the second one chooses the format.
  */
 #include "fuzz.h"
 #include "io/pieces.h"
 
-static char path[] = "hashes-XXXXXX"; /* where the program is run */
+static char path[] = "hashes-XXXXXX"; /* in the working directory */
 enum { NUMBERS = 32, HASH = RF_PIECE_HASH_BYTES };
 
 static void clean_up(void)
@@ -23,7 +23,7 @@ static uint64_t number_at(const uint8_t *from)
     return number;
 }
 
-/* Where the last row's piece ends. */
+/* The end of the last row's piece. */
 static uint64_t end_of(const uint8_t *row, bool ends)
 {
     return ends ? number_at(row) : number_at(row) + number_at(row + 8);
@@ -39,7 +39,7 @@ static void check_row(const struct rf_piece *piece, const uint8_t *row, bool end
                 piece->runs == number_at(row + 16) && piece->step == number_at(row + 24));
 }
 
-/* The promise, byte by byte; of small files. */
+/* Checks the contract byte by byte, for small files. */
 static void check_cover(const struct rf_pieces *pieces, uint64_t bytes)
 {
     enum { SMALL = 4096 };

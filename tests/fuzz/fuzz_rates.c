@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file of what a device was measured to reach. An input that begins with 'r' is a file as it
- * is; any other comes after the right first line.
+ * The file of a device's measured rates. An input that begins with 'r' is a whole file; any other
+ * follows the right first line.
  */
 #include <math.h>
 
 #include "device/internal.h"
 #include "fuzz.h"
 
-static char folder[] = "rates-XXXXXX"; /* where the program is run */
+static char folder[] = "rates-XXXXXX"; /* in the working directory */
 static char path[RF_CACHE_PATH_BYTES], first_line[128];
 
 static void clean_up(void)
@@ -17,7 +17,7 @@ static void clean_up(void)
     rmdir(folder);
 }
 
-/* A device whose numbers are all 0. */
+/* A device whose properties are all 0. */
 static void set_up(const struct rf_device *device)
 {
     const struct rf_device_rates none = {{0}};

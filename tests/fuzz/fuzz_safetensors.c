@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * safetensors files. An input that begins with '{' is a header up to its first newline and the
- * tensors' bytes after it, and gets the right length in front; any other is a file as it is.
+ * tensors' bytes after it, and gets the right length in front; any other is a whole file.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <sys/mman.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A kernel's SPIR-V, as far as the library reads it itself: the capabilities that it declares.
+ * A kernel's SPIR-V, as far as the library parses it: the declared capabilities.
  */
 #include "device/internal.h"
 #include "fuzz.h"

@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (!(data[0] >> i & 1))
             REQUIRE(ops->post_recv(&h->transport, 0, (uint64_t)i, buffers[i], bytes[i],
                                    &contexts[i]) == 0);
-    for (struct rf_tcp_node *node; (node = rf_tcp_take(&h->done)) != NULL;)
+    for (struct rf_posted *node; (node = rf_posted_take(&h->done)) != NULL;)
         REQUIRE(node->is_recv && (node->status == 0 || node->status == RF_EMISMATCH) &&
                 (node->status != 0 || node->bytes <= RECEIVE_BYTES));
     rf_tcp_end_close(h);

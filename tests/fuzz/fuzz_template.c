@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Chat templates and the variables that they are rendered with. The input up to a zero byte is the
- * template, and what follows is a JSON object.
+ * Chat templates and their variables. The input up to a zero byte is the template, and the rest is
+ * a JSON object.
  */
 #include "template/template.h"
 
@@ -21,7 +21,7 @@ static const char example[] =
     "\"function\": {\"name\": \"f\", \"parameters\": {}}}], \"add_generation_prompt\": true, "
     "\"bos_token\": \"<s>\"}";
 
-/* The same template has the same text again, spans are in order, and UTF-8 stays UTF-8. */
+/* Rendering twice gives the same text, spans are in order, and UTF-8 stays UTF-8. */
 static void render(struct rf_template *t, struct rf_dict *variables)
 {
     static struct rf_rendered out, again;

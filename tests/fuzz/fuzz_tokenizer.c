@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer.json, and texts for it. The input up to a zero byte is the file, what follows is
- * encoded, and the ids are decoded at once and as a stream.
+ * tokenizer.json, and texts for it. The input up to a zero byte is the file, the rest is encoded,
+ * and the ids are decoded at once and as a stream.
  */
 #define _GNU_SOURCE /* memfd_create */
 #include <ringforge/tokenizer.h>

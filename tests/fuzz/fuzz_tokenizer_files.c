@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * The files beside tokenizer.json: tokenizer_config.json, special_tokens_map.json and
- * added_tokens.json, which follow each other in the input with a zero byte between them. A text
- * with what they name is encoded.
+ * added_tokens.json, in this order in the input, separated by zero bytes. A text with the tokens
+ * that they name is encoded.
  */
 #include <ringforge/tokenizer.h>
 
 #include "fuzz.h"
 
 enum { FILES = 3 };
-static char folder[] = "tokenizer-XXXXXX"; /* where the program is run */
+static char folder[] = "tokenizer-XXXXXX"; /* in the working directory */
 static char model[64], files[FILES][64];
 
 static void clean_up(void)

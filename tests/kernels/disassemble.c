@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * Writes what the driver's compiler prints of the large products: statistics, intermediate code and
- * disassembly, one file for each pipeline. tools/kernel_loops.py reads them. Nothing runs, so the
- * device may be one that is not there.
+ * Writes the compiler's output for the large products: statistics, intermediate code and
+ * disassembly, one file for each pipeline. ci/kernel_loops.py reads them. Nothing runs, so the
+ * hardware may be absent.
  *
  *   kernel_disassemble FOLDER [WORD...]   pipelines of this library: matmul and attention of sizes
  *                                         that fill a GPU, those launches whose name holds a WORD
  *   kernel_disassemble --spirv FILE --to FILE [--constants "0=256 1=128"] [--subgroup N]
  *                                         a shader of others, with storage buffers in set 0
  *
- * A launch that the device refuses is printed and passed over.
+ * A launch that the device refuses is printed and skipped.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -31,14 +31,14 @@
 
 static PFN_vkCreateComputePipelines create_pipelines;
 
-/* In place of the device's own: asks for the texts, too. */
+/* Replaces the device's function: requests the texts, too. */
 static VKAPI_ATTR VkResult VKAPI_CALL capture(VkDevice device, VkPipelineCache cache,
                                               uint32_t count,
                                               const VkComputePipelineCreateInfo *infos,
                                               const VkAllocationCallbacks *allocator,
                                               VkPipeline *out)
 {
-    VkComputePipelineCreateInfo info = infos[0]; /* the library makes them one by one */
+    VkComputePipelineCreateInfo info = infos[0]; /* the library creates them one by one */
     info.flags |= VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR |
                   VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
     return create_pipelines(device, VK_NULL_HANDLE, count, &info, allocator, out);
@@ -363,5 +363,5 @@ int main(int argc, char **argv)
                                       (uint32_t)atoi(option(argc, argv, "--subgroup", "0")))
                    : disassemble_products(device, argv[1], argv + 2, argc - 2);
     fflush(NULL);
-    _exit(rc); /* nothing is closed: as in report.c */
+    _exit(rc); /* nothing is closed, as in report.c */
 }

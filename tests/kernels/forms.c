@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which forms of its kernels the library chooses for the device that is found, and why; and whether
- * the kernels that come of it spill. Nothing runs, so the device may be one that cannot.
+ * Prints the forms of kernels that the library chooses for the device, with the reasons, and
+ * whether these kernels spill. Nothing runs, so the device need not be able to.
  *
  *   kernel_forms [--masked] [WORD...]     only launches whose name holds a WORD
  *
  * --masked: name, vendor, numbers and identifiers of device and driver are replaced before anything
- * is chosen, so the choice is that for a device which nobody has named. With RF_KERNEL_FORMS=budget
- * the compiler is not asked either. Fails if a kernel spills; what is known of a form is kept in
- * RF_CACHE_DIR as usual.
+ * is chosen, so the choice is that for an unknown device. With RF_KERNEL_FORMS=budget the compiler
+ * is not used either. Fails if a kernel spills; results about a form are kept in RF_CACHE_DIR as
+ * usual.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ struct state {
     struct rf_device *device;
     const struct rf_kernel *seen[MOST_KERNELS];
     uint32_t count, spilling, unknown, failures;
-    const char *launch; /* while its kernels are looked at */
+    const char *launch; /* while its kernels are examined */
 };
 
 static void visit(void *user, const struct rf_kernel_desc *desc, const struct rf_kernel *kernel)
@@ -102,7 +102,7 @@ int main(int argc, char **argv)
            s.device->core->has_statistics ? "yes" : "no");
     if (masked)
         mask(&s.device->info);
-    struct rf_buffer buffer = {/* of no memory */
+    struct rf_buffer buffer = {/* without memory */
                                .device = s.device,
                                .bytes = BUFFER_BYTES,
                                .address = (uint64_t)1 << 32};
@@ -123,6 +123,6 @@ int main(int argc, char **argv)
         "%u kernels of chosen forms: %u spill, %u of which the driver says nothing; %u failures\n",
         s.count, s.spilling, s.unknown, s.failures);
     fflush(NULL);
-    /* Nothing is closed: RADV's null hardware crashes when it is waited for. */
+    /* Nothing is closed: RADV's null hardware crashes when waited for. */
     _exit(s.failures > 0 || s.spilling > 0);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The kernel driver of an Intel GPU that is not there, as a library to preload: Mesa's ANV starts
- * on it and compiles, and whatever is submitted is dropped. INTEL_STUB_DEVICE is the PCI id in hex.
- * Built by tools/drivers.sh with the headers of libdrm-dev; no part of the library or its tests.
+ * A stub of the kernel driver of an Intel GPU, as a library to preload: Mesa's ANV starts on it and
+ * compiles, and submissions are dropped. INTEL_STUB_DEVICE is the PCI id in hex. Built by
+ * ci/drivers.sh with the headers of libdrm-dev; no part of the library or its tests.
  *
- * It takes the place of libdrm's enumeration and, for the descriptors of its render node, of the C
- * library's open, close, ioctl and mmap.
+ * It replaces libdrm's enumeration and, for the descriptors of its render node, the C library's
+ * open, close, ioctl and mmap.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -26,9 +26,9 @@
 #define MEMORY_BYTES ((uint64_t)16 << 30)
 #define MAX_DESCRIPTORS 1024
 
-enum { SLICES = 1, SUBSLICES = 4, UNITS = 8 }; /* of the least GPU that ANV takes */
+enum { SLICES = 1, SUBSLICES = 4, UNITS = 8 }; /* of the smallest GPU that ANV accepts */
 
-static bool is_node[MAX_DESCRIPTORS]; /* descriptors that stand for the render node */
+static bool is_node[MAX_DESCRIPTORS]; /* descriptors of the render node */
 
 static bool ours(int fd)
 {
@@ -119,7 +119,7 @@ static int parameter(int which)
     case I915_PARAM_EU_TOTAL:
         return SLICES * SUBSLICES * UNITS;
     default:
-        return 1; /* features: all are there */
+        return 1; /* features: all are present */
     }
 }
 
@@ -161,7 +161,7 @@ static size_t memory_regions(void *out)
     return sizeof(*info) + 2 * sizeof(info->regions[0]);
 }
 
-/* The kernel's protocol: a length of 0 asks for the length, a negative one is an error. */
+/* The kernel's protocol: length 0 asks for the length, a negative length is an error. */
 static void query(struct drm_i915_query_item *item)
 {
     uint64_t answer[64] = {0};
@@ -188,7 +188,7 @@ static void queries(const struct drm_i915_query *list)
         query(&items[i]);
 }
 
-/* What has no answer succeeds, and does nothing. */
+/* A request without an answer succeeds, and does nothing. */
 static int answer_ioctl(unsigned long request, void *arg)
 {
     static uint32_t last_handle;
@@ -235,7 +235,7 @@ static int answer_ioctl(unsigned long request, void *arg)
 
 /* ---- in place of the C library --------------------------------------------------------------- */
 
-/* REAL(NAME): the function that this one stands in front of. */
+/* REAL(NAME): the function that this one replaces. */
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
 int ioctl(int fd, unsigned long request, ...)

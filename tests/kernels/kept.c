@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The files have a line for the driver and the device, and one for each pipeline, in the order of
- * the hashes: HASH and the figures of struct rf_kernel_figures, -1 for what the driver does not
- * say.
+ * Each file has a line for the driver and the device, and one for each pipeline, sorted by hash:
+ * HASH and the figures of struct rf_kernel_figures, -1 if the driver does not report one.
  */
 #include "kept.h"
 
@@ -19,7 +18,7 @@ static const size_t figure_at[FIGURES] = {offsetof(struct rf_kernel_figures, sub
                                           offsetof(struct rf_kernel_figures, shared_bytes),
                                           offsetof(struct rf_kernel_figures, occupancy),
                                           offsetof(struct rf_kernel_figures, instructions)};
-/* As statistics.c knows them; the subgroup's size is no statistic. */
+/* The names that statistics.c knows; the subgroup's size is not a statistic. */
 static const char *const figure_names[FIGURES] = {NULL,           "VGPRs",    "Spilled VGPRs",
                                                   "Scratch size", "LDS size", "Subgroups per SIMD",
                                                   "Instructions"};
@@ -36,7 +35,8 @@ static struct {
     char head[MOST_BYTES];
     struct pipeline list[MOST];
     uint32_t count, compiled;
-    uint64_t module, layout; /* hashes of those created last, of which the next pipeline is */
+    uint64_t module, layout; /* hashes of the modules and layouts created last, for the next
+                              * pipeline */
 } kept;
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
@@ -60,7 +60,7 @@ static struct pipeline *find(uint64_t hash)
     return NULL;
 }
 
-/* The pipeline that a handle of ours is of; NULL: it is the driver's. */
+/* The pipeline behind one of this file's handles; NULL: the handle is the driver's. */
 static const struct pipeline *pipeline_of(VkPipeline handle)
 {
     uint64_t number = 0;
@@ -204,7 +204,7 @@ static bool read_line(const char *line, struct pipeline *out)
     return true;
 }
 
-/* A file of another driver says nothing. */
+/* A file of another driver is ignored. */
 static void read_file(const char *path)
 {
     FILE *file = path ? fopen(path, "r") : NULL;
@@ -225,8 +225,7 @@ static int by_hash(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The device of the hardware is part of what Mesa makes this identifier of, as is the driver's
- * build. */
+/* Mesa makes this identifier from the hardware's device and the driver's build. */
 static void write_head(void)
 {
     VkPhysicalDeviceProperties2 about = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};

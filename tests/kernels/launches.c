@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The launches: a function for each family, which goes through its types and shapes. A new option
- * that chooses another build of a shader needs a line here, or report.c lists the build as compiled
- * with default constants only.
+ * The launches: a function for each family, over its types and shapes. A new option that chooses
+ * another build of a shader needs a line here; otherwise report.c compiles the build with default
+ * constants only.
  */
 #include "launches_run.h"
 
@@ -88,8 +88,8 @@ static void matmuls_of(const struct run *run, const char *path, enum rf_dtype dt
                        product_sizes[size]);
 }
 
-/* Products of f32 by parts: what is staged differs, the epilogue is that of the others. The path is
- * forced, since devices without matrix units choose one that ignores the option. */
+/* Products of f32 by parts: only the staging differs, the epilogue is that of the others. The path
+ * is forced, since devices without matrix units choose one that ignores the option. */
 static void split_matmuls(const struct run *run)
 {
     for (uint32_t split = 1; split <= 3; split++)
@@ -120,7 +120,7 @@ static void matmuls(const struct run *run)
         for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++)
             for (size_t size = 0; size < PRODUCT_SIZES; size++) {
                 if (run->operands->brief && types[type] == RF_BF16)
-                    continue; /* differs from f16 in the conversion */
+                    continue; /* differs from f16 only in the conversion */
                 quantized_matmul(run, types[type], kind, false, product_sizes[size]);
                 quantized_matmul(run, types[type], kind, true, product_sizes[size]);
             }
@@ -137,7 +137,7 @@ static void bias_grad(const struct run *run, enum rf_dtype dtype, int64_t rows, 
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-/* x and its gradient in f32, what products take and give in 16 bits. */
+/* x and its gradient in f32, operands and results of products in 16 bits. */
 static void norms_of_f32(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     struct rf_stream *s = run->operands->stream;
@@ -196,7 +196,7 @@ static void vocabulary_parts(const struct run *run, enum rf_dtype dtype, int64_t
           rf_embedding_of_part_backward(s, wte, wpe, x, tokens, 64, sort, &part));
 }
 
-/* More of a row than a lane of a team keeps. */
+/* Rows longer than a lane of a team keeps. */
 static void wide_rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     struct rf_stream *s = run->operands->stream;
@@ -411,7 +411,7 @@ static void optimizer(const struct run *run, int64_t n, const struct rf_optimize
              copy == RF_F32 ? "" : " copy ", copy == RF_F32 ? "" : rf_dtype_name(copy),
              opts->stochastic_rounding ? " stochastic" : "");
     end(run, launch, param, rf_optimizer_step(run->operands->stream, opts, &part, scalars));
-    /* The same of all rules. */
+    /* The same for all rules. */
     if (!opts->stochastic_rounding || (copy == RF_F32 && param == RF_F32) ||
         opts->kind != RF_ADAMW || grad != RF_F32)
         return;
@@ -424,7 +424,7 @@ static void optimizer(const struct run *run, int64_t n, const struct rf_optimize
               rf_optimizer_copy(run->operands->stream, opts, &part, scalars, false));
 }
 
-/* Every rule in every mixture of types; copies are of f32 parameters only. */
+/* Every rule with every combination of types; copies are of f32 parameters only. */
 static void optimizers(const struct run *run, int64_t n)
 {
     struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 16), rf_shape1(RF_SCALAR_WORDS));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Launches of attention, and of what else works on heads.
+ * Launches of attention, and of other operations on heads.
  */
 #include "launches_run.h"
 
@@ -65,10 +65,10 @@ static void attentions_of(const struct run *run, const char *path, enum rf_dtype
 
 void launch_attentions(const struct run *run, enum rf_dtype dtype)
 {
-    /* bf16 needs the registers of f16. */
+    /* bf16 needs as many registers as f16. */
     const int sizes = run->operands->brief && dtype == RF_BF16 ? 1 : 6;
     attentions_of(run, NULL, dtype, sizes);
-    if (on_cpu(run)) /* GPUs' compilers take minutes for kernels of so many registers */
+    if (on_cpu(run)) /* GPUs' compilers take minutes for kernels with that many registers */
         attentions_of(run, "rows", dtype, sizes);
     attentions_of(run, "tiled", dtype, sizes);
     if (dtype != RF_F32) /* compilers take seconds for each */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of launches share: operands, names, refusals.
+ * Declarations shared by the files of launches: operands, names, refusals.
  */
 #ifndef RF_TESTS_KERNELS_LAUNCHES_RUN_H
 #define RF_TESTS_KERNELS_LAUNCHES_RUN_H
@@ -34,7 +34,7 @@ static inline struct rf_tensor reshape(struct rf_tensor tensor, struct rf_shape 
     return tensor;
 }
 
-/* The next operands may lie where earlier ones did: nothing runs. */
+/* The next operands may overlap earlier ones: nothing runs. */
 static inline void afresh(const struct run *run)
 {
     run->operands->used = 0;
@@ -45,7 +45,7 @@ static inline bool on_cpu(const struct run *run)
     return run->operands->info->kind == RF_DEVICE_CPU;
 }
 
-/* ---- which devices may refuse ---------------------------------------------------------------- */
+/* ---- devices that may refuse ---------------------------------------------------------------- */
 
 static inline bool no_units(const struct rf_device_info *info)
 {
@@ -96,7 +96,7 @@ static inline void plain(const struct run *run, const char *name, enum rf_dtype 
 /* launches_attention.c */
 void launch_attentions(const struct run *run, enum rf_dtype dtype);
 
-/* Those of which the library chooses path and form. */
+/* Those for which the library chooses path and form. */
 void launch_attentions_chosen(const struct run *run, enum rf_dtype dtype);
 
 /* Rotary embedding and copies of heads. */

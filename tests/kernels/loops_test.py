@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "tools" / "kernel_loops.py"
+SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "ci" / "kernel_loops.py"
 sys.path.insert(0, str(SCRIPT.parent))
 import kernel_loops  # noqa: E402
 

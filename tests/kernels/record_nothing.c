@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Vulkan functions that do nothing, in place of those that a stream records with.
+ * Vulkan functions that do nothing, in place of those that a stream uses for recording.
  */
 #include "record_nothing.h"
 

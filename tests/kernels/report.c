@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compiles every pipeline of the library for the device that is found, and tells what the driver's
- * compiler made of it: registers, spills, shared memory, occupancy. Nothing runs, so the device may
- * be one that cannot: RADV's null hardware, or a driver on a stub of its kernel (tools/drivers.sh).
+ * Compiles every pipeline of the library for the device, and reports the compiler's figures:
+ * registers, spills, shared memory, occupancy. Nothing runs, so the device need not be able to:
+ * RADV's null hardware, or a driver on a stub of its kernel (ci/drivers.sh).
  *
  *   kernel_report [--brief] [--json FILE] [--table FILE]
  *
- * --brief: fewer forms and sizes of paths that are only forced, of masks, and of bf16.
- * Pipelines come from the library's own launchers, with the constants that these choose; shaders
- * that no launcher reached are compiled with their default constants. Fails when a pipeline does
- * not compile, when a launch is refused that should run, when the driver does not say whether
- * pipelines spill, and when a pipeline spills that the library would choose: a matmul or attention
- * at all, or another one more than SPILLS_OF_OTHERS.
+ * --brief: fewer forms and sizes of paths that are only forced, of masks, and of bf16. Pipelines
+ * come from the library's own launchers, with the constants that these choose; shaders that no
+ * launcher reached are compiled with their default constants. Fails if a pipeline does not compile,
+ * if a launch is refused that should run, if the driver does not report spills, or if a pipeline
+ * that the library would choose spills: a matmul or attention at all, others more than
+ * SPILLS_OF_OTHERS.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,9 +58,9 @@ struct report {
     struct row *rows;
     uint32_t count, failures, refused, unfit;
     uint32_t spilling,
-        others;       /* chosen: matmuls and attentions; of the rest those that spill much */
-    uint32_t unknown; /* the driver says nothing of spills */
-    const struct launch *launch; /* while its pipelines are gathered */
+        others;       /* chosen: matmuls and attentions; others: other pipelines that spill much */
+    uint32_t unknown; /* the driver does not report spills */
+    const struct launch *launch; /* while its pipelines are collected */
 };
 
 static void failed(struct report *report, const char *format, ...)
@@ -130,7 +130,7 @@ static void visit(void *user, const struct rf_kernel_desc *desc, const struct rf
     note_spills(report, row);
 }
 
-/* ---- where pipelines come from --------------------------------------------------------------- */
+/* ---- sources of pipelines --------------------------------------------------------------- */
 
 static bool may_refuse(const struct report *report, const struct launch *launch)
 {
@@ -160,7 +160,8 @@ static bool reached(const struct report *report, const char *shader)
     return false;
 }
 
-/* Shaders of the paths for CPUs: compilers of GPUs take minutes for them, and nothing runs them. */
+/* Shaders of the paths for CPUs: GPUs' compilers take minutes for them, and they never run there.
+ */
 static bool is_left_out(const struct report *report, const char *shader)
 {
     static const char *const beginnings[] = {"attention_s", "attention_v", "attention_backward_",
@@ -235,8 +236,8 @@ static void write_json(const struct report *report, const char *path)
     fclose(file);
 }
 
-/* Lines of "shader | launch | registers / spills / subgroup / scratch bytes", sorted; "-": the
- * driver does not say. */
+/* Lines of "shader | launch | registers / spills / subgroup / scratch bytes", sorted; "-": not
+ * reported. */
 static void write_table(const struct report *report, FILE *file)
 {
     for (uint32_t i = 0; i < report->count; i++) {
@@ -271,7 +272,7 @@ static void check_counts(struct report *report)
 
 static void report_all(struct report *report, bool brief, const char *json, const char *table)
 {
-    struct rf_buffer buffer = {/* of no memory */
+    struct rf_buffer buffer = {/* without memory */
                                .device = report->device,
                                .bytes = BUFFER_BYTES,
                                .address = (uint64_t)1 << 32};
@@ -330,6 +331,6 @@ int main(int argc, char **argv)
            report.count, getenv("KERNELS_KEPT") ? compiled : report.count, report.unfit, report.refused, report.spilling, report.others,
            SPILLS_OF_OTHERS, report.failures);
     fflush(NULL);
-    /* Nothing is closed: RADV's null hardware crashes when it is waited for. */
+    /* Nothing is closed: RADV's null hardware crashes when waited for. */
     _exit(report.failures > 0);
 }

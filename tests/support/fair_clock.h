@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The time during which this process had a core, for tests of guarantees in seconds: on a busy
- * machine more time passes without any fault of the library.
+ * machine more time passes without a fault of the library.
  */
 #ifndef RF_TESTS_FAIR_CLOCK_H
 #define RF_TESTS_FAIR_CLOCK_H

@@ -11,7 +11,7 @@
 #include "comm/p2p.h"
 #include "transport/loopback/loopback.h"
 
-enum { SEQUENCE_MASK = 0xfffff }; /* the sequence number's bits in a tag: comm/operations.c */
+enum { SEQUENCE_MASK = 0xfffff }; /* the sequence number's bits in a tag: comm/run/operations.c */
 
 /* The rank's calls in progress elsewhere end by themselves: their next poll finds the rank dead. */
 static void die_in(const struct fault_transport *fault, bool here)

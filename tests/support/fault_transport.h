@@ -35,8 +35,8 @@ struct fault_transport {
 /* Inserts itself between the communicator and its transport, which must have no operation in
  * flight. `fault` must outlive it. */
 void fault_transport_insert(struct fault_transport *fault, struct rf_comm *comm);
-/* The same for another communicator of the same rank, such as that of a group: a rank that dies or
- * hangs in one of them does so in all. */
+/* The same for another communicator of the same rank, such as a group's: a rank that dies or hangs
+ * in one does so in all. */
 void fault_transport_insert_beside(struct fault_transport *fault, struct rf_comm *comm,
                                    struct fault_transport *other);
 /* Injects the fault when this rank posts message `message` (from 1) of collective `number` (from

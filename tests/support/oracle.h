@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Matrix products in plain fp64, and data for which fp32 gives exactly the same sums: the reference
- * for the matmul kernels.
+ * Matrix products in plain fp64, and data whose sums are exact in fp32: the reference for the
+ * matmul kernels.
  */
 #pragma once
 

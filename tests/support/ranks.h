@@ -25,12 +25,12 @@ struct World {
     double timeout_s = 20;
     rf_loopback_opts faults = {};
     bool checksum = false;
-    bool cold = false;        /* processes: each loads libfabric itself, like a user's process */
-    int expect_killed = -1;   /* processes: this rank may be killed by a signal */
-    int by_signal = 0;        /* if not 0: it must be killed by this signal */
-    std::vector<int> may_die; /* and these ranks may be */
+    bool cold = false;        /* processes: each loads libfabric itself, as a user's process does */
+    int expect_killed = -1;   /* processes: a signal may kill this rank */
+    int by_signal = 0;        /* if not 0: this signal must kill it */
+    std::vector<int> may_die; /* and may also kill these ranks */
     int watchdog_s = 60;
-    std::function<void(int rank)> before; /* processes: what a rank does before it joins */
+    std::function<void(int rank)> before; /* processes: called on each rank before it joins */
 };
 
 using Body = std::function<void(rf_comm *comm, int rank)>;

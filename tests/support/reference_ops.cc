@@ -224,7 +224,7 @@ AttentionGrad attend_backward(const Doubles &dout, const Doubles &out, const Dou
     return g;
 }
 
-// Radians of a pair by one token.
+// The angle of a pair per token, in radians.
 static long double pair_angle(const RotarySize &s, int64_t pair)
 {
     const long double angle = powl(s.theta, -2.0L * pair / s.D),
@@ -268,7 +268,7 @@ static double logistic(double x)
     return 1 / (1 + std::exp(-x));
 }
 
-// (1 + tanh u) / 2 by the logistic, as the sum cancels far left of zero.
+// (1 + tanh u) / 2 by the logistic function, because the sum cancels far left of zero.
 double gelu(double x)
 {
     return x * logistic(2 * root * (x + cube * x * x * x));

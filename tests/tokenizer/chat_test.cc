@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Conversations as transformers writes them (chats.txt, by make_chats.py): tokens, what is learned,
-// which file has the template, and prompts.
+// Conversations as transformers writes them (chats.txt, by make_chats.py): tokens, learned tokens,
+// the file with the template, and prompts.
 #include <ringforge/chat.h>
 
 #include <sstream>
@@ -14,7 +14,7 @@ extern "C" {
 namespace
 {
 
-// Five lines of chats.txt.
+// A case is five lines of chats.txt.
 struct Case {
     std::string base, form, config, line, ids, mask;
     std::vector<std::string> special;
@@ -123,7 +123,7 @@ TEST(Chat, TokensAndWhatIsLearnedAreThoseOfTransformers)
             continue;
         }
         equals(c, lines);
-        // A tokenizer that has the tokens of a form of today shows which it is.
+        // A tokenizer with the tokens of a current form implies that form.
         if (named && !c.special.empty())
             equals(c, Lines(tokens, c.line));
     }
@@ -202,7 +202,7 @@ TEST(Chat, WhatIsNotKnownIsRefusedWithTheNamesOfTheForms)
     refused(tokens, nullptr, RF_ECORRUPT, "eos_token is no token");
 }
 
-// A form is an option, and options that cannot be followed are errors whatever the data are.
+// A form is an option, and an option that cannot be followed is an error whatever the data are.
 TEST(Chat, AFormWithoutConversationsIsRefused)
 {
     const Tokens tokens("bytes", {});

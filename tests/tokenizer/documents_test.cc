@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Documents for fine-tuning: prompts and completions, rows of a batch, which keys a line may have,
-// files of JSON, and damaged lines.
+// Documents for fine-tuning: prompts and completions, rows of a batch, valid keys of a line, JSON
+// files, and damaged lines.
 #include <algorithm>
 #include <set>
 
@@ -145,7 +145,7 @@ TEST(Documents, DamagedLinesAreNamedWithTheirNumber)
         {begin + "{\"content\": \"b\"}]}", "has no \"role\""},
         {begin + "{\"role\": \"assistant\", \"content\": [\"b\"]}]}", "line 1"},
         {begin + "{\"role\": \"assistant\", \"content\": \"b<|im_end|>\"}]}", "<|im_end|>"},
-        // What is behind the object of a line was once read by nobody.
+        // Text after the object of a line was once ignored.
         {"{\"prompt\": \"a\", \"completion\": \"b\"} {\"prompt\": \"c\", \"completion\": \"d\"}",
          "another object behind"},
         {"{\"prompt\": \"a\", \"completion\": \"b\"}, ", "text behind"},
@@ -169,7 +169,7 @@ TEST(Documents, EachKeyIsUsedOrKnownNotToMatterOrRefused)
     for (const std::string &line : {pair, chat, text}) {
         const Lines plain(tokens, line + "}");
         ASSERT_EQ(plain.rc, 0) << plain.message;
-        // Columns of a table that have nothing on this line, and what says where it is from.
+        // Columns of a table without a value on this line, and keys that identify its source.
         const Lines more(tokens, line + ", \"label\": null, \"tools\": null, \"rejected\": null, "
                                         "\"id\": 7, \"source\": {\"a\": [1]}, \"meta\": \"x\"}");
         ASSERT_EQ(more.rc, 0) << more.message;
@@ -216,7 +216,7 @@ TEST(Documents, FilesOfJsonAreObjectsOrAListOfThem)
         EXPECT_EQ(lines.rc, RF_ECORRUPT) << text;
         EXPECT_TRUE(has(lines.message, words)) << text << ": " << lines.message;
     }
-    // Within a folder other files of JSON, as settings, are texts.
+    // In a folder, other JSON files, such as settings, are texts.
     const Folder folder;
     const auto in_folder = [&](const std::string &text) {
         rf_data_opts opts = {};
@@ -265,7 +265,7 @@ TEST(Documents, WhatARowWouldNotLearnFromIsLeftOutAndCounted)
         EXPECT_TRUE(has(all.message, "all 2 documents lies behind the end of a row of 8 tokens"))
             << all.message;
     }
-    // The last target is the last that a row has.
+    // The last target is the last one of a row.
     const Lines fits(tokens, json_of("1 2 3 4", "x"));
     const Ids targets = fits.row(16).second;
     const int64_t first =

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // All fields of tokenizer.json and of the files beside it, each with other values (fields.txt, by
-// make_fields.py): what is taken gives the ids of tokenizers and transformers, and what is refused
-// is named.
+// make_fields.py): accepted values give the ids of tokenizers and transformers, and refused ones
+// are named.
 #include <fstream>
 #include <sstream>
 
@@ -89,7 +89,7 @@ std::string changed(const std::string &text, const std::string &path, const std:
     return printed(root);
 }
 
-// Opens a folder; the ids of the texts as JSON, or "" and the sentence of the refusal.
+// Opens a folder; returns the ids of the texts as JSON, or "" and the message of the refusal.
 std::string ids_of(const Folder &folder, const std::vector<std::string> &texts, std::string *fault)
 {
     const rf_encode_opts opts = {true, false};
@@ -113,7 +113,7 @@ std::string ids_of(const Folder &folder, const std::vector<std::string> &texts, 
     return all + "]";
 }
 
-// Whether a sentence has the name of the field, or of one that it is in.
+// Whether a message names the field, or one that contains it.
 bool names_one_of(const std::string &fault, const std::string &path)
 {
     std::istringstream steps(path);
@@ -159,6 +159,6 @@ TEST(TokenizerFields, AreReadAsByTransformersOrRefusedByName)
             EXPECT_FALSE(name == "a_new_field" && fault.empty());
         }
     }
-    EXPECT_GT(taken, count / 2); // most changes are of fields that do not matter
+    EXPECT_GT(taken, count / 2); // most changes are of ignored fields
 }
 } // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Files that are damaged, hostile, or of a kind that is not implemented give an error that names
-// the field.
+// Files that are damaged, hostile, or of an unsupported kind give an error that names the field.
 #include <gtest/gtest.h>
 #include <ringforge/tokenizer.h>
 
@@ -24,7 +23,7 @@ struct Opened {
     rf_tokenizer *t = nullptr;
     int rc;
     std::string message;
-    // more: the text of a file beside it.
+    // more: the text of a second file.
     explicit Opened(const std::string &text, const std::string &name = "",
                     const std::string &more = "")
     {
@@ -55,13 +54,13 @@ TEST(TokenizerFile, TheSmallestIsAccepted)
     ASSERT_EQ(o.rc, 0) << o.message;
     rf_token_list list = {};
     ASSERT_EQ(rf_tokenizer_encode(o.t, "abxb", 4, nullptr, &list), 0);
-    ASSERT_EQ(list.count, 2u); // "x" has no token and is left out
+    ASSERT_EQ(list.count, 2u); // "x" has no token and is omitted
     EXPECT_EQ(list.ids[0], 2);
     EXPECT_EQ(list.ids[1], 1);
     rf_token_list_free(&list);
 }
 
-// The second text is found in the cache of words, and the list has no memory yet (found by
+// The second text is found in the cache of words while the list has no memory yet (found by
 // fuzzing).
 TEST(TokenizerFile, ATextWithoutATokenGivesAnEmptyListTheSecondTimeToo)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Tokenizers of this folder with more special tokens, and data sets of some lines.
+// Tokenizers of this folder with additional special tokens, and small data sets of lines.
 #ifndef RF_TESTS_TOKENIZER_LINES_H
 #define RF_TESTS_TOKENIZER_LINES_H
 
@@ -21,9 +21,9 @@ inline void replace_all(std::string &text, const std::string &from, const std::s
         text.replace(at, from.size(), to);
 }
 
-// A base is "bytes" or "fallback", as their files are; "first": a space before the beginning of the
-// text alone; "trim": places of tokens are without the spaces at their ends. Special tokens with a
-// "+" in front take the white space behind them.
+// The bases "bytes" and "fallback" are the files of that name; "first": a space only before the
+// beginning of the text; "trim": places of tokens exclude the spaces at their ends. Special tokens
+// with a leading "+" absorb the white space after them.
 struct Tokens {
     Folder folder;
     rf_tokenizer *t = nullptr;
@@ -42,7 +42,7 @@ struct Tokens {
         }
         if (base == "trim")
             replace_all(json, "\"trim_offsets\":false", "\"trim_offsets\":true");
-        // The base has ChatML's tokens, by which it would be recognized.
+        // The base has ChatML's tokens, which would imply that form.
         if (!special.empty() && special[0] != "<|im_start|>")
             replace_all(json, "<|im_", "<|xx_");
         int id = bytes ? 422 : 480;

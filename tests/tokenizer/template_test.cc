@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Chat templates: texts equal those of Jinja2 (templates.txt, by make_templates.py), what is not
-// implemented is refused by name, and hostile templates come to an end.
+// Chat templates: texts equal those of Jinja2 (templates.txt, by make_templates.py), unsupported
+// constructs are refused by name, and hostile templates terminate.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -18,7 +18,7 @@ extern "C" {
 namespace
 {
 
-// A JSON value and the memory that has it.
+// A JSON value and its memory.
 struct Json {
     std::string text;
     rf_room room = {};
@@ -42,7 +42,7 @@ struct Json {
     }
 };
 
-// A template that was opened and rendered.
+// A template, opened and rendered.
 struct Rendered {
     rf_template *t = nullptr;
     rf_rendered out = {};
@@ -135,7 +135,7 @@ TEST(Template, WhatIsNotImplementedIsRefusedByNameWhenItIsOpened)
         EXPECT_EQ(got.opened, RF_ENOTSUP) << text << ": " << got.message;
         EXPECT_NE(got.message.find(words), std::string::npos) << got.message;
     }
-    // What is no template at all.
+    // Invalid templates.
     for (const char *text :
          {"{{", "{% if x %}", "{% endif %}", "{{ x | nosuch }}", "{{ x is nosuch }}", "{{ (1 }}",
           "{{ 'a }}", "{# a", "{{ a b }}", "{% for x %}{% endfor %}", "{% set 1 = 2 %}",
@@ -155,7 +155,7 @@ TEST(Template, WhatValuesShowToBeMissingIsRefusedWhenItIsReached)
         {"{{ '%s' % t }}", "% of a text"},
         {"{{ strftime_now('%c') }}", "strftime_now: %c"},
         {"{{ t | int(0, 16) }}", "bases"},
-        // Jinja2 would write the word "missing", which is its mark for a variable without a value.
+        // Jinja2 would write the word "missing", its mark for a variable without a value.
         {"{% set ns = namespace() %}{% for i in list %}{% macro m() %}{{ i }}{% endmacro %}"
          "{% set ns.m = m %}{% endfor %}{{ ns.m() }}",
          "\"i\" has lost its loop"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Ids and texts equal those that the reference library gave (cases.txt, by make_cases.py).
+// Ids and texts equal those of the reference library (cases.txt, by make_cases.py).
 #include <gtest/gtest.h>
 #include <ringforge/data.h>
 #include <ringforge/tokenizer.h>
@@ -112,7 +112,7 @@ TEST(Tokenizer, IdsAndTextsAreThoseOfTheReference)
     }
 }
 
-// Short words and long ones (more than 24 symbols) are merged in two ways.
+// Short words and long ones (more than 24 symbols) are merged by different code.
 TEST(Tokenizer, OfPairsThatOverlapTheLeftmostIsMergedFirst)
 {
     Folder files;
@@ -126,7 +126,7 @@ TEST(Tokenizer, OfPairsThatOverlapTheLeftmostIsMergedFirst)
     }
 }
 
-// The Unicode Standard, table 3-7. Of what is no character, each byte is replaced by U+FFFD.
+// The Unicode Standard, table 3-7. Each byte that is not part of a character is replaced by U+FFFD.
 TEST(Tokenizer, TheFirstAndLastCharactersOfEachLengthAreKeptAndTheirNeighboursReplaced)
 {
     Tokenizer t("bytes");
@@ -152,7 +152,7 @@ TEST(Tokenizer, AStreamNeverGivesAPartOfACharacter)
         EXPECT_TRUE(part.empty() || (uint8_t)part[0] < 0x80 || part == text.substr(0, 4) ||
                     part == text.substr(4, 3))
             << part;
-    // What never becomes a character is replaced at the end.
+    // Bytes that never become a character are replaced at the end.
     std::vector<int32_t> ids = t.encode("\xe4\xbd\xa0");
     ids.pop_back();
     EXPECT_EQ(t.stream(ids), "\xef\xbf\xbd");

@@ -72,6 +72,22 @@ echo '#include "x.h"' >"$work/t/src/extra/x.c"
 echo 'rf_layer(extra SOURCES x.c)' >"$work/t/src/extra/CMakeLists.txt"
 expect 1 'folder extra is in no row' 'a folder that the table does not know'
 tree
+room() { # ROOM LINE
+    mkdir -p "$work/t/src/parallel/$1"
+    echo "$2" >"$work/t/src/parallel/$1/x.c"
+    echo >"$work/t/src/parallel/$1/x.h"
+    echo 'file(GLOB sources CONFIGURE_DEPENDS */*.c)' >"$work/t/src/parallel/CMakeLists.txt"
+}
+room plan ''
+room search '#include "../plan/x.h"' # by way of other rooms
+expect 0 'in order' 'a folder of a layer that includes one below it'
+room check ''
+room plan '#include "../check/x.h"'
+expect 1 'parallel/plan may not include ../check/x.h, which belongs to parallel/check' 'a folder that looks up'
+room plan ''
+room attic '#include "../plan/x.h"'
+expect 1 'src/parallel/attic is in no row of the table of rooms' 'a folder of a layer that the table does not know'
+tree
 executor() { # FILE LINE
     mkdir -p "$work/t/src/train"
     echo "$2" >"$work/t/src/train/$1"

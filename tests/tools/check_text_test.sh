@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# tools/check_text.sh finds long lines in Markdown and headers, and excuses rows of tables and single words.
+# ci/check_text.sh finds long lines in Markdown and headers, and excuses rows of tables and single words.
 # Usage: check_text_test.sh CHECK_SCRIPT
 set -eu
 check=$1

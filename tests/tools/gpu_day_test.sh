@@ -25,7 +25,7 @@ mkdir -p "$work/bundle/bin" "$work/bundle/tests" "$work/bundle/lib/driver" "$wor
 cp "$source/tools/bundle/gpu-day.sh" "$source/tools/bundle/ringforge" "$work/bundle/"
 sed -i 's/@GLIBC@/2.2/' "$work/bundle/ringforge"
 cp "$source/tools/bundle/report.sh" "$work/bundle/bin/"
-cp "$source/tools/run_tests.sh" "$work/bundle/tests/"
+cp "$source/ci/run_tests.sh" "$work/bundle/tests/"
 cat >"$work/bundle/bin/ringforge" <<'END'
 #!/bin/sh
 json='' type='' shape='' command="$1 ${2:-}"

@@ -326,7 +326,7 @@ TEST(Plan, ThatIsTooLargeForTheDeviceSaysWhatWouldFit)
         << r.err;
 }
 
-/* Layers of GPT-2's smallest: 25 to 75 % less of activations; see docs/training.md. */
+/* Layers of GPT-2's smallest: 25 to 75 % less of activations; see docs/memory.md. */
 TEST(Plan, WhatIsComputedAgainIsLessMemoryForTheSameModelFlops)
 {
     for (const char *model : {"gpt2", "llama"}) {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# tools/run_tests.sh with programs that only pretend: what it counts, what it keeps, when time is over.
+# ci/run_tests.sh with programs that only pretend: what it counts, what it keeps, when time is over.
 #
 #   run_tests_test.sh SOURCE_DIR
 set -eu
@@ -26,7 +26,7 @@ again() {
     : >runs
     runs=$1 status=0 want=$2 message=$3
     shift 3
-    env RUN_TESTS_KEPT="$work/kept" "$@" "$source/tools/run_tests.sh" "$work/all" 1 20 env "$work/$program" \
+    env RUN_TESTS_KEPT="$work/kept" "$@" "$source/ci/run_tests.sh" "$work/all" 1 20 env "$work/$program" \
         >"$work/log" 2>&1 || status=$?
     [ "$status" = "$want" ] || fail "$message: status $status, not $want"
     [ "$(grep -c run runs || true)" = "$runs" ] || fail "$message: $(grep -c run runs || true) runs, not $runs"
@@ -62,7 +62,7 @@ again 1 0 "in another tree" RUN_TESTS_TREE=2
 # Tests that do not come to an end by a given time are not failures, and are named.
 printf '#!/bin/sh\necho "[ RUN      ] Slow.Test"\nexec sleep 1000\n' >"$work/slow_test"
 chmod +x "$work/slow_test"
-RUN_TESTS_UNTIL=$(($(date +%s) + 2)) "$source/tools/run_tests.sh" "$work/slow" 1 20 env "$work/slow_test" >"$work/log" ||
+RUN_TESTS_UNTIL=$(($(date +%s) + 2)) "$source/ci/run_tests.sh" "$work/slow" 1 20 env "$work/slow_test" >"$work/log" ||
     fail "tests that were ended make a failure"
 grep -q '^OUT OF TIME: slow_test, part 0, at Slow.Test$' "$work/log" || fail "what was running when time was over is not named"
 grep -q '^0 passed, 0 failed, 0 skipped$' "$work/log" || fail "tests that were ended count as failed"

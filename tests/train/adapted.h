@@ -11,7 +11,7 @@
 #include "world.h"
 
 extern "C" {
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 }
 
 using Values = std::map<std::string, std::vector<float>>;

@@ -9,7 +9,7 @@
 #include "mesh_case.h"
 
 extern "C" {
-#include "parallel/traffic.h"
+#include "parallel/plan/traffic.h"
 }
 
 namespace

@@ -11,7 +11,7 @@
 
 extern "C" {
 #include "coll/reduce.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 }
 
 namespace

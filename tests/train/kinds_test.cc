@@ -16,7 +16,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "parallel/passes.h"
+#include "parallel/predict/simulate.h"
 }
 
 namespace

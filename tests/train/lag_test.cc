@@ -8,7 +8,7 @@
 #include "mesh_case.h"
 
 extern "C" {
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 }
 
 namespace
@@ -265,7 +265,8 @@ TEST(Lag, ACheckpointWithOneVersionIsRefused)
     u.after = nullptr;
     u.before = [&](rf_run *run, rf_comm *, int) {
         EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_EINVAL);
-        EXPECT_NE(std::string(rf_last_error()->message).find("continues from two"), std::string::npos)
+        EXPECT_NE(std::string(rf_last_error()->message).find("continues from two"),
+                  std::string::npos)
             << rf_last_error()->message;
     };
     train(u, 2);

@@ -11,7 +11,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "memory/arena.h"
+#include "device/arena.h"
 }
 
 TEST(Arena, PiecesAreAlignedApartAndCountedToTheByte)

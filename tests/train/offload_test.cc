@@ -6,7 +6,7 @@
 #include "sharded.h"
 
 extern "C" {
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 }
 
 TEST(Offload, OfParametersAndGradientsGivesTheBitsOfTheDevice)

@@ -8,8 +8,8 @@
 #include "world.h"
 
 extern "C" {
-#include "parallel/list.h"
-#include "parallel/passes.h"
+#include "parallel/passes/passes.h"
+#include "parallel/plan/list.h"
 }
 
 namespace

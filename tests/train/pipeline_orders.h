@@ -13,7 +13,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "parallel/pipeline.h"
+#include "parallel/pipeline/pipeline.h"
 }
 
 constexpr rf_pipeline_kind pipeline_kinds[] = {

@@ -17,7 +17,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "parallel/passes.h"
+#include "parallel/passes/passes.h"
 }
 
 namespace

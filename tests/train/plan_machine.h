@@ -17,7 +17,7 @@
 #include "stub_blocks.h"
 
 extern "C" {
-#include "parallel/passes.h"
+#include "parallel/passes/passes.h"
 }
 
 struct Setting {

@@ -9,7 +9,7 @@
 #include "stub_blocks.h"
 
 extern "C" {
-#include "parallel/list.h"
+#include "parallel/plan/list.h"
 }
 
 namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // What layers do not keep but compute again (src/models/recompute.h): every choice gives the same
-// bits, in the bytes of docs/training.md, and is no part of what a checkpoint belongs to.
+// bits, in the bytes of docs/memory.md, and is no part of what a checkpoint belongs to.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -102,7 +102,7 @@ void expect_same(const Result &got, const Result &want, const std::string &where
     EXPECT_EQ(got.evaluated, want.evaluated) << where;
 }
 
-// ---- the formulas of docs/training.md -----------------------------------------------------------
+// ---- the formulas of docs/memory.md -----------------------------------------------------------
 
 uint64_t up(int64_t bytes)
 {

@@ -16,7 +16,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 }
 
 const double inf = std::numeric_limits<double>::infinity();

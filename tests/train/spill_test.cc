@@ -10,7 +10,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 }
 
 namespace

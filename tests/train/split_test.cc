@@ -10,7 +10,7 @@
 #include <numeric>
 
 extern "C" {
-#include "parallel/split.h"
+#include "parallel/plan/split.h"
 }
 
 namespace

@@ -7,7 +7,7 @@
 #include "world.h"
 
 extern "C" {
-#include "parallel/plan.h"
+#include "parallel/plan/plan.h"
 }
 
 namespace

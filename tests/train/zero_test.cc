@@ -11,8 +11,8 @@
 #include "sharded.h"
 
 extern "C" {
-#include "parallel/plan.h"
-#include "parallel/traffic.h"
+#include "parallel/plan/plan.h"
+#include "parallel/plan/traffic.h"
 }
 
 namespace

@@ -202,6 +202,14 @@ TEST_P(AnyTransport, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
         rf_completion done;
         auto out = payload(1, 2000);
         std::vector<uint8_t> in(2000, 0xee);
+        Context to_self[2];
+        MUST(r.recv(rank, 4, in.data(), 100, &to_self[0]) == 0);
+        MUST(r.send(rank, 4, out.data(), 101, &to_self[1], 9) == 0);
+        for (int i = 0; i < 2; i++) {
+            MUST(r.next(&done) == 1 && done.peer == rank);
+            MUST(done.status == (done.is_recv ? RF_EMISMATCH : 0));
+            MUST(!done.is_recv || rf_last_error()->rank == rank);
+        }
         if (rank == 1)
             MUST(r.recv(0, 5, in.data(), 100, &context) == 0);
         r.barrier();

@@ -239,7 +239,7 @@ TEST_F(Tcp, WhatComesWithOtherMessagesIsMovedToItsPlace)
         for (int k : order)
             expect_data(in[(size_t)k], (uint64_t)k, bytes[k]);
         // Frames without payload say nothing about which message is next.
-        const auto *first = (const rf_tcp_node *)&in[0]->context;
+        const auto *first = (const rf_posted *)&in[0]->context;
         EXPECT_TRUE(order[0] != 0 || !first->was_wrong) << "case " << i;
         TearDown();
         for (auto *all : {&ports, &errors, &error_ranks})

@@ -112,7 +112,7 @@ test_programs | while read -r file; do
 done
 find "$source/tests/ops" "$source/tests/train" -maxdepth 1 -name '*.txt' ! -name CMakeLists.txt -exec cp {} "$name/tests/" \;
 cp -r "$source/tests/train/checkpoint_format_2" "$name/tests/"
-cp "$source/tools/run_tests.sh" "$name/tests/"
+cp "$source/ci/run_tests.sh" "$name/tests/"
 cp "$source/tools/bundle/gpu-day.sh" "$source/tools/bundle/ringforge" "$name/"
 cp "$source/tools/bundle/report.sh" "$source/tools/bundle/torch_peer.py" "$name/bin/"
 cp "$source/README.md" "$name/lib/text.txt" # something to learn from

@@ -19,81 +19,33 @@ static struct rf_loop_rank *self_of(struct rf_transport *t)
     return (struct rf_loop_rank *)t; /* the transport is its first member */
 }
 
-/* ---- lists ----------------------------------------------------------------------------------- */
-
-static void list_append(struct rf_loop_list *list, struct rf_loop_node *node)
-{
-    node->next = NULL;
-    node->prev = list->last;
-    if (list->last)
-        list->last->next = node;
-    else
-        list->first = node;
-    list->last = node;
-}
-
-static void list_remove(struct rf_loop_list *list, struct rf_loop_node *node)
-{
-    if (node->prev)
-        node->prev->next = node->next;
-    else
-        list->first = node->next;
-    if (node->next)
-        node->next->prev = node->prev;
-    else
-        list->last = node->prev;
-}
-
-/* From the back, as times mostly grow. */
-static void list_insert_by_time(struct rf_loop_list *list, struct rf_loop_node *node)
-{
-    struct rf_loop_node *before = list->last;
-    while (before && before->ready_ns > node->ready_ns)
-        before = before->prev;
-    if (before == list->last) {
-        list_append(list, node);
-        return;
-    }
-    node->prev = before;
-    node->next = before ? before->next : list->first;
-    node->next->prev = node;
-    if (before)
-        before->next = node;
-    else
-        list->first = node;
-}
-
-static unsigned bucket_of(int peer, uint64_t tag)
-{
-    uint64_t mixed = (tag ^ ((uint64_t)(unsigned)peer << 40)) * 0x9e3779b97f4a7c15ull;
-    return (unsigned)(mixed >> 58) % RF_LOOP_BUCKETS;
-}
-
-static struct rf_loop_node *list_find(struct rf_loop_list *list, int source, uint64_t tag,
-                                      bool is_recv)
-{
-    for (struct rf_loop_node *node = list->first; node; node = node->next)
-        if (node->tag == tag && (is_recv ? node->peer : node->owner) == source)
-            return node;
-    return NULL;
-}
-
 /* ---- matching -------------------------------------------------------------------------------- */
 
-static void finish(struct rf_loopback *world, struct rf_loop_node *node)
+static void insert_by_time(struct rf_posted_list *list, struct rf_posted *posted)
 {
-    struct rf_loop_rank *owner = &world->ranks[node->owner];
+    struct rf_posted **link = &list->first;
+    if (!*link || list->last->ready_ns <= posted->ready_ns) {
+        rf_posted_append(list, posted);
+        return;
+    }
+    while ((*link)->ready_ns <= posted->ready_ns)
+        link = &(*link)->next;
+    posted->next = *link;
+    *link = posted;
+}
+
+static void finish(struct rf_loop_rank *owner, struct rf_posted *posted)
+{
     pthread_mutex_lock(&owner->done_lock);
-    list_insert_by_time(&owner->done, node);
+    insert_by_time(&owner->done, posted);
     atomic_fetch_add_explicit(&owner->done_count, 1, memory_order_release);
     pthread_mutex_unlock(&owner->done_lock);
 }
 
-/* Both nodes are unlinked; the receiver's match_lock is held, so neither side can cancel. */
-static void deliver(struct rf_loopback *world, struct rf_loop_node *send, struct rf_loop_node *recv)
+/* Both are in no list; the receiver's match_lock is held, so neither side can cancel. */
+static void deliver(struct rf_loop_rank *receiver, struct rf_posted *send, struct rf_posted *recv)
 {
-    uint64_t capacity = recv->bytes;
-    uint64_t copied = send->bytes < capacity ? send->bytes : capacity;
+    uint64_t copied = send->bytes < recv->bytes ? send->bytes : recv->bytes;
     if (copied > 0)
         memcpy(recv->buffer, send->buffer, copied);
     recv->contract = send->contract;
@@ -104,12 +56,12 @@ static void deliver(struct rf_loopback *world, struct rf_loop_node *send, struct
     }
     if (send->damaged && copied > 0)
         ((uint8_t *)recv->buffer)[copied / 2] ^= 0x10;
-    recv->status = send->bytes > capacity ? RF_EMISMATCH : 0;
-    recv->bytes = send->bytes;
-    recv->tag = capacity;
+    recv->status = send->bytes > recv->bytes ? RF_EMISMATCH : 0;
+    recv->bytes = copied;
+    recv->moved = send->bytes;
     recv->ready_ns = send->ready_ns;
-    finish(world, recv);
-    finish(world, send);
+    finish(receiver, recv);
+    finish(&receiver->world->ranks[send->match_rank], send);
 }
 
 static int killed_error(int rank)
@@ -146,14 +98,13 @@ static uint64_t arrival_ns(struct rf_loop_rank *self, int peer, size_t bytes)
 
 /* Counts a message to another rank, and applies throttle and faults to it. Returns 1 when the
  * message is to be lost. */
-static int count_and_throttle(struct rf_loop_rank *self, int peer, struct rf_loop_node *node)
+static int count_and_throttle(struct rf_loop_rank *self, int peer, struct rf_posted *node)
 {
     struct rf_loopback *world = self->world;
     const struct rf_loopback_opts *opts = &world->opts;
     uint64_t number = 1 + atomic_fetch_add_explicit(&world->messages, 1, memory_order_relaxed);
     self->messages++;
-    self->transport.sent_bytes += node->bytes;
-    self->transport.sent_messages++;
+    rf_count_sent(&self->transport, node->bytes);
     node->ready_ns = arrival_ns(self, peer, node->bytes);
     if (number == opts->delay_message)
         node->ready_ns = rf_add_ns(node->ready_ns ? node->ready_ns : rf_now_ns(),
@@ -163,20 +114,12 @@ static int count_and_throttle(struct rf_loop_rank *self, int peer, struct rf_loo
     return number == opts->drop_message;
 }
 
-static int check_peer(struct rf_loop_rank *self, int peer)
-{
-    if (peer < 0 || peer >= self->world->size)
-        return rf_fail(RF_EINVAL, "loopback: there is no rank %d in a world of %d", peer,
-                       self->world->size);
-    return 0;
-}
-
 static int loop_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
                           const void *buffer, size_t bytes, void *context)
 {
     struct rf_loop_rank *self = self_of(t);
     struct rf_loopback *world = self->world;
-    RETURN_IF_ERROR(check_peer(self, peer));
+    RETURN_IF_ERROR(rf_check_post(t, false, peer, bytes, UINT64_MAX));
     if (atomic_load_explicit(&self->killed, memory_order_relaxed))
         return killed_error(t->rank);
     const struct rf_loopback_opts *opts = &world->opts;
@@ -186,28 +129,22 @@ static int loop_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32
     if (atomic_load_explicit(&self->sends_outstanding, memory_order_relaxed) >= MAX_SENDS)
         return RF_EAGAIN;
 
-    struct rf_loop_node *send = context;
-    *send = (struct rf_loop_node){.tag = tag,
-                                  .buffer = (void *)(uintptr_t)buffer,
-                                  .bytes = bytes,
-                                  .contract = contract,
-                                  .peer = peer,
-                                  .owner = t->rank};
+    struct rf_posted *send = context;
+    *send = rf_posted_send(peer, tag, contract, buffer, bytes);
+    send->match_rank = t->rank;
     atomic_fetch_add_explicit(&self->sends_outstanding, 1, memory_order_relaxed);
     if (peer != t->rank && count_and_throttle(self, peer, send)) {
-        finish(world, send);
+        finish(self, send);
         return 0;
     }
     struct rf_loop_rank *target = &world->ranks[peer];
-    unsigned bucket = bucket_of(t->rank, tag);
+    unsigned bucket = rf_match_bucket(t->rank, tag);
     pthread_mutex_lock(&target->match_lock);
-    struct rf_loop_node *recv = list_find(&target->recvs[bucket], t->rank, tag, true);
-    if (recv) {
-        list_remove(&target->recvs[bucket], recv);
-        deliver(world, send, recv);
-    } else {
-        list_append(&target->sends[bucket], send);
-    }
+    struct rf_posted *recv = rf_posted_match(&target->recvs[bucket], t->rank, tag);
+    if (recv)
+        deliver(target, send, recv);
+    else
+        rf_posted_append(&target->sends[bucket], send);
     pthread_mutex_unlock(&target->match_lock);
     return 0;
 }
@@ -216,38 +153,25 @@ static int loop_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *
                           size_t bytes, void *context)
 {
     struct rf_loop_rank *self = self_of(t);
-    RETURN_IF_ERROR(check_peer(self, peer));
+    RETURN_IF_ERROR(rf_check_post(t, false, peer, bytes, UINT64_MAX));
     if (atomic_load_explicit(&self->killed, memory_order_relaxed))
         return killed_error(t->rank);
-    struct rf_loop_node *recv = context;
-    *recv = (struct rf_loop_node){
-        .tag = tag, .buffer = buffer, .bytes = bytes, .peer = peer, .owner = t->rank, .is_recv = 1};
-    unsigned bucket = bucket_of(peer, tag);
+    struct rf_posted *recv = context;
+    *recv = (struct rf_posted){.tag = tag,
+                               .buffer = buffer,
+                               .bytes = bytes,
+                               .peer = peer,
+                               .match_rank = peer,
+                               .is_recv = 1};
+    unsigned bucket = rf_match_bucket(peer, tag);
     pthread_mutex_lock(&self->match_lock);
-    struct rf_loop_node *send = list_find(&self->sends[bucket], peer, tag, false);
-    if (send) {
-        list_remove(&self->sends[bucket], send);
-        deliver(self->world, send, recv);
-    } else {
-        list_append(&self->recvs[bucket], recv);
-    }
+    struct rf_posted *send = rf_posted_match(&self->sends[bucket], peer, tag);
+    if (send)
+        deliver(self, send, recv);
+    else
+        rf_posted_append(&self->recvs[bucket], recv);
     pthread_mutex_unlock(&self->match_lock);
     return 0;
-}
-
-static void fill(const struct rf_loop_node *node, struct rf_completion *out)
-{
-    *out = (struct rf_completion){.context = (void *)(uintptr_t)node,
-                                  .peer = node->peer,
-                                  .status = node->status,
-                                  .is_recv = node->is_recv};
-    if (!node->is_recv)
-        return;
-    out->contract = node->contract;
-    out->bytes = node->bytes < node->tag ? node->bytes : node->tag;
-    if (node->status < 0)
-        rf_fail_rank(node->status, node->peer, "rank %d sent %llu bytes where %llu were expected",
-                     node->peer, (unsigned long long)node->bytes, (unsigned long long)node->tag);
 }
 
 static int loop_poll(struct rf_transport *t, struct rf_completion *out, int max)
@@ -261,27 +185,17 @@ static int loop_poll(struct rf_transport *t, struct rf_completion *out, int max)
     uint64_t now = 0;
     pthread_mutex_lock(&self->done_lock);
     while (count < max && self->done.first) {
-        struct rf_loop_node *node = self->done.first;
+        struct rf_posted *node = self->done.first;
         if (node->ready_ns > now && node->ready_ns > (now = rf_now_ns()))
             break; /* the list is in order of time */
-        list_remove(&self->done, node);
+        rf_posted_take(&self->done);
         atomic_fetch_sub_explicit(&self->done_count, 1, memory_order_relaxed);
         if (!node->is_recv)
             atomic_fetch_sub_explicit(&self->sends_outstanding, 1, memory_order_relaxed);
-        fill(node, &out[count++]);
+        rf_posted_complete(node, &out[count++]);
     }
     pthread_mutex_unlock(&self->done_lock);
     return count;
-}
-
-static int loop_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
-{
-    *handle = NULL; /* nothing to do: all ranks share one address space */
-    return 0;
-}
-
-static void loop_deregister(struct rf_transport *t, void *handle)
-{
 }
 
 static void loop_cancel_all(struct rf_transport *t)
@@ -291,20 +205,19 @@ static void loop_cancel_all(struct rf_transport *t)
     for (int peer = 0; peer < world->size; peer++) {
         struct rf_loop_rank *target = &world->ranks[peer];
         pthread_mutex_lock(&target->match_lock);
-        for (unsigned b = 0; b < RF_LOOP_BUCKETS; b++) {
-            struct rf_loop_node *next;
-            for (struct rf_loop_node *node = target->sends[b].first; node; node = next) {
-                next = node->next;
-                if (node->owner == t->rank)
-                    list_remove(&target->sends[b], node);
-            }
+        for (unsigned b = 0; b < RF_MATCH_BUCKETS; b++) {
+            struct rf_posted_list sends = target->sends[b];
+            target->sends[b] = (struct rf_posted_list){0};
+            for (struct rf_posted *send; (send = rf_posted_take(&sends));)
+                if (send->match_rank != t->rank)
+                    rf_posted_append(&target->sends[b], send);
             if (peer == t->rank)
-                target->recvs[b] = (struct rf_loop_list){0};
+                target->recvs[b] = (struct rf_posted_list){0};
         }
         pthread_mutex_unlock(&target->match_lock);
     }
     pthread_mutex_lock(&self->done_lock);
-    self->done = (struct rf_loop_list){0};
+    self->done = (struct rf_posted_list){0};
     atomic_store(&self->done_count, 0);
     atomic_store(&self->sends_outstanding, 0);
     pthread_mutex_unlock(&self->done_lock);
@@ -323,8 +236,6 @@ static const struct rf_transport_ops loop_ops = {
     .post_send = loop_post_send,
     .post_recv = loop_post_recv,
     .poll = loop_poll,
-    .register_memory = loop_register,
-    .deregister_memory = loop_deregister,
     .cancel_all = loop_cancel_all,
     .destroy = loop_destroy,
 };

@@ -9,29 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "../transport.h"
-
-enum { RF_LOOP_BUCKETS = 64 };
-
-/* A posted send or receive, or its completion. It lives in the 64 bytes that the poster reserves at
- * the start of its context, so posting allocates nothing. */
-struct rf_loop_node {
-    struct rf_loop_node *next, *prev;
-    uint64_t tag; /* once finished: the capacity of the receive, in bytes */
-    void *buffer;
-    uint64_t bytes;    /* once finished: how many the sender sent */
-    uint64_t ready_ns; /* not delivered before */
-    uint32_t contract;
-    int32_t peer;
-    int32_t owner; /* the rank that posted it */
-    int16_t status;
-    uint8_t is_recv : 1, corrupt : 1, damaged : 1;
-};
-_Static_assert(sizeof(struct rf_loop_node) <= 64, "must fit the context's reserved bytes");
-
-struct rf_loop_list {
-    struct rf_loop_node *first, *last;
-};
+#include "../matching.h"
 
 struct rf_loop_event {
     struct rf_loop_event *next;
@@ -46,11 +24,11 @@ struct rf_loop_rank {
     /* What is sent to this rank and not yet matched. Lock order: match_lock, then a done_lock. Two
      * match_locks are never held at once. */
     pthread_mutex_t match_lock;
-    struct rf_loop_list recvs[RF_LOOP_BUCKETS], sends[RF_LOOP_BUCKETS];
+    struct rf_posted_list recvs[RF_MATCH_BUCKETS], sends[RF_MATCH_BUCKETS];
 
     /* Completions for this rank's poll, by time. */
     pthread_mutex_t done_lock;
-    struct rf_loop_list done;
+    struct rf_posted_list done;
     atomic_uint done_count;
     atomic_uint sends_outstanding;
 

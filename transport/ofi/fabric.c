@@ -123,15 +123,7 @@ static int post_failed(struct rf_fabric *f, const char *what, int peer, void *co
 
 static int check_post(struct rf_fabric *f, int peer, size_t bytes)
 {
-    if (f->cancelled)
-        return rf_fail(RF_EABORT, "%s: the transport has been cancelled", f->name);
-    if (peer < 0 || peer >= f->transport.size)
-        return rf_fail(RF_EINVAL, "%s: there is no rank %d in a world of %d", f->name, peer,
-                       f->transport.size);
-    if (bytes > f->max_message)
-        return rf_fail(RF_ENOTSUP, "%s: a message of %zu bytes; at most %zu are possible", f->name,
-                       bytes, f->max_message);
-    return 0;
+    return rf_check_post(&f->transport, f->cancelled, peer, bytes, f->max_message);
 }
 
 static int fabric_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
@@ -140,18 +132,14 @@ static int fabric_post_send(struct rf_transport *t, int peer, uint64_t tag, uint
     struct rf_fabric *f = fabric_of(t);
     void *desc = NULL;
     RETURN_IF_ERROR(check_post(f, peer, bytes));
-    if (peer == t->rank) {
-        int rc = f->self->ops->post_send(f->self, 0, tag, contract, buffer, bytes, context);
-        f->self_pending += rc == 0;
-        return rc;
-    }
+    if (peer == t->rank)
+        return rf_self_post_send(&f->self, tag, contract, buffer, bytes, context);
     if (f->register_always)
         RETURN_IF_ERROR(find_descriptor(f, buffer, bytes, context, &desc));
     ssize_t rc = fi_tsenddata(f->ep, buffer, bytes, desc, contract, f->peers[peer], tag, context);
     if (rc)
         return post_failed(f, "sending to", peer, context, rc);
-    t->sent_bytes += bytes;
-    t->sent_messages++;
+    rf_count_sent(t, bytes);
     return 0;
 }
 
@@ -161,11 +149,8 @@ static int fabric_post_recv(struct rf_transport *t, int peer, uint64_t tag, void
     struct rf_fabric *f = fabric_of(t);
     void *desc = NULL;
     RETURN_IF_ERROR(check_post(f, peer, bytes));
-    if (peer == t->rank) {
-        int rc = f->self->ops->post_recv(f->self, 0, tag, buffer, bytes, context);
-        f->self_pending += rc == 0;
-        return rc;
-    }
+    if (peer == t->rank)
+        return rf_self_post_recv(&f->self, tag, buffer, bytes, context);
     if (f->register_always)
         RETURN_IF_ERROR(find_descriptor(f, buffer, bytes, context, &desc));
     ssize_t rc = fi_trecv(f->ep, buffer, bytes, desc, f->peers[peer], tag, 0, context);
@@ -241,11 +226,8 @@ static int fabric_poll(struct rf_transport *t, struct rf_completion *out, int ma
     struct rf_fabric *f = fabric_of(t);
     if (f->cancelled)
         return rf_fail(RF_EABORT, "%s: the transport has been cancelled", f->name);
-    if (f->self_pending > 0) {
-        int found = f->self->ops->poll(f->self, out, max);
-        for (int i = 0; i < found; i++)
-            out[i].peer = t->rank;
-        f->self_pending -= found > 0 ? (uint64_t)found : 0;
+    if (f->self.pending > 0) {
+        const int found = rf_self_poll(&f->self, t->rank, out, max);
         if (found != 0)
             return found;
     }
@@ -290,9 +272,7 @@ static void fabric_cancel_all(struct rf_transport *t)
 {
     struct rf_fabric *f = fabric_of(t);
     f->cancelled = true;
-    if (f->self)
-        f->self->ops->cancel_all(f->self);
-    f->self_pending = 0;
+    rf_self_cancel(&f->self);
     if (must_abandon(f))
         abandon(f);
     if (f->ep)
@@ -387,7 +367,7 @@ int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int r
     f->max_message = info->ep_attr->max_msg_size;
     f->register_always = (info->domain_attr->mr_mode & FI_MR_LOCAL) != 0;
     struct rf_signals kept;
-    int rc = rf_self_transport(&f->self);
+    int rc = rf_self_transport(&f->self.transport);
     if (rc == 0 && !(f->peers = rf_alloc((size_t)size * sizeof(*f->peers))))
         rc = rf_fail(RF_ENOMEM, "%s: no memory for the addresses of %d ranks", f->name, size);
     if (rc == 0)
@@ -426,8 +406,7 @@ void rf_fabric_close(struct rf_fabric *f)
     if (f->mark >= 0)
         close(f->mark);
     rf_ofi()->freeinfo(f->info);
-    if (f->self)
-        f->self->ops->destroy(f->self);
+    rf_self_close(&f->self);
     rf_free(f->peers);
     rf_free(f);
 }

@@ -13,6 +13,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#include "../matching.h"
 #include "../providers.h"
 
 #define RF_FABRIC_API FI_VERSION(1, 17)
@@ -36,8 +37,7 @@ struct rf_fabric {
     bool left; /* with everything of libfabric's still open: see abandon() */
 
     /* Messages to oneself do not go through the provider: not every one can. */
-    struct rf_transport *self;
-    uint64_t self_pending;
+    struct rf_self self;
 
     struct rf_fabric_region *regions;
     uint64_t next_key;

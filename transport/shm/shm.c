@@ -18,22 +18,10 @@ static struct rf_shm *shm_of(struct rf_transport *t)
 
 static int check_post(struct rf_shm *h, int peer, size_t bytes)
 {
-    if (h->cancelled)
-        return rf_fail(RF_EABORT, "shm: the transport has been cancelled");
-    if (peer < 0 || peer >= h->transport.size)
-        return rf_fail(RF_EINVAL, "shm: there is no rank %d in a world of %d", peer,
-                       h->transport.size);
+    RETURN_IF_ERROR(rf_check_post(&h->transport, h->cancelled, peer, bytes, RF_SHM_MESSAGE));
     if (h->index_of[peer] < 0)
         return rf_fail_rank(RF_EINVAL, peer, "shm: rank %d is on another host", peer);
-    if (bytes >> 44)
-        return rf_fail(RF_ENOTSUP, "shm: a message of %zu bytes", bytes);
     return 0;
-}
-
-static void count_sent(struct rf_transport *t, size_t bytes)
-{
-    t->sent_bytes += bytes;
-    t->sent_messages++;
 }
 
 static int shm_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
@@ -41,15 +29,12 @@ static int shm_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_
 {
     struct rf_shm *h = shm_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
-    if (peer == t->rank) {
-        int rc = h->self->ops->post_send(h->self, 0, tag, contract, buffer, bytes, context);
-        h->self_pending += rc == 0;
-        return rc;
-    }
-    struct rf_shm_node *send = context;
-    *send = rf_shm_send_node(peer, tag, contract, buffer, bytes);
+    if (peer == t->rank)
+        return rf_self_post_send(&h->self, tag, contract, buffer, bytes, context);
+    struct rf_posted *send = context;
+    *send = rf_posted_send(peer, tag, contract, buffer, bytes);
     RETURN_IF_ERROR(rf_shm_post_send(h, send));
-    count_sent(t, bytes);
+    rf_count_sent(t, bytes);
     return 0;
 }
 
@@ -62,7 +47,7 @@ static int shm_send_at_once(struct rf_transport *t, int peer, uint64_t tag, uint
         return 0;
     const int done = rf_shm_send_at_once(h, peer, tag, contract, buffer, bytes);
     if (done > 0)
-        count_sent(t, bytes);
+        rf_count_sent(t, bytes);
     return done;
 }
 
@@ -81,19 +66,17 @@ static int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffe
 {
     struct rf_shm *h = shm_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
-    if (peer == t->rank) {
-        int rc = h->self->ops->post_recv(h->self, 0, tag, buffer, bytes, context);
-        h->self_pending += rc == 0;
-        return rc;
-    }
-    struct rf_shm_node *recv = context;
-    *recv = (struct rf_shm_node){.tag = tag,
-                                 .buffer = buffer,
-                                 .bytes = bytes,
-                                 .peer = (uint16_t)peer,
-                                 .is_recv = 1,
-                                 .zero_copy = how == ZERO_COPY,
-                                 .exchange = how == EXCHANGE};
+    if (peer == t->rank)
+        return rf_self_post_recv(&h->self, tag, buffer, bytes, context);
+    struct rf_posted *recv = context;
+    *recv = (struct rf_posted){.tag = tag,
+                               .buffer = buffer,
+                               .bytes = bytes,
+                               .peer = peer,
+                               .match_rank = peer,
+                               .is_recv = 1,
+                               .zero_copy = how == ZERO_COPY,
+                               .exchange = how == EXCHANGE};
     return rf_shm_post_recv(h, recv);
 }
 
@@ -135,35 +118,13 @@ static int progress(struct rf_shm *h)
     return 0;
 }
 
-static void fill(const struct rf_shm_node *node, struct rf_completion *out)
-{
-    *out = (struct rf_completion){.context = (void *)(uintptr_t)node,
-                                  .peer = node->peer,
-                                  .status = node->status,
-                                  .is_recv = node->is_recv};
-    if (!node->is_recv)
-        return;
-    out->contract = node->contract;
-    out->bytes = node->bytes;
-    if (node->in_place) {
-        out->data = node->buffer;
-        out->token = 1u | (uint32_t)node->ticket << 8 | (uint32_t)node->slot << 16;
-    }
-    if (node->status < 0)
-        rf_fail_rank(node->status, node->peer, "rank %d sent %llu bytes where %llu were expected",
-                     node->peer, (unsigned long long)node->moved, (unsigned long long)node->bytes);
-}
-
 static int shm_poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
     struct rf_shm *h = shm_of(t);
     if (h->cancelled)
         return rf_fail(RF_EABORT, "shm: the transport has been cancelled");
-    if (h->self_pending > 0) {
-        int found = h->self->ops->poll(h->self, out, max);
-        for (int i = 0; i < found; i++)
-            out[i].peer = t->rank;
-        h->self_pending -= found > 0 ? (uint64_t)found : 0;
+    if (h->self.pending > 0) {
+        const int found = rf_self_poll(&h->self, t->rank, out, max);
         if (found != 0)
             return found;
     }
@@ -171,18 +132,8 @@ static int shm_poll(struct rf_transport *t, struct rf_completion *out, int max)
         RETURN_IF_ERROR(progress(h));
     int count = 0;
     while (count < max && h->done.first)
-        fill(rf_shm_take(&h->done), &out[count++]);
+        rf_posted_complete(rf_posted_take(&h->done), &out[count++]);
     return count;
-}
-
-static int shm_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
-{
-    *handle = NULL; /* memory of any kind can be sent */
-    return 0;
-}
-
-static void shm_deregister(struct rf_transport *t, void *handle)
-{
 }
 
 static void shm_cancel_all(struct rf_transport *t)
@@ -191,8 +142,7 @@ static void shm_cancel_all(struct rf_transport *t)
     h->cancelled = true;
     if (h->base) /* before the caller may write to what peers still read */
         __atomic_store_n(&((struct rf_shm_header *)h->base)->cancelled, 1, __ATOMIC_SEQ_CST);
-    if (h->self)
-        h->self->ops->cancel_all(h->self);
+    rf_self_cancel(&h->self);
     rf_shm_forget_early(h);
 }
 
@@ -230,8 +180,6 @@ static const struct rf_transport_ops shm_ops = {
     .send_at_once = shm_send_at_once,
     .recv_at_once = shm_recv_at_once,
     .poll = shm_poll,
-    .register_memory = shm_register,
-    .deregister_memory = shm_deregister,
     .cancel_all = shm_cancel_all,
     .destroy = shm_destroy,
     .post_recv_zero_copy = shm_post_recv_zero_copy,
@@ -280,7 +228,7 @@ int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out)
     pthread_mutex_init(&h->lock, NULL);
     int rc = list_ranks(h, hosts);
     if (rc == 0)
-        rc = rf_self_transport(&h->self);
+        rc = rf_self_transport(&h->self.transport);
     if (rc < 0) {
         rf_shm_close(h);
         return rc;
@@ -298,8 +246,7 @@ void rf_shm_close(struct rf_shm *h)
         return;
     rf_shm_forget_early(h);
     rf_shm_segment_destroy(h);
-    if (h->self)
-        h->self->ops->destroy(h->self);
+    rf_self_close(&h->self);
     pthread_mutex_destroy(&h->lock);
     rf_free(h->peers);
     rf_free(h->ranks);

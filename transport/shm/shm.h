@@ -23,9 +23,11 @@
  *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
  *            through the slots
  *   readable where ranks read each other's memory: the record has the address in the sender's
- *            process, and the receiver reads it there. Where it cannot, or slots are quicker, it
- * asks as for a staged one Everything read from a peer's segment is checked before it is used; what
- * is invalid is RF_ECORRUPT, and names the rank.
+ *            process, and the receiver reads it there. If it cannot, or slots are faster, it
+ *            requests the message as a staged one
+ *
+ * Everything read from a peer's segment is checked before use; what is invalid is RF_ECORRUPT, and
+ * names the rank.
  */
 #ifndef RF_TRANSPORT_SHM_H
 #define RF_TRANSPORT_SHM_H
@@ -36,7 +38,7 @@
 #include <stddef.h>
 
 #include "../cpu_affinity.h"
-#include "../transport.h"
+#include "../matching.h"
 
 enum {
     RF_SHM_RECORDS = 512,    /* of a channel */
@@ -57,7 +59,6 @@ enum {
     RF_SHM_PIECES = 4, /* of a staged message, of at least so many bytes each: */
     RF_SHM_LEAST_PIECE = 64 << 10,
     RF_SHM_TICKETS = 64, /* long messages under way from one rank to another */
-    RF_SHM_BUCKETS = 64,
     RF_SHM_PAGE = 4096,
     RF_SHM_MAX_RANKS = 256 /* of one host */
 };
@@ -76,6 +77,8 @@ enum rf_shm_kind {
 struct rf_shm_what {
     uint64_t bytes : 44, kind : 4, slot : 8, ticket : 8;
 };
+
+#define RF_SHM_MESSAGE ((1ull << 44) - 1) /* bytes, at most: those of rf_shm_what */
 
 struct rf_shm_record {
     uint32_t turn; /* 1 + how often the ring has been around; written last */
@@ -124,25 +127,6 @@ struct rf_shm_header {
 };
 #define RF_SHM_MAGIC 0x316567726f666772ull
 
-/* A posted send or receive, in the memory that the poster reserves at the start of its context. */
-struct rf_shm_node {
-    struct rf_shm_node *next;
-    uint64_t tag;
-    void *buffer; /* of a receive whose data are in_place: where they are */
-    uint64_t bytes, moved;
-    const unsigned char *from; /* of a receive that is being copied from a peer's memory; `remote`:
-                                  in the peer's process */
-    uint32_t contract;
-    uint16_t peer;
-    int16_t status;
-    uint8_t is_recv, zero_copy : 1, exchange : 1, ticket, slot, in_place, remote;
-};
-static_assert(sizeof(struct rf_shm_node) <= 64, "must fit the context's reserved bytes");
-
-struct rf_shm_list {
-    struct rf_shm_node *first, *last;
-};
-
 /* An unexpected message: it has come before its receive. */
 struct rf_shm_early {
     struct rf_shm_early *next;
@@ -178,15 +162,15 @@ struct rf_shm_peer {
     bool goes_round;
     unsigned cells;  /* of a channel in either direction */
     bool sent_slots; /* the pages of the area are mapped here */
-    struct rf_shm_node *sends[RF_SHM_TICKETS];
-    struct rf_shm_list waiting_now, waiting_long, staging;
+    struct rf_posted *sends[RF_SHM_TICKETS];
+    struct rf_posted_list waiting_now, waiting_long, staging;
 
     /* From the peer. */
     const struct rf_shm_channel *in;
     struct rf_shm_ack *acks_out;
     uint64_t received, reported;
     uint64_t done, go, slots, whole, unreadable; /* as in acks_out */
-    struct rf_shm_node *recvs[RF_SHM_TICKETS];
+    struct rf_posted *recvs[RF_SHM_TICKETS];
     int held_slots;
     bool got_slots; /* the pages of the peer's area are mapped here */
 };
@@ -211,21 +195,20 @@ struct rf_shm {
     unsigned char *base; /* of what comes before the user's memory */
     size_t heap_offset, file_bytes;
     uint64_t job;
-    int count;                 /* ranks of this host */
-    int *ranks;                /* [count], in order */
-    int *index_of;             /* [size], of a rank in `ranks`; -1: it is on another host */
-    struct rf_shm_peer *peers; /* [count] */
-    struct rf_shm_list done;   /* completions for poll */
-    struct rf_shm_list pulls;  /* receives to be copied from peers' memory */
-    enum rf_shm_reads reads;   /* equal on all ranks of this host */
-    uintptr_t unreadable[2];   /* memory that this rank reads, and others cannot: the last found */
-    char own_memory[160];      /* for people: how messages from the caller's own memory travel */
-    struct rf_shm_list recvs[RF_SHM_BUCKETS];
-    struct rf_shm_early *early[RF_SHM_BUCKETS], *unused;
+    int count;                   /* ranks of this host */
+    int *ranks;                  /* [count], in order */
+    int *index_of;               /* [size], of a rank in `ranks`; -1: it is on another host */
+    struct rf_shm_peer *peers;   /* [count] */
+    struct rf_posted_list done;  /* completions for poll */
+    struct rf_posted_list pulls; /* receives to be copied from peers' memory */
+    enum rf_shm_reads reads;     /* equal on all ranks of this host */
+    uintptr_t unreadable[2]; /* memory that this rank reads, and others cannot: the last found */
+    char own_memory[160];    /* for people: how messages from the caller's own memory travel */
+    struct rf_posted_list recvs[RF_MATCH_BUCKETS];
+    struct rf_shm_early *early[RF_MATCH_BUCKETS], *unused;
     int next_peer;
     bool cancelled;
-    struct rf_transport *self; /* messages to oneself */
-    uint64_t self_pending;
+    struct rf_self self;
     struct rf_cpu_affinity affinity;
     pthread_mutex_t lock; /* of blocks */
     struct rf_shm_block *blocks;
@@ -240,34 +223,6 @@ static inline struct rf_shm_peer *rf_shm_peer_of(const struct rf_shm *h, int ran
 static inline bool rf_shm_has(const struct rf_shm *h, int rank)
 {
     return h->index_of[rank] >= 0;
-}
-
-static inline struct rf_shm_node rf_shm_send_node(int rank, uint64_t tag, uint32_t contract,
-                                                  const void *buffer, size_t bytes)
-{
-    return (struct rf_shm_node){.tag = tag,
-                                .buffer = (void *)(uintptr_t)buffer,
-                                .bytes = bytes,
-                                .contract = contract,
-                                .peer = (uint16_t)rank};
-}
-
-static inline void rf_shm_append(struct rf_shm_list *list, struct rf_shm_node *node)
-{
-    node->next = NULL;
-    if (list->first)
-        list->last->next = node;
-    else
-        list->first = node;
-    list->last = node;
-}
-
-static inline struct rf_shm_node *rf_shm_take(struct rf_shm_list *list)
-{
-    struct rf_shm_node *node = list->first;
-    if (node)
-        list->first = node->next;
-    return node;
 }
 
 /* shm_segment.c. Creates this rank's segment; h->fd is to be handed to the others, once it bears
@@ -313,7 +268,7 @@ bool rf_shm_reads_are_permitted(const struct rf_shm *h, const struct rf_shm_tria
 /* Copies out of the memory of a peer. RF_EAGAIN: it cannot be read from here. */
 int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t bytes);
 /* A send that a peer could not read. An error if this rank cannot read it either. */
-int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send);
+int rf_shm_check_send(struct rf_shm *h, const struct rf_posted *send);
 /* Whether others may try to read it. */
 bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes);
 
@@ -331,7 +286,7 @@ void rf_shm_choose(struct rf_shm *h, const struct rf_shm_trial *trials);
 int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contract,
                         const void *buffer, size_t bytes);
 /* The send is under way, or waits for capacity in the channel. */
-int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send);
+int rf_shm_post_send(struct rf_shm *h, struct rf_posted *send);
 /* Writes into the slot that begins at a unit. stream: past the caches. */
 void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from, size_t bytes,
                        bool stream);
@@ -340,7 +295,7 @@ int rf_shm_send_on(struct rf_shm *h, int rank);
 
 /* shm_receive.c. Where a slot begins; its unit has been checked. */
 const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes);
-int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv);
+int rf_shm_post_recv(struct rf_shm *h, struct rf_posted *recv);
 /* 1: the next message of the peer is short, and this one, and has been received; 0: nothing was
  * done. */
 int rf_shm_recv_at_once(struct rf_shm *h, int rank, uint64_t tag, void *buffer, size_t bytes,

@@ -97,7 +97,7 @@ bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes
 }
 
 /* Mappings of devices cannot be read by others, and memory that has been freed by nobody. */
-int rf_shm_check_send(struct rf_shm *h, const struct rf_shm_node *send)
+int rf_shm_check_send(struct rf_shm *h, const struct rf_posted *send)
 {
     const uintptr_t start = (uintptr_t)send->buffer, end = start + send->bytes;
     uintptr_t at = start;

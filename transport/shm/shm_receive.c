@@ -19,30 +19,6 @@ static int fail_invalid(int rank, const char *what)
                         rank, what);
 }
 
-static unsigned bucket_of(int peer, uint64_t tag)
-{
-    uint64_t mixed = (tag ^ ((uint64_t)(unsigned)peer << 40)) * 0x9e3779b97f4a7c15ull;
-    return (unsigned)(mixed >> 58) % RF_SHM_BUCKETS;
-}
-
-static struct rf_shm_node *find_recv(struct rf_shm *h, int peer, uint64_t tag)
-{
-    struct rf_shm_list *list = &h->recvs[bucket_of(peer, tag)];
-    struct rf_shm_node *before = NULL;
-    for (struct rf_shm_node *node = list->first; node; before = node, node = node->next) {
-        if (node->tag != tag || node->peer != peer)
-            continue;
-        if (before)
-            before->next = node->next;
-        else
-            list->first = node->next;
-        if (list->last == node)
-            list->last = before;
-        return node;
-    }
-    return NULL;
-}
-
 /* ---- acknowledgements -------------------------------------------------------------------- */
 
 static void ack_done(struct rf_shm_peer *peer, unsigned ticket)
@@ -89,14 +65,14 @@ void rf_shm_release_zero_copy(struct rf_transport *t, int rank, uint32_t token)
 
 /* ---- a message and its receive --------------------------------------------------------------- */
 
-static void complete_in_place(struct rf_shm *h, struct rf_shm_node *recv, const void *data,
+static void complete_in_place(struct rf_shm *h, struct rf_posted *recv, const void *data,
                               unsigned ticket, unsigned slot)
 {
     recv->buffer = (void *)(uintptr_t)data;
     recv->in_place = 1;
     recv->ticket = (uint8_t)ticket;
     recv->slot = (uint8_t)slot;
-    rf_shm_append(&h->done, recv);
+    rf_posted_append(&h->done, recv);
 }
 
 /* All of it has come with its record. */
@@ -111,7 +87,7 @@ static bool has_pieces(const struct rf_shm_head *head)
     return head->what.kind == RF_SHM_STAGED || head->what.kind == RF_SHM_READABLE;
 }
 
-static bool can_hold_slot(const struct rf_shm_peer *peer, const struct rf_shm_node *recv)
+static bool can_hold_slot(const struct rf_shm_peer *peer, const struct rf_posted *recv)
 {
     return recv->zero_copy && peer->held_slots < RF_SHM_HELD_SLOTS;
 }
@@ -124,7 +100,7 @@ static bool is_slot(const struct rf_shm_what *what)
 }
 
 /* The message is longer than the receive: nothing of it is copied. */
-static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_head *head)
+static int refuse(struct rf_shm *h, struct rf_posted *recv, const struct rf_shm_head *head)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     if (!is_at_hand(head))
@@ -133,12 +109,12 @@ static int refuse(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_sh
         ack_go(peer, head->what.ticket, false, false);
     recv->status = RF_EMISMATCH;
     recv->moved = head->what.bytes;
-    rf_shm_append(&h->done, recv);
+    rf_posted_append(&h->done, recv);
     return 0;
 }
 
 /* All of them, also where some of the message has been read. unreadable: and more could not be. */
-static int ask_for_pieces(struct rf_shm *h, struct rf_shm_node *recv, bool unreadable)
+static int ask_for_pieces(struct rf_shm *h, struct rf_posted *recv, bool unreadable)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     if (peer->recvs[recv->ticket])
@@ -155,13 +131,13 @@ static int ask_for_pieces(struct rf_shm *h, struct rf_shm_node *recv, bool unrea
  * one, and a read would save nothing. A sum that a core has just made comes slowly from its cache:
  * an all-reduce of 256 KiB on two ranks, whose sums were read, took 62 us instead of 47. */
 static bool is_worth_reading(const struct rf_shm *h, const struct rf_shm_peer *peer,
-                             const struct rf_shm_node *recv)
+                             const struct rf_posted *recv)
 {
     return peer->process > 0 && (h->reads == RF_SHM_READS_ALL || recv->exchange);
 }
 
 /* data: where those of a message at hand are, if not in the line. */
-static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_head *head,
+static int join(struct rf_shm *h, struct rf_posted *recv, const struct rf_shm_head *head,
                 const unsigned char *data)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
@@ -178,7 +154,7 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
         if (head->what.bytes > 0)
             memcpy(recv->buffer, head->what.bytes > RF_SHM_INLINE ? data : head->data,
                    head->what.bytes);
-        rf_shm_append(&h->done, recv);
+        rf_posted_append(&h->done, recv);
         return 0;
     }
     uint64_t offset;
@@ -187,7 +163,7 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
     if (head->what.kind == RF_SHM_READABLE && is_worth_reading(h, peer, recv)) {
         recv->from = (const unsigned char *)(uintptr_t)offset;
         recv->remote = 1;
-        rf_shm_append(&h->pulls, recv);
+        rf_posted_append(&h->pulls, recv);
         return 0;
     }
     if (has_pieces(head))
@@ -199,13 +175,13 @@ static int join(struct rf_shm *h, struct rf_shm_node *recv, const struct rf_shm_
         return 0;
     }
     recv->from = from;
-    rf_shm_append(&h->pulls, recv);
+    rf_posted_append(&h->pulls, recv);
     return 0;
 }
 
 int rf_shm_pull(struct rf_shm *h)
 {
-    struct rf_shm_node *recv = h->pulls.first;
+    struct rf_posted *recv = h->pulls.first;
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
     uint64_t left = recv->bytes - recv->moved;
     size_t bytes = left < PULL_BYTES ? (size_t)left : PULL_BYTES;
@@ -216,7 +192,7 @@ int rf_shm_pull(struct rf_shm *h)
     else
         rf_copy_bytes(to, recv->from + recv->moved, bytes, recv->bytes);
     if (rc == RF_EAGAIN)
-        return ask_for_pieces(h, rf_shm_take(&h->pulls), true);
+        return ask_for_pieces(h, rf_posted_take(&h->pulls), true);
     RETURN_IF_ERROR(rc);
     recv->moved += bytes;
     if (recv->moved < recv->bytes)
@@ -224,7 +200,7 @@ int rf_shm_pull(struct rf_shm *h)
     ack_done(peer, recv->ticket);
     if (recv->remote)
         ack_go(peer, recv->ticket, false, false);
-    rf_shm_append(&h->done, rf_shm_take(&h->pulls));
+    rf_posted_append(&h->done, rf_posted_take(&h->pulls));
     return 0;
 }
 
@@ -240,7 +216,7 @@ const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t
 static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_head *head)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    struct rf_shm_node *recv = peer->recvs[head->what.ticket];
+    struct rf_posted *recv = peer->recvs[head->what.ticket];
     if (!recv || !is_slot(&head->what) || head->what.bytes > recv->bytes - recv->moved)
         return fail_invalid(rank, "piece");
     const unsigned char *data = rf_shm_slot(peer, head->what.slot, head->what.bytes);
@@ -258,7 +234,7 @@ static int take_piece(struct rf_shm *h, int rank, const struct rf_shm_head *head
         return 0;
     peer->recvs[head->what.ticket] = NULL;
     ack_done(peer, head->what.ticket);
-    rf_shm_append(&h->done, recv);
+    rf_posted_append(&h->done, recv);
     return 0;
 }
 
@@ -283,16 +259,16 @@ static int keep_early(struct rf_shm *h, int rank, const struct rf_shm_head *head
     early->next = NULL;
     if (has_data)
         memcpy(early->data, data, head->what.bytes);
-    struct rf_shm_early **link = &h->early[bucket_of(rank, head->tag)];
+    struct rf_shm_early **link = &h->early[rf_match_bucket(rank, head->tag)];
     while (*link)
         link = &(*link)->next;
     *link = early;
     return 0;
 }
 
-int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv)
+int rf_shm_post_recv(struct rf_shm *h, struct rf_posted *recv)
 {
-    unsigned bucket = bucket_of(recv->peer, recv->tag);
+    unsigned bucket = rf_match_bucket(recv->peer, recv->tag);
     for (struct rf_shm_early **link = &h->early[bucket]; *link; link = &(*link)->next) {
         struct rf_shm_early *early = *link;
         if (early->peer != recv->peer || early->head.tag != recv->tag)
@@ -305,7 +281,7 @@ int rf_shm_post_recv(struct rf_shm *h, struct rf_shm_node *recv)
         h->unused = early;
         return rc;
     }
-    rf_shm_append(&h->recvs[bucket], recv);
+    rf_posted_append(&h->recvs[bucket], recv);
     return 0;
 }
 
@@ -321,7 +297,7 @@ static void free_all(struct rf_shm_early **list)
 
 void rf_shm_forget_early(struct rf_shm *h)
 {
-    for (int i = 0; i < RF_SHM_BUCKETS; i++)
+    for (int i = 0; i < RF_MATCH_BUCKETS; i++)
         free_all(&h->early[i]);
     free_all(&h->unused);
 }
@@ -391,7 +367,8 @@ static int take_in(struct rf_shm *h, int rank, const struct rf_shm_head *head,
         return fail_invalid(rank, "slot");
     const unsigned char *data =
         is_eager ? rf_shm_slot(peer, head->what.slot, head->what.bytes) : cell;
-    struct rf_shm_node *recv = find_recv(h, rank, head->tag);
+    struct rf_posted *recv =
+        rf_posted_match(&h->recvs[rf_match_bucket(rank, head->tag)], rank, head->tag);
     int rc = recv ? join(h, recv, head, data) : keep_early(h, rank, head, data);
     if (is_eager && !(recv && recv->in_place))
         free_slot(peer, head->what.slot);

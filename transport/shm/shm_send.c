@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* rf_shm_node.slot of a send with a ticket. */
+/* rf_posted.slot of a send with a ticket. */
 enum { SEND_SHARED, SEND_ASKED, SEND_READABLE, SEND_STAGING };
 
 static int fail_invalid(int rank, const char *what)
@@ -73,7 +73,7 @@ static void write_record(struct rf_shm_record *record, uint64_t tag, uint32_t co
     record->what = what;
 }
 
-static void write_record_of(struct rf_shm_record *record, const struct rf_shm_node *send, int kind,
+static void write_record_of(struct rf_shm_record *record, const struct rf_posted *send, int kind,
                             uint64_t bytes, unsigned slot)
 {
     const struct rf_shm_what what = {.bytes = bytes & 0xfffffffffffull,
@@ -130,7 +130,7 @@ static void send_short(struct rf_shm *h, int rank, uint64_t tag, uint32_t contra
     publish(peer, has_rest ? 2 : 1);
 }
 
-static void send_long(struct rf_shm *h, struct rf_shm_node *send)
+static void send_long(struct rf_shm *h, struct rf_posted *send)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, send->peer);
     struct rf_shm_record *record = next_record(peer);
@@ -231,7 +231,7 @@ void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from
 }
 
 /* The next `bytes` of a message, into a slot. */
-static void send_slot(struct rf_shm *h, struct rf_shm_node *send, int kind, unsigned slot,
+static void send_slot(struct rf_shm *h, struct rf_posted *send, int kind, unsigned slot,
                       size_t bytes)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, send->peer);
@@ -249,13 +249,13 @@ static void send_slot(struct rf_shm *h, struct rf_shm_node *send, int kind, unsi
     send->moved += bytes;
 }
 
-static bool is_eager(const struct rf_shm_node *send)
+static bool is_eager(const struct rf_posted *send)
 {
     return send->bytes > RF_SHM_CELL;
 }
 
 /* Whether an eager message can be sent, with its slot: 1, or 0: not now. */
-static int has_capacity(struct rf_shm *h, const struct rf_shm_node *send, int *slot)
+static int has_capacity(struct rf_shm *h, const struct rf_posted *send, int *slot)
 {
     int ready =
         has_record(h, send->peer, is_eager(send) ? RF_SHM_EAGER_ONE : RF_SHM_SHORT, send->bytes);
@@ -265,7 +265,7 @@ static int has_capacity(struct rf_shm *h, const struct rf_shm_node *send, int *s
     return *slot >= 0;
 }
 
-static void send_now(struct rf_shm *h, struct rf_shm_node *send, int slot)
+static void send_now(struct rf_shm *h, struct rf_posted *send, int slot)
 {
     if (is_eager(send))
         send_slot(h, send, RF_SHM_EAGER_ONE, (unsigned)slot, send->bytes);
@@ -278,7 +278,7 @@ static void send_now(struct rf_shm *h, struct rf_shm_node *send, int slot)
 /* The peer copies one piece while the next is written, if it has a core of its own. What it wants
  * to read in its slot comes as a whole, if it fits into one. */
 static size_t piece_bytes(const struct rf_shm *h, const struct rf_shm_peer *peer,
-                          const struct rf_shm_node *send)
+                          const struct rf_posted *send)
 {
     const uint64_t whole = __atomic_load_n(&peer->acks_in->whole, __ATOMIC_RELAXED);
     const uint64_t left = send->bytes - send->moved;
@@ -293,7 +293,7 @@ static size_t piece_bytes(const struct rf_shm *h, const struct rf_shm_peer *peer
 static int send_piece(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
-    struct rf_shm_node *send = peer->staging.first;
+    struct rf_posted *send = peer->staging.first;
     const size_t bytes = piece_bytes(h, peer, send);
     int slot = find_slot(peer, bytes);
     int ready = slot >= 0 ? has_record(h, rank, RF_SHM_PIECE, bytes) : 0;
@@ -302,7 +302,7 @@ static int send_piece(struct rf_shm *h, int rank)
     send_slot(h, send, RF_SHM_PIECE, (unsigned)slot, bytes);
     if (send->moved == send->bytes) {
         peer->sends[send->ticket] = NULL; /* the ticket stays taken until the peer is done */
-        rf_shm_append(&h->done, rf_shm_take(&peer->staging));
+        rf_posted_append(&h->done, rf_posted_take(&peer->staging));
     }
     return 0;
 }
@@ -315,23 +315,23 @@ static int check_tickets(struct rf_shm *h, int rank)
     uint64_t go = ~(__atomic_load_n(&peer->acks_in->go, __ATOMIC_ACQUIRE) ^ peer->go_bits);
     uint64_t done = ~(__atomic_load_n(&peer->acks_in->done, __ATOMIC_ACQUIRE) ^ peer->done_bits);
     for (uint64_t ended = peer->tickets & done & go; ended; ended &= ended - 1) {
-        struct rf_shm_node *send = peer->sends[__builtin_ctzll(ended)];
+        struct rf_posted *send = peer->sends[__builtin_ctzll(ended)];
         if (!send)
             continue;
         if (send->slot == SEND_STAGING)
             return fail_invalid(rank, "a message that it has not yet got");
         peer->sends[send->ticket] = NULL;
-        rf_shm_append(&h->done, send);
+        rf_posted_append(&h->done, send);
     }
     peer->asked &= ~(done & go);
     const uint64_t unreadable = __atomic_load_n(&peer->acks_in->unreadable, __ATOMIC_RELAXED);
     for (uint64_t wanted = peer->asked & go; wanted; wanted &= wanted - 1) {
-        struct rf_shm_node *send = peer->sends[__builtin_ctzll(wanted)];
+        struct rf_posted *send = peer->sends[__builtin_ctzll(wanted)];
         if (send->slot == SEND_READABLE && unreadable >> send->ticket & 1)
             RETURN_IF_ERROR(rf_shm_check_send(h, send));
         send->slot = SEND_STAGING;
         send->moved = 0;
-        rf_shm_append(&peer->staging, send);
+        rf_posted_append(&peer->staging, send);
     }
     peer->asked &= ~go;
     peer->tickets &= ~(done & go);
@@ -347,20 +347,20 @@ static int send_waiting(struct rf_shm *h, int rank)
         if (ready < 0)
             return ready;
         send_now(h, peer->waiting_now.first, slot);
-        rf_shm_append(&h->done, rf_shm_take(&peer->waiting_now));
+        rf_posted_append(&h->done, rf_posted_take(&peer->waiting_now));
     }
     while (peer->waiting_long.first && ~peer->tickets &&
            (ready = has_record(h, rank, RF_SHM_SHARED, 0)) != 0) {
         if (ready < 0)
             return ready;
-        send_long(h, rf_shm_take(&peer->waiting_long));
+        send_long(h, rf_posted_take(&peer->waiting_long));
     }
     return 0;
 }
 
 /* ---- what shm.c calls ----------------------------------------------------------------------- */
 
-static bool goes_at_once(struct rf_shm *h, const struct rf_shm_node *send)
+static bool goes_at_once(struct rf_shm *h, const struct rf_posted *send)
 {
     uint64_t offset;
     return send->bytes <= RF_SHM_EAGER ||
@@ -368,7 +368,7 @@ static bool goes_at_once(struct rf_shm *h, const struct rf_shm_node *send)
             !rf_shm_locate(&h->transport, send->buffer, send->bytes, &offset));
 }
 
-static int send_at_once(struct rf_shm *h, struct rf_shm_node *send)
+static int send_at_once(struct rf_shm *h, struct rf_posted *send)
 {
     int slot = 0;
     if (rf_shm_peer_of(h, send->peer)->waiting_now.first || !goes_at_once(h, send))
@@ -384,7 +384,7 @@ int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contr
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
     if (bytes > RF_SHM_CELL) {
-        struct rf_shm_node send = rf_shm_send_node(rank, tag, contract, buffer, bytes);
+        struct rf_posted send = rf_posted_send(rank, tag, contract, buffer, bytes);
         return send_at_once(h, &send);
     }
     const int ready = peer->waiting_now.first ? 0 : has_record(h, rank, RF_SHM_SHORT, bytes);
@@ -393,25 +393,25 @@ int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contr
     return ready;
 }
 
-int rf_shm_post_send(struct rf_shm *h, struct rf_shm_node *send)
+int rf_shm_post_send(struct rf_shm *h, struct rf_posted *send)
 {
     struct rf_shm_peer *to = rf_shm_peer_of(h, send->peer);
     const int done = send_at_once(h, send);
     if (done < 0)
         return done;
     if (done > 0) {
-        rf_shm_append(&h->done, send);
+        rf_posted_append(&h->done, send);
         return 0;
     }
     if (goes_at_once(h, send)) {
-        rf_shm_append(&to->waiting_now, send);
+        rf_posted_append(&to->waiting_now, send);
         return 0;
     }
     const int ready = has_record(h, send->peer, RF_SHM_SHARED, 0);
     if (ready < 0)
         return ready;
     if (ready == 0 || to->waiting_long.first || !~to->tickets)
-        rf_shm_append(&to->waiting_long, send);
+        rf_posted_append(&to->waiting_long, send);
     else
         send_long(h, send);
     return 0;

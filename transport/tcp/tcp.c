@@ -26,14 +26,7 @@ static struct rf_tcp *tcp_of(struct rf_transport *t)
 
 static int check_post(struct rf_tcp *h, int peer, size_t bytes)
 {
-    if (h->cancelled)
-        return rf_fail(RF_EABORT, "tcp: the transport has been cancelled");
-    if (peer < 0 || peer >= h->transport.size)
-        return rf_fail(RF_EINVAL, "tcp: there is no rank %d in a world of %d", peer,
-                       h->transport.size);
-    if (bytes >> 48)
-        return rf_fail(RF_ENOTSUP, "tcp: a message of %zu bytes", bytes);
-    return 0;
+    return rf_check_post(&h->transport, h->cancelled, peer, bytes, RF_TCP_MESSAGE);
 }
 
 static int tcp_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t contract,
@@ -41,22 +34,14 @@ static int tcp_post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_
 {
     struct rf_tcp *h = tcp_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
-    if (peer == t->rank) {
-        int rc = h->self->ops->post_send(h->self, 0, tag, contract, buffer, bytes, context);
-        h->self_pending += rc == 0;
-        return rc;
-    }
-    struct rf_tcp_node *send = context;
-    *send = (struct rf_tcp_node){.tag = tag,
-                                 .buffer = (void *)(uintptr_t)buffer,
-                                 .bytes = bytes,
-                                 .contract = contract,
-                                 .peer = (uint32_t)peer};
+    if (peer == t->rank)
+        return rf_self_post_send(&h->self, tag, contract, buffer, bytes, context);
+    struct rf_posted *send = context;
+    *send = rf_posted_send(peer, tag, contract, buffer, bytes);
     if (h->peers[peer].state == RF_TCP_IDLE && !h->peers[peer].left)
         RETURN_IF_ERROR(rf_tcp_dial(h, &h->peers[peer]));
     RETURN_IF_ERROR(rf_tcp_post_send(h, send));
-    t->sent_bytes += bytes;
-    t->sent_messages++;
+    rf_count_sent(t, bytes);
     return 0;
 }
 
@@ -65,14 +50,15 @@ static int tcp_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *b
 {
     struct rf_tcp *h = tcp_of(t);
     RETURN_IF_ERROR(check_post(h, peer, bytes));
-    if (peer == t->rank) {
-        int rc = h->self->ops->post_recv(h->self, 0, tag, buffer, bytes, context);
-        h->self_pending += rc == 0;
-        return rc;
-    }
-    struct rf_tcp_node *recv = context;
-    *recv = (struct rf_tcp_node){
-        .tag = tag, .buffer = buffer, .bytes = bytes, .peer = (uint32_t)peer, .is_recv = true};
+    if (peer == t->rank)
+        return rf_self_post_recv(&h->self, tag, buffer, bytes, context);
+    struct rf_posted *recv = context;
+    *recv = (struct rf_posted){.tag = tag,
+                               .buffer = buffer,
+                               .bytes = bytes,
+                               .peer = peer,
+                               .match_rank = peer,
+                               .is_recv = 1};
     return rf_tcp_post_recv(h, recv);
 }
 
@@ -102,26 +88,16 @@ static int progress(struct rf_tcp *h)
     return h->done.first ? 0 : receive_all(h);
 }
 
-static int fill(struct rf_tcp *h, const struct rf_tcp_node *node, struct rf_completion *out)
+static void complete(const struct rf_tcp *h, const struct rf_posted *posted,
+                     struct rf_completion *out)
 {
-    const struct rf_tcp_peer *peer = &h->peers[node->peer];
-    *out = (struct rf_completion){.context = (void *)(uintptr_t)node,
-                                  .bytes = node->is_recv ? node->bytes : 0,
-                                  .contract = node->is_recv ? node->contract : 0,
-                                  .peer = (int)node->peer,
-                                  .status = node->status,
-                                  .is_recv = node->is_recv};
-    if (node->status == RF_EMISMATCH)
-        return rf_fail_rank(RF_EMISMATCH, peer->rank,
-                            "tcp: a message of rank %d is longer than its receive expects",
-                            peer->rank);
-    if (node->status < 0)
-        return rf_fail_rank(node->status, peer->rank, "tcp: the connection to rank %d is lost: %s",
-                            peer->rank,
-                            peer->left     ? "it has left"
-                            : peer->reason ? strerror(peer->reason)
-                                           : "the other end has closed it");
-    return 0;
+    const struct rf_tcp_peer *peer = &h->peers[posted->peer];
+    rf_posted_complete(posted, out);
+    if (posted->status == RF_EPEER)
+        rf_fail_rank(RF_EPEER, peer->rank, "tcp: the connection to rank %d is lost: %s", peer->rank,
+                     peer->left     ? "it has left"
+                     : peer->reason ? strerror(peer->reason)
+                                    : "the other end has closed it");
 }
 
 static int tcp_poll(struct rf_transport *t, struct rf_completion *out, int max)
@@ -129,11 +105,8 @@ static int tcp_poll(struct rf_transport *t, struct rf_completion *out, int max)
     struct rf_tcp *h = tcp_of(t);
     if (h->cancelled)
         return rf_fail(RF_EABORT, "tcp: the transport has been cancelled");
-    if (h->self_pending > 0) {
-        int found = h->self->ops->poll(h->self, out, max);
-        for (int i = 0; i < found; i++)
-            out[i].peer = t->rank;
-        h->self_pending -= found > 0 ? (uint64_t)found : 0;
+    if (h->self.pending > 0) {
+        const int found = rf_self_poll(&h->self, t->rank, out, max);
         if (found != 0)
             return found;
     }
@@ -141,31 +114,19 @@ static int tcp_poll(struct rf_transport *t, struct rf_completion *out, int max)
         RETURN_IF_ERROR(progress(h));
     int count = 0;
     while (count < max && h->done.first)
-        fill(h, rf_tcp_take(&h->done), &out[count++]);
+        complete(h, rf_posted_take(&h->done), &out[count++]);
     return count;
 }
 
 /* ---- the rest of the interface --------------------------------------------------------------- */
 
-static int tcp_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
-{
-    *handle = NULL; /* the system takes any memory */
-    return 0;
-}
-
-static void tcp_deregister(struct rf_transport *t, void *handle)
-{
-}
-
 static void tcp_cancel_all(struct rf_transport *t)
 {
     struct rf_tcp *h = tcp_of(t);
     h->cancelled = true;
-    if (h->self)
-        h->self->ops->cancel_all(h->self);
-    h->self_pending = 0;
+    rf_self_cancel(&h->self);
     rf_tcp_close_all(h);
-    h->done = (struct rf_tcp_list){0};
+    h->done = (struct rf_posted_list){0};
 }
 
 static void tcp_destroy(struct rf_transport *t)
@@ -199,8 +160,6 @@ static const struct rf_transport_ops tcp_ops = {
     .post_send = tcp_post_send,
     .post_recv = tcp_post_recv,
     .poll = tcp_poll,
-    .register_memory = tcp_register,
-    .deregister_memory = tcp_deregister,
     .cancel_all = tcp_cancel_all,
     .destroy = tcp_destroy,
     .idle = tcp_idle,
@@ -225,7 +184,7 @@ int rf_tcp_end_open(int rank, int size, struct rf_tcp **out)
     h->addresses = rf_alloc((size_t)size * sizeof(*h->addresses));
     h->input = rf_alloc(RF_TCP_INPUT);
     int rc = h->peers && h->watched && h->addresses && h->input
-                 ? rf_self_transport(&h->self)
+                 ? rf_self_transport(&h->self.transport)
                  : rf_fail(RF_ENOMEM, "tcp: no memory for %d ranks", size);
     for (int r = 0; h->peers && r < size; r++) {
         h->peers[r].watch = RF_TCP_PEER;
@@ -245,8 +204,7 @@ void rf_tcp_end_close(struct rf_tcp *h)
     if (!h)
         return;
     rf_tcp_close_all(h);
-    if (h->self)
-        h->self->ops->destroy(h->self);
+    rf_self_close(&h->self);
     rf_free(h->peers);
     rf_free(h->watched);
     rf_free(h->addresses);

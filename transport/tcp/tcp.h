@@ -13,11 +13,9 @@
 #ifndef RF_TRANSPORT_TCP_H
 #define RF_TRANSPORT_TCP_H
 
-#include <assert.h>
-
 #include "../bootstrap/handshake.h"
 #include "../cpu_affinity.h"
-#include "../transport.h"
+#include "../matching.h"
 
 enum {
     RF_TCP_EAGER = 256 << 10,
@@ -36,6 +34,8 @@ enum {
     RF_TCP_VERSION = 1
 };
 
+#define RF_TCP_MESSAGE ((1ull << 48) - 1) /* bytes, at most: tcp_wire.h */
+
 enum rf_tcp_kind {
     RF_TCP_DATA = 1, /* a message and its payload */
     RF_TCP_ANNOUNCE, /* a message of more than RF_TCP_EAGER bytes waits for its receive */
@@ -49,25 +49,6 @@ struct rf_tcp_frame {
     uint64_t tag, bytes;
     uint32_t contract;
     uint8_t kind;
-};
-
-/* A posted send or receive, in the memory that the poster reserves at the start of its context. */
-struct rf_tcp_node {
-    struct rf_tcp_node *next;
-    uint64_t tag;
-    void *buffer;
-    uint64_t bytes;
-    uint64_t end; /* of a send: its place in the stream of the connection */
-    uint32_t contract;
-    uint32_t peer;
-    int16_t status;
-    bool is_recv;
-    bool was_wrong; /* another message came than this receive's, which was guessed */
-};
-static_assert(sizeof(struct rf_tcp_node) <= 64, "must fit the context's reserved bytes");
-
-struct rf_tcp_list {
-    struct rf_tcp_node *first, *last;
 };
 
 /* A message that arrived before its receive, or was announced. */
@@ -99,31 +80,31 @@ struct rf_tcp_peer {
     uint64_t dial_ns, give_up_ns; /* when to dial again, and when no more */
 
     /* Towards the peer. */
-    struct rf_tcp_list queued;  /* of whose frames nothing has been written */
-    struct rf_tcp_list writing; /* staged, or partly written; by their ends */
-    struct rf_tcp_list held;    /* long ones, which wait for their receives */
+    struct rf_posted_list queued;  /* of whose frames nothing has been written */
+    struct rf_posted_list writing; /* staged, or partly written; by their ends */
+    struct rf_posted_list held;    /* long ones, which wait for their receives */
     struct rf_tcp_frame *controls;
     size_t control_count, control_capacity;
     uint64_t *ready; /* tags of long receives whose sends are not posted yet */
     size_t ready_count, ready_capacity;
     unsigned char *stage; /* [RF_TCP_STAGE] */
     size_t stage_begin, stage_end;
-    struct rf_tcp_node *payload; /* what follows the stage; NULL: nothing */
-    uint64_t moved;              /* bytes of it */
-    uint64_t staged, sent;       /* the stream, in bytes */
-    bool sending;                /* it is in h->sending */
-    bool full;                   /* the system took no more */
+    struct rf_posted *payload; /* what follows the stage; NULL: nothing */
+    uint64_t moved;            /* bytes of it */
+    uint64_t staged, sent;     /* the stream, in bytes */
+    bool sending;              /* it is in h->sending */
+    bool full;                 /* the system took no more */
     struct rf_tcp_peer *next_sending;
 
     /* From the peer. */
-    struct rf_tcp_list recvs;
+    struct rf_posted_list recvs;
     struct rf_tcp_early *early, *last_early; /* in the order in which they came */
     unsigned char head[RF_TCP_HEADER];
     size_t head_bytes;
-    uint64_t left_bytes;          /* of the payload that arrives now */
-    bool is_long;                 /* the last message; so is the next one, probably */
-    unsigned char *into;          /* its place; NULL: it is dropped */
-    struct rf_tcp_node *arriving; /* NULL: it is `arriving_early`, or dropped */
+    uint64_t left_bytes;        /* of the payload that arrives now */
+    bool is_long;               /* the last message; so is the next one, probably */
+    unsigned char *into;        /* its place; NULL: it is dropped */
+    struct rf_posted *arriving; /* NULL: it is `arriving_early`, or dropped */
     struct rf_tcp_early *arriving_early;
     int expected;            /* receives and held sends: while there are some, the peer is read */
     int place;               /* in h->watched; -1: it is not */
@@ -137,7 +118,7 @@ struct rf_tcp {
     struct rf_transport transport; /* first member */
     struct rf_tcp_peer *peers;     /* [size] */
     struct rf_job_key key;
-    struct rf_tcp_list done; /* completions for poll */
+    struct rf_posted_list done; /* completions for poll */
     struct rf_tcp_peer *sending;
     int *watched; /* [size] ranks of open connections from which something is expected */
     int watched_count;
@@ -149,8 +130,7 @@ struct rf_tcp {
     struct rf_cpu_affinity affinity;
     struct rf_tcp_early *spare; /* each with room for any message */
     int spare_count;
-    struct rf_transport *self; /* messages to oneself */
-    uint64_t self_pending;
+    struct rf_self self;
     bool cancelled;
 
     enum rf_tcp_watch listener_watch;
@@ -165,48 +145,12 @@ struct rf_tcp_address {
     int32_t port;
 };
 
-static inline void rf_tcp_append(struct rf_tcp_list *list, struct rf_tcp_node *node)
-{
-    node->next = NULL;
-    if (list->first)
-        list->last->next = node;
-    else
-        list->first = node;
-    list->last = node;
-}
-
-static inline struct rf_tcp_node *rf_tcp_take(struct rf_tcp_list *list)
-{
-    struct rf_tcp_node *node = list->first;
-    if (node)
-        list->first = node->next;
-    return node;
-}
-
-/* Takes the first one with this tag out of the list; NULL: there is none. */
-static inline struct rf_tcp_node *rf_tcp_take_tag(struct rf_tcp_list *list, uint64_t tag)
-{
-    struct rf_tcp_node *before = NULL;
-    for (struct rf_tcp_node *node = list->first; node; before = node, node = node->next) {
-        if (node->tag != tag)
-            continue;
-        if (before)
-            before->next = node->next;
-        else
-            list->first = node->next;
-        if (list->last == node)
-            list->last = before;
-        return node;
-    }
-    return NULL;
-}
-
 /* tcp.c. */
 int rf_tcp_end_open(int rank, int size, struct rf_tcp **out);
 void rf_tcp_end_close(struct rf_tcp *h);
 
 /* tcp_peer.c */
-void rf_tcp_complete(struct rf_tcp *h, struct rf_tcp_node *node, int status);
+void rf_tcp_complete(struct rf_tcp *h, struct rf_posted *node, int status);
 /* One more, or one less, is expected of a peer. */
 void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change);
 /* With room for so many bytes, which are at most RF_TCP_EAGER. NULL: out of memory. */
@@ -221,7 +165,7 @@ void rf_tcp_set_state(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_st
 void rf_tcp_lose(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason);
 
 /* tcp_send.c */
-int rf_tcp_post_send(struct rf_tcp *h, struct rf_tcp_node *send);
+int rf_tcp_post_send(struct rf_tcp *h, struct rf_posted *send);
 /* A frame without payload. */
 int rf_tcp_send_control(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_kind kind,
                         uint64_t tag, uint64_t bytes);
@@ -233,7 +177,7 @@ int rf_tcp_receive_is_ready(struct rf_tcp *h, struct rf_tcp_peer *peer, uint64_t
 int rf_tcp_send_is_refused(struct rf_tcp *h, struct rf_tcp_peer *peer, uint64_t tag);
 
 /* tcp_receive.c */
-int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv);
+int rf_tcp_post_recv(struct rf_tcp *h, struct rf_posted *recv);
 /* Reads what has come of a peer, until a message has ended or nothing is left. */
 int rf_tcp_receive(struct rf_tcp *h, struct rf_tcp_peer *peer);
 /* The same for bytes at hand. */

@@ -26,10 +26,10 @@ void rf_tcp_expect(struct rf_tcp *h, struct rf_tcp_peer *peer, int change)
     peer->place = -1;
 }
 
-void rf_tcp_complete(struct rf_tcp *h, struct rf_tcp_node *node, int status)
+void rf_tcp_complete(struct rf_tcp *h, struct rf_posted *node, int status)
 {
-    node->status = (int16_t)status;
-    rf_tcp_append(&h->done, node);
+    node->status = (int8_t)status;
+    rf_posted_append(&h->done, node);
 }
 
 /* ---- messages before their receives ---------------------------------------------------------- */
@@ -93,11 +93,11 @@ void rf_tcp_set_state(struct rf_tcp *h, struct rf_tcp_peer *peer, enum rf_tcp_st
     rf_tcp_expect(h, peer, 0);
 }
 
-static void fail_all(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_list *list,
+static void fail_all(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted_list *list,
                      bool expected)
 {
-    struct rf_tcp_node *node;
-    while ((node = rf_tcp_take(list)) != NULL) {
+    struct rf_posted *node;
+    while ((node = rf_posted_take(list)) != NULL) {
         if (expected)
             rf_tcp_expect(h, peer, -1);
         rf_tcp_complete(h, node, RF_EPEER);

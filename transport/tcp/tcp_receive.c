@@ -51,24 +51,24 @@ static struct rf_tcp_early *take_early(struct rf_tcp_peer *peer, uint64_t tag)
 
 /* ---- a message and its receive --------------------------------------------------------------- */
 
-static void end_recv(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
-                     int status)
+static void end_recv(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted *recv, int status)
 {
     rf_tcp_expect(h, peer, -1);
     rf_tcp_complete(h, recv, status);
 }
 
-/* Of a message that is longer than its receive nothing is kept. */
-static bool fits(struct rf_tcp_node *recv, const struct rf_tcp_frame *frame)
+/* Nothing is kept of a message that is longer than its receive. */
+static bool fits(struct rf_posted *recv, const struct rf_tcp_frame *frame)
 {
     const bool fits = frame->bytes <= recv->bytes;
     recv->contract = frame->contract;
-    recv->bytes = frame->bytes;
+    recv->moved = frame->bytes;
+    recv->bytes = fits ? frame->bytes : recv->bytes;
     recv->status = fits ? 0 : RF_EMISMATCH;
     return fits;
 }
 
-static void begin_payload(struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+static void begin_payload(struct rf_tcp_peer *peer, struct rf_posted *recv,
                           const struct rf_tcp_frame *frame)
 {
     peer->into = fits(recv, frame) ? recv->buffer : NULL;
@@ -85,7 +85,7 @@ static void end_payload(struct rf_tcp *h, struct rf_tcp_peer *peer)
     peer->into = NULL;
 }
 
-static int refuse(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+static int refuse(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted *recv,
                   const struct rf_tcp_frame *frame)
 {
     fits(recv, frame);
@@ -94,7 +94,7 @@ static int refuse(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node
 }
 
 /* The message has come, in part or as a whole, before this receive. */
-static void join_early(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+static void join_early(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted *recv,
                        struct rf_tcp_early *early)
 {
     const bool is_arriving = peer->arriving_early == early;
@@ -111,7 +111,7 @@ static void join_early(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp
     }
 }
 
-int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv)
+int rf_tcp_post_recv(struct rf_tcp *h, struct rf_posted *recv)
 {
     struct rf_tcp_peer *peer = &h->peers[recv->peer];
     struct rf_tcp_early *early = peer->early ? take_early(peer, recv->tag) : NULL;
@@ -124,7 +124,7 @@ int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv)
     else if (peer->state == RF_TCP_LOST && !peer->left)
         end_recv(h, peer, recv, RF_EPEER);
     else {
-        rf_tcp_append(&peer->recvs, recv);
+        rf_posted_append(&peer->recvs, recv);
         if (recv->bytes > RF_TCP_EAGER && !peer->left)
             rc = rf_tcp_send_control(h, peer, RF_TCP_READY, recv->tag, recv->bytes);
     }
@@ -136,7 +136,7 @@ int rf_tcp_post_recv(struct rf_tcp *h, struct rf_tcp_node *recv)
 
 static int begin_data(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf_tcp_frame *frame)
 {
-    struct rf_tcp_node *recv = rf_tcp_take_tag(&peer->recvs, frame->tag);
+    struct rf_posted *recv = rf_posted_match(&peer->recvs, peer->rank, frame->tag);
     peer->is_long = frame->bytes >= 2 * RF_TCP_DIRECT;
     if (recv) {
         begin_payload(peer, recv, frame);
@@ -154,14 +154,14 @@ static int take_announcement(struct rf_tcp *h, struct rf_tcp_peer *peer,
                              const struct rf_tcp_frame *frame)
 {
     struct rf_tcp_early *early;
-    struct rf_tcp_node *recv = peer->recvs.first;
+    struct rf_posted *recv = peer->recvs.first;
     while (recv && recv->tag != frame->tag)
         recv = recv->next;
     if (!recv)
         return add_early(h, peer, frame, &early);
     if (recv->bytes > RF_TCP_EAGER)
         return 0; /* that it is posted has been sent */
-    return refuse(h, peer, rf_tcp_take_tag(&peer->recvs, frame->tag), frame);
+    return refuse(h, peer, rf_posted_match(&peer->recvs, peer->rank, frame->tag), frame);
 }
 
 static int begin_frame(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned char *head)
@@ -229,9 +229,9 @@ int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned ch
 
 /* The receive whose message probably comes next; some are posted long before theirs. Short messages
  * cost less to copy, many with one call. */
-static struct rf_tcp_node *guess(const struct rf_tcp_peer *peer)
+static struct rf_posted *guess(const struct rf_tcp_peer *peer)
 {
-    struct rf_tcp_node *recv = peer->recvs.first;
+    struct rf_posted *recv = peer->recvs.first;
     while (recv && (recv->was_wrong || recv->bytes < RF_TCP_DIRECT * 2))
         recv = recv->next;
     return recv;
@@ -241,7 +241,7 @@ static struct rf_tcp_node *guess(const struct rf_tcp_peer *peer)
  * frames without payload and then some message: the rest of the bytes is in the buffer of the
  * receive then, and moves from there to where it belongs, which may be that buffer's start. Each
  * part ends before the next one begins, so none is overwritten. */
-static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_tcp_node *recv,
+static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted *recv,
                             size_t *asked, int *rc)
 {
     struct iovec parts[2] = {{peer->head, RF_TCP_HEADER}, {recv->buffer, recv->bytes}};
@@ -270,7 +270,7 @@ static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct r
  * rest is read. 64 KiB at once, of a sender that is far ahead, would be copied twice more. */
 static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *asked, int *rc)
 {
-    struct rf_tcp_node *guessed;
+    struct rf_posted *guessed;
     if (peer->into && (peer->left_bytes >= RF_TCP_DIRECT || (peer->is_long && peer->left_bytes))) {
         *asked = peer->left_bytes;
         ssize_t count = recv(peer->fd, peer->into, *asked, MSG_DONTWAIT);

@@ -58,7 +58,7 @@ static void tune_for_long(struct rf_tcp_peer *peer)
 
 static void stage_message(struct rf_tcp_peer *peer)
 {
-    struct rf_tcp_node *send = rf_tcp_take(&peer->queued);
+    struct rf_posted *send = rf_posted_take(&peer->queued);
     if (peer->is_untuned && send->bytes >= RF_TCP_LONG)
         tune_for_long(peer);
     stage_header(peer, &(struct rf_tcp_frame){.tag = send->tag,
@@ -74,7 +74,7 @@ static void stage_message(struct rf_tcp_peer *peer)
     }
     peer->staged += send->bytes;
     send->end = peer->staged;
-    rf_tcp_append(&peer->writing, send);
+    rf_posted_append(&peer->writing, send);
 }
 
 static void fill_stage(struct rf_tcp_peer *peer)
@@ -122,7 +122,7 @@ static void advance(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t bytes)
     if (peer->payload && peer->moved == peer->payload->bytes)
         peer->payload = NULL;
     while (peer->writing.first && peer->writing.first->end <= peer->sent)
-        rf_tcp_complete(h, rf_tcp_take(&peer->writing), 0);
+        rf_tcp_complete(h, rf_posted_take(&peer->writing), 0);
 }
 
 void rf_tcp_flush(struct rf_tcp *h, struct rf_tcp_peer *peer)
@@ -221,7 +221,7 @@ static bool take_ready(struct rf_tcp_peer *peer, uint64_t tag)
     return false;
 }
 
-int rf_tcp_post_send(struct rf_tcp *h, struct rf_tcp_node *send)
+int rf_tcp_post_send(struct rf_tcp *h, struct rf_posted *send)
 {
     struct rf_tcp_peer *peer = &h->peers[send->peer];
     if (peer->state == RF_TCP_LOST || peer->left) {
@@ -230,11 +230,11 @@ int rf_tcp_post_send(struct rf_tcp *h, struct rf_tcp_node *send)
     }
     if (send->bytes > RF_TCP_EAGER && !take_ready(peer, send->tag)) {
         RETURN_IF_ERROR(rf_tcp_send_control(h, peer, RF_TCP_ANNOUNCE, send->tag, send->bytes));
-        rf_tcp_append(&peer->held, send);
+        rf_posted_append(&peer->held, send);
         rf_tcp_expect(h, peer, 1);
         return 0;
     }
-    rf_tcp_append(&peer->queued, send);
+    rf_posted_append(&peer->queued, send);
     if (peer->state == RF_TCP_OPEN && !peer->full)
         rf_tcp_flush(h, peer);
     note_output(h, peer);
@@ -243,10 +243,10 @@ int rf_tcp_post_send(struct rf_tcp *h, struct rf_tcp_node *send)
 
 int rf_tcp_receive_is_ready(struct rf_tcp *h, struct rf_tcp_peer *peer, uint64_t tag)
 {
-    struct rf_tcp_node *send = rf_tcp_take_tag(&peer->held, tag);
+    struct rf_posted *send = rf_posted_match(&peer->held, peer->rank, tag);
     if (send) {
         rf_tcp_expect(h, peer, -1);
-        rf_tcp_append(&peer->queued, send);
+        rf_posted_append(&peer->queued, send);
         note_output(h, peer);
         return 0;
     }
@@ -262,7 +262,7 @@ int rf_tcp_receive_is_ready(struct rf_tcp *h, struct rf_tcp_peer *peer, uint64_t
 
 int rf_tcp_send_is_refused(struct rf_tcp *h, struct rf_tcp_peer *peer, uint64_t tag)
 {
-    struct rf_tcp_node *send = rf_tcp_take_tag(&peer->held, tag);
+    struct rf_posted *send = rf_posted_match(&peer->held, peer->rank, tag);
     if (!send)
         return rf_fail_rank(RF_ECORRUPT, peer->rank,
                             "tcp: rank %d refuses a message that it was not sent", peer->rank);

@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Pass: the instructions after the backward passes: losses are shared, tied uses added, the norm
+ * computed, and the parameters updated.
+ */
+#include "../../base/base.h"
+#include "../plan/frozen.h"
+#include "../plan/list.h"
+#include "passes.h"
+
+static int single(struct rf_writer *w, enum rf_value_kind kind)
+{
+    return rf_value_of(w->plan, kind, -1, -1, -1, -1);
+}
+
+static int of_piece(struct rf_writer *w, enum rf_value_kind kind, int slot, int piece)
+{
+    return rf_value_of(w->plan, kind, -1, -1, slot, piece);
+}
+
+static void write_loss(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    w->behind = rf_plan_lags(plan);
+    rf_write(w, RF_VERB_LOSS, rf_plan_loss_lane(plan), -1, -1);
+    w->behind = 0;
+    const bool has = rf_plan_has_losses(plan);
+    const int slot = rf_plan_lags(plan) ? RF_SLOT_BEFORE : -1;
+    for (int local = 0; has && local < plan->local_micro_batches; local++) {
+        const int m = rf_plan_micro_batch(plan, local);
+        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_TARGETS, -1, m, slot, -1));
+        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_LOSSES, -1, m, slot, -1));
+    }
+    if (!plan->policy.forward_only)
+        rf_write_out(w, single(w, RF_VALUE_SCALARS));
+    rf_write_transfer(
+        w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                .count = rf_plan_loss_elements(plan->policy.micro_batches),
+                                .dtype = RF_F64,
+                                .order = RF_ORDER_RING});
+}
+
+/* In tree order, in the order of registration. */
+static void write_ties(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->grad_piece < 0 || plan->pieces[param->grad_piece].use != i)
+            continue;
+        const int owner =
+            of_piece(w, RF_VALUE_GRAD_SHARD, -1, plan->params[param->owner].grad_piece);
+        rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
+        rf_write_in(w, owner);
+        rf_write_in(w, of_piece(w, RF_VALUE_GRAD_SHARD, -1, param->grad_piece));
+        rf_write_out(w, owner);
+    }
+}
+
+/* Sends this rank's gradients of a parameter to another rank that uses it, or receives that rank's.
+ */
+static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int param, int stage)
+{
+    const struct rf_plan *plan = w->plan;
+    const bool sends = verb == RF_VERB_SEND;
+    const struct rf_plan_param *holder = &plan->params[rf_plan_holder(plan, param)];
+    /* Without a flush, these do not wait for messages of blocks' outputs. */
+    const int apart = rf_plan_lags(plan) ? RF_LANE_SEND_GRAD_BACK - RF_LANE_SEND_GRAD : 0;
+    const enum rf_lane lane =
+        (enum rf_lane)((int)(sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD) + apart);
+    rf_write(w, verb, lane, -1, -1);
+    if (sends)
+        rf_write_in(w, value);
+    else
+        rf_write_out(w, value);
+    rf_write_transfer(
+        w, (struct rf_transfer){.op = sends ? RF_COLL_SEND : RF_COLL_RECV,
+                                .count = plan->pieces[holder->grad_piece].counts[plan->shard],
+                                .dtype = RF_F32,
+                                .peer = rf_plan_rank_at(plan, stage, plan->dp_rank),
+                                .tag = rf_message_tag((int)lane)});
+}
+
+/* The rank with the first use of a parameter adds the gradients of ranks with other blocks, in
+ * their order, and sends them the sum. */
+static void write_shared(struct rf_writer *w, int param)
+{
+    struct rf_plan *plan = w->plan;
+    const int home = plan->home_of[plan->params[param].block], here = plan->pp_rank;
+    const int holder = rf_plan_holder(plan, param);
+    if (holder < 0)
+        return;
+    const int piece = plan->params[holder].grad_piece;
+    const int sum = of_piece(w, RF_VALUE_GRAD_SHARD, -1, piece);
+    for (int back = 0; back < 2; back++)
+        for (int stage = 0; stage < plan->mesh.pp; stage++) {
+            if (stage == home || !rf_plan_uses(plan, param, stage) ||
+                (here != home && here != stage))
+                continue;
+            if (here == stage) {
+                write_tied(w, back ? RF_VERB_RECV : RF_VERB_SEND, sum, param, home);
+                continue;
+            }
+            if (back) {
+                write_tied(w, RF_VERB_SEND, sum, param, stage);
+                continue;
+            }
+            const int other = of_piece(w, RF_VALUE_GRAD_TIED, stage, piece);
+            write_tied(w, RF_VERB_RECV, other, param, stage);
+            rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
+            rf_write_in(w, sum);
+            rf_write_in(w, other);
+            rf_write_out(w, sum);
+        }
+}
+
+/* The next parameter after `after` that is used twice; -1: there is none. Few are. */
+static int next_shared(const struct rf_plan *plan, int after)
+{
+    int next = -1;
+    for (int i = 0; i < plan->param_count; i++) {
+        const int first = plan->params[i].logical;
+        if (first != i && first > after && (next < 0 || first < next))
+            next = first;
+    }
+    return next;
+}
+
+static void write_all_shared(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    if (plan->mesh.pp == 1)
+        return;
+    for (int i = next_shared(plan, -1); i >= 0; i = next_shared(plan, i))
+        if (rf_plan_trains(plan, i))
+            write_shared(w, i);
+}
+
+/* Adds the gradients that each tensor rank has of its own rows. This comes after the sums over
+ * micro-batches and ranks, so the bits depend only on the number of tensor ranks. */
+static void write_tensor_sums(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        if (plan->pieces[k].use >= 0 || !plan->pieces[k].sums_tensor)
+            continue;
+        const int value = of_piece(w, RF_VALUE_GRAD_SHARD, -1, k);
+        rf_write(w, RF_VERB_REDUCE, RF_LANE_TENSOR, -1, -1);
+        rf_write_in(w, value);
+        rf_write_out(w, value);
+        rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                                  .count = plan->pieces[k].counts[plan->shard],
+                                                  .dtype = RF_F32,
+                                                  .order = RF_ORDER_RING});
+    }
+}
+
+/* One value for each trained piece with parameters. */
+static void operands(struct rf_writer *w, enum rf_value_kind kind, int slot, bool out)
+{
+    for (int k = 0; k < w->plan->trained_pieces; k++) {
+        if (w->plan->pieces[k].use >= 0)
+            continue;
+        if (out)
+            rf_write_out(w, of_piece(w, kind, slot, k));
+        else
+            rf_write_in(w, of_piece(w, kind, slot, k));
+    }
+}
+
+static void share_partials(struct rf_writer *w, enum rf_lane lane)
+{
+    rf_write(w, RF_VERB_NORM_SHARE, lane, -1, -1);
+    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
+                                              .count = RF_EXACT_WORDS,
+                                              .dtype = RF_I32,
+                                              .order = RF_ORDER_RING});
+}
+
+/* Every rank adds the squares of its own chunks. Chunks are the same on any mesh, and all sums of
+ * them are exact integers, so the norm is the same, too. The lanes' groups have at most 2^17 ranks
+ * in total, so words do not overflow (rf_add_squares). */
+static void write_partials(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    rf_write(w, RF_VERB_NORM_PARTIAL, RF_LANE_COMPUTE, -1, -1);
+    operands(w, RF_VALUE_GRAD_SHARD, -1, false);
+    rf_write_in(w, single(w, RF_VALUE_CHUNKS));
+    rf_write_out(w, single(w, RF_VALUE_SQUARES));
+    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    if (plan->shards > 1)
+        share_partials(w, plan->shard_lane);
+    if (rf_plan_tensor_ranks(plan) > 1)
+        share_partials(w, RF_LANE_TENSOR);
+    if (plan->mesh.pp > 1)
+        share_partials(w, RF_LANE_PIPELINE);
+}
+
+static void write_norm(struct rf_writer *w)
+{
+    rf_write(w, RF_VERB_NORM, RF_LANE_COMPUTE, -1, -1);
+    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_out(w, single(w, RF_VALUE_NORM));
+    rf_write(w, RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, -1, -1);
+    rf_write_in(w, single(w, RF_VALUE_NORM));
+    rf_write_in(w, single(w, RF_VALUE_SCALARS));
+    rf_write_out(w, single(w, RF_VALUE_SCALARS));
+}
+
+/* The pieces that one launch updates: all of them, which are adjacent; or one, of which this rank
+ * has a shard. */
+struct updated {
+    int first, end;
+};
+
+static void updated_operands(struct rf_writer *w, struct updated u, enum rf_value_kind kind,
+                             int slot, bool out)
+{
+    for (int k = u.first; k < u.end; k++) {
+        if (w->plan->pieces[k].use >= 0)
+            continue;
+        if (out)
+            rf_write_out(w, of_piece(w, kind, slot, k));
+        else
+            rf_write_in(w, of_piece(w, kind, slot, k));
+    }
+}
+
+static void write_updated(struct rf_writer *w, struct updated u, enum rf_value_kind gradients)
+{
+    const struct rf_plan *plan = w->plan;
+    updated_operands(w, u, gradients, -1, false);
+    rf_write_in(w, single(w, RF_VALUE_DECAY));
+    if (plan->place_runs)
+        rf_write_in(w, single(w, RF_VALUE_PLACES));
+    rf_write_in(w, single(w, RF_VALUE_SCALARS));
+    for (int outs = 0; outs < 2; outs++) {
+        updated_operands(w, u, rf_plan_stored(plan), -1, outs);
+        for (int k = 0; k < RF_PLAN_STATES; k++)
+            if (rf_plan_has_state(plan, k))
+                updated_operands(w, u, RF_VALUE_STATE, k, outs);
+    }
+    if (rf_plan_step_copies(plan) && rf_plan_lags(plan))
+        updated_operands(w, u, RF_VALUE_COPY, RF_SLOT_BEFORE, true);
+    if (rf_plan_step_copies(plan))
+        updated_operands(w, u, RF_VALUE_COPY_SHARD, -1, true);
+}
+
+static void write_update(struct rf_writer *w, struct updated u)
+{
+    rf_write(w, RF_VERB_STEP, RF_LANE_COMPUTE, -1, -1);
+    write_updated(w, u, RF_VALUE_GRAD_SHARD);
+}
+
+static void write_cast(struct rf_writer *w)
+{
+    if (!rf_plan_step_copies(w->plan))
+        return;
+    rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
+    operands(w, RF_VALUE_PARAM, -1, false);
+    if (w->plan->policy.optimizer.stochastic_rounding) /* the roundings of rank 0 */
+        rf_write_in(w, single(w, RF_VALUE_SCALARS));
+    if (w->plan->place_runs)
+        rf_write_in(w, single(w, RF_VALUE_PLACES));
+    operands(w, RF_VALUE_COPY, -1, true);
+}
+
+/* Gathers each piece on all ranks as soon as it has been updated, unless it is gathered only when
+ * it is needed. */
+static void write_shards(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        if (plan->pieces[k].use >= 0)
+            continue;
+        write_update(w, (struct updated){k, k + 1});
+        if (!plan->units)
+            rf_write_gather(w, k, RF_F32);
+    }
+}
+
+static bool host_updates(const struct rf_plan *plan)
+{
+    return (plan->policy.offload & RF_OFFLOAD_OPTIMIZER) != 0;
+}
+
+/* Copies the gradients that the host's optimizer reads, as soon as they are complete. */
+static void write_evictions(struct rf_writer *w)
+{
+    for (int k = 0; rf_plan_evicts(w->plan) && k < w->plan->trained_pieces; k++) {
+        if (w->plan->pieces[k].use >= 0)
+            continue;
+        rf_write(w, RF_VERB_EVICT, RF_LANE_EVICT, -1, -1);
+        rf_write_in(w, of_piece(w, RF_VALUE_GRAD_SHARD, -1, k));
+        rf_write_out(w, of_piece(w, RF_VALUE_HOST_GRAD, -1, k));
+    }
+}
+
+/* Piece by piece. Blocks see the result when they next fetch or gather it. */
+static void write_host_steps(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        if (plan->pieces[k].use >= 0)
+            continue;
+        rf_write(w, RF_VERB_HOST_STEP, RF_LANE_HOST, -1, -1);
+        write_updated(w, (struct updated){k, k + 1},
+                      rf_plan_evicts(plan) ? RF_VALUE_HOST_GRAD : RF_VALUE_GRAD_SHARD);
+    }
+}
+
+static void write_step(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    if (host_updates(plan))
+        write_host_steps(w);
+    else if (plan->shards > 1)
+        write_shards(w);
+    else if (plan->train_elements > 0) /* a rank's blocks may have none */
+        write_update(w, (struct updated){0, plan->trained_pieces});
+    if (plan->policy.loss_scale == 0)
+        return;
+    rf_write(w, RF_VERB_END_STEP, RF_LANE_COMPUTE, -1, -1);
+    rf_write_in(w, single(w, RF_VALUE_SCALARS));
+    rf_write_out(w, single(w, RF_VALUE_SCALARS));
+}
+
+/* If rank 0 alone updates, its scalars and parameters go to all ranks. */
+static void write_broadcasts(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    const bool root = plan->dp_rank == 0;
+    rf_write(w, RF_VERB_BROADCAST, RF_LANE_DATA, -1, -1);
+    if (root)
+        rf_write_in(w, single(w, RF_VALUE_SCALARS));
+    else
+        rf_write_out(w, single(w, RF_VALUE_SCALARS));
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_BROADCAST,
+                                              .count = sizeof(struct rf_step_scalars),
+                                              .dtype = RF_U8,
+                                              .order = RF_ORDER_RING});
+    if (plan->train_elements == 0)
+        return;
+    rf_write(w, RF_VERB_BROADCAST, RF_LANE_DATA, -1, -1);
+    operands(w, plan->policy.no_masters ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, !root);
+    rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_BROADCAST,
+                                              .count = plan->train_elements,
+                                              .dtype = rf_plan_stored_type(plan),
+                                              .order = RF_ORDER_RING,
+                                              .algorithm = RF_TO_RANK_0});
+    if (!root)
+        write_cast(w);
+}
+
+static bool updates(const struct rf_plan *plan)
+{
+    return rf_plan_updates(plan) && plan->trains;
+}
+
+/* The instructions for complete gradients. */
+static void write_sums(struct rf_writer *w)
+{
+    write_ties(w);
+    write_all_shared(w);
+    write_tensor_sums(w);
+    write_evictions(w);
+    if (updates(w->plan))
+        write_partials(w);
+}
+
+static void write_results(struct rf_writer *w)
+{
+    if (updates(w->plan)) {
+        write_norm(w);
+        write_step(w);
+    }
+    if (w->plan->policy.update_on_rank_0)
+        write_broadcasts(w);
+}
+
+/* The host blocks in the loss until all earlier transfers have ended, and learns of their errors.
+ * So transfers that the update needs come before the loss. */
+static void write_training(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    const bool alone = plan->shards == 1 && plan->mesh.pp == 1 && rf_plan_tensor_ranks(plan) == 1;
+    if (alone)
+        write_loss(w);
+    write_sums(w);
+    if (!alone)
+        write_loss(w);
+    write_results(w);
+}
+
+/* Without a flush a list ends with the update of the previous step. Ranks have its gradients at
+ * different times, which does not matter if they share their norms early enough. The first rank has
+ * them after as many backward passes as there are ranks after it. The other ranks share after about
+ * as many: a rank begins a forward pass, which takes about a third of its time for a micro-batch,
+ * after the rank before it. */
+static void write_lag_list(struct rf_writer *w, const struct rf_list *list)
+{
+    const struct rf_plan *plan = w->plan;
+    const int behind = plan->mesh.pp - 1 - plan->pp_rank / 3;
+    int first = 0, made = 0;
+    bool summed = false;
+    while (first < plan->block_count &&
+           !(rf_plan_holds(plan, first) && rf_plan_block_trains(plan, first)))
+        first++;
+    for (int k = 0; k < list->count; k++) {
+        const struct rf_instruction *i = &list->instructions[k];
+        if (!summed && made == behind && rf_verb_calls_block(i->verb)) {
+            write_sums(w);
+            summed = true;
+        }
+        rf_write_copy(w, i);
+        made += i->verb == RF_VERB_BACKWARD_WEIGHT && i->block == first;
+    }
+    if (!summed)
+        write_sums(w);
+    write_loss(w);
+    write_results(w);
+}
+
+static int write_list(struct rf_plan *plan, enum rf_list_id id)
+{
+    struct rf_list *list = &plan->lists[id], written = {0};
+    struct rf_writer w = {.plan = plan, .list = &written};
+    if (rf_plan_lags(plan)) {
+        write_lag_list(&w, list);
+        return rf_write_end(&w, list);
+    }
+    for (int i = 0; i < list->count; i++)
+        rf_write_copy(&w, &list->instructions[i]);
+    if (plan->policy.forward_only)
+        write_loss(&w);
+    else
+        write_training(&w);
+    return rf_write_end(&w, list);
+}
+
+int rf_pass_update(struct rf_plan *plan)
+{
+    if (rf_plan_lags(plan)) /* if no step is in progress, none ends */
+        RETURN_IF_ERROR(write_list(plan, RF_LIST_DRAIN));
+    return write_list(plan, RF_LIST_STEP);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The chunks of the norm that a rank has: their number, which plans need for every shard, and their
+ * table, which a run writes to its memory.
+ */
+#include <ringforge/ops.h>
+
+#include "../../base/base.h"
+#include "plan.h"
+
+/* Chunks are counted for logical parameters, part after part. A parameter that several stages use
+ * is counted on the stage with its first use. */
+static bool counts(const struct rf_plan *plan, int param)
+{
+    const struct rf_plan_param *p = &plan->params[param];
+    return p->logical == param && rf_plan_trains(plan, param) && rf_plan_holds(plan, p->block);
+}
+
+/* Whether element `at` of a piece is in a shard of it. */
+static bool in_shard(const struct rf_plan_piece *piece, int shard, uint64_t at)
+{
+    return at >= piece->cuts[shard] && at < piece->cuts[shard + 1];
+}
+
+static uint64_t count_param(const struct rf_plan_param *param, const struct rf_plan_piece *piece,
+                            int shard)
+{
+    const uint64_t first = param->first - piece->first;
+    const uint64_t begin = piece->cuts[shard], end = piece->cuts[shard + 1];
+    return rf_cut_count_chunks(&param->cut, RF_NORM_CHUNK, begin > first ? begin - first : 0,
+                               end > first ? end - first : 0);
+}
+
+uint64_t rf_plan_chunks(const struct rf_plan *plan, int shard)
+{
+    uint64_t chunks = 0;
+    for (int i = 0; i < plan->param_count; i++)
+        if (counts(plan, i))
+            chunks += count_param(&plan->params[i], &plan->pieces[plan->params[i].piece], shard);
+    return chunks;
+}
+
+/* The element in the gradients' memory at which a parameter's gradient begins. */
+static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_param *param,
+                             uint64_t first)
+{
+    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+    const uint64_t sums = piece->counts[plan->shard] * (uint64_t)(plan->sum_slots - 1);
+    if (plan->stage < 2)
+        return first;
+    return piece->part_first + rf_padded(sums) + first - piece->first - piece->cuts[plan->shard];
+}
+
+void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)
+{
+    const struct rf_norm_chunk *end = chunks + plan->chunk_count;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        uint64_t at = 0, first, count;
+        if (!counts(plan, i))
+            continue;
+        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+        while (rf_cut_next_chunk(&param->cut, RF_NORM_CHUNK, &at, &first, &count)) {
+            first += param->first;
+            if (in_shard(piece, plan->shard, first - piece->first))
+                *chunks++ = (struct rf_norm_chunk){
+                    .first = (uint32_t)grad_element(plan, param, first), .count = (uint32_t)count};
+        }
+    }
+    while (chunks < end)
+        *chunks++ = (struct rf_norm_chunk){0};
+}
+
+uint64_t rf_plan_squares_bytes(uint64_t chunks)
+{
+    return (chunks + (uint64_t)rf_add_squares_scratch((int64_t)chunks)) * sizeof(float);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How many elements of parameters, gradients and optimizer states the rank with a given shard has.
+ */
+#include "plan.h"
+
+uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen)
+{
+    uint64_t elements = 0;
+    for (int k = 0; k < (frozen ? plan->piece_count : plan->trained_pieces); k++)
+        if (plan->pieces[k].use < 0)
+            elements += rf_padded(plan->pieces[k].counts[shard]);
+    return elements;
+}
+
+uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
+{
+    return (plan->shards == 1 ? plan->train_elements : rf_plan_shard_elements(plan, shard, false)) *
+           sizeof(float);
+}
+
+uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard)
+{
+    const uint64_t blocks = rf_plan_state_bytes(plan, shard) / sizeof(float) / RF_FLAT_GRAIN;
+    return plan->place_runs
+               ? 2 * blocks + plan->place_runs * sizeof(struct rf_place_run) / sizeof(uint32_t)
+               : 0;
+}
+
+uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
+{
+    return rf_plan_shards_params(plan) ? rf_plan_shard_elements(plan, shard, true)
+                                       : plan->param_elements;
+}
+
+/* Of the bare pieces, or of the raw ones. */
+static uint64_t frozen_elements(const struct rf_plan *plan, int shard, bool raw)
+{
+    uint64_t elements = 0;
+    for (int k = plan->trained_pieces; k < plan->piece_count; k++)
+        if (raw ? plan->pieces[k].raw : plan->pieces[k].bare)
+            elements += rf_padded(plan->pieces[k].counts[shard]);
+    return elements;
+}
+
+uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard)
+{
+    return rf_plan_shards_params(plan)
+               ? rf_plan_param_elements(plan, shard) - frozen_elements(plan, shard, true)
+               : plan->copy_elements;
+}
+
+uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard)
+{
+    return rf_plan_shards_params(plan) ? frozen_elements(plan, shard, false)
+                                       : plan->copy_elements - plan->master_elements;
+}
+
+uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard)
+{
+    return rf_plan_copy_elements(plan, shard) - rf_plan_bare_elements(plan, shard);
+}
+
+/* Slots of gradients. With sharded gradients, the partial sums of the shards: place_shards in
+ * pieces.c. */
+uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
+{
+    uint64_t elements = 0;
+    if (plan->stage < 2)
+        return (uint64_t)plan->slots * plan->slot_elements;
+    for (int k = 0; k < plan->trained_pieces; k++) {
+        const uint64_t count = plan->pieces[k].counts[shard];
+        elements += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
+    }
+    return elements;
+}
