@@ -117,6 +117,28 @@ struct rf_rounds_rule {
 /* RF_EINVAL: fields contradict each other, or are out of range; the message says which. */
 RF_API int rf_rounds_check(const struct rf_rounds_rule *rule, int ranks);
 
+/* A rule that was read from a text. The rule points into it: do not copy it. */
+struct rf_rounds_text {
+    struct rf_rounds_rule rule;
+    struct rf_optimizer_opts outer;
+    double *weights;
+    int workers;
+};
+
+/* Reads "PRESET:H" and keys that change it, "diloco:50,form=nf4,lr=0.7". Presets:
+ *   local:H   the mean of the parameters after H steps
+ *   diloco:H  Nesterov (momentum 0.9, rate 0.7) on the mean difference
+ *   gossip:H  a ring mixes parameters
+ *   fedavg:H  the mean of differences, weighted by the workers' shares
+ *   fedopt:H  the same, and Adam (rate 0.1, betas 0.9 and 0.99, eps 1e-3, without bias correction:
+ *             Reddi et al. 2021) on it
+ * Keys: graph, weights=FILE, seed, form, fraction, feedback=on|off, order=mix-first|step-first,
+ * parts, delay, outer, lr, momentum, beta1, beta2, eps. outer=NAME comes before those of its
+ * numbers. FILE has the rows of W, `workers` numbers each. Free it by rf_rounds_text_free. Errors:
+ * RF_EINVAL (what is not understood is named), RF_ENOMEM. */
+RF_API int rf_rounds_text_read(const char *text, int workers, struct rf_rounds_text *out);
+RF_EXPORT void rf_rounds_text_free(struct rf_rounds_text *text);
+
 /* ---- the list of an exchange ----------------------------------------------------------------- */
 
 enum rf_round_verb {

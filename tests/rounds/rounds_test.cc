@@ -7,6 +7,7 @@
 #include <ringforge/rounds.h>
 
 #include <cmath>
+#include <cstdio>
 
 #include "support/ranks.h"
 
@@ -412,6 +413,79 @@ TEST(Rounds, RulesThatContradictThemselvesAreRefusedByName)
             << rf_last_error()->message;
         EXPECT_EQ(rf_rounds_bytes(&rule, 4, 100), 0u);
     }
+}
+
+TEST(Rounds, RulesAreReadFromText)
+{
+    rf_rounds_text text = {};
+    ASSERT_EQ(
+        rf_rounds_text_read("diloco:50,form=nf4,lr=0.5,momentum=0.8,delay=2,parts=5", 4, &text),
+        RF_OK)
+        << rf_last_error()->message;
+    EXPECT_EQ(text.rule.every, 50);
+    EXPECT_TRUE(text.rule.difference);
+    EXPECT_EQ(text.rule.form, RF_FORM_NF4);
+    EXPECT_EQ(text.rule.outer_lr, 0.5f);
+    EXPECT_EQ(text.rule.outer->kind, RF_NESTEROV);
+    EXPECT_EQ(text.rule.outer->momentum, 0.8f);
+    EXPECT_EQ(text.rule.delay, 2);
+    EXPECT_EQ(text.rule.parts, 5);
+    rf_rounds_text_free(&text);
+    ASSERT_EQ(rf_rounds_text_read("gossip:1,graph=one-peer,order=mix-first", 4, &text), RF_OK);
+    EXPECT_EQ(text.rule.mixing.graph, RF_GRAPH_ONE_PEER);
+    EXPECT_TRUE(text.rule.mix_first);
+    ASSERT_EQ(rf_rounds_text_read("fedopt:5,outer=sgd", 4, &text), RF_OK);
+    EXPECT_EQ(text.rule.outer->kind, RF_SGD);
+    const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"", "there is no rule \"\""},
+        {"ddp:1", "there is no rule \"ddp:1\""},
+        {"diloco", "write diloco:H"},
+        {"diloco:0", "write diloco:H"},
+        {"diloco:1.5", "write diloco:H"},
+        {"local:4,form=fp4", "form=fp4: it takes f32"},
+        {"local:4,form=nf4", "in the form \"nf4\""},
+        {"local:4,shape=ring", "no key \"shape\""},
+        {"local:4,graph", "no key \"graph\""},
+        {"local:4,delay=1,delay=2", "delay is given twice"},
+        {"local:4,delay=nan", "delay=nan"},
+        {"local:4,delay=0x1", "delay=0x1"},
+        {"local:4,lr=0.5", "need \"difference\""},
+        {"diloco:4,beta1=0.5", "beta1 has no effect: the outer optimizer nesterov has none"},
+        {"diloco:4,momentum=0.5,outer=sgd", "outer=sgd comes behind momentum"},
+        {"gossip:1,graph=star", "graph=star: it takes all"},
+        {"gossip:1,weights=/nowhere/at/all", "weights=/nowhere/at/all"},
+    };
+    for (const auto &row : bad) {
+        EXPECT_EQ(rf_rounds_text_read(row.text, 4, &text), RF_EINVAL) << row.text;
+        EXPECT_NE(std::string(rf_last_error()->message).find(row.message), std::string::npos)
+            << rf_last_error()->message;
+    }
+}
+
+TEST(Rounds, WeightsAreReadFromAFile)
+{
+    const std::string path = testing::TempDir() + "rounds_weights.txt";
+    const auto read = [&](const char *content) {
+        FILE *file = fopen(path.c_str(), "w");
+        fputs(content, file);
+        fclose(file);
+        rf_rounds_text text = {};
+        const int rc = rf_rounds_text_read(("gossip:2,weights=" + path).c_str(), 3, &text);
+        if (rc == RF_OK) {
+            EXPECT_EQ(text.rule.mixing.weights[3], 0.25);
+        }
+        rf_rounds_text_free(&text);
+        return rc == RF_OK ? std::string() : std::string(rf_last_error()->message);
+    };
+    EXPECT_EQ(read("0.5 0.25 0.25\n0.25 0.5 0.25\n0.25 0.25 0.5\n"), "");
+    EXPECT_NE(read("0.5 0.25 0.25\n0.25 0.5\n").find("number 6"), std::string::npos);
+    EXPECT_NE(read("0.5 0.5 0 0.5 0.5 0 0 0 1 0").find("number 10"), std::string::npos);
+    EXPECT_NE(read("0.5 0.5 0 0.5 x 0 0 0 1").find("number 5"), std::string::npos);
+    EXPECT_NE(read("0.5 0.5 0 0.5 0.5 0 0 0 1").find("no path leads from rank 0 to rank 2"),
+              std::string::npos);
+    remove(path.c_str());
 }
 
 TEST(Rounds, WorkersWithDifferentRulesAreToldWhich)
