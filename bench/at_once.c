@@ -2,7 +2,7 @@
  *
  * Long collectives of one communicator, one after the other and at once: a broadcast from every
  * rank, a reduction to every rank, four all-reduces, and a gather beside a scatter. Started as the
- * ranks of a job are (`ringforge run -n 4 -- at_once`, or by bench/shaped.sh). Rank 0 prints
+ * ranks of a job are (`ringforge run --ranks 4 -- at_once`, or by bench/shaped.sh). Rank 0 prints
  * medians over interleaved turns of the slowest rank's time.
  *
  *   at_once [BYTES]      (of each collective; 16777216)

@@ -62,7 +62,7 @@ static int open_ours(const struct setup *s, struct ours *o)
         .optimizer = {RF_ADAMW, .beta1 = 0.9f, .beta2 = 0.999f, .eps = 1e-8f}};
     int count = 0, rc = gpt2_create(&config, &o->model);
     if (rc < 0) {
-        fprintf(stderr, "step: %s\n", gpt2_config_fault(&config));
+        fprintf(stderr, "step: %s\n", rf_last_error()->message);
         return rc;
     }
     const struct rf_block *blocks = gpt2_blocks(o->model, &count);

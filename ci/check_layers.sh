@@ -72,6 +72,7 @@ block.h train
 policy.h train
 checkpoint.h train
 generate.h generate
+layer.h models
 parallel.h parallel
 schedule.h coll
 search.h parallel

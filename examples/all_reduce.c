@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Sums one number per rank. Start it on four ranks with
- *     ringforge run -n 4 -- ./all_reduce
+ *     ringforge run --ranks 4 -- ./all_reduce
  */
 #include <ringforge/ringforge.h>
 #include <stdio.h>

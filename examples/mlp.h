@@ -10,13 +10,11 @@
 
 enum { VOCABULARY = 32, WIDTH = 32, HIDDEN = 64, LAYERS = 5, BLOCKS = LAYERS + 2 };
 
-/* Blocks refer to parameters and names in this struct. It must outlive plans and runs, and must not
- * be moved. */
 struct model {
     struct rf_block blocks[BLOCKS];
-    struct rf_param_desc params[BLOCKS][2];
-    char names[LAYERS][2][16];
 };
-void model_make(struct model *model);
+/* The caller frees *model after its plans and runs, also if this fails. */
+int model_make(struct model *model);
+void model_free(struct model *model);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Trains the model of mlp.c to predict the next token of a fixed rule, on one or more ranks:
- *     ./trainer --steps 40          or     ringforge run -n 3 -- ./trainer --zero 3 --recompute 1
+ *     ./trainer --steps 40          or     ringforge run --ranks 3 -- ./trainer --zero 3 --recompute 1
  * The options are those of struct rf_policy. Exit status 0: the model was trained, and the measured
  * bytes are the planned ones.
  */
@@ -45,8 +45,9 @@ static int train(struct rf_device *device, struct rf_comm *comm, const struct rf
     struct rf_plan *plan = NULL;
     struct rf_run *run = NULL;
     struct model model;
-    model_make(&model);
-    int rc = rf_plan_build(model.blocks, BLOCKS, &mesh, policy, rf_comm_rank(comm), &plan);
+    int rc = model_make(&model);
+    if (rc == 0)
+        rc = rf_plan_build(model.blocks, BLOCKS, &mesh, policy, rf_comm_rank(comm), &plan);
     if (rc == 0)
         rc = rf_run_open(device, comm, plan, &(struct rf_run_opts){.seed = 1}, &run);
     if (rc == 0)
@@ -59,6 +60,7 @@ static int train(struct rf_device *device, struct rf_comm *comm, const struct rf
     }
     rf_run_close(run);
     rf_plan_destroy(plan);
+    model_free(&model);
     return rc;
 }
 

@@ -11,7 +11,6 @@
 
 int adapter_open(const struct tool_command *command, struct setup *s)
 {
-    char fault[ADAPTER_FAULT_BYTES];
     if (!s->adapter_dir || s->adapter_file)
         return TOOL_OK;
     if (s->lora)
@@ -19,8 +18,8 @@ int adapter_open(const struct tool_command *command, struct setup *s)
                                 "--lora contradicts --adapter %s, whose adapter_config.json "
                                 "describes the adapters; leave it out",
                                 s->adapter_dir);
-    if (adapter_file_open(s->adapter_dir, &s->adapter_file, fault) < 0)
-        return tool_error(command, "--adapter %s: %s", s->adapter_dir, fault);
+    if (adapter_file_open(s->adapter_dir, &s->adapter_file) < 0)
+        return tool_error(command, "--adapter %s: %s", s->adapter_dir, rf_last_error()->message);
     return TOOL_OK;
 }
 
@@ -90,16 +89,17 @@ static uint64_t first_of(const struct model_adapter_module *m, bool is_b)
 int adapter_check(const struct tool_command *command, const struct setup *s,
                   const struct model *model)
 {
-    char fault[ADAPTER_FAULT_BYTES];
     int count = 0;
     if (!s->adapter_file)
         return TOOL_OK;
     struct model_adapter_module *list = modules_of(model, &count);
     if (!list)
         return tool_error(command, "out of memory");
-    const int rc = adapter_file_check(s->adapter_file, list, count, fault);
+    const int rc = adapter_file_check(s->adapter_file, list, count);
     free(list);
-    return rc < 0 ? tool_error(command, "--adapter %s: %s", s->adapter_dir, fault) : TOOL_OK;
+    return rc < 0
+               ? tool_error(command, "--adapter %s: %s", s->adapter_dir, rf_last_error()->message)
+               : TOOL_OK;
 }
 
 /* What is filled: one of both. */
@@ -118,14 +118,14 @@ static int fill_group(const struct tool_command *command, const struct setup *s,
                       const struct target *target, const struct model_adapter_module *list,
                       int from, int to, bool is_b)
 {
-    char fault[ADAPTER_FAULT_BYTES];
     const uint64_t count = group_elements(list, from, to, is_b);
     float *values = malloc(count * sizeof(*values));
     int status = values ? TOOL_OK : tool_error(command, "out of memory");
     for (int i = from; status == TOOL_OK && i < to; i++)
-        if (adapter_file_read(s->adapter_file, &list[i], is_b, values + first_of(&list[i], is_b),
-                              fault) < 0)
-            status = tool_error(command, "--adapter %s: %s", s->adapter_dir, fault);
+        if (adapter_file_read(s->adapter_file, &list[i], is_b, values + first_of(&list[i], is_b)) <
+            0)
+            status =
+                tool_error(command, "--adapter %s: %s", s->adapter_dir, rf_last_error()->message);
     if (status == TOOL_OK &&
         write_param(target, is_b ? list[from].b : list[from].a, values, count) < 0)
         status = tool_library_error(command, -1);
@@ -205,15 +205,15 @@ struct output {
 static int write_files(const struct tool_command *command, const struct setup *s, const char *dir,
                        struct all *all)
 {
-    char fault[ADAPTER_FAULT_BYTES];
     const struct adapter_source source = {all, copy};
     char *text = adapter_config_text(setup_adapter(s), hub_arch_transposes(model_arch(s)), s->from,
                                      all->list, all->count);
     if (!text)
         return tool_error(command, "out of memory");
-    const int rc = adapter_file_write(dir, text, all->list, all->count, &source, fault);
+    const int rc = adapter_file_write(dir, text, all->list, all->count, &source);
     free(text);
-    return rc < 0 ? tool_error(command, "--export-adapter %s: %s", dir, fault) : TOOL_OK;
+    return rc < 0 ? tool_error(command, "--export-adapter %s: %s", dir, rf_last_error()->message)
+                  : TOOL_OK;
 }
 
 static int write_merged(const struct tool_command *command, const struct setup *s,

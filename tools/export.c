@@ -155,16 +155,14 @@ int export_run(const struct tool_command *command, const struct setup *setup,
     struct job job = {.command = command, .setup = setup, .hub = setup->hub};
     const bool writes = rank == 0;
     struct hub *described = NULL;
-    char fault[HUB_FAULT_BYTES];
     int status = TOOL_OK;
     if (!setup->hub && model_describe(setup, &described) < 0)
-        status = tool_error(command, "--export: no architecture of a hub has these parameters");
+        status = tool_error(command, "--export: %s", rf_last_error()->message);
     job.hub = setup->hub ? setup->hub : described;
     if (status == TOOL_OK)
         status = dtype_of(command, o, job.hub, &job.dtype);
-    if (status == TOOL_OK &&
-        hub_list(job.hub, model->blocks, model->count, true, &job.tensors, fault) < 0)
-        status = tool_error(command, "--export %s: %s", o->dir, fault);
+    if (status == TOOL_OK && hub_list(job.hub, model->blocks, model->count, true, &job.tensors) < 0)
+        status = tool_error(command, "--export %s: %s", o->dir, rf_last_error()->message);
     if (status == TOOL_OK)
         status = make_buffers(&job);
     if (status == TOOL_OK && writes)

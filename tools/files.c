@@ -73,30 +73,6 @@ static int check_folder(const struct tool_command *command, const struct tool_op
     return TOOL_OK;
 }
 
-static bool gnuplot_installed(void)
-{
-    const char *path = getenv("PATH");
-    if (!path)
-        return false;
-    while (*path) {
-        char candidate[4096];
-        int length = (int)strcspn(path, ":");
-        snprintf(candidate, sizeof(candidate), "%.*s/gnuplot", length, path);
-        if (access(candidate, X_OK) == 0)
-            return true;
-        path += length + (path[length] == ':');
-    }
-    return false;
-}
-
-int tool_plot_ready(const struct tool_command *command)
-{
-    if (!gnuplot_installed())
-        return tool_error(command, "--plot needs gnuplot, which is not installed (Debian: apt "
-                                   "install gnuplot-nox)");
-    return TOOL_OK;
-}
-
 int tool_outputs_check(const struct tool_command *command, const struct tool_option *table)
 {
     int status = TOOL_OK;
@@ -104,11 +80,7 @@ int tool_outputs_check(const struct tool_command *command, const struct tool_opt
         if (o->path < TOOL_WRITES || o->path == TOOL_REPLACES || !path_of(o) ||
             strcmp(path_of(o), "-") == 0)
             continue;
-        if (o->path == TOOL_DRAWS)
-            status = tool_plot_ready(command);
-        if (status == TOOL_OK)
-            status =
-                o->path == TOOL_WRITES_INTO ? check_folder(command, o) : check_file(command, o);
+        status = o->path == TOOL_WRITES_INTO ? check_folder(command, o) : check_file(command, o);
     }
     return status;
 }

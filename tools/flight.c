@@ -74,10 +74,8 @@ static void find(struct job *job, const char *kind, int rank, uint64_t sequence,
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     cJSON *finding = cJSON_CreateObject();
-    cJSON_AddStringToObject(finding, "kind", kind);
-    cJSON_AddNumberToObject(finding, "rank", rank);
-    cJSON_AddNumberToObject(finding, "sequence", (double)sequence);
-    cJSON_AddStringToObject(finding, "text", text);
+    tool_json_put(finding, "kind=%s rank=%g sequence=%g text=%s", kind, rank, (double)sequence,
+                  text);
     cJSON_AddItemToArray(job->findings, finding);
 }
 
@@ -249,25 +247,21 @@ static void print_job(const struct job *job, int64_t zero)
 
 static cJSON *job_json(const struct job *job)
 {
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "job", job->ranks[0]->job);
-    cJSON_AddNumberToObject(json, "size", job->ranks[0]->size);
-    cJSON_AddStringToObject(json, "provider", job->ranks[0]->provider);
+    cJSON *json = tool_json_new("job=%s size=%g provider=%s", job->ranks[0]->job,
+                                job->ranks[0]->size, job->ranks[0]->provider);
     cJSON *ranks = cJSON_AddArrayToObject(json, "ranks");
     for (int i = 0; i < job->count; i++) {
         const struct rf_flight_call *last = last_of(job->ranks[i]);
         cJSON *row = cJSON_CreateObject();
         char text[160];
-        cJSON_AddNumberToObject(row, "rank", job->ranks[i]->rank);
-        cJSON_AddStringToObject(row, "host", job->ranks[i]->host);
-        cJSON_AddNumberToObject(row, "pid", (double)job->ranks[i]->pid);
-        cJSON_AddNumberToObject(row, "calls", (double)job->ranks[i]->count);
+        tool_json_put(row, "rank=%g host=%s pid=%g calls=%g", job->ranks[i]->rank,
+                      job->ranks[i]->host, (double)job->ranks[i]->pid,
+                      (double)job->ranks[i]->count);
         if (last) {
-            cJSON_AddNumberToObject(row, "sequence", (double)last->contract.sequence);
-            cJSON_AddStringToObject(row, "call",
-                                    rf_contract_text(&last->contract, text, sizeof(text)));
-            cJSON_AddStringToObject(row, "state", state_of(last));
-            cJSON_AddNumberToObject(row, "started", (double)last->started_ns / 1e9);
+            tool_json_put(row, "sequence=%g call=%s state=%s started=%g",
+                          (double)last->contract.sequence,
+                          rf_contract_text(&last->contract, text, sizeof(text)), state_of(last),
+                          (double)last->started_ns / 1e9);
         }
         cJSON_AddItemToArray(ranks, row);
     }
@@ -279,10 +273,10 @@ static int flight_main(const struct tool_command *command, int argc, char **argv
 {
     static struct files files;
     const char *json_path = NULL, *folder = NULL;
-    struct tool_option table[] = {{"json", 0, TOOL_FILE, &json_path, "FILE",
-                                   "write the findings as JSON", .path = TOOL_WRITES},
-                                  {"the folder", 0, TOOL_TEXT, &folder, "DIR", "",
-                                   .path = TOOL_READS, .endings = ".flight", .operand = true},
+    struct tool_option table[] = {{"json", TOOL_FILE, &json_path, "FILE",
+                                   "the findings as JSON (no FILE: printed)", .path = TOOL_WRITES},
+                                  {"the folder", TOOL_TEXT, &folder, "DIR", "", .path = TOOL_READS,
+                                   .endings = ".flight", .operand = true},
                                   {NULL}};
     int after = 0, status = tool_options(command, table, argc, argv, &after);
     if (status != TOOL_OK)

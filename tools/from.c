@@ -21,7 +21,6 @@ static int check_given(const struct tool_command *command, const struct setup *s
 
 int from_open(const struct tool_command *command, struct setup *s)
 {
-    char fault[HUB_FAULT_BYTES];
     if (!s->from && s->allow_nan)
         return tool_usage_error(command, "--allow-nan is for the weights of --from DIR");
     if (!s->from)
@@ -29,15 +28,16 @@ int from_open(const struct tool_command *command, struct setup *s)
     int status = check_given(command, s);
     if (status != TOOL_OK)
         return status;
-    if (!s->hub && hub_open(s->from, &s->hub, fault) < 0)
-        return tool_error(command, "--from %s: %s", s->from, fault);
+    if (!s->hub && hub_open(s->from, &s->hub) < 0)
+        return tool_error(command, "--from %s: %s", s->from, rf_last_error()->message);
     const struct hub_values *v = hub_values(s->hub);
     s->model = hub_is_gpt2(s->hub) ? "gpt2" : "llama";
     s->layers = v->layers;
     s->channels = v->channels;
     s->heads = v->heads;
-    if (hub_check_seq(s->hub, s->seq, fault) < 0)
-        return tool_error(command, "--from %s: %s; use a smaller --seq", s->from, fault);
+    if (hub_check_seq(s->hub, s->seq) < 0)
+        return tool_error(command, "--from %s: %s; use a smaller --seq", s->from,
+                          rf_last_error()->message);
     return TOOL_OK;
 }
 
@@ -45,7 +45,6 @@ int from_check(const struct tool_command *command, const struct setup *s, const 
                struct from *out)
 {
     const struct rf_weights_opts opts = {.allow_nan = s->allow_nan};
-    char fault[HUB_FAULT_BYTES];
     if (rf_weights_open(s->from, &opts, &out->weights) < 0)
         return tool_library_error(command, -1);
     out->model = model;
@@ -53,8 +52,8 @@ int from_check(const struct tool_command *command, const struct setup *s, const 
     if (status != TOOL_OK)
         return status;
     const struct rf_block *base = out->base.blocks;
-    if (hub_source_create(s->hub, out->weights, base, model->count, &out->source, fault) < 0)
-        return tool_error(command, "--from %s: %s", s->from, fault);
+    if (hub_source_create(s->hub, out->weights, base, model->count, &out->source) < 0)
+        return tool_error(command, "--from %s: %s", s->from, rf_last_error()->message);
     if (s->quantization &&
         quantized_source_create(s->quantization, model->blocks, base, model->count,
                                 hub_source_of(out->source), &out->quantized) < 0)

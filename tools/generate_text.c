@@ -133,8 +133,7 @@ static int add_message(struct generate_job *job, const char *text)
 {
     cJSON *line = cJSON_CreateObject();
     cJSON *message = cJSON_CreateObject();
-    cJSON_AddStringToObject(message, "role", "user");
-    cJSON_AddStringToObject(message, "content", text);
+    tool_json_put(message, "role=%s content=%s", "user", text);
     cJSON_AddItemToArray(cJSON_AddArrayToObject(line, "messages"), message);
     char *json = cJSON_PrintUnformatted(line);
     const int status = json ? add_chat(job, "--message", json, strlen(json))
@@ -196,11 +195,11 @@ static int add_file(struct generate_job *job, const char *option, const char *pa
 /* The ids that end a text of the model. What generation_config.json says is checked in any case. */
 static int read_ends(struct generate_job *job)
 {
-    char path[TOOL_PATH_BYTES], fault[HUB_FAULT_BYTES];
+    char path[TOOL_PATH_BYTES];
     struct hub_ends ends;
     snprintf(path, sizeof(path), "%s/generation_config.json", job->o.from);
-    if (hub_read_ends(job->o.from, access(path, F_OK) == 0, &ends, fault) < 0)
-        return tool_error(job->command, "--from %s: %s", job->o.from, fault);
+    if (hub_read_ends(job->o.from, access(path, F_OK) == 0, &ends) < 0)
+        return tool_error(job->command, "--from %s: %s", job->o.from, rf_last_error()->message);
     int status = TOOL_OK;
     for (int i = 0; status == TOOL_OK && !job->o.ignore_end && i < ends.count; i++)
         status = add_id(job, &job->stops, ends.ids[i]);

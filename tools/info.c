@@ -64,9 +64,12 @@ static void find_forms(struct rf_device *device, struct matmuls *out)
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
     for (int type = 0; type < 3; type++) {
         for (int form = 0; form < 3; form++)
-            rf_matmul_scratch(
-                device, types[type], 4096, 4096, 4096,
-                &(struct rf_matmul_opts){.transpose_a = form == 2, .transpose_b = form == 1});
+            rf_matmul_scratch(device, types[type],
+                              &(struct rf_matmul_opts){.transpose_a = form == 2,
+                                                       .transpose_b = form == 1,
+                                                       .m = 4096,
+                                                       .n = 4096,
+                                                       .k = 4096});
         for (int64_t head = 64; head <= 128; head += 64)
             if (rf_attention_choose(device, types[type], head) < 0)
                 break; /* not listed */
@@ -79,7 +82,8 @@ static void find_forms(struct rf_device *device, struct matmuls *out)
 
 static void find_matmuls(struct rf_device *device, struct matmuls *out)
 {
-    out->path = rf_matmul_path(device, RF_F32, 1024, 1024, 1024, NULL);
+    out->path =
+        rf_matmul_path(device, RF_F32, &(struct rf_matmul_opts){.m = 1024, .n = 1024, .k = 1024});
     if (rf_matmul_paths(device, out->paths, MAX_PATHS, &out->count) < 0)
         out->count = 0;
     if (out->count > MAX_PATHS)
@@ -133,15 +137,10 @@ static cJSON *forms_json(const struct matmuls *m)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < m->form_count; i++) {
         const struct rf_kernel_form *form = &m->forms[i];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "family", form->family);
-        cJSON_AddStringToObject(row, "form", form->form);
-        cJSON_AddBoolToObject(row, "asked", form->asked);
-        cJSON_AddNumberToObject(row, "spills", (double)form->spills);
-        cJSON_AddNumberToObject(row, "spilling", form->spilling);
-        cJSON_AddNumberToObject(row, "over_budget", form->over_budget);
-        cJSON_AddStringToObject(row, "why", form->why);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list,
+                      "family=%s form=%s asked=%hhd spills=%g spilling=%g over_budget=%g why=%s",
+                      form->family, form->form, form->asked, (double)form->spills, form->spilling,
+                      form->over_budget, form->why);
     }
     return list;
 }
@@ -151,14 +150,9 @@ static cJSON *matmuls_json(const struct matmuls *m)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < m->count; i++) {
         const struct rf_matmul_path_info *p = &m->paths[i];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "name", p->name);
-        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(p->type));
-        cJSON_AddBoolToObject(row, "built", p->built);
-        cJSON_AddBoolToObject(row, "usable", p->usable);
-        cJSON_AddBoolToObject(row, "split_only", p->split_only);
-        cJSON_AddStringToObject(row, "reason", p->reason);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list, "name=%s dtype=%s built=%hhd usable=%hhd split_only=%hhd reason=%s",
+                      p->name, rf_dtype_name(p->type), p->built, p->usable, p->split_only,
+                      p->reason);
     }
     return list;
 }
@@ -192,13 +186,8 @@ static cJSON *shapes_json(const struct rf_device_info *d)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < d->matrix_shape_count; i++) {
         const struct rf_matrix_shape *s = &d->matrix_shapes[i];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(s->operand));
-        cJSON_AddNumberToObject(row, "m", s->m);
-        cJSON_AddNumberToObject(row, "n", s->n);
-        cJSON_AddNumberToObject(row, "k", s->k);
-        cJSON_AddNumberToObject(row, "invocations", s->invocations);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list, "dtype=%s m=%g n=%g k=%g invocations=%g", rf_dtype_name(s->operand),
+                      s->m, s->n, s->k, s->invocations);
     }
     return list;
 }
@@ -265,13 +254,9 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
 {
     cJSON *json = cJSON_CreateObject();
     struct flag flags[FLAG_COUNT];
-    cJSON_AddNumberToObject(json, "index", d->index);
-    cJSON_AddStringToObject(json, "name", d->name);
-    cJSON_AddStringToObject(json, "driver", d->driver);
-    cJSON_AddStringToObject(json, "kind", kind_name(d->kind));
-    cJSON_AddBoolToObject(json, "usable", d->usable);
-    cJSON_AddStringToObject(json, "reason", d->reason);
-    cJSON_AddStringToObject(json, "matmul_path", matmuls->path);
+    tool_json_put(json, "index=%g name=%s driver=%s kind=%s usable=%hhd reason=%s matmul_path=%s",
+                  d->index, d->name, d->driver, kind_name(d->kind), d->usable, d->reason,
+                  matmuls->path);
     cJSON_AddItemToObject(json, "matmul_paths", matmuls_json(matmuls));
     cJSON_AddItemToObject(json, "kernel_forms", forms_json(matmuls));
     cJSON_AddItemToObject(json, "matrix_shapes", shapes_json(d));
@@ -279,18 +264,14 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
         cJSON_AddBoolToObject(json, "flushes_subnormals", matmuls->flushes);
     else
         cJSON_AddNullToObject(json, "flushes_subnormals");
-    cJSON_AddNumberToObject(json, "vendor_id", d->vendor_id);
-    cJSON_AddNumberToObject(json, "device_id", d->device_id);
-    cJSON_AddNumberToObject(json, "api_version", d->api_version);
-    cJSON_AddNumberToObject(json, "heap_bytes", (double)d->heap_bytes);
-    cJSON_AddNumberToObject(json, "max_allocation_bytes", (double)d->max_allocation_bytes);
-    cJSON_AddNumberToObject(json, "subgroup_size", d->subgroup_size);
-    cJSON_AddNumberToObject(json, "max_workgroup_invocations", d->max_workgroup_invocations);
-    cJSON_AddNumberToObject(json, "max_shared_bytes", d->max_shared_bytes);
-    cJSON_AddNumberToObject(json, "max_push_bytes", d->max_push_bytes);
-    cJSON_AddNumberToObject(json, "min_import_alignment", (double)d->min_import_alignment);
-    cJSON_AddStringToObject(json, "import_reason", import_reason(d));
-    cJSON_AddStringToObject(json, "dmabuf_reason", dmabuf_reason(d));
+    tool_json_put(json,
+                  "vendor_id=%g device_id=%g api_version=%g heap_bytes=%g max_allocation_bytes=%g "
+                  "subgroup_size=%g max_workgroup_invocations=%g max_shared_bytes=%g "
+                  "max_push_bytes=%g min_import_alignment=%g import_reason=%s dmabuf_reason=%s",
+                  d->vendor_id, d->device_id, d->api_version, (double)d->heap_bytes,
+                  (double)d->max_allocation_bytes, d->subgroup_size, d->max_workgroup_invocations,
+                  d->max_shared_bytes, d->max_push_bytes, (double)d->min_import_alignment,
+                  import_reason(d), dmabuf_reason(d));
     cJSON *features = cJSON_AddObjectToObject(json, "features");
     device_flags(d, flags);
     for (int i = 0; i < FLAG_COUNT; i++)
@@ -344,12 +325,8 @@ static void show_providers(cJSON *json, const char *wanted, bool quiet)
         if (!quiet)
             printf("  %s %-14s %-24s %s\n", infos[i].chosen ? "->" : "  ", infos[i].name,
                    infos[i].address, infos[i].note);
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "name", infos[i].name);
-        cJSON_AddStringToObject(row, "address", infos[i].address);
-        cJSON_AddStringToObject(row, "note", infos[i].note);
-        cJSON_AddBoolToObject(row, "chosen", infos[i].chosen);
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list, "name=%s address=%s note=%s chosen=%hhd", infos[i].name,
+                      infos[i].address, infos[i].note, infos[i].chosen);
     }
     free(infos);
 }
@@ -382,8 +359,7 @@ static void show_environment(cJSON *json, bool quiet)
         if (rows[i].values)
             cJSON_AddStringToObject(row, "values", rows[i].values);
         if (rows[i].most > 0) {
-            cJSON_AddNumberToObject(row, "least", (double)rows[i].least);
-            cJSON_AddNumberToObject(row, "most", (double)rows[i].most);
+            tool_json_put(row, "least=%g most=%g", (double)rows[i].least, (double)rows[i].most);
         }
         cJSON_AddStringToObject(row, "ranks", rows[i].own ? "own" : "alike");
         if (rows[i].own)
@@ -395,19 +371,22 @@ static void show_environment(cJSON *json, bool quiet)
 static int info_main(const struct tool_command *command, int argc, char **argv)
 {
     const char *json_path = NULL, *provider = NULL;
-    bool algorithms = false, measure = false;
+    bool algorithms = false, measure = false, markdown = false;
     int64_t ranks = -1;
     struct tool_option table[] = {
-        {"json", 0, TOOL_FILE, &json_path, "FILE", "write everything as JSON (no FILE: print it)",
+        {"json", TOOL_FILE, &json_path, "FILE", "everything as JSON (no FILE: printed)",
          .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
-        {"provider", 0, TOOL_TEXT, &provider, "NAME", "ask for this provider, as a job would",
+        {"provider", TOOL_TEXT, &provider, "NAME", "provider to ask for, as a job would",
          .ranks = TOOL_OWN, .why = TOOL_JOINED},
-        {"algorithms", 0, TOOL_FLAG, &algorithms, NULL,
-         "only: which algorithm carries out which collective, by size"},
-        {"ranks", 0, TOOL_INT, &ranks, "N", "with --algorithms: among so many (4)", .least = 1,
+        {"algorithms", TOOL_FLAG, &algorithms, NULL,
+         "table of which algorithm carries out which collective, by size; nothing else"},
+        {"ranks", TOOL_INT, &ranks, "N", "number of ranks of --algorithms (4)", .least = 1,
          .most = 4096, .needs = "algorithms", .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
-        {"measure", 0, TOOL_FLAG, &measure, NULL,
-         "with --algorithms: by the links between N ranks here, or between a launcher's",
+        {"measure", TOOL_FLAG, &measure, NULL,
+         "measurement of the links between N ranks here, or between a launcher's, for --algorithms",
+         .needs = "algorithms"},
+        {"markdown", 0, TOOL_FLAG, &markdown, NULL,
+         "with --algorithms: all of them, as the table of docs/collectives.md",
          .needs = "algorithms"},
         {NULL},
     };
@@ -418,7 +397,10 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         status = tool_usage_error(command, "%s", rf_last_error()->message);
     if (status == TOOL_OK && algorithms && provider && !measure)
         status = tool_usage_error(command, "--provider has no effect on --algorithms without "
-                                           "--measure; leave it out, or use that too");
+                                           "--measure; omit it, or add --measure");
+    if (status == TOOL_OK && markdown && (ranks > 0 || measure || json_path))
+        status = tool_usage_error(command, "--markdown prints the same table in every case; omit "
+                                           "--ranks, --measure and --json");
     if (status != TOOL_OK)
         return tool_ranks_refuse(command, status);
     const struct tool_ranks job = {
@@ -429,6 +411,8 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
     status = tool_outputs_check(command, table);
     if (status != TOOL_OK)
         return status;
+    if (markdown)
+        return info_algorithms_markdown(command);
     if (algorithms)
         return info_algorithms(command, json_path, ranks > 0 ? (int)ranks : 4);
     bool quiet = json_path && strcmp(json_path, "-") == 0;
@@ -448,6 +432,6 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_info = {
     .name = "info",
     .summary = "show devices, network providers and settings, what is chosen and why",
-    .usage = "[--algorithms [--ranks N] [--measure]] [--json [FILE]]",
+    .usage = "[--algorithms [--ranks N] [--measure] | --algorithms --markdown] [--json [FILE]]",
     .main = info_main,
 };

@@ -12,5 +12,7 @@ int info_algorithms(const struct tool_command *command, const char *json_path, i
 /* The same by measured links, among ranks that are started for it, or by a launcher. */
 int info_measured_algorithms(const struct tool_command *command, const char *json_path,
                              const struct tool_ranks *ranks, char *const *argv);
+/* Prints all algorithms as a table in Markdown: that of docs/collectives.md. */
+int info_algorithms_markdown(const struct tool_command *command);
 
 #endif

@@ -3,6 +3,7 @@
  * `ringforge info --algorithms`: which collective is carried out how, by size; by the built-in
  * table, or by what is measured of the links between ranks.
  */
+#include <ringforge/schedule.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,11 +79,8 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
         printf("\n");
         return;
     }
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddStringToObject(row, "op", rf_coll_op_name(op));
-    cJSON_AddNumberToObject(row, "from", (double)from);
-    cJSON_AddNumberToObject(row, "to", (double)to);
-    cJSON_AddStringToObject(row, "algorithm", name);
+    cJSON *row = tool_json_new("op=%s from=%g to=%g algorithm=%s", rf_coll_op_name(op),
+                               (double)from, (double)to, name);
     if (t->apart)
         cJSON_AddBoolToObject(row, "apart", true);
     if (known)
@@ -131,16 +129,17 @@ static void show_links(const struct table *t, const struct rf_link_figures *l)
     }
     cJSON *links = cJSON_AddObjectToObject(t->json, "links");
     if (l->host_round_s > 0) {
-        cJSON_AddNumberToObject(links, "host_round_us", l->host_round_s * 1e6);
-        cJSON_AddNumberToObject(links, "host_bytes_per_s", l->host_bytes_per_s);
-        cJSON_AddNumberToObject(links, "between_round_us", l->between_round_s * 1e6);
-        cJSON_AddNumberToObject(links, "between_bytes_per_s", l->between_bytes_per_s);
+        tool_json_put(
+            links,
+            "host_round_us=%g host_bytes_per_s=%g between_round_us=%g between_bytes_per_s=%g",
+            l->host_round_s * 1e6, l->host_bytes_per_s, l->between_round_s * 1e6,
+            l->between_bytes_per_s);
     }
-    cJSON_AddNumberToObject(links, "message_us", l->message_s * 1e6);
-    cJSON_AddNumberToObject(links, "bytes_per_s", l->bytes_per_s);
-    cJSON_AddNumberToObject(links, "more_message_us", l->more_message_s * 1e6);
-    cJSON_AddNumberToObject(links, "more_bytes_per_s", l->more_bytes_per_s);
-    cJSON_AddNumberToObject(links, "fold_bytes_per_s", l->fold_bytes_per_s);
+    tool_json_put(
+        links,
+        "message_us=%g bytes_per_s=%g more_message_us=%g more_bytes_per_s=%g fold_bytes_per_s=%g",
+        l->message_s * 1e6, l->bytes_per_s, l->more_message_s * 1e6, l->more_bytes_per_s,
+        l->fold_bytes_per_s);
 }
 
 /* Why a ring: what it sends, and what goes through rank 0 in what one would write first. */
@@ -197,6 +196,32 @@ static int show_table(struct table *t)
     if (status == TOOL_OK && t->json)
         return tool_json_write(t->command, t->json_path, t->json);
     return status == TOOL_OK ? show_bottleneck(t) : status;
+}
+
+/* ---- the table of docs/collectives.md ----------------------------------------------------------
+ */
+
+static int print_rows(const struct tool_command *command, enum rf_coll_op op)
+{
+    struct rf_schedule_algorithm_info infos[32];
+    const struct rf_schedule_desc desc = {.op = op, .ranks = 2, .count = 1};
+    uint32_t count = 0;
+    if (rf_schedule_algorithms(&desc, infos, 32, &count) < 0)
+        return tool_error(command, "%s", rf_last_error()->message);
+    for (uint32_t i = 0; i < count && i < 32; i++)
+        printf("| %s%s| `%s` | %s | %s | %s |\n", i == 0 ? rf_coll_op_name(op) : "",
+               i == 0 ? " " : "", infos[i].name, *infos[i].rounds ? infos[i].rounds : "counted",
+               infos[i].bytes, infos[i].note);
+    return TOOL_OK;
+}
+
+int info_algorithms_markdown(const struct tool_command *command)
+{
+    int status = TOOL_OK;
+    printf("| operation | algorithm | rounds | bytes | used for |\n|---|---|---|---|---|\n");
+    for (int op = RF_COLL_NONE + 1; op <= RF_COLL_BARRIER && status == TOOL_OK; op++)
+        status = print_rows(command, (enum rf_coll_op)op);
+    return status;
 }
 
 int info_algorithms(const struct tool_command *command, const char *json_path, int ranks)

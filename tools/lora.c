@@ -129,8 +129,9 @@ int lora_parse(const struct tool_command *command, const char *text, const char 
     if (!*out->targets)
         snprintf(out->targets, sizeof(out->targets), "%s", targets);
     out->adapter.targets = out->targets;
-    const char *fault = model_adapter_fault(&out->adapter);
-    return fault ? tool_usage_error(command, "--lora %s: %s", text, fault) : TOOL_OK;
+    return model_adapter_check(&out->adapter) < 0
+               ? tool_usage_error(command, "--lora %s: %s", text, rf_last_error()->message)
+               : TOOL_OK;
 }
 
 const struct model_adapter *setup_adapter(const struct setup *s)

@@ -12,22 +12,24 @@ static int merge_main(const struct tool_command *command, int argc, char **argv)
     struct merge_options o = {NULL};
     int merged = 0;
     struct tool_option table[] = {
-        {"from", 0, TOOL_TEXT, &o.from, "DIR", "the base: config.json, model.safetensors or shards",
+        {"from", TOOL_TEXT, &o.from, "DIR",
+         "base model as a hub's folder: config.json, model.safetensors or shards",
          .path = TOOL_READS},
-        {"adapter", 0, TOOL_TEXT, &o.adapter, "DIR",
-         "adapter_config.json and adapter_model.safetensors", .path = TOOL_READS},
-        {"export", 0, TOOL_TEXT, &o.export.dir, "DIR", "where the merged weights are written",
+        {"adapter", TOOL_TEXT, &o.adapter, "DIR",
+         "low-rank adapters as PEFT's folder: adapter_config.json, adapter_model.safetensors",
+         .path = TOOL_READS},
+        {"export", TOOL_TEXT, &o.export.dir, "DIR", "folder for the merged model",
          .path = TOOL_REPLACES},
-        {"allow-nan", 0, TOOL_FLAG, &o.allow_nan, NULL, "take weights that are not finite numbers"},
+        {"allow-nan", TOOL_FLAG, &o.allow_nan, NULL,
+         "acceptance of weights that are not finite numbers"},
         {NULL}};
     int status = tool_options(command, table, argc, argv, NULL);
     if (status != TOOL_OK)
         return status == TOOL_DONE ? TOOL_OK : status;
     if (!o.from || !o.adapter || !o.export.dir)
         return tool_usage_error(command, "it needs --from DIR, --adapter DIR and --export DIR");
-    char fault[ADAPTER_FAULT_BYTES];
-    if (adapter_file_open(o.adapter, &o.file, fault) < 0)
-        return tool_error(command, "--adapter %s: %s", o.adapter, fault);
+    if (adapter_file_open(o.adapter, &o.file) < 0)
+        return tool_error(command, "--adapter %s: %s", o.adapter, rf_last_error()->message);
     status = merge_weights(command, &o, &merged);
     adapter_file_close(o.file);
     if (status == TOOL_OK)

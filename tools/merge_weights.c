@@ -62,7 +62,6 @@ static int copy_tensor(struct merge *m, int index)
     const struct merge_options *o = m->o;
     const struct rf_weight *w = rf_weights_get(m->weights, index);
     const uint64_t count = (uint64_t)rf_shape_count(w->shape);
-    char fault[ADAPTER_FAULT_BYTES];
     bool merged = false;
     if (is_left_out(m, w))
         return TOOL_OK;
@@ -73,10 +72,10 @@ static int copy_tensor(struct merge *m, int index)
     int status = rf_weights_read(m->weights, index, 0, count, values) < 0
                      ? tool_library_error(m->command, -1)
                      : TOOL_OK;
-    if (status == TOOL_OK &&
-        (o->file ? adapter_file_merge(o->file, w, transposed, values, &merged, fault)
-                 : adapter_merge(o->set, w, transposed, values, &merged, fault)) < 0)
-        status = tool_error(m->command, "%s: %s", o->file ? o->adapter : o->from, fault);
+    if (status == TOOL_OK && (o->file ? adapter_file_merge(o->file, w, transposed, values, &merged)
+                                      : adapter_merge(o->set, w, transposed, values, &merged)) < 0)
+        status = tool_error(m->command, "%s: %s", o->file ? o->adapter : o->from,
+                            rf_last_error()->message);
     if (status == TOOL_OK && rf_export_write(m->to, values, count) < 0)
         status = tool_library_error(m->command, -1);
     m->merged += merged;
@@ -106,9 +105,8 @@ static int merge_all(struct merge *m)
 {
     const struct merge_options *o = m->o;
     const struct rf_weights_opts opts = {.allow_nan = o->allow_nan};
-    char fault[HUB_FAULT_BYTES];
-    if (hub_look(o->from, &m->arch, fault) < 0)
-        return tool_error(m->command, "--from %s: %s", o->from, fault);
+    if (hub_look(o->from, &m->arch) < 0)
+        return tool_error(m->command, "--from %s: %s", o->from, rf_last_error()->message);
     if (rf_weights_open(o->from, &opts, &m->weights) < 0 || export_copy_others(NULL, o->from) < 0)
         return tool_library_error(m->command, -1);
     int status = begin(m);

@@ -9,14 +9,6 @@
 
 #include "setup.h"
 
-#define NO_TARGET                                                                                  \
-    "no module of the model has a name of the targets; use such as q_proj, down_proj, "            \
-    "c_attn, or all-linear"
-#define NO_TARGET_OR_BIAS                                                                          \
-    "no module of the model has a name of the targets, or bias=lora_only has targets for a part "  \
-    "of "                                                                                          \
-    "q_proj,k_proj,v_proj, whose biases are one parameter: target all three, or use bias=all"
-
 static void destroy_gpt2(void *owner)
 {
     gpt2_destroy(owner);
@@ -86,12 +78,6 @@ static bool is_llama(const struct setup *setup)
     return strcmp(setup->model, "llama") == 0;
 }
 
-/* Why a config without a fault gave no model with adapters. */
-static const char *no_adapter_fault(const struct setup *setup)
-{
-    return setup_adapter(setup)->bias == MODEL_ADAPTER_BIAS_ONLY ? NO_TARGET_OR_BIAS : NO_TARGET;
-}
-
 /* The model alone: nothing is frozen yet. */
 static int create(const struct tool_command *command, const struct setup *setup,
                   struct model *model)
@@ -103,13 +89,8 @@ static int create(const struct tool_command *command, const struct setup *setup,
     struct llama *llama = NULL;
     const int rc =
         llama_wanted ? llama_create(&llama_config, &llama) : gpt2_create(&gpt2_config, &gpt2);
-    if (rc < 0) {
-        const char *fault =
-            llama_wanted ? llama_config_fault(&llama_config) : gpt2_config_fault(&gpt2_config);
-        if (!fault && setup_adapter(setup))
-            fault = no_adapter_fault(setup);
-        return tool_usage_error(command, "%s", fault ? fault : "out of memory for the model");
-    }
+    if (rc < 0)
+        return tool_usage_error(command, "%s", rf_last_error()->message);
     *model = llama_wanted ? (struct model){.owner = llama,
                                            .destroy = destroy_llama,
                                            .freeze = freeze_llama,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The option parser: a table of options per subcommand gives both the parsing and the help text.
+ * The option parser: each command has a table of options.
  */
 #define _GNU_SOURCE /* strptime */
 #include <math.h>
@@ -8,27 +8,6 @@
 #include <time.h>
 
 #include "tool.h"
-
-static void print_help(const struct tool_command *command, const struct tool_option *table)
-{
-    printf("Usage: ringforge %s %s\n\n%s\n\nOptions:\n", command->name, command->usage,
-           command->summary);
-    for (const struct tool_option *o = table; o->name; o++) {
-        char left[64];
-        if (o->operand)
-            continue;
-        int used = snprintf(left, sizeof(left), o->letter ? "-%c, " : "    ", o->letter);
-        const char *optional = o->kind == TOOL_FILE ? "[" : "";
-        const char *close = o->kind == TOOL_FILE ? "]" : "";
-        snprintf(left + used, sizeof(left) - (size_t)used, "--%s%s%s%s%s", o->name,
-                 o->what ? " " : "", o->what ? optional : "", o->what ? o->what : "",
-                 o->what ? close : "");
-        printf("  %-28s %s\n", left, o->help);
-    }
-    printf("      --%-22s %s\n", "help", "print this text");
-    if (command->notes)
-        printf("\n%s", command->notes);
-}
 
 /* A number beyond the range of its option, or none at all. */
 static int read_number(const struct tool_command *command, const struct tool_option *o,
@@ -87,7 +66,7 @@ static struct tool_option *find(struct tool_option *table, const char *word, siz
         if (is_long && strlen(o->name) == *name_bytes - 2 &&
             memcmp(o->name, word + 2, *name_bytes - 2) == 0)
             return o;
-        if (!is_long && o->letter && word[1] == o->letter)
+        if (!is_long && tool_option_letter(o->name) == word[1])
             return o;
     }
     return NULL;
@@ -136,7 +115,7 @@ int tool_options(const struct tool_command *command, struct tool_option *table, 
     for (; at < argc; at++) {
         const char *word = argv[at];
         if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
-            print_help(command, table);
+            tool_options_help(command, table);
             return TOOL_DONE;
         }
         if (strcmp(word, "--options") == 0) {

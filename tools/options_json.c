@@ -8,8 +8,8 @@
 #include "tool.h"
 
 static const char *const kinds[] = {"flag", "int", "count", "real", "text", "file", "list"};
-static const char *const paths[] = {NULL,     "reads", "resumes",     "reads all",
-                                    "writes", "draws", "writes into", "replaces"};
+static const char *const paths[] = {NULL,     "reads",       "resumes", "reads all",
+                                    "writes", "writes into", "replaces"};
 static const char *const shares[] = {"alike", "given", "content", "own"};
 
 static void add_text(cJSON *row, const char *name, const char *text)
@@ -21,9 +21,10 @@ static void add_text(cJSON *row, const char *name, const char *text)
 static cJSON *row_of(const struct tool_option *o)
 {
     cJSON *row = cJSON_CreateObject();
-    char letter[2] = {o->letter, 0};
+    const char letter[2] = {tool_option_letter(o->name), 0};
     cJSON_AddStringToObject(row, "name", o->name);
-    add_text(row, "letter", o->letter ? letter : NULL);
+    add_text(row, "letter", letter[0] ? letter : NULL);
+    add_text(row, "group", tool_option_group(o->name));
     cJSON_AddStringToObject(row, "kind", kinds[o->kind]);
     add_text(row, "value", o->what);
     cJSON_AddStringToObject(row, "help", o->help);

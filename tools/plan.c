@@ -83,34 +83,23 @@ static double flops_of(const struct outcome *o, int first, int count)
 
 static cJSON *to_json(const struct outcome *o)
 {
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "ranks", o->ranks);
-    cJSON_AddNumberToObject(json, "bubble", o->bubble);
-    cJSON_AddNumberToObject(json, "version_lag", o->version_lag);
-    cJSON_AddNumberToObject(json, "param_count", (double)o->params);
-    cJSON_AddNumberToObject(json, "recompute", o->again);
+    cJSON *json = tool_json_new("ranks=%g bubble=%g version_lag=%g param_count=%g recompute=%g",
+                                o->ranks, o->bubble, o->version_lag, (double)o->params, o->again);
     cJSON_AddItemToObject(json, "stages", cJSON_CreateIntArray(o->stages, o->stage_count));
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
-    cJSON_AddNumberToObject(scaling, "params", (double)o->scaling.params);
-    cJSON_AddNumberToObject(scaling, "tokens", (double)o->scaling.tokens);
-    cJSON_AddNumberToObject(scaling, "fixed", (double)o->scaling.fixed);
+    tool_json_put(scaling, "params=%g tokens=%g fixed=%g", (double)o->scaling.params,
+                  (double)o->scaling.tokens, (double)o->scaling.fixed);
     cJSON *list = cJSON_AddArrayToObject(json, "per_rank");
     for (int r = 0; r < o->ranks; r++) {
         const struct rf_bytes *b = &o->per_rank[r];
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddNumberToObject(row, "params", (double)b->params);
-        cJSON_AddNumberToObject(row, "grads", (double)b->grads);
-        cJSON_AddNumberToObject(row, "optimizer", (double)b->optimizer);
-        cJSON_AddNumberToObject(row, "activations", (double)b->activations);
-        cJSON_AddNumberToObject(row, "comm", (double)b->comm);
-        cJSON_AddNumberToObject(row, "scratch", (double)b->scratch);
-        cJSON_AddNumberToObject(row, "host", (double)b->host);
-        cJSON_AddNumberToObject(row, "sent", (double)b->sent);
+        cJSON *row = tool_json_new(
+            "params=%g grads=%g optimizer=%g activations=%g comm=%g scratch=%g host=%g sent=%g",
+            (double)b->params, (double)b->grads, (double)b->optimizer, (double)b->activations,
+            (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
         if (o->work) {
-            cJSON_AddNumberToObject(row, "flops", (double)o->work[r].flops);
-            cJSON_AddNumberToObject(row, "repeated_flops", (double)o->work[r].repeated);
-            cJSON_AddNumberToObject(row, "read", (double)o->work[r].read);
-            cJSON_AddNumberToObject(row, "written", (double)o->work[r].written);
+            tool_json_put(row, "flops=%g repeated_flops=%g read=%g written=%g",
+                          (double)o->work[r].flops, (double)o->work[r].repeated,
+                          (double)o->work[r].read, (double)o->work[r].written);
         }
         cJSON_AddItemToArray(list, row);
     }
@@ -237,7 +226,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
 struct plan_options {
     struct setup setup;
     double params;
-    int64_t ranks, dp;
+    int64_t ranks;
     const char *json_path, *plot_path;
     bool compare, explain, fits;
     struct plan_search search;
@@ -246,8 +235,6 @@ struct plan_options {
 static int check(const struct tool_command *command, struct plan_options *o,
                  struct plan_rates *rates)
 {
-    if (o->ranks == 0)
-        o->ranks = o->dp;
     if (rates->hosts_text && !o->ranks && !o->setup.mesh_text) {
         int status = plan_hosts_check(command, rates);
         if (status != TOOL_OK)
@@ -353,23 +340,22 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 10];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
-        {"params", 0, TOOL_COUNT, &o.params, "N",
-         "a parameter count (7.5e9) instead of a model, in layers of equal size"},
-        {"ranks", 0, TOOL_INT, &o.ranks, "N", "the same as --mesh dp=N", .least = 1,
+        {"params", TOOL_COUNT, &o.params, "N",
+         "number of parameters (7.5e9) in place of a model, in layers of equal size"},
+        {"ranks", TOOL_INT, &o.ranks, "N", "number of ranks (1)", .least = 1,
          .most = PLAN_MAX_RANKS},
-        {"dp", 0, TOOL_INT, &o.dp, "N", "the same as --mesh dp=N", .least = 1,
-         .most = PLAN_MAX_RANKS},
-        {"explain", 0, TOOL_FLAG, &o.explain, NULL,
-         "what rank 0 exchanges in a step, and from which declaration each exchange follows"},
-        {"compare", 0, TOOL_FLAG, &o.compare, NULL,
-         "every --zero and --order side by side, with what is refused and why"},
-        {"fits", 0, TOOL_FLAG, &o.fits, NULL,
-         "with --device-bytes: the largest batch and sequence of each technique, and the cheapest "
+        {"explain", TOOL_FLAG, &o.explain, NULL,
+         "table of what rank 0 exchanges in a step, and from which declaration each exchange "
+         "follows"},
+        {"compare", TOOL_FLAG, &o.compare, NULL,
+         "table of every --zero and --order, with what is refused and why"},
+        {"fits", TOOL_FLAG, &o.fits, NULL,
+         "largest batch and sequence of each technique within --device-bytes, and the cheapest "
          "change with which the batch fits"},
-        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
-         "draw the predicted step (.svg): what each lane of each rank does when",
+        {"plot", TOOL_TEXT, &o.plot_path, "FILE",
+         "picture of the predicted step (.svg): what each lane of each rank does when",
          .path = TOOL_WRITES},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the plan as JSON (no FILE: print it)",
+        {"json", TOOL_FILE, &o.json_path, "FILE", "the plan as JSON (no FILE: printed)",
          .path = TOOL_WRITES},
         {NULL}};
     plan_rates_options(&rates, table + SETUP_ROWS);
@@ -385,8 +371,7 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
     if (status == TOOL_OK)
         status = tool_outputs_check(command, table);
     if (status == TOOL_OK && o.search.wanted)
-        status = plan_search_run(command, &o.search, &o.setup, &rates, o.ranks ? o.ranks : o.dp,
-                                 o.json_path);
+        status = plan_search_run(command, &o.search, &o.setup, &rates, o.ranks, o.json_path);
     else if (status == TOOL_OK && o.fits)
         status = plan_fits(command, &o.setup, o.json_path);
     else if (status == TOOL_OK)

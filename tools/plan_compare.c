@@ -116,9 +116,7 @@ static void row_json(const struct row *row, cJSON *list)
                   {"total", total(b)},
                   {"host", b->host},
                   {"sent", b->sent}};
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "zero", row->zero);
-    cJSON_AddStringToObject(json, "order", rf_order_name(row->order));
+    cJSON *json = tool_json_new("zero=%g order=%s", row->zero, rf_order_name(row->order));
     cJSON_AddItemToArray(list, json);
     if (row->reason[0]) {
         cJSON_AddStringToObject(json, "reason", row->reason);

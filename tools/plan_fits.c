@@ -152,8 +152,7 @@ static bool needs_of(struct probe *probe, int64_t batch, int64_t seq, int64_t pi
                      struct needs *out)
 {
     struct rf_policy policy = probe->setup.policy;
-    char fault[HUB_FAULT_BYTES];
-    if (probe->setup.hub && hub_check_seq(probe->setup.hub, seq, fault) < 0)
+    if (probe->setup.hub && hub_check_seq(probe->setup.hub, seq) < 0)
         return false;
     if (!probe->model.owner || (seq != probe->setup.seq && !probe->setup.hub)) {
         model_destroy(&probe->model);

@@ -67,15 +67,12 @@ static cJSON *row_json(const struct fits_row *row)
         return json;
     }
     if (row->flops) {
-        cJSON_AddNumberToObject(json, "device_bytes", (double)row->device_bytes);
-        cJSON_AddNumberToObject(json, "host", (double)row->host_bytes);
-        cJSON_AddNumberToObject(json, "flops", (double)row->flops);
-        cJSON_AddNumberToObject(json, "repeated_flops", (double)row->repeated);
-        cJSON_AddNumberToObject(json, "sent", (double)row->sent);
+        tool_json_put(json, "device_bytes=%g host=%g flops=%g repeated_flops=%g sent=%g",
+                      (double)row->device_bytes, (double)row->host_bytes, (double)row->flops,
+                      (double)row->repeated, (double)row->sent);
     }
-    cJSON_AddBoolToObject(json, "fits", row->fits);
-    cJSON_AddNumberToObject(json, "max_batch", (double)row->max_batch);
-    cJSON_AddNumberToObject(json, "max_seq", (double)row->max_seq);
+    tool_json_put(json, "fits=%hhd max_batch=%g max_seq=%g", row->fits, (double)row->max_batch,
+                  (double)row->max_seq);
     return json;
 }
 
@@ -83,21 +80,17 @@ cJSON *fits_json(const struct fits *fits)
 {
     const struct rf_policy *p = &fits->setup->policy;
     char text[FITS_OPTIONS + 32];
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "ranks", setup_ranks(fits->setup));
-    cJSON_AddNumberToObject(json, "param_count", (double)fits->params);
-    cJSON_AddNumberToObject(json, "limit", (double)fits->limit);
-    cJSON_AddNumberToObject(json, "batch", (double)p->batch);
-    cJSON_AddNumberToObject(json, "seq", (double)p->seq);
-    cJSON_AddNumberToObject(json, "micro_batches", (double)p->micro_batches);
+    cJSON *json = tool_json_new("ranks=%g param_count=%g limit=%g batch=%g seq=%g micro_batches=%g",
+                                setup_ranks(fits->setup), (double)fits->params, (double)fits->limit,
+                                (double)p->batch, (double)p->seq, (double)p->micro_batches);
     cJSON *list = cJSON_AddArrayToObject(json, "fits");
     for (int k = 0; k < fits->count; k++)
         cJSON_AddItemToArray(list, row_json(&fits->rows[k]));
     if (!fits->best)
         return json;
     cJSON *change = cJSON_AddObjectToObject(json, "change");
-    cJSON_AddStringToObject(change, "options", fits_change_text(fits, fits->best, text));
-    cJSON_AddNumberToObject(change, "device_bytes", (double)fits->best->cut_bytes);
-    cJSON_AddNumberToObject(change, "host", (double)fits->best->cut_host);
+    tool_json_put(change, "options=%s device_bytes=%g host=%g",
+                  fits_change_text(fits, fits->best, text), (double)fits->best->cut_bytes,
+                  (double)fits->best->cut_host);
     return json;
 }

@@ -64,12 +64,9 @@ void prediction_json(const struct prediction *p, cJSON *json)
 {
     const struct rf_sim_result *r = &p->result;
     cJSON *object = cJSON_AddObjectToObject(json, "prediction");
-    cJSON_AddNumberToObject(object, "step_us", 1e6 * r->step_s);
-    cJSON_AddNumberToObject(object, "tokens_per_s", p->tokens_per_s);
-    cJSON_AddNumberToObject(object, "mfu", r->mfu);
-    cJSON_AddNumberToObject(object, "exposed_comm_us", 1e6 * r->exposed_s);
-    cJSON_AddNumberToObject(object, "idle", r->idle);
-    cJSON_AddStringToObject(object, "bound", rf_bound_name(r->bound));
+    tool_json_put(object, "step_us=%g tokens_per_s=%g mfu=%g exposed_comm_us=%g idle=%g bound=%s",
+                  1e6 * r->step_s, p->tokens_per_s, r->mfu, 1e6 * r->exposed_s, r->idle,
+                  rf_bound_name(r->bound));
     cJSON *path = cJSON_AddObjectToObject(object, "path_us");
     for (int k = 0; k < RF_BOUND_COUNT; k++)
         cJSON_AddNumberToObject(path, rf_bound_name((enum rf_bound)k), 1e6 * r->path_s[k]);

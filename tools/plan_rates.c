@@ -10,25 +10,25 @@
 void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
 {
     const struct tool_option all[PLAN_RATES_ROWS] = {
-        {"peak", 0, TOOL_COUNT, &r->peak, "TFLOPS",
-         "predict a step: what products in --dtype reach on each device"},
-        {"memory", 0, TOOL_COUNT, &r->memory, "GB", "and its memory, 10^9 bytes a second"},
-        {"launch", 0, TOOL_REAL, &r->launch, "US", "each kernel more, microseconds (0)",
+        {"peak", TOOL_COUNT, &r->peak, "TFLOPS",
+         "speed of a device's products in --dtype, for a prediction"},
+        {"memory", TOOL_COUNT, &r->memory, "GB", "memory bandwidth of a device, GB/s"},
+        {"launch", TOOL_REAL, &r->launch, "US", "launch overhead of a kernel, microseconds (0)",
          .given = &r->launch_given},
-        {"host-memory", 0, TOOL_COUNT, &r->host_memory, "GB",
-         "between host and device, 10^9 bytes a second (as --memory)"},
-        {"link-gbps", 0, TOOL_COUNT, &r->link, "G",
-         "and what each rank sends while it receives, Gbit/s"},
-        {"latency", 0, TOOL_REAL, &r->latency, "US", "of a short message, microseconds (0)",
+        {"host-memory", TOOL_COUNT, &r->host_memory, "GB",
+         "bandwidth between host and device, GB/s (as --memory)"},
+        {"link-gbps", TOOL_COUNT, &r->link, "G",
+         "bandwidth of a rank's link in each direction, Gbit/s"},
+        {"latency", TOOL_REAL, &r->latency, "US", "time of a short message, microseconds (0)",
          .given = &r->latency_given},
-        {"hosts", 0, TOOL_TEXT, &r->hosts_text, "HxR",
-         "H hosts of R ranks each, which follow each other"},
-        {"links", 0, TOOL_TEXT, &r->links_text, "W,B",
-         "with --hosts, not --link-gbps: Gbit/s of a rank within hosts and between, or G:US with "
-         "latency",
+        {"hosts", TOOL_TEXT, &r->hosts_text, "HxR",
+         "number of hosts and of ranks on each, which follow each other"},
+        {"links", TOOL_TEXT, &r->links_text, "W,B",
+         "bandwidths of a rank within hosts and between, Gbit/s or G:US with latency; with "
+         "--hosts, not --link-gbps",
          .needs = "hosts"},
-        {"device", 0, TOOL_TEXT, &r->device, "WHICH",
-         "predict with what `ringforge tune` has measured on this device of this machine"},
+        {"device", TOOL_TEXT, &r->device, "WHICH",
+         "device of this machine whose figures by `ringforge tune` are used"},
     };
     memcpy(rows, all, sizeof(all));
 }

@@ -19,10 +19,10 @@ void plan_search_options(struct plan_search *search, struct tool_option *rows,
                 {"schedule", &search->schedule},   {"micro-batches", &search->micro_batches},
                 {"dtype", &search->dtype},         {"sequence-parallel", &search->sequence}};
     const struct tool_option all[PLAN_SEARCH_ROWS] = {
-        {"search", 0, TOOL_FLAG, &search->wanted, NULL,
-         "find meshes that fit, by time, and what is not given of --zero, --recompute, --offload, "
-         "--schedule, --micro-batches, --dtype, --sequence-parallel"},
-        {"top", 0, TOOL_INT, &search->top, "N", "with --search: rows; 0 = all that fit (20)",
+        {"search", TOOL_FLAG, &search->wanted, NULL,
+         "search for meshes that fit, by time, and for what is not given of --zero, --recompute, "
+         "--offload, --schedule, --micro-batches, --dtype, --sequence-parallel"},
+        {"top", TOOL_INT, &search->top, "N", "number of rows of --search; 0 = all that fit (20)",
          .most = INT32_MAX, .needs = "search", .given = &search->top_given},
     };
     memcpy(rows, all, sizeof(all));

@@ -197,11 +197,9 @@ static cJSON *row_json(const struct plan_found *f, const struct rf_candidate *c)
         cJSON_AddNumberToObject(json, plan_axes[k].name, *plan_axis_of(&mesh, k));
     for (size_t k = 0; k < sizeof(values) / sizeof(values[0]); k++)
         cJSON_AddNumberToObject(json, values[k].name, values[k].value);
-    cJSON_AddStringToObject(json, "offload", offload_text(c->offload, false, word));
-    cJSON_AddStringToObject(json, "schedule", schedule_text(c, word));
-    cJSON_AddStringToObject(json, "dtype", f->dtypes[c->model]);
-    cJSON_AddBoolToObject(json, "sequence_parallel", c->sequence_parallel);
-    cJSON_AddBoolToObject(json, "planned", c->planned);
+    tool_json_put(json, "offload=%s schedule=%s dtype=%s sequence_parallel=%hhd planned=%hhd",
+                  offload_text(c->offload, false, word), schedule_text(c, word),
+                  f->dtypes[c->model], c->sequence_parallel, c->planned);
     return json;
 }
 
@@ -209,10 +207,9 @@ cJSON *plan_found_json(const struct plan_found *f)
 {
     const struct rf_candidate *c;
     const struct rf_rejection *r;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "ranks", f->opts->ranks);
-    cJSON_AddNumberToObject(json, "judged", (double)rf_search_judged(f->search));
-    cJSON_AddNumberToObject(json, "fit", (double)rf_search_count(f->search));
+    cJSON *json =
+        tool_json_new("ranks=%g judged=%g fit=%g", f->opts->ranks,
+                      (double)rf_search_judged(f->search), (double)rf_search_count(f->search));
     cJSON *found = cJSON_AddArrayToObject(json, "search");
     for (int64_t k = 0; k < f->top && (c = rf_search_get(f->search, k)); k++)
         cJSON_AddItemToArray(found, row_json(f, c));

@@ -9,12 +9,13 @@ static int run_main(const struct tool_command *command, int argc, char **argv)
     int64_t ranks = 0, port = 0;
     bool no_prefix = false, elastic = false;
     struct tool_option table[] = {
-        {"ranks", 'n', TOOL_INT, &ranks, "N", "how many ranks to start", .least = 1, .most = 4096},
-        {"port", 0, TOOL_INT, &port, "PORT", "MASTER_PORT; a free port by default", .least = 1,
+        {"ranks", TOOL_INT, &ranks, "N", "number of ranks to start", .least = 1, .most = 4096},
+        {"port", TOOL_INT, &port, "PORT", "port of rank 0, MASTER_PORT (a free one)", .least = 1,
          .most = 65535},
-        {"no-prefix", 0, TOOL_FLAG, &no_prefix, NULL, "leave lines as they are, without \"[r] \""},
-        {"elastic", 0, TOOL_FLAG, &elastic, NULL,
-         "ranks that are lost or fail leave the others to go on; status 0 if any ends well"},
+        {"no-prefix", TOOL_FLAG, &no_prefix, NULL,
+         "lines as the ranks write them, without \"[r] \""},
+        {"elastic", TOOL_FLAG, &elastic, NULL,
+         "continuation of the others when ranks are lost or fail; status 0 if any ends well"},
         {NULL},
     };
     int rest = 0;
@@ -22,11 +23,11 @@ static int run_main(const struct tool_command *command, int argc, char **argv)
     if (status != TOOL_OK)
         return status;
     if (ranks == 0)
-        return tool_usage_error(command, "-n says how many ranks to start, 1 to 4096: ringforge "
-                                         "run -n 2 -- COMMAND");
+        return tool_usage_error(command, "--ranks says how many to start, 1 to 4096: ringforge "
+                                         "run --ranks 2 -- COMMAND");
     if (rest >= argc)
         return tool_usage_error(command,
-                                "there is no command to run: ringforge run -n %d -- "
+                                "there is no command to run: ringforge run --ranks %d -- "
                                 "COMMAND",
                                 (int)ranks);
     struct tool_launch launch = {
@@ -42,7 +43,7 @@ static int run_main(const struct tool_command *command, int argc, char **argv)
 const struct tool_command tool_run = {
     .name = "run",
     .summary = "start a command on N ranks of this machine",
-    .usage = "-n N [--port PORT] [--no-prefix] -- COMMAND [ARGUMENTS]",
+    .usage = "--ranks N [--port PORT] [--no-prefix] -- COMMAND [ARGUMENTS]",
     .main = run_main,
     .notes =
         "SIGTERM, SIGINT (Ctrl-C), SIGHUP and SIGQUIT are passed on to the ranks, which may take\n"

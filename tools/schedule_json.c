@@ -16,21 +16,15 @@ static void add_algorithms(cJSON *json, const struct schedule_job *job)
     if (rf_schedule_algorithms(&job->call->desc, infos, 32, &count) < 0)
         return;
     for (uint32_t i = 0; i < count; i++) {
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "name", infos[i].name);
-        cJSON_AddStringToObject(row, "note", infos[i].note);
-        cJSON_AddBoolToObject(row, "chosen", infos[i].chosen);
-        cJSON_AddStringToObject(row, "reason", infos[i].why_not ? infos[i].why_not : "");
-        cJSON_AddItemToArray(list, row);
+        tool_json_row(list, "name=%s note=%s chosen=%hhd reason=%s", infos[i].name, infos[i].note,
+                      infos[i].chosen, infos[i].why_not ? infos[i].why_not : "");
     }
 }
 
 static cJSON *place_json(struct rf_schedule_place place)
 {
     static const char *const names[] = {"in", "out", "temp"};
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "space", names[place.space]);
-    cJSON_AddNumberToObject(json, "offset", (double)place.offset);
+    cJSON *json = tool_json_new("space=%s offset=%g", names[place.space], (double)place.offset);
     return json;
 }
 
@@ -48,12 +42,10 @@ static cJSON *step_json(const struct schedule_job *job, int rank,
     cJSON *json = cJSON_CreateObject();
     if (rf_schedule_get_step(schedule, number, &step) < 0)
         return json;
-    cJSON_AddStringToObject(json, "verb", rf_schedule_verb_name(step.verb));
-    cJSON_AddNumberToObject(json, "round", own ? own->round : NAN);
-    cJSON_AddNumberToObject(json, "bytes", (double)step.bytes);
+    tool_json_put(json, "verb=%s round=%g bytes=%g", rf_schedule_verb_name(step.verb),
+                  own ? own->round : NAN, (double)step.bytes);
     if (step.peer >= 0) {
-        cJSON_AddNumberToObject(json, "peer", step.peer);
-        cJSON_AddNumberToObject(json, "tag", step.tag);
+        tool_json_put(json, "peer=%g tag=%g", step.peer, step.tag);
     }
     cJSON *ranges = cJSON_AddArrayToObject(json, "elements");
     for (uint32_t i = 0; own && i < own->range_count; i++) {
@@ -77,13 +69,10 @@ static cJSON *rank_json(const struct schedule_job *job, int rank, bool with_step
 {
     const struct schedule_rank *own = &job->of[rank];
     struct rf_schedule *made = NULL;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "rank", rank);
-    cJSON_AddNumberToObject(json, "host", job->call->hosts ? job->call->hosts[rank] : 0);
-    cJSON_AddNumberToObject(json, "step_count", own->steps);
-    cJSON_AddNumberToObject(json, "messages", own->messages);
-    cJSON_AddNumberToObject(json, "sent_bytes", (double)own->sent_bytes);
-    cJSON_AddNumberToObject(json, "temp_bytes", (double)own->temp_bytes);
+    cJSON *json =
+        tool_json_new("rank=%g host=%g step_count=%g messages=%g sent_bytes=%g temp_bytes=%g", rank,
+                      job->call->hosts ? job->call->hosts[rank] : 0, own->steps, own->messages,
+                      (double)own->sent_bytes, (double)own->temp_bytes);
     if (!with_steps)
         return json;
     cJSON *steps = cJSON_AddArrayToObject(json, "steps");
@@ -99,26 +88,20 @@ int schedule_write_json(const struct tool_command *command, const struct schedul
 {
     const struct rf_schedule_desc *desc = &job->call->desc;
     const char *formula;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", rf_coll_op_name(desc->op));
-    cJSON_AddNumberToObject(json, "ranks", desc->ranks);
-    cJSON_AddNumberToObject(json, "count", (double)schedule_elements(job->call));
-    cJSON_AddStringToObject(json, "dtype", rf_dtype_name(desc->dtype));
-    cJSON_AddStringToObject(json, "redop", rf_redop_name(desc->redop));
-    cJSON_AddStringToObject(json, "order", rf_order_name(desc->order));
-    cJSON_AddNumberToObject(json, "root", desc->root);
-    cJSON_AddStringToObject(json, "algorithm", job->algorithm);
+    cJSON *json =
+        tool_json_new("op=%s ranks=%g count=%g dtype=%s redop=%s order=%s root=%g algorithm=%s",
+                      rf_coll_op_name(desc->op), desc->ranks, (double)schedule_elements(job->call),
+                      rf_dtype_name(desc->dtype), rf_redop_name(desc->redop),
+                      rf_order_name(desc->order), desc->root, job->algorithm);
     add_algorithms(json, job);
-    cJSON_AddBoolToObject(json, "in_one_piece", job->whole);
-    cJSON_AddNumberToObject(json, "rounds", job->simulated ? job->rounds : NAN);
-    cJSON_AddNumberToObject(json, "step_count", (double)job->steps);
-    cJSON_AddNumberToObject(json, "messages", (double)job->messages);
-    cJSON_AddNumberToObject(json, "sent_bytes", (double)job->sent_bytes);
-    cJSON_AddNumberToObject(json, "most_sent_bytes", (double)job->most_sent_bytes);
-    cJSON_AddNumberToObject(json, "least_sent_bytes",
-                            (double)schedule_least_bytes(job->call, &formula));
-    cJSON_AddNumberToObject(json, "between_hosts_bytes", (double)job->between_bytes);
-    cJSON_AddNumberToObject(json, "most_temp_bytes", (double)job->most_temp_bytes);
+    tool_json_put(
+        json,
+        "in_one_piece=%hhd rounds=%g step_count=%g messages=%g sent_bytes=%g most_sent_bytes=%g "
+        "least_sent_bytes=%g between_hosts_bytes=%g most_temp_bytes=%g",
+        job->whole, job->simulated ? job->rounds : NAN, (double)job->steps, (double)job->messages,
+        (double)job->sent_bytes, (double)job->most_sent_bytes,
+        (double)schedule_least_bytes(job->call, &formula), (double)job->between_bytes,
+        (double)job->most_temp_bytes);
     cJSON *list = cJSON_AddArrayToObject(json, "per_rank");
     for (int r = 0; r < job->ranks; r++)
         if (rank < 0 || r == rank)

@@ -55,6 +55,7 @@ struct setup {
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
     char optimizers[160]; /* the names of all: "adamw, sgd or lion" */
+    char optimizers_help[192];
     /* filled by setup_check */
     struct recompute recompute;
     struct lora_option adapter;

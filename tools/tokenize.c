@@ -56,14 +56,14 @@ static int tokenize_main(const struct tool_command *command, int argc, char **ar
     const char *from = NULL, *data = NULL, *out = NULL;
     bool raw = false;
     struct tool_option table[] = {
-        {"from", 0, TOOL_TEXT, &from, "DIR", "folder with tokenizer.json, or that file",
+        {"from", TOOL_TEXT, &from, "DIR", "folder with tokenizer.json, or that file",
          .path = TOOL_READS},
-        {"data", 0, TOOL_TEXT, &data, "PATH",
+        {"data", TOOL_TEXT, &data, "PATH",
          "text file, folder of text files, or .jsonl: an object with a \"text\" on each line",
          .path = TOOL_READS_ALL},
-        {"out", 0, TOOL_TEXT, &out, "FILE", "file of tokens, with llm.c's header",
+        {"out", TOOL_TEXT, &out, "FILE", "file of tokens, with llm.c's header",
          .path = TOOL_WRITES},
-        {"raw", 0, TOOL_FLAG, &raw, NULL, "tokens alone, without the header"},
+        {"raw", TOOL_FLAG, &raw, NULL, "tokens alone, without the header"},
         {NULL}};
     const int status = tool_options(command, table, argc, argv, NULL);
     if (status != TOOL_OK)

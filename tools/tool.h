@@ -93,7 +93,6 @@ enum tool_path {
     TOOL_RESUMES,     /* a folder of checkpoints, or one of them */
     TOOL_READS_ALL,   /* a file, or a folder of which every file is read */
     TOOL_WRITES,      /* a file; "-" is the standard output */
-    TOOL_DRAWS,       /* the same, by gnuplot */
     TOOL_WRITES_INTO, /* a folder to which files are added */
     TOOL_REPLACES     /* a folder that is replaced with everything in it */
 };
@@ -105,14 +104,13 @@ enum tool_share {
     TOOL_OWN      /* nothing: `why` */
 };
 struct tool_option {
-    const char *name; /* without dashes */
-    char letter;      /* 0 = none */
+    const char *name; /* without dashes; says its letter and its group, too (options_help.c) */
     enum tool_kind kind;
     void *value;
     const char *what; /* name of the value in the help, NULL for a flag */
-    const char *help;
-    unsigned uses; /* the caller's: by whom it is used */
-    bool *given;   /* set where the option is given, unless NULL */
+    const char *help; /* a noun phrase; default in parentheses at its end */
+    unsigned uses;    /* the caller's: by whom it is used */
+    bool *given;      /* set where the option is given, unless NULL */
     /* Of numbers: what is refused by its range. most 0: no limit. */
     double least, most;
     /* Options of which one has to be on, or this one has no effect and is refused: "search", or
@@ -144,6 +142,11 @@ int tool_options(const struct tool_command *command, struct tool_option *table, 
 /* Once all options are read: a usage error if one has no effect, or if what is written is also
  * read or written by another (paths.c). */
 int tool_options_check(const struct tool_command *command, const struct tool_option *table);
+/* options_help.c: the letter of an option, in all commands that have it, or 0; the group in which
+ * the help lists it, or NULL; and the help. */
+char tool_option_letter(const char *name);
+const char *tool_option_group(const char *name);
+void tool_options_help(const struct tool_command *command, const struct tool_option *table);
 /* The row of that name, or NULL. */
 struct tool_option *tool_option_find(struct tool_option *table, const char *name);
 /* Whether an option has a value with an effect: a flag that is set, a number that is not 0, a text
@@ -218,6 +221,12 @@ int tool_terms_whole(const struct tool_command *command, const struct tool_optio
 
 /* Writes and frees `json`; "-" is the standard output. */
 int tool_json_write(const struct tool_command *command, const char *path, cJSON *json);
+/* Adds members as "name=%s ranks=%d time_us=%g checked=%hhd": texts (NULL: null), int, unsigned
+ * (%u), double (not finite: null) and bool (%hhd). */
+void tool_json_put(cJSON *object, const char *members, ...) RF_PRINTF(2, 3);
+/* The same of a new object; and of a new one at the end of a list. */
+cJSON *tool_json_new(const char *members, ...) RF_PRINTF(1, 2);
+cJSON *tool_json_row(cJSON *list, const char *members, ...) RF_PRINTF(2, 3);
 /* "12.3 MiB"; returns text. */
 const char *tool_bytes_text(uint64_t bytes, char *text, size_t size);
 /* "12.3 GFLOP"; returns text. */
@@ -235,13 +244,9 @@ struct tool_plot {
     const struct tool_series *series;
     int series_count;
 };
-/* Through gnuplot; the ending of path says which: .svg or .png. */
+/* chart.c: as SVG. */
 int tool_plot_write(const struct tool_command *command, const char *path,
                     const struct tool_plot *plot);
-/* A usage error if the ending is another. */
-int tool_plot_check(const struct tool_command *command, const char *path);
-/* files.c: an error if gnuplot is not installed. */
-int tool_plot_ready(const struct tool_command *command);
 
 /* ---- launch.c: processes --------------------------------------------------------------------- */
 

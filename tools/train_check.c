@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "svg.h"
 #include "train.h"
 
 static int adapter_options(const struct tool_command *command, const struct train_options *o)
@@ -65,7 +66,7 @@ int train_check(const struct tool_command *command, struct train_options *o)
     if (status == TOOL_OK && o->export.dir && o->setup.from &&
         export_copy_others(NULL, o->setup.from) < 0)
         status = tool_library_error(command, -1);
-    return status == TOOL_OK && o->plot_path ? tool_plot_check(command, o->plot_path) : status;
+    return status == TOOL_OK && o->plot_path ? svg_check(command, o->plot_path) : status;
 }
 
 /* Opens --data: as bytes, or through the tokenizer of --from if that folder has one. */

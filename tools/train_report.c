@@ -271,9 +271,7 @@ void report_step(struct report *r, const struct report_step *s)
     print_line(r, s);
     if (!r->log)
         return;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddNumberToObject(json, "step", (double)s->step);
-    cJSON_AddNumberToObject(json, "samples", (double)s->samples);
+    cJSON *json = tool_json_new("step=%g samples=%g", (double)s->step, (double)s->samples);
     add_real(json, "loss", loss_of(&s->stats));
     cJSON_AddNumberToObject(json, "tokens", (double)s->stats.tokens);
     add_real(json, "tokens_per_s", (double)s->stats.tokens / s->seconds);
@@ -288,18 +286,16 @@ void report_step(struct report *r, const struct report_step *s)
         add_real(json, "loss_scale", s->stats.loss_scale);
     if (s->stats.version_lag > 0)
         cJSON_AddNumberToObject(json, "version_lag", s->stats.version_lag);
-    cJSON_AddNumberToObject(json, "sent", (double)s->stats.sent_bytes);
-    cJSON_AddNumberToObject(json, "step_us", (double)s->stats.step_ns / 1e3);
-    cJSON_AddNumberToObject(json, "exposed_comm_us", (double)s->stats.exposed_comm_ns / 1e3);
-    cJSON_AddStringToObject(
-        json, "bound",
+    tool_json_put(
+        json, "sent=%g step_us=%g exposed_comm_us=%g bound=%s", (double)s->stats.sent_bytes,
+        (double)s->stats.step_ns / 1e3, (double)s->stats.exposed_comm_ns / 1e3,
         bound_of(r, (double)s->stats.step_ns * 1e-9, (double)s->stats.exposed_comm_ns * 1e-9));
     if (r->expected.bound) {
         add_real(json, "predicted_us", r->expected.step_s * 1e6);
         cJSON_AddStringToObject(json, "predicted_bound", r->expected.bound);
     }
-    cJSON_AddNumberToObject(json, "record_us", (double)s->stats.record_ns / 1e3);
-    cJSON_AddNumberToObject(json, "replayed", s->stats.replayed);
+    tool_json_put(json, "record_us=%g replayed=%g", (double)s->stats.record_ns / 1e3,
+                  s->stats.replayed);
     if (s->evaluated)
         add_real(json, "held_out_loss", s->held_out);
     log_line(r, json);
@@ -329,28 +325,21 @@ void report_resized(struct report *r, const struct train_expected *expected,
     r->seconds = 0;
     if (!r->log)
         return;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddBoolToObject(json, "elastic", true);
-    cJSON_AddNumberToObject(json, "from_step", (double)progress->step);
-    cJSON_AddNumberToObject(json, "ranks", ranks);
+    cJSON *json =
+        tool_json_new("elastic=%hhd from_step=%g ranks=%g", true, (double)progress->step, ranks);
     if (joined > 0)
         cJSON_AddNumberToObject(json, "joined", joined);
-    cJSON_AddStringToObject(json, "mesh", shape);
-    cJSON_AddStringToObject(json, "source", source);
+    tool_json_put(json, "mesh=%s source=%s", shape, source);
     log_line(r, json);
 }
 
 static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
 {
     cJSON *object = cJSON_AddObjectToObject(json, name);
-    cJSON_AddNumberToObject(object, "params", (double)b->params);
-    cJSON_AddNumberToObject(object, "grads", (double)b->grads);
-    cJSON_AddNumberToObject(object, "optimizer", (double)b->optimizer);
-    cJSON_AddNumberToObject(object, "activations", (double)b->activations);
-    cJSON_AddNumberToObject(object, "comm", (double)b->comm);
-    cJSON_AddNumberToObject(object, "scratch", (double)b->scratch);
-    cJSON_AddNumberToObject(object, "host", (double)b->host);
-    cJSON_AddNumberToObject(object, "sent", (double)b->sent);
+    tool_json_put(
+        object, "params=%g grads=%g optimizer=%g activations=%g comm=%g scratch=%g host=%g sent=%g",
+        (double)b->params, (double)b->grads, (double)b->optimizer, (double)b->activations,
+        (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
 }
 
 /* Of a step: what was measured on average, and what was predicted. */
@@ -393,12 +382,9 @@ static void print_step(const struct report *r)
 
 static void log_summary(struct report *r, const struct report_end *end)
 {
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddBoolToObject(json, "summary", true);
-    cJSON_AddStringToObject(json, "params_sha256", end->sha256);
-    cJSON_AddNumberToObject(json, "steps", (double)end->step);
-    cJSON_AddNumberToObject(json, "batch", (double)r->o->setup.policy.batch);
-    cJSON_AddNumberToObject(json, "seq", (double)r->o->setup.policy.seq);
+    cJSON *json = tool_json_new("summary=%hhd params_sha256=%s steps=%g batch=%g seq=%g", true,
+                                end->sha256, (double)end->step, (double)r->o->setup.policy.batch,
+                                (double)r->o->setup.policy.seq);
     add_real(json, "loss", end->loss);
     if (end->evaluated)
         add_real(json, "held_out_loss", end->held_out);

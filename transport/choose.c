@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which transport the ranks of a job get: shared memory where all are on one host, a hybrid of it
- * and a network where some hosts have several ranks, else the network; or what was asked for by
- * name. Called by comm, for a job and for its groups.
+ * Chooses the transport of a job: shared memory if all ranks are on one host, a hybrid of it and a
+ * network if some hosts have several ranks, otherwise the network; or the transport that was named.
+ * Called by comm, for a job and for its groups.
  */
 #include "base/base.h"
 #include "providers.h"
@@ -10,7 +10,7 @@
 static const double EXCHANGE_TIMEOUT_S = 60;
 enum { NAME_BYTES = 28 };
 
-/* What each rank sends to all others. */
+/* The record that each rank sends to all others. */
 struct wish {
     int32_t reach;
     char provider[NAME_BYTES];
@@ -20,15 +20,15 @@ struct wish {
 struct chooser {
     struct rf_control *control;
     struct rf_choice mine;
-    enum rf_reach reach; /* what somebody has asked for */
+    enum rf_reach reach; /* what a rank has named */
     uint64_t *hosts;     /* [size] */
     int host_count;
-    char not_shared[160]; /* why memory is not shared, though it would be good */
+    char not_shared[160]; /* why memory is not shared although ranks share a host */
     char *why;
     size_t why_bytes;
 };
 
-/* All ranks that name a provider must name the same. *out: one of them, or NULL. */
+/* All ranks that name a provider must name the same one. *out: one of them, or NULL. */
 static int find_wish(const struct rf_control *control, const struct wish *all,
                      const struct wish **out)
 {
@@ -49,7 +49,7 @@ static int find_wish(const struct rf_control *control, const struct wish *all,
     return 0;
 }
 
-/* Who has named none takes what others have named. */
+/* A rank that has named none takes what others have named. */
 static void take_wish(struct chooser *c, const struct wish *wish)
 {
     char name[NAME_BYTES];
@@ -137,7 +137,7 @@ static int add_network(struct chooser *c, struct rf_transport *intra_host,
     return rf_hybrid_create(intra_host, inter_host, c->hosts, out);
 }
 
-/* Falls back on the network where memory cannot be shared, and nobody has asked for that. */
+/* Uses the network if memory cannot be shared and nobody has named shared memory. */
 static int use_best(struct chooser *c, struct rf_transport **out)
 {
     const bool one = c->reach == RF_REACH_HOST || c->host_count == 1;

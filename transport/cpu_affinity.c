@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * cpu_affinity.h says what it is for. Called by comm while a call waits.
+ * Moves waiting ranks between cores; see cpu_affinity.h. Called by comm while a call waits.
  */
 #define _GNU_SOURCE /* sched_getcpu */
 #include "cpu_affinity.h"
@@ -14,10 +14,10 @@
 
 #define AGAIN_NS 2000000ull /* between two moves of a rank: the system may move it back */
 static_assert(RF_CPU_CORES == CPU_SETSIZE, "as many as the system's sets have");
-#define LOOK_NS 200000ull /* between two looks at who shares the core */
+#define LOOK_NS 200000ull /* between two checks of who shares the core */
 
-/* How many ranks last waited on each core, this one on `core`. Whether no higher one waits there.
- */
+/* Counts the ranks that last waited on each core, including this one on `core`. Returns whether no
+ * higher rank waits there. */
 static bool count_ranks(const struct rf_cpu_affinity *affinity, struct rf_transport *t, int core,
                         uint16_t *ranks)
 {
@@ -69,7 +69,7 @@ static bool find_allowed(cpu_set_t *mine, bool allowed[RF_CPU_CORES])
     return true;
 }
 
-/* What the thread may use, `mine`, is the same afterwards. */
+/* The thread's allowed cores, `mine`, are the same afterwards. */
 static void move_to(const cpu_set_t *cores, const cpu_set_t *mine)
 {
     if (sched_setaffinity(0, sizeof(*cores), cores) == 0 &&
@@ -90,7 +90,7 @@ static void move_away(int core, const uint16_t *ranks)
     move_to(&best, &mine);
 }
 
-/* Of ranks that outnumber the cores. */
+/* Moves to the assigned core if ranks outnumber the cores. */
 static void go_to_assigned(struct rf_cpu_affinity *affinity, int core)
 {
     cpu_set_t mine, best;
@@ -118,7 +118,7 @@ static void publish(const struct rf_cpu_affinity *affinity, struct rf_transport 
 
 bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
 {
-    /* By the clock: where a core is crowded it takes milliseconds to come here again. */
+    /* Limited by the clock: on a crowded core, milliseconds pass between two calls. */
     const uint64_t now = rf_now_ns();
     if (now < affinity->may_look_ns)
         return t->yield || affinity->crowded;
@@ -130,7 +130,7 @@ bool rf_cpu_idle(struct rf_cpu_affinity *affinity, struct rf_transport *t)
     publish(affinity, t, core);
     if (t->yield && affinity->count > 0) {
         go_to_assigned(affinity, core);
-        publish(affinity, t, sched_getcpu()); /* a rank that may use more cores makes way */
+        publish(affinity, t, sched_getcpu()); /* a rank that may use more cores moves away */
         return true;
     }
     const bool is_highest = count_ranks(affinity, t, core, ranks);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where this process runs: on which host, that is one running kernel and one view of the network,
- * or what RF_HOSTS says; and on how many cores.
+ * Identifies the host of this process, which is one running kernel and one view of the network, or
+ * what RF_HOSTS says; and counts its cores.
  */
 #define _GNU_SOURCE /* CPU_COUNT */
 #include <sched.h>
@@ -38,7 +38,7 @@ static uint64_t hash(const char *text, size_t bytes)
     return (uint64_t)rf_hash32(text, bytes, 1) << 32 | rf_hash32(text, bytes, 2);
 }
 
-/* The rank-th word of a list such as "a,a,b,b"; 0 where it has none. */
+/* The rank-th word of a list such as "a,a,b,b"; 0 if there is none. */
 static size_t word(const char *list, int rank, const char **out)
 {
     for (; rank > 0 && *list; list++)

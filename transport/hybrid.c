@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A transport of two: one to the ranks of this host, which shares memory, and one to all others. A
- * peer is reached in one way only, so matching is as exact as that of each. Made by choose.c; of
- * what the two are, it knows nothing.
+ * A transport made of two: one for the ranks of this host, which shares memory, and one for all
+ * others. A peer is reached by only one of them, so matching is as exact as that of each. Created
+ * by choose.c; independent of the kinds of the two.
  */
 #include "base/base.h"
 #include "matching.h"
@@ -11,8 +11,8 @@
 struct hybrid {
     struct rf_transport transport; /* first member */
     struct rf_transport *intra_host, *inter_host;
-    bool *here;             /* [size]: whom intra_host reaches */
-    uint64_t inter_pending; /* posted there, and not ended: else nobody has to look */
+    bool *here;             /* [size]: the ranks that intra_host reaches */
+    uint64_t inter_pending; /* posted there, and not ended; at 0 it need not be polled */
     bool inter_next;
     char name[64];
 };
@@ -24,7 +24,7 @@ static struct hybrid *hybrid_of(struct rf_transport *t)
 
 static bool is_here(const struct hybrid *b, int peer)
 {
-    /* A rank that there is not is the first one's to refuse. */
+    /* The first one refuses a rank that does not exist. */
     return peer < 0 || peer >= b->transport.size || b->here[peer];
 }
 
@@ -80,7 +80,7 @@ static struct rf_transport *intra_of(struct rf_transport *t)
 typedef int post_recv(struct rf_transport *t, int peer, uint64_t tag, void *buffer, size_t bytes,
                       void *context);
 
-/* intra: how it is received within the host. */
+/* intra: the function that receives within the host. */
 static int post_recv_by(struct rf_transport *t, post_recv *intra, int peer, uint64_t tag,
                         void *buffer, size_t bytes, void *context)
 {
@@ -108,7 +108,7 @@ static int hybrid_post_recv_exchange(struct rf_transport *t, int peer, uint64_t 
     return post_recv_by(t, intra_of(t)->ops->post_recv_exchange, peer, tag, buffer, bytes, context);
 }
 
-/* The two in turns, so that neither waits while the other is busy. */
+/* Polls the two alternately, so that neither waits while the other is busy. */
 static int hybrid_poll(struct rf_transport *t, struct rf_completion *out, int max)
 {
     struct hybrid *b = hybrid_of(t);
@@ -127,7 +127,7 @@ static int hybrid_poll(struct rf_transport *t, struct rf_completion *out, int ma
     return 0;
 }
 
-/* Shared memory takes any. */
+/* Shared memory needs no registration. */
 static int hybrid_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
 {
     struct rf_transport *inter = hybrid_of(t)->inter_host;
@@ -239,7 +239,7 @@ int rf_hybrid_create(struct rf_transport *intra_host, struct rf_transport *inter
     b->intra_host = intra_host;
     b->inter_host = inter_host;
     b->here = here;
-    /* Containers of one machine share its cores, though no memory: only the network knows. */
+    /* Containers of one machine share its cores, but not its memory: only the network knows. */
     intra_host->yield = intra_host->yield || inter_host->yield;
     const size_t most[] = {intra_host->segment_bytes, inter_host->segment_bytes};
     b->transport = (struct rf_transport){.ops = &hybrid_ops,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which address each rank opens its port on, and errors that all ranks return. Used by ofi/ and
- * tcp/.
+ * Chooses the address on which each rank opens its port; errors that all ranks return. Used by ofi/
+ * and tcp/.
  */
 #include "place.h"
 
@@ -11,8 +11,8 @@ enum { REASON_BYTES = 256 };
 static const double EXCHANGE_TIMEOUT_S = 60;
 
 struct location {
-    char host[64];    /* of one running kernel; equal means one host */
-    char address[64]; /* numeric IP by which the rank joined */
+    char host[64];    /* identifies one running kernel; equal means one host */
+    char address[64]; /* numeric IP with which the rank joined */
 };
 
 static bool is_loopback(const char *address)
@@ -25,8 +25,8 @@ static bool is_same_host(const struct location *a, const struct location *b)
     return strcmp(a->host, b->host) == 0;
 }
 
-/* Ranks that joined over loopback are reached by the others through the address that rank 0 has
- * towards those. */
+/* Others reach a rank that joined over loopback through the address that rank 0 has towards them.
+ */
 static const char *choose_address(const struct location *locations, int rank, int size)
 {
     const char *named = rf_env("RF_INTERFACE");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where the ranks of a job are on a network, for the transports that open ports: which address a
- * rank listens on, and what all ranks return if one of them cannot open anything.
+ * The ranks of a job on a network, for transports that open ports: the address on which a rank
+ * listens, and the error that all ranks return if one of them cannot open anything.
  */
 #ifndef RF_TRANSPORT_PLACE_H
 #define RF_TRANSPORT_PLACE_H
@@ -11,15 +11,15 @@
 
 struct rf_place {
     char address[64]; /* numeric IP to listen on */
-    int here;         /* ranks on this host, this one included */
-    int index;        /* how many of them have a lower number than this one */
+    int here;         /* number of ranks on this host, including this one */
+    int index;        /* number of these that are lower than this one */
 };
 
 /* Collective over `control`. */
 RF_MUST_CHECK int rf_place_find(struct rf_control *control, struct rf_place *out);
 
-/* Collective, if a rank has opened nothing: all return the reason of rank `first`, whose status is
- * given. mine: why this rank has opened nothing, or "". */
+/* Collective, if a rank has opened nothing: all return the reason of rank `first`, with the given
+ * status. mine: this rank's own reason, or "". */
 RF_MUST_CHECK int rf_place_fail(struct rf_control *control, int first, int status,
                                 const char *mine);
 

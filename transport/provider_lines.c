@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What this machine has of a table of providers, as each row probes it, for lists and for the error
- * that names them.
+ * Lists the providers of this machine, as each row of a table probes them, for people and for the
+ * error that names them.
  */
 #include "base/base.h"
 #include "providers.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of providers, and what a name stands for. Which of them a job gets is in choose.c.
+ * The table of providers, and the meaning of names. choose.c selects one for a job.
  */
 #include "providers.h"
 #include "base/base.h"
 
-/* It is found with the default network; another can be named in its place. */
+/* Available if the default network is; another network can be named instead. */
 static int probe_hybrid(const struct rf_provider *self, struct rf_provider_lines *lines)
 {
     rf_provider_add(lines, self, self->name, "this host and others");
@@ -82,7 +82,7 @@ static const struct rf_provider rows[] = {
      .reach = RF_REACH_THREADS,
      .note = "ranks as threads of one process, for tests and trials",
      .probe = probe_threads},
-    /* Whatever else libfabric has, by its own name. */
+    /* All other providers of libfabric, by their own names. */
     {.reach = RF_REACH_NETWORK,
      .note = "not known here; name it to use it",
      .probe = rf_fabric_probe,
@@ -120,7 +120,7 @@ const struct rf_provider *rf_provider_row(const char *name)
     return row_of(name, strlen(name));
 }
 
-/* libfabric has had two names for its native TCP. */
+/* libfabric has used two names for its native TCP. */
 static void take_network(struct rf_choice *choice, const struct rf_provider *row, const char *name)
 {
     choice->network = row;
@@ -137,7 +137,7 @@ void rf_provider_need_network(struct rf_choice *choice)
         take_network(choice, first_of(RF_REACH_NETWORK), "");
 }
 
-/* "MEMORY+NETWORK", of two that go together. */
+/* "MEMORY+NETWORK", a valid pair. */
 static bool is_hybrid(const char *wanted, struct rf_choice *out)
 {
     const char *plus = strchr(wanted, '+');
@@ -178,9 +178,11 @@ void rf_provider_resolve(const char *wanted, struct rf_choice *out)
     }
 }
 
-/* ---- what there is --------------------------------------------------------------------------- */
+/* ---- available providers
+ * ---------------------------------------------------------------------------
+ */
 
-/* Whether what is chosen can be there: probed only where no row vouches for it. */
+/* Whether the choice can be available: probed only if no row implies it. */
 static int check(const struct rf_choice *choice)
 {
     const bool network = choice->reach == RF_REACH_NETWORK || choice->reach == RF_REACH_HYBRID;
@@ -204,7 +206,7 @@ int rf_provider_find(const char *wanted, struct rf_provider_info *out)
     rf_provider_describe(row, choice.name, "", out);
     out->chosen = true;
     if (choice.reach == RF_REACH_ANY)
-        out->shares_memory = false; /* it depends on where the ranks are */
+        out->shares_memory = false; /* depends on the hosts of the ranks */
     return 0;
 }
 
@@ -221,7 +223,7 @@ int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_
                                       .chosen = choice.reach == RF_REACH_ANY ? choice.memory->name
                                                                              : choice.name};
     RETURN_IF_ERROR(rf_provider_probe_all(&lines));
-    /* One of two is listed with the default network only. */
+    /* A hybrid is listed with the default network only. */
     if (!lines.found && choice.reach == RF_REACH_HYBRID && *choice.fabric &&
         rf_fabric_is_offered(choice.fabric))
         rf_provider_add(&lines, first_of(RF_REACH_HYBRID), choice.name, "this host and others");

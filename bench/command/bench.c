@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernel.h"
+#include "tools/svg.h"
 
 enum { MOST_SIZES = 1000 };
 
@@ -29,8 +30,8 @@ static int check(const struct tool_command *command, struct bench_options *o, co
         return tool_usage_error(command, "--maxbytes is smaller than --minbytes");
     if (o->step > 0 && (o->max_bytes - o->min_bytes) / o->step >= MOST_SIZES)
         return tool_usage_error(command, "--stepbytes has to make at most %d sizes", MOST_SIZES);
-    if (o->plot_path && strcmp(o->op, "pipeline") != 0) {
-        status = tool_plot_check(command, o->plot_path);
+    if (o->plot_path) {
+        status = svg_check(command, o->plot_path);
         if (status != TOOL_OK)
             return status;
     }
@@ -182,87 +183,89 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
                               .form = "nn"};
     const char *dtype = "float", *redop = "sum", *order = "any", *wire = "float";
     struct tool_option table[] = {
-        {"minbytes", 'b', TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4); 8K, 64M are fine",
+        {"minbytes", TOOL_INT, &o.min_bytes, "BYTES", "smallest size (4), such as 8K or 64M",
          SIZED},
-        {"maxbytes", 'e', TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)", SIZED},
-        {"stepfactor", 'f', TOOL_INT, &o.factor, "N", "each size is N times the one before (4)",
-         SIZED, .least = 2, .most = 1 << 20},
-        {"stepbytes", 'i', TOOL_INT, &o.step, "BYTES",
-         "each size is so much more than the one before, in place of --stepfactor", SIZED,
-         .least = 1},
-        {"iters", 'n', TOOL_INT, &o.samples, "N", "timed samples per size (20)", ALL, .least = 1,
-         .most = 100000},
-        {"warmup_iters", 'w', TOOL_INT, &o.warmup, "N", "untimed calls before (3)",
+        {"maxbytes", TOOL_INT, &o.max_bytes, "BYTES", "largest size (16M)", SIZED},
+        {"stepfactor", TOOL_INT, &o.factor, "N", "factor between one size and the next (4)", SIZED,
+         .least = 2, .most = 1 << 20},
+        {"stepbytes", TOOL_INT, &o.step, "BYTES",
+         "difference between one size and the next, in place of --stepfactor", SIZED, .least = 1},
+        {"iters", TOOL_INT, &o.samples, "N", "number of timed samples per size (20)", ALL,
+         .least = 1, .most = 100000},
+        {"warmup_iters", TOOL_INT, &o.warmup, "N", "number of untimed calls before (3)",
          COLLECTIVES | TRAINING, .most = 100000},
-        {"agg_iters", 'm', TOOL_INT, &o.together, "N",
-         "collectives: so many calls as one group; times are of one (1)", COLLECTIVES, .least = 1,
-         .most = 1000},
-        {"in-place", 0, TOOL_INT, &o.in_place, "0|1",
-         "collectives: measure in place, too, where there is such a form (1)", SIZED, .most = 1},
-        {"datatype", 'd', TOOL_TEXT, &dtype, "TYPE",
-         "float half bfloat16 double int8 uint8 int32 int64", SIZED | KERNELS | TRAINING},
-        {"op", 'o', TOOL_TEXT, &redop, "OP", "sum avg min max prod", REDUCING},
-        {"wire-dtype", 0, TOOL_TEXT, &wire, "TYPE",
-         "reductions of float: sent as this type, half or bfloat16, and added in float (float)",
+        {"agg_iters", TOOL_INT, &o.together, "N",
+         "number of calls in a group, timed together; times are of one (1)", COLLECTIVES,
+         .least = 1, .most = 1000},
+        {"in-place", TOOL_INT, &o.in_place, "0|1",
+         "measurement in place, too, if there is such a form (1)", SIZED, .most = 1},
+        {"op", TOOL_TEXT, &redop, "OP", "reduction: sum (default), avg, min, max or prod",
          REDUCING},
-        {"check", 'c', TOOL_INT, &o.check, "0|1", "check every element on every rank (1)", SIZED,
+        {"wire-dtype", TOOL_TEXT, &wire, "TYPE",
+         "type in which float data is sent, and added in float: float, half, bfloat16 (float)",
+         REDUCING},
+        {"check", TOOL_INT, &o.check, "0|1", "check of every element on every rank (1)", SIZED,
          .most = 1},
-        {"root", 'r', TOOL_INT, &o.root, "RANK",
-         "root of a broadcast, reduce, gather or scatter (0)", ROOTED, .most = 65535},
-        {"order", 0, TOOL_TEXT, &order, "ORDER", "fold order of a sum: any ring tree", REDUCING},
-        {"algorithm", 0, TOOL_TEXT, &o.algorithm, "NAME",
-         "collectives: ring, flat, direct, ... instead of what suits the size", NAMED},
-        {"private-buffers", 0, TOOL_FLAG, &o.private_buffers, NULL,
-         "collectives: on memory of the caller's own instead of the library's", SIZED},
-        {"one-clock", 0, TOOL_FLAG, &o.one_clock, NULL,
-         "collectives, with --ranks: times from the first rank's start to the last one's end",
-         SIZED, .needs = "ranks"},
-        {"rewrite", 0, TOOL_FLAG, &o.rewrite, NULL,
-         "collectives: write what a call reads anew before each call, as programs do; not timed",
-         SIZED},
-        {"ranks", 0, TOOL_INT, &o.ranks.ranks, "N",
-         "start N ranks on this machine; pipeline: 2 to 8 (4)", COLLECTIVES | STAGES, .least = 1,
-         .most = 4096, .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
-        {"provider", 0, TOOL_TEXT, &o.ranks.provider, "NAME",
-         "shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, or loopback (ranks as threads)",
+        {"root", TOOL_INT, &o.root, "RANK", "root of a broadcast, reduce, gather or scatter (0)",
+         ROOTED, .most = 65535},
+        {"order", TOOL_TEXT, &order, "ORDER", "order of sums: any (default), ring or tree",
+         REDUCING},
+        {"algorithm", TOOL_TEXT, &o.algorithm, "NAME",
+         "algorithm: ring, flat, direct, ... (by size)", NAMED},
+        {"private-buffers", TOOL_FLAG, &o.private_buffers, NULL,
+         "memory of the caller's own in place of the library's", SIZED},
+        {"one-clock", TOOL_FLAG, &o.one_clock, NULL,
+         "times from the first rank's start to the last one's end; with --ranks", SIZED,
+         .needs = "ranks"},
+        {"rewrite", TOOL_FLAG, &o.rewrite, NULL,
+         "input written anew before each call, untimed, as programs do", SIZED},
+        {"ranks", TOOL_INT, &o.ranks.ranks, "N",
+         "number of ranks to start on this machine; pipeline: 2 to 8 (4)", COLLECTIVES | STAGES,
+         .least = 1, .most = 4096, .ranks = TOOL_OWN, .why = TOOL_LAUNCHED},
+        {"provider", TOOL_TEXT, &o.ranks.provider, "NAME",
+         "network between ranks: shm, shm+tcp, tcp, ofi-tcp, tcp;ofi_rxm, ofi-shm, or loopback "
+         "(ranks as threads)",
          COLLECTIVES | STAGES, .ranks = TOOL_OWN, .why = TOOL_JOINED},
-        {"timeout", 0, TOOL_REAL, &o.ranks.timeout_s, "S", "of one operation without progress",
-         COLLECTIVES | STEPS, .ranks = TOOL_OWN, .why = TOOL_OWN_PATIENCE},
-        {"scale", 0, TOOL_COUNT, &o.scale, "X",
-         "overlap, pipeline: every block and transfer takes X times as long (1)", TIMED,
+        {"timeout", TOOL_REAL, &o.ranks.timeout_s, "S",
+         "longest time of one operation without progress, seconds", COLLECTIVES | STEPS,
+         .ranks = TOOL_OWN, .why = TOOL_OWN_PATIENCE},
+        {"scale", TOOL_COUNT, &o.scale, "X",
+         "overlap, pipeline: factor of the time of every block and transfer (1)", TIMED,
          .most = 1000},
-        {"times", 0, TOOL_TEXT, &o.times, "FxIxW",
-         "pipeline: milliseconds of the blocks of a rank, for a micro-batch: forward, and the "
-         "halves of backward for inputs and for weights (100x100x100)",
+        {"times", TOOL_TEXT, &o.times, "FxIxW",
+         "pipeline: milliseconds of a rank's blocks for a micro-batch: forward, backward for "
+         "inputs, for weights (100x100x100)",
          STAGES},
-        {"schedule", 0, TOOL_TEXT, &o.schedule, "NAME",
-         "pipeline: only this one: naive, gpipe, 1f1b, interleaved:2, zbh1, zbv, 2bw, data "
-         "parallel, zero 3 (all)",
+        {"schedule", TOOL_TEXT, &o.schedule, "NAME",
+         "pipeline: the only schedule to measure: naive, gpipe, 1f1b, interleaved:2, zbh1, zbv, "
+         "2bw, data parallel, zero 3 (all)",
          STAGES},
-        {"link-gbps", 0, TOOL_REAL, &o.link_gbps, "G",
-         "speed of the link in Gbit/s, to print how much of it is used", SIZED},
-        {"shape", 0, TOOL_LIST, &o.shapes, "AxB",
-         "kernels: sizes in place of those of models; may be repeated; step: six sizes; "
-         "host_update: parameters (16777216)",
+        {"link-gbps", TOOL_REAL, &o.link_gbps, "G",
+         "bandwidth of the link in Gbit/s, to print the share that is used", SIZED},
+        {"shape", TOOL_LIST, &o.shapes, "AxB",
+         "kernels: sizes in place of those of models, may be repeated; step: six sizes; "
+         "host_update: number of parameters (16777216)",
          KERNELS | TRAINING},
-        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE",
-         "kernels, step: f32, f16, bf16 (f32); host_update: of the parameters' copy (f32: none)",
+        {"dtype", TOOL_TEXT, &dtype, "TYPE",
+         "type of data, f32 unless given: float half bfloat16 double int8 uint8 int32 int64; "
+         "kernels, step: f32, f16, bf16; host_update: type of the parameters' copy (f32: none)",
          SIZED | KERNELS | TRAINING},
-        {"path", 0, TOOL_TEXT, &o.path, "NAME",
-         "matmul: force a kernel: cooperative, subgroup, tiled", PATHS},
-        {"split", 0, TOOL_INT, &o.split, "N", "matmul: f32 as sums of N bf16 parts on matrix units",
+        {"path", TOOL_TEXT, &o.path, "NAME", "matmul: kernel to use: cooperative, subgroup, tiled",
+         PATHS},
+        {"split", TOOL_INT, &o.split, "N",
+         "matmul: number of bf16 parts whose products on matrix units make an f32 product",
          PRODUCTS, .most = 16},
-        {"form", 0, TOOL_TEXT, &o.form, "NAME",
-         "matmul: nn, nt (the second operand transposed) or tn (the first)", PRODUCTS},
-        {"device", 0, TOOL_TEXT, &o.device, "WHICH",
-         "kernels, step, host_update: index or part of a name", STEPS | KERNELS | TRAINING,
-         .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
-        {"json", 0, TOOL_FILE, &o.json_path, "FILE", "write the rows as JSON", ALL,
+        {"form", TOOL_TEXT, &o.form, "NAME",
+         "matmul: nn, nt (second operand transposed) or tn (first operand transposed) (nn)",
+         PRODUCTS},
+        {"device", TOOL_TEXT, &o.device, "WHICH", "device: its index, or part of its name",
+         STEPS | KERNELS | TRAINING, .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
+        {"json", TOOL_FILE, &o.json_path, "FILE", "the rows as JSON (no FILE: printed)", ALL,
          .path = TOOL_WRITES, .ranks = TOOL_OWN, .why = TOOL_RANK_0_WRITES},
-        {"plot", 0, TOOL_TEXT, &o.plot_path, "FILE",
-         "draw bus bandwidth by size (.svg or .png); pipeline: the predicted timeline of a step "
-         "above the measured one, of one --schedule (.svg)",
-         COLLECTIVES | KERNELS | STAGES, .path = TOOL_DRAWS, .ranks = TOOL_OWN,
+        {"plot", TOOL_TEXT, &o.plot_path, "FILE",
+         "picture (.svg): bus bandwidth by size; pipeline: the predicted step above the "
+         "measured one, of one --schedule",
+         COLLECTIVES | KERNELS | STAGES, .path = TOOL_WRITES, .ranks = TOOL_OWN,
          .why = TOOL_RANK_0_WRITES},
         {NULL},
     };
@@ -279,8 +282,6 @@ static int bench_main(const struct tool_command *command, int argc, char **argv)
         tool_errors_release(command);
     if (status != TOOL_OK)
         return tool_ranks_refuse(command, status);
-    if (kinds_of(o.op) & STAGES) /* no other program is needed */
-        tool_option_find(table, "plot")->path = TOOL_WRITES;
     o.ranks.options = table;
     status = tool_ranks_outputs(command, &o.ranks);
     return status == TOOL_OK ? run(command, &o, argv) : tool_ranks_refuse(command, status);

@@ -89,13 +89,9 @@ void coll_print_row(const struct coll_bench *b, const struct coll_row *row)
 
 static void add_times(cJSON *to, const struct bench_options *o, const struct coll_times *t)
 {
-    cJSON_AddNumberToObject(to, "time_us", t->time_us);
-    cJSON_AddNumberToObject(to, "p50_us", t->p50_us);
-    cJSON_AddNumberToObject(to, "p99_us", t->p99_us);
-    cJSON_AddNumberToObject(to, "began_s", (double)t->began_ns * 1e-9);
-    cJSON_AddNumberToObject(to, "ended_s", (double)t->ended_ns * 1e-9);
-    cJSON_AddNumberToObject(to, "algbw", t->algbw);
-    cJSON_AddNumberToObject(to, "busbw", t->busbw);
+    tool_json_put(to, "time_us=%g p50_us=%g p99_us=%g began_s=%g ended_s=%g algbw=%g busbw=%g",
+                  t->time_us, t->p50_us, t->p99_us, (double)t->began_ns * 1e-9,
+                  (double)t->ended_ns * 1e-9, t->algbw, t->busbw);
     if (o->check)
         cJSON_AddNumberToObject(to, "wrong", (double)t->wrong);
     else
@@ -110,29 +106,21 @@ int coll_write_json(const struct coll_bench *b, struct rf_comm *comm, const stru
                     int count)
 {
     const struct bench_options *o = b->options;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", o->op);
-    cJSON_AddNumberToObject(json, "ranks", rf_comm_size(comm));
-    cJSON_AddStringToObject(json, "provider", rf_comm_provider(comm));
-    cJSON_AddStringToObject(json, "dtype", rf_dtype_name(o->dtype));
-    cJSON_AddStringToObject(json, "redop", has_redop(b->op) ? rf_redop_name(o->redop) : "none");
-    cJSON_AddNumberToObject(json, "root", has_root(b->op) ? (double)o->root : -1);
-    cJSON_AddStringToObject(json, "order", rf_order_name(o->order));
-    cJSON_AddStringToObject(json, "algorithm", o->algorithm ? o->algorithm : "by size");
-    cJSON_AddStringToObject(json, "wire_dtype",
-                            rf_dtype_name(o->wire_dtype != RF_F32 ? o->wire_dtype : o->dtype));
-    cJSON_AddBoolToObject(json, "one_clock", o->one_clock);
-    cJSON_AddBoolToObject(json, "rewritten", o->rewrite);
-    cJSON_AddStringToObject(json, "buffers", o->private_buffers ? "private" : "library");
+    cJSON *json = tool_json_new(
+        "op=%s ranks=%g provider=%s dtype=%s redop=%s root=%g order=%s algorithm=%s wire_dtype=%s "
+        "one_clock=%hhd rewritten=%hhd buffers=%s",
+        o->op, rf_comm_size(comm), rf_comm_provider(comm), rf_dtype_name(o->dtype),
+        has_redop(b->op) ? rf_redop_name(o->redop) : "none", has_root(b->op) ? (double)o->root : -1,
+        rf_order_name(o->order), o->algorithm ? o->algorithm : "by size",
+        rf_dtype_name(o->wire_dtype != RF_F32 ? o->wire_dtype : o->dtype), o->one_clock, o->rewrite,
+        o->private_buffers ? "private" : "library");
     if (o->private_buffers && rf_comm_own_memory(comm))
         cJSON_AddStringToObject(json, "own_memory", rf_comm_own_memory(comm));
-    cJSON_AddNumberToObject(json, "samples", (double)o->samples);
-    cJSON_AddNumberToObject(json, "together", (double)o->together);
+    tool_json_put(json, "samples=%g together=%g", (double)o->samples, (double)o->together);
     cJSON *list = cJSON_AddArrayToObject(json, "rows");
     for (int i = 0; i < count; i++) {
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddNumberToObject(row, "bytes", (double)rows[i].bytes);
-        cJSON_AddNumberToObject(row, "count", (double)rows[i].count);
+        cJSON *row =
+            tool_json_new("bytes=%g count=%g", (double)rows[i].bytes, (double)rows[i].count);
         add_times(row, o, &rows[i].apart);
         if (rows[i].has_in_place)
             add_times(cJSON_AddObjectToObject(row, "in_place"), o, &rows[i].in_place);

@@ -209,24 +209,18 @@ static void report_way(const struct host_bench *b, int way, bool quiet, cJSON *r
         cJSON_AddNumberToObject(row, "threads", threads);
     else
         cJSON_AddNullToObject(row, "threads");
-    cJSON_AddNumberToObject(row, "time_us", times.p50 * 1e6);
-    cJSON_AddNumberToObject(row, "best_us", times.best * 1e6);
-    cJSON_AddNumberToObject(row, "ns_per_element", ns);
-    cJSON_AddNumberToObject(row, "gbps", bytes_per_element(b) / ns);
-    cJSON_AddNumberToObject(row, "max_rel_err", b->error[way]);
+    tool_json_put(row, "time_us=%g best_us=%g ns_per_element=%g gbps=%g max_rel_err=%g",
+                  times.p50 * 1e6, times.best * 1e6, ns, bytes_per_element(b) / ns, b->error[way]);
     cJSON_AddItemToArray(rows, row);
 }
 
 static int report(const struct tool_command *command, struct host_bench *b, bool quiet)
 {
     const struct rf_device_info *info = b->device ? rf_device_get_info(b->device) : NULL;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", b->o->op);
-    cJSON_AddStringToObject(json, "device", info ? info->name : "");
-    cJSON_AddStringToObject(json, "driver", info ? info->driver : "");
-    cJSON_AddStringToObject(json, "dtype", rf_dtype_name(b->o->dtype));
-    cJSON_AddNumberToObject(json, "elements", (double)b->count);
-    cJSON_AddNumberToObject(json, "bytes_per_element", bytes_per_element(b));
+    cJSON *json =
+        tool_json_new("op=%s device=%s driver=%s dtype=%s elements=%g bytes_per_element=%g",
+                      b->o->op, info ? info->name : "", info ? info->driver : "",
+                      rf_dtype_name(b->o->dtype), (double)b->count, bytes_per_element(b));
     cJSON *rows = cJSON_AddArrayToObject(json, "rows");
     if (!quiet)
         printf("# adamw of %lld parameters, %.0f bytes of each%s%s; device: %s\n%-10s %8s %11s "

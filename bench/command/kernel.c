@@ -193,34 +193,25 @@ static int measure_shapes(struct bench *b, const struct bench_kernel *kernel)
 static int write_json(const struct bench *b)
 {
     const struct rf_device_info *info = rf_device_get_info(b->device);
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", b->o->op);
-    cJSON_AddStringToObject(json, "device", info->name);
-    cJSON_AddStringToObject(json, "driver", info->driver);
-    cJSON_AddNumberToObject(json, "copy_gbps", b->ceiling.copy_bytes / 1e9);
-    cJSON_AddNumberToObject(json, "kernel_copy_gbps", b->ceiling.kernel_copy_bytes / 1e9);
-    cJSON_AddNumberToObject(json, "multiply_add_gflops", b->ceiling.flops / 1e9);
+    cJSON *json = tool_json_new(
+        "op=%s device=%s driver=%s copy_gbps=%g kernel_copy_gbps=%g multiply_add_gflops=%g",
+        b->o->op, info->name, info->driver, b->ceiling.copy_bytes / 1e9,
+        b->ceiling.kernel_copy_bytes / 1e9, b->ceiling.flops / 1e9);
     cJSON *rows = cJSON_AddArrayToObject(json, "rows");
     for (int i = 0; i < b->count; i++) {
         const struct result *r = &b->results[i];
         const double s = r->seconds.median;
-        cJSON *row = cJSON_CreateObject();
-        cJSON_AddStringToObject(row, "op", r->op);
-        cJSON_AddStringToObject(row, "model", r->model);
-        cJSON_AddStringToObject(row, "shape", r->shape);
-        cJSON_AddStringToObject(row, "dtype", rf_dtype_name(b->o->dtype));
-        cJSON_AddStringToObject(row, "path", r->path);
-        cJSON_AddNumberToObject(row, "time_us", s * 1e6);
-        cJSON_AddNumberToObject(row, "best_us", r->seconds.best * 1e6);
-        cJSON_AddNumberToObject(row, "gflops", r->flops / s / 1e9);
-        cJSON_AddNumberToObject(row, "gbps", r->bytes / s / 1e9);
-        cJSON_AddNumberToObject(row, "copy_pct", 100 * r->bytes / s / b->ceiling.copy_bytes);
-        cJSON_AddNumberToObject(row, "multiply_add_pct", 100 * r->flops / s / b->ceiling.flops);
+        cJSON *row = tool_json_new("op=%s model=%s shape=%s dtype=%s path=%s time_us=%g best_us=%g "
+                                   "gflops=%g gbps=%g copy_pct=%g multiply_add_pct=%g",
+                                   r->op, r->model, r->shape, rf_dtype_name(b->o->dtype), r->path,
+                                   s * 1e6, r->seconds.best * 1e6, r->flops / s / 1e9,
+                                   r->bytes / s / 1e9, 100 * r->bytes / s / b->ceiling.copy_bytes,
+                                   100 * r->flops / s / b->ceiling.flops);
         if (r->loop.best > 0) {
-            cJSON_AddNumberToObject(row, "c_loop_us", r->loop.median * 1e6);
-            cJSON_AddNumberToObject(row, "c_loop_best_us", r->loop.best * 1e6);
-            cJSON_AddNumberToObject(row, "processor_us", r->seconds.work * 1e6);
-            cJSON_AddNumberToObject(row, "c_loop_processor_us", r->loop.work * 1e6);
+            tool_json_put(row,
+                          "c_loop_us=%g c_loop_best_us=%g processor_us=%g c_loop_processor_us=%g",
+                          r->loop.median * 1e6, r->loop.best * 1e6, r->seconds.work * 1e6,
+                          r->loop.work * 1e6);
         }
         if (isfinite(r->error))
             cJSON_AddNumberToObject(row, "max_rel_err", r->error);

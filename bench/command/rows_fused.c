@@ -53,8 +53,10 @@ static void plan_swiglu_backward(struct bench_case *c)
 }
 static int launch_swiglu_backward(struct bench_case *c)
 {
-    return rf_glu_backward(c->stream, RF_ACT_SILU, bench_t(c, GB_DGATE), bench_t(c, GB_DUP),
-                           bench_t(c, GB_DOUT), bench_t(c, GB_GATE), bench_t(c, GB_UP));
+    return rf_glu_backward(c->stream, RF_ACT_SILU, bench_t(c, GB_GATE), bench_t(c, GB_UP),
+                           &(struct rf_glu_grads){.dout = bench_t(c, GB_DOUT),
+                                                  .dgate = bench_t(c, GB_DGATE),
+                                                  .dup = bench_t(c, GB_DUP)});
 }
 static double want_swiglu_backward(const struct bench_case *c, int k, const int64_t *at,
                                    double *scale)
@@ -100,8 +102,12 @@ static void plan_rmsnorm(struct bench_case *c)
 }
 static int launch_rmsnorm(struct bench_case *c)
 {
-    return rf_rmsnorm(c->stream, bench_t(c, RN_OUT), bench_t(c, RN_RSTD), bench_t(c, RN_X),
-                      bench_t(c, RN_GAMMA), (float)eps);
+    return rf_norm(c->stream, &(struct rf_norm_args){.rms = true,
+                                                     .eps = (float)eps,
+                                                     .x = bench_t(c, RN_X),
+                                                     .gamma = bench_t(c, RN_GAMMA),
+                                                     .out = bench_t(c, RN_OUT),
+                                                     .rstd = bench_t(c, RN_RSTD)});
 }
 static void plan_residual_rmsnorm(struct bench_case *c)
 {
@@ -112,9 +118,14 @@ static void plan_residual_rmsnorm(struct bench_case *c)
 }
 static int launch_residual_rmsnorm(struct bench_case *c)
 {
-    return rf_residual_rmsnorm(c->stream, bench_t(c, RN_OUT), bench_t(c, RN_SUM),
-                               bench_t(c, RN_RSTD), bench_t(c, RN_X), bench_t(c, RN_RESIDUAL),
-                               bench_t(c, RN_GAMMA), (float)eps);
+    return rf_norm(c->stream, &(struct rf_norm_args){.rms = true,
+                                                     .eps = (float)eps,
+                                                     .x = bench_t(c, RN_X),
+                                                     .residual = bench_t(c, RN_RESIDUAL),
+                                                     .gamma = bench_t(c, RN_GAMMA),
+                                                     .out = bench_t(c, RN_OUT),
+                                                     .sum = bench_t(c, RN_SUM),
+                                                     .rstd = bench_t(c, RN_RSTD)});
 }
 static double want_norm(const struct bench_case *c, int k, const int64_t *at, double *scale,
                         bool residual)

@@ -31,8 +31,11 @@ static int launch_matmul(struct bench_case *c)
 }
 static const char *path_matmul(const struct bench_case *c)
 {
-    const struct rf_matmul_opts opts = matmul_opts(c);
-    return rf_matmul_path(c->device, c->dtype, c->dim[0], c->dim[2], c->dim[1], &opts);
+    struct rf_matmul_opts opts = matmul_opts(c);
+    opts.m = c->dim[0];
+    opts.k = c->dim[1];
+    opts.n = c->dim[2];
+    return rf_matmul_path(c->device, c->dtype, &opts);
 }
 static double want_matmul(const struct bench_case *c, int k, const int64_t *at, double *scale)
 {

@@ -41,8 +41,13 @@ static void plan_layernorm(struct bench_case *c)
 }
 static int launch_layernorm(struct bench_case *c)
 {
-    return rf_layernorm(c->stream, bench_t(c, LN_OUT), bench_t(c, LN_MEAN), bench_t(c, LN_RSTD),
-                        bench_t(c, LN_X), bench_t(c, LN_GAMMA), bench_t(c, LN_BETA), (float)eps);
+    return rf_norm(c->stream, &(struct rf_norm_args){.eps = (float)eps,
+                                                     .x = bench_t(c, LN_X),
+                                                     .gamma = bench_t(c, LN_GAMMA),
+                                                     .beta = bench_t(c, LN_BETA),
+                                                     .out = bench_t(c, LN_OUT),
+                                                     .mean = bench_t(c, LN_MEAN),
+                                                     .rstd = bench_t(c, LN_RSTD)});
 }
 static double want_layernorm(const struct bench_case *c, int k, const int64_t *at, double *scale)
 {
@@ -68,14 +73,22 @@ static void plan_layernorm_backward_input(struct bench_case *c)
 }
 static int prepare_layernorm_backward_input(struct bench_case *c)
 {
-    return rf_layernorm(c->stream, bench_t(c, LI_DX), bench_t(c, LI_MEAN), bench_t(c, LI_RSTD),
-                        bench_t(c, LI_X), bench_t(c, LI_GAMMA), bench_t(c, LI_GAMMA), (float)eps);
+    return rf_norm(c->stream, &(struct rf_norm_args){.eps = (float)eps,
+                                                     .x = bench_t(c, LI_X),
+                                                     .gamma = bench_t(c, LI_GAMMA),
+                                                     .beta = bench_t(c, LI_GAMMA),
+                                                     .out = bench_t(c, LI_DX),
+                                                     .mean = bench_t(c, LI_MEAN),
+                                                     .rstd = bench_t(c, LI_RSTD)});
 }
 static int launch_layernorm_backward_input(struct bench_case *c)
 {
-    return rf_layernorm_backward_input(c->stream, bench_t(c, LI_DX), bench_t(c, LI_DOUT),
-                                       bench_t(c, LI_X), bench_t(c, LI_MEAN), bench_t(c, LI_RSTD),
-                                       bench_t(c, LI_GAMMA), false);
+    return rf_norm_backward_input(c->stream, &(struct rf_norm_args){.x = bench_t(c, LI_X),
+                                                                    .gamma = bench_t(c, LI_GAMMA),
+                                                                    .mean = bench_t(c, LI_MEAN),
+                                                                    .rstd = bench_t(c, LI_RSTD),
+                                                                    .dout = bench_t(c, LI_DOUT),
+                                                                    .dx = bench_t(c, LI_DX)});
 }
 static double want_layernorm_backward_input(const struct bench_case *c, int k, const int64_t *at,
                                             double *scale)
@@ -107,20 +120,30 @@ static void plan_layernorm_backward_weight(struct bench_case *c)
     bench_add(c, rows, BENCH_RANDOM, BENCH_READ);
     bench_add_typed(c, per_row, RF_F32, BENCH_NOTHING, BENCH_READ, 0);
     bench_add_typed(c, per_row, RF_F32, BENCH_NOTHING, BENCH_READ, 0);
-    bench_add_scratch(c, rf_layernorm_scratch(c->dim[0], c->dim[1]), RF_F32);
+    bench_add_scratch(c, rf_norm_scratch(c->dim[0], c->dim[1]), RF_F32);
     bench_add(c, rows, BENCH_NOTHING, BENCH_SCRATCH);
     c->flops = 5 * (double)c->dim[0] * (double)c->dim[1];
 }
 static int prepare_layernorm_backward_weight(struct bench_case *c)
 {
-    return rf_layernorm(c->stream, bench_t(c, LW_OUT), bench_t(c, LW_MEAN), bench_t(c, LW_RSTD),
-                        bench_t(c, LW_X), bench_t(c, LW_DGAMMA), bench_t(c, LW_DBETA), (float)eps);
+    return rf_norm(c->stream, &(struct rf_norm_args){.eps = (float)eps,
+                                                     .x = bench_t(c, LW_X),
+                                                     .gamma = bench_t(c, LW_DGAMMA),
+                                                     .beta = bench_t(c, LW_DBETA),
+                                                     .out = bench_t(c, LW_OUT),
+                                                     .mean = bench_t(c, LW_MEAN),
+                                                     .rstd = bench_t(c, LW_RSTD)});
 }
 static int launch_layernorm_backward_weight(struct bench_case *c)
 {
-    return rf_layernorm_backward_weight(c->stream, bench_t(c, LW_DGAMMA), bench_t(c, LW_DBETA),
-                                        bench_t(c, LW_DOUT), bench_t(c, LW_X), bench_t(c, LW_MEAN),
-                                        bench_t(c, LW_RSTD), bench_t(c, LW_SCRATCH));
+    return rf_norm_backward_weight(c->stream,
+                                   &(struct rf_norm_args){.x = bench_t(c, LW_X),
+                                                          .mean = bench_t(c, LW_MEAN),
+                                                          .rstd = bench_t(c, LW_RSTD),
+                                                          .dout = bench_t(c, LW_DOUT),
+                                                          .dgamma = bench_t(c, LW_DGAMMA),
+                                                          .dbeta = bench_t(c, LW_DBETA),
+                                                          .scratch = bench_t(c, LW_SCRATCH)});
 }
 static double want_layernorm_backward_weight(const struct bench_case *c, int k, const int64_t *at,
                                              double *scale)
@@ -179,8 +202,11 @@ static void plan_embedding(struct bench_case *c)
 }
 static int launch_embedding(struct bench_case *c)
 {
-    return rf_embedding(c->stream, bench_t(c, EM_OUT), bench_t(c, EM_TOKENS), bench_t(c, EM_WTE),
-                        bench_t(c, EM_WPE), c->dim[1]);
+    return rf_embedding(c->stream, &(struct rf_embedding_args){.T = c->dim[1],
+                                                               .tokens = bench_t(c, EM_TOKENS),
+                                                               .wte = bench_t(c, EM_WTE),
+                                                               .wpe = bench_t(c, EM_WPE),
+                                                               .out = bench_t(c, EM_OUT)});
 }
 static double want_embedding(const struct bench_case *c, int k, const int64_t *at, double *scale)
 {
@@ -202,9 +228,13 @@ static void plan_embedding_backward(struct bench_case *c)
 }
 static int launch_embedding_backward(struct bench_case *c)
 {
-    return rf_embedding_backward(c->stream, bench_t(c, EB_DWTE), bench_t(c, EB_DWPE),
-                                 bench_t(c, EB_DOUT), bench_t(c, EB_TOKENS), c->dim[1],
-                                 bench_t(c, EB_SCRATCH));
+    return rf_embedding_backward(c->stream,
+                                 &(struct rf_embedding_args){.T = c->dim[1],
+                                                             .tokens = bench_t(c, EB_TOKENS),
+                                                             .dout = bench_t(c, EB_DOUT),
+                                                             .dwte = bench_t(c, EB_DWTE),
+                                                             .dwpe = bench_t(c, EB_DWPE),
+                                                             .scratch = bench_t(c, EB_SCRATCH)});
 }
 static double want_embedding_backward(const struct bench_case *c, int k, const int64_t *at,
                                       double *scale)
@@ -233,9 +263,12 @@ static void plan_cross_entropy(struct bench_case *c)
 }
 static int launch_cross_entropy(struct bench_case *c)
 {
-    return rf_cross_entropy(c->stream, bench_t(c, CE_LOSSES), bench_t(c, CE_LOGITS),
-                            bench_t(c, CE_LOGITS), bench_t(c, CE_TARGETS), bench_t(c, CE_SCRATCH),
-                            NULL);
+    return rf_cross_entropy(c->stream,
+                            &(struct rf_cross_entropy_args){.logits = bench_t(c, CE_LOGITS),
+                                                            .targets = bench_t(c, CE_TARGETS),
+                                                            .losses = bench_t(c, CE_LOSSES),
+                                                            .lse = bench_t(c, CE_SCRATCH),
+                                                            .dlogits = bench_t(c, CE_LOGITS)});
 }
 static double want_cross_entropy(const struct bench_case *c, int k, const int64_t *at,
                                  double *scale)

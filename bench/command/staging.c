@@ -105,13 +105,11 @@ static int measure(struct staging *s, cJSON *rows)
                s->seconds[MAPPED] * 1e3, s->seconds[HIDDEN] * 1e3, exposed * 1e3, two * 1e3,
                all * 1e3);
     fflush(stdout);
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddNumberToObject(row, "link_gbytes_per_s", s->bytes_per_s * 1e-9);
-    cJSON_AddNumberToObject(row, "in_place_ms", s->seconds[MAPPED] * 1e3);
-    cJSON_AddNumberToObject(row, "staged_ms", s->seconds[HIDDEN] * 1e3);
-    cJSON_AddNumberToObject(row, "two_windows_copied_ms", two * 1e3);
-    cJSON_AddNumberToObject(row, "all_copied_ms", all * 1e3);
-    cJSON_AddItemToArray(rows, row);
+    tool_json_row(rows,
+                  "link_gbytes_per_s=%g in_place_ms=%g staged_ms=%g two_windows_copied_ms=%g "
+                  "all_copied_ms=%g",
+                  s->bytes_per_s * 1e-9, s->seconds[MAPPED] * 1e3, s->seconds[HIDDEN] * 1e3,
+                  two * 1e3, all * 1e3);
     return TOOL_OK;
 }
 
@@ -125,9 +123,7 @@ int bench_staging(const struct tool_command *command, const struct bench_options
         if (rf_device_open(options->device, &opts, &s.devices[i / 2][i % 2]) < 0)
             status = tool_library_error(command, i / 2);
     }
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", options->op);
-    cJSON_AddNumberToObject(json, "bytes", (double)(WINDOWS * WINDOW_BYTES));
+    cJSON *json = tool_json_new("op=%s bytes=%g", options->op, (double)(WINDOWS * WINDOW_BYTES));
     cJSON *rows = cJSON_AddArrayToObject(json, "rows");
     if (status == TOOL_OK && (!options->json_path || strcmp(options->json_path, "-") != 0))
         printf("# all_reduce of %d MiB, %d ranks as threads; best of %lld in ms; copies: of one "

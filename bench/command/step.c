@@ -64,7 +64,7 @@ static int open_run(const struct tool_command *command, struct bench_step *s)
                                      .loss_scale = s->o->dtype == RF_F16 ? 65536.0f : 0,
                                      .workspace_bytes = cpu ? 0 : GPU_WORKSPACE};
     if (gpt2_create(&config, &s->model) < 0)
-        return tool_usage_error(command, "--shape: %s", gpt2_config_fault(&config));
+        return tool_usage_error(command, "--shape: %s", rf_last_error()->message);
     int count = 0;
     const struct rf_block *blocks = gpt2_blocks(s->model, &count);
     for (int b = 0; b < count; b++)
@@ -157,20 +157,12 @@ static int report(const struct tool_command *command, struct bench_step *s, bool
                tokens / times.p50, gflops);
     if (!s->o->json_path)
         return TOOL_OK;
-    cJSON *json = cJSON_CreateObject();
-    cJSON_AddStringToObject(json, "op", "step");
-    cJSON_AddStringToObject(json, "device", info->name);
-    cJSON_AddStringToObject(json, "driver", info->driver);
-    cJSON_AddStringToObject(json, "shape", shape);
-    cJSON_AddStringToObject(json, "dtype", rf_dtype_name(s->o->dtype));
-    cJSON_AddNumberToObject(json, "param_count", s->params);
-    cJSON_AddNumberToObject(json, "time_us", times.p50 * 1e6);
-    cJSON_AddNumberToObject(json, "best_us", times.best * 1e6);
-    cJSON_AddNumberToObject(json, "tokens_per_s", tokens / times.p50);
-    cJSON_AddNumberToObject(json, "flops_per_token", flops_per_token(s));
-    cJSON_AddNumberToObject(json, "gflops", gflops);
-    cJSON_AddNumberToObject(json, "first_loss", s->first_loss);
-    cJSON_AddNumberToObject(json, "last_loss", s->last_loss);
+    cJSON *json = tool_json_new(
+        "op=%s device=%s driver=%s shape=%s dtype=%s param_count=%g time_us=%g best_us=%g "
+        "tokens_per_s=%g flops_per_token=%g gflops=%g first_loss=%g last_loss=%g",
+        "step", info->name, info->driver, shape, rf_dtype_name(s->o->dtype), s->params,
+        times.p50 * 1e6, times.best * 1e6, tokens / times.p50, flops_per_token(s), gflops,
+        s->first_loss, s->last_loss);
     return tool_json_write(command, s->o->json_path, json);
 }
 

@@ -14,7 +14,6 @@
 
 #include "bench.h"
 #include "timed.h"
-#include "tools/svg.h"
 
 enum {
     DEFAULT_RANKS = 4,
@@ -352,8 +351,6 @@ static int choose(const struct tool_command *command, const struct bench_options
     *count = sizeof(schedules) / sizeof(schedules[0]);
     if (options->plot_path && !options->schedule)
         return tool_usage_error(command, "--plot draws one schedule; name it by --schedule");
-    if (options->plot_path && svg_check(command, options->plot_path) != TOOL_OK)
-        return TOOL_USAGE;
     for (int i = 0; options->schedule && i < *count; i++) {
         used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s", i ? ", " : "",
                                  schedules[i].name);
@@ -417,8 +414,7 @@ int bench_pipeline(const struct tool_command *command, const struct bench_option
     if (status != TOOL_OK)
         return status;
     b.json = begin_json(&b);
-    cJSON_AddStringToObject(b.json, "provider", ranks.provider);
-    cJSON_AddNumberToObject(b.json, "blocks", settings[0].blocks);
+    tool_json_put(b.json, "provider=%s blocks=%g", ranks.provider, settings[0].blocks);
     status = tool_ranks_run(command, &ranks, argv, run_rank, &b);
     close_devices(&b);
     cJSON_Delete(b.json);

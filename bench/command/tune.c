@@ -89,10 +89,7 @@ static int try_all(struct tune *t, struct bench_case *c, cJSON *tried, char *bes
             rc = measure(t, c, path, &seconds);
             if (rc < 0 || !isfinite(seconds))
                 continue;
-            cJSON *row = cJSON_CreateObject();
-            cJSON_AddStringToObject(row, "path", path);
-            cJSON_AddNumberToObject(row, "gflops", gflop_of(c) / seconds);
-            cJSON_AddItemToArray(tried, row);
+            tool_json_row(tried, "path=%s gflops=%g", path, gflop_of(c) / seconds);
             if (seconds < *fastest) {
                 *fastest = seconds;
                 snprintf(best, bytes, "%s", path);
@@ -142,15 +139,10 @@ static void note(struct tune *t, const struct bench_case *c, const char *form, c
     if (!t->quiet)
         print_tried(tried);
     fflush(stdout);
-    cJSON *row = cJSON_CreateObject();
-    cJSON_AddStringToObject(row, "shape", shape);
-    cJSON_AddStringToObject(row, "dtype", rf_dtype_name(c->dtype));
-    cJSON_AddStringToObject(row, "form", form);
-    cJSON_AddStringToObject(row, "built_in", usual);
-    cJSON_AddNumberToObject(row, "built_in_gflops", gflops / built_in);
-    cJSON_AddStringToObject(row, "best", best);
-    cJSON_AddNumberToObject(row, "best_gflops", gflops / fastest);
-    cJSON_AddBoolToObject(row, "taken", wins);
+    cJSON *row = tool_json_new("shape=%s dtype=%s form=%s built_in=%s built_in_gflops=%g best=%s "
+                               "best_gflops=%g taken=%hhd",
+                               shape, rf_dtype_name(c->dtype), form, usual, gflops / built_in, best,
+                               gflops / fastest, wins);
     cJSON_AddItemToObject(row, "tried", tried);
     cJSON_AddItemToArray(t->rows, row);
 }
@@ -262,17 +254,16 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     bool dry = false;
     t = (struct tune){.command = command, .o = {.samples = 15}};
     struct tool_option table[] = {
-        {"device", 0, TOOL_TEXT, &t.o.device, "WHICH", "index or part of a device's name"},
-        {"dtype", 0, TOOL_TEXT, &dtype, "TYPE", "f32, f16 or bf16 only"},
-        {"shape", 0, TOOL_LIST, &t.o.shapes, "MxKxN",
-         "this product, instead of a list; may be "
-         "repeated"},
-        {"iters", 'n', TOOL_INT, &t.o.samples, "N", "timed samples of each (15)", .least = 1,
+        {"device", TOOL_TEXT, &t.o.device, "WHICH", "device: its index, or part of its name"},
+        {"dtype", TOOL_TEXT, &dtype, "TYPE", "the only type to measure: f32, f16 or bf16"},
+        {"shape", TOOL_LIST, &t.o.shapes, "MxKxN",
+         "product to measure in place of a list; may be repeated"},
+        {"iters", TOOL_INT, &t.o.samples, "N", "number of timed samples of each (15)", .least = 1,
          .most = 100000},
-        {"seconds", 0, TOOL_REAL, &t.seconds, "S",
-         "begin no product after so long; those before count"},
-        {"dry-run", 0, TOOL_FLAG, &dry, NULL, "measure, and write no table"},
-        {"json", 0, TOOL_FILE, &t.o.json_path, "FILE", "write what was measured as JSON",
+        {"seconds", TOOL_REAL, &t.seconds, "S",
+         "time after which no product begins; those before count"},
+        {"dry-run", TOOL_FLAG, &dry, NULL, "measurement only, no table written"},
+        {"json", TOOL_FILE, &t.o.json_path, "FILE", "the measurements as JSON (no FILE: printed)",
          .path = TOOL_WRITES},
         {NULL}};
     int status = tool_options(command, table, argc, argv, NULL);
@@ -297,9 +288,8 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     cJSON *json = cJSON_CreateObject();
     if (t.device)
         cJSON_AddStringToObject(json, "device", rf_device_get_info(t.device)->name);
-    cJSON_AddNumberToObject(json, "choices", t.count);
-    cJSON_AddNumberToObject(json, "copied_gbps", 1e-9 * t.rates.bytes_per_s);
-    cJSON_AddNumberToObject(json, "launch_us", 1e6 * t.rates.launch_s);
+    tool_json_put(json, "choices=%g copied_gbps=%g launch_us=%g", t.count,
+                  1e-9 * t.rates.bytes_per_s, 1e6 * t.rates.launch_s);
     cJSON_AddItemToObject(json, "rows", t.rows);
     if (status == TOOL_OK && t.o.json_path)
         status = tool_json_write(command, t.o.json_path, json);

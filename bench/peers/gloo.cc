@@ -3,7 +3,7 @@
 // Collectives of Gloo over TCP, measured as `ringforge bench --one-clock` measures its own. RANK
 // and WORLD_SIZE as torchrun sets them, PEER_STORE an empty folder that all ranks share.
 //
-//   PEER_STORE=$(mktemp -d) ringforge run -n 4 -- ./gloo all_reduce 4 67108864 4 11
+//   PEER_STORE=$(mktemp -d) ringforge run --ranks 4 -- ./gloo all_reduce 4 67108864 4 11
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/alltoall.h>
@@ -109,7 +109,7 @@ int main(int argc, char **argv)
     const char *rank = getenv("RANK"), *ranks = getenv("WORLD_SIZE"), *store = getenv("PEER_STORE");
     if (!peer_arguments(&p, argc, argv) || strcmp(p.op, "reduce_scatter") == 0 || !rank || !ranks ||
         !store) {
-        fprintf(stderr, "use: PEER_STORE=FOLDER ringforge run -n N -- gloo "
+        fprintf(stderr, "use: PEER_STORE=FOLDER ringforge run --ranks N -- gloo "
                         "OP LEAST MOST FACTOR SAMPLES [rewrite] (no reduce_scatter)\n");
         return 2;
     }

@@ -73,24 +73,29 @@ static int kept(struct rf_ctx *ctx, struct kept *k)
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
     struct layer *layer = self;
-    struct rf_tensor none = {0}, scratch;
+    struct rf_cross_entropy_args loss = {
+        .logits = out, .targets = ctx->targets, .losses = ctx->losses};
+    struct rf_tensor none = {0};
     struct kept k;
     uint64_t offset = 0;
     int rc = kept(ctx, &k);
     if (rc == 0)
-        rc = rf_embedding(ctx->stream, k.rows, in, ctx->params[TABLE], none, ctx->seq);
+        rc = rf_embedding(ctx->stream, &(struct rf_embedding_args){.T = ctx->seq,
+                                                                   .tokens = in,
+                                                                   .wte = ctx->params[TABLE],
+                                                                   .out = k.rows});
     if (rc == 0)
         rc = launch(ctx->stream, layer->activation, k.active, k.rows, none);
     if (rc == 0)
         rc = rf_matmul(ctx->stream, out, k.active, ctx->params[HEAD],
                        &(struct rf_matmul_opts){.transpose_b = true});
     if (rc == 0)
-        rc = rf_suballocate(ctx->scratch, &offset, rf_shape1(ctx->rows), RF_F32, &scratch);
+        rc = rf_suballocate(ctx->scratch, &offset, rf_shape1(ctx->rows), RF_F32, &loss.lse);
     /* The last block computes losses from its scores, and overwrites the scores with their
      * gradient. */
-    return rc < 0 ? rc
-                  : rf_cross_entropy(ctx->stream, ctx->losses, ctx->evaluate ? none : out, out,
-                                     ctx->targets, scratch, NULL);
+    if (!ctx->evaluate)
+        loss.dlogits = out;
+    return rc < 0 ? rc : rf_cross_entropy(ctx->stream, &loss);
 }
 
 /* The first block has no input gradient. The values for backward_weight go to saved_for_weight. */
@@ -114,23 +119,21 @@ static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout)
 {
-    struct rf_tensor none = {0}, drows, scratch;
+    struct rf_embedding_args args = {.T = ctx->seq, .tokens = in, .dwte = ctx->grads[TABLE]};
     struct kept k;
     uint64_t offset = 0, used = 0;
     int rc = kept(ctx, &k);
     if (rc == 0)
         rc = rf_suballocate(ctx->saved_for_weight, &offset, rf_shape2(ctx->rows, WIDTH), RF_F32,
-                            &drows);
+                            &args.dout);
     if (rc == 0)
         rc = rf_suballocate(ctx->scratch, &used,
                             rf_shape1(rf_embedding_scratch(ctx->rows, VOCABULARY)), RF_I32,
-                            &scratch);
+                            &args.scratch);
     if (rc == 0) /* gradients of parameters accumulate */
         rc = rf_matmul(ctx->stream, ctx->grads[HEAD], dout, k.active,
                        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = true});
-    return rc < 0 ? rc
-                  : rf_embedding_backward(ctx->stream, ctx->grads[TABLE], none, drows, in, ctx->seq,
-                                          scratch);
+    return rc < 0 ? rc : rf_embedding_backward(ctx->stream, &args);
 }
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)

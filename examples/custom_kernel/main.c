@@ -2,7 +2,7 @@
  *
  * Trains a model with your own block and kernel to predict the next token of a fixed cycle, on any
  * number of ranks:
- *     ./custom_kernel                  or     ringforge run -n 2 -- ./custom_kernel
+ *     ./custom_kernel                  or     ringforge run --ranks 2 -- ./custom_kernel
  * Exit status 0: the model learned it.
  */
 #include "layer.h"

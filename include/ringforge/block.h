@@ -23,10 +23,10 @@ enum rf_param_flags {
     RF_PARAM_DECAY = 1, /* weight decay applies (matrices; not biases and norms) */
     /* No gradient, no optimizer state, and in 16 bits no f32 master. Blocks before the first one
      * with a parameter that is not frozen have no backward pass. A block without such a parameter
-     * has no backward_weight. Of tied parameters the flag of the first one counts. */
+     * has no backward_weight. For tied parameters the flag of the first one counts. */
     RF_PARAM_FROZEN = 2,
     /* If ctx->overwrite_grad is set, the block writes the whole gradient instead of adding to it,
-     * so that the gradient need not be cleared. For large gradients, which mostly are products. */
+     * so that the gradient need not be cleared. For large gradients, most of which are products. */
     RF_PARAM_OVERWRITE_GRAD = 4
 };
 
@@ -36,11 +36,11 @@ enum rf_split_kind { RF_SPLIT_NONE = 0, RF_SPLIT_ROWS, RF_SPLIT_COLUMNS };
 
 /* How tensor parallelism divides a parameter, along its rows (first dimension) or columns (last
  * dimension). The dimension consists of segments, such as the three of a fused q, k, v. Each
- * segment is divided by itself, in units of `unit` rows, such as a head. Of a segment with n units,
- * rank k of t has units k * n / t to (k + 1) * n / t - 1, rounded down. Its parts of all segments
- * follow each other. If a segment of rows has fewer units than ranks, and its units divide the
- * ranks, units are copied: rank k has unit k * n / t. The block then gives all copies the same
- * gradient, to the bit, that of the whole unit. */
+ * segment is divided separately, in units of `unit` rows, such as a head. If a segment has n units,
+ * rank k of t has units k * n / t to (k + 1) * n / t - 1, rounded down. A rank stores its parts of
+ * all segments consecutively. If a segment of rows has fewer units than ranks, and its units divide
+ * the ranks, units are copied: rank k has unit k * n / t. The block must then write the gradient of
+ * the whole unit to all copies, with the same bits. */
 struct rf_split {
     enum rf_split_kind kind;
     int segments;                   /* 0 = 1 */
@@ -51,7 +51,7 @@ struct rf_split {
 /* A parameter. Initial values, norm, sums of tied uses and checkpoints follow from this. */
 struct rf_param_desc {
     const char *name;      /* global and unique: "blocks.3.attention.qkv.weight" */
-    struct rf_shape shape; /* of the whole parameter, also if it is split */
+    struct rf_shape shape; /* of the whole parameter, even if it is split */
     /* RF_F32. Or RF_F16 or RF_BF16, the same for all parameters that are not f32: the block gets a
      * copy in this type, rounded to nearest after each update. The optimizer, gradients and
      * checkpoints still have the parameter in f32. Or RF_U8 for a parameter that is frozen by its
@@ -73,7 +73,7 @@ struct rf_param_desc {
  * a sequence of phases. Between two phases the ranks exchange one tensor. */
 enum rf_exchange_kind {
     RF_EXCHANGE_NONE = 0,
-    RF_EXCHANGE_SUM,    /* all-reduce: the sum of the tensors of all ranks */
+    RF_EXCHANGE_SUM,    /* all-reduce: the sum over all ranks */
     RF_EXCHANGE_MAX,    /* all-reduce: the maximum of each element */
     RF_EXCHANGE_GATHER, /* all-gather: rank k has written part k */
     RF_EXCHANGE_SCATTER /* reduce-scatter: rank k gets part k of the sum; the rest is undefined */
@@ -95,17 +95,17 @@ struct rf_tensor_part {
     int ranks, rank;
     /* Sequence parallelism (Korthikanti et al. 2022): outputs and their gradients are divided too;
      * rank k has rows k * rows / ranks and the following ones. Each rank then computes the
-     * gradients of unsplit parameters from its own rows, and they are added over the ranks once a
-     * step. Without it these gradients are the same on all ranks, to the bit. */
+     * gradients of unsplit parameters from its own rows, and the run adds them over the ranks once
+     * a step. Without sequence parallelism these gradients have the same bits on all ranks. */
     bool sequence;
 };
 
 /* One of the ranks that share every sequence (context parallelism). All have all blocks, and all of
  * their parameters. A sequence has 2 * ranks chunks of equal length. Rank k has chunks k and 2 *
  * ranks - 1 - k, in this order, so that causal attention is the same amount of work on each rank.
- * Inputs and outputs of blocks have these rows only. What a block needs of other rows, such as
- * keys, it exchanges between phases. Gradients of parameters are of a rank's own rows, and are
- * added over the ranks once a step. */
+ * Inputs and outputs of blocks have these rows only. A block exchanges data of other rows, such as
+ * keys, between phases. A rank computes gradients of parameters from its own rows, and the run adds
+ * them over the ranks once a step. */
 struct rf_context_part {
     int ranks, rank;
 };
@@ -119,25 +119,23 @@ static inline int64_t rf_context_first(const struct rf_context_part *part, int h
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-/* What a block needs for a number of rows (tokens). */
+/* The sizes of a block for a number of rows (tokens). */
 struct rf_block_sizes {
     uint64_t saved;            /* bytes kept from forward to backward */
     uint64_t saved_for_weight; /* bytes kept from backward_input to backward_weight */
     uint64_t scratch;          /* bytes of working memory inside one call */
     struct rf_shape out;       /* shape of the output */
     enum rf_dtype dtype;       /* of the output and its gradient: f32 (0), f16 or bf16 */
-    /* Of a last block: targets must be below it. 0: the output is logits, and targets must be below
-     * its number of columns. */
+    /* In the last block: targets must be below it. 0: the output is logits, and targets must be
+     * below its number of columns. */
     int64_t classes;
-    /* Of a first block: tokens must be in 0 to vocabulary - 1, which is checked before anything
+    /* In the first block: tokens must be in 0 to vocabulary - 1, which is checked before anything
      * runs. 0: any i32. */
     int64_t vocabulary;
     /* The exchanges of each call; set by tensor_sizes() and context_sizes() only. */
     struct rf_exchange forward[RF_MAX_EXCHANGES];
     struct rf_exchange backward_input[RF_MAX_EXCHANGES];
     struct rf_exchange backward_weight[RF_MAX_EXCHANGES];
-    /* Of tensor_sizes(): "3 tensor ranks do not divide 4 heads; use 2 or 4" */
-    char fault[120];
 };
 
 /* The arguments of a call of a block. Tensors are valid during the call only. The block records on
@@ -148,20 +146,22 @@ struct rf_ctx {
     int64_t micro_batch; /* global index within the step */
     uint64_t seed; /* of the run; random numbers depend on it, step, micro_batch and element */
     int64_t rows;  /* tokens in this micro-batch: sequences * seq */
-    int64_t seq;   /* tokens in a sequence. With context ranks rows and seq are of this rank */
+    int64_t seq;   /* tokens in a sequence. With context ranks, rows and seq are this rank's */
     bool evaluate; /* forward only: dlogits are not wanted */
 
     int param_count;
     const struct rf_tensor *params; /* in the order of rf_block.params */
-    const struct rf_tensor *grads;  /* same order; add to them. NULL buffer: frozen, compute none */
+    const struct rf_tensor *grads;  /* same order; add to them. NULL buffer: frozen, compute no
+                                     * gradient */
     /* Same order, in the backward pass: write this gradient; its old contents are undefined. Only
      * for parameters with RF_PARAM_OVERWRITE_GRAD. */
     const bool *overwrite_grad;
-    /* In backward_input: nobody reads din, since all parameters of the blocks before are frozen. It
-     * may be left undefined. All exchanges are made nevertheless. */
+    /* In backward_input: din is not used, because all parameters of the blocks before are frozen.
+     * It may be left undefined, but all exchanges must still be made. */
     bool din_unused;
 
-    struct rf_tensor saved; /* u8, of the size that sizes() gave, aligned to 256; so the next two */
+    struct rf_tensor saved; /* u8, of the size given by sizes(), aligned to 256; so are the next two
+                             */
     struct rf_tensor saved_for_weight;
     struct rf_tensor scratch;
     /* f32, for rf_matmul_opts.scratch; rf_policy.workspace_bytes. NULL buffer: none. */
@@ -173,9 +173,9 @@ struct rf_ctx {
     struct rf_tensor
         loss_scale; /* (1) f32, a part of scalars; rf_block.scales_loss. NULL buffer: none */
     struct rf_tensor targets; /* (rows) i32; negative = ignored */
-    /* With rf_policy.packed, else NULL buffers: (rows) i32. starts: the index in its sequence of
-     * the first token of each token's document, as in rf_attention_args. positions: those of the
-     * tokens in their documents, from 0. */
+    /* (rows) i32 with rf_policy.packed, else NULL buffers. starts: for each token, the index in its
+     * sequence of its document's first token, as in rf_attention_args. positions: the index of each
+     * token in its document, from 0. */
     struct rf_tensor starts, positions;
     /* (rows) f32. The last block writes it in forward; in training also backward_input may. Every
      * tensor rank writes all of it. */
@@ -183,8 +183,8 @@ struct rf_ctx {
 
     struct rf_tensor_part tensor;   /* ranks 1 without tensor parallelism */
     struct rf_context_part context; /* ranks 1 without context parallelism */
-    /* The phase of the call, from 0. All phases of a call get the same tensors. But scratch and
-     * workspace keep nothing from phase to phase, and exchanged and exchange never share memory. */
+    /* The phase of the call, from 0. All phases of a call get the same tensors. However, scratch
+     * and workspace keep nothing between phases, and exchanged and exchange never share memory. */
     int phase;
     struct rf_tensor exchanged; /* result of the exchange before this phase; NULL buffer: none */
     struct rf_tensor exchange;  /* input of the exchange after this phase; NULL buffer: none */
@@ -194,14 +194,14 @@ struct rf_decode_ops;
 
 /* The functions of a block. They return a status. */
 struct rf_block_ops {
-    /* in: of the first block (rows) i32 tokens. out: of the last block the logits, or anything else
-     * if it sets rf_block_sizes.classes. */
+    /* in: for the first block (rows) i32 tokens. out: for the last block the logits, or anything
+     * else if it sets rf_block_sizes.classes. */
     int (*forward)(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out);
 
     /* din = the gradient of in (a NULL buffer for the first block). in still holds the input of
-     * forward. dout of the last block is its own out, in which forward may have left anything, such
-     * as dlogits. dout may be overwritten. Gradients of parameters that are cheap here may be added
-     * to ctx->grads. */
+     * forward. For the last block, dout is its own out, in which forward may have left anything,
+     * such as dlogits. dout may be overwritten. Gradients of parameters that are cheap here may be
+     * added to ctx->grads. */
     int (*backward_input)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din);
 
@@ -210,19 +210,20 @@ struct rf_block_ops {
     int (*backward_weight)(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                            struct rf_tensor dout);
 
-    /* Fills *out for this number of rows. Pure. */
+    /* Fills *out for this number of rows. Pure. If it is not possible: a status, by rf_fail with
+     * the reason and the remedy; so the next two. */
     int (*sizes)(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out);
 
     /* The same with tensor parallelism: bytes and output of this rank, and the exchanges of each
-     * call. rows is that of the whole micro-batch, also with part->sequence. Pure. If the block
-     * cannot be divided: RF_EINVAL, with the reason and the remedy in out->fault. NULL: every rank
+     * call. rows is that of the whole micro-batch, also with part->sequence. Pure. Fails if the
+     * block cannot be divided: "3 tensor ranks do not divide 4 heads; use 2 or 4". NULL: every rank
      * computes the whole block, with all of its parameters whole. Not allowed with sequence
      * parallelism. */
     int (*tensor_sizes)(const void *self, const struct rf_tensor_part *part, int64_t rows,
                         int64_t seq, struct rf_block_sizes *out);
 
-    /* The same with context parallelism: rows and seq are those of this rank. A block that treats
-     * each row by itself gives what sizes() gives. NULL: a mesh with cp is refused. */
+    /* The same with context parallelism: rows and seq are this rank's. A block that computes each
+     * row independently returns the sizes of sizes(). NULL: a mesh with cp is refused. */
     int (*context_sizes)(const void *self, const struct rf_context_part *part, int64_t rows,
                          int64_t seq, struct rf_block_sizes *out);
 
@@ -237,20 +238,20 @@ struct rf_block {
     void *self;
     const struct rf_param_desc *params;
     int param_count;
-    /* true: the block is called in every step, because it does not record the same in every step,
-     * or because it does something on the host. false: a step whose commands stay the same is
-     * replayed without calling the blocks (struct rf_run_opts). Launches that differ with ctx->step
-     * are noticed at once. Launches that change later are an error at the next check, in steps 16,
-     * 32, 64, ..., or in every step with RF_CHECK_REPLAY=1. */
+    /* true: the block is called in every step, because it records different commands in different
+     * steps, or because it does something on the host. false: a step whose commands stay the same
+     * is replayed without calling the blocks (struct rf_run_opts). Launches that differ with
+     * ctx->step are detected at once. Launches that change later are an error at the next check, in
+     * steps 16, 32, 64, ..., or in every step with RF_CHECK_REPLAY=1. */
     bool varies;
     /* true: as the last block it multiplies the gradient that it passes back by ctx->loss_scale, if
      * there is one. */
     bool scales_loss;
-    /* What the function of the block depends on, besides the shapes of its parameters: "name=value"
-     * separated by spaces, printable ASCII without quotes and backslashes ("heads=4 eps=1e-05"); or
-     * NULL. Without types and amounts of memory. All blocks of a model may give the text of the
-     * model; different values of one name are joined by commas. It must be equal on all ranks.
-     * Checkpoints contain it, and a run loads only those with an equal one. */
+    /* The settings that the block's function depends on, besides the shapes of its parameters:
+     * "name=value" separated by spaces, printable ASCII without quotes and backslashes ("heads=4
+     * eps=1e-05"); or NULL. Types and amounts of memory are not included. All blocks of a model may
+     * return the model's text; different values of one name are joined by commas. It must be equal
+     * on all ranks. Checkpoints contain it, and a run loads only those with an equal one. */
     const char *config;
 };
 
@@ -259,7 +260,7 @@ struct rf_block {
 RF_API int rf_suballocate(struct rf_tensor region, uint64_t *offset, struct rf_shape shape,
                           enum rf_dtype dtype, struct rf_tensor *out);
 
-/* The bytes that rf_suballocate takes for this tensor; for sizes(). */
+/* The bytes that rf_suballocate uses for this tensor; for sizes(). */
 RF_EXPORT uint64_t rf_suballocate_bytes(struct rf_shape shape, enum rf_dtype dtype);
 
 #ifdef __cplusplus

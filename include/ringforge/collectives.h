@@ -39,11 +39,12 @@ enum rf_coll_op {
 /* "all_reduce", ... */
 RF_EXPORT const char *rf_coll_op_name(enum rf_coll_op op);
 
-/* What an operation takes. All are false for what is no operation.
+/* The properties of an operation. All are false for an invalid number.
  *   has_root: a root, or the peer of a message.
  *   is_point: it is one side of a message, send or recv.
  *   reduces: a reduction and an order.
- *   has_shares: `count` is what one rank has, and there is a form with a count for each rank. */
+ *   has_shares: `count` is one rank's share, and there is a form with a count for each rank.
+ */
 RF_EXPORT bool rf_coll_has_root(enum rf_coll_op op);
 RF_EXPORT bool rf_coll_is_point(enum rf_coll_op op);
 RF_EXPORT bool rf_coll_reduces(enum rf_coll_op op);
@@ -88,13 +89,13 @@ struct rf_coll_opts {
     enum rf_dtype wire_dtype;
 
     /* For calls on tensors: */
-    struct rf_point after; /* the operation starts when this point is reached */
+    struct rf_point after; /* the operation starts once this point is reached */
     /* Not NULL: the call returns at once, and *done is the point at which the operation has ended,
-     * also after an error, which the next call on the communicator returns. */
+     * even after an error. The next call on the communicator returns that error. */
     struct rf_point *done;
 
-    /* Not NULL: the call returns at once, and *request tells when the operation has ended and with
-     * what status. Until then the buffers must stay valid; counts and strings are copied. For
+    /* Not NULL: the call returns at once, and *request tells whether the operation has ended, and
+     * its status. Until then the buffers must stay valid; counts and strings are copied. For
      * collectives, sends and receives. (all_to_all_v still blocks to exchange its counts.) */
     struct rf_request **request;
 };
@@ -102,11 +103,11 @@ struct rf_coll_opts {
 /* ---- collectives on host memory -------------------------------------------------------------- */
 
 /* Without opts->request every call blocks until this rank's part is complete: then out is valid,
- * and in may be reused. opts may be NULL. A count of 0 is allowed; such a call compares contracts
- * and synchronises nothing else. In place: all_reduce allows in == out. all_gather allows in to be
- * this rank's piece of out, and reduce_scatter out to be this rank's piece of in. Otherwise in and
- * out must not overlap. Errors: RF_EINVAL, RF_EMISMATCH, RF_EPEER, RF_ETIMEOUT, RF_EABORT, RF_ENET.
- */
+ * and in may be reused. opts may be NULL. A count of 0 is allowed; such a call only compares
+ * contracts, and does not otherwise synchronise. In place: all_reduce allows in == out. all_gather
+ * allows in to be this rank's piece of out, and reduce_scatter out to be this rank's piece of in.
+ * Otherwise in and out must not overlap. Errors: RF_EINVAL, RF_EMISMATCH, RF_EPEER, RF_ETIMEOUT,
+ * RF_EABORT, RF_ENET. */
 
 /* in, out: count elements. Every rank gets the reduction of all inputs. */
 RF_API int rf_all_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
@@ -167,8 +168,8 @@ RF_API int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const s
                         enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
 
 /* send_counts[r] elements go to rank r; recv_counts[r] elements come from it. The ranks exchange
- * their counts first, which costs one round of short messages. If a rank sends another number than
- * its peer expects, all ranks get RF_EMISMATCH. */
+ * their counts first, which costs one round of short messages. If a rank's count differs from its
+ * peer's, all ranks get RF_EMISMATCH. */
 RF_API int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts,
                            void *out, const size_t *recv_counts, enum rf_dtype dtype,
                            const struct rf_coll_opts *opts);
@@ -198,13 +199,14 @@ RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count
  * return at once. Groups nest; the outermost rf_group_end runs the calls, and blocks until all have
  * ended: first all sends and receives at the same time, so that neighbours may exchange in any
  * order; then the collectives in the order of the calls. Buffers must stay valid until then. Other
- * ranks need no group: to them the calls look the same. Every start needs its end. A rank may send
- * to itself what it receives in the same group. Either both calls have a request, or none has. A
- * call that returns an error is not part of the group. rf_group_end returns the first error, and
- * the communicator has failed then, as after any call.
+ * ranks need no group: the messages are the same. Every start needs its end. A rank may send to
+ * itself what it receives in the same group. Either both calls have a request, or none has. A call
+ * that returns an error is not part of the group. rf_group_end returns the first error, and the
+ * communicator has failed then, as after any call.
  *   A call with a request starts with the others; *request is valid when the call returns, and
  * rf_group_end does not wait for it.
- *   Not allowed in a group (RF_EINVAL): calls on tensors, all_to_all_v, split, shrink. */
+ *   Not allowed in a group (RF_EINVAL): calls on tensors, all_to_all_v, split, shrink.
+ */
 RF_API int rf_group_start(struct rf_comm *comm);
 
 RF_API int rf_group_end(struct rf_comm *comm);
@@ -213,10 +215,10 @@ RF_API int rf_group_end(struct rf_comm *comm);
 
 /* As the calls on host memory; element count and type are those of the tensors. Device memory that
  * the host can map is sent and received in place. Other memory goes through a few chunks of staging
- * memory; copies of some chunks overlap with messages of others. Ranks may differ in this, and
- * ranks may mix these calls with those on host memory. With opts->done or opts->request a call is
- * asynchronous. Points of collectives are reached in the order of the calls. A thread of the
- * library runs asynchronous operations; it exists only while there are any. */
+ * memory; copies of some chunks overlap with messages of others. Ranks may differ in the kind of
+ * memory, and may mix these calls with those on host memory. With opts->done or opts->request a
+ * call is asynchronous. Points of collectives are reached in the order of the calls. A thread of
+ * the library runs asynchronous operations; it exists only while any are in progress. */
 
 RF_API int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                                 enum rf_redop redop, const struct rf_coll_opts *opts);
@@ -248,8 +250,8 @@ RF_API int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struc
                                 const struct rf_coll_opts *opts);
 
 /* With a count for each rank, as on host memory. A tensor may have more elements than the call
- * takes. If the call takes none of its elements it may have a NULL buffer; its type is compared if
- * both tensors have a buffer. (all_to_all_v blocks to exchange its counts.) */
+ * uses. If the call uses none of its elements it may have a NULL buffer; its type is compared only
+ * if both tensors have a buffer. (all_to_all_v blocks to exchange its counts.) */
 
 RF_API int rf_all_gather_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                                   const size_t *counts, const struct rf_coll_opts *opts);
@@ -268,9 +270,9 @@ RF_API int rf_all_to_all_v_tensor(struct rf_comm *comm, struct rf_tensor in,
                                   const size_t *send_counts, struct rf_tensor out,
                                   const size_t *recv_counts, const struct rf_coll_opts *opts);
 
-/* As rf_send and rf_recv, with which they match. The tensor may have any shape, also one of 0
- * elements, then with a NULL buffer. Until the call has ended, a sent tensor must not change, and a
- * received one must not be used. The call starts when opts->after is reached.
+/* As rf_send and rf_recv, and match these. The tensor may have any shape; with 0 elements it may
+ * have a NULL buffer. Until the call has ended, a sent tensor must not change, and a received one
+ * must not be used. The call starts when opts->after is reached.
  *   With opts->done or opts->request it is asynchronous. Then it waits only for calls in the same
  * direction with the same peer and tag, which match in the order of the calls. So neighbours may
  * all send first, and each point or request tells about its own call. peer may be the rank itself;
@@ -287,29 +289,28 @@ RF_API int rf_recv_tensor(struct rf_comm *comm, struct rf_tensor tensor, int pee
 /* Waits for all asynchronous operations of this rank; returns their first error. */
 RF_API int rf_comm_wait(struct rf_comm *comm);
 
-/* RF_OK, or why the communicator has failed. Does not block, and may be called while asynchronous
- * operations are in progress. It reads the control messages of the peers, so that a death is
- * noticed without any other call. */
+/* RF_OK, or the reason why the communicator has failed. Does not block, and may be called while
+ * asynchronous operations are in progress. Reads the control messages of the peers, so that it
+ * detects a death without any other call. */
 RF_API int rf_comm_async_error(struct rf_comm *comm);
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* Several requests may be in progress on one communicator. The result of each has the bits that it
- * would have alone.
+/* Several requests may be in progress on one communicator. Each result has the same bits as if the
+ * call ran alone.
  *   Collectives start in the order of the calls, together with asynchronous calls on tensors. A
- * collective that reads or writes what an earlier one writes, or writes what an earlier one reads,
- * waits for it. A short collective does not wait for an earlier long one; long ones run one after
- * the other. Sends and receives run at the same time, and wait for no collective; messages between
- * two ranks with equal tags keep the order of the calls. A rank may send to itself, before or after
- * it receives.
+ * collective waits for an earlier one if one of them writes memory that the other accesses. A short
+ * collective does not wait for an earlier long one; long ones run one after the other. Sends and
+ * receives run at the same time, and wait for no collective; messages between two ranks with equal
+ * tags keep the order of the calls. A rank may send to itself, before or after it receives.
  *   A blocking collective returns when all earlier collectives have ended too. A blocking send or
  * receive waits for itself only. When the communicator fails, all unfinished requests fail with the
  * same error.
  *   One thread at a time uses a request. rf_comm_close ends all requests; they may still be tested,
  * waited for and freed afterwards. */
 
-/* Does not block. If the operation has ended, *ended is true, and its status is returned, with the
- * error text that the blocking call would have left. */
+/* Does not block. If the operation has ended, *ended is true, and the return value and the error
+ * text are those of the blocking call. */
 RF_API int rf_request_test(struct rf_request *request, bool *ended);
 
 /* Blocks until the operation has ended, and returns its status. timeout_s: 0 = no limit. After

@@ -37,7 +37,8 @@ struct rf_registration;
 
 /* ---- opening and closing --------------------------------------------------------------------- */
 
-/* Times are in seconds. An infinite timeout means none. A negative one, or NaN, is RF_EINVAL. */
+/* Times are in seconds. An infinite timeout means no limit. A negative one, or NaN, is RF_EINVAL.
+ */
 struct rf_comm_opts {
     int rank, size;       /* -1, 0: from the environment (RANK, WORLD_SIZE) or the URL */
     const char *provider; /* NULL or "auto", "shm" (shared memory), "tcp", "shm+tcp", ... */
@@ -55,66 +56,65 @@ struct rf_comm_opts {
  *   env:                 RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT (torchrun, ringforge run)
  *   tcp://host:port      rank 0 listens there; rank and size are in opts or the environment
  *   file:/path           rank 0 writes its address to this file, which all ranks can read
- * After rf_comm_close the same call opens the next job at the same address. A rank that comes
- * before rank 0 has closed the job before waits for it.
- * Signal handlers of the program stay installed: those that network libraries install while they
- * are loaded are removed before this returns.
- * Errors: RF_EINVAL (rank outside 0..size-1, unknown URL or provider), RF_EAUTH (wrong or missing
- * job key), RF_EBUSY (the port is in use), RF_ETIMEOUT (the message names the missing ranks),
- * RF_ENET. */
+ * After rf_comm_close the same call opens the next job at the same address. A rank that calls it
+ * before rank 0 has closed the previous job waits for rank 0. Signal handlers of the program stay
+ * installed: handlers that network libraries install while they are loaded are removed before this
+ * returns. Errors: RF_EINVAL (rank outside 0..size-1, unknown URL or provider), RF_EAUTH (wrong or
+ * missing job key), RF_EBUSY (the port is in use), RF_ETIMEOUT (the message names the missing
+ * ranks), RF_ENET. */
 RF_API int rf_comm_open(const char *url, const struct rf_comm_opts *opts, struct rf_comm **out);
 
-/* What the environment says of this process. */
+/* What the environment says about this process. */
 struct rf_launcher_info {
     const char *name; /* of the launcher that made it a rank; NULL: none */
     int rank, size;   /* 0 of 1 without one */
-    /* Of a process that would run alone: variables that speak of several, "FLUX_TASK_RANK=1,
-     * FLUX_JOB_SIZE=4", which are not followed: of a launcher that is not known to env:, or that
-     * contradicts the one that is. Empty: none. */
+    /* For a process that would run alone: variables that indicate several ranks, such as
+     * "FLUX_TASK_RANK=1, FLUX_JOB_SIZE=4", and are not used, because env: does not support their
+     * launcher, or because they contradict the launcher in use. Empty: none. */
     char others[400];
 };
 /* Reads the variables of launchers, as env: does. Errors: RF_EINVAL (RANK without WORLD_SIZE or the
- * reverse, no number, or a rank outside the world). */
+ * reverse, not a number, or a rank outside 0..size-1). */
 RF_API int rf_launcher_find(struct rf_launcher_info *out);
 
-/* Instead of rf_comm_open: tells the other ranks that this one does not join, and why, in a
- * sentence. All who are there, or come within 5 s, get RF_EABORT with it from rf_comm_open, where
- * they would wait for this rank until their start timeout. Blocks until rank 0 has been told, or,
- * on rank 0, until all others have come; at most for opts->start_timeout_s. No communicator is
- * made. Errors: RF_EABORT (rank 0 has given up for another reason, which the message has),
- * RF_ETIMEOUT (there is no rank 0), those of rf_comm_open. */
+/* The alternative to rf_comm_open: tells the other ranks that this one declines, and why, in a
+ * sentence. All ranks that are waiting, or arrive within 5 s, get RF_EABORT with it from
+ * rf_comm_open; otherwise they would wait for this rank until their start timeout. Blocks until
+ * rank 0 has been told, or, on rank 0, until all others have arrived; at most for
+ * opts->start_timeout_s. No communicator is made. Errors: RF_EABORT (rank 0 has given up for
+ * another reason, given in the message), RF_ETIMEOUT (no rank 0), those of rf_comm_open. */
 RF_API int rf_comm_decline(const char *url, const struct rf_comm_opts *opts, const char *why);
 
-/* Leaves the job and frees the communicator, whatever is returned. NULL is allowed.
- * After a run without errors it waits for the other ranks to leave, at most 5 s, and compares what
- * each rank called last. Close it before the devices whose tensors it has moved, because it holds
- * timelines and staging memory of them.
- * Returns RF_OK, also if a rank that has not left yet may have called something else: that rank
- * gets the error. RF_EMISMATCH: ranks called different operations, or one called fewer, and no call
- * has reported it; rf_last_error() names both calls on all ranks that are still connected.
- * RF_EPEER: a rank died before it left. On a communicator that had failed: the reason. */
+/* Leaves the job and frees the communicator, whatever the result. NULL is allowed. After a run
+ * without errors it waits for the other ranks to leave, at most 5 s, and compares the last calls of
+ * all ranks. Close it before the devices whose tensors it has moved, because it holds timelines and
+ * staging memory of them. Returns RF_OK even if a rank that has not left yet may have made a
+ * different call: that rank gets the error. RF_EMISMATCH: ranks called different operations, or one
+ * called fewer, and no call has reported it; rf_last_error() names both calls on all ranks that are
+ * still connected. RF_EPEER: a rank died before it left. On a communicator that had failed: the
+ * reason. */
 RF_EXPORT int rf_comm_close(struct rf_comm *comm);
 
 /* Fails the communicator on all ranks. Pending operations return RF_EABORT. */
 RF_EXPORT void rf_comm_abort(struct rf_comm *comm, const char *reason);
 
-/* Compares what has to be equal on all ranks before they begin: lines "name=value" of the caller,
- * less than 16 KiB. What follows a TAB in a value, as a hash of what a file has, is compared and
- * not shown. Every rank passes the same names. Uses the control link only; blocking; collective.
- * RF_EINVAL, on all ranks: values differ; the message, equal on all ranks, has the name and both
- * values, and rf_last_error()->rank is the first rank that differs from rank 0. The communicator
- * stays usable. Other errors: those of a communicator, RF_ENOMEM. */
+/* Compares settings that must be equal on all ranks: lines "name=value" of the caller, less than 16
+ * KiB. Text after a TAB in a value, such as the hash of a file, is compared but not shown. Every
+ * rank passes the same names. Uses the control link only; blocking; collective. RF_EINVAL, on all
+ * ranks: values differ; the message, equal on all ranks, has the name and both values, and
+ * rf_last_error()->rank is the first rank that differs from rank 0. The communicator stays usable.
+ * Other errors: those of a communicator, RF_ENOMEM. */
 RF_API int rf_comm_check_terms(struct rf_comm *comm, const char *terms);
 
 struct rf_device;
 
-/* From now on, sums, averages and products of this communicator, and of those that come from it,
- * treat subnormal numbers as the ranks' devices do: if kernels of one rank's device take them for 0
- * (rf_device_flushes_subnormals), all ranks do so in arithmetic on the host, on operands and on
+/* From now on, sums, averages and products of this communicator, and of communicators made from it,
+ * treat subnormal numbers as the ranks' devices do: if kernels of one rank's device treat them as 0
+ * (rf_device_flushes_subnormals), all ranks do so in arithmetic on the host, for operands and
  * results. Then a sum has the same bits on the device of one rank and on the hosts of several.
- * Least and greatest operands, integers and reductions of the caller stay as they are. Further
- * calls add devices; rf_run_open calls it. Uses the control link only; blocking; collective.
- * RF_ENOTSUP: a rank's processor cannot (x86-64 and aarch64 can). Other errors, on all ranks: those
+ * Minimum, maximum, integers and the caller's own reductions are not affected. Further calls add
+ * devices; rf_run_open calls it. Uses the control link only; blocking; collective. RF_ENOTSUP: a
+ * rank's processor does not support it (x86-64 and aarch64 do). Other errors, on all ranks: those
  * of a communicator, of rf_device_flushes_subnormals, RF_ENOMEM. */
 RF_API int rf_comm_follow_device(struct rf_comm *comm, struct rf_device *device);
 RF_EXPORT bool rf_comm_flushes_subnormals(const struct rf_comm *comm);
@@ -122,7 +122,7 @@ RF_EXPORT bool rf_comm_flushes_subnormals(const struct rf_comm *comm);
 /* ---- ranks as threads, for tests ------------------------------------------------------------- */
 
 /* Limits of the links, and faults to inject. Communicators that are split off, or survive a
- * failure, have links of their own with the same latency and bandwidth, and without faults. */
+ * failure, have their own links with the same latency and bandwidth, and without faults. */
 struct rf_loopback_opts {
     double latency_s;   /* of every message; 0 = none */
     double bytes_per_s; /* of every link, in each direction; 0 = unlimited */
@@ -133,8 +133,8 @@ struct rf_loopback_opts {
     uint64_t drop_message;    /* message N is lost */
     uint64_t delay_message;   /* message N arrives delay_s later */
     uint64_t corrupt_message; /* message N is damaged */
-    /* The data of message N are damaged, its tag and contract are not: only a checksum can find
-     * that. An empty message stays as it is. */
+    /* The data of message N are damaged, but its tag and contract are not: only a checksum detects
+     * that. An empty message is not damaged. */
     uint64_t damage_message;
     double delay_s;
 };
@@ -154,17 +154,17 @@ RF_API int rf_comm_open_loopback(struct rf_loopback *loopback, int rank,
 /* ---- groups ---------------------------------------------------------------------------------- */
 
 /* Makes one communicator for each color >= 0, of the ranks that pass that color, ordered by key,
- * then by rank. A rank that passes a negative color gets NULL. Collective over comm; blocking.
- * The new communicator has the provider, job key and timeout of comm, and connections of its own.
- * It may be closed before or after comm. Errors: those of rf_comm_open and of the collectives. */
+ * then by rank. A rank that passes a negative color gets NULL. Collective over comm; blocking. The
+ * new communicator has comm's provider, job key and timeout, and its own connections. It may be
+ * closed before or after comm. Errors: those of rf_comm_open and of the collectives. */
 RF_API int rf_comm_split(struct rf_comm *comm, int color, int key, struct rf_comm **out);
 
 /* Reorders the ranks so that as many groups of `together` consecutive ranks as possible lie within
  * one host. `together` must divide the number of ranks. Hosts come in the order of their first
  * ranks. Each host first gives the ranks that fill whole groups, in their old order; the remaining
- * ranks of all hosts follow. Rank 0 keeps its number.
- * *out is a communicator as from rf_comm_split, or NULL if the order is that of comm already.
- * Collective over comm; blocking. Errors: RF_EINVAL, those of rf_comm_split. */
+ * ranks of all hosts follow. Rank 0 keeps its number. *out is a communicator as from rf_comm_split,
+ * or NULL if comm already has this order. Collective over comm; blocking. Errors: RF_EINVAL, those
+ * of rf_comm_split. */
 RF_API int rf_comm_by_host(struct rf_comm *comm, int together, struct rf_comm **out);
 
 /* Makes a communicator of the surviving ranks of comm: those that are alive and call this, in their
@@ -172,8 +172,8 @@ RF_API int rf_comm_by_host(struct rf_comm *comm, int together, struct rf_comm **
  * (RF_EPEER, RF_ETIMEOUT, ...), when every other call on comm is refused. On a healthy communicator
  * it makes one of the same ranks. comm still has to be closed. The semantics are those of MPI's
  * user-level failure mitigation (Bland et al. 2013).
- *   Blocks until all processes that still run have called it. A rank that comes more than timeout_s
- * (0 = 60) after the others is left out, and gets RF_EPEER when it comes.
+ *   Blocks until all processes that still run have called it. A rank that calls it more than
+ * timeout_s (0 = 60) after the others is left out, and gets RF_EPEER.
  *   All ranks that get a communicator agree on its members. If a rank dies during the call, the
  * others start over. If one dies at the very end, some ranks may get a communicator whose first
  * operation fails with RF_EPEER; they call rf_comm_shrink on that one, and meet the others there.
@@ -181,26 +181,26 @@ RF_API int rf_comm_by_host(struct rf_comm *comm, int together, struct rf_comm **
  * half if the lowest of them is included. A rank that has closed its communicator, or whose process
  * is known to have ended, is not counted. A rank on a host that does not answer is counted. A
  * minority gets RF_EPEER, and may try again.
- *   old_ranks: receives the old rank of each new rank; room for all ranks of comm; or NULL.
- * Errors: RF_EINVAL, RF_EPEER, RF_ETIMEOUT, RF_ENOMEM, RF_ENET. */
+ *   old_ranks: receives the old rank of each new rank; of the size of comm; or NULL. Errors:
+ * RF_EINVAL, RF_EPEER, RF_ETIMEOUT, RF_ENOMEM, RF_ENET. */
 RF_API int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks,
                           struct rf_comm **out);
 
 /* ---- joining a running job ------------------------------------------------------------------- */
 
-/* Where processes wait to join a running job. Rank 0 has it, on a port and a thread of its own. A
- * process is admitted to it if it proves the job key and its terms match those of the job. Any
- * other connection is dropped, also one that sends malformed data or falls silent, and the job is
- * not disturbed. At most 64 processes wait. Thread-safe. */
+/* The place where processes wait to join a running job. Rank 0 owns it, with a port and a thread of
+ * its own. A process is admitted if it proves the job key and its terms match the job's. Any other
+ * connection is dropped, including one that sends malformed data or falls silent, without
+ * disturbing the job. At most 64 processes wait. Thread-safe. */
 struct rf_join_listener;
 
 /* Opens a join listener. Close it with rf_join_listener_close.
  *   comm: the communicator of this rank 0; only read.
  *   port: 0 = any free one. key: NULL = RF_JOB_KEY; RF_EAUTH without one.
- *   terms: lines "name=value", at most 16 KiB, of what must be equal on all ranks. The library adds
- * its version and whatever else the message formats depend on. A process is rejected with a message
- * if one of its lines differs from the line of that name, or if there is no such line.
- * Errors: RF_EAUTH, RF_EBUSY (the port is in use), RF_EINVAL, RF_ENOMEM, RF_ENET. */
+ *   terms: lines "name=value", at most 16 KiB, of settings that must be equal on all ranks. The
+ * library adds its version and everything else that the message formats depend on. A process is
+ * rejected with a message if one of its lines differs from the line of that name, or has no
+ * counterpart. Errors: RF_EAUTH, RF_EBUSY (the port is in use), RF_EINVAL, RF_ENOMEM, RF_ENET. */
 RF_API int rf_join_listener_open(const struct rf_comm *comm, int port, const char *key,
                                  const char *terms, struct rf_join_listener **out);
 
@@ -208,13 +208,13 @@ RF_API int rf_join_listener_open(const struct rf_comm *comm, int port, const cha
  * allowed. */
 RF_EXPORT void rf_join_listener_close(struct rf_join_listener *join_listener, const char *reason);
 
-/* The port that the join listener listens on. */
+/* The port of the join listener. */
 RF_EXPORT int rf_join_listener_port(const struct rf_join_listener *join_listener);
 
-/* The number of processes that wait and answer now. Blocks for at most 0.5 s. */
+/* The number of waiting processes that answer now. Blocks for at most 0.5 s. */
 RF_EXPORT int rf_join_listener_waiting(struct rf_join_listener *join_listener);
 
-/* Sets the message, a sentence, that waiting processes are shown, those that come later too. */
+/* Sets the message, a sentence, for processes that wait, now and later. */
 RF_EXPORT void rf_join_listener_set_status(struct rf_join_listener *join_listener,
                                            const char *text);
 
@@ -234,16 +234,16 @@ struct rf_join_opts {
      * the join listener, and again to the larger job. */
     struct rf_comm_opts comm;
     const char *terms; /* as for rf_join_listener_open; a missing line takes the value of the job */
-    void (*note)(void *user, const char *text); /* shows what this process waits for; or NULL */
+    void (*note)(void *user, const char *text); /* shows what this process is waiting for; or NULL
+                                                 */
     void *user;
 };
 
 /* Joins a running job. url is "tcp://host:port" of its join listener. Blocks until the job admits
  * this process, without a limit. If rank 0 of the job ends, or the job continues without this
- * process, it connects again.
- * Errors: RF_EAUTH (wrong or missing job key), RF_EINVAL (the terms differ: the message says
- * which), RF_EBUSY (too many wait), RF_EPEER (the job has ended), RF_ETIMEOUT (no join listener
- * answered); those of rf_comm_open. */
+ * process, it connects again. Errors: RF_EAUTH (wrong or missing job key), RF_EINVAL (the terms
+ * differ: the message says which), RF_EBUSY (too many processes wait), RF_EPEER (the job has
+ * ended), RF_ETIMEOUT (no join listener answered); those of rf_comm_open. */
 RF_API int rf_comm_join(const char *url, const struct rf_join_opts *opts, struct rf_comm **out);
 
 /* ---- facts about a communicator -------------------------------------------------------------- */
@@ -255,14 +255,13 @@ RF_EXPORT int rf_comm_size(const struct rf_comm *comm);
 /* "shm", "shm+tcp", ... */
 RF_EXPORT const char *rf_comm_provider(const struct rf_comm *comm);
 
-/* Why that provider was chosen: one sentence. */
+/* The reason why that provider was chosen: one sentence. */
 RF_EXPORT const char *rf_comm_why(const struct rf_comm *comm);
 
-/* How long messages from memory that is not of rf_comm_alloc travel within a host: "slots, cached
- * (...)", "slots, streamed (...)" or "peer reads (...)", with what was measured when the ranks
- * joined; "; exchanges by peer reads" before the bracket if these take another way
- * (docs/collectives.md). NULL: ranks share no memory. Owned by the communicator. Any
- * thread. */
+/* How messages in memory outside rf_comm_alloc travel within a host: "slots, cached (...)", "slots,
+ * streamed (...)" or "peer reads (...)", with the rates measured when the ranks joined; ";
+ * exchanges by peer reads" before the parenthesis if exchanges use another way
+ * (docs/collectives.md). NULL: ranks share no memory. Owned by the communicator. Any thread. */
 RF_EXPORT const char *rf_comm_own_memory(const struct rf_comm *comm);
 
 /* Payload bytes that this rank has sent since it joined. */
@@ -283,20 +282,20 @@ RF_EXPORT void rf_comm_set_track(struct rf_comm *comm, const char *track);
 
 /* Allocates `bytes` of zeroed, page-aligned memory for collectives of this communicator. With the
  * providers shm and shm+tcp it is shared with the ranks of this host, which then read and write it
- * directly instead of through copies. Not collective: each rank decides for itself. Any part of it
- * may be passed to a call. For other communicators it is ordinary memory.
- * Free it before the communicator is closed. After a failure a slow rank may still write to buffers
- * that were passed to a call. Thread-safe. Errors: RF_ENOMEM. */
+ * directly instead of through copies. Not collective: each rank decides separately. Any part of the
+ * memory may be passed to a call. For other communicators it is ordinary memory. Free it before the
+ * communicator is closed. After a failure a slow rank may still write to buffers that were passed
+ * to a call. Thread-safe. Errors: RF_ENOMEM. */
 RF_API int rf_comm_alloc(struct rf_comm *comm, size_t bytes, void **out);
 
 /* NULL is allowed. Thread-safe. */
 RF_EXPORT void rf_comm_free(struct rf_comm *comm, void *memory);
 
 /* Registers memory with the network. Without it, providers with FI_MR_LOCAL (InfiniBand) register
- * the memory of every message; with other providers it changes nothing. Collectives on any part of
- * the memory gain. Waits for asynchronous operations. Not collective. The memory must stay valid
- * until rf_comm_deregister, which has to come before rf_comm_close.
- * Errors: RF_EINVAL, RF_ENOMEM, RF_ENET (the provider refuses), those of a failed communicator. */
+ * the memory of every message; with other providers it has no effect. Speeds up collectives on any
+ * part of the memory. Waits for asynchronous operations. Not collective. The memory must stay valid
+ * until rf_comm_deregister, which must be called before rf_comm_close. Errors: RF_EINVAL,
+ * RF_ENOMEM, RF_ENET (the provider refuses), those of a failed communicator. */
 RF_API int rf_comm_register(struct rf_comm *comm, void *memory, size_t bytes,
                             struct rf_registration **out);
 
@@ -307,26 +306,26 @@ RF_EXPORT void rf_comm_deregister(struct rf_registration *registration);
 
 /* A network provider that this machine can use. */
 struct rf_provider_info {
-    char name[64]; /* as rf_comm_opts.provider takes it */
+    char name[64]; /* the name for rf_comm_opts.provider */
     char address[128];
-    char note[128]; /* what it is good for, or why it is not chosen */
+    char note[128]; /* its use, or the reason why it is not chosen */
     bool chosen;
     bool threads;       /* ranks are threads of one process: rf_comm_open_loopback */
     bool shares_memory; /* ranks can map each other's memory of rf_comm_alloc */
 };
 
 /* Lists the usable providers, best first, without joining a job. Fills at most `capacity` records;
- * *count is the number of all. wanted: as rf_comm_opts.provider; that provider is marked as chosen,
- * and for "auto" the one that ranks of one host would use. Errors: RF_EINVAL (there is no such
- * provider: the message lists those that exist), RF_ENET. */
+ * *count is the total number. wanted: as rf_comm_opts.provider; marks that provider as chosen, or
+ * for "auto" the one that ranks of one host would use. Errors: RF_EINVAL (unknown provider: the
+ * message lists the available ones), RF_ENET. */
 RF_API int rf_provider_list(const char *wanted, struct rf_provider_info *infos, uint32_t capacity,
                             uint32_t *count);
 
-/* The record of one provider, without its address. libfabric is asked only about names that the
- * library does not know. out may be NULL, to check the name only. Errors: as rf_provider_list. */
+/* The record of one provider, without its address. libfabric is queried only for names that the
+ * library does not know. out may be NULL, to check only the name. Errors: as rf_provider_list. */
 RF_API int rf_provider_find(const char *wanted, struct rf_provider_info *out);
 
-/* Why the network does not read device memory directly (dma-buf): a sentence. */
+/* The reason why the network does not read device memory directly (dma-buf): a sentence. */
 RF_EXPORT const char *rf_provider_dmabuf_reason(void);
 
 #ifdef __cplusplus

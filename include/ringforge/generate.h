@@ -34,7 +34,6 @@ struct rf_decode_sizes {
     struct rf_shape out; /* of the most rows; of a last block the logits */
     enum rf_dtype dtype; /* of out; that of logits is always f32 */
     int64_t vocabulary;  /* of a first block: tokens must be below it */
-    char fault[120];     /* the reason of RF_EINVAL, and the remedy */
 };
 
 /* The arguments of a call. Tensors are valid during the call only. */
@@ -48,7 +47,7 @@ struct rf_decode {
 };
 
 struct rf_decode_ops {
-    /* Pure. RF_EINVAL: not possible; the reason is in out->fault. */
+    /* Pure. Not possible: a status, by rf_fail with the reason and the remedy. */
     int (*sizes)(const void *self, const struct rf_decode_shape *shape,
                  struct rf_decode_sizes *out);
 

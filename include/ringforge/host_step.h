@@ -10,10 +10,10 @@
  *
  * Every operation is f32 and rounded by itself to nearest, without fused multiply-add; division and
  * square root are those of IEEE 754. So the bits of an element depend neither on the vector
- * instructions of the processor, nor on how a buffer is divided, nor on the number of threads (but
- * for the sign and payload of a NaN), as long as the threads use the default rounding mode and keep
- * subnormals. A device may divide and take roots less exactly (Vulkan allows 2.5 ULP for a
- * division), and flush subnormals.
+ * instructions of the processor, nor on the division of a buffer, nor on the number of threads
+ * (except for the sign and payload of a NaN), as long as the threads use the default rounding mode
+ * and keep subnormals. A device may compute divisions and roots less exactly (Vulkan allows 2.5 ULP
+ * for a division), and flush subnormals.
  */
 #ifndef RINGFORGE_HOST_STEP_H
 #define RINGFORGE_HOST_STEP_H
@@ -24,28 +24,27 @@
 extern "C" {
 #endif
 
-/* What one update reads and writes, as struct rf_optimizer_part: `count` parameters of a flat
- * buffer, from its element `first` on. An array that is written must not overlap another one. */
+/* The operands of one update, as struct rf_optimizer_part: `count` parameters of a flat buffer,
+ * from its element `first` on. An array that is written must not overlap another one. */
 struct rf_host_part {
     int64_t count;
     uint64_t first;               /* a multiple of 64 */
     void *param;                  /* (count) */
     const void *grad;             /* (count) */
-    float *state[RF_STATE_COUNT]; /* (count); states that the rule has not are ignored */
+    float *state[RF_STATE_COUNT]; /* (count); states that the rule lacks are ignored */
     void *copy; /* (count): receives the f32 parameters, rounded to 16 bits; NULL: none */
     const int32_t
         *decay; /* (ceil(count/64)), 0 or 1: whether weight decay applies to 64 elements */
     const int32_t *places;               /* as in struct rf_optimizer_part; NULL: by first */
     enum rf_dtype param_type, grad_type; /* f32 (0), f16 or bf16 */
     enum rf_dtype copy_type;             /* f16 or bf16; ignored without a copy */
-    bool flush; /* subnormal operands and results are 0, as on a device of which
-                   rf_device_flushes_subnormals says so; RF_ENOTSUP if the processor cannot */
+    bool flush; /* subnormal operands and results are 0, as on a device with
+                 * rf_device_flushes_subnormals; RF_ENOTSUP if the processor does not support it */
 };
 
 /* rf_optimizer_step of elements from to from + count - 1 of the part. `from` is a multiple of 64,
  * and so is `count`, unless the range ends where the part ends. Several threads may work on ranges
- * of one part. scalars: as rf_host_step_begin has left it; with `skipped` set nothing is changed.
- */
+ * of one part. scalars: as set by rf_host_step_begin; with `skipped` set nothing is changed. */
 RF_API int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
                         int64_t from, int64_t count, const struct rf_step_scalars *scalars);
 
@@ -73,14 +72,14 @@ struct rf_host_flat {
     bool flush;          /* as in struct rf_host_part */
 };
 
-/* The first of two calls that do what rf_sum_squares does, to the same bits. out[i] = the sum of
- * squares over chunks[i] of `flat`, for `count` chunks. Several threads may work on different
+/* The first of two calls that together equal rf_sum_squares, with the same bits. out[i] = the sum
+ * of squares over chunks[i] of `flat`, for `count` chunks. Several threads may work on different
  * chunks. If a sum overflows f32, out[i] is minus the sum divided by 2^192. A chunk outside of flat
  * gives NaN. */
 RF_API int rf_host_squares(float *out, const struct rf_host_flat *flat,
                            const struct rf_norm_chunk *chunks, int64_t count);
 
-/* The second: returns the exact sum of all, rounded once; 0 if count is 0. */
+/* The second: returns the exact sum of all squares, rounded once; 0 if count is 0. */
 RF_EXPORT float rf_host_join_squares(const float *squares, int64_t count);
 
 #ifdef __cplusplus

@@ -98,16 +98,16 @@ struct rf_matmul_opts {
 RF_API int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                      struct rf_tensor b, const struct rf_matmul_opts *opts);
 
-/* The path that rf_matmul takes on this device for a product of this type; "none" if no path can
- * run it. */
-RF_EXPORT const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type, int64_t m,
-                                     int64_t n, int64_t k, const struct rf_matmul_opts *opts);
+/* The path that rf_matmul takes on this device for a product of this type, with the sizes m, n and
+ * k of opts; "none" if no path can run it, or a size is not 1 or more. */
+RF_EXPORT const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type,
+                                     const struct rf_matmul_opts *opts);
 
 /* The number of elements that opts->scratch may use for this product; 0: it is not split. It
  * depends on the arguments and the device only. So do the bits of the result; the size of the
  * scratch is one of the arguments. */
-RF_EXPORT int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type, int64_t m,
-                                    int64_t n, int64_t k, const struct rf_matmul_opts *opts);
+RF_EXPORT int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type,
+                                    const struct rf_matmul_opts *opts);
 
 /* One row of the table of measured paths (`ringforge tune`): products of this type and form, with
  * sizes of these classes, take this path. The first product on a device reads the table of this
@@ -241,16 +241,6 @@ RF_API int rf_attend_backward(struct rf_stream *stream, const struct rf_attentio
  * Compiles kernels the first time on a GPU, and blocks meanwhile. Thread-safe. RF_ENOTSUP: there is
  * no form for such heads. */
 RF_API int rf_attention_choose(struct rf_device *device, enum rf_dtype type, int64_t head_size);
-
-/* rf_attend for a packed tensor: causal, with scale 1/sqrt(D). qkv (B,T,3C) has q, k and v, each
- * (H,D). out is (B,T,C). lse (B,H,T) f32 is written for the backward pass. */
-RF_API int rf_attention(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor lse,
-                        struct rf_tensor qkv, int64_t heads);
-
-/* dqkv =. delta: scratch (B,H,T) f32. */
-RF_API int rf_attention_backward(struct rf_stream *stream, struct rf_tensor dqkv,
-                                 struct rf_tensor dout, struct rf_tensor out, struct rf_tensor lse,
-                                 struct rf_tensor qkv, int64_t heads, struct rf_tensor delta);
 
 /* out (B,T,H,D) = x; with accumulate out += x, in f32, rounded once. Both are of one type T; each
  * has strides of its own; D is any. out must not overlap x. */

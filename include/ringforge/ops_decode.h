@@ -54,16 +54,22 @@ RF_API int rf_rotary_angles(struct rf_stream *stream, struct rf_tensor angles,
 /* The number of elements of the scratch of rf_attend_cache. */
 RF_EXPORT int64_t rf_attend_cache_scratch(int64_t rows, int64_t heads, int64_t size, int64_t most);
 
-/* out (n,HD) = attention of each row to the cached keys at positions 0 to position[i] of its
- * sequence. q (n,columns) of T has the H heads of queries first in each row, as in qkv above; K
- * divides H, and query head h uses head h / (H/K). D is up to 256.
- *   most: the largest position of the call is below it; larger ones give an undefined result. It
- * bounds the work, and may be up to L.
- *   scale: of the scores; 0 = 1/sqrt(D), RF_ZERO = 0. scratch: f32, of as many elements as
- * rf_attend_cache_scratch says. */
-RF_API int rf_attend_cache(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor q,
-                           const struct rf_cache *cache, int64_t heads, int64_t most, float scale,
-                           struct rf_tensor scratch);
+struct rf_attend_cache_args {
+    /* (n,columns) of T: the H heads of queries are first in each row, as in qkv above. K divides H,
+     * and query head h uses head h / (H/K). D is up to 256. */
+    struct rf_tensor q;
+    struct rf_tensor out;     /* (n,HD) of T */
+    struct rf_tensor scratch; /* f32, of at least rf_attend_cache_scratch() elements */
+    int64_t heads;            /* H */
+    /* The largest position of the call is below it; larger ones give an undefined result. It bounds
+     * the work, and may be up to L. */
+    int64_t most;
+    float scale; /* of the scores; 0 = 1/sqrt(D), RF_ZERO = 0 */
+};
+
+/* out = attention of each row to the cached keys at positions 0 to position[i] of its sequence. */
+RF_API int rf_attend_cache(struct rf_stream *stream, const struct rf_cache *cache,
+                           const struct rf_attend_cache_args *args);
 
 #ifdef __cplusplus
 }

@@ -43,12 +43,15 @@ RF_API int rf_activate_backward(struct rf_stream *stream, enum rf_activation kin
 RF_API int rf_glu(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                   struct rf_tensor gate, struct rf_tensor up);
 
-/* dgate = dout * up * f'(gate), dup = dout * f(gate). Each of the pairs (gate, up), (dgate, dup) is
- * two tensors or one, as in rf_glu. dgate may alias gate, and dup may alias up; a pair in one
- * tensor may alias the other one. */
-RF_API int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind,
-                           struct rf_tensor dgate, struct rf_tensor dup, struct rf_tensor dout,
-                           struct rf_tensor gate, struct rf_tensor up);
+struct rf_glu_grads {
+    struct rf_tensor dout;       /* (n,H) */
+    struct rf_tensor dgate, dup; /* two tensors or one, as gate and up */
+};
+
+/* dgate = dout * up * f'(gate), dup = dout * f(gate). dgate may alias gate, and dup may alias up; a
+ * pair in one tensor may alias the other one. */
+RF_API int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor gate,
+                           struct rf_tensor up, const struct rf_glu_grads *grads);
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Plans: a training step of one rank as a list of instructions. An instruction names the values
- * (ranges of memory) that it reads and writes, the lane that it runs on, the instructions that it
- * waits for, and what it transfers. All bytes of memory and messages follow from the list.
+ * (ranges of memory) that it reads and writes, its lane, the instructions that it waits for, and
+ * its transfer. All bytes of memory and messages follow from the list.
  *
  * Planning is pure: it allocates nothing on a device and sends nothing, so a laptop can plan for
  * 4,096 ranks. All functions are thread-safe.
@@ -19,14 +19,14 @@ extern "C" {
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* The kinds of values. Each comment begins with the fields of struct rf_value that it uses. A piece
- * is what is reduced, updated and gathered together (docs/design.md). */
+ * is the unit of reductions, updates and gathers (docs/design.md). */
 enum rf_value_kind {
     /* With sharded parameters it exists from RF_VERB_GATHER to its last reader only. */
     RF_VALUE_PARAM = 0, /* piece: the f32 parameters */
-    RF_VALUE_COPY,      /* piece: the same in 16 bits, for blocks that use that */
+    RF_VALUE_COPY,      /* piece: the same in 16 bits, for blocks with 16-bit parameters */
     RF_VALUE_GRAD,      /* piece, slot: a sum of gradients over micro-batches */
-    /* The shard of a piece that this rank updates: the whole piece without sharding; maybe nothing.
-     */
+    /* The shard of a piece that this rank updates: the whole piece without sharding; it may be
+     * empty. */
     RF_VALUE_PARAM_SHARD, /* piece: a part of RF_VALUE_PARAM */
     RF_VALUE_COPY_SHARD,  /* piece: a part of RF_VALUE_COPY */
     RF_VALUE_GRAD_SHARD, /* piece: a part of RF_VALUE_GRAD slot 0; with zero >= 2 separate memory */
@@ -44,18 +44,18 @@ enum rf_value_kind {
     RF_VALUE_DOUT,              /* block, micro_batch: the gradient of a block's output */
     RF_VALUE_SAVED,             /* block, micro_batch: from forward to backward */
     RF_VALUE_SAVED_FOR_WEIGHT,  /* block, micro_batch: from backward_input to backward_weight */
-    RF_VALUE_EXCHANGE, /* block, micro_batch; slot: which exchange of which call of the block */
-    /* Copies of RF_VALUE_OUT and RF_VALUE_SAVED in host memory. What is copied back to the device
-     * is slot 1 of those two kinds. */
+    RF_VALUE_EXCHANGE, /* block, micro_batch; slot: the exchange and the call of the block */
+    /* Copies of RF_VALUE_OUT and RF_VALUE_SAVED in host memory. Slot 1 of those two kinds is the
+     * copy back on the device. */
     RF_VALUE_HOST_OUT,
     RF_VALUE_HOST_SAVED,
     RF_VALUE_SCALARS,   /* struct rf_step_scalars */
     RF_VALUE_NORM,      /* the sum of squares of all gradients */
-    RF_VALUE_PARTIALS,  /* the same exactly, of the ranks that have shared it */
-    RF_VALUE_SQUARES,   /* of the chunks of the norm that this rank has */
+    RF_VALUE_PARTIALS,  /* the same exactly, summed over the ranks that share it */
+    RF_VALUE_SQUARES,   /* for the chunks of the norm that this rank has */
     RF_VALUE_CHUNKS,    /* table: these chunks */
-    RF_VALUE_DECAY,     /* table: where weight decay applies */
-    RF_VALUE_PLACES,    /* table: by which numbers elements draw, for stochastic rounding */
+    RF_VALUE_DECAY,     /* table: the elements with weight decay */
+    RF_VALUE_PLACES,    /* table: the numbers by which elements draw, for stochastic rounding */
     RF_VALUE_SCRATCH,   /* working memory of one call of a block */
     RF_VALUE_WORKSPACE, /* working memory of products */
     RF_VALUE_KINDS
@@ -68,8 +68,8 @@ struct rf_value {
     int slot, piece;
     int region;           /* index of the run's allocation */
     uint64_t offset;      /* bytes, within the region */
-    uint64_t bytes;       /* 0: the value is empty; instructions on it are ordered all the same */
-    bool may_stay_unread; /* a pass removed its readers; rf_plan_check then demands none */
+    uint64_t bytes;       /* 0: the value is empty; instructions on it are still ordered */
+    bool may_stay_unread; /* a pass removed its readers; rf_plan_check then requires none */
 };
 
 /* ---- instructions ---------------------------------------------------------------------------- */
@@ -78,7 +78,7 @@ enum rf_verb {
     RF_VERB_LOAD = 0, /* the host writes inputs and scalars of the step */
     RF_VERB_ZERO,     /* clear gradients of a slot, except those that its calls overwrite */
     RF_VERB_FORWARD,
-    RF_VERB_RECOMPUTE, /* a second forward pass, for what was not saved */
+    RF_VERB_RECOMPUTE, /* a second forward pass, for values that were not saved */
     RF_VERB_BACKWARD_INPUT,
     RF_VERB_BACKWARD_WEIGHT,
     RF_VERB_MERGE,        /* gradients += others: a sibling subtree of micro-batches, or a round */
@@ -86,7 +86,7 @@ enum rf_verb {
     RF_VERB_LOSS,         /* the host shares losses and token counts */
     RF_VERB_TIE,          /* gradients of a parameter += those of a tied use */
     RF_VERB_NORM_PARTIAL, /* the sum of squares of this rank's gradients, exactly */
-    RF_VERB_NORM_SHARE,   /* add those of all ranks */
+    RF_VERB_NORM_SHARE,   /* add the sums of all ranks */
     RF_VERB_NORM,         /* round the sum */
     RF_VERB_BEGIN_STEP,   /* norm, clipping, overflow, bias correction */
     RF_VERB_STEP,         /* optimizer update */
@@ -100,23 +100,24 @@ enum rf_verb {
     RF_VERB_SEND,         /* send a value to another rank */
     RF_VERB_RECV,         /* receive one */
     RF_VERB_EXCHANGE,     /* exchange of the tensor ranks between two phases of a call */
-    RF_VERB_HOLD,         /* 2bw: copy gradients of a step, which are kept for its update */
-    RF_VERB_ZERO_WHOLE,   /* clear gradients of a piece, all of them: no call writes them before
-                           * they are reduced, because the rank has no micro-batch in the round */
+    RF_VERB_HOLD,         /* 2bw: copy gradients of a step, kept for its update */
+    RF_VERB_ZERO_WHOLE,   /* clear all gradients of a piece: no call writes them before they are
+                           * reduced, because the rank has no micro-batch in the round */
     RF_VERB_COUNT
 };
 
-/* Where instructions run. A lane runs its instructions in the order of the list. Instructions of
- * different lanes are ordered by waits only. */
+/* The lanes on which instructions run. A lane runs its instructions in the order of the list. Only
+ * waits order instructions of different lanes. */
 enum rf_lane {
     RF_LANE_HOST = 0,
     RF_LANE_COMPUTE,
     RF_LANE_DATA,      /* collectives of the data-parallel ranks */
-    RF_LANE_SHARD,     /* of the ranks that share one copy of sharded data, if not all do */
+    RF_LANE_SHARD,     /* of the ranks that share one copy of sharded data, if these are not all
+                        * ranks */
     RF_LANE_REPLICATE, /* of the ranks that have copies of the same shard */
     RF_LANE_TENSOR,    /* of the ranks that share blocks */
     RF_LANE_PIPELINE,  /* of the stages of one pipeline */
-    RF_LANE_JOB,       /* of all ranks, if they are not those of RF_LANE_DATA */
+    RF_LANE_JOB,       /* of all ranks, if these are not the ranks of RF_LANE_DATA */
     /* Messages between pipeline stages. OUT: outputs, to the rank with the next block. GRAD:
      * gradients of outputs, to the rank with the block before, and gradients of tied parameters. */
     RF_LANE_SEND_OUT,
@@ -149,7 +150,7 @@ struct rf_transfer {
     const size_t *counts;  /* of each rank, for shards; else NULL */
     int round;             /* of RF_COLL_PREFIX_REDUCE_SCATTER */
     int peer, tag;         /* of RF_COLL_SEND and RF_COLL_RECV: rank of the job */
-    enum rf_lane group;    /* the ranks that take part: those of this lane */
+    enum rf_lane group;    /* the participating ranks: those of this lane */
 };
 
 struct rf_instruction {
@@ -157,17 +158,17 @@ struct rf_instruction {
     enum rf_lane lane;
     int block, micro_batch; /* -1: none; micro_batch: global index within the step */
     int phase;              /* of a call of a block; of an exchange, the phase before it */
-    int behind; /* 2bw: 1: it belongs to the step before the one whose inputs the list loads */
+    int behind; /* 2bw: 1: belongs to the step before the one whose inputs the list loads */
     enum rf_verb call;            /* RF_VERB_EXCHANGE: the call that it belongs to */
     int first_operand, ins, outs; /* operands: values read, then values written */
     int first_wait, waits;
     int transfer; /* -1: none */
-    bool posts;   /* the work of its lane is submitted here, and other lanes may wait for it */
+    bool posts;   /* submits the work of its lane here, so that other lanes can wait for it */
 };
 
 /* Builds the plan of `rank`. blocks must outlive it. The caller destroys *out. Errors: RF_EINVAL (a
- * mesh or batch that cannot be divided, policies that do not combine), RF_ENOMEM (more memory than
- * policy->device_bytes); the message says what to change. */
+ * mesh or batch that cannot be divided, policies that cannot be combined), RF_ENOMEM (more memory
+ * than policy->device_bytes); the message says what to change. */
 RF_API int rf_plan_build(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
                          const struct rf_policy *policy, int rank, struct rf_plan **out);
 
@@ -195,14 +196,14 @@ RF_EXPORT const struct rf_transfer *rf_plan_transfer(const struct rf_plan *plan,
 
 /* Checks the plans of all ranks of a job, plans[rank], together: conflicting accesses are ordered,
  * there is no deadlock, every value holds what its reader needs, transfers agree, every gradient is
- * counted exactly once, and all parameters are updated. For tests, and for passes of your own:
- * plans of rf_plan_build pass. RF_EINVAL names rank, instruction, parameters and fault. */
+ * counted exactly once, and all parameters are updated. For tests, and for your own passes: plans
+ * of rf_plan_build pass the check. RF_EINVAL names rank, instruction, parameters and fault. */
 RF_API int rf_plan_check(const struct rf_plan *const *plans, int ranks);
 
-/* Memory of the plan, and the bytes that one step sends. */
+/* The memory of the plan, and the bytes sent per step. */
 RF_EXPORT void rf_plan_bytes(const struct rf_plan *plan, struct rf_bytes *out);
 
-/* The same memory by what it is proportional to. The sum is all that is allocated. */
+/* The same memory by the quantity that it is proportional to. The sum is all allocated memory. */
 struct rf_scaling {
     uint64_t params; /* parameters, gradients, the optimizer's states, tables of the update */
     uint64_t tokens; /* activations, and scratch of blocks (tokens of a micro-batch); inputs and
@@ -212,26 +213,26 @@ struct rf_scaling {
 
 RF_EXPORT void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *out);
 
-/* The idle share of a step by the pipeline schedule (bubble). It assumes that forward,
- * backward_input and backward_weight take the same time on all stages, and messages none. 0 without
- * pipeline stages. */
+/* The idle share of a step due to the pipeline schedule (bubble). Assumes that forward,
+ * backward_input and backward_weight take the same time on all stages, and that messages take none.
+ * 0 without pipeline stages. */
 RF_EXPORT double rf_plan_bubble(const struct rf_plan *plan);
 
 /* The number of blocks of each pipeline stage, *count entries, by rf_policy.stages or stage_blocks.
  * Without a pipeline one stage has all blocks. Owned by the plan. */
 RF_EXPORT const int *rf_plan_stage_blocks(const struct rf_plan *plan, int *count);
 
-/* Whether parameters are divided among ranks, so that no rank has all: with several ranks and
- * zero=3, any stage of zero with parameters in 16 bits or in host memory, pipelines, or tensor
+/* Whether parameters are divided among ranks, so that no rank has all of them: with several ranks
+ * and zero=3, any stage of zero with parameters in 16 bits or in host memory, pipelines, or tensor
  * ranks. Then rf_run_forward, and the calls that read and write parameters, are collective. */
 RF_EXPORT bool rf_plan_params_sharded(const struct rf_plan *plan);
 
-/* rf_policy.recompute as a number of blocks, also for RF_RECOMPUTE_SQRT and RF_RECOMPUTE_AUTO; 0:
- * no recomputation. */
+/* rf_policy.recompute as a number of blocks, resolved for RF_RECOMPUTE_SQRT and RF_RECOMPUTE_AUTO;
+ * 0: no recomputation. */
 RF_EXPORT int rf_plan_recompute(const struct rf_plan *plan);
 
-/* The number of updates by which the weights of a step are behind: 0; 1 with RF_PIPELINE_2BW.
- * Forward and backward pass of a micro-batch use the same weights, which rf_plan_check verifies. */
+/* The number of updates by which the weights of a step lag behind: 0; 1 with RF_PIPELINE_2BW. The
+ * forward and backward pass of a micro-batch use the same weights, which rf_plan_check verifies. */
 RF_EXPORT int rf_plan_version_lag(const struct rf_plan *plan);
 
 /* The number of parameter elements of the whole model; tied ones count once. */
@@ -239,8 +240,8 @@ RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
-/* The work of a block for one micro-batch. backward_*[0]: of a micro-batch that adds to gradients.
- * [1]: of the first micro-batch, which overwrites those with RF_PARAM_OVERWRITE_GRAD. With
+/* The work of a block for one micro-batch. backward_*[0]: for a micro-batch that adds to gradients.
+ * [1]: for the first micro-batch, which overwrites gradients with RF_PARAM_OVERWRITE_GRAD. With
  * forward_only only `forward` is set. */
 struct rf_block_cost {
     struct rf_work forward, backward_input[2], backward_weight[2];
@@ -249,20 +250,20 @@ struct rf_block_cost {
 /* Fills out[block] for each block, by calling it on a counting device (rf_device_open_counting)
  * with tensors as in a run. It needs no driver, and no memory for the tensors. The costs are equal
  * for all ranks of a plan. As in a run, a block must not read the contents of tensors on the host.
- * Errors: those of the blocks, such as RF_ENOTSUP for tensors that are too large for a kernel. */
+ * Errors: those of the blocks, such as RF_ENOTSUP for tensors too large for a kernel. */
 RF_API int rf_block_costs(const struct rf_plan *plan, struct rf_block_cost *out);
 
 /* The work of one step of the plan: of blocks by `costs`, and of gradients and parameters
- * (clearing, adding, norm, optimizer) by formulas. Without copies and sums of communication. Model
- * FLOPs are `flops` less `repeated`. */
+ * (clearing, adding, norm, optimizer) by formulas. Copies and sums of communication are not
+ * included. Model FLOPs are `flops` minus `repeated`. */
 RF_EXPORT void rf_plan_work(const struct rf_plan *plan, const struct rf_block_cost *costs,
                             struct rf_work *out);
 
 /* Bytes of every rank of the plan's mesh, and, with `costs`, work of every rank. bytes, work: one
- * entry for each rank, or NULL. They are those of each rank's own plan, except that the work of
- * updating a shard (zero=1) is that of some rank with as many micro-batches. Ranks with equal lists
- * are planned once, so thousands take little longer than one. Errors: those of rf_plan_build; the
- * contents of the arrays are then undefined. */
+ * entry for each rank, or NULL. They equal those of each rank's own plan, except that the work of
+ * updating a shard (zero=1) is taken from some rank with the same number of micro-batches. Ranks
+ * with equal lists are planned once, so thousands take little longer than one. Errors: those of
+ * rf_plan_build; the contents of the arrays are then undefined. */
 RF_API int rf_plan_all_ranks(const struct rf_plan *plan, const struct rf_block_cost *costs,
                              struct rf_bytes *bytes, struct rf_work *work);
 
@@ -278,11 +279,11 @@ struct rf_sim_rates {
     double launch_s;          /* each launch */
     double link_bytes_per_s;  /* of each rank, in each direction */
     double link_latency_s;    /* a short message, until it has arrived */
-    /* The number of consecutive ranks on one host. Their links have the two figures below; the two
-     * above are those of links between hosts. A transfer between ranks of several hosts takes the
-     * time of the links between hosts, or that of a hierarchical collective if it is shorter. If
-     * hosts hold neither whole tensor groups nor equal parts of each, all exchanges of tensor
-     * groups go between hosts. 0: one kind of links; the figures below are not read. */
+    /* The number of consecutive ranks on one host. Their links have the two rates below; the two
+     * above are for links between hosts. A transfer between ranks of several hosts takes the time
+     * of the links between hosts, or that of a hierarchical collective if it is shorter. If hosts
+     * hold neither whole tensor groups nor equal parts of each, all exchanges of tensor groups go
+     * between hosts. 0: all links are alike; the rates below are ignored. */
     int host_ranks;
     double intra_host_bytes_per_s, intra_host_latency_s;
 };
@@ -290,23 +291,24 @@ struct rf_sim_rates {
 /* How the time of an instruction is computed. A transfer: link_latency_s for each round of its
  * algorithm, plus the bytes of the busiest rank over link_bytes_per_s. Any other instruction: the
  * longer of its arithmetic and its memory traffic, plus launch_s for each launch. If its work is
- * not known: the bytes of its operands in host or device memory, whichever has more of them, over
- * the rate of that memory; outside of RF_LANE_COMPUTE over host_bytes_per_s. */
+ * unknown: the bytes of its operands in host or device memory, whichever are more, over the rate of
+ * that memory; outside of RF_LANE_COMPUTE over host_bytes_per_s. */
 struct rf_sim_opts {
-    const struct rf_block_cost *costs; /* of each block (rf_block_costs); NULL: not known */
+    const struct rf_block_cost *costs; /* of each block (rf_block_costs); NULL: unknown */
     struct rf_sim_rates rates;
-    /* Times by verb that replace these, RF_VERB_COUNT entries; a negative one does not. Or NULL. */
+    /* Times by verb that override these, RF_VERB_COUNT entries; a negative one has no effect. Or
+     * NULL. */
     const double *verb_s;
 };
 
 /* Times of an instruction, from the beginning of the step. */
 struct rf_sim_time {
-    double ready_s; /* its predecessor on the lane, and all that it waits for, have ended */
+    double ready_s; /* its predecessor on the lane and all its waits have ended */
     double begin_s; /* of a transfer: all ranks of its group are ready; else ready_s */
     double end_s;
 };
 
-/* What limits the speed of an instruction or step. */
+/* The limit on the speed of an instruction or step. */
 enum rf_bound {
     RF_BOUND_COMPUTE = 0, /* arithmetic */
     RF_BOUND_MEMORY,      /* device memory */
@@ -321,26 +323,26 @@ struct rf_sim_result {
     double busy_s[RF_LANE_COUNT]; /* of each lane of this rank */
     double exposed_s;             /* a transfer is ready or in progress, and nothing else runs */
     double idle;                  /* share of step_s in which RF_LANE_COMPUTE runs nothing */
-    /* The critical path: instructions, of any rank, each of which begins when the one before it
-     * ends. Their times by what limits each of them; the sum is step_s. */
+    /* The critical path: instructions, on any rank, each of which begins when the previous one
+     * ends. Their times by limit; the sum is step_s. */
     double path_s[RF_BOUND_COUNT];
     enum rf_bound bound; /* the largest of path_s */
-    double mfu; /* (flops - repeated) of this rank / step_s / block_flops_per_s; 0: not known */
+    double mfu; /* (flops - repeated) of this rank / step_s / block_flops_per_s; 0: unknown */
 };
 
 struct rf_sim;
 
 /* Simulates the plans of some ranks of one job. A lane runs its instructions in the order of the
- * list, each after its waits. A transfer begins when all ranks of its group that are among the
- * given ones are ready, and takes the same time on each. Ranks that are not given are assumed to be
- * like those that are. The simulation neglects that transfers and kernels slow each other down, and
- * the time of the host itself. The plans must outlive *out; the caller destroys *out. Errors:
- * RF_EINVAL (invalid rates; a deadlock, with rank and instruction). */
+ * list, each after its waits. A transfer begins when all given ranks of its group are ready, and
+ * takes the same time on each. Other ranks are assumed to behave like the given ones. The
+ * simulation neglects contention between transfers and kernels, and the time of the host itself.
+ * The plans must outlive *out; the caller destroys *out. Errors: RF_EINVAL (invalid rates; a
+ * deadlock, with rank and instruction). */
 RF_API int rf_plan_simulate(const struct rf_plan *const *plans, int count,
                             const struct rf_sim_opts *opts, struct rf_sim **out);
 
-/* Simulates the whole job that `plan` belongs to; plan is number 0 of *out. Of ranks that differ in
- * their shards only, one is planned, so thousands take little longer than one. Errors: as
+/* Simulates the whole job that `plan` belongs to; plan is number 0 of *out. Ranks that differ only
+ * in their shards are planned once, so thousands take little longer than one. Errors: as
  * rf_plan_simulate and rf_plan_build. */
 RF_API int rf_plan_simulate_job(const struct rf_plan *plan, const struct rf_sim_opts *opts,
                                 struct rf_sim **out);
@@ -348,8 +350,8 @@ RF_API int rf_plan_simulate_job(const struct rf_plan *plan, const struct rf_sim_
 /* NULL is allowed. */
 RF_EXPORT void rf_sim_destroy(struct rf_sim *sim);
 
-/* Plan `number` of the simulation, from 0; NULL: there are no more. Valid as long as sim and the
- * plan that it was made from. */
+/* Plan `number` of the simulation, from 0; NULL: the end. Valid as long as sim and the plan that it
+ * was made from. */
 RF_EXPORT const struct rf_plan *rf_sim_plan(const struct rf_sim *sim, int number);
 
 /* The times of the instructions of plan `number`, *count entries. Owned by sim. */
@@ -364,7 +366,7 @@ RF_EXPORT const char *rf_bound_name(enum rf_bound bound);
 /* "naive", "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "2bw"; "?" for another value. */
 RF_EXPORT const char *rf_pipeline_name(enum rf_pipeline_kind kind);
 
-/* The schedule of this name. RF_EINVAL: there is none; the message lists the names. */
+/* The schedule of this name. RF_EINVAL: unknown; the message lists the names. */
 RF_API int rf_pipeline_find(const char *name, enum rf_pipeline_kind *out);
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -380,7 +382,7 @@ RF_EXPORT const char *rf_instruction_text(const struct rf_plan *plan,
                                           const struct rf_instruction *instruction, char *text,
                                           size_t bytes);
 
-/* Writes why an instruction transfers data: the declaration that it follows from, such as an
+/* Writes the reason why an instruction transfers data: the declaration behind it, such as an
  * exchange of a block and the split of its parameters, an axis of the mesh, or a stage of sharding.
  * A phrase of at most `bytes`; "" without a transfer. Returns text. */
 RF_EXPORT const char *rf_instruction_reason(const struct rf_plan *plan,

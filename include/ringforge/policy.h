@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* The ranks as a grid. 0 means 1. The number of ranks is dp * tp * cp * pp. Tensor or context ranks
- * are neighbours, then come data-parallel ranks, then pipeline stages. */
+ * vary fastest, then data-parallel ranks, then pipeline stages. */
 struct rf_mesh {
     int dp; /* data parallel: parts of the batch; rank r has part r / (tp * cp) % dp */
     int tp; /* tensor parallel: ranks that share every block (struct rf_tensor_part) */
@@ -27,7 +27,7 @@ struct rf_mesh {
                tp */
 };
 
-/* rf_policy.offload: what is in pinned host memory. With any of the first three flags the f32
+/* rf_policy.offload: the data in pinned host memory. With any of the first three flags the f32
  * parameters are there too, and blocks use copies of them on the device. */
 enum {
     /* Optimizer states. The host updates them and the parameters, which are copied to the device
@@ -38,10 +38,10 @@ enum {
     RF_OFFLOAD_PARAMS = 2,
     /* This rank's sums of gradients; zero >= 2. */
     RF_OFFLOAD_GRADS = 4,
-    /* What blocks save for the backward pass, and their outputs. They are copied to the host while
-     * the next block runs, and back one block ahead of the backward pass (Rhu et al. 2016, vDNN).
-     * What the backward pass needs at once stays on the device. The bits are the same. This flag
-     * alone moves no parameters. */
+    /* The values that blocks save for the backward pass, and their outputs. They are copied to the
+     * host while the next block runs, and back one block ahead of the backward pass (Rhu et al.
+     * 2016, vDNN). Values that the backward pass needs at once stay on the device. The bits are the
+     * same. This flag alone moves no parameters. */
     RF_OFFLOAD_ACTIVATIONS = 8
 };
 
@@ -49,21 +49,21 @@ enum {
 enum rf_pipeline_kind {
     RF_PIPELINE_1F1B = 0,    /* one forward, one backward, with a flush: Narayanan et al. 2019 */
     RF_PIPELINE_GPIPE,       /* all forward, then all backward: Huang et al. 2019 */
-    RF_PIPELINE_INTERLEAVED, /* 1F1B with several chunks a rank: Narayanan et al. 2021b */
+    RF_PIPELINE_INTERLEAVED, /* 1F1B with several chunks per rank: Narayanan et al. 2021b */
     RF_PIPELINE_ZBH1,        /* 1F1B with delayed backward_weight: Qi et al. 2023, ZB-H1 */
-    RF_PIPELINE_ZBV,         /* two chunks a rank in the shape of a V: Qi et al. 2024, ZB-V */
+    RF_PIPELINE_ZBV,         /* two chunks per rank in the shape of a V: Qi et al. 2024, ZB-V */
     RF_PIPELINE_NAIVE,       /* one micro-batch after the other: one rank at a time computes */
-    RF_PIPELINE_2BW, /* 1F1B without a flush: Narayanan et al. 2021a, PipeDream-2BW. Weights are one
+    RF_PIPELINE_2BW, /* 1F1B without a flush: Narayanan et al. 2021a, PipeDream-2BW. Weights lag one
                       * update behind (rf_run_drain) */
     RF_PIPELINE_COUNT
 };
 
-/* How the blocks are divided into pipeline stages. Each stage has consecutive blocks, at least one.
+/* The division of the blocks into pipeline stages. Each stage has consecutive blocks, at least one.
  */
 enum rf_stage_split {
     RF_STAGES_EVEN = 0, /* equal numbers; if that is not possible, the last stages have one more */
-    /* Minimizes the FLOPs of the largest stage, of a forward and a backward pass (rf_block_costs).
-     * If no block declares FLOPs: evenly. */
+    /* Minimizes the FLOPs of the largest stage, forward and backward (rf_block_costs). The same as
+     * RF_STAGES_EVEN if no block declares FLOPs. */
     RF_STAGES_COST
 };
 
@@ -71,24 +71,23 @@ enum rf_stage_split {
 #define RF_RECOMPUTE_SQRT (-1)
 
 /* rf_policy.recompute: every K blocks, with the K that needs the least memory for the activations
- * of a micro-batch, by the sizes that the blocks give; of several the one that recomputes the
- * fewest blocks. If blocks keep nothing but their outputs, it is the root of their number (Chen et
- * al. 2016). For transformers, which keep much more inside a block, it is 1 up to some tens of
- * blocks. */
+ * of a micro-batch, by the blocks' sizes; if several do, the one that recomputes the fewest blocks.
+ * If blocks keep only their outputs, K is the square root of their number (Chen et al. 2016). For
+ * transformers, which keep much more inside a block, K is 1 up to some tens of blocks. */
 #define RF_RECOMPUTE_AUTO (-2)
 
-/* What a run does. Zero is the default, except for batch and seq. RF_ZERO is the number 0. */
+/* The settings of a run. Zero is the default, except for batch and seq. RF_ZERO is the number 0. */
 struct rf_policy {
     int64_t batch; /* sequences in a global batch */
     int64_t seq;   /* tokens in a sequence */
-    /* Sequences hold several documents. A target of RF_TARGET_LAST ends one, and the next token of
-     * the sequence is the first of another, at position 0. Attention does not reach from a document
-     * into those before it (rf_ctx.starts). Not with mesh.cp > 1. */
+    /* Sequences hold several documents. A target of RF_TARGET_LAST ends a document, and the next
+     * token of the sequence begins another, at position 0. Attention does not cross documents
+     * (rf_ctx.starts). Not with mesh.cp > 1. */
     bool packed;
     int64_t micro_batches;       /* of all ranks; divides batch; at least dp; 0 = dp */
     enum rf_order order;         /* of gradient sums: RF_ORDER_RING or RF_ORDER_TREE; ANY = RING */
     uint64_t bucket_bytes;       /* 0 = 25 MiB */
-    uint64_t first_bucket_bytes; /* of the first bucket to be complete; 0 = 1 MiB */
+    uint64_t first_bucket_bytes; /* of the first complete bucket; 0 = 1 MiB */
     struct rf_optimizer_opts
         optimizer; /* fields of 0: the customary value (rf_optimizer_get_info); RF_ZERO: 0 */
     float clip;    /* global norm; 0 = no clipping */
@@ -97,43 +96,43 @@ struct rf_policy {
     struct rf_loss_scale_opts loss_scaling; /* how it changes */
 
     /* Parameters that blocks use in 16 bits normally have f32 masters, which the optimizer updates
-     * (mixed precision, Micikevicius et al. 2018). true: they have none, and are updated in 16
-     * bits, which takes a third of the memory. An update smaller than half the distance of two
-     * numbers of the type is lost, unless optimizer.stochastic_rounding is set. All parameters must
-     * have the same 16-bit type. Checkpoints are f32 and exact. */
+     * (mixed precision, Micikevicius et al. 2018). true: no masters; parameters are updated in 16
+     * bits, which takes a third of the memory. An update smaller than half the spacing of the
+     * type's numbers is lost, unless optimizer.stochastic_rounding is set. All parameters must have
+     * the same 16-bit type. Checkpoints are f32 and exact. */
     bool no_masters;
     /* RF_F16 or RF_BF16: gradients are sent and added over the ranks in this type, half the bytes.
-     * Sums over micro-batches stay f32. In f16 steps of more than 256 tokens send sums divided by
-     * the power of two that makes them, at most, means times 256, so that their number of tokens
-     * has no limit. RF_F32 (0): as they are. Not in tree order. */
+     * Sums over micro-batches stay f32. In f16, steps of more than 256 tokens send sums divided by
+     * a power of two such that they are at most 256 times the mean, so the number of tokens is not
+     * limited. RF_F32 (0): unchanged. Not in tree order. */
     enum rf_dtype reduce_dtype;
 
-    /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: every rank has everything. 1: a rank
-     * has and updates the optimizer states of a part of the parameters, and, if blocks use 16 bits,
-     * the f32 parameters of that part only. 2: also the gradients of that part only, which are
-     * reduced after every micro-batch. 3: also the parameters (Zhao et al. 2023, FSDP): those of a
-     * block are gathered one block ahead, and dropped after it. With 2 and 3 micro-batches are
-     * assigned to ranks in turns. */
+    /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: none. 1: a rank holds and updates the
+     * optimizer states of a part of the parameters, and, if blocks use 16 bits, the f32 parameters
+     * of that part only. 2: also the gradients of that part only, which are reduced after every
+     * micro-batch. 3: also the parameters (Zhao et al. 2023, FSDP): a block's are gathered one
+     * block ahead, and dropped after it. With 2 and 3 micro-batches are assigned to ranks
+     * round-robin. */
     int zero;
     bool keep_gathered; /* zero=3: gathered parameters stay until the end of the step */
     /* zero=3: parameters are gathered, and offloaded activations are fetched, only when their block
      * is about to run. */
     bool no_prefetch;
     /* Activation recomputation (Chen et al. 2016): only the outputs of every N-th block are kept,
-     * and the backward pass computes the rest again. 1: every output. 0: everything is kept. Or
+     * and the backward pass computes the rest again. 1: every output. 0: no recomputation. Or
      * RF_RECOMPUTE_SQRT or RF_RECOMPUTE_AUTO. The gradients have the same bits. */
     int recompute;
 
     bool sequence_parallel; /* mesh.tp > 1: rf_tensor_part.sequence */
     /* Every block is computed in this many parts, whose results are added as a tree. A power of
-     * two, and a multiple of mesh.tp. The bits of a run are then equal with 1, 2, 4, ... tensor
-     * ranks, up to this number. A rank with several parts calls a block for each, so it repeats
-     * what is not split, and keeps its outputs as often: for comparisons. Not with
+     * two, and a multiple of mesh.tp. The bits of a run are then equal for 1, 2, 4, ... tensor
+     * ranks, up to this number. A rank with several parts calls a block for each, so it repeats the
+     * unsplit computation, and keeps that many outputs: for comparisons. Not with
      * sequence_parallel. 0: mesh.tp parts, added in ring order. */
     int tensor_parts;
 
     enum rf_pipeline_kind pipeline; /* mesh.pp > 1 */
-    int chunks;                     /* of a rank, with RF_PIPELINE_INTERLEAVED; 0 = 2 */
+    int chunks;                     /* per rank, with RF_PIPELINE_INTERLEAVED; 0 = 2 */
     enum rf_stage_split stages;     /* mesh.pp > 1 */
     /* The number of blocks of each stage, instead of `stages`; stage_count entries: mesh.pp times
      * the chunks of a rank (zbv: 2). Chunk c of rank r of the pipeline is stage c * pp + r; with
@@ -146,12 +145,12 @@ struct rf_policy {
      * the message has the cheapest change of the policy that makes it fit. */
     uint64_t device_bytes;
     bool forward_only; /* no gradients, no optimizer */
-    /* Scratch that lets products with a long k and few results, mostly weight gradients, be split
+    /* Scratch for splitting products with a long k and few results, mostly weight gradients
      * (rf_matmul_opts.scratch). Tens of MiB for a GPU, 0 for a CPU. The bits depend on it, so it
-     * must be equal on all ranks that have the same driver. */
+     * must be equal on all ranks with the same driver. */
     uint64_t workspace_bytes;
 
-    bool no_overlap; /* wait for each reduction before computing on: for comparisons */
+    bool no_overlap; /* wait for each reduction before continuing to compute: for comparisons */
     /* Gradients are summed on rank 0, which updates the weights and broadcasts them: for
      * comparisons. The bits are the same. In ring order only. Other ranks have no optimizer states,
      * and their gradients are not reduced. */

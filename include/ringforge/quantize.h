@@ -5,7 +5,7 @@
  * it (rf_matmul_opts.b_quantized). Functions here run on the host, do not block, and may be called
  * by several threads with different objects.
  *
- * n elements are cut into blocks of 64 in the order of memory, whatever the shape: a row may begin
+ * n elements are divided into blocks of 64 in memory order, whatever the shape: a row may begin
  * inside a block. B = ceil(n / 64). The sections follow each other, each padded to 4 bytes:
  *
  *   RF_NF4   ceil(n / 2)       two levels a byte, the first in the high bits (of a last odd one: 7)
@@ -39,7 +39,7 @@ RF_EXPORT const char *rf_quantization_name(enum rf_quantization kind);
 /* Bytes of `count` elements (see above), a multiple of 4; 0 if kind or count is out of range. */
 RF_EXPORT uint64_t rf_quantized_bytes(enum rf_quantization kind, int64_t count);
 
-/* Where the sections of `count` elements begin, in bytes. */
+/* The offsets of the sections of `count` elements, in bytes. */
 struct rf_quantized_layout {
     uint64_t blocks;  /* RF_NF4: the codes; RF_INT8: the scales */
     uint64_t largest; /* RF_NF4 only */
@@ -52,18 +52,20 @@ RF_EXPORT struct rf_quantized_layout rf_quantized_layout(enum rf_quantization ki
  * NaN or infinite; the message has its index. */
 RF_API int rf_quantize(enum rf_quantization kind, const float *values, int64_t count, void *bytes);
 
-/* The same in pieces, so that the values need not be in memory together. It keeps an f32 for each
- * block. */
+/* The same in pieces, so that the values need not all be in memory. It keeps an f32 for each block.
+ */
 struct rf_quantizer;
 
-/* `count` elements are to come. Free it by rf_quantizer_destroy. RF_ENOMEM. */
+/* For `count` elements in all. Free it with rf_quantizer_destroy. RF_ENOMEM. */
 RF_API int rf_quantizer_create(enum rf_quantization kind, int64_t count, void *bytes,
                                struct rf_quantizer **out);
 
-/* The next `count` values: a multiple of 64, but for the last. RF_EINVAL as in rf_quantize. */
+/* Adds the next `count` values: a multiple of 64, except for the last call. RF_EINVAL as in
+ * rf_quantize. */
 RF_API int rf_quantizer_add(struct rf_quantizer *quantizer, const float *values, int64_t count);
 
-/* After the last value; writes what is made of all blocks. RF_EINVAL: values are missing. */
+/* Call after the last value: writes the sections computed from all blocks. RF_EINVAL: values are
+ * missing. */
 RF_API int rf_quantizer_finish(struct rf_quantizer *quantizer);
 
 RF_EXPORT void rf_quantizer_destroy(struct rf_quantizer *quantizer);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge: training of large models on any GPU with a Vulkan driver, on one process or many. This
- * header includes all others, and declares what concerns the library as a whole.
+ * header includes all others, and declares the functions of the library as a whole.
  */
 #ifndef RINGFORGE_H
 #define RINGFORGE_H
@@ -13,6 +13,7 @@
 #include "flight.h"
 #include "generate.h"
 #include "host_step.h"
+#include "layer.h"
 #include "ops.h"
 #include "parallel.h"
 #include "schedule.h"
@@ -38,19 +39,19 @@ RF_EXPORT const char *rf_version(void);
 /* ---- log and environment --------------------------------------------------------------------- */
 
 /* Passes every log line (formatted, without a newline) to fn instead of stderr; NULL restores
- * stderr. fn may be called from any thread. level: 1 for lines once a process, 2 once an object, 3
- * once a step, 4 once a message. */
+ * stderr. fn may be called from any thread. level: 1 once per process, 2 once per object, 3 once
+ * per step, 4 once per message. */
 RF_EXPORT void rf_log_callback(void (*fn)(void *user, int level, const char *line), void *user);
 
 /* An environment variable that the library reads: name, default value, and meaning. */
 struct rf_env_row {
     const char *name, *fallback, *text; /* fallback: NULL = unset */
-    const char *values;                 /* all that it may be: "0|1"; NULL: any text */
-    long least, most;                   /* of a number; both 0: it is none */
-    const char *own; /* why ranks may differ in it; NULL: they may not, and are compared */
+    const char *values;                 /* its valid values: "0|1"; NULL: any text */
+    long least, most;                   /* of a number; both 0: not a number */
+    const char *own; /* why it may differ between ranks; NULL: it must be equal, and is compared */
 };
 
-/* All of them, *count rows of constant data. */
+/* All environment variables, *count rows of constant data. */
 RF_EXPORT const struct rf_env_row *rf_env_table(size_t *count);
 
 /* ---- trace ----------------------------------------------------------------------------------- */

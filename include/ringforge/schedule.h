@@ -2,7 +2,7 @@
  *
  * Schedules: the list of steps with which a rank carries out a collective call. `ringforge
  * schedule` prints and draws them. The functions are pure: they need no communicator and no device,
- * and send nothing. A list is the one that a communicator runs on host memory if no links were
+ * and send nothing. A list equals the one that a communicator runs on host memory if no links were
  * measured. A schedule does not change after it was created, so any threads may read it.
  */
 #ifndef RINGFORGE_SCHEDULE_H
@@ -18,7 +18,7 @@ struct rf_schedule;
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* A call. Zero is the default of every field but op and ranks. */
+/* A call. Zero is the default of every field except op and ranks. */
 struct rf_schedule_desc {
     enum rf_coll_op op; /* any but RF_COLL_FOREST_... and RF_COLL_PREFIX_... */
     int ranks;
@@ -55,8 +55,8 @@ struct rf_schedule_range {
     uint64_t first, count;
 };
 
-/* Which elements the input or output (RF_SCHEDULE_IN, RF_SCHEDULE_OUT) of a rank consists of, where
- * shares of several ranks are numbered one after the other. count 0: the rank has no such buffer.
+/* The elements that the input or output (RF_SCHEDULE_IN, RF_SCHEDULE_OUT) of a rank consists of,
+ * with shares of several ranks numbered consecutively. count 0: the rank has no such buffer.
  * Errors: RF_EINVAL (the call is invalid). */
 RF_API int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
                                 enum rf_schedule_space space, struct rf_schedule_range *out);
@@ -86,22 +86,21 @@ struct rf_schedule_step {
     int peer;     /* of a send or recv; else -1 */
     uint32_t tag; /* of a send or recv; unique among the messages from one rank to another */
     uint64_t bytes;
-    struct rf_schedule_place to; /* not of a send, a join or an agree */
+    struct rf_schedule_place to; /* not for a send, a join or an agree */
 
     /* Number of operands (rf_schedule_get_operand): one for a send or copy, two or more for a
      * reduction, else none. */
     uint32_t operands;
     bool pairwise; /* a reduction combines its operands as a tree, not one after the other */
 
-    /* Numbers of the steps that have to end before this one begins. Valid as long as the schedule.
-     */
+    /* Numbers of the steps that must end before this one begins. Valid as long as the schedule. */
     const uint32_t *after;
     uint32_t after_count;
 };
 
-/* Creates the list of one rank. algorithm: by name ("ring", ...); NULL: the one that the library
- * takes. Free it with rf_schedule_destroy. Errors: RF_EINVAL (the call is invalid, or the algorithm
- * does not support it; the message says why), RF_ENOMEM. */
+/* Creates the list of one rank. algorithm: by name ("ring", ...); NULL: the library's choice. Free
+ * it with rf_schedule_destroy. Errors: RF_EINVAL (the call is invalid, or the algorithm does not
+ * support it; the message says why), RF_ENOMEM. */
 RF_API int rf_schedule_create(const struct rf_schedule_desc *desc, int rank, const char *algorithm,
                               struct rf_schedule **out);
 
@@ -120,11 +119,11 @@ RF_EXPORT uint64_t rf_schedule_temp_bytes(const struct rf_schedule *schedule);
 /* Number of steps. Steps are numbered from 0; a step may wait for one with a higher number. */
 RF_EXPORT uint32_t rf_schedule_step_count(const struct rf_schedule *schedule);
 
-/* Errors: RF_EINVAL (there is no such step). */
+/* Errors: RF_EINVAL (no such step). */
 RF_API int rf_schedule_get_step(const struct rf_schedule *schedule, uint32_t number,
                                 struct rf_schedule_step *out);
 
-/* Errors: RF_EINVAL (there is no such step or operand). */
+/* Errors: RF_EINVAL (no such step or operand). */
 RF_API int rf_schedule_get_operand(const struct rf_schedule *schedule, uint32_t number,
                                    uint32_t operand, struct rf_schedule_place *out);
 
@@ -136,9 +135,11 @@ RF_EXPORT const char *rf_schedule_verb_name(enum rf_schedule_verb verb);
 /* An algorithm of an operation. The strings are constants. */
 struct rf_schedule_algorithm_info {
     const char *name;
-    const char *note;    /* the calls that it is good for */
+    const char *note;    /* the calls that it is used for */
+    const char *bytes;   /* that the busiest rank sends; K: the size of the whole, N: the ranks */
+    char rounds[32];     /* messages one after the other; "": no formula, the lists are counted */
     const char *why_not; /* why it does not support the call; NULL: it does */
-    bool chosen;         /* the library takes it for this call */
+    bool chosen;         /* the library's choice for this call */
 };
 
 /* Algorithms of desc->op, in the order in which the library tries them. Writes at most `capacity`

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The search for a mesh: of all ways to distribute a model over a number of ranks, those that fit
- * into device memory, fastest first. The search covers meshes, stages of sharding, recomputation,
+ * The search for a mesh: lists all ways to distribute a model over a number of ranks that fit in
+ * device memory, fastest first. The search covers meshes, stages of sharding, recomputation,
  * offload, pipeline schedules, numbers of micro-batches and sequence parallelism. Formulas estimate
  * each candidate. The best candidates are then planned and simulated (parallel.h), and have the
  * bytes and times of their plans. Pure: nothing is allocated on a device, and nothing is sent.
@@ -23,7 +23,7 @@ struct rf_search_model {
     double block_flops_per_s; /* of products in its type; 0: that of the rates */
 };
 
-/* What the search varies. The rest is as struct rf_policy says. */
+/* The parameters that the search varies. The others are as in struct rf_policy. */
 enum {
     RF_SEARCH_ZERO = 1,
     RF_SEARCH_RECOMPUTE = 2,
@@ -36,12 +36,12 @@ enum {
 
 struct rf_search_opts {
     int ranks;
-    struct rf_mesh mesh;     /* axes that are fixed; 0: searched. Order of ranks: struct rf_mesh */
+    struct rf_mesh mesh;     /* fixed axes; 0: searched. Order of ranks: struct rf_mesh */
     struct rf_policy policy; /* device_bytes: the limit; 0: everything fits */
-    unsigned open;           /* RF_SEARCH_* that are searched, or 0 */
+    unsigned open;           /* RF_SEARCH_* to be searched, or 0 */
     struct rf_sim_rates rates; /* host_ranks > 0 must divide `ranks` */
-    /* So many of the best are planned and simulated, if that is not too much work. 0: 20. Negative:
-     * none. */
+    /* The number of best candidates that are planned and simulated, if that is not too much work.
+     * 0: 20. Negative: none. */
     int top;
     void (*progress)(void *user, int meshes, int of); /* called before each mesh; or NULL */
     void *user;
@@ -53,10 +53,10 @@ struct rf_candidate {
     int zero, recompute, offload; /* as in struct rf_policy */
     bool sequence_parallel;       /* as in struct rf_policy; false without tensor ranks */
     enum rf_pipeline_kind pipeline;
-    int chunks; /* of a rank; 0: the number that the schedule has */
+    int chunks; /* per rank; 0: the schedule's number */
     int64_t micro_batches;
-    struct rf_bytes bytes; /* of the rank that needs the most device memory; sent: the largest of
-                              all ranks, in a step */
+    struct rf_bytes bytes; /* of the rank that needs the most device memory; sent: the maximum over
+                            * ranks, per step */
     uint64_t device_bytes; /* of these, without host memory */
     double step_s, bubble; /* predicted time of a step; rf_plan_bubble */
     bool planned;          /* true: bytes and times of plans; false: estimates */
@@ -65,14 +65,14 @@ struct rf_candidate {
 enum { RF_REJECTION_BYTES = 768 }; /* as the message of struct rf_error */
 
 struct rf_rejection {
-    struct rf_candidate candidate; /* step_s and device_bytes 0: not known */
+    struct rf_candidate candidate; /* step_s and device_bytes 0: unknown */
     char reason[RF_REJECTION_BYTES];
 };
 
 struct rf_search;
 
-/* Searches. The caller destroys *out. Takes about 150 bytes of memory for each candidate that fits.
- * If nothing fits, that is no error. Errors: RF_EINVAL (options that contradict each other),
+/* Searches. The caller destroys *out. Needs about 150 bytes of memory for each candidate that fits.
+ * It is no error if nothing fits. Errors: RF_EINVAL (options that contradict each other),
  * RF_ENOMEM. Thread-safe. */
 RF_API int rf_plan_search(const struct rf_search_model *models, int model_count,
                           const struct rf_search_opts *opts, struct rf_search **out);
@@ -83,7 +83,7 @@ RF_EXPORT void rf_search_destroy(struct rf_search *search);
 /* The number of candidates that fit. */
 RF_EXPORT int64_t rf_search_count(const struct rf_search *search);
 
-/* Candidate `place`, from 0, the fastest. Owned by the search. NULL: there are no more. */
+/* Candidate `place`, from 0, the fastest. Owned by the search. NULL: the end. */
 RF_EXPORT const struct rf_candidate *rf_search_get(const struct rf_search *search, int64_t place);
 
 /* The number of candidates that were examined. */
@@ -91,15 +91,14 @@ RF_EXPORT int64_t rf_search_judged(const struct rf_search *search);
 
 /* Rejection `place`, from 0: meshes that were rejected, wholly or with some policies. First those
  * that do not fit, fastest first, each with the policy that would be fastest; then those that are
- * not possible. NULL: there are no more. */
+ * not possible. NULL: the end. */
 RF_EXPORT const struct rf_rejection *rf_search_rejection(const struct rf_search *search,
                                                          int64_t place);
 
-/* The candidate that needs the least device memory of those that do not fit; NULL: there is none.
- */
+/* The candidate with the least device memory among those that do not fit; NULL: none. */
 RF_EXPORT const struct rf_candidate *rf_search_nearest(const struct rf_search *search);
 
-/* The policy of a candidate: opts->policy with what the search has chosen. */
+/* The policy of a candidate: opts->policy with the search's choices. */
 RF_EXPORT struct rf_policy rf_search_policy(const struct rf_search_opts *opts,
                                             const struct rf_candidate *candidate);
 

@@ -2,7 +2,7 @@
  *
  * Status codes and error reports. Every function that can fail returns 0 or one of the negative
  * codes below. It writes its results through its last pointer arguments, and only on success.
- * rf_last_error() has the reason of a failure, as a sentence and as data.
+ * rf_last_error() has the reason for a failure, as a sentence and as data.
  */
 #ifndef RINGFORGE_STATUS_H
 #define RINGFORGE_STATUS_H
@@ -50,7 +50,7 @@ enum rf_status {
 #undef RF_STATUS_ENUM
 };
 
-/* The contract of a call: what this rank calls, as other ranks see it. If two ranks have different
+/* The contract of a call: the call of this rank, as other ranks see it. If two ranks have different
  * contracts for one call, both get RF_EMISMATCH, with both contracts. An empty label matches any.
  */
 struct rf_contract {
@@ -60,8 +60,8 @@ struct rf_contract {
     uint8_t dtype;     /* enum rf_dtype */
     uint8_t redop;     /* enum rf_redop; 0 if the operation does not reduce */
     uint8_t order;     /* enum rf_order */
-    int32_t root;      /* root or peer; -1 if there is none. For the forest operations the number
-                        * of leaves, for the prefix operation the round */
+    int32_t root;      /* root or peer; -1: none. For the forest operations the number of leaves,
+                        * for the prefix operation the round */
     uint8_t algorithm; /* number of the algorithm that the caller has named; 0 = chosen by size */
     char label[39];    /* call-site label, truncated and zero-terminated; empty = none */
 };
@@ -79,6 +79,11 @@ struct rf_error {
 /* The last error of the calling thread. Never NULL. Valid until the next failing call of this
  * thread. */
 RF_EXPORT const struct rf_error *rf_last_error(void);
+
+/* For functions that the library calls, such as those of a block: stores one sentence on what is
+ * wrong and what to do, which rf_last_error() then has, and returns status. Call it where the error
+ * is detected, and pass the status on unchanged. A longer sentence is cut. */
+RF_EXPORT int rf_fail(int status, const char *format, ...) RF_PRINTF(2, 3);
 
 /* The description of a status code in the list above. Never NULL. */
 RF_EXPORT const char *rf_status_text(int status);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tensors: typed, shaped views of a buffer. A tensor is a value: copy it freely. It owns nothing.
- * Its elements are dense and row-major (the last dimension is fastest).
+ * Tensors: typed, shaped views of a buffer. A tensor is a value that can be copied freely, and owns
+ * nothing. Its elements are dense and row-major (the last dimension is fastest).
  */
 #ifndef RINGFORGE_TENSOR_H
 #define RINGFORGE_TENSOR_H

@@ -29,9 +29,9 @@ struct rf_run_opts {
     /* A step, or evaluation, is recorded twice. Parts with the same commands and arguments both
      * times are replayed from then on. true: every step is recorded. The bits are the same. */
     bool record_each_step;
-    /* Where the caller sets a reason to stop training: 0 (none), or 1 to 3, whose meaning is the
-     * caller's. It may be written at any time, also by a signal handler. Each step reads it once;
-     * rf_step_stats.stop of the same step has the largest of all ranks. NULL: none. */
+    /* The caller's reason to stop training: 0 (none), or 1 to 3, with the caller's meaning. It may
+     * be written at any time, also by a signal handler. Each step reads it once; rf_step_stats.stop
+     * of the same step has the maximum over all ranks. NULL: none. */
     const volatile int *stop;
     /* true: rf_run_load accepts checkpoints with another batch or sequence length, which it returns
      * in struct rf_progress. For callers that adapt the learning rate (rf_lr_scale_linear,
@@ -56,60 +56,60 @@ struct rf_step_stats {
     int64_t tokens;       /* with a valid target, of all ranks */
     int64_t local_tokens; /* of these, on this rank */
     float grad_norm;      /* before clipping; the largest f32 if it is larger */
-    bool skipped;         /* there was no update, because a gradient was not finite */
+    bool skipped;         /* no update was made, because a gradient was not finite */
     float loss_scale;     /* of the next step; 0 = none */
     int stop;             /* the largest rf_run_opts.stop of all ranks, equal on all */
     uint64_t sent_bytes;  /* by this rank in this step */
-    /* Time in which the rank waited for communication and had nothing to compute. Without waits of
-     * the device that ended before all work was recorded. */
+    /* The time in which the rank waited for communication and had nothing to compute. Waits of the
+     * device that ended before all work was recorded are not included. */
     uint64_t exposed_comm_ns;
     uint64_t step_ns;
     uint64_t record_ns;     /* of step_ns: host time for recording or replaying */
     int recorded, replayed; /* parts of the step that were recorded, and replayed */
-    /* The step, from 0, that loss, tokens, norm, skipped and loss scale belong to: that of the
-     * call. With RF_PIPELINE_2BW the one before; -1: none. */
+    /* The step, from 0, that loss, tokens, norm, skipped and loss scale belong to: the step of the
+     * call. With RF_PIPELINE_2BW the previous one; -1: none. */
     int64_t of_step;
-    /* The number of updates by which the weights of its micro-batches are behind: 0; with 2BW 1. */
+    /* The number of updates by which the weights of its micro-batches lag behind: 0; with 2BW 1. */
     int version_lag;
 };
 
 /* One optimizer step on one global batch. Blocking; collective.
  *   tokens, targets: host arrays (batch * seq) i32 of the whole global batch. Each rank reads its
  * own rows. Negative targets are ignored. lr: the learning rate of this step. Without any valid
- * target, loss and gradients are 0. The step still is an update: weights and optimizer states
- * decay, and it is counted, as torch.optim does with zero gradients. RF_EINVAL: a token outside the
+ * target, loss and gradients are 0. The step is still an update: weights and optimizer states
+ * decay, and it is counted, as in torch.optim with zero gradients. RF_EINVAL: a token outside the
  * vocabulary of the first block, or a target that is not below the classes. The message has its
- * index. Nothing has run. If all ranks were given that batch, all get this error, and the run
- * continues. If only some were, the others get RF_EMISMATCH or RF_EABORT, and the communicator has
+ * index. Nothing has run. If all ranks passed that batch, all get this error, and the run can
+ * continue. If only some did, the others get RF_EMISMATCH or RF_EABORT, and the communicator has
  * failed. After any other error the communicator has failed too. Parameters and optimizer states
- * are those of before the step, unless its update had begun. In that case, if ranks gather
- * parameters from each other, they may be of two different steps, even on a rank whose own update
- * is complete. Later steps, evaluations, forward passes and saves of the run then return RF_EABORT,
+ * are unchanged, unless the step's update had begun. In that case, if ranks gather parameters from
+ * each other, parameters may be of two different steps, even on a rank whose own update is
+ * complete. Later steps, evaluations, forward passes and saves of the run then return RF_EABORT,
  * until a checkpoint is loaded; if the communicator has failed, into another run. */
 RF_API int rf_run_step(struct rf_run *run, const int32_t *tokens, const int32_t *targets, float lr,
                        struct rf_step_stats *stats);
 
-/* For RF_PIPELINE_2BW (rf_policy.pipeline), with which rf_run_step leaves its step in progress,
- * ends the step before it, with the lr of that, and returns its *stats. Step t computes its
- * gradients with the weights of before the last update: W(t+1) = optimizer(W(t), gradients at
- * W(t-1)); step 0 uses the initial weights. Calls of this function do not change that. Ends the
- * step that is in progress; without one it does nothing (of_step is -1). Required before
- * evaluations, forward passes, writes of parameters, snapshots and saves, which otherwise fail with
- * RF_EINVAL. Reads of parameters give those of the newest update. If the step in progress fails it
- * is lost: the run has made one step less. Blocking; collective. Errors: as rf_run_step. */
+/* For RF_PIPELINE_2BW (rf_policy.pipeline), in which rf_run_step leaves its step in progress,
+ * finishes the previous step with that step's lr, and returns the previous step's *stats. Step t
+ * uses the weights from before the latest update: W(t+1) = optimizer(W(t), gradients at W(t-1));
+ * step 0 uses the initial weights. Calls of this function do not change that. Finishes the step in
+ * progress; without one it has no effect (of_step is -1). Required before evaluations, forward
+ * passes, writes of parameters, snapshots and saves, which otherwise fail with RF_EINVAL. Reads of
+ * parameters return those of the newest update. If the step in progress fails it is lost: the run
+ * has made one step less. Blocking; collective. Errors: as rf_run_step. */
 RF_API int rf_run_drain(struct rf_run *run, struct rf_step_stats *stats);
 
-/* The mean loss of `micro_batches` micro-batches, without an update. They are of the size of the
+/* The mean loss of `micro_batches` micro-batches, without an update. They have the size of the
  * run's micro-batches, and are divided among the ranks. tokens, targets: (micro_batches * rows)
- * i32; of text that does not fill them the rest has targets of RF_TARGET_NONE. Blocking;
- * collective. Errors: as rf_run_step; RF_EINVAL if no target is a token. */
+ * i32; if the text does not fill them, the other targets are RF_TARGET_NONE. Blocking; collective.
+ * Errors: as rf_run_step; RF_EINVAL if no target is a token. */
 RF_API int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *targets,
                            int64_t micro_batches, double *loss);
 
 /* The logits of one micro-batch of this rank: (rows, V) f32 in host memory. Blocking.
  *   Not collective, unless parameters are sharded (rf_plan_params_sharded). Then all ranks call it.
- * Ranks of one pipeline, and tensor ranks, pass the same tokens, and get all logits of them; other
- * ranks pass tokens of their own.
+ * Ranks of one pipeline, and tensor ranks, pass the same tokens, and get all their logits; other
+ * ranks pass their own tokens.
  *   RF_ENOTSUP: the last block gives no logits, or the mesh has context ranks. RF_EINVAL: a token
  * outside the vocabulary; if only some ranks of a collective call have one, the others fail as in
  * rf_run_step. */
@@ -119,7 +119,7 @@ RF_API int rf_run_forward(struct rf_run *run, const int32_t *tokens, float *logi
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 /* Copies a whole parameter, by name, to host memory, as f32. Blocking; between steps. Collective if
- * parameters are sharded. RF_EINVAL: there is no such name, or bytes is not its size. */
+ * parameters are sharded. RF_EINVAL: unknown name, or bytes is not its size. */
 RF_API int rf_run_read_param(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 
 /* The same in the other direction. All ranks pass the same values. */
@@ -127,13 +127,13 @@ RF_API int rf_run_write_param(struct rf_run *run, const char *name, const void *
                               uint64_t bytes);
 
 /* The gradient of the last step: the sum over the tokens of the global batch, neither divided nor
- * clipped. That of a tied parameter is the sum of its uses. Collective over the tensor or context
- * ranks, which all get the whole. RF_ENOTSUP: states are sharded over several ranks, so no rank has
- * all of it; or this rank has not the block, in a pipeline. */
+ * clipped. For a tied parameter it is the sum over its uses. Collective over the tensor or context
+ * ranks, which all get the whole gradient. RF_ENOTSUP: states are sharded over several ranks, so no
+ * rank has all of it; or, in a pipeline, this rank lacks the block. */
 RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t bytes);
 
-/* SHA-256 of the parameters, sorted by name: of each its name, dtype, shape and little-endian
- * bytes. hex: 65 bytes, as text. Collective if parameters are sharded. */
+/* SHA-256 of the parameters, sorted by name: the name, dtype, shape and little-endian bytes of
+ * each. hex: 65 bytes, as text. Collective if parameters are sharded. */
 RF_API int rf_run_params_sha256(struct rf_run *run, char hex[65]);
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -148,7 +148,7 @@ RF_EXPORT void rf_run_rounds_params_free(struct rf_rounds_params *params);
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Allocated bytes by category, and sent bytes. host: what of the others is in host memory. */
+/* Allocated bytes by category, and sent bytes. host: the part of the others in host memory. */
 struct rf_bytes {
     uint64_t params, grads, optimizer, activations, comm, scratch, host, sent;
 };
@@ -157,7 +157,7 @@ struct rf_bytes {
  * transport has sent. */
 RF_EXPORT void rf_run_measured(const struct rf_run *run, struct rf_bytes *out);
 
-/* The same by the plan, for the steps and evaluations that were run. */
+/* The same as planned, for the steps and evaluations made. */
 RF_EXPORT void rf_run_planned(const struct rf_run *run, struct rf_bytes *out);
 
 #ifdef __cplusplus

@@ -16,9 +16,9 @@ extern "C" {
 
 enum rf_dtype { RF_F32 = 0, RF_F64, RF_F16, RF_BF16, RF_I32, RF_I64, RF_U8, RF_I8, RF_DTYPE_COUNT };
 
-/* An average lies between its least and its greatest operand, also if the sum leaves the type. Of
- * integers it is the exact one without its fraction (truncated towards zero). Sums and products of
- * integers wrap. Minimum and maximum propagate NaN. */
+/* An average lies between its least and its greatest operand, even if the sum overflows the type.
+ * An average of integers is exact, truncated towards zero. Sums and products of integers wrap.
+ * Minimum and maximum propagate NaN. */
 enum rf_redop {
     RF_SUM = 0,
     RF_AVG,
@@ -33,19 +33,19 @@ enum rf_redop {
  * it. */
 enum rf_order {
     RF_ORDER_ANY = 0, /* the fastest for the size */
-    /* Chunk c is added up in the order of ranks c, c + 1, ... around the ring. The bits are the
-     * same in every run, on every transport and for every message size. */
+    /* Chunk c is summed in the order of ranks c, c + 1, ... around the ring. The bits are the same
+     * in every run, on every transport and for every message size. */
     RF_ORDER_RING,
-    /* Pairwise by index. In training the index is that of the global micro-batch, so the bits are
-     * the same for every number of ranks. In a plain collective it is the rank. */
+    /* Pairwise by index. In training the index is the global micro-batch, so the bits are the same
+     * for every number of ranks. In a plain collective it is the rank. */
     RF_ORDER_TREE
 };
 
-/* An option that is a real number and is 0 has not been set: it means the default that its comment
- * names. RF_ZERO, the negative zero, is the number 0 itself, for every such option. */
+/* The value 0 of a numeric option means unset: the default in its comment applies. RF_ZERO, the
+ * negative zero, means the number 0, for every such option. */
 #define RF_ZERO (-0.0f)
 
-/* The number that an option means. */
+/* The value of an option. */
 static inline float rf_option(float option, float otherwise)
 {
     return option != 0 ? option : __builtin_signbit(option) ? 0.0f : otherwise;
@@ -60,7 +60,7 @@ struct rf_point {
     uint64_t value;
 };
 
-/* Targets that are no token. All negative ones are ignored. */
+/* Targets that are not tokens. All negative ones are ignored. */
 enum {
     RF_TARGET_NONE = -1,
     /* The token is the last of its document: with rf_policy.packed another one follows. */

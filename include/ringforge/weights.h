@@ -3,7 +3,7 @@
  * Folders of weights as model hubs use them: model.safetensors, or several files (shards) and
  * model.safetensors.index.json, which names the file of each tensor
  * (https://huggingface.co/docs/safetensors). Reading and writing; names and shapes are those of the
- * files. src/models/hub.h knows which of them a model has.
+ * files. src/models/hub.h maps them to models.
  */
 #ifndef RINGFORGE_WEIGHTS_H
 #define RINGFORGE_WEIGHTS_H
@@ -26,7 +26,7 @@ struct rf_weights;
 
 struct rf_weights_opts {
     const char *name; /* of the files, instead of "model": "adapter_model"; up to 32 bytes */
-    bool allow_nan;   /* rf_weights_read returns numbers that are not finite instead of an error */
+    bool allow_nan;   /* rf_weights_read returns non-finite numbers instead of an error */
 };
 
 /* Opens dir/model.safetensors, or dir/model.safetensors.index.json and the files that it names. The
@@ -35,9 +35,9 @@ struct rf_weights_opts {
  *   A link may lead to another file of dir. If dir is in the cache of huggingface_hub, it may lead
  * to the store of files of the same model, or of the cache.
  *   Errors: RF_EIO (no such file), RF_EINVAL (an index beside a single file that it does not name),
- * RF_ECORRUPT (the message names the file and the fault; an index that names a file outside of dir,
- * a tensor that its file lacks, a tensor that is in two files, a link to elsewhere), RF_ENOTSUP
- * (more dimensions than a shape has), RF_ENOMEM. */
+ * RF_ECORRUPT (the message names the file and the fault: an index that names a file outside of dir,
+ * a tensor that its file lacks, a tensor in two files, a link to elsewhere), RF_ENOTSUP (more
+ * dimensions than a shape has), RF_ENOMEM. */
 RF_API int rf_weights_open(const char *dir, const struct rf_weights_opts *opts,
                            struct rf_weights **out);
 
@@ -74,31 +74,32 @@ struct rf_export_opts {
     uint64_t shard_bytes; /* a file has at most this many, or one tensor; 0: 5e9 */
 };
 
-/* Begins to write dir, by way of dir.tmp. If dir exists, it has to be empty or to contain nothing
- * but files of a model (*.safetensors, *.json, *.txt, *.model, *.jinja), because all of it is
- * replaced at the end. Copies opts. Blocking; one rank calls it. Errors: RF_EINVAL (dir contains
- * something else), RF_EIO, RF_ENOMEM. */
+/* Begins to write dir, by way of dir.tmp. If dir exists, it must be empty or contain only files of
+ * a model (*.safetensors, *.json, *.txt, *.model, *.jinja), because it is replaced at the end.
+ * Copies opts. Blocking; one rank calls it. Errors: RF_EINVAL (dir contains something else),
+ * RF_EIO, RF_ENOMEM. */
 RF_API int rf_export_open(const char *dir, const struct rf_export_opts *opts,
                           struct rf_export **out);
 
-/* RF_EINVAL with the reason if rf_export_open would refuse the folder. Changes nothing. */
+/* Returns RF_EINVAL with the reason if rf_export_open would refuse the folder. Changes nothing. */
 RF_API int rf_export_check(const char *dir);
 
-/* The next `count` elements of the next tensor, rounded to its type. Tensors are written whole, in
- * the order of opts->weights. Overwrites values. Errors: RF_EIO, RF_EINVAL (beyond the end). */
+/* Writes the next `count` elements of the next tensor, rounded to its type. Tensors are written
+ * whole, in the order of opts->weights. Overwrites values. Errors: RF_EIO, RF_EINVAL (beyond the
+ * end). */
 RF_API int rf_export_write(struct rf_export *file, float *values, uint64_t count);
 
 /* Writes a text file beside the tensors. */
 RF_API int rf_export_text(struct rf_export *file, const char *name, const char *text);
 
-/* Copies a file of at most 256 MiB from another folder, if there is one of that name. A link out of
- * that folder is refused as by rf_weights_open: the copy would publish what it leads to. file NULL:
- * only says whether it would be. */
+/* Copies a file of at most 256 MiB from another folder, if it exists there. A link out of that
+ * folder is refused as by rf_weights_open, because the copy would publish its target. file NULL:
+ * only checks whether it would be refused. */
 RF_API int rf_export_copy(struct rf_export *file, const char *from_dir, const char *name);
 
-/* whole: writes the index, syncs all files, and replaces dir by them in one step (rename). Before
- * that dir is as it was. Otherwise, or if it fails before the rename, removes dir.tmp. *file is
- * freed in all cases. Errors: RF_EIO, RF_EINVAL (tensors are missing). */
+/* whole: writes the index, syncs all files, and replaces dir in one step (rename). Before that dir
+ * is unchanged. Otherwise, or on failure before the rename, removes dir.tmp. *file is freed in all
+ * cases. Errors: RF_EIO, RF_EINVAL (tensors are missing). */
 RF_API int rf_export_close(struct rf_export *file, bool whole);
 
 #ifdef __cplusplus

@@ -16,12 +16,14 @@
 
 /* ---- fail.c: called where an error is detected; callers return the status unchanged ---------- */
 
-/* Stores the message for rf_last_error() and returns status. */
-int rf_fail(int status, const char *format, ...) RF_PRINTF(2, 3);
-/* The same for an error caused by a rank. */
+/* rf_fail is public. The same for an error caused by a rank: */
 int rf_fail_rank(int status, int rank, const char *format, ...) RF_PRINTF(3, 4);
 /* Stores a copy of a whole error; returns error->status. Used to pass errors between threads. */
 int rf_fail_error(const struct rf_error *error);
+/* Errors that this thread has stored so far: tells whether a user's function has said why it
+ * failed.
+ */
+uint64_t rf_fail_count(void);
 
 #define RETURN_IF_ERROR(call)                                                                      \
     do {                                                                                           \

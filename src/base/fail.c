@@ -16,8 +16,16 @@ static const struct {
 #undef STATUS_ROW
 };
 
+static _Thread_local uint64_t stored;
+
+uint64_t rf_fail_count(void)
+{
+    return stored;
+}
+
 static void start(int status, int rank)
 {
+    stored++;
     memset(&last, 0, sizeof(last));
     last.status = status;
     last.rank = rank;
@@ -51,6 +59,7 @@ int rf_fail_error(const struct rf_error *error)
 {
     if (error != &last)
         last = *error;
+    stored++;
     return last.status;
 }
 

@@ -2,11 +2,11 @@
  *
  * Dissemination barrier (Hensgen, Finkel, Manber 1988): in round i each rank sends to the one 2^i
  * ahead that it and all it has received from have come. Empty messages, which still carry the
- * contract; so it also serves collectives of nothing. Called by table.c.
+ * contract; so it also serves collectives of nothing.
  */
-#include "sched.h"
+#include "algorithm.h"
 
-void rf_build_barrier(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_barrier(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     uint32_t received = RF_NO_STEP; /* of all rounds so far: receives may finish in any order */
     uint32_t round = 0;
@@ -22,3 +22,25 @@ void rf_build_barrier(struct rf_sched *sched, const struct rf_coll_desc *desc)
         received = join;
     }
 }
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+static const char *is_empty(const struct rf_coll_desc *desc)
+{
+    /* Counts of an all-to-all differ from rank to rank. */
+    bool empty = !desc->recv_counts && (rf_operation(desc->op)->out == RF_SHAPE_NONE ||
+                                        (desc->count == 0 && !rf_coll_is_point(desc->op)));
+    return empty ? NULL : "it is for calls without elements";
+}
+
+const struct rf_algorithm rf_dissemination = {
+    .op = RF_COLL_NONE,
+    .name = "dissemination",
+    .note = "calls without elements: nothing but the contract",
+    .bytes = "0",
+    .why_not = is_empty,
+    .build = build_barrier,
+    .sent = rf_sent_nothing,
+    .rounds = {.log = 1},
+    .whole = true,
+};

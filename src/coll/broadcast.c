@@ -2,9 +2,11 @@
  *
  * Broadcast in OUT, from the root down a tree, segment by segment: a binomial tree where latency
  * counts, a chain where bandwidth does (each rank then sends the data once). And, for comparison,
- * from the root to everybody ("flat"). Called by table.c.
+ * from the root to everybody ("flat").
  */
-#include "sched.h"
+#include <math.h>
+
+#include "algorithm.h"
 
 #include "../base/base.h"
 
@@ -30,7 +32,7 @@ static void pass_down(struct rf_sched *sched, const struct rf_coll_desc *desc, i
     }
 }
 
-void rf_build_tree_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_tree(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     int relative = (desc->rank - desc->root + desc->ranks) % desc->ranks;
     int bit = 1;
@@ -45,14 +47,14 @@ void rf_build_tree_broadcast(struct rf_sched *sched, const struct rf_coll_desc *
     pass_down(sched, desc, relative == 0 ? -1 : relative - bit, children, count);
 }
 
-void rf_build_chain_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_chain(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     int relative = (desc->rank - desc->root + desc->ranks) % desc->ranks;
     int child = relative + 1;
     pass_down(sched, desc, relative - 1, &child, child < desc->ranks);
 }
 
-void rf_build_flat_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_flat(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const bool is_root = desc->rank == desc->root;
     int *children = rf_sched_scratch(sched, (size_t)desc->ranks, sizeof(*children));
@@ -62,3 +64,95 @@ void rf_build_flat_broadcast(struct rf_sched *sched, const struct rf_coll_desc *
         pass_down(sched, desc, is_root ? -1 : 0, children, is_root ? desc->ranks - 1 : 0);
     rf_free(children);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+enum { SHORTEST_SEGMENT = 64 << 10, LONGEST_SEGMENT = 1 << 20 };
+
+/* A tree's root sends log2(N) times what a chain's does, which counts where links do. Ranks that
+ * share memory have less to wait for in a tree, until all of them together fill the memory's
+ * bandwidth; of three, the root alone copies all that is sent. */
+static bool prefers_tree_broadcast(const struct rf_coll_desc *desc)
+{
+    const size_t shared_limit = desc->ranks == 3 ? 256 * 1024 : 4 * 1024 * 1024;
+    return desc->ranks <= 2 || rf_coll_bytes(desc) <= (desc->shared ? shared_limit : 64 * 1024);
+}
+
+static double cost_tree_broadcast(const struct rf_cost_view *v)
+{
+    return v->rounds * rf_cost_hop(v, v->bytes);
+}
+
+static uint64_t sent_tree_broadcast(const struct rf_coll_desc *desc)
+{
+    uint64_t sent = 0;
+    for (int64_t child = 1; child < rf_subtree(desc); child *= 2)
+        sent += rf_coll_bytes(desc);
+    return sent;
+}
+
+static double cost_chain_broadcast(const struct rf_cost_view *v)
+{
+    double first = v->bytes < v->segment ? v->bytes : v->segment;
+    return (v->others - 1) * (v->m->round_s + first * v->m->byte_s) + rf_cost_hop(v, v->bytes);
+}
+
+static uint64_t sent_chain_broadcast(const struct rf_coll_desc *desc)
+{
+    const int last = (desc->root + desc->ranks - 1) % desc->ranks;
+    return desc->rank == last ? 0 : rf_coll_bytes(desc);
+}
+
+/* In a chain each rank but the last waits for one segment, and every segment costs a message: the
+ * sum is least where both are equal. */
+static size_t segment_chain(const struct rf_coll_desc *desc)
+{
+    const struct rf_coll_model *model = desc->model;
+    if (!model || desc->ranks < 3)
+        return rf_usual_segment(desc);
+    double bytes = (double)desc->count * (double)rf_dtype_bytes(desc->dtype);
+    double best = sqrt(bytes * model->fan_message_s / ((desc->ranks - 2) * model->byte_s));
+    size_t segment = SHORTEST_SEGMENT;
+    while (segment < LONGEST_SEGMENT && (double)segment * M_SQRT2 < best)
+        segment *= 2;
+    return segment;
+}
+
+const struct rf_algorithm rf_tree_broadcast = {
+    .op = RF_COLL_BROADCAST,
+    .name = "tree",
+    .note = "up to 64 KiB; up to 4 MiB if ranks share memory (three ranks: 256 KiB); every size on "
+            "two ranks",
+    .bytes = "K log2 N (the root)",
+    .why_not = rf_why_no_peers,
+    .preferred = prefers_tree_broadcast,
+    .cost = cost_tree_broadcast,
+    .build = build_tree,
+    .sent = sent_tree_broadcast,
+    .rounds = {.tree = 1},
+};
+
+const struct rf_algorithm rf_chain_broadcast = {
+    .op = RF_COLL_BROADCAST,
+    .name = "chain",
+    .note = "long",
+    .bytes = "K",
+    .why_not = rf_why_no_peers,
+    .cost = cost_chain_broadcast,
+    .build = build_chain,
+    .sent = sent_chain_broadcast,
+    .rounds = {.around = 1},
+    .segment = segment_chain,
+};
+
+const struct rf_algorithm rf_flat_broadcast = {
+    .op = RF_COLL_BROADCAST,
+    .name = "flat",
+    .note = "never chosen: from the root to all, for comparison",
+    .bytes = "(N-1) K (the root)",
+    .why_not = rf_why_no_peers,
+    .never_by_size = true,
+    .build = build_flat,
+    .sent = rf_sent_by_root,
+    .rounds = {.fixed = 1},
+};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The list of a call, by its row of the table: its windows, its staging memory, and what it goes on
- * with where ranks find that they do not reach each other's buffers. Called by comm and count.c.
+ * The list of a call, by its algorithm: its windows, its staging memory, and its fallback if ranks
+ * cannot reach each other's buffers. Called by comm and count.c.
  */
 #include "../base/base.h"
 #include "model.h"
@@ -17,33 +17,34 @@ static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
 }
 
 /* Such a call has shares that the description does not give: *counts, to be freed, or NULL. */
-static int add_counts(const struct rf_coll_row *row, struct rf_coll_desc *desc, size_t **counts)
+static int add_counts(const struct rf_algorithm *algorithm, struct rf_coll_desc *desc,
+                      size_t **counts)
 {
     *counts = NULL;
-    if (!row->counts)
+    if (!algorithm->counts)
         return 0;
     *counts = rf_alloc((size_t)desc->ranks * sizeof(**counts));
     if (!*counts)
         return rf_fail(RF_ENOMEM, "no memory for the shares of %d ranks", desc->ranks);
-    row->counts(desc, *counts);
+    algorithm->counts(desc, *counts);
     desc->counts = *counts;
     return 0;
 }
 
-int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
+int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *name, uint64_t *out)
 {
-    const struct rf_coll_row *row;
+    const struct rf_algorithm *algorithm;
     struct rf_windows windows;
-    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    if (row->fallback) {
+    RETURN_IF_ERROR(rf_coll_find(desc, name, &algorithm));
+    if (algorithm->fallback) {
         struct rf_coll_desc other;
-        const char *name = row->fallback(desc, &other);
-        return rf_sched_staging_bytes(&other, name, out);
+        const char *other_name = algorithm->fallback(desc, &other);
+        return rf_sched_staging_bytes(&other, other_name, out);
     }
     struct rf_coll_desc own = *desc;
     size_t *counts;
-    RETURN_IF_ERROR(add_counts(row, &own, &counts));
-    int rc = rf_windows_init(&windows, &own, !row->whole);
+    RETURN_IF_ERROR(add_counts(algorithm, &own, &counts));
+    int rc = rf_windows_init(&windows, &own, !algorithm->whole);
     if (rc == 0)
         *out = windows.in.staged || windows.out.staged
                    ? (uint64_t)windows.slots * windows.slot_bytes
@@ -65,33 +66,34 @@ static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
     return 0;
 }
 
-static struct rf_coll_desc segmented(const struct rf_coll_desc *desc, const struct rf_coll_row *row)
+static struct rf_coll_desc segmented(const struct rf_coll_desc *desc,
+                                     const struct rf_algorithm *algorithm)
 {
     struct rf_coll_desc own = *desc;
-    own.segment_bytes = rf_coll_segment(desc, row);
+    own.segment_bytes = rf_coll_segment(desc, algorithm);
     return own;
 }
 
 /* A list with a fallback has nothing staged: a rank whose tensors the host cannot reach says so,
  * and all go on with the other. */
-static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
+static int create(const struct rf_coll_desc *desc, const struct rf_algorithm *algorithm,
                   struct rf_sched **out)
 {
     struct rf_sched *sched = NULL, *fallback = NULL;
-    struct rf_coll_desc own = segmented(desc, row);
-    if (row->fallback) {
+    struct rf_coll_desc own = segmented(desc, algorithm);
+    if (algorithm->fallback) {
         struct rf_coll_desc other;
-        const char *name = row->fallback(desc, &other);
+        const char *other_name = algorithm->fallback(desc, &other);
         own.staged = 0;
-        RETURN_IF_ERROR(name ? rf_sched_build_as(&other, name, &fallback)
-                             : rf_sched_build(&other, &fallback));
+        RETURN_IF_ERROR(other_name ? rf_sched_build_as(&other, other_name, &fallback)
+                                   : rf_sched_build(&other, &fallback));
     }
     size_t *counts;
-    int rc = add_counts(row, &own, &counts);
+    int rc = add_counts(algorithm, &own, &counts);
     if (rc == 0)
-        rc = rf_sched_create(&own, row->name, row->build, !row->whole, &sched);
+        rc = rf_sched_create(&own, algorithm->name, algorithm->build, !algorithm->whole, &sched);
     rf_free(counts);
-    if (rc == 0 && row->shares_memory && !fallback)
+    if (rc == 0 && algorithm->shares_memory && !fallback)
         rc = describe(sched, desc);
     if (rc < 0) {
         rf_sched_destroy(sched);
@@ -106,24 +108,24 @@ static int create(const struct rf_coll_desc *desc, const struct rf_coll_row *row
 }
 
 /* The bytes of a call do not depend on where its ranks are, even where its algorithm does. */
-static int count_as_apart(const struct rf_coll_desc *desc, const struct rf_coll_row *row,
+static int count_as_apart(const struct rf_coll_desc *desc, const struct rf_algorithm *algorithm,
                           struct rf_sched *sched)
 {
     const struct rf_coll_desc other = apart(desc);
-    const struct rf_coll_row *taken;
-    if (!desc->shared || row->shares_memory)
+    const struct rf_algorithm *taken;
+    if (!desc->shared || algorithm->shares_memory)
         return 0;
     RETURN_IF_ERROR(rf_coll_find(&other, NULL, &taken));
-    return taken == row ? 0 : rf_coll_count_sent(&other, taken->name, &sched->counted_bytes);
+    return taken == algorithm ? 0 : rf_coll_count_sent(&other, taken->name, &sched->counted_bytes);
 }
 
 int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
 {
-    const struct rf_coll_row *row;
+    const struct rf_algorithm *algorithm;
     struct rf_sched *sched;
-    RETURN_IF_ERROR(rf_coll_find(desc, NULL, &row));
-    RETURN_IF_ERROR(create(desc, row, &sched));
-    const int rc = count_as_apart(desc, row, sched);
+    RETURN_IF_ERROR(rf_coll_find(desc, NULL, &algorithm));
+    RETURN_IF_ERROR(create(desc, algorithm, &sched));
+    const int rc = count_as_apart(desc, algorithm, sched);
     if (rc < 0) {
         rf_sched_destroy(sched);
         return rc;
@@ -132,26 +134,25 @@ int rf_sched_build(const struct rf_coll_desc *desc, struct rf_sched **out)
     return 0;
 }
 
-int rf_sched_build_as(const struct rf_coll_desc *desc, const char *algorithm, struct rf_sched **out)
+int rf_sched_build_as(const struct rf_coll_desc *desc, const char *name, struct rf_sched **out)
 {
-    const struct rf_coll_row *row;
-    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    return create(desc, row, out);
+    const struct rf_algorithm *algorithm;
+    RETURN_IF_ERROR(rf_coll_find(desc, name, &algorithm));
+    return create(desc, algorithm, out);
 }
 
-int rf_coll_count_sent(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
+int rf_coll_count_sent(const struct rf_coll_desc *desc, const char *name, uint64_t *out)
 {
-    const struct rf_coll_row *row;
-    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
+    const struct rf_algorithm *algorithm;
+    RETURN_IF_ERROR(rf_coll_find(desc, name, &algorithm));
     const bool pieces = desc->counts && !rf_coll_adds_leaves(desc->op);
-    rf_sent *formula = pieces ? row->sent_counts : row->sent;
-    if (formula) {
-        const struct rf_coll_desc own = segmented(desc, row);
-        *out = formula(&own);
+    if (pieces ? algorithm->sent_counts : algorithm->sent) {
+        const struct rf_coll_desc own = segmented(desc, algorithm);
+        *out = pieces ? algorithm->sent_counts(&own) : algorithm->sent(&own);
         return 0;
     }
     struct rf_sched *sched;
-    RETURN_IF_ERROR(create(desc, row, &sched));
+    RETURN_IF_ERROR(create(desc, algorithm, &sched));
     *out = sched->sent_bytes;
     rf_sched_destroy(sched);
     return 0;

@@ -219,11 +219,3 @@ int rf_coll_staging_bytes_v(enum rf_coll_op op, int rank, int ranks, const size_
     RETURN_IF_ERROR(counts_desc("rf_coll_staging_bytes_v", &desc, counts));
     return rf_sched_staging_bytes(&desc, NULL, out);
 }
-
-int rf_coll_count_rounds(const struct rf_coll_desc *desc, const char *algorithm, uint64_t *out)
-{
-    const struct rf_coll_row *row;
-    RETURN_IF_ERROR(rf_coll_find(desc, algorithm, &row));
-    *out = row->rounds ? row->rounds(desc->ranks) : 1;
-    return 0;
-}

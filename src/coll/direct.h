@@ -6,7 +6,7 @@
 #ifndef RF_COLL_DIRECT_H
 #define RF_COLL_DIRECT_H
 
-#include "sched.h"
+#include "algorithm.h"
 
 /* Temporary memory of sums in tree order comes from this, not from the transport's segments, so
  * that a plan knows it without a network. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Every rank to every rank: all-to-all by pairs, and Bruck's all-gather (Bruck et al. 1997) for
- * short pieces, in log2(N) messages where flat.c sends N-1. Called by table.c.
+ * short pieces, in log2(N) messages where flat.c sends N-1.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 /* Rank i sends to i-1, i-2, ... and receives from i+1, i+2, ..., segment by segment, so that no two
  * ranks aim at the same one first. */
-void rf_build_pairs_all_to_all(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_to_all(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t element = sched->element_bytes;
     const size_t *in = desc->counts, *out = in ? desc->recv_counts : NULL;
@@ -49,7 +49,7 @@ static size_t bytes_from(const struct rf_coll_desc *desc, size_t element, int fi
 
 /* In temporary memory a rank holds the shares of itself, the next one, and so on; in each round it
  * gets as many again as it has, from the rank that far ahead. */
-void rf_build_bruck_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_bruck_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     int ranks = desc->ranks, rank = desc->rank;
     size_t element = sched->element_bytes;
@@ -79,3 +79,57 @@ void rf_build_bruck_all_gather(struct rf_sched *sched, const struct rf_coll_desc
     if (below > 0)
         rf_sched_dep(sched, rf_sched_copy(sched, rf_out(0), rf_tmp(temp + above), below), ready);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+/* Fewer messages, but of more bytes, than flat. */
+static bool prefers_bruck(const struct rf_coll_desc *desc)
+{
+    return desc->shared ? desc->ranks > 8 && rf_coll_piece_bytes(desc) <= 2048
+                        : desc->ranks > 3 && rf_coll_piece_bytes(desc) <= 16 * 1024;
+}
+
+static double cost_bruck_all_gather(const struct rf_cost_view *v)
+{
+    return rf_cost_uncut(v->bytes / 2, RF_LONGEST_UNCUT,
+                         v->rounds * v->m->round_s + v->others * v->share * v->m->byte_s +
+                             2 * v->bytes * v->m->fold_byte_s); /* two copies of the whole */
+}
+
+/* In each round the pieces that it has, which are its own and those of the ranks after it: twice as
+ * many in each, but for the last. */
+static uint64_t sent_bruck(const struct rf_coll_desc *desc)
+{
+    uint64_t sent = 0;
+    for (int has = 1; has < desc->ranks; has *= 2)
+        for (int k = 0; k < has && k < desc->ranks - has; k++)
+            sent += rf_piece_bytes(desc, desc->rank + k);
+    return sent;
+}
+
+const struct rf_algorithm rf_pairs_all_to_all = {
+    .op = RF_COLL_ALL_TO_ALL,
+    .name = "pairs",
+    .note = "every size",
+    .bytes = "(N-1)/N K",
+    .why_not = rf_why_no_peers,
+    .build = build_all_to_all,
+    .sent = rf_sent_to_all,
+    .rounds = {.fixed = 1},
+};
+
+const struct rf_algorithm rf_bruck_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "bruck",
+    .note = "pieces up to 2 KiB on more than 8 ranks; without shared memory up to 16 KiB on four "
+            "or more",
+    .bytes = "(N-1)/N K",
+    .why_not = rf_why_no_peers,
+    .preferred = prefers_bruck,
+    .cost = cost_bruck_all_gather,
+    .build = build_bruck_all_gather,
+    .sent = rf_sent_to_all,
+    .sent_counts = sent_bruck,
+    .rounds = {.log = 1},
+    .whole = true,
+};

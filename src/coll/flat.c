@@ -3,9 +3,11 @@
  * Short messages: every rank sends its whole input to whoever folds it, in one round: to all
  * (all-reduce, all-gather) or to the root (reduce). Each chunk is folded in the very order in which
  * a ring would have folded it, so the bits do not depend on the size. And what one would write
- * first, for comparison: all to rank 0 and back ("naive"). Called by table.c.
+ * first, for comparison: all to rank 0 and back ("naive").
  */
-#include "sched.h"
+#include "algorithm.h"
+
+#include <math.h>
 
 #include "../base/base.h"
 
@@ -69,7 +71,7 @@ static uint32_t fold_all(struct rf_sched *sched, const struct rf_coll_desc *desc
     return join;
 }
 
-void rf_build_flat_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
     struct rf_operand *places = make_places(sched, desc, bytes);
@@ -110,7 +112,7 @@ static void reduce_in_parts(struct rf_sched *sched, const struct rf_coll_desc *d
     }
 }
 
-void rf_build_flat_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
     if (desc->is_window || (desc->segment_bytes > 0 && bytes > desc->segment_bytes)) {
@@ -132,7 +134,7 @@ void rf_build_flat_reduce(struct rf_sched *sched, const struct rf_coll_desc *des
     rf_free(places);
 }
 
-void rf_build_naive_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_naive_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
     if (desc->rank != 0) {
@@ -149,7 +151,7 @@ void rf_build_naive_all_reduce(struct rf_sched *sched, const struct rf_coll_desc
     rf_free(places);
 }
 
-void rf_build_flat_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct rf_byte_range own = rf_share(desc, desc->counts, desc->rank, sched->element_bytes);
     for (int distance = 1; distance < desc->ranks; distance++) {
@@ -165,3 +167,111 @@ void rf_build_flat_all_gather(struct rf_sched *sched, const struct rf_coll_desc 
     if (own.bytes > 0)
         rf_sched_copy(sched, rf_out(own.offset), rf_in(0), own.bytes);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+/* One round, but N-1 times the data: for two ranks that is what a ring sends. Past this size the
+ * ring's segments win on TCP by two (messages that overrun the socket's buffer leave the connection
+ * slow for what follows), and make no difference in shared memory. */
+static bool prefers_flat(const struct rf_coll_desc *desc)
+{
+    size_t limit = desc->ranks == 2 ? 256 * 1024 : desc->ranks <= 4 ? 8 * 1024 : 1024;
+    return rf_coll_bytes(desc) <= limit;
+}
+
+static double cost_flat_all_reduce(const struct rf_cost_view *v)
+{
+    return rf_cost_uncut(v->bytes, RF_UNCUT,
+                         rf_cost_fan(v, v->bytes) + v->others * v->bytes * v->m->fold_byte_s);
+}
+
+/* Of two ranks that share memory both fold, each a half, which is worth it for long sums: that is
+ * half as much again to send. Over a network the root folds while the rest is coming. */
+static bool prefers_flat_reduce(const struct rf_coll_desc *desc)
+{
+    const size_t limit = desc->ranks == 2 ? 256 * 1024 : 64 * 1024;
+    return rf_coll_bytes(desc) <= limit || (desc->ranks == 2 && !desc->shared);
+}
+
+/* While the root adds a part nobody receives, so that the sender waits once what is under way is
+ * full, and nothing overlaps the last part's sum. With a quarter of what suits ranks that send and
+ * receive, 1 and 4 MiB over TCP take a seventh less time. */
+static size_t segment_flat_reduce(const struct rf_coll_desc *desc)
+{
+    return rf_usual_segment(desc) / (desc->shared ? 1 : 4);
+}
+
+static uint64_t sent_naive_all_reduce(const struct rf_coll_desc *desc)
+{
+    return desc->rank == 0 ? rf_sent_to_all(desc) : rf_coll_bytes(desc);
+}
+
+static bool prefers_flat_gather(const struct rf_coll_desc *desc)
+{
+    return desc->ranks == 2 || rf_coll_piece_bytes(desc) <= 256 * 1024;
+}
+
+static double cost_flat_all_gather(const struct rf_cost_view *v)
+{
+    return rf_cost_uncut(v->share, v->ranks > 2 ? RF_UNCUT : HUGE_VAL, rf_cost_fan(v, v->share));
+}
+
+static uint64_t sent_own_piece(const struct rf_coll_desc *desc)
+{
+    return ((uint64_t)desc->ranks - 1) * rf_piece_bytes(desc, desc->rank);
+}
+
+const struct rf_algorithm rf_flat_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "flat",
+    .note = "up to 256 KiB on two ranks, 8 KiB on three and four, 1 KiB on more",
+    .bytes = "(N-1) K",
+    .why_not = rf_why_no_peers,
+    .preferred = prefers_flat,
+    .cost = cost_flat_all_reduce,
+    .build = build_all_reduce,
+    .sent = rf_sent_to_all,
+    .rounds = {.fixed = 1},
+    .whole = true,
+};
+
+const struct rf_algorithm rf_naive_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "naive",
+    .note = "never chosen: all to rank 0 and back, for comparison",
+    .bytes = "(N-1) K (rank 0)",
+    .why_not = rf_why_no_peers,
+    .never_by_size = true,
+    .build = build_naive_all_reduce,
+    .sent = sent_naive_all_reduce,
+    .rounds = {.fixed = 2},
+    .whole = true,
+};
+
+const struct rf_algorithm rf_flat_reduce = {
+    .op = RF_COLL_REDUCE,
+    .name = "flat",
+    .note = "up to 64 KiB (two ranks: 256 KiB); every size on two ranks that share no memory",
+    .bytes = "K",
+    .why_not = rf_why_no_peers,
+    .preferred = prefers_flat_reduce,
+    .cost = cost_flat_all_reduce,
+    .build = build_reduce,
+    .sent = rf_sent_to_root,
+    .rounds = {.fixed = 1},
+    .segment = segment_flat_reduce,
+};
+
+const struct rf_algorithm rf_flat_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "flat",
+    .note = "pieces up to 256 KiB; every size on two ranks",
+    .bytes = "(N-1)/N K",
+    .why_not = rf_why_no_peers,
+    .preferred = prefers_flat_gather,
+    .cost = cost_flat_all_gather,
+    .build = build_all_gather,
+    .sent = rf_sent_to_all,
+    .sent_counts = sent_own_piece,
+    .rounds = {.fixed = 1},
+};

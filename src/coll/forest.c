@@ -3,63 +3,12 @@
  * The sum of micro-batches in an order that no number of ranks can change: pairwise over their
  * global index. A rank brings the maximal aligned subtrees of its range; chunk by chunk they meet
  * at the chunk's owner, who adds them along the tree, and sends the sum to all (all-reduce) or
- * keeps it (reduce-scatter). Called by table.c; its sizes are public.
+ * keeps it (reduce-scatter). Its sizes are public.
  */
 #include "direct.h"
+#include "windows.h"
 
 #include "../base/base.h"
-
-int rf_forest_nodes(const struct rf_forest *forest, int rank, struct rf_forest_node *nodes)
-{
-    int count = 0;
-    int64_t leaf = forest->first[rank], end = forest->first[rank + 1];
-    while (leaf < end) {
-        int level = 0;
-        while (leaf % ((int64_t)2 << level) == 0 && leaf + ((int64_t)2 << level) <= end)
-            level++;
-        if (nodes)
-            nodes[count] = (struct rf_forest_node){.level = level, .index = (int)(leaf >> level)};
-        count++;
-        leaf += (int64_t)1 << level;
-    }
-    return count;
-}
-
-int rf_forest_most_parts(const struct rf_forest *forest)
-{
-    int most = 1;
-    for (int r = 0; r < forest->ranks; r++) {
-        int parts = rf_forest_nodes(forest, r, NULL);
-        most = parts > most ? parts : most;
-    }
-    return most;
-}
-
-int rf_forest_check(const struct rf_coll_desc *desc)
-{
-    const struct rf_forest *forest = desc->forest;
-    const char *op = rf_coll_op_name(desc->op);
-    const int rank = desc->rank, ranks = desc->ranks;
-    if (!forest || !forest->first)
-        return rf_fail(RF_EINVAL, "%s: no forest given", op);
-    if (forest->ranks != ranks)
-        return rf_fail(RF_EINVAL, "%s: rank %d of %d, but the forest has %d ranks", op, rank, ranks,
-                       forest->ranks);
-    bool ordered =
-        desc->most_parts > 0 || (forest->first[0] == 0 && forest->first[ranks] == forest->leaves);
-    for (int r = 0; desc->most_parts == 0 && r < ranks; r++)
-        ordered = ordered && forest->first[r] <= forest->first[r + 1];
-    if (!ordered || forest->leaves < 1)
-        return rf_fail(RF_EINVAL, "%s: the shares must divide leaves 0..%d among %d ranks in order",
-                       op, forest->leaves, ranks);
-    if (desc->dtype != RF_F32 || desc->redop != RF_SUM || desc->stride < desc->count)
-        return rf_fail(RF_EINVAL,
-                       "%s: sums of f32 only, and parts %zu elements apart must not overlap", op,
-                       desc->stride);
-    if (desc->op == RF_COLL_FOREST_REDUCE_SCATTER && !desc->counts)
-        return rf_fail(RF_EINVAL, "%s: the counts of %d ranks are NULL", op, ranks);
-    return 0;
-}
 
 static void build(struct rf_sched *sched, const struct rf_coll_desc *desc, int *counts,
                   uint8_t *levels)
@@ -89,7 +38,7 @@ static void build(struct rf_sched *sched, const struct rf_coll_desc *desc, int *
                             .sums = scatters ? RF_SUMS_STAY : RF_SUMS_TO_ALL});
 }
 
-void rf_build_forest(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_forest(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t parts = 0;
     for (int r = 0; r < desc->ranks; r++)
@@ -101,3 +50,49 @@ void rf_build_forest(struct rf_sched *sched, const struct rf_coll_desc *desc)
     rf_free(counts);
     rf_free(levels);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+/* Of each window every other chunk of each part of its own to the chunk's owner, and the sum of its
+ * own chunk to all. Windows are alike but for the last. */
+static uint64_t sent_forest_all_reduce(const struct rf_coll_desc *desc)
+{
+    const uint64_t parts = (uint64_t)rf_forest_nodes(desc->forest, desc->rank, NULL);
+    const uint64_t all = rf_coll_bytes(desc);
+    struct rf_windows windows = {.desc = desc};
+    rf_windows_cut(&windows, desc, all, true);
+    struct rf_coll_desc window = *desc, last = *desc;
+    const uint64_t before = windows.count - 1;
+    if (before > 0)
+        window.count = windows.width / rf_dtype_bytes(desc->dtype);
+    last.count = desc->count - before * window.count;
+    const uint64_t own =
+        before * rf_chunk_bytes(&window, desc->rank) + rf_chunk_bytes(&last, desc->rank);
+    return parts * (all - own) + ((uint64_t)desc->ranks - 1) * own;
+}
+
+static uint64_t sent_forest_reduce_scatter(const struct rf_coll_desc *desc)
+{
+    const uint64_t parts = (uint64_t)rf_forest_nodes(desc->forest, desc->rank, NULL);
+    return parts * (desc->count - desc->counts[desc->rank]) * rf_dtype_bytes(desc->dtype);
+}
+
+const struct rf_algorithm rf_forest_all_reduce = {
+    .op = RF_COLL_FOREST_ALL_REDUCE,
+    .name = "forest",
+    .note = "every size",
+    .bytes = "2 (N-1)/N K of one subtree a rank",
+    .build = build_forest,
+    .sent = sent_forest_all_reduce,
+    .rounds = {.fixed = 2},
+};
+
+const struct rf_algorithm rf_forest_reduce_scatter = {
+    .op = RF_COLL_FOREST_REDUCE_SCATTER,
+    .name = "forest",
+    .note = "every size",
+    .bytes = "(N-1)/N K of each subtree",
+    .build = build_forest,
+    .sent = sent_forest_reduce_scatter,
+    .rounds = {.fixed = 1},
+};

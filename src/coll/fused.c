@@ -4,11 +4,11 @@
  * inputs and writes the sum into all ranks' outputs, so that every input is read once and every
  * output written once. Chunks and folds are those of the ring, so the bits are the same. Where a
  * rank's buffers cannot be reached, all see it in the addresses and go on with another schedule.
- * Called by table.c.
+ *
  *
  * In place is safe: a chunk is read and written by its owner alone.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 enum { SEGMENT_BYTES = 256 << 10 };
 
@@ -41,7 +41,7 @@ static uint32_t agree(struct rf_sched *sched, const struct rf_coll_desc *desc)
     return agreed;
 }
 
-void rf_build_fused_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct rf_byte_range own = rf_chunk(desc->count, desc->ranks, desc->rank, sched->element_bytes);
     bool tree = desc->order == RF_ORDER_TREE;
@@ -63,3 +63,47 @@ void rf_build_fused_all_reduce(struct rf_sched *sched, const struct rf_coll_desc
         rf_sched_dep(sched, rf_sched_recv(sched, from, TAG_ENDED, rf_out(0), 0), before);
     }
 }
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+/* Shorter ones are sent whole to everybody. Two ranks send each other messages up to the second: a
+ * sum is published as it is added, which is faster once the data fit no private cache. */
+enum { SHORTEST_SHARED = 32 << 10, LONGEST_SUM_OF_TWO = 1 << 20 };
+
+static const char *why_not_fused(const struct rf_coll_desc *desc)
+{
+    return desc->ranks > 1 && desc->shared && desc->count > 0
+               ? NULL
+               : "it needs two ranks or more that share memory, and elements";
+}
+
+/* Shorter ones travel inside the lines that would announce them. */
+static bool prefers_fused(const struct rf_coll_desc *desc)
+{
+    return rf_coll_bytes(desc) > 8 * 1024;
+}
+
+static const char *fallback_fused(const struct rf_coll_desc *desc, struct rf_coll_desc *other)
+{
+    const size_t bytes = rf_coll_bytes(desc);
+    const bool shares = bytes > SHORTEST_SHARED && !rf_why_not_shared(desc);
+    *other = *desc;
+    other->shared = shares && desc->shared;
+    if (!shares)
+        return NULL;
+    return desc->ranks == 2 && bytes <= LONGEST_SUM_OF_TWO ? "direct" : "shared";
+}
+
+const struct rf_algorithm rf_fused_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "fused",
+    .note = "over 8 KiB on buffers of `rf_comm_alloc` that all ranks reach",
+    .bytes = "2 (N-1)/N K",
+    .why_not = why_not_fused,
+    .preferred = prefers_fused,
+    .build = build_all_reduce,
+    .rounds = {.fixed = 2},
+    .whole = true,
+    .shares_memory = true,
+    .fallback = fallback_fused,
+};

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collectives of ranks on several hosts: first within a host, then between hosts, then within
- * again, so that a host gets and gives no byte twice. Uneven hosts, too. Called by table.c.
+ * again, so that a host gets and gives no byte twice. Uneven hosts, too.
  *
  * Every rank owns a share of the result. What all ranks of a host have of another host's
  * share is added up first: each of them sums one piece of it and sends that to the owner. And the
  * other way round: the owner sends a piece of its finished share to each rank of a host, which pass
  * the pieces on to each other.
  */
+#include <math.h>
+
 #include "../base/base.h"
-#include "sched.h"
+#include "algorithm.h"
 
 struct hierarchy {
     struct rf_sched *sched;
@@ -262,7 +264,7 @@ static void share_by_call(struct hierarchy *h)
 }
 
 /* As much for every host, and of that as much for each of its ranks. */
-void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts)
+static void find_counts(const struct rf_coll_desc *desc, size_t *counts)
 {
     int hosts = 0;
     for (int r = 0; r < desc->ranks; r++)
@@ -279,7 +281,7 @@ void rf_hierarchical_counts(const struct rf_coll_desc *desc, size_t *counts)
     }
 }
 
-void rf_build_hierarchical_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -290,7 +292,7 @@ void rf_build_hierarchical_all_reduce(struct rf_sched *sched, const struct rf_co
     end(&h);
 }
 
-void rf_build_hierarchical_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -300,7 +302,7 @@ void rf_build_hierarchical_reduce_scatter(struct rf_sched *sched, const struct r
     end(&h);
 }
 
-void rf_build_hierarchical_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -324,7 +326,7 @@ static void put_first(int *line, int head)
 
 /* A chain through one rank of each host, the root first, and from each of them one through the
  * others of its host. */
-void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
     if (!begin(&h, sched, desc))
@@ -359,3 +361,124 @@ void rf_build_hierarchical_broadcast(struct rf_sched *sched, const struct rf_col
     }
     end(&h);
 }
+
+/* ---- the records: what they cost within hosts, between them, and within again ---------------- */
+
+/* Several hosts, and several ranks on some. */
+static const char *why_not_hierarchical(const struct rf_coll_desc *desc)
+{
+    int most = 0;
+    for (int r = 0; desc->hosts && r < desc->ranks; r++)
+        most = desc->hosts[r] > most ? desc->hosts[r] : most;
+    return most > 0 && most + 1 < desc->ranks
+               ? NULL
+               : "it needs several hosts, and several ranks on some of them";
+}
+
+/* Sums are rounded between hosts, and folded in an order of the layout's. */
+static const char *why_not_hierarchical_sum(const struct rf_coll_desc *desc)
+{
+    if (desc->order != RF_ORDER_ANY)
+        return "it adds in an order of its own";
+    if (desc->redop == RF_CUSTOM)
+        return "it does not take reductions of the caller's own";
+    const char *why = rf_why_no_partial_sums(desc, "it would round 16-bit types between hosts");
+    return why ? why : why_not_hierarchical(desc);
+}
+
+/* What a rank has to do with ranks of its own host, in one direction: a part of every share of the
+ * others, and its own share. */
+static double within(const struct rf_cost_view *v)
+{
+    double others = v->ranks - v->here;
+    return v->windows * (others + 1) * v->m->intra_host.round_s +
+           v->bytes * (v->here - 1) / v->here * v->m->intra_host.byte_s;
+}
+
+static double between(const struct rf_cost_view *v)
+{
+    return v->windows * v->m->inter_host.round_s +
+           v->bytes * (v->hosts - 1) / v->ranks * v->m->inter_host.byte_s;
+}
+
+static double fold_by_hosts(const struct rf_cost_view *v)
+{
+    double parts = v->bytes * (v->hosts - 1) / v->ranks * (v->here - 1);
+    double own = v->share * (v->here + v->hosts - 2);
+    return (parts + own) * v->m->fold_byte_s;
+}
+
+static double cost_hierarchical_reduce_scatter(const struct rf_cost_view *v)
+{
+    return v->hosts > 0 ? within(v) + between(v) + fold_by_hosts(v) : HUGE_VAL;
+}
+
+static double cost_hierarchical_all_gather(const struct rf_cost_view *v)
+{
+    return v->hosts > 0 ? within(v) + between(v) : HUGE_VAL;
+}
+
+static double cost_hierarchical_all_reduce(const struct rf_cost_view *v)
+{
+    return cost_hierarchical_reduce_scatter(v) + cost_hierarchical_all_gather(v);
+}
+
+/* Every byte passes once from host to host, and from rank to rank within each. */
+static double cost_hierarchical_broadcast(const struct rf_cost_view *v)
+{
+    double first = v->bytes < v->segment ? v->bytes : v->segment;
+    if (v->hosts == 0)
+        return HUGE_VAL;
+    return (v->hosts - 2) * (v->m->round_s + first * v->m->byte_s) + rf_cost_hop(v, v->bytes) +
+           (v->here - 1) * (v->m->intra_host.round_s + first * v->m->intra_host.byte_s) +
+           v->bytes * v->m->intra_host.byte_s;
+}
+
+const struct rf_algorithm rf_hierarchical_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "hierarchical",
+    .note = "where links are measured, hosts have several ranks, and it is predicted to be fastest",
+    .bytes = "2 (H-1)/H K leave each of H hosts",
+    .why_not = why_not_hierarchical_sum,
+    .never_by_size = true,
+    .cost = cost_hierarchical_all_reduce,
+    .build = build_all_reduce,
+    .rounds = {.fixed = 4},
+    .counts = find_counts,
+};
+
+const struct rf_algorithm rf_hierarchical_reduce_scatter = {
+    .op = RF_COLL_REDUCE_SCATTER,
+    .name = "hierarchical",
+    .note = "as in all_reduce",
+    .bytes = "(H-1)/H K leave each of H hosts",
+    .why_not = why_not_hierarchical_sum,
+    .never_by_size = true,
+    .cost = cost_hierarchical_reduce_scatter,
+    .build = build_reduce_scatter,
+    .rounds = {.fixed = 2},
+};
+
+const struct rf_algorithm rf_hierarchical_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "hierarchical",
+    .note = "as in all_reduce",
+    .bytes = "(H-1)/H K leave each of H hosts",
+    .why_not = why_not_hierarchical,
+    .never_by_size = true,
+    .cost = cost_hierarchical_all_gather,
+    .build = build_all_gather,
+    .rounds = {.fixed = 2},
+};
+
+const struct rf_algorithm rf_hierarchical_broadcast = {
+    .op = RF_COLL_BROADCAST,
+    .name = "hierarchical",
+    .note = "as in all_reduce",
+    .bytes = "2 K (the first of a host)",
+    .why_not = why_not_hierarchical,
+    .never_by_size = true,
+    .cost = cost_hierarchical_broadcast,
+    .build = build_broadcast,
+    .rounds = {.around = 1},
+};

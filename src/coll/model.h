@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * What a message costs, and from it how long each algorithm would take. Pure; the figures come from
- * comm/job/links.c, or from a test. Used by table.c where a description has a model.
+ * comm/job/links.c, or from a test. Used by table.c if a description has a model.
  */
 #ifndef RF_COLL_MODEL_H
 #define RF_COLL_MODEL_H
@@ -39,8 +39,18 @@ struct rf_cost_view {
     double windows;     /* that a call by hosts is cut into */
 };
 
-/* What an algorithm costs: the row of the table names it. Seconds; negative: not predicted. */
+/* What an algorithm costs: its record names it. Seconds; negative: not predicted. */
 typedef double rf_cost(const struct rf_cost_view *v);
+
+enum {
+    RF_UNCUT = 256 << 10,
+    RF_LONGEST_UNCUT = 2 << 20,
+    RF_LONGEST_EXCHANGED = 1 << 20 /* in both directions: 95 % of a link of 1 Gbit/s; 2 MiB: 79 % */
+};
+/* Some algorithms do not cut their messages, and so are for short ones: what overruns the buffers
+ * of a connection is slower than was measured. HUGE_VAL if a message is longer than `most` bytes,
+ * so that they are not taken. */
+double rf_cost_uncut(double message, double most, double seconds);
 /* All other ranks at the same time, `bytes` to each. */
 double rf_cost_fan(const struct rf_cost_view *v, double bytes);
 /* One neighbour, `bytes`; cut into segments, of which only the first is waited for. */

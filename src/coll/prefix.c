@@ -3,7 +3,7 @@
  * The sum of micro-batches in tree order, round by round: in each every rank brings the next leaf,
  * by index, and the owner of a chunk adds them to a binary counter of partial sums, the slots of
  * OUT. So after any round the leaves so far, a prefix, are there as their maximal aligned subtrees,
- * and at the end the sum has the bits of the forest's. Called by table.c; its sizes are public.
+ * and at the end the sum has the bits of the forest's. Its sizes are public.
  */
 #include "direct.h"
 
@@ -114,7 +114,7 @@ static void count_up(struct counter *counter, const struct rf_prefix_round *roun
     assert(next == operands);
 }
 
-void rf_build_prefix_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_prefix(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const struct rf_prefix_round round = rf_prefix_round(desc);
     struct counter counter = {0};
@@ -142,3 +142,22 @@ void rf_build_prefix_reduce_scatter(struct rf_sched *sched, const struct rf_coll
                                         .several_count = counter.sum_count});
     rf_free(parts);
 }
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+static uint64_t sent_prefix_reduce_scatter(const struct rf_coll_desc *desc)
+{
+    const bool has_leaf = desc->rank < rf_prefix_round(desc).leaves;
+    const size_t sent = has_leaf ? desc->count - desc->counts[desc->rank] : 0;
+    return sent * rf_dtype_bytes(desc->dtype);
+}
+
+const struct rf_algorithm rf_prefix_reduce_scatter = {
+    .op = RF_COLL_PREFIX_REDUCE_SCATTER,
+    .name = "prefix",
+    .note = "every size",
+    .bytes = "(N-1)/N K of each leaf",
+    .build = build_prefix,
+    .sent = sent_prefix_reduce_scatter,
+    .rounds = {.fixed = 1},
+};

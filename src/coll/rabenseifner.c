@@ -4,9 +4,9 @@
  * in 2 log2(N) rounds. In each round of the first half two ranks that differ in one bit swap halves
  * of the range they share and add what they get; the second half gathers the finished ranges the
  * same way back. The first half alone is a reduce-scatter. The sum is a pairwise tree over ranks,
- * the lower rank on the left. Called by table.c.
+ * the lower rank on the left.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 enum { MOST_ROUNDS = 31 };
 
@@ -20,7 +20,7 @@ static struct rf_byte_range range(const struct rf_sched *sched, const struct rf_
 }
 
 /* The first half, in staging memory: a rank ends with the sum of its own share. */
-void rf_build_halving_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const size_t share = desc->count * sched->element_bytes;
     struct rf_operand mine = rf_in(0); /* of the whole; it shrinks to the share */
@@ -44,7 +44,7 @@ void rf_build_halving_reduce_scatter(struct rf_sched *sched, const struct rf_col
     }
 }
 
-void rf_build_rabenseifner_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     int rank = desc->rank;
     uint32_t sent[MOST_ROUNDS], ready = RF_NO_STEP;
@@ -92,3 +92,85 @@ void rf_build_rabenseifner_all_reduce(struct rf_sched *sched, const struct rf_co
         ready = join;
     }
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+static const char *why_not_rabenseifner(const struct rf_coll_desc *desc)
+{
+    const char *why = rf_why_no_doubling(desc);
+    return why || desc->order == RF_ORDER_ANY ? why : "it does not add in tree order";
+}
+
+/* 2 log2(N) rounds where direct has two, but of N-1 messages each. */
+static bool prefers_rabenseifner(const struct rf_coll_desc *desc)
+{
+    return desc->ranks >= 16 && rf_coll_bytes(desc) <= 4 * 1024 * 1024;
+}
+
+static double cost_rabenseifner_all_reduce(const struct rf_cost_view *v)
+{
+    return rf_cost_uncut(v->bytes / 2, RF_LONGEST_EXCHANGED,
+                         2 * v->rounds * v->m->round_s +
+                             v->others * v->share * (2 * v->m->byte_s + v->m->fold_byte_s));
+}
+
+/* In each round the range in hand is cut in two: the half that is given away now, and the one that
+ * is kept, which goes the same way when it is finished, are the whole range. */
+static uint64_t sent_rabenseifner_all_reduce(const struct rf_coll_desc *desc)
+{
+    const size_t element = rf_dtype_bytes(desc->dtype);
+    uint64_t sent = 0;
+    for (int ranks = desc->ranks; ranks > 1; ranks /= 2) {
+        const int first = desc->rank & ~(ranks - 1);
+        struct rf_byte_range begin = rf_chunk(desc->count, desc->ranks, first, element);
+        struct rf_byte_range last = rf_chunk(desc->count, desc->ranks, first + ranks - 1, element);
+        sent += last.offset + last.bytes - begin.offset;
+    }
+    return sent;
+}
+
+static const char *why_not_halving(const struct rf_coll_desc *desc)
+{
+    return desc->counts ? "its pieces must be of one length" : why_not_rabenseifner(desc);
+}
+
+static bool prefers_halving(const struct rf_coll_desc *desc)
+{
+    return !desc->shared && desc->ranks > 3 && rf_coll_piece_bytes(desc) <= 16 * 1024;
+}
+
+static double cost_halving_reduce_scatter(const struct rf_cost_view *v)
+{
+    return rf_cost_uncut(v->bytes / 2, RF_LONGEST_EXCHANGED,
+                         v->rounds * v->m->round_s +
+                             v->others * v->share * (v->m->byte_s + v->m->fold_byte_s));
+}
+
+const struct rf_algorithm rf_rabenseifner_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "rabenseifner",
+    .note = "64 KiB to 4 MiB on a power of two of ranks, 16 or more; any order",
+    .bytes = "2 (N-1)/N K",
+    .why_not = why_not_rabenseifner,
+    .preferred = prefers_rabenseifner,
+    .cost = cost_rabenseifner_all_reduce,
+    .build = build_all_reduce,
+    .sent = sent_rabenseifner_all_reduce,
+    .rounds = {.log = 2},
+    .whole = true,
+};
+
+const struct rf_algorithm rf_halving_reduce_scatter = {
+    .op = RF_COLL_REDUCE_SCATTER,
+    .name = "halving",
+    .note = "pieces up to 16 KiB on a power of two of ranks, 4 or more, that share no memory; any "
+            "order",
+    .bytes = "(N-1)/N K",
+    .why_not = why_not_halving,
+    .preferred = prefers_halving,
+    .cost = cost_halving_reduce_scatter,
+    .build = build_reduce_scatter,
+    .sent = rf_sent_to_all,
+    .rounds = {.log = 1},
+    .whole = true,
+};

@@ -3,11 +3,11 @@
  * All-reduce by recursive doubling (Thakur, Rabenseifner, Gropp 2005), for short messages and 2^k
  * ranks: in round i each rank exchanges what it has with the rank that differs in bit i, so log2(N)
  * messages do where flat.c sends N-1. Lower ranks are the left operand, so the sum is the pairwise
- * tree over ranks and equal everywhere. Called by table.c.
+ * tree over ranks and equal everywhere.
  */
-#include "sched.h"
+#include "algorithm.h"
 
-void rf_build_recursive_doubling_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t bytes = desc->count * sched->element_bytes;
     struct rf_operand mine = rf_in(0);
@@ -33,3 +33,41 @@ void rf_build_recursive_doubling_all_reduce(struct rf_sched *sched, const struct
         ready = reduce;
     }
 }
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+/* Of four ranks a second round costs more than one more short message. */
+static bool prefers_recursive_doubling(const struct rf_coll_desc *desc)
+{
+    size_t least = desc->ranks == 4 ? 4 * 1024 : 0;
+    return desc->ranks >= 4 && rf_coll_bytes(desc) > least && rf_coll_bytes(desc) <= 64 * 1024;
+}
+
+static double cost_recursive_doubling_all_reduce(const struct rf_cost_view *v)
+{
+    return rf_cost_uncut(v->bytes, RF_UNCUT,
+                         v->rounds * (rf_cost_hop(v, v->bytes) + v->bytes * v->m->fold_byte_s));
+}
+
+static uint64_t sent_recursive_doubling_all_reduce(const struct rf_coll_desc *desc)
+{
+    uint64_t sent = 0;
+    for (int64_t bit = 1; bit < desc->ranks; bit *= 2)
+        sent += rf_coll_bytes(desc);
+    return sent;
+}
+
+const struct rf_algorithm rf_recursive_doubling_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "recursive_doubling",
+    .note =
+        "up to 64 KiB on a power of two of ranks, 8 or more; over 4 KiB on four; any or tree order",
+    .bytes = "K log2 N",
+    .why_not = rf_why_no_doubling,
+    .preferred = prefers_recursive_doubling,
+    .cost = cost_recursive_doubling_all_reduce,
+    .build = build_all_reduce,
+    .sent = sent_recursive_doubling_all_reduce,
+    .rounds = {.log = 1},
+    .whole = true,
+};

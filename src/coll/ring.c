@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ring all-reduce and ring all-gather (Patarasuk and Yuan 2009): every rank talks to its two
- * neighbours only and sends 2(N-1)/N of the data, the least that is possible. Called by table.c.
+ * neighbours only and sends 2(N-1)/N of the data, the least that is possible.
  *
  * All-reduce: chunk c starts at rank c and is folded c, c+1, ... around the ring, so rank r ends up
  * with the sum of chunk r+1; then the sums travel once around. Everything is cut into segments, and
  * a segment is passed on as soon as it is reduced; cutting changes no fold order.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 #include "../base/base.h"
 
@@ -111,7 +111,7 @@ static void init(struct ring *ring, struct rf_sched *sched, const struct rf_coll
         ring->ready[j] = RF_NO_STEP;
 }
 
-void rf_build_ring_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct ring ring;
     size_t longest = rf_chunk(desc->count, desc->ranks, 0, sched->element_bytes).bytes;
@@ -133,7 +133,7 @@ void rf_build_ring_all_reduce(struct rf_sched *sched, const struct rf_coll_desc 
     rf_free(ring.ready);
 }
 
-void rf_build_ring_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct ring ring;
     init(&ring, sched, desc, rf_longest_share(desc, desc->counts, sched->element_bytes), 1);
@@ -162,3 +162,53 @@ void rf_build_ring_all_gather(struct rf_sched *sched, const struct rf_coll_desc 
     }
     rf_free(ring.ready);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+static double cost_ring_all_reduce(const struct rf_cost_view *v)
+{
+    return v->others * (2 * rf_cost_hop(v, v->share) + v->share * v->m->fold_byte_s);
+}
+
+/* All chunks twice, but the one that it completes and the one that its neighbour has completed. */
+static uint64_t sent_ring_all_reduce(const struct rf_coll_desc *desc)
+{
+    return 2 * (uint64_t)rf_coll_bytes(desc) - rf_chunk_bytes(desc, desc->rank + 1) -
+           rf_chunk_bytes(desc, desc->rank + 2);
+}
+
+static double cost_ring_all_gather(const struct rf_cost_view *v)
+{
+    return v->others * rf_cost_hop(v, v->share);
+}
+
+/* All pieces but that of the neighbour to whom it sends. */
+static uint64_t sent_around(const struct rf_coll_desc *desc)
+{
+    return (uint64_t)rf_coll_bytes(desc) - rf_piece_bytes(desc, desc->rank + 1);
+}
+
+const struct rf_algorithm rf_ring_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "ring",
+    .note = "long",
+    .bytes = "2 (N-1)/N K",
+    .why_not = rf_why_no_ring_order,
+    .cost = cost_ring_all_reduce,
+    .build = build_all_reduce,
+    .sent = sent_ring_all_reduce,
+    .rounds = {.around = 2},
+};
+
+const struct rf_algorithm rf_ring_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "ring",
+    .note = "long",
+    .bytes = "(N-1)/N K",
+    .why_not = rf_why_no_peers,
+    .cost = cost_ring_all_gather,
+    .build = build_all_gather,
+    .sent = rf_sent_to_all,
+    .sent_counts = sent_around,
+    .rounds = {.around = 1},
+};

@@ -2,9 +2,9 @@
  *
  * Gather and scatter: straight between the root and every rank where bandwidth counts (the root's
  * link is the bound), and along a binomial tree for short pieces, where the root would handle N-1
- * messages. Scatter is gather with all arrows turned round. Called by table.c.
+ * messages. Scatter is gather with all arrows turned round.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 struct rooted {
     struct rf_sched *sched;
@@ -129,19 +129,107 @@ static void build_tree(const struct rooted *r)
     }
 }
 
-void rf_build_flat_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_flat_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     build_flat(&(struct rooted){sched, desc, false});
 }
-void rf_build_flat_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_flat_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     build_flat(&(struct rooted){sched, desc, true});
 }
-void rf_build_tree_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_tree_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     build_tree(&(struct rooted){sched, desc, false});
 }
-void rf_build_tree_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_tree_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     build_tree(&(struct rooted){sched, desc, true});
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+static bool prefers_tree(const struct rf_coll_desc *desc)
+{
+    return desc->ranks > 8 && rf_coll_piece_bytes(desc) <= 8192;
+}
+
+/* Over sockets the root has no time for many messages; in shared memory both are as quick. */
+static bool prefers_tree_scatter(const struct rf_coll_desc *desc)
+{
+    return prefers_tree(desc) || (desc->ranks > 3 && rf_coll_piece_bytes(desc) <= 1024);
+}
+
+/* Next to the root half of the whole passes a rank, after a quarter has, and so on. */
+static double cost_tree_rooted(const struct rf_cost_view *v)
+{
+    return rf_cost_uncut(v->bytes / 2, RF_LONGEST_UNCUT,
+                         v->rounds * v->m->round_s + v->others * v->share * v->m->byte_s +
+                             v->bytes * v->m->fold_byte_s);
+}
+
+static double cost_flat_rooted(const struct rf_cost_view *v)
+{
+    return rf_cost_fan(v, v->share);
+}
+
+static uint64_t sent_tree_gather(const struct rf_coll_desc *desc)
+{
+    return desc->rank == desc->root ? 0 : (uint64_t)rf_subtree(desc) * rf_coll_bytes(desc);
+}
+
+static uint64_t sent_tree_scatter(const struct rf_coll_desc *desc)
+{
+    return (uint64_t)(rf_subtree(desc) - 1) * rf_coll_bytes(desc);
+}
+
+const struct rf_algorithm rf_tree_gather = {
+    .op = RF_COLL_GATHER,
+    .name = "tree",
+    .note = "pieces up to 8 KiB on more than 8 ranks",
+    .bytes = "K/2 (next to the root)",
+    .why_not = rf_why_no_peers,
+    .preferred = prefers_tree,
+    .cost = cost_tree_rooted,
+    .build = build_tree_gather,
+    .sent = sent_tree_gather,
+    .rounds = {.tree = 1},
+    .whole = true,
+};
+
+const struct rf_algorithm rf_flat_gather = {
+    .op = RF_COLL_GATHER,
+    .name = "flat",
+    .note = "every size",
+    .bytes = "K/N",
+    .why_not = rf_why_no_peers,
+    .cost = cost_flat_rooted,
+    .build = build_flat_gather,
+    .sent = rf_sent_to_root,
+    .rounds = {.fixed = 1},
+};
+
+const struct rf_algorithm rf_tree_scatter = {
+    .op = RF_COLL_SCATTER,
+    .name = "tree",
+    .note = "pieces up to 8 KiB on more than 8 ranks, up to 1 KiB on four or more",
+    .bytes = "(N-1)/N K (the root)",
+    .why_not = rf_why_no_peers,
+    .preferred = prefers_tree_scatter,
+    .cost = cost_tree_rooted,
+    .build = build_tree_scatter,
+    .sent = sent_tree_scatter,
+    .rounds = {.tree = 1},
+    .whole = true,
+};
+
+const struct rf_algorithm rf_flat_scatter = {
+    .op = RF_COLL_SCATTER,
+    .name = "flat",
+    .note = "every size",
+    .bytes = "(N-1)/N K (the root)",
+    .why_not = rf_why_no_peers,
+    .cost = cost_flat_rooted,
+    .build = build_flat_scatter,
+    .sent = rf_sent_by_root,
+    .rounds = {.fixed = 1},
+};

@@ -170,7 +170,7 @@ typedef void rf_builder(struct rf_sched *sched, const struct rf_coll_desc *desc)
 /* Runs one builder, window by window where it `can_cut`, and compiles what it wrote. */
 RF_MUST_CHECK int rf_sched_create(const struct rf_coll_desc *desc, const char *algorithm,
                                   rf_builder *build, bool can_cut, struct rf_sched **out);
-/* forest.c: whether a forest's call makes sense: its leaves are divided among the ranks, its parts
+/* leaves.c: whether a forest's call makes sense: its leaves are divided among the ranks, its parts
  * do not overlap, ... */
 RF_MUST_CHECK int rf_forest_check(const struct rf_coll_desc *desc);
 

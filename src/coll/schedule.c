@@ -86,7 +86,7 @@ int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
                          enum rf_schedule_space space, struct rf_schedule_range *out)
 {
     struct rf_coll_desc own;
-    const struct rf_coll_row *row;
+    const struct rf_algorithm *any;
     const bool in = space == RF_SCHEDULE_IN;
     if (!out || (!in && space != RF_SCHEDULE_OUT))
         return rf_fail(RF_EINVAL,
@@ -94,7 +94,7 @@ int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
                        "nor the output",
                        (int)space);
     RETURN_IF_ERROR(read_desc(desc, rank, &own));
-    RETURN_IF_ERROR(rf_coll_find(&own, NULL, &row)); /* checks the rest */
+    RETURN_IF_ERROR(rf_coll_find(&own, NULL, &any)); /* checks the rest */
     const enum rf_coll_shape shape = in ? rf_coll_in_shape(&own) : rf_coll_out_shape(&own);
     /* The one buffer of a broadcast is both sides of the root, and the output of all others. */
     const bool other_side =
@@ -278,22 +278,28 @@ int rf_schedule_algorithms(const struct rf_schedule_desc *desc,
                            uint32_t *count)
 {
     struct rf_coll_desc own;
-    const struct rf_coll_row *chosen, *row;
+    const struct rf_algorithm *chosen, *algorithm;
     if (!count)
         return rf_fail(RF_EINVAL, "rf_schedule_algorithms: count is NULL");
     RETURN_IF_ERROR(read_desc(desc, 0, &own));
     own.rank = own.op == RF_COLL_RECV && own.root == 0 && own.ranks > 1; /* not from itself */
     RETURN_IF_ERROR(rf_coll_find(&own, NULL, &chosen));
     *count = 0;
-    for (int number = 1; (row = rf_coll_row_at(number)); number++) {
-        if (row->op != own.op && row->op != RF_COLL_NONE)
+    for (int number = 1; (algorithm = rf_coll_at(number)); number++) {
+        if (algorithm->op != own.op && algorithm->op != RF_COLL_NONE)
             continue;
-        const char *why_not = row->why_not(&own);
-        if (row->op == RF_COLL_NONE && why_not)
+        const char *why_not = rf_why_not(algorithm, &own);
+        if (algorithm->op == RF_COLL_NONE && why_not)
             continue;
-        if (infos && *count < capacity)
-            infos[*count] = (struct rf_schedule_algorithm_info){
-                .name = row->name, .note = row->note, .why_not = why_not, .chosen = row == chosen};
+        if (infos && *count < capacity) {
+            struct rf_schedule_algorithm_info *info = &infos[*count];
+            *info = (struct rf_schedule_algorithm_info){.name = algorithm->name,
+                                                        .note = algorithm->note,
+                                                        .bytes = algorithm->bytes,
+                                                        .why_not = why_not,
+                                                        .chosen = algorithm == chosen};
+            rf_rounds_text(&algorithm->rounds, info->rounds, sizeof(info->rounds));
+        }
         ++*count;
     }
     return 0;

@@ -4,9 +4,9 @@
  * sends lies in one place, from which all others read it. That is the buffer itself where it
  * can be reached, else a few places in temporary memory, into which it is copied while the others
  * still read what came before. So nothing is copied once for each reader, and the messages are the
- * same for every kind of memory. Folds are those of direct.c. Called by table.c.
+ * same for every kind of memory. Folds are those of direct.c.
  */
-#include "sched.h"
+#include "algorithm.h"
 
 #include "../base/base.h"
 
@@ -163,7 +163,7 @@ static void take_results(struct shared *s, uint32_t j)
     }
 }
 
-void rf_build_shared_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct shared s;
     size_t longest = rf_chunk(desc->count, desc->ranks, 0, sched->element_bytes).bytes;
@@ -204,7 +204,7 @@ static void send_share(struct shared *s, uint32_t j)
     rf_sched_copy(s->sched, rf_out(own.offset), from, own.bytes);
 }
 
-void rf_build_shared_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
+static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct shared s;
     size_t longest = rf_longest_share(desc, desc->counts, sched->element_bytes);
@@ -220,3 +220,40 @@ void rf_build_shared_all_gather(struct rf_sched *sched, const struct rf_coll_des
     }
     fini(&s);
 }
+
+/* ---- the records ----------------------------------------------------------------------------- */
+
+/* Up to here two ranks send each other messages. */
+enum { LONGEST_SHARE_OF_TWO = 8 << 20 };
+
+/* Of two ranks nobody else reads what has been published, and slots are quicker. More ranks read it
+ * where each would have been sent a copy of the caller's own memory. */
+static bool prefers_shared_gather(const struct rf_coll_desc *desc)
+{
+    return desc->ranks == 2 ? rf_coll_piece_bytes(desc) > LONGEST_SHARE_OF_TWO
+                            : rf_coll_piece_bytes(desc) >= 32 * 1024;
+}
+
+const struct rf_algorithm rf_shared_all_reduce = {
+    .op = RF_COLL_ALL_REDUCE,
+    .name = "shared",
+    .note = "over 32 KiB (two ranks: over 1 MiB) if 2 to 32 ranks share memory, on any buffers",
+    .bytes = "2 (N-1)/N K",
+    .why_not = rf_why_not_shared,
+    .never_by_size = true,
+    .build = build_all_reduce,
+    .rounds = {.fixed = 2},
+    .shares_memory = true,
+};
+
+const struct rf_algorithm rf_shared_all_gather = {
+    .op = RF_COLL_ALL_GATHER,
+    .name = "shared",
+    .note = "pieces of 32 KiB or more (two ranks: over 8 MiB) if 2 to 32 ranks share memory",
+    .bytes = "(N-1)/N K",
+    .why_not = rf_why_not_shared,
+    .preferred = prefers_shared_gather,
+    .build = build_all_gather,
+    .rounds = {.fixed = 1},
+    .shares_memory = true,
+};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * How a call is cut into windows, and where those lie in staging memory. Used by windows.c,
- * compile.c, build.c and sent.c.
+ * compile.c, build.c and forest.c.
  */
 #ifndef RF_COLL_WINDOWS_H
 #define RF_COLL_WINDOWS_H

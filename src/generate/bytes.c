@@ -68,9 +68,11 @@ static int add_block(struct rf_generator_layout *l, int b)
     if (!block->ops->decode)
         return rf_fail(RF_ENOTSUP, "block %s cannot generate text: it has no decode functions",
                        block->name);
+    const uint64_t errors = rf_fail_count();
     const int rc = block->ops->decode->sizes(block->self, &l->shape, s);
     if (rc < 0)
-        return s->fault[0] ? rf_fail(rc, "block %s: %s", block->name, s->fault) : rc;
+        return rf_fail(rc, "block %s: %s", block->name,
+                       rf_fail_count() != errors ? rf_last_error()->message : rf_status_text(rc));
     const bool last = b + 1 == l->count;
     const uint64_t out = (uint64_t)rf_shape_count(s->out) * rf_dtype_bytes(s->dtype);
     l->cache_bytes[b] = aligned(s->cache);

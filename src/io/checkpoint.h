@@ -30,7 +30,7 @@ RF_MUST_CHECK int rf_checkpoint_part_path(const char *folder, enum rf_checkpoint
 
 /* ---- writing: checkpoint_write.c ------------------------------------------------------------- */
 
-/* Tests: called between the stages of a save, on the thread that saves, to stop it there. */
+/* Called between the stages of a save, on the thread that saves. fn NULL: nobody is told. */
 struct rf_checkpoint_hook {
     void (*fn)(void *user, const char *stage);
     void *user;

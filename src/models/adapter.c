@@ -14,26 +14,29 @@
 #define MOST_RANK 1024
 #define MOST_TOLD 120 /* bytes of targets in the config of checkpoints */
 
-const char *model_adapter_fault(const struct model_adapter *adapter)
+int model_adapter_check(const struct model_adapter *adapter)
 {
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                   "_.-*?[]!,";
     if (!adapter)
-        return NULL;
+        return 0;
     if (adapter->rank < 1 || adapter->rank > MOST_RANK)
-        return "the rank of an adapter must be 1 to 1024";
+        return rf_fail(RF_EINVAL, "the rank of an adapter must be 1 to 1024");
     if (!(adapter->alpha >= 0) || !isfinite(adapter->alpha))
-        return "alpha of an adapter must be a positive number";
+        return rf_fail(RF_EINVAL, "alpha of an adapter must be a positive number");
     if (!(adapter->dropout >= 0 && adapter->dropout < 1))
-        return "dropout of an adapter must be at least 0 and less than 1";
+        return rf_fail(RF_EINVAL, "dropout of an adapter must be at least 0 and less than 1");
     if (!adapter->targets || !*adapter->targets)
-        return "an adapter needs targets; for example q_proj,v_proj or all-linear";
+        return rf_fail(RF_EINVAL,
+                       "an adapter needs targets; for example q_proj,v_proj or all-linear");
     if (strlen(adapter->targets) > MODEL_MOST_TARGETS)
-        return "targets of an adapter are too long; use a pattern";
+        return rf_fail(RF_EINVAL, "targets of an adapter are too long; use a pattern");
     if (strspn(adapter->targets, allowed) != strlen(adapter->targets))
-        return "targets of an adapter may have letters, digits and _.-*?[]! only, with commas "
-               "between them";
-    return NULL;
+        return rf_fail(
+            RF_EINVAL,
+            "targets of an adapter may have letters, digits and _.-*?[]! only, with commas "
+            "between them");
+    return 0;
 }
 
 float model_adapter_scale(const struct model_adapter *adapter)
@@ -217,7 +220,10 @@ static int train_own_biases(struct model_blocks *model, const struct model_part 
         for (int i = 0; i < part->param_count; i++)
             if (strcmp(part->params[i].name, name) == 0 &&
                 part->params[i].shape.dim[0] != b->shape.dim[0])
-                return RF_EINVAL;
+                return rf_fail(RF_EINVAL,
+                               "bias=lora_only: %s belongs to modules without an "
+                               "adapter, too; target all of its modules, or use bias=all",
+                               name);
         snprintf(name, sizeof(name), "!%.*s.bias", (int)(length - bytes), b->name);
         model_freeze(model, name);
     }
@@ -239,7 +245,10 @@ int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
         return 0;
     model_freeze(model, "*");
     if (model_freeze(model, "!*.lora_[AB].weight") == 0)
-        return RF_EINVAL;
+        return rf_fail(RF_EINVAL,
+                       "no module matches the targets of adapters, %.200s; use such as "
+                       "q_proj, down_proj, c_attn, or all-linear",
+                       adapter->targets);
     RETURN_IF_FAILED(train_biases(model, adapter->bias));
     say_config(model, adapter);
     /* Each step has masks of its own. */
@@ -248,14 +257,17 @@ int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
     return 0;
 }
 
-const char *lora_tensor_fault(const struct model_adapter *adapter,
-                              const struct rf_tensor_part *part, bool copies)
+int lora_check_part(const struct model_adapter *adapter, const struct rf_tensor_part *part,
+                    bool copies)
 {
     if (!adapter || part->ranks <= 1)
-        return NULL;
+        return 0;
     if (!part->sequence)
-        return "adapters on tensor ranks need sequence parallelism; use it, or tp=1";
-    return copies ? "adapters need at least as many heads of keys as tensor ranks" : NULL;
+        return rf_fail(RF_EINVAL,
+                       "adapters on tensor ranks need sequence parallelism; use it, or tp=1");
+    return copies
+               ? rf_fail(RF_EINVAL, "adapters need at least as many heads of keys as tensor ranks")
+               : 0;
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */

@@ -35,8 +35,8 @@ struct model_adapter {
     enum model_adapter_bias bias;
 };
 
-/* A sentence on what is wrong, or NULL. */
-const char *model_adapter_fault(const struct model_adapter *adapter);
+/* RF_EINVAL: it cannot be an adapter. NULL is allowed. */
+RF_MUST_CHECK int model_adapter_check(const struct model_adapter *adapter);
 float model_adapter_scale(const struct model_adapter *adapter);
 
 /* A module of the model that has an adapter. A and B of the modules of a fused weight are rows of

@@ -9,6 +9,7 @@
 #include "adapter_file.h"
 #include "config_json.h"
 #include "hub_table.h"
+#include "parts.h"
 
 #define ALL_LINEAR "all-linear"
 
@@ -81,74 +82,62 @@ const struct rf_fields adapter_fields = {
     .unset = "null false {} []",
     .advice = "delete it if it does not change what the adapters compute"};
 
-static int add_target(struct adapter_config *out, const char *text, char fault[ADAPTER_FAULT_BYTES])
+static int add_target(struct adapter_config *out, const char *text)
 {
     const size_t used = strlen(out->targets), left = sizeof(out->targets) - used;
     if (strpbrk(text, ",*?[]!") || !*text)
-        return config_fail(RF_EINVAL, fault,
-                           NAME ": \"%.60s\" of target_modules is a regular "
-                                "expression; this library takes names of modules",
-                           text);
+        return rf_fail(RF_EINVAL,
+                       NAME ": \"%.60s\" of target_modules is a regular "
+                            "expression; this library takes names of modules",
+                       text);
     if (strlen(text) + 2 > left)
-        return config_fail(RF_EINVAL, fault, NAME ": target_modules has too many names");
+        return rf_fail(RF_EINVAL, NAME ": target_modules has too many names");
     snprintf(out->targets + used, left, "%s%s", used ? "," : "", text);
     return 0;
 }
 
-static int read_targets(const cJSON *config, struct adapter_config *out,
-                        char fault[ADAPTER_FAULT_BYTES])
+static int read_targets(const cJSON *config, struct adapter_config *out)
 {
     const cJSON *item = config_get(config, "target_modules");
     if (cJSON_IsString(item))
-        return add_target(out, item->valuestring, fault);
+        return add_target(out, item->valuestring);
     if (!cJSON_IsArray(item) || !item->child)
-        return config_fail(RF_ECORRUPT, fault, NAME " has no target_modules");
+        return rf_fail(RF_ECORRUPT, NAME " has no target_modules");
     for (const cJSON *name = item->child; name; name = name->next) {
         if (!cJSON_IsString(name))
-            return config_fail(RF_ECORRUPT, fault,
-                               NAME ": target_modules has to be a list of names");
+            return rf_fail(RF_ECORRUPT, NAME ": target_modules has to be a list of names");
         if (strcmp(name->valuestring, ALL_LINEAR) == 0)
-            return config_fail(RF_EINVAL, fault,
-                               NAME ": " ALL_LINEAR " is no name of a module, and "
-                                    "target_modules is a list of names");
-        const int rc = add_target(out, name->valuestring, fault);
-        if (rc < 0)
-            return rc;
+            return rf_fail(RF_EINVAL, NAME ": " ALL_LINEAR " is no name of a module, and "
+                                           "target_modules is a list of names");
+        RETURN_IF_FAILED(add_target(out, name->valuestring));
     }
     return 0;
 }
 
-static int parse(const cJSON *config, struct adapter_config *out, char fault[ADAPTER_FAULT_BYTES])
+static int parse(const cJSON *config, struct adapter_config *out)
 {
     const cJSON *type = config_get(config, "peft_type");
     struct values values = {0};
     if (!cJSON_IsString(type) || strcmp(type->valuestring, "LORA") != 0)
-        return config_fail(RF_EINVAL, fault, NAME ": peft_type has to be LORA");
-    int rc = rf_fields_read(&adapter_fields, config, &values);
-    if (rc < 0)
-        return config_fail(rc, fault, "%s", rf_last_error()->message);
-    rc = read_targets(config, out, fault);
-    if (rc < 0)
-        return rc;
+        return rf_fail(RF_EINVAL, NAME ": peft_type has to be LORA");
+    RETURN_IF_FAILED(rf_fields_read(&adapter_fields, config, &values));
+    RETURN_IF_FAILED(read_targets(config, out));
     out->fan_in_fan_out = values.fan_in_fan_out;
     out->adapter = (struct model_adapter){.rank = values.rank,
                                           .alpha = (float)values.alpha,
                                           .dropout = (float)values.dropout,
                                           .rslora = values.rslora,
                                           .targets = out->targets};
-    const char *wrong = model_adapter_fault(&out->adapter);
-    if (!wrong && !(out->adapter.alpha > 0))
-        wrong = "lora_alpha has to be positive";
-    return wrong ? config_fail(RF_EINVAL, fault, NAME ": %s", wrong) : 0;
+    if (model_adapter_check(&out->adapter) < 0)
+        return rf_fail(RF_EINVAL, NAME ": %s", rf_last_error()->message);
+    return out->adapter.alpha > 0 ? 0 : rf_fail(RF_EINVAL, NAME ": lora_alpha has to be positive");
 }
 
-int adapter_config_parse(const char *text, struct adapter_config *out,
-                         char fault[ADAPTER_FAULT_BYTES])
+int adapter_config_parse(const char *text, struct adapter_config *out)
 {
     *out = (struct adapter_config){0};
     cJSON *config = config_parse(text);
-    const int rc = config ? parse(config, out, fault)
-                          : config_fail(RF_ECORRUPT, fault, NAME " is not a JSON object");
+    const int rc = config ? parse(config, out) : rf_fail(RF_ECORRUPT, NAME " is not a JSON object");
     cJSON_Delete(config);
     return rc;
 }

@@ -22,24 +22,19 @@ struct adapter_file {
     bool *used; /* of each tensor */
 };
 
-static int library(int status, char fault[ADAPTER_FAULT_BYTES])
-{
-    return config_fail(status, fault, "%s", rf_last_error()->message);
-}
-
-int adapter_file_open(const char *dir, struct adapter_file **out, char fault[ADAPTER_FAULT_BYTES])
+int adapter_file_open(const char *dir, struct adapter_file **out)
 {
     const struct rf_weights_opts opts = {.name = STEM};
     struct adapter_file *file = calloc(1, sizeof(*file));
     if (!file)
-        return config_fail(RF_ENOMEM, fault, "out of memory");
+        return rf_fail(RF_ENOMEM, "out of memory");
     int rc = rf_weights_read_text(dir, "adapter_config.json", MAX_CONFIG, &file->text);
     if (rc == 0)
         rc = rf_weights_open(dir, &opts, &file->weights);
-    rc = rc < 0 ? library(rc, fault) : adapter_config_parse(file->text, &file->config, fault);
+    rc = rc < 0 ? rc : adapter_config_parse(file->text, &file->config);
     if (rc == 0) {
         file->used = calloc((size_t)rf_weights_count(file->weights) + 1, sizeof(*file->used));
-        rc = file->used ? 0 : config_fail(RF_ENOMEM, fault, "out of memory");
+        rc = file->used ? 0 : rf_fail(RF_ENOMEM, "out of memory");
     }
     if (rc < 0)
         adapter_file_close(file);
@@ -84,58 +79,53 @@ static struct rf_shape shape_of(const struct model_adapter_module *m, bool is_b)
 }
 
 static int check_tensor(const struct adapter_file *file, const struct model_adapter_module *m,
-                        bool is_b, int *index, char fault[ADAPTER_FAULT_BYTES])
+                        bool is_b, int *index)
 {
     char name[160];
     const struct rf_shape want = shape_of(m, is_b);
     name_of(m->name, is_b, name);
     *index = rf_weights_find(file->weights, name);
     if (*index < 0)
-        return config_fail(RF_EINVAL, fault, STEM " has no tensor %s", name);
+        return rf_fail(RF_EINVAL, STEM " has no tensor %s", name);
     const struct rf_shape is = rf_weights_get(file->weights, *index)->shape;
     if (is.ndim != 2 || is.dim[0] != want.dim[0] || is.dim[1] != want.dim[1])
-        return config_fail(RF_EINVAL, fault,
-                           STEM ": the shape of %s is not (%lld,%lld), as the model has it", name,
-                           (long long)want.dim[0], (long long)want.dim[1]);
+        return rf_fail(RF_EINVAL, STEM ": the shape of %s is not (%lld,%lld), as the model has it",
+                       name, (long long)want.dim[0], (long long)want.dim[1]);
     file->used[*index] = true;
     return 0;
 }
 
 int adapter_file_check(const struct adapter_file *file, const struct model_adapter_module *modules,
-                       int count, char fault[ADAPTER_FAULT_BYTES])
+                       int count)
 {
     int index = 0;
     memset(file->used, 0, (size_t)rf_weights_count(file->weights) * sizeof(*file->used));
     for (int i = 0; i < 2 * count; i++) {
-        const int rc = check_tensor(file, &modules[i / 2], i % 2, &index, fault);
+        const int rc = check_tensor(file, &modules[i / 2], i % 2, &index);
         if (rc < 0)
             return rc;
     }
     const char *unused = adapter_file_unused(file);
     if (!unused)
         return 0;
-    return config_fail(RF_EINVAL, fault,
-                       STEM
-                       " has the tensor %.200s, and this model has adapters of the linear maps "
-                       "of its layers only; save adapters without it",
-                       unused);
+    return rf_fail(RF_EINVAL,
+                   STEM " has the tensor %.200s, and this model has adapters of the linear maps "
+                        "of its layers only; save adapters without it",
+                   unused);
 }
 
-static int read_tensor(struct adapter_file *file, int index, float *values,
-                       char fault[ADAPTER_FAULT_BYTES])
+static int read_tensor(struct adapter_file *file, int index, float *values)
 {
     const struct rf_weight *w = rf_weights_get(file->weights, index);
-    const int rc =
-        rf_weights_read(file->weights, index, 0, (uint64_t)rf_shape_count(w->shape), values);
-    return rc < 0 ? library(rc, fault) : 0;
+    return rf_weights_read(file->weights, index, 0, (uint64_t)rf_shape_count(w->shape), values);
 }
 
 int adapter_file_read(struct adapter_file *file, const struct model_adapter_module *module,
-                      bool is_b, float *values, char fault[ADAPTER_FAULT_BYTES])
+                      bool is_b, float *values)
 {
     int index = 0;
-    const int rc = check_tensor(file, module, is_b, &index, fault);
-    return rc < 0 ? rc : read_tensor(file, index, values, fault);
+    const int rc = check_tensor(file, module, is_b, &index);
+    return rc < 0 ? rc : read_tensor(file, index, values);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -157,7 +147,7 @@ static int write_tensors(struct rf_export *to, const struct model_adapter_module
 
 int adapter_file_write(const char *dir, const char *config,
                        const struct model_adapter_module *modules, int count,
-                       const struct adapter_source *source, char fault[ADAPTER_FAULT_BYTES])
+                       const struct adapter_source *source)
 {
     struct rf_export *to = NULL;
     struct rf_weight *weights = calloc((size_t)count * 2 + 1, sizeof(*weights));
@@ -179,8 +169,8 @@ int adapter_file_write(const char *dir, const char *config,
     free(names);
     free(weights);
     if (rc == RF_ENOMEM)
-        return config_fail(rc, fault, "out of memory");
-    return rc < 0 ? library(rc, fault) : 0;
+        return rf_fail(rc, "out of memory");
+    return rc;
 }
 
 /* ---- merging --------------------------------------------------------------------------------- */
@@ -205,14 +195,14 @@ static void transpose(float *out, const float *in, int64_t rows, int64_t columns
 }
 
 static int merge_module(const struct adapter_set *set, const struct model_adapter_module *m,
-                        bool transposed, float *values, char fault[ADAPTER_FAULT_BYTES])
+                        bool transposed, float *values)
 {
     const float scale = model_adapter_scale(set->adapter);
     const size_t all = (size_t)(m->rows * m->in);
     float *a = malloc((size_t)(m->rank * m->in) * sizeof(*a));
     float *b = malloc((size_t)(m->rows * m->rank) * sizeof(*b));
     float *turned = transposed ? malloc(all * sizeof(*turned)) : NULL;
-    int rc = a && b && (turned || !transposed) ? 0 : config_fail(RF_ENOMEM, fault, "out of memory");
+    int rc = a && b && (turned || !transposed) ? 0 : rf_fail(RF_ENOMEM, "out of memory");
     if (rc == 0)
         rc = set->source.read(set->source.self, m, false, a);
     if (rc == 0)
@@ -229,26 +219,17 @@ static int merge_module(const struct adapter_set *set, const struct model_adapte
     return rc;
 }
 
-/* Of the file's module. */
-struct file_source {
-    struct adapter_file *file;
-    char *fault;
-};
-
 static int read_file(void *self, const struct model_adapter_module *module, bool is_b,
                      float *values)
 {
-    const struct file_source *source = self;
-    return adapter_file_read(source->file, module, is_b, values, source->fault);
+    return adapter_file_read(self, module, is_b, values);
 }
 
 int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, bool transposed,
-                       float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES])
+                       float *values, bool *merged)
 {
     struct model_adapter_module m = {.rank = file->config.adapter.rank};
-    struct file_source source = {file, fault};
-    const struct adapter_set set = {.adapter = &file->config.adapter,
-                                    .source = {&source, read_file}};
+    const struct adapter_set set = {.adapter = &file->config.adapter, .source = {file, read_file}};
     char module[128], name[160];
     int a = -1;
     for (int k = 0; a < 0 && module_of(base->name, k, module); k++) {
@@ -259,17 +240,16 @@ int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base, 
     if (a < 0)
         return 0;
     if (base->shape.ndim != 2 || strlen(module) >= sizeof(m.name))
-        return config_fail(RF_EINVAL, fault, "%.100s is not a matrix, but has an adapter",
-                           base->name);
+        return rf_fail(RF_EINVAL, "%.100s is not a matrix, but has an adapter", base->name);
     memcpy(m.name, module, strlen(module));
     m.rows = base->shape.dim[transposed ? 1 : 0];
     m.in = base->shape.dim[transposed ? 0 : 1];
     *merged = true;
-    return merge_module(&set, &m, transposed, values, fault);
+    return merge_module(&set, &m, transposed, values);
 }
 
 int adapter_merge(const struct adapter_set *set, const struct rf_weight *base, bool transposed,
-                  float *values, bool *merged, char fault[ADAPTER_FAULT_BYTES])
+                  float *values, bool *merged)
 {
     const struct model_adapter_module *m = NULL;
     char module[128];
@@ -282,8 +262,7 @@ int adapter_merge(const struct adapter_set *set, const struct rf_weight *base, b
         return 0;
     if (base->shape.ndim != 2 || base->shape.dim[transposed ? 1 : 0] != m->rows ||
         base->shape.dim[transposed ? 0 : 1] != m->in)
-        return config_fail(RF_EINVAL, fault, "%.100s has another shape than its adapter",
-                           base->name);
+        return rf_fail(RF_EINVAL, "%.100s has another shape than its adapter", base->name);
     *merged = true;
-    return merge_module(set, m, transposed, values, fault);
+    return merge_module(set, m, transposed, values);
 }

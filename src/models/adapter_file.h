@@ -3,8 +3,8 @@
  * Adapters in the files of PEFT: adapter_config.json and adapter_model.safetensors, in and out, and
  * merged into the weights of a hub's folder. Used by the tools.
  *
- * Functions that can fail return 0 or a negative status, and on failure write one sentence to
- * `fault`. They block, and do not communicate.
+ * Functions that can fail return 0 or a negative status; rf_last_error() has the sentence. They
+ * block, and do not communicate.
  */
 #ifndef RF_MODELS_ADAPTER_FILE_H
 #define RF_MODELS_ADAPTER_FILE_H
@@ -13,13 +13,10 @@
 #include <ringforge/weights.h>
 
 #include "adapter.h"
-#include "fault.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define ADAPTER_FAULT_BYTES MODEL_FAULT_BYTES
 
 /* What adapter_config.json says. */
 struct adapter_config {
@@ -31,8 +28,7 @@ struct adapter_config {
 extern const struct rf_fields adapter_fields;
 /* The text is not trusted. RF_EINVAL: a field that this library does not compute has a value that
  * changes the result. RF_ECORRUPT: not such a file. */
-RF_MUST_CHECK int adapter_config_parse(const char *text, struct adapter_config *out,
-                                       char fault[ADAPTER_FAULT_BYTES]);
+RF_MUST_CHECK int adapter_config_parse(const char *text, struct adapter_config *out);
 /* adapter_config.json for these modules; freed with free(). base: name of the base model, or NULL.
  * NULL: out of memory. */
 char *adapter_config_text(const struct model_adapter *adapter, bool fan_in_fan_out,
@@ -40,18 +36,16 @@ char *adapter_config_text(const struct model_adapter *adapter, bool fan_in_fan_o
 
 struct adapter_file;
 /* Opens dir; reads no numbers. The caller closes *out. */
-RF_MUST_CHECK int adapter_file_open(const char *dir, struct adapter_file **out,
-                                    char fault[ADAPTER_FAULT_BYTES]);
+RF_MUST_CHECK int adapter_file_open(const char *dir, struct adapter_file **out);
 void adapter_file_close(struct adapter_file *file); /* NULL is allowed */
 const struct adapter_config *adapter_file_config(const struct adapter_file *file);
 /* Whether the file has the tensors of these modules, of these shapes, and no others. */
 RF_MUST_CHECK int adapter_file_check(const struct adapter_file *file,
-                                     const struct model_adapter_module *modules, int count,
-                                     char fault[ADAPTER_FAULT_BYTES]);
+                                     const struct model_adapter_module *modules, int count);
 /* A (rank,in) or B (rows,rank) of a module. */
 RF_MUST_CHECK int adapter_file_read(struct adapter_file *file,
                                     const struct model_adapter_module *module, bool is_b,
-                                    float *values, char fault[ADAPTER_FAULT_BYTES]);
+                                    float *values);
 
 /* Writes dir as PEFT does. read: copies A or B of a module. */
 struct adapter_source {
@@ -60,15 +54,13 @@ struct adapter_source {
 };
 RF_MUST_CHECK int adapter_file_write(const char *dir, const char *config,
                                      const struct model_adapter_module *modules, int count,
-                                     const struct adapter_source *source,
-                                     char fault[ADAPTER_FAULT_BYTES]);
+                                     const struct adapter_source *source);
 
 /* Adds the adapters to a tensor of a hub's folder, if it is the weight of a module that has one.
  * values: all elements of base. transposed: base is (in,out). *merged is set if they were changed.
  */
 RF_MUST_CHECK int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base,
-                                     bool transposed, float *values, bool *merged,
-                                     char fault[ADAPTER_FAULT_BYTES]);
+                                     bool transposed, float *values, bool *merged);
 /* The name of a tensor of the file that no call has used since the last adapter_file_check; NULL:
  * all were. */
 const char *adapter_file_unused(const struct adapter_file *file);
@@ -81,8 +73,7 @@ struct adapter_set {
 };
 /* The same for these. */
 RF_MUST_CHECK int adapter_merge(const struct adapter_set *set, const struct rf_weight *base,
-                                bool transposed, float *values, bool *merged,
-                                char fault[ADAPTER_FAULT_BYTES]);
+                                bool transposed, float *values, bool *merged);
 
 #ifdef __cplusplus
 }

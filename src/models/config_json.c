@@ -4,19 +4,9 @@
  */
 #include "config_json.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-int config_fail(int status, char fault[MODEL_FAULT_BYTES], const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    vsnprintf(fault, MODEL_FAULT_BYTES, format, args);
-    va_end(args);
-    return status;
-}
 
 cJSON *config_parse(const char *text)
 {

@@ -7,12 +7,6 @@
 #define RF_MODELS_CONFIG_JSON_H
 
 #include <cjson/cJSON.h>
-#include <ringforge/status.h>
-
-#include "fault.h"
-
-/* Writes the sentence and returns status. */
-int config_fail(int status, char fault[MODEL_FAULT_BYTES], const char *format, ...) RF_PRINTF(3, 4);
 
 /* An object, which the caller deletes; NULL: the text is something else. */
 cJSON *config_parse(const char *text);

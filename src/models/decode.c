@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear maps, attention and embedding of text generation; see decode.h.
+ * Linear maps and attention of text generation; see decode.h.
  */
 #include "decode.h"
-
-#include "vocabulary.h"
 
 /* ---- linear maps ----------------------------------------------------------------------------- */
 
@@ -158,40 +156,7 @@ int model_decode_attend(const struct rf_decode *call, const struct model_decode_
     RETURN_IF_FAILED(rf_suballocate(call->cache, &at, shape, a->dtype, &cache.keys));
     RETURN_IF_FAILED(rf_suballocate(call->cache, &at, shape, a->dtype, &cache.values));
     RETURN_IF_FAILED(rf_cache_append(call->stream, &cache, qkv, a->heads, angles));
-    return rf_attend_cache(call->stream, mixed, qkv, &cache, a->heads, call->most, 0, sums);
+    const struct rf_attend_cache_args args = {
+        .q = qkv, .out = mixed, .scratch = sums, .heads = a->heads, .most = call->most};
+    return rf_attend_cache(call->stream, &cache, &args);
 }
-
-/* ---- embedding ------------------------------------------------------------------------------- */
-
-/* The table of positions is looked up like that of tokens, with positions instead of tokens. */
-static int embed(const struct rf_decode *call, void *self, struct rf_tensor in,
-                 struct rf_tensor out)
-{
-    const struct model_embedding *e = self;
-    const struct rf_tensor none = {0};
-    struct rf_tensor places;
-    uint64_t at = 0;
-    RETURN_IF_FAILED(rf_embedding(call->stream, out, in, call->params[0], none, 1));
-    if (!e->positions)
-        return 0;
-    RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, out.shape, out.dtype, &places));
-    RETURN_IF_FAILED(rf_embedding(call->stream, places, call->position, call->params[1], none, 1));
-    return rf_add(call->stream, out, out, places);
-}
-
-static int embed_sizes(const void *self, const struct rf_decode_shape *shape,
-                       struct rf_decode_sizes *out)
-{
-    const struct model_embedding *e = self;
-    const struct rf_shape rows = rf_shape2(shape->rows, e->channels);
-    *out =
-        (struct rf_decode_sizes){.scratch = e->positions ? rf_suballocate_bytes(rows, e->dtype) : 0,
-                                 .out = rows,
-                                 .dtype = e->dtype,
-                                 .vocabulary = e->vocab};
-    return e->positions && shape->length > e->positions
-               ? model_embed_too_long(e, shape->length, out->fault, sizeof(out->fault))
-               : 0;
-}
-
-const struct rf_decode_ops model_embedding_decode = {.sizes = embed_sizes, .decode = embed};

@@ -35,8 +35,6 @@ int model_decode_attend(const struct rf_decode *call, const struct model_decode_
                         struct rf_tensor mixed, struct rf_tensor qkv, struct rf_tensor angles,
                         struct rf_tensor sums);
 
-extern const struct rf_decode_ops model_embedding_decode; /* its self is a struct model_embedding */
-
 /* decode_head.c */
 extern const struct rf_decode_ops model_head_decode;
 

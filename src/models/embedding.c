@@ -31,20 +31,29 @@ struct rf_tensor model_rows_of(struct rf_tensor tensor, struct model_span rows)
     return tensor;
 }
 
-int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows,
-                     struct rf_block_sizes *out)
+int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows)
 {
-    *out = (struct rf_block_sizes){0};
     if (part->ranks > vocab)
-        snprintf(out->fault, sizeof(out->fault),
-                 "%d tensor ranks are more than the %lld rows of the vocabulary; use fewer ranks",
-                 part->ranks, (long long)vocab);
-    else if (part->sequence && rows % part->ranks != 0)
-        snprintf(out->fault, sizeof(out->fault),
-                 "%d tensor ranks do not divide the %lld tokens of a micro-batch; change the "
-                 "micro-batch size",
-                 part->ranks, (long long)rows);
-    return out->fault[0] ? RF_EINVAL : 0;
+        return rf_fail(
+            RF_EINVAL,
+            "%d tensor ranks are more than the %lld rows of the vocabulary; use fewer ranks",
+            part->ranks, (long long)vocab);
+    if (part->sequence && rows % part->ranks != 0)
+        return rf_fail(RF_EINVAL,
+                       "%d tensor ranks do not divide the %lld tokens of a micro-batch; change the "
+                       "micro-batch size",
+                       part->ranks, (long long)rows);
+    return 0;
+}
+
+int model_embed_check(const struct model_embedding *e, int64_t seq)
+{
+    return e->positions && seq > e->positions
+               ? rf_fail(RF_EINVAL,
+                         "sequences of %lld tokens are longer than the model's %lld positions; use "
+                         "shorter ones",
+                         (long long)seq, (long long)e->positions)
+               : 0;
 }
 
 static struct rf_tensor positions_of(const struct model_embedding *e,
@@ -63,6 +72,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor tokens, stru
 {
     const struct model_embedding *e = self;
     const struct rf_tensor_part *part = &ctx->tensor;
+    const struct rf_tensor none = {0};
     struct rf_tensor positions = positions_of(e, ctx->params);
     if (own_positions(ctx, e)) {
         const struct rf_shape own = rf_shape2(ctx->seq, e->channels);
@@ -70,31 +80,34 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor tokens, stru
         RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own, positions.dtype, &positions));
         RETURN_IF_FAILED(model_own_positions(ctx, ctx->params[1], positions));
     }
-    struct rf_embedding_part table = {.vocabulary = e->vocab, .positions = ctx->positions};
-    if (part->ranks <= 1)
-        return rf_embedding_of_part(ctx->stream, out, tokens, ctx->params[0], positions, ctx->seq,
-                                    ctx->positions.buffer ? &table : NULL);
-    if (ctx->phase == 1)
+    const bool shared = part->ranks > 1, adds = positions.buffer && part->rank == 0;
+    if (shared && ctx->phase == 1)
         return rf_copy(ctx->stream, out,
                        model_rows_of(ctx->exchanged, model_own_rows(part, ctx->rows)));
-    table.first = model_table_rows(part, e->vocab).first;
-    if (part->rank > 0)
-        positions = (struct rf_tensor){0};
-    return rf_embedding_of_part(ctx->stream, ctx->exchange, tokens, ctx->params[0], positions,
-                                ctx->seq, &table);
+    const struct rf_embedding_args args = {
+        .T = ctx->seq,
+        .tokens = tokens,
+        .wte = ctx->params[0],
+        .wpe = adds ? positions : none,
+        .positions = adds ? ctx->positions : none,
+        .out = shared ? ctx->exchange : out,
+        .first = shared ? model_table_rows(part, e->vocab).first : 0,
+        .vocabulary = shared || ctx->positions.buffer ? e->vocab : 0};
+    return rf_embedding(ctx->stream, &args);
 }
 
 /* Positions of documents are as much tokens as those of the vocabulary are. */
 static int add_positions_of_documents(const struct rf_ctx *ctx, const struct model_embedding *e,
                                       struct rf_tensor dout, struct model_span own)
 {
-    const struct rf_tensor none = {0};
     const int64_t words = rf_embedding_scratch(own.count, e->positions);
-    struct rf_tensor scratch;
+    struct rf_embedding_args args = {.T = own.count,
+                                     .tokens = model_rows_of(ctx->positions, own),
+                                     .dout = model_rows_of(dout, own),
+                                     .dwte = ctx->grads[1]};
     uint64_t at = 0; /* the sort by token has ended */
-    RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &scratch));
-    return rf_embedding_backward(ctx->stream, ctx->grads[1], none, model_rows_of(dout, own),
-                                 model_rows_of(ctx->positions, own), own.count, scratch);
+    RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &args.scratch));
+    return rf_embedding_backward(ctx->stream, &args);
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -114,12 +127,15 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor toke
         return rf_copy(ctx->stream, model_rows_of(ctx->exchange, own), dout);
     if (shared && part->sequence)
         dout = ctx->exchanged;
-    struct rf_embedding_part table = {
-        .vocabulary = e->vocab, .first_row = own.first, .rows = own.count};
+    struct rf_embedding_args args = {
+        .T = ctx->seq, .tokens = tokens, .dout = dout, .dwte = ctx->grads[0]};
     struct model_span rows = {0, e->vocab};
     if (shared) {
         rows = model_table_rows(part, e->vocab);
-        table.first = rows.first;
+        args.first = rows.first;
+        args.vocabulary = e->vocab;
+        args.first_row = own.first;
+        args.rows = own.count;
     }
     const int64_t words = rf_embedding_scratch(ctx->rows, rows.count + shared);
     struct rf_tensor scratch, positions = positions_of(e, ctx->grads);
@@ -134,10 +150,11 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor toke
         RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, own_rows, RF_F32, &positions));
         RETURN_IF_FAILED(rf_fill(ctx->stream, positions, 0));
     }
+    args.dwpe = positions;
+    if (model_wants(ctx, 0))
+        args.scratch = scratch;
     if (!packed || model_wants(ctx, 0))
-        RETURN_IF_FAILED(rf_embedding_of_part_backward(ctx->stream, ctx->grads[0], positions, dout,
-                                                       tokens, ctx->seq, scratch,
-                                                       shared ? &table : NULL));
+        RETURN_IF_FAILED(rf_embedding_backward(ctx->stream, &args));
     if (packed)
         return add_positions_of_documents(ctx, e, dout, own);
     return gathers ? model_add_positions(ctx, ctx->grads[1], positions) : 0;
@@ -149,12 +166,9 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     const struct model_embedding *e = self;
     const bool shared = part && part->ranks > 1;
     int64_t table_rows = e->vocab, own = rows;
-    if (e->positions && seq > e->positions) {
-        *out = (struct rf_block_sizes){0};
-        return model_embed_too_long(e, seq, out->fault, sizeof(out->fault));
-    }
+    RETURN_IF_FAILED(model_embed_check(e, seq));
     if (shared) {
-        RETURN_IF_FAILED(model_check_part(part, e->vocab, rows, out));
+        RETURN_IF_FAILED(model_check_part(part, e->vocab, rows));
         table_rows = model_table_rows(part, e->vocab).count;
         own = model_own_rows(part, rows).count;
     }
@@ -192,6 +206,41 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return 0;
 }
 
+/* ---- text generation ------------------------------------------------------------------------- */
+
+/* The table of positions is looked up like that of tokens, with positions instead of tokens. */
+static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
+                  struct rf_tensor out)
+{
+    const struct model_embedding *e = self;
+    struct rf_tensor places;
+    uint64_t at = 0;
+    const struct rf_embedding_args words = {
+        .T = 1, .tokens = in, .wte = call->params[0], .out = out};
+    RETURN_IF_FAILED(rf_embedding(call->stream, &words));
+    if (!e->positions)
+        return 0;
+    RETURN_IF_FAILED(rf_suballocate(call->scratch, &at, out.shape, out.dtype, &places));
+    const struct rf_embedding_args positions = {
+        .T = 1, .tokens = call->position, .wte = call->params[1], .out = places};
+    RETURN_IF_FAILED(rf_embedding(call->stream, &positions));
+    return rf_add(call->stream, out, out, places);
+}
+
+static int decode_sizes(const void *self, const struct rf_decode_shape *shape,
+                        struct rf_decode_sizes *out)
+{
+    const struct model_embedding *e = self;
+    const struct rf_shape rows = rf_shape2(shape->rows, e->channels);
+    *out =
+        (struct rf_decode_sizes){.scratch = e->positions ? rf_suballocate_bytes(rows, e->dtype) : 0,
+                                 .out = rows,
+                                 .dtype = e->dtype,
+                                 .vocabulary = e->vocab};
+    return model_embed_check(e, shape->length);
+}
+
+static const struct rf_decode_ops decode_ops = {.sizes = decode_sizes, .decode = decode};
+
 const struct rf_block_ops model_embedding_ops = {
-    forward,      backward_input, backward_weight,        sizes,
-    tensor_sizes, context_sizes,  &model_embedding_decode};
+    forward, backward_input, backward_weight, sizes, tensor_sizes, context_sizes, &decode_ops};

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "hub_modules.h"
 #include "transformer.h"
 
 #define EPS 1e-5f
@@ -35,7 +34,8 @@ static const struct layer_op layer_ops[] = {
     {LAYER_ADD},
     {LAYER_END}};
 
-const char *gpt2_config_fault(const struct gpt2_config *c)
+/* What is wrong with the sizes; NULL: nothing. transformer.c checks the rest. */
+static const char *fault_of(const struct gpt2_config *c)
 {
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->seq < 1 || c->vocab < 0)
         return "layers, channels, heads and sequence length must be at least 1";
@@ -45,16 +45,7 @@ const char *gpt2_config_fault(const struct gpt2_config *c)
         return "heads must divide channels; for example 4 heads for 128 channels";
     if (c->channels > 1 << 20 || c->layers > 1 << 16 || c->vocab > 1 << 24)
         return "channels, layers or vocabulary are too large; use smaller sizes";
-    const char *fault = model_adapter_fault(c->adapter);
-    if (fault)
-        return fault;
-    if (c->architecture && !hub_arch_named(c->architecture))
-        return "architecture is the name of no architecture; for example GPT2LMHeadModel";
-    fault = model_quantize_fault(c->quantize, 4.0 * c->channels * c->channels);
-    if (fault)
-        return fault;
-    fault = model_type_fault(c->dtype, c->residual);
-    return fault ? fault : model_recompute_fault(c->recompute);
+    return NULL;
 }
 
 static void say_config(char text[TEXT], const struct gpt2_config *c)
@@ -78,15 +69,11 @@ static unsigned whole_recompute(const struct gpt2_config *c)
 
 int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
 {
-    if (!config || gpt2_config_fault(config))
-        return RF_EINVAL;
-    struct gpt2 *gpt2 = calloc(1, sizeof(*gpt2));
-    if (!gpt2)
-        return RF_ENOMEM;
+    const char *fault = config ? fault_of(config) : "a model needs a config";
+    if (fault)
+        return rf_fail(RF_EINVAL, "%s", fault);
     struct gpt2_config c = *config;
-    char text[TEXT];
     c.vocab = c.vocab ? c.vocab : 257;
-    say_config(text, &c);
     const struct transformer_config t = {.layer = {.ops = layer_ops,
                                                    .channels = c.channels,
                                                    .heads = c.heads,
@@ -109,6 +96,12 @@ int gpt2_create(const struct gpt2_config *config, struct gpt2 **out)
                                          .tokens = "wte",
                                          .places = "wpe",
                                          .norm = "ln_f"};
+    char text[TEXT];
+    RETURN_IF_FAILED(transformer_check(&t));
+    say_config(text, &c);
+    struct gpt2 *gpt2 = calloc(1, sizeof(*gpt2));
+    if (!gpt2)
+        return rf_fail(RF_ENOMEM, "out of memory for a model");
     const int rc = transformer_create(&gpt2->t, &t, text);
     if (rc < 0) {
         free(gpt2);

@@ -45,7 +45,7 @@ struct gpt2_config {
 };
 
 struct gpt2;
-/* Returns RF_EINVAL when gpt2_config_fault returns a fault. */
+/* RF_EINVAL: the config cannot be computed. RF_ENOMEM. */
 RF_MUST_CHECK int gpt2_create(const struct gpt2_config *config, struct gpt2 **out);
 void gpt2_destroy(struct gpt2 *model); /* after its runs and plans; NULL is allowed */
 /* Freezes the parameters whose names match a pattern of fnmatch(3), such as "blocks.0.*", and
@@ -57,9 +57,6 @@ int gpt2_freeze(struct gpt2 *model, const char *pattern);
 int gpt2_adapter_modules(const struct gpt2 *model, struct model_adapter_module *out, int capacity);
 /* layers + 2 blocks. The model owns them. */
 const struct rf_block *gpt2_blocks(const struct gpt2 *model, int *count);
-/* One sentence on what was wrong with the config of a gpt2_create that failed. NULL when the config
- * was not the cause. */
-const char *gpt2_config_fault(const struct gpt2_config *config);
 
 #ifdef __cplusplus
 }

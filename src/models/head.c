@@ -36,19 +36,21 @@ static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struc
 static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {
     const struct model_head *h = self;
-    struct rf_tensor scratch, dlogits = {0};
+    struct rf_cross_entropy_args loss = {.logits = out,
+                                         .targets = ctx->targets,
+                                         .losses = ctx->losses,
+                                         .opts = model_head_loss(ctx)};
     struct model_head_norm s;
     if (ctx->tensor.ranks > 1)
         return model_head_shared_forward(ctx, h, in, out);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
-    RETURN_IF_FAILED(model_scratch(ctx, ctx->rows, &scratch));
+    RETURN_IF_FAILED(model_scratch(ctx, ctx->rows, &loss.lse));
     RETURN_IF_FAILED(model_head_forward_norm(ctx, h, &s, in));
     RETURN_IF_FAILED(model_matmul(ctx, out, s.norm, ctx->params[model_head_table(h)],
                                   &(struct rf_matmul_opts){.transpose_b = true}));
     if (!ctx->evaluate)
-        dlogits = out;
-    const struct rf_cross_entropy_opts opts = model_head_loss(ctx);
-    return rf_cross_entropy(ctx->stream, ctx->losses, dlogits, out, ctx->targets, scratch, &opts);
+        loss.dlogits = out;
+    return rf_cross_entropy(ctx->stream, &loss);
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -91,7 +93,7 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     *out = (struct rf_block_sizes){
         .saved = model_cut_bytes(rows, cuts, cut_saved(h, &s, cuts)),
         .saved_for_weight = model_cut_bytes(rows, MODEL_CUTS(saved_for_weight)),
-        .scratch = model_scratch_bytes(model_max(rf_layernorm_scratch(rows, h->channels), rows)),
+        .scratch = model_scratch_bytes(model_max(rf_norm_scratch(rows, h->channels), rows)),
         .out = rf_shape2(rows, h->vocab),
         .dtype = h->dtype};
     return 0;
@@ -109,13 +111,17 @@ static int run_chunks(struct rf_ctx *ctx, const struct model_head *h,
                       const struct model_head_norm *s, struct rf_tensor dnorm,
                       struct rf_tensor dtable)
 {
-    struct rf_tensor scratch;
+    struct rf_lm_head_args args = {.x = s->norm,
+                                   .w = ctx->params[model_head_table(h)],
+                                   .targets = ctx->targets,
+                                   .losses = ctx->losses,
+                                   .dx = dnorm,
+                                   .dw = dtable,
+                                   .opts = model_head_loss(ctx)};
     uint64_t at = 0;
-    RETURN_IF_FAILED(
-        rf_suballocate(ctx->scratch, &at, rf_shape1(chunk_bytes(h, ctx->rows)), RF_U8, &scratch));
-    const struct rf_cross_entropy_opts opts = model_head_loss(ctx);
-    return rf_lm_head(ctx->stream, ctx->losses, dnorm, dtable, s->norm,
-                      ctx->params[model_head_table(h)], ctx->targets, scratch, &opts);
+    RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(chunk_bytes(h, ctx->rows)), RF_U8,
+                                    &args.scratch));
+    return rf_lm_head(ctx->stream, &args);
 }
 
 static int chunked_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in,
@@ -162,7 +168,7 @@ static int chunked_sizes(const void *self, int64_t rows, int64_t seq, struct rf_
     const struct model_head *h = self;
     struct model_head_norm s;
     struct model_cut cuts[3];
-    uint64_t weights = model_scratch_bytes(rf_layernorm_scratch(rows, h->channels));
+    uint64_t weights = model_scratch_bytes(rf_norm_scratch(rows, h->channels));
     uint64_t chunk = rf_suballocate_bytes(rf_shape1(chunk_bytes(h, rows)), RF_U8);
     *out = (struct rf_block_sizes){.saved = model_cut_bytes(rows, cuts, cut_saved(h, &s, cuts)),
                                    .scratch = weights > chunk ? weights : chunk,

@@ -34,37 +34,49 @@ int model_head_table_grad(struct rf_ctx *ctx, const struct model_head *h, struct
 
 /* ---- the norm -------------------------------------------------------------------------------- */
 
+static struct rf_norm_args norm_of(const struct model_head *h, const struct model_head_norm *s,
+                                   struct rf_tensor in)
+{
+    const struct rf_tensor none = {0};
+    return (struct rf_norm_args){
+        .rms = h->rms, .x = in, .mean = h->rms ? none : s->mean, .rstd = s->rstd};
+}
+
 int model_head_forward_norm(struct rf_ctx *ctx, const struct model_head *h,
                             const struct model_head_norm *s, struct rf_tensor in)
 {
-    const struct rf_tensor *p = ctx->params;
-    return h->rms ? rf_rmsnorm(ctx->stream, s->norm, s->rstd, in, p[0], h->eps)
-                  : rf_layernorm(ctx->stream, s->norm, s->mean, s->rstd, in, p[0], p[1], h->eps);
+    struct rf_norm_args norm = norm_of(h, s, in);
+    norm.eps = h->eps;
+    norm.gamma = ctx->params[0];
+    if (!h->rms)
+        norm.beta = ctx->params[1];
+    norm.out = s->norm;
+    return rf_norm(ctx->stream, &norm);
 }
 
 int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
                           const struct model_head_norm *s, struct rf_tensor din,
                           struct rf_tensor dnorm, struct rf_tensor in)
 {
-    const struct rf_tensor *p = ctx->params;
-    if (ctx->din_unused)
-        return 0;
-    return h->rms ? rf_rmsnorm_backward_input(ctx->stream, din, dnorm, in, s->rstd, p[0], false)
-                  : rf_layernorm_backward_input(ctx->stream, din, dnorm, in, s->mean, s->rstd, p[0],
-                                                false);
+    struct rf_norm_args norm = norm_of(h, s, in);
+    norm.gamma = ctx->params[0];
+    norm.dout = dnorm;
+    norm.dx = din;
+    return ctx->din_unused ? 0 : rf_norm_backward_input(ctx->stream, &norm);
 }
 
 int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
                            const struct model_head_norm *s, struct rf_tensor in,
                            struct rf_tensor dnorm)
 {
-    const struct rf_tensor *g = ctx->grads;
-    struct rf_tensor scratch;
+    struct rf_norm_args norm = norm_of(h, s, in);
     if (!model_wants(ctx, 0) && (h->rms || !model_wants(ctx, 1)))
         return 0;
+    norm.dout = dnorm;
+    norm.dgamma = ctx->grads[0];
+    if (!h->rms)
+        norm.dbeta = ctx->grads[1];
     RETURN_IF_FAILED(
-        model_scratch(ctx, rf_layernorm_scratch(rf_tensor_count(s->rstd), h->channels), &scratch));
-    return h->rms ? rf_rmsnorm_backward_weight(ctx->stream, g[0], dnorm, in, s->rstd, scratch)
-                  : rf_layernorm_backward_weight(ctx->stream, g[0], g[1], dnorm, in, s->mean,
-                                                 s->rstd, scratch);
+        model_scratch(ctx, rf_norm_scratch(rf_tensor_count(s->rstd), h->channels), &norm.scratch));
+    return rf_norm_backward_weight(ctx->stream, &norm);
 }

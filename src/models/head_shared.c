@@ -13,19 +13,19 @@
 
 struct saved {
     struct model_head_norm own; /* mean, rstd: of this rank's rows; norm: of all rows */
-    /* (n) each: see struct rf_cross_entropy_part. `most` is the maximum over all ranks after the
+    /* (n) each: see struct rf_cross_entropy_args. `most` is the maximum over all ranks after the
      * first exchange. `total` is lse after the second exchange. */
     struct rf_tensor most, total, wanted;
 };
 
-static struct rf_cross_entropy_part columns_of(const struct rf_ctx *ctx, const struct model_head *h,
-                                               const struct saved *s, struct model_span rows)
+/* This rank's columns of some rows. */
+static struct rf_cross_entropy_args columns_of(const struct rf_ctx *ctx, const struct model_head *h,
+                                               struct rf_tensor logits, struct model_span rows)
 {
-    return (struct rf_cross_entropy_part){.first = model_table_rows(&ctx->tensor, h->vocab).first,
-                                          .vocabulary = h->vocab,
-                                          .most = model_rows_of(s->most, rows),
-                                          .total = model_rows_of(s->total, rows),
-                                          .wanted = model_rows_of(s->wanted, rows)};
+    return (struct rf_cross_entropy_args){.logits = logits,
+                                          .targets = model_rows_of(ctx->targets, rows),
+                                          .first = model_table_rows(&ctx->tensor, h->vocab).first,
+                                          .vocabulary = h->vocab};
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -111,38 +111,49 @@ static int compute_logits_and_maximum(struct rf_ctx *ctx, const struct model_hea
     for (int64_t first = 0; first < ctx->rows; first += step) {
         const int64_t left = ctx->rows - first;
         const struct model_span rows = {first, left < step ? left : step};
-        const struct rf_cross_entropy_part part = columns_of(ctx, h, s, rows);
         struct rf_tensor logits;
         RETURN_IF_FAILED(get_logits(ctx, h, out, rows, &logits));
         RETURN_IF_FAILED(make_logits(ctx, h, s, logits, rows));
-        RETURN_IF_FAILED(rf_cross_entropy_part_rows(ctx->stream, &part, logits,
-                                                    model_rows_of(ctx->targets, rows)));
+        struct rf_cross_entropy_args args = columns_of(ctx, h, logits, rows);
+        args.most = model_rows_of(s->most, rows);
+        args.total = model_rows_of(s->total, rows);
+        args.wanted = model_rows_of(s->wanted, rows);
+        RETURN_IF_FAILED(rf_cross_entropy_part_rows(ctx->stream, &args));
     }
     return rf_copy(ctx->stream, ctx->exchange, s->most);
 }
 
-static int write_sums(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s)
+static int write_sums(struct rf_ctx *ctx, const struct saved *s)
 {
-    const struct rf_cross_entropy_part part =
-        columns_of(ctx, h, s, (struct model_span){0, ctx->rows});
-    RETURN_IF_FAILED(rf_cross_entropy_part_sums(ctx->stream, ctx->exchange, &part, ctx->exchanged));
+    const struct rf_cross_entropy_args args = {.most = s->most,
+                                               .total = s->total,
+                                               .wanted = s->wanted,
+                                               .greatest = ctx->exchanged,
+                                               .sums = ctx->exchange};
+    RETURN_IF_FAILED(rf_cross_entropy_part_sums(ctx->stream, &args));
     return rf_copy(ctx->stream, s->most, ctx->exchanged);
 }
 
 static int gradient(const struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
                     struct rf_tensor logits, struct model_span rows)
 {
-    const struct rf_cross_entropy_opts opts = model_head_loss(ctx);
-    const struct rf_cross_entropy_part part = columns_of(ctx, h, s, rows);
-    return rf_cross_entropy_part_gradient(ctx->stream, logits, &part, logits,
-                                          model_rows_of(ctx->targets, rows), part.total, &opts);
+    struct rf_cross_entropy_args args = columns_of(ctx, h, logits, rows);
+    args.lse = model_rows_of(s->total, rows);
+    args.dlogits = logits;
+    args.opts = model_head_loss(ctx);
+    return rf_cross_entropy_part_gradient(ctx->stream, &args);
 }
 
 static int write_losses(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
                         struct rf_tensor out)
 {
-    RETURN_IF_FAILED(rf_cross_entropy_part_losses(ctx->stream, ctx->losses, s->total, s->most,
-                                                  ctx->exchanged, ctx->targets, h->vocab));
+    const struct rf_cross_entropy_args args = {.targets = ctx->targets,
+                                               .losses = ctx->losses,
+                                               .lse = s->total,
+                                               .vocabulary = h->vocab,
+                                               .greatest = s->most,
+                                               .sums = ctx->exchanged};
+    RETURN_IF_FAILED(rf_cross_entropy_part_losses(ctx->stream, &args));
     if (ctx->evaluate || h->rows)
         return 0;
     return gradient(ctx, h, s, out, (struct model_span){0, ctx->rows});
@@ -166,7 +177,7 @@ int model_head_shared_forward(struct rf_ctx *ctx, const struct model_head *h, st
     case 0:
         return compute_logits_and_maximum(ctx, h, &s, out);
     case 1:
-        return write_sums(ctx, h, &s);
+        return write_sums(ctx, &s);
     case 2:
         return write_losses(ctx, h, &s, out);
     default:
@@ -255,14 +266,14 @@ int model_head_shared_sizes(const struct model_head *h, const struct rf_tensor_p
     struct saved s;
     struct rf_tensor dnorm, logits;
     struct model_cut cuts[OF_ROWS + 2];
-    RETURN_IF_FAILED(model_check_part(part, h->vocab, rows, out));
+    RETURN_IF_FAILED(model_check_part(part, h->vocab, rows));
     const int count = cut_saved(h, &s, cuts);
     const int64_t own = model_own_rows(part, rows).count;
     const int64_t columns = model_table_rows(part, h->vocab).count;
     const struct model_cut saved_for_weight[] = {{&dnorm, h->channels, h->dtype}};
     const struct model_cut chunk[] = {{&logits, columns, h->dtype}};
     const uint64_t work[] = {
-        model_scratch_bytes(rf_layernorm_scratch(own, h->channels)),
+        model_scratch_bytes(rf_norm_scratch(own, h->channels)),
         h->rows ? model_cut_bytes(chunk_rows(h, rows, columns), MODEL_CUTS(chunk)) : 0};
     *out = (struct rf_block_sizes){
         .saved = model_cut_bytes(rows, cuts, OF_ROWS) +

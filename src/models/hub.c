@@ -16,18 +16,16 @@
 
 #define MAX_CONFIG ((size_t)4 << 20)
 
-int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
+int hub_open(const char *dir, struct hub **out)
 {
     struct hub *hub = calloc(1, sizeof(*hub));
     if (!hub)
-        return config_fail(RF_ENOMEM, fault, "out of memory");
+        return rf_fail(RF_ENOMEM, "out of memory");
     int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &hub->text);
-    if (rc < 0)
-        config_fail(rc, fault, "%s", rf_last_error()->message);
-    else
-        rc = hub_parse(hub->text, hub, fault);
     if (rc == 0)
-        rc = hub_settle_head(hub, dir, fault);
+        rc = hub_parse(hub->text, hub);
+    if (rc == 0)
+        rc = hub_settle_head(hub, dir);
     if (rc < 0)
         hub_destroy(hub);
     else
@@ -35,7 +33,7 @@ int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES])
     return rc;
 }
 
-int hub_look(const char *dir, const struct hub_arch **out, char fault[HUB_FAULT_BYTES])
+int hub_look(const char *dir, const struct hub_arch **out)
 {
     char path[4096], *text = NULL;
     struct stat about;
@@ -45,8 +43,8 @@ int hub_look(const char *dir, const struct hub_arch **out, char fault[HUB_FAULT_
         return 0;
     int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &text);
     if (rc < 0)
-        return config_fail(rc, fault, "%s", rf_last_error()->message);
-    rc = hub_find_arch(text, out, fault);
+        return rc;
+    rc = hub_find_arch(text, out);
     free(text);
     return rc;
 }
@@ -55,7 +53,8 @@ static int describe(const struct hub_arch *arch, const struct hub_values *values
 {
     struct hub *hub = arch ? calloc(1, sizeof(*hub)) : NULL;
     if (!hub)
-        return arch ? RF_ENOMEM : RF_EINVAL;
+        return arch ? rf_fail(RF_ENOMEM, "out of memory")
+                    : rf_fail(RF_EINVAL, "no architecture of a hub has these parameters");
     *hub = (struct hub){.arch = arch, .values = *values, .dtype = RF_F32};
     *out = hub;
     return 0;
@@ -94,10 +93,9 @@ int hub_of_llama(const struct llama_config *c, struct hub **out)
         .rope_scaling = c->rope_scaling};
     const char *name = c->architecture ? c->architecture : "LlamaForCausalLM";
     const struct hub_arch *arch = hub_arch_named(name);
-    if (!arch || arch->qkv_bias != c->qkv_bias || arch->qk_norm != c->qk_norm ||
-        arch->layer != c->layer)
-        return RF_EINVAL;
-    return describe(arch, &values, out);
+    const bool same = arch && arch->qkv_bias == c->qkv_bias && arch->qk_norm == c->qk_norm &&
+                      arch->layer == c->layer;
+    return describe(same ? arch : NULL, &values, out);
 }
 
 void hub_destroy(struct hub *hub)
@@ -164,19 +162,19 @@ void hub_set_llama(const struct hub *hub, struct llama_config *c)
     c->rope_scaling = v->rope_scaling;
 }
 
-int hub_check_seq(const struct hub *hub, int64_t seq, char fault[HUB_FAULT_BYTES])
+int hub_check_seq(const struct hub *hub, int64_t seq)
 {
     const struct hub_values *v = &hub->values;
     if (seq > v->positions)
-        return config_fail(RF_EINVAL, fault,
-                           "sequences of %lld tokens are longer than the model's %d positions "
-                           "(config.json)",
-                           (long long)seq, v->positions);
+        return rf_fail(RF_EINVAL,
+                       "sequences of %lld tokens are longer than the model's %d positions "
+                       "(config.json)",
+                       (long long)seq, v->positions);
     if (v->window && seq > v->window)
-        return config_fail(RF_EINVAL, fault,
-                           "config.json: sliding_window is %d, which is shorter than sequences of "
-                           "%lld tokens; this library computes only full attention",
-                           v->window, (long long)seq);
+        return rf_fail(RF_EINVAL,
+                       "config.json: sliding_window is %d, which is shorter than sequences of "
+                       "%lld tokens; this library computes only full attention",
+                       v->window, (long long)seq);
     return 0;
 }
 

@@ -4,8 +4,8 @@
  * of, and the way back. hub_table.c has one table for each architecture; everything else reads
  * these tables. Used by the tools; docs/finetuning.md describes the formats.
  *
- * Functions that can fail return 0 or a negative status, and on failure write one sentence to
- * `fault`. They block, and do not communicate.
+ * Functions that can fail return 0 or a negative status; rf_last_error() has the sentence. They
+ * block, and do not communicate.
  */
 #ifndef RF_MODELS_HUB_H
 #define RF_MODELS_HUB_H
@@ -14,15 +14,12 @@
 #include <ringforge/fields.h>
 #include <ringforge/weights.h>
 
-#include "fault.h"
 #include "gpt2.h"
 #include "llama.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-#define HUB_FAULT_BYTES MODEL_FAULT_BYTES
 
 /* What a model is, by config.json. */
 struct hub_values {
@@ -41,7 +38,7 @@ struct hub; /* a described model */
 /* Reads dir/config.json. RF_EINVAL: what this library cannot compute, with the field and its value.
  * If it ties the head to the table of tokens, and there are files of weights that have both, with
  * different values, then the head is not tied, as in transformers. The caller destroys *out. */
-RF_MUST_CHECK int hub_open(const char *dir, struct hub **out, char fault[HUB_FAULT_BYTES]);
+RF_MUST_CHECK int hub_open(const char *dir, struct hub **out);
 /* Describes a model that came from no hub. */
 RF_MUST_CHECK int hub_of_gpt2(const struct gpt2_config *config, struct hub **out);
 RF_MUST_CHECK int hub_of_llama(const struct llama_config *config, struct hub **out);
@@ -54,8 +51,7 @@ const struct hub_arch *hub_arch_of(const struct hub *hub);
 const struct hub_arch *hub_arch_named(const char *name); /* NULL: there is none of that name */
 /* The one that dir/config.json names, whatever else it says. *out is NULL if there is no such file,
  * or the table has no such architecture. */
-RF_MUST_CHECK int hub_look(const char *dir, const struct hub_arch **out,
-                           char fault[HUB_FAULT_BYTES]);
+RF_MUST_CHECK int hub_look(const char *dir, const struct hub_arch **out);
 const struct hub_values *hub_values(const struct hub *hub);
 enum rf_dtype hub_dtype(const struct hub *hub); /* of the weights, as config.json says */
 bool hub_is_gpt2(const struct hub *hub);
@@ -63,7 +59,7 @@ bool hub_is_gpt2(const struct hub *hub);
 void hub_set_gpt2(const struct hub *hub, struct gpt2_config *config);
 void hub_set_llama(const struct hub *hub, struct llama_config *config);
 /* Whether the model can be trained with sequences of this length. */
-RF_MUST_CHECK int hub_check_seq(const struct hub *hub, int64_t seq, char fault[HUB_FAULT_BYTES]);
+RF_MUST_CHECK int hub_check_seq(const struct hub *hub, int64_t seq);
 
 /* ---- architectures --------------------------------------------------------------------------- */
 
@@ -98,7 +94,7 @@ struct hub_tensors { /* zero: empty */
 /* The tensors of all parameters of the blocks, in their order; tied parameters occur once. prefix:
  * RF_EINVAL if a parameter has no row in the table. */
 RF_MUST_CHECK int hub_list(const struct hub *hub, const struct rf_block *blocks, int count,
-                           bool prefix, struct hub_tensors *out, char fault[HUB_FAULT_BYTES]);
+                           bool prefix, struct hub_tensors *out);
 void hub_tensors_free(struct hub_tensors *tensors);
 /* The shape of a tensor in the hub's files. */
 struct rf_shape hub_tensor_shape(const struct hub_tensor *tensor);
@@ -109,7 +105,7 @@ struct hub_source;
  * unless files have a tied tensor twice. Blocks and weights must outlive the source. */
 RF_MUST_CHECK int hub_source_create(const struct hub *hub, struct rf_weights *weights,
                                     const struct rf_block *blocks, int count,
-                                    struct hub_source **out, char fault[HUB_FAULT_BYTES]);
+                                    struct hub_source **out);
 void hub_source_destroy(struct hub_source *source); /* NULL is allowed */
 struct rf_param_source hub_source_of(struct hub_source *source);
 
@@ -124,8 +120,7 @@ struct hub_ends {
  * and it names any, or else of config.json. RF_EINVAL: generation_config.json asks for something
  * that changes the tokens of a text, and no option of `ringforge generate` has; the sentence names
  * the field. */
-RF_MUST_CHECK int hub_read_ends(const char *dir, bool has_generation, struct hub_ends *out,
-                                char fault[HUB_FAULT_BYTES]);
+RF_MUST_CHECK int hub_read_ends(const char *dir, bool has_generation, struct hub_ends *out);
 /* What is done with each field of generation_config.json. */
 extern const struct rf_fields hub_generation;
 

@@ -229,24 +229,27 @@ static int parse(const cJSON *config, struct hub *hub)
     return read_dtype(config, &hub->dtype);
 }
 
-/* Writes why a text is no config that can be used. */
-static int finish(int rc, cJSON *config, char fault[HUB_FAULT_BYTES])
+/* *out: NULL on failure. */
+static int open_config(const char *text, cJSON **out)
 {
-    if (rc < 0)
-        config_fail(rc, fault, "%s",
-                    config ? rf_last_error()->message : FILE_NAME " is not a JSON object");
+    *out = config_parse(text);
+    return *out ? 0 : rf_fail(RF_ECORRUPT, FILE_NAME " is not a JSON object");
+}
+
+int hub_find_arch(const char *text, const struct hub_arch **out)
+{
+    cJSON *config;
+    RETURN_IF_FAILED(open_config(text, &config));
+    const int rc = find_arch(config, out);
     cJSON_Delete(config);
     return rc;
 }
 
-int hub_find_arch(const char *text, const struct hub_arch **out, char fault[HUB_FAULT_BYTES])
+int hub_parse(const char *text, struct hub *hub)
 {
-    cJSON *config = config_parse(text);
-    return finish(config ? find_arch(config, out) : RF_ECORRUPT, config, fault);
-}
-
-int hub_parse(const char *text, struct hub *hub, char fault[HUB_FAULT_BYTES])
-{
-    cJSON *config = config_parse(text);
-    return finish(config ? parse(config, hub) : RF_ECORRUPT, config, fault);
+    cJSON *config;
+    RETURN_IF_FAILED(open_config(text, &config));
+    const int rc = parse(config, hub);
+    cJSON_Delete(config);
+    return rc;
 }

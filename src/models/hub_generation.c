@@ -48,31 +48,28 @@ static int read_ends(const struct rf_fields *fields, const cJSON *config, struct
 
 /* Reads a file if there is one. */
 static int read_file(const char *dir, const struct rf_fields *fields, bool check,
-                     struct hub_ends *out, char fault[HUB_FAULT_BYTES])
+                     struct hub_ends *out)
 {
     char *text = NULL;
     int rc = rf_weights_read_text(dir, fields->file, MAX_TEXT, &text);
     if (rc < 0)
-        return config_fail(rc, fault, "%s", rf_last_error()->message);
+        return rc;
     cJSON *config = config_parse(text);
     free(text);
     if (!config)
-        return config_fail(RF_ECORRUPT, fault, "%s is not a JSON object", fields->file);
+        return rf_fail(RF_ECORRUPT, "%s is not a JSON object", fields->file);
     rc = check ? rf_fields_read(fields, config, NULL) : 0;
     if (rc == 0)
         rc = read_ends(fields, config, out);
-    if (rc < 0)
-        config_fail(rc, fault, "%s", rf_last_error()->message);
     cJSON_Delete(config);
     return rc;
 }
 
-int hub_read_ends(const char *dir, bool has_generation, struct hub_ends *out,
-                  char fault[HUB_FAULT_BYTES])
+int hub_read_ends(const char *dir, bool has_generation, struct hub_ends *out)
 {
     static const struct rf_fields config = {.file = "config.json"};
     *out = (struct hub_ends){.count = 0};
     if (has_generation)
-        RETURN_IF_FAILED(read_file(dir, &hub_generation, true, out, fault));
-    return out->count > 0 ? 0 : read_file(dir, &config, false, out, fault);
+        RETURN_IF_FAILED(read_file(dir, &hub_generation, true, out));
+    return out->count > 0 ? 0 : read_file(dir, &config, false, out);
 }

@@ -22,7 +22,7 @@ static const struct hub_row *find_row(const struct hub_arch *arch, const char *w
     return NULL;
 }
 
-struct lora_modules hub_modules(const struct hub_arch *arch, const struct hub_weight *weight,
+struct lora_modules hub_modules(const struct hub_arch *arch, const struct lora_weight *weight,
                                 int layer)
 {
     struct lora_modules out = {

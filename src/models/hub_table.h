@@ -60,14 +60,14 @@ struct hub {
 
 /* hub_config.c. Whether the text of a config describes something that can be computed. Fills all
  * but hub->text. */
-int hub_parse(const char *text, struct hub *hub, char fault[HUB_FAULT_BYTES]);
+int hub_parse(const char *text, struct hub *hub);
 
 /* The architecture that a config names; *out is NULL if the table has none of that name. An error
  * if architectures and model_type name different ones. */
-int hub_find_arch(const char *text, const struct hub_arch **out, char fault[HUB_FAULT_BYTES]);
+int hub_find_arch(const char *text, const struct hub_arch **out);
 
 /* hub_tensors.c. Files that have a head beside the table of tokens, with other values, have a head
  * of its own, whatever config.json says. Folders without weights are left as they are. */
-int hub_settle_head(struct hub *hub, const char *dir, char fault[HUB_FAULT_BYTES]);
+int hub_settle_head(struct hub *hub, const char *dir);
 
 #endif

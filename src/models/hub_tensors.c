@@ -22,15 +22,14 @@ static int64_t part_rows(const struct hub_values *v, int64_t rows, int parts, in
 }
 
 static int add_param(const struct hub *hub, const struct rf_param_desc *param, const char *prefix,
-                     struct hub_tensors *out, char fault[HUB_FAULT_BYTES])
+                     struct hub_tensors *out)
 {
     const struct hub_row *row = hub->arch->rows;
     int layer = 0;
     while (row->ours && !hub_matches(row->ours, "", param->name, &layer))
         row++;
     if (!row->ours)
-        return config_fail(RF_EINVAL, fault, "a %s has no parameter %s", hub->arch->name,
-                           param->name);
+        return rf_fail(RF_EINVAL, "a %s has no parameter %s", hub->arch->name, param->name);
     const int parts = hub_parts(row);
     const int64_t rows = param->shape.dim[0];
     int64_t first = 0;
@@ -47,12 +46,12 @@ static int add_param(const struct hub *hub, const struct rf_param_desc *param, c
     }
     if (first == rows)
         return 0;
-    return config_fail(RF_EINVAL, fault, "parameter %s has %lld rows, those of a %s have %lld",
-                       param->name, (long long)rows, hub->arch->name, (long long)first);
+    return rf_fail(RF_EINVAL, "parameter %s has %lld rows, those of a %s have %lld", param->name,
+                   (long long)rows, hub->arch->name, (long long)first);
 }
 
 int hub_list(const struct hub *hub, const struct rf_block *blocks, int count, bool prefix,
-             struct hub_tensors *out, char fault[HUB_FAULT_BYTES])
+             struct hub_tensors *out)
 {
     struct hub_tensors list = {NULL, 0};
     int params = 0, rc = 0;
@@ -60,12 +59,11 @@ int hub_list(const struct hub *hub, const struct rf_block *blocks, int count, bo
         params += blocks[b].param_count;
     list.list = calloc((size_t)params * HUB_PARTS + 1, sizeof(*list.list));
     if (!list.list)
-        return config_fail(RF_ENOMEM, fault, "out of memory");
+        return rf_fail(RF_ENOMEM, "out of memory");
     for (int b = 0; rc == 0 && b < count; b++)
         for (int k = 0; rc == 0 && k < blocks[b].param_count; k++)
             if (!blocks[b].params[k].tied_to)
-                rc = add_param(hub, &blocks[b].params[k], prefix ? hub->arch->prefix : "", &list,
-                               fault);
+                rc = add_param(hub, &blocks[b].params[k], prefix ? hub->arch->prefix : "", &list);
     if (rc < 0)
         hub_tensors_free(&list);
     else
@@ -119,31 +117,29 @@ struct hub_source {
 
 /* The tensor's index in the weights. A table that is the head as well may be there as that alone:
  * writers leave out one of the two names. */
-static int find(const struct hub_source *s, const struct hub_tensor *t, char fault[HUB_FAULT_BYTES])
+static int find(const struct hub_source *s, const struct hub_tensor *t)
 {
     char theirs[96], ours[96];
     int index = rf_weights_find(s->weights, t->name);
     if (index < 0 && t->tied && s->hub->values.tied)
         index = rf_weights_find(s->weights, t->tied);
     if (index < 0)
-        return config_fail(RF_EINVAL, fault, "the tensor %s is missing", t->name);
+        return rf_fail(RF_EINVAL, "the tensor %s is missing", t->name);
     const struct rf_weight *w = rf_weights_get(s->weights, index);
     const struct rf_shape wanted = hub_tensor_shape(t);
     if (!rf_shape_equal(w->shape, wanted))
-        return config_fail(RF_EINVAL, fault, "the tensor %s is %s; config.json makes it %s",
-                           w->name,
-                           rf_tensor_text((struct rf_tensor){.shape = w->shape, .dtype = w->dtype},
-                                          theirs, sizeof(theirs)),
-                           rf_tensor_text((struct rf_tensor){.shape = wanted, .dtype = w->dtype},
-                                          ours, sizeof(ours)));
+        return rf_fail(RF_EINVAL, "the tensor %s is %s; config.json makes it %s", w->name,
+                       rf_tensor_text((struct rf_tensor){.shape = w->shape, .dtype = w->dtype},
+                                      theirs, sizeof(theirs)),
+                       rf_tensor_text((struct rf_tensor){.shape = wanted, .dtype = w->dtype}, ours,
+                                      sizeof(ours)));
     /* Nothing is read: whether the type can be. */
     const int rc = rf_weights_read(s->weights, index, 0, 0, NULL);
-    return rc < 0 ? config_fail(rc, fault, "%s", rf_last_error()->message) : index;
+    return rc < 0 ? rc : index;
 }
 
 /* Whether two tensors have the same values. */
-static int compare(struct rf_weights *weights, int first, int second, bool *same,
-                   char fault[HUB_FAULT_BYTES])
+static int compare(struct rf_weights *weights, int first, int second, bool *same)
 {
     enum { PIECE = 4096 };
     float a[PIECE], b[PIECE];
@@ -156,7 +152,7 @@ static int compare(struct rf_weights *weights, int first, int second, bool *same
         if (rc == 0)
             rc = rf_weights_read(weights, second, at, n, b);
         if (rc < 0)
-            return config_fail(rc, fault, "%s", rf_last_error()->message);
+            return rc;
         for (uint64_t i = 0; *same && i < n; i++)
             *same = a[i] == b[i] || memcmp(&a[i], &b[i], sizeof(*a)) == 0;
     }
@@ -164,21 +160,20 @@ static int compare(struct rf_weights *weights, int first, int second, bool *same
 }
 
 /* A head that is tied, and nevertheless in the files, must not say anything else. */
-static int check_tied(const struct hub_source *s, int head, char fault[HUB_FAULT_BYTES])
+static int check_tied(const struct hub_source *s, int head)
 {
     bool same = s->hub->head_settled;
     if (!same)
-        RETURN_IF_FAILED(compare(s->weights, s->index[0], head, &same, fault));
+        RETURN_IF_FAILED(compare(s->weights, s->index[0], head, &same));
     return same ? 0
-                : config_fail(RF_EINVAL, fault,
-                              "the tensor %s differs from %s, and the head of a %s with "
-                              "tie_word_embeddings is its table of tokens here",
-                              rf_weights_get(s->weights, head)->name, s->tensors.list[0].name,
-                              s->hub->arch->name);
+                : rf_fail(RF_EINVAL,
+                          "the tensor %s differs from %s, and the head of a %s with "
+                          "tie_word_embeddings is its table of tokens here",
+                          rf_weights_get(s->weights, head)->name, s->tensors.list[0].name,
+                          s->hub->arch->name);
 }
 
-static int check_superfluous(const struct hub_source *s, const bool *wanted,
-                             char fault[HUB_FAULT_BYTES])
+static int check_superfluous(const struct hub_source *s, const bool *wanted)
 {
     const char *prefix = s->prefix ? s->hub->arch->prefix : "";
     for (int i = 0; i < rf_weights_count(s->weights); i++) {
@@ -188,27 +183,27 @@ static int check_superfluous(const struct hub_source *s, const bool *wanted,
         while (*ignored && !hub_matches(*ignored, prefix, name, &layer))
             ignored++;
         if (!wanted[i] && (!*ignored || layer >= s->hub->values.layers))
-            return config_fail(RF_EINVAL, fault, "the tensor %s belongs to no parameter of this %s",
-                               name, s->hub->arch->name);
+            return rf_fail(RF_EINVAL, "the tensor %s belongs to no parameter of this %s", name,
+                           s->hub->arch->name);
         const char *tied = s->tensors.list[0].tied;
         if (!wanted[i] && tied && strcmp(name, tied) == 0)
-            RETURN_IF_FAILED(check_tied(s, i, fault));
+            RETURN_IF_FAILED(check_tied(s, i));
     }
     return 0;
 }
 
-static int check(const struct hub_source *s, char fault[HUB_FAULT_BYTES])
+static int check(const struct hub_source *s)
 {
     bool *wanted = calloc((size_t)rf_weights_count(s->weights) + 1, sizeof(*wanted));
-    int rc = wanted ? 0 : config_fail(RF_ENOMEM, fault, "out of memory");
+    int rc = wanted ? 0 : rf_fail(RF_ENOMEM, "out of memory");
     for (int i = 0; rc >= 0 && i < s->tensors.count; i++) {
-        rc = find(s, &s->tensors.list[i], fault);
+        rc = find(s, &s->tensors.list[i]);
         if (rc >= 0)
             wanted[rc] = true;
         s->index[i] = rc;
     }
     if (rc >= 0)
-        rc = check_superfluous(s, wanted, fault);
+        rc = check_superfluous(s, wanted);
     free(wanted);
     return rc < 0 ? rc : 0;
 }
@@ -225,7 +220,7 @@ static bool has_prefix(const struct hub *hub, const struct rf_weights *weights)
     return true;
 }
 
-int hub_settle_head(struct hub *hub, const char *dir, char fault[HUB_FAULT_BYTES])
+int hub_settle_head(struct hub *hub, const char *dir)
 {
     const struct rf_weights_opts opts = {.allow_nan = true};
     const struct hub_row *table = &hub->arch->rows[0];
@@ -239,7 +234,7 @@ int hub_settle_head(struct hub *hub, const char *dir, char fault[HUB_FAULT_BYTES
              sizeof(name));
     const int tokens = rf_weights_find(weights, name), head = rf_weights_find(weights, table->tied);
     if (tokens >= 0 && head >= 0)
-        rc = compare(weights, tokens, head, &same, fault);
+        rc = compare(weights, tokens, head, &same);
     hub->values.tied = same;
     hub->head_settled = rc == 0;
     rf_weights_close(weights);
@@ -247,20 +242,19 @@ int hub_settle_head(struct hub *hub, const char *dir, char fault[HUB_FAULT_BYTES
 }
 
 int hub_source_create(const struct hub *hub, struct rf_weights *weights,
-                      const struct rf_block *blocks, int count, struct hub_source **out,
-                      char fault[HUB_FAULT_BYTES])
+                      const struct rf_block *blocks, int count, struct hub_source **out)
 {
     struct hub_source *s = calloc(1, sizeof(*s));
     if (!s)
-        return config_fail(RF_ENOMEM, fault, "out of memory");
+        return rf_fail(RF_ENOMEM, "out of memory");
     s->hub = hub;
     s->weights = weights;
     s->turned_index = -1;
     s->prefix = has_prefix(hub, weights);
-    int rc = hub_list(hub, blocks, count, s->prefix, &s->tensors, fault);
+    int rc = hub_list(hub, blocks, count, s->prefix, &s->tensors);
     if (rc == 0) {
         s->index = calloc((size_t)s->tensors.count + 1, sizeof(*s->index));
-        rc = s->index ? check(s, fault) : config_fail(RF_ENOMEM, fault, "out of memory");
+        rc = s->index ? check(s) : rf_fail(RF_ENOMEM, "out of memory");
     }
     if (rc < 0)
         hub_source_destroy(s);

@@ -4,8 +4,6 @@
  */
 #include "layer_call.h"
 
-#include <stdio.h>
-
 static const struct layer_row none;
 static const struct layer_row *const rows[LAYER_KINDS] = {
     [LAYER_END] = &none,
@@ -192,22 +190,28 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
 {
     const struct layer_block *block = self;
     const struct layer_config *g = block->config;
-    const struct model_division divisions[] = {{g->heads, "heads"},
-                                               {g->kv_heads, "heads of keys", .copies = true},
-                                               {g->hidden, "hidden channels"},
-                                               {rows, "rows of a micro-batch"}};
+    struct model_division divisions[3 + LAYER_MOST];
     struct layer l;
+    int count = 0;
     (void)seq;
-    *out = (struct rf_block_sizes){0};
-    RETURN_IF_FAILED(model_divide(part, divisions, part->sequence ? 4 : 3, out->fault));
-    const char *fault = model_quantize_tensor_fault(g->quantize, part);
-    if (!fault && g->head_norms == LAYER_ALL_HEADS_NORM && part->ranks > 1)
-        fault = "norms of all heads together cannot be divided among tensor ranks; use tp=1";
-    fault = fault ? fault : lora_tensor_fault(g->adapter, part, g->kv_heads < part->ranks);
-    if (fault) {
-        snprintf(out->fault, sizeof(out->fault), "%s", fault);
-        return RF_EINVAL;
+    if (g->heads) {
+        divisions[count++] = (struct model_division){g->heads, "heads"};
+        divisions[count++] = (struct model_division){g->kv_heads, "heads of keys", .copies = true};
     }
+    for (int k = 0; k < block->count; k++)
+        if (g->ops[k].columns[0] == LAYER_HIDDEN)
+            divisions[count++] = (struct model_division){layer_hidden(g, k), "hidden channels"};
+    if (part->sequence)
+        divisions[count++] = (struct model_division){rows, "rows of a micro-batch"};
+    RETURN_IF_FAILED(model_divide(part, divisions, count));
+    if (g->quantize && part->ranks > 1)
+        return rf_fail(RF_EINVAL,
+                       "quantised weights cannot be divided among tensor ranks; use tp=1");
+    if (g->head_norms == LAYER_ALL_HEADS_NORM && part->ranks > 1)
+        return rf_fail(
+            RF_EINVAL,
+            "norms of all heads together cannot be divided among tensor ranks; use tp=1");
+    RETURN_IF_FAILED(lora_check_part(g->adapter, part, g->kv_heads < part->ranks));
     init(&l, NULL, block, part, rows);
     fill(&l, out);
     return 0;

@@ -70,6 +70,7 @@ struct layer_op {
      * the same bits in both. The operations from the stream to an activation have the same `with`.
      */
     unsigned drop, with;
+    int64_t hidden; /* LAYER_HIDDEN of a column linear; 0: the config's */
 };
 
 #define LAYER_MOST 16 /* operations of a layer, with LAYER_END */
@@ -111,26 +112,35 @@ struct layer_block {
     int head_norm[2]; /* weights of the norms of queries and of keys */
 };
 
-/* Declares the parameters. std: the deviation of initial weights, and of those whose products are
- * added to the stream. architecture: names the modules of adapters (hub_modules.h). */
+/* What the parameters of a layer begin with. */
 struct hub_arch;
 struct layer_initial {
-    float std, residual_std;
+    float std, residual_std; /* deviations of weights, and of those that are added to the stream */
+    const char *name, *prefix; /* of the block; of its parameters: "blocks.3." */
+    int layer;
+    /* Names the modules that adapters have and that are quantised by themselves (hub_modules.h);
+     * NULL: there are no adapters, and nothing is quantised. */
+    struct lora_modules (*modules)(const struct hub_arch *architecture,
+                                   const struct lora_weight *weight, int layer);
+    const struct hub_arch *architecture;
 };
+/* Declares the parameters. */
 void layer_declare(struct layer_block *block, struct model_part *part,
-                   const struct layer_config *config, const struct hub_arch *architecture,
-                   int layer, struct layer_initial initial);
+                   const struct layer_config *config, const struct layer_initial *initial);
 /* The modules with an adapter; as model_linear_modules. */
 int layer_modules(const struct layer_block *block, const struct model_part *part,
                   struct model_adapter_module *out, int capacity);
 
-/* A sentence on what is wrong with a list, or NULL. */
-const char *layer_fault(const struct layer_op *ops);
+/* RF_EINVAL: the list cannot be computed. */
+int layer_check(const struct layer_op *ops);
 /* " layer=take-linear-..." for the text of a config; returns the number of its bytes. */
 int layer_text(const struct layer_op *ops, char *text, size_t bytes);
 
-/* Outputs of a linear map, of all tensor ranks. */
+/* Hidden channels of the column linear at or before the operation, of all tensor ranks. */
+int64_t layer_hidden(const struct layer_config *config, int op);
+/* Outputs of a linear map, of all tensor ranks; elements of the largest weight. */
 int64_t layer_outputs(const struct layer_config *config, int op);
+int64_t layer_largest(const struct layer_config *config);
 
 /* Operations of a block whose self is a struct layer_block. */
 extern const struct rf_block_ops layer_block_ops;

@@ -99,7 +99,12 @@ static int place(struct layer *l, int op)
         struct normed n;
         RETURN_IF_FAILED(open_normed(l, op, which, packed, l->op[op + 1].out, &n));
         RETURN_IF_FAILED(rf_copy_heads(stream, n.kept_heads, n.packed, false));
-        RETURN_IF_FAILED(rf_rmsnorm(stream, n.free_rows, n.rstd, n.x, n.weight, l->g->eps));
+        RETURN_IF_FAILED(rf_norm(stream, &(struct rf_norm_args){.rms = true,
+                                                                .eps = l->g->eps,
+                                                                .x = n.x,
+                                                                .gamma = n.weight,
+                                                                .out = n.free_rows,
+                                                                .rstd = n.rstd}));
         RETURN_IF_FAILED(turn(l, n.packed, n.free_heads, false));
     }
     if (l->g->head_norms || !l->g->rotates)
@@ -119,8 +124,12 @@ static int place_back(struct layer *l, int op)
         struct normed n;
         RETURN_IF_FAILED(open_normed(l, op, which, packed, l->w.mixed, &n));
         RETURN_IF_FAILED(turn(l, n.dout_heads, n.packed, true));
-        RETURN_IF_FAILED(
-            rf_rmsnorm_backward_input(stream, n.free_rows, n.dout, n.x, n.rstd, n.weight, false));
+        RETURN_IF_FAILED(rf_norm_backward_input(stream, &(struct rf_norm_args){.rms = true,
+                                                                               .x = n.x,
+                                                                               .gamma = n.weight,
+                                                                               .rstd = n.rstd,
+                                                                               .dout = n.dout,
+                                                                               .dx = n.free_rows}));
         RETURN_IF_FAILED(rf_copy_heads(stream, n.packed, n.free_heads, false));
     }
     if (l->g->head_norms || !l->g->rotates)
@@ -141,15 +150,15 @@ static int head_norm_grads(struct layer *l, int op)
     const struct rf_ctx *ctx = l->m.ctx;
     for (int which = 0; l->g->head_norms && which < 2; which++) {
         const struct layer_normed_heads *s = &l->op[op].heads[which];
-        struct rf_tensor scratch, dout, x;
+        struct rf_norm_args norm = {
+            .rms = true, .rstd = s->rstd, .dgamma = layer_head_norm_grad(l, which)};
         if (!model_wants(ctx, l->b->head_norm[which]))
             continue;
-        RETURN_IF_FAILED(normed_rows(l, s->dout, which, &dout));
-        RETURN_IF_FAILED(normed_rows(l, s->x, which, &x));
-        RETURN_IF_FAILED(
-            model_scratch(ctx, rf_layernorm_scratch(x.shape.dim[0], x.shape.dim[1]), &scratch));
-        RETURN_IF_FAILED(rf_rmsnorm_backward_weight(ctx->stream, layer_head_norm_grad(l, which),
-                                                    dout, x, s->rstd, scratch));
+        RETURN_IF_FAILED(normed_rows(l, s->dout, which, &norm.dout));
+        RETURN_IF_FAILED(normed_rows(l, s->x, which, &norm.x));
+        const int64_t *dim = norm.x.shape.dim;
+        RETURN_IF_FAILED(model_scratch(ctx, rf_norm_scratch(dim[0], dim[1]), &norm.scratch));
+        RETURN_IF_FAILED(rf_norm_backward_weight(ctx->stream, &norm));
     }
     return 0;
 }
@@ -158,7 +167,7 @@ static int64_t head_scratch(const struct layer *l, int op)
 {
     (void)op;
     const int64_t size = normed_size(l, 0);
-    return l->g->head_norms ? rf_layernorm_scratch(l->m.rows * l->heads * l->size / size, size) : 0;
+    return l->g->head_norms ? rf_norm_scratch(l->m.rows * l->heads * l->size / size, size) : 0;
 }
 
 static void cut_heads(struct layer *l, int op, struct layer_regions *r)

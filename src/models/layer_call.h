@@ -29,6 +29,7 @@ struct layer_state {
     struct rf_tensor dout; /* the gradient of the result, of the operand type of products, for
                               backward_weight */
     struct rf_tensor held; /* the result, computed again for both halves of backward */
+    struct rf_tensor dact; /* (n,f), in scratch: the gradient of a gate */
     struct layer_normed_heads heads[2];
 };
 
@@ -38,7 +39,6 @@ struct layer_work {
     struct rf_tensor norm, post, mean, rstd, wide, act;
     struct rf_tensor mixed, delta, lse; /* attention: (n,hD), or its gradient; (n,h) */
     struct model_sequences sequences;
-    struct rf_tensor dact; /* (n,f): the gradient of a gate */
 };
 
 struct layer_row;
@@ -47,7 +47,7 @@ struct layer {
     struct model_layer m;
     const struct layer_block *b;
     const struct layer_config *g;
-    int64_t heads, keys, size, hidden; /* h, k, D, f */
+    int64_t heads, keys, size; /* h, k, D */
     struct rf_tensor x, out, dout, din;
     struct layer_state op[LAYER_MOST];
     struct layer_work w;
@@ -147,6 +147,10 @@ bool layer_needs_input(const struct layer *l, int op);
 
 /* The result of a norm as the operand of a product, with all rows. */
 struct rf_tensor layer_operand(const struct layer *l, int op);
+
+/* Whether the gradient of an identity is added to that of the stream by the product that computes
+ * it: on one rank, if the sum is rounded as it would be by itself. */
+bool layer_joins_stream(const struct layer *l, int op);
 
 /* layer_shared.c. Gradients that tensor ranks add: of rows of weights and elements of biases that
  * several ranks have copies of, and of the norms of heads. */

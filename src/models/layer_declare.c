@@ -5,16 +5,22 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hub_modules.h"
 #include "layer.h"
 
-static int64_t whole(const struct layer_config *g, enum layer_columns columns)
+int64_t layer_hidden(const struct layer_config *g, int op)
+{
+    while (op > 0 && g->ops[op].kind != LAYER_COLUMN_LINEAR)
+        op--;
+    return g->ops[op].hidden ? g->ops[op].hidden : g->hidden;
+}
+
+static int64_t whole(const struct layer_config *g, int op, enum layer_columns columns)
 {
     const int64_t all[] = {[LAYER_NONE] = 0,
                            [LAYER_CHANNELS] = g->channels,
                            [LAYER_QUERIES] = g->heads * g->head_size,
                            [LAYER_KEYS] = g->kv_heads * g->head_size,
-                           [LAYER_HIDDEN] = g->hidden};
+                           [LAYER_HIDDEN] = layer_hidden(g, op)};
     return all[columns];
 }
 
@@ -24,24 +30,24 @@ static int64_t inputs_of(const struct layer_config *g, int op)
     for (int k = op - 1; k >= 0; k--)
         switch (g->ops[k].kind) {
         case LAYER_ATTEND:
-            return whole(g, LAYER_QUERIES);
+            return whole(g, k, LAYER_QUERIES);
         case LAYER_ACT:
         case LAYER_GATE:
-            return g->hidden;
+            return layer_hidden(g, k);
         default:
             return g->channels;
         }
     return g->channels;
 }
 
-static struct hub_weight weight_of(const struct layer_config *g, int op)
+static struct lora_weight weight_of(const struct layer_config *g, int op)
 {
     const struct layer_op *o = &g->ops[op];
-    struct hub_weight out = {.name = o->name,
-                             .in = inputs_of(g, op),
-                             .activated = op > 0 && g->ops[op - 1].kind == LAYER_ACT};
+    struct lora_weight out = {.name = o->name,
+                              .in = inputs_of(g, op),
+                              .activated = op > 0 && g->ops[op - 1].kind == LAYER_ACT};
     while (out.parts < LORA_MODULES && o->columns[out.parts]) {
-        out.rows[out.parts] = whole(g, o->columns[out.parts]);
+        out.rows[out.parts] = whole(g, op, o->columns[out.parts]);
         out.parts++;
     }
     return out;
@@ -51,7 +57,7 @@ static struct hub_weight weight_of(const struct layer_config *g, int op)
  * copy of a head. */
 static struct rf_split split_of(const struct layer_config *g, int op)
 {
-    const struct hub_weight w = weight_of(g, op);
+    const struct lora_weight w = weight_of(g, op);
     struct rf_split split = {.kind = RF_SPLIT_COLUMNS};
     if (g->ops[op].kind == LAYER_ROW_LINEAR)
         return split;
@@ -90,21 +96,29 @@ int64_t layer_outputs(const struct layer_config *g, int op)
 {
     int64_t rows = 0;
     for (int k = 0; k < LORA_MODULES; k++)
-        rows += whole(g, g->ops[op].columns[k]);
+        rows += whole(g, op, g->ops[op].columns[k]);
     return rows;
 }
 
+int64_t layer_largest(const struct layer_config *g)
+{
+    int64_t most = 0;
+    for (int k = 0; g->ops[k].kind; k++)
+        most = model_max(most, layer_outputs(g, k) * inputs_of(g, k));
+    return most;
+}
+
 static void add_linear(struct layer_block *b, struct model_part *part, const char *prefix, int op,
-                       struct layer_initial initial)
+                       const struct layer_initial *initial)
 {
     const struct layer_config *g = b->config;
-    const struct hub_weight w = weight_of(g, op);
+    const struct lora_weight w = weight_of(g, op);
     const bool summed = g->ops[op].kind == LAYER_ROW_LINEAR;
     const struct rf_shape shape = rf_shape2(layer_outputs(g, op), w.in);
     char text[64];
     snprintf(text, sizeof(text), "%s.weight", w.name);
     struct rf_param_desc *param = model_add_param(part, g->dtype, prefix, text, shape,
-                                                  summed ? initial.residual_std : initial.std, 0);
+                                                  summed ? initial->residual_std : initial->std, 0);
     param->flags |= RF_PARAM_OVERWRITE_GRAD;
     param->split = split_of(g, op);
     b->linear[op] = (struct model_linear){.weight = part->param_count - 1, .summed = summed};
@@ -127,14 +141,12 @@ static bool is_linear(const struct layer_op *op)
 }
 
 void layer_declare(struct layer_block *b, struct model_part *part,
-                   const struct layer_config *config, const struct hub_arch *architecture,
-                   int layer, struct layer_initial initial)
+                   const struct layer_config *config, const struct layer_initial *initial)
 {
     const struct layer_op *ops = config->ops;
-    char prefix[32];
+    const char *prefix = initial->prefix;
     *b = (struct layer_block){.config = config};
-    snprintf(part->name, sizeof(part->name), "layer %d", layer);
-    snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+    snprintf(part->name, sizeof(part->name), "%s", initial->name);
     for (; ops[b->count].kind; b->count++) {
         b->linear[b->count].weight = -1;
         if (ops[b->count].kind == LAYER_NORM)
@@ -150,15 +162,16 @@ void layer_declare(struct layer_block *b, struct model_part *part,
                                          which ? "attention.k_norm" : "attention.q_norm", "weight",
                                          config->head_norms == LAYER_HEAD_NORM
                                              ? config->head_size
-                                             : whole(config, which ? LAYER_KEYS : LAYER_QUERIES),
+                                             : whole(config, 0, which ? LAYER_KEYS : LAYER_QUERIES),
                                          1);
-    for (int k = 0; k < b->count; k++) {
-        const struct hub_weight w = weight_of(config, k);
+    for (int k = 0; initial->modules && k < b->count; k++) {
+        const struct lora_weight w = weight_of(config, k);
         if (!is_linear(&ops[k]))
             continue;
-        const struct lora_modules modules = hub_modules(architecture, &w, layer);
+        const struct lora_modules modules =
+            initial->modules(initial->architecture, &w, initial->layer);
         lora_add(&b->linear[k].lora, part, config->adapter, &modules, config->dtype,
-                 b->linear[k].weight, layer);
+                 b->linear[k].weight, initial->layer);
         model_linear_quantize(&b->linear[k], part, &modules, config->quantize);
     }
 }
@@ -286,7 +299,7 @@ static const char *fault_of(const struct layer_op *op, enum layer_kind before)
     return is_packed(op) ? NULL : "heads and attention take the columns LAYER_PACKED";
 }
 
-const char *layer_fault(const struct layer_op *ops)
+static const char *fault_of_list(const struct layer_op *ops)
 {
     enum layer_kind before = LAYER_END;
     int attends = 0;
@@ -303,4 +316,10 @@ const char *layer_fault(const struct layer_op *ops)
         before = kind;
     }
     return "a layer has at most 15 operations, and ends with LAYER_END";
+}
+
+int layer_check(const struct layer_op *ops)
+{
+    const char *fault = fault_of_list(ops);
+    return fault ? rf_fail(RF_EINVAL, "%s", fault) : 0;
 }

@@ -3,8 +3,6 @@
  * Text generation by a layer: its list of operations with a cache of keys and values. The angles of
  * the rotary embedding are a table that all layers share.
  */
-#include <stdio.h>
-
 #include "decode.h"
 #include "layer.h"
 
@@ -34,7 +32,7 @@ static int64_t columns_of(const struct layer_config *g, int op)
     case LAYER_ATTEND:
         return g->heads * g->head_size;
     case LAYER_GATE:
-        return g->hidden;
+        return layer_hidden(g, op);
     default:
         return layer_outputs(g, op);
     }
@@ -53,7 +51,7 @@ static int cut(struct decode *d, const struct rf_decode_shape *shape,
         {&d->post, g->channels, g->residual, !post},
         {&d->mean, .absent = g->rms},
         {&d->rstd},
-        {&d->sums, model_decode_columns(&d->attention, shape), RF_F32},
+        {&d->sums, g->heads ? model_decode_columns(&d->attention, shape) : 0, RF_F32, !g->heads},
         {&d->middle, g->channels, g->residual},
         {&d->heads, g->heads * g->head_size, g->dtype, !g->head_norms},
         {&d->head_rstd, g->heads, RF_F32, !g->head_norms},
@@ -92,18 +90,17 @@ static int sizes(const void *self, const struct rf_decode_shape *shape, struct r
         if (b->linear[k].weight >= 0)
             linears[count++] = &b->linear[k];
     *out = (struct rf_decode_sizes){
-        .cache = model_decode_cache_bytes(&d.attention, shape),
+        .cache = g->heads ? model_decode_cache_bytes(&d.attention, shape) : 0,
         .table = g->rotates ? rf_suballocate_bytes(angles_shape(g, shape), RF_F32) : 0,
         .scratch = model_cut_bytes(shape->rows, cuts, cut(&d, shape, cuts)) +
                    model_decode_adapter_bytes(shape, linears, count),
         .out = rf_shape2(shape->rows, g->channels),
         .dtype = g->residual};
-    if (g->head_size % 2 == 0)
-        return 0;
-    snprintf(out->fault, sizeof(out->fault),
-             "heads of %lld channels cannot be cached; the number must be even",
-             (long long)g->head_size);
-    return RF_ENOTSUP;
+    return g->head_size % 2 == 0
+               ? 0
+               : rf_fail(RF_ENOTSUP,
+                         "heads of %lld channels cannot be cached; the number must be even",
+                         (long long)g->head_size);
 }
 
 static int get_angles(const struct rf_decode *call, const struct layer_config *g,
@@ -132,9 +129,13 @@ static int prepare(const struct rf_decode *call, void *self)
 static int norm(const struct decode *d, int op, struct rf_tensor out, struct rf_tensor x)
 {
     const struct rf_tensor *p = &d->call->params[d->b->param[op]];
-    return d->g->rms
-               ? rf_rmsnorm(d->call->stream, out, d->rstd, x, p[0], d->g->eps)
-               : rf_layernorm(d->call->stream, out, d->mean, d->rstd, x, p[0], p[1], d->g->eps);
+    struct rf_norm_args norm = {
+        .rms = d->g->rms, .eps = d->g->eps, .x = x, .gamma = p[0], .out = out, .rstd = d->rstd};
+    if (!norm.rms) {
+        norm.beta = p[1];
+        norm.mean = d->mean;
+    }
+    return rf_norm(d->call->stream, &norm);
 }
 
 static struct rf_tensor shaped(struct rf_tensor t, struct rf_shape shape)
@@ -156,9 +157,13 @@ static int norm_heads(const struct decode *d, struct rf_tensor qkv, struct rf_te
     const struct rf_tensor before = shaped(d->heads, packed), after = shaped(mixed, packed);
     RETURN_IF_FAILED(
         rf_copy_heads(d->call->stream, rf_heads_in(before, size, 0, count), in, false));
-    RETURN_IF_FAILED(rf_rmsnorm(d->call->stream, shaped(after, rows),
-                                shaped(d->head_rstd, rf_shape1(rows.dim[0])), shaped(before, rows),
-                                d->call->params[d->b->head_norm[which]], d->g->eps));
+    const struct rf_norm_args norm = {.rms = true,
+                                      .eps = d->g->eps,
+                                      .x = shaped(before, rows),
+                                      .gamma = d->call->params[d->b->head_norm[which]],
+                                      .out = shaped(after, rows),
+                                      .rstd = shaped(d->head_rstd, rf_shape1(rows.dim[0]))};
+    RETURN_IF_FAILED(rf_norm(d->call->stream, &norm));
     return rf_copy_heads(d->call->stream, in, rf_heads_in(after, size, 0, count), false);
 }
 

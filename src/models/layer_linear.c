@@ -50,6 +50,9 @@ static int column_back(struct layer *l, int op)
 {
     if (!layer_needs_input(l, op))
         return 0;
+    if (layer_joins_stream(l, op - 1))
+        return model_linear_join_back(&l->m, linear_of(l, op), l->din, l->op[op].dout,
+                                      layer_stream_grad(l, op - 1));
     return model_linear_sum_back(&l->m, linear_of(l, op), l->op[op - 1].dout, l->op[op].dout);
 }
 
@@ -136,7 +139,8 @@ static int row_back(struct layer *l, int op)
     if (!layer_needs_input(l, op))
         return 0;
     return model_linear_back(
-        &l->m, linear, layer_kind_at(l, op - 1) == LAYER_GATE ? l->w.dact : l->w.mixed, dout, NULL);
+        &l->m, linear, layer_kind_at(l, op - 1) == LAYER_GATE ? l->op[op - 1].dact : l->w.mixed,
+        dout, NULL);
 }
 
 static int row_weight(struct layer *l, int op)
@@ -184,10 +188,10 @@ static int gate_repeat(struct layer *l, int op)
 static int gate_back(struct layer *l, int op)
 {
     const struct rf_tensor none = {0};
+    const struct rf_glu_grads grads = {.dout = l->op[op].dact, .dgate = l->op[op - 1].dout};
     if (!layer_needs_input(l, op))
         return 0;
-    return rf_glu_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].dout, none, l->w.dact,
-                           l->op[op - 1].out, none);
+    return rf_glu_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].out, none, &grads);
 }
 
 /* For the gradients of the weights after it: between both halves, computed again, or kept. */
@@ -220,7 +224,7 @@ static void cut_activation(struct layer *l, int op, struct layer_regions *r)
     layer_cut(&r->for_weight, (struct model_cut){&s->held, columns, t, !layer_repeats(l, op)});
     layer_cut(&r->operands, (struct model_cut){&l->w.act, columns, t, !drops});
     if (layer_kind_at(l, op) == LAYER_GATE)
-        layer_cut(&r->gradients, (struct model_cut){&l->w.dact, columns, t});
+        layer_cut(&r->gradients, (struct model_cut){&s->dact, columns, t});
 }
 
 const struct layer_row layer_act_row = {.cut = cut_activation, .again = {{act_again}}};

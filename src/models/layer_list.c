@@ -4,7 +4,7 @@
  */
 #include "layer_call.h"
 
-static int64_t columns_of(const struct layer *l, enum layer_columns columns)
+static int64_t columns_of(const struct layer *l, int op, enum layer_columns columns)
 {
     switch (columns) {
     case LAYER_CHANNELS:
@@ -14,7 +14,7 @@ static int64_t columns_of(const struct layer *l, enum layer_columns columns)
     case LAYER_KEYS:
         return l->keys * l->size;
     case LAYER_HIDDEN:
-        return l->hidden;
+        return layer_hidden(l->g, op) / l->m.part.ranks;
     default:
         return 0;
     }
@@ -28,10 +28,10 @@ int64_t layer_columns(const struct layer *l, int op)
     case LAYER_COLUMN_LINEAR:
     case LAYER_ROW_LINEAR:
         for (int k = 0; k < LORA_MODULES; k++)
-            columns += columns_of(l, o->columns[k]);
+            columns += columns_of(l, op, o->columns[k]);
         return columns;
     case LAYER_ATTEND:
-        return columns_of(l, LAYER_QUERIES);
+        return columns_of(l, op, LAYER_QUERIES);
     case LAYER_GATE:
         return layer_columns(l, op - 1) / 2;
     case LAYER_ACT:

@@ -27,7 +27,6 @@ void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *
     const int ranks = l->m.part.ranks;
     l->heads = g->heads / ranks;
     l->keys = model_max(g->kv_heads / ranks, 1);
-    l->hidden = g->hidden / ranks;
     l->m.key_columns = 2 * l->keys * l->size;
     l->m.copied = g->kv_heads < ranks ? 2 * g->kv_heads * l->size : 0;
     for (int k = 0; k < block->count; k++)

@@ -9,21 +9,37 @@
 static int apply(const struct layer *l, int op, struct rf_tensor out, struct rf_tensor x,
                  const struct rf_tensor stat[2])
 {
-    struct rf_stream *stream = l->m.ctx->stream;
     const struct rf_tensor *p = &l->m.ctx->params[l->b->param[op]];
-    return l->g->rms ? rf_rmsnorm(stream, out, stat[1], x, p[0], l->g->eps)
-                     : rf_layernorm(stream, out, stat[0], stat[1], x, p[0], p[1], l->g->eps);
+    struct rf_norm_args norm = {
+        .rms = l->g->rms, .eps = l->g->eps, .x = x, .gamma = p[0], .out = out, .rstd = stat[1]};
+    if (!norm.rms) {
+        norm.beta = p[1];
+        norm.mean = stat[0];
+    }
+    return rf_norm(l->m.ctx->stream, &norm);
+}
+
+/* What both halves of the backward pass read. */
+static struct rf_norm_args norm_back_of(const struct layer *l, int op, struct rf_tensor dout,
+                                        struct rf_tensor x)
+{
+    const struct layer_state *s = &l->op[op];
+    const struct rf_tensor none = {0};
+    return (struct rf_norm_args){.rms = l->g->rms,
+                                 .x = x,
+                                 .mean = l->g->rms ? none : s->mean,
+                                 .rstd = s->rstd,
+                                 .dout = dout};
 }
 
 static int apply_back(const struct layer *l, int op, struct rf_tensor din, struct rf_tensor dout,
                       struct rf_tensor x, bool adds)
 {
-    const struct layer_state *s = &l->op[op];
-    struct rf_stream *stream = l->m.ctx->stream;
-    const struct rf_tensor weight = l->m.ctx->params[l->b->param[op]];
-    return l->g->rms
-               ? rf_rmsnorm_backward_input(stream, din, dout, x, s->rstd, weight, adds)
-               : rf_layernorm_backward_input(stream, din, dout, x, s->mean, s->rstd, weight, adds);
+    struct rf_norm_args norm = norm_back_of(l, op, dout, x);
+    norm.gamma = l->m.ctx->params[l->b->param[op]];
+    norm.dx = din;
+    norm.accumulate_dx = adds;
+    return rf_norm_backward_input(l->m.ctx->stream, &norm);
 }
 
 struct rf_tensor layer_operand(const struct layer *l, int op)
@@ -108,24 +124,21 @@ static bool trains(const struct layer *l, int op)
 static int64_t scratch(const struct layer *l, int op)
 {
     (void)op;
-    return rf_layernorm_scratch(l->m.own_rows, l->m.channels);
+    return rf_norm_scratch(l->m.own_rows, l->m.channels);
 }
 
 static int norm_grads(struct layer *l, int op)
 {
-    const struct layer_state *s = &l->op[op];
     const struct rf_ctx *ctx = l->m.ctx;
-    const int weight = l->b->param[op];
-    const struct rf_tensor x = input_of(l, op);
-    struct rf_tensor work;
+    const struct rf_tensor *grads = &ctx->grads[l->b->param[op]];
+    struct rf_norm_args norm = norm_back_of(l, op, l->op[op].dout, input_of(l, op));
     if (!trains(l, op))
         return 0;
-    RETURN_IF_FAILED(model_scratch(ctx, scratch(l, op), &work));
-    return l->g->rms ? rf_rmsnorm_backward_weight(ctx->stream, ctx->grads[weight], s->dout, x,
-                                                  s->rstd, work)
-                     : rf_layernorm_backward_weight(ctx->stream, ctx->grads[weight],
-                                                    ctx->grads[weight + 1], s->dout, x, s->mean,
-                                                    s->rstd, work);
+    norm.dgamma = grads[0];
+    if (!norm.rms)
+        norm.dbeta = grads[1];
+    RETURN_IF_FAILED(model_scratch(ctx, scratch(l, op), &norm.scratch));
+    return rf_norm_backward_weight(ctx->stream, &norm);
 }
 
 static void cut_norm(struct layer *l, int op, struct layer_regions *r)
@@ -173,9 +186,18 @@ static int identity_for_weights(struct layer *l, int op)
     return needed ? identity(l, op) : 0;
 }
 
+bool layer_joins_stream(const struct layer *l, int op)
+{
+    const struct model_linear *linear = &l->b->linear[op + 1];
+    return layer_kind_at(l, op) == LAYER_IDENTITY && model_alone(&l->m) && l->m.dtype == RF_F32 &&
+           !linear->lora.rank && linear->modules < 2;
+}
+
 static int identity_back(struct layer *l, int op)
 {
     const struct layer_state *s = &l->op[op];
+    if (layer_joins_stream(l, op))
+        return 0;
     RETURN_IF_FAILED(model_copy_sum(&l->m, s->dout));
     if (!layer_needs_input(l, op))
         return 0;
@@ -186,7 +208,7 @@ static void cut_identity(struct layer *l, int op, struct layer_regions *r)
 {
     const struct model_layer *m = &l->m;
     layer_cut(&r->for_weight, (struct model_cut){&l->op[op].dout, m->channels, m->residual,
-                                                 .parts = model_row_parts(m)});
+                                                 layer_joins_stream(l, op), model_row_parts(m)});
 }
 
 const struct layer_row layer_identity_row = {.cut = cut_identity,

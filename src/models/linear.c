@@ -38,23 +38,16 @@ void model_linear_quantize(struct model_linear *linear, struct model_part *part,
                                     .split = rows};
 }
 
-const char *model_quantize_fault(enum rf_quantization kind, double elements)
+int model_quantize_check(enum rf_quantization kind, int64_t elements)
 {
     if (!kind)
-        return NULL;
+        return 0;
     if ((int)kind < 0 || kind >= RF_QUANTIZATION_COUNT)
-        return "weights are quantised to nf4 or int8";
+        return rf_fail(RF_EINVAL, "weights are quantised to nf4 or int8");
     /* A limit of rf_matmul. */
-    return elements > INT32_MAX ? "quantised weights must have fewer than 2^31 elements each"
-                                : NULL;
-}
-
-const char *model_quantize_tensor_fault(enum rf_quantization kind,
-                                        const struct rf_tensor_part *part)
-{
-    return kind && part->ranks > 1
-               ? "quantised weights cannot be divided among tensor ranks; use tp=1"
-               : NULL;
+    return elements > INT32_MAX
+               ? rf_fail(RF_EINVAL, "quantised weights must have fewer than 2^31 elements each")
+               : 0;
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -231,6 +224,15 @@ int model_linear_sum_back(const struct model_layer *m, const struct model_linear
         din = m->ctx->exchange;
     RETURN_IF_FAILED(product_back(m, linear, din, dout, (struct rf_matmul_opts){0}));
     return lora_back(m, &linear->lora, din, dout);
+}
+
+int model_linear_join_back(const struct model_layer *m, const struct model_linear *linear,
+                           struct rf_tensor din, struct rf_tensor dout, struct rf_tensor grad)
+{
+    const bool same = din.buffer == grad.buffer && din.offset == grad.offset;
+    return product_back(
+        m, linear, din, dout,
+        (struct rf_matmul_opts){.accumulate = same, .residual = same ? NULL : &grad});
 }
 
 /* ---- gradients of the parameters ------------------------------------------------------------- */

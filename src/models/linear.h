@@ -37,11 +37,8 @@ struct model_module model_linear_module(const struct model_linear *linear, int i
                                         struct rf_tensor weight, int64_t in);
 /* `count` elements of t, from element `first` on. */
 struct rf_tensor model_elements(struct rf_tensor t, int64_t first, int64_t count);
-/* What is wrong with quantised weights of at most so many elements; NULL if nothing. */
-const char *model_quantize_fault(enum rf_quantization kind, double elements);
-/* A reason why tensor ranks cannot divide them, or NULL. */
-const char *model_quantize_tensor_fault(enum rf_quantization kind,
-                                        const struct rf_tensor_part *part);
+/* RF_EINVAL: weights of `elements` elements at most cannot be quantised. */
+int model_quantize_check(enum rf_quantization kind, int64_t elements);
 
 /* An activation function that is computed together with a product. */
 struct model_act {
@@ -72,6 +69,10 @@ int model_linear_back(const struct model_layer *m, const struct model_linear *li
  * the sum for the exchange MODEL_SUM; model_copy_sum takes the result. */
 int model_linear_sum_back(const struct model_layer *m, const struct model_linear *linear,
                           struct rf_tensor din, struct rf_tensor dout);
+
+/* din = dout W + grad, of such a map on one rank. grad may be din. */
+int model_linear_join_back(const struct model_layer *m, const struct model_linear *linear,
+                           struct rf_tensor din, struct rf_tensor dout, struct rf_tensor grad);
 
 /* Whether the gradient of the weight or of an adapter is needed. The input of the map is then
  * needed, too. */

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "hub_modules.h"
 #include "transformer.h"
 
 #define TEXT 512 /* bytes of a config's text */
@@ -57,14 +56,8 @@ static bool scaling_is_wrong(const struct llama_rope_scaling *s)
                               !(s->high_freq <= (float)s->original));
 }
 
-/* Of the largest weight of a layer. */
-static double most_elements(const struct llama_config *c)
-{
-    const double rows[] = {(double)c->head_size * (c->heads + 2.0 * c->kv_heads), 2.0 * c->hidden};
-    return c->channels * (rows[0] > rows[1] ? rows[0] : rows[1]);
-}
-
-const char *llama_config_fault(const struct llama_config *c)
+/* What is wrong with the sizes; NULL: nothing. transformer.c checks the rest. */
+static const char *fault_of(const struct llama_config *c)
 {
     if (c->layers < 1 || c->channels < 1 || c->heads < 1 || c->vocab < 0)
         return "layers, channels and heads must be at least 1";
@@ -86,20 +79,7 @@ const char *llama_config_fault(const struct llama_config *c)
     if (scaling_is_wrong(&c->rope_scaling))
         return "the factor of rope_scaling must be 1 or more, and low_freq, high_freq and original "
                "must be in rising order from above 0; for example 8, 1, 4, 8192";
-    const char *fault = c->layer ? layer_fault(c->layer) : NULL;
-    if (fault)
-        return fault;
-    fault = model_adapter_fault(c->adapter);
-    if (fault)
-        return fault;
-    const struct llama_config all = with_defaults(c);
-    if (!hub_arch_named(all.architecture))
-        return "architecture is the name of no architecture; for example LlamaForCausalLM";
-    fault = model_quantize_fault(c->quantize, most_elements(&all));
-    if (fault)
-        return fault;
-    fault = model_type_fault(c->dtype, c->residual);
-    return fault ? fault : model_recompute_fault(c->recompute);
+    return NULL;
 }
 
 /* A config without a feature has the text that it had before the feature existed. */
@@ -134,15 +114,11 @@ static void say_config(char text[TEXT], const struct llama_config *c)
 
 int llama_create(const struct llama_config *config, struct llama **out)
 {
-    if (!config || llama_config_fault(config))
-        return RF_EINVAL;
-    struct llama *llama = calloc(1, sizeof(*llama));
-    if (!llama)
-        return RF_ENOMEM;
+    const char *fault = config ? fault_of(config) : "a model needs a config";
+    if (fault)
+        return rf_fail(RF_EINVAL, "%s", fault);
     const struct llama_config c = with_defaults(config);
     const struct llama_rope_scaling *s = &c.rope_scaling;
-    char text[TEXT];
-    say_config(text, &c);
     const struct transformer_config t = {
         .layer = {.ops = c.layer ? c.layer : layers[c.qkv_bias][c.qk_norm],
                   .channels = c.channels,
@@ -169,6 +145,12 @@ int llama_create(const struct llama_config *config, struct llama **out)
         .architecture = c.architecture,
         .tokens = "embedding",
         .norm = "norm"};
+    char text[TEXT];
+    RETURN_IF_FAILED(transformer_check(&t));
+    say_config(text, &c);
+    struct llama *llama = calloc(1, sizeof(*llama));
+    if (!llama)
+        return rf_fail(RF_ENOMEM, "out of memory for a model");
     const int rc = transformer_create(&llama->t, &t, text);
     if (rc < 0) {
         free(llama);

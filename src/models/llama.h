@@ -55,7 +55,7 @@ struct llama_config {
 };
 
 struct llama;
-/* Returns RF_EINVAL when llama_config_fault returns a fault. */
+/* RF_EINVAL: the config cannot be computed. RF_ENOMEM. */
 RF_MUST_CHECK int llama_create(const struct llama_config *config, struct llama **out);
 void llama_destroy(struct llama *model); /* after its runs and plans; NULL is allowed */
 int llama_freeze(struct llama *model, const char *pattern); /* like gpt2_freeze */
@@ -64,9 +64,6 @@ int llama_adapter_modules(const struct llama *model, struct model_adapter_module
                           int capacity);
 /* layers + 2 blocks. The model owns them. */
 const struct rf_block *llama_blocks(const struct llama *model, int *count);
-/* One sentence on what was wrong with the config of a llama_create that failed. NULL when the
- * config was not the cause. */
-const char *llama_config_fault(const struct llama_config *config);
 
 #ifdef __cplusplus
 }

@@ -12,6 +12,16 @@
 #define LORA_MODULES 3
 #define LORA_NAME 96 /* bytes of a module's name */
 
+/* A weight of a layer before its modules have names, and the natural parts of its rows: queries,
+ * keys and values. */
+struct lora_weight {
+    const char *name; /* without "blocks.#." and ".weight": "attention.qkv" */
+    int64_t in;
+    int64_t rows[LORA_MODULES];
+    int parts;
+    bool activated; /* as in struct lora_modules */
+};
+
 /* The modules of a weight, in the order of its rows. hub_modules (hub_modules.h) names them. */
 struct lora_modules {
     const char *name; /* of the weight, without ".weight": "attention.qkv" */
@@ -51,10 +61,9 @@ int lora_list(const struct lora *lora, const struct model_part *part, int weight
  * Returns RF_EINVAL if nothing has an adapter, or if one of those biases belongs to modules without
  * an adapter as well. adapter may be NULL. */
 int lora_finish(struct model_blocks *model, const struct model_adapter *adapter);
-/* A reason why tensor ranks cannot divide adapters, or NULL. copies: some rows of weights are
- * copied. */
-const char *lora_tensor_fault(const struct model_adapter *adapter,
-                              const struct rf_tensor_part *part, bool copies);
+/* RF_EINVAL: tensor ranks cannot divide adapters. copies: some rows of weights are copied. */
+int lora_check_part(const struct model_adapter *adapter, const struct rf_tensor_part *part,
+                    bool copies);
 
 /* Bytes of scratch of a call, which are the last ones of ctx->scratch. */
 uint64_t lora_scratch(const struct model_layer *m, const struct lora *lora);

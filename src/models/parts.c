@@ -15,7 +15,7 @@ int model_blocks_create(struct model_blocks *model, int count)
     if (model->blocks && model->parts)
         return 0;
     model_blocks_destroy(model);
-    return RF_ENOMEM;
+    return rf_fail(RF_ENOMEM, "out of memory for a model of %d blocks", count);
 }
 
 void model_blocks_destroy(struct model_blocks *model)
@@ -101,20 +101,15 @@ uint64_t model_scratch_bytes(int64_t elements)
     return rf_suballocate_bytes(rf_shape1(model_max(elements, 1)), RF_F32);
 }
 
-const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual)
+int model_check_types(enum rf_dtype dtype, enum rf_dtype residual)
 {
     if (dtype != RF_F32 && dtype != RF_F16 && dtype != RF_BF16)
-        return "the type of activations must be f32, f16 or bf16";
+        return rf_fail(RF_EINVAL, "the type of activations must be f32, f16 or bf16");
     if (residual != RF_F32 && residual != dtype)
-        return "the type of the residual stream must be f32 or the type of the other activations";
-    return NULL;
-}
-
-const char *model_recompute_fault(unsigned recompute)
-{
-    return recompute & ~(unsigned)MODEL_RECOMPUTE_ALL
-               ? "recompute has an unknown bit; use only bits of enum model_recompute_part"
-               : NULL;
+        return rf_fail(
+            RF_EINVAL,
+            "the type of the residual stream must be f32 or the type of the other activations");
+    return 0;
 }
 
 int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tensor a,

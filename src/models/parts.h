@@ -80,11 +80,8 @@ uint64_t model_cut_bytes(int64_t rows, const struct model_cut *cuts, int count);
 int model_scratch(const struct rf_ctx *ctx, int64_t elements, struct rf_tensor *out);
 uint64_t model_scratch_bytes(int64_t elements);
 
-/* What is wrong with the types of activations and of the residual stream; NULL if nothing. */
-const char *model_type_fault(enum rf_dtype dtype, enum rf_dtype residual);
-
-/* What is wrong with a set of enum model_recompute_part; NULL if nothing. */
-const char *model_recompute_fault(unsigned recompute);
+/* RF_EINVAL: activations or the residual stream cannot have these types. */
+int model_check_types(enum rf_dtype dtype, enum rf_dtype residual);
 
 /* The status of a call that recomputes something. Its FLOPs are counted as repeated. */
 #define MODEL_RECOMPUTED(ctx, call)                                                                \

@@ -114,19 +114,19 @@ static const struct model_division *refused(const struct model_division *d, int 
 }
 
 int model_divide(const struct rf_tensor_part *part, const struct model_division *divisions,
-                 int count, char fault[120])
+                 int count)
 {
     const struct model_division *bad = refused(divisions, count, part->ranks);
     int64_t less = part->ranks - 1, more = part->ranks + 1;
+    char or_more[32] = "";
     if (!bad)
         return 0;
     while (less > 1 && refused(divisions, count, less))
         less--;
     while (more <= divisions[0].count && refused(divisions, count, more))
         more++;
-    const int n = snprintf(fault, 120, "%d tensor ranks do not divide %lld %s; use %lld",
-                           part->ranks, (long long)bad->count, bad->what, (long long)less);
-    if (more <= divisions[0].count && n > 0 && n < 120)
-        snprintf(fault + n, (size_t)(120 - n), " or %lld", (long long)more);
-    return RF_EINVAL;
+    if (more <= divisions[0].count)
+        snprintf(or_more, sizeof(or_more), " or %lld", (long long)more);
+    return rf_fail(RF_EINVAL, "%d tensor ranks do not divide %lld %s; use %lld%s", part->ranks,
+                   (long long)bad->count, bad->what, (long long)less, or_more);
 }

@@ -80,8 +80,8 @@ struct model_division {
     const char *what; /* "heads" */
     bool copies;      /* allowed, too: the number of ranks is a multiple of count */
 };
-/* Returns RF_EINVAL, with a sentence in fault, if the number of ranks is not possible. */
+/* RF_EINVAL: the number of ranks is not possible. */
 int model_divide(const struct rf_tensor_part *part, const struct model_division *divisions,
-                 int count, char fault[120]);
+                 int count);
 
 #endif

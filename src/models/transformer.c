@@ -41,9 +41,17 @@ static void make_layer(struct transformer *t, int layer)
 {
     const struct transformer_config *c = &t->config;
     /* Radford et al. 2019: residual projections are scaled by 1 / sqrt(their number). */
-    const struct layer_initial initial = {STD, STD / sqrtf(2.0f * (float)c->layers)};
-    layer_declare(&t->layers[layer], &t->model.parts[layer + 1], &c->layer,
-                  hub_arch_named(c->architecture), layer, initial);
+    char name[32], prefix[32];
+    const struct layer_initial initial = {.std = STD,
+                                          .residual_std = STD / sqrtf(2.0f * (float)c->layers),
+                                          .name = name,
+                                          .prefix = prefix,
+                                          .layer = layer,
+                                          .architecture = hub_arch_named(c->architecture),
+                                          .modules = hub_modules};
+    snprintf(name, sizeof(name), "layer %d", layer);
+    snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
+    layer_declare(&t->layers[layer], &t->model.parts[layer + 1], &c->layer, &initial);
     model_set_block(&t->model, layer + 1, &layer_block_ops, &t->layers[layer]);
 }
 
@@ -80,11 +88,25 @@ static void make_head(struct transformer *t)
     model_set_block(&t->model, last, model_head_ops(&t->head), &t->head);
 }
 
+int transformer_check(const struct transformer_config *c)
+{
+    const struct layer_config *g = &c->layer;
+    RETURN_IF_FAILED(layer_check(g->ops));
+    RETURN_IF_FAILED(model_adapter_check(g->adapter));
+    RETURN_IF_FAILED(model_quantize_check(g->quantize, layer_largest(g)));
+    RETURN_IF_FAILED(model_check_types(g->dtype, g->residual));
+    if (!hub_arch_named(c->architecture))
+        return rf_fail(RF_EINVAL, "there is no architecture %.100s; for example LlamaForCausalLM",
+                       c->architecture);
+    return g->recompute & ~(unsigned)MODEL_RECOMPUTE_ALL
+               ? rf_fail(RF_EINVAL,
+                         "recompute has an unknown bit; use only bits of enum model_recompute_part")
+               : 0;
+}
+
 int transformer_create(struct transformer *t, const struct transformer_config *config,
                        const char *text)
 {
-    if (layer_fault(config->layer.ops))
-        return RF_EINVAL;
     t->config = *config;
     for (const struct layer_op *op = config->layer.ops; op->kind; op++)
         if (op->kind == LAYER_HEADS)
@@ -92,7 +114,7 @@ int transformer_create(struct transformer *t, const struct transformer_config *c
     int rc = model_blocks_create(&t->model, config->layers + 2);
     t->layers = calloc((size_t)config->layers, sizeof(*t->layers));
     if (rc == 0 && !t->layers)
-        rc = RF_ENOMEM;
+        rc = rf_fail(RF_ENOMEM, "out of memory for a model of %d layers", config->layers);
     if (rc == 0) {
         snprintf(t->model.config, sizeof(t->model.config), "%s", text);
         make_embedding(t);

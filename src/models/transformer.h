@@ -27,11 +27,14 @@ struct transformer {
     struct layer_block *layers;
 };
 
-/* text: rf_block.config, at most 511 bytes. The config is copied, but for what it points to.
- * Errors: RF_ENOMEM, RF_EINVAL (an adapter that matches no module, a list with a fault). *t is
- * empty then. */
-int transformer_create(struct transformer *t, const struct transformer_config *config,
-                       const char *text);
+/* RF_EINVAL: a list that cannot be computed, types, an unknown architecture. Sizes are the caller's
+ * to check. */
+RF_MUST_CHECK int transformer_check(const struct transformer_config *config);
+/* For a config that has passed. text: rf_block.config, at most 511 bytes. The config is copied, but
+ * for what it points to. RF_EINVAL: an adapter that matches no module. RF_ENOMEM. *t is empty then.
+ */
+RF_MUST_CHECK int transformer_create(struct transformer *t, const struct transformer_config *config,
+                                     const char *text);
 void transformer_destroy(struct transformer *t);
 int transformer_adapter_modules(const struct transformer *t, struct model_adapter_module *out,
                                 int capacity);

@@ -7,8 +7,6 @@
 #ifndef RF_MODELS_VOCABULARY_H
 #define RF_MODELS_VOCABULARY_H
 
-#include <stdio.h>
-
 #include "parts.h"
 
 struct model_span {
@@ -21,9 +19,8 @@ struct model_span model_table_rows(const struct rf_tensor_part *part, int64_t vo
 struct model_span model_own_rows(const struct rf_tensor_part *part, int64_t rows);
 /* Some rows of a tensor. The number of dimensions stays the same; the first one is cut. */
 struct rf_tensor model_rows_of(struct rf_tensor tensor, struct model_span rows);
-/* Returns RF_EINVAL, with the reason in out->fault, if the ranks cannot share the block. */
-int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows,
-                     struct rf_block_sizes *out);
+/* RF_EINVAL: the ranks cannot share the block. */
+int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows);
 
 /* The first block of a model; it is the block's self. Parameters: the table of tokens (vocab,
  * channels), then, if `positions`, the table of positions. */
@@ -33,15 +30,7 @@ struct model_embedding {
     int64_t positions;   /* rows of the table of positions; 0: there is none */
 };
 extern const struct rf_block_ops model_embedding_ops;
-/* RF_EINVAL, and the sentence on sequences that are longer than the table of positions. */
-static inline int model_embed_too_long(const struct model_embedding *e, int64_t seq, char *fault,
-                                       size_t bytes)
-{
-    snprintf(
-        fault, bytes,
-        "sequences of %lld tokens are longer than the model's %lld positions; use shorter ones",
-        (long long)seq, (long long)e->positions);
-    return RF_EINVAL;
-}
+/* RF_EINVAL: sequences are longer than the table of positions. */
+int model_embed_check(const struct model_embedding *e, int64_t seq);
 
 #endif

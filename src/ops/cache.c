@@ -158,11 +158,11 @@ int64_t rf_attend_cache_scratch(int64_t rows, int64_t heads, int64_t size, int64
     return rows * heads * chunks_of(most) * (size + 2);
 }
 
-static int check_attend(const char *op, struct rf_tensor out, struct rf_tensor q,
-                        const struct rf_cache *cache, const struct sizes *s, int64_t most,
-                        struct rf_tensor scratch)
+static int check_attend(const char *op, const struct rf_cache *cache, const struct sizes *s,
+                        const struct rf_attend_cache_args *a)
 {
-    const int64_t width = s->heads * s->size, columns = last_dim(q);
+    const int64_t width = s->heads * s->size, columns = last_dim(a->q), most = a->most;
+    const struct rf_tensor scratch = a->scratch;
     if (s->size > 256)
         return rf_fail(RF_ENOTSUP, "%s: heads of %lld elements; up to 256 are supported", op,
                        (long long)s->size);
@@ -172,15 +172,15 @@ static int check_attend(const char *op, struct rf_tensor out, struct rf_tensor q
     if (columns < width)
         return rf_fail(RF_EINVAL, "%s: rows of q have %lld elements, expected at least %lld", op,
                        (long long)columns, (long long)width);
-    RETURN_IF_ERROR(rf_check_rows(op, "q", q, s->type, s->rows, columns));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, s->type, s->rows, width));
+    RETURN_IF_ERROR(rf_check_rows(op, "q", a->q, s->type, s->rows, columns));
+    RETURN_IF_ERROR(rf_check_rows(op, "out", a->out, s->type, s->rows, width));
     RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_F32, -1));
     const int64_t needed = rf_attend_cache_scratch(s->rows, s->heads, s->size, most);
     if (rf_tensor_count(scratch) < needed)
         return rf_fail(RF_EINVAL, "%s: scratch has %lld elements, expected at least %lld", op,
                        (long long)rf_tensor_count(scratch), (long long)needed);
-    return rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}, {"scratch", scratch}}, 2,
-                          (struct rf_named_tensor[]){{"q", q},
+    return rf_check_apart(op, (struct rf_named_tensor[]){{"out", a->out}, {"scratch", scratch}}, 2,
+                          (struct rf_named_tensor[]){{"q", a->q},
                                                      {"keys", cache->keys},
                                                      {"values", cache->values},
                                                      {"sequence", cache->sequence},
@@ -218,43 +218,42 @@ static int run_chunks(struct rf_stream *stream, const struct rf_push_attend_cach
     return rf_job_run(stream, &job);
 }
 
-int rf_attend_cache(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor q,
-                    const struct rf_cache *cache, int64_t heads, int64_t most, float scale,
-                    struct rf_tensor scratch)
+int rf_attend_cache(struct rf_stream *stream, const struct rf_cache *cache,
+                    const struct rf_attend_cache_args *a)
 {
     static const char op[] = "attend_cache";
     static const struct rf_build join = RF_BUILD_TYPES(attend_cache_join);
     struct sizes s;
-    RETURN_IF_ERROR(check_cache(op, cache, heads, &s));
-    RETURN_IF_ERROR(check_attend(op, out, q, cache, &s, most, scratch));
+    RETURN_IF_ERROR(check_cache(op, cache, a->heads, &s));
+    RETURN_IF_ERROR(check_attend(op, cache, &s, a));
     if (s.rows == 0)
         return 0;
     const struct rf_tensor partial =
-        rf_elements(scratch, 0, rf_attend_cache_scratch(s.rows, heads, s.size, most));
-    struct rf_push_attend_cache push = {.out_ = rf_address_of(out),
-                                        .q = rf_address_of(q),
+        rf_elements(a->scratch, 0, rf_attend_cache_scratch(s.rows, s.heads, s.size, a->most));
+    struct rf_push_attend_cache push = {.out_ = rf_address_of(a->out),
+                                        .q = rf_address_of(a->q),
                                         .keys = rf_address_of(cache->keys),
                                         .values = rf_address_of(cache->values),
                                         .partial = rf_address_of(partial),
                                         .sequence = rf_address_of(cache->sequence),
                                         .position = rf_address_of(cache->position),
                                         .rows = (uint32_t)s.rows,
-                                        .heads = (uint32_t)heads,
+                                        .heads = (uint32_t)s.heads,
                                         .key_heads = (uint32_t)s.keys,
                                         .size = (uint32_t)s.size,
-                                        .chunks = (uint32_t)chunks_of(most),
-                                        .q_row = (uint32_t)last_dim(q),
-                                        .out_row = (uint32_t)(heads * s.size),
+                                        .chunks = (uint32_t)chunks_of(a->most),
+                                        .q_row = (uint32_t)last_dim(a->q),
+                                        .out_row = (uint32_t)(s.heads * s.size),
                                         .sequences = (uint32_t)s.sequences,
                                         .cached = (uint32_t)s.length,
-                                        .scale = rf_option(scale, 1.0f / sqrtf((float)s.size))};
-    RETURN_IF_ERROR(run_chunks(stream, &push, q, cache, &s, partial));
+                                        .scale = rf_option(a->scale, 1.0f / sqrtf((float)s.size))};
+    RETURN_IF_ERROR(run_chunks(stream, &push, a->q, cache, &s, partial));
     struct rf_job job = {
         .op = op, .type = s.type, .shader = join, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
-    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)(s.rows * heads * s.size), RF_FLAT_LANES,
-                1);
+    rf_job_flat(&job, rf_stream_device(stream), (uint64_t)(s.rows * s.heads * s.size),
+                RF_FLAT_LANES, 1);
     rf_job_reads(&job, partial);
     rf_job_reads(&job, cache->position);
-    rf_job_writes(&job, out);
+    rf_job_writes(&job, a->out);
     return rf_job_run(stream, &job);
 }

@@ -14,24 +14,107 @@
 
 #define SORT_LANES 128 /* of the middle stage of embedding_sort.comp: all devices support it */
 
-static int check_tables(const char *op, const char *const names[2], struct rf_tensor wte,
-                        struct rf_tensor wpe, enum rf_dtype dtype, int64_t rows, int64_t T,
-                        int64_t channels)
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+enum { FORWARD = 1, BACKWARD = 2 };
+
+/* What a call looks up, or adds to: table and places are wte and wpe, or dwte and dwpe, and out is
+ * out or dout. */
+struct call {
+    const struct rf_embedding_args *args;
+    const char *op;
+    bool forward;
+    struct rf_named_tensor table, places, out;
+    int64_t rows, channels, table_rows; /* table_rows 1: there is no dwte */
+    bool words;                         /* there is a table of tokens */
+    bool part;                          /* it is a part of a larger one */
+};
+
+static int check_uses(const struct call *c)
 {
-    if (T < 1 || rows % T != 0)
-        return rf_fail(RF_EINVAL, "%s: %lld tokens are not a multiple of T = %lld", op,
-                       (long long)rows, (long long)T);
-    RETURN_IF_ERROR(rf_check_rows(op, names[0], wte, dtype, -1, channels));
-    if (rf_tensor_count(wte) == 0)
-        return rf_fail(RF_EINVAL, "%s: %s is empty", op, names[0]);
-    if (!wpe.buffer)
+    const struct rf_embedding_args *a = c->args;
+    const struct rf_use uses[] = {
+        {"wte", a->wte.buffer, FORWARD},
+        {"wpe", a->wpe.buffer, FORWARD},
+        {"positions", a->positions.buffer, a->wpe.buffer ? FORWARD : 0},
+        {"out", a->out.buffer, FORWARD},
+        {"dout", a->dout.buffer, BACKWARD},
+        {"dwte", a->dwte.buffer, BACKWARD},
+        {"dwpe", a->dwpe.buffer, BACKWARD},
+        {"scratch", a->scratch.buffer, c->words ? BACKWARD : 0},
+        {"first", a->first != 0, c->part ? FORWARD | BACKWARD : 0},
+        {"first_row", a->first_row != 0, BACKWARD},
+        {"rows", a->rows != 0, BACKWARD},
+    };
+    return rf_check_uses(c->op, c->forward ? FORWARD : BACKWARD, uses,
+                         sizeof(uses) / sizeof(uses[0]));
+}
+
+static int check_tables(const struct call *c, enum rf_dtype dtype)
+{
+    const int64_t T = c->args->T;
+    const struct rf_named_tensor table = c->words ? c->table : c->places;
+    const struct rf_tensor places = c->places.tensor;
+    if (T < 1 || c->rows % T != 0)
+        return rf_fail(RF_EINVAL, "%s: %lld tokens are not a multiple of T = %lld", c->op,
+                       (long long)c->rows, (long long)T);
+    RETURN_IF_ERROR(rf_check_rows(c->op, table.name, table.tensor, dtype, -1, c->channels));
+    if (rf_tensor_count(table.tensor) == 0)
+        return rf_fail(RF_EINVAL, "%s: %s is empty", c->op, table.name);
+    if (!places.buffer)
         return 0;
-    RETURN_IF_ERROR(rf_check_rows(op, names[1], wpe, dtype, -1, channels));
-    if (rf_tensor_count(wpe) < T * channels)
-        return rf_fail(RF_EINVAL, "%s: %s has %lld rows, expected at least T = %lld", op, names[1],
-                       (long long)(rf_tensor_count(wpe) / channels), (long long)T);
+    RETURN_IF_ERROR(rf_check_rows(c->op, c->places.name, places, dtype, -1, c->channels));
+    if (rf_tensor_count(places) < T * c->channels)
+        return rf_fail(RF_EINVAL, "%s: %s has %lld rows, expected at least T = %lld", c->op,
+                       c->places.name, (long long)(rf_tensor_count(places) / c->channels),
+                       (long long)T);
     return 0;
 }
+
+static int64_t last_dim(struct rf_tensor tensor)
+{
+    return tensor.shape.ndim > 0 ? tensor.shape.dim[tensor.shape.ndim - 1] : 1;
+}
+
+static int check_part(const struct call *c)
+{
+    const struct rf_embedding_args *a = c->args;
+    const int64_t end = a->first + c->table_rows;
+    if (c->part && (a->first < 0 || a->vocabulary > INT32_MAX || end > a->vocabulary))
+        return rf_fail(RF_EINVAL, "%s: rows %lld to %lld are no part of a vocabulary of %lld",
+                       c->op, (long long)a->first, (long long)(end - 1), (long long)a->vocabulary);
+    if (a->first_row < 0 || a->rows < 0 || a->first_row + a->rows > c->rows)
+        return rf_fail(RF_EINVAL,
+                       "%s: first_row %lld and rows %lld go beyond the %lld rows of tokens", c->op,
+                       (long long)a->first_row, (long long)a->rows, (long long)c->rows);
+    return 0;
+}
+
+/* Fills in the rest of *c, and *dtype, the type of the tables. */
+static int check_call(struct call *c, enum rf_dtype *dtype)
+{
+    const struct rf_embedding_args *a = c->args;
+    const struct rf_tensor rows = c->out.tensor;
+    c->words = c->table.tensor.buffer || !c->places.tensor.buffer || c->forward;
+    c->part = a->vocabulary != 0;
+    const struct rf_tensor table = (c->words ? c->table : c->places).tensor;
+    RETURN_IF_ERROR(check_uses(c));
+    RETURN_IF_ERROR(rf_check_operand(c->op, "tokens", a->tokens, RF_I32, -1));
+    c->rows = rf_tensor_count(a->tokens);
+    c->channels = last_dim(table);
+    if (c->forward)
+        RETURN_IF_ERROR(rf_check_typed(c->op, c->table.name, table, -1));
+    else
+        RETURN_IF_ERROR(rf_check_typed(c->op, c->out.name, rows, -1));
+    *dtype = c->forward || table.dtype == RF_F32 ? table.dtype : rows.dtype;
+    RETURN_IF_ERROR(check_tables(c, *dtype));
+    c->table_rows = c->words ? rf_tensor_count(table) / c->channels : 1;
+    RETURN_IF_ERROR(check_part(c));
+    return rf_check_rows(c->op, c->out.name, rows, c->forward ? *dtype : rows.dtype, c->rows,
+                         c->channels);
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
 
 /* A table of which some rows are read: at most as many elements as those rows have. */
 static void touch_rows(struct rf_job *job, struct rf_tensor table, int64_t rows, int64_t channels,
@@ -42,90 +125,61 @@ static void touch_rows(struct rf_job *job, struct rf_tensor table, int64_t rows,
         rf_job_touches(job, table, most < all ? most : all, touch);
 }
 
-static int64_t last_dim(struct rf_tensor tensor)
+static uint32_t vocabulary_of(const struct call *c)
 {
-    return tensor.shape.ndim > 0 ? tensor.shape.dim[tensor.shape.ndim - 1] : 1;
+    return (uint32_t)(c->part ? c->args->vocabulary : c->table_rows);
 }
 
-/* Checks a part of a table with `table_rows` rows for n rows of tokens; `part` is NULL for a whole
- * table. */
-static int check_part(const char *op, const struct rf_embedding_part *part, int64_t table_rows,
-                      int64_t rows)
+int rf_embedding(struct rf_stream *stream, const struct rf_embedding_args *a)
 {
-    if (!part)
-        return 0;
-    if (part->first < 0 || part->vocabulary > INT32_MAX ||
-        part->first + table_rows > part->vocabulary)
-        return rf_fail(RF_EINVAL, "%s: rows %lld to %lld are no part of a vocabulary of %lld", op,
-                       (long long)part->first, (long long)(part->first + table_rows - 1),
-                       (long long)part->vocabulary);
-    if (part->first_row < 0 || part->rows < 0 || part->first_row + part->rows > rows)
-        return rf_fail(RF_EINVAL,
-                       "%s: first_row %lld and rows %lld go beyond the %lld rows of tokens", op,
-                       (long long)part->first_row, (long long)part->rows, (long long)rows);
-    return 0;
-}
-
-int rf_embedding(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor tokens,
-                 struct rf_tensor wte, struct rf_tensor wpe, int64_t T)
-{
-    return rf_embedding_of_part(stream, out, tokens, wte, wpe, T, NULL);
-}
-
-int rf_embedding_of_part(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor tokens,
-                         struct rf_tensor wte, struct rf_tensor wpe, int64_t T,
-                         const struct rf_embedding_part *part)
-{
-    static const char op[] = "embedding";
     static const struct rf_builds builds = RF_BUILDS(embedding);
-    static const char *const names[2] = {"wte", "wpe"};
-    int64_t channels = last_dim(wte);
-    RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
-    int64_t rows = rf_tensor_count(tokens);
-    RETURN_IF_ERROR(rf_check_typed(op, "wte", wte, -1));
-    RETURN_IF_ERROR(check_tables(op, names, wte, wpe, wte.dtype, rows, T, channels));
-    const int64_t table_rows = rf_tensor_count(wte) / channels;
-    RETURN_IF_ERROR(check_part(op, part, table_rows, rows));
-    RETURN_IF_ERROR(rf_check_rows(op, "out", out, wte.dtype, rows, channels));
-    const struct rf_tensor places = part && wpe.buffer ? part->positions : (struct rf_tensor){0};
-    if (places.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "positions", places, RF_I32, rows));
+    struct call c = {.args = a,
+                     .op = "embedding",
+                     .forward = true,
+                     .table = {"wte", a->wte},
+                     .places = {"wpe", a->wpe},
+                     .out = {"out", a->out}};
+    enum rf_dtype dtype;
+    RETURN_IF_ERROR(check_call(&c, &dtype));
+    if (a->positions.buffer)
+        RETURN_IF_ERROR(rf_check_operand(c.op, "positions", a->positions, RF_I32, c.rows));
     RETURN_IF_ERROR(
-        rf_check_apart(op, (struct rf_named_tensor[]){{"out", out}}, 1,
+        rf_check_apart(c.op, &c.out, 1,
                        (struct rf_named_tensor[]){
-                           {"tokens", tokens}, {"wte", wte}, {"wpe", wpe}, {"positions", places}},
+                           {"tokens", a->tokens}, c.table, c.places, {"positions", a->positions}},
                        4));
-    if (rows == 0)
+    if (c.rows == 0)
         return 0;
 
-    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){out, wte, wpe}, 3);
-    uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
-    struct rf_push_embedding push = {.out_ = rf_address_of(out),
-                                     .tokens = rf_address_of(tokens),
-                                     .wte = rf_address_of(wte),
-                                     .wpe = rf_address_of(wpe),
-                                     .places = rf_address_of(places),
-                                     .rows = (uint32_t)rows,
+    bool vector = rf_pick_vector(c.channels, (struct rf_tensor[]){a->out, a->wte, a->wpe}, 3);
+    uint32_t row_items = (uint32_t)(vector ? c.channels / 4 : c.channels);
+    struct rf_push_embedding push = {.out_ = rf_address_of(a->out),
+                                     .tokens = rf_address_of(a->tokens),
+                                     .wte = rf_address_of(a->wte),
+                                     .wpe = rf_address_of(a->wpe),
+                                     .places = rf_address_of(a->positions),
+                                     .rows = (uint32_t)c.rows,
                                      .row_items = row_items,
-                                     .T = (uint32_t)T,
-                                     .table_rows = (uint32_t)table_rows,
-                                     .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
-                                     .first_token = (uint32_t)(part ? part->first : 0),
-                                     .positions = wpe.buffer ? 1 : 0};
+                                     .T = (uint32_t)a->T,
+                                     .table_rows = (uint32_t)c.table_rows,
+                                     .vocabulary = vocabulary_of(&c),
+                                     .first_token = (uint32_t)a->first,
+                                     .positions = a->wpe.buffer ? 1 : 0};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = op, .type = wte.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
-    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{wte}, {wpe}}, 2, push.first);
-    rf_job_flat(&job, device, (uint64_t)rows * row_items, RF_FLAT_LANES, 1);
-    rf_job_spec(&job, 1, part != NULL);
-    if (places.buffer) {
+        .op = c.op, .type = dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
+    rf_job_build(&job, device, &builds, vector, (struct rf_source[]){{a->wte}, {a->wpe}}, 2,
+                 push.first);
+    rf_job_flat(&job, device, (uint64_t)c.rows * row_items, RF_FLAT_LANES, 1);
+    rf_job_spec(&job, 1, c.part);
+    if (a->positions.buffer) {
         rf_job_spec(&job, 2, 1);
-        rf_job_reads(&job, places);
+        rf_job_reads(&job, a->positions);
     }
-    rf_job_reads(&job, tokens);
-    touch_rows(&job, wte, rows, channels, RF_TOUCH_READ);
-    touch_rows(&job, wpe, T, channels, RF_TOUCH_READ);
-    rf_job_writes(&job, out);
+    rf_job_reads(&job, a->tokens);
+    touch_rows(&job, a->wte, c.rows, c.channels, RF_TOUCH_READ);
+    touch_rows(&job, a->wpe, a->T, c.channels, RF_TOUCH_READ);
+    rf_job_writes(&job, a->out);
     return rf_job_run(stream, &job);
 }
 
@@ -166,27 +220,25 @@ static struct rf_tensor part_of(struct rf_tensor scratch, int64_t first, int64_t
 }
 
 /* Sorts rows by the table row that they read; with a part, rows without one come last. */
-static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf_tensor scratch,
-                    int64_t rows, int64_t table_rows, const struct rf_embedding_part *part,
-                    struct rf_tensor *order)
+static int run_sort(struct rf_stream *stream, const struct call *c, struct rf_tensor *order)
 {
     static const struct rf_build shaders[] = {
         RF_BUILD(embedding_sort_0), RF_BUILD(embedding_sort_1), RF_BUILD(embedding_sort_2)};
-    const struct sort s = plan_sort(rows, table_rows + (part != NULL));
+    const struct rf_tensor tokens = c->args->tokens, scratch = c->args->scratch;
+    const struct sort s = plan_sort(c->rows, c->table_rows + c->part);
     struct rf_device *device = rf_stream_device(stream);
-    struct rf_tensor from = {0}, to = part_of(scratch, 0, rows),
-                     next = part_of(scratch, rows, rows);
-    struct rf_tensor counts = part_of(scratch, 2 * rows, s.blocks * s.digits);
+    struct rf_tensor from = {0}, to = part_of(scratch, 0, c->rows),
+                     next = part_of(scratch, c->rows, c->rows);
+    struct rf_tensor counts = part_of(scratch, 2 * c->rows, s.blocks * s.digits);
     for (uint32_t pass = 0; pass < s.passes; pass++) {
         struct rf_push_embedding_sort push = {.tokens = rf_address_of(tokens),
                                               .from = rf_address_of(from),
                                               .to = rf_address_of(to),
                                               .counts = rf_address_of(counts),
-                                              .rows = (uint32_t)rows,
-                                              .table_rows = (uint32_t)table_rows,
-                                              .vocabulary =
-                                                  (uint32_t)(part ? part->vocabulary : table_rows),
-                                              .first_token = (uint32_t)(part ? part->first : 0),
+                                              .rows = (uint32_t)c->rows,
+                                              .table_rows = (uint32_t)c->table_rows,
+                                              .vocabulary = vocabulary_of(c),
+                                              .first_token = (uint32_t)c->args->first,
                                               .block_rows = (uint32_t)s.block_rows,
                                               .blocks = (uint32_t)s.blocks,
                                               .shift = pass * s.bits,
@@ -194,13 +246,13 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
         RETURN_IF_ERROR(
             rf_stream_fill(stream, counts.buffer, counts.offset, rf_tensor_bytes(counts), 0));
         for (int stage = 0; stage < 3; stage++) {
-            struct rf_job job = {.op = "embedding_backward",
+            struct rf_job job = {.op = c->op,
                                  .shader = shaders[stage],
                                  .push = &push,
                                  .push_bytes = RF_PUSH_BYTES(push)};
             rf_job_flat(&job, device, stage == 1 ? 1 : (uint64_t)s.blocks,
                         stage == 1 ? SORT_LANES : rf_pick_row_lanes(device), 1);
-            rf_job_spec(&job, 1, part != NULL);
+            rf_job_spec(&job, 1, c->part);
             if (stage != 1) {
                 rf_job_reads(&job, tokens);
                 rf_job_reads(&job, from);
@@ -218,79 +270,63 @@ static int run_sort(struct rf_stream *stream, struct rf_tensor tokens, struct rf
     return 0;
 }
 
-int rf_embedding_backward(struct rf_stream *stream, struct rf_tensor dwte, struct rf_tensor dwpe,
-                          struct rf_tensor dout, struct rf_tensor tokens, int64_t T,
-                          struct rf_tensor scratch)
+int rf_embedding_backward(struct rf_stream *stream, const struct rf_embedding_args *a)
 {
-    return rf_embedding_of_part_backward(stream, dwte, dwpe, dout, tokens, T, scratch, NULL);
-}
-
-int rf_embedding_of_part_backward(struct rf_stream *stream, struct rf_tensor dwte,
-                                  struct rf_tensor dwpe, struct rf_tensor dout,
-                                  struct rf_tensor tokens, int64_t T, struct rf_tensor scratch,
-                                  const struct rf_embedding_part *part)
-{
-    static const char op[] = "embedding_backward";
     static const struct rf_builds same = RF_BUILDS(embedding_backward);
     static const struct rf_builds wide = {.aligned = RF_BUILD_16(embedding_backward_wide_v),
                                           .any = RF_BUILD_16(embedding_backward_wide_s)};
-    static const char *const names[2] = {"dwte", "dwpe"};
-    const bool words = dwte.buffer != NULL || !dwpe.buffer;
-    int64_t channels = last_dim(words ? dwte : dwpe);
-    RETURN_IF_ERROR(rf_check_operand(op, "tokens", tokens, RF_I32, -1));
-    int64_t rows = rf_tensor_count(tokens);
-    RETURN_IF_ERROR(rf_check_typed(op, "dout", dout, -1));
-    RETURN_IF_ERROR(rf_check_rows(op, "dout", dout, dout.dtype, rows, channels));
-    enum rf_dtype grad = (words ? dwte : dwpe).dtype == RF_F32 ? RF_F32 : dout.dtype;
-    RETURN_IF_ERROR(check_tables(op, names, words ? dwte : dwpe, dwpe, grad, rows, T, channels));
-    const int64_t table_rows = words ? rf_tensor_count(dwte) / channels : 1;
-    RETURN_IF_ERROR(check_part(op, part, table_rows, rows));
-    if (words)
-        RETURN_IF_ERROR(rf_check_operand(op, "scratch", scratch, RF_I32,
-                                         rf_embedding_scratch(rows, table_rows + (part != NULL))));
+    struct call c = {.args = a,
+                     .op = "embedding_backward",
+                     .table = {"dwte", a->dwte},
+                     .places = {"dwpe", a->dwpe},
+                     .out = {"dout", a->dout}};
+    enum rf_dtype grad;
+    RETURN_IF_ERROR(check_call(&c, &grad));
+    if (c.words)
+        RETURN_IF_ERROR(rf_check_operand(c.op, "scratch", a->scratch, RF_I32,
+                                         rf_embedding_scratch(c.rows, c.table_rows + c.part)));
     /* All rows may have the same token. */
-    RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, rows));
-    RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_named_tensor[]){{"dwte", dwte}, {"dwpe", dwpe}, {"scratch", scratch}}, 3,
-        (struct rf_named_tensor[]){{"dout", dout}, {"tokens", tokens}}, 2));
-    if (rows == 0)
+    RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), c.op, c.rows));
+    RETURN_IF_ERROR(
+        rf_check_apart(c.op, (struct rf_named_tensor[]){c.table, c.places, {"scratch", a->scratch}},
+                       3, (struct rf_named_tensor[]){c.out, {"tokens", a->tokens}}, 2));
+    if (c.rows == 0)
         return 0;
 
-    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dwte, dwpe, dout}, 3);
-    uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
-    uint32_t positions = dwpe.buffer ? (uint32_t)T : 0;
+    bool vector = rf_pick_vector(c.channels, (struct rf_tensor[]){a->dwte, a->dwpe, a->dout}, 3);
+    uint32_t row_items = (uint32_t)(vector ? c.channels / 4 : c.channels);
+    uint32_t positions = a->dwpe.buffer ? (uint32_t)a->T : 0;
     struct rf_tensor order = {0};
-    if (words)
-        RETURN_IF_ERROR(run_sort(stream, tokens, scratch, rows, table_rows, part, &order));
-    struct rf_push_embedding_backward push = {
-        .dwte = rf_address_of(dwte),
-        .dwpe = rf_address_of(dwpe),
-        .dout = rf_address_of(dout),
-        .tokens = rf_address_of(tokens),
-        .order = rf_address_of(order),
-        .rows = (uint32_t)rows,
-        .row_items = row_items,
-        .T = (uint32_t)T,
-        .table_rows = (uint32_t)table_rows,
-        .vocabulary = (uint32_t)(part ? part->vocabulary : table_rows),
-        .first_token = (uint32_t)(part ? part->first : 0),
-        .positions = positions,
-        .words = words,
-        .first_row = (uint32_t)(part ? part->first_row : 0),
-        .some_rows = (uint32_t)(part && part->rows ? part->rows : rows)};
+    if (c.words)
+        RETURN_IF_ERROR(run_sort(stream, &c, &order));
+    struct rf_push_embedding_backward push = {.dwte = rf_address_of(a->dwte),
+                                              .dwpe = rf_address_of(a->dwpe),
+                                              .dout = rf_address_of(a->dout),
+                                              .tokens = rf_address_of(a->tokens),
+                                              .order = rf_address_of(order),
+                                              .rows = (uint32_t)c.rows,
+                                              .row_items = row_items,
+                                              .T = (uint32_t)a->T,
+                                              .table_rows = (uint32_t)c.table_rows,
+                                              .vocabulary = vocabulary_of(&c),
+                                              .first_token = (uint32_t)a->first,
+                                              .positions = positions,
+                                              .words = c.words,
+                                              .first_row = (uint32_t)a->first_row,
+                                              .some_rows = (uint32_t)(a->rows ? a->rows : c.rows)};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = op, .type = dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
-    rf_job_build(&job, device, grad == dout.dtype ? &same : &wide, vector,
-                 (struct rf_source[]){{dout}}, 1, push.first);
-    rf_job_flat(&job, device, ((words ? (uint64_t)rows : 0) + positions) * row_items, RF_FLAT_LANES,
-                1);
-    rf_job_spec(&job, 1, part != NULL);
-    rf_job_reads(&job, dout);
-    if (words)
-        rf_job_reads(&job, tokens);
+        .op = c.op, .type = a->dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
+    rf_job_build(&job, device, grad == a->dout.dtype ? &same : &wide, vector,
+                 (struct rf_source[]){{a->dout}}, 1, push.first);
+    rf_job_flat(&job, device, ((c.words ? (uint64_t)c.rows : 0) + positions) * row_items,
+                RF_FLAT_LANES, 1);
+    rf_job_spec(&job, 1, c.part);
+    rf_job_reads(&job, a->dout);
+    if (c.words)
+        rf_job_reads(&job, a->tokens);
     rf_job_reads(&job, order);
-    touch_rows(&job, dwte, rows, channels, RF_TOUCH_UPDATE);
-    touch_rows(&job, dwpe, T, channels, RF_TOUCH_UPDATE);
+    touch_rows(&job, a->dwte, c.rows, c.channels, RF_TOUCH_UPDATE);
+    touch_rows(&job, a->dwpe, a->T, c.channels, RF_TOUCH_UPDATE);
     return rf_job_run(stream, &job);
 }

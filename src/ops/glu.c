@@ -109,12 +109,12 @@ int rf_glu(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor o
     return run_glu(stream, op, kind, out, &none, (struct rf_tensor){0}, &in, rows, columns);
 }
 
-int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor dgate,
-                    struct rf_tensor dup, struct rf_tensor dout, struct rf_tensor gate,
-                    struct rf_tensor up)
+int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor gate,
+                    struct rf_tensor up, const struct rf_glu_grads *grads)
 {
     static const char op[] = "glu_backward";
     static const char *const in_names[2] = {"gate", "up"}, *const out_names[2] = {"dgate", "dup"};
+    const struct rf_tensor dout = grads->dout, dgate = grads->dgate, dup = grads->dup;
     struct pair in, d;
     int64_t rows = 0, columns = 0;
     RETURN_IF_ERROR(rf_check_activation(op, kind));

@@ -32,7 +32,7 @@ struct kernel {
     }
 
 /* FLOPs per element; RMSNorm has no mean to subtract and no beta. */
-enum { NORM = 8, RMS = 4, INPUT = 12, RMS_INPUT = 9, WEIGHT = 5, RMS_WEIGHT = 3 };
+enum { NORM = 8, RMS = 4, INPUT_FLOPS = 12, RMS_INPUT = 9, WEIGHT_FLOPS = 5, RMS_WEIGHT = 3 };
 
 static void declare_flops(struct rf_job *job, int64_t rows, int64_t channels, int of_element)
 {
@@ -79,16 +79,53 @@ static void give_columns(struct rf_job *job, struct rf_device *device, uint32_t 
     rf_flat_groups(device, (uint64_t)blocks * ((columns + each - 1) / each), 1, job->groups);
 }
 
-/* Checks gamma and x, and computes the problem size. */
-static int check_size(struct rf_stream *stream, const char *op, struct rf_tensor gamma,
-                      struct rf_tensor x, int64_t *rows, int64_t *channels)
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+enum call { FORWARD = 1, INPUT = 2, WEIGHT = 4, ALL = 7 };
+
+/* The name in messages and of launches. */
+static const char *name_of(const struct rf_norm_args *a, enum call call)
 {
-    RETURN_IF_ERROR(rf_check_typed(op, "gamma", gamma, -1));
-    *channels = rf_tensor_count(gamma);
+    static const char *const names[][2] = {
+        {"layernorm", "rmsnorm"},
+        {"residual_layernorm", "residual_rmsnorm"},
+        {"layernorm_backward_input", "rmsnorm_backward_input"},
+        {"layernorm_backward_weight", "rmsnorm_backward_weight"},
+    };
+    const bool of_sum = a->sum.buffer || a->residual.buffer;
+    return names[call == FORWARD ? of_sum : call == INPUT ? 2 : 3][a->rms];
+}
+
+static int check_uses(const char *op, const struct rf_norm_args *a, enum call call)
+{
+    const struct rf_use uses[] = {
+        {"eps", a->eps != 0, FORWARD},
+        {"residual", a->residual.buffer, FORWARD},
+        {"gamma", a->gamma.buffer, FORWARD | INPUT},
+        {"beta", a->beta.buffer, a->rms ? 0 : FORWARD},
+        {"out", a->out.buffer, FORWARD},
+        {"sum", a->sum.buffer, FORWARD},
+        {"mean", a->mean.buffer, a->rms ? 0 : ALL},
+        {"dout", a->dout.buffer, INPUT | WEIGHT},
+        {"dx", a->dx.buffer, INPUT},
+        {"accumulate_dx", a->accumulate_dx, INPUT},
+        {"dgamma", a->dgamma.buffer, WEIGHT},
+        {"dbeta", a->dbeta.buffer, a->rms ? 0 : WEIGHT},
+        {"scratch", a->scratch.buffer, WEIGHT},
+    };
+    return rf_check_uses(op, call, uses, sizeof(uses) / sizeof(uses[0]));
+}
+
+/* Checks gamma and x, and computes the problem size. */
+static int check_size(struct rf_stream *stream, const char *op, const struct rf_norm_args *a,
+                      int64_t *rows, int64_t *channels)
+{
+    RETURN_IF_ERROR(rf_check_typed(op, "gamma", a->gamma, -1));
+    *channels = rf_tensor_count(a->gamma);
     if (*channels < 1)
         return rf_fail(RF_EINVAL, "%s: gamma is empty", op);
-    RETURN_IF_ERROR(rf_check_rows(op, "x", x, gamma.dtype, -1, *channels));
-    *rows = rf_tensor_count(x) / *channels;
+    RETURN_IF_ERROR(rf_check_rows(op, "x", a->x, a->gamma.dtype, -1, *channels));
+    *rows = rf_tensor_count(a->x) / *channels;
     /* Kernels walk a row up to three times. */
     return rf_check_rounds(rf_stream_device(stream), op, 3 * (*channels / (4 * unroll(*channels))));
 }
@@ -101,206 +138,170 @@ static int check_narrow(const char *op, const char *what, struct rf_tensor tenso
     return rf_check_rows(op, what, tensor, other ? tensor.dtype : x.dtype, rows, channels);
 }
 
-/* Operands of a forward pass. Without a buffer: mean for RMSNorm, beta, and, with one input,
- * residual and sum. */
-struct norm {
-    struct rf_tensor out, sum, mean, rstd, x, residual, gamma, beta;
-    float eps;
-};
-
-static int check_norm(struct rf_stream *stream, const char *op, const struct norm *n, int64_t *rows,
-                      int64_t *channels)
+static int check_statistics(const char *op, const struct rf_norm_args *a, int64_t rows)
 {
-    RETURN_IF_ERROR(check_size(stream, op, n->gamma, n->x, rows, channels));
-    RETURN_IF_ERROR(check_narrow(op, "out", n->out, n->x, *rows, *channels));
-    if (n->mean.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "mean", n->mean, RF_F32, *rows));
-    RETURN_IF_ERROR(rf_check_operand(op, "rstd", n->rstd, RF_F32, *rows));
-    if (n->beta.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "beta", n->beta, n->x.dtype, *channels));
-    if (n->sum.buffer) {
-        RETURN_IF_ERROR(rf_check_rows(op, "residual", n->residual, n->x.dtype, *rows, *channels));
-        RETURN_IF_ERROR(rf_check_rows(op, "sum", n->sum, n->x.dtype, *rows, *channels));
-        RETURN_IF_ERROR(rf_check_in_place(op, "sum", n->sum, "x", n->x));
-        RETURN_IF_ERROR(rf_check_in_place(op, "sum", n->sum, "residual", n->residual));
+    if (!a->rms)
+        RETURN_IF_ERROR(rf_check_operand(op, "mean", a->mean, RF_F32, rows));
+    return rf_check_operand(op, "rstd", a->rstd, RF_F32, rows);
+}
+
+static int check_norm(struct rf_stream *stream, const char *op, const struct rf_norm_args *a,
+                      int64_t *rows, int64_t *channels)
+{
+    RETURN_IF_ERROR(check_uses(op, a, FORWARD));
+    RETURN_IF_ERROR(check_size(stream, op, a, rows, channels));
+    RETURN_IF_ERROR(check_narrow(op, "out", a->out, a->x, *rows, *channels));
+    RETURN_IF_ERROR(check_statistics(op, a, *rows));
+    if (a->beta.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "beta", a->beta, a->x.dtype, *channels));
+    if (a->sum.buffer || a->residual.buffer) {
+        RETURN_IF_ERROR(rf_check_rows(op, "residual", a->residual, a->x.dtype, *rows, *channels));
+        RETURN_IF_ERROR(rf_check_rows(op, "sum", a->sum, a->x.dtype, *rows, *channels));
+        RETURN_IF_ERROR(rf_check_in_place(op, "sum", a->sum, "x", a->x));
+        RETURN_IF_ERROR(rf_check_in_place(op, "sum", a->sum, "residual", a->residual));
     }
-    const struct rf_named_tensor weights[] = {{"gamma", n->gamma}, {"beta", n->beta}};
+    const struct rf_named_tensor weights[] = {{"gamma", a->gamma}, {"beta", a->beta}};
     RETURN_IF_ERROR(
         rf_check_apart(op,
                        (struct rf_named_tensor[]){
-                           {"out", n->out}, {"sum", n->sum}, {"mean", n->mean}, {"rstd", n->rstd}},
+                           {"out", a->out}, {"sum", a->sum}, {"mean", a->mean}, {"rstd", a->rstd}},
                        4, weights, 2));
     return rf_check_apart(
-        op, (struct rf_named_tensor[]){{"out", n->out}, {"mean", n->mean}, {"rstd", n->rstd}}, 3,
-        (struct rf_named_tensor[]){{"x", n->x}, {"residual", n->residual}}, 2);
+        op, (struct rf_named_tensor[]){{"out", a->out}, {"mean", a->mean}, {"rstd", a->rstd}}, 3,
+        (struct rf_named_tensor[]){{"x", a->x}, {"residual", a->residual}}, 2);
 }
 
-static int run_norm(struct rf_stream *stream, const char *op, const struct norm *n)
+static int check_input(struct rf_stream *stream, const char *op, const struct rf_norm_args *a,
+                       int64_t *rows, int64_t *channels)
+{
+    RETURN_IF_ERROR(check_uses(op, a, INPUT));
+    RETURN_IF_ERROR(check_size(stream, op, a, rows, channels));
+    RETURN_IF_ERROR(rf_check_rows(op, "dx", a->dx, a->x.dtype, *rows, *channels));
+    RETURN_IF_ERROR(check_narrow(op, "dout", a->dout, a->x, *rows, *channels));
+    RETURN_IF_ERROR(check_statistics(op, a, *rows));
+    if (a->dx.dtype == a->dout.dtype)
+        RETURN_IF_ERROR(rf_check_in_place(op, "dx", a->dx, "dout", a->dout));
+    else
+        RETURN_IF_ERROR(rf_check_alias(op, "dx", a->dx, "dout", a->dout));
+    return rf_check_apart(
+        op, (struct rf_named_tensor[]){{"dx", a->dx}}, 1,
+        (struct rf_named_tensor[]){
+            {"x", a->x}, {"mean", a->mean}, {"rstd", a->rstd}, {"gamma", a->gamma}},
+        4);
+}
+
+static int check_weight(const char *op, const struct rf_norm_args *a, int64_t *rows,
+                        int64_t *channels)
+{
+    const bool beta_alone = !a->dgamma.buffer && a->dbeta.buffer;
+    const char *name = beta_alone ? "dbeta" : "dgamma";
+    const struct rf_tensor first = beta_alone ? a->dbeta : a->dgamma;
+    RETURN_IF_ERROR(check_uses(op, a, WEIGHT));
+    RETURN_IF_ERROR(rf_check_typed(op, name, first, -1));
+    *channels = rf_tensor_count(first);
+    if (*channels < 1)
+        return rf_fail(RF_EINVAL, "%s: %s is empty", op, name);
+    if (a->dbeta.buffer)
+        RETURN_IF_ERROR(rf_check_operand(op, "dbeta", a->dbeta, first.dtype, *channels));
+    RETURN_IF_ERROR(rf_check_typed(op, "x", a->x, -1));
+    RETURN_IF_ERROR(rf_check_rows(op, "x", a->x, a->x.dtype, -1, *channels));
+    *rows = rf_tensor_count(a->x) / *channels;
+    RETURN_IF_ERROR(check_narrow(op, "dout", a->dout, a->x, *rows, *channels));
+    RETURN_IF_ERROR(check_statistics(op, a, *rows));
+    RETURN_IF_ERROR(
+        rf_check_operand(op, "scratch", a->scratch, RF_F32, rf_norm_scratch(*rows, *channels)));
+    return rf_check_apart(op,
+                          (struct rf_named_tensor[]){
+                              {"dgamma", a->dgamma}, {"dbeta", a->dbeta}, {"scratch", a->scratch}},
+                          3,
+                          (struct rf_named_tensor[]){
+                              {"dout", a->dout}, {"x", a->x}, {"mean", a->mean}, {"rstd", a->rstd}},
+                          4);
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+int rf_norm(struct rf_stream *stream, const struct rf_norm_args *a)
 {
     static const struct kernel kernel = KERNEL(layernorm);
+    const char *op = name_of(a, FORWARD);
     int64_t rows = 0, channels = 0;
-    RETURN_IF_ERROR(check_norm(stream, op, n, &rows, &channels));
+    RETURN_IF_ERROR(check_norm(stream, op, a, &rows, &channels));
     if (rows == 0)
         return 0;
 
     bool vector = rf_pick_vector(
-        channels, (struct rf_tensor[]){n->out, n->x, n->gamma, n->beta, n->residual, n->sum}, 6);
-    struct rf_push_layernorm push = {.out_ = rf_address_of(n->out),
-                                     .mean = rf_address_of(n->mean),
-                                     .rstd = rf_address_of(n->rstd),
-                                     .x = rf_address_of(n->x),
-                                     .gamma = rf_address_of(n->gamma),
-                                     .beta = rf_address_of(n->beta),
-                                     .residual = rf_address_of(n->residual),
-                                     .sum = rf_address_of(n->sum),
+        channels, (struct rf_tensor[]){a->out, a->x, a->gamma, a->beta, a->residual, a->sum}, 6);
+    struct rf_push_layernorm push = {.out_ = rf_address_of(a->out),
+                                     .mean = rf_address_of(a->mean),
+                                     .rstd = rf_address_of(a->rstd),
+                                     .x = rf_address_of(a->x),
+                                     .gamma = rf_address_of(a->gamma),
+                                     .beta = rf_address_of(a->beta),
+                                     .residual = rf_address_of(a->residual),
+                                     .sum = rf_address_of(a->sum),
                                      .rows = (uint32_t)rows,
                                      .channels = (uint32_t)channels,
-                                     .eps = n->eps};
+                                     .eps = a->eps};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = op, .type = n->out.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
-    rf_job_build(&job, device, builds_of(device, &kernel, n->out.dtype == n->x.dtype), vector,
-                 (struct rf_source[]){{n->x}, {n->gamma}, {n->beta}, {n->residual}}, 4, push.first);
+        .op = op, .type = a->out.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
+    rf_job_build(&job, device, builds_of(device, &kernel, a->out.dtype == a->x.dtype), vector,
+                 (struct rf_source[]){{a->x}, {a->gamma}, {a->beta}, {a->residual}}, 4, push.first);
     const uint32_t next = give_rows(&job, device, rows, channels, vector);
-    rf_job_spec(&job, next, !n->mean.buffer);
-    rf_job_spec(&job, next + 1, n->beta.buffer != NULL);
-    rf_job_spec(&job, next + 2, n->sum.buffer != NULL);
-    declare_flops(&job, rows, channels, (n->mean.buffer ? NORM : RMS) + (n->sum.buffer != NULL));
-    rf_job_reads(&job, n->x);
-    rf_job_reads(&job, n->residual);
-    rf_job_reads(&job, n->gamma);
-    rf_job_reads(&job, n->beta);
-    rf_job_writes(&job, n->out);
-    rf_job_writes(&job, n->sum);
-    rf_job_writes(&job, n->mean);
-    rf_job_writes(&job, n->rstd);
+    rf_job_spec(&job, next, a->rms);
+    rf_job_spec(&job, next + 1, a->beta.buffer != NULL);
+    rf_job_spec(&job, next + 2, a->sum.buffer != NULL);
+    declare_flops(&job, rows, channels, (a->rms ? RMS : NORM) + (a->sum.buffer != NULL));
+    rf_job_reads(&job, a->x);
+    rf_job_reads(&job, a->residual);
+    rf_job_reads(&job, a->gamma);
+    rf_job_reads(&job, a->beta);
+    rf_job_writes(&job, a->out);
+    rf_job_writes(&job, a->sum);
+    rf_job_writes(&job, a->mean);
+    rf_job_writes(&job, a->rstd);
     return rf_job_run(stream, &job);
 }
 
-/* An operand whose presence selects the computation. */
-static int check_given(const char *op, const char *what, struct rf_tensor tensor)
-{
-    return tensor.buffer ? 0 : rf_fail(RF_EINVAL, "%s: %s has no buffer", op, what);
-}
-
-int rf_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor mean,
-                 struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor gamma,
-                 struct rf_tensor beta, float eps)
-{
-    RETURN_IF_ERROR(check_given("layernorm", "mean", mean));
-    return run_norm(stream, "layernorm",
-                    &(struct norm){.out = out,
-                                   .mean = mean,
-                                   .rstd = rstd,
-                                   .x = x,
-                                   .gamma = gamma,
-                                   .beta = beta,
-                                   .eps = eps});
-}
-
-int rf_rmsnorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor rstd,
-               struct rf_tensor x, struct rf_tensor gamma, float eps)
-{
-    return run_norm(stream, "rmsnorm",
-                    &(struct norm){.out = out, .rstd = rstd, .x = x, .gamma = gamma, .eps = eps});
-}
-
-int rf_residual_layernorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor sum,
-                          struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor x,
-                          struct rf_tensor residual, struct rf_tensor gamma, struct rf_tensor beta,
-                          float eps)
-{
-    static const char op[] = "residual_layernorm";
-    RETURN_IF_ERROR(check_given(op, "mean", mean));
-    RETURN_IF_ERROR(check_given(op, "sum", sum));
-    return run_norm(stream, op,
-                    &(struct norm){out, sum, mean, rstd, x, residual, gamma, beta, eps});
-}
-
-int rf_residual_rmsnorm(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor sum,
-                        struct rf_tensor rstd, struct rf_tensor x, struct rf_tensor residual,
-                        struct rf_tensor gamma, float eps)
-{
-    static const char op[] = "residual_rmsnorm";
-    RETURN_IF_ERROR(check_given(op, "sum", sum));
-    return run_norm(stream, op,
-                    &(struct norm){.out = out,
-                                   .sum = sum,
-                                   .rstd = rstd,
-                                   .x = x,
-                                   .residual = residual,
-                                   .gamma = gamma,
-                                   .eps = eps});
-}
-
-/* mean without a buffer: RMSNorm. */
-static int run_input(struct rf_stream *stream, const char *op, struct rf_tensor dx,
-                     struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
-                     struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
+int rf_norm_backward_input(struct rf_stream *stream, const struct rf_norm_args *a)
 {
     static const struct kernel kernel = KERNEL(layernorm_backward_input);
+    const char *op = name_of(a, INPUT);
     int64_t rows = 0, channels = 0;
-    RETURN_IF_ERROR(check_size(stream, op, gamma, x, &rows, &channels));
-    RETURN_IF_ERROR(rf_check_rows(op, "dx", dx, x.dtype, rows, channels));
-    RETURN_IF_ERROR(check_narrow(op, "dout", dout, x, rows, channels));
-    if (mean.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
-    RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
-    if (dx.dtype == dout.dtype)
-        RETURN_IF_ERROR(rf_check_in_place(op, "dx", dx, "dout", dout));
-    else
-        RETURN_IF_ERROR(rf_check_alias(op, "dx", dx, "dout", dout));
-    RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_named_tensor[]){{"dx", dx}}, 1,
-        (struct rf_named_tensor[]){{"x", x}, {"mean", mean}, {"rstd", rstd}, {"gamma", gamma}}, 4));
+    RETURN_IF_ERROR(check_input(stream, op, a, &rows, &channels));
     if (rows == 0)
         return 0;
 
-    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dx, dout, x, gamma}, 4);
-    struct rf_push_layernorm_backward_input push = {.dx = rf_address_of(dx),
-                                                    .dout = rf_address_of(dout),
-                                                    .x = rf_address_of(x),
-                                                    .mean = rf_address_of(mean),
-                                                    .rstd = rf_address_of(rstd),
-                                                    .gamma = rf_address_of(gamma),
+    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){a->dx, a->dout, a->x, a->gamma}, 4);
+    struct rf_push_layernorm_backward_input push = {.dx = rf_address_of(a->dx),
+                                                    .dout = rf_address_of(a->dout),
+                                                    .x = rf_address_of(a->x),
+                                                    .mean = rf_address_of(a->mean),
+                                                    .rstd = rf_address_of(a->rstd),
+                                                    .gamma = rf_address_of(a->gamma),
                                                     .rows = (uint32_t)rows,
                                                     .channels = (uint32_t)channels};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = op, .type = dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
-    rf_job_build(&job, device, builds_of(device, &kernel, dout.dtype == x.dtype), vector,
-                 (struct rf_source[]){{dout}, {x}, {gamma}, {dx}}, 4, push.first);
+        .op = op, .type = a->dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
+    rf_job_build(&job, device, builds_of(device, &kernel, a->dout.dtype == a->x.dtype), vector,
+                 (struct rf_source[]){{a->dout}, {a->x}, {a->gamma}, {a->dx}}, 4, push.first);
     const uint32_t next = give_rows(&job, device, rows, channels, vector);
-    rf_job_spec(&job, next, accumulate_dx ? 1 : 0);
-    rf_job_spec(&job, next + 1, !mean.buffer);
-    declare_flops(&job, rows, channels, (mean.buffer ? INPUT : RMS_INPUT) + accumulate_dx);
-    rf_job_reads(&job, dout);
-    rf_job_reads(&job, x);
-    rf_job_reads(&job, mean);
-    rf_job_reads(&job, rstd);
-    rf_job_reads(&job, gamma);
-    rf_job_touches(&job, dx, rows * channels, accumulate_dx ? RF_TOUCH_UPDATE : RF_TOUCH_WRITE);
+    rf_job_spec(&job, next, a->accumulate_dx);
+    rf_job_spec(&job, next + 1, a->rms);
+    declare_flops(&job, rows, channels, (a->rms ? RMS_INPUT : INPUT_FLOPS) + a->accumulate_dx);
+    rf_job_reads(&job, a->dout);
+    rf_job_reads(&job, a->x);
+    rf_job_reads(&job, a->mean);
+    rf_job_reads(&job, a->rstd);
+    rf_job_reads(&job, a->gamma);
+    rf_job_touches(&job, a->dx, rows * channels,
+                   a->accumulate_dx ? RF_TOUCH_UPDATE : RF_TOUCH_WRITE);
     return rf_job_run(stream, &job);
 }
 
-int rf_layernorm_backward_input(struct rf_stream *stream, struct rf_tensor dx,
-                                struct rf_tensor dout, struct rf_tensor x, struct rf_tensor mean,
-                                struct rf_tensor rstd, struct rf_tensor gamma, bool accumulate_dx)
-{
-    static const char op[] = "layernorm_backward_input";
-    RETURN_IF_ERROR(check_given(op, "mean", mean));
-    return run_input(stream, op, dx, dout, x, mean, rstd, gamma, accumulate_dx);
-}
-
-int rf_rmsnorm_backward_input(struct rf_stream *stream, struct rf_tensor dx, struct rf_tensor dout,
-                              struct rf_tensor x, struct rf_tensor rstd, struct rf_tensor gamma,
-                              bool accumulate_dx)
-{
-    return run_input(stream, "rmsnorm_backward_input", dx, dout, x, (struct rf_tensor){0}, rstd,
-                     gamma, accumulate_dx);
-}
-
-int64_t rf_layernorm_scratch(int64_t rows, int64_t channels)
+int64_t rf_norm_scratch(int64_t rows, int64_t channels)
 {
     return 2 * channels * block_count(rows);
 }
@@ -339,88 +340,50 @@ static int run_fold(struct rf_stream *stream, struct rf_tensor dgamma, struct rf
     return rf_job_run(stream, &job);
 }
 
-/* dgamma or dbeta without a buffer is not computed; mean without a buffer: RMSNorm. */
-static int run_weight(struct rf_stream *stream, const char *op, struct rf_tensor dgamma,
-                      struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
-                      struct rf_tensor mean, struct rf_tensor rstd, struct rf_tensor scratch)
+int rf_norm_backward_weight(struct rf_stream *stream, const struct rf_norm_args *a)
 {
     static const struct kernel kernel = KERNEL(layernorm_backward_weight);
-    const bool beta_alone = !dgamma.buffer && dbeta.buffer;
-    const struct rf_tensor first = beta_alone ? dbeta : dgamma;
-    RETURN_IF_ERROR(rf_check_typed(op, beta_alone ? "dbeta" : "dgamma", first, -1));
-    int64_t channels = rf_tensor_count(first);
-    if (channels < 1)
-        return rf_fail(RF_EINVAL, "%s: %s is empty", op, beta_alone ? "dbeta" : "dgamma");
-    if (dbeta.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "dbeta", dbeta, first.dtype, channels));
-    RETURN_IF_ERROR(rf_check_typed(op, "x", x, -1));
-    RETURN_IF_ERROR(rf_check_rows(op, "x", x, x.dtype, -1, channels));
-    int64_t rows = rf_tensor_count(x) / channels;
-    RETURN_IF_ERROR(check_narrow(op, "dout", dout, x, rows, channels));
-    if (mean.buffer)
-        RETURN_IF_ERROR(rf_check_operand(op, "mean", mean, RF_F32, rows));
-    RETURN_IF_ERROR(rf_check_operand(op, "rstd", rstd, RF_F32, rows));
-    RETURN_IF_ERROR(
-        rf_check_operand(op, "scratch", scratch, RF_F32, rf_layernorm_scratch(rows, channels)));
-    RETURN_IF_ERROR(rf_check_apart(
-        op, (struct rf_named_tensor[]){{"dgamma", dgamma}, {"dbeta", dbeta}, {"scratch", scratch}},
-        3, (struct rf_named_tensor[]){{"dout", dout}, {"x", x}, {"mean", mean}, {"rstd", rstd}},
-        4));
+    const char *op = name_of(a, WEIGHT);
+    int64_t rows = 0, channels = 0;
+    RETURN_IF_ERROR(check_weight(op, a, &rows, &channels));
     if (rows == 0)
         return 0;
 
-    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){dout, x, scratch}, 3);
+    struct rf_tensor scratch = a->scratch;
+    bool vector = rf_pick_vector(channels, (struct rf_tensor[]){a->dout, a->x, scratch}, 3);
     uint32_t row_items = (uint32_t)(vector ? channels / 4 : channels);
     int64_t blocks = block_count(rows);
     RETURN_IF_ERROR(rf_check_rounds(rf_stream_device(stream), op, blocks));
     struct rf_push_layernorm_backward_weight push = {.partial = rf_address_of(scratch),
-                                                     .dout = rf_address_of(dout),
-                                                     .x = rf_address_of(x),
-                                                     .mean = rf_address_of(mean),
-                                                     .rstd = rf_address_of(rstd),
+                                                     .dout = rf_address_of(a->dout),
+                                                     .x = rf_address_of(a->x),
+                                                     .mean = rf_address_of(a->mean),
+                                                     .rstd = rf_address_of(a->rstd),
                                                      .rows = (uint32_t)rows,
                                                      .row_items = row_items,
                                                      .blocks = (uint32_t)blocks};
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {
-        .op = op, .type = dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
-    rf_job_build(&job, device, builds_of(device, &kernel, dout.dtype == x.dtype), vector,
-                 (struct rf_source[]){{dout}, {x}, {mean, true}, {rstd, true}}, 4, push.first);
+        .op = op, .type = a->dout.dtype, .push = &push, .push_bytes = RF_PUSH_BYTES(push)};
+    rf_job_build(&job, device, builds_of(device, &kernel, a->dout.dtype == a->x.dtype), vector,
+                 (struct rf_source[]){{a->dout}, {a->x}, {a->mean, true}, {a->rstd, true}}, 4,
+                 push.first);
     if (rf_device_teams(device))
         give_columns(&job, device, row_items, COLUMNS, blocks);
     else
         rf_job_flat(&job, device, (uint64_t)blocks * row_items, RF_FLAT_LANES, 1);
-    rf_job_spec(&job, 1, !mean.buffer);
-    declare_flops(&job, rows, channels, mean.buffer ? WEIGHT : RMS_WEIGHT);
-    rf_job_reads(&job, dout);
-    rf_job_reads(&job, x);
-    rf_job_reads(&job, mean);
-    rf_job_reads(&job, rstd);
+    rf_job_spec(&job, 1, a->rms);
+    declare_flops(&job, rows, channels, a->rms ? RMS_WEIGHT : WEIGHT_FLOPS);
+    rf_job_reads(&job, a->dout);
+    rf_job_reads(&job, a->x);
+    rf_job_reads(&job, a->mean);
+    rf_job_reads(&job, a->rstd);
     rf_job_writes(&job, scratch);
     RETURN_IF_ERROR(rf_job_run(stream, &job));
-    if (!beta_alone)
-        return run_fold(stream, dgamma, dbeta, scratch, channels, blocks);
+    if (a->dgamma.buffer)
+        return run_fold(stream, a->dgamma, a->dbeta, scratch, channels, blocks);
     /* In each block, the second of the two sums. */
     scratch.shape = rf_shape1(rf_tensor_count(scratch) - channels);
     scratch.offset += (uint64_t)channels * sizeof(float);
-    return run_fold(stream, dbeta, dgamma, scratch, channels, blocks);
-}
-
-int rf_layernorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
-                                 struct rf_tensor dbeta, struct rf_tensor dout, struct rf_tensor x,
-                                 struct rf_tensor mean, struct rf_tensor rstd,
-                                 struct rf_tensor scratch)
-{
-    static const char op[] = "layernorm_backward_weight";
-    RETURN_IF_ERROR(check_given(op, "mean", mean));
-    return run_weight(stream, op, dgamma, dbeta, dout, x, mean, rstd, scratch);
-}
-
-int rf_rmsnorm_backward_weight(struct rf_stream *stream, struct rf_tensor dgamma,
-                               struct rf_tensor dout, struct rf_tensor x, struct rf_tensor rstd,
-                               struct rf_tensor scratch)
-{
-    const struct rf_tensor none = {0};
-    return run_weight(stream, "rmsnorm_backward_weight", dgamma, none, dout, x, none, rstd,
-                      scratch);
+    return run_fold(stream, a->dbeta, a->dgamma, scratch, channels, blocks);
 }

@@ -71,40 +71,44 @@ static const struct rf_matmul_path *pick_path(struct rf_product *product, const 
 }
 
 /* A product whose tensors do not exist yet, for planning. */
-static struct rf_product plan_product(struct rf_device *device, enum rf_dtype type, int64_t m,
-                                      int64_t n, int64_t k, const struct rf_matmul_opts *opts)
+static struct rf_product plan_product(struct rf_device *device, enum rf_dtype type,
+                                      const struct rf_matmul_opts *opts)
 {
-    static const struct rf_matmul_opts none;
     struct rf_product product = {.device = device};
-    rf_matmul_take_options(&product, opts ? opts : &none);
+    rf_matmul_take_options(&product, opts);
     product.a.dtype = product.b.dtype = product.out.dtype = type;
-    product.m = m;
-    product.n = n;
-    product.k = k;
     return product;
 }
 
-const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type, int64_t m, int64_t n,
-                           int64_t k, const struct rf_matmul_opts *opts)
+/* NULL: no path runs it, or it has no sizes. */
+static const struct rf_matmul_path *plan_path(struct rf_product *product, const char *forced)
 {
-    struct rf_product product = plan_product(device, type, m, n, k, opts);
-    const struct rf_matmul_path *path = pick_path(&product, opts ? opts->path : NULL);
+    const bool sized = product->m >= 1 && product->n >= 1 && product->k >= 1;
+    return sized ? pick_path(product, forced) : NULL;
+}
+
+const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type,
+                           const struct rf_matmul_opts *opts)
+{
+    struct rf_product product = plan_product(device, type, opts);
+    const struct rf_matmul_path *path = plan_path(&product, opts->path);
     return path ? path->name : "none";
 }
 
-int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type, int64_t m, int64_t n,
-                          int64_t k, const struct rf_matmul_opts *opts)
+int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type,
+                          const struct rf_matmul_opts *opts)
 {
-    struct rf_product product = plan_product(device, type, m, n, k, opts);
-    const struct rf_matmul_path *path = pick_path(&product, opts ? opts->path : NULL);
+    struct rf_product product = plan_product(device, type, opts);
+    const struct rf_matmul_path *path = plan_path(&product, opts->path);
     int64_t part = path ? rf_matmul_part(&product, path, INT64_MAX) : 0;
-    return part ? rf_matmul_parts(&product, part) * m * n : 0;
+    return part ? rf_matmul_parts(&product, part) * product.m * product.n : 0;
 }
 
 static void describe(const struct rf_matmul_path *path, struct rf_device *device,
                      enum rf_dtype type, struct rf_matmul_path_info *out)
 {
-    struct rf_product product = plan_product(device, type, 1, 1, 1, NULL);
+    struct rf_product product =
+        plan_product(device, type, &(struct rf_matmul_opts){.m = 1, .n = 1, .k = 1});
     const struct rf_device_info *info = rf_device_get_info(device);
     const char *reason = path->why_not(info, &product);
     if (reason && type == RF_F32) { /* the option without which a path may not accept f32 */

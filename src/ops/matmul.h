@@ -46,7 +46,7 @@ struct rf_matmul_path {
     bool quantized; /* accepts a quantised b */
 };
 
-/* ---- matmul_table.c: measurements ------------------------------------------------------- */
+/* ---- matmul_table.c: measurements ------------------------------------------------------------ */
 
 enum { RF_MATMUL_PATH_BYTES = sizeof(((struct rf_matmul_choice *)0)->path) };
 /* "PATH" or "PATH:TILE"; false: no measurement. */

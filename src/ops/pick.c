@@ -175,6 +175,15 @@ int rf_check_in_place(const char *op, const char *out_name, struct rf_tensor out
     return rf_check_alias(op, out_name, out, in_name, in);
 }
 
+int rf_check_uses(const char *op, uint32_t call, const struct rf_use *uses, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (uses[i].set && !(uses[i].calls & call))
+            return rf_fail(RF_EINVAL, "%s: %s has no use in this call; leave it zero", op,
+                           uses[i].name);
+    return 0;
+}
+
 int rf_check_apart(const char *op, const struct rf_named_tensor *outs, size_t out_count,
                    const struct rf_named_tensor *ins, size_t in_count)
 {

@@ -96,6 +96,16 @@ RF_MUST_CHECK int rf_check_rows(const char *op, const char *what, struct rf_tens
 RF_MUST_CHECK int rf_check_in_place(const char *op, const char *out_name, struct rf_tensor out,
                                     const char *in_name, struct rf_tensor in);
 
+/* A field of the arguments of several calls: whether it is set, and which calls use it, as bits. */
+struct rf_use {
+    const char *name;
+    bool set;
+    uint32_t calls;
+};
+/* Refuses fields that are set though `call` does not use them. */
+RF_MUST_CHECK int rf_check_uses(const char *op, uint32_t call, const struct rf_use *uses,
+                                size_t count);
+
 /* One operand of a table of checks. */
 struct rf_named_tensor {
     const char *name;

@@ -85,7 +85,7 @@ static void put_numbers(struct audit *a, const struct rf_progress *progress)
 
 static int hash_span(struct audit *a, const struct rf_span *span, crypto_generichash_state *content)
 {
-    const uint64_t bytes = span->count * sizeof(float), most = rf_run_piece_bytes(a->run);
+    const uint64_t bytes = span->count * sizeof(float), most = a->run->files.piece_bytes;
     for (uint64_t from = 0; from < bytes; from += most) {
         const uint64_t n = bytes - from < most ? bytes - from : most;
         RETURN_IF_ERROR(rf_span_read(span, from, n, a->buffer));
@@ -164,7 +164,7 @@ static int fill(struct audit *a, const struct rf_progress *progress)
     a->theirs = rf_alloc((size_t)a->ranks * (size_t)a->each * sizeof(*a->theirs));
     a->rows = rf_alloc((size_t)a->ranks * sizeof(*a->rows));
     a->bad = rf_alloc((size_t)a->ranks * sizeof(*a->bad));
-    a->buffer = rf_alloc(rf_run_piece_bytes(a->run));
+    a->buffer = rf_alloc(a->run->files.piece_bytes);
     if (!a->mine || !a->theirs || !a->rows || !a->bad || !a->buffer)
         return rf_fail(RF_ENOMEM, "audit: out of host memory");
     put_numbers(a, progress);

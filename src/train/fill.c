@@ -42,13 +42,13 @@ static int prepare(struct rf_run *run, struct fill *fill)
     RETURN_IF_ERROR(rf_spans_to_load(run, RF_PART_MODEL, &fill->listing, &fill->spans));
     fill->reader =
         (struct rf_span_reader){.self = fill, .read = read_source, .listings = &fill->listing};
-    fill->buffer = rf_alloc(rf_run_piece_bytes(run));
+    fill->buffer = rf_alloc(run->files.piece_bytes);
     return fill->buffer ? 0 : rf_fail(RF_ENOMEM, "fill: out of host memory");
 }
 
 static int fill_span(struct rf_run *run, struct fill *fill, const struct rf_span *span)
 {
-    const uint64_t all = span->count * sizeof(float), most = rf_run_piece_bytes(run);
+    const uint64_t all = span->count * sizeof(float), most = run->files.piece_bytes;
     for (uint64_t from = 0, bytes; from < all; from += bytes) {
         bytes = all - from < most ? all - from : most;
         RETURN_IF_ERROR(rf_span_reader_read(run, &fill->reader, RF_PART_MODEL, span, from, bytes,

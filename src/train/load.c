@@ -147,7 +147,7 @@ static int prepare(const struct rf_run *run, struct rf_load *load)
         RETURN_IF_ERROR(rf_spans_to_load(run, part, &load->listings[p], &load->spans[p]));
     }
     load->all_see = rf_alloc((size_t)rf_run_ranks(run));
-    load->buffer = rf_alloc(rf_run_piece_bytes(run));
+    load->buffer = rf_alloc(run->files.piece_bytes);
     if (!load->all_see || !load->buffer)
         return rf_fail(RF_ENOMEM, "load: out of host memory");
     return 0;
@@ -170,7 +170,7 @@ static int open_first(const struct rf_run *run, const char *dir, struct rf_load 
 static int open_other(const struct rf_run *run, const char *dir, const struct which *which,
                       struct rf_load *load)
 {
-    if (run->hide_folders || !rf_checkpoint_is(dir, which->name, which->hash))
+    if (!run->files.has(dir, which->name, which->hash))
         return 0;
     RETURN_IF_ERROR(rf_checkpoint_open(dir, which->name, &load->checkpoint));
     load->sees = true;

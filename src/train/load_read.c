@@ -7,7 +7,7 @@
 
 static uint64_t piece_left(const struct rf_run *run, uint64_t count, uint64_t from)
 {
-    const uint64_t left = count * sizeof(float) - from, most = rf_run_piece_bytes(run);
+    const uint64_t left = count * sizeof(float) - from, most = run->files.piece_bytes;
     return left < most ? left : most;
 }
 

@@ -111,7 +111,7 @@ static int read_part(const struct rf_run *run, const struct rf_param_cut *cut, u
     const struct rf_cut_run all = rf_cut_run_at(cut, first);
     if (all.count >= count)
         return all.first_copy ? rf_stored_read(stored, whole + all.first) : 0;
-    const uint64_t piece = rf_run_piece_bytes(run) / sizeof(float);
+    const uint64_t piece = run->files.piece_bytes / sizeof(float);
     const uint64_t most = count < piece ? count : piece;
     float *part = rf_alloc(most * sizeof(*part));
     if (!part)

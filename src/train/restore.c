@@ -107,7 +107,7 @@ static int prepare(struct restore *r)
                                   "the plan of the same blocks and policy");
     r->headers = rf_alloc(ranks * sizeof(*r->headers));
     r->next = rf_alloc(ranks * sizeof(*r->next));
-    r->buffer = rf_alloc(rf_run_piece_bytes(r->run));
+    r->buffer = rf_alloc(r->run->files.piece_bytes);
     r->waiting = rf_alloc(MOST_WAITING * sizeof(*r->waiting));
     r->elements = rf_alloc((ranks + 1) * sizeof(*r->elements));
     if (!r->headers || !r->next || !r->buffer || !r->waiting || !r->elements)
@@ -313,7 +313,7 @@ static int flush(struct restore *r)
 
 static int move(struct restore *r, const struct segment *s)
 {
-    const uint64_t most = rf_run_piece_bytes(r->run) / sizeof(float);
+    const uint64_t most = r->run->files.piece_bytes / sizeof(float);
     const bool own = s->owner < 0 || s->owner == r->rank;
     const float *from = NULL;
     uint64_t n;

@@ -193,6 +193,11 @@ static int follow_device(struct rf_run *run)
                : 0;
 }
 
+static void log_stage(void *user, const char *stage)
+{
+    rf_log("io", 3, "a save: %s", stage);
+}
+
 int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_plan *plan,
                 const struct rf_run_opts *opts, struct rf_run **out)
 {
@@ -209,6 +214,10 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     run->one_by_one = plan->policy.no_overlap || rf_device_checks_ranges(device);
     run->stop = opts ? opts->stop : NULL;
     run->other_batch = opts && opts->other_batch;
+    run->files = (struct rf_run_files){.piece_bytes = (size_t)4 << 20,
+                                       .saves = {log_stage, NULL},
+                                       .sees = rf_checkpoint_sees,
+                                       .has = rf_checkpoint_is};
     int rc = check_size(run);
     if (rc == 0)
         rc = rf_config_merge(plan->blocks, plan->block_count, &run->config);

@@ -32,6 +32,15 @@ struct rf_stall {
     uint64_t begin_ns; /* when the host saw the device wait; 0: not yet */
 };
 
+/* How a run reads and writes files. rf_run_open fills it in; it may be replaced between calls. */
+struct rf_run_files {
+    size_t piece_bytes;              /* read, sent or written at once */
+    struct rf_checkpoint_hook saves; /* is told the stages of saves: writes them to the log */
+    /* Whether this rank sees a folder of rank 0: rf_checkpoint_sees, rf_checkpoint_is. */
+    bool (*sees)(const char *dir, const char *name, const char *token, char folder[4096]);
+    bool (*has)(const char *dir, const char *name, const char *hash);
+};
+
 struct rf_run {
     struct rf_device *device;
     struct rf_comm *comm;                 /* NULL: one rank */
@@ -86,11 +95,7 @@ struct rf_run {
     char *config;               /* the merged config of all blocks: rf_config_merge */
     struct rf_folder_lock lock; /* rank 0: of the reserved folder */
     struct rf_save *save;       /* the save in progress; NULL: none */
-    /* For tests: interrupts a save, sets the size of a piece (0: 4 MiB), and hides folders from
-     * this rank. */
-    struct rf_checkpoint_hook save_hook;
-    size_t piece_bytes;
-    bool hide_folders;
+    struct rf_run_files files;
 };
 
 /* One execution of a list. */

@@ -52,7 +52,7 @@ static int make_files(struct rf_save *save, const char *dir)
     char path[4096];
     if (!rf_folder_locked(dir, &run->lock))
         RETURN_IF_ERROR(rf_folder_lock(dir, &save->lock));
-    RETURN_IF_ERROR(rf_checkpoint_begin(dir, save->state.step, &run->save_hook, &save->draft));
+    RETURN_IF_ERROR(rf_checkpoint_begin(dir, save->state.step, &run->files.saves, &save->draft));
     for (int p = 0; p < RF_PART_COUNT; p++) {
         struct rf_save_part *part = &save->parts[p];
         RETURN_IF_ERROR(
@@ -84,7 +84,7 @@ static int prepare(struct rf_save *save, const char *dir, const struct rf_progre
     if (!save->settings)
         return rf_fail(RF_ENOMEM, "save: out of host memory");
     RETURN_IF_ERROR(lay_out(save));
-    save->buffer = rf_alloc(rf_run_piece_bytes(save->run));
+    save->buffer = rf_alloc(save->run->files.piece_bytes);
     if (!save->buffer)
         return rf_fail(RF_ENOMEM, "save: out of host memory");
     int rc = save->run->plan->rank == 0 ? make_files(save, dir) : 0;
@@ -118,8 +118,8 @@ static int join_files(struct rf_run *run, struct rf_save *save, const char *dir)
     RETURN_IF_ERROR(rf_run_broadcast(run, &draft, sizeof(draft), 0, "save folder"));
     if (run->plan->rank == 0)
         return 0;
-    rf_checkpoint_stage(&run->save_hook, "folder announced");
-    save->sees = !run->hide_folders && rf_checkpoint_sees(dir, draft.name, draft.token, folder);
+    rf_checkpoint_stage(&run->files.saves, "folder announced");
+    save->sees = run->files.sees(dir, draft.name, draft.token, folder);
     return save->sees ? open_files(save, folder) : 0;
 }
 

@@ -26,7 +26,7 @@ struct piece {
 
 static uint64_t piece_left(const struct rf_save *save, const struct rf_span *span, uint64_t from)
 {
-    return rf_span_piece(span, from, rf_run_piece_bytes(save->run));
+    return rf_span_piece(span, from, save->run->files.piece_bytes);
 }
 
 /* Reads the next piece. *snapshot: its position in the snapshot, if there is one. */
@@ -118,7 +118,7 @@ static int write_span(struct rf_save *save, struct rf_save_part *part, const str
         RETURN_IF_ERROR(read_piece(save, span, from, bytes, &data));
         RETURN_IF_ERROR(write_piece(part, span, from, bytes, data));
         atomic_fetch_add(&save->written, bytes);
-        rf_checkpoint_stage(&save->run->save_hook, "piece written");
+        rf_checkpoint_stage(&save->run->files.saves, "piece written");
     }
     return 0;
 }
@@ -131,7 +131,7 @@ static int write_all(struct rf_save *save)
         for (size_t i = 0; i < part->spans.count; i++)
             RETURN_IF_ERROR(write_span(save, part, &part->spans.list[i]));
         RETURN_IF_ERROR(rf_shared_sync(&part->file));
-        rf_checkpoint_stage(&save->run->save_hook, stages[p]);
+        rf_checkpoint_stage(&save->run->files.saves, stages[p]);
     }
     return 0;
 }

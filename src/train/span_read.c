@@ -20,7 +20,7 @@ static int read_window(const struct rf_run *run, struct rf_span_reader *reader, 
         const struct rf_file_tensor *whole = &reader->listings[part].tensors[tensor];
         const uint64_t left =
             (uint64_t)rf_shape_count(whole->shape) * rf_dtype_bytes(whole->dtype) - r.at;
-        const uint64_t most = rf_run_piece_bytes(run);
+        const uint64_t most = run->files.piece_bytes;
         if (!w->bytes)
             w->bytes = rf_alloc(most);
         if (!w->bytes)

@@ -431,8 +431,3 @@ void rf_spans_free(struct rf_spans *spans)
     rf_free(spans->list);
     *spans = (struct rf_spans){0};
 }
-
-size_t rf_run_piece_bytes(const struct rf_run *run)
-{
-    return run->piece_bytes ? run->piece_bytes : (size_t)4 << 20;
-}

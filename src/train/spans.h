@@ -97,7 +97,4 @@ RF_MUST_CHECK int rf_span_reader_read(const struct rf_run *run, struct rf_span_r
                                       uint64_t bytes, uint8_t *out);
 void rf_span_reader_free(struct rf_span_reader *reader); /* its memory; zero is allowed */
 
-/* Bytes that are read, hashed, written and sent at once. */
-size_t rf_run_piece_bytes(const struct rf_run *run);
-
 #endif

@@ -13,7 +13,6 @@ extern "C" {
 #include "coll/model.h"
 #include "coll/sched.h"
 #include "coll/table.h"
-rf_segment_length rf_segment_chain;
 }
 
 namespace
@@ -68,7 +67,14 @@ std::string choice(const rf_coll_desc &desc, double *seconds = nullptr)
     return name;
 }
 
-// A row without a cost would never be compared with the others.
+size_t segment_of(const rf_coll_desc &desc, const char *name)
+{
+    const rf_algorithm *algorithm = nullptr;
+    EXPECT_EQ(rf_coll_find(&desc, name, &algorithm), 0);
+    return algorithm ? rf_coll_segment(&desc, algorithm) : 0;
+}
+
+// An algorithm without a cost would never be compared with the others.
 TEST(Model, WhateverTheTableChoosesHasACost)
 {
     for (rf_coll_op op : chosen_ops)
@@ -108,9 +114,7 @@ TEST(Table, AReduceOnTwoRanksIsCutShorterWhereTheyShareNoMemory)
             rf_coll_desc desc = describe(RF_COLL_REDUCE, 2, 4 << 20, models[0]);
             desc.model = measured ? &models[0] : nullptr;
             desc.shared = shared;
-            const rf_coll_row *row;
-            ASSERT_EQ(rf_coll_find(&desc, "flat", &row), 0);
-            EXPECT_EQ(rf_coll_segment(&desc, row), (shared ? 256u : 64u) << 10);
+            EXPECT_EQ(segment_of(desc, "flat"), (shared ? 256u : 64u) << 10);
         }
 }
 
@@ -119,7 +123,7 @@ TEST(Table, AnAlgorithmThatCannotServeACallSaysWhy)
     const auto why = [](const char *algorithm, int ranks, rf_order order, rf_dtype dtype) {
         rf_coll_desc desc = describe(RF_COLL_ALL_REDUCE, ranks, 4000, models[0], order);
         desc.dtype = dtype;
-        const rf_coll_row *row;
+        const rf_algorithm *row;
         EXPECT_EQ(rf_coll_find(&desc, algorithm, &row), RF_EINVAL);
         return std::string(rf_last_error()->message);
     };
@@ -258,7 +262,7 @@ TEST(Model, AChainIsCutWhereItsPredictionIsLeast)
         for (int ranks : {2, 3, 4, 16})
             for (size_t bytes = 1 << 20; bytes <= 1u << 30; bytes *= 4) {
                 rf_coll_desc desc = describe(RF_COLL_BROADCAST, ranks, bytes, model);
-                size_t segment = rf_segment_chain(&desc);
+                size_t segment = segment_of(desc, "chain");
                 auto time = [&](double s) {
                     return (ranks - 2) * s * model.byte_s + (double)bytes / s * model.fan_message_s;
                 };

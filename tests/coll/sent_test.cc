@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Formulas of sent bytes (sent.c), held against the list of every algorithm, for every rank; and
+// Formulas of sent bytes, compared with the list of every algorithm, for every rank; and
 // calls that have none, whose list is counted.
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ class Check
         const std::vector<int> used = rf_coll_has_root(desc.op) ? roots : std::vector<int>{0};
         for (int root : used)
             for (int rank = 0; rank < desc.ranks; rank++) {
-                const struct rf_coll_row *row = nullptr;
+                const struct rf_algorithm *row = nullptr;
                 desc.root = root;
                 desc.rank = rank;
                 if (desc.op == RF_COLL_RECV && rank == root)
@@ -146,7 +146,7 @@ TEST(SentFormula, OfAChosenAlgorithmDoesNotDependOnSharedMemory)
                     desc.segment_bytes = 512 << 10;
                     uint64_t apart = 0;
                     ASSERT_EQ(rf_coll_count_sent(&desc, nullptr, &apart), 0);
-                    const struct rf_coll_row *row = nullptr, *taken = nullptr;
+                    const struct rf_algorithm *row = nullptr, *taken = nullptr;
                     ASSERT_EQ(rf_coll_find(&desc, nullptr, &row), 0);
                     desc.shared = true;
                     ASSERT_EQ(rf_coll_find(&desc, nullptr, &taken), 0);
@@ -196,7 +196,7 @@ TEST(SentFormula, OfAForestIsWhatItsListSendsInAnyNumberOfWindows)
                         desc.forest = &forest;
                         desc.stride = count;
                         desc.window_bytes = window;
-                        const struct rf_coll_row *row = nullptr;
+                        const struct rf_algorithm *row = nullptr;
                         ASSERT_EQ(rf_coll_find(&desc, nullptr, &row), 0);
                         ASSERT_EQ(row->sent(&desc), listed(desc, nullptr))
                             << "rank " << rank << " of " << ranks << ", " << leaves << " leaves, "
@@ -235,7 +235,7 @@ TEST(SentFormula, HoldsForUnequalPiecesOrIsNotUsedForThem)
     int listed_rows = 0;
     for (const Row &row : all_rows())
         for (int rank = 0; rank < 5; rank++) {
-            const struct rf_coll_row *found = nullptr;
+            const struct rf_algorithm *found = nullptr;
             uint64_t sent = 0;
             rf_coll_desc desc = describe(row, 5, 61, RF_F32);
             desc.rank = rank;

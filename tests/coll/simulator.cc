@@ -16,9 +16,11 @@ enum { MARGIN = 64, POISON = 0xAB };
 
 Network::Network(int ranks, uint32_t seed, bool refuse) : random_(seed), refuse_(refuse)
 {
-    static struct rf_transport_ops ops = {
-        post_send, post_recv, poll, nullptr, nullptr, cancel_all, nullptr,
-    };
+    static struct rf_transport_ops ops = {};
+    ops.post_send = post_send;
+    ops.post_recv = post_recv;
+    ops.poll = poll;
+    ops.cancel_all = cancel_all;
     ops.locate = locate;
     for (int rank = 0; rank < ranks; rank++) {
         ends_.push_back(std::make_unique<End>());

@@ -37,7 +37,7 @@ inline int sum_of(int ranks, size_t element)
 // Averages of odd counts, by algorithms that serve averages; else sums.
 inline rf_redop redop_for(struct rf_coll_desc desc, const char *algorithm)
 {
-    const struct rf_coll_row *row = nullptr;
+    const struct rf_algorithm *row = nullptr;
     desc.redop = RF_AVG;
     return desc.count % 2 && rf_coll_find(&desc, algorithm, &row) == 0 ? RF_AVG : RF_SUM;
 }

@@ -138,6 +138,18 @@ static void bias_grad(const struct run *run, enum rf_dtype dtype, int64_t rows, 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 /* x and its gradient in f32, operands and results of products in 16 bits. */
+static struct rf_norm_args back_of(const struct rf_norm_args *norm, struct rf_tensor dout,
+                                   struct rf_tensor dx)
+{
+    return (struct rf_norm_args){.rms = norm->rms,
+                                 .x = norm->x,
+                                 .gamma = norm->gamma,
+                                 .mean = norm->mean,
+                                 .rstd = norm->rstd,
+                                 .dout = dout,
+                                 .dx = dx};
+}
+
 static void norms_of_f32(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     struct rf_stream *s = run->operands->stream;
@@ -148,13 +160,21 @@ static void norms_of_f32(const struct run *run, enum rf_dtype dtype, int64_t n, 
     struct rf_tensor out = take(run, dtype, n, C), rstd = take(run, RF_F32, 1, n);
     struct rf_tensor gamma = reshape(take(run, RF_F32, 1, C), rf_shape1(C));
     struct rf_tensor dgamma = reshape(take(run, RF_F32, 1, C), rf_shape1(C));
-    struct rf_tensor scratch = take(run, RF_F32, 1, rf_layernorm_scratch(n, C));
-    plain(run, odd ? "rmsnorm of f32 odd" : "rmsnorm of f32", dtype,
-          rf_rmsnorm(s, out, rstd, x, gamma, 1e-5f));
+    struct rf_tensor scratch = take(run, RF_F32, 1, rf_norm_scratch(n, C));
+    const struct rf_norm_args norm = {
+        .rms = true, .eps = 1e-5f, .x = x, .gamma = gamma, .out = out, .rstd = rstd};
+    struct rf_norm_args back = back_of(&norm, out, dx);
+    back.accumulate_dx = true;
+    plain(run, odd ? "rmsnorm of f32 odd" : "rmsnorm of f32", dtype, rf_norm(s, &norm));
     plain(run, odd ? "rmsnorm_backward of f32 odd" : "rmsnorm_backward of f32", dtype,
-          rf_rmsnorm_backward_input(s, dx, out, x, rstd, gamma, true));
+          rf_norm_backward_input(s, &back));
     plain(run, odd ? "rmsnorm_backward_weight of f32 odd" : "rmsnorm_backward_weight of f32", dtype,
-          rf_rmsnorm_backward_weight(s, dgamma, out, x, rstd, scratch));
+          rf_norm_backward_weight(s, &(struct rf_norm_args){.rms = true,
+                                                            .x = x,
+                                                            .rstd = rstd,
+                                                            .dout = out,
+                                                            .dgamma = dgamma,
+                                                            .scratch = scratch}));
 }
 
 /* Columns and rows of tables that ranks share. */
@@ -168,32 +188,55 @@ static void vocabulary_parts(const struct run *run, enum rf_dtype dtype, int64_t
     struct rf_tensor losses = reshape(take(run, RF_F32, 1, n), rows);
     struct rf_tensor lse = reshape(take(run, RF_F32, 1, n), rows);
     struct rf_tensor tokens = reshape(take(run, RF_I32, 1, n), rows);
-    const struct rf_cross_entropy_part columns = {.vocabulary = 2 * C,
-                                                  .most = reshape(take(run, RF_F32, 1, n), rows),
-                                                  .total = reshape(take(run, RF_F32, 1, n), rows),
-                                                  .wanted = reshape(take(run, RF_F32, 1, n), rows)};
+    const struct rf_cross_entropy_args part_rows = {.logits = x,
+                                                    .targets = tokens,
+                                                    .vocabulary = 2 * C,
+                                                    .most = reshape(take(run, RF_F32, 1, n), rows),
+                                                    .total = reshape(take(run, RF_F32, 1, n), rows),
+                                                    .wanted =
+                                                        reshape(take(run, RF_F32, 1, n), rows)};
     plain(run, odd ? "cross_entropy_part_rows odd" : "cross_entropy_part_rows", dtype,
-          rf_cross_entropy_part_rows(s, &columns, x, tokens));
-    plain(run, odd ? "cross_entropy_part_gradient odd" : "cross_entropy_part_gradient", dtype,
-          rf_cross_entropy_part_gradient(s, x, &columns, x, tokens, lse, NULL));
+          rf_cross_entropy_part_rows(s, &part_rows));
+    plain(
+        run, odd ? "cross_entropy_part_gradient odd" : "cross_entropy_part_gradient", dtype,
+        rf_cross_entropy_part_gradient(
+            s, &(struct rf_cross_entropy_args){
+                   .logits = x, .targets = tokens, .lse = lse, .dlogits = x, .vocabulary = 2 * C}));
     if (dtype == RF_F32 && !odd) {
         plain(run, "cross_entropy_part_sums", dtype,
-              rf_cross_entropy_part_sums(s, sums, &columns, lse));
+              rf_cross_entropy_part_sums(s,
+                                         &(struct rf_cross_entropy_args){.most = part_rows.most,
+                                                                         .total = part_rows.total,
+                                                                         .wanted = part_rows.wanted,
+                                                                         .greatest = lse,
+                                                                         .sums = sums}));
         plain(run, "cross_entropy_part_losses", dtype,
-              rf_cross_entropy_part_losses(s, losses, lse, columns.most, sums, tokens, 2 * C));
+              rf_cross_entropy_part_losses(
+                  s, &(struct rf_cross_entropy_args){.targets = tokens,
+                                                     .losses = losses,
+                                                     .lse = lse,
+                                                     .vocabulary = 2 * C,
+                                                     .greatest = part_rows.most,
+                                                     .sums = sums}));
     }
 
-    struct rf_embedding_part part = {.vocabulary = 2000};
     const int64_t words = rf_embedding_scratch(n, 1001);
     struct rf_tensor sort = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
     struct rf_tensor wte = take(run, dtype, 1000, C), wpe = take(run, dtype, 64, C);
-    plain(run, odd ? "embedding_of_part odd" : "embedding_of_part", dtype,
-          rf_embedding_of_part(s, x, tokens, wte, wpe, 64, &part));
-    part.positions = tokens;
+    struct rf_embedding_args look = {
+        .T = 64, .tokens = tokens, .wte = wte, .wpe = wpe, .out = x, .vocabulary = 2000};
+    plain(run, odd ? "embedding_of_part odd" : "embedding_of_part", dtype, rf_embedding(s, &look));
+    look.positions = tokens;
     plain(run, odd ? "embedding at positions odd" : "embedding at positions", dtype,
-          rf_embedding_of_part(s, x, tokens, wte, wpe, 64, &part));
+          rf_embedding(s, &look));
     plain(run, odd ? "embedding_of_part_backward odd" : "embedding_of_part_backward", dtype,
-          rf_embedding_of_part_backward(s, wte, wpe, x, tokens, 64, sort, &part));
+          rf_embedding_backward(s, &(struct rf_embedding_args){.T = 64,
+                                                               .tokens = tokens,
+                                                               .dout = x,
+                                                               .dwte = wte,
+                                                               .dwpe = wpe,
+                                                               .scratch = sort,
+                                                               .vocabulary = 2000}));
 }
 
 /* Rows longer than a lane of a team keeps. */
@@ -206,10 +249,17 @@ static void wide_rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, 
     struct rf_tensor gamma = reshape(take(run, dtype, 1, C), rf_shape1(C));
     struct rf_tensor mean = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
     struct rf_tensor rstd = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
-    plain(run, odd ? "layernorm wide odd" : "layernorm wide", dtype,
-          rf_layernorm(s, out, mean, rstd, x, gamma, gamma, 1e-5f));
+    const struct rf_norm_args norm = {.eps = 1e-5f,
+                                      .x = x,
+                                      .gamma = gamma,
+                                      .beta = gamma,
+                                      .out = out,
+                                      .mean = mean,
+                                      .rstd = rstd},
+                              back = back_of(&norm, out, out);
+    plain(run, odd ? "layernorm wide odd" : "layernorm wide", dtype, rf_norm(s, &norm));
     plain(run, odd ? "layernorm_backward wide odd" : "layernorm_backward wide", dtype,
-          rf_layernorm_backward_input(s, out, out, x, mean, rstd, gamma, false));
+          rf_norm_backward_input(s, &back));
     plain(run, odd ? "softmax wide odd" : "softmax wide", dtype, rf_softmax(s, out, x));
     plain(run, odd ? "softmax_backward wide odd" : "softmax_backward wide", dtype,
           rf_softmax_backward(s, out, out, x));
@@ -224,22 +274,41 @@ static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64
     struct rf_tensor gamma = reshape(take(run, dtype, 1, C), rf_shape1(C)), beta = gamma;
     struct rf_tensor mean = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
     struct rf_tensor rstd = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
-    struct rf_tensor scratch = take(run, RF_F32, 1, rf_layernorm_scratch(n, C));
+    struct rf_tensor scratch = take(run, RF_F32, 1, rf_norm_scratch(n, C));
     struct rf_tensor dbeta = reshape(take(run, dtype, 1, C), rf_shape1(C));
-    plain(run, odd ? "layernorm odd" : "layernorm", dtype,
-          rf_layernorm(s, out, mean, rstd, x, gamma, beta, 1e-5f));
+    struct rf_norm_args norm = {.eps = 1e-5f,
+                                .x = x,
+                                .gamma = gamma,
+                                .beta = beta,
+                                .out = out,
+                                .mean = mean,
+                                .rstd = rstd},
+                        back = back_of(&norm, out, out);
+    plain(run, odd ? "layernorm odd" : "layernorm", dtype, rf_norm(s, &norm));
     plain(run, odd ? "layernorm_backward odd" : "layernorm_backward", dtype,
-          rf_layernorm_backward_input(s, out, out, x, mean, rstd, gamma, false));
+          rf_norm_backward_input(s, &back));
+    back.dout = take(run, dtype, n, C);
+    back.accumulate_dx = true;
     plain(run, odd ? "layernorm_backward += odd" : "layernorm_backward +=", dtype,
-          rf_layernorm_backward_input(s, out, take(run, dtype, n, C), x, mean, rstd, gamma, true));
+          rf_norm_backward_input(s, &back));
     plain(run, odd ? "layernorm_backward_weight odd" : "layernorm_backward_weight", dtype,
-          rf_layernorm_backward_weight(s, gamma, dbeta, out, x, mean, rstd, scratch));
+          rf_norm_backward_weight(s, &(struct rf_norm_args){.x = x,
+                                                            .mean = mean,
+                                                            .rstd = rstd,
+                                                            .dout = out,
+                                                            .dgamma = gamma,
+                                                            .dbeta = dbeta,
+                                                            .scratch = scratch}));
 
-    plain(run, odd ? "rmsnorm odd" : "rmsnorm", dtype, rf_rmsnorm(s, out, rstd, x, gamma, 1e-5f));
-    plain(run, odd ? "residual_rmsnorm odd" : "residual_rmsnorm", dtype,
-          rf_residual_rmsnorm(s, out, x, rstd, x, take(run, dtype, n, C), gamma, 1e-5f));
+    norm.rms = true;
+    norm.beta = norm.mean = (struct rf_tensor){0};
+    back = back_of(&norm, out, out);
+    plain(run, odd ? "rmsnorm odd" : "rmsnorm", dtype, rf_norm(s, &norm));
+    norm.residual = take(run, dtype, n, C);
+    norm.sum = x;
+    plain(run, odd ? "residual_rmsnorm odd" : "residual_rmsnorm", dtype, rf_norm(s, &norm));
     plain(run, odd ? "rmsnorm_backward odd" : "rmsnorm_backward", dtype,
-          rf_rmsnorm_backward_input(s, out, out, x, rstd, gamma, false));
+          rf_norm_backward_input(s, &back));
     norms_of_f32(run, dtype, n, C);
     plain(run, odd ? "softmax odd" : "softmax", dtype, rf_softmax(s, out, x));
     plain(run, odd ? "softmax_backward odd" : "softmax_backward", dtype,
@@ -251,12 +320,19 @@ static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64
     struct rf_tensor wte = take(run, dtype, 1000, C), wpe = take(run, dtype, 64, C);
     x = take(run, dtype, n, C);
     plain(run, odd ? "embedding odd" : "embedding", dtype,
-          rf_embedding(s, x, tokens, wte, wpe, 64));
-    plain(run, odd ? "embedding_backward odd" : "embedding_backward", dtype,
-          rf_embedding_backward(s, wte, wpe, x, tokens, 64, sort));
+          rf_embedding(s, &(struct rf_embedding_args){
+                              .T = 64, .tokens = tokens, .wte = wte, .wpe = wpe, .out = x}));
+    plain(
+        run, odd ? "embedding_backward odd" : "embedding_backward", dtype,
+        rf_embedding_backward(
+            s,
+            &(struct rf_embedding_args){
+                .T = 64, .tokens = tokens, .dout = x, .dwte = wte, .dwpe = wpe, .scratch = sort}));
     x = take(run, dtype, n, C);
     plain(run, odd ? "cross_entropy odd" : "cross_entropy", dtype,
-          rf_cross_entropy(s, mean, x, x, tokens, rstd, NULL));
+          rf_cross_entropy(
+              s, &(struct rf_cross_entropy_args){
+                     .logits = x, .targets = tokens, .losses = mean, .lse = rstd, .dlogits = x}));
     bias_grad(run, dtype, n, C);
     vocabulary_parts(run, dtype, n, C);
 }
@@ -322,7 +398,9 @@ static void decode(const struct run *run, enum rf_dtype dtype, int64_t D)
     plain(run, odd ? "cache_append rotated odd" : "cache_append rotated", dtype,
           rf_cache_append(s, &cache, qkv, H, angles));
     plain(run, odd ? "attend_cache odd" : "attend_cache", dtype,
-          rf_attend_cache(s, out, qkv, &cache, H, L, 0, scratch));
+          rf_attend_cache(s, &cache,
+                          &(struct rf_attend_cache_args){
+                              .q = qkv, .out = out, .scratch = scratch, .heads = H, .most = L}));
 }
 
 /* ---- flat ------------------------------------------------------------------------------------ */
@@ -346,7 +424,8 @@ static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
     }
     plain(run, odd ? "swiglu odd" : "swiglu", dtype, rf_glu(s, RF_ACT_SILU, out, a, b));
     plain(run, odd ? "swiglu_backward odd" : "swiglu_backward", dtype,
-          rf_glu_backward(s, RF_ACT_SILU, a, b, out, a, b));
+          rf_glu_backward(s, RF_ACT_SILU, a, b,
+                          &(struct rf_glu_grads){.dout = out, .dgate = a, .dup = b}));
     plain(run, odd ? "dropout odd" : "dropout", dtype, rf_dropout(s, out, a, 0.1f, &random));
     plain(run, odd ? "mul odd" : "mul", dtype, rf_mul(s, out, a, b));
     plain(run, odd ? "add odd" : "add", dtype, rf_add(s, out, a, b));

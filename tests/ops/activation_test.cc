@@ -163,16 +163,16 @@ TEST_P(Glu, BackwardGivesBothGradientsAlsoInPlace)
             rf_shape one = rf_shape2(s.rows, s.columns), two = rf_shape2(s.rows, 2 * s.columns);
             rf_tensor gate = in(one, d.gate), up = in(one, d.up), dout = in(one, d.dout);
             rf_tensor dgate = out(one, s.shift), dup = out(one);
-            ASSERT_OK(rf_glu_backward(stream, row.kind, dgate, dup, dout, gate, up));
+            ASSERT_OK(rf_glu_backward(stream, row.kind, gate, up, {dout, dgate, dup}));
             /* Three factors, of which up and dout may be some units. */
             expect_near(read(dgate), want.dgate, tolerance(1e-5), row.name);
             expect_near(read(dup), want.dup, tolerance(1e-5), row.name);
             Floats both = joined(read(dgate), read(dup), s);
 
             rf_tensor halves = in(two, joined(d.gate, d.up, s), s.shift);
-            ASSERT_OK(rf_glu_backward(stream, row.kind, halves, {}, dout, halves, {}));
+            ASSERT_OK(rf_glu_backward(stream, row.kind, halves, {}, {dout, halves, {}}));
             Floats in_halves = read(halves);
-            ASSERT_OK(rf_glu_backward(stream, row.kind, gate, up, dout, gate, up));
+            ASSERT_OK(rf_glu_backward(stream, row.kind, gate, up, {dout, gate, up}));
             Floats in_place = joined(read(gate), read(up), s);
             if (s.shift == 0) {
                 expect_same_bits(in_halves, both, row.name);
@@ -216,13 +216,13 @@ TEST_P(Glu, WrongOperandsAreNamed)
     EXPECT_FAILS(RF_EINVAL, "out must not overlap gate",
                  rf_glu(stream, RF_ACT_SILU, left, middle, c));
     EXPECT_FAILS(RF_EINVAL, "dgate must not overlap up",
-                 rf_glu_backward(stream, RF_ACT_SILU, c, out(rf_shape2(2, 8)), a, b, c));
+                 rf_glu_backward(stream, RF_ACT_SILU, b, c, {a, c, out(rf_shape2(2, 8))}));
     EXPECT_FAILS(RF_EINVAL, "glu_backward: dup",
-                 rf_glu_backward(stream, RF_ACT_SILU, out(rf_shape2(2, 8)), odd, a, b, c));
+                 rf_glu_backward(stream, RF_ACT_SILU, b, c, {a, out(rf_shape2(2, 8)), odd}));
     EXPECT_FAILS(RF_EINVAL, "glu_backward: up",
-                 rf_glu_backward(stream, RF_ACT_SILU, both, {}, a, b, odd));
+                 rf_glu_backward(stream, RF_ACT_SILU, b, odd, {a, both, {}}));
     EXPECT_FAILS(RF_EINVAL, "dgate must not overlap dout",
-                 rf_glu_backward(stream, RF_ACT_SILU, a, c, a, b, out(rf_shape2(2, 8))));
+                 rf_glu_backward(stream, RF_ACT_SILU, b, out(rf_shape2(2, 8)), {a, a, c}));
     EXPECT_FAILS(RF_EINVAL, "activate: unknown activation",
                  rf_activate(stream, RF_ACTIVATION_COUNT, a, b));
     EXPECT_FAILS(RF_EINVAL, "activate: x", rf_activate(stream, RF_ACT_RELU, a, odd));

@@ -427,56 +427,6 @@ TEST_P(Attention, StridesDoNotChangeBits)
     }
 }
 
-TEST_P(Attention, PackedCallIsTheCausalOne)
-{
-    const Case c = {2, 21, 21, 3, 3, 16, false, 0, 0};
-    const int64_t C = c.H * c.D;
-    Inputs data = random_inputs(c);
-    Result want = run(c, data, nullptr);
-    Floats packed;
-    for (int64_t i = 0; i < c.B * c.T; i++)
-        for (const Floats *part : {&data.q, &data.k, &data.v})
-            packed.insert(packed.end(), part->begin() + i * C, part->begin() + (i + 1) * C);
-    rf_tensor qkv = in(rf_shape3(c.B, c.T, 3 * C), packed), dqkv = out(rf_shape3(c.B, c.T, 3 * C));
-    rf_tensor mixed = out(rf_shape2(c.B * c.T, C)), lse = blank(rf_shape3(c.B, c.H, c.T));
-    rf_tensor dout = in(rf_shape3(c.B, c.T, C), data.dout), delta = blank(rf_shape3(c.B, c.H, c.T));
-    ASSERT_OK(rf_attention(stream, mixed, lse, qkv, c.H));
-    ASSERT_OK(rf_attention_backward(stream, dqkv, dout, mixed, lse, qkv, c.H, delta));
-    expect_same_bits(read(mixed), want.out, "out");
-    expect_same_bits(read(lse), want.lse, "lse");
-    Floats got = read(dqkv);
-    for (int64_t i = 0; i < c.B * c.T; i++)
-        for (int64_t d = 0; d < C; d++) {
-            ASSERT_EQ(got[3 * i * C + d], want.dq[i * C + d]);
-            ASSERT_EQ(got[3 * i * C + C + d], want.dk[i * C + d]);
-            ASSERT_EQ(got[3 * i * C + 2 * C + d], want.dv[i * C + d]);
-        }
-}
-
-TEST_P(AttentionOfF32, WrongPackedOperandsAreNamed)
-{
-    rf_tensor qkv = blank(rf_shape3(2, 3, 24)), out = blank(rf_shape3(2, 3, 8)), none = {};
-    rf_tensor lse = blank(rf_shape3(2, 2, 3)), delta = blank(rf_shape3(2, 2, 3));
-    rf_tensor dout = blank(rf_shape3(2, 3, 8)), dqkv = blank(rf_shape3(2, 3, 24));
-    rf_tensor flat = blank(rf_shape2(6, 24)), long_head = blank(rf_shape3(1, 1, 3 * 260));
-    rf_tensor long_out = blank(rf_shape3(1, 1, 260)), half = typed_blank(out.shape, RF_F16);
-    EXPECT_FAILS(RF_EINVAL, "qkv is f32 (2, 3, 24)", rf_attention(stream, out, lse, qkv, 3));
-    EXPECT_FAILS(RF_EINVAL, "qkv", rf_attention(stream, out, lse, qkv, 0));
-    EXPECT_FAILS(RF_EINVAL, "(B, T, 3 C)", rf_attention(stream, out, lse, flat, 2));
-    EXPECT_FAILS(RF_EINVAL, "lse is f32 (2, 2, 3), expected 6",
-                 rf_attention(stream, out, lse, qkv, 1));
-    EXPECT_FAILS(RF_ENOTSUP, "up to 256", rf_attention(stream, long_out, lse, long_head, 1));
-    EXPECT_FAILS(RF_EINVAL, "out is f32 (2, 3, 24)", rf_attention(stream, dqkv, lse, qkv, 2));
-    EXPECT_FAILS(RF_EINVAL, "out is f16 (2, 3, 8), expected f32",
-                 rf_attention(stream, half, lse, qkv, 2));
-    EXPECT_FAILS(RF_EINVAL, "dqkv must not overlap qkv",
-                 rf_attention_backward(stream, qkv, dout, out, lse, qkv, 2, delta));
-    EXPECT_FAILS(RF_EINVAL, "delta must not overlap lse",
-                 rf_attention_backward(stream, dqkv, dout, out, lse, qkv, 2, lse));
-    EXPECT_FAILS(RF_EINVAL, "dout has no buffer",
-                 rf_attention_backward(stream, dqkv, none, out, lse, qkv, 2, delta));
-}
-
 TEST_P(AttentionOfF32, WrongHeadsAreNamed)
 {
     rf_tensor qkv = blank(rf_shape3(2, 3, 32)), dqkv = blank(rf_shape3(2, 3, 32));

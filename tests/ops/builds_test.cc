@@ -41,10 +41,17 @@ class Model
         rf_tensor x = f32(rf_shape2(n, C)), y = f32(rf_shape2(n, C)), z = f32(rf_shape2(n, C));
         rf_tensor gamma = f32(rf_shape1(C)), beta = f32(rf_shape1(C)), scratch = f32(rf_shape1(n));
         rf_tensor mean = f32(rf_shape1(n)), rstd = f32(rf_shape1(n));
-        rf_tensor partial = f32(rf_shape1(rf_layernorm_scratch(n, C)));
-        EXPECT_OK(rf_layernorm(stream, z, mean, rstd, x, gamma, beta, 1e-5f));
-        EXPECT_OK(rf_layernorm_backward_input(stream, z, y, x, mean, rstd, gamma, true));
-        EXPECT_OK(rf_layernorm_backward_weight(stream, gamma, beta, y, x, mean, rstd, partial));
+        rf_tensor partial = f32(rf_shape1(rf_norm_scratch(n, C)));
+        const rf_norm_args norm = {.eps = 1e-5f,
+                                   .x = x,
+                                   .gamma = gamma,
+                                   .beta = beta,
+                                   .out = z,
+                                   .mean = mean,
+                                   .rstd = rstd};
+        EXPECT_OK(rf_norm(stream, norm));
+        EXPECT_OK(norm_input(stream, norm, z, y, true));
+        EXPECT_OK(norm_weight(stream, norm, gamma, beta, y, partial));
         EXPECT_OK(rf_activate(stream, RF_ACT_GELU, y, x));
         EXPECT_OK(rf_activate_backward(stream, RF_ACT_GELU, y, y, x));
         EXPECT_OK(rf_add(stream, x, x, y));
@@ -53,16 +60,26 @@ class Model
         rf_tensor qkv = f32(rf_shape3(B, T, 3 * C)), dqkv = f32(rf_shape3(B, T, 3 * C));
         rf_tensor mixed = f32(rf_shape3(B, T, C)), dmixed = f32(rf_shape3(B, T, C));
         rf_tensor lse = f32(rf_shape3(B, H, T)), delta = f32(rf_shape3(B, H, T));
-        EXPECT_OK(rf_attention(stream, mixed, lse, qkv, H));
-        EXPECT_OK(rf_attention_backward(stream, dqkv, dmixed, mixed, lse, qkv, H, delta));
+        const rf_attention_args args = packed(mixed, lse, qkv, H);
+        const rf_attention_grads grads = packed_grads(dqkv, dmixed, delta, H);
+        EXPECT_OK(rf_attend(stream, &args));
+        EXPECT_OK(rf_attend_backward(stream, &args, &grads));
 
         rf_tensor tokens = i32(n, (int32_t)V), wte = f32(rf_shape2(V, C)),
                   wpe = f32(rf_shape2(T, C)), logits = f32(rf_shape2(n, V));
-        EXPECT_OK(rf_embedding(stream, z, tokens, wte, wpe, T));
-        EXPECT_OK(rf_embedding_backward(stream, wte, wpe, x, tokens, T,
-                                        i32(rf_embedding_scratch(n, V), 2)));
         EXPECT_OK(
-            rf_cross_entropy(stream, f32(rf_shape1(n)), logits, logits, tokens, scratch, nullptr));
+            rf_embedding(stream, {.T = T, .tokens = tokens, .wte = wte, .wpe = wpe, .out = z}));
+        EXPECT_OK(rf_embedding_backward(stream, {.T = T,
+                                                 .tokens = tokens,
+                                                 .dout = x,
+                                                 .dwte = wte,
+                                                 .dwpe = wpe,
+                                                 .scratch = i32(rf_embedding_scratch(n, V), 2)}));
+        EXPECT_OK(rf_cross_entropy(stream, {.logits = logits,
+                                            .targets = tokens,
+                                            .losses = f32(rf_shape1(n)),
+                                            .lse = scratch,
+                                            .dlogits = logits}));
 
         run_optimizers(parameters);
     }
@@ -91,12 +108,17 @@ class Model
         }
         rf_tensor tokens = i32(n, (int32_t)V), logits = f32(rf_shape2(n, V)),
                   dlogits = f32(rf_shape2(n, V)), scratch = f32(rf_shape1(n));
-        rf_cross_entropy_opts opts = {};
-        opts.smoothing = 0.1f;
-        EXPECT_OK(
-            rf_cross_entropy(stream, f32(rf_shape1(n)), dlogits, logits, tokens, scratch, &opts));
-        EXPECT_OK(
-            rf_cross_entropy(stream, f32(rf_shape1(n)), logits, logits, tokens, scratch, nullptr));
+        EXPECT_OK(rf_cross_entropy(stream, {.logits = logits,
+                                            .targets = tokens,
+                                            .losses = f32(rf_shape1(n)),
+                                            .lse = scratch,
+                                            .dlogits = dlogits,
+                                            .opts = {.smoothing = 0.1f}}));
+        EXPECT_OK(rf_cross_entropy(stream, {.logits = logits,
+                                            .targets = tokens,
+                                            .losses = f32(rf_shape1(n)),
+                                            .lse = scratch,
+                                            .dlogits = logits}));
         run_optimizers(2 * 16384 + 256 + 20);
     }
 
@@ -218,12 +240,13 @@ TEST_F(LongLoops, CrossEntropyOfAMillionColumns)
         rf_tensor losses = blank(rf_shape1(1)),
                   logits = f32(rf_shape2(1, columns), Floats(columns)),
                   target = i32(rf_shape1(1), {(int32_t)columns - 1}), scratch = blank(rf_shape1(1));
+        const rf_cross_entropy_args args = {
+            .logits = logits, .targets = target, .losses = losses, .lse = scratch};
         if (columns > most && counts_rounds()) {
-            EXPECT_FAILS(RF_ENOTSUP, "65000",
-                         rf_cross_entropy(stream, losses, {}, logits, target, scratch, nullptr));
+            EXPECT_FAILS(RF_ENOTSUP, "65000", rf_cross_entropy(stream, args));
             continue;
         }
-        ASSERT_OK(rf_cross_entropy(stream, losses, {}, logits, target, scratch, nullptr));
+        ASSERT_OK(rf_cross_entropy(stream, args));
         /* A sum of equal terms: each of the 65 thousand additions rounds by at most 6e-8. */
         EXPECT_NEAR(read(losses)[0], std::log((double)columns), 4e-3);
     }
@@ -238,12 +261,13 @@ TEST_F(LongLoops, LayerNormOfWideRows)
         rf_tensor x = f32(rf_shape2(1, C), data), out = blank(rf_shape2(1, C)),
                   gamma = f32(rf_shape1(C), Floats(C, 2)), beta = f32(rf_shape1(C), Floats(C, 5)),
                   mean = blank(rf_shape1(1)), rstd = blank(rf_shape1(1));
+        const rf_norm_args args = {
+            .x = x, .gamma = gamma, .beta = beta, .out = out, .mean = mean, .rstd = rstd};
         if (C > 16 * 21660 && counts_rounds()) {
-            EXPECT_FAILS(RF_ENOTSUP, "65000",
-                         rf_layernorm(stream, out, mean, rstd, x, gamma, beta, 0));
+            EXPECT_FAILS(RF_ENOTSUP, "65000", rf_norm(stream, args));
             continue;
         }
-        ASSERT_OK(rf_layernorm(stream, out, mean, rstd, x, gamma, beta, 0));
+        ASSERT_OK(rf_norm(stream, args));
         Floats got = read(out);
         EXPECT_EQ(read(mean)[0], 0);
         EXPECT_EQ(got[0], 7);
@@ -257,12 +281,13 @@ TEST_F(LongLoops, EmbeddingGradientOfOneTokenInEveryRow)
         rf_tensor dwte = f32(rf_shape2(2, 4), Floats(8)), tokens = i32(rf_shape1(n), Ints(n, 1)),
                   dout = f32(rf_shape2(n, 4), Floats(4 * n, 1)),
                   scratch = blank_i32(rf_embedding_scratch(n, 2));
+        const rf_embedding_args args = {
+            .T = n, .tokens = tokens, .dout = dout, .dwte = dwte, .scratch = scratch};
         if (n > 65000 && counts_rounds()) {
-            EXPECT_FAILS(RF_ENOTSUP, "65000",
-                         rf_embedding_backward(stream, dwte, {}, dout, tokens, n, scratch));
+            EXPECT_FAILS(RF_ENOTSUP, "65000", rf_embedding_backward(stream, args));
             continue;
         }
-        ASSERT_OK(rf_embedding_backward(stream, dwte, {}, dout, tokens, n, scratch));
+        ASSERT_OK(rf_embedding_backward(stream, args));
         float sum = (float)n;
         EXPECT_EQ(read(dwte), Floats({0, 0, 0, 0, sum, sum, sum, sum}));
     }

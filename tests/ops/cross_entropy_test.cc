@@ -21,12 +21,16 @@ class CrossEntropy : public TypedOpTest
         Floats losses, dlogits;
     };
     Result run(const Case &c, const Floats &logits, const Ints &targets, bool in_place,
-               const rf_cross_entropy_opts *opts = nullptr)
+               const rf_cross_entropy_opts &opts = {})
     {
         rf_tensor x = typed(rf_shape2(c.rows, c.V), type(), logits, c.shift);
         rf_tensor d = in_place ? x : out(rf_shape2(c.rows, c.V)), losses = blank(rf_shape1(c.rows));
-        EXPECT_OK(rf_cross_entropy(stream, losses, d, x, i32(rf_shape1(c.rows), targets),
-                                   blank(rf_shape1(c.rows)), opts));
+        EXPECT_OK(rf_cross_entropy(stream, {.logits = x,
+                                            .targets = i32(rf_shape1(c.rows), targets),
+                                            .losses = losses,
+                                            .lse = blank(rf_shape1(c.rows)),
+                                            .dlogits = d,
+                                            .opts = opts}));
         return {read(losses), read(d)};
     }
     static std::string name(const Case &c, const char *what)
@@ -74,9 +78,10 @@ TEST_F(OpTest, CrossEntropyOfFiftyThousandColumnsIsAccurateToAMillionth)
         for (bool teams : {false, true}) {
             rf_device_force_teams(device, teams);
             rf_tensor losses = blank(rf_shape1(rows));
-            ASSERT_OK(rf_cross_entropy(stream, losses, {}, f32(rf_shape2(rows, V), logits),
-                                       i32(rf_shape1(rows), targets), blank(rf_shape1(rows)),
-                                       nullptr));
+            ASSERT_OK(rf_cross_entropy(stream, {.logits = f32(rf_shape2(rows, V), logits),
+                                                .targets = i32(rf_shape1(rows), targets),
+                                                .losses = losses,
+                                                .lse = blank(rf_shape1(rows))}));
             for (int64_t row = 0; row < rows; row++)
                 EXPECT_NEAR(read(losses)[row], want.losses[row], 1e-6 + 1e-7 * want.losses[row])
                     << "row " << row << " of " << V << (teams ? ", teams" : "");
@@ -90,8 +95,10 @@ TEST_P(CrossEntropy, LossOnlyLeavesTheLogitsAlone)
     Floats logits = rounded(normal(c.rows * c.V));
     Ints targets = below(c.rows, (int32_t)c.V);
     rf_tensor x = in(rf_shape2(c.rows, c.V), logits), losses = blank(rf_shape1(c.rows));
-    ASSERT_OK(rf_cross_entropy(stream, losses, rf_tensor{}, x, i32(rf_shape1(c.rows), targets),
-                               blank(rf_shape1(c.rows)), nullptr));
+    ASSERT_OK(rf_cross_entropy(stream, {.logits = x,
+                                        .targets = i32(rf_shape1(c.rows), targets),
+                                        .losses = losses,
+                                        .lse = blank(rf_shape1(c.rows))}));
     expect_near(read(losses), reference::cross_entropy(wide(logits), targets, c.V).losses, 1e-5,
                 "losses");
     expect_same_bits(read(x), logits, "logits");
@@ -185,7 +192,7 @@ TEST_P(CrossEntropy, SmoothingAndZLossMatchTheReference)
             rf_cross_entropy_opts opts = {};
             opts.smoothing = smoothing;
             opts.z_loss = z_loss;
-            Result got = run(c, logits, targets, true, &opts);
+            Result got = run(c, logits, targets, true, opts);
             expect_near(got.losses, want.losses, 2e-5, name(c, "losses"));
             expect_near(got.dlogits, want.dlogits, tolerance(1e-5), name(c, "dlogits"));
         }
@@ -202,7 +209,7 @@ TEST_P(CrossEntropy, ScalesGradientsAndNotLosses)
     rf_cross_entropy_opts opts = {};
     opts.scale = 256;
     opts.device_scale = &four;
-    Result scaled = run(c, logits, targets, false, &opts);
+    Result scaled = run(c, logits, targets, false, opts);
     expect_same_bits(scaled.losses, plain.losses, "losses");
     for (size_t i = 0; i < plain.dlogits.size(); i++) {
         float want = 1024 * plain.dlogits[i];
@@ -210,7 +217,7 @@ TEST_P(CrossEntropy, ScalesGradientsAndNotLosses)
         EXPECT_NEAR(scaled.dlogits[i], want, 1e-3 + step_of(type()) * std::fabs(want));
     }
     opts.scale = RF_ZERO;
-    EXPECT_EQ(run(c, logits, targets, false, &opts).dlogits, Floats(plain.dlogits.size()));
+    EXPECT_EQ(run(c, logits, targets, false, opts).dlogits, Floats(plain.dlogits.size()));
 }
 
 /* What ranks of which each has some columns make of them, with the exchanges done here. */
@@ -221,10 +228,9 @@ class CrossEntropyOfParts : public TypedOpTest
         Floats losses, dlogits;
     };
     Result run(int64_t rows, int64_t V, int parts, const Floats &logits, const Ints &targets,
-               const rf_cross_entropy_opts *opts = nullptr)
+               const rf_cross_entropy_opts &opts = {})
     {
-        std::vector<rf_cross_entropy_part> part(parts);
-        std::vector<rf_tensor> x(parts);
+        std::vector<rf_cross_entropy_args> part(parts);
         const rf_tensor aims = i32(rf_shape1(rows), targets);
         Floats greatest(rows, -INFINITY), sums(2 * rows);
         for (int k = 0; k < parts; k++) {
@@ -232,10 +238,14 @@ class CrossEntropyOfParts : public TypedOpTest
             Floats own;
             for (int64_t row = 0; row < rows; row++)
                 own.insert(own.end(), &logits[row * V + first], &logits[row * V + first] + columns);
-            x[k] = typed(rf_shape2(rows, columns), type(), own, k % 2);
-            part[k] = {first, V, blank(rf_shape1(rows)), blank(rf_shape1(rows)),
-                       blank(rf_shape1(rows))};
-            EXPECT_OK(rf_cross_entropy_part_rows(stream, &part[k], x[k], aims));
+            part[k] = {.logits = typed(rf_shape2(rows, columns), type(), own, k % 2),
+                       .targets = aims,
+                       .first = first,
+                       .vocabulary = V,
+                       .most = blank(rf_shape1(rows)),
+                       .total = blank(rf_shape1(rows)),
+                       .wanted = blank(rf_shape1(rows))};
+            EXPECT_OK(rf_cross_entropy_part_rows(stream, part[k]));
             const Floats most = read(part[k].most);
             for (int64_t row = 0; row < rows; row++)
                 greatest[row] = std::max(greatest[row], most[row]);
@@ -243,19 +253,33 @@ class CrossEntropyOfParts : public TypedOpTest
         const rf_tensor top = f32(rf_shape1(rows), greatest);
         for (int k = 0; k < parts; k++) {
             const rf_tensor own = blank(rf_shape2(2, rows));
-            EXPECT_OK(rf_cross_entropy_part_sums(stream, own, &part[k], top));
+            EXPECT_OK(rf_cross_entropy_part_sums(stream, {.most = part[k].most,
+                                                          .total = part[k].total,
+                                                          .wanted = part[k].wanted,
+                                                          .greatest = top,
+                                                          .sums = own}));
             const Floats more = read(own);
             for (int64_t i = 0; i < 2 * rows; i++)
                 sums[i] += more[i];
         }
         const rf_tensor all = f32(rf_shape2(2, rows), sums), losses = blank(rf_shape1(rows)),
                         lse = blank(rf_shape1(rows));
-        EXPECT_OK(rf_cross_entropy_part_losses(stream, losses, lse, top, all, aims, V));
+        EXPECT_OK(rf_cross_entropy_part_losses(stream, {.targets = aims,
+                                                        .losses = losses,
+                                                        .lse = lse,
+                                                        .vocabulary = V,
+                                                        .greatest = top,
+                                                        .sums = all}));
         Result result = {read(losses), Floats(rows * V)};
         for (int k = 0; k < parts; k++) {
-            EXPECT_OK(
-                rf_cross_entropy_part_gradient(stream, x[k], &part[k], x[k], aims, lse, opts));
-            const Floats own = read(x[k]);
+            EXPECT_OK(rf_cross_entropy_part_gradient(stream, {.logits = part[k].logits,
+                                                              .targets = aims,
+                                                              .lse = lse,
+                                                              .dlogits = part[k].logits,
+                                                              .opts = opts,
+                                                              .first = part[k].first,
+                                                              .vocabulary = V}));
+            const Floats own = read(part[k].logits);
             const int64_t columns = (int64_t)own.size() / rows;
             for (int64_t row = 0; row < rows; row++)
                 std::copy_n(&own[row * columns], columns, &result.dlogits[row * V + part[k].first]);
@@ -267,8 +291,11 @@ class CrossEntropyOfParts : public TypedOpTest
     {
         const rf_tensor x = typed(rf_shape2(rows, V), type(), logits),
                         losses = blank(rf_shape1(rows));
-        EXPECT_OK(rf_cross_entropy(stream, losses, x, x, i32(rf_shape1(rows), targets),
-                                   blank(rf_shape1(rows)), nullptr));
+        EXPECT_OK(rf_cross_entropy(stream, {.logits = x,
+                                            .targets = i32(rf_shape1(rows), targets),
+                                            .losses = losses,
+                                            .lse = blank(rf_shape1(rows)),
+                                            .dlogits = x}));
         return {read(losses), read(x)};
     }
 };
@@ -339,7 +366,7 @@ TEST_P(CrossEntropyOfParts, ScalesGradientsAndNotLosses)
     opts.scale = 256;
     opts.device_scale = &four;
     const Result plain = run(rows, V, 3, logits, targets),
-                 scaled = run(rows, V, 3, logits, targets, &opts);
+                 scaled = run(rows, V, 3, logits, targets, opts);
     expect_same_bits(scaled.losses, plain.losses, "losses");
     for (size_t i = 0; i < plain.dlogits.size(); i++)
         EXPECT_NEAR(scaled.dlogits[i], 1024 * plain.dlogits[i],
@@ -350,49 +377,64 @@ TEST_P(CrossEntropyOfParts, WrongOperandsAreNamed)
 {
     const rf_tensor three = blank(rf_shape1(3)), logits = out(rf_shape2(3, 8)),
                     targets = blank_i32(3);
-    rf_cross_entropy_part part = {5, 12, three, blank(rf_shape1(3)), blank(rf_shape1(3))};
+    using A = rf_cross_entropy_args;
+    const A rows = {.logits = logits,
+                    .targets = targets,
+                    .first = 4,
+                    .vocabulary = 12,
+                    .most = blank(rf_shape1(3)),
+                    .total = blank(rf_shape1(3)),
+                    .wanted = three};
     EXPECT_FAILS(RF_EINVAL, "columns 5 to 12 are no part of a vocabulary of 12",
-                 rf_cross_entropy_part_rows(stream, &part, logits, targets));
-    part.first = 4;
-    rf_cross_entropy_opts opts = {};
-    opts.z_loss = 1;
-    EXPECT_FAILS(
-        RF_EINVAL, "neither smoothing nor z_loss",
-        rf_cross_entropy_part_gradient(stream, logits, &part, logits, targets, three, &opts));
+                 rf_cross_entropy_part_rows(stream, with(rows, &A::first, 5)));
+    EXPECT_FAILS(RF_EINVAL, "z_loss has no use",
+                 rf_cross_entropy_part_gradient(
+                     stream, {.logits = logits, .targets = targets, .opts = {.z_loss = 1}}));
+    const A sums = {.most = rows.most,
+                    .total = rows.total,
+                    .wanted = three,
+                    .greatest = blank(rf_shape1(3)),
+                    .sums = blank(rf_shape1(3))};
     EXPECT_FAILS(RF_EINVAL, "sums is f32 (3), expected 6",
-                 rf_cross_entropy_part_sums(stream, three, &part, blank(rf_shape1(3))));
+                 rf_cross_entropy_part_sums(stream, sums));
+    EXPECT_FAILS(RF_EINVAL, "lse has no use",
+                 rf_cross_entropy_part_sums(stream, with(sums, &A::lse, three)));
     EXPECT_FAILS(RF_EINVAL, "losses must not overlap lse",
-                 rf_cross_entropy_part_losses(stream, three, three, blank(rf_shape1(3)),
-                                              blank(rf_shape1(6)), targets, 12));
-    part.wanted = three;
+                 rf_cross_entropy_part_losses(stream, {.targets = targets,
+                                                       .losses = three,
+                                                       .lse = three,
+                                                       .vocabulary = 12,
+                                                       .greatest = blank(rf_shape1(3)),
+                                                       .sums = blank(rf_shape1(6))}));
     EXPECT_FAILS(RF_EINVAL, "most must not overlap wanted",
-                 rf_cross_entropy_part_rows(stream, &part, logits, targets));
+                 rf_cross_entropy_part_rows(stream, with(rows, &A::most, three)));
 }
 
 TEST_P(CrossEntropy, WrongOperandsAreNamed)
 {
-    rf_cross_entropy_opts bad = {};
-    bad.smoothing = 1;
+    rf_tensor two = blank(rf_shape1(2)), logits = blank(rf_shape2(3, 8)),
+              four = blank(rf_shape1(4)), losses = blank(rf_shape1(3));
+    using A = rf_cross_entropy_args;
+    const A good = {.logits = logits,
+                    .targets = blank_i32(3),
+                    .losses = losses,
+                    .lse = blank(rf_shape1(3)),
+                    .dlogits = logits};
     EXPECT_FAILS(RF_EINVAL, "smoothing is 1",
-                 rf_cross_entropy(stream, blank(rf_shape1(3)), {}, blank(rf_shape2(3, 8)),
-                                  blank_i32(3), blank(rf_shape1(3)), &bad));
-    rf_tensor two = blank(rf_shape1(2));
-    bad.smoothing = 0;
-    bad.device_scale = &two;
+                 rf_cross_entropy(stream, with(good, &A::opts, {.smoothing = 1})));
     EXPECT_FAILS(RF_EINVAL, "device_scale is f32 (2)",
-                 rf_cross_entropy(stream, blank(rf_shape1(3)), {}, blank(rf_shape2(3, 8)),
-                                  blank_i32(3), blank(rf_shape1(3)), &bad));
-    rf_tensor logits = blank(rf_shape2(3, 8)), losses = blank(rf_shape1(3)), none = {};
-    rf_tensor scratch = blank(rf_shape1(3)), targets = blank_i32(3), four = blank(rf_shape1(4));
+                 rf_cross_entropy(stream, with(good, &A::opts, {.device_scale = &two})));
     EXPECT_FAILS(RF_EINVAL, "losses is f32 (4), expected 3",
-                 rf_cross_entropy(stream, four, logits, logits, targets, scratch, nullptr));
+                 rf_cross_entropy(stream, with(good, &A::losses, four)));
     EXPECT_FAILS(RF_EINVAL, "targets is f32",
-                 rf_cross_entropy(stream, losses, logits, logits, losses, scratch, nullptr));
+                 rf_cross_entropy(stream, with(good, &A::targets, losses)));
     EXPECT_FAILS(RF_EINVAL, "logits is f32 (3, 8), expected (4, 8)",
-                 rf_cross_entropy(stream, four, logits, logits, blank_i32(4), four, nullptr));
-    EXPECT_FAILS(RF_EINVAL, "losses must not overlap scratch",
-                 rf_cross_entropy(stream, losses, none, logits, targets, losses, nullptr));
-    EXPECT_FAILS(RF_EINVAL, "dlogits",
-                 rf_cross_entropy(stream, losses, four, logits, targets, scratch, nullptr));
+                 rf_cross_entropy(stream, with(good, &A::targets, blank_i32(4))));
+    EXPECT_FAILS(RF_EINVAL, "losses must not overlap lse",
+                 rf_cross_entropy(stream, with(good, &A::lse, losses)));
+    EXPECT_FAILS(RF_EINVAL, "dlogits", rf_cross_entropy(stream, with(good, &A::dlogits, four)));
+    EXPECT_FAILS(RF_EINVAL, "vocabulary has no use",
+                 rf_cross_entropy(stream, with(good, &A::vocabulary, 8)));
+    EXPECT_FAILS(RF_EINVAL, "most has no use", rf_cross_entropy(stream, with(good, &A::most, two)));
 }
 } // namespace

@@ -306,7 +306,8 @@ TEST_P(Cache, AttentionMatchesTheReferenceAndARowHasTheSameBitsInEveryCall)
         const Floats q = rounded(normal(n * columns));
         rf_tensor rows = in(rf_shape2(n, columns), q), all = out(rf_shape2(n, s.H * s.D)),
                   scratch = blank(rf_shape1(rf_attend_cache_scratch(n, s.H, s.D, s.L)));
-        ASSERT_OK(rf_attend_cache(stream, all, rows, &c, s.H, s.L, 0, scratch));
+        ASSERT_OK(rf_attend_cache(
+            stream, &c, {.q = rows, .out = all, .scratch = scratch, .heads = s.H, .most = s.L}));
         const Floats got = read(all);
         expect_near(got, attended(s, q, columns, keys, values, sequence, position), tolerance(1e-5),
                     "attention");
@@ -316,7 +317,12 @@ TEST_P(Cache, AttentionMatchesTheReferenceAndARowHasTheSameBitsInEveryCall)
             ASSERT_OK(rf_tensor_rows(rows, i, 1, &row));
             ASSERT_OK(rf_tensor_rows(c.sequence, i, 1, &one.sequence));
             ASSERT_OK(rf_tensor_rows(c.position, i, 1, &one.position));
-            ASSERT_OK(rf_attend_cache(stream, part, row, &one, s.H, position[i] + 1, 0, scratch));
+            ASSERT_OK(rf_attend_cache(stream, &one,
+                                      {.q = row,
+                                       .out = part,
+                                       .scratch = scratch,
+                                       .heads = s.H,
+                                       .most = position[i] + 1}));
             expect_same_bits(read(part),
                              Floats(got.begin() + i * s.H * s.D, got.begin() + (i + 1) * s.H * s.D),
                              "one row");
@@ -333,10 +339,17 @@ TEST_F(OpTest, AttentionToACacheRefusesWrongOperands)
     c.position = i32(rf_shape1(1), {0});
     rf_tensor q = blank(rf_shape2(1, 64)), out = blank(rf_shape2(1, 32)),
               scratch = blank(rf_shape1(64));
-    EXPECT_OK(rf_attend_cache(stream, out, q, &c, 4, 4, 0, scratch));
-    EXPECT_FAILS(RF_EINVAL, "do not divide", rf_attend_cache(stream, out, q, &c, 3, 4, 0, scratch));
-    EXPECT_FAILS(RF_EINVAL, "most", rf_attend_cache(stream, out, q, &c, 4, 5, 0, scratch));
-    EXPECT_FAILS(RF_EINVAL, "scratch", rf_attend_cache(stream, out, q, &c, 4, 4, 0, out));
+    EXPECT_OK(rf_attend_cache(stream, &c,
+                              {.q = q, .out = out, .scratch = scratch, .heads = 4, .most = 4}));
+    EXPECT_FAILS(RF_EINVAL, "do not divide",
+                 rf_attend_cache(stream, &c,
+                                 {.q = q, .out = out, .scratch = scratch, .heads = 3, .most = 4}));
+    EXPECT_FAILS(RF_EINVAL, "most",
+                 rf_attend_cache(stream, &c,
+                                 {.q = q, .out = out, .scratch = scratch, .heads = 4, .most = 5}));
+    EXPECT_FAILS(
+        RF_EINVAL, "scratch",
+        rf_attend_cache(stream, &c, {.q = q, .out = out, .scratch = out, .heads = 4, .most = 4}));
     EXPECT_FAILS(RF_EINVAL, "qkv", rf_cache_append(stream, &c, out, 4, none()));
 }
 } // namespace

@@ -48,16 +48,19 @@ class Embedding : public TypedOpTest
         int64_t n = c.T * c.batch;
         rf_tensor te = typed(rf_shape2(c.V, c.C), grad, dwte, c.shift);
         rf_tensor pe = dwpe.empty() ? rf_tensor{} : typed(rf_shape2(c.T, c.C), grad, dwpe, c.shift);
-        EXPECT_OK(rf_embedding_backward(stream, te, pe, in(rf_shape2(n, c.C), dout),
-                                        i32(rf_shape1(n), tokens), c.T,
-                                        blank_i32(rf_embedding_scratch(n, c.V))));
+        EXPECT_OK(
+            rf_embedding_backward(stream, {.T = c.T,
+                                           .tokens = i32(rf_shape1(n), tokens),
+                                           .dout = in(rf_shape2(n, c.C), dout),
+                                           .dwte = te,
+                                           .dwpe = pe,
+                                           .scratch = blank_i32(rf_embedding_scratch(n, c.V))}));
         return {read(te), dwpe.empty() ? Floats() : read(pe)};
     }
 };
 
 ALL_TYPES(Embedding);
 
-// Of one table, where the other one's is not wanted.
 TEST_P(Embedding, EitherGradientAloneHasTheSameBits)
 {
     for (const Case &c : cases) {
@@ -68,8 +71,10 @@ TEST_P(Embedding, EitherGradientAloneHasTheSameBits)
         const Grads both = on_device(wte, wpe, dout, tokens, c);
         rf_tensor position = f32(rf_shape2(c.T, c.C), wpe);
         EXPECT_EQ(on_device(wte, {}, dout, tokens, c).dwte, both.dwte);
-        EXPECT_OK(rf_embedding_backward(stream, {}, position, in(rf_shape2(n, c.C), dout),
-                                        i32(rf_shape1(n), tokens), c.T, blank_i32(1)));
+        EXPECT_OK(rf_embedding_backward(stream, {.T = c.T,
+                                                 .tokens = i32(rf_shape1(n), tokens),
+                                                 .dout = in(rf_shape2(n, c.C), dout),
+                                                 .dwpe = position}));
         EXPECT_EQ(read(position), both.dwpe);
     }
 }
@@ -92,8 +97,11 @@ TEST_P(Embedding, AddsTokenAndPositionExactly)
                 }
             rf_tensor y = out(rf_shape3(c.batch, c.T, c.C), c.shift);
             rf_tensor pe = positions ? in(rf_shape2(c.T, c.C), wpe, c.shift) : rf_tensor{};
-            ASSERT_OK(rf_embedding(stream, y, i32(rf_shape1(n), tokens),
-                                   in(rf_shape2(c.V, c.C), wte), pe, c.T));
+            ASSERT_OK(rf_embedding(stream, {.T = c.T,
+                                            .tokens = i32(rf_shape1(n), tokens),
+                                            .wte = in(rf_shape2(c.V, c.C), wte),
+                                            .wpe = pe,
+                                            .out = y}));
             expect_same_bits(read(y), rounded(want), "embedding");
         }
 }
@@ -161,16 +169,23 @@ TEST_P(Embedding, OfPartsOfTheTableAddUpToTheWhole)
             const Floats wte = rounded(normal(c.V * c.C)), wpe = rounded(normal(c.T * c.C));
             const rf_tensor ids = i32(rf_shape1(n), tokens);
             const rf_tensor pe = in(rf_shape2(c.T, c.C), wpe), whole = out(rf_shape2(n, c.C));
-            ASSERT_OK(rf_embedding(stream, whole, ids, in(rf_shape2(c.V, c.C), wte), pe, c.T));
+            ASSERT_OK(rf_embedding(stream, {.T = c.T,
+                                            .tokens = ids,
+                                            .wte = in(rf_shape2(c.V, c.C), wte),
+                                            .wpe = pe,
+                                            .out = whole}));
             Floats sum(n * c.C);
             for (int k = 0; k < parts; k++) {
                 const int64_t first = k * c.V / parts, end = (k + 1) * c.V / parts;
-                const rf_embedding_part part = {first, c.V, 0, 0, {}};
                 const rf_tensor y = out(rf_shape2(n, c.C), c.shift);
                 const Floats own(&wte[first * c.C], &wte[first * c.C] + (end - first) * c.C);
-                ASSERT_OK(rf_embedding_of_part(stream, y, ids,
-                                               in(rf_shape2(end - first, c.C), own, k % 2),
-                                               k == 0 ? pe : rf_tensor{}, c.T, &part));
+                ASSERT_OK(rf_embedding(stream, {.T = c.T,
+                                                .tokens = ids,
+                                                .wte = in(rf_shape2(end - first, c.C), own, k % 2),
+                                                .wpe = k == 0 ? pe : rf_tensor{},
+                                                .out = y,
+                                                .first = first,
+                                                .vocabulary = c.V}));
                 const Floats more = read(y);
                 for (size_t i = 0; i < sum.size(); i++)
                     sum[i] += more[i];
@@ -195,12 +210,17 @@ TEST_P(Embedding, BackwardOfPartsOfTheTableGivesEachItsRowsOfTheWhole)
                 const int64_t first = k * c.V / parts, rows = (k + 1) * c.V / parts - first,
                               at = first * c.C;
                 const Floats own(&dwte[at], &dwte[at] + rows * c.C);
-                const rf_embedding_part part = {first, c.V, 0, 0, {}};
                 const rf_tensor te = f32(rf_shape2(rows, c.C), own, c.shift),
                                 pe = f32(rf_shape2(c.T, c.C), dwpe, c.shift);
-                ASSERT_OK(rf_embedding_of_part_backward(
-                    stream, te, pe, in(rf_shape2(n, c.C), dout), i32(rf_shape1(n), tokens), c.T,
-                    blank_i32(rf_embedding_scratch(n, rows + 1)), &part));
+                ASSERT_OK(rf_embedding_backward(
+                    stream, {.T = c.T,
+                             .tokens = i32(rf_shape1(n), tokens),
+                             .dout = in(rf_shape2(n, c.C), dout),
+                             .dwte = te,
+                             .dwpe = pe,
+                             .scratch = blank_i32(rf_embedding_scratch(n, rows + 1)),
+                             .first = first,
+                             .vocabulary = c.V}));
                 const std::string what = std::to_string(k) + " of " + std::to_string(parts);
                 expect_same_bits(read(te), Floats(&want.dwte[at], &want.dwte[at] + rows * c.C),
                                  what);
@@ -209,7 +229,7 @@ TEST_P(Embedding, BackwardOfPartsOfTheTableGivesEachItsRowsOfTheWhole)
         }
 }
 
-/* Also where the rows begin within a sequence. */
+/* Also if the rows begin within a sequence. */
 TEST_P(Embedding, BackwardOfSomeRowsGivesPositionsTheirs)
 {
     for (const Case &c : cases)
@@ -219,18 +239,23 @@ TEST_P(Embedding, BackwardOfSomeRowsGivesPositionsTheirs)
             const Floats dwte(c.V * c.C);
             const Ints tokens = below(n, (int32_t)c.V);
             for (int k = 0; k < parts; k++) {
-                const rf_embedding_part part = {
-                    0, c.V, k * n / parts, (k + 1) * n / parts - k * n / parts, {}};
-                if (part.rows == 0)
+                const int64_t first = k * n / parts, rows = (k + 1) * n / parts - first;
+                if (rows == 0)
                     continue;
                 const rf_tensor pe = f32(rf_shape2(c.T, c.C), got);
-                ASSERT_OK(rf_embedding_of_part_backward(
-                    stream, f32(rf_shape2(c.V, c.C), dwte), pe, in(rf_shape2(n, c.C), dout),
-                    i32(rf_shape1(n), tokens), c.T, blank_i32(rf_embedding_scratch(n, c.V + 1)),
-                    &part));
+                ASSERT_OK(rf_embedding_backward(
+                    stream, {.T = c.T,
+                             .tokens = i32(rf_shape1(n), tokens),
+                             .dout = in(rf_shape2(n, c.C), dout),
+                             .dwte = f32(rf_shape2(c.V, c.C), dwte),
+                             .dwpe = pe,
+                             .scratch = blank_i32(rf_embedding_scratch(n, c.V + 1)),
+                             .vocabulary = c.V,
+                             .first_row = first,
+                             .rows = rows}));
                 got = read(pe);
                 Floats sum(c.T * c.C);
-                for (int64_t i = part.first_row; i < part.first_row + part.rows; i++)
+                for (int64_t i = first; i < first + rows; i++)
                     for (int64_t j = 0; j < c.C; j++)
                         sum[(i % c.T) * c.C + j] += dout[i * c.C + j];
                 for (size_t i = 0; i < sum.size(); i++)
@@ -282,45 +307,78 @@ TEST_P(Embedding, PositionsMayBeGiven)
         Ints places = below(n, (int32_t)c.T);
         places[n / 2] = n % 2 ? -1 : (int32_t)c.T;
         const Floats wte = rounded(normal(c.V * c.C)), wpe = rounded(normal(c.T * c.C));
-        rf_embedding_part part = {0, c.V, 0, 0, i32(rf_shape1(n), places)};
-        const rf_tensor y = out(rf_shape2(n, c.C), c.shift);
-        ASSERT_OK(rf_embedding_of_part(stream, y, i32(rf_shape1(n), tokens),
-                                       in(rf_shape2(c.V, c.C), wte), in(rf_shape2(c.T, c.C), wpe),
-                                       c.T, &part));
+        rf_embedding_args args = {.T = c.T,
+                                  .tokens = i32(rf_shape1(n), tokens),
+                                  .wte = in(rf_shape2(c.V, c.C), wte),
+                                  .wpe = in(rf_shape2(c.T, c.C), wpe),
+                                  .positions = i32(rf_shape1(n), places)};
         Floats want(n * c.C);
         for (int64_t i = 0; i < n; i++) {
             const int64_t place = places[i] < 0 || places[i] >= c.T ? c.T - 1 : places[i];
             for (int64_t k = 0; k < c.C; k++)
                 want[i * c.C + k] = wte[tokens[i] * c.C + k] + wpe[place * c.C + k];
         }
-        expect_same_bits(read(y), rounded(want), "positions");
+        for (int64_t vocabulary : {(int64_t)0, c.V}) {
+            args.vocabulary = vocabulary;
+            args.out = out(rf_shape2(n, c.C), c.shift);
+            ASSERT_OK(rf_embedding(stream, args));
+            expect_same_bits(read(args.out), rounded(want), "positions");
+        }
     }
 }
 
 TEST_P(Embedding, WrongOperandsAreNamed)
 {
     rf_tensor out = blank(rf_shape2(6, 4)), tokens = blank_i32(6), wte = blank(rf_shape2(9, 4));
-    rf_tensor wpe = blank(rf_shape2(3, 4)), scratch = blank_i32(rf_embedding_scratch(6, 9)),
-              none = {};
+    rf_tensor wpe = blank(rf_shape2(3, 4)), scratch = blank_i32(rf_embedding_scratch(6, 9));
     rf_tensor narrow = blank(rf_shape2(9, 3));
-    EXPECT_FAILS(RF_EINVAL, "multiple of T = 4", rf_embedding(stream, out, tokens, wte, wpe, 4));
-    EXPECT_FAILS(RF_EINVAL, "multiple of T = 0", rf_embedding(stream, out, tokens, wte, wpe, 0));
-    EXPECT_FAILS(RF_EINVAL, "wpe has 3 rows", rf_embedding(stream, out, tokens, wte, wpe, 6));
-    EXPECT_FAILS(RF_EINVAL, "wpe is f32 (3, 4)", rf_embedding(stream, out, tokens, narrow, wpe, 3));
-    EXPECT_FAILS(RF_EINVAL, "wte has no buffer", rf_embedding(stream, out, tokens, none, wpe, 3));
-    EXPECT_FAILS(RF_EINVAL, "tokens is f32", rf_embedding(stream, out, out, wte, wpe, 3));
+    using A = rf_embedding_args;
+    const A look = {.T = 3, .tokens = tokens, .wte = wte, .wpe = wpe, .out = out};
+    const A back = {
+        .T = 3, .tokens = tokens, .dout = out, .dwte = wte, .dwpe = wpe, .scratch = scratch};
+    EXPECT_FAILS(RF_EINVAL, "multiple of T = 4", rf_embedding(stream, with(look, &A::T, 4)));
+    EXPECT_FAILS(RF_EINVAL, "multiple of T = 0", rf_embedding(stream, with(look, &A::T, 0)));
+    EXPECT_FAILS(RF_EINVAL, "wpe has 3 rows", rf_embedding(stream, with(look, &A::T, 6)));
+    EXPECT_FAILS(RF_EINVAL, "wpe is f32 (3, 4)", rf_embedding(stream, with(look, &A::wte, narrow)));
+    EXPECT_FAILS(RF_EINVAL, "wte has no buffer", rf_embedding(stream, with(look, &A::wte, {})));
+    EXPECT_FAILS(RF_EINVAL, "tokens is f32", rf_embedding(stream, with(look, &A::tokens, out)));
     EXPECT_FAILS(RF_EINVAL, "out must not overlap wte",
-                 rf_embedding(stream, wte, blank_i32(9), wte, wpe, 3));
+                 rf_embedding(stream, {.T = 3, .tokens = blank_i32(9), .wte = wte, .out = wte}));
     EXPECT_FAILS(RF_EINVAL, "scratch",
-                 rf_embedding_backward(stream, wte, wpe, out, tokens, 3, tokens));
-    EXPECT_FAILS(RF_EINVAL, "dout",
-                 rf_embedding_backward(stream, wte, wpe, narrow, tokens, 3, scratch));
-    const rf_embedding_part beyond = {3, 11, 0, 0, {}}, late = {0, 9, 4, 3, {}};
+                 rf_embedding_backward(stream, with(back, &A::scratch, tokens)));
+    EXPECT_FAILS(RF_EINVAL, "dout", rf_embedding_backward(stream, with(back, &A::dout, narrow)));
     EXPECT_FAILS(RF_EINVAL, "rows 3 to 11 are no part of a vocabulary of 11",
-                 rf_embedding_of_part(stream, out, tokens, wte, wpe, 3, &beyond));
+                 rf_embedding(stream, with(with(look, &A::first, 3), &A::vocabulary, 11)));
     EXPECT_FAILS(RF_EINVAL, "first_row 4 and rows 3 go beyond the 6 rows",
-                 rf_embedding_of_part_backward(stream, wte, wpe, out, tokens, 3, scratch, &late));
+                 rf_embedding_backward(stream, with(with(back, &A::first_row, 4), &A::rows, 3)));
     EXPECT_FAILS(RF_EINVAL, "dwte must not overlap dwpe",
-                 rf_embedding_backward(stream, wte, wte, out, tokens, 3, scratch));
+                 rf_embedding_backward(stream, with(back, &A::dwpe, wte)));
+    EXPECT_FAILS(RF_EINVAL, "dwte has no buffer",
+                 rf_embedding_backward(stream, {.T = 3, .tokens = tokens, .dout = out}));
+}
+
+TEST_P(Embedding, FieldsThatACallDoesNotUseAreRefused)
+{
+    using A = rf_embedding_args;
+    const rf_tensor out = blank(rf_shape2(6, 4)), tokens = blank_i32(6),
+                    wte = blank(rf_shape2(9, 4));
+    const A look = {.T = 3, .tokens = tokens, .wte = wte, .out = out};
+    const A back = {.T = 3, .tokens = tokens, .dout = out, .dwpe = wte};
+    for (auto [name, field] : {std::pair("dout", &A::dout),
+                               {"dwte", &A::dwte},
+                               {"dwpe", &A::dwpe},
+                               {"scratch", &A::scratch},
+                               {"positions", &A::positions}}) /* without wpe */
+        EXPECT_FAILS(RF_EINVAL, std::string(name) + " has no use",
+                     rf_embedding(stream, with(look, field, tokens)));
+    for (auto [name, field] : {std::pair("out", &A::out),
+                               {"wte", &A::wte},
+                               {"wpe", &A::wpe},
+                               {"positions", &A::positions},
+                               {"scratch", &A::scratch}}) /* without dwte */
+        EXPECT_FAILS(RF_EINVAL, std::string(name) + " has no use",
+                     rf_embedding_backward(stream, with(back, field, tokens)));
+    EXPECT_FAILS(RF_EINVAL, "rows has no use", rf_embedding(stream, with(look, &A::rows, 2)));
+    EXPECT_FAILS(RF_EINVAL, "first has no use", rf_embedding(stream, with(look, &A::first, 2)));
 }
 } // namespace

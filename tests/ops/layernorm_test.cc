@@ -42,17 +42,29 @@ class LayerNorm : public TypedOpTest
         in.x = rounded(in.x);
         return in;
     }
-    struct Saved {
-        rf_tensor x, out, mean, rstd, gamma;
-    };
-    Saved forward(const Case &c, const Inputs &data)
+    rf_norm_args forward(const Case &c, const Inputs &data, bool rms = false)
     {
-        Saved s = {typed(rf_shape2(c.rows, c.C), type(), data.x, c.shift),
-                   out(rf_shape2(c.rows, c.C), c.shift), blank(rf_shape1(c.rows)),
-                   blank(rf_shape1(c.rows)), in(rf_shape1(c.C), data.gamma)};
-        EXPECT_OK(rf_layernorm(stream, s.out, s.mean, s.rstd, s.x, s.gamma,
-                               in(rf_shape1(c.C), data.beta), EPS));
-        return s;
+        const rf_shape rows = rf_shape2(c.rows, c.C), row = rf_shape1(c.C), n = rf_shape1(c.rows);
+        const rf_norm_args args = {.rms = rms,
+                                   .eps = EPS,
+                                   .x = typed(rows, type(), data.x, c.shift), /* may have NaNs */
+                                   .gamma = in(row, data.gamma),
+                                   .beta = rms ? rf_tensor{} : in(row, data.beta),
+                                   .out = out(rows, c.shift),
+                                   .mean = rms ? rf_tensor{} : blank(n),
+                                   .rstd = blank(n)};
+        EXPECT_OK(rf_norm(stream, &args));
+        return args;
+    }
+    int input(const rf_norm_args &forward, rf_tensor dx, rf_tensor dout, bool accumulate = false)
+    {
+        return norm_input(stream, forward, dx, dout, accumulate);
+    }
+    int weight(const rf_norm_args &forward, rf_tensor dgamma, rf_tensor dbeta, rf_tensor dout)
+    {
+        const int64_t rows = forward.rstd.shape.dim[0], C = rf_tensor_count(forward.gamma);
+        return norm_weight(stream, forward, dgamma, dbeta, dout,
+                           blank(rf_shape1(rf_norm_scratch(rows, C))));
     }
     static std::string name(const Case &c, const char *what)
     {
@@ -66,7 +78,7 @@ TEST_P(LayerNorm, ForwardMatchesTheReference)
     for (const Case &c : cases) {
         Inputs data = inputs(c);
         auto want = reference::layernorm(wide(data.x), wide(data.gamma), wide(data.beta), EPS);
-        Saved got = forward(c, data);
+        rf_norm_args got = forward(c, data);
         expect_near(read(got.mean), want.mean, TOLERANCE, name(c, "mean"));
         expect_near(read(got.rstd), want.rstd, TOLERANCE, name(c, "rstd"));
         expect_near(read(got.out), want.out, tolerance(TOLERANCE), name(c, "out"));
@@ -89,8 +101,13 @@ TEST_F(OpTest, LayerNormFarFromZeroIsAsAccurateAsItsMean)
         auto want = reference::layernorm(wide(x), wide(gamma), wide(beta), EPS);
         rf_tensor y = blank(rf_shape2(rows, C)), mean = blank(rf_shape1(rows)),
                   rstd = blank(rf_shape1(rows));
-        ASSERT_OK(rf_layernorm(stream, y, mean, rstd, f32(rf_shape2(rows, C), x),
-                               f32(rf_shape1(C), gamma), f32(rf_shape1(C), beta), EPS));
+        ASSERT_OK(rf_norm(stream, {.eps = EPS,
+                                   .x = f32(rf_shape2(rows, C), x),
+                                   .gamma = f32(rf_shape1(C), gamma),
+                                   .beta = f32(rf_shape1(C), beta),
+                                   .out = y,
+                                   .mean = mean,
+                                   .rstd = rstd}));
         expect_near(read(rstd), want.rstd, 1e-6, "rstd");
         Floats means = read(mean), got = read(y);
         for (int64_t row = 0; row < rows; row++) {
@@ -110,8 +127,13 @@ TEST_F(OpTest, LayerNormOfAConstantRowIsBeta)
         Floats beta = normal(C);
         rf_tensor y = blank(rf_shape2(1, C)), mean = blank(rf_shape1(1)),
                   rstd = blank(rf_shape1(1));
-        ASSERT_OK(rf_layernorm(stream, y, mean, rstd, f32(rf_shape2(1, C), Floats(C, value)),
-                               f32(rf_shape1(C), normal(C)), f32(rf_shape1(C), beta), EPS));
+        ASSERT_OK(rf_norm(stream, {.eps = EPS,
+                                   .x = f32(rf_shape2(1, C), Floats(C, value)),
+                                   .gamma = f32(rf_shape1(C), normal(C)),
+                                   .beta = f32(rf_shape1(C), beta),
+                                   .out = y,
+                                   .mean = mean,
+                                   .rstd = rstd}));
         EXPECT_EQ(read(mean)[0], value);
         EXPECT_EQ(read(y), beta);
     }
@@ -123,15 +145,13 @@ TEST_P(LayerNorm, InputGradientMatchesTheReference)
         Inputs data = inputs(c);
         auto want =
             reference::layernorm_backward(wide(data.dout), wide(data.x), wide(data.gamma), EPS);
-        Saved s = forward(c, data);
+        rf_norm_args s = forward(c, data);
         rf_tensor dout = in(rf_shape2(c.rows, c.C), data.dout), dx = out(rf_shape2(c.rows, c.C));
-        ASSERT_OK(
-            rf_layernorm_backward_input(stream, dx, dout, s.x, s.mean, s.rstd, s.gamma, false));
+        ASSERT_OK(input(s, dx, dout));
         Floats apart = read(dx);
         expect_near(apart, want.dx, tolerance(dx_tolerance(c)), name(c, "dx"));
 
-        ASSERT_OK(
-            rf_layernorm_backward_input(stream, dout, dout, s.x, s.mean, s.rstd, s.gamma, false));
+        ASSERT_OK(input(s, dout, dout));
         expect_same_bits(read(dout), apart, name(c, "dx in place"));
     }
 }
@@ -140,14 +160,12 @@ TEST_P(LayerNorm, InputGradientAccumulatesOntoTheResidual)
 {
     for (const Case &c : cases) {
         Inputs data = inputs(c);
-        Saved s = forward(c, data);
+        rf_norm_args s = forward(c, data);
         Floats residual = rounded(normal(c.rows * c.C));
         rf_tensor dout = in(rf_shape2(c.rows, c.C), data.dout), dx = out(rf_shape2(c.rows, c.C));
         rf_tensor sum = in(rf_shape2(c.rows, c.C), residual);
-        ASSERT_OK(
-            rf_layernorm_backward_input(stream, dx, dout, s.x, s.mean, s.rstd, s.gamma, false));
-        ASSERT_OK(
-            rf_layernorm_backward_input(stream, sum, dout, s.x, s.mean, s.rstd, s.gamma, true));
+        ASSERT_OK(input(s, dx, dout));
+        ASSERT_OK(input(s, sum, dout, true));
         Doubles want =
             reference::layernorm_backward(wide(data.dout), wide(data.x), wide(data.gamma), EPS).dx;
         Floats apart = read(dx);
@@ -167,7 +185,7 @@ TEST_P(LayerNorm, WeightGradientAccumulatesAndMatchesTheReference)
         Inputs data = inputs(c);
         auto want =
             reference::layernorm_backward(wide(data.dout), wide(data.x), wide(data.gamma), EPS);
-        Saved s = forward(c, data);
+        rf_norm_args s = forward(c, data);
         Floats before = whole(2 * c.C);
         for (int64_t k = 0; k < c.C; k++) {
             want.dgamma[k] += before[k];
@@ -175,9 +193,7 @@ TEST_P(LayerNorm, WeightGradientAccumulatesAndMatchesTheReference)
         }
         rf_tensor dgamma = f32(rf_shape1(c.C), Floats(before.begin(), before.begin() + c.C));
         rf_tensor dbeta = f32(rf_shape1(c.C), Floats(before.begin() + c.C, before.end()), c.shift);
-        ASSERT_OK(rf_layernorm_backward_weight(
-            stream, dgamma, dbeta, in(rf_shape2(c.rows, c.C), data.dout), s.x, s.mean, s.rstd,
-            blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
+        ASSERT_OK(weight(s, dgamma, dbeta, in(rf_shape2(c.rows, c.C), data.dout)));
         expect_near(read(dgamma), want.dgamma, TOLERANCE, name(c, "dgamma"));
         expect_near(read(dbeta), want.dbeta, TOLERANCE, name(c, "dbeta"));
     }
@@ -188,23 +204,19 @@ TEST_P(LayerNorm, WithoutBetaItIsThatOfABetaOfZero)
     for (const Case &c : cases) {
         Inputs data = inputs(c);
         data.beta = Floats(c.C);
-        Saved with = forward(c, data);
-        rf_tensor bare = out(rf_shape2(c.rows, c.C), c.shift);
-        ASSERT_OK(rf_layernorm(stream, bare, with.mean, with.rstd, with.x, with.gamma, {}, EPS));
-        EXPECT_EQ(read(bare), read(with.out)) << name(c, "out"); /* but for the sign of zeros */
-        rf_tensor dout = in(rf_shape2(c.rows, c.C), data.dout),
-                  scratch = blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C))),
-                  dgamma = f32(rf_shape1(c.C), Floats(c.C)),
-                  dbeta = f32(rf_shape1(c.C), Floats(c.C)),
-                  alone = f32(rf_shape1(c.C), Floats(c.C));
-        ASSERT_OK(rf_layernorm_backward_weight(stream, dgamma, dbeta, dout, with.x, with.mean,
-                                               with.rstd, scratch));
-        ASSERT_OK(rf_layernorm_backward_weight(stream, alone, {}, dout, with.x, with.mean,
-                                               with.rstd, scratch));
-        expect_same_bits(read(alone), read(dgamma), name(c, "dgamma"));
-        rf_tensor beta_alone = f32(rf_shape1(c.C), Floats(c.C));
-        ASSERT_OK(rf_layernorm_backward_weight(stream, {}, beta_alone, dout, with.x, with.mean,
-                                               with.rstd, scratch));
+        const rf_norm_args beta = forward(c, data);
+        rf_norm_args bare = with(beta, &rf_norm_args::beta, {});
+        bare.out = out(rf_shape2(c.rows, c.C), c.shift);
+        ASSERT_OK(rf_norm(stream, bare));
+        EXPECT_EQ(read(bare.out), read(beta.out)) << name(c, "out"); /* but for the sign of zeros */
+        const rf_shape row = rf_shape1(c.C);
+        rf_tensor dout = in(rf_shape2(c.rows, c.C), data.dout), dgamma = f32(row, Floats(c.C)),
+                  dbeta = f32(row, Floats(c.C)), gamma_alone = f32(row, Floats(c.C)),
+                  beta_alone = f32(row, Floats(c.C));
+        ASSERT_OK(weight(beta, dgamma, dbeta, dout));
+        ASSERT_OK(weight(beta, gamma_alone, {}, dout));
+        expect_same_bits(read(gamma_alone), read(dgamma), name(c, "dgamma"));
+        ASSERT_OK(weight(beta, {}, beta_alone, dout));
         expect_same_bits(read(beta_alone), read(dbeta), name(c, "dbeta"));
     }
 }
@@ -223,16 +235,22 @@ TEST_P(LayerNorm, OfASumIsThatOfTheStoredSumAlsoInPlace)
                       stored = mode == 1   ? x
                                : mode == 2 ? r
                                            : out(shape);
-            rf_tensor y = out(shape), mean = blank(rf_shape1(c.rows)),
-                      rstd = blank(rf_shape1(c.rows)), gamma = in(rf_shape1(c.C), data.gamma),
-                      beta = in(rf_shape1(c.C), data.beta);
-            ASSERT_OK(rf_residual_layernorm(stream, y, stored, mean, rstd, x, r, gamma, beta, EPS));
+            const rf_norm_args args = {.eps = EPS,
+                                       .x = x,
+                                       .residual = r,
+                                       .gamma = in(rf_shape1(c.C), data.gamma),
+                                       .beta = in(rf_shape1(c.C), data.beta),
+                                       .out = out(shape),
+                                       .sum = stored,
+                                       .mean = blank(rf_shape1(c.rows)),
+                                       .rstd = blank(rf_shape1(c.rows))};
+            ASSERT_OK(rf_norm(stream, args));
             expect_same_bits(read(stored), sum, name(c, "sum"));
             data.x = sum;
-            Saved apart = forward(c, data);
-            expect_same_bits(read(y), read(apart.out), name(c, "out"));
-            expect_same_bits(read(mean), read(apart.mean), name(c, "mean"));
-            expect_same_bits(read(rstd), read(apart.rstd), name(c, "rstd"));
+            const rf_norm_args apart = forward(c, data);
+            expect_same_bits(read(args.out), read(apart.out), name(c, "out"));
+            expect_same_bits(read(args.mean), read(apart.mean), name(c, "mean"));
+            expect_same_bits(read(args.rstd), read(apart.rstd), name(c, "rstd"));
         }
 }
 
@@ -241,18 +259,19 @@ TEST_P(LayerNorm, AlignmentDoesNotChangeBits)
     for (int64_t C : {64, 20, 4100}) {
         Case c = {7, C, 0}, shifted = {7, C, 1};
         Inputs data = inputs(c);
-        Saved s = forward(c, data), moved = forward(shifted, data);
+        rf_norm_args s = forward(c, data), moved = forward(shifted, data);
         expect_same_bits(read(s.out), read(moved.out), "out");
         const rf_shape shape = rf_shape2(c.rows, C), row = rf_shape1(C);
         Floats dx[2], dgamma[2];
         for (int shift : {0, 1}) {
             rf_tensor d = in(shape, data.dout, shift), to = out(shape, shift),
                       sum = f32(row, Floats(C), shift);
-            rf_tensor x = in(shape, data.x, shift), gamma = in(row, data.gamma, shift);
-            ASSERT_OK(rf_layernorm_backward_input(stream, to, d, x, s.mean, s.rstd, gamma, false));
-            ASSERT_OK(rf_layernorm_backward_weight(
-                stream, sum, {}, d, x, s.mean, s.rstd,
-                blank(rf_shape1(rf_layernorm_scratch(c.rows, C)), shift)));
+            rf_norm_args from = s;
+            from.x = in(shape, data.x, shift);
+            from.gamma = in(row, data.gamma, shift);
+            ASSERT_OK(input(from, to, d));
+            ASSERT_OK(norm_weight(stream, from, sum, {}, d,
+                                  blank(rf_shape1(rf_norm_scratch(c.rows, C)), shift)));
             dx[shift] = read(to);
             dgamma[shift] = read(sum);
         }
@@ -266,10 +285,9 @@ TEST_P(LayerNorm, ARowDoesNotDependOnTheOthers)
     for (int64_t C : {20, 768}) {
         const Case all = {9, C, 0}, one = {1, C, 0};
         Inputs data = inputs(all);
-        Saved s = forward(all, data);
+        rf_norm_args s = forward(all, data);
         rf_tensor dx = out(rf_shape2(all.rows, C));
-        ASSERT_OK(rf_layernorm_backward_input(stream, dx, in(rf_shape2(all.rows, C), data.dout),
-                                              s.x, s.mean, s.rstd, s.gamma, false));
+        ASSERT_OK(input(s, dx, in(rf_shape2(all.rows, C), data.dout)));
         const Floats y = read(s.out), gradient = read(dx);
         for (int64_t row : {0, 4, 8}) {
             auto part = [&](const Floats &from) {
@@ -277,12 +295,10 @@ TEST_P(LayerNorm, ARowDoesNotDependOnTheOthers)
             };
             Inputs own = data;
             own.x = part(data.x);
-            Saved alone = forward(one, own);
+            rf_norm_args alone = forward(one, own);
             expect_same_bits(read(alone.out), part(y), "out");
             rf_tensor own_dx = out(rf_shape2(1, C));
-            ASSERT_OK(rf_layernorm_backward_input(stream, own_dx,
-                                                  in(rf_shape2(1, C), part(data.dout)), alone.x,
-                                                  alone.mean, alone.rstd, alone.gamma, false));
+            ASSERT_OK(input(alone, own_dx, in(rf_shape2(1, C), part(data.dout))));
             expect_same_bits(read(own_dx), part(gradient), "dx");
         }
     }
@@ -296,7 +312,7 @@ TEST_P(LayerNorm, NotANumberStaysInItsRow)
         const Floats clean = read(forward(c, data).out);
         for (float bad : {NAN, INFINITY}) {
             data.x[2 * C + C / 3] = bad;
-            Saved s = forward(c, data);
+            rf_norm_args s = forward(c, data);
             const Floats y = read(s.out);
             for (int64_t i = 0; i < c.rows * C; i++)
                 if (i / C == 2)
@@ -304,8 +320,7 @@ TEST_P(LayerNorm, NotANumberStaysInItsRow)
                 else
                     ASSERT_EQ(y[i], clean[i]) << bad << " of " << C << ", element " << i;
             rf_tensor dx = out(rf_shape2(c.rows, C));
-            ASSERT_OK(rf_layernorm_backward_input(stream, dx, in(rf_shape2(c.rows, C), data.dout),
-                                                  s.x, s.mean, s.rstd, s.gamma, false));
+            ASSERT_OK(input(s, dx, in(rf_shape2(c.rows, C), data.dout)));
             const Floats gradient = read(dx);
             for (int64_t i = 0; i < c.rows * C; i++)
                 ASSERT_EQ(std::isnan(gradient[i]), i / C == 2) << bad << ", element " << i;
@@ -317,15 +332,13 @@ TEST_P(LayerNorm, TenRunsGiveTheSameBits)
 {
     const Case c = {200, 64, 0};
     Inputs data = inputs(c);
-    Saved s = forward(c, data);
+    rf_norm_args s = forward(c, data);
     Floats first;
     for (int run = 0; run < 10; run++) {
         rf_tensor both = f32(rf_shape2(2, c.C), Floats(2 * c.C)), dgamma, dbeta;
         ASSERT_OK(rf_tensor_rows(both, 0, 1, &dgamma));
         ASSERT_OK(rf_tensor_rows(both, 1, 1, &dbeta));
-        ASSERT_OK(rf_layernorm_backward_weight(
-            stream, dgamma, dbeta, in(rf_shape2(c.rows, c.C), data.dout), s.x, s.mean, s.rstd,
-            blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
+        ASSERT_OK(weight(s, dgamma, dbeta, in(rf_shape2(c.rows, c.C), data.dout)));
         Floats got = read(both);
         if (run == 0)
             first = got;
@@ -344,21 +357,21 @@ TEST_P(RmsNorm, ForwardMatchesTheReferenceAlsoOfASum)
         rf_shape shape = rf_shape2(c.rows, c.C);
         Inputs data = inputs(c);
         auto want = reference::rmsnorm(wide(data.x), wide(data.gamma), EPS);
-        rf_tensor x = in(shape, data.x, c.shift), gamma = in(rf_shape1(c.C), data.gamma);
-        rf_tensor y = out(shape, c.shift), rstd = blank(rf_shape1(c.rows));
-        ASSERT_OK(rf_rmsnorm(stream, y, rstd, x, gamma, EPS));
-        expect_near(read(y), want.out, tolerance(TOLERANCE), name(c, "out"));
-        expect_near(read(rstd), want.rstd, TOLERANCE, name(c, "rstd"));
+        rf_norm_args args = forward(c, data, true);
+        expect_near(read(args.out), want.out, tolerance(TOLERANCE), name(c, "out"));
+        expect_near(read(args.rstd), want.rstd, TOLERANCE, name(c, "rstd"));
 
         Floats residual = rounded(normal(c.rows * c.C)), sum = data.x;
         for (size_t i = 0; i < sum.size(); i++)
             sum[i] += residual[i];
         sum = rounded(sum);
-        rf_tensor r = in(shape, residual), again = out(shape);
-        ASSERT_OK(rf_residual_rmsnorm(stream, y, x, rstd, x, r, gamma, EPS));
-        ASSERT_OK(rf_rmsnorm(stream, again, rstd, in(shape, sum), gamma, EPS));
-        expect_same_bits(read(x), sum, name(c, "sum"));
-        expect_same_bits(read(y), read(again), name(c, "out of a sum"));
+        args.residual = in(shape, residual);
+        args.sum = args.x;
+        ASSERT_OK(rf_norm(stream, args));
+        data.x = sum;
+        const rf_norm_args again = forward(c, data, true);
+        expect_same_bits(read(args.sum), sum, name(c, "sum"));
+        expect_same_bits(read(args.out), read(again.out), name(c, "out of a sum"));
     }
 }
 
@@ -369,11 +382,9 @@ TEST_P(RmsNorm, BackwardMatchesTheReferenceAndAddsToTheResidual)
         Inputs data = inputs(c);
         auto want =
             reference::rmsnorm_backward(wide(data.dout), wide(data.x), wide(data.gamma), EPS);
-        rf_tensor x = in(shape, data.x, c.shift), gamma = in(rf_shape1(c.C), data.gamma);
-        rf_tensor y = out(shape), rstd = blank(rf_shape1(c.rows)), dout = in(shape, data.dout);
-        ASSERT_OK(rf_rmsnorm(stream, y, rstd, x, gamma, EPS));
-        rf_tensor dx = out(shape);
-        ASSERT_OK(rf_rmsnorm_backward_input(stream, dx, dout, x, rstd, gamma, false));
+        const rf_norm_args s = forward(c, data, true);
+        rf_tensor dout = in(shape, data.dout), dx = out(shape);
+        ASSERT_OK(input(s, dx, dout));
         expect_near(read(dx), want.dx, tolerance(dx_tolerance(c)), name(c, "dx"));
 
         Floats before = whole(c.C), residual = rounded(normal(c.rows * c.C));
@@ -382,10 +393,9 @@ TEST_P(RmsNorm, BackwardMatchesTheReferenceAndAddsToTheResidual)
             want.dgamma[k] += before[k];
         for (size_t i = 0; i < residual.size(); i++)
             want.dx[i] += residual[i];
-        ASSERT_OK(rf_rmsnorm_backward_input(stream, sum, dout, x, rstd, gamma, true));
+        ASSERT_OK(input(s, sum, dout, true));
         expect_near(read(sum), want.dx, tolerance(dx_tolerance(c)), name(c, "accumulated dx"));
-        ASSERT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, x, rstd,
-                                             blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
+        ASSERT_OK(weight(s, dgamma, {}, dout));
         expect_near(read(dgamma), want.dgamma, TOLERANCE, name(c, "dgamma"));
     }
 }
@@ -395,16 +405,14 @@ TEST_P(RmsNorm, TenRunsGiveTheSameBits)
     const Case c = {67, 37, 0};
     Inputs data = inputs(c);
     rf_shape shape = rf_shape2(c.rows, c.C);
-    rf_tensor x = in(shape, data.x), gamma = in(rf_shape1(c.C), data.gamma),
-              dout = in(shape, data.dout), rstd = blank(rf_shape1(c.rows));
+    rf_tensor dout = in(shape, data.dout);
     Floats first;
     for (int run = 0; run < 10; run++) {
-        rf_tensor y = out(shape), dx = out(shape), dgamma = f32(rf_shape1(c.C), Floats(c.C));
-        ASSERT_OK(rf_rmsnorm(stream, y, rstd, x, gamma, EPS));
-        ASSERT_OK(rf_rmsnorm_backward_input(stream, dx, dout, x, rstd, gamma, false));
-        ASSERT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, x, rstd,
-                                             blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)))));
-        Floats all = read(y);
+        rf_tensor dx = out(shape), dgamma = f32(rf_shape1(c.C), Floats(c.C));
+        const rf_norm_args s = forward(c, data, true);
+        ASSERT_OK(input(s, dx, dout));
+        ASSERT_OK(weight(s, dgamma, {}, dout));
+        Floats all = read(s.out);
         for (rf_tensor t : {dx, dgamma}) {
             Floats more = read(t);
             all.insert(all.end(), more.begin(), more.end());
@@ -419,20 +427,27 @@ TEST_P(RmsNorm, WrongOperandsAreNamed)
     rf_tensor x = out(rf_shape2(3, 8)), y = out(rf_shape2(3, 8)), r = out(rf_shape2(3, 8));
     rf_tensor sum = out(rf_shape2(3, 8)), rstd = blank(rf_shape1(3)), gamma = out(rf_shape1(8));
     rf_tensor seven = out(rf_shape2(3, 7));
-    EXPECT_FAILS(RF_EINVAL, "rmsnorm: out", rf_rmsnorm(stream, seven, rstd, x, gamma, EPS));
-    EXPECT_FAILS(RF_EINVAL, "rmsnorm: rstd", rf_rmsnorm(stream, y, gamma, x, gamma, EPS));
+    const rf_norm_args good = {
+        .rms = true, .eps = EPS, .x = x, .gamma = gamma, .out = y, .rstd = rstd};
+    rf_norm_args sums = good;
+    sums.residual = r;
+    sums.sum = sum;
+    using A = rf_norm_args;
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: out", rf_norm(stream, with(good, &A::out, seven)));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: rstd", rf_norm(stream, with(good, &A::rstd, gamma)));
     EXPECT_FAILS(RF_EINVAL, "residual_rmsnorm: residual",
-                 rf_residual_rmsnorm(stream, y, sum, rstd, x, seven, gamma, EPS));
+                 rf_norm(stream, with(sums, &A::residual, seven)));
+    EXPECT_FAILS(RF_EINVAL, "residual_rmsnorm: residual has no buffer",
+                 rf_norm(stream, with(sums, &A::residual, {})));
     EXPECT_FAILS(RF_EINVAL, "residual_rmsnorm: sum has no buffer",
-                 rf_residual_rmsnorm(stream, y, {}, rstd, x, r, gamma, EPS));
-    EXPECT_FAILS(RF_EINVAL, "out must not overlap sum",
-                 rf_residual_rmsnorm(stream, sum, sum, rstd, x, r, gamma, EPS));
+                 rf_norm(stream, with(sums, &A::sum, {})));
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap sum", rf_norm(stream, with(sums, &A::out, sum)));
     EXPECT_FAILS(RF_EINVAL, "out must not overlap residual",
-                 rf_residual_rmsnorm(stream, r, sum, rstd, x, r, gamma, EPS));
+                 rf_norm(stream, with(sums, &A::out, r)));
     EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_input: dx must not overlap x",
-                 rf_rmsnorm_backward_input(stream, x, y, x, rstd, gamma, true));
+                 input(good, x, y, true));
     EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_weight: scratch",
-                 rf_rmsnorm_backward_weight(stream, gamma, y, x, rstd, rstd));
+                 norm_weight(stream, good, gamma, {}, y, rstd));
 }
 
 /* Rows in f32 between products of 16 bits: x, dx and the parameters are f32, out and dout are not.
@@ -465,22 +480,25 @@ class NormOfF32 : public TypedOpTest
                   rstd = blank(n), dout = typed(rows, narrow, data.dout, c.shift),
                   dx = blank(rows, c.shift), onto = f32(rows, data.residual),
                   dgamma = f32(row, data.beta), dbeta = f32(row, data.gamma),
-                  scratch = blank(rf_shape1(rf_layernorm_scratch(c.rows, c.C)));
-        if (rms) {
-            EXPECT_OK(rf_residual_rmsnorm(stream, twin, sum, rstd, x, r, gamma, EPS));
-            EXPECT_OK(rf_rmsnorm(stream, out, rstd, sum, gamma, EPS));
-            EXPECT_OK(rf_rmsnorm_backward_input(stream, dx, dout, sum, rstd, gamma, false));
-            EXPECT_OK(rf_rmsnorm_backward_input(stream, onto, dout, sum, rstd, gamma, true));
-            EXPECT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, sum, rstd, scratch));
-        } else {
-            EXPECT_OK(rf_residual_layernorm(stream, twin, sum, mean, rstd, x, r, gamma, beta, EPS));
-            EXPECT_OK(rf_layernorm(stream, out, mean, rstd, sum, gamma, beta, EPS));
-            EXPECT_OK(rf_layernorm_backward_input(stream, dx, dout, sum, mean, rstd, gamma, false));
-            EXPECT_OK(
-                rf_layernorm_backward_input(stream, onto, dout, sum, mean, rstd, gamma, true));
-            EXPECT_OK(rf_layernorm_backward_weight(stream, dgamma, dbeta, dout, sum, mean, rstd,
-                                                   scratch));
-        }
+                  scratch = blank(rf_shape1(rf_norm_scratch(c.rows, c.C)));
+        const rf_norm_args of_sum = {.rms = rms,
+                                     .eps = EPS,
+                                     .x = x,
+                                     .residual = r,
+                                     .gamma = gamma,
+                                     .beta = rms ? rf_tensor{} : beta,
+                                     .out = twin,
+                                     .sum = sum,
+                                     .mean = rms ? rf_tensor{} : mean,
+                                     .rstd = rstd};
+        rf_norm_args plain = with(of_sum, &rf_norm_args::out, out);
+        plain.x = sum;
+        plain.residual = plain.sum = {};
+        EXPECT_OK(rf_norm(stream, of_sum));
+        EXPECT_OK(rf_norm(stream, plain));
+        EXPECT_OK(norm_input(stream, plain, dx, dout));
+        EXPECT_OK(norm_input(stream, plain, onto, dout, true));
+        EXPECT_OK(norm_weight(stream, plain, dgamma, rms ? rf_tensor{} : dbeta, dout, scratch));
         expect_same_bits(read(twin), read(out), name(c, "out of a sum"));
         return {read(out), read(sum),  read(mean),   read(rstd),
                 read(dx),  read(onto), read(dgamma), read(dbeta)};
@@ -550,46 +568,83 @@ TEST_P(NormOfF32, WrongOperandsAreNamed)
     const rf_shape rows = rf_shape2(3, 8);
     rf_tensor x = blank(rows), y = out(rows), rstd = blank(rf_shape1(3));
     rf_tensor gamma = blank(rf_shape1(8)), narrow = out(rf_shape1(8)), over = y;
-    rf_tensor scratch = blank(rf_shape1(rf_layernorm_scratch(3, 8)));
-    EXPECT_FAILS(RF_EINVAL, "rmsnorm: x", rf_rmsnorm(stream, y, rstd, x, narrow, EPS));
-    EXPECT_FAILS(RF_EINVAL, "rmsnorm: out", rf_rmsnorm(stream, x, rstd, y, narrow, EPS));
-    EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_input: dx",
-                 rf_rmsnorm_backward_input(stream, y, y, x, rstd, gamma, true));
+    rf_tensor scratch = blank(rf_shape1(rf_norm_scratch(3, 8)));
+    const rf_norm_args good = {
+        .rms = true, .eps = EPS, .x = x, .gamma = gamma, .out = y, .rstd = rstd};
+    const rf_norm_args of_y = with(good, &rf_norm_args::x, y);
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: x",
+                 rf_norm(stream, with(good, &rf_norm_args::gamma, narrow)));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm: out",
+                 rf_norm(stream, {.rms = true, .x = y, .gamma = narrow, .out = x, .rstd = rstd}));
+    EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_input: dx", norm_input(stream, good, y, y, true));
     EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_input: dout",
-                 rf_rmsnorm_backward_input(stream, y, x, y, rstd, narrow, true));
+                 norm_input(stream, with(of_y, &rf_norm_args::gamma, narrow), y, x, true));
     EXPECT_FAILS(RF_EINVAL, "rmsnorm_backward_weight: dout",
-                 rf_rmsnorm_backward_weight(stream, narrow, x, y, rstd, scratch));
-    over.buffer = x.buffer; /* in place only where both are of one type */
+                 norm_weight(stream, of_y, narrow, {}, x, scratch));
+    over.buffer = x.buffer; /* in place only if both are of one type */
     over.offset = x.offset;
     rf_tensor z = blank(rows);
     EXPECT_FAILS(RF_EINVAL, "dx must not overlap dout",
-                 rf_rmsnorm_backward_input(stream, x, over, z, rstd, gamma, true));
+                 norm_input(stream, with(good, &rf_norm_args::x, z), x, over, true));
 }
 
 TEST_P(LayerNorm, WrongOperandsAreNamed)
 {
-    rf_tensor x = blank(rf_shape2(3, 8)), out = blank(rf_shape2(3, 8)), none = {};
+    rf_tensor x = blank(rf_shape2(3, 8)), out = blank(rf_shape2(3, 8));
     rf_tensor mean = blank(rf_shape1(3)), rstd = blank(rf_shape1(3));
     rf_tensor gamma = blank(rf_shape1(8)), beta = blank(rf_shape1(8)), seven = blank(rf_shape1(7));
-    rf_tensor scratch = blank(rf_shape1(rf_layernorm_scratch(3, 8)));
+    rf_tensor scratch = blank(rf_shape1(rf_norm_scratch(3, 8)));
+    using A = rf_norm_args;
+    const A good = {
+        .eps = EPS, .x = x, .gamma = gamma, .beta = beta, .out = out, .mean = mean, .rstd = rstd};
     EXPECT_FAILS(RF_EINVAL, "x is f32 (3, 8), expected rows of 7",
-                 rf_layernorm(stream, out, mean, rstd, x, seven, beta, EPS));
-    EXPECT_FAILS(RF_EINVAL, "beta is f32 (7)",
-                 rf_layernorm(stream, out, mean, rstd, x, gamma, seven, EPS));
-    EXPECT_FAILS(RF_EINVAL, "mean has no buffer",
-                 rf_layernorm(stream, out, none, rstd, x, gamma, beta, EPS));
-    EXPECT_FAILS(RF_EINVAL, "rstd", rf_layernorm(stream, out, mean, seven, x, gamma, beta, EPS));
-    EXPECT_FAILS(RF_EINVAL, "out must not overlap x",
-                 rf_layernorm(stream, x, mean, rstd, x, gamma, beta, EPS));
+                 rf_norm(stream, with(good, &A::gamma, seven)));
+    EXPECT_FAILS(RF_EINVAL, "beta is f32 (7)", rf_norm(stream, with(good, &A::beta, seven)));
+    EXPECT_FAILS(RF_EINVAL, "mean has no buffer", rf_norm(stream, with(good, &A::mean, {})));
+    EXPECT_FAILS(RF_EINVAL, "rstd", rf_norm(stream, with(good, &A::rstd, seven)));
+    EXPECT_FAILS(RF_EINVAL, "out must not overlap x", rf_norm(stream, with(good, &A::out, x)));
     EXPECT_FAILS(RF_EINVAL, "mean must not overlap rstd",
-                 rf_layernorm(stream, out, mean, mean, x, gamma, beta, EPS));
-    EXPECT_FAILS(RF_EINVAL, "dx must not overlap x",
-                 rf_layernorm_backward_input(stream, x, out, x, mean, rstd, gamma, false));
-    EXPECT_FAILS(RF_EINVAL, "gamma has no buffer",
-                 rf_layernorm_backward_input(stream, out, out, x, mean, rstd, none, false));
+                 rf_norm(stream, with(good, &A::rstd, mean)));
+    EXPECT_FAILS(RF_EINVAL, "dx must not overlap x", input(good, x, out));
+    EXPECT_FAILS(RF_EINVAL, "gamma has no buffer", input(with(good, &A::gamma, {}), out, out));
     EXPECT_FAILS(RF_EINVAL, "scratch is f32 (7), expected 16",
-                 rf_layernorm_backward_weight(stream, gamma, beta, out, x, mean, rstd, seven));
+                 norm_weight(stream, good, gamma, beta, out, seven));
     EXPECT_FAILS(RF_EINVAL, "dgamma must not overlap dbeta",
-                 rf_layernorm_backward_weight(stream, gamma, gamma, out, x, mean, rstd, scratch));
+                 norm_weight(stream, good, gamma, gamma, out, scratch));
+}
+
+TEST_P(LayerNorm, FieldsThatACallDoesNotUseAreRefused)
+{
+    using A = rf_norm_args;
+    const rf_tensor x = blank(rf_shape2(3, 8)), C = blank(rf_shape1(8)), n = blank(rf_shape1(3));
+    const struct {
+        const char *name;
+        rf_tensor A::*field;
+        const char *calls; /* that use it: f, i and w, as in the header; R: not for RMSNorm */
+    } fields[] = {
+        {"residual", &A::residual, "f"}, {"gamma", &A::gamma, "fi"},   {"beta", &A::beta, "fR"},
+        {"out", &A::out, "f"},           {"sum", &A::sum, "f"},        {"mean", &A::mean, "fiwR"},
+        {"dout", &A::dout, "iw"},        {"dx", &A::dx, "i"},          {"dgamma", &A::dgamma, "w"},
+        {"dbeta", &A::dbeta, "wR"},      {"scratch", &A::scratch, "w"}};
+    const struct {
+        char letter;
+        int (*call)(rf_stream *, const A *);
+    } calls[] = {{'f', rf_norm}, {'i', rf_norm_backward_input}, {'w', rf_norm_backward_weight}};
+    for (bool rms : {false, true})
+        for (const auto &c : calls)
+            for (const auto &f : fields) {
+                const std::string used = f.calls, text = std::string(f.name) + " has no use";
+                A args = {.rms = rms, .x = x, .rstd = n};
+                args.*f.field = C;
+                const bool refused = used.find(c.letter) == std::string::npos ||
+                                     (rms && used.find('R') != std::string::npos);
+                EXPECT_EQ(c.call(stream, &args), RF_EINVAL); /* some field is always missing */
+                EXPECT_EQ(std::string(rf_last_error()->message).find(text) != std::string::npos,
+                          refused)
+                    << c.letter << f.name << ": " << rf_last_error()->message;
+            }
+    EXPECT_FAILS(RF_EINVAL, "eps has no use", rf_norm_backward_input(stream, {.eps = EPS, .x = x}));
+    EXPECT_FAILS(RF_EINVAL, "accumulate_dx has no use",
+                 rf_norm(stream, {.x = x, .accumulate_dx = true}));
 }
 } // namespace

@@ -18,7 +18,7 @@ class LmHead : public TypedOpTest
     void SetUp() override
     {
         TypedOpTest::SetUp();
-        if (std::string("none") == rf_matmul_path(device, type(), 3, 5, 7, nullptr))
+        if (std::string("none") == matmul_path(device, type(), 3, 5, 7))
             GTEST_SKIP() << "no path of rf_matmul takes " << rf_dtype_name(type()) << " here";
     }
     struct Data {
@@ -48,8 +48,13 @@ class LmHead : public TypedOpTest
         rf_shape rows = rf_shape2(c.rows, c.C), table = rf_shape2(c.V, c.C);
         rf_tensor x = in(rows, d.x), dx = in_place ? x : out(rows);
         rf_tensor losses = blank(rf_shape1(c.rows)), dw = typed(table, grad, before);
-        EXPECT_OK(rf_lm_head(stream, losses, dx, dw, x, in(table, d.w),
-                             i32(rf_shape1(c.rows), d.targets), scratch_for(chunk, c.V), nullptr));
+        EXPECT_OK(rf_lm_head(stream, {.x = x,
+                                      .w = in(table, d.w),
+                                      .targets = i32(rf_shape1(c.rows), d.targets),
+                                      .losses = losses,
+                                      .dx = dx,
+                                      .dw = dw,
+                                      .scratch = scratch_for(chunk, c.V)}));
         return {read(losses), read(dx), read(dw)};
     }
 };
@@ -89,12 +94,16 @@ TEST_P(LmHead, WhatIsNotWantedIsNotComputed)
     rf_shape rows = rf_shape2(c.rows, c.C), table = rf_shape2(c.V, c.C);
     rf_tensor x = in(rows, d.x), w = in(table, d.w), targets = i32(rf_shape1(c.rows), d.targets);
     rf_tensor losses = blank(rf_shape1(c.rows)), dx = out(rows), dw = f32(table, Floats(c.V * c.C));
-    rf_tensor scratch = scratch_for(5, c.V);
-    ASSERT_OK(rf_lm_head(stream, losses, {}, {}, x, w, targets, scratch, nullptr));
+    rf_lm_head_args args = {
+        .x = x, .w = w, .targets = targets, .losses = losses, .scratch = scratch_for(5, c.V)};
+    ASSERT_OK(rf_lm_head(stream, args));
     expect_same_bits(read(losses), all.losses, "losses");
-    ASSERT_OK(rf_lm_head(stream, losses, dx, {}, x, w, targets, scratch, nullptr));
+    args.dx = dx;
+    ASSERT_OK(rf_lm_head(stream, args));
     expect_same_bits(read(dx), all.dx, "dx");
-    ASSERT_OK(rf_lm_head(stream, losses, {}, dw, x, w, targets, scratch, nullptr));
+    args.dx = {};
+    args.dw = dw;
+    ASSERT_OK(rf_lm_head(stream, args));
     expect_same_bits(read(dw), all.dw, "dw");
 }
 
@@ -118,15 +127,18 @@ TEST_P(LmHead, WrongOperandsAreNamed)
     rf_tensor dw = blank(rf_shape2(5, 4)), losses = blank(rf_shape1(3)), targets = blank_i32(3);
     rf_tensor scratch = scratch_for(1, 5), small = scratch;
     small.shape = rf_shape1(scratch.shape.dim[0] - 1);
-    EXPECT_FAILS(RF_EINVAL, "one row needs",
-                 rf_lm_head(stream, losses, dx, dw, x, w, targets, small, nullptr));
-    EXPECT_FAILS(RF_EINVAL, "lm_head: dx",
-                 rf_lm_head(stream, losses, w, dw, x, w, targets, scratch, nullptr));
-    EXPECT_FAILS(RF_EINVAL, "lm_head: dw",
-                 rf_lm_head(stream, losses, dx, losses, x, w, targets, scratch, nullptr));
-    EXPECT_FAILS(RF_EINVAL, "lm_head: x",
-                 rf_lm_head(stream, losses, dx, dw, w, w, targets, scratch, nullptr));
-    EXPECT_FAILS(RF_EINVAL, "expected u8",
-                 rf_lm_head(stream, losses, dx, dw, x, w, targets, dx, nullptr));
+    using A = rf_lm_head_args;
+    const A good = {.x = x,
+                    .w = w,
+                    .targets = targets,
+                    .losses = losses,
+                    .dx = dx,
+                    .dw = dw,
+                    .scratch = scratch};
+    EXPECT_FAILS(RF_EINVAL, "one row needs", rf_lm_head(stream, with(good, &A::scratch, small)));
+    EXPECT_FAILS(RF_EINVAL, "lm_head: dx", rf_lm_head(stream, with(good, &A::dx, w)));
+    EXPECT_FAILS(RF_EINVAL, "lm_head: dw", rf_lm_head(stream, with(good, &A::dw, losses)));
+    EXPECT_FAILS(RF_EINVAL, "lm_head: x", rf_lm_head(stream, with(good, &A::x, w)));
+    EXPECT_FAILS(RF_EINVAL, "expected u8", rf_lm_head(stream, with(good, &A::scratch, dx)));
 }
 } // namespace

@@ -336,7 +336,7 @@ TEST_F(MatrixUnits, ADeviceOpenedWithoutThemSaysSo)
     EXPECT_NE(std::string(info->matrix_reason), "");
     rf_matmul_opts opts = {};
     opts.path = "cooperative";
-    EXPECT_STREQ(rf_matmul_path(plain, RF_F16, 64, 64, 64, &opts), "none");
+    EXPECT_STREQ(matmul_path(plain, RF_F16, 64, 64, 64, opts), "none");
     rf_device_close(plain);
 }
 
@@ -364,9 +364,9 @@ TEST_F(MatrixUnits, EveryPathIsListedWithAReasonWhereItDoesNotRun)
         rf_matmul_opts opts = {};
         opts.path = p.name;
         opts.split = p.split_only;
-        std::string path = rf_matmul_path(device, p.type, 64, 64, 64, &opts);
+        std::string path = matmul_path(device, p.type, 64, 64, 64, opts);
         opts.split_type = RF_F16; /* what the device has may be either */
-        path = path == "none" ? rf_matmul_path(device, p.type, 64, 64, 64, &opts) : path;
+        path = path == "none" ? matmul_path(device, p.type, 64, 64, 64, opts) : path;
         EXPECT_EQ(path, p.usable ? p.name : "none");
     }
     EXPECT_TRUE(f32);

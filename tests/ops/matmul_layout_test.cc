@@ -197,7 +197,7 @@ TEST_F(MatmulBatch, PartsOfKAddUpInOneOrder)
                 opts.transpose_a = form.transpose_a;
                 opts.transpose_b = form.transpose_b;
                 opts.path = path;
-                const int64_t needed = rf_matmul_scratch(device, type, m, n, k, &opts);
+                const int64_t needed = matmul_scratch(device, type, m, n, k, opts);
                 ASSERT_GE(needed, 2 * m * n);
                 rf_tensor scratch = blank(rf_shape1(needed));
                 const Floats a = oracle::exact(m * k, engine), b = oracle::exact(k * n, engine);
@@ -240,11 +240,11 @@ TEST_F(MatmulBatch, PartsOfKAddUpInOneOrder)
 
 TEST_F(MatmulBatch, LargeOrShortProductsAreNotSplit)
 {
-    EXPECT_EQ(rf_matmul_scratch(device, RF_F32, 4096, 4096, 8192, nullptr), 0);
-    EXPECT_EQ(rf_matmul_scratch(device, RF_F32, 8, 8, 256, nullptr), 0);
+    EXPECT_EQ(matmul_scratch(device, RF_F32, 4096, 4096, 8192), 0);
+    EXPECT_EQ(matmul_scratch(device, RF_F32, 8, 8, 256), 0);
     rf_matmul_opts opts = {};
     opts.batch = 2;
-    EXPECT_EQ(rf_matmul_scratch(device, RF_F32, 8, 8, 8192, &opts), 0);
+    EXPECT_EQ(matmul_scratch(device, RF_F32, 8, 8, 8192, opts), 0);
 }
 
 } // namespace

@@ -135,7 +135,7 @@ TEST_P(Quantized, PartsOfALongKAddUp)
         rf_matmul_opts opts = {};
         opts.transpose_b = transpose_b;
         opts.b_quantized = GetParam();
-        const int64_t elements = rf_matmul_scratch(device, RF_F32, s.m, s.n, s.k, &opts);
+        const int64_t elements = matmul_scratch(device, RF_F32, s.m, s.n, s.k, opts);
         ASSERT_GT(elements, 0);
         rf_tensor scratch = blank(rf_shape1(elements));
         opts.scratch = &scratch;

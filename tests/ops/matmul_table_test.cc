@@ -49,9 +49,8 @@ int number_of(const char *path)
 /* The path that a product of f32 (33,17) x (17,65) takes. */
 int path_taken()
 {
-    return in_child([](rf_device *device) {
-        return number_of(rf_matmul_path(device, RF_F32, 33, 65, 17, nullptr));
-    });
+    return in_child(
+        [](rf_device *device) { return number_of(matmul_path(device, RF_F32, 33, 65, 17)); });
 }
 
 class MatmulTable : public testing::Test
@@ -68,7 +67,7 @@ class MatmulTable : public testing::Test
         if (in_child([&](rf_device *device) {
                 rf_matmul_opts forced = {};
                 forced.path = other.c_str();
-                return number_of(rf_matmul_path(device, RF_F32, 33, 65, 17, &forced));
+                return number_of(matmul_path(device, RF_F32, 33, 65, 17, forced));
             }) == 0)
             GTEST_SKIP() << "this device runs one path only";
         choice.type = RF_F32;
@@ -136,16 +135,14 @@ TEST_F(MatmulTable, HoldsForItsTypeFormAndSizesOnly)
     EXPECT_EQ(in_child([&](rf_device *device) {
                   rf_matmul_opts nt = {};
                   nt.transpose_b = true;
-                  bool same =
-                      number_of(rf_matmul_path(device, RF_F32, 33, 65, 17, &nt)) == usual &&
-                      number_of(rf_matmul_path(device, RF_F32, 33, 64, 17, nullptr)) == usual &&
-                      other == rf_matmul_path(device, RF_F32, 64, 128, 32, nullptr);
+                  bool same = number_of(matmul_path(device, RF_F32, 33, 65, 17, nt)) == usual &&
+                              number_of(matmul_path(device, RF_F32, 33, 64, 17)) == usual &&
+                              other == matmul_path(device, RF_F32, 64, 128, 32);
                   rf_matmul_choice none[1] = {};
-                  bool replaced =
-                      rf_matmul_table_use(device, nullptr, 0) == RF_OK &&
-                      number_of(rf_matmul_path(device, RF_F32, 33, 65, 17, nullptr)) == usual &&
-                      rf_matmul_table_use(device, &choice, 1) == RF_OK &&
-                      other == rf_matmul_path(device, RF_F32, 33, 65, 17, nullptr);
+                  bool replaced = rf_matmul_table_use(device, nullptr, 0) == RF_OK &&
+                                  number_of(matmul_path(device, RF_F32, 33, 65, 17)) == usual &&
+                                  rf_matmul_table_use(device, &choice, 1) == RF_OK &&
+                                  other == matmul_path(device, RF_F32, 33, 65, 17);
                   bool refused = rf_matmul_table_save(device, none, 1, nullptr, 0) == RF_EINVAL &&
                                  rf_matmul_table_use(nullptr, none, 1) == RF_EINVAL;
                   return same && replaced && refused ? 0 : 1;

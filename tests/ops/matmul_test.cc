@@ -385,12 +385,12 @@ TEST_F(MatmulCall, PathIsTheOneThatTheDeviceSuits)
     const bool few =
         info->subgroup_size == 4 || info->subgroup_size == 8 || info->subgroup_size == 16;
     const bool cpu = info->kind == RF_DEVICE_CPU && info->subgroup_shuffle && few;
-    EXPECT_STREQ(rf_matmul_path(device, RF_F32, 64, 64, 64, nullptr), cpu ? "subgroup" : "tiled");
+    EXPECT_STREQ(matmul_path(device, RF_F32, 64, 64, 64), cpu ? "subgroup" : "tiled");
     rf_matmul_opts opts = {};
     opts.path = "tiled";
-    EXPECT_STREQ(rf_matmul_path(device, RF_F32, 64, 64, 64, &opts), "tiled");
+    EXPECT_STREQ(matmul_path(device, RF_F32, 64, 64, 64, opts), "tiled");
     opts.path = "abacus";
-    EXPECT_STREQ(rf_matmul_path(device, RF_F32, 64, 64, 64, &opts), "none");
+    EXPECT_STREQ(matmul_path(device, RF_F32, 64, 64, 64, opts), "none");
 }
 
 TEST_F(MatmulCall, SizesThatDoNotFitAreNamed)

@@ -15,6 +15,7 @@
 
 #include <ringforge/ops.h>
 
+#include "support/calls.h"
 #include "support/half.h"
 
 extern "C" {

@@ -129,7 +129,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             return;
         EXPECT_OK(rf_glu(stream, RF_ACT_SILU, out, a, b));
         rf_tensor dgate = typed_blank(shape, type), dup = typed_blank(shape, type);
-        EXPECT_OK(rf_glu_backward(stream, RF_ACT_SILU, dgate, dup, out, a, b));
+        EXPECT_OK(rf_glu_backward(stream, RF_ACT_SILU, a, b, {out, dgate, dup}));
         casts(type, n);
     }
     void casts(rf_dtype type, int64_t n)
@@ -160,19 +160,28 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                   gamma = some(rf_shape1(C), in), beta = some(rf_shape1(C), in), dx = some(all, in),
                   dgamma = some(rf_shape1(C), in), dbeta = some(rf_shape1(C), in),
                   mean = blank(rf_shape1(n)), rstd = blank(rf_shape1(n)),
-                  scratch = blank(rf_shape1(rf_layernorm_scratch(n, C))),
-                  out = typed_blank(all, type), dout = some(all, type);
-        EXPECT_OK(rf_layernorm(stream, out, mean, rstd, x, gamma, beta, 1e-5f));
-        EXPECT_OK(rf_layernorm_backward_input(stream, sum, dout, x, mean, rstd, gamma, false));
-        EXPECT_OK(rf_layernorm_backward_input(stream, dx, dout, x, mean, rstd, gamma, true));
-        EXPECT_OK(
-            rf_layernorm_backward_weight(stream, dgamma, dbeta, dout, x, mean, rstd, scratch));
-        EXPECT_OK(rf_layernorm_backward_weight(stream, {}, dbeta, dout, x, mean, rstd, scratch));
-        EXPECT_OK(rf_residual_layernorm(stream, out, sum, mean, rstd, x, y, gamma, beta, 1e-5f));
-        EXPECT_OK(rf_rmsnorm(stream, out, rstd, x, gamma, 1e-5f));
-        EXPECT_OK(rf_residual_rmsnorm(stream, out, sum, rstd, x, y, gamma, 1e-5f));
-        EXPECT_OK(rf_rmsnorm_backward_input(stream, sum, dout, x, rstd, gamma, false));
-        EXPECT_OK(rf_rmsnorm_backward_weight(stream, dgamma, dout, x, rstd, scratch));
+                  scratch = blank(rf_shape1(rf_norm_scratch(n, C))), out = typed_blank(all, type),
+                  dout = some(all, type);
+        for (bool rms : {false, true}) {
+            rf_norm_args args = {.rms = rms,
+                                 .eps = 1e-5f,
+                                 .x = x,
+                                 .gamma = gamma,
+                                 .beta = rms ? rf_tensor{} : beta,
+                                 .out = out,
+                                 .mean = rms ? rf_tensor{} : mean,
+                                 .rstd = rstd};
+            EXPECT_OK(rf_norm(stream, args));
+            EXPECT_OK(norm_input(stream, args, sum, dout));
+            EXPECT_OK(norm_weight(stream, args, dgamma, rms ? rf_tensor{} : dbeta, dout, scratch));
+            if (!rms) {
+                EXPECT_OK(norm_input(stream, args, dx, dout, true));
+                EXPECT_OK(norm_weight(stream, args, {}, dbeta, dout, scratch));
+            }
+            args.residual = y;
+            args.sum = sum;
+            EXPECT_OK(rf_norm(stream, args));
+        }
     }
 
     void vocabulary(rf_dtype type, bool odd)
@@ -182,43 +191,70 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                   wte = some(rf_shape2(words, C), type), wpe = some(rf_shape2(T, C), type),
                   out = typed_blank(rf_shape2(n, C), type),
                   sort = blank_i32(rf_embedding_scratch(n, words));
-        EXPECT_OK(rf_embedding(stream, out, tokens, wte, wpe, T));
-        EXPECT_OK(rf_embedding_backward(stream, wte, wpe, dout, tokens, T, sort));
-        EXPECT_OK(rf_embedding_backward(stream, {}, wpe, dout, tokens, T, sort));
+        rf_embedding_args look = {.T = T, .tokens = tokens, .wte = wte, .wpe = wpe, .out = out};
+        rf_embedding_args grads = {
+            .T = T, .tokens = tokens, .dout = dout, .dwte = wte, .dwpe = wpe, .scratch = sort};
+        EXPECT_OK(rf_embedding(stream, look));
+        EXPECT_OK(rf_embedding_backward(stream, grads));
+        EXPECT_OK(
+            rf_embedding_backward(stream, {.T = T, .tokens = tokens, .dout = dout, .dwpe = wpe}));
         if (type != RF_F32) {
-            EXPECT_OK(rf_embedding_backward(stream, some(rf_shape2(words, C), RF_F32),
-                                            some(rf_shape2(T, C), RF_F32), dout, tokens, T, sort));
+            rf_embedding_args wide =
+                with(grads, &rf_embedding_args::dwpe, some(rf_shape2(T, C), RF_F32));
+            wide.dwte = some(rf_shape2(words, C), RF_F32);
+            EXPECT_OK(rf_embedding_backward(stream, wide));
         }
-        rf_embedding_part part = {3, words + 3, 2, 7, {}};
-        EXPECT_OK(rf_embedding_of_part(stream, out, tokens, wte, wpe, T, &part));
+        look.first = grads.first = 3;
+        look.vocabulary = grads.vocabulary = words + 3;
+        EXPECT_OK(rf_embedding(stream, look));
         Ints places(n); /* every one */
         for (int64_t i = 0; i < n; i++)
             places[i] = (int32_t)(T - 1 - i % T);
-        part.positions = i32(rf_shape1(n), places);
-        EXPECT_OK(rf_embedding_of_part(stream, out, tokens, wte, wpe, T, &part));
-        EXPECT_OK(rf_embedding_of_part_backward(stream, wte, wpe, dout, tokens, T,
-                                                blank_i32(rf_embedding_scratch(n, words + 1)),
-                                                &part));
+        look.positions = i32(rf_shape1(n), places);
+        EXPECT_OK(rf_embedding(stream, look));
+        grads.first_row = 2;
+        grads.rows = 7;
+        grads.scratch = blank_i32(rf_embedding_scratch(n, words + 1));
+        EXPECT_OK(rf_embedding_backward(stream, grads));
         for (int64_t V : {odd ? 51 : 52, odd ? 1030 : 1032}) {
             const int64_t m = 5;
             rf_tensor logits = some(rf_shape2(m, V), type), losses = blank(rf_shape1(m)),
                       dlogits = typed_blank(rf_shape2(m, V), type), lse = blank(rf_shape1(m)),
                       scale = f32(rf_shape1(1), {3}),
                       targets = i32(rf_shape1(m), {1, 50, (int32_t)V - 1, -1, 7});
-            rf_cross_entropy_opts opts = {};
-            opts.device_scale = &scale;
-            EXPECT_OK(rf_cross_entropy(stream, losses, dlogits, logits, targets, lse, &opts));
-            EXPECT_OK(rf_cross_entropy(stream, losses, dlogits, logits, targets, lse, nullptr));
-            const rf_cross_entropy_part columns = {2, V + 3, blank(rf_shape1(m)),
-                                                   blank(rf_shape1(m)), blank(rf_shape1(m))};
-            const rf_tensor sums = blank(rf_shape2(2, m)),
+            rf_cross_entropy_args args = {.logits = logits,
+                                          .targets = targets,
+                                          .losses = losses,
+                                          .lse = lse,
+                                          .dlogits = dlogits};
+            EXPECT_OK(rf_cross_entropy(stream, args));
+            args.opts.device_scale = &scale;
+            EXPECT_OK(rf_cross_entropy(stream, args));
+            const rf_tensor most = blank(rf_shape1(m)), total = blank(rf_shape1(m)),
+                            wanted = blank(rf_shape1(m)), sums = blank(rf_shape2(2, m)),
                             greatest = f32(rf_shape1(m), Floats(m, 1));
-            EXPECT_OK(rf_cross_entropy_part_rows(stream, &columns, logits, targets));
-            EXPECT_OK(rf_cross_entropy_part_sums(stream, sums, &columns, greatest));
-            EXPECT_OK(
-                rf_cross_entropy_part_losses(stream, losses, lse, greatest, sums, targets, V + 3));
-            EXPECT_OK(rf_cross_entropy_part_gradient(stream, dlogits, &columns, logits, targets,
-                                                     lse, &opts));
+            EXPECT_OK(rf_cross_entropy_part_rows(stream, {.logits = logits,
+                                                          .targets = targets,
+                                                          .first = 2,
+                                                          .vocabulary = V + 3,
+                                                          .most = most,
+                                                          .total = total,
+                                                          .wanted = wanted}));
+            EXPECT_OK(rf_cross_entropy_part_sums(stream, {.most = most,
+                                                          .total = total,
+                                                          .wanted = wanted,
+                                                          .greatest = greatest,
+                                                          .sums = sums}));
+            EXPECT_OK(rf_cross_entropy_part_losses(stream, {.targets = targets,
+                                                            .losses = losses,
+                                                            .lse = lse,
+                                                            .vocabulary = V + 3,
+                                                            .greatest = greatest,
+                                                            .sums = sums}));
+            args.losses = {};
+            args.first = 2;
+            args.vocabulary = V + 3;
+            EXPECT_OK(rf_cross_entropy_part_gradient(stream, args));
         }
     }
 
@@ -273,8 +309,13 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                   angles = some(rf_shape2(L, D), RF_F32), none = {};
         for (bool rotate : {false, true})
             EXPECT_OK(rf_cache_append(stream, &cache, qkv, H, rotate ? angles : none));
-        EXPECT_OK(rf_attend_cache(stream, out, qkv, &cache, H, L, 0,
-                                  some(rf_shape1(rf_attend_cache_scratch(n, H, D, L)), RF_F32)));
+        EXPECT_OK(rf_attend_cache(
+            stream, &cache,
+            {.q = qkv,
+             .out = out,
+             .scratch = some(rf_shape1(rf_attend_cache_scratch(n, H, D, L)), RF_F32),
+             .heads = H,
+             .most = L}));
         const int64_t k = odd ? C - 1 : C;
         for (rf_dtype to : {type, RF_F32}) {
             rf_tensor bias = some(rf_shape1(12), type), residual = some(rf_shape2(n, 12), to);
@@ -318,7 +359,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             opts.pre = &pre;
         }
         rf_tensor scratch = {};
-        const int64_t elements = rf_matmul_scratch(device, type, m, n, k, &opts);
+        const int64_t elements = matmul_scratch(device, type, m, n, k, opts);
         if (elements > 0 && epilogue == 1) {
             scratch = blank(rf_shape1(elements));
             opts.scratch = &scratch;

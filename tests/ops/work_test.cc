@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <ringforge/ops.h>
 
+#include "support/calls.h"
+
 namespace
 {
 
@@ -137,7 +139,7 @@ TEST_F(Work, ASplitProductMovesItsPartialSums)
     const int64_t m = 64, n = 64, k = 4096;
     const rf_tensor a = tensor(rf_shape2(m, k)), b = tensor(rf_shape2(k, n)),
                     out = tensor(rf_shape2(m, n));
-    const int64_t scratch_elements = rf_matmul_scratch(device, RF_F32, m, n, k, nullptr);
+    const int64_t scratch_elements = matmul_scratch(device, RF_F32, m, n, k);
     ASSERT_GT(scratch_elements, 0);
     const rf_tensor scratch = tensor(rf_shape1(scratch_elements));
     rf_matmul_opts opts = {};
@@ -158,9 +160,11 @@ TEST_F(Work, CausalAttentionCountsPairsThatAreSeenAndRowsThatAreRead)
                     dqkv = tensor(rf_shape3(batch, rows, 3 * c)),
                     dout = tensor(rf_shape3(batch, rows, c)),
                     delta = tensor(rf_shape3(batch, heads, rows));
-    ASSERT_OK(rf_attention(stream, out, lse, qkv, heads));
+    const rf_attention_args args = packed(out, lse, qkv, heads);
+    const rf_attention_grads grads = packed_grads(dqkv, dout, delta, heads);
+    ASSERT_OK(rf_attend(stream, &args));
     EXPECT_WORK(1, pairs * (2 * 2 * size + 4), 4 * 3 * n * c, 4 * (n * c + n * heads));
-    ASSERT_OK(rf_attention_backward(stream, dqkv, dout, out, lse, qkv, heads, delta));
+    ASSERT_OK(rf_attend_backward(stream, &args, &grads));
     const rf_work w = taken();
     EXPECT_EQ(w.launches, 2u);
     EXPECT_EQ(w.flops, (uint64_t)(pairs * (7 * 2 * size + 8)));
@@ -176,16 +180,18 @@ TEST_F(Work, OfAStreamThatRepeatsIsRepeatedUntilItNoLongerDoes)
     const rf_tensor qkv = tensor(rf_shape3(1, rows, 3 * c)), out = tensor(rf_shape3(1, rows, c)),
                     lse = tensor(rf_shape3(1, heads, rows)), delta = tensor(lse.shape),
                     dout = tensor(out.shape), dqkv = tensor(qkv.shape);
+    const rf_attention_args args = packed(out, lse, qkv, heads);
+    const rf_attention_grads grads = packed_grads(dqkv, dout, delta, heads);
     rf_stream_repeats(stream, true);
-    ASSERT_OK(rf_attention(stream, out, lse, qkv, heads));
+    ASSERT_OK(rf_attend(stream, &args));
     rf_work w = taken();
     EXPECT_EQ(w.flops, (uint64_t)(pairs * (2 * 2 * (c / heads) + 4)));
     EXPECT_EQ(w.repeated, w.flops);
-    ASSERT_OK(rf_attention_backward(stream, dqkv, dout, out, lse, qkv, heads, delta));
+    ASSERT_OK(rf_attend_backward(stream, &args, &grads));
     w = taken();
     EXPECT_EQ(w.repeated, w.flops); // also of what says itself that it repeats a part
     rf_stream_repeats(stream, false);
-    ASSERT_OK(rf_attention(stream, out, lse, qkv, heads));
+    ASSERT_OK(rf_attend(stream, &args));
     w = taken();
     EXPECT_GT(w.flops, 0u);
     EXPECT_EQ(w.repeated, 0u);
@@ -220,15 +226,17 @@ TEST_F(Work, AnEmbeddingMovesTheRowsThatAreLookedUp)
                     wte = tensor(rf_shape2(vocabulary, c)), wpe = tensor(rf_shape2(64, c)),
                     out = tensor(rf_shape2(rows, c)),
                     scratch = tensor(rf_shape1(rf_embedding_scratch(rows, vocabulary)), RF_I32);
-    ASSERT_OK(rf_embedding(stream, out, tokens, wte, wpe, T));
+    ASSERT_OK(rf_embedding(stream, {.T = T, .tokens = tokens, .wte = wte, .wpe = wpe, .out = out}));
     EXPECT_WORK(1, rows * c, 4 * (rows + rows * c + T * c), 4 * rows * c);
-    ASSERT_OK(rf_embedding_backward(stream, wte, wpe, out, tokens, T, scratch));
+    ASSERT_OK(rf_embedding_backward(
+        stream,
+        {.T = T, .tokens = tokens, .dout = out, .dwte = wte, .dwpe = wpe, .scratch = scratch}));
     const rf_work w = taken();
     EXPECT_LT(w.read, (uint64_t)(4 * vocabulary * c)); // of the table only what is added to
     EXPECT_GE(w.read, (uint64_t)(4 * (2 * rows * c + T * c)));
     // A table that is smaller than the rows is read once.
-    const rf_tensor small = tensor(rf_shape2(5, c)), none = {};
-    ASSERT_OK(rf_embedding(stream, out, tokens, small, none, T));
+    const rf_tensor small = tensor(rf_shape2(5, c));
+    ASSERT_OK(rf_embedding(stream, {.T = T, .tokens = tokens, .wte = small, .out = out}));
     EXPECT_WORK(1, rows * c, 4 * (rows + 5 * c), 4 * rows * c);
 }
 
@@ -239,7 +247,7 @@ TEST_F(Work, HalvesOfPackedRowsCountAsHalves)
                     dgates = tensor(rf_shape2(rows, 2 * f)), none = {};
     ASSERT_OK(rf_glu(stream, RF_ACT_SILU, out, gates, none));
     EXPECT_WORK(1, rows * f, 4 * 2 * rows * f, 4 * rows * f);
-    ASSERT_OK(rf_glu_backward(stream, RF_ACT_SILU, dgates, none, out, gates, none));
+    ASSERT_OK(rf_glu_backward(stream, RF_ACT_SILU, gates, none, {out, dgates, none}));
     EXPECT_WORK(1, rows * f, 4 * 3 * rows * f, 4 * 2 * rows * f);
     const rf_tensor qkv = tensor(rf_shape3(1, rows, 10 * 16));
     const rf_heads turned = rf_heads_in(qkv, 16, 0, 7);
@@ -259,8 +267,9 @@ TEST_F(Work, GradientsThatAreAddedToAreReadToo)
                     dout = tensor(rf_shape2(rows, c)), mean = tensor(rf_shape1(rows)),
                     rstd = tensor(rf_shape1(rows)), gamma = tensor(rf_shape1(c)),
                     bias = tensor(rf_shape1(c)), scratch = tensor(rf_shape1(2 * c));
+    const rf_norm_args norm = {.x = x, .gamma = gamma, .mean = mean, .rstd = rstd};
     for (bool adds : {false, true}) {
-        ASSERT_OK(rf_layernorm_backward_input(stream, dx, dout, x, mean, rstd, gamma, adds));
+        ASSERT_OK(norm_input(stream, norm, dx, dout, adds));
         EXPECT_WORK(1, rows * c * (12 + adds), 4 * ((2 + adds) * rows * c + 2 * rows + c),
                     4 * rows * c);
     }

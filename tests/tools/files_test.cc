@@ -111,17 +111,6 @@ TEST(OutputFiles, AReadOnlyFileOrFolderIsRefused)
     EXPECT_EQ(read_text(file), "old");
 }
 
-TEST(OutputFiles, APlotWithoutGnuplotIsRefusedBeforeAnyWork)
-{
-    TempFolder folder;
-    ProgramOptions options;
-    options.environment = {"PATH=/nonexistent"};
-    expect_refused(long_training(folder) + Words{"--plot", folder.path + "/x.svg"},
-                   "--plot needs gnuplot", options);
-    expect_refused(small_bench + Words{"--plot", folder.path + "/x.svg"}, "--plot needs gnuplot",
-                   options);
-}
-
 TEST(OutputFiles, RanksEndTogetherWhenRankZeroCannotWrite)
 {
     TempFolder folder;
@@ -130,7 +119,7 @@ TEST(OutputFiles, RanksEndTogetherWhenRankZeroCannotWrite)
     expect_refused(train + Words{"--ranks", "2", "--provider", "loopback"}, "it is a folder");
     ProgramOptions options;
     options.timeout_s = 30;
-    ProgramResult r = run_program(Words{"run", "-n", "2", "--", program_path()} + train, options);
+    ProgramResult r = run_program(Words{"run", "--ranks", "2", "--", program_path()} + train, options);
     EXPECT_EQ(r.status, 1);
     const size_t first = r.err.find("[0] ringforge train: cannot write --log");
     EXPECT_NE(first, std::string::npos) << r.err;

@@ -92,9 +92,9 @@ done_so_far=
 
 test_run() {
     # shellcheck disable=SC2086
-    pair local 3 $limit "$program" run -n 3 -- "$program" $sums
+    pair local 3 $limit "$program" run --ranks 3 -- "$program" $sums
     # shellcheck disable=SC2086
-    dies dead $limit "$program" run -n 3 -- "$folder/one-dies.sh"
+    dies dead $limit "$program" run --ranks 3 -- "$folder/one-dies.sh"
     done_so_far="3 ranks, two jobs at once, a dead rank"
 }
 test_torchrun() {

@@ -21,7 +21,7 @@ mkdir -p "$folder"
 
 # train NAME RUN: two ranks, rank 1 through RUN
 train() {
-    RF_LOG=device:2 "$program" run -n 2 -- "$0" --rank "$2" "$program" train --data "$here/train_test.cc" \
+    RF_LOG=device:2 "$program" run --ranks 2 -- "$0" --rank "$2" "$program" train --data "$here/train_test.cc" \
         --layers 2 --channels 64 --heads 4 --seq 32 --batch 8 --micro-batches 4 --steps 30 --lr 1e-3 \
         --warmup 5 --seed 7 --clip 1 --log "$folder/$1.jsonl" >"$folder/$1.out" 2>&1 || {
         tail -n 20 "$folder/$1.out"

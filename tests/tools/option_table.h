@@ -13,7 +13,7 @@
 #include "program.h"
 
 struct OptionRow {
-    std::string name, kind, needs, path, ranks, why;
+    std::string name, letter, group, help, kind, needs, path, ranks, why;
     double least = 0, most = INFINITY;
     bool kept = false;
 };
@@ -35,6 +35,9 @@ inline std::vector<OptionRow> options_of(const std::string &command)
     {
         OptionRow row;
         row.name = text_of(each, "name");
+        row.letter = text_of(each, "letter");
+        row.group = text_of(each, "group");
+        row.help = text_of(each, "help");
         row.kind = text_of(each, "kind");
         row.needs = text_of(each, "needs");
         row.path = text_of(each, "path");

@@ -4,6 +4,8 @@
  * of range, options without an effect, and outputs that would be inputs.
  */
 #include <fstream>
+#include <map>
+#include <set>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,11 +67,35 @@ Words given(const OptionRow &row, const std::string &value)
 
 bool writes(const OptionRow &row)
 {
-    return row.path == "writes" || row.path == "draws" || row.path == "writes into" ||
+    return row.path == "writes" || row.path == "writes into" ||
            row.path == "replaces";
 }
 
 } // namespace
+
+TEST(Options, ALetterMeansOneThingAndEveryOptionHasAGroupAndANounPhrase)
+{
+    const std::set<std::string> words = {"of", "in", "with", "how", "which", "where", "and", "draw",
+                                         "write", "print", "do", "take", "go", "keep", "say"};
+    std::map<std::string, std::string> meaning;
+    std::string commands = run_program({"--help"}).out;
+    for (const std::string &command : all_commands()) {
+        EXPECT_NE(commands.find("\n  " + command + " "), std::string::npos) << command;
+        const std::string help = run_program({command, "--help"}).out;
+        for (const OptionRow &row : options_of(command)) {
+            if (!row.letter.empty()) {
+                EXPECT_EQ(meaning.emplace(row.letter, row.name).first->second, row.name)
+                    << command << " -" << row.letter;
+            }
+            EXPECT_NE(help.find("\n" + row.group + ":\n"), std::string::npos)
+                << command << " --" << row.name << " in \"" << row.group << "\"";
+            EXPECT_NE(help.find(" --" + row.name), std::string::npos) << command << " " << row.name;
+            EXPECT_EQ(words.count(row.help.substr(0, row.help.find(' '))), 0u)
+                << command << " --" << row.name << ": " << row.help;
+        }
+    }
+    EXPECT_EQ(std::count(commands.begin(), commands.end(), '\n'), (long)all_commands().size() + 7);
+}
 
 TEST(Options, EveryOptionOfEveryTableIsWholeAndSaysWhyRanksMayDiffer)
 {
@@ -155,6 +181,8 @@ TEST(Options, AnOptionThatHasNoEffectIsRefusedByName)
         {{"schedule", "--list", "--count", "4"}, "--count has no effect with --list without"},
         {{"schedule", "all_reduce", "--list", "--rank", "0"}, "--rank has no effect with --list"},
         {{"info", "--algorithms", "--provider", "tcp"}, "--provider has no effect on --algorithms"},
+        {{"info", "--algorithms", "--markdown", "--ranks", "3"},
+         "--markdown prints the same table"},
         {{"train", "--data", "x", "--sample", "0", "--prompt", "a"},
          "--prompt has no effect without --sample"},
     };

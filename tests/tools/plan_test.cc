@@ -195,7 +195,7 @@ TEST(Plan, SaysWhatGrowsWithTheParametersAndWhatWithTheTokens)
                      all};
     };
     const std::vector<std::vector<std::string>> policies = {
-        {}, {"--dp", "4", "--zero", "3"}, {"--offload", "optimizer"}, {"--recompute", "block"}};
+        {}, {"--ranks", "4", "--zero", "3"}, {"--offload", "optimizer"}, {"--recompute", "block"}};
     for (std::vector<std::string> more : policies) {
         more.insert(more.end(), {"--batch", "4"});
         const Grown one = of(more);
@@ -435,7 +435,7 @@ TEST(PlanPrediction, OfADeviceWithAnEndlessMemoryIsItsArithmetic)
 
 TEST(PlanPrediction, AddsUpToTheStepAndSaysWhatBoundsIt)
 {
-    const std::string device = "--dp 4 --peak 1 --memory 10 --launch 200 --latency 5 ";
+    const std::string device = "--ranks 4 --peak 1 --memory 10 --launch 200 --latency 5 ";
     for (const auto &[link, bound] :
          {std::pair<const char *, const char *>{"--link-gbps 0.01", "network"},
           {"--link-gbps 1e9", "launches"}}) {
@@ -531,7 +531,7 @@ TEST(PlanExplanation, SaysOnceForAllLayersWhereEachExchangeComesFrom)
 TEST(PlanComparison, HasTheBytesOfEachPlanAndTheReasonOfEachRefusal)
 {
     ProgramResult r =
-        run_program(with(small, "--dp 2 --peak 1 --memory 10 --link-gbps 1 --compare --json"));
+        run_program(with(small, "--ranks 2 --peak 1 --memory 10 --link-gbps 1 --compare --json"));
     ASSERT_EQ(r.status, 0) << r.err;
     Json json = parse(r.out);
     const cJSON *row;
@@ -582,11 +582,11 @@ TEST(PlanComparison, SaysWhyAMeshIsRefusedWithAnOrder)
 
 TEST(PlanComparison, IsATableWithoutTimesWhereNoRatesAreKnown)
 {
-    ProgramResult r = run_program(with(small, "--dp 2 --compare"));
+    ProgramResult r = run_program(with(small, "--ranks 2 --compare"));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("sent/step\n   0  ring"), std::string::npos) << r.out;
     EXPECT_EQ(r.out.find("bound by"), std::string::npos) << r.out;
-    r = run_program({"plan", "--params", "1e6", "--dp", "2", "--compare"});
+    r = run_program({"plan", "--params", "1e6", "--ranks", "2", "--compare"});
     EXPECT_EQ(r.status, 0) << r.err;
 }
 

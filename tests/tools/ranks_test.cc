@@ -355,10 +355,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfACollectiveBenchmark)
                   {"1", "2"},
                   {},
                   /* of benchmarks that each process runs by itself */
-                  {"scale", "times", "schedule", "shape", "path", "split", "form", "device",
-                   "peers", "quick", "minutes", "peer-programs",
-                   /* another name of --datatype */
-                   "dtype"}};
+                  {"scale", "times", "schedule", "shape", "path", "split", "form", "device"}};
     bench.rows = {
         {"minbytes", {"4", "8"}},
         {"maxbytes", {"16", "32"}},
@@ -368,7 +365,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfACollectiveBenchmark)
         {"warmup_iters", {"1", "2"}},
         {"agg_iters", {"1", "2"}},
         {"in-place", {"0", "1"}},
-        {"datatype", {"float", "half"}},
+        {"dtype", {"float", "half"}},
         {"op", {"sum", "max"}},
         {"wire-dtype", {"float", "half"}},
         {"check", {"0", "1"}},

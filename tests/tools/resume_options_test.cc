@@ -187,7 +187,7 @@ TEST(ResumeOptions, ARankThatDoesNotSeeTheCheckpointGoesOnAsTheOthersDo)
                        program_path();
     for (const std::string &word : train)
         line += " " + word;
-    const ProgramResult r = run_program({"run", "-n", "2", "--", "sh", "-c", line});
+    const ProgramResult r = run_program({"run", "--ranks", "2", "--", "sh", "-c", line});
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(last_text(read_text(t.log), "params_sha256"), t.sha); /* in tree order */
 }

@@ -14,7 +14,7 @@ static ProgramResult run_shell(int ranks, const std::string &script, double time
     ProgramOptions options;
     options.timeout_s = timeout_s;
     options.environment = {"LP_NUM_THREADS"};
-    return run_program({"run", "-n", std::to_string(ranks), "--", "sh", "-c", script}, options);
+    return run_program({"run", "--ranks", std::to_string(ranks), "--", "sh", "-c", script}, options);
 }
 
 TEST(Run, GivesEveryRankTheVariablesOfALauncher)
@@ -41,7 +41,7 @@ TEST(Run, PrefixesLinesOnlyWhereThereAreSeveralRanks)
     for (const char *line : {"[0] a\n", "[0] b\n", "[1] a\n", "[1] b\n"})
         EXPECT_NE(r.out.find(line), std::string::npos) << r.out;
     EXPECT_NE(r.err.find("[1] c\n"), std::string::npos) << r.err;
-    ProgramResult plain = run_program({"run", "-n", "2", "--no-prefix", "--", "echo", "x"});
+    ProgramResult plain = run_program({"run", "--ranks", "2", "--no-prefix", "--", "echo", "x"});
     EXPECT_EQ(plain.out, "x\nx\n");
 }
 
@@ -84,7 +84,7 @@ TEST(Run, ARankThatIgnoresTheRequestIsEnded)
 TEST(Run, PassesSignalsOnAndLeavesNoOrphan)
 {
     TempFolder folder;
-    Background b = start_command({program_path(), "run", "-n", "2", "--", "sh", "-c",
+    Background b = start_command({program_path(), "run", "--ranks", "2", "--", "sh", "-c",
                                   "echo $$ >" + folder.path + "/pid.$RANK; exec sleep 600"});
     std::string pids[2];
     for (int i = 0; i < 2; i++)
@@ -102,7 +102,7 @@ TEST(Run, PassesSignalsOnAndLeavesNoOrphan)
 TEST(Run, ElasticRanksThatAreToldToEndEndTheLauncherByThatSignal)
 {
     TempFolder folder;
-    Background b = start_command({program_path(), "run", "-n", "2", "--elastic", "--", "sh", "-c",
+    Background b = start_command({program_path(), "run", "--ranks", "2", "--elastic", "--", "sh", "-c",
                                   "[ $RANK = 0 ] || kill -KILL $$; "
                                   "until grep -qs Killed " +
                                       folder.path +
@@ -124,7 +124,7 @@ TEST(Run, ElasticRanksThatAreToldToEndEndTheLauncherByThatSignal)
 TEST(Run, RanksDieWithALauncherThatIsKilled)
 {
     TempFolder folder;
-    Background b = start_command({program_path(), "run", "-n", "1", "--", "sh", "-c",
+    Background b = start_command({program_path(), "run", "--ranks", "1", "--", "sh", "-c",
                                   "echo $$ >" + folder.path + "/pid; exec sleep 600"});
     std::string pid;
     while (pid.find('\n') == std::string::npos)
@@ -150,9 +150,9 @@ TEST(Run, EndsAsItsRanksDoWhateverSignalsItsParentIgnoresOrBlocks)
     ProgramOptions options;
     options.timeout_s = 20;
     ProgramResult r = run_command(
-        with_signals_of_a_parent({"run", "-n", "2", "--", "sh", "-c", "exit $RANK"}), options);
+        with_signals_of_a_parent({"run", "--ranks", "2", "--", "sh", "-c", "exit $RANK"}), options);
     EXPECT_EQ(r.status, 1) << r.err;
-    r = run_command(with_signals_of_a_parent({"run", "-n", "2", "--", "grep", "-E", "^Sig(Blk|Ign)",
+    r = run_command(with_signals_of_a_parent({"run", "--ranks", "2", "--", "grep", "-E", "^Sig(Blk|Ign)",
                                               "/proc/self/status"}),
                     options);
     EXPECT_EQ(r.status, 0) << r.err;
@@ -176,7 +176,7 @@ TEST(Run, APlotIsDrawnAndARankIsWaitedForThoughTheParentIgnoresTheirEnds)
 
 TEST(Run, ACommandThatDoesNotExistIsStatus127)
 {
-    ProgramResult r = run_program({"run", "-n", "2", "--", "no-such-command-here"});
+    ProgramResult r = run_program({"run", "--ranks", "2", "--", "no-such-command-here"});
     EXPECT_EQ(r.status, 127);
     EXPECT_NE(r.err.find("cannot start no-such-command-here"), std::string::npos) << r.err;
 }

@@ -90,14 +90,14 @@ Rank 1: 5 steps, sends 20 B in 2 messages
 
 TEST(Schedule, OfOneRankShowsNoOther)
 {
-    const ProgramResult r = schedule("broadcast -n 100 -c 3K --rank 40 --root 7");
+    const ProgramResult r = schedule("broadcast --ranks 100 -c 3K --rank 40 --root 7");
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(r.out.find("broadcast of 3072 f32, 12288 B (12.0 KiB), on 100 ranks, from rank 7\n"),
               0u)
         << r.out;
     EXPECT_NE(r.out.find("\nRank 40: "), std::string::npos);
     EXPECT_EQ(r.out.find("\nRank 0: "), std::string::npos);
-    const ProgramResult many = schedule("all_gather -n 17 -c 1");
+    const ProgramResult many = schedule("all_gather --ranks 17 -c 1");
     EXPECT_NE(many.out.find("--rank R prints one"), std::string::npos) << many.out;
     EXPECT_EQ(many.out.find("\nRank 1: "), std::string::npos);
 }
@@ -245,11 +245,11 @@ TEST(Schedule, OfHostsCountsWhatGoesBetweenThem)
 // Too many steps to be simulated, or to be shown in detail.
 TEST(Schedule, OfManyRanksAndLongCallsIsSummedUp)
 {
-    const ProgramResult r = schedule("all_reduce -n 1024 -c 100M --rank 1000 -a ring");
+    const ProgramResult r = schedule("all_reduce --ranks 1024 -c 100M --rank 1000 -a ring");
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("rounds           2046\n"), std::string::npos) << r.out.substr(0, 2000);
     EXPECT_NE(r.out.find("the call in one piece"), std::string::npos);
-    const Json json = parse(schedule("all_gather -n 700 -c 1M --json").out);
+    const Json json = parse(schedule("all_gather --ranks 700 -c 1M --json").out);
     ASSERT_TRUE(json);
     EXPECT_EQ(number(json.get(), "most_sent_bytes"), 699.0 * (4 << 20));
 }
@@ -260,15 +260,15 @@ TEST(Schedule, OfManyRanksAndLongCallsIsSummedUp)
 TEST(SchedulePicture, IsWellFormedAndHasAnArrowForEachPairOfRanksInEachRound)
 {
     for (const auto &[call, arrows] :
-         {std::pair<const char *, int>{"all_reduce -n 4 -c 16 -a ring", 24},
-          {"all_reduce -n 8 -c 16 -a recursive_doubling", 24},
-          {"broadcast -n 8 -c 16 -a tree", 7},
-          {"all_gather -n 6 -c 4 -a bruck", 6 * 3},
+         {std::pair<const char *, int>{"all_reduce --ranks 4 -c 16 -a ring", 24},
+          {"all_reduce --ranks 8 -c 16 -a recursive_doubling", 24},
+          {"broadcast --ranks 8 -c 16 -a tree", 7},
+          {"all_gather --ranks 6 -c 4 -a bruck", 6 * 3},
           {"all_reduce --hosts 2x4 -c 32 -a hierarchical", 24 + 32 + 56 + 24},
-          {"gather -n 16 -c 2 --root 3", 15},
-          {"barrier -n 5", 15},
-          {"all_to_all -n 3 -c 1", 6},
-          {"all_reduce -n 1 -c 4", 0}}) {
+          {"gather --ranks 16 -c 2 --root 3", 15},
+          {"barrier --ranks 5", 15},
+          {"all_to_all --ranks 3 -c 1", 6},
+          {"all_reduce --ranks 1 -c 4", 0}}) {
         const ProgramResult r = schedule(std::string(call) + " --plot -");
         ASSERT_EQ(r.status, 0) << call << r.err;
         const std::vector<std::string> tags = tags_of(r.out);
@@ -287,13 +287,13 @@ TEST(SchedulePicture, IsWellFormedAndHasAnArrowForEachPairOfRanksInEachRound)
 
 TEST(SchedulePicture, LabelsMessagesWithTheirElementsAndMarksReductions)
 {
-    const std::string ring = schedule("all_reduce -n 4 -c 16 -a ring --plot -").out;
+    const std::string ring = schedule("all_reduce --ranks 4 -c 16 -a ring --plot -").out;
     for (const char *word :
          {">0-3<", ">12-15<", ">round 6<", ">in 0-15<", ">out 0-15<", "elements 4-7, 16 B<",
           "1 reduction, 0 copies<", ">what has come is added up<", "a message, and its elements"})
         EXPECT_NE(ring.find(word), std::string::npos) << word;
     const std::string doubling =
-        schedule("all_reduce -n 8 -c 16 -a recursive_doubling --plot -").out;
+        schedule("all_reduce --ranks 8 -c 16 -a recursive_doubling --plot -").out;
     EXPECT_NE(doubling.find(">a message: elements 0-15<"), std::string::npos) << doubling;
     const std::string hosts = schedule("all_reduce --hosts 2x4 -c 32 -a hierarchical --plot -").out;
     for (const char *word : {">host 1<", "within a host<", ">between hosts<"})
@@ -317,11 +317,21 @@ TEST(SchedulePicture, OfTheDocumentationIsWhatItsCommandDraws)
     EXPECT_EQ(drawn, 4);
 }
 
+TEST(AlgorithmTable, OfTheDocumentationIsWhatTheProgramPrints)
+{
+    const std::string table = run_program({"info", "--algorithms", "--markdown"}).out;
+    EXPECT_GT(std::count(table.begin(), table.end(), '\n'), 30);
+    EXPECT_NE(read_text(RF_SOURCE "/docs/collectives.md").find("\n\n" + table + "\n"),
+              std::string::npos)
+        << "docs/collectives.md has another table than this:\n"
+        << table;
+}
+
 TEST(SchedulePicture, ThatCannotBeReadOrWrittenIsRefused)
 {
-    EXPECT_NE(schedule("all_reduce -n 64 -c 64 -a ring --plot -").err.find("cannot be read"),
+    EXPECT_NE(schedule("all_reduce --ranks 64 -c 64 -a ring --plot -").err.find("cannot be read"),
               std::string::npos);
-    const ProgramResult r = schedule("all_reduce -n 2 -c 64 --plot /nonexistent/x.svg");
+    const ProgramResult r = schedule("all_reduce --ranks 2 -c 64 --plot /nonexistent/x.svg");
     EXPECT_EQ(r.status, 1);
     EXPECT_EQ(r.out, "");
     EXPECT_NE(r.err.find("cannot write --plot /nonexistent/x.svg"), std::string::npos) << r.err;
@@ -334,37 +344,37 @@ TEST(Schedule, RefusesWhatIsNoCallInOneSentence)
 {
     for (const auto &[call, sentence] : std::vector<std::pair<const char *, const char *>>{
              {"", "say which operation; there are all_reduce, "},
-             {"all_reducee -n 2 -c 1", "there is no operation \"all_reducee\""},
-             {"prefix_reduce_scatter -n 2", "there is no operation"},
+             {"all_reducee --ranks 2 -c 1", "there is no operation \"all_reducee\""},
+             {"prefix_reduce_scatter --ranks 2", "there is no operation"},
              {"all_reduce -c 4", "say with --ranks"},
-             {"all_reduce -n 4", "say with --count"},
-             {"all_reduce -n 1025 -c 4", "--ranks has to be 1 to 1024, not 1025"},
-             {"all_reduce -n 4 -c 4 -a rinng", "no algorithm \"rinng\"; there are fused, "},
-             {"all_to_all -n 4 -c 4 -a ring", "no algorithm \"ring\"; there is pairs"},
-             {"all_reduce -n 6 -c 4 -a recursive_doubling", "is no power of two"},
-             {"all_reduce -n 6 -c 4 -a hierarchical", "it needs several hosts"},
-             {"all_reduce -n 6 -c 4 -a ring --order tree", "does not add in tree order"},
-             {"all_reduce -n 6 -c 4 --order by", "there is no order \"by\""},
-             {"all_reduce -n 6 -c 4 -o mean", "there is no reduction \"mean\""},
-             {"all_reduce -n 6 -c 4 -d f8", "there is no type \"f8\""},
-             {"all_reduce -n 6 -c 4 --root 1", "--root is not used by all_reduce"},
-             {"broadcast -n 6 -c 4 --op max", "--op is not used by broadcast"},
-             {"gather -n 6 -c 4 --order tree", "--order is not used by gather"},
-             {"barrier -n 6 -c 4", "--count is not used by barrier"},
-             {"broadcast -n 6 -c 4 --root 6", "--root 6 is not one of 6 ranks"},
-             {"broadcast -n 6 -c 4 --rank 6", "--rank 6 is not one of 6 ranks"},
-             {"broadcast -n 6 -c 4 --segment 0", "--segment has to be at least 1, not 0"},
-             {"broadcast -n 6 -c 8000T", "too many"},
+             {"all_reduce --ranks 4", "say with --count"},
+             {"all_reduce --ranks 1025 -c 4", "--ranks has to be 1 to 1024, not 1025"},
+             {"all_reduce --ranks 4 -c 4 -a rinng", "no algorithm \"rinng\"; there are fused, "},
+             {"all_to_all --ranks 4 -c 4 -a ring", "no algorithm \"ring\"; there is pairs"},
+             {"all_reduce --ranks 6 -c 4 -a recursive_doubling", "is no power of two"},
+             {"all_reduce --ranks 6 -c 4 -a hierarchical", "it needs several hosts"},
+             {"all_reduce --ranks 6 -c 4 -a ring --order tree", "does not add in tree order"},
+             {"all_reduce --ranks 6 -c 4 --order by", "there is no order \"by\""},
+             {"all_reduce --ranks 6 -c 4 -o mean", "there is no reduction \"mean\""},
+             {"all_reduce --ranks 6 -c 4 -d f8", "there is no type \"f8\""},
+             {"all_reduce --ranks 6 -c 4 --root 1", "--root is not used by all_reduce"},
+             {"broadcast --ranks 6 -c 4 --op max", "--op is not used by broadcast"},
+             {"gather --ranks 6 -c 4 --order tree", "--order is not used by gather"},
+             {"barrier --ranks 6 -c 4", "--count is not used by barrier"},
+             {"broadcast --ranks 6 -c 4 --root 6", "--root 6 is not one of 6 ranks"},
+             {"broadcast --ranks 6 -c 4 --rank 6", "--rank 6 is not one of 6 ranks"},
+             {"broadcast --ranks 6 -c 4 --segment 0", "--segment has to be at least 1, not 0"},
+             {"broadcast --ranks 6 -c 8000T", "too many"},
              {"broadcast --counts 1,2", "does not take one count for each rank"},
-             {"all_gather --counts 1,2 -n 3", "2 numbers for 3 ranks"},
+             {"all_gather --counts 1,2 --ranks 3", "2 numbers for 3 ranks"},
              {"all_gather --counts 1,2 -c 3", "leave --count away"},
              {"all_gather --counts 1,-2", "not \"1,-2\""},
              {"all_gather --counts 1,2,", "not \"1,2,\""},
              {"all_reduce -c 4 --hosts 2x", "not \"2x\""},
              {"all_reduce -c 4 --hosts 0x4", "each number of --hosts has to be 1 to 1024, not 0x4"},
-             {"all_reduce -c 4 --hosts 2x4 -n 7", "--hosts has 8 ranks; --ranks has 7"},
-             {"all_reduce -c 4 -n 2 --plot x.png", "ends in .svg, not \"x.png\""},
-             {"all_reduce -c 4 -n 2 more", "\"more\" is not expected here"}}) {
+             {"all_reduce -c 4 --hosts 2x4 --ranks 7", "--hosts has 8 ranks; --ranks has 7"},
+             {"all_reduce -c 4 --ranks 2 --plot x.png", "ends in .svg, not \"x.png\""},
+             {"all_reduce -c 4 --ranks 2 more", "\"more\" is not expected here"}}) {
         const ProgramResult r = schedule(call);
         EXPECT_EQ(r.status, 2) << call << r.out;
         EXPECT_NE(r.err.find(sentence), std::string::npos) << call << ": " << r.err;

@@ -114,7 +114,7 @@ TEST(TrainSignals, ASignalToOneRankEndsAllOfThemInGoodOrder)
     const std::string data = folder.file("t.txt", some_text());
     const std::string script = "echo $$ >" + folder.path + "/pid.$RANK; exec \"$@\"";
     ProgramResult r = stop(
-        with({program_path(), "run", "-n", "2", "--", "sh", "-c", script, "sh", program_path()},
+        with({program_path(), "run", "--ranks", "2", "--", "sh", "-c", script, "sh", program_path()},
              tiny(data)),
         folder.path + "/log", SIGTERM, folder.path + "/pid.1");
     EXPECT_EQ(r.status, 128 + SIGTERM) << r.err;
@@ -147,7 +147,7 @@ TEST(TrainSignals, ALauncherThatIsToldTwiceEndsAllAtOnceAndByTheSignal)
 {
     TempFolder folder;
     Background job = start_command(
-        {program_path(), "run", "-n", "2", "--", "sh", "-c",
+        {program_path(), "run", "--ranks", "2", "--", "sh", "-c",
          "trap '' TERM; echo >" + folder.path + "/up.$RANK; while :; do sleep 1; done"});
     while (alive(job) &&
            (read_text(folder.path + "/up.0") + read_text(folder.path + "/up.1")).size() < 2)

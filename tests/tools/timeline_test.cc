@@ -120,7 +120,7 @@ TEST(PlanPicture, HasOneRowForRanksThatAreAlike)
     rf_policy policy = {};
     policy.micro_batches = 2;
     Job job({2, 1, 1, 0}, policy);
-    const ProgramResult r = draw("--dp 2 --plot " + path);
+    const ProgramResult r = draw("--ranks 2 --plot " + path);
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("Predicted step: "), std::string::npos) << r.out;
     const std::string svg = read_text(path);

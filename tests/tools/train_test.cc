@@ -458,7 +458,7 @@ TEST(Train, TreeOrderGivesTheSameParametersOnOneToFourProcesses)
     for (int ranks = 1; ranks <= 4; ranks++) {
         std::string log = folder.path + "/log" + std::to_string(ranks);
         ProgramResult r =
-            run_program(with({"run", "-n", std::to_string(ranks), "--", program_path()},
+            run_program(with({"run", "--ranks", std::to_string(ranks), "--", program_path()},
                              with(tiny(data), {"--steps", "3", "--log", log})));
         ASSERT_EQ(r.status, 0) << r.err;
         std::string sha = last_text(read_text(log), "params_sha256");
@@ -493,7 +493,7 @@ TEST(Train, WhenARankIsKilledEverySurvivorNamesItAndTheJobEnds)
     /* Each rank's shell tells its process, which the trainer then takes over. */
     std::string script = "echo $$ >" + folder.path + "/pid.$RANK; exec \"$@\"";
     Background job = start_command(
-        with({program_path(), "run", "-n", "4", "--", "sh", "-c", script, "sh", program_path()},
+        with({program_path(), "run", "--ranks", "4", "--", "sh", "-c", script, "sh", program_path()},
              with(tiny(data), {"--steps", "1000000", "--log", log})));
     while (read_text(log).find("\"step\":2") == std::string::npos)
         ASSERT_EQ(kill(job.pid, 0), 0);

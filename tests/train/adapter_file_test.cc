@@ -18,9 +18,8 @@ namespace
 std::string refused(const std::string &fields)
 {
     static adapter_config config;
-    char fault[ADAPTER_FAULT_BYTES] = "";
     const std::string text = R"({"peft_type": "LORA", "target_modules": ["q_proj"])" + fields + "}";
-    return adapter_config_parse(text.c_str(), &config, fault) == 0 ? "" : fault;
+    return adapter_config_parse(text.c_str(), &config) == 0 ? "" : rf_last_error()->message;
 }
 
 TEST(AdapterFile, FieldsThatChangeTheResultAreRefusedByName)
@@ -52,9 +51,8 @@ TEST(AdapterFile, FieldsThatChangeTheResultAreRefusedByName)
 TEST(AdapterFile, HostileConfigsAreErrors)
 {
     static adapter_config config;
-    char fault[ADAPTER_FAULT_BYTES];
     for (const char *text : {"", "[]", "{", "{}", R"({"peft_type": "IA3"})", R"({"peft_type": 1})"})
-        EXPECT_LT(adapter_config_parse(text, &config, fault), 0) << text;
+        EXPECT_LT(adapter_config_parse(text, &config), 0) << text;
     for (const char *fields :
          {R"(, "r": 0)", R"(, "r": 1e9)", R"(, "r": 2.5)", R"(, "r": "8")", R"(, "lora_alpha": -1)",
           R"(, "lora_alpha": 1e300)", R"(, "lora_alpha": 1e-300)", R"(, "lora_dropout": 1)",
@@ -64,7 +62,7 @@ TEST(AdapterFile, HostileConfigsAreErrors)
                                 R"(["q_proj", "all-linear"])"}) {
         const std::string text =
             std::string(R"({"peft_type": "LORA", "target_modules": )") + targets + "}";
-        EXPECT_LT(adapter_config_parse(text.c_str(), &config, fault), 0) << targets;
+        EXPECT_LT(adapter_config_parse(text.c_str(), &config), 0) << targets;
     }
 }
 
@@ -115,53 +113,57 @@ TEST(AdapterFile, WhatIsWrittenReadsBackAndMerges)
     }
     Folder folder;
     const std::string dir = folder.path("adapter");
-    char fault[ADAPTER_FAULT_BYTES] = "";
     float first = 1;
     const adapter_source source = {&first, read_number};
     char *text = adapter_config_text(&adapter, false, "base", m, 2);
-    ASSERT_EQ(adapter_file_write(dir.c_str(), text, m, 2, &source, fault), 0) << fault;
+    ASSERT_EQ(adapter_file_write(dir.c_str(), text, m, 2, &source), 0) << rf_last_error()->message;
     free(text);
     adapter_file *file = nullptr;
-    ASSERT_EQ(adapter_file_open(dir.c_str(), &file, fault), 0) << fault;
+    ASSERT_EQ(adapter_file_open(dir.c_str(), &file), 0) << rf_last_error()->message;
     const model_adapter &read = adapter_file_config(file)->adapter;
     EXPECT_EQ(read.rank, 2);
     EXPECT_EQ(read.alpha, 6);
     EXPECT_EQ(read.dropout, 0.1f);
     EXPECT_EQ(std::string(read.targets), adapter.targets);
-    EXPECT_EQ(adapter_file_check(file, m, 2, fault), 0) << fault;
-    EXPECT_LT(adapter_file_check(file, m, 1, fault), 0); // has more
-    EXPECT_NE(std::string(fault).find("base_model.model.model.layers.0.self_attn.v_proj.lora_A"),
+    EXPECT_EQ(adapter_file_check(file, m, 2), 0) << rf_last_error()->message;
+    EXPECT_LT(adapter_file_check(file, m, 1), 0); // has more
+    EXPECT_NE(std::string(rf_last_error()->message)
+                  .find("base_model.model.model.layers.0.self_attn.v_proj.lora_A"),
               std::string::npos)
-        << fault;
+        << rf_last_error()->message;
     EXPECT_EQ(adapter_file_unused(file),
               std::string("base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight"));
-    EXPECT_EQ(adapter_file_check(file, m, 2, fault), 0) << fault;
+    EXPECT_EQ(adapter_file_check(file, m, 2), 0) << rf_last_error()->message;
     EXPECT_EQ(adapter_file_unused(file), nullptr);
     std::vector<float> a(6), b(8), w(12, 0.5f);
-    ASSERT_EQ(adapter_file_read(file, &m[1], false, a.data(), fault), 0);
-    ASSERT_EQ(adapter_file_read(file, &m[1], true, b.data(), fault), 0);
+    ASSERT_EQ(adapter_file_read(file, &m[1], false, a.data()), 0);
+    ASSERT_EQ(adapter_file_read(file, &m[1], true, b.data()), 0);
     EXPECT_EQ(a[5], 6);
     EXPECT_EQ(b[7], 108);
     bool merged = false;
     const rf_weight base = {"model.layers.0.self_attn.q_proj.weight", RF_F32, rf_shape2(4, 3)};
-    ASSERT_EQ(adapter_file_merge(file, &base, false, w.data(), &merged, fault), 0) << fault;
+    ASSERT_EQ(adapter_file_merge(file, &base, false, w.data(), &merged), 0)
+        << rf_last_error()->message;
     EXPECT_TRUE(merged);
     EXPECT_EQ(w[0], 0.5f + 3 * (101 * 1 + 102 * 4));
     const rf_weight other = {"model.norm.weight", RF_F32, rf_shape1(3)};
-    EXPECT_EQ(adapter_file_merge(file, &other, false, w.data(), &merged, fault), 0);
+    EXPECT_EQ(adapter_file_merge(file, &other, false, w.data(), &merged), 0);
     EXPECT_FALSE(merged);
     // A base whose weights are (in,out), whatever the config says.
     std::vector<float> turned(12, 0.5f);
     const rf_weight lies = {"model.layers.0.self_attn.q_proj.weight", RF_F32, rf_shape2(3, 4)};
-    ASSERT_EQ(adapter_file_merge(file, &lies, true, turned.data(), &merged, fault), 0) << fault;
+    ASSERT_EQ(adapter_file_merge(file, &lies, true, turned.data(), &merged), 0)
+        << rf_last_error()->message;
     w.assign(12, 0.5f);
-    ASSERT_EQ(adapter_file_merge(file, &base, false, w.data(), &merged, fault), 0) << fault;
+    ASSERT_EQ(adapter_file_merge(file, &base, false, w.data(), &merged), 0)
+        << rf_last_error()->message;
     for (size_t i = 0; i < 12; i++)
         EXPECT_EQ(turned[i % 3 * 4 + i / 3], w[i]) << i;
     m[0].rows = 5;
-    EXPECT_LT(adapter_file_check(file, m, 2, fault), 0);
-    EXPECT_NE(std::string(fault).find("shape"), std::string::npos) << fault;
+    EXPECT_LT(adapter_file_check(file, m, 2), 0);
+    EXPECT_NE(std::string(rf_last_error()->message).find("shape"), std::string::npos)
+        << rf_last_error()->message;
     adapter_file_close(file);
-    EXPECT_LT(adapter_file_open(folder.path().c_str(), &file, fault), 0); // no files
+    EXPECT_LT(adapter_file_open(folder.path().c_str(), &file), 0); // no files
 }
 } // namespace

@@ -52,7 +52,6 @@ void add_adapters(const std::vector<model_adapter_module> &modules, Tensors *ten
 
 Tensors tensors_of(const Training &t)
 {
-    char fault[HUB_FAULT_BYTES];
     const bool is_llama = t.llama.layers > 0;
     Training base = t;
     gpt2 *g[2] = {};
@@ -77,7 +76,7 @@ Tensors tensors_of(const Training &t)
         blocks = gpt2_blocks(g[1], &count);
     }
     Tensors tensors;
-    EXPECT_EQ(hub_list(described, blocks, count, true, &list, fault), 0) << fault;
+    EXPECT_EQ(hub_list(described, blocks, count, true, &list), 0) << rf_last_error()->message;
     for (int i = 0; i < list.count; i++) {
         const hub_tensor &h = list.list[i];
         tensors[h.name] = {h.param->name, h.first_row, h.rows, h.columns, h.transposed};

@@ -276,8 +276,7 @@ TEST(Adapter, TensorAndContextRanksAreCloseToOne)
 TEST(Adapter, WhatIsRefusedIsNamed)
 {
     auto fault = [](model_adapter a) {
-        const char *text = model_adapter_fault(&a);
-        return std::string(text ? text : "");
+        return std::string(model_adapter_check(&a) < 0 ? rf_last_error()->message : "");
     };
     EXPECT_EQ(fault(lora(8, "q_proj")), "");
     EXPECT_NE(fault(lora(0, "q_proj")).find("rank"), std::string::npos);

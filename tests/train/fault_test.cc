@@ -61,7 +61,8 @@ void try_rank(const Trial &trial, rf_comm *comm, int rank, std::vector<FaultTran
     ASSERT_RF(job.open());
     ASSERT_RF(job.step());
     all_have_come(arrived, ranks_of(trial.kind));
-    job.run->hide_folders = trial.call.unseen && rank > 0;
+    if (trial.call.unseen && rank > 0)
+        hide_folders(job.run);
     const std::string before = job.state();
     transports[(size_t)rank].insert(job.run, at.kind == FAULT_STOP ? stop_timeout_s : 60);
     fault_transport *fault = transports[(size_t)rank].of(job.run, at.lane);

@@ -15,13 +15,13 @@ namespace
 std::string config_fault(const std::string &text, int64_t seq = 16)
 {
     const Folder folder;
-    char fault[HUB_FAULT_BYTES] = "";
     hub *h = nullptr;
     folder.write("config.json", text);
-    if (hub_open(folder.path().c_str(), &h, fault) == 0)
-        (void)!hub_check_seq(h, seq, fault);
+    int rc = hub_open(folder.path().c_str(), &h);
+    if (rc == 0)
+        rc = hub_check_seq(h, seq);
     hub_destroy(h);
-    return fault;
+    return rc < 0 ? rf_last_error()->message : "";
 }
 
 std::string config(const std::string &arch, const std::string &more)
@@ -118,11 +118,10 @@ TEST(HubConfig, WhatCannotBeComputedIsRefusedByFieldAndValue)
 struct hub_values values_of(const std::string &text)
 {
     const Folder folder;
-    char fault[HUB_FAULT_BYTES] = "";
     hub *h = nullptr;
     struct hub_values values = {};
     folder.write("config.json", text);
-    EXPECT_EQ(hub_open(folder.path().c_str(), &h, fault), 0) << fault;
+    EXPECT_EQ(hub_open(folder.path().c_str(), &h), 0) << rf_last_error()->message;
     if (h)
         values = *hub_values(h);
     hub_destroy(h);
@@ -181,11 +180,10 @@ TEST(HubConfig, PublishedFilesAreTaken)
 TEST(HubConfig, KeepsItsTextButForTheType)
 {
     const Folder folder;
-    char fault[HUB_FAULT_BYTES];
     hub *h = nullptr;
     const std::string text = config("Llama", "\"dtype\": \"bfloat16\", \"pretraining_tp\": 8.0");
     folder.write("config.json", text);
-    ASSERT_EQ(hub_open(folder.path().c_str(), &h, fault), 0) << fault;
+    ASSERT_EQ(hub_open(folder.path().c_str(), &h), 0) << rf_last_error()->message;
     EXPECT_EQ(hub_dtype(h), RF_BF16);
     char *same = hub_config_text(h, RF_BF16), *other = hub_config_text(h, RF_F16);
     EXPECT_EQ(same, text);

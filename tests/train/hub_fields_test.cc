@@ -76,42 +76,43 @@ std::string ends_of(const hub_ends &ends)
 Read read_config(const std::string &text)
 {
     const Folder folder;
-    char fault[HUB_FAULT_BYTES] = "";
     hub *h = nullptr;
     hub_ends ends = {};
     Read r;
     folder.write("config.json", text);
-    if (hub_open(folder.path().c_str(), &h, fault) == 0) {
+    const int rc = hub_open(folder.path().c_str(), &h);
+    if (rc == 0) {
         r.state = std::string((const char *)hub_values(h), sizeof(struct hub_values)) +
                   std::to_string(hub_dtype(h));
-        (void)!hub_read_ends(folder.path().c_str(), false, &ends, fault);
+        if (hub_read_ends(folder.path().c_str(), false, &ends) < 0)
+            r.fault = rf_last_error()->message;
         r.state += ends_of(ends);
+    } else {
+        r.fault = rf_last_error()->message;
     }
     hub_destroy(h);
-    r.fault = fault;
     return r;
 }
 
 Read read_generation(const std::string &text)
 {
     const Folder folder;
-    char fault[HUB_FAULT_BYTES] = "";
     hub_ends ends = {};
     folder.write("config.json", "{}");
     folder.write("generation_config.json", text);
-    (void)!hub_read_ends(folder.path().c_str(), true, &ends, fault);
-    return {fault, ends_of(ends)};
+    const int rc = hub_read_ends(folder.path().c_str(), true, &ends);
+    return {rc < 0 ? rf_last_error()->message : "", ends_of(ends)};
 }
 
 Read read_adapter(const std::string &text)
 {
     static adapter_config c;
-    char fault[ADAPTER_FAULT_BYTES] = "";
     std::ostringstream state;
-    if (adapter_config_parse(text.c_str(), &c, fault) == 0)
-        state << c.adapter.rank << " " << c.adapter.alpha << " " << c.adapter.dropout << " "
-              << c.adapter.rslora << " " << c.targets;
-    return {fault, state.str()};
+    if (adapter_config_parse(text.c_str(), &c) < 0)
+        return {rf_last_error()->message, ""};
+    state << c.adapter.rank << " " << c.adapter.alpha << " " << c.adapter.dropout << " "
+          << c.adapter.rslora << " " << c.targets;
+    return {"", state.str()};
 }
 
 Read read(const File &file, const std::string &text)

@@ -73,18 +73,17 @@ struct Made {
     // scale: of matrices.
     std::string make(const std::string &config, float scale = 1)
     {
-        char fault[HUB_FAULT_BYTES] = "";
         folder.write("config.json", config);
-        if (hub_open(folder.path().c_str(), &h, fault) < 0)
-            return fault;
+        if (hub_open(folder.path().c_str(), &h) < 0)
+            return rf_last_error()->message;
         hub_set_gpt2(h, &g);
         hub_set_llama(h, &l);
         if (hub_is_gpt2(h) ? gpt2_create(&g, &gpt2) < 0 : llama_create(&l, &llama) < 0)
             return "this version does not compute it";
         blocks = gpt2 ? gpt2_blocks(gpt2, &count) : llama_blocks(llama, &count);
         hub_tensors list = {};
-        if (hub_list(h, blocks, count, true, &list, fault) < 0)
-            return fault;
+        if (hub_list(h, blocks, count, true, &list) < 0)
+            return rf_last_error()->message;
         std::vector<Tensor> tensors;
         for (int i = 0; i < list.count; i++)
             tensors.push_back({list.list[i].name, hub_tensor_shape(&list.list[i])});
@@ -101,11 +100,10 @@ struct Made {
     // Calls use(source), whose values are the weights.
     template <typename Use> void with_source(Use use) const
     {
-        char fault[HUB_FAULT_BYTES] = "";
         rf_weights *w = nullptr;
         hub_source *source = nullptr;
         ASSERT_RF(rf_weights_open(weights().c_str(), nullptr, &w));
-        ASSERT_EQ(hub_source_create(h, w, blocks, count, &source, fault), 0) << fault;
+        ASSERT_EQ(hub_source_create(h, w, blocks, count, &source), 0) << rf_last_error()->message;
         use(hub_source_of(source));
         hub_source_destroy(source);
         rf_weights_close(w);

@@ -34,10 +34,10 @@ struct Named {
 
     explicit Named(const std::string &config, bool prefix = true)
     {
-        char fault[HUB_FAULT_BYTES] = "";
         hub_tensors list = {};
         EXPECT_EQ(made.make(config), "");
-        EXPECT_EQ(hub_list(made.h, made.blocks, made.count, prefix, &list, fault), 0) << fault;
+        EXPECT_EQ(hub_list(made.h, made.blocks, made.count, prefix, &list), 0)
+            << rf_last_error()->message;
         for (int i = 0; i < list.count; i++)
             tensors.push_back({list.list[i].name, hub_tensor_shape(&list.list[i])});
         hub_tensors_free(&list);
@@ -45,14 +45,13 @@ struct Named {
     // What is wrong with the files that are there now.
     std::string fault() const
     {
-        char text[HUB_FAULT_BYTES] = "";
         rf_weights *w = nullptr;
         hub_source *source = nullptr;
         EXPECT_RF(rf_weights_open(made.weights().c_str(), nullptr, &w));
-        (void)!hub_source_create(made.h, w, made.blocks, made.count, &source, text);
+        const int rc = hub_source_create(made.h, w, made.blocks, made.count, &source);
         hub_source_destroy(source);
         rf_weights_close(w);
-        return text;
+        return rc < 0 ? rf_last_error()->message : "";
     }
     float first(const char *param) const
     {
@@ -102,9 +101,8 @@ TEST(HubTensors, AHeadOfItsOwnIsKeptThoughTheConfigTiesIt)
     const Folder folder;
     const std::string dir = folder.path("m");
     const auto tied = [&](std::string *text) {
-        char fault[HUB_FAULT_BYTES] = "";
         hub *h = nullptr;
-        EXPECT_EQ(hub_open(dir.c_str(), &h, fault), 0) << fault;
+        EXPECT_EQ(hub_open(dir.c_str(), &h), 0) << rf_last_error()->message;
         const bool is = hub_values(h)->tied;
         *text = text_of(h);
         hub_destroy(h);
@@ -214,8 +212,8 @@ TEST(HubModules, OfAnArchitectureWithOneTensorForSeveralPartsAreOne)
     hub_arch arch = {};
     arch.prefix = "model.";
     arch.rows = rows;
-    const hub_weight qkv = {"attention.qkv", 8, {8, 4, 4}, 3},
-                     gate_up = {"mlp.gate_up", 8, {6, 6}, 2}, down = {"mlp.down", 6, {8}, 1};
+    const lora_weight qkv = {"attention.qkv", 8, {8, 4, 4}, 3},
+                      gate_up = {"mlp.gate_up", 8, {6, 6}, 2}, down = {"mlp.down", 6, {8}, 1};
     const lora_modules one = hub_modules(&arch, &qkv, 3), two = hub_modules(&arch, &gate_up, 0);
     ASSERT_EQ(one.count, 1);
     EXPECT_STREQ(one.module[0].name, "model.layers.3.self_attn.qkv_proj");
@@ -246,6 +244,9 @@ TEST(HubModules, AnExportHasTheArchitectureThatTheConfigNames)
     EXPECT_EQ(hub_of_llama(&c, &h), RF_EINVAL);
     c.architecture = "no such";
     EXPECT_EQ(hub_of_llama(&c, &h), RF_EINVAL);
-    EXPECT_NE(llama_config_fault(&c), nullptr);
+    llama *model = nullptr;
+    EXPECT_EQ(llama_create(&c, &model), RF_EINVAL);
+    EXPECT_STREQ(rf_last_error()->message,
+                 "there is no architecture no such; for example LlamaForCausalLM");
 }
 } // namespace

@@ -117,18 +117,16 @@ TEST(Hub, AWrongTensorIsNamed)
     Made made;
     ASSERT_EQ(made.make(cases().at(0).config), "");
     hub_tensors list = {};
-    char fault[HUB_FAULT_BYTES] = "";
-    ASSERT_EQ(hub_list(made.h, made.blocks, made.count, false, &list, fault), 0);
+    ASSERT_RF(hub_list(made.h, made.blocks, made.count, false, &list));
     const auto fault_of = [&](const std::vector<Tensor> &tensors) {
         rf_weights *w = nullptr;
         hub_source *source = nullptr;
-        fault[0] = 0;
         write_weights(made.weights(), tensors, RF_F32, 0);
         EXPECT_EQ(rf_weights_open(made.weights().c_str(), nullptr, &w), 0);
-        (void)!hub_source_create(made.h, w, made.blocks, made.count, &source, fault);
+        const int rc = hub_source_create(made.h, w, made.blocks, made.count, &source);
         hub_source_destroy(source);
         rf_weights_close(w);
-        return std::string(fault);
+        return std::string(rc < 0 ? rf_last_error()->message : "");
     };
     std::vector<Tensor> good;
     for (int i = 0; i < list.count; i++)
@@ -183,7 +181,7 @@ TEST(Hub, AFillHoldsLessThanTheLargestTensorInHostMemory)
                 s->most = std::max(s->most, host_bytes_in_use());
                 return rc;
             };
-            run->piece_bytes = 1 << 18;
+            run->files.piece_bytes = 1 << 18;
             const uint64_t before = host_bytes_in_use();
             ASSERT_RF(rf_run_fill(run, &source));
             EXPECT_GE(self.read, 4 * largest);
@@ -213,7 +211,7 @@ TEST(Hub, AFillNeedsMemoryForPiecesAloneAndAnErrorOfOneRankIsThatOfAll)
             memset(values, 0, count * sizeof(float));
             return s->rank == 1 ? rf_fail(RF_EIO, "the disk is gone") : 0;
         };
-        run->piece_bytes = 1024;
+        run->files.piece_bytes = 1024;
         EXPECT_EQ(rf_run_fill(run, &source), RF_EIO);
         EXPECT_HAS(std::string(rf_last_error()->message), "the disk is gone");
         self.rank = 0;
@@ -266,11 +264,11 @@ TEST(Hub, AParameterOfTensorRanksIsReadWholeInPiecesOfAnySize)
     t.steps = 0;
     t.tp = 2;
     t.policy.order = RF_ORDER_RING;
-    for (size_t piece : {(size_t)0, (size_t)256}) {
+    for (size_t piece : {(size_t)4 << 20, (size_t)256}) {
         t.before = [&](rf_run *run, rf_comm *, int rank) {
             made.with_source(
                 [&](const rf_param_source &from) { ASSERT_RF(rf_run_fill(run, &from)); });
-            run->piece_bytes = piece;
+            run->files.piece_bytes = piece;
             for (int b = 0; b < made.count; b++)
                 for (int k = 0; k < made.blocks[b].param_count; k++) {
                     const rf_param_desc &param = made.blocks[b].params[k];

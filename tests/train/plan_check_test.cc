@@ -24,198 +24,73 @@ namespace
 {
 
 const Setting settings[] = {
-    {"one", 1, 1, RF_ORDER_RING, false, false, false, false},
-    {"accumulates", 1, 3, RF_ORDER_RING, false, true, true, false},
-    {"tree_of_one", 1, 7, RF_ORDER_TREE, false, false, true, true},
-    {"ring", 2, 4, RF_ORDER_RING, false, false, true, false},
-    {"tree", 2, 4, RF_ORDER_TREE, false, true, true, false},
-    {"uneven", 3, 7, RF_ORDER_TREE, false, false, true, true},
-    {"uneven_ring", 3, 8, RF_ORDER_RING, false, true, false, true},
-    {"four", 4, 6, RF_ORDER_TREE, false, false, false, false},
-    {"rank_0", 2, 4, RF_ORDER_RING, true, true, true, true},
-    {"rank_0_of_3", 3, 4, RF_ORDER_RING, true, false, false, false},
-    {"zero_1", 2, 4, RF_ORDER_TREE, false, true, true, true, 1},
-    {"zero_1_of_3", 3, 4, RF_ORDER_RING, false, false, true, false, 1},
-    {"zero_1_copies", 4, 4, RF_ORDER_RING, false, false, true, true, 1, 2},
-    {"zero_2", 2, 3, RF_ORDER_RING, false, false, true, false, 2},
-    {"zero_2_tree", 2, 4, RF_ORDER_TREE, false, true, true, true, 2},
-    {"zero_3", 2, 4, RF_ORDER_RING, false, false, true, true, 3},
-    {"zero_3_of_3", 3, 4, RF_ORDER_TREE, false, false, true, false, 3, 0, 1},
-    {"zero_3_copies", 4, 5, RF_ORDER_RING, false, false, false, false, 3, 2},
-    {"host_step", 2, 4, RF_ORDER_TREE, false, true, true, true, 1, 0, 0, RF_OFFLOAD_OPTIMIZER},
-    {"host_params", 1, 2, RF_ORDER_RING, false, false, true, false, 0, 0, 1, 3},
-    {"host_all", 3, 4, RF_ORDER_RING, false, false, false, true, 3, 0, 0, 7},
-    {"activations", 1, 2, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 8, false, RF_F32,
-     false, 2},
-    {"activations_tree", 2, 3, RF_ORDER_TREE, false, true, true, true, 1, 0, 2, 9, false, RF_F32,
-     false, 3},
-    {"activations_all", 2, 3, RF_ORDER_RING, false, false, false, true, 3, 0, 1, 15, false, RF_BF16,
-     false, 2},
-    {"recomputes", 2, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 2},
-    {"narrow", 2, 4, RF_ORDER_RING, false, true, true, true, 0, 0, 0, 0, false, RF_BF16},
-    {"narrow_rank_0", 3, 4, RF_ORDER_RING, true, false, true, false, 0, 0, 0, 0, false, RF_F16},
-    {"narrow_shards", 3, 4, RF_ORDER_RING, false, false, true, true, 1, 0, 0, 0, false, RF_BF16},
-    {"narrow_rounds", 4, 5, RF_ORDER_RING, false, false, false, true, 2, 2, 0, 0, false, RF_BF16},
-    {"gpipe", 1, 3, RF_ORDER_RING, false, true, true, true, 0, 0, 0, 0, false, RF_F32, false, 0, 2,
-     RF_PIPELINE_GPIPE},
-    {"one_f_one_b", 2, 4, RF_ORDER_TREE, false, false, true, false, 1, 0, 0, 0, false, RF_F32,
-     false, 0, 2},
-    {"interleaved", 1, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 0, 0, false, RF_F32,
-     false, 0, 2, RF_PIPELINE_INTERLEAVED},
-    {"zbh1", 2, 4, RF_ORDER_RING, false, true, false, true, 1, 0, 0, 0, false, RF_BF16, false, 0, 2,
-     RF_PIPELINE_ZBH1},
-    {"zbv", 1, 3, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0, false, RF_F32, false, 0, 2,
-     RF_PIPELINE_ZBV},
-    {"zbh1_tree", 2, 5, RF_ORDER_TREE, false, false, true, true, 1, 0, 0, 0, false, RF_F32, false,
-     0, 2, RF_PIPELINE_ZBH1},
-    {"zbv_tree", 1, 5, RF_ORDER_TREE, false, true, true, false, 0, 0, 0, 0, false, RF_F32, false, 0,
-     2, RF_PIPELINE_ZBV},
-    {"zero_2_pipeline", 2, 3, RF_ORDER_RING, false, false, true, true, 2, 0, 0, 0, false, RF_F32,
-     false, 0, 2},
-    {"zero_2_zbh1_tree", 2, 3, RF_ORDER_TREE, false, false, true, false, 2, 0, 0, 0, false, RF_F32,
-     false, 0, 2, RF_PIPELINE_ZBH1},
-    {"zero_2_zbv", 2, 4, RF_ORDER_RING, false, true, true, true, 2, 0, 1, 0, false, RF_BF16, false,
-     0, 2, RF_PIPELINE_ZBV},
-    {"zero_3_interleaved", 2, 3, RF_ORDER_TREE, false, false, true, false, 3, 0, 0, 0, false,
-     RF_F32, false, 0, 2, RF_PIPELINE_INTERLEAVED},
-    {"tensor", 1, 2, RF_ORDER_RING,    false, false, false, false, 0, 0, 0, 0, false, RF_F32,
-     false,    0, 1, RF_PIPELINE_1F1B, 2,     false},
-    {"tensor_of_3", 1, 1, RF_ORDER_RING,    false, false, false, false, 0, 0, 1, 0, false, RF_F32,
-     false,         0, 1, RF_PIPELINE_1F1B, 3,     false},
-    {"tensor_data", 2, 3, RF_ORDER_TREE,    false, true, false, true, 0, 0, 0, 0, false, RF_F32,
-     false,         0, 1, RF_PIPELINE_1F1B, 2,     false},
-    {"sequence", 1, 2, RF_ORDER_RING,    false, false, true, false, 0, 0, 0, 0, false, RF_F32,
-     false,      0, 1, RF_PIPELINE_1F1B, 2,     true},
-    {"sequence_tree", 2, 4, RF_ORDER_TREE,    false, true, true, true, 0, 0, 0, 0, false, RF_F32,
-     false,           0, 1, RF_PIPELINE_1F1B, 2,     true},
-    {"sequence_zero_1",
-     2,
-     3,
-     RF_ORDER_RING,
-     false,
-     false,
-     true,
-     true,
-     1,
-     0,
-     2,
-     0,
-     false,
-     RF_F32,
-     false,
-     0,
-     1,
-     RF_PIPELINE_1F1B,
-     2,
-     true},
-    {"sequence_zero_2",
-     2,
-     3,
-     RF_ORDER_TREE,
-     false,
-     false,
-     true,
-     false,
-     2,
-     0,
-     0,
-     0,
-     false,
-     RF_F32,
-     false,
-     0,
-     1,
-     RF_PIPELINE_1F1B,
-     2,
-     true},
-    {"sequence_zero_3",
-     2,
-     2,
-     RF_ORDER_RING,
-     false,
-     true,
-     true,
-     true,
-     3,
-     0,
-     0,
-     0,
-     false,
-     RF_F32,
-     false,
-     0,
-     1,
-     RF_PIPELINE_1F1B,
-     2,
-     true},
-    {"tensor_pipeline",
-     1,
-     3,
-     RF_ORDER_RING,
-     false,
-     false,
-     false,
-     false,
-     0,
-     0,
-     0,
-     0,
-     false,
-     RF_F32,
-     false,
-     0,
-     2,
-     RF_PIPELINE_1F1B,
-     2,
-     false},
-    {"sequence_pipeline",
-     2,
-     2,
-     RF_ORDER_RING,
-     false,
-     false,
-     true,
-     true,
-     1,
-     0,
-     0,
-     0,
-     false,
-     RF_F32,
-     false,
-     0,
-     2,
-     RF_PIPELINE_1F1B,
-     2,
-     true},
-    {"sequence_zbv", 1, 2, RF_ORDER_RING,   false, false, true, false, 0, 0, 0, 0, false, RF_F32,
-     false,          0, 2, RF_PIPELINE_ZBV, 2,     true},
-    {"tensor_host", 2, 2, RF_ORDER_RING,    false, false, false, true, 1, 0, 0, 1, false, RF_F32,
-     false,         0, 1, RF_PIPELINE_1F1B, 2,     false},
-    {"pipeline_host_step", 2, 4, RF_ORDER_TREE, false, true, true, true, 1, 0, 0,
-     RF_OFFLOAD_OPTIMIZER, false, RF_F32, false, 0, 2},
-    {"pipeline_host_all", 2, 3, RF_ORDER_RING, false, false, true, true, 3, 0, 0, 15, false, RF_F32,
-     false, 0, 2, RF_PIPELINE_INTERLEAVED},
-    {"pipeline_activations", 1, 4, RF_ORDER_TREE, false, false, true, false, 0, 0, 0, 8, false,
-     RF_F32, false, 0, 2},
-    {"pipeline_activations_zbh1", 1, 4, RF_ORDER_RING, false, false, true, false, 0, 0, 1, 10,
-     false, RF_F32, false, 0, 2, RF_PIPELINE_ZBH1},
-    {"no_masters", 2, 4, RF_ORDER_TREE, false, true, true, true, 2, 0, 0, 1, false, RF_F32, true},
+    of("one", "micro_batches=1"),
+    of("accumulates", "micro_batches=3 scaled tied"),
+    of("tree_of_one", "micro_batches=7 tree tied copies"),
+    of("ring", "dp=2 micro_batches=4 tied"),
+    of("tree", "dp=2 micro_batches=4 tree scaled tied"),
+    of("uneven", "dp=3 micro_batches=7 tree tied copies"),
+    of("uneven_ring", "dp=3 micro_batches=8 scaled copies"),
+    of("four", "dp=4 micro_batches=6 tree"),
+    of("rank_0", "dp=2 micro_batches=4 rank0 scaled tied copies"),
+    of("rank_0_of_3", "dp=3 micro_batches=4 rank0"),
+    of("zero_1", "dp=2 micro_batches=4 tree scaled tied copies zero=1"),
+    of("zero_1_of_3", "dp=3 micro_batches=4 tied zero=1"),
+    of("zero_1_copies", "dp=4 micro_batches=4 tied copies zero=1 shard=2"),
+    of("zero_2", "dp=2 micro_batches=3 tied zero=2"),
+    of("zero_2_tree", "dp=2 micro_batches=4 tree scaled tied copies zero=2"),
+    of("zero_3", "dp=2 micro_batches=4 tied copies zero=3"),
+    of("zero_3_of_3", "dp=3 micro_batches=4 tree tied zero=3 recompute=1"),
+    of("zero_3_copies", "dp=4 micro_batches=5 zero=3 shard=2"),
+    of("host_step", "dp=2 micro_batches=4 tree scaled tied copies zero=1 offload=1"),
+    of("host_params", "micro_batches=2 tied recompute=1 offload=3"),
+    of("host_all", "dp=3 micro_batches=4 copies zero=3 offload=7"),
+    of("activations", "micro_batches=2 tied offload=8 more_blocks=2"),
+    of("activations_tree",
+       "dp=2 micro_batches=3 tree scaled tied copies zero=1 recompute=2 offload=9 more_blocks=3"),
+    of("activations_all",
+       "dp=2 micro_batches=3 copies zero=3 recompute=1 offload=15 bf16 more_blocks=2"),
+    of("recomputes", "dp=2 micro_batches=4 tree tied recompute=2"),
+    of("narrow", "dp=2 micro_batches=4 scaled tied copies bf16"),
+    of("narrow_rank_0", "dp=3 micro_batches=4 rank0 tied f16"),
+    of("narrow_shards", "dp=3 micro_batches=4 tied copies zero=1 bf16"),
+    of("narrow_rounds", "dp=4 micro_batches=5 copies zero=2 shard=2 bf16"),
+    of("gpipe", "micro_batches=3 scaled tied copies pp=2 gpipe"),
+    of("one_f_one_b", "dp=2 micro_batches=4 tree tied zero=1 pp=2"),
+    of("interleaved", "micro_batches=4 tree tied pp=2 interleaved"),
+    of("zbh1", "dp=2 micro_batches=4 scaled copies zero=1 bf16 pp=2 zbh1"),
+    of("zbv", "micro_batches=3 tied pp=2 zbv"),
+    of("zbh1_tree", "dp=2 micro_batches=5 tree tied copies zero=1 pp=2 zbh1"),
+    of("zbv_tree", "micro_batches=5 tree scaled tied pp=2 zbv"),
+    of("zero_2_pipeline", "dp=2 micro_batches=3 tied copies zero=2 pp=2"),
+    of("zero_2_zbh1_tree", "dp=2 micro_batches=3 tree tied zero=2 pp=2 zbh1"),
+    of("zero_2_zbv", "dp=2 micro_batches=4 scaled tied copies zero=2 recompute=1 bf16 pp=2 zbv"),
+    of("zero_3_interleaved", "dp=2 micro_batches=3 tree tied zero=3 pp=2 interleaved"),
+    of("tensor", "micro_batches=2 tp=2"),
+    of("tensor_of_3", "micro_batches=1 recompute=1 tp=3"),
+    of("tensor_data", "dp=2 micro_batches=3 tree scaled copies tp=2"),
+    of("sequence", "micro_batches=2 tied tp=2 sequence"),
+    of("sequence_tree", "dp=2 micro_batches=4 tree scaled tied copies tp=2 sequence"),
+    of("sequence_zero_1", "dp=2 micro_batches=3 tied copies zero=1 recompute=2 tp=2 sequence"),
+    of("sequence_zero_2", "dp=2 micro_batches=3 tree tied zero=2 tp=2 sequence"),
+    of("sequence_zero_3", "dp=2 micro_batches=2 scaled tied copies zero=3 tp=2 sequence"),
+    of("tensor_pipeline", "micro_batches=3 pp=2 tp=2"),
+    of("sequence_pipeline", "dp=2 micro_batches=2 tied copies zero=1 pp=2 tp=2 sequence"),
+    of("sequence_zbv", "micro_batches=2 tied pp=2 zbv tp=2 sequence"),
+    of("tensor_host", "dp=2 micro_batches=2 copies zero=1 offload=1 tp=2"),
+    of("pipeline_host_step", "dp=2 micro_batches=4 tree scaled tied copies zero=1 offload=1 pp=2"),
+    of("pipeline_host_all", "dp=2 micro_batches=3 tied copies zero=3 offload=15 pp=2 interleaved"),
+    of("pipeline_activations", "micro_batches=4 tree tied offload=8 pp=2"),
+    of("pipeline_activations_zbh1", "micro_batches=4 tied recompute=1 offload=10 pp=2 zbh1"),
+    of("no_masters", "dp=2 micro_batches=4 tree scaled tied copies zero=2 offload=1 no_masters"),
 };
 
 // The same, of ranks that share sequences.
-Setting in_context(Setting s, int cp)
-{
-    s.cp = cp;
-    return s;
-}
 const Setting context_settings[] = {
-    in_context({"context", 1, 2, RF_ORDER_RING, false, false, true, false}, 2),
-    in_context({"context_tree", 2, 3, RF_ORDER_TREE, false, true, true, true, 1}, 2),
-    in_context({"context_zero_3", 2, 2, RF_ORDER_RING, false, false, false, true, 3, 0, 1}, 2),
-    in_context({"context_pipeline", 1, 2, RF_ORDER_RING, false, false, true, false, 0, 0, 0, 0,
-                false, RF_F32, false, 0, 2},
-               2),
+    of("context", "micro_batches=2 tied cp=2"),
+    of("context_tree", "dp=2 micro_batches=3 tree scaled tied copies zero=1 cp=2"),
+    of("context_zero_3", "dp=2 micro_batches=2 copies zero=3 recompute=1 cp=2"),
+    of("context_pipeline", "micro_batches=2 tied pp=2 cp=2"),
 };
 
 class OfSetting : public testing::TestWithParam<Setting>
@@ -235,14 +110,11 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
         for (int dp = 1; dp <= 8; dp++)
             for (int m = dp; m <= 12; m++)
                 for (int variant = 0; variant < 16; variant++) {
-                    Setting s = {"",
-                                 dp,
-                                 m,
-                                 order,
-                                 (variant & 1) != 0,
-                                 (variant & 2) != 0,
-                                 (variant & 4) != 0,
-                                 (variant & 4) == 0};
+                    Setting s = {.dp = dp, .micro_batches = m, .order = order};
+                    s.rank0 = variant & 1;
+                    s.scaled = variant & 2;
+                    s.tied = variant & 4;
+                    s.copies = !s.tied;
                     s.zero = variant < 8 ? 0 : 2 + variant % 2;
                     s.rank0 &= !s.zero;
                     s.recompute = variant % 3;
@@ -272,14 +144,10 @@ TEST(PlanCheck, EveryPipelineIsAccepted)
             for (int dp = 1; dp <= 3; dp++)
                 for (int m = dp; m <= 3 * dp + 4; m++)
                     for (int variant = m % 4; variant < 8; variant += 4) {
-                        Setting s = {"",
-                                     dp,
-                                     m,
-                                     RF_ORDER_RING,
-                                     false,
-                                     variant % 2 == 0,
-                                     (variant & 2) != 0,
-                                     variant == 3};
+                        Setting s = {.dp = dp, .micro_batches = m};
+                        s.scaled = variant % 2 == 0;
+                        s.tied = variant & 2;
+                        s.copies = variant == 3;
                         s.zero = (variant + m + dp) % 4;
                         s.order = variant >= 4 ? RF_ORDER_TREE : RF_ORDER_RING;
                         s.frozen = m % 2 == 0;
@@ -307,7 +175,8 @@ TEST(PlanCheck, EveryMeshWithTensorRanksIsAccepted)
         for (int pp = 1; pp <= 2; pp++)
             for (int dp = 1; dp <= 3; dp++)
                 for (int variant = 0; variant < 16; variant++) {
-                    Setting s = {"", dp, dp + variant % 3, RF_ORDER_RING, false, variant % 2 == 0};
+                    Setting s = {.dp = dp, .micro_batches = dp + variant % 3};
+                    s.scaled = variant % 2 == 0;
                     s.sequence = (variant & 2) != 0 && tp != 3;
                     s.tied = s.sequence && variant % 3;
                     s.copies = variant % 5 == 0;
@@ -340,7 +209,8 @@ TEST(PlanCheck, EveryMeshWithContextRanksIsAccepted)
         for (int pp = 1; pp <= 2; pp++)
             for (int dp = 1; dp <= 2; dp++)
                 for (int variant = 0; variant < 16; variant++) {
-                    Setting s = {"", dp, dp + variant % 3, RF_ORDER_RING, false, variant % 2 == 0};
+                    Setting s = {.dp = dp, .micro_batches = dp + variant % 3};
+                    s.scaled = variant % 2 == 0;
                     s.tied = variant % 3;
                     s.copies = variant % 5 == 0;
                     s.zero = variant % 4;
@@ -378,7 +248,7 @@ TEST(PlanCheck, TensorRanksWithUnequalPartsHaveTheSamePieces)
     StubBlocks blocks;
     blocks.add("a", {129, 64}).shared();
     blocks.add("b", {128, 64}).shared();
-    rf_policy policy = policy_of({"", 1, 2, RF_ORDER_RING});
+    rf_policy policy = policy_of({.micro_batches = 2});
     policy.sequence_parallel = true;
     policy.first_bucket_bytes = policy.bucket_bytes = 128 * sizeof(float);
     expect_accepted(blocks, {1, 2, 1}, policy);
@@ -395,7 +265,8 @@ TEST(PlanCheck, AFrozenBlockBetweenTrainedOnesIsAccepted)
                 blocks.add("a", {64});
                 blocks.add("b", {64}).flag(0, RF_PARAM_FROZEN);
                 blocks.add("c", {64});
-                expect_accepted(blocks, {1, 1, pp}, policy_of({"", 1, m, order}));
+                expect_accepted(blocks, {1, 1, pp},
+                                policy_of({.micro_batches = m, .order = order}));
             }
 }
 
@@ -441,9 +312,7 @@ const Setting &setting(const char *name)
 // Its parameter a.0 is on the first stage and on the second.
 Setting tied_over_stages()
 {
-    Setting s = {"", 1, 4, RF_ORDER_RING, false, false, true, false};
-    s.pp = 4;
-    return s;
+    return of("", "micro_batches=4 tied pp=4");
 }
 
 void expect_refused(const Job &job, const std::vector<std::string> &words)

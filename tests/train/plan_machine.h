@@ -12,6 +12,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <sstream>
 #include <vector>
 
 #include "stub_blocks.h"
@@ -21,10 +22,10 @@ extern "C" {
 }
 
 struct Setting {
-    const char *name;
-    int dp, micro_batches;
-    rf_order order;
-    bool rank0, scaled, tied, copies;
+    const char *name = "";
+    int dp = 1, micro_batches = 1;
+    rf_order order = RF_ORDER_RING;
+    bool rank0 = false, scaled = false, tied = false, copies = false;
     int zero = 0, shard = 0, recompute = 0, offload = 0;
     bool frozen = false;
     rf_dtype reduce = RF_F32;
@@ -36,6 +37,50 @@ struct Setting {
     bool sequence = false;
     int cp = 1; // context ranks
 };
+
+// Words of a setting: numbers as name=value, all else by its name alone.
+inline Setting of(const char *name, const char *text)
+{
+    static const std::map<std::string, int Setting::*> numbers = {
+        {"dp", &Setting::dp},
+        {"micro_batches", &Setting::micro_batches},
+        {"zero", &Setting::zero},
+        {"shard", &Setting::shard},
+        {"recompute", &Setting::recompute},
+        {"offload", &Setting::offload},
+        {"more_blocks", &Setting::more_blocks},
+        {"pp", &Setting::pp},
+        {"tp", &Setting::tp},
+        {"cp", &Setting::cp}};
+    static const std::map<std::string, bool Setting::*> flags = {
+        {"rank0", &Setting::rank0},      {"scaled", &Setting::scaled},
+        {"tied", &Setting::tied},        {"copies", &Setting::copies},
+        {"frozen", &Setting::frozen},    {"no_masters", &Setting::no_masters},
+        {"sequence", &Setting::sequence}};
+    static const std::map<std::string, rf_dtype> types = {{"bf16", RF_BF16}, {"f16", RF_F16}};
+    static const std::map<std::string, rf_pipeline_kind> pipelines = {
+        {"gpipe", RF_PIPELINE_GPIPE},
+        {"interleaved", RF_PIPELINE_INTERLEAVED},
+        {"zbh1", RF_PIPELINE_ZBH1},
+        {"zbv", RF_PIPELINE_ZBV}};
+    Setting s;
+    s.name = name;
+    std::istringstream words(text);
+    for (std::string word; words >> word;) {
+        const size_t equals = word.find('=');
+        if (equals != word.npos)
+            s.*numbers.at(word.substr(0, equals)) = std::stoi(word.substr(equals + 1));
+        else if (flags.count(word))
+            s.*flags.at(word) = true;
+        else if (types.count(word))
+            s.reduce = types.at(word);
+        else if (word == "tree")
+            s.order = RF_ORDER_TREE;
+        else
+            s.pipeline = pipelines.at(word);
+    }
+    return s;
+}
 
 inline StubBlocks blocks_of(const Setting &s)
 {

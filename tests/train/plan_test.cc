@@ -473,6 +473,40 @@ TEST(Plan, RefusalsSayWhatToChange)
     with([](rf_policy *p) { p->pipeline = RF_PIPELINE_2BW, p->recompute = 1; }, "without a flush");
 }
 
+int says_why(const void *, int64_t rows, int64_t, rf_block_sizes *)
+{
+    return rf_fail(RF_EINVAL, "%d rows are too many; use fewer", (int)rows);
+}
+int says_nothing(const void *, int64_t, int64_t, rf_block_sizes *)
+{
+    return RF_ENOTSUP;
+}
+
+TEST(Plan, WhatAUsersBlockSaysIsSaidWithItsName)
+{
+    for (const auto &c :
+         {std::make_pair(&says_why, "block a: 4 rows are too many; use fewer"),
+          std::make_pair(&says_nothing, "block a refuses micro-batches of 4 tokens "
+                                        "in sequences of 4 (not supported here)")}) {
+        StubBlocks stub;
+        stub.add("a", {8});
+        rf_block block = stub.blocks()[0];
+        rf_block_ops ops = *block.ops;
+        ops.sizes = c.first;
+        block.ops = &ops;
+        rf_policy policy = {};
+        policy.batch = 1;
+        policy.seq = 4;
+        policy.micro_batches = 1;
+        const rf_mesh mesh = {1};
+        rf_plan *plan = nullptr;
+        (void)rf_fail(RF_EINVAL, "of another call");
+        EXPECT_LT(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), 0);
+        EXPECT_EQ(std::string(rf_last_error()->message).find(c.second), 0u)
+            << rf_last_error()->message;
+    }
+}
+
 TEST(Plan, ParametersWithOneNameOrALateOwnerAreRefused)
 {
     StubBlocks twice, late, shapes;

@@ -259,7 +259,9 @@ TEST(Quantized, WhatIsRefusedIsNamed)
         EXPECT_TRUE(has(rf_last_error()->message, "quantised")) << rf_last_error()->message;
         t.llama.quantize = (rf_quantization)7;
         if (is_llama) {
-            EXPECT_TRUE(has(llama_config_fault(&t.llama), "nf4"));
+            llama *model = nullptr;
+            EXPECT_EQ(llama_create(&t.llama, &model), RF_EINVAL);
+            EXPECT_TRUE(has(rf_last_error()->message, "nf4"));
         }
     }
 }

@@ -68,9 +68,9 @@ std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int 
     std::vector<float> state;
     Training first = t;
     first.before = [&](rf_run *run, rf_comm *, int rank) {
-        run->piece_bytes = 1536;
-        for (int r : hidden)
-            run->hide_folders |= r == rank;
+        run->files.piece_bytes = 1536;
+        if (std::count(hidden.begin(), hidden.end(), rank))
+            hide_folders(run);
     };
     first.after = [&](rf_run *run, rf_comm *, int rank) {
         save(run, folder, 2);
@@ -90,9 +90,9 @@ void expect_loads(const Training &t, const Folder &folder, int ranks,
     rest.steps = 0;
     rest.seed = 6;
     rest.after = [&](rf_run *run, rf_comm *, int rank) {
-        run->piece_bytes = 1000;
-        for (int r : hidden)
-            run->hide_folders |= r == rank;
+        run->files.piece_bytes = 1000;
+        if (std::count(hidden.begin(), hidden.end(), rank))
+            hide_folders(run);
         rf_progress progress = {};
         ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
         EXPECT_EQ(progress.step, 2);
@@ -177,7 +177,7 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
     Folder folder;
     std::atomic<uint64_t> most_save{0}, most_load{0}, bytes{0};
     t.after = [&](rf_run *run, rf_comm *comm, int rank) {
-        run->piece_bytes = 4096;
+        run->files.piece_bytes = 4096;
         for (const bool load : {false, true}) {
             ASSERT_RF(rf_barrier(comm, nullptr));
             if (rank == 0)
@@ -208,9 +208,10 @@ TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *comm, int rank) {
         const rf_progress progress = {3, 77, 12};
-        run->hide_folders = rank == 2; // or it would miss the file as well
+        if (rank == 2)
+            hide_folders(run); // or it would miss the file as well
         if (rank == 1)
-            run->save_hook = {
+            run->files.saves = {
                 [](void *user, const char *stage) {
                     if (strcmp(stage, "folder announced") == 0)
                         std::filesystem::remove(
@@ -219,13 +220,14 @@ TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
                 (void *)&folder};
         EXPECT_EQ(rf_run_save(run, folder.path().c_str(), &progress), RF_EIO);
         const std::string message = rf_last_error()->message;
-        EXPECT_NE(message.find("optimizer.safetensors, which rank 0 has created"), std::string::npos)
+        EXPECT_NE(message.find("optimizer.safetensors, which rank 0 has created"),
+                  std::string::npos)
             << message;
         EXPECT_EQ(message.find("rank 1: ") == 0, rank != 1) << message;
         ASSERT_RF(rf_barrier(comm, nullptr));
         EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
         EXPECT_EQ(folder.read("latest"), "step-2\n");
-        run->save_hook = {};
+        run->files.saves = {};
         ASSERT_RF(rf_barrier(comm, nullptr));
         save(run, folder, 3);
     };
@@ -295,8 +297,9 @@ TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
             ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
             int rc = rf_run_open(rank_device(rank), comm, plan, nullptr, &run);
             if (rc == 0) {
-                run->piece_bytes = 2000;
-                run->hide_folders = rank == 2 && death.hidden;
+                run->files.piece_bytes = 2000;
+                if (rank == 2 && death.hidden)
+                    hide_folders(run);
                 rc = death.background
                          ? rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr)
                          : rf_run_save(run, folder.path().c_str(), &progress);
@@ -329,8 +332,8 @@ TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
         const rf_progress progress = {2, 77, 8};
         rf_save_progress far = {};
         if (rank == 1)
-            run->save_hook = {Gate::wait, &gate};
-        run->piece_bytes = 1000;
+            run->files.saves = {Gate::wait, &gate};
+        run->files.piece_bytes = 1000;
         ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
         step(t, run, 2);
         if (rank == 1)
@@ -367,14 +370,14 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
         t.after = [&](rf_run *run, rf_comm *comm, int rank) {
             const rf_progress progress = {3, 77, 12};
             if (rank == 1) // the files are there, and what is written from now on fails
-                run->save_hook = {[](void *, const char *stage) {
-                                      rlimit small;
-                                      getrlimit(RLIMIT_FSIZE, &small);
-                                      small.rlim_cur = 4096;
-                                      if (strcmp(stage, "folder announced") == 0)
-                                          setrlimit(RLIMIT_FSIZE, &small);
-                                  },
-                                  nullptr};
+                run->files.saves = {[](void *, const char *stage) {
+                                        rlimit small;
+                                        getrlimit(RLIMIT_FSIZE, &small);
+                                        small.rlim_cur = 4096;
+                                        if (strcmp(stage, "folder announced") == 0)
+                                            setrlimit(RLIMIT_FSIZE, &small);
+                                    },
+                                    nullptr};
             ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
             EXPECT_EQ(by_begin ? rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr)
                                : rf_run_save_wait(run),
@@ -384,7 +387,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
             ASSERT_RF(rf_barrier(comm, nullptr));
             if (rank == 1)
                 setrlimit(RLIMIT_FSIZE, &old);
-            run->save_hook = {};
+            run->files.saves = {};
             EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
             EXPECT_EQ(folder.read("latest"), "step-2\n");
             EXPECT_RF(rf_run_save_wait(run)); // there is none any more
@@ -401,7 +404,7 @@ TEST(BackgroundSave, IsGivenUpByClosingTheRun)
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
         const rf_progress progress = {3, 77, 12};
-        run->piece_bytes = 64;
+        run->files.piece_bytes = 64;
         ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
     };
     train(t, 2);

@@ -87,12 +87,12 @@ int work(Victim &v, rf_comm *comm, int rank)
         rf_plan_build(blocks, count, &mesh, &policy, rank, &plan) < 0 ||
         rf_run_open(device, comm, plan, nullptr, &run) < 0)
         return -1;
-    run->piece_bytes = 2048;
+    run->files.piece_bytes = 2048;
     if (rf_run_reserve(run, v.dir) < 0 || save(v, run, 1) < 0 || rf_run_save_wait(run) < 0)
         return -1;
     pthread_barrier_wait(&v.armed);
     if (*v.moment != '@')
-        run->save_hook = {die, v.moment};
+        run->files.saves = {die, v.moment};
     else if (rank == 0)
         die_after(atol(v.moment + 1));
     int rc = 0;

@@ -18,12 +18,13 @@ TEST(TensorCheckpoint, ACheckpointOfAnyMeshIsTheSameBytesAndStatesOnEveryOther)
         const Folder &before = folders.back();
         folders.emplace_back();
         on(mesh, 9, [&](rf_run *run, int rank) {
-            run->piece_bytes = 3000;
+            run->files.piece_bytes = 3000;
             ASSERT_RF(rf_run_load(run, before.path().c_str(), nullptr));
             expect_numbers(run, mesh.text());
             ASSERT_RF(rf_run_audit(run, nullptr));
             save(run, folders.back());
-            run->hide_folders = rank % 2 == 1;
+            if (rank % 2 == 1)
+                hide_folders(run);
         });
         EXPECT_TRUE(files_of(folders.back()) == want) << mesh.text();
     }
@@ -110,8 +111,9 @@ TEST(TensorCheckpoint, RanksThatDoNotSeeTheFolderSendAndGetTheirPartsByRank0)
     });
     for (const Mesh &mesh : {Mesh{1, 3, 1}, Mesh{2, 2, 1, 1}})
         on(mesh, 9, [&](rf_run *run, int rank) {
-            run->piece_bytes = 1000;
-            run->hide_folders = rank % 2 == 1;
+            run->files.piece_bytes = 1000;
+            if (rank % 2 == 1)
+                hide_folders(run);
             ASSERT_RF(rf_run_load(run, first.path().c_str(), nullptr));
             expect_numbers(run, mesh.text());
             save(run, second);

@@ -188,7 +188,7 @@ int World::get_sizes(TensorSeen &seen)
                                          : ops->sizes(c.block->self, c.rows, c.seq, &r.sizes);
         seen.sizes.push_back(r.sizes);
         seen.status = rc;
-        seen.fault = r.sizes.fault;
+        seen.fault = rc < 0 ? rf_last_error()->message : "";
         if (rc < 0)
             return rc;
     }

@@ -273,10 +273,11 @@ TEST(TensorVocabulary, WhatCannotBeSharedIsSaidInASentence)
         rf_block_sizes sizes = {};
         const rf_tensor_part many = {4, 1, false}, uneven = {3, 1, true};
         EXPECT_EQ(block->ops->tensor_sizes(block->self, &many, rows, seq, &sizes), RF_EINVAL);
-        EXPECT_EQ(std::string(sizes.fault),
+        EXPECT_EQ(std::string(rf_last_error()->message),
                   "4 tensor ranks are more than the 3 rows of the vocabulary; use fewer ranks");
         EXPECT_EQ(block->ops->tensor_sizes(block->self, &uneven, 32, seq, &sizes), RF_EINVAL);
-        EXPECT_NE(std::string(sizes.fault).find("3 tensor ranks do not divide the 32 tokens"),
+        EXPECT_NE(std::string(rf_last_error()->message)
+                      .find("3 tensor ranks do not divide the 32 tokens"),
                   std::string::npos);
     }
 }

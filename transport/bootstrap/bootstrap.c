@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Joins a job, given a URL and the environment: finds the rank of this process, the number of ranks
- * and the rendezvous. How ranks then find each other is in gather.c (rank 0)
- * and join.c (all others). Called by comm.
+ * and the rendezvous. gather.c (rank 0) and join.c (all others) then connect the ranks. Called by
+ * comm.
  */
 #include <errno.h>
 #include <ringforge/ringforge.h>
@@ -19,7 +19,7 @@ enum { MOST_RANKS = 1 << 16 };
 
 static int find_rank(const struct rf_comm_opts *opts, struct rf_rendezvous *rendezvous)
 {
-    /* rank 0 of an options structure left at zero means nothing without a size. */
+    /* In an options structure left at zero, rank 0 is not a choice unless a size is given. */
     bool given = opts && (opts->size > 0 || opts->rank > 0);
     long rank = given ? opts->rank : -1, size = opts && opts->size > 0 ? opts->size : 0;
     int count;
@@ -35,10 +35,10 @@ static int find_rank(const struct rf_comm_opts *opts, struct rf_rendezvous *rend
     }
     if (rank < 0 || size <= 0) {
         struct rf_launcher_info info = {.others = ""};
-        RETURN_IF_ERROR(rf_launcher_find(&info)); /* one of the two alone */
+        RETURN_IF_ERROR(rf_launcher_find(&info)); /* only one of the two is set */
         return rf_fail(RF_EINVAL,
                        "rank and number of ranks are not known%s%s%s: set RANK and WORLD_SIZE, or "
-                       "start with a launcher such as `ringforge run -n 4 -- ...`",
+                       "start with a launcher such as `ringforge run --ranks 4 -- ...`",
                        info.others[0] ? " (" : "", info.others, info.others[0] ? ")" : "");
     }
     if (size > MOST_RANKS)

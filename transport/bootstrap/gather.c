@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Rank 0's side of joining: it listens until all others have joined, and tells them that the job
- * starts, or why there is none. A foreign connection or a misconfigured rank never ends the job.
- * Called by bootstrap.c; the others' side is in join.c.
+ * starts, or why not. A foreign connection or a misconfigured rank never ends the job. Called by
+ * bootstrap.c; join.c is the others' side.
  */
 #include <poll.h>
 #include <ringforge/ringforge.h>
@@ -16,10 +16,10 @@
 #include "kvs.h"
 #include "listener.h"
 
-static const uint64_t ANSWER_NS = 3000000000; /* to send all the outcome */
-static const uint64_t WATCH_NS = 50000000;    /* how often joined ranks are looked at */
-static const uint64_t REASON_NS = 1000000000; /* for the reason of a rank that does not join */
-static const uint64_t LATE_NS = 5000000000;   /* in which ranks that come later are told that */
+static const uint64_t ANSWER_NS = 3000000000; /* to send the outcome to all */
+static const uint64_t WATCH_NS = 50000000;    /* interval between checks of joined ranks */
+static const uint64_t REASON_NS = 1000000000; /* to receive the reason of a rank that declines */
+static const uint64_t LATE_NS = 5000000000;   /* during which late ranks are told that */
 
 static uint64_t deadline_of(const struct rf_rendezvous *rendezvous)
 {
@@ -31,7 +31,7 @@ struct gathering {
     struct rf_link *links;
     int joined; /* without rank 0 */
     struct rf_listener listener;
-    /* There will be no job, as a rank does not join. */
+    /* There will be no job, because a rank declines. */
     bool over;
     int who;
     char why[RF_FRAME_MAX_TEXT];
@@ -39,13 +39,13 @@ struct gathering {
     int told_count;
 };
 
-/* A connection to each rank, those that join, and what a process has open anyway. */
+/* A connection to each rank and to pending ones, and the files that a process has open anyway. */
 static int files_of_rank_0(int size)
 {
     return size + RF_LISTENER_MAX_PENDING + 32;
 }
 
-/* A rank that has joined may die before the last one joins; another process may then join as that
+/* A rank that has joined may die before the last one joins; then another process may join as that
  * rank. */
 static void watch_one(struct gathering *g, int rank)
 {
@@ -59,7 +59,7 @@ static void watch_one(struct gathering *g, int rank)
     }
 }
 
-/* polls: of all ranks but 0, as poll() has left them. */
+/* polls: for all ranks but 0, filled by poll(). */
 static void watch_joined(struct gathering *g, const struct pollfd *polls)
 {
     for (int rank = 1; rank < g->rendezvous->size; rank++)
@@ -68,8 +68,7 @@ static void watch_joined(struct gathering *g, const struct pollfd *polls)
             watch_one(g, rank);
 }
 
-/* Also whether those that joined are still there, once all have: a job must not start without one.
- */
+/* Once all have joined, also checks that they are still alive: a job must not start without one. */
 static bool all_are_here(struct gathering *g)
 {
     if (g->joined + 1 < g->rendezvous->size)
@@ -104,7 +103,7 @@ static int admit(void *owner, int rank, struct rf_link *link)
     return 0;
 }
 
-/* A rank that does not join: its reason follows. */
+/* A rank declines: its reason follows. */
 static int decline(void *owner, int rank, struct rf_link *link)
 {
     struct gathering *g = owner;
@@ -147,8 +146,8 @@ static int fail_missing(struct gathering *g)
                         g->rendezvous->timeout_s, g->joined + 1, g->rendezvous->size);
 }
 
-/* Every connection that poll() looks at costs rank 0 time, at every arrival of another; those that
- * have joined, and have got all their bytes, are looked at from time to time. */
+/* Every connection that poll() examines costs rank 0 time at every arrival of another. So joined
+ * ranks that have received all their bytes are examined only from time to time. */
 static int fill_polls(const struct gathering *g, bool all, struct pollfd *polls)
 {
     int count = 0;
@@ -219,13 +218,13 @@ static void send_outcome(struct gathering *g, int status)
                             : rf_link_queue(link, RF_FRAME_START, 0, 0, NULL, 0);
         if (status < 0 && link->fd >= 0)
             note_told(g, rank);
-        /* The control link notices a rank that cannot be reached, as any death. */
+        /* The control link detects an unreachable rank like any death. */
         if (rc == 0 && link->fd >= 0 && rf_link_flush_by(link, deadline) < 0)
             rf_log("transport", 0, "rank %d went away while the job started", rank);
     }
 }
 
-/* Tells those that come why there is no job, so that they need not wait for it. */
+/* Tells late ranks why there is no job, so that they need not wait for it. */
 static void tell_late_ranks(struct gathering *g, uint64_t deadline)
 {
     struct pollfd polls[RF_LISTENER_POLLS];
@@ -236,7 +235,7 @@ static void tell_late_ranks(struct gathering *g, uint64_t deadline)
         if (poll(polls, (nfds_t)count, rf_poll_ms(until, now)) >= 0)
             rf_listener_serve(&g->listener);
     }
-    /* They have been answered, and are to read it. */
+    /* They have been answered; wait until they read the answer. */
     while (g->listener.pending_count > 0 && rf_now_ns() < deadline) {
         const int count = rf_listener_polls(&g->listener, polls);
         poll(polls, (nfds_t)count, rf_poll_ms(deadline, rf_now_ns()));
@@ -267,9 +266,9 @@ static int check_file_limit(int size)
                    size, (unsigned long long)most, (unsigned long long)need);
 }
 
-/* Without a key rank 0 listens on loopback only. With one it listens on all addresses, since the
- * name that others know need not be an address of this host; unless that name is a loopback name.
- */
+/* Without a key rank 0 listens on loopback only. With one it listens on all addresses, because the
+ * name known to the others need not be an address of this host; unless that name is a loopback
+ * name. */
 static int open_listener(struct rf_rendezvous *rendezvous, int *listener)
 {
     bool loopback = false;
@@ -310,7 +309,7 @@ static int open_listener_and_publish(struct rf_rendezvous *rendezvous, int *list
         RETURN_IF_ERROR(rf_job_key_init(&rendezvous->key, record.key));
     }
     int rc = open_listener(rendezvous, listener);
-    if (rc == 0) { /* else the others read that there is none */
+    if (rc == 0) { /* otherwise the others read that rank 0 failed */
         snprintf(record.host, sizeof(record.host), "%.63s", rendezvous->host);
         record.port = rendezvous->port;
         memcpy(record.job, rendezvous->key.job, RF_JOB_BYTES);
@@ -348,8 +347,8 @@ int rf_join_gather(struct rf_rendezvous *rendezvous, struct rf_link *links, int 
            rendezvous->host, rendezvous->port);
     int rc = gathering.over ? 0 : wait_for_ranks(&gathering);
     struct rf_error reason = *rf_last_error();
-    /* Before anybody may come back for the next job, which must not read this address; unless late
-     * ranks have yet to be told that there is no job. */
+    /* Before anybody can return for the next job, which must not read this address; unless late
+     * ranks must still be told that there is no job. */
     if (rendezvous->file && !gathering.over)
         unlink(rendezvous->file);
     if (!rendezvous->declines)

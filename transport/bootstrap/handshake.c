@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Challenge and response with libsodium's crypto_auth (HMAC-SHA-512-256). Who sends what when is in
- * listener.c (rank 0) and join.c (all others).
+ * Challenge and response with libsodium's crypto_auth (HMAC-SHA-512-256). listener.c (rank 0) and
+ * join.c (all others) have the order of messages.
  */
 #include "handshake.h"
 

@@ -2,7 +2,7 @@
  *
  * Proof that both ends of a connection hold the job key, without sending it: a nonce from each, and
  * an HMAC over both, bound to the protocol version, the job, the joiner's rank and the world's
- * size. The joiner proves first, so that a foreign connection gets nothing to guess keys from.
+ * size. The joiner proves first, so that a foreign connection gets no material for guessing keys.
  */
 #ifndef RF_TRANSPORT_HANDSHAKE_H
 #define RF_TRANSPORT_HANDSHAKE_H
@@ -12,13 +12,13 @@
 #include <stdint.h>
 
 enum { RF_NONCE_BYTES = 32, RF_PROOF_BYTES = 32, RF_JOB_BYTES = 16, RF_HELLO_BYTES = 44 };
-/* Set in the rank of a joiner that does not join, and says why once it is welcome. */
+/* Set in the rank of a joiner that declines, and gives its reason after the welcome. */
 #define RF_HELLO_DECLINES 0x80000000u
 
 struct rf_job_key {
     bool present;    /* false: everybody has the same empty key, and only loopback is allowed */
     uint8_t key[32]; /* derived from the text */
-    uint8_t job[RF_JOB_BYTES]; /* names one run, where the URL can carry it; else zero */
+    uint8_t job[RF_JOB_BYTES]; /* identifies one run, if the URL can carry it; else zero */
 };
 
 struct rf_handshake {

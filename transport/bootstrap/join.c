@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * How all ranks but rank 0 join a job: they connect and authenticate until they are accepted or
- * refused with a reason. Called by bootstrap.c, and by others through rf_rendezvous_join; rank 0's
- * side is in gather.c.
+ * Joining for all ranks but rank 0: they connect and authenticate until they are accepted or
+ * refused with a reason. Called by bootstrap.c, and by others through rf_rendezvous_join; gather.c
+ * is rank 0's side.
  */
 #include "join.h"
 
@@ -13,11 +13,11 @@
 #include "kvs.h"
 
 static const uint64_t RETRY_NS = 20000000;
-enum { MOST_DOUBLINGS = 6 };                    /* of that time, where rank 0 has others to serve */
+enum { MOST_DOUBLINGS = 6 };                    /* of that time, while rank 0 serves others */
 static const uint64_t ANSWER_NS = 3000000000;   /* for one step of the handshake, */
-static const uint64_t ANSWER_RANK_NS = 5000000; /* and for each rank that may be served before */
-static const uint64_t STALE_NS = 1000000000;    /* how long a file may be that of an earlier run */
-static const uint64_t REASON_NS = 1000000000;   /* for the reason of a rank that does not join */
+static const uint64_t ANSWER_RANK_NS = 5000000; /* and for each rank that may be served earlier */
+static const uint64_t STALE_NS = 1000000000;    /* for which a file may be that of an earlier run */
+static const uint64_t REASON_NS = 1000000000;   /* for the reason of a rank that declines */
 
 static uint64_t deadline_of(const struct rf_rendezvous *rendezvous)
 {
@@ -43,7 +43,7 @@ static int check_kind(const struct rf_frame *frame, int kind)
     return 0;
 }
 
-/* The next frame, which must be of this kind. */
+/* Receives the next frame, which must be of this kind. */
 static int expect(struct rf_link *link, int kind, uint64_t deadline, struct rf_frame *frame)
 {
     RETURN_IF_ERROR(rf_link_next_by(link, frame, deadline));
@@ -77,8 +77,8 @@ int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link 
     return 0;
 }
 
-/* One attempt, from connecting to being accepted. RF_EAGAIN: another may succeed. *reached: what
- * listens there has answered by closing the connection, by asking to try again, or not at all. */
+/* One attempt, from connecting to being accepted. RF_EAGAIN: another attempt may succeed. *reached:
+ * the listener has closed the connection, has asked to try again, or has not answered. */
 static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint64_t deadline,
                     bool *reached)
 {
@@ -103,7 +103,7 @@ static int try_once(struct rf_rendezvous *rendezvous, struct rf_link *link, uint
     if (rc == 0)
         return 0;
     rf_link_close(link);
-    /* Closed because too many are pending, or another program listens there at the moment. */
+    /* Closed because too many connections are pending, or another program listens there now. */
     *reached = rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT || rc == RF_EAGAIN;
     return *reached ? RF_EAGAIN : rc;
 }
@@ -124,7 +124,7 @@ static int wait_for_start(const struct rf_rendezvous *rendezvous, struct rf_link
                           uint64_t deadline)
 {
     struct rf_frame frame;
-    /* Rank 0 has its own deadline, and its reason for giving up says more. */
+    /* Rank 0 has its own deadline, and its reason for giving up is more specific. */
     int rc = rf_link_next_by(link, &frame, rf_add_ns(deadline, ANSWER_NS));
     if (rc == RF_EPEER)
         return rf_fail_rank(RF_EPEER, 0, "rank 0 went away before all ranks had joined");
@@ -134,8 +134,8 @@ static int wait_for_start(const struct rf_rendezvous *rendezvous, struct rf_link
     return rc < 0 ? rc : check_kind(&frame, RF_FRAME_START);
 }
 
-/* Where thousands try, they must not come again all at once: each waits a part of its own of a time
- * that doubles. */
+/* Thousands of ranks must not retry all at once: each waits its own fraction of a time that
+ * doubles. */
 static uint64_t pause_ns(int refusals)
 {
     uint32_t random = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where newcomers wait for a running job to take them in: a further listener of rank 0, and a
- * thread that serves it. Errors there never reach the job: a connection that sends unexpected input
- * or is silent is closed. The thread and the job's calls share everything under one lock, which
+ * The listener at which newcomers wait to join a running job: a further listener of rank 0, and a
+ * thread that serves it. Errors there never reach the job: a connection that is silent or sends
+ * unexpected input is closed. The thread and the job's calls share everything under one lock, which
  * neither holds while it sleeps. Called by comm.
  */
 #include "join_listener.h"
@@ -29,7 +29,7 @@
 struct newcomer {
     struct rf_link link;
     uint64_t since_ns, answered_ns;
-    bool agreed;            /* its terms are the job's */
+    bool agreed;            /* its terms match the job's */
     bool leaving;           /* the last frame is sent; waits for the other end to close */
     uint32_t status_number; /* of the last status it was sent */
 };
@@ -44,8 +44,9 @@ struct rf_join_listener {
     char *terms;
     char status[400];
     uint32_t status_count;
-    uint64_t next_heartbeat_ns, asked_ns; /* asked: when the job wanted to know who is there */
-    struct newcomer waiting[RF_JOIN_MAX_WAITING]; /* in the order in which they came */
+    uint64_t next_heartbeat_ns, asked_ns; /* asked: when the job asked which newcomers are present
+                                           */
+    struct newcomer waiting[RF_JOIN_MAX_WAITING]; /* in order of arrival */
     int count;
 };
 
@@ -135,7 +136,7 @@ static int send_due(struct rf_join_listener *l, struct newcomer *n, bool heartbe
     return rf_link_flush(&n->link);
 }
 
-/* Not 0: it is to be dropped. */
+/* Not 0: the connection must be dropped. */
 static int serve_newcomer(struct rf_join_listener *l, struct newcomer *n, bool heartbeat)
 {
     struct rf_frame frame;
@@ -265,7 +266,7 @@ void rf_join_listener_close(struct rf_join_listener *l, const char *reason)
         return;
     pthread_mutex_lock(&l->lock);
     l->stopping = true;
-    for (int i = 0; i < l->count; i++) /* one that is not reached sees the connection close */
+    for (int i = 0; i < l->count; i++) /* one that cannot be reached sees the connection close */
         if (!l->waiting[i].leaving && refuse(&l->waiting[i], RF_EPEER, reason) < 0)
             l->waiting[i].leaving = true;
     pthread_mutex_unlock(&l->lock);
@@ -297,7 +298,7 @@ static bool answers(const struct rf_join_listener *l, const struct newcomer *n)
     return is_waiting(n) && n->answered_ns >= l->asked_ns;
 }
 
-/* l->lock is held. */
+/* Called with l->lock held. */
 static int count_answering(const struct rf_join_listener *l)
 {
     int count = 0;
@@ -339,7 +340,7 @@ void rf_join_listener_set_status(struct rf_join_listener *l, const char *text)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Invites those that have waited longest. l->lock is held. */
+/* Invites the newcomers that have waited longest. Called with l->lock held. */
 static void invite_first(struct rf_join_listener *l, int count, const struct rf_growth *growth)
 {
     struct rf_invitation invitation = {.port = growth->port, .size = growth->size};

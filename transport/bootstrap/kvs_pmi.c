@@ -17,14 +17,14 @@
 
 enum { LINE = 2048 };
 
-/* One per process, as the socket is. */
+/* One per process, like the socket. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int fd; /* 0: not opened yet */
     struct stat socket;
     char name[256];     /* of the store */
     unsigned exchanged; /* texts so far */
-    bool broken;        /* an answer may still be under way */
+    bool broken;        /* an answer may still arrive */
 } pmi;
 
 static int read_line(char line[LINE], uint64_t deadline)
@@ -32,7 +32,7 @@ static int read_line(char line[LINE], uint64_t deadline)
     for (size_t used = 0; used + 1 < LINE;) {
         if (!rf_socket_wait(pmi.fd, POLLIN, deadline))
             return rf_fail(RF_ETIMEOUT, "not all ranks of the job came to the launcher in time");
-        ssize_t got = read(pmi.fd, line + used, 1); /* no byte of a later answer */
+        ssize_t got = read(pmi.fd, line + used, 1); /* reads no byte of a later answer */
         if (got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN))
             return rf_fail(RF_ENET, "the launcher has closed its connection (PMI_FD)");
         if (got != 1)
@@ -46,7 +46,7 @@ static int read_line(char line[LINE], uint64_t deadline)
     return rf_fail(RF_ENET, "the launcher's answer over PMI_FD is too long");
 }
 
-/* Sends a command; the answer must be `wanted`, and not say that it failed. */
+/* Sends a command. The answer must be `wanted`, and must not report a failure. */
 static int ask(const char *command, const char *wanted, char line[LINE], uint64_t deadline)
 {
     const char *rc;
@@ -66,7 +66,7 @@ static int ask(const char *command, const char *wanted, char line[LINE], uint64_
     return 0;
 }
 
-/* The text behind `name=`, up to a space. */
+/* The text after `name=`, up to a space. */
 static int value_of(const char *line, const char *name, char *out, size_t bytes)
 {
     const char *found = strstr(line, name);
@@ -78,8 +78,8 @@ static int value_of(const char *line, const char *name, char *out, size_t bytes)
     return 0;
 }
 
-/* Hydra takes a process that has used PMI and ends without this for one that crashed. If MPI has
- * been finalized in the meantime, the socket is closed. */
+/* Hydra treats a process that has used PMI and ends without this as crashed. If MPI has been
+ * finalized meanwhile, the socket is closed. */
 static void finalize(void)
 {
     static const char text[] = "cmd=finalize\n";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The key-value store of PMIx launchers, by libpmix, which is loaded when it is needed: rank 0 puts
- * a text, all wait in a fence, all get it. Built with RF_HAVE_PMIX if its headers are there.
+ * The key-value store of PMIx launchers, by libpmix, which is loaded on demand: rank 0 puts a text,
+ * all wait in a fence, all get it. Built with RF_HAVE_PMIX if its headers are there.
  */
 #include "kvs.h"
 
@@ -26,10 +26,10 @@ static struct {
     __typeof__(PMIx_Error_string) *text;
     pmix_proc_t self;
     unsigned exchanged; /* texts so far */
-    bool broken;        /* a fence may still be under way */
+    bool broken;        /* a fence may still be in progress */
 } pmix;
 
-/* State of one fence. It is static, as a callback may come after the caller has given up. */
+/* State of one fence. It is static, because a callback may come after the caller has given up. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -49,7 +49,7 @@ static bool find(void *address, const char *name)
     return symbol != NULL;
 }
 
-/* A launcher takes a process that ends without this for one that crashed. */
+/* A launcher treats a process that ends without this as crashed. */
 static void finalize(void)
 {
     pmix.finalize(NULL, 0);

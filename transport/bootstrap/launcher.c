@@ -96,9 +96,9 @@ void rf_launcher_port(struct rf_rendezvous *rendezvous)
         rendezvous->port++;
 }
 
-/* ---- which of them --------------------------------------------------------------------------- */
+/* ---- selection ------------------------------------------------------------------------------- */
 
-/* False: the launcher has no such key-value store. */
+/* False: the launcher lacks this key-value store. */
 static bool use_kvs(struct rf_rendezvous *rendezvous, const struct rf_kvs *kvs)
 {
     rendezvous->kvs = kvs;
@@ -122,8 +122,8 @@ static int find_under_slurm(struct rf_rendezvous *rendezvous)
     return use_first_node(rendezvous, nodes, name);
 }
 
-/* The launchers in the order of bootstrap.c. On one host a file is used, which leaves the
- * launcher's connection to a program that uses MPI as well. */
+/* Tries the launchers in the order of bootstrap.c. On one host a file is used, which leaves the
+ * launcher's connection to a program that also uses MPI. */
 int rf_launcher_rendezvous(struct rf_rendezvous *rendezvous)
 {
     const char *name = rf_env("PMIX_NAMESPACE");
@@ -134,11 +134,11 @@ int rf_launcher_rendezvous(struct rf_rendezvous *rendezvous)
             return 0;
     }
     if (rf_env("PMI_RANK") && on_one_host(rendezvous, "MPI_LOCALNRANKS")) {
-        char job[32]; /* MPICH names no job; its ranks on one host have one parent */
+        char job[32]; /* MPICH does not name jobs; its ranks on one host have one parent */
         snprintf(job, sizeof(job), "%ld", (long)getppid());
         return use_file(rendezvous, "mpich", job);
     }
-    /* Slurm's own variables are set under an mpiexec within its job, too. */
+    /* An mpiexec within a Slurm job also sees Slurm's variables. */
     if (rf_env("PMI_RANK") && (rf_env("MPI_LOCALNRANKS") || !rf_env("SLURM_PROCID")) &&
         use_kvs(rendezvous, rf_kvs_pmi()))
         return 0;

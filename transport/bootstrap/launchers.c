@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of launchers: which variables say that a process is one rank of several. bootstrap.c
- * takes rank and size from it; programs ask it whether they are to join a job at all.
+ * The table of launchers: the variables that mark a process as one rank of several. bootstrap.c
+ * takes rank and size from it; programs ask it whether they must join a job.
  */
 #include "launchers.h"
 
 #include "base/base.h"
 
-/* In the order in which they are asked: under mpirun within a Slurm job Slurm's own variables may
- * say rank 0 to everybody. Slurm's also stand in a batch script, where no rank runs: there only a
- * step counts. */
+/* In order of priority: under mpirun within a Slurm job, Slurm's own variables may say rank 0 to
+ * everybody. A batch script, which is not a rank, also has Slurm's variables: a step is required
+ * there. */
 static const struct rf_launcher rows[] = {
     {"RANK", "WORLD_SIZE", NULL, "torchrun or ringforge run"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", NULL, "Open MPI"},
@@ -18,8 +18,8 @@ static const struct rf_launcher rows[] = {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* Launchers whose variables are not followed: they do not say where rank 0 is, or not how many
- * ranks there are. size: NULL where they do not say that. */
+/* Launchers whose variables are not used: they do not give the address of rank 0, or the number of
+ * ranks. size: NULL if they do not give that. */
 static const struct {
     const char *rank, *size;
 } others[] = {
@@ -30,7 +30,7 @@ static const struct {
     {"LSF_PM_TASKID", NULL},                      /* LSF's blaunch */
     {"PBS_TASKNUM", NULL},
 };
-/* Those of a torchrun that is yet to be run. */
+/* Default options for a torchrun that is not yet running. */
 static const char torchrun_default[] = "PET_";
 
 const struct rf_launcher *rf_launcher_rows(int *count)
@@ -59,7 +59,7 @@ static void add_text(char *text, size_t bytes, const char *variable)
         snprintf(text + used, bytes - used, "%s%.60s", used ? ", " : "", variable);
 }
 
-/* Adds "NAME=value", of one that is set. */
+/* Adds "NAME=value" if the variable is set. */
 static void add(char *text, size_t bytes, const char *name)
 {
     char variable[64];
@@ -67,13 +67,13 @@ static void add(char *text, size_t bytes, const char *name)
     add_text(text, bytes, variable);
 }
 
-/* Whether a size is one that a process alone has. */
+/* Whether a size means a single process. */
 static bool is_one(const char *size)
 {
     return size && strcmp(size, "1") == 0;
 }
 
-/* What else says that there are several. */
+/* Finds other variables that indicate several ranks. */
 static void find_others(const struct rf_launcher *taken, struct rf_launcher_info *out)
 {
     for (int i = 0; i < ROWS; i++) {

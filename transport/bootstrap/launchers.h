@@ -9,11 +9,11 @@
 
 struct rf_launcher {
     const char *rank, *size;
-    const char *also; /* has to be set as well; NULL: nothing */
+    const char *also; /* must also be set; NULL: nothing */
     const char *name;
 };
 
-/* In the order in which they are asked. */
+/* In order of priority. */
 const struct rf_launcher *rf_launcher_rows(int *count);
 
 #endif

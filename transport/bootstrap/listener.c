@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The listening side of joining a job. Everything here reads unauthenticated input: buffers are
- * small, time is short, and unexpected input closes that one connection.
+ * The listening side of joining a job. It reads unauthenticated input: buffers are small, times are
+ * short, and unexpected input closes only its connection.
  */
 #include "listener.h"
 
@@ -18,7 +18,7 @@ static const uint64_t HANDSHAKE_NS = 2000000000;
 /* The handshake of a rank takes milliseconds, so an older connection may be closed for a new one.
  */
 static const uint64_t PROTECTED_NS = 100000000;
-enum { RANKS_PROTECTED = 256 }; /* more of them share rank 0's processor, and take longer */
+enum { RANKS_PROTECTED = 256 }; /* with more, they share rank 0's processor, and take longer */
 enum { MAX_PENDING_PAYLOAD = 64, ACCEPTS_PER_TURN = 16 };
 
 void rf_listener_init(struct rf_listener *listener, int fd, int size, const struct rf_job_key *key)
@@ -108,8 +108,8 @@ static void accept_pending(struct rf_listener *listener)
     }
 }
 
-/* The connection stays open until the other end has read the reason, as closing it at once could
- * discard that. */
+/* The connection stays open until the other end has read the reason, because closing it at once
+ * could discard it. */
 static int refuse(struct rf_pending_connection *connection, int status, const char *text)
 {
     connection->refused = true;
@@ -139,7 +139,7 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
         if (!listener->warned)
             rf_log("transport", 0,
                    "a connection with a wrong job key was refused; the job goes on without it");
-        listener->warned = true; /* once: others must not be able to fill the log */
+        listener->warned = true; /* once, so that others cannot fill the log */
         return refuse(connection, RF_EAUTH,
                       "the job key is wrong; set RF_JOB_KEY to the same on every rank");
     }
@@ -150,7 +150,7 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
                  rank, h->version, RF_FRAME_VERSION);
         return refuse(connection, RF_EINVAL, text);
     }
-    /* Why it does not join may be just that. */
+    /* The size may be the reason why it declines. */
     const bool heard = declines && listener->decline;
     if (h->size != (uint32_t)listener->size && !heard) {
         snprintf(text, sizeof(text), "rank %" PRIu32 " was told of %" PRIu32 " ranks, rank 0 of %d",
@@ -170,10 +170,10 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
     struct rf_link taken = connection->link;
     int rc = (declines ? listener->decline : listener->admit)(listener->owner, (int)rank, &taken);
     if (rc < 0) {
-        connection->link.out_end = connection->link.out_start = 0; /* no welcome after all */
+        connection->link.out_end = connection->link.out_start = 0; /* withdraws the welcome */
         return refuse(connection, rc, rf_last_error()->message);
     }
-    rf_link_init(&connection->link, -1, 0); /* the owner's now, buffers and all */
+    rf_link_init(&connection->link, -1, 0); /* the owner has it now, with its buffers */
     return 1;
 }
 
@@ -190,7 +190,7 @@ static int receive_frame(struct rf_listener *listener, struct rf_pending_connect
     return rf_fail(RF_ECORRUPT, "control: a connection sent frames out of order");
 }
 
-/* Not 0: the connection is to be closed. */
+/* Not 0: the connection must be closed. */
 static int serve_pending(struct rf_listener *listener, struct rf_pending_connection *connection)
 {
     struct rf_frame frame;
@@ -213,7 +213,7 @@ static int serve_pending(struct rf_listener *listener, struct rf_pending_connect
 void rf_listener_serve(struct rf_listener *listener)
 {
     uint64_t now = rf_now_ns();
-    /* From the back, as dropping one moves the last one into its slot. */
+    /* Backwards, because dropping one moves the last one into its slot. */
     for (int i = listener->pending_count - 1; i >= 0; i--)
         if (serve_pending(listener, &listener->pending[i]) != 0 ||
             now - listener->pending[i].since_ns > HANDSHAKE_NS)

@@ -2,9 +2,9 @@
  *
  * A listening socket and its pending connections, which have not yet proved the job key. Each has
  * two seconds for that. At most 64 are pending; the oldest is closed for a new one. Used by rank 0
- * while the ranks join (gather.c), by the control thread afterwards, which refuses late ones with a
- * reason, by the join listener of a running job and by recovery. What an authenticated connection
- * is for, its owner decides.
+ * while the ranks join (gather.c), afterwards by the control thread, which refuses late ranks with
+ * a reason, by the join listener of a running job and by recovery. The owner decides the purpose of
+ * an authenticated connection.
  */
 #ifndef RF_TRANSPORT_LISTENER_H
 #define RF_TRANSPORT_LISTENER_H
@@ -30,23 +30,24 @@ struct rf_listener {
     struct rf_pending_connection pending[RF_LISTENER_MAX_PENDING];
     int pending_count;
     bool warned;
-    bool out_of_files; /* a connection could not be accepted: too many files are open */
-    /* Called when a connection has proved the key. 0: the owner has taken *link (and sent nothing
-     * yet); else a status and a text in rf_last_error(), which are sent to the other end. */
+    bool out_of_files; /* a connection could not be accepted because too many files are open */
+    /* Called when a connection has proved the key. 0: the owner has taken *link (and has sent
+     * nothing yet). Otherwise a status and a text in rf_last_error(), which are sent to the other
+     * end. */
     int (*admit)(void *owner, int rank, struct rf_link *link);
-    /* Likewise of one that does not join; its reason, a refusal, follows. NULL: nobody cares. */
+    /* The same for one that declines; its reason, a refusal, follows. NULL: ignored. */
     int (*decline)(void *owner, int rank, struct rf_link *link);
     void *owner;
 };
 
 void rf_listener_init(struct rf_listener *listener, int fd, int size, const struct rf_job_key *key);
 void rf_listener_close(struct rf_listener *listener);
-/* Fills in what to poll() for, at most RF_LISTENER_POLLS entries; returns how many. */
+/* Fills in the entries for poll(), at most RF_LISTENER_POLLS; returns their number. */
 int rf_listener_polls(const struct rf_listener *listener, struct pollfd *polls);
 /* The time until which the caller may sleep; UINT64_MAX: no connection is pending. */
 uint64_t rf_listener_deadline(const struct rf_listener *listener);
-/* Serves all pending connections. Never blocks, never fails: what one does is not an error of the
- * job. */
+/* Serves all pending connections. Never blocks, never fails: errors of a connection are not errors
+ * of the job. */
 void rf_listener_serve(struct rf_listener *listener);
 
 #endif

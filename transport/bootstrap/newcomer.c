@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a process joins a running job: it waits at rank 0's join listener (join_listener.c) for an
- * invitation, and then joins the larger job, as the ranks of the old one do. Called by comm.
+ * Joining a running job: a process waits at rank 0's join listener (join_listener.c) for an
+ * invitation, and then joins the larger job like the ranks of the old one. Called by comm.
  */
 #include <ringforge/ringforge.h>
 
@@ -14,7 +14,7 @@
 
 #define RETRY_NS 50000000ull
 #define ANSWER_NS 3000000000ull   /* for one step of the handshake */
-#define SILENCE_NS 20000000000ull /* after which rank 0 is taken for gone */
+#define SILENCE_NS 20000000000ull /* after which rank 0 counts as lost */
 
 /* ---- invitations ----------------------------------------------------------------------------- */
 
@@ -50,7 +50,7 @@ static int find_job(const char *url, const char *key, struct rf_rendezvous *rend
     return 0;
 }
 
-/* RF_EAGAIN: worth another try. */
+/* RF_EAGAIN: another attempt may succeed. */
 static int ask_to_join(const struct rf_rendezvous *rendezvous, uint64_t deadline,
                        struct rf_link *link)
 {
@@ -64,7 +64,7 @@ static int ask_to_join(const struct rf_rendezvous *rendezvous, uint64_t deadline
     return rc == RF_EPEER || rc == RF_ETIMEOUT || rc == RF_ECORRUPT ? RF_EAGAIN : rc;
 }
 
-/* 1: invited; 0: go on waiting. */
+/* 1: invited; 0: keep waiting. */
 static int receive_frame(const struct rf_join_request *request, struct rf_link *link,
                          const struct rf_frame *frame, struct rf_invitation *out)
 {
@@ -79,7 +79,7 @@ static int receive_frame(const struct rf_join_request *request, struct rf_link *
             request->note(request->user, text);
         return 0;
     case RF_FRAME_REFUSE: {
-        /* A job that has ended refuses all: another attempt is in vain. */
+        /* A job that has ended refuses all newcomers: another attempt is useless. */
         const int status = rf_join_refusal(frame);
         return status == RF_EAGAIN ? RF_EINVAL : status;
     }
@@ -92,7 +92,7 @@ static int receive_frame(const struct rf_join_request *request, struct rf_link *
     }
 }
 
-/* RF_EAGAIN: rank 0 is gone. */
+/* RF_EAGAIN: rank 0 is lost. */
 static int wait_for_invitation(const struct rf_join_request *request, struct rf_link *link,
                                struct rf_invitation *out)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The file in which rank 0 publishes where it listens, for ranks that share a file system. A random
- * name of the run is part of it, so that a file left by an earlier run is recognised: nobody there
- * can answer for that name.
+ * The file in which rank 0 publishes its address, for ranks that share a file system. It contains a
+ * random name of the run, so that a file left by an earlier run is recognised: nobody at that
+ * address can answer for that name.
  */
 #include <errno.h>
 #include <sodium.h>

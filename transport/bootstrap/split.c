@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Jobs within a job: the first member of each group opens a listener (or a loopback world), the
- * addresses of all of them are exchanged over the parent's control link, and each rank joins its
- * own group. Called by comm.
+ * addresses of all first members are exchanged over the parent's control link, and each rank joins
+ * its own group. Called by comm.
  */
 #include <unistd.h>
 
@@ -12,10 +12,10 @@
 #include "base/base.h"
 #include "join.h"
 
-/* What the first member of a group sends to all ranks. */
+/* The record that the first member of a group sends to all ranks. */
 struct offer {
     char host[64];
-    uint32_t port; /* 0: it could not open one */
+    uint32_t port; /* 0: the member could not open one */
     uint8_t job[RF_JOB_BYTES];
     struct rf_loopback *world; /* ranks are threads of one process */
 };
@@ -41,7 +41,7 @@ static int open_listener(struct rf_control *parent, struct rf_rendezvous *rendez
     return 0;
 }
 
-/* Every rank takes part, also one whose own listener failed; the first failure is kept. */
+/* Every rank takes part, even if its own listener failed; the first failure is kept. */
 static int exchange(struct rf_control *parent, const struct offer *mine, int rc, double timeout_s,
                     struct offer *all)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Terms: the text in which a process says what has to be the same on all ranks of its job, a line
- * "name=value" for each. Used by join_listener.c and comm. Nothing here reads a socket.
+ * Terms: a text of the properties that must be equal on all ranks of a job, one line "name=value"
+ * each. Used by join_listener.c and comm. Reads no socket.
  */
 #include "join_listener.h"
 
@@ -12,7 +12,7 @@ struct line {
     int name_bytes, value_bytes;
 };
 
-/* The next line that has a name; NULL: there is none. */
+/* The next line with a name; NULL: none. */
 static const char *next_line(const char *text, struct line *out)
 {
     while (*text) {
@@ -34,7 +34,7 @@ static bool find(const char *text, const struct line *wanted, struct line *out)
     return false;
 }
 
-/* As much of it as a sentence takes. */
+/* Copies as much of a value as fits in a message. */
 static void show(const char *value, int bytes, char text[84])
 {
     const char *hidden = memchr(value, '\t', (size_t)bytes);

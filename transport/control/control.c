@@ -17,7 +17,7 @@
 #include "socket.h"
 
 static const uint64_t HEARTBEAT_NS = 1000000000, SUSPICION_NS = 10000000000u;
-static const uint64_t LAST_FRAMES_NS = 1000000000; /* to send what is queued */
+static const uint64_t LAST_FRAMES_NS = 1000000000; /* to send queued frames */
 
 static struct rf_socket_control *control_of(struct rf_control *control)
 {
@@ -157,8 +157,8 @@ static const struct rf_control_ops socket_control_ops = {
 
 /* ---- starting -------------------------------------------------------------------------------- */
 
-/* A rank that has left, or died, may be back for the job that follows at the same address, before
- * rank 0 has closed this one: it is to try again until rank 0 listens anew. c->lock is held. */
+/* A rank that has left, or died, may come back for the next job at the same address before rank 0
+ * has closed this one: it must retry until rank 0 listens again. Called with c->lock held. */
 static int refuse_latecomer(void *owner, int rank, struct rf_link *link)
 {
     const struct rf_socket_control *c = owner;
@@ -182,7 +182,7 @@ static void note_address(struct rf_socket_control *c)
 
 static int start_thread(struct rf_socket_control *c)
 {
-    /* Signals are for the program's own threads. */
+    /* Signals are delivered to the program's own threads. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -219,7 +219,7 @@ static int init(struct rf_socket_control *c, int rank, int size, struct rf_link 
         c->peers[r].link.max_payload = RF_FRAME_MAX_PAYLOAD;
         c->peers[r].received_ns = rf_now_ns();
     }
-    /* Ranks without a link of their own here. */
+    /* Ranks without a link in this process. */
     for (int r = count; c->peers && r < size; r++)
         c->peers[r].link.fd = -1;
     if (!c->peers || !c->polls)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * all_gather over the star: parts go to rank 0, the whole comes back. Long parts travel in pieces,
- * so that no frame is longer than the parser allows.
+ * all_gather over the star: parts go to rank 0, which sends back the whole. Long parts travel in
+ * pieces, so that no frame is longer than the parser allows.
  */
 #include <errno.h>
 
@@ -10,7 +10,7 @@
 
 enum { MOST_PIECE = 64 << 10 };
 
-/* Rank 0, lock held: sends the result when the last part is there. */
+/* Rank 0, with the lock held: sends the result once the last part has arrived. */
 static void finish_gather(struct rf_socket_control *c, uint32_t number)
 {
     int size = c->control.size;
@@ -49,7 +49,7 @@ int rf_gather_part(struct rf_socket_control *c, int rank, uint32_t number, const
                    size_t bytes)
 {
     struct rf_control_peer *peer = &c->peers[rank];
-    /* Nobody begins a gather before it has the result of the one before. */
+    /* A rank begins a gather only after it has the result of the previous one. */
     if (number != peer->part_number + 1)
         return rf_fail(RF_ECORRUPT, "control: rank %d gathers out of order", rank);
     if (bytes > RF_FRAME_MAX_PAYLOAD / (size_t)c->control.size)
@@ -90,8 +90,8 @@ static bool wanted(const struct rf_socket_control *c, int rank)
     return c->control.rank != 0 || c->peers[rank].part_number != c->gathers;
 }
 
-/* Why there will be no result; 0 = there may still be one. A death is reported first, as a rank
- * that learns of it earlier aborts and leaves. */
+/* The reason why there will be no result; 0: one may still come. A death is reported first, because
+ * a rank that learns of it earlier aborts and leaves. */
 static int broken(struct rf_socket_control *c)
 {
     for (int rank = 0; rank < c->control.size; rank++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The thread that serves a control link: it sleeps in poll(), reads frames, relays at rank 0,
- * notices deaths (a closed socket or an ended process of this host at once, silence after ten
- * seconds) and refuses late ranks. Everything it reads is checked; a peer that sends nonsense is
- * treated as dead.
+ * detects deaths (a closed socket or an ended process of this host at once, silence after ten
+ * seconds) and refuses late ranks. It checks all input; a peer that sends invalid frames is treated
+ * as dead.
  */
 #include <errno.h>
 #include <poll.h>
@@ -14,11 +14,11 @@
 #include "control.h"
 #include "processes.h"
 
-/* Many ranks say goodbye at about the same time. Rank 0 passes goodbyes on together, when the last
- * one is there or after this long; one by one they would be as many frames as ranks squared. */
+/* Many ranks say goodbye at about the same time. Rank 0 relays goodbyes together, after the last
+ * one or after this time; one by one they would be N^2 frames. */
 #define BATCH_NS 10000000ull
 
-/* Limits the memory for events that are not fetched. */
+/* Limits the memory of events that nobody fetches. */
 enum { MOST_EVENTS = 65536 };
 
 static struct rf_control_event *new_event(int kind, int rank, const void *payload, size_t bytes,
@@ -44,7 +44,7 @@ void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void
                      size_t bytes, const char *text)
 {
     if (c->leaving) {
-        /* Of goodbyes only the last one ends the wait. */
+        /* Only the last goodbye ends a wait. */
         if (kind != RF_EVENT_LEFT || c->gone == c->control.size - 1)
             pthread_cond_broadcast(&c->changed);
         return;
@@ -52,7 +52,7 @@ void rf_control_push(struct rf_socket_control *c, int kind, int rank, const void
     struct rf_control_event *item =
         c->event_count < MOST_EVENTS ? new_event(kind, rank, payload, bytes, text) : NULL;
     if (!item) {
-        /* An event that is lost without a trace could become a hang. */
+        /* A silently lost event could become a hang. */
         c->aborted = true;
     } else {
         *c->events_end = item;
@@ -77,7 +77,8 @@ void rf_control_send_all(struct rf_socket_control *c, int except, int kind, int 
     }
 }
 
-/* ---- what ranks do --------------------------------------------------------------------------- */
+/* ---- frames of ranks ---------------------------------------------------------------------------
+ */
 
 static void rank_died(struct rf_socket_control *c, int rank, const char *text)
 {
@@ -113,7 +114,7 @@ static uint64_t announce_deadline(const struct rf_socket_control *c)
     return c->unannounced > 0 ? c->unannounced_since_ns + BATCH_NS : UINT64_MAX;
 }
 
-/* Rank 0. Without memory for the list they are sent one by one. */
+/* On rank 0. Without memory for the list they are sent one by one. */
 static void announce_left(struct rf_socket_control *c, uint64_t now)
 {
     bool all = c->gone == c->control.size - 1;
@@ -151,7 +152,7 @@ static int receive_left(struct rf_socket_control *c, const struct rf_frame *fram
     return 0;
 }
 
-/* Frames of a rank about itself; rank 0 relays them. */
+/* Handles frames of a rank about itself; rank 0 relays them. */
 static void receive_of_rank(struct rf_socket_control *c, int rank, const struct rf_frame *frame)
 {
     char text[256];
@@ -192,7 +193,7 @@ static int receive_at_rank_0(struct rf_socket_control *c, int from, const struct
     case RF_FRAME_MESSAGE:
     case RF_FRAME_ABORT:
     case RF_FRAME_LEFT:
-        receive_of_rank(c, from, frame); /* by its link, not by the rank in the frame */
+        receive_of_rank(c, from, frame); /* identified by its link, not by the rank in the frame */
         return 0;
     default:
         return rf_fail(RF_ECORRUPT, "control: rank %d sent a frame of kind %d", from, frame->kind);
@@ -251,7 +252,7 @@ static void serve_link(struct rf_socket_control *c, int index)
     struct rf_frame frame;
     int rc = rf_link_flush(&peer->link);
     int sent = rc;
-    /* Reads on when sending failed: the last frame may be a goodbye. */
+    /* Keeps reading after a failed send: the last frame may be a goodbye. */
     while ((rc = rf_link_fill(&peer->link)) > 0) {
         peer->received_ns = rf_now_ns();
         while (rc > 0 && (rc = rf_link_next(&peer->link, &frame)) > 0) {
@@ -268,7 +269,8 @@ static void serve_link(struct rf_socket_control *c, int index)
         close_link(c, index, rc);
 }
 
-/* After rank 0 has left nobody relays goodbyes, so a process that ends may have said goodbye. */
+/* After rank 0 has left, nobody relays goodbyes, so a process that has ended may have said goodbye.
+ */
 static void watch_processes(struct rf_socket_control *c)
 {
     for (int r; (r = rf_processes_next(c->processes, rf_now_ns())) >= 0;) {
@@ -278,7 +280,7 @@ static void watch_processes(struct rf_socket_control *c)
         peer->ended = true;
         if (c->control.rank == 0 || r == 0)
             rf_link_close(&peer->link);
-        /* Sent before anything that this rank sends because of it. */
+        /* Sent before any frame that this rank sends because of the death. */
         const char text[] = "its process has ended";
         if (c->control.rank != 0)
             rf_control_send_all(c, -1, RF_FRAME_DEAD, r, text, sizeof(text) - 1);
@@ -290,7 +292,7 @@ static void heartbeat(struct rf_socket_control *c, uint64_t now)
 {
     if (now < c->next_heartbeat_ns)
         return;
-    /* This process itself was stopped, so no other rank was silent. */
+    /* This process itself was suspended, so no other rank was silent. */
     bool overslept = c->next_heartbeat_ns && now - c->next_heartbeat_ns > c->suspicion_ns / 2;
     c->next_heartbeat_ns = rf_add_ns(now, c->heartbeat_ns);
     rf_control_send_all(c, -1, RF_FRAME_HEARTBEAT, c->control.rank, NULL, 0);
@@ -328,7 +330,7 @@ static int fill_polls(struct rf_socket_control *c)
     return count + rf_listener_polls(&c->listener, c->polls + count);
 }
 
-/* Every link is flushed and closed by the other end, or time is up. */
+/* Whether every link is flushed and closed by the other end, or the time is over. */
 static bool is_finished(struct rf_socket_control *c, uint64_t now)
 {
     bool open = false;
@@ -344,7 +346,7 @@ static bool is_finished(struct rf_socket_control *c, uint64_t now)
     return !open || now >= c->stop_by_ns;
 }
 
-/* Only links that are ready cost rank 0 a system call. */
+/* Only ready links cost rank 0 a system call. */
 static void serve_links(struct rf_socket_control *c)
 {
     int links = c->control.rank == 0 ? c->control.size : 1;
@@ -352,7 +354,7 @@ static void serve_links(struct rf_socket_control *c)
         if (c->peers[r].link.fd >= 0 && c->polls[1 + r].revents)
             serve_link(c, r);
     announce_left(c, rf_now_ns());
-    /* Sends what was relayed now, all frames of this turn at once. */
+    /* Sends the relayed frames, all of this round at once. */
     for (int r = 0; r < links; r++)
         if (rf_link_has_output(&c->peers[r].link) && rf_link_flush(&c->peers[r].link) < 0)
             shutdown(c->peers[r].link.fd, SHUT_WR); /* the next read reports it */
@@ -363,8 +365,8 @@ void *rf_control_thread(void *control)
     struct rf_socket_control *c = control;
     rf_set_thread_rank(c->control.rank);
     pthread_mutex_lock(&c->lock);
-    /* Frames that came together with the last one of joining are in the buffers already, of which
-     * poll() knows nothing. */
+    /* Frames that arrived together with the last one of joining are already in the buffers, which
+     * poll() does not see. */
     for (int r = 0; r < (c->control.rank == 0 ? c->control.size : 1); r++)
         if (c->peers[r].link.fd >= 0)
             serve_link(c, r);

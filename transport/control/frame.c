@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Frames of the control link: header, limits, parsing. Nothing here reads a socket.
+ * Frames of the control link: header, limits, parsing. Reads no socket.
  */
 #include "frame.h"
 
@@ -10,7 +10,7 @@
 
 enum { LEAST_MEMBERS = 16 + 4 }; /* a job and one rank */
 
-/* The least and the most a payload of each kind may hold. */
+/* The minimum and maximum payload of each kind. */
 static const struct {
     uint32_t least, most;
 } limits[RF_FRAME_KINDS] = {
@@ -58,7 +58,7 @@ int rf_frame_parse(const uint8_t *bytes, size_t count, size_t max_payload, struc
                    size_t *need)
 {
     *need = RF_FRAME_HEADER;
-    /* What cannot become a header is refused at its first wrong byte, not after sixteen. */
+    /* Bytes that cannot begin a header are refused at the first wrong byte, not after sixteen. */
     for (size_t i = 0; i < count && i < 4; i++)
         if (bytes[i] != (uint8_t)(MAGIC >> (8 * i)))
             return rf_fail(RF_ECORRUPT, "control: what arrived is not a ringforge control frame");

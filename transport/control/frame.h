@@ -17,19 +17,20 @@ enum rf_frame_kind {
     RF_FRAME_WELCOME,   /* rank 0: proof of the key */
     RF_FRAME_REFUSE,    /* status, text */
     RF_FRAME_START,     /* rank 0: everybody is here */
-    /* Afterwards. */
+    /* After joining. */
     RF_FRAME_HEARTBEAT,
     RF_FRAME_GATHER,        /* one rank's part of gather `number` */
     RF_FRAME_GATHERED,      /* rank 0: all parts */
     RF_FRAME_GATHER_FAILED, /* rank 0: text */
     RF_FRAME_MESSAGE,
     RF_FRAME_ABORT,   /* text */
-    RF_FRAME_DEAD,    /* about `rank`: rank 0 to all, or who saw its process end to rank 0; text */
-    RF_FRAME_LEFT,    /* goodbye of the sender; from rank 0 also, in 32 bits each, of others */
+    RF_FRAME_DEAD,    /* about `rank`: from rank 0 to all, or to rank 0 from the one that saw its
+                       * process end; text */
+    RF_FRAME_LEFT,    /* goodbye of the sender; from rank 0 also those of others, 32 bits each */
     RF_FRAME_MEMBERS, /* among survivors: the new job and its members (member_list.h) */
     /* Between a newcomer and the join listener (join_listener.h), after WELCOME. */
     RF_FRAME_TERMS,  /* newcomer: text, its terms */
-    RF_FRAME_NOTE,   /* rank 0: text, what the newcomer waits for */
+    RF_FRAME_NOTE,   /* rank 0: text, what the newcomer is waiting for */
     RF_FRAME_INVITE, /* rank 0: the address of the larger job */
     RF_FRAME_KINDS
 };
@@ -48,8 +49,8 @@ struct rf_frame {
     const uint8_t *payload; /* points into the parsed bytes */
 };
 
-/* Reads the frame at the start of `bytes`. Returns 1 and fills out; 0: not complete yet, and *need
- * says how many bytes it will take in all; RF_ECORRUPT: this can never become a frame. */
+/* Reads the frame at the start of `bytes`. Returns 1 and fills out; 0: incomplete, and *need is the
+ * number of bytes of the whole frame; RF_ECORRUPT: not a frame. */
 int rf_frame_parse(const uint8_t *bytes, size_t count, size_t max_payload, struct rf_frame *out,
                    size_t *need);
 void rf_frame_header(uint8_t out[RF_FRAME_HEADER], int kind, int rank, uint32_t number,

@@ -29,7 +29,7 @@ void rf_link_close(struct rf_link *link)
     *link = (struct rf_link){.fd = -1};
 }
 
-/* Makes [*start, *end) of the buffer able to grow by `bytes`. */
+/* Makes space for `bytes` after [*start, *end) of the buffer. */
 static int reserve(uint8_t **buffer, size_t *start, size_t *end, size_t *capacity, size_t bytes)
 {
     if (*start > 0) {
@@ -50,8 +50,8 @@ static int reserve(uint8_t **buffer, size_t *start, size_t *end, size_t *capacit
     return 0;
 }
 
-/* What the socket takes of a frame without a copy, which matters where one payload goes to a
- * thousand links. A broken connection is left to rf_link_flush. */
+/* Sends as much of a frame as the socket accepts without a copy, which matters if one payload goes
+ * to a thousand links. rf_link_flush reports a broken connection. */
 static size_t send_at_once(struct rf_link *link, uint8_t header[RF_FRAME_HEADER],
                            const void *payload, size_t bytes)
 {
@@ -118,13 +118,12 @@ int rf_link_fill(struct rf_link *link)
 {
     if (link->fd < 0)
         return rf_fail(RF_EPEER, "control: the connection is closed");
-    /* At most one frame's worth is ever wanted, so the buffer grows with what the header promises.
-     */
+    /* At most one frame is needed at a time, so the buffer grows to the size in the header. */
     struct rf_frame ignored;
     size_t have = link->in_end - link->in_start, need = FIRST_CAPACITY;
     if (have > 0 &&
         rf_frame_parse(link->in + link->in_start, have, link->max_payload, &ignored, &need) != 0)
-        return 1; /* there is work in the buffer already, or it is damaged: next() says */
+        return 1; /* the buffer holds a frame already, or is damaged: rf_link_next reports it */
     size_t more = need > have ? need - have : 1;
     if (more < FIRST_CAPACITY / 2)
         more = FIRST_CAPACITY / 2;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The member list of a recovered job: its name and its ranks, by their endpoints
- * (recovery_listener.h). The leader of a recovery sends it to the others. Used by survivors.c;
- * nothing here reads a socket.
+ * (recovery_listener.h). The leader of a recovery sends it to the others. Used by survivors.c.
+ * Reads no socket.
  */
 #ifndef RF_TRANSPORT_MEMBER_LIST_H
 #define RF_TRANSPORT_MEMBER_LIST_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Who may be in a list: `size` ranks of the broken job. Rank r has endpoint endpoint_index[r]
+/* The possible members: `size` ranks of the broken job. Rank r has endpoint endpoint_index[r]
  * (NULL: endpoint r) of `endpoint_count`. */
 struct rf_member_space {
     const int *endpoint_index;
@@ -23,9 +23,8 @@ size_t rf_member_list_bytes(int count);
 void rf_member_list_write(const struct rf_member_space *space, const uint8_t *job,
                           const int *members, int count, uint8_t *out);
 
-/* For rank `own`: members (of at least `size` entries) receives the members in the order of their
- * ranks, *index that of this rank among them, which is never 0. RF_ECORRUPT: it is no such list.
- * Pure. */
+/* For rank `own`: members (at least `size` entries) receives the members in rank order, *index the
+ * place of this rank among them, never 0. RF_ECORRUPT: not a member list. Pure. */
 int rf_member_list_read(const struct rf_member_space *space, int own, const uint8_t *bytes,
                         size_t length, int *members, int *count, int *index);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * See processes.h. Numbers of processes mean something only where kernel and namespace are the
- * same, and are used again: a process is known by the time of its birth as well.
+ * See processes.h. Process numbers are comparable only within one kernel and namespace, and are
+ * reused: so a process is identified by its start time as well.
  */
 #include "processes.h"
 
@@ -16,13 +16,13 @@
 #include "base/base.h"
 #include "control.h"
 
-/* A goodbye is relayed by rank 0, and may come after the process has ended. */
+/* Rank 0 relays goodbyes, so one may arrive after the process has ended. */
 #define GRACE_NS 300000000ull
 enum { MOST_WATCHED = 256 };
 
-/* Small, as rank 0 relays those of all ranks to all ranks. */
+/* Small, because rank 0 relays the records of all ranks to all ranks. */
 struct process {
-    uint64_t names; /* the kernel and the namespace of its number, hashed; 0 = unknown */
+    uint64_t names; /* hash of the kernel and the namespace of its number; 0 = unknown */
     uint32_t number;
     uint32_t born; /* 0 = unknown */
 };
@@ -37,7 +37,7 @@ struct rf_processes {
     struct watched watched[MOST_WATCHED];
 };
 
-/* When it began, in ticks since the kernel did; 0 = there is none. */
+/* The start time of a process, in ticks since boot; 0 = no such process. */
 static uint32_t birth_of(uint32_t number)
 {
     char path[48], text[1024];
@@ -49,7 +49,7 @@ static uint32_t birth_of(uint32_t number)
     size_t got = fread(text, 1, sizeof(text) - 1, file);
     fclose(file);
     text[got] = 0;
-    /* Its name may have any characters in it; 19 fields after it comes the time. */
+    /* The name may contain any characters; the start time is the 20th field after it. */
     const char *at = strrchr(text, ')');
     for (int field = 0; at && field < 20; field++)
         at = strchr(at + 1, ' ');
@@ -76,7 +76,7 @@ static bool is_neighbour(const struct process *own, const struct process *other)
            own->number != other->number;
 }
 
-/* Without glibc's function, which Debian 12 has but others may not. */
+/* Does not use glibc's function, which Debian 12 has but others may not. */
 static int open_process(uint32_t number)
 {
 #ifdef SYS_pidfd_open
@@ -87,7 +87,7 @@ static int open_process(uint32_t number)
 #endif
 }
 
-/* Once it is open, its number cannot be taken by another: then its birth is compared. */
+/* An open pidfd keeps its number from being reused, so the start time is compared afterwards. */
 static void watch(struct rf_processes *p, int rank, const struct process *process)
 {
     int fd = open_process(process->number);
@@ -164,7 +164,7 @@ int rf_processes_next(struct rf_processes *p, uint64_t now_ns)
         return -1;
     while (epoll_wait(p->epoll, &event, 1, 0) == 1) {
         struct watched *w = &p->watched[event.data.u32];
-        close(w->fd); /* takes it off the list, too */
+        close(w->fd); /* also removes it from the epoll set */
         w->fd = -1;
         w->ended_ns = now_ns;
     }

@@ -8,8 +8,8 @@
 
 struct count {
     int here, possible;
-    int lowest; /* who may still run */
-    int missed; /* the first of these who is not here */
+    int lowest; /* the lowest rank that may still run */
+    int missed; /* the first of these that is not here */
 };
 
 static struct count count(const bool *here, const bool *gone, int size)

@@ -32,7 +32,7 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-/* A rank that joined over loopback is on the host of rank 0, and has its address. */
+/* A rank that joined over loopback is on rank 0's host, and has its address. */
 static void set_hosts(struct rf_recovery_listener *recovery, char (*addresses)[64],
                       bool *everywhere)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The recovery listener of a rank: a port at which the other ranks can reach it when the star of
- * the control link is broken, and the endpoints of theirs. Every communicator over sockets opens
- * one; a communicator of survivors keeps that of the one before. Used by survivors.c.
+ * The recovery listener of a rank: a port at which other ranks can reach it if the star of the
+ * control link is broken, and the endpoints of the others. Every communicator over sockets opens
+ * one; a communicator of survivors keeps its predecessor's. Used by survivors.c.
  */
 #ifndef RF_TRANSPORT_RECOVERY_LISTENER_H
 #define RF_TRANSPORT_RECOVERY_LISTENER_H
@@ -14,8 +14,8 @@
 
 struct rf_control;
 
-/* Where a rank listens. Endpoints have the numbers of the ranks of the communicator that opened the
- * listeners, so they mean the same in every communicator that survivors make of it. */
+/* The address at which a rank listens. Endpoints have the rank numbers of the communicator that
+ * opened the listeners, so they are valid in every communicator of its survivors. */
 struct rf_endpoint {
     char host[64];
     int port; /* 0: this rank could not listen */
@@ -31,8 +31,8 @@ struct rf_recovery_listener {
 };
 
 /* Collective over `control`, a link over sockets: listens, and exchanges endpoints with all ranks.
- * That a rank cannot listen is no error; the others will not find it. key: of the job; address: the
- * one at which this rank is reached. */
+ * A rank that cannot listen is no error; the others will not find it. key: of the job; address:
+ * this rank's. */
 int rf_recovery_listener_open(struct rf_control *control, const struct rf_job_key *key,
                               const char *address, double timeout_s,
                               struct rf_recovery_listener **out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Plain TCP helpers of the control link. What is sent over a socket is the business of link.c.
+ * Plain TCP helpers of the control link. Independent of the bytes sent, which are link.c's.
  */
 #define _GNU_SOURCE /* accept4 */
 #include "socket.h"
@@ -46,8 +46,8 @@ static int resolve(const char *host, int port, struct addrinfo **out)
     char service[16];
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     snprintf(service, sizeof(service), "%d", port);
-    /* localhost is this machine even where no file of hosts says so (RFC 6761), and the same
-     * address on all ranks. */
+    /* localhost is this machine even if no hosts file says so (RFC 6761), and the same address on
+     * all ranks. */
     int rc = getaddrinfo(strcasecmp(host, "localhost") ? host : "127.0.0.1", service, &hints, out);
     if (rc)
         return rf_fail(RF_EAGAIN, "host %s has no address: %s", host, gai_strerror(rc));
@@ -114,7 +114,7 @@ int rf_socket_listen(const char *host, int port, bool everywhere, int *out, int 
     if (resolve(host, port, &list) < 0)
         return rf_fail(RF_EINVAL, "no port can be opened: host %s has no address", host);
     int error = EADDRNOTAVAIL, fd = -1;
-    /* IPv4 first, so that all ranks mean the same by "localhost". */
+    /* IPv4 first, so that "localhost" has the same meaning on all ranks. */
     for (int family = 0; family < 2 && fd < 0 && error != EADDRINUSE; family++)
         for (struct addrinfo *ai = list; ai && fd < 0; ai = ai->ai_next) {
             if (ai->ai_family != (family ? AF_INET6 : AF_INET))
@@ -155,8 +155,8 @@ bool rf_socket_wait(int fd, short events, uint64_t deadline_ns)
     }
 }
 
-/* A connection to a port on which nobody listens can reach itself when the kernel picks that very
- * port for this end. */
+/* A connection to a port without a listener can reach itself if the kernel picks that very port for
+ * this end. */
 static bool is_connected_to_itself(int fd)
 {
     struct sockaddr_storage own = {0}, peer = {0};

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Recovery: a job of those ranks of a broken one that are still there. They connect to the recovery
- * listener of the lowest rank that anybody can reach, the leader, which sends them the member list.
+ * Recovery: makes a job of the remaining ranks of a broken one. They connect to the recovery
+ * listener of the leader, the lowest rank that can be reached, which sends them the member list.
  * Called by comm (rf_comm_shrink); for loopback ranks see loopback_survivors.c.
  *
- * A dead rank is found by connecting to it: a process that has ended refuses connections, and a
- * host that is gone was noticed by the control link. A rank that is alive and does not connect is
- * waited for until the timeout. Those that may still run then count: a minority is refused
- * (quorum.h).
+ * A dead rank is found by connecting to it: an ended process refuses connections, and the control
+ * link has detected a lost host. The leader waits for a rank that is alive and does not connect
+ * until the timeout. Ranks that may still run then count: a minority is refused (quorum.h).
  */
 #include <poll.h>
 #include <sys/socket.h>
@@ -22,7 +21,7 @@
 #include "recovery_listener.h"
 #include "socket.h"
 
-#define HEARTBEAT_NS 500000000ull /* from the leader to those who wait */
+#define HEARTBEAT_NS 500000000ull /* from the leader to waiting ranks */
 #define PROBE_NS 200000000ull     /* between checks whether a missing rank still runs */
 #define CONNECT_NS 3000000000ull
 #define SLICE_NS 100000000ull
@@ -33,11 +32,11 @@ struct recovery {
     struct rf_recovery_listener *recovery;
     int rank, size;
     double timeout_s;
-    struct rf_link *links; /* [size], the leader's, to the ranks that have connected */
+    struct rf_link *links; /* [size], the leader's, to the connected ranks */
     uint64_t *probed_ns;   /* [size] */
-    bool *gone;            /* [size], not to be waited for */
-    bool *ended, *here;    /* [size], the leader's: known to run no more, or to have connected */
-    bool refused;          /* by the leader: there is no majority */
+    bool *gone;            /* [size], not waited for */
+    bool *ended, *here;    /* [size], the leader's: has certainly ended; has connected */
+    bool refused;          /* by the leader: no majority */
     struct rf_listener listener;
 };
 
@@ -74,7 +73,7 @@ static bool is_known_dead(const struct recovery *s, int rank)
     return dead;
 }
 
-/* Known for certain, not only silent. */
+/* Whether the rank has certainly ended, and is not merely silent. */
 static bool has_ended(const struct recovery *s, int rank)
 {
     pthread_mutex_lock(&s->old->lock);
@@ -91,13 +90,13 @@ static int admit(void *owner, int index, struct rf_link *link)
     int rank = rank_of_endpoint(s, index);
     if (rank <= s->rank)
         return rf_fail(RF_EBUSY, "the others have gone on without this rank");
-    rf_link_close(&s->links[rank]); /* it gave up an earlier attempt */
+    rf_link_close(&s->links[rank]); /* the rank gave up an earlier attempt */
     s->links[rank] = *link;
     s->links[rank].max_payload = RF_FRAME_MAX_PAYLOAD;
     return 0;
 }
 
-/* A rank that has connected may die before the last one connects. */
+/* A connected rank may die before the last one connects. */
 static void check_present(struct recovery *s, bool heartbeat)
 {
     for (int r = s->rank + 1; r < s->size; r++) {
@@ -143,7 +142,7 @@ static int wait_for_all(struct recovery *s)
     if (!polls)
         return rf_fail(RF_ENOMEM, "no memory to wait for %d ranks", s->size);
     for (int r = 0; r < s->size; r++)
-        s->probed_ns[r] = now + PROBE_NS / 2; /* most connect without being looked for */
+        s->probed_ns[r] = now + PROBE_NS / 2; /* most connect without being probed */
     while (!is_complete(s) && now < deadline) {
         int count = rf_listener_polls(&s->listener, polls);
         for (int r = s->rank + 1; r < s->size; r++)
@@ -160,7 +159,7 @@ static int wait_for_all(struct recovery *s)
     return 0;
 }
 
-/* Missing ranks are probed once more while there is no majority: one whose host answers that nobody
+/* Missing ranks are probed once more if there is no majority: one whose host answers that nobody
  * listens there has ended, and does not count. */
 static int check_quorum(struct recovery *s)
 {
@@ -180,7 +179,7 @@ static int check_quorum(struct recovery *s)
     return rf_quorum_fail(s->here, s->ended, s->size);
 }
 
-/* Sends the reason to all ranks that have connected. */
+/* Sends the reason to all connected ranks. */
 static int refuse_all(struct recovery *s)
 {
     const struct rf_error error = *rf_last_error();
@@ -195,7 +194,7 @@ static int refuse_all(struct recovery *s)
     return rf_fail_error(&error);
 }
 
-/* Makes the new job's name and its member list, and sends them. */
+/* Makes the new job's name and member list, and sends them. */
 static int send_member_list(struct recovery *s, int *members, int *count, struct rf_job_key *key)
 {
     const struct rf_member_space space = space_of(s);
@@ -210,7 +209,7 @@ static int send_member_list(struct recovery *s, int *members, int *count, struct
     rf_member_list_write(&space, key->job, members, *count, list);
     const size_t bytes = rf_member_list_bytes(*count);
     uint64_t deadline = rf_now_ns() + CONNECT_NS;
-    /* The new control link notices a rank that cannot be reached, as any death. */
+    /* The new control link detects an unreachable rank like any death. */
     for (int i = 1; i < *count; i++)
         if (rf_link_queue(&s->links[members[i]], RF_FRAME_MEMBERS, 0, 0, list, bytes) < 0 ||
             rf_link_flush_by(&s->links[members[i]], deadline) < 0)
@@ -243,14 +242,14 @@ static int lead(struct recovery *s, int *members, int *count, struct rf_control 
     }
     rc = rf_control_create(0, *count, s->links, -1, &key, out);
     for (int i = 1; i < *count; i++)
-        rf_link_init(&s->links[i], -1, 0); /* taken, also on failure */
+        rf_link_init(&s->links[i], -1, 0); /* taken even if the call fails */
     return rc;
 }
 
 /* ---- everybody else -------------------------------------------------------------------------- */
 
-/* The leader's next frame that is not a heartbeat. RF_ETIMEOUT: the leader was silent for the whole
- * timeout, or is known to be dead. */
+/* The leader's next frame other than a heartbeat. RF_ETIMEOUT: the leader was silent for the whole
+ * timeout, or is dead. */
 static int wait_for_member_list(struct recovery *s, int leader, struct rf_link *link,
                                 struct rf_frame *frame)
 {
@@ -277,7 +276,7 @@ static int wait_for_member_list(struct recovery *s, int leader, struct rf_link *
     }
 }
 
-/* RF_EAGAIN: this leader is not there; try the next. */
+/* RF_EAGAIN: this leader is absent; try the next. */
 static int follow(struct recovery *s, int leader, int *members, int *count, struct rf_control **out)
 {
     const struct rf_endpoint *endpoint = endpoint_of(s, leader);
@@ -295,7 +294,7 @@ static int follow(struct recovery *s, int leader, int *members, int *count, stru
     snprintf(target.host, sizeof(target.host), "%s", endpoint->host);
     target.port = endpoint->port;
     target.key = key;
-    /* The leader answers only once it takes part in the recovery itself. */
+    /* The leader answers only once it also takes part in the recovery. */
     int rc = rf_join_authenticate(&target, &link, rf_add_ns(now, rf_seconds_to_ns(s->timeout_s)));
     if (rc == 0)
         rc = wait_for_member_list(s, leader, &link, &frame);

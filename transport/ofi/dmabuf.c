@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether the network could read device memory by itself, and what stands against it.
+ * Whether the network could access device memory directly, and the obstacles.
  */
 #include "fabric.h"
 
@@ -11,7 +11,7 @@ const char *rf_provider_dmabuf_reason(void)
         return "libfabric cannot be loaded";
     if (FI_VERSION_LT(rf_ofi()->version(), FI_VERSION(1, 20)))
         return "the libfabric that is loaded is older than 1.20, and has no FI_MR_DMABUF";
-    /* ofi_rxm copies short tagged messages with the processor, from where no memory need be. */
+    /* ofi_rxm copies short tagged messages with the CPU, which cannot read all device memory. */
     return "collectives send tagged messages, which libfabric may copy with the processor; that "
            "needs "
            "mapped memory";

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * The transport over libfabric: reliable datagram endpoints, tagged messages, the contract in the
- * remote completion data. Which provider, and how ranks learn each other's addresses, is decided
- * elsewhere (fabric_select.c, fabric_open.c). Calls are serialised by the caller
- * (FI_THREAD_DOMAIN), and nothing moves unless it polls (manual progress).
+ * remote completion data. fabric_select.c selects the provider, fabric_open.c exchanges addresses.
+ * Calls are serialised by the caller (FI_THREAD_DOMAIN), and nothing moves unless it polls (manual
+ * progress).
  */
 #include <unistd.h>
 
@@ -59,8 +59,8 @@ static void region_destroy(struct rf_fabric *f, struct rf_fabric_region *region)
     rf_free(region);
 }
 
-/* The descriptor for one message: of registered memory that covers it, else of a registration that
- * lives as long as the message. */
+/* The descriptor for one message: of registered memory that covers it, otherwise of a registration
+ * that lives as long as the message. */
 static int find_descriptor(struct rf_fabric *f, const void *buffer, size_t bytes, void *context,
                            void **out)
 {
@@ -114,7 +114,8 @@ static int post_failed(struct rf_fabric *f, const char *what, int peer, void *co
 {
     if (f->register_always)
         drop_message_region(f, context);
-    /* shm says ENOMEM when its table of posted receives is full, which polling cures as well. */
+    /* shm returns ENOMEM if its table of posted receives is full; polling helps in that case, too.
+     */
     if (rc == -FI_EAGAIN || rc == -FI_ENOMEM)
         return RF_EAGAIN;
     return rf_fail_rank(RF_ENET, peer, "%s: %s rank %d failed: %s", f->name, what, peer,
@@ -163,7 +164,7 @@ static int status_of(int fi_code)
     case FI_ETRUNC:
     case FI_EMSGSIZE:
         return RF_EMISMATCH;
-    case FI_ECANCELED: /* native TCP reports this for what was under way to a peer that died */
+    case FI_ECANCELED: /* native TCP reports this for operations in flight to a peer that died */
     case FI_ECONNRESET:
     case FI_ECONNREFUSED:
     case FI_ECONNABORTED:
@@ -178,8 +179,8 @@ static int status_of(int fi_code)
     }
 }
 
-/* Takes the error at the head of the queue. Returns the number of completions: 1, or 0 when the
- * provider does not say whose it was. */
+/* Takes the error at the head of the queue. Returns the number of completions: 1, or 0 if the
+ * provider does not identify the operation. */
 static int poll_error(struct rf_fabric *f, struct rf_completion *out)
 {
     struct fi_cq_err_entry entry = {0};
@@ -249,8 +250,8 @@ static int fabric_poll(struct rf_transport *t, struct rf_completion *out, int ma
 
 /* Ranks lock each other's memory in libfabric's shm, and a rank that dies meanwhile leaves it
  * locked. The next call that takes the lock, even to close the endpoint, would spin forever.
- * Without calls it accesses no buffer, because the receiver copies the data. So it is not called
- * again, and its resources, some megabytes, stay until the process ends. */
+ * Without calls shm accesses no buffer, because the receiver copies the data. So shm is not called
+ * again, and its resources, some megabytes, remain until the process ends. */
 static bool must_abandon(const struct rf_fabric *f)
 {
     return f->transport.lost_peer && (f->traits & RF_PROVIDER_LOCKS_PEERS) != 0;
@@ -266,8 +267,8 @@ static void abandon(struct rf_fabric *f)
     f->ep = NULL;
 }
 
-/* No provider takes back every posted operation one by one (fi_cancel reaches receives only), but
- * none touches a buffer without its endpoint. */
+/* No provider cancels every posted operation individually (fi_cancel works for receives only), but
+ * none accesses a buffer after its endpoint is closed. */
 static void fabric_cancel_all(struct rf_transport *t)
 {
     struct rf_fabric *f = fabric_of(t);
@@ -304,7 +305,8 @@ static const struct rf_transport_ops fabric_ops = {
 /* ---- opening and closing --------------------------------------------------------------------- */
 
 /* libfabric's shm names an endpoint by process and number, and a killed process leaves its names
- * behind: a later process of the same number gets FI_EBUSY for the first, and takes the next. */
+ * behind: a later process with the same number gets FI_EBUSY for the first name, and tries the
+ * next. */
 static ssize_t enable_endpoint(struct rf_fabric *f)
 {
     ssize_t rc = -FI_EBUSY;

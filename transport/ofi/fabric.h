@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What fabric.c (endpoints and messages), fabric_open.c (how ranks agree on them), fabric_select.c
- * (which provider) and library.c (loading libfabric) share. Nobody else includes it.
+ * Declarations shared by fabric.c (endpoints and messages), fabric_open.c (agreement among ranks),
+ * fabric_select.c (choice of the provider) and library.c (loading libfabric). Only these include
+ * it.
  */
 #ifndef RF_TRANSPORT_FABRIC_H
 #define RF_TRANSPORT_FABRIC_H
@@ -22,7 +23,7 @@ struct rf_fabric_region {
     struct fid_mr *mr;
     const char *base;
     size_t bytes;
-    void *context; /* of the one message it was made for; NULL = made by register_memory */
+    void *context; /* of the only message it was made for; NULL = made by register_memory */
     struct rf_fabric_region *next;
 };
 
@@ -34,9 +35,9 @@ struct rf_fabric {
     size_t max_message;
     bool register_always; /* FI_MR_LOCAL */
     bool cancelled;
-    bool left; /* with everything of libfabric's still open: see abandon() */
+    bool left; /* libfabric's objects stay open: see abandon() */
 
-    /* Messages to oneself do not go through the provider: not every one can. */
+    /* Messages to oneself bypass the provider: not every provider supports them. */
     struct rf_self self;
 
     struct rf_fabric_region *regions;
@@ -51,8 +52,8 @@ struct rf_fabric {
     int mark; /* see rf_leftovers_mark; -1 = none */
 };
 
-/* library.c: what libfabric exports; all else is reached through its objects. Its own declarations
- * of these (fi_getinfo, ...) must not be called: it is not linked. */
+/* library.c: the functions that libfabric exports; all others are reached through its objects. Its
+ * own declarations of these (fi_getinfo, ...) must not be called: it is not linked. */
 struct rf_ofi {
     int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,
                    const struct fi_info *hints, struct fi_info **info);
@@ -62,27 +63,27 @@ struct rf_ofi {
     const char *(*strerror)(int error);
     uint32_t (*version)(void);
 };
-/* Loads it, the first time; the program's signal dispositions stay what they were. May be called by
- * several threads. RF_ENET: it is not there. */
+/* Loads libfabric on the first call; the program's signal dispositions are preserved. Thread-safe.
+ * RF_ENET: not installed. */
 RF_MUST_CHECK int rf_ofi_load(void);
-/* Once rf_ofi_load has returned 0. */
+/* Valid once rf_ofi_load has returned 0. */
 const struct rf_ofi *rf_ofi(void);
 const void *rf_ofi_address(void); /* some address within it */
 
-/* fabric_select.c: the best fi_info on the interface of `address` (numeric IP), and one sentence on
- * why it is this one. */
+/* fabric_select.c: the best fi_info on the interface of `address` (numeric IP), and one sentence
+ * with the reason. */
 int rf_fabric_select(const struct rf_opening *opening, const char *address, struct fi_info **out);
 
-/* fabric.c. open takes info. After it, peers are to be filled in. */
+/* fabric.c. open takes ownership of info. The caller then fills in the peers. */
 int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int rank, int size,
                    struct rf_fabric **out);
 void rf_fabric_close(struct rf_fabric *f);
-/* leftovers.c: of libfabric's shm. Removes the files of processes that have ended. */
+/* leftovers.c: for libfabric's shm. Removes the files of processes that have ended. */
 void rf_leftovers_clear(void);
-/* Marks the file of an open endpoint, by its address, as one to be removed once this process has
- * ended. Returns what is to be closed after the endpoint; -1: there is no such file. */
+/* Marks the file of an open endpoint, by its address, for removal after this process has ended.
+ * Returns a descriptor to close after the endpoint; -1: no such file. */
 int rf_leftovers_mark(const char *address);
-/* Tests: registers memory for every message, as providers with FI_MR_LOCAL demand. */
+/* Tests: registers memory for every message, as providers with FI_MR_LOCAL require. */
 void rf_fabric_register_always(struct rf_transport *t);
 
 #endif

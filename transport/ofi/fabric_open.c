@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opens the libfabric transport. Ranks exchange three things over the control link: where they are,
- * what they have opened, and the addresses of their endpoints. A rank that fails still takes part
- * to the end and sends its reason, so that the others do not wait for it. Called by choose.c.
+ * Opens the libfabric transport. Ranks exchange three things over the control link: their hosts,
+ * their offers, and the addresses of their endpoints. A failed rank still takes part to the end and
+ * sends its reason, so that the others do not wait for it. Called by choose.c.
  */
 #include "../place.h"
 #include "fabric.h"
@@ -10,8 +10,8 @@
 enum { ADDRESS_BYTES = 256 };
 static const double EXCHANGE_TIMEOUT_S = 60;
 
-/* What a rank has opened. Short, as rank 0 sends those of all ranks to all ranks; for the
- * same reason the next round has the addresses at the length they are of. */
+/* What a rank has opened. Short, because rank 0 sends all offers to all ranks; for the same reason
+ * the next round sends addresses at their actual length. */
 struct offer {
     int32_t status;
     uint32_t library; /* libfabric's version */
@@ -36,7 +36,7 @@ static int make_offer(struct rf_fabric *f, struct offer *offer, uint8_t address[
     return 0;
 }
 
-/* Opens this rank's end. */
+/* Opens this rank's endpoint. */
 static int open_here(const struct rf_control *control, const struct rf_opening *opening,
                      const struct rf_place *place, struct rf_fabric **out, struct offer *offer,
                      uint8_t address[ADDRESS_BYTES])
@@ -67,8 +67,8 @@ static int check_offer(const struct offer *mine, const struct offer *theirs, int
         theirs->provider[sizeof(theirs->provider) - 1])
         return rf_fail_rank(RF_ECORRUPT, other, "rank %d sent an address that makes no sense",
                             other);
-    /* What providers write to each other changes with the major version, though the versions of
-     * their protocols stay: shared memory of another layout, or an answer that never comes. */
+    /* The messages of providers change with the major version, although the versions of their
+     * protocols do not: shared memory has another layout, or an answer never comes. */
     if (FI_MAJOR(mine->library) != FI_MAJOR(theirs->library))
         return rf_fail_rank(RF_EINVAL, other,
                             "rank %d has libfabric %u.%u, rank %d libfabric %u.%u, and these do "
@@ -98,7 +98,7 @@ static int connect_peers(struct rf_fabric *f, const uint8_t *addresses, size_t s
     return 0;
 }
 
-/* If all offers fit together. */
+/* Called if all offers are compatible. */
 static int exchange_addresses(struct rf_control *control, struct rf_fabric *f,
                               const struct offer *offers, const uint8_t address[ADDRESS_BYTES])
 {
@@ -115,7 +115,7 @@ static int exchange_addresses(struct rf_control *control, struct rf_fabric *f,
     return rc;
 }
 
-/* f is NULL where this rank could open nothing: why. */
+/* f is NULL if this rank could open nothing; `mine` has the reason. */
 static int exchange_offers(struct rf_control *control, struct rf_fabric *f,
                            const struct offer *mine, const uint8_t address[ADDRESS_BYTES],
                            const char *why, struct offer *offers)
@@ -125,7 +125,7 @@ static int exchange_offers(struct rf_control *control, struct rf_fabric *f,
     for (int r = 0; r < control->size; r++)
         if (offers[r].status < 0)
             return rf_place_fail(control, r, offers[r].status, why);
-    /* Whether offers fit together looks the same from everywhere: all go on, or none. */
+    /* All ranks reach the same result about the offers: all continue, or none. */
     for (int r = 0; r < control->size; r++)
         RETURN_IF_ERROR(check_offer(mine, &offers[r], control->rank, r));
     return exchange_addresses(control, f, offers, address);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which libfabric provider to use, and why, in words. Called when a communicator opens and by
- * `ringforge info`. Opens nothing.
+ * Selects the libfabric provider, and gives the reason in words. Called when a communicator opens
+ * and by `ringforge info`. Opens nothing.
  */
 #include <arpa/inet.h>
 
@@ -9,7 +9,7 @@
 #include "fabric.h"
 #include "signals.h"
 
-/* libfabric before 1.18 gives tcp;ofi_rxm when asked for reliable messages of "tcp". */
+/* libfabric before 1.18 returns tcp;ofi_rxm for reliable messages of "tcp". */
 const char *rf_fabric_native_name(void)
 {
     return rf_ofi_load() < 0 || rf_ofi()->version() < FI_VERSION(1, 18) ? "net" : "tcp";
@@ -31,18 +31,18 @@ static struct fi_info *make_hints(const char *provider)
     hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
     hints->domain_attr->cq_data_size = sizeof(uint32_t);
     if (provider)
-        hints->fabric_attr->prov_name = strdup(provider); /* fi_freeinfo frees it by free() */
+        hints->fabric_attr->prov_name = strdup(provider); /* fi_freeinfo calls free() on it */
     return hints;
 }
 
-/* All 64 bits of the tag are spoken for. */
+/* All 64 bits of the tag are used. */
 static bool fits(const struct fi_info *info)
 {
     return (info->ep_attr->mem_tag_format >> 62) != 0 &&
            info->domain_attr->cq_data_size >= sizeof(uint32_t);
 }
 
-/* Keeps the entries of exactly this provider that fit; frees the others. */
+/* Keeps the matching entries of exactly this provider; frees the others. */
 static struct fi_info *keep(struct fi_info *list, const char *name)
 {
     struct fi_info *kept = NULL, **end = &kept, *next;
@@ -59,8 +59,8 @@ static struct fi_info *keep(struct fi_info *list, const char *name)
     return kept;
 }
 
-/* Offers of one provider, or of all with NULL, on the interface of `address`, or on all with NULL.
- */
+/* The offers of one provider, or with NULL of all, on the interface of `address`, or with NULL on
+ * all. */
 static int get_offers(const char *provider, const char *address, struct fi_info **out)
 {
     struct rf_signals kept;
@@ -97,7 +97,7 @@ int rf_fabric_select(const struct rf_opening *opening, const char *address, stru
     struct fi_info *offers = NULL;
     if (!(opening->provider->traits & RF_PROVIDER_ONE_HOST))
         RETURN_IF_ERROR(get_offers(opening->fabric, address, &offers));
-    /* Providers that are not addressed by IP are asked again without. */
+    /* Providers that do not use IP addresses are queried again without one. */
     if (!offers && !native)
         RETURN_IF_ERROR(get_offers(opening->fabric, NULL, &offers));
     if (!offers && native)
@@ -118,7 +118,9 @@ int rf_fabric_select(const struct rf_opening *opening, const char *address, stru
     return 0;
 }
 
-/* ---- what there is, for people --------------------------------------------------------------- */
+/* ---- available providers, for people
+ * ---------------------------------------------------------------
+ */
 
 static void address_text(const struct fi_info *info, char *out, size_t bytes)
 {
@@ -146,7 +148,7 @@ int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *li
 {
     struct fi_info *all = NULL;
     char address[160];
-    if (rf_ofi_load() < 0) { /* then this machine has none of them */
+    if (rf_ofi_load() < 0) { /* then this machine has no provider */
         rf_log("transport", 1, "%s", rf_last_error()->message);
         return 0;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a killed process leaves behind of libfabric's shm: a file of 16 MiB in /dev/shm for each
- * endpoint, called PID:UID:NUMBER, which only that process would have removed. The next process of
- * the same user that opens this provider removes it. Called by fabric.c.
+ * Removes files that killed processes leave behind from libfabric's shm: 16 MiB in /dev/shm for
+ * each endpoint, called PID:UID:NUMBER, which only that process would have removed. The next
+ * process of the same user that opens this provider removes it. Called by fabric.c.
  *
  * A file is removed only if all of this holds:
  *   its name is such a name, it is a plain file, and it belongs to this user;
@@ -12,7 +12,7 @@
  *   back when the last process ends that has it, and knows it across containers that share
  *   /dev/shm, where a process number alone would mean nothing;
  *   and no process has the number in its name, as that one may be about to use the file again.
- * So a file whose owner was killed before it could set the mark stays; that is the safe side.
+ * So a file whose owner was killed before it could set the mark remains, which is safe.
  */
 #define _GNU_SOURCE /* flock */
 #include <dirent.h>
@@ -29,7 +29,7 @@
 #define FOLDER "/dev/shm"
 static const char MARK[32] = "ringforge holds a lock on this";
 
-/* The process in a name such as "4711:1000:0"; 0: it is no such name. */
+/* The process in a name such as "4711:1000:0"; 0: not such a name. */
 static pid_t process_of(const char *name)
 {
     int pid = 0, end = 0;
@@ -40,7 +40,7 @@ static pid_t process_of(const char *name)
     return pid;
 }
 
-/* Of this user; *bytes is its length. */
+/* Whether the file belongs to this user; *bytes is its length. */
 static bool is_own_file(int fd, off_t *bytes)
 {
     struct stat file;
@@ -59,7 +59,7 @@ static bool is_marked(int fd)
            memcmp(end, MARK, sizeof(end)) == 0;
 }
 
-/* The name still means the file that was looked at. */
+/* Whether the name still refers to the examined file. */
 static bool is_called(int folder, const char *name, int fd)
 {
     struct stat named, opened;

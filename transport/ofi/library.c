@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Loads libfabric when it is first needed. It is not linked, because its libraries install signal
- * handlers before main runs, when nobody can remember what was there before; and programs whose
- * ranks share memory need none of it.
+ * Loads libfabric on demand. It is not linked, because its libraries install signal handlers before
+ * main runs, when the previous ones cannot be saved; and programs whose ranks share memory do not
+ * need it.
  */
 #include <dlfcn.h>
 
@@ -19,7 +19,7 @@ static int find(void *handle, const char *name, void *function)
     void *symbol = dlsym(handle, name);
     if (!symbol)
         return rf_fail(RF_ENET, "the libfabric that was found has no %s: %s", name, dlerror());
-    memcpy(function, &symbol, sizeof(symbol)); /* C has no conversion between the two */
+    memcpy(function, &symbol, sizeof(symbol)); /* C cannot convert between the two */
     return 0;
 }
 

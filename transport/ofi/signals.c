@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Signal dispositions are the program's. Libraries that libfabric brings (libinfinipath, libpsm2)
- * install handlers in their constructors, and providers do when they open: those print, or clean
- * up, and call exit() within the handler. What was there before is put back here.
+ * Preserves the program's signal dispositions. Libraries that libfabric loads (libinfinipath,
+ * libpsm2) install handlers in their constructors, and providers do when they open: these print, or
+ * clean up, and call exit() within the handler. The previous dispositions are restored here.
  */
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include "signals.h"
@@ -13,7 +13,7 @@
 
 enum { BROUGHT_MAX = 256 };
 
-/* What came with libfabric, for the life of the process: it is never unloaded. */
+/* The objects loaded with libfabric, for the life of the process: it is never unloaded. */
 static struct {
     pthread_mutex_t lock;
     struct rf_object items[BROUGHT_MAX];
@@ -82,7 +82,7 @@ int rf_signals_keep(struct rf_signals *kept)
     if (!kept->objects)
         return rf_fail(RF_ENOMEM, "no memory to remember how signals are handled");
     pthread_mutex_lock(&brought.lock);
-    /* No handler of theirs runs on this thread in between; faults are this thread's own. */
+    /* None of their handlers runs on this thread meanwhile; faults are this thread's own. */
     sigfillset(&held);
     static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGTRAP, SIGSYS};
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++)
@@ -103,7 +103,7 @@ void rf_signals_put_back(struct rf_signals *kept, const void *library)
         if (!kept->known[s] || sigaction(s, NULL, &now) != 0)
             continue;
         const uintptr_t is = handler(&now);
-        /* Another thread of the program may have installed one of its own just now: that stays. */
+        /* Another thread of the program may just have installed its own handler: that stays. */
         bool theirs = is == (uintptr_t)SIG_DFL || is == (uintptr_t)SIG_IGN ||
                       holds(brought.items, brought.count, is);
         if (is != handler(&kept->before[s]) && theirs)

@@ -106,9 +106,10 @@ static int check_sizes(const struct rf_block *block, const struct rf_block_sizes
 static int ask_part(const struct rf_plan *plan, const struct rf_block *block, int part,
                     struct rf_block_sizes *out)
 {
+    const uint64_t errors = rf_fail_count();
     const int rc = rf_plan_sizes_of(plan, block, part, out);
-    if (rc < 0 && out->fault[0])
-        return rf_fail(rc, "block %s: %.119s", block->name, out->fault);
+    if (rc < 0 && rf_fail_count() != errors)
+        return rf_fail(rc, "block %s: %s", block->name, rf_last_error()->message);
     if (rc < 0)
         return rf_fail(rc,
                        "block %s refuses micro-batches of %lld tokens in sequences of %lld (%s); "
