@@ -31,6 +31,8 @@ struct train_options {
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c ---- */
     struct tool_option *table;
+    const char *sync; /* the rule by which workers exchange parameters; NULL: one worker */
+    int workers;      /* with --sync: how many there are */
     const char *change; /* names of what may differ from the checkpoint's; NULL: nothing */
     int64_t rate_end;   /* the step at which a cosine ends */
     char *settings;     /* of the checkpoint as this process sees it; NULL: none */
@@ -82,6 +84,12 @@ void train_settings_print(const struct train_options *options);
 int train_check(const struct tool_command *command, struct train_options *options);
 int train_open_data(const struct tool_command *command, const struct train_options *options,
                     struct rf_dataset **out);
+
+/* ---- train_sync.c ----------------------------------------------------------------------------- */
+
+/* Checks --sync for so many workers, and what it cannot be combined with. */
+int train_sync_check(const struct tool_command *command, const struct train_options *options,
+                     int workers);
 
 /* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0 ---- */
 

@@ -18,7 +18,7 @@ static int walk(const struct worker *w, int64_t first, int64_t count,
                             const float *given),
                 float *values, const float *given)
 {
-    const int64_t most = (int64_t)(rf_run_piece_bytes(w->run) / sizeof(float));
+    const int64_t most = (int64_t)(w->run->files.piece_bytes / sizeof(float));
     int64_t at = 0;
     for (size_t k = 0; k < w->spans.count && count > 0; k++) {
         const struct rf_span *span = w->spans.list + k;
@@ -60,7 +60,7 @@ static int write_values(void *user, int64_t first, int64_t count, const float *f
 {
     const struct worker *w = user;
     RETURN_IF_ERROR(rf_run_check_idle(w->run, "exchange parameters"));
-    float *piece = rf_alloc(rf_run_piece_bytes(w->run));
+    float *piece = rf_alloc(w->run->files.piece_bytes);
     if (!piece)
         return rf_fail(RF_ENOMEM, "exchange: out of host memory for a piece of the parameters");
     const int status = walk(w, first, count, write_piece, piece, from);
