@@ -113,6 +113,7 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
 {
     struct rf_rounds_stats now;
     int32_t stop = stats->stop;
+    const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
     const double share = t->sync->rule.rule.weighted ? t->round_tokens : 0;
     stats->stop = 0;
@@ -120,6 +121,7 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
         return trainer_failed(t);
     stats->sent_bytes += now.sent_bytes - t->round_bytes;
     stats->exposed_comm_ns += now.wait_ns;
+    stats->step_ns += rf_now_ns() - from;
     t->round_bytes = now.sent_bytes;
     if (now.begun)
         t->round_tokens = 0;
