@@ -13,6 +13,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "clock.h"
+
 enum { TURNS = 7, MOST = 32, ALL_REDUCES = 4 };
 enum what { BROADCASTS, REDUCTIONS, SUMS, THERE_AND_BACK, WHATS };
 static const char *const names[WHATS] = {"a broadcast from every rank", "a reduce to every rank",
@@ -25,13 +27,6 @@ struct bench {
     float *in[MOST], *out[MOST];
     long wrong;
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void must(int rc)
 {
@@ -120,12 +115,6 @@ static double run(struct bench *b, enum what what, int at_once)
     return seconds;
 }
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 int main(int argc, char **argv)
 {
     const size_t bytes = argc > 1 ? strtoul(argv[1], NULL, 0) : 16 << 20;
@@ -148,7 +137,7 @@ int main(int argc, char **argv)
             for (int at_once = 0; at_once < 2; at_once++)
                 seconds[at_once][turn < 0 ? 0 : turn] = run(&b, (enum what)what, at_once);
         for (int at_once = 0; at_once < 2; at_once++)
-            qsort(seconds[at_once], TURNS, sizeof(double), compare);
+            sort_samples(seconds[at_once], TURNS);
         const double serial = seconds[0][TURNS / 2], at_once = seconds[1][TURNS / 2];
         if (b.rank == 0)
             printf("%-32s of %zu bytes, %d ranks: one after the other %9.2f ms, at once %9.2f ms "

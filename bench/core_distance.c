@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How far apart two cores of this machine are while something else is measured. A virtual machine
- * may be moved, and with it the time of everything that passes from core to core.
+ * The latency between two cores of this machine during another measurement. A virtual machine may
+ * be moved, which changes all times between cores.
  *
  * Until standard input ends, 50 times a second, a line of the cache goes 192 times from one core to
  * another and back, between two threads. That takes as long as the line does (20 to 80 us on the
@@ -19,21 +19,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 enum { PERIOD_MS = 20, BOUNCES = 32, BATCHES = 6, MOST_MS = 2 };
 
-/* Each on a line of its own. */
+/* Each on a cache line of its own. */
 static _Alignas(128) atomic_uint there;
 static _Alignas(128) atomic_uint back;
 static _Alignas(128) atomic_bool stop;
 static int cores[2];
 static double start_s;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void bind(int core)
 {
@@ -43,7 +38,7 @@ static void bind(int core)
     pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
 
-/* Both threads begin a period at the same time. Returns the time at which it ends at the latest. */
+/* Both threads begin a period at the same time. Returns its latest end. */
 static double begin_period(unsigned period)
 {
     const double begin = start_s + period * (PERIOD_MS * 1e-3);
@@ -53,7 +48,7 @@ static double begin_period(unsigned period)
     return begin + MOST_MS * 1e-3;
 }
 
-/* False: the other thread has not come in time. */
+/* False: the other thread did not reply in time. */
 static bool await(atomic_uint *line, unsigned value, double limit_s)
 {
     while (atomic_load_explicit(line, memory_order_acquire) != value)
@@ -62,7 +57,7 @@ static bool await(atomic_uint *line, unsigned value, double limit_s)
     return true;
 }
 
-/* A value names the period, so that one that was late cannot be taken for the next. */
+/* A value names the period, so that a late one cannot be taken for the next. */
 static void *reply(void *user)
 {
     (void)user;

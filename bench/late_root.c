@@ -2,16 +2,19 @@
  *
  * What a gather costs at the root, and at the others, apart from each other: the root begins 0.1 s
  * late, so that the others never wait for it and all messages lie ready for it. On more ranks than
- * cores a common loop shows the scheduler's work instead. Medians of 15 rounds, in microseconds of a
- * call; the processor's time of the process beside.
+ * cores a common loop shows the scheduler's work instead. Medians of 15 rounds, in microseconds of
+ * a call; the processor's time of the process beside.
  *
  *   ringforge run --ranks N -- late_root CALLS BYTES       (RF_PROVIDER=tcp; BYTES of each rank)
- *   mpirun -n N peers/late_root_openmpi CALLS BYTES        made with -DRF_BENCH_MPI by peers/build.sh
+ *   mpirun -n N peers/late_root_openmpi CALLS BYTES        made with -DRF_BENCH_MPI by
+ * peers/build.sh
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 #ifdef RF_BENCH_MPI
 #include <mpi.h>
 #else
@@ -74,19 +77,6 @@ static int leave(struct job *j)
 }
 #endif
 
-static double seconds(clockid_t clock)
-{
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int measure(struct job *j, int calls, int count)
 {
     float *in = calloc((size_t)count, sizeof(*in));
@@ -97,15 +87,15 @@ static int measure(struct job *j, int calls, int count)
         rc = wait_for_all(j);
         if (j->rank == 0)
             usleep(LATE_US);
-        const double start = seconds(CLOCK_MONOTONIC), used = seconds(CLOCK_PROCESS_CPUTIME_ID);
+        const double start = clock_s(CLOCK_MONOTONIC), used = clock_s(CLOCK_PROCESS_CPUTIME_ID);
         for (int i = 0; i < calls && rc == 0; i++)
             rc = gather(j, in, out, count);
-        wall[round] = 1e6 * (seconds(CLOCK_MONOTONIC) - start) / calls;
-        work[round] = 1e6 * (seconds(CLOCK_PROCESS_CPUTIME_ID) - used) / calls;
+        wall[round] = 1e6 * (clock_s(CLOCK_MONOTONIC) - start) / calls;
+        work[round] = 1e6 * (clock_s(CLOCK_PROCESS_CPUTIME_ID) - used) / calls;
     }
     if (rc == 0) {
-        qsort(wall, ROUNDS, sizeof(*wall), compare);
-        qsort(work, ROUNDS, sizeof(*work), compare);
+        sort_samples(wall, ROUNDS);
+        sort_samples(work, ROUNDS);
         printf("rank %d: %.2f us a call, %.2f us of the processor\n", j->rank, wall[ROUNDS / 2],
                work[ROUNDS / 2]);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The inner loop of a matrix product in plain C, as llm.c has it: sums of eight rows for each
- * column of the weights, so that a weight is read once for eight rows.
+ * The inner loop of a matrix product in plain C, as in llm.c: sums of eight rows for each column of
+ * the weights, so that a weight is read once for eight rows.
  */
 #ifndef RF_BENCH_ROW_LOOP_H
 #define RF_BENCH_ROW_LOOP_H
@@ -11,9 +11,8 @@
 #define ROW_LOOP_ROWS 8
 
 /* out (8, oc) = in (8, c) times weight (oc, c) transposed, plus bias (oc) or NULL. */
-static inline __attribute__((always_inline)) void row_loop(float *out, const float *in,
-                                                           const float *weight, const float *bias,
-                                                           int c, int oc)
+static inline __attribute__((always_inline)) void
+row_loop(float *out, const float *in, const float *weight, const float *bias, int c, int oc)
 {
     for (int o = 0; o < oc; o++) {
         const float *w = weight + (size_t)o * (size_t)c;

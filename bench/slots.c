@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * What passing private memory from one core to another costs, as bare loops: two processes, each
+ * The cost of passing private memory from one core to another, as bare loops: two processes, each
  * bound to a core, exchange BYTES in both directions. Each copies its data into a slot of shared
  * memory, and then the other's out of its slot; or it reads them in the other process
- * (process_vm_readv). Slots go round an area of a given size: from an area larger than the private
- * caches, lines have left for the next cache when they are written again. "streamed": written past
- * the caches. Every copy is timed with its wait. Prints medians in microseconds; -1 where the data
- * were wrong or reads are not permitted.
+ * (process_vm_readv). Slots rotate in an area of a given size: if that is larger than the private
+ * caches, lines have been evicted before they are rewritten. "streamed": written past the caches.
+ * Every copy is timed with its wait. Prints medians in microseconds; -1 if the data were wrong or
+ * reads are not permitted.
  *
  *   slots [REWRITES]      1: the data are written before each exchange, as programs do (0)
  */
@@ -45,7 +45,7 @@ struct counter {
     _Alignas(LINE) atomic_ulong value;
 };
 
-/* Shared by both. [process] where it writes. */
+/* Shared by both; [process] is the writer. */
 struct shared {
     struct counter at[2];
     pid_t process[2];
@@ -98,7 +98,7 @@ static void read_other(const struct bench *b, size_t bytes)
 {
     const struct iovec to = {b->in, bytes}, from = {b->shared->data[b->other], bytes};
     if (process_vm_readv(b->shared->process[b->other], &to, 1, &from, 1, 0) != (ssize_t)bytes)
-        memset(b->in, 0, bytes); /* not permitted here, which the check finds */
+        memset(b->in, 0, bytes); /* not permitted here; the check reports it */
 }
 
 static uint64_t exchange(struct bench *b, const struct way *way, size_t slot, size_t bytes)

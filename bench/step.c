@@ -3,7 +3,7 @@
  * bench/step: one GPT-2 training step of ringforge beside the same step in plain C (twin.c), in
  * turns, from the same weights and on the same tokens. Prints the losses of both, best and median
  * times, and the ratio. Also times the twin's forward product alone, the figure that says whether
- * the neighbour is as quick as it should be on this machine.
+ * the neighbour is as fast as it should be on this machine.
  */
 #include <omp.h>
 #include <ringforge/ringforge.h>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../src/models/gpt2.h"
+#include "clock.h"
 #include "twin.h"
 
 #define MOST_STEPS 1000
@@ -31,27 +32,6 @@ struct ours {
     struct rf_run *run;
 };
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Of all threads: what remains comparable when others use the machine too. */
-static double processor_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static int open_ours(const struct setup *s, struct ours *o)
 {
     const struct twin_config *c = &s->shape;
@@ -66,7 +46,8 @@ static int open_ours(const struct setup *s, struct ours *o)
         return rc;
     }
     const struct rf_block *blocks = gpt2_blocks(o->model, &count);
-    rc = rf_plan_build(blocks, count, &(struct rf_mesh){1, 1, 1}, &policy, 0, &o->plan);
+    rc = rf_plan_build((struct rf_blocks){blocks, count}, &(struct rf_mesh){1, 1, 1}, &policy, 0,
+                       &o->plan);
     if (rc == 0)
         rc = rf_device_open(NULL,
                             &(struct rf_device_opts){.profile = s->trace != NULL,
@@ -119,9 +100,9 @@ static double forward_product_gflops(const struct setup *s)
     float *weight = calloc((size_t)oc * c, sizeof(float));
     double best = 1e30;
     for (int i = 0; in && out && weight && i < 30; i++) {
-        double start = seconds();
+        double start = now_s();
         twin_matmul(out, in, weight, NULL, n, c, oc);
-        double took = seconds() - start;
+        double took = now_s() - start;
         best = took < best ? took : best;
     }
     free(in);
@@ -147,15 +128,15 @@ static int run(const struct setup *s, struct ours *o, struct twin *twin)
     for (int i = -1; i < s->steps && rc == 0; i++) {
         struct rf_step_stats stats;
         struct twin_times times;
-        double start = seconds(), work = processor_seconds();
+        double start = now_s(), work = processor_s();
         rc = rf_run_step(o->run, tokens, targets, 1e-4f, &stats);
         if (rc < 0) {
             fprintf(stderr, "step: %s\n", rf_last_error()->message);
             break;
         }
-        double between = seconds(), work_between = processor_seconds();
+        double between = now_s(), work_between = processor_s();
         float loss = twin_step(twin, tokens, targets, 1e-4f, 0, &times);
-        double end = seconds();
+        double end = now_s();
         printf("%6d %12.1f %12.1f %12.5f %12.5f\n", i + 1, (between - start) * 1e3,
                (end - between) * 1e3, stats.loss, (double)loss);
         fflush(stdout);
@@ -164,21 +145,21 @@ static int run(const struct setup *s, struct ours *o, struct twin *twin)
         ours[i] = between - start;
         theirs[i] = end - between;
         our_work[i] = work_between - work;
-        their_work[i] = processor_seconds() - work_between;
+        their_work[i] = processor_s() - work_between;
         best.forward = times.forward < best.forward ? times.forward : best.forward;
         best.backward = times.backward < best.backward ? times.backward : best.backward;
         best.update = times.update < best.update ? times.update : best.update;
     }
     if (rc == 0 && s->steps > 0) {
         const int n = s->steps;
-        qsort(ours, (size_t)n, sizeof(*ours), compare);
-        qsort(theirs, (size_t)n, sizeof(*theirs), compare);
+        sort_samples(ours, (size_t)n);
+        sort_samples(theirs, (size_t)n);
         printf("vocabulary %d: best %.1f ms beside %.1f ms, ratio %.2f; median %.1f beside %.1f, "
                "ratio %.2f\n",
                s->shape.vocab, ours[0] * 1e3, theirs[0] * 1e3, ours[0] / theirs[0],
                ours[n / 2] * 1e3, theirs[n / 2] * 1e3, ours[n / 2] / theirs[n / 2]);
-        qsort(our_work, (size_t)n, sizeof(*our_work), compare);
-        qsort(their_work, (size_t)n, sizeof(*their_work), compare);
+        sort_samples(our_work, (size_t)n);
+        sort_samples(their_work, (size_t)n);
         printf(
             "processor time of all threads: best %.1f ms beside %.1f ms, ratio %.2f; median %.1f "
             "beside %.1f, ratio %.2f\n",

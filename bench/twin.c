@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The C twin's model: where parameters and activations lie, and the order of a step. Parameters,
- * gradients and the two moments are one flat array each; gradients are cleared at the start of a
- * backward pass and everything accumulates, as in llm.c. The vocabulary is padded to a multiple of
- * 128 rows.
+ * The C twin's model: the layout of parameters and activations, and the order of a step.
+ * Parameters, gradients and the two moments are one flat array each; gradients are cleared at the
+ * start of a backward pass and everything accumulates, as in llm.c. The vocabulary is padded to a
+ * multiple of 128 rows.
  */
 #include "twin.h"
+
+#include "clock.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -70,13 +72,6 @@ struct twin {
     size_t embedded, norm, mean, rstd, logits, probabilities; /* in acts */
 };
 
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void declare(struct twin *t, const char *prefix, const char *name, size_t rows,
                     size_t columns, size_t padded_rows)
 {
@@ -129,7 +124,7 @@ static size_t cut(struct twin *t, size_t floats)
     return at;
 }
 
-/* Offsets first (into `at`), since the arrays are not there yet. */
+/* Offsets first (into `at`), since the arrays do not exist yet. */
 static void place_acts(struct twin *t, size_t (*at)[LAYER_ACTS])
 {
     const size_t n = (size_t)t->config.batch * t->config.seq, c = (size_t)t->config.channels;
@@ -329,15 +324,15 @@ static void update(struct twin *t, const struct param *p, size_t end, float lr, 
 float twin_step(struct twin *t, const int32_t *tokens, const int32_t *targets, float lr,
                 float decay, struct twin_times *times)
 {
-    double start = seconds();
+    double start = now_s();
     forward(t, tokens);
-    double between = seconds();
+    double between = now_s();
     float loss = backward(t, tokens, targets);
-    double end = seconds();
+    double end = now_s();
     t->steps++;
     for (int i = 0; i < t->param_count; i++)
         update(t, &t->list[i], i + 1 < t->param_count ? t->list[i + 1].at : t->param_floats, lr,
                decay);
-    *times = (struct twin_times){between - start, end - between, seconds() - end};
+    *times = (struct twin_times){between - start, end - between, now_s() - end};
     return loss;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A neighbour for our training step: the same GPT-2 step in plain C loops with OpenMP, organized
- * like Karpathy's llm.c (train_gpt2.c), in words of our own, so that it shows that program's speed.
- * Nothing of ringforge is in it. Used by step.c and by nobody else.
+ * A program to compare our training step with: the same GPT-2 step in plain C loops with OpenMP,
+ * organized like Karpathy's llm.c (train_gpt2.c) and rewritten, to show that program's speed. It
+ * contains no code of ringforge. Used only by step.c.
  */
 #ifndef RF_BENCH_TWIN_H
 #define RF_BENCH_TWIN_H
@@ -18,11 +18,11 @@ struct twin_times {
 };
 
 struct twin;
-/* NULL when memory runs out. Parameters are zero. */
+/* NULL if memory runs out. Parameters are zero. */
 struct twin *twin_create(const struct twin_config *config);
 void twin_destroy(struct twin *twin);
-/* A parameter by the name it has in ringforge's GPT-2 ("blocks.0.ln1.weight"), and its number of
- * elements; NULL: there is none. The token table has only its `vocab` rows counted. */
+/* A parameter by its name in ringforge's GPT-2 ("blocks.0.ln1.weight"), and its number of elements;
+ * NULL: unknown. Only the `vocab` rows of the token table are counted. */
 float *twin_param(struct twin *twin, const char *name, size_t *count);
 /* The name of parameter i, NULL behind the last. */
 const char *twin_param_name(struct twin *twin, int i);

@@ -134,7 +134,8 @@ void twin_attention(float *out, float *scores, float *weights, const float *qkv,
             }
 }
 
-/* The gradient of one query's row: through the mix of values, the softmax, and the dot products. */
+/* The gradient of one query's row: through the weighted sum of values, the softmax, and the dot
+ * products. */
 static void attention_row_backward(float *dbase, float *dscore, float *dweight, const float *dto,
                                    const float *base, const float *weight, int i, int c, int size)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A yardstick: the plainest good all-reduce on libfabric, with nothing of ringforge in it. Tagged
+ * A yardstick: a simple, good all-reduce on libfabric, without any code of ringforge. Tagged
  * messages, all receives posted ahead, 256 KiB segments around a ring; recursive doubling up to 32
  * KiB; busy polling with sched_yield. No contracts, no death detection, no devices. `ringforge
- * bench all_reduce` has to do at least as well beside it, in the same minute on the same machine.
- * Usage: yardstick [-n RANKS] [-p PROVIDER] [-b BYTES] [-e BYTES] [-f FACTOR] [-i SAMPLES]
+ * bench all_reduce` must be at least as fast, measured at the same time on the same machine. Usage:
+ * yardstick [-n RANKS] [-p PROVIDER] [-b BYTES] [-e BYTES] [-f FACTOR] [-i SAMPLES]
  */
 #define _GNU_SOURCE
 #include <rdma/fabric.h>
@@ -24,12 +24,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
+
 #define MAX_RANKS 32
 #define SEGMENT (256 * 1024)
 #define SHORT (32 * 1024)
 #define MAX_SAMPLES 1000
 
-/* What the forked ranks share: addresses, a barrier, and times. */
+/* Shared by the forked ranks: addresses, a barrier, and times. */
 struct shared {
     char address[MAX_RANKS][256];
     atomic_int arrived, round;
@@ -63,13 +65,6 @@ static void check(long rc, const char *what)
         return;
     fprintf(stderr, "yardstick: %s: %s\n", what, fi_strerror((int)-rc));
     exit(1);
-}
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void barrier(struct rank *r)
@@ -255,12 +250,6 @@ static void all_reduce(struct rank *r)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void fill(struct rank *r)
 {
     for (size_t i = 0; i < r->count; i++)
@@ -281,10 +270,10 @@ static void measure(struct rank *r, size_t bytes, int samples)
     int batch = bytes < 65536 ? 50 : bytes < 1 << 20 ? 10 : 1;
     for (int s = 0; s < samples; s++) {
         barrier(r);
-        double start = seconds();
+        double start = now_s();
         for (int i = 0; i < batch; i++)
             all_reduce(r);
-        r->shared->seconds[r->rank][s] = (seconds() - start) / batch;
+        r->shared->seconds[r->rank][s] = (now_s() - start) / batch;
     }
     barrier(r);
     if (r->rank != 0)
@@ -296,7 +285,7 @@ static void measure(struct rank *r, size_t bytes, int samples)
             if (r->shared->seconds[i][s] > slowest[s])
                 slowest[s] = r->shared->seconds[i][s];
     }
-    qsort(slowest, (size_t)samples, sizeof(double), compare);
+    sort_samples(slowest, (size_t)samples);
     double t = slowest[samples / 2], n = r->ranks;
     printf("%12zu %12zu %11.2f %9.3f %9.3f %7d\n", bytes, r->count, t * 1e6,
            (double)bytes / t / 1e9, (double)bytes / t / 1e9 * 2 * (n - 1) / n,

@@ -263,6 +263,12 @@ for file in src/train/verbs.c src/train/block.c src/train/segment.c src/train/va
         failed=1
     fi
 done
+for file in src/train/execute.c src/train/verbs.c src/train/verbs_transfer.c src/train/block.c; do
+    if [ -f "$file" ] && grep -n 'RF_VALUE_' "$file"; then
+        echo "$file: operands are found by their roles, not by the kind of value"
+        failed=1
+    fi
+done
 
 [ $failed = 0 ] && echo "layers: $(echo "$files" | wc -l) files, every include and list is in order"
 exit $failed

@@ -59,7 +59,7 @@ class Instruction:
         self.lanes = lanes  # of an ALU instruction
         self.bytes = bytes_  # of shared memory or memory, all lanes
         self.target = target  # label of a branch
-        self.jumps = jumps  # never goes on with the next
+        self.jumps = jumps  # never continues with the next
 
 
 # ---- readers: each gives a list of labels (str) and Instructions, in order ------------------------

@@ -12,7 +12,7 @@
 # passed, N failed, N skipped" and exits with 1 if tests or programs failed, or if none passed although there
 # was time. "PROGRAM TOOK" in LOG has the processor time of each part. Variables:
 #   RUN_TESTS_SHARDS    shards of a program (two for each job)
-#   RUN_TESTS_UNTIL     seconds since 1970: none goes on after that time. A shard that would is "OUT OF TIME",
+#   RUN_TESTS_UNTIL     seconds since 1970: no program runs after that time. A shard that would is "OUT OF TIME",
 #                       with the test that it was at, which is no failure
 #   RUN_TESTS_KEPT      a folder: what a part that passed has said is kept there, and taken instead of running it
 #                       again while nothing that it depends on has changed. That is its program, which has the

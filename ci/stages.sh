@@ -236,7 +236,7 @@ fetch_driver() {
 # one of each kind has to do.
 SLOW_FORMS=':All/MatmulTypes.*f32*:All/MatmulTypes.*tiled*:All/MatmulLayout.*16*:Type/LmHead.*16:Teams/*/f16'
 SLOW_TYPES="$SLOW_FORMS:Type/Attention.ForwardAndBackward*16"
-# Of other subgroup sizes it is enough to know that no kernel assumes one.
+# Other subgroup sizes only have to show that no kernel assumes one.
 SLOW_WIDTHS="$SLOW_TYPES:All/Matmul*:MatmulBatch.*:Type/LmHead*:Type/Attention.*16"
 SLOW_WIDTHS="$SLOW_WIDTHS:Type/Attention.ForwardAndBackward*:Type/Attention.Strides*"
 SLOW_WIDTHS="$SLOW_WIDTHS:*HeadSizesFrom64*:*HeadSizesFrom96*"
@@ -252,7 +252,7 @@ SLOW_TRAINING="$SLOW_TRAINING:Precision.A*:Precision.F*:Precision.G*:Precision.O
 SLOW_TRAINING="$SLOW_TRAINING:Precision.S*:Precision.WithoutMastersTree*:TensorState.*:TensorCheckpoint.*:Audit.*"
 SLOW_TRAINING="$SLOW_TRAINING:Restore.*:Resume.*:Frozen.C*:Frozen.I*:Frozen.N*:Frozen.P*:Frozen.R*:Frozen.S*"
 SLOW_TRAINING="$SLOW_TRAINING:Frozen.T*:Frozen.GradientsI*"
-# Of ways to share a model out, one: a layer of tensor ranks.
+# One way to divide a model is enough here: a layer of tensor ranks.
 SLOW_TRAINING="$SLOW_TRAINING:DataParallel.*:Stages.*:Meshes.*:Context.*:Lag.*:TensorParts.*"
 SLOW_TRAINING="$SLOW_TRAINING:TensorLayer.A*:TensorLayer.E*:TensorLayer.I*:TensorLayer.K*:TensorLayer.W*"
 SLOW_TRAINING="$SLOW_TRAINING:TensorLayer.The*:TensorLayer.OfAL*:Model/Packed.A*:Model/Packed.S*:Model/Packed.T*"

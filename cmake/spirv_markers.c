@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * See spirv_markers.h. The module is cut into instructions once; every change is made on that list.
- * What moves up (number types and specialization constants) depends on nothing that it passes.
+ * Instructions that move up (number types and specialization constants) do not depend on any that
+ * they pass.
  */
 #include "spirv_markers.h"
 
@@ -43,7 +44,7 @@ enum {
 struct instruction {
     const uint32_t *words;
     uint32_t length, op;
-    bool hoisted; /* written at the start of the types instead of in its place */
+    bool hoisted; /* written at the start of the types, not at its place */
 };
 
 struct module {
@@ -52,7 +53,7 @@ struct module {
     size_t count, types; /* types: index of the first instruction of that section */
     uint32_t bound;
     uint32_t *copies; /* changed instructions: together never longer than all of them */
-    uint32_t operand_type[4], sum_type[4]; /* new declarations; the first word is 0 without one */
+    uint32_t operand_type[4], sum_type[4]; /* new declarations; first word 0: none */
 };
 
 struct output {
@@ -103,8 +104,8 @@ static bool constant(const struct module *m, uint32_t id, uint32_t *value)
     return false;
 }
 
-/* The declared float type of this width (bfloat: in that encoding), moved up; else a new one. A
- * module needs two at most: `new_type` is where the words of this one go. */
+/* The declared float type of this width (bfloat: in that encoding), moved up; otherwise a new one.
+ * A module needs two at most: `new_type` is the place for the words of this one. */
 static uint32_t float_type(struct module *m, uint32_t bits, bool bfloat, uint32_t new_type[4])
 {
     uint32_t length = bfloat ? 4 : 3;
@@ -151,7 +152,7 @@ static const char *spec_constant(struct module *m, uint32_t n, uint32_t *id)
     return "a marker names a specialization constant that is no 32-bit integer";
 }
 
-/* What stands in place of the operand `id` of a matrix type. */
+/* The replacement of the operand `id` of a matrix type. */
 static const char *replacement(struct module *m, uint32_t id, enum marker_operand operand,
                                uint32_t *out, size_t *replaced)
 {
@@ -181,7 +182,7 @@ static uint32_t *copy_of(struct module *m, struct instruction *i)
     return copy;
 }
 
-/* Takes the scope `flag` off an access whose memory operands are the last `operands` words. */
+/* Removes the scope `flag` from an access whose memory operands are the last `operands` words. */
 static void make_plain(struct module *m, struct instruction *i, uint32_t operands, uint32_t flag)
 {
     if (i->length != operands + 2 || i->words[operands] != (flag | NON_PRIVATE))
@@ -191,8 +192,9 @@ static void make_plain(struct module *m, struct instruction *i, uint32_t operand
     copy[0] = --i->length << 16 | i->op;
 }
 
-/* glslang makes every single access of shared memory available or visible to the workgroup, and some
- * drivers then wait for each. The barriers of cooperative.glsl do so for all accesses at once. */
+/* glslang makes every single access of shared memory available or visible to the workgroup, and
+ * some drivers then wait for each. The barriers of cooperative.glsl do so for all accesses at once.
+ */
 static const char *make_shared_plain(struct module *m)
 {
     bool *shared = calloc(2 * (size_t)m->bound, sizeof(*shared)); /* types, then values */

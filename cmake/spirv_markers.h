@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Turns marker constants of a SPIR-V module into what the shader compiler could not be told. Used
- * at build time by spirv_markers_main.c, and by the tests; no part of the library. How the markers
- * get into a module: shaders/cooperative.glsl.
+ * Turns marker constants of a SPIR-V module into operands that the shader compiler does not
+ * support. Used at build time by spirv_markers_main.c, and by the tests; no part of the library.
+ * How the markers get into a module: shaders/cooperative.glsl.
  */
 #ifndef SPIRV_MARKERS_H
 #define SPIRV_MARKERS_H
@@ -21,9 +21,10 @@ extern "C" {
 
 enum marker_operand { MARKER_F16, MARKER_BF16 };
 
-/* Also takes MakePointerAvailable and MakePointerVisible off accesses of shared memory: the module's
- * barriers have to do both. Rewrites a module of `count` words in *out (malloc, for the caller to free) and *out_count.
- * Returns NULL, or a sentence that says what is wrong with the module; then nothing is written. */
+/* Also removes MakePointerAvailable and MakePointerVisible from accesses of shared memory: the
+ * module's barriers must do both. Rewrites a module of `count` words in *out (malloc, for the
+ * caller to free) and *out_count. Returns NULL, or a message about the error in the module; then
+ * nothing is written. */
 const char *markers_replace(const uint32_t *words, size_t count, enum marker_operand operand,
                             uint32_t **out, size_t *out_count);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * spirv_markers none|f16|bf16 NAME IN OUT: reads the SPIR-V module IN, replaces its markers (none:
- * leaves it as it is), and writes it as the C array NAME to OUT. Run by cmake/shaders.cmake.
+ * unchanged), and writes it as the C array NAME to OUT. Run by cmake/shaders.cmake.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static int fail(const char *file, const char *what)
     return 1;
 }
 
-/* The whole file; *bytes > MOST_BYTES when it is longer. */
+/* The whole file; *bytes > MOST_BYTES if it is longer. */
 static void *read_file(const char *path, size_t *bytes)
 {
     FILE *file = fopen(path, "rb");

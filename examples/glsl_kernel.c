@@ -31,8 +31,9 @@ static int twice_and_one(struct rf_device *device, struct rf_stream *stream, str
     struct rf_kernel *kernel = NULL;
     int rc = rf_kernel_create(device, &desc, &kernel);
     if (rc == 0)
-        rc = rf_launch(stream, kernel, &push, sizeof(push), (uint32_t[]){(N + 63) / 64, 1, 1}, NULL,
-                       0);
+        rc = rf_launch(
+            stream, kernel,
+            (struct rf_dispatch){&push, sizeof(push), (uint32_t[]){(N + 63) / 64, 1, 1}, NULL, 0});
     if (rc == 0)
         rc = rf_stream_wait(stream);
     rf_kernel_destroy(kernel);

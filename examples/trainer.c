@@ -47,7 +47,8 @@ static int train(struct rf_device *device, struct rf_comm *comm, const struct rf
     struct model model;
     int rc = model_make(&model);
     if (rc == 0)
-        rc = rf_plan_build(model.blocks, BLOCKS, &mesh, policy, rf_comm_rank(comm), &plan);
+        rc = rf_plan_build((struct rf_blocks){model.blocks, BLOCKS}, &mesh, policy,
+                           rf_comm_rank(comm), &plan);
     if (rc == 0)
         rc = rf_run_open(device, comm, plan, &(struct rf_run_opts){.seed = 1}, &run);
     if (rc == 0)

@@ -7,12 +7,6 @@
 layout(constant_id = 1) const uint KIND = 0;
 const uint NONE = 0, RELU = 1, GELU = 2, SILU = 3, GELU_ERF = 4, SIGMOID = 5, TANH = 6;
 
-#if VEC
-#define LESS(a, b) lessThan(a, ITEM(b))
-#else
-#define LESS(a, b) ((a) < (b))
-#endif
-
 /* r, or x if x is NaN: on some drivers exp(NaN) is not NaN. */
 ITEM keep_nan(ITEM x, ITEM r)
 {

@@ -158,13 +158,15 @@ bvec4 within(uint column, uint limit)
 {
     return lessThan(uvec4(column) + uvec4(0, 1, 2, 3), uvec4(limit));
 }
-/* One item of a flat kernel: four elements with VEC, otherwise one. */
+/* One item of a flat kernel: four elements with VEC, otherwise one. LESS: for mix(). */
 #if VEC
 #define ITEM vec4
 #define ITEM_ELEMENTS 4
+#define LESS(a, b) lessThan(a, ITEM(b))
 #else
 #define ITEM float
 #define ITEM_ELEMENTS 1
+#define LESS(a, b) ((a) < (b))
 #endif
 #if TYPE == TYPE_F32
 #define NAMED(name) name

@@ -47,14 +47,8 @@ const bool HAS_B = false
 #undef PAIR
 #undef SINGLE
 
-ITEM most_of(ITEM a, ITEM b)
-{
-#if VEC
-    return most(a, b);
-#else
-    return most(vec4(a), vec4(b)).x;
-#endif
-}
+#define FUNCTIONS
+#include "elementwise_ops.h"
 
 #define PAIR(number, name, result)                                                                 \
     if (OP == number)                                                                              \

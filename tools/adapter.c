@@ -102,7 +102,7 @@ int adapter_check(const struct tool_command *command, const struct setup *s,
                : TOOL_OK;
 }
 
-/* What is filled: one of both. */
+/* The destination: one of the two. */
 struct target {
     struct rf_run *run;
     struct rf_generator *generator;
@@ -196,7 +196,7 @@ static int read_group(const struct tool_command *command, struct all *all, struc
                : TOOL_OK;
 }
 
-/* What is written: one of both. */
+/* The source: one of the two. */
 struct output {
     const char *dir;
     const struct export_options *merged;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * tokenizer.json for models of bytes (ringforge/data.h): a BPE without merges, whose ids are the
- * bytes, and then the end of text. Other programs load such a model like any other.
+ * bytes, followed by the end of text. Other programs load such a model like any other.
  */
 #include <ringforge/data.h>
 #include <stdarg.h>
@@ -11,7 +11,8 @@
 #define TEXT_BYTES 8192
 #define END "<|endoftext|>"
 
-/* The character of GPT-2's alphabet for a byte: itself if it can be seen, else one from 256 on. */
+/* The character of GPT-2's alphabet for a byte: itself if it is printable, otherwise one from 256
+ * on. */
 static int letter_of(int byte)
 {
     int hidden = 0;

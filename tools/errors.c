@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Errors of the program: one sentence on stderr that says what to do, and the exit status.
+ * Errors of the program: one sentence on stderr that names the remedy, and the exit status.
  */
 #include <stdarg.h>
 #include <string.h>
 
 #include "tool.h"
 
-/* What this thread has said while it was to keep it. */
+/* Errors of this thread that are kept for later. */
 static _Thread_local struct {
     bool on;
     char text[TOOL_HELD_BYTES];
@@ -75,7 +75,7 @@ int tool_library_error(const struct tool_command *command, int rank)
 {
     const struct rf_error *error = rf_last_error();
     if (error->status == RF_EABORT && strstr(error->message, TOOL_ABORTED))
-        return TOOL_ERROR; /* that rank has said why */
+        return TOOL_ERROR; /* that rank has reported it */
     if (rank >= 0)
         return tool_error(command, "rank %d: %s", rank, error->message);
     return tool_error(command, "%s", error->message);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * --export DIR: the parameters of a run as a folder of a hub. Every rank takes part in reading a
- * parameter that is spread over ranks, also after rank 0 has failed to write.
+ * parameter that is spread over ranks, even after rank 0 has failed to write.
  */
 #include <string.h>
 
@@ -33,17 +33,17 @@ int export_check(const struct tool_command *command, const struct export_options
 
 enum { PIECE = 1 << 20 }; /* elements that are converted and written at once */
 
-/* What one export needs. */
+/* The state of one export. */
 struct job {
     const struct tool_command *command;
     const struct setup *setup;
     const struct hub *hub;
     struct hub_tensors tensors;
     enum rf_dtype dtype;
-    struct rf_export *file; /* of rank 0 */
+    struct rf_export *file; /* rank 0's */
     float *param;           /* a whole parameter */
-    float *piece;           /* PIECE elements of a tensor of it */
-    int failed;             /* an exit status: rank 0 writes no more */
+    float *piece;           /* PIECE elements of one of its tensors */
+    int failed;             /* an exit status: rank 0 writes nothing more */
 };
 
 static int begin(struct job *job, const struct export_options *o)
@@ -96,7 +96,7 @@ static int write_all(struct job *job, struct rf_run *run, bool writes)
     return TOOL_OK;
 }
 
-/* Of a model that came from no hub. */
+/* The tokenizer of a model that came from no hub. */
 static int write_tokenizer(struct job *job)
 {
     if (job->setup->from || hub_values(job->hub)->vocab != RF_BYTE_VOCABULARY)
@@ -136,7 +136,7 @@ static int make_buffers(struct job *job)
                                     : tool_error(job->command, "out of memory for a parameter");
 }
 
-/* Rank 0's success is that of all. */
+/* Rank 0's status becomes that of all. */
 static int end(struct job *job, struct rf_run *run, int status, bool writes)
 {
     if (writes && status == TOOL_OK && job->failed == TOOL_OK)

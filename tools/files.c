@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that the program leaves behind: whether they can be written is found out before any work,
- * and a file gets its name when it is whole. Rank 0 alone calls this.
+ * Output files of the program: whether they can be written is tested before any work, and a file
+ * gets its name when it is complete. Called by rank 0 only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@ static int refused(const struct tool_command *command, const struct tool_option 
         why = "No such file or directory; make its folder first";
     if (error == ENXIO)
         why = "it is a pipe that no process reads";
-    if (error == EEXIST) /* made by us alone, or not at all */
+    if (error == EEXIST) /* created by us alone, or not at all */
         why = "it is a link to a file that does not exist";
     return tool_error(command, "cannot write --%s %s: %s", o->name, path_of(o), why);
 }
@@ -44,7 +44,7 @@ static int check_file(const struct tool_command *command, const struct tool_opti
         return refused(command, o, errno);
     if (!there)
         unlink(path_of(o));
-    /* A pipe stays open: its reader would take its closing for the end. */
+    /* A pipe stays open: its reader would take closing it for the end. */
     if (!S_ISFIFO(about.st_mode))
         close(fd);
     return TOOL_OK;
@@ -93,14 +93,14 @@ void tool_file_begin(const char *path, char name[TOOL_PATH_BYTES])
     const bool there = lstat(path, &about) == 0;
     snprintf(name, TOOL_PATH_BYTES, "%s", path);
     if (there && !S_ISREG(about.st_mode))
-        return; /* a device, a pipe or a link is written to as it is */
+        return; /* a device, a pipe or a link is written directly */
     char beside[TOOL_PATH_BYTES];
     if (snprintf(beside, sizeof(beside), "%s.%ld.tmp", path, (long)getpid()) >= (int)sizeof(beside))
         return;
-    unlink(beside); /* of a process that was killed and had this number */
+    unlink(beside); /* left by a killed process with this id */
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0)
-        return; /* the folder takes no new file: the one that is there is written to */
+        return; /* the folder allows no new file: the existing one is overwritten */
     if (there && fchmod(fd, about.st_mode & 0777) != 0)
         unlink(beside);
     else

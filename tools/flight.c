@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge flight: merges what the ranks of a job have recorded (see flight.h of the library), and
- * says what is wrong: who called something else, who never came, who was late.
+ * ringforge flight: merges the recordings of a job's ranks (see flight.h of the library), and
+ * reports the fault: ranks that made a different call, ranks that never made it, and late ones.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -74,7 +74,7 @@ static void find(struct job *job, const char *kind, int rank, uint64_t sequence,
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     cJSON *finding = cJSON_CreateObject();
-    tool_json_put(finding, "kind=%s rank=%g sequence=%g text=%s", kind, rank, (double)sequence,
+    tool_json_put(finding, "kind=%s rank=%d sequence=%g text=%s", kind, rank, (double)sequence,
                   text);
     cJSON_AddItemToArray(job->findings, finding);
 }
@@ -110,7 +110,8 @@ static void find_missing(struct job *job)
     }
 }
 
-/* The first operation about which two ranks differ: each that differs from the most common call. */
+/* The first operation about which two ranks differ: lists the ranks that differ from the most
+ * common call. */
 static bool find_difference(struct job *job)
 {
     uint64_t first = 0, last = 0;
@@ -155,7 +156,7 @@ static bool find_difference(struct job *job)
     return false;
 }
 
-/* Who has not come to the last operation that anybody has started. */
+/* The ranks that have not reached the last operation that any rank has started. */
 static bool find_absent(struct job *job, const struct rf_flight_call *newest)
 {
     bool found = false;
@@ -247,14 +248,14 @@ static void print_job(const struct job *job, int64_t zero)
 
 static cJSON *job_json(const struct job *job)
 {
-    cJSON *json = tool_json_new("job=%s size=%g provider=%s", job->ranks[0]->job,
+    cJSON *json = tool_json_new("job=%s size=%d provider=%s", job->ranks[0]->job,
                                 job->ranks[0]->size, job->ranks[0]->provider);
     cJSON *ranks = cJSON_AddArrayToObject(json, "ranks");
     for (int i = 0; i < job->count; i++) {
         const struct rf_flight_call *last = last_of(job->ranks[i]);
         cJSON *row = cJSON_CreateObject();
         char text[160];
-        tool_json_put(row, "rank=%g host=%s pid=%g calls=%g", job->ranks[i]->rank,
+        tool_json_put(row, "rank=%d host=%s pid=%g calls=%g", job->ranks[i]->rank,
                       job->ranks[i]->host, (double)job->ranks[i]->pid,
                       (double)job->ranks[i]->count);
         if (last) {

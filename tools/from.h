@@ -13,8 +13,8 @@
 
 /* ---- from.c ---------------------------------------------------------------------------------- */
 
-/* Reads setup->from/config.json and sets what it determines; an error if an option says it, too.
- * setup->from NULL: does nothing. An exit status, as all of these. */
+/* Reads setup->from/config.json and sets the options it determines; an error if one of them is
+ * given, too. setup->from NULL: does nothing. Returns an exit status, like all of these. */
 int from_open(const struct tool_command *command, struct setup *setup);
 
 /* The weights of setup->from, checked against the blocks of a model. Closed with from_close. */
@@ -24,13 +24,13 @@ struct from {
     struct quantized_source *quantized; /* or NULL */
     struct model base;                  /* without adapters */
     const struct model *model;
-    uint64_t seed; /* of new adapters; set before from_fill */
+    uint64_t seed; /* for new adapters; set before from_fill */
 };
 int from_check(const struct tool_command *command, const struct setup *setup,
                const struct model *model, struct from *out);
 /* Fills the run from them. Collective; a status of the library. */
 int from_fill(struct from *from, struct rf_run *run);
-/* Of all parameters, also those of new adapters. `from` must outlive it. */
+/* A source of all parameters, also those of new adapters. `from` must outlive it. */
 struct rf_param_source from_source(struct from *from);
 void from_close(struct from *from);
 
@@ -38,11 +38,11 @@ void from_close(struct from *from);
 
 /* Whether a parameter is one of an adapter. */
 bool adapter_has(const char *param);
-/* Values of a new adapter, as PEFT has them: A uniform within 1 / sqrt(K), B zero. */
+/* Initial values of a new adapter, as in PEFT: A uniform within 1 / sqrt(K), B zero. */
 void adapter_initial(const struct rf_param_desc *param, uint64_t seed, uint64_t first,
                      uint64_t count, float *values);
-/* Checks setup->adapter_file, if there is one, against the model; fills a run with it. Collective,
- * as the next. */
+/* Checks setup->adapter_file, if given, against the model; fills a run with it. Collective, like
+ * the next. */
 int adapter_check(const struct tool_command *command, const struct setup *setup,
                   const struct model *model);
 int adapter_fill(const struct tool_command *command, const struct setup *setup,
@@ -59,7 +59,8 @@ struct export_options;
 int adapter_export_merged(const struct tool_command *command, const struct setup *setup,
                           const struct export_options *options, const struct model *model,
                           struct rf_run *run, int rank);
-/* Before any work: whether --export-adapter, or merged: --export, can hold all that is trained. */
+/* Before any work: whether --export-adapter, or merged: --export, can hold everything that is
+ * trained. */
 int adapter_check_export(const struct tool_command *command, const struct setup *setup,
                          const struct model *model, bool merged);
 
@@ -77,16 +78,16 @@ struct export_options {
 };
 /* Before any work. */
 int export_check(const struct tool_command *command, const struct export_options *options);
-/* Writes the run's parameters and, of setup->from, the files beside its weights. Collective; rank 0
- * writes. */
+/* Writes the run's parameters and, for setup->from, the files beside its weights. Collective; rank
+ * 0 writes. */
 int export_run(const struct tool_command *command, const struct setup *setup,
                const struct export_options *options, const struct model *model, struct rf_run *run,
                int rank, bool together);
 
-/* ---- hub_files.c ---------------------------------------------------------------------------- */
+/* ---- hub_files.c ----------------------------------------------------------------------------- */
 
-/* Copies what is beside config.json and the weights. A status of the library. to NULL: only whether
- * it can be copied. */
+/* Copies the files beside config.json and the weights. A status of the library. to NULL: only tests
+ * whether they can be copied. */
 struct rf_export;
 int export_copy_others(struct rf_export *to, const char *from);
 
@@ -94,14 +95,14 @@ int export_copy_others(struct rf_export *to, const char *from);
 
 struct merge_options {
     const char *from;
-    const char *adapter;           /* where file is */
+    const char *adapter;           /* the folder of `file` */
     struct adapter_file *file;     /* these adapters, or */
     const struct adapter_set *set; /* those */
-    struct export_options export;  /* dtype NULL: each tensor has that of the base */
+    struct export_options export;  /* dtype NULL: each tensor has the base's */
     const char *config;            /* config.json; NULL: that of the base */
     bool allow_nan;
 };
-/* *merged: how many modules have an adapter. */
+/* *merged: the number of modules with an adapter. */
 int merge_weights(const struct tool_command *command, const struct merge_options *options,
                   int *merged);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge generate: text by a model of a hub's folder.
+ * ringforge generate: text by a model in a hub's folder.
  */
 #include "generate.h"
 
@@ -186,7 +186,9 @@ static int run_rank(struct rf_comm *comm, void *user)
     if (status == TOOL_OK) {
         const struct rf_generator_opts opts = {.sequences = job.o.batch, .length = longest(&job)};
         if (rf_device_open(tool_rank_device(job.o.device, text), NULL, &device) < 0 ||
-            rf_generator_open(device, comm, model.model.blocks, model.model.count, &opts, &g) < 0)
+            rf_generator_open(device, comm,
+                              (struct rf_blocks){model.model.blocks, model.model.count}, &opts,
+                              &g) < 0)
             status = tool_library_error(job.command, rank);
     }
     if (status == TOOL_OK)

@@ -57,7 +57,7 @@ static int new_item(struct generate_job *job, struct generate_item **out)
     return TOOL_OK;
 }
 
-/* A whole file, zero-terminated; to be freed. */
+/* Reads a whole file, zero-terminated; to be freed. */
 static int read_file(struct generate_job *job, const char *option, const char *path, char **out)
 {
     FILE *file = fopen(path, "rb");
@@ -115,20 +115,23 @@ static int open_chat(struct generate_job *job)
     return job->o.tools ? read_file(job, "tools", job->o.tools, &job->tools) : TOOL_OK;
 }
 
-/* A conversation as an object with "messages", up to where the assistant answers. */
+/* A conversation as an object with "messages", up to the assistant's answer. */
 static int add_chat(struct generate_job *job, const char *where, const char *json, size_t bytes)
 {
     struct generate_item *item = NULL;
     const int status = new_item(job, &item);
     if (status != TOOL_OK)
         return status;
-    if (rf_chat_prompt(job->chat, where, json, bytes, job->tools, &item->prompt) < 0)
+    if (rf_chat_prompt(job->chat,
+                       &(struct rf_chat_request){
+                           .where = where, .json = json, .bytes = bytes, .tools = job->tools},
+                       &item->prompt) < 0)
         return tool_library_error(job->command, -1);
     return item->prompt.count > 0 ? TOOL_OK
                                   : tool_usage_error(job->command, "%s: it has no tokens", where);
 }
 
-/* What a user says, and nothing before it. */
+/* A single message of a user. */
 static int add_message(struct generate_job *job, const char *text)
 {
     cJSON *line = cJSON_CreateObject();
@@ -160,7 +163,7 @@ static int add_prompt(struct generate_job *job, const char *line, size_t bytes, 
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Calls add for each line, without what ends it: LF, or CR LF. */
+/* Calls add for each line, without its ending: LF, or CR LF. */
 static int add_file(struct generate_job *job, const char *option, const char *path,
                     int (*add)(struct generate_job *, const char *, size_t, long long))
 {
@@ -190,9 +193,9 @@ static int add_file(struct generate_job *job, const char *option, const char *pa
     return status;
 }
 
-/* ---- what ends a text ------------------------------------------------------------------------ */
+/* ---- ends of texts --------------------------------------------------------------------------- */
 
-/* The ids that end a text of the model. What generation_config.json says is checked in any case. */
+/* The ids that end a text of the model. generation_config.json is always checked. */
 static int read_ends(struct generate_job *job)
 {
     char path[TOOL_PATH_BYTES];
@@ -206,8 +209,8 @@ static int read_ends(struct generate_job *job)
     return status;
 }
 
-/* A special token has no text in what is generated, so a stop string that is the text of one ends
- * it as its id does. */
+/* A special token has no text in generated output, so a stop string that is the text of one acts
+ * like its id. */
 static int read_stops(struct generate_job *job)
 {
     int status = TOOL_OK;
@@ -345,7 +348,8 @@ static bool append(struct rf_text *text, const char *more, size_t bytes)
     return true;
 }
 
-/* Where the first stop string at or after `from` begins; the end of the text: none has appeared. */
+/* The start of the first stop string at or after `from`; the end of the text if none has appeared.
+ */
 static size_t find_stop(const struct generate_job *job, const struct rf_text *text, size_t from)
 {
     size_t first = text->count;
@@ -358,7 +362,7 @@ static size_t find_stop(const struct generate_job *job, const struct rf_text *te
     return first;
 }
 
-/* Where the longest end of the text begins that is the beginning of a stop string. */
+/* The start of the longest suffix of the text that is a prefix of a stop string. */
 static size_t find_beginning(const struct generate_job *job, const struct rf_text *text,
                              size_t from)
 {
@@ -369,7 +373,7 @@ static size_t find_beginning(const struct generate_job *job, const struct rf_tex
     return text->count;
 }
 
-/* Moves item->checked, before which no stop string begins, and shows the text up to there. last:
+/* Moves item->checked, before which no stop string begins, and prints the text up to there. last:
  * no text follows. Returns whether a stop string has appeared. */
 static bool check_stops(const struct generate_job *job, struct generate_item *item, bool last)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a folder of a hub has beside config.json and the weights.
+ * The files of a hub's folder beside config.json and the weights.
  */
 #include "from.h"
 

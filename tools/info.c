@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge info: what this machine offers, what would be chosen, and why.
+ * ringforge info: the features of this machine, the choices of the library, and the reasons.
  */
 #include <string.h>
 
@@ -45,20 +45,20 @@ static void device_flags(const struct rf_device_info *d, struct flag flags[FLAG_
     memcpy(flags, all, sizeof(all));
 }
 
-/* Of one device: the path that an f32 product of a transformer would take, all paths, and what
- * kernels do with subnormal numbers. Empty when it cannot be opened. */
+/* What one device does: the path that an f32 product of a transformer would take, all paths, and
+ * what kernels do with subnormal numbers. Empty when it cannot be opened. */
 #define MAX_PATHS 32
 #define MAX_FORMS 64
 struct matmuls {
     const char *path;
-    bool asked, flushes; /* kernels take subnormal numbers for 0 */
+    bool asked, flushes; /* kernels flush subnormal numbers to zero */
     uint32_t count, form_count;
     struct rf_matmul_path_info paths[MAX_PATHS]; /* by name */
     struct rf_kernel_form forms[MAX_FORMS];
 };
 
-/* What large products, and attention with heads of 64 and 128 elements, would take in each type. On
- * the first run on a GPU this compiles kernels. */
+/* The choices for large products, and for attention with heads of 64 and 128 elements, in each
+ * type. On the first run on a GPU this compiles kernels. */
 static void find_forms(struct rf_device *device, struct matmuls *out)
 {
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
@@ -92,8 +92,8 @@ static void find_matmuls(struct rf_device *device, struct matmuls *out)
     out->asked = rf_device_flushes_subnormals(device, &out->flushes) == 0;
 }
 
-/* "not f16, bf16: why", for the types from `i` on that a path does not take for one reason. Returns
- * the next. */
+/* "not f16, bf16: why", for the types from `i` on that a path does not support for the same reason.
+ * Returns the next. */
 static uint32_t print_reason(const struct matmuls *m, uint32_t i, uint32_t end)
 {
     const char *reason = m->paths[i].reason;
@@ -104,7 +104,7 @@ static uint32_t print_reason(const struct matmuls *m, uint32_t i, uint32_t end)
     return i;
 }
 
-/* "cooperative   f16, f32 (split)", and what it does not take. */
+/* "cooperative   f16, f32 (split)", and the unsupported types. */
 static void print_matmuls(const struct matmuls *m)
 {
     if (m->path[0])
@@ -138,7 +138,7 @@ static cJSON *forms_json(const struct matmuls *m)
     for (uint32_t i = 0; i < m->form_count; i++) {
         const struct rf_kernel_form *form = &m->forms[i];
         tool_json_row(list,
-                      "family=%s form=%s asked=%hhd spills=%g spilling=%g over_budget=%g why=%s",
+                      "family=%s form=%s asked=%hhd spills=%g spilling=%u over_budget=%u why=%s",
                       form->family, form->form, form->asked, (double)form->spills, form->spilling,
                       form->over_budget, form->why);
     }
@@ -186,13 +186,13 @@ static cJSON *shapes_json(const struct rf_device_info *d)
     cJSON *list = cJSON_CreateArray();
     for (uint32_t i = 0; i < d->matrix_shape_count; i++) {
         const struct rf_matrix_shape *s = &d->matrix_shapes[i];
-        tool_json_row(list, "dtype=%s m=%g n=%g k=%g invocations=%g", rf_dtype_name(s->operand),
+        tool_json_row(list, "dtype=%s m=%d n=%d k=%d invocations=%d", rf_dtype_name(s->operand),
                       s->m, s->n, s->k, s->invocations);
     }
     return list;
 }
 
-/* How memory comes to kernels and to the network, and why not otherwise. */
+/* How kernels and the network access memory, and why not otherwise. */
 static const char *import_reason(const struct rf_device_info *d)
 {
     return d->external_memory_host ? "" : "its driver does not offer VK_EXT_external_memory_host";
@@ -254,7 +254,7 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
 {
     cJSON *json = cJSON_CreateObject();
     struct flag flags[FLAG_COUNT];
-    tool_json_put(json, "index=%g name=%s driver=%s kind=%s usable=%hhd reason=%s matmul_path=%s",
+    tool_json_put(json, "index=%u name=%s driver=%s kind=%s usable=%hhd reason=%s matmul_path=%s",
                   d->index, d->name, d->driver, kind_name(d->kind), d->usable, d->reason,
                   matmuls->path);
     cJSON_AddItemToObject(json, "matmul_paths", matmuls_json(matmuls));
@@ -265,9 +265,9 @@ static cJSON *device_json(const struct rf_device_info *d, const struct matmuls *
     else
         cJSON_AddNullToObject(json, "flushes_subnormals");
     tool_json_put(json,
-                  "vendor_id=%g device_id=%g api_version=%g heap_bytes=%g max_allocation_bytes=%g "
-                  "subgroup_size=%g max_workgroup_invocations=%g max_shared_bytes=%g "
-                  "max_push_bytes=%g min_import_alignment=%g import_reason=%s dmabuf_reason=%s",
+                  "vendor_id=%u device_id=%u api_version=%u heap_bytes=%g max_allocation_bytes=%g "
+                  "subgroup_size=%u max_workgroup_invocations=%u max_shared_bytes=%u "
+                  "max_push_bytes=%u min_import_alignment=%g import_reason=%s dmabuf_reason=%s",
                   d->vendor_id, d->device_id, d->api_version, (double)d->heap_bytes,
                   (double)d->max_allocation_bytes, d->subgroup_size, d->max_workgroup_invocations,
                   d->max_shared_bytes, d->max_push_bytes, (double)d->min_import_alignment,
@@ -286,7 +286,7 @@ static void show_devices(cJSON *json, bool quiet)
     cJSON *list = cJSON_AddArrayToObject(json, "devices");
     if (!quiet)
         printf("Devices\n");
-    /* A machine without Vulkan is no error here: it may still run collectives. */
+    /* A machine without Vulkan is not an error here: it may still run collectives. */
     if (!infos || rf_device_list(infos, MAX_DEVICES, &count) < 0) {
         cJSON_AddStringToObject(json, "devices_error", rf_last_error()->message);
         if (!quiet)
@@ -385,8 +385,8 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         {"measure", TOOL_FLAG, &measure, NULL,
          "measurement of the links between N ranks here, or between a launcher's, for --algorithms",
          .needs = "algorithms"},
-        {"markdown", 0, TOOL_FLAG, &markdown, NULL,
-         "with --algorithms: all of them, as the table of docs/collectives.md",
+        {"markdown", TOOL_FLAG, &markdown, NULL,
+         "table of all algorithms, as in docs/collectives.md",
          .needs = "algorithms"},
         {NULL},
     };
@@ -407,7 +407,7 @@ static int info_main(const struct tool_command *command, int argc, char **argv)
         .ranks = ranks > 0 ? ranks : 0, .provider = provider, .options = table};
     if (algorithms && measure)
         return info_measured_algorithms(command, json_path, &job, argv);
-    tool_errors_release(command); /* each process by itself */
+    tool_errors_release(command); /* each process reports its own */
     status = tool_outputs_check(command, table);
     if (status != TOOL_OK)
         return status;

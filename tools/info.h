@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of `ringforge info` share.
+ * Shared by the files of `ringforge info`.
  */
 #ifndef RF_TOOLS_INFO_H
 #define RF_TOOLS_INFO_H
@@ -9,7 +9,7 @@
 
 /* Prints the table for f32 among `ranks`, or writes it as JSON. */
 int info_algorithms(const struct tool_command *command, const char *json_path, int ranks);
-/* The same by measured links, among ranks that are started for it, or by a launcher. */
+/* The same with measured links, among ranks started for it, or by a launcher. */
 int info_measured_algorithms(const struct tool_command *command, const char *json_path,
                              const struct tool_ranks *ranks, char *const *argv);
 /* Prints all algorithms as a table in Markdown: that of docs/collectives.md. */

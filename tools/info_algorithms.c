@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge info --algorithms`: which collective is carried out how, by size; by the built-in
- * table, or by what is measured of the links between ranks.
+ * `ringforge info --algorithms`: the algorithm of each collective, by size; from the built-in
+ * table, or from measured links between ranks.
  */
 #include <ringforge/schedule.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct table {
     const char *json_path;
     cJSON *json, *list; /* NULL: text is printed */
     int ranks;
-    struct rf_comm *comm; /* of measured links; NULL: the built-in table */
+    struct rf_comm *comm; /* with measured links; NULL: the built-in table */
     bool apart;           /* as if its ranks shared no memory */
 };
 
@@ -54,9 +54,9 @@ static void show_algorithm(const struct table *t, enum rf_coll_op op, const char
 {
     char first[16], last[16], call[32];
     uint64_t sent = 0, most = 0;
-    bool known = false; /* of what depends on the hosts it is not */
+    bool known = false; /* unknown for those that depend on hosts */
     const struct table apart = apart_of(t);
-    const char *counted; /* what others would send counts as sent in shared memory, too */
+    const char *counted; /* messages of the others count as sent in shared memory, too */
     double ignored;
     if (choice(&apart, op, to, &counted, &ignored) < 0)
         return;
@@ -142,7 +142,7 @@ static void show_links(const struct table *t, const struct rf_link_figures *l)
         l->fold_bytes_per_s);
 }
 
-/* Why a ring: what it sends, and what goes through rank 0 in what one would write first. */
+/* Explains the ring: its bytes, and those through rank 0 in the simplest algorithm. */
 static int show_bottleneck(const struct table *t)
 {
     static const char *const names[] = {"ring", "naive"};

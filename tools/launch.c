@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Starts processes on this machine as the ranks of one job, passes their output on line by line,
- * and ends all of them when one fails. Used by `run`, and by --ranks of bench and train. It uses
- * no library call: it must work where neither Vulkan nor a network does.
+ * Starts processes on this machine as the ranks of one job, forwards their output line by line, and
+ * ends all of them when one fails. Used by `run`, and by --ranks of bench and train. It makes no
+ * library call: it must work without Vulkan and without a network.
  */
 #define _GNU_SOURCE /* sched_getaffinity, pipe2 */
 #include <errno.h>
@@ -22,9 +22,10 @@
 #include "tool.h"
 
 #define LINE_MAX_BYTES 65536
-#define SPEAK_NS 5000000000ull /* survivors of a failure may say what they saw */
-#define TERM_NS 3000000000ull  /* then they are asked to end, then they are ended */
-/* A terminal and whoever passes a signal on may both send it: the second comes close behind. */
+#define SPEAK_NS 5000000000ull /* survivors of a failure may print what they saw */
+#define TERM_NS 3000000000ull  /* then SIGTERM, and after this time SIGKILL */
+/* A terminal and a forwarding process may both send it: the second follows shortly after the first.
+ */
 #define SAME_REQUEST_NS 500000000ull
 
 struct outlet {
@@ -36,7 +37,7 @@ struct outlet {
 
 struct child {
     pid_t pid;  /* 0 = reaped */
-    bool ended; /* reaped, and not yet noted */
+    bool ended; /* reaped, and not yet recorded */
     int wait_status;
     struct outlet out[2];
 };
@@ -50,11 +51,11 @@ struct crew {
     int alive, signals;
     enum phase phase;
     uint64_t phase_end_ns;
-    int status;  /* of the first failure, or of the first rank that was killed */
-    bool killed; /* of the latter */
-    bool served; /* a rank ended well */
-    bool obeyed; /* a rank ended by the signal that the launcher was told to end by */
-    int asked;   /* the signal by which the launcher itself was told to end; 0 = none */
+    int status;  /* of the first failure, or of the first killed rank */
+    bool killed; /* the latter */
+    bool served; /* a rank succeeded */
+    bool obeyed; /* a rank ended by the signal that the launcher received */
+    int asked;   /* the signal that the launcher itself received; 0 = none */
     uint64_t asked_ns;
 };
 
@@ -79,8 +80,8 @@ static int set_number(const char *name, long value)
     return setenv(name, text, 1);
 }
 
-/* What all ranks share. The key goes through the environment, never through argv, which every user
- * of the machine can read. */
+/* The environment of all ranks. The key is passed in it and never in argv, which every user of the
+ * machine can read. */
 static int set_job_environment(const struct tool_command *command, const struct tool_launch *launch)
 {
     int port = launch->port ? launch->port : free_port();
@@ -108,7 +109,7 @@ static int set_job_environment(const struct tool_command *command, const struct 
 
 static void run_child(const struct tool_launch *launch, int rank, int pipes[2][2], pid_t parent)
 {
-    /* A rank must not outlive the launcher, whatever ends it. */
+    /* A rank must not outlive the launcher, however that ends. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent)
         _exit(1);
@@ -117,7 +118,7 @@ static void run_child(const struct tool_launch *launch, int rank, int pipes[2][2
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
     if (launch->ranks > 1) {
-        setpgid(0, 0); /* so that what a rank starts can be ended with it */
+        setpgid(0, 0); /* so that processes started by a rank can be ended with it */
         int null = open("/dev/null", O_RDONLY);
         if (null >= 0)
             dup2(null, STDIN_FILENO);
@@ -173,7 +174,7 @@ static void write_all(int fd, const char *text, size_t bytes)
             continue;
         }
         if (n < 0 && errno != EINTR)
-            return; /* nobody reads any more: the ranks go on */
+            return; /* nobody reads any more: the ranks continue */
         if (n > 0) {
             text += n;
             bytes -= (size_t)n;
@@ -190,7 +191,7 @@ static void put_line(int rank, struct outlet *outlet, size_t bytes)
     write_all(outlet->to, text, (size_t)used + bytes + 1);
 }
 
-/* Passes on what is there; false at the end of the stream. */
+/* Forwards available output; false at the end of the stream. */
 static bool pump(int rank, struct outlet *outlet)
 {
     for (;;) {
@@ -259,12 +260,12 @@ static void note_end(struct crew *crew, int rank, int wait_status)
 {
     int status = WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
     if (crew->launch->ranks > 1 && status != 0)
-        kill(-crew->children[rank].pid, SIGKILL); /* what it had started */
+        kill(-crew->children[rank].pid, SIGKILL); /* ends the processes it had started */
     crew->children[rank].pid = 0;
     crew->alive--;
     crew->served |= status == 0;
     crew->obeyed |= crew->asked && status == 128 + crew->asked;
-    /* One that was killed is the cause, also where others noticed and had ended before it had: its
+    /* A killed rank is the cause, even if others noticed and ended before it was reaped: its
      * connections close before it can be waited for. */
     const bool killed = WIFSIGNALED(wait_status) && crew->phase <= SPEAKING && !crew->asked;
     if (status == 0 || (crew->status != 0 && !crew->launch->elastic && (!killed || crew->killed)))
@@ -275,7 +276,7 @@ static void note_end(struct crew *crew, int rank, int wait_status)
     }
     if (crew->launch->ranks == 1 || (crew->asked && status == 128 + crew->asked))
         return;
-    if (crew->asked) { /* it failed over what it was asked to do */
+    if (crew->asked) { /* it failed because of the requested end */
         enter(crew, SPEAKING, SPEAK_NS);
         return;
     }
@@ -287,7 +288,7 @@ static void note_end(struct crew *crew, int rank, int wait_status)
         snprintf(how, sizeof(how), "failed with exit status %d", status);
     tool_error(crew->command, "rank %d %s%s", rank, how,
                !crew->alive            ? ""
-               : crew->launch->elastic ? "; the others go on"
+               : crew->launch->elastic ? "; the others continue"
                                        : "; the others have 5 s to finish");
     if (crew->phase == RUNNING && !crew->launch->elastic)
         enter(crew, SPEAKING, SPEAK_NS);
@@ -302,12 +303,12 @@ static void reap(struct crew *crew)
             continue;
         child->ended = true;
         ended++;
-        /* Its last words come before ours. */
+        /* Its last output comes before ours. */
         for (int i = 0; i < 2; i++)
             if (child->out[i].fd >= 0)
                 pump(r, &child->out[i]);
     }
-    /* Of several that are found together, one that was killed is the cause: the others noticed. */
+    /* If several have ended, one that was killed is the cause: the others noticed. */
     for (int killed = 1; killed >= 0 && ended; killed--) {
         for (int r = 0; r < ranks; r++) {
             struct child *child = &crew->children[r];
@@ -329,7 +330,7 @@ static void be_asked(struct crew *crew, const struct signalfd_siginfo *info)
         crew->asked = (int)info->ssi_signo;
         crew->asked_ns = now;
     }
-    /* One rank alone is in the launcher's process group: what a terminal sends, it has. */
+    /* A single rank is in the launcher's process group: it receives a terminal's signals itself. */
     if (crew->launch->ranks > 1 || info->ssi_code != SI_KERNEL)
         signal_all(crew, (int)info->ssi_signo);
     if (again)
@@ -398,13 +399,13 @@ int tool_launch(const struct tool_command *command, const struct tool_launch *la
     for (int i = 0; i < 2 * launch->ranks; i++) {
         struct outlet *outlet = &crew.children[i / 2].out[i % 2];
         if (outlet->fd >= 0 && pump(i / 2, outlet))
-            close(outlet->fd); /* still held by something that a rank left behind */
+            close(outlet->fd); /* still held by a process that a rank left behind */
         free(outlet->line);
     }
     free(crew.children);
     close(crew.signals);
     sigprocmask(SIG_SETMASK, &before, NULL);
-    /* Elastic ranks that were lost before are no failure of those that went on. */
+    /* Elastic ranks lost before are not a failure of those that continued. */
     if (crew.asked && (crew.phase == KILLING || crew.status == 128 + crew.asked ||
                        (launch->elastic && crew.obeyed)))
         return TOOL_BY_SIGNAL + crew.asked;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The option --lora of `train` and `plan`: low-rank adapters (adapter.h), as a list of settings;
- * and which adapters a setup has.
+ * and the adapters of a setup.
  */
 #include <adapter_file.h>
 #include <string.h>
@@ -18,7 +18,7 @@ static const struct {
 } numbers[] = {{"r", true, 1, 1024}, {"alpha", false, 1e-6, 1e9}, {"dropout", false, 0, 1}};
 enum { RANK, ALPHA, DROPOUT, NUMBERS };
 
-/* "r=16": which number it is, and its text; -1: it is none of them. */
+/* "r=16": the setting's number, and its text; -1: unknown. */
 static int number_of(const char *word, const char **text)
 {
     for (int k = 0; k < NUMBERS; k++) {
@@ -82,7 +82,8 @@ static bool take_setting(const char *word, struct lora_option *to, unsigned *key
     return strncmp(word, "bias=", 5) == 0 && take_bias(word + 5, &to->adapter.bias);
 }
 
-/* One word of the list. Words without "=" after targets= are targets, too. No key counts twice. */
+/* One word of the list. Words without "=" after targets= are targets, too. A repeated key is
+ * refused. */
 static bool take_word(const char *word, struct lora_option *to, bool *in_targets, unsigned *keys)
 {
     const size_t used = strlen(to->targets), bytes = strlen(word);

@@ -24,7 +24,7 @@ static void print_usage(FILE *file)
     fprintf(file, "\n'ringforge COMMAND --help' lists a command's options.\n");
 }
 
-/* So that who waits for the process sees what ended it: a shell says 128 plus the number. */
+/* So that a waiting process sees the cause: a shell reports 128 plus the number. */
 static int end_by_signal(int number)
 {
     sigset_t set;
@@ -36,9 +36,9 @@ static int end_by_signal(int number)
     return 128 + number;
 }
 
-/* A parent's disposition and mask of signals survive exec. Where it ignores SIGCHLD the kernel
- * reaps the processes that are started here, and nobody learns how they ended; a signal that it
- * blocks would end nothing. Ignored ones stay ignored: nohup and shells mean them so. */
+/* Dispositions and the mask of signals survive exec. If the parent ignores SIGCHLD, the kernel
+ * reaps the processes started here, and their status is lost; a blocked signal would end nothing.
+ * Ignored ones stay ignored: nohup and shells intend that. */
 static void reset_signals(void)
 {
     sigset_t none;

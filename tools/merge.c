@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge merge`: adds adapters of PEFT's format to the weights of a hub's folder. It needs no
+ * `ringforge merge`: adds adapters in PEFT's format to the weights of a hub's folder. It needs no
  * device.
  */
 #include <string.h>

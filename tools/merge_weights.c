@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Adapters added to the weights of a hub's folder, those of PEFT's files or of a run. One tensor at
- * a time is in memory.
+ * Adapters, of PEFT's files or of a run, added to the weights of a hub's folder. One tensor at a
+ * time is in memory.
  */
 #include <string.h>
 
@@ -11,13 +11,13 @@ struct merge {
     const struct tool_command *command;
     const struct merge_options *o;
     struct rf_weights *weights;
-    const struct hub_arch *arch; /* of the base; NULL: one that the tables lack */
+    const struct hub_arch *arch; /* the base's; NULL: unknown to the tables */
     struct rf_export *to;
     int merged;
 };
 
-/* What the rows of the architecture say about a tensor. Of others the adapters say how weights lie.
- */
+/* The architecture's rows about a tensor. For other architectures the adapters determine the layout
+ * of weights. */
 static struct hub_about about(const struct merge *m, const char *name)
 {
     if (m->arch)
@@ -26,7 +26,7 @@ static struct hub_about about(const struct merge *m, const char *name)
                                   m->o->file && adapter_file_config(m->o->file)->fan_in_fan_out};
 }
 
-/* Tensors of other types that hold no parameters, such as masks, are left out. */
+/* Tensors of other types that hold no parameters, such as masks, are skipped. */
 static bool is_left_out(const struct merge *m, const struct rf_weight *w)
 {
     return w->dtype != RF_F32 && w->dtype != RF_F16 && w->dtype != RF_BF16 &&
@@ -83,7 +83,7 @@ static int copy_tensor(struct merge *m, int index)
     return status;
 }
 
-/* Whether all adapters went into a weight. */
+/* Whether every adapter was merged into a weight. */
 static int check_merged(const struct merge *m)
 {
     const struct merge_options *o = m->o;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The blocks that a setup describes: a GPT-2, a Llama-style model, or one block of a wanted size to
+ * The blocks that a setup describes: a GPT-2, a Llama-style model, or one block of a given size to
  * plan with.
  */
 #include <hub.h>
@@ -104,8 +104,8 @@ static int create(const struct tool_command *command, const struct setup *setup,
     return TOOL_OK;
 }
 
-/* Each target of adapters has to be the name of a module with one. Files of adapters may also have
- * names that no part of the architecture has, as PEFT takes them. */
+/* Each target of adapters must be the name of a module with one. Files of adapters may also have
+ * names that no part of the architecture has, as in PEFT. */
 static int check_targets(const struct tool_command *command, const struct setup *setup,
                          const struct model *model)
 {
@@ -173,7 +173,9 @@ int model_create_plain(const struct tool_command *command, const struct setup *s
     return model_create(command, &plain, model);
 }
 
-/* ---- a block of a size: it has parameters and sizes, and is never run ------------------------ */
+/* ---- a block of a given size: it has parameters and sizes, and is never run
+ * ------------------------
+ */
 
 static int refuse_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The one reader of numbers that people give: in options, in lists within options, and in
- * environment variables. What is no number is named, what is out of range is told the range.
+ * The only reader of numbers from users: in options, in lists within options, and in environment
+ * variables. Its errors name the invalid number or the allowed range.
  */
 #include <errno.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include "tool.h"
 
-/* Largest whole number that a double counts exactly, as units such as 1.5K are read. */
+/* Largest whole number that a double represents exactly; units such as 1.5K need one. */
 #define MOST_WHOLE 9007199254740992.0
 
 enum { TEXT_BYTES = 64 };
@@ -23,8 +23,7 @@ static bool copy_word(const char *text, size_t bytes, char word[TEXT_BYTES])
     return true;
 }
 
-/* A number at the start of a word; *end is behind it. False: there is none, or it is no finite one.
- */
+/* A number at the start of a word; *end is behind it. False: none, or not finite. */
 static bool read_double(const char *word, char **end, double *out)
 {
     const char *digits = word + (*word == '-' || *word == '+');
@@ -90,7 +89,7 @@ enum tool_number tool_read_real(const char *text, size_t bytes, double least, do
     return TOOL_NUMBER_OK;
 }
 
-/* ---- what is wrong --------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 const char *tool_range_text(double least, double most, char text[64])
 {

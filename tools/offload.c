@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The option --offload of `train` and `plan`: what lies in memory of the host (rf_policy.offload).
+ * The option --offload of `train` and `plan`: what is kept in host memory (rf_policy.offload).
  */
 #include <string.h>
 

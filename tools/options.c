@@ -9,7 +9,7 @@
 
 #include "tool.h"
 
-/* A number beyond the range of its option, or none at all. */
+/* A number out of the range of its option, or not a number. */
 static int read_number(const struct tool_command *command, const struct tool_option *o,
                        const char *text)
 {
@@ -212,7 +212,7 @@ int tool_read_date(const struct tool_command *command, const char *text, int64_t
     const char *end = strptime(text, "%Y-%m-%d", &day);
     const int wanted = day.tm_mday;
     const time_t time = end && !*end ? mktime(&day) : -1;
-    /* mktime takes the 31st of February for a day in March. */
+    /* mktime accepts the 31st of February as a day in March. */
     if (time <= 0 || day.tm_mday != wanted)
         return tool_usage_error(command, "--date wants a day since 1970, YYYY-MM-DD, not \"%s\"",
                                 text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options once they are read: what has no effect, and values as texts. Called by options.c, and by
- * what compares the options of ranks or of a checkpoint.
+ * Checks after options are read: options without an effect, and values as texts. Called by
+ * options.c, and by the comparisons of options between ranks or with a checkpoint.
  */
 #include <math.h>
 #include <string.h>

@@ -51,7 +51,7 @@ static const struct {
      "seconds scale times check one-clock rewrite"},
     {"Files", "save save-every keep resume scale-lr change export export-adapter export-dtype "
               "export-shard-bytes out log trace trace-kernels plot json"},
-    {"Run", "device audit record-each-step dry-run algorithms list measure help"},
+    {"Run", "device audit record-each-step dry-run algorithms list measure markdown help"},
 };
 enum { GROUPS = sizeof(groups) / sizeof(groups[0]) };
 

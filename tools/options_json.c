@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * COMMAND --options: the table of a command's options as JSON, for programs and for the tests that
- * hold every option to it. docs/json.md.
+ * COMMAND --options: the table of a command's options as JSON, for programs and for the tests of
+ * every option. docs/json.md.
  */
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether two paths are one file, and whether what a command writes is what it reads or writes
- * elsewhere. Called once the options are read, before anything is opened.
+ * Whether two paths are one file, and whether an output of a command is also an input or another
+ * output. Called once the options are read, before anything is opened.
  */
 #include <errno.h>
 #include <fts.h>
@@ -16,8 +16,8 @@ enum { MOST_LINKS = 40 };
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-/* Puts a path without links, "." and ".." into out; what does not exist is kept as it is called.
- * False: it is too long, or its links go in a circle. */
+/* Puts a path without links, "." and ".." into out; missing parts are kept by name. False: too
+ * long, or its links form a cycle. */
 static bool resolve(const char *path, char out[TOOL_PATH_BYTES])
 {
     char rest[2 * TOOL_PATH_BYTES], next[2 * TOOL_PATH_BYTES], target[TOOL_PATH_BYTES];
@@ -98,7 +98,7 @@ bool tool_path_within(const char *path, const char *folder)
     return false;
 }
 
-/* ---- what may not meet ----------------------------------------------------------------------- */
+/* ---- conflicts ------------------------------------------------------------------------------- */
 
 static const char *path_of(const struct tool_option *o)
 {
@@ -115,14 +115,14 @@ static bool is_standard(const char *path)
     return strcmp(path, "-") == 0;
 }
 
-/* Devices and pipes take what several write. */
+/* Devices and pipes accept several writers. */
 static bool is_stream(const char *path)
 {
     struct stat about;
     return stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
 }
 
-/* The name of a file directly in a folder; NULL: it is elsewhere. */
+/* The name of a file directly in a folder; NULL: not directly in it. */
 static const char *name_in(const char *path, const char *folder, char inner[TOOL_PATH_BYTES])
 {
     char parent[TOOL_PATH_BYTES];
@@ -133,7 +133,7 @@ static const char *name_in(const char *path, const char *folder, char inner[TOOL
     return tool_paths_same(parent, folder) ? name + 1 : NULL;
 }
 
-/* Whether a file of this name is one of those that an option reads of a folder. */
+/* Whether an option reads files of this name in a folder. */
 static bool is_name_read(const char *name, const struct tool_option *reader)
 {
     const char *endings = reader->path == TOOL_RESUMES ? ".safetensors|.hashes|state.json|latest"
@@ -149,7 +149,7 @@ static bool is_name_read(const char *name, const struct tool_option *reader)
     return false;
 }
 
-/* Whether a file would be one of those that are read of a folder. */
+/* Whether this path would be a file that is read in a folder. */
 static bool is_read_there(const char *path, const struct tool_option *reader)
 {
     char inner[TOOL_PATH_BYTES];
@@ -157,11 +157,11 @@ static bool is_read_there(const char *path, const struct tool_option *reader)
     return name && is_name_read(name, reader);
 }
 
-/* Whether a file that is read of a folder is `out` by a link, or a link into the folder that `out`
- * replaces. Folders of models are often nothing but links into a cache. */
+/* Whether a file that is read in a folder is `out` by a link, or a link into the folder that `out`
+ * replaces. Folders of models often contain only links into a cache. */
 static bool is_linked_there(const struct tool_option *out, const struct tool_option *reader)
 {
-    enum { FOLDERS = 2 }; /* a model's or checkpoint's folder, and those in it */
+    enum { FOLDERS = 2 }; /* a folder of models or checkpoints, and those in it */
     struct stat wanted, about;
     char *roots[] = {(char *)path_of(reader), NULL};
     if (reader->path > TOOL_READS_ALL || stat(path_of(out), &wanted) < 0 ||
@@ -183,7 +183,7 @@ static bool is_linked_there(const struct tool_option *out, const struct tool_opt
     return found;
 }
 
-/* Whether it would be one of a folder of checkpoints, or of a checkpoint. */
+/* Whether the path would be in a folder of checkpoints, or in a checkpoint. */
 static bool is_of_checkpoints(const char *path, const char *folder)
 {
     char inner[TOOL_PATH_BYTES], whole[TOOL_PATH_BYTES];
@@ -196,7 +196,7 @@ static bool is_of_checkpoints(const char *path, const char *folder)
            (!name && tool_path_within(path, folder) && strstr(inner, "/step-"));
 }
 
-/* What is under way lies beside a folder that is to be replaced. */
+/* An unfinished write is beside the folder that it will replace. */
 static bool is_under_way(const char *path, const char *replaced)
 {
     char beside[TOOL_PATH_BYTES];
@@ -208,7 +208,7 @@ static bool is_under_way(const char *path, const char *replaced)
            (tool_paths_same(path, beside) || tool_path_within(path, beside));
 }
 
-/* Why `out`, which is written, does not go with `other`; NULL: it does. */
+/* The reason why the output `out` conflicts with `other`; NULL: no conflict. */
 static const char *conflict(const struct tool_option *out, const struct tool_option *other)
 {
     const char *path = path_of(out), *theirs = path_of(other);
@@ -250,7 +250,7 @@ static int refuse(const struct tool_command *command, const struct tool_option *
         out->name, path_of(out), dashes(other), other->name, path_of(other), why);
 }
 
-/* The folders into which the library writes whatever the command is. */
+/* Folders into which the library writes for any command. */
 static int check_variables(const struct tool_command *command, const struct tool_option *table)
 {
     static const char *const names[] = {"RF_FLIGHT", "RF_CACHE_DIR"};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge plan: the memory and the traffic of a training setup, per rank, for any number of ranks
- * and with no device at all; and, by the rates of one, what a step takes.
+ * and without a device; and, with the rates of one, the time of a step.
  */
 #include <string.h>
 
@@ -12,19 +12,19 @@ struct outcome {
     struct rf_plan *plan; /* of rank 0 */
     struct rf_bytes *per_rank;
     struct rf_work *work;        /* of a step, per rank; NULL: it cannot be counted */
-    struct rf_block_cost *costs; /* the same for all ranks */
+    struct rf_block_cost *costs; /* equal on all ranks */
     int ranks;
     double bubble;
     int version_lag;
     int64_t params;
     struct rf_scaling scaling; /* of rank 0 */
-    int again;                 /* blocks of a segment that is computed again; 0: none is */
+    int again;                 /* blocks of a recomputed segment; 0: none */
     int *stages, stage_count;  /* blocks of each stage */
     struct plan_rates rates;
-    struct prediction prediction; /* where the rates are known */
+    struct prediction prediction; /* if the rates are known */
 };
 
-/* Of --params there is no block to count. A block that cannot be counted shows when it runs, too.
+/* --params gives no block to count. A block that cannot be counted shows when it runs, too.
  */
 static void count_blocks(const struct rf_plan *plan, const struct model *model, struct outcome *out)
 {
@@ -47,7 +47,8 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
                     const struct model *model, const char *plot_path, struct outcome *out)
 {
     struct rf_plan *plan = NULL;
-    int rc = rf_plan_build(model->blocks, model->count, &setup->mesh, &setup->policy, 0, &plan);
+    int rc = rf_plan_build((struct rf_blocks){model->blocks, model->count}, &setup->mesh,
+                           &setup->policy, 0, &plan);
     if (rc == 0) {
         count_blocks(plan, model, out);
         rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);
@@ -83,7 +84,7 @@ static double flops_of(const struct outcome *o, int first, int count)
 
 static cJSON *to_json(const struct outcome *o)
 {
-    cJSON *json = tool_json_new("ranks=%g bubble=%g version_lag=%g param_count=%g recompute=%g",
+    cJSON *json = tool_json_new("ranks=%d bubble=%g version_lag=%d param_count=%g recompute=%d",
                                 o->ranks, o->bubble, o->version_lag, (double)o->params, o->again);
     cJSON_AddItemToObject(json, "stages", cJSON_CreateIntArray(o->stages, o->stage_count));
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
@@ -129,7 +130,7 @@ static void row_text(const struct rf_bytes *b, char row[ROW_BYTES])
              text[2], text[3], text[4], text[5], text[6], text[7], text[8]);
 }
 
-/* Neighbours whose rows read the same share one. */
+/* Neighbours with equal rows share one. */
 static void print_ranks(const struct outcome *o)
 {
     char row[ROW_BYTES], next[ROW_BYTES], ranks[32];
@@ -161,7 +162,7 @@ static void print_scaling(const struct setup *setup, const struct outcome *o)
                o->again, o->again);
 }
 
-/* Of a step: of all ranks, and what the busiest one computes and moves. */
+/* The work of a step: that of all ranks, and what the busiest one computes and moves. */
 static void print_work(const struct outcome *o)
 {
     char text[4][32];
@@ -264,7 +265,7 @@ static int check(const struct tool_command *command, struct plan_options *o,
     return status;
 }
 
-/* What is printed and written once all is known. */
+/* Prints and writes the results once all are known. */
 static int tell(const struct tool_command *command, const struct plan_options *o,
                 const struct model *model, const struct outcome *out)
 {
@@ -318,7 +319,7 @@ static int print_plan(const struct tool_command *command, const struct plan_opti
     return status;
 }
 
-/* What is of one plan. */
+/* Refuses options that need a single plan. */
 static int check_several(const struct tool_command *command, const struct plan_options *o)
 {
     if (o->search.wanted && o->fits)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of `ringforge plan` share: rates, and the step that they predict.
+ * Shared by the files of `ringforge plan`: rates, and the step that they predict.
  */
 #ifndef RF_TOOLS_PLAN_H
 #define RF_TOOLS_PLAN_H
 
 #include "setup.h"
 
-/* ---- plan_rates.c: what device and link reach ------------------------------------------------ */
+/* ---- plan_rates.c: rates of device and link -------------------------------------------------- */
 
 struct plan_rates {
     /* As given: 10^12 FLOP/s, 10^9 bytes/s, 10^9 bit/s, microseconds. Rates: 0 = not given. */
@@ -15,8 +15,8 @@ struct plan_rates {
     const char *hosts_text, *links_text;
     int hosts, host_ranks; /* 0: not given */
     double intra_host,
-        intra_host_latency; /* between ranks of a host; intra_host 0: as the other links */
-    const char *device;     /* whose measured rates stand for those that are not given */
+        intra_host_latency; /* between ranks of a host; intra_host 0: like the other links */
+    const char *device;     /* the device whose measured rates replace missing ones */
     bool launch_given, latency_given;
     bool known; /* a step can be predicted */
     struct rf_sim_rates rates;
@@ -25,25 +25,25 @@ struct plan_rates {
 #define PLAN_MAX_RANKS 65536
 #define PLAN_RATES_ROWS 9
 void plan_rates_options(struct plan_rates *rates, struct tool_option *rows);
-/* Fills known and rates. A usage error where only some of them are given, or none, and `needed`
- * names an option that cannot do without. */
+/* Fills known and rates. A usage error if only some of them are given, or none, and `needed` names
+ * an option that requires them. */
 int plan_rates_check(const struct tool_command *command, const struct setup *setup,
                      const char *needed, struct plan_rates *rates);
 
 /* ---- plan_hosts.c: --hosts and --links --------------------------------------------------------
  */
 
-/* Reads both into the rates; again: does nothing. */
+/* Reads both into the rates; a second call does nothing. */
 int plan_hosts_check(const struct tool_command *command, struct plan_rates *rates);
 
 /* ---- plan_predict.c: the step in numbers ----------------------------------------------------- */
 
 struct prediction {
-    struct rf_sim *sim; /* number 0 is of the plan */
+    struct rf_sim *sim; /* number 0 is the plan's */
     struct rf_sim_result result;
     double tokens_per_s;
 };
-/* Of the plan's job. costs: of its blocks. An exit status. */
+/* Predicts a step of the plan's job. costs: those of its blocks. An exit status. */
 int predict(const struct tool_command *command, const struct rf_plan *plan,
             const struct rf_block_cost *costs, const struct setup *setup,
             const struct plan_rates *rates, struct prediction *out);
@@ -60,22 +60,23 @@ const char *plan_time_text(double seconds, char *text, size_t bytes);
 int plan_plot_write(const struct tool_command *command, const char *path, const struct setup *setup,
                     const struct prediction *prediction);
 
-/* ---- plan_explain.c: where each transfer comes from ------------------------------------------ */
+/* ---- plan_explain.c: the cause of each transfer ---------------------------------------------- */
 
-/* Prints what the plan's rank exchanges with the others of so many. An exit status. */
+/* Prints what the plan's rank exchanges with the others of `ranks`. An exit status. */
 int plan_explain(const struct tool_command *command, const struct rf_plan *plan,
                  const struct rf_mesh *mesh, int ranks);
 
-/* ---- plan_zero.c: what sharding saves of a model of a given size ------------------------------
+/* ---- plan_zero.c: memory saved by sharding, for a model of a given size
+ * ------------------------------
  */
 
-/* Of rank 0. A printed table; into *json, unless NULL, "zero_bytes". */
+/* Prints a table for rank 0; adds "zero_bytes" to json, unless NULL. */
 int plan_zero(const struct tool_command *command, const struct setup *setup,
               const struct model *model, bool print, cJSON *json);
 
 /* ---- plan_compare.c: techniques side by side ------------------------------------------------- */
 
-/* Of rank 0, with the setup's own micro-batches. A printed table; into *json, unless NULL, rows. */
+/* Prints a table for rank 0, with the setup's own micro-batches; adds rows to json, unless NULL. */
 int plan_compare(const struct tool_command *command, const struct setup *setup,
                  const struct model *model, const struct plan_rates *rates, bool print,
                  cJSON *json);
@@ -92,10 +93,10 @@ struct plan_search {
     bool wanted;
     int64_t top;
     bool top_given;
-    /* Which options of the setup were given; the rest is searched. */
+    /* The given options of the setup; the rest is searched. */
     bool mesh, zero, recompute, offload, schedule, micro_batches, dtype, sequence;
 };
-/* rows: PLAN_SEARCH_ROWS of them. setup_rows: of the setup, to hear which are given. */
+/* rows: PLAN_SEARCH_ROWS of them. setup_rows: of the setup, to learn which are given. */
 void plan_search_options(struct plan_search *search, struct tool_option *rows,
                          struct tool_option *setup_rows);
 /* Instead of a plan. ranks: 0 = those of --hosts. An exit status. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge plan --compare: the same model, batch and ranks with every stage of sharding in every
- * order, as far as plans of them can be built; of the others why not.
+ * order, if a plan can be built; otherwise the reason why not.
  */
 #include <string.h>
 
@@ -13,9 +13,9 @@ static const enum rf_order orders[] = {RF_ORDER_RING, RF_ORDER_TREE};
 struct row {
     int zero;
     enum rf_order order;
-    char reason[REASON_BYTES]; /* why there is no plan; empty: there is */
+    char reason[REASON_BYTES]; /* why there is no plan; empty: there is one */
     struct rf_bytes bytes;
-    struct prediction prediction; /* sim NULL: not known */
+    struct prediction prediction; /* sim NULL: unknown */
 };
 
 static uint64_t total(const struct rf_bytes *b)
@@ -31,10 +31,11 @@ static int fill(const struct tool_command *command, const struct setup *setup,
     struct rf_plan *plan = NULL;
     policy.zero = row->zero;
     policy.order = row->order;
-    policy.keep_gathered &= row->zero == 3; /* of other stages they would be refused */
+    policy.keep_gathered &= row->zero == 3; /* other stages would refuse it */
     policy.no_prefetch &= row->zero == 3;
     mesh.shard = row->zero ? mesh.shard : 0;
-    if (rf_plan_build(model->blocks, model->count, &mesh, &policy, 0, &plan) < 0) {
+    if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &mesh, &policy, 0, &plan) <
+        0) {
         snprintf(row->reason, sizeof(row->reason), "%s", rf_last_error()->message);
         return TOOL_OK;
     }
@@ -116,7 +117,7 @@ static void row_json(const struct row *row, cJSON *list)
                   {"total", total(b)},
                   {"host", b->host},
                   {"sent", b->sent}};
-    cJSON *json = tool_json_new("zero=%g order=%s", row->zero, rf_order_name(row->order));
+    cJSON *json = tool_json_new("zero=%d order=%s", row->zero, rf_order_name(row->order));
     cJSON_AddItemToArray(list, json);
     if (row->reason[0]) {
         cJSON_AddStringToObject(json, "reason", row->reason);

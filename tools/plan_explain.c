@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge plan --explain: what rank 0 sends and receives in a step, and from which declaration
- * each follows. What differs in numbers alone, as layers do, is one row.
+ * ringforge plan --explain: rank 0's sends and receives in a step, and the declaration that causes
+ * each. Transfers that differ only in numbers, as those of layers do, are one row.
  */
 #include <ctype.h>
 #include <string.h>
@@ -14,10 +14,10 @@ struct row {
     const struct rf_instruction *first;
     char reason[REASON], key[REASON];
     int times;
-    uint64_t bytes; /* of the operands, all times together */
+    uint64_t bytes; /* of the operands, for all occurrences */
 };
 
-/* Numbers are left out. */
+/* Without numbers. */
 static void make_key(const char *reason, char key[REASON])
 {
     size_t at = 0;

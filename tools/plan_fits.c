@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge plan --fits: what fits into --device-bytes with each technique, and the cheapest change
- * with which the given batch does. Plans are built, nothing is allocated.
+ * ringforge plan --fits: the largest model inputs that fit into --device-bytes with each technique,
+ * and the cheapest change with which the given batch does. Plans are built, nothing is allocated.
  */
 #include "plan_fits.h"
 
@@ -38,7 +38,7 @@ static const struct placement placements[] = {
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
 enum { MOST_ROWS = 1 + COUNT(weights) * COUNT(recomputes) * COUNT(placements) };
 
-/* The option as a member of setup, or NULL in a version without it. */
+/* The option as member of setup, or NULL in a version without it. */
 static const char **quantize_of(struct setup *setup)
 {
     struct setup other;
@@ -64,7 +64,7 @@ static void set_weights(const struct weights *to, const struct setup *base, stru
         *quantize = to->quantize ? to->quantize : "none";
 }
 
-/* What differs from the options given, and the weights. */
+/* The differences from the given options, and the weights. */
 static void name_row(const struct weights *w, const char *recompute, const struct placement *p,
                      const struct setup *base, const struct setup *own, char text[FITS_OPTIONS])
 {
@@ -99,7 +99,7 @@ struct probe {
 };
 
 struct needs {
-    uint64_t device, host, sent; /* of the rank that needs the most; of all ranks */
+    uint64_t device, host, sent; /* on the rank with the maximum; summed over all ranks */
     struct rf_work work;
 };
 
@@ -123,19 +123,20 @@ static void take_bytes(const struct probe *probe, struct needs *out)
     }
 }
 
-/* False: there is no such plan, and rf_last_error says why. */
+/* False: no such plan; rf_last_error has the reason. */
 static bool count(struct probe *probe, const struct rf_policy *policy, struct needs *out)
 {
     struct rf_plan *plan = NULL;
     const struct model *model = &probe->model;
-    if (rf_plan_build(model->blocks, model->count, &probe->setup.mesh, policy, 0, &plan) < 0)
+    if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &probe->setup.mesh, policy,
+                      0, &plan) < 0)
         return false;
     struct rf_block_cost *costs = calloc((size_t)model->count, sizeof(*costs));
     probe->params = rf_plan_param_count(plan);
     bool counted = costs && rf_plan_all_ranks(plan, NULL, probe->bytes, NULL) == 0;
     if (counted)
         take_bytes(probe, out);
-    /* Of what does not fit the work is of no interest, but for the given batch. */
+    /* Work that does not fit is only counted for the given batch. */
     if (counted && (out->device <= probe->limit || policy->batch == probe->setup.policy.batch)) {
         counted = rf_block_costs(plan, costs) == 0 &&
                   rf_plan_all_ranks(plan, costs, probe->bytes, probe->work) == 0;
@@ -147,7 +148,7 @@ static bool count(struct probe *probe, const struct rf_policy *policy, struct ne
     return counted;
 }
 
-/* Of so many sequences of this length. */
+/* What a batch of sequences of this length needs. */
 static bool needs_of(struct probe *probe, int64_t batch, int64_t seq, int64_t pieces,
                      struct needs *out)
 {
@@ -163,13 +164,15 @@ static bool needs_of(struct probe *probe, int64_t batch, int64_t seq, int64_t pi
     policy.batch = batch;
     policy.seq = seq;
     policy.micro_batches = pieces;
-    /* Without a limit the bytes of what does not fit are known, too. */
+    /* Without a limit the bytes of a plan that does not fit are known, too. */
     if (policy.recompute != RF_RECOMPUTE_AUTO)
         policy.device_bytes = 0;
     return count(probe, &policy, out);
 }
 
-/* ---- what fits ------------------------------------------------------------------------------- */
+/* ---- the fitting inputs
+ * -------------------------------------------------------------------------------
+ */
 
 enum { MOST_SEQUENCES = 1024, MOST_TOKENS = 1 << 20 };
 
@@ -244,7 +247,7 @@ static int fill(struct probe *probe, struct fits_row *row)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Types that differ count less than other weights that are trained. */
+/* Different types are a smaller change than different trained weights. */
 static int change_of(struct setup *base, struct setup *own)
 {
     const char **before = quantize_of(base), **after = quantize_of(own);
@@ -276,7 +279,7 @@ static int add(const struct tool_command *command, const struct setup *own,
     return status;
 }
 
-/* Whether the technique is one for what is given. */
+/* Whether the technique applies to the given options. */
 static bool applies(const struct setup *base, const struct weights *w, const struct placement *p)
 {
     struct setup other = *base;
@@ -300,7 +303,7 @@ static int add_technique(const struct tool_command *command, const struct weight
     own.again = recompute;
     own.offload = p->offload;
     own.zero = p->zero;
-    own.keep_gathered &= p->zero == 3; /* of other stages they would be refused */
+    own.keep_gathered &= p->zero == 3; /* other stages would refuse it */
     own.no_prefetch &= p->zero == 3;
     int status = setup_check(command, &own, base->mesh.dp);
     if (status != TOOL_OK)
@@ -311,8 +314,8 @@ static int add_technique(const struct tool_command *command, const struct weight
     return add(command, &own, &row, fits);
 }
 
-/* Less of the first that differs: of the change itself, of FLOPs that are repeated, of bytes in
- * host memory, of sent bytes, of micro-batches. */
+/* Smaller in the first criterion that differs: the change itself, repeated FLOPs, bytes in host
+ * memory, sent bytes, micro-batches. */
 static bool cheaper(const struct fits_row *a, const struct fits_row *b)
 {
     const uint64_t keys[][2] = {{(uint64_t)a->change, (uint64_t)b->change},

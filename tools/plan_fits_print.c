@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The answer of ringforge plan --fits, for people and as JSON.
+ * The result of ringforge plan --fits, for people and as JSON.
  */
 #include <string.h>
 
@@ -80,7 +80,7 @@ cJSON *fits_json(const struct fits *fits)
 {
     const struct rf_policy *p = &fits->setup->policy;
     char text[FITS_OPTIONS + 32];
-    cJSON *json = tool_json_new("ranks=%g param_count=%g limit=%g batch=%g seq=%g micro_batches=%g",
+    cJSON *json = tool_json_new("ranks=%d param_count=%g limit=%g batch=%g seq=%g micro_batches=%g",
                                 setup_ranks(fits->setup), (double)fits->params, (double)fits->limit,
                                 (double)p->batch, (double)p->seq, (double)p->micro_batches);
     cJSON *list = cJSON_AddArrayToObject(json, "fits");

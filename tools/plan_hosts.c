@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * The options --hosts and --links of `ringforge plan`: how many ranks share a host, and what the
- * links within hosts and between them reach.
+ * The options --hosts and --links of `ringforge plan`: the number of ranks per host, and the speed
+ * of links within hosts and between them.
  */
 #include <math.h>
 #include <string.h>
 
 #include "plan.h"
 
-/* One side of --links: "G" or "G:US". Where it ends; NULL: it is not like that. */
+/* One side of --links: "G" or "G:US". Returns its end; NULL: invalid. */
 static const char *read_link(const char *text, double *gbps, double *us)
 {
     const size_t bytes = strcspn(text, ",:");

@@ -9,7 +9,7 @@
 
 enum { TITLE = 320, HEADING = 192 };
 
-/* How the step is spread and computed. */
+/* The parallelism and the arithmetic of the step. */
 static void say_title(const struct setup *setup, double bubble, char title[TITLE])
 {
     const struct rf_policy *policy = &setup->policy;

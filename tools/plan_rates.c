@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * By what `ringforge plan` predicts times: rates that the user gives, and those that `ringforge
- * tune` has measured on a device of this machine.
+ * The rates with which `ringforge plan` predicts times: given by the user, or measured by
+ * `ringforge tune` on a device of this machine.
  */
 #include <string.h>
 
@@ -33,7 +33,7 @@ void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
     memcpy(rows, all, sizeof(all));
 }
 
-/* What is not given is taken from the device's file. */
+/* Missing rates are taken from the device's file. */
 static int load(const struct tool_command *command, const struct setup *setup, struct plan_rates *r)
 {
     struct rf_device_rates measured = {{0}};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge plan --search: the meshes and policies that fit, the quickest first. What is given on
- * the command line stays as it is, the rest is searched (ringforge/search.h).
+ * ringforge plan --search: the meshes and policies that fit, the fastest first. Given options are
+ * kept, the rest is searched (ringforge/search.h).
  */
 #include "plan_search.h"
 
@@ -34,7 +34,7 @@ void plan_search_options(struct plan_search *search, struct tool_option *rows,
 
 /* ---- the mesh -------------------------------------------------------------------------------- */
 
-/* Axes that are named; the others are open: 0. */
+/* The named axes; the others are open: 0. */
 static int read_mesh(const struct tool_command *command, const char *text, struct rf_mesh *mesh)
 {
     static const char *const names[] = {"dp", "tp", "pp", "shard", "cp", NULL};
@@ -74,7 +74,7 @@ static int open_form(const struct tool_command *command, const struct setup *set
     struct plan_rates reached = *rates;
     *own = *setup;
     own->dtype = dtype;
-    own->mesh_text = "tp=2,pp=2"; /* with which any option may be */
+    own->mesh_text = "tp=2,pp=2"; /* with it every option is allowed */
     int status = setup_check(command, own, 1);
     if (status == TOOL_OK)
         status = plan_rates_check(command, own, "--search", &reached);
@@ -91,7 +91,7 @@ static int open_form(const struct tool_command *command, const struct setup *set
     return TOOL_OK;
 }
 
-/* Of what is open bf16 stands for 16 bits. */
+/* If the type is open, bf16 stands for 16 bits. */
 static int open_forms(const struct tool_command *command, const struct plan_search *search,
                       const struct setup *setup, const struct plan_rates *rates,
                       struct forms *forms)
@@ -117,7 +117,7 @@ static unsigned open_of(const struct plan_search *search)
            (search->sequence ? 0 : RF_SEARCH_SEQUENCE);
 }
 
-/* What came nearest, and what else would fit if nothing but the model were given. */
+/* The nearest candidate, and those that would fit if only the model were given. */
 static int nothing_fits(const struct tool_command *command, const struct forms *forms,
                         const struct rf_search_opts *opts, const struct rf_search *search)
 {

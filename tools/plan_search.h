@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Between plan_search.c, which asks, and plan_search_print.c, which shows the answer.
+ * Between plan_search.c, which searches, and plan_search_print.c, which prints the results.
  */
 #ifndef RF_TOOLS_PLAN_SEARCH_H
 #define RF_TOOLS_PLAN_SEARCH_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `ringforge plan --search` has found: a table of 100 columns, and as JSON.
+ * The results of `ringforge plan --search`: a table of 100 columns, and as JSON.
  */
 #include <string.h>
 
@@ -19,7 +19,7 @@ const struct plan_axis plan_axes[PLAN_AXES] = {
 
 static const char *const offload_words[] = {"optimizer", "params", "grads", "activations"};
 
-/* "optimizer,params"; as initials: "op"; "-" for nothing. */
+/* "optimizer,params"; as initials: "op"; "-" for none. */
 static const char *offload_text(int offload, bool initials, char text[WORD_BYTES])
 {
     size_t at = 0;
@@ -208,7 +208,7 @@ cJSON *plan_found_json(const struct plan_found *f)
     const struct rf_candidate *c;
     const struct rf_rejection *r;
     cJSON *json =
-        tool_json_new("ranks=%g judged=%g fit=%g", f->opts->ranks,
+        tool_json_new("ranks=%d judged=%g fit=%g", f->opts->ranks,
                       (double)rf_search_judged(f->search), (double)rf_search_count(f->search));
     cJSON *found = cJSON_AddArrayToObject(json, "search");
     for (int64_t k = 0; k < f->top && (c = rf_search_get(f->search, k)); k++)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The table of Rajbhandari et al. 2020 (ZeRO, table 1): what a rank holds of a model's parameters,
- * by what is sharded. Its bytes are those of mixed precision, 2 for a parameter, 2 for its gradient
- * and 12 for the optimizer (an f32 copy and two states); its elements are those of this library's
- * plans.
+ * The table of Rajbhandari et al. 2020 (ZeRO, table 1): a rank's memory for a model's parameters,
+ * by stage of sharding. Its bytes are those of mixed precision, 2 for a parameter, 2 for its
+ * gradient and 12 for the optimizer (an f32 copy and two states); its elements are those of this
+ * library's plans.
  */
 #include "plan.h"
 
@@ -21,7 +21,7 @@ static double elements(const struct rf_plan *plan, enum rf_value_kind kind, int 
     return sum;
 }
 
-/* What rank 0 of a plan holds, in bytes; all tensor ranks hold as much. */
+/* Bytes held by rank 0 of a plan; all tensor ranks hold as much. */
 static double held(const struct rf_plan *plan, int stage, int tensor_ranks)
 {
     const double all = (double)rf_plan_param_count(plan) / tensor_ranks;
@@ -44,7 +44,8 @@ int plan_zero(const struct tool_command *command, const struct setup *setup,
         policy.update_on_rank_0 = policy.keep_gathered = policy.no_prefetch = false;
         struct rf_mesh mesh = setup->mesh;
         mesh.shard = stage ? mesh.shard : 0;
-        if (rf_plan_build(model->blocks, model->count, &mesh, &policy, 0, &plan) < 0)
+        if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &mesh, &policy, 0,
+                          &plan) < 0)
             return tool_library_error(command, -1);
         bytes[stage] = held(plan, stage, mesh.tp);
         rf_plan_destroy(plan);

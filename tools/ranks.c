@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How one subcommand becomes several ranks: threads of this process, processes started here, or
- * the one rank that a launcher made this process.
+ * How one subcommand becomes several ranks: threads of this process, processes started here, or the
+ * one rank that a launcher assigned to this process.
  */
 #define _GNU_SOURCE /* program_invocation_name */
 #include <errno.h>
@@ -12,8 +12,8 @@
 #include "tool.h"
 
 enum { MOST_RANKS = 4096 };
-/* Whether a launcher has made this process a rank. A usage error where its variables make no sense.
- */
+/* Whether a launcher has started this process as a rank. A usage error if its variables make no
+ * sense. */
 static int launcher(const struct tool_command *command, struct rf_launcher_info *out)
 {
     const char *local = getenv("LOCAL_RANK");
@@ -59,8 +59,8 @@ int tool_ranks_count(const struct tool_command *command, const struct tool_ranks
     return TOOL_OK;
 }
 
-/* A job of several processes that a launcher started should not run as so many of one each, without
- * a word. */
+/* Processes that a launcher started as one job should not run as jobs of one rank each without a
+ * word. */
 static void warn_if_alone(const struct tool_command *command)
 {
     struct rf_launcher_info launched;
@@ -72,8 +72,8 @@ static void warn_if_alone(const struct tool_command *command)
                 command->name, launched.others);
 }
 
-/* Whether a job ended well by its communicator; one that has failed before has done so where fn
- * went on without it. */
+/* Whether a job ended well by its communicator; if that failed before, fn has continued without it.
+ */
 static bool end_comm(struct rf_comm *comm, bool elastic)
 {
     const bool left = elastic && rf_comm_async_error(comm) < 0;
@@ -146,7 +146,7 @@ static int run_threads(const struct tool_command *command, const struct tool_ran
 
 /* ---- this process ---------------------------------------------------------------------------- */
 
-/* Why there is no communicator. What all are told, rank 0 says. */
+/* Reports why there is no communicator. A reason known to all ranks is printed by rank 0. */
 static int fail_open(const struct tool_command *command, const struct rf_launcher_info *launched)
 {
     const int code = rf_last_error()->status;
@@ -218,7 +218,7 @@ int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *
     if (count == 1 || launched.name)
         return run_here(command, ranks, count, fn, user);
 
-    /* Start this very program again, once per rank: a fork would share what is already open. */
+    /* Start this program again, once per rank: a fork would share open resources. */
     int words = 0;
     while (argv[words])
         words++;
@@ -246,7 +246,7 @@ const char *tool_rank_device(const char *select, char text[16])
     uint32_t count = 0, gpus = 0;
     if (!infos || rf_device_list(infos, 64, &count) < 0) {
         free(infos);
-        return NULL; /* opening will say what is missing */
+        return NULL; /* opening will report the missing device */
     }
     if (count > 64)
         count = 64;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * What the ranks of a job agree on before they compute: that they have the same options, and that
- * all go on or none. A rank that cannot take part tells the others why, and what several ranks
+ * all continue or none. A rank that cannot take part tells the others why, and what several ranks
  * would say alike is said once. Called by ranks.c and train.
  */
 #include <string.h>
 
 #include "tool.h"
 
-/* For a rank that is refused: to find rank 0, before it speaks for itself, and after. */
+/* For a refused rank: to find rank 0, before it prints its own message, and after. */
 static const double FIRST_S = 1, LATE_S = 4;
 
 void tool_ranks_begin(void)
@@ -18,7 +18,7 @@ void tool_ranks_begin(void)
         tool_errors_hold();
 }
 
-/* Tells rank 0 for so long. Whether this rank need not say it itself. */
+/* Tells rank 0, within this time. Returns whether this rank need not print it itself. */
 static bool decline(double seconds)
 {
     const char *why = tool_errors_held();
@@ -52,10 +52,10 @@ int tool_ranks_refuse(const struct tool_command *command, int status)
     return status;
 }
 
-/* What one rank reports to all. */
+/* One rank's report to all. */
 struct report {
     int32_t status;
-    uint32_t bytes; /* of its words */
+    uint32_t bytes; /* of its text */
     uint64_t hash;
 };
 
@@ -67,7 +67,7 @@ static uint64_t hash_text(const char *text)
     return hash;
 }
 
-/* Rank 0 says what the ranks have said, once what several have. */
+/* Rank 0 prints the ranks' messages, equal ones once. */
 static int say_all(const struct tool_command *command, struct rf_comm *comm,
                    const struct report *all, const char *own)
 {
@@ -94,13 +94,13 @@ static int say_all(const struct tool_command *command, struct rf_comm *comm,
             at += bytes + (at[bytes] == '\n');
         }
     }
-    /* Nobody ends the job before all have heard the last. Whoever is here has, so its failure does
-     * not matter. */
+    /* Nobody ends the job before all have the last message. A rank that reaches the barrier has it,
+     * so the barrier's failure does not matter. */
     (void)!rf_barrier(comm, NULL);
     return 0;
 }
 
-/* Without "rank 3: ", which makes what all ranks say differ. */
+/* Without "rank 3: ", which would make equal messages differ. */
 static const char *without_rank(const char *text)
 {
     for (size_t digits; strncmp(text, "rank ", 5) == 0; text += 5 + digits + 2) {
@@ -136,7 +136,7 @@ int tool_ranks_settle(const struct tool_command *command, struct rf_comm *comm, 
     return status != TOOL_OK ? status : worst;
 }
 
-/* The files are on rank 0's host: it tries. Options are compared with its own. */
+/* The files are on rank 0's host, so it tests them. Options are compared with its own. */
 int tool_ranks_agree(const struct tool_command *command, const struct tool_ranks *ranks,
                      struct rf_comm *comm)
 {
@@ -149,7 +149,7 @@ int tool_ranks_agree(const struct tool_command *command, const struct tool_ranks
         status = tool_terms_whole(command, ranks->options, &terms);
     if (status == TOOL_OK && rf_comm_size(comm) > 1 &&
         rf_comm_check_terms(comm, ranks->terms ? ranks->terms : terms) < 0) {
-        const bool known = rf_last_error()->status == RF_EINVAL; /* the same on all ranks */
+        const bool known = rf_last_error()->status == RF_EINVAL; /* equal on all ranks */
         status = TOOL_USAGE;
         if (rank == 0 || !known)
             status = known ? tool_usage_error(command, "%s", rf_last_error()->message)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The option --recompute of `train` and `plan`: what is computed again in the backward pass instead
- * of being kept. Parts of layers (recompute.h) are the model's, whole blocks are the plan's
+ * The option --recompute of `train` and `plan`: values that are recomputed in the backward pass
+ * instead of being kept. Parts of layers (recompute.h) are the model's, whole blocks are the plan's
  * (rf_policy.recompute).
  */
 #include <recompute.h>
@@ -18,7 +18,7 @@ static bool is_every(const char *word)
     return strncmp(word, "every=", 6) == 0;
 }
 
-/* The number of blocks of a segment; 0: the word is not of that kind. */
+/* The number of blocks of a segment; 0: not such a word. */
 static int blocks_of(const char *word)
 {
     int64_t every = 0;
@@ -33,7 +33,7 @@ static int blocks_of(const char *word)
     return (int)every;
 }
 
-/* One word of the list; false: there is no such word, or another such. */
+/* One word of the list; false: unknown, or contradicts another one. */
 static bool take_word(const char *word, struct recompute *to)
 {
     static const struct {

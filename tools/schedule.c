@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge schedule: the steps by which the ranks of a collective carry it out, as a list for each
- * rank, a summary, and a picture. Nothing is sent. Here are the options.
+ * ringforge schedule: the steps with which the ranks perform a collective, as a list for each rank,
+ * a summary, and a picture. Nothing is sent. This file has the options.
  */
 #include "schedule.h"
 
@@ -27,7 +27,7 @@ enum { OPERATIONS = sizeof(operations) / sizeof(operations[0]) };
 
 /* ---- lists in options ------------------------------------------------------------------------ */
 
-/* How many words a list has, and whether each is a whole number that fits. */
+/* The number of words in a list; checks that each is a whole number in range. */
 static int64_t length_of(const char *text)
 {
     int64_t length = 1;
@@ -134,7 +134,7 @@ static int read_operation(const struct tool_command *command, const char *name,
     return tool_usage_error(command, "there is no operation \"%s\"; there are %s", name, names);
 }
 
-/* Options that the operation has no use for. */
+/* Refuses options that the operation does not use. */
 static int check_use(const struct tool_command *command, const struct options *o)
 {
     const enum rf_coll_op op = o->call.desc.op;
@@ -172,8 +172,8 @@ static int check_numbers(const struct tool_command *command, struct options *o)
     return TOOL_OK;
 }
 
-/* Unknown, or why it cannot serve the call; the library says both of one it is asked to build, but
- * does not know what else there is. */
+/* Unknown, or why it does not support the call; the library reports both for a requested algorithm,
+ * but not the alternatives. */
 static int check_algorithm(const struct tool_command *command, const struct schedule_call *call)
 {
     struct rf_schedule_algorithm_info infos[32];
@@ -222,7 +222,7 @@ static int check(const struct tool_command *command, struct options *o)
     return check_algorithm(command, call);
 }
 
-/* --list shows no schedule, and without an operation no call. */
+/* --list prints no schedule, and without an operation no call. */
 static int check_list(const struct tool_command *command, const struct tool_option *table,
                       bool list, bool named)
 {

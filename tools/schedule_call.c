@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What follows from a call alone, whatever its algorithm: what each rank does of it, brings and
- * gets, and how many bytes have to be sent at least.
+ * Properties of a call that do not depend on its algorithm: each rank's role, input and output, and
+ * the minimum of bytes sent.
  */
 #include "schedule.h"
 
@@ -18,7 +18,7 @@ bool schedule_desc_of(const struct schedule_call *call, int rank, struct rf_sche
             out->root = 0;
         }
     }
-    if (call->same) { /* an all-to-all: what each sends to this rank */
+    if (call->same) { /* an all-to-all: the counts sent to this rank */
         for (int r = 0; r < out->ranks; r++)
             call->same[r] = call->counts[rank];
         out->recv_counts = call->same;
@@ -59,7 +59,7 @@ static uint64_t share_out(uint64_t bytes, uint64_t times, uint64_t ranks)
     return (uint64_t)(((unsigned __int128)bytes * times + ranks - 1) / ranks);
 }
 
-/* Of the largest share of any rank but the root. */
+/* Elements of the largest share; without with_root: of any rank but the root. */
 static uint64_t largest_share(const struct rf_schedule_desc *desc, bool with_root)
 {
     uint64_t largest = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The schedules of all ranks of a call, and a simulation of them: in which round each message
- * travels, if every message takes one round and nothing else takes time.
+ * The schedules of all ranks of a call, and a simulation that assigns each message a round: every
+ * message takes one round and nothing else takes time.
  */
 #include <string.h>
 
@@ -29,7 +29,7 @@ static bool get(const struct rf_schedule *schedule, uint32_t number, struct rf_s
     return rf_schedule_get_step(schedule, number, step) == 0;
 }
 
-/* What is added up of a rank, whether or not its list is kept. */
+/* Adds up the totals of a rank, whether its list is kept or not. */
 static void count(struct schedule_job *job, int rank, const struct rf_schedule *schedule)
 {
     struct schedule_rank *own = &job->of[rank];
@@ -47,7 +47,7 @@ static void count(struct schedule_job *job, int rank, const struct rf_schedule *
     }
 }
 
-/* Keeps what the simulation needs; false: out of memory. */
+/* Keeps the data that the simulation needs; false: out of memory. */
 static bool keep(struct schedule_rank *own, const struct rf_schedule *schedule)
 {
     struct rf_schedule_step step;
@@ -95,7 +95,7 @@ struct queue {
     uint64_t begin, end;
 };
 
-/* The receive of a message; UINT32_MAX: there is none. */
+/* The receive of a message; UINT32_MAX: none. */
 static uint32_t receive_of(const struct schedule_rank *to, int from, uint32_t tag)
 {
     const struct schedule_receive wanted = {from, tag, 0};
@@ -114,7 +114,7 @@ static void reach(struct schedule_job *job, struct queue *queue, int rank, uint3
         queue->places[queue->end++] = (struct place){rank, number};
 }
 
-/* Ends a step: what waits for it may go on. False: its message has no receive. */
+/* Ends a step: what waits for it may begin. False: its message has no receive. */
 static bool end_step(struct schedule_job *job, struct queue *queue, struct place at)
 {
     const struct schedule_rank *own = &job->of[at.rank];
@@ -208,7 +208,7 @@ static void add_up(struct schedule_job *job)
     }
 }
 
-/* How much of the job can be simulated, by the steps of its first rank. */
+/* Decides how much of the job is simulated, by the number of steps of its first rank. */
 static int choose_extent(const struct tool_command *command, struct schedule_job *job, bool *kept)
 {
     struct rf_schedule *schedule;

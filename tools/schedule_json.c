@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge schedule --json: the summary, and the steps of every rank, or of the one that was asked
- * for. Names: docs/json.md.
+ * ringforge schedule --json: the summary, and the steps of every rank, or of the requested one.
+ * Names: docs/json.md.
  */
 #include <math.h>
 #include <string.h>
@@ -45,7 +45,7 @@ static cJSON *step_json(const struct schedule_job *job, int rank,
     tool_json_put(json, "verb=%s round=%g bytes=%g", rf_schedule_verb_name(step.verb),
                   own ? own->round : NAN, (double)step.bytes);
     if (step.peer >= 0) {
-        tool_json_put(json, "peer=%g tag=%g", step.peer, step.tag);
+        tool_json_put(json, "peer=%d tag=%u", step.peer, step.tag);
     }
     cJSON *ranges = cJSON_AddArrayToObject(json, "elements");
     for (uint32_t i = 0; own && i < own->range_count; i++) {
@@ -70,7 +70,7 @@ static cJSON *rank_json(const struct schedule_job *job, int rank, bool with_step
     const struct schedule_rank *own = &job->of[rank];
     struct rf_schedule *made = NULL;
     cJSON *json =
-        tool_json_new("rank=%g host=%g step_count=%g messages=%g sent_bytes=%g temp_bytes=%g", rank,
+        tool_json_new("rank=%d host=%d step_count=%u messages=%u sent_bytes=%g temp_bytes=%g", rank,
                       job->call->hosts ? job->call->hosts[rank] : 0, own->steps, own->messages,
                       (double)own->sent_bytes, (double)own->temp_bytes);
     if (!with_steps)
@@ -89,7 +89,7 @@ int schedule_write_json(const struct tool_command *command, const struct schedul
     const struct rf_schedule_desc *desc = &job->call->desc;
     const char *formula;
     cJSON *json =
-        tool_json_new("op=%s ranks=%g count=%g dtype=%s redop=%s order=%s root=%g algorithm=%s",
+        tool_json_new("op=%s ranks=%d count=%g dtype=%s redop=%s order=%s root=%d algorithm=%s",
                       rf_coll_op_name(desc->op), desc->ranks, (double)schedule_elements(job->call),
                       rf_dtype_name(desc->dtype), rf_redop_name(desc->redop),
                       rf_order_name(desc->order), desc->root, job->algorithm);

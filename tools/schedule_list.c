@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge schedule --list: which algorithms there are, and which can serve a call.
+ * ringforge schedule --list: the algorithms, and those that support a call.
  */
 #include "schedule.h"
 
@@ -23,7 +23,7 @@ static int list_call(const struct tool_command *command, const struct rf_schedul
     return TOOL_OK;
 }
 
-/* Of those that have any, whatever the call. */
+/* The algorithms of every operation that has any. */
 static int list_all(void)
 {
     struct rf_schedule_algorithm_info infos[MOST_ALGORITHMS];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge schedule --plot: a row for each rank, a column for each round, and an arrow for what a
- * rank sends to another in it. The colours are those of Okabe and Ito, darkened where white paper
- * needs it.
+ * ringforge schedule --plot: a row for each rank, a column for each round, and an arrow for each
+ * message. The colours are those of Okabe and Ito, darkened for white paper where necessary.
  */
 #include <math.h>
 #include <string.h>
@@ -24,7 +23,7 @@ enum {
     COLOURS = 8,
     LONGEST_SIDE = 7, /* letters beside a row */
     LONG_TITLE = 98,  /* letters that fit at the usual size */
-    MOST_LABELS = 2   /* of a rank and round, on average; with more there are none */
+    MOST_LABELS = 2   /* of a rank and round, on average; with more none are drawn */
 };
 
 static const char style[] =
@@ -41,10 +40,10 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){.r{stroke:#4a4f57}.t{fill:#0d1117}.q{fill:#1a2029}"
     ".i,.il,.ih{fill:#a9b1bb}.m{fill:#e6e6e6}.p{fill:#0d1117}.o{fill:#0d1117;stroke:#e6e6e6}}";
 
-/* What a rank sends to another in one round. */
+/* A message between two ranks in one round. */
 struct arrow {
     int from, to;
-    uint32_t round, arrival; /* arrival: the round after which it is there */
+    uint32_t round, arrival; /* arrival: the round after which it has arrived */
     uint64_t bytes;
     int messages, colour;
     char label[64];
@@ -65,7 +64,7 @@ struct picture {
     bool alike;                 /* all messages have the same elements */
     const char *piece[COLOURS]; /* elements of a message, by colour */
     int pieces;                 /* 0: too many for colours */
-    struct box *taken;          /* by marks and labels */
+    struct box *taken;          /* occupied by marks and labels */
     int taken_count;
 };
 
@@ -102,7 +101,7 @@ static uint32_t arrival_of(const struct schedule_job *job, const struct schedule
     return send->round;
 }
 
-/* Messages of a round between the same ranks are one arrow. */
+/* Messages of a round between the same ranks become one arrow. */
 static void merge(struct picture *p)
 {
     int kept = 0;
@@ -150,7 +149,7 @@ static void collect(struct picture *p)
     p->labels = !p->alike && !p->merged && p->count <= MOST_LABELS * (int)job->rounds * job->ranks;
 }
 
-/* By host; else by piece, where there are few; else all alike. */
+/* By host; otherwise by piece, if there are few; otherwise all alike. */
 static void colour(struct picture *p)
 {
     const int *hosts = p->job->call->hosts;
@@ -204,7 +203,7 @@ static double overlap(const struct box *a, const struct box *b)
     return width > 0 && height > 0 ? width * height : 0;
 }
 
-/* On its arrow, where it covers least of other labels and marks. */
+/* On its arrow, at the place that covers the least of other labels and marks. */
 static void draw_label(struct picture *p, const struct arrow *a)
 {
     static const double places[] = {0.4,  0.5,  0.3, 0.6,  0.25, 0.7,
@@ -236,7 +235,7 @@ static void draw_label(struct picture *p, const struct arrow *a)
 
 /* ---- marks ----------------------------------------------------------------------------------- */
 
-/* What a rank does by itself after a round. */
+/* A rank's local work after a round. */
 static void draw_marks(struct picture *p, int rank)
 {
     const struct schedule_rank *own = &p->job->of[rank];
@@ -313,7 +312,7 @@ static void draw_rows(const struct picture *p)
     }
 }
 
-/* Above each round, its number and what is sent in it. */
+/* Above each round, its number and its messages. */
 static void draw_rounds(const struct picture *p, double bottom)
 {
     const double top = TOP - 0.5 * p->row - 4;
@@ -341,7 +340,7 @@ static void draw_rounds(const struct picture *p, double bottom)
                 bottom);
 }
 
-/* An arrow of this colour and what it means. */
+/* An arrow of this colour with its meaning. */
 static double draw_sample(const struct picture *p, double x, double y, int c, const char *words)
 {
     fprintf(p->file,

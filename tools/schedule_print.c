@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge schedule as text: the call, what it costs, and steps in rounds.
+ * ringforge schedule as text: the call, its costs, and steps in rounds.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 enum { MOST_RANKS = 16, MOST_LINES = 2000, MOST_OF_RANK = 200, MOST_OPERANDS = 4, MOST_AFTER = 6 };
 
-/* A text that is written piece by piece; what does not fit is left out. */
+/* A text that is written piece by piece; the excess is cut off. */
 struct words {
     char text[512];
     size_t used;
@@ -28,7 +28,7 @@ static void add(struct words *words, const char *format, ...)
         words->used = sizeof(words->text) - 1;
 }
 
-/* "1234 B", and what that is about. */
+/* "1234 B", followed by the approximate size. */
 static const char *bytes_text(uint64_t bytes, char text[48])
 {
     char about[24];
@@ -73,7 +73,7 @@ static void print_call(const struct schedule_job *job)
     printf("\n");
 }
 
-/* The one that is shown, and what else there is. */
+/* The one that is shown, and the alternatives. */
 static void print_algorithms(const struct schedule_job *job)
 {
     struct rf_schedule_algorithm_info infos[32];
@@ -161,7 +161,7 @@ static void add_operands(struct words *words, const struct rf_schedule *schedule
     }
 }
 
-/* What goes from where to where, in bytes. */
+/* Source and destination, in bytes. */
 static void say_where(struct words *words, const struct schedule_job *job,
                       const struct rf_schedule *schedule, uint32_t number,
                       const struct rf_schedule_step *step)

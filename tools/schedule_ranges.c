@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which elements of the whole a step of a schedule is about. Of input and output that follows from
- * the operation; of temporary memory from what was written there before, so the steps of all ranks
- * are visited in an order in which they could run.
+ * The elements of the whole that a step of a schedule handles. For input and output they follow
+ * from the operation; for temporary memory from earlier writes, so the steps of all ranks are
+ * visited in a possible order of execution.
  */
 #include <string.h>
 
 #include "schedule.h"
 
-/* Bytes of temporary memory, and where in the whole they are from. */
+/* Bytes of temporary memory, and their place in the whole. */
 struct patch {
     uint64_t at, bytes, from;
 };
@@ -54,7 +54,7 @@ static bool insert(struct schedule_memory *m, uint32_t index, struct patch patch
     return true;
 }
 
-/* Forgets what was there. *index is where a patch that begins at `at` belongs. */
+/* Removes the previous contents. *index is the position for a patch that begins at `at`. */
 static bool clear(struct schedule_memory *m, uint64_t at, uint64_t bytes, uint32_t *index)
 {
     const uint64_t end = at + bytes;

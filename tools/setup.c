@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The flags that `train` and `plan` share. What this version has not is refused by name, so that
- * nobody measures something else than was asked for.
+ * The flags that `train` and `plan` share. Unsupported values are refused by name, so that nobody
+ * measures something other than requested.
  */
 #include <math.h>
 #include <stdio.h>
@@ -11,11 +11,11 @@
 
 #include "from.h"
 
-/* Gradients are sums over tokens here, not means: where those of a mean begin at 65536, as
- * elsewhere, with a thousand tokens, these begin at that many times less. */
+/* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
+ * tokens, sums begin at a thousandth of that. */
 #define F16_SCALE 64
 
-/* The rules by name; the one that a run has unless it is told otherwise is the first. */
+/* The rules by name; the default is the first. */
 static void list_optimizers(char *text, size_t bytes)
 {
     size_t at = 0;
@@ -380,7 +380,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
-/* A number of the optimizer, whose option may not be given: then it is negative. */
+/* A number of the optimizer; negative if its option is not given. */
 struct rule_number {
     const char *name;
     bool has;
@@ -425,8 +425,8 @@ bool setup_in_use(const struct setup *s, const void *value, float *out)
     return false;
 }
 
-/* An option that the rule has not would change nothing, so it is refused. Fills policy.optimizer.
- */
+/* An option that the rule does not have would change nothing, so it is refused. Fills
+ * policy.optimizer. */
 static int check_optimizer(const struct tool_command *command, struct setup *s)
 {
     const enum rf_optimizer kind = (enum rf_optimizer)rf_optimizer_find(s->optimizer);
@@ -457,7 +457,7 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
         if (given && value >= reals[i].below)
             return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
                                     reals[i].below, value);
-        /* To the library, 0 is not set. */
+        /* The library takes 0 as unset. */
         if (value == 0 && numbers[i] == &to->eps)
             return tool_usage_error(command, "--eps has to be more than 0");
         *numbers[i] = (float)(given ? value : reals[i].otherwise);
@@ -504,7 +504,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
     int64_t dp = s->mesh.dp;
     if (!s->batch_given && s->any_batch)
         s->batch = (15 + dp) / dp * dp;
-    /* A pipeline wants several for each rank. */
+    /* A pipeline needs several for each rank. */
     const int64_t ranks_of_job = dp * s->mesh.pp;
     int64_t pieces = s->micro_batches          ? s->micro_batches
                      : s->batch % ranks_of_job ? dp

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A training setup as `train` and `plan` take it: the flags they share, their checks, and the
- * model, mesh and policy that come out.
+ * resulting model, mesh and policy.
  */
 #ifndef RF_TOOLS_SETUP_H
 #define RF_TOOLS_SETUP_H
@@ -11,7 +11,7 @@
 
 #include "tool.h"
 
-/* What is computed again in the backward pass. */
+/* The recomputed values of the backward pass. */
 struct recompute {
     unsigned parts; /* of layers: enum model_recompute_part */
     int blocks;     /* whole ones: rf_policy.recompute */
@@ -46,7 +46,7 @@ struct setup {
     const char *from;                  /* a folder of a hub, or NULL */
     bool allow_nan;                    /* in its weights */
     bool given[SETUP_GIVEN];           /* --model, --layers, --channels, --heads, --kv-heads */
-    struct hub *hub;                   /* what its config.json says; opened by setup_check */
+    struct hub *hub;                   /* its config.json; opened by setup_check */
     struct tool_list freeze;           /* patterns of names */
     const char *lora;                  /* NULL: none */
     const char *quantize;              /* nf4, int8 */
@@ -54,7 +54,7 @@ struct setup {
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
-    char optimizers[160]; /* the names of all: "adamw, sgd or lion" */
+    char optimizers[160]; /* all names: "adamw, sgd or lion" */
     char optimizers_help[192];
     /* filled by setup_check */
     struct recompute recompute;
@@ -78,23 +78,23 @@ void setup_init(struct setup *setup, struct tool_option *rows);
  * mesh.dp is `ranks`. */
 int setup_check(const struct tool_command *command, struct setup *setup, int ranks);
 void setup_close(struct setup *setup);
-/* What is in use of a number, &setup->beta1 or such, whose option may not have been given. False:
- * it is none of these, or the rule has it not. */
+/* The value in use of a number, &setup->beta1 or such, whose option may not have been given. False:
+ * not one of these, or the rule does not have it. */
 bool setup_in_use(const struct setup *setup, const void *value, float *out);
-/* All of the mesh. */
+/* Of the whole mesh. */
 int setup_ranks(const struct setup *setup);
-/* Reads "dp=2,tp=2" into the values of the named axes (names: NULL-terminated); others stay. An
- * axis that is given twice, or out of range, is a usage error. */
+/* Reads "dp=2,tp=2" into the values of the named axes (names: NULL-terminated); others stay. A
+ * repeated axis, or one out of range, is a usage error. */
 int setup_mesh_read(const struct tool_command *command, const char *text, const char *const *names,
                     int64_t *values);
-/* "dp=2,tp=2"; axes of one rank are left out, but for dp. */
+/* "dp=2,tp=2"; axes of one rank are omitted, except dp. */
 const char *setup_mesh_text(const struct setup *setup, char text[64]);
 
 /* ---- recompute.c: "none", or words separated by commas --------------------------------------- */
 
 int recompute_parse(const struct tool_command *command, const char *text, struct recompute *out);
 
-/* ---- offload.c: "none", or words separated by commas ---------------------------------------- */
+/* ---- offload.c: "none", or words separated by commas ----------------------------------------- */
 
 int offload_parse(const struct tool_command *command, const char *text, int *out);
 
@@ -107,7 +107,7 @@ int quantize_parse(const struct tool_command *command, const char *text, enum rf
 /* The adapters of --lora or --adapter, or NULL. */
 const struct model_adapter *setup_adapter(const struct setup *setup);
 
-/* targets: those if the text names none. */
+/* targets: used if the text names none. */
 int lora_parse(const struct tool_command *command, const char *text, const char *targets,
                struct lora_option *out);
 
@@ -116,7 +116,7 @@ int lora_parse(const struct tool_command *command, const char *text, const char 
 /* Opens setup->adapter_dir, if it is given. An exit status. */
 int adapter_open(const struct tool_command *command, struct setup *setup);
 
-/* ---- split.c: "even", "cost", or counts separated by commas --------------------------------- */
+/* ---- split.c: "even", "cost", or counts separated by commas ---------------------------------- */
 
 int stages_parse(const struct tool_command *command, const char *text, struct stage_list *out);
 
@@ -132,17 +132,17 @@ struct model {
 };
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
-/* As a hub has it: without adapters and quantised weights; nothing is frozen. */
+/* As in a hub: without adapters and quantised weights; nothing is frozen. */
 int model_create_plain(const struct tool_command *command, const struct setup *setup,
                        struct model *model);
-/* One block with `params` parameters and no activations: to plan for a size, not a model. */
+/* One block with `params` parameters and no activations: to plan for a size without a model. */
 int model_create_sized(const struct tool_command *command, const struct setup *setup, double params,
                        struct model *model);
 void model_destroy(struct model *model);
 /* As an architecture of a hub; destroyed with hub_destroy. A status of the library. */
 struct hub;
 int model_describe(const struct setup *setup, struct hub **out);
-/* That of --from, or the one that the model is exported as. */
+/* That of --from, or the one as which the model is exported. */
 struct hub_arch;
 const struct hub_arch *model_arch(const struct setup *setup);
 

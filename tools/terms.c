@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What has to be alike on the ranks of a job, as the lines that rf_comm_check_terms and join
- * listeners compare: a line for each option of the table but those of each rank alone, and what is
- * in the files that they read. Called by ranks_agree.c and train.
+ * The settings that must be alike on the ranks of a job, as the lines that rf_comm_check_terms and
+ * join listeners compare: a line for each option of the table except those that belong to one rank,
+ * and the contents of the files that they read. Called by ranks_agree.c and train.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -13,7 +13,7 @@
 
 enum { BLOCK = 64 << 10, BLOCKS = 64, WHOLE = 16 << 20, MOST_FILES = 1024 };
 
-/* A line holds no line. */
+/* A line contains no line break. */
 static void write_text(FILE *to, const char *text)
 {
     for (; *text; text++)
@@ -70,7 +70,8 @@ int tool_terms_add(const struct tool_command *command, char **terms, const char 
     return TOOL_OK;
 }
 
-/* ---- what is in files ------------------------------------------------------------------------ */
+/* ---- contents of files ------------------------------------------------------------------------
+ */
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 {
@@ -84,7 +85,7 @@ struct content {
     int files;
 };
 
-/* All of a small file; of a large one blocks all over it, as weights that were trained further
+/* All of a small file; for a large one blocks all over it, as weights that were trained further
  * differ everywhere. */
 static bool add_file(const char *path, struct content *to)
 {
@@ -110,7 +111,7 @@ static bool add_file(const char *path, struct content *to)
     return good;
 }
 
-/* Of a folder of a hub or of PEFT: what makes the model. */
+/* Whether a file in a folder of a hub or of PEFT is part of the model. */
 static bool makes_the_model(const char *name)
 {
     static const char *const names[] = {"config.json",           "tokenizer.json",

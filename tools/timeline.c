@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Timelines as SVG: see timeline.h. The colours are those of Okabe and Ito, which people with any
- * colour vision tell apart; boxes have an outline, so that they are seen on light and on dark.
+ * colour vision tell apart; boxes have an outline, so that they are visible on light and on dark.
  */
 #include "timeline.h"
 
@@ -37,7 +37,7 @@ static const struct {
     [TIMELINE_OTHER] = {"other", "#b0b0b0"},
 };
 
-/* Ink on boxes is dark in both; text beside them is as the background needs it. */
+/* Text on boxes is dark in both; text beside them follows the background. */
 static const char style[] =
     "rect,circle{stroke:#1b1b1b;stroke-width:.4}line{stroke:#ddd}.s{font-size:8px}.n{fill:#000}"
     "@media(prefers-color-scheme:dark){rect,circle{stroke:#e6e6e6}line{stroke:#3a3f47}}";
@@ -103,7 +103,7 @@ void timeline_box(struct timeline *t, const struct timeline_box *box)
                 t->row + 13, box->number);
 }
 
-/* 1, 2 or 5 of a power of ten, so that there are about eight. */
+/* 1, 2 or 5 times a power of ten, so that there are about eight. */
 static double tick_s(double span_s)
 {
     const double rough = span_s / 8, power = pow(10, floor(log10(rough)));

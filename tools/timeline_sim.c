@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * A predicted step as a timeline: a box for each instruction of each plan that was simulated.
+ * A predicted step as a timeline: a box for each instruction of each simulated plan.
  */
 #include "timeline.h"
 
-/* Of what is not here: TIMELINE_OTHER. */
+/* Verbs that are not here are TIMELINE_OTHER. */
 static const enum timeline_kind kind_of[RF_VERB_COUNT] = {
     [RF_VERB_FORWARD] = TIMELINE_FORWARD,
     [RF_VERB_RECOMPUTE] = TIMELINE_AGAIN,

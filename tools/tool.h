@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every subcommand of the program shares: options, errors, tables, JSON files, plots, and
- * the ways to start ranks. It sees the library through its public headers only.
+ * Shared by all subcommands of the program: options, errors, tables, JSON files, plots, and the
+ * ways to start ranks. It sees the library through its public headers only.
  */
 #ifndef RF_TOOLS_TOOL_H
 #define RF_TOOLS_TOOL_H
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 /* Exit statuses; TOOL_DONE: --help was printed, nothing is left to do. TOOL_BY_SIGNAL plus a
- * signal's number: the work was ended by it in good order, and main ends the process by it. */
+ * signal's number: the signal ended the work in good order, and main ends the process by it. */
 enum tool_exit {
     TOOL_DONE = -1,
     TOOL_OK = 0,
@@ -33,11 +33,11 @@ extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, too
 
 int tool_usage_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
 int tool_error(const struct tool_command *command, const char *format, ...) RF_PRINTF(2, 3);
-/* Why a rank that fails aborts the others of its process. */
+/* The reason given when a failing rank aborts the others of its process. */
 #define TOOL_ABORTED "another rank of this process failed"
 /* The library's last error, with `rank` in front when it is not negative. */
 int tool_library_error(const struct tool_command *command, int rank);
-/* What several ranks would say alike, one of them says: from now on errors of this thread are kept,
+/* A message of several ranks is printed by one of them: from now on errors of this thread are kept,
  * until they are printed or dropped. */
 #define TOOL_HELD_BYTES 2048
 void tool_errors_hold(void);
@@ -50,7 +50,7 @@ void tool_errors_drop(void);
 
 enum tool_number { TOOL_NUMBER_OK, TOOL_NUMBER_JUNK, TOOL_NUMBER_RANGE };
 /* Pure. A whole number in text[0, bytes), from least to most; K, M, G and T count in 1024, and
- * "1e6" is fine. Numbers beyond 2^53 are out of any range. */
+ * "1e6" is allowed. Numbers beyond 2^53 are always out of range. */
 enum tool_number tool_read_int(const char *text, size_t bytes, int64_t least, int64_t most,
                                int64_t *out);
 /* Pure. "AxB", both from 1 to most. */
@@ -58,7 +58,7 @@ enum tool_number tool_read_pair(const char *text, int64_t most, int64_t *a, int6
 /* Pure. A finite number, from least to most. */
 enum tool_number tool_read_real(const char *text, size_t bytes, double least, double most,
                                 double *out);
-/* A usage error: what is wrong with the number in text[0, bytes) of `what`, such as "--mesh dp". */
+/* A usage error: names the fault of the number in text[0, bytes) of `what`, such as "--mesh dp". */
 int tool_number_error(const struct tool_command *command, const char *what, const char *text,
                       size_t bytes, enum tool_number fault, double least, double most);
 /* tool_read_int, and a usage error if it fails. */
@@ -89,18 +89,18 @@ struct tool_list {
 /* What an option's text names. */
 enum tool_path {
     TOOL_NO_PATH,
-    TOOL_READS,       /* a file, or a folder of which files of known names are read */
+    TOOL_READS,       /* a file, or a folder in which files of known names are read */
     TOOL_RESUMES,     /* a folder of checkpoints, or one of them */
-    TOOL_READS_ALL,   /* a file, or a folder of which every file is read */
+    TOOL_READS_ALL,   /* a file, or a folder in which every file is read */
     TOOL_WRITES,      /* a file; "-" is the standard output */
     TOOL_WRITES_INTO, /* a folder to which files are added */
     TOOL_REPLACES     /* a folder that is replaced with everything in it */
 };
-/* What has to be alike on the ranks of a job, and is compared before anything is computed. */
+/* Settings that must be alike on the ranks of a job, and are compared before any work. */
 enum tool_share {
     TOOL_ALIKE,   /* the value */
     TOOL_GIVEN,   /* whether it is given; the value may differ: `why` */
-    TOOL_CONTENT, /* what is in the file or folder, which may have another name: `why` */
+    TOOL_CONTENT, /* the contents of the file or folder, which may have another name: `why` */
     TOOL_OWN      /* nothing: `why` */
 };
 struct tool_option {
@@ -109,38 +109,38 @@ struct tool_option {
     void *value;
     const char *what; /* name of the value in the help, NULL for a flag */
     const char *help; /* a noun phrase; default in parentheses at its end */
-    unsigned uses;    /* the caller's: by whom it is used */
-    bool *given;      /* set where the option is given, unless NULL */
-    /* Of numbers: what is refused by its range. most 0: no limit. */
+    unsigned uses;    /* the caller's: set of users */
+    bool *given;      /* set if the option is given, unless NULL */
+    /* The range of a number; values outside are refused. most 0: no limit. */
     double least, most;
-    /* Options of which one has to be on, or this one has no effect and is refused: "search", or
+    /* Options of which one must be on, or this one has no effect and is refused: "search", or
      * "export|export-adapter". NULL: none. */
     const char *needs;
     enum tool_path path;
     const char *beside;  /* an option whose path it may share; NULL: none */
-    const char *endings; /* TOOL_READS: of files that are read of a folder; NULL: a model's */
+    const char *endings; /* TOOL_READS: of files that are read in a folder; NULL: a model's */
     enum tool_share ranks;
-    const char *why;  /* what is not alike: why ranks, and who joins a running job, may differ */
-    bool of_job;      /* who joins a running job may leave it to the job */
-    bool kept;        /* belongs to what a checkpoint continues */
-    bool operand;     /* no option: a word that the command reads itself, for its path */
+    const char *why;  /* if not alike: why ranks, and newcomers to a running job, may differ */
+    bool of_job;      /* a newcomer to a running job may leave it to the job */
+    bool kept;        /* belongs to the settings that a checkpoint keeps */
+    bool operand;     /* not an option: a word that the command reads itself, for its path */
     const char *said; /* set: the value as given, "" for a flag; NULL: not given */
 };
-/* Reasons that several commands have. */
+/* Reasons shared by several commands. */
 #define TOOL_JOINED "compared as ranks join; who names none takes what the others name"
 #define TOOL_LAUNCHED "it has to be the launcher's own number"
 #define TOOL_RANK_0_WRITES "rank 0 writes it"
 #define TOOL_OWN_DEVICE "each rank opens its own device"
 #define TOOL_OWN_PATIENCE "how long a rank waits is its own business"
 #define TOOL_OWN_COPY "each host may have a copy of its own elsewhere"
-/* Reads argv[1..] and stops at "--" or, when `rest` is given, at the first word that is no option.
- * *rest is the index of the first word not read; without `rest` such a word is an error, and once
- * all is read, so is what tool_options_check finds. The table ends with a row whose name is NULL.
- * Returns TOOL_OK, TOOL_DONE or TOOL_USAGE. */
+/* Reads argv[1..] and stops at "--" or, if `rest` is given, at the first word that is not an
+ * option. *rest is the index of the first word not read; without `rest` such a word is an error,
+ * and finally tool_options_check is called. The table ends with a row whose name is NULL. Returns
+ * TOOL_OK, TOOL_DONE or TOOL_USAGE. */
 int tool_options(const struct tool_command *command, struct tool_option *table, int argc,
                  char **argv, int *rest);
-/* Once all options are read: a usage error if one has no effect, or if what is written is also
- * read or written by another (paths.c). */
+/* After all options are read: a usage error if one has no effect, or if an output is also an input
+ * or another output (paths.c). */
 int tool_options_check(const struct tool_command *command, const struct tool_option *table);
 /* options_help.c: the letter of an option, in all commands that have it, or 0; the group in which
  * the help lists it, or NULL; and the help. */
@@ -154,7 +154,7 @@ struct tool_option *tool_option_find(struct tool_option *table, const char *name
 bool tool_option_is_on(const struct tool_option *option);
 /* The value as text, the same for equal values: "0.003", "yes", "not given". */
 void tool_option_text(const struct tool_option *option, char *text, size_t bytes);
-/* Sets the value to that of such a text. False: it is no value of this option. */
+/* Sets the value from such a text. False: not a value of this option. */
 bool tool_option_set(struct tool_option *option, const char *text);
 /* options_json.c: the table as JSON on the standard output. */
 void tool_options_json(const struct tool_command *command, const struct tool_option *table);
@@ -164,53 +164,53 @@ int tool_choice(const char *text, const char *const *names);
 int tool_read_dtype(const struct tool_command *command, const char *text, enum rf_dtype *out);
 int tool_read_redop(const struct tool_command *command, const char *text, enum rf_redop *out);
 int tool_read_order(const struct tool_command *command, const char *text, enum rf_order *out);
-/* The day here: "2026-11-28". */
+/* The local date: "2026-11-28". */
 void tool_today(char text[16]);
-/* Noon of such a day here, in seconds since 1970, or a usage error. */
+/* Local noon of such a date, in seconds since 1970, or a usage error. */
 int tool_read_date(const struct tool_command *command, const char *text, int64_t *out);
 
-/* ---- files.c: what the program leaves behind --------------------------------------------------
- */
+/* ---- files.c: output files ------------------------------------------------------------------- */
 
 #define TOOL_PATH_BYTES 4096
-/* Before any work: tries whether what the options of the table write can be written at the end.
- * What is there stays as it is; a folder that is missing is made, but for one that is replaced,
- * which is for its writer to check. Of NULL: nothing. */
+/* Before any work: tests whether the outputs of the table's options can be written at the end.
+ * Existing files stay unchanged; a missing folder is made, except one that is to be replaced, which
+ * its writer checks. NULL: does nothing. */
 int tool_outputs_check(const struct tool_command *command, const struct tool_option *table);
-/* The name under which the content of `path` is to be written: beside it, so that what is there
- * stays until the new one is whole; or path itself, if it is a device, a pipe or a link. */
+/* The temporary name for the contents of `path`: beside it, so that the existing file stays until
+ * the new one is complete; or path itself, if it is a device, a pipe or a link. */
 void tool_file_begin(const char *path, char name[TOOL_PATH_BYTES]);
-/* A whole file takes its name; another is removed. */
+/* A complete file gets its name; an incomplete one is removed. */
 int tool_file_end(const struct tool_command *command, const char *path, const char *name,
                   bool whole);
 /* Both, and the bytes between; "-" is the standard output. */
 int tool_file_write(const struct tool_command *command, const char *path, const void *data,
                     size_t bytes);
 
-/* ---- paths.c: what is written is not what is read ----------------------------------------------
- */
+/* ---- paths.c: outputs are not inputs --------------------------------------------------------- */
 
-/* A usage error if what an option of the table writes is what another one reads or writes: one file
- * by any two names, or a file of a folder that is read, or of one that is replaced. Nothing is
- * opened, and paths need not exist. */
+/* A usage error if the output of an option of the table is an input or output of another one: one
+ * file by any two names, or a file in a folder that is read or replaced. Nothing is opened, and
+ * paths need not exist. */
 int tool_paths_check(const struct tool_command *command, const struct tool_option *table);
-/* Whether two paths are one file or folder, or would be, once it is made: by device and inode,
- * links followed, also those to nothing. */
+/* Whether two paths are one file or folder, or will be once it is made: by device and inode,
+ * following links, also those to nothing. */
 bool tool_paths_same(const char *a, const char *b);
 /* Whether a path is somewhere in a folder. */
 bool tool_path_within(const char *path, const char *folder);
 
-/* ---- terms.c: what has to be alike on all ranks ---------------------------------------------- */
+/* ---- terms.c: settings that must be alike on all ranks
+ * ----------------------------------------------
+ */
 
-/* Lines "--NAME=value" for rf_comm_check_terms, of the table's options that are alike, or are to be
- * given on all ranks or none; of_job: those that a newcomer may leave to the job, else all others.
- * To be freed. An exit status, as all of these. */
+/* Lines "--NAME=value" for rf_comm_check_terms, for the table's options that must be alike, or
+ * given on all ranks or none; of_job: those that a newcomer may leave to the job, otherwise all
+ * others. To be freed. Returns an exit status, like all of these. */
 int tool_terms(const struct tool_command *command, const struct tool_option *table, bool of_job,
                char **out);
-/* Adds a line to *terms; hash: is compared and not shown, 0 = none. */
+/* Adds a line to *terms; hash: compared but not shown, 0 = none. */
 int tool_terms_add(const struct tool_command *command, char **terms, const char *name,
                    const char *value, uint64_t hash);
-/* The line of an option of TOOL_CONTENT, by what is in its file or folder. */
+/* The line of an option of TOOL_CONTENT, by the contents of its file or folder. */
 int tool_terms_add_content(const struct tool_command *command, char **terms,
                            const struct tool_option *option);
 /* All of these. */
@@ -254,13 +254,13 @@ struct tool_launch {
     int ranks;
     int port;          /* 0 = a free one */
     bool prefix;       /* "[r] " before each line */
-    bool elastic;      /* ranks that are lost or fail leave the others to go on */
+    bool elastic;      /* ranks that are lost or fail let the others continue */
     char *const *argv; /* of every rank, NULL-terminated */
 };
-/* Starts the ranks, waits for all; returns the exit status of the first that failed, or 0; where
- * they are elastic 0 if any rank ended well. SIGTERM
- * and SIGINT are passed on to the ranks, which are given the time they take; a second one ends them
- * at once. Where they ended the ranks: TOOL_BY_SIGNAL and the signal. */
+/* Starts the ranks and waits for all; returns the exit status of the first that failed, or 0;
+ * elastic: 0 if any rank ended well. SIGTERM and SIGINT are forwarded to the ranks, which get the
+ * time they need; a second one ends them at once. If a signal ended the ranks: TOOL_BY_SIGNAL plus
+ * the signal. */
 int tool_launch(const struct tool_command *command, const struct tool_launch *launch);
 
 /* ---- ranks.c: how a subcommand becomes several ranks ----------------------------------------- */
@@ -269,43 +269,42 @@ struct tool_ranks {
     int64_t ranks;                /* --ranks; 0 = not given */
     const char *provider;         /* --provider; NULL = the library chooses */
     double timeout_s;             /* --timeout; 0 = the library's */
-    bool elastic;                 /* fn goes on when ranks are lost */
+    bool elastic;                 /* fn continues when ranks are lost */
     bool closes;                  /* fn closes its communicator */
-    bool joins;                   /* fn gets NULL, and finds one itself; on as many processes */
+    bool joins;                   /* fn gets NULL, and finds one itself; the same number of
+                                   * processes */
     struct rf_loopback_opts link; /* of the loopback provider */
-    /* The command's: compared, and what rank 0 writes is tried, before fn is called. NULL: none. */
+    /* The command's: compared, and rank 0's outputs are tested, before fn is called. NULL: none. */
     const struct tool_option *options;
     const char *terms; /* NULL: tool_terms_whole of the options */
 };
-/* Where this process is one of several ranks of a launcher's: its errors are kept from now on, and
- * what it ends with is to go through tool_ranks_run or tool_ranks_refuse. Called first. */
+/* If this process is one of several ranks of a launcher: its errors are kept from now on, and its
+ * exit status must pass through tool_ranks_run or tool_ranks_refuse. Called first. */
 void tool_ranks_begin(void);
-/* Ends a rank that cannot take part, with an exit status that is not TOOL_OK, which is returned:
- * says why, unless rank 0 says the same, and tells the others, who need not wait for this one. */
+/* Ends a rank that cannot take part, with an exit status other than TOOL_OK, which is returned:
+ * prints the reason, unless rank 0 does, and tells the others, which need not wait for this one. */
 int tool_ranks_refuse(const struct tool_command *command, int status);
-/* Collective over comm: whether the ranks' options go together, and rank 0 can write what they say.
- */
+/* Collective over comm: whether the ranks' options match, and rank 0 can write the outputs. */
 int tool_ranks_agree(const struct tool_command *command, const struct tool_ranks *ranks,
                      struct rf_comm *comm);
-/* Collective over comm: the status of all ranks. Errors kept since tool_errors_hold are said by
- * rank 0, those that are alike once, and no longer kept. */
+/* Collective over comm: the status of all ranks. Rank 0 prints the errors kept since
+ * tool_errors_hold, equal ones once; they are no longer kept. */
 int tool_ranks_settle(const struct tool_command *command, struct rf_comm *comm, int status);
-/* Runs fn on every rank, with a communicator: as threads for the loopback provider, as processes
- * of their own for --ranks, else as the one rank that the environment says this process is.
- * fn returns an exit status, on all ranks alike where it is TOOL_BY_SIGNAL; the first that is not
- * zero is returned. If options differ that have to be alike, or outputs cannot be written, rank 0
- * says so and fn is called on no rank. */
+/* Runs fn on every rank, with a communicator: as threads for the loopback provider, as processes of
+ * their own for --ranks, otherwise as the one rank that the environment assigns to this process. fn
+ * returns an exit status, equal on all ranks if it is TOOL_BY_SIGNAL; the first nonzero one is
+ * returned. If options that must be alike differ, or outputs cannot be written, rank 0 reports it
+ * and fn is called on no rank. */
 int tool_ranks_run(const struct tool_command *command, const struct tool_ranks *ranks,
                    char *const *argv, int (*fn)(struct rf_comm *comm, void *user), void *user);
-/* The number of ranks before any is started; a usage error when options and environment disagree.
- */
+/* The number of ranks before any is started; a usage error if options and environment disagree. */
 int tool_ranks_count(const struct tool_command *command, const struct tool_ranks *ranks,
                      int *count);
-/* Tries the outputs where this process is no rank of a launcher's: before other work than
- * tool_ranks_run, which does it again and in any case. */
+/* Tests the outputs if this process is not a rank of a launcher: before work that precedes
+ * tool_ranks_run, which tests them again in any case. */
 int tool_ranks_outputs(const struct tool_command *command, const struct tool_ranks *ranks);
-/* The device this rank opens: `select`, or the LOCAL_RANK-th usable GPU where there are several, or
- * NULL for the library's choice. text is memory for the answer. */
+/* The device this rank opens: `select`, or the LOCAL_RANK-th usable GPU if there are several, or
+ * NULL for the library's choice. text is memory for the result. */
 const char *tool_rank_device(const char *select, char text[16]);
 
 #endif

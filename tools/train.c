@@ -7,7 +7,7 @@
 
 #include "train.h"
 
-/* Whether a running job may take processes in, or this is one that a running job takes in. */
+/* Checks whether a running job may accept newcomers, or this process is one. */
 static int check_growth(const struct tool_command *command, struct train_options *o)
 {
     struct rf_provider_info info;
@@ -42,7 +42,7 @@ static int check_growth(const struct tool_command *command, struct train_options
     return TOOL_OK;
 }
 
-/* Whether this process is one of several ranks, or may meet newcomers, or is one. */
+/* Whether this process is one of several ranks, may meet newcomers, or is one. */
 static bool compares(const struct train_options *o)
 {
     struct rf_launcher_info launched;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of `ringforge train` share. One struct trainer per rank; rank 0 alone prints and
+ * Shared by the files of `ringforge train`. One struct trainer per rank; rank 0 alone prints and
  * writes files.
  */
 #ifndef RF_TOOLS_TRAIN_H
@@ -16,7 +16,7 @@ struct train_options {
     const char *export_adapter; /* a folder, or NULL */
     struct tool_ranks ranks;
     int64_t steps, warmup, seed, save_every, keep, eval_every, eval_sequences, sample, audit;
-    int64_t accept;               /* the port at which newcomers wait; 0 = nobody may join */
+    int64_t accept;               /* the port for newcomers; 0 = nobody may join */
     double lr, temperature, peak; /* peak: FLOP/s of a device / 1e12; 0 = not given */
     bool seed_given, record_each_step, trace_kernels, elastic;
     const char *join;   /* HOST:PORT of the job that this process joins, or NULL */
@@ -25,62 +25,64 @@ struct train_options {
     const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
-    const char *chat;     /* the form of conversations; NULL: that of the model */
-    const char *date;     /* that templates write; NULL: not given, and no template is used */
+    const char *chat;     /* the form of conversations; NULL: the model's */
+    const char *date;     /* printed by templates; NULL: not given, and no template is used */
     int64_t now;          /* the same in seconds since 1970 */
     char today[16];       /* the date, if none is given */
-    /* ---- train_settings.c ---- */
+    /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
     const char *sync; /* the rule by which workers exchange parameters; NULL: one worker */
     int workers;      /* with --sync: how many there are */
-    const char *change; /* names of what may differ from the checkpoint's; NULL: nothing */
+    const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
     int64_t rate_end;   /* the step at which a cosine ends */
-    char *settings;     /* of the checkpoint as this process sees it; NULL: none */
+    char *settings;     /* the checkpoint's, as seen by this process; NULL: none */
     bool has_settings;
-    uint64_t data_hash;   /* of the text, where ranks or checkpoints compare it; else 0 */
-    char inherited[1024]; /* words that were not given, and are the checkpoint's */
+    uint64_t data_hash;   /* of the text, if ranks or checkpoints compare it; otherwise 0 */
+    char inherited[1024]; /* options taken from the checkpoint because they were not given */
 };
 
-/* ---- train_expect.c: what a step is, and what it should take --------------------------------- */
+/* ---- train_expect.c: the work of a step, and its expected time ---------------------------------
+ */
 
-/* Of rank 0; 0 and NULL = not known. */
+/* What is expected of rank 0; 0 and NULL = not known. */
 struct train_expected {
     double flops;                  /* of the model, in a step on this rank */
     double peak;                   /* FLOP/s of its device */
     double step_s;                 /* predicted */
-    const char *bound;             /* by what, as predicted */
-    double path_s[RF_BOUND_COUNT]; /* of step_s, by what it is spent on */
+    const char *bound;             /* the predicted bound */
+    double path_s[RF_BOUND_COUNT]; /* parts of step_s by bound */
 };
-/* block_count: of the plan. What is not known is no reason not to train. */
+/* block_count: of the plan. Unknown values do not prevent training. */
 void train_expect(const struct train_options *options, const struct rf_device *device,
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
 
-/* ---- train_settings.c: what a checkpoint goes on with ---------------------------------------- */
+/* ---- train_settings.c: what a checkpoint continues with -------------------------------------- */
 
-/* Takes from the checkpoint of --resume, if this process sees it, what is not given. A usage error
- * if what is given differs, and --change does not name it. Called before options are checked. */
+/* Takes missing settings from the checkpoint of --resume, if this process sees it. A usage error if
+ * a given one differs, and --change does not name it. Called before options are checked. */
 int train_settings_resume(const struct tool_command *command, struct train_options *options);
-/* The same by a text, as another rank has it. */
+/* The same with the text of another rank. */
 int train_settings_take(const struct tool_command *command, struct train_options *options,
                         const char *text);
-/* Likewise for the text to learn from. */
+/* The same for the text to learn from. */
 int train_settings_check_data(const struct tool_command *command,
                               const struct train_options *options,
                               const struct rf_dataset *dataset);
-/* What a checkpoint of this run keeps; lr: the rate in use. To be freed; NULL: out of memory. */
+/* The settings that a checkpoint of this run keeps; lr: the rate in use. To be freed; NULL: out of
+ * memory. */
 char *train_settings_text(const struct train_options *options, const struct rf_dataset *dataset,
                           double lr);
-/* Once a text is opened: its hash, if it is compared with that of other ranks or of a checkpoint.
+/* After a text is opened: its hash, if it is compared with that of other ranks or of a checkpoint.
  */
 void train_settings_hash(struct train_options *options, const struct rf_dataset *dataset);
-/* Rank 0: what was taken, in words. */
+/* Rank 0: prints the settings taken from the checkpoint. */
 void train_settings_print(const struct train_options *options);
 
 /* ---- train_check.c ----------------------------------------------------------------------------
  */
 
-/* Checks what can be checked before a rank is started; again, once options have changed. */
+/* Checks what can be checked before a rank is started; again after options have changed. */
 int train_check(const struct tool_command *command, struct train_options *options);
 int train_open_data(const struct tool_command *command, const struct train_options *options,
                     struct rf_dataset **out);
@@ -91,10 +93,10 @@ int train_open_data(const struct tool_command *command, const struct train_optio
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);
 
-/* ---- train_report.c: progress, log and plot; all of it does nothing on ranks other than 0 ---- */
+/* ---- train_report.c: progress, log and plot; does nothing on ranks other than 0 -------------- */
 
 struct report;
-/* What training begins with, once it is known: progress and the learning rate for its batch. */
+/* The state at the beginning of training: progress and the learning rate for its batch. */
 void report_begin(struct report *report, const struct rf_dataset *dataset,
                   const struct rf_progress *progress, double lr, int ranks);
 struct report_step {
@@ -110,17 +112,17 @@ struct report_end {
     int64_t step;
     double loss, held_out;
     bool evaluated;
-    int signal; /* that ended training before its last step; 0 = none */
+    int signal; /* the one that ended training early; 0 = none */
     const char *sha256;
     struct rf_bytes planned, measured;
     const int64_t *tokens_local; /* per rank */
     int ranks;
 };
-/* go_on: behind what another rank 0 has logged. */
+/* go_on: appends to the log of a previous rank 0. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
-/* Other ranks go on: at this step, with what was taken from `source`, "memory" or a folder. joined:
- * how many are new. */
+/* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
+ * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,
                     const struct rf_progress *progress, const struct rf_mesh *mesh, int joined,
                     const char *source);
@@ -131,50 +133,52 @@ void report_destroy(struct report *report);
 
 /* ---- train_stop.c ---------------------------------------------------------------------------- */
 
-/* From now on SIGTERM and SIGINT only set the flag, once, where they are not ignored. */
+/* From now on SIGTERM and SIGINT only set the flag, once, unless they are ignored. */
 void train_stop_listen(void);
 /* For rf_run_opts.stop; one for all ranks of this process. */
 const volatile int *train_stop_flag(void);
-int train_stop_signal(int reason); /* the signal that a reason stands for */
+int train_stop_signal(int reason); /* the signal of a reason */
 
 /* ---- train_sample.c -------------------------------------------------------------------------- */
 
-/* Draws options->sample bytes that the model continues the prompt with, and prints them if this
- * rank is to. Forward passes, which are collective where parameters are sharded. */
+/* Draws options->sample bytes that continue the prompt, and prints them if this rank is to. Forward
+ * passes, which are collective if parameters are sharded. */
 int train_sample(const struct tool_command *command, const struct train_options *options,
                  struct rf_run *run, bool print);
 
 /* ---- train_place.c --------------------------------------------------------------------------- */
 
-/* The ranks of comm in an order in which tensor or context ranks, or else shards of one copy, lie
- * within hosts as far as that goes; *out NULL: they do already. Rank 0 says so. An exit status. */
+/* An order of comm's ranks that keeps tensor or context ranks, or otherwise the shards of one copy,
+ * within hosts if possible; *out NULL: they are already. Rank 0 prints it. An exit status. */
 int train_place(const struct tool_command *command, struct rf_comm *comm,
                 const struct rf_mesh *mesh, struct rf_comm **out);
 
 /* ---- train_elastic.c ------------------------------------------------------------------------- */
 
-/* Whether the last error of this thread is that of a rank that is lost, or has given up. */
+/* Whether the last error of this thread is about a rank that is lost, or has given up. */
 bool train_lost_a_rank(void);
-/* The mesh of so many ranks: as `from` with fewer data-parallel ranks; where these ranks cannot be
+/* The mesh of `ranks` ranks: as `from` with fewer data-parallel ranks; where these ranks cannot be
  * divided into its stages, or all would not get a micro-batch, with fewer stages; likewise with
  * fewer tensor ranks, and with shards over fewer ranks. An exit status. */
 int train_mesh_left(const struct tool_command *command, const struct rf_mesh *from,
                     int64_t micro_batches, int ranks, struct rf_mesh *out);
-/* Takes out of a policy what is for another number of stages, or for tensor ranks. */
+/* Removes settings of a policy for another number of stages, or for tensor ranks. */
 void train_policy_left(const struct rf_mesh *from, const struct rf_mesh *mesh,
                        struct rf_policy *policy);
-/* The communicator of those that are left; comm is still to be closed. An exit status. */
+/* The communicator of the survivors; comm is still to be closed. An exit status. */
 int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out);
 
-/* ---- train_terms.c: what newcomers must have as the job has it --------------------------------
+/* ---- train_terms.c: settings of newcomers that must equal the job's
+ * --------------------------------
  */
 
-/* Adds to the lines of tool_terms what is in the files that the options name, and the text. An exit
- * status. */
+/* Adds to the lines of tool_terms the contents of the files that the options name, and the text. An
+ * exit status. */
 int train_terms(const struct tool_command *command, const struct train_options *options,
                 const struct rf_dataset *dataset, char **terms);
-/* For the ranks at the start; for newcomers, and of them, where of what depends on the ranks at the
- * start the job has its own, and a newcomer what is given. To be freed; NULL: out of memory. */
+/* For the ranks at the start; for newcomers, and on them: settings derived from the ranks at the
+ * start are the job's own in the job, and in a newcomer the given ones. To be freed; NULL: out of
+ * memory. */
 char *train_terms_at_start(const struct train_options *options);
 char *train_terms_of_job(const struct train_options *options);
 char *train_terms_of_newcomer(const struct train_options *options);
@@ -182,33 +186,33 @@ char *train_terms_of_newcomer(const struct train_options *options);
 /* ---- train_grow.c: newcomers ------------------------------------------------------------------
  */
 
-/* The mesh of so many ranks that has the other axes of --mesh, or else those of `from`, and a
+/* The mesh of `ranks` ranks that has the other axes of --mesh, or else those of `from`, and a
  * micro-batch for everybody; false: there is none. */
 bool train_mesh_grown(const struct train_options *options, const struct rf_mesh *from, int ranks,
                       struct rf_mesh *out);
-/* Rank 0: where newcomers wait. An exit status. */
+/* Rank 0: the place for newcomers. An exit status. */
 int train_join_listener_open(const struct tool_command *command,
                              const struct train_options *options, const struct rf_comm *comm,
                              struct rf_join_listener **out);
 void train_join_listener_set_status(struct rf_join_listener *join_listener,
                                     const struct train_options *options);
-/* How many of those who wait the job takes in now. Tells them why, if none. */
+/* The number of waiting newcomers that the job accepts now. Tells them why, if none. */
 int train_newcomers(struct rf_join_listener *join_listener, const struct train_options *options,
                     const struct rf_mesh *mesh, int ranks);
 /* As rf_comm_grow, with the job's options. */
 int train_grow(const struct train_options *options, struct rf_comm *comm,
                struct rf_join_listener *join_listener, int count, struct rf_comm **out);
-/* The other side: waits until the job takes this process in. An exit status. */
+/* The other side: waits until the job accepts this process. An exit status. */
 int train_join(const struct tool_command *command, struct train_options *options,
                struct rf_comm **out);
-/* What newcomers do not know. */
+/* State that newcomers do not know. */
 struct train_job_state {
     struct rf_mesh wanted, mesh; /* at the start, and now */
     int64_t batch, micro_batches;
     uint64_t seed;
     double lr;
 };
-/* Collective over the larger communicator: rank 0's goes to all. A status of the library. */
+/* Collective over the larger communicator: distributes rank 0's state. A status of the library. */
 int train_share_job_state(struct rf_comm *comm, struct train_job_state *state);
 void train_take_job_state(struct train_options *options, const struct train_job_state *state);
 
@@ -216,8 +220,8 @@ void train_take_job_state(struct train_options *options, const struct train_job_
 
 struct train_job {
     const struct tool_command *command;
-    /* Of all ranks of this process; changed by a newcomer, and by a rank that does not see the
-     * checkpoint of the others, which are alone in theirs. */
+    /* Shared by all ranks of this process; changed by a newcomer, and by a rank that does not see
+     * the checkpoint of the others, which are alone in theirs. */
     struct train_options *options;
     struct rf_dataset *dataset;
 };

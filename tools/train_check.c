@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What of the options of `ringforge train` can be checked before a rank is started, and the text to
- * learn from.
+ * Checks of the options of `ringforge train` before a rank is started, and the text to learn from.
  */
 #include <string.h>
 #include <unistd.h>
@@ -15,7 +14,7 @@ static int adapter_options(const struct tool_command *command, const struct trai
         return tool_usage_error(command,
                                 "--adapter is what training begins with; leave it out, or "
                                 "%s",
-                                o->resume ? "--resume (--lora goes on with a checkpoint)"
+                                o->resume ? "--resume (--lora continues a checkpoint)"
                                           : "--join and --elastic");
     if (o->export_adapter && rf_export_check(o->export_adapter) < 0)
         return tool_library_error(command, -1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train --elastic`: who goes on after a rank was lost, and as which mesh. What they go
- * on with is the business of train_rank.c.
+ * `ringforge train --elastic`: who continues after a rank was lost, and as which mesh.
+ * train_rank.c has what they continue from.
  */
 #include "train.h"
 
@@ -24,7 +24,8 @@ int train_mesh_left(const struct tool_command *command, const struct rf_mesh *fr
                     int64_t micro_batches, int ranks, struct rf_mesh *out)
 {
     struct rf_mesh mesh = *from;
-    while (ranks % mesh.tp != 0 || from->tp % mesh.tp != 0) /* what is cut can be cut in fewer */
+    while (ranks % mesh.tp != 0 || from->tp % mesh.tp != 0) /* cut tensors can be cut into fewer
+                                                             * parts */
         mesh.tp--;
     mesh.cp = mesh.cp ? mesh.cp : 1;
     while (ranks % (mesh.tp * mesh.cp) != 0 || from->cp % mesh.cp != 0)
@@ -53,7 +54,7 @@ void train_policy_left(const struct rf_mesh *from, const struct rf_mesh *mesh,
         policy->sequence_parallel = false;
     if (mesh->pp == from->pp)
         return;
-    policy->stage_blocks = NULL; /* of as many stages as there were */
+    policy->stage_blocks = NULL; /* it is for the previous number of stages */
     policy->stage_count = 0;
     if (mesh->pp == 1)
         policy->stages = RF_STAGES_EVEN;
@@ -61,7 +62,7 @@ void train_policy_left(const struct rf_mesh *from, const struct rf_mesh *mesh,
 
 int train_shrink(const struct tool_command *command, struct rf_comm *comm, struct rf_comm **out)
 {
-    rf_comm_abort(comm, "a rank was lost; the others shrink"); /* so that all of them come */
+    rf_comm_abort(comm, "a rank was lost; the others shrink"); /* so that all of them call it */
     return rf_comm_shrink(comm, 0, NULL, out) < 0 ? tool_library_error(command, rf_comm_rank(comm))
                                                   : TOOL_OK;
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a step of `ringforge train` computes on rank 0, what its device can do at best, and what the
- * step should take by what was measured of device and links.
+ * The work of a step of `ringforge train` on rank 0, the limits of its device, and the expected
+ * time of the step from the measured rates of device and links.
  */
 #include <string.h>
 
 #include "train.h"
 
-/* As it is given, or else as measured; FLOP/s, 0: neither. */
+/* The given peak, otherwise the measured one; FLOP/s, 0: neither. */
 static double peak_of(const struct train_options *o, const struct rf_device_rates *measured)
 {
     return o->peak > 0 ? 1e12 * o->peak : rf_device_rates_of(measured, o->setup.type);
 }
 
-/* False where something that a prediction hangs on was not measured. */
+/* False if a rate that the prediction needs was not measured. */
 static bool rates_of(const struct rf_device_rates *measured, double peak,
                      const struct rf_comm *comm, struct rf_sim_rates *out)
 {
@@ -60,7 +60,7 @@ void train_expect(const struct train_options *options, const struct rf_device *d
     out->peak = peak_of(options, &measured);
     if (costs && rf_block_costs(plan, costs) == 0) {
         rf_plan_work(plan, costs, &work);
-        out->flops = (double)(work.flops - work.repeated); /* what is computed twice counts once */
+        out->flops = (double)(work.flops - work.repeated); /* repeated work counts once */
         if (rates_of(&measured, out->peak, comm, &opts.rates))
             predict(plan, &opts, out);
     }

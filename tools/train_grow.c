@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
  * `ringforge train --accept` and `--join`: processes that join a running job at one of its saves.
- * Who may wait for it, how many it takes in, as which mesh, and what they are told. When that
- * happens is the business of train_rank.c.
+ * Who may wait for it, how many are accepted, the new mesh, and the state they get. train_rank.c
+ * decides when that happens.
  */
 #include <string.h>
 
 #include "train.h"
 
-#define GROW_S 30.0 /* for newcomers that are called: training stands still */
+#define GROW_S 30.0 /* for called newcomers: training stands still */
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
-/* Ranks that one more along the data axis takes. */
+/* The number of ranks for one more along the data axis. */
 static int ranks_of_one(const struct train_options *o, const struct rf_mesh *mesh)
 {
     struct setup setup = o->setup;
@@ -61,7 +61,8 @@ int train_newcomers(struct rf_join_listener *join_listener, const struct train_o
 {
     const int waiting = join_listener ? rf_join_listener_waiting(join_listener) : 0;
     struct rf_mesh grown;
-    /* Not more than there are: whatever becomes of them, those with the state are no minority. */
+    /* No more than the existing ranks: whatever happens to the newcomers, those with the state are
+     * not a minority. */
     for (int n = waiting < ranks ? waiting : ranks; n > 0; n--)
         if (train_mesh_grown(o, mesh, ranks + n, &grown))
             return n;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * One rank of `ringforge train` changes its communicator: to that of the ranks that are left, to a
- * larger one with newcomers, or, as a newcomer, to that of a running job. Called by train_rank.c.
+ * One rank of `ringforge train` changes its communicator: to that of the survivors, to a larger one
+ * with newcomers, or, as a newcomer, to that of a running job. Called by train_rank.c.
  */
 #include "trainer.h"
 
-/* What this rank needs before it leaves its run for a larger one: a plan of that, and what it has.
+/* What this rank needs before it leaves its run for a larger one: a plan of that, and a snapshot.
  */
 static int prepare_to_grow(struct trainer *t, const struct rf_mesh *mesh)
 {
@@ -15,7 +15,8 @@ static int prepare_to_grow(struct trainer *t, const struct rf_mesh *mesh)
     return rc < 0 ? rc : rf_run_snapshot(t->run, &t->progress, &t->snapshot);
 }
 
-/* Of those who wait, what fits. Until there is a larger communicator nothing changes for this one.
+/* Takes in as many newcomers as fit. Until there is a larger communicator nothing changes for this
+ * one.
  */
 static int grow(struct trainer *t, int32_t count)
 {
@@ -45,7 +46,7 @@ static int grow(struct trainer *t, int32_t count)
     if (t->rank == 0 && faults)
         rf_join_listener_set_status(t->join_listener, why);
     else if (t->rank == 0)
-        tool_error(t->command, "%s; the job goes on without newcomers", rf_last_error()->message);
+        tool_error(t->command, "%s; the job continues without newcomers", rf_last_error()->message);
     return TOOL_OK;
 }
 
@@ -78,7 +79,7 @@ int trainer_place(struct trainer *t)
     return status;
 }
 
-/* Of the larger communicator: newcomers get what they need to open the run. */
+/* Collective over the larger communicator: newcomers get what they need to open the run. */
 static int share_job_state(struct trainer *t, struct train_job_state *state)
 {
     const struct rf_policy *p = &t->o->setup.policy;
@@ -100,7 +101,7 @@ int trainer_move(struct trainer *t)
     t->placed = false;
     t->again = true;
     trainer_close_session(t);
-    (void)rf_comm_close(t->comm); /* of who is lost meanwhile the larger one says so */
+    (void)rf_comm_close(t->comm); /* the larger one reports ranks lost meanwhile */
     if (t->first != t->comm)
         (void)rf_comm_close(t->first);
     t->first = NULL;
@@ -126,7 +127,7 @@ int trainer_join(struct trainer *t, struct train_options *o)
     t->mesh = state.mesh;
     t->progress.seed = state.seed;
     t->lr = state.lr;
-    t->newcomer = true; /* from now on it could go on with others that are left */
+    t->newcomer = true; /* from now on it could continue with others that are left */
     return TOOL_OK;
 }
 
@@ -141,21 +142,21 @@ int trainer_shrink(struct trainer *t)
         t->snapshot = NULL;
     }
     if (t->placed && rf_run_snapshot(t->run, &t->progress, &t->snapshot) < 0)
-        tool_library_error(t->command, t->rank); /* others may have what is needed */
+        tool_library_error(t->command, t->rank); /* others may have the needed state */
     t->placed = t->under_way = false;
     trainer_close_session(t);
     int status = train_shrink(t->command, t->comm, &left);
     if (status != TOOL_OK)
         return status;
     if (t->comm != t->first)
-        (void)rf_comm_close(t->comm); /* says why it failed */
+        (void)rf_comm_close(t->comm); /* reports why it failed */
     trainer_be_in(t, left);
     status =
         train_mesh_left(t->command, &t->mesh, t->o->setup.policy.micro_batches, t->ranks, &t->mesh);
     return status == TOOL_OK ? trainer_place(t) : status;
 }
 
-/* A communicator that has failed before has done so where the others went on without it. */
+/* If a communicator failed before, the others have continued without it. */
 int trainer_close_comms(struct trainer *t, int status)
 {
     if (t->comm && t->comm != t->first && rf_comm_close(t->comm) < 0 && status == TOOL_OK)

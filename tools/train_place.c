@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which rank of the job takes which place in the mesh: ranks that exchange most are on one host.
+ * The assignment of the job's ranks to places in the mesh: ranks that exchange most are on one
+ * host.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "train.h"
 
-/* The ranks that a mesh wants to be neighbours of one host. */
+/* The number of ranks of a mesh that should be neighbours on one host. */
 static int neighbours(const struct rf_mesh *mesh)
 {
     const int shard = mesh->shard > 1 ? mesh->shard : 1;

@@ -33,7 +33,7 @@ static int open_first(struct trainer *t, uint64_t seed)
 }
 
 /* --lr is that of the checkpoint's batch; tokens are what a step averages over. The next checkpoint
- * has the new batch: whoever repeats the command would go on at the old rate. */
+ * has the new batch: a repeated command would continue at the old rate. */
 static int scale_rate(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -50,7 +50,7 @@ static int scale_rate(struct trainer *t)
     return TOOL_OK;
 }
 
-/* A checkpoint goes on with its own seed, and not beyond --steps. */
+/* A checkpoint continues with its own seed, and not beyond --steps. */
 static int check_resumed(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -88,7 +88,8 @@ static int prepare_evaluation(struct trainer *t)
     t->eval_targets = calloc(count, sizeof(int32_t));
     if (!t->eval_tokens || !t->eval_targets)
         return tool_error(t->command, "out of memory for the held-out text");
-    if (rf_dataset_held_out(t->dataset, 0, sequences, p->seq, t->eval_tokens, t->eval_targets) < 0)
+    if (rf_dataset_held_out(t->dataset, (struct rf_sample_range){0, sequences, p->seq},
+                            t->eval_tokens, t->eval_targets) < 0)
         return trainer_failed(t);
     bool any = false;
     for (size_t i = 0; i < used; i++)
@@ -99,7 +100,7 @@ static int prepare_evaluation(struct trainer *t)
     return TOOL_OK;
 }
 
-/* What does not depend on who the ranks are. */
+/* Resources that do not depend on the ranks. */
 static int open_machine(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -132,7 +133,7 @@ static int open_batch(struct trainer *t)
     return prepare_evaluation(t);
 }
 
-/* At the start all ranks build theirs, or none goes on: what is wrong with it is mostly the same.
+/* At the start all ranks build theirs, or none continues: what is wrong with it is mostly the same.
  */
 static int open_plan(struct trainer *t)
 {
@@ -154,7 +155,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
         status = report_open(t->command, o, expected, false, &t->report);
     if (status != TOOL_OK)
         return status;
-    /* What fails here does so on all ranks. */
+    /* A failure here is the same on all ranks. */
     tool_errors_hold();
     status = open_first(t, (uint64_t)o->seed);
     if (status == TOOL_OK && o->resume)
@@ -169,7 +170,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
 
 static int no_state(const struct trainer *t)
 {
-    static const char none[] = "the ranks that are left have no state to go on from";
+    static const char none[] = "the ranks that are left have no state to continue from";
     const struct train_options *o = t->o;
     if (!o->save)
         return tool_error(t->command, "%s; next time use --save DIR --save-every N", none);
@@ -177,8 +178,8 @@ static int no_state(const struct trainer *t)
                       o->save, o->save_every ? "a smaller --save-every" : "--save-every N, too");
 }
 
-/* The state of the run before: from the ranks that are left, or, where something was lost with a
- * rank, from a checkpoint. Collective: all ranks take it from the same source. */
+/* The state of the previous run: from the surviving ranks, or, if state was lost with a rank, from
+ * a checkpoint. Collective: all ranks take it from the same source. */
 static int take_state(struct trainer *t, const char **source)
 {
     const char *const folders[] = {t->o->save, t->o->resume};
@@ -216,7 +217,7 @@ static int open_again(struct trainer *t, const struct train_expected *expected)
     return status;
 }
 
-/* A job that runs does so without newcomers rather than not at all. */
+/* A running job continues without newcomers rather than not at all. */
 static int open_join_listener(struct trainer *t)
 {
     int status = TOOL_OK;
@@ -281,7 +282,7 @@ static int evaluate(struct trainer *t)
     return TOOL_OK;
 }
 
-/* Begins; what was begun before is waited for. */
+/* Begins a save; an earlier one is waited for. */
 static int save(struct trainer *t)
 {
     const struct rf_save_opts opts = {.keep = (int)t->o->keep};
@@ -297,11 +298,12 @@ static int save(struct trainer *t)
     return rc < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
-/* Every rank comes here, because all see the same numbers. The last checkpoint stays as it was. */
+/* Every rank reaches this, because all see the same numbers. The last checkpoint stays unchanged.
+ */
 static int end_diverged(struct trainer *t)
 {
     t->diverged = true;
-    /* What was begun before is sound. */
+    /* The save begun before is valid. */
     return rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0 ? trainer_failed(t)
                                                                          : TOOL_OK;
 }
@@ -320,7 +322,7 @@ static int check_loss(struct trainer *t, const struct report_step *line)
                       held_out ? "held-out " : "", (long long)line->step);
 }
 
-/* A training that has updated nothing has failed, unless it was told to end early. */
+/* A training without a single update has failed, unless it was told to end early. */
 static int check_updates(struct trainer *t)
 {
     const bool learned = t->learned > 0;
@@ -347,8 +349,8 @@ static bool every(int64_t steps, int64_t step)
     return steps && step % steps == 0;
 }
 
-/* A step has ended, and is the newest of which the run has the parameters; where something is to be
- * done with them, no other is under way. */
+/* A step has ended, and its parameters are the run's newest; if they are needed now, no other step
+ * is in progress. */
 static int end_step(struct trainer *t, struct report_step *line)
 {
     const struct train_options *o = t->o;
@@ -387,7 +389,7 @@ static int end_step(struct trainer *t, struct report_step *line)
     return status == TOOL_OK && o->accept ? trainer_take_newcomers(t) : status;
 }
 
-/* Whether the step that is under way has to end before another begins. */
+/* Whether the step in progress must end before another begins. */
 static bool is_awaited(const struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -415,9 +417,9 @@ static int one_step(struct trainer *t)
     uint64_t start = rf_now_ns();
     float lr = rate(t, t->progress.step + under_way);
     int status = TOOL_OK;
-    const int64_t first = t->progress.samples + (under_way + t->worker) * p->batch;
-    if (rf_dataset_samples(t->dataset, t->progress.seed, first, p->batch, p->seq, t->tokens,
-                           t->targets) < 0 ||
+    const struct rf_sample_range range = {
+        t->progress.samples + (under_way + t->worker) * p->batch, p->batch, p->seq};
+    if (rf_dataset_samples(t->dataset, t->progress.seed, range, t->tokens, t->targets) < 0 ||
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
         return trainer_failed(t);
     t->under_way = line.stats.version_lag > 0;
@@ -441,7 +443,7 @@ static int write_trace(struct trainer *t)
     return status == TOOL_OK ? ended : status;
 }
 
-/* The collective end: what was measured is read first, because the rest communicates as well. */
+/* The collective end: measurements are read first, because the rest communicates as well. */
 static int finish(struct trainer *t)
 {
     const struct train_options *o = t->o;
@@ -483,7 +485,7 @@ static int finish(struct trainer *t)
         status = write_trace(t);
     if (status == TOOL_OK && t->rank == 0 && t->worker == 0)
         status = report_end(t->report, &end);
-    /* Where parameters are sharded a forward pass is a collective. */
+    /* If parameters are sharded a forward pass is a collective. */
     const bool together = rf_plan_params_sharded(t->plan);
     if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->worker == 0)
         status = train_sample(t->command, o, t->run, t->rank == 0);
@@ -494,8 +496,8 @@ static int finish(struct trainer *t)
     return status == TOOL_OK && t->sync ? train_sync_leave(t) : status;
 }
 
-/* A failure counts more than being told to end, except where it may come of that: a rank that had
- * not begun to train ends by the signal at once, and the others lose it. */
+/* A failure takes precedence over a request to end, unless it may be a consequence of it: a rank
+ * that had not begun to train ends by the signal at once, and the others lose it. */
 static int end_status(const struct trainer *t, int status)
 {
     const int reason = t->stop ? t->stop : __atomic_load_n(train_stop_flag(), __ATOMIC_RELAXED);
@@ -504,7 +506,7 @@ static int end_status(const struct trainer *t, int status)
     return TOOL_BY_SIGNAL + train_stop_signal(reason);
 }
 
-/* From opening a run to its end, unless something fails. */
+/* From opening a run to its end, unless an error occurs. */
 static int train(struct trainer *t)
 {
     int status = open_session(t);
@@ -563,6 +565,6 @@ int train_rank(struct rf_comm *comm, void *user)
         train_sync_abort(&t, "a worker failed");
     trainer_close(&t);
     status = trainer_close_comms(&t, end_status(&t, status));
-    rf_device_close(t.device); /* communicators hold what moves its tensors */
+    rf_device_close(t.device); /* communicators hold the movers of its tensors */
     return status;
 }

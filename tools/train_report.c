@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What rank 0 of `ringforge train` tells: a live line on a terminal or plain lines in a pipe, the
+ * Rank 0's reports of `ringforge train`: a live line on a terminal or plain lines in a pipe, the
  * log of JSON lines, and the plot of the loss.
  */
 #include <errno.h>
@@ -22,14 +22,14 @@ struct report {
     double seconds; /* of one step, smoothed */
     struct train_expected expected;
     int64_t steps;
-    double step_s, exposed_s; /* sums; without the first, which compiles kernels, if it can be */
+    double step_s, exposed_s; /* sums; if possible without the first step (compiles kernels) */
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */
     int count[2], capacity[2];
 };
 
-/* An earlier log stays until there is a line to write: log_line cuts it off. */
+/* An earlier log stays until there is a line to write: log_line truncates it. */
 static FILE *open_log(const char *path, bool go_on)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666);
@@ -37,7 +37,7 @@ static FILE *open_log(const char *path, bool go_on)
     if (fd >= 0 && !file)
         close(fd);
     if (file && go_on)
-        (void)lseek(fd, 0, SEEK_END); /* of no effect on what is no regular file */
+        (void)lseek(fd, 0, SEEK_END); /* no effect unless it is a regular file */
     return file;
 }
 
@@ -79,7 +79,7 @@ void report_destroy(struct report *r)
     free(r);
 }
 
-/* In as few digits as give the same f32 again. */
+/* With as few digits as reproduce the same f32. */
 static void rate_text(double lr, char text[32])
 {
     for (int digits = 6; digits <= 9; digits++) {
@@ -113,7 +113,7 @@ void report_begin(struct report *r, const struct rf_dataset *dataset,
     const struct rf_policy *p = &r->o->setup.policy;
     say_documents(dataset, p->seq);
     const int64_t each = p->micro_batches / ranks;
-    /* In tree order the parts may be uneven where even ones exist; round-robin parts are not. */
+    /* In tree order the parts may be uneven even if even ones exist; round-robin parts are not. */
     const bool even = each * ranks == p->micro_batches &&
                       (each == 1 || p->order == RF_ORDER_RING || p->zero >= 2);
     printf("effective batch: %lld tokens a step = %lld sequences of %lld tokens, from ",
@@ -159,7 +159,7 @@ static void remember(struct report *r, int series, double x, double y)
 static void log_line(struct report *r, cJSON *json)
 {
     char *text = cJSON_PrintUnformatted(json);
-    if (!r->log_begun) /* of no effect on what is no regular file */
+    if (!r->log_begun) /* no effect unless it is a regular file */
         r->log_begun = ftruncate(fileno(r->log), 0) == 0 || errno == EINVAL;
     if (text)
         fprintf(r->log, "%s\n", text);
@@ -184,8 +184,8 @@ static double utilization(const struct report *r, double seconds)
     return e->peak > 0 && seconds > 0 ? e->flops / seconds / e->peak : 0;
 }
 
-/* What a step is bound by: the network, where that is what the host waited for longest. The rest of
- * the time is spent as predicted; where nothing is predicted it is not told apart. */
+/* What a step is bound by: the network, if the host waited longest for it. The rest of the time is
+ * divided as predicted; without a prediction it is not divided. */
 static const char *bound_of(const struct report *r, double step_s, double exposed_s)
 {
     const double *path_s = r->expected.path_s;
@@ -213,13 +213,13 @@ static void time_step(struct report *r, const struct rf_step_stats *stats)
     r->exposed_s += (double)stats->exposed_comm_ns * 1e-9;
 }
 
-/* The sign of what is no number says nothing. */
+/* The sign of a NaN is meaningless. */
 static double shown(double value)
 {
     return isnan(value) ? (double)NAN : value;
 }
 
-/* A step without a token to learn has no loss: nan, and null in the log. */
+/* A step without a target has no loss: nan, and null in the log. */
 static double loss_of(const struct rf_step_stats *stats)
 {
     return stats->tokens > 0 ? stats->loss : (double)NAN;
@@ -294,7 +294,7 @@ void report_step(struct report *r, const struct report_step *s)
         add_real(json, "predicted_us", r->expected.step_s * 1e6);
         cJSON_AddStringToObject(json, "predicted_bound", r->expected.bound);
     }
-    tool_json_put(json, "record_us=%g replayed=%g", (double)s->stats.record_ns / 1e3,
+    tool_json_put(json, "record_us=%g replayed=%d", (double)s->stats.record_ns / 1e3,
                   s->stats.replayed);
     if (s->evaluated)
         add_real(json, "held_out_loss", s->held_out);
@@ -326,7 +326,7 @@ void report_resized(struct report *r, const struct train_expected *expected,
     if (!r->log)
         return;
     cJSON *json =
-        tool_json_new("elastic=%hhd from_step=%g ranks=%g", true, (double)progress->step, ranks);
+        tool_json_new("elastic=%hhd from_step=%g ranks=%d", true, (double)progress->step, ranks);
     if (joined > 0)
         cJSON_AddNumberToObject(json, "joined", joined);
     tool_json_put(json, "mesh=%s source=%s", shape, source);
@@ -342,7 +342,7 @@ static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
         (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
 }
 
-/* Of a step: what was measured on average, and what was predicted. */
+/* The mean of the measured steps, and what was predicted. */
 static void mean_step(const struct report *r, double *step_s, double *exposed_s)
 {
     const double count = (double)(r->steps > 1 ? r->steps - 1 : 1);

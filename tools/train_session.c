@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What train_rank.c and train_move.c both need of one rank of `ringforge train`: its plan, the end
- * of its run, and what it says of a failure. Calls neither of them.
+ * Shared by train_rank.c and train_move.c for one rank of `ringforge train`: its plan, the end of
+ * its run, and its report of a failure. Calls neither of them.
  */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 
 #define GPU_WORKSPACE (32u << 20)
 
-/* Before there are parameters that are worth it nobody goes on without others. */
+/* Before there are parameters that are worth it nobody continues without others. */
 void trainer_note_loss(struct trainer *t)
 {
     const bool goes_on = t->placed || t->snapshot || t->newcomer;
@@ -29,10 +29,11 @@ int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, stru
     if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
         policy.workspace_bytes = GPU_WORKSPACE;
     train_policy_left(&o->setup.mesh, mesh, &policy);
-    return rf_plan_build(t->model.blocks, t->model.count, mesh, &policy, t->rank, out);
+    return rf_plan_build((struct rf_blocks){t->model.blocks, t->model.count}, mesh, &policy,
+                         t->rank, out);
 }
 
-/* Of a process that is one rank: its options are read by nobody else. */
+/* Only in a process that is one rank: nobody else reads its options. */
 static int take_settings(struct trainer *t, const char *text)
 {
     struct train_options *o = t->job->options;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `ringforge train` goes on with from a checkpoint besides the state of the model: the options
+ * What `ringforge train` takes from a checkpoint besides the state of the model: the options
  * of the table that are kept, the end of a cosine, and the text. A checkpoint has them as lines
  * "NAME=VALUE" (rf_progress.settings). What is not given on the command line is the checkpoint's;
  * what is given and differs is refused, unless --change names it. docs/checkpoints.md.
@@ -13,14 +13,14 @@
 enum { VALUE_BYTES = 1024 };
 static const char rate_end[] = "rate-end", data_name[] = "data";
 
-/* Numbers and flags of a rule; those of another one say nothing. */
+/* Numbers and flags of a rule; those of another one are meaningless. */
 static const char *const of_rule[] = {
     "beta1",    "beta2",     "eps",      "eps-inside", "no-bias-correction",
     "momentum", "dampening", "centered", NULL};
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* The value of a line, as it is written; false: there is none. */
+/* The value of a line, as written; false: none. */
 static bool find_line(const char *text, const char *name, char *value, size_t bytes)
 {
     const size_t length = strlen(name);
@@ -52,7 +52,7 @@ static void add_words(char *text, size_t bytes, const struct tool_option *row, c
              flag ? "" : value);
 }
 
-/* The value in use, also where it is not given. */
+/* The value in use, even if it is not given. */
 static void text_in_use(const struct train_options *o, const struct tool_option *row,
                         char text[VALUE_BYTES])
 {
@@ -62,7 +62,9 @@ static void text_in_use(const struct train_options *o, const struct tool_option 
         (void)tool_float_text(in_use, text);
 }
 
-/* ---- what a checkpoint is given -------------------------------------------------------------- */
+/* ---- writing the settings of a checkpoint
+ * --------------------------------------------------------------
+ */
 
 static void data_line(const struct train_options *o, const struct rf_dataset *dataset,
                       char text[96])
@@ -91,7 +93,7 @@ char *train_settings_text(const struct train_options *o, const struct rf_dataset
         if (!row->kept || row->ranks == TOOL_CONTENT)
             continue;
         text_in_use(o, row, value);
-        if (row->value == &o->lr && (double)(float)lr == lr) /* as a scaled one is */
+        if (row->value == &o->lr && (double)(float)lr == lr) /* like a scaled one */
             (void)tool_float_text((float)lr, value);
         else if (row->value == &o->lr)
             (void)tool_real_text(lr, value);
@@ -107,9 +109,10 @@ char *train_settings_text(const struct train_options *o, const struct rf_dataset
     return fclose(to) == 0 ? text : NULL;
 }
 
-/* ---- what is gone on with -------------------------------------------------------------------- */
+/* ---- resuming the settings --------------------------------------------------------------------
+ */
 
-/* Whether an option can be kept, or a name in --change is anything else that can be changed. */
+/* Whether an option can be kept; checks that each name in --change can be changed. */
 static int check_changes(const struct tool_command *command, const struct train_options *o)
 {
     for (const char *at = o->change; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
@@ -138,7 +141,7 @@ static bool is_same(const struct tool_option *row, const char *a, const char *b)
     return strcmp(a, b) == 0 || (number && strtof(a, NULL) == strtof(b, NULL));
 }
 
-/* One option: its own value, or that of the checkpoint. */
+/* One option: its own value, or the checkpoint's. */
 static int take_row(const struct tool_command *command, struct train_options *o,
                     struct tool_option *row, const char *text, char *differing, size_t bytes)
 {
@@ -146,7 +149,7 @@ static int take_row(const struct tool_command *command, struct train_options *o,
     const bool known = find_line(text, row->name, theirs, sizeof(theirs));
     const bool changed = is_changed(o, row->name);
     text_in_use(o, row, own);
-    if (!known) { /* the rule that is kept has it not */
+    if (!known) { /* the kept rule does not have it */
         if (!row->said && row->kind == TOOL_REAL && tool_choice(row->name, of_rule) >= 0)
             *(double *)row->value = -1;
         return TOOL_OK;
@@ -157,7 +160,7 @@ static int take_row(const struct tool_command *command, struct train_options *o,
         add_words(differing, bytes, row, theirs);
         return TOOL_OK;
     }
-    char *copy = strdup(theirs); /* texts are pointed to for as long as the program runs */
+    char *copy = strdup(theirs); /* texts are referenced for the rest of the program */
     if (!copy)
         return tool_error(command, "out of memory");
     if (!tool_option_set(row, copy))
@@ -181,10 +184,11 @@ static int check_names(const struct tool_command *command, const struct train_op
             row++;
         if (row->name || strncmp(at, rate_end, sizeof(rate_end) - 1) == 0)
             continue;
-        return tool_error(command,
-                          "%s was trained with \"%.*s\", which this version does not know; go on "
-                          "with the version that saved it",
-                          o->resume, (int)strcspn(at, "\n"), at);
+        return tool_error(
+            command,
+            "%s was trained with \"%.*s\", which this version does not know; continue "
+            "with the version that saved it",
+            o->resume, (int)strcspn(at, "\n"), at);
     }
     return TOOL_OK;
 }
@@ -221,7 +225,7 @@ int train_settings_resume(const struct tool_command *command, struct train_optio
     int status = check_changes(command, o);
     if (status != TOOL_OK || !o->resume)
         return status;
-    /* What is wrong with the folder the load says, which rank 0 begins. */
+    /* rf_run_load, which rank 0 begins, reports faults of the folder. */
     if (rf_checkpoint_settings(o->resume, &o->settings) < 0)
         return TOOL_OK;
     o->has_settings = o->settings != NULL;

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
  * SIGTERM and SIGINT end `ringforge train` after the current step, on all ranks; a second one ends
- * this process at once. Signals belong to the process, so what is kept here does, too.
+ * this process at once. Signals belong to the process, so this state does, too.
  */
 #include <errno.h>
 #include <signal.h>
 
 #include "train.h"
 
-/* A terminal, a launcher and `timeout` may each pass the same request on, and the second then comes
- * close behind the first. */
+/* A terminal, a launcher and `timeout` may each forward the same request, and the second then
+ * follows shortly after the first. */
 #define SAME_REQUEST_NS 500000000ull
 
-/* Of several ranks' reasons the highest counts. */
+/* If several ranks have a reason, the highest counts. */
 static const int signals[] = {[1] = SIGINT, [2] = SIGTERM};
 enum { REASONS = sizeof(signals) / sizeof(signals[0]) };
 
-static int asked; /* a reason; 0 = go on. Read by other threads than the one that is interrupted */
+static int
+    asked; /* a reason; 0 = continue. Read by other threads than the one that is interrupted */
 static uint64_t asked_ns;
 
 static void on_signal(int number)
@@ -28,7 +29,7 @@ static void on_signal(int number)
         __atomic_store_n(&asked, number == SIGINT ? 1 : 2, __ATOMIC_RELEASE);
     } else if (now - __atomic_load_n(&asked_ns, __ATOMIC_RELAXED) >= SAME_REQUEST_NS) {
         signal(number, SIG_DFL);
-        raise(number); /* taken when this handler returns */
+        raise(number); /* delivered when this handler returns */
     }
     errno = error;
 }

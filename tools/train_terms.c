@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train`: what has to be the same on all ranks of a job, at its start and of those who
- * join it: the lines of the table of options, and the text.
+ * `ringforge train`: settings that must be the same on all ranks of a job, at its start and for
+ * newcomers: the lines of the table of options, and the text.
  */
 #include <string.h>
 
@@ -34,8 +34,8 @@ char *train_terms_at_start(const struct train_options *o)
     return text;
 }
 
-/* The same, and lines of what follows from the ranks at the start where it is not given: only_given
- * leaves those out. */
+/* The same, plus lines of settings that follow from the ranks at the start unless given: only_given
+ * omits those. */
 static char *with_sizes(const struct train_options *o, bool only_given)
 {
     char mesh[64], *text = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One rank of `ringforge train`, as train_rank.c (its run), train_move.c (which ranks are in it)
- * and train_session.c (what both need) share it. What returns an int without another word returns
- * an exit status, and has said what failed.
+ * One rank of `ringforge train`, as shared by train_rank.c (its run), train_move.c (which ranks are
+ * in it) and train_session.c (what both need). A function that returns an int without further
+ * comment returns an exit status, and has reported the failure.
  */
 #ifndef RF_TOOLS_TRAINER_H
 #define RF_TOOLS_TRAINER_H
@@ -15,32 +15,32 @@ struct trainer {
     const struct train_options *o;
     const struct rf_dataset *dataset;
     struct rf_comm *comm;
-    struct rf_comm *first; /* that was given, which is closed last; NULL: it has been */
-    struct rf_comm *grown; /* that all leave comm for */
+    struct rf_comm *first; /* the given one, which is closed last; NULL: it has been */
+    struct rf_comm *grown; /* for which all leave comm */
     struct rf_join_listener *join_listener; /* rank 0's, where newcomers wait; or NULL */
     int rank, ranks;
-    int joined; /* ranks that this run has and the one before had not */
+    int joined; /* ranks of this run that the previous one did not have */
     struct rf_mesh mesh;
     struct model model;
-    struct from from; /* the weights to begin with; closed once the run has them */
+    struct from from; /* the initial weights; closed once the run has them */
     struct rf_plan *plan;
     struct rf_device *device;
     struct rf_run *run;
     struct report *report;
     struct rf_progress progress;
-    bool under_way;                      /* a step after progress.step is (2bw) */
+    bool under_way;                      /* a step after progress.step is in progress (2bw) */
     bool placed;                         /* the run has the parameters of progress.step */
-    struct rf_snapshot *snapshot;        /* what this rank had of the run before; NULL: nothing */
+    struct rf_snapshot *snapshot;        /* this rank's state of the previous run; NULL: none */
     bool again;                          /* there was a run before */
     bool newcomer;                       /* this rank was not in it */
-    bool lost;                           /* the last failure is that of a rank that is lost */
+    bool lost;                           /* the last failure is about a lost rank */
     double lr;                           /* for this batch */
     int32_t *tokens, *targets;           /* one global batch */
     int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
     int64_t eval_micro_batches;
     int64_t tokens_local;
-    int64_t made, skipped; /* steps of this process, and those of them that updated nothing */
-    int64_t learned;       /* tokens with a target in them, of all ranks */
+    int64_t made, skipped; /* steps of this process, and those of them without an update */
+    int64_t learned;       /* tokens with a target, over all ranks */
     double loss, held_out;
     bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */
@@ -54,17 +54,17 @@ struct trainer {
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
 
-/* Says why the last call of the library failed, and notes whether a rank was lost that others can
- * go on without. */
+/* Says why the last call of the library failed, and notes whether a rank was lost without which the
+ * others can continue. */
 int trainer_failed(struct trainer *t);
 void trainer_note_loss(struct trainer *t);
-/* Of this rank on that mesh. A status of the library. */
+/* The plan of this rank on that mesh. A status of the library. */
 int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, struct rf_plan **out);
 /* The run and its plan. */
 void trainer_close_session(struct trainer *t);
-/* Collective over t->comm: all ranks go on with what rank 0 goes on with (train_settings.c). A rank
- * that has other options by then, as it does not see rank 0's checkpoint, or has just joined, takes
- * them over. */
+/* Collective over t->comm: all ranks continue with the settings of rank 0 (train_settings.c). A
+ * rank that has other options by then, as it does not see rank 0's checkpoint, or has just joined,
+ * takes them over. */
 int trainer_share_settings(struct trainer *t);
 
 /* ---- train_sync.c: workers that exchange parameters now and then ----------------------------- */
@@ -88,16 +88,16 @@ void train_sync_close(struct trainer *t);
 void trainer_be_in(struct trainer *t, struct rf_comm *comm);
 /* Takes the order of ranks that suits the mesh. Collective. */
 int trainer_place(struct trainer *t);
-/* At a save: of the newcomers that wait those that fit. t->grown: the larger communicator, if it
- * came to one. Collective. */
+/* At a save: accepts the waiting newcomers that fit. t->grown: the larger communicator, if there is
+ * one. Collective. */
 int trainer_take_newcomers(struct trainer *t);
-/* Leaves the run, whose state this rank has taken, for that of t->grown. Collective. */
+/* Leaves the run, after taking this rank's state, for that of t->grown. Collective. */
 int trainer_move(struct trainer *t);
-/* A process that joins a running job: it has no run yet, and goes on as the others do. */
+/* A process that joins a running job: it has no run yet, and continues as the others do. */
 int trainer_join(struct trainer *t, struct train_options *o);
-/* Leaves the run that a rank was lost of, with what this rank had of it, and meets the others. */
+/* Leaves the run that lost a rank, with this rank's state of it, and meets the others. */
 int trainer_shrink(struct trainer *t);
-/* Closes what is left of t's communicators; returns status, or what closing has met. */
+/* Closes the remaining communicators of t; returns status, or the error of closing. */
 int trainer_close_comms(struct trainer *t, int status);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge bench: options of all benchmarks, and which file runs which.
+ * ringforge bench: options of all benchmarks, and the file that runs each.
  */
 #include <string.h>
 
@@ -51,17 +51,17 @@ static int read_wire(const struct tool_command *command, const char *wire, struc
     return TOOL_OK;
 }
 
-/* What a benchmark is one of; an option belongs to some of these. */
+/* Classes of benchmarks; an option belongs to some of these. */
 enum {
     COLLECTIVES = 1,
     SIZED = 2, /* collectives of data */
-    NAMED = 4, /* collectives that are carried out by an algorithm */
+    NAMED = 4, /* collectives with a choice of algorithm */
     REDUCING = 8,
     ROOTED = 16,
     STEPS = 32, /* overlap, pipeline and staging */
     KERNELS = 64,
-    PATHS = 128,    /* products whose path can be named */
-    PRODUCTS = 256, /* of any form */
+    PATHS = 128,    /* products with a choice of path */
+    PRODUCTS = 256, /* products of any form */
     TRAINING = 512, /* step and host_update */
     TIMED = 1024,   /* overlap and pipeline */
     STAGES = 2048,  /* pipeline */
@@ -113,7 +113,7 @@ static int check_use(const struct tool_command *command, const struct tool_optio
                           : TOOL_OK;
 }
 
-/* All that can be measured, for messages. */
+/* Lists everything that can be measured, for messages. */
 static const char *there_are(char *text, size_t size)
 {
     size_t used = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of `ringforge bench` share.
+ * Shared by the files of `ringforge bench`.
  */
 #ifndef RF_BENCH_H
 #define RF_BENCH_H
@@ -13,17 +13,17 @@ struct bench_options {
     int64_t min_bytes, max_bytes, factor, step, samples, warmup, check, root;
     int64_t in_place, together;
     enum rf_dtype dtype;
-    enum rf_dtype wire_dtype; /* reductions of f32; RF_F32: as they are */
+    enum rf_dtype wire_dtype; /* reductions of f32; RF_F32: unconverted */
     enum rf_redop redop;
     enum rf_order order;
     double link_gbps;          /* for bound_pct; 0 = unknown */
-    double scale;              /* overlap, pipeline: of all times */
+    double scale;              /* overlap, pipeline: factor for all times */
     const char *times;         /* pipeline */
     const char *schedule;      /* pipeline; NULL: all */
     const char *algorithm;     /* collectives; NULL: by size */
     bool private_buffers;      /* collectives; else the library's (rf_comm_alloc) */
-    bool one_clock;            /* collectives: all ranks read the same */
-    bool rewrite;              /* collectives: what a call reads is written anew before it */
+    bool one_clock;            /* collectives: all ranks read the same clock */
+    bool rewrite;              /* collectives: inputs are rewritten before each call */
     struct tool_list shapes;   /* kernels */
     int64_t split;             /* matmul */
     const char *form;          /* matmul: nn, nt or tn */
@@ -35,10 +35,10 @@ int bench_collective(const struct tool_command *command, const struct bench_opti
                      char *const *argv);
 /* On two ranks as threads, over links of given speeds. */
 int bench_overlap(const struct tool_command *command, const struct bench_options *options);
-/* Of every schedule, or of one, on 2 to 8 ranks. */
+/* Steps of every pipeline schedule, or of one, on 2 to 8 ranks. */
 int bench_pipeline(const struct tool_command *command, const struct bench_options *options,
                    char *const *argv);
-/* An optimizer's update in memory of the host, beside the device's. */
+/* An optimizer's update in host memory, compared with the device's. */
 int bench_host_update(const struct tool_command *command, const struct bench_options *options);
 int bench_staging(const struct tool_command *command, const struct bench_options *options);
 /* kernel.c: a kernel, or `ops` for all. */
@@ -53,7 +53,7 @@ struct bench_times {
 };
 struct bench_times bench_quantiles(double *samples, int count);
 
-/* ---- check.c: patterns that every element of every result can be checked against ------- */
+/* ---- check.c: patterns to check every element of every result -------------------------------- */
 
 struct bench_pattern {
     enum rf_coll_op op; /* RF_COLL_SEND stands for a send and receive around the ring */
@@ -65,8 +65,8 @@ struct bench_pattern {
 /* The input of this rank; for a broadcast the root's. */
 void bench_fill(const struct bench_pattern *pattern, void *in);
 void bench_poison(const struct bench_pattern *pattern, void *out);
-/* How many elements of out are not exactly what they must be; with a 16-bit wire_dtype, not within
- * the bound of rf_coll_opts. */
+/* The number of wrong elements of out: not exactly the expected value; with a 16-bit wire_dtype,
+ * not within the bound of rf_coll_opts. */
 uint64_t bench_wrong(const struct bench_pattern *pattern, const void *out);
 
 #endif

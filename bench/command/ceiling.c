@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the device can do at best, measured in the same run as the kernels that are compared with
- * it: the bandwidth of a copy, and the rate of multiplies and adds in registers.
+ * The device's limits, measured in the same run as the kernels compared with them: the bandwidth of
+ * a copy, and the rate of multiplies and adds in registers.
  */
 #include "kernel.h"
 #include "multiply_add.h"
@@ -23,7 +23,7 @@ static int launch_copy(void *user)
     return rf_copy(w->stream, w->out, w->in);
 }
 
-/* The same by one of the library's kernels. */
+/* The same copy by one of the library's kernels. */
 static int launch_kernel_copy(void *user)
 {
     struct work *w = user;
@@ -39,8 +39,9 @@ static int launch_multiply_add(void *user)
         float factor;
     } push = {rf_buffer_address(w->out.buffer), ROUNDS, 0.5f};
     const struct rf_range range = {push.address, rf_tensor_bytes(w->out), true};
-    return rf_launch(w->stream, w->kernel, &push, sizeof(push),
-                     (const uint32_t[3]){w->groups, 1, 1}, &range, 1);
+    return rf_launch(
+        w->stream, w->kernel,
+        (struct rf_dispatch){&push, sizeof(push), (const uint32_t[3]){w->groups, 1, 1}, &range, 1});
 }
 
 static int measure_copy(struct rf_device *device, struct work *w, const struct bench_options *o,
@@ -69,7 +70,7 @@ static int measure_copy(struct rf_device *device, struct work *w, const struct b
     return rc;
 }
 
-/* Fused or not, with few chains or many: whichever is fastest here. */
+/* Fused or not, with few chains or many: the fastest counts. */
 static int measure_multiply_add(struct rf_device *device, struct work *w,
                                 const struct bench_options *o, struct bench_ceiling *out)
 {
@@ -106,7 +107,7 @@ int bench_ceiling_measure(struct rf_device *device, struct rf_stream *stream,
     return rc == 0 ? measure_multiply_add(device, &w, o, out) : rc;
 }
 
-/* Launches of which each waits for the one before. */
+/* Launches that each wait for the one before. */
 static int measure_launch(struct rf_device *device, struct work *w, const struct bench_options *o,
                           double *launch_s)
 {

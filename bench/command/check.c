@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Inputs for the collective benchmarks, and what must come out. The values are small whole numbers,
- * so that every sum is exact in every type and every order, and any wrong element is seen; only
- * reductions with 16-bit messages round, within a bound.
+ * Inputs and expected results of the collective benchmarks. The values are small whole numbers, so
+ * every sum is exact in every type and every order, and any wrong element shows; only reductions
+ * with 16-bit messages round, within a bound.
  */
 #include <math.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static int64_t value_at(const struct bench_pattern *p, int rank, size_t index)
     return (h & 7) + ((size_t)rank + index) % (size_t)p->ranks;
 }
 
-/* Of so many ranks the values leave 8-bit types, which their sum may, but their average may not. */
+/* Up to this number of ranks an average of the values fits into 8 bits; a sum may wrap around. */
 enum { MOST_IN_8_BITS = 100 };
 
 static int64_t stored(const struct bench_pattern *p, int64_t value)
@@ -56,7 +56,7 @@ static uint16_t to_f16(float value)
     memcpy(&bits, &value, 4);
     if (value == 0)
         return 0;
-    /* Only normal, exactly representable or rounded-once values come here. */
+    /* Only normal values that are representable exactly, or rounded once, occur here. */
     int exponent = (int)(bits >> 23 & 0xff) - 127 + 15;
     uint32_t mantissa = bits & 0x7fffff, kept = mantissa >> 13, rest = mantissa & 0x1fff;
     uint32_t half = ((uint32_t)exponent << 10) | kept;

@@ -2,8 +2,8 @@
  *
  * ringforge bench of collectives on host memory, measured as nccl-tests does: out of place, then in
  * place. A time is the median over samples of the slowest rank's time, or with one clock from the
- * first rank's start to the last one's end; short operations are timed in batches. What is printed
- * and written: coll_rows.c.
+ * first rank's start to the last one's end; short operations are timed in batches. Output:
+ * coll_rows.c.
  */
 #include <math.h>
 #include <string.h>
@@ -14,13 +14,14 @@
 #define BATCH_MAX 1000
 #define CACHE_LINE 64
 
-/* What a rank brings and gets: the whole, its part of it, or nothing; on the root and elsewhere. */
+/* Sizes of a rank's input and output: the whole, its part, or nothing; on the root and elsewhere.
+ */
 enum extent { NOTHING, PART, WHOLE };
 static const struct form {
     enum rf_coll_op op;
     enum extent in, out, in_elsewhere, out_elsewhere;
-    bool in_place; /* there is such a form beside the other */
-    double factor; /* of (ranks-1)/ranks in the bus bandwidth; 0: that is the plain bandwidth */
+    bool in_place; /* an in-place form exists, too */
+    double factor; /* of (ranks-1)/ranks in the bus bandwidth; 0: the plain bandwidth */
 } forms[] = {
     {RF_COLL_ALL_REDUCE, WHOLE, WHOLE, WHOLE, WHOLE, true, 2},
     {RF_COLL_REDUCE_SCATTER, WHOLE, PART, WHOLE, PART, true, 1},
@@ -47,10 +48,10 @@ struct work {
     struct rf_comm *comm;
     struct bench_pattern pattern;
     struct rf_coll_opts opts;
-    unsigned char *buffers[2]; /* in one of them, out of place in both */
+    unsigned char *buffers[2]; /* in place: one of them; out of place: both */
     void *in, *out;
-    size_t count;         /* as the call takes it */
-    size_t rewrite_bytes; /* of what the call reads, on every rank; 0: it stays as it is */
+    size_t count;         /* the argument of the call */
+    size_t rewrite_bytes; /* size of the rewritten input, on every rank; 0: it is not rewritten */
     int64_t together;
     bool one_clock;
 };
@@ -78,7 +79,7 @@ static int run_once(const struct work *w)
         return rf_reduce_scatter(w->comm, w->in, w->out, w->count, p->dtype, p->redop, &w->opts);
     case RF_COLL_ALL_GATHER:
         return rf_all_gather(w->comm, w->in, w->out, w->count, p->dtype, &w->opts);
-    case RF_COLL_BROADCAST: /* in place: the root sends what it has in out */
+    case RF_COLL_BROADCAST: /* in place: the root sends its out */
         return rf_broadcast(w->comm, w->out, w->count, p->dtype, p->root, &w->opts);
     case RF_COLL_REDUCE:
         return rf_reduce(w->comm, w->in, w->out, w->count, p->dtype, p->redop, p->root, &w->opts);
@@ -102,8 +103,7 @@ static int max_over_ranks(struct rf_comm *comm, double *values, size_t count)
     return rf_all_reduce(comm, values, values, count, RF_F64, RF_MAX, NULL);
 }
 
-/* In place, what is brought lies in what is gotten, or the other way round; a broadcast's root
- * sends what it has in out. */
+/* In place, the input lies within the output, or vice versa; a broadcast's root sends its out. */
 static void prepare(const struct work *w)
 {
     bench_poison(&w->pattern, w->out);
@@ -124,7 +124,7 @@ static int run_together(const struct work *w)
     return rc < 0 ? rc : ended;
 }
 
-/* Runs once on poisoned memory and counts what is wrong, over all ranks. */
+/* Runs once on poisoned memory and counts wrong elements on all ranks. */
 static int check_once(const struct work *w, uint64_t *wrong)
 {
     prepare(w);
@@ -142,9 +142,9 @@ static int max_span(struct rf_comm *comm, struct span *spans, size_t count)
     return max_over_ranks(comm, &spans->less_start, 2 * count);
 }
 
-/* Writes what the call reads anew, as a program does before each call: each cache line once, with
- * what it holds. All ranks write equally much, or those without input would wait for the others.
- * Returns the seconds that it took. */
+/* Rewrites the input, as a program does before each call: each cache line once, with the same
+ * contents. All ranks write equally much, or those without input would wait for the others. Returns
+ * the seconds it took. */
 static double rewrite(const struct work *w)
 {
     volatile unsigned char *data = w->pattern.op == RF_COLL_BROADCAST ? w->out : w->in;
@@ -156,8 +156,8 @@ static double rewrite(const struct work *w)
     return (double)(rf_now_ns() - start_ns) / 1e9;
 }
 
-/* Where ranks outnumber the cores, one that begins late may find everything in the buffers of the
- * system. The times of the ranks themselves do not show that it was waited for; one clock does. */
+/* If ranks outnumber the cores, a late rank may find everything in the system's buffers. The ranks'
+ * own times do not include the wait for it; one clock does. */
 static int time_batch(const struct work *w, int batch, struct span *out)
 {
     int rc = rf_barrier(w->comm, NULL);
@@ -179,8 +179,8 @@ static int time_samples(const struct work *w, int64_t warmup, int samples, struc
     int rc = 0;
     for (int64_t i = 0; i < warmup + 1 && rc == 0; i++)
         rc = time_batch(w, 1, &one);
-    /* What follows depends on the time, so all ranks must see the same one. Ranks that have just
-     * begun, and share cores, take ten times as long as a moment later. */
+    /* The following choices depend on the time, so all ranks must see the same one. Ranks that have
+     * just started, and share cores, take ten times as long as a moment later. */
     int batch = 1;
     for (int i = 0; i < 3 && rc == 0; i++) {
         rc = max_span(w->comm, &one, 1);
@@ -204,7 +204,7 @@ static double bus_factor(enum rf_coll_op op, int ranks)
     return factor > 0 ? factor * (ranks - 1) / ranks : 1;
 }
 
-/* Returns the elements of the whole: those asked for, rounded up to parts where it has some. */
+/* Returns the elements of the whole: the requested ones, rounded up to parts if it has any. */
 static size_t set_counts(struct work *w, bool rewrites, uint64_t bytes)
 {
     struct bench_pattern *p = &w->pattern;
@@ -253,7 +253,7 @@ static int measure_form(const struct coll_bench *b, struct work *w, struct span 
         rc = check_once(w, &wrong);
     if (rc < 0)
         return rc;
-    double *samples = &spans->less_start; /* in place of the spans, of which each takes two */
+    double *samples = &spans->less_start; /* replaces the spans, each of which takes two */
     for (int64_t i = 0; i < o->samples; i++)
         samples[i] = spans[i].less_start + spans[i].end;
     struct bench_times times = bench_quantiles(samples, (int)o->samples);
@@ -269,7 +269,7 @@ static int measure_form(const struct coll_bench *b, struct work *w, struct span 
     const double sent = out->busbw *
                         (double)rf_dtype_bytes(o->wire_dtype ? o->wire_dtype : o->dtype) /
                         (double)rf_dtype_bytes(o->dtype);
-    /* What each link has to carry at least, at the link's speed, over the time taken. */
+    /* The minimum that each link must carry, at the link's speed, divided by the time. */
     out->bound_pct =
         o->link_gbps > 0 && b->op != RF_COLL_BARRIER ? 100 * sent * 8 / o->link_gbps : NAN;
     return 0;
@@ -335,7 +335,7 @@ static int run_sizes(const struct coll_bench *b, struct work *w, struct span *sp
                  : TOOL_ERROR;
 }
 
-/* The library's, or any; zeroed. */
+/* Memory of the library, or any; zeroed. */
 static int get_buffer(const struct work *w, const struct bench_options *o, size_t bytes,
                       unsigned char **out)
 {

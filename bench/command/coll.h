@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `ringforge bench` of a collective has measured, for the files that measure it and that print
- * it.
+ * The measurements of `ringforge bench` of a collective, for the files that take and print them.
  */
 #ifndef RF_BENCH_COLL_H
 #define RF_BENCH_COLL_H
@@ -11,8 +10,8 @@
 struct coll_times {
     uint64_t wrong;
     double time_us, p50_us, p99_us, algbw, busbw;
-    double bound_pct;            /* not a number: the link is not known */
-    uint64_t began_ns, ended_ns; /* by the monotonic clock of the rank that writes it down */
+    double bound_pct;            /* NaN: the link is not known */
+    uint64_t began_ns, ended_ns; /* by the monotonic clock of the recording rank */
 };
 
 /* One size. */

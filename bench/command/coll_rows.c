@@ -107,7 +107,7 @@ int coll_write_json(const struct coll_bench *b, struct rf_comm *comm, const stru
 {
     const struct bench_options *o = b->options;
     cJSON *json = tool_json_new(
-        "op=%s ranks=%g provider=%s dtype=%s redop=%s root=%g order=%s algorithm=%s wire_dtype=%s "
+        "op=%s ranks=%d provider=%s dtype=%s redop=%s root=%g order=%s algorithm=%s wire_dtype=%s "
         "one_clock=%hhd rewritten=%hhd buffers=%s",
         o->op, rf_comm_size(comm), rf_comm_provider(comm), rf_dtype_name(o->dtype),
         has_redop(b->op) ? rf_redop_name(o->redop) : "none", has_root(b->op) ? (double)o->root : -1,

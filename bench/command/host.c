@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge bench host_update: an update by AdamW in memory of the host, on one thread and on as
- * many as the process has processors, beside the kernel's on a device. All are timed in turns, so
- * that they see the same minutes.
+ * ringforge bench host_update: an update by AdamW in host memory, on one thread and on all
+ * processors of the process, compared with the kernel's on a device. All are timed in turns, so
+ * that conditions are equal.
  */
 #include <math.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "kernel.h"
 
 enum { ONE, ALL, DEVICE, WAYS };
-enum { PARAM, GRAD, M, V, ARRAYS }; /* f32, of each parameter */
+enum { PARAM, GRAD, M, V, ARRAYS }; /* f32, for each parameter */
 #define ELEMENTS ((int64_t)16 << 20)
 #define CHECKED 1000
 
@@ -20,10 +20,10 @@ struct host_bench {
     int threads;
     struct rf_optimizer_opts opts;
     struct rf_step_scalars scalars;
-    float *array[ARRAYS], *kept; /* kept: of the parameters, before the first update */
+    float *array[ARRAYS], *kept; /* kept: the parameters before the first update */
     uint16_t *copy;
     int32_t *decay;
-    struct rf_device *device; /* NULL: there is none */
+    struct rf_device *device; /* NULL: none */
     struct rf_stream *stream;
     struct rf_optimizer_part on_device;
     struct rf_tensor scalars_on_device;
@@ -136,7 +136,7 @@ static int update(struct host_bench *b, int way)
     return rc == 0 ? rf_stream_wait(b->stream) : rc;
 }
 
-/* The parameter that the first update makes of element i, in fp64. */
+/* Element i after the first update, in fp64. */
 static double wanted(const struct host_bench *b, int64_t i)
 {
     const double p = (double)b->kept[i], g = 0.5 - p, lr = (double)b->scalars.lr;
@@ -158,7 +158,7 @@ static double largest_error(const struct host_bench *b, const float *param)
     return error;
 }
 
-/* The first updates: of the host by all threads, so that each touches what it will work on. */
+/* The first updates: on the host by all threads, so that each touches its own part. */
 static int check(struct host_bench *b)
 {
     int rc = update(b, ALL);

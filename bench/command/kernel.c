@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The engine of kernel benchmarks: goes through the rows of the table and the shapes of models,
- * checks, times, prints. What a kernel computes is in rows_*.c.
+ * checks, times, prints. The computations of kernels are in rows_*.c.
  */
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@ struct result {
     char shape[96];
     double flops, bytes, error;
     struct bench_seconds seconds;
-    struct bench_seconds loop; /* the same in C loops; 0: there are none */
+    struct bench_seconds loop; /* the same in C loops; 0: no loop */
 };
 
 struct bench {
@@ -28,7 +28,7 @@ struct bench {
     struct result *results;
     int count;
     bool quiet, all;
-    int wrong; /* status of a kernel whose results are wrong; else TOOL_OK */
+    int wrong; /* status of a kernel with wrong results; otherwise TOOL_OK */
 };
 
 #define BENCH_ROW(NAME) extern const struct bench_kernel bench_row_##NAME;
@@ -90,13 +90,14 @@ static void print_row(const struct bench *b, const struct result *r)
     fflush(stdout);
 }
 
-/* Kernels without this type are passed over when all are measured. */
+/* Kernels without this type are skipped when all are measured. */
 static bool lacks_type(const struct bench *b, int rc)
 {
     return b->all && b->o->dtype != RF_F32 && (rc == RF_EINVAL || rc == RF_ENOTSUP);
 }
 
-/* On a CPU device C loops are timed before and after, so that both sides see the same minute. */
+/* On a CPU device C loops are timed before and after, so that both are measured under the same
+ * load. */
 static int time_with_loop(struct bench *b, struct bench_case *c, struct result *r)
 {
     double seconds[2 * LOOP_SAMPLES], *half = seconds + LOOP_SAMPLES, work = INFINITY;
@@ -114,8 +115,8 @@ static int time_with_loop(struct bench *b, struct bench_case *c, struct result *
     return rc;
 }
 
-/* What no sound kernel exceeds: chains of operations round more often than a product does. Operands
- * that are split may have one 16-bit part only. */
+/* No correct kernel exceeds this: chains of operations round more often than a product does. Split
+ * operands may have only one 16-bit part. */
 static double most_error(const struct bench_options *o)
 {
     const int more = o->dtype == RF_F32 ? 10 : o->dtype == RF_F16 ? 4 : 2;
@@ -175,7 +176,7 @@ static int measure_models(struct bench *b, const struct bench_kernel *kernel)
     return rc;
 }
 
-/* The user's shapes, which have been read before. */
+/* The user's shapes, which have been parsed before. */
 static int measure_shapes(struct bench *b, const struct bench_kernel *kernel)
 {
     int rc = 0;

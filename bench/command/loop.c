@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A neighbour for the matrix product on CPU devices: tiled loops in C, out (n, oc) = in (n, c)
- * times weights (oc, c) transposed, as llm.c has them for its forward pass, on as many threads as
- * the process has processors. Timed in the same run, it says what this machine gives a C program.
+ * A C loop to compare with the matrix product on CPU devices: tiled, out (n, oc) = in (n, c) times
+ * weights (oc, c) transposed, as in llm.c's forward pass, on all processors of the process. Timed
+ * in the same run, it shows the speed of a C program on this machine.
  */
 #define _GNU_SOURCE /* CPU_COUNT */
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 #define MOST_THREADS 64
 
-/* For what the processor at hand has, without a build for it alone. */
+/* Uses the features of the processor at hand, without a build for it alone. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define CLONES __attribute__((target_clones("avx512f", "fma", "default")))
 #else
@@ -64,7 +64,7 @@ static void run_loop(const struct part *whole)
     run_part(&parts[0]);
     for (int i = 1; i <= started; i++)
         pthread_join(parts[i].thread, NULL);
-    for (int i = started + 1; i < count; i++) /* threads that could not be had */
+    for (int i = started + 1; i < count; i++) /* threads that could not be started */
         run_part(&parts[i]);
 }
 
@@ -80,7 +80,7 @@ int bench_loop_time(int64_t n, int64_t c, int64_t oc, int samples, double *secon
         in[i] = (float)(i % 7) - 3;
     for (int64_t i = 0; rc == 0 && i < oc * c; i++)
         weight[i] = (float)(i % 5) - 2;
-    for (int i = -1; rc == 0 && i < samples; i++) { /* the first touches the memory */
+    for (int i = -1; rc == 0 && i < samples; i++) { /* the first one touches the memory */
         uint64_t start = rf_now_ns();
         double before = bench_processor_seconds(), used;
         run_loop(&whole);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Operands of kernel benchmarks: declared by a row, made and filled here, read back as the type
- * holds them, and compared with fp64 after a launch. The device converts 16-bit types.
+ * Operands of kernel benchmarks: declared by a row, made and filled here, read back as rounded to
+ * the type, and compared with fp64 after a launch. The device converts 16-bit types.
  */
 #include <math.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static int32_t word(const struct bench_operand *o, uint64_t index, uint32_t salt
     }
 }
 
-/* Between host floats and a tensor of any float type, by way of f32. */
+/* Between host floats and a tensor of any float type, through f32. */
 static int transfer(struct bench_case *c, struct rf_tensor t, float *host, bool write)
 {
     struct rf_tensor plain = t;
@@ -148,7 +148,7 @@ void bench_operands_free(struct bench_case *c)
     c->count = 0;
 }
 
-/* Both ends, and places all over. */
+/* Both ends, and places in between. */
 static int64_t place(int64_t i, int64_t samples, int64_t count)
 {
     if (count <= samples)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge bench pipeline --plot: the step of one schedule as the plan's simulator predicts it,
- * and below it as it was measured, over the same time.
+ * ringforge bench pipeline --plot: the step of one schedule as predicted by the plan's simulator,
+ * and below it as measured, over the same time.
  */
 #include <math.h>
 #include <string.h>

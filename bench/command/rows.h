@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The rows of the kernel benchmarks, in the order in which `bench ops` goes through them: each is a
- * struct bench_kernel bench_row_NAME somewhere. Included with BENCH_ROW defined, more than once.
+ * struct bench_kernel bench_row_NAME in one of the rows_*.c. Included with BENCH_ROW defined, more
+ * than once.
  */
 /* clang-format off */
 BENCH_ROW(fill)

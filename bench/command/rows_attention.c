@@ -19,8 +19,8 @@ static int64_t shared(const struct bench_case *c, int64_t h)
 {
     return h / (c->dim[H_] / c->dim[K_]);
 }
-/* Where row `row` begins, in qkv of sequence b, of head h of the queries (0), or of the head of
- * keys (1) or values (2) that query head h reads. */
+/* The start of row `row` in qkv of sequence b: of head h of the queries (0), or of the head of keys
+ * (1) or values (2) that query head h reads. */
 static int64_t place(const struct bench_case *c, int which, int64_t b, int64_t h, int64_t row)
 {
     const int64_t first = which ? c->dim[H_] + (which - 1) * c->dim[K_] : 0;
@@ -43,8 +43,7 @@ static double dot(const struct bench_case *c, int x, int64_t at_x, int y, int64_
         sum += bench_v(c, x, at_x + d) * bench_v(c, y, at_y + d);
     return sum;
 }
-/* The weights of row i over the rows up to it; returns the log of their sum before they were
- * divided by it. */
+/* The weights of row i over the rows up to it; returns the log of their sum before the division. */
 static double weights(const struct bench_case *c, int qkv, int64_t b, int64_t h, int64_t i,
                       double *p)
 {
@@ -62,7 +61,7 @@ static double weights(const struct bench_case *c, int qkv, int64_t b, int64_t h,
 }
 
 enum { AT_OUT, AT_LSE, AT_QKV };
-static double pairs(const struct bench_case *c) /* of a query and a key */
+static double pairs(const struct bench_case *c) /* pairs of a query and a key */
 {
     return (double)c->dim[B_] * (double)c->dim[H_] * (double)c->dim[T_] * ((double)c->dim[T_] + 1) /
            2;
@@ -129,8 +128,8 @@ static int launch_attention_backward(struct bench_case *c)
                                              .delta = bench_t(c, AB_DELTA)};
     return rf_attend_backward(c->stream, &args, &grads);
 }
-/* What row i gives to the gradient of element d of row j of k (1) or v (2), or to that of its own
- * query (0), where it is the sum over all j. */
+/* The contribution of row i to the gradient of element d of row j of k (1) or v (2), or to that of
+ * its own query (0), which is the sum over all j. */
 static double contribution(const struct bench_case *c, int which, int64_t b, int64_t h, int64_t i,
                            int64_t j, int64_t d, double *p, double *scale)
 {

@@ -135,7 +135,7 @@ static void plan_sum(struct bench_case *c)
 {
     bench_add_typed(c, rf_shape1(1), RF_F32, BENCH_NOTHING, BENCH_WRITE, 0);
     bench_add(c, all(c), BENCH_RANDOM, BENCH_READ);
-    bench_add_scratch(c, 0, RF_F32); /* in place of the chunks */
+    bench_add_scratch(c, 0, RF_F32); /* replaces the chunks */
     bench_add_scratch(c, rf_sum_scratch(c->dim[0]), RF_F32);
     c->flops = count(c);
 }

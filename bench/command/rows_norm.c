@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of the kernel benchmarks: normalization, embedding, loss, and the sums over rows that give
+ * Rows of the kernel benchmarks: normalization, embedding, loss, and the sums over rows for
  * gradients of parameters.
  */
 #include <math.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Rows of the kernel benchmarks: the optimizers, with f32 parameters and states, and gradients of
- * the type that is measured. Where that has 16 bits, a copy of the parameters in it is written,
- * too.
+ * the measured type. If that has 16 bits, a 16-bit copy of the parameters is written, too.
  */
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Rows of the kernel benchmarks: the rotary embedding, of B sequences of T, H heads of D, forward
- * (turns) and backward (the same turns, back).
+ * Rows of the kernel benchmarks: the rotary embedding of B sequences of T, H heads of D, forward
+ * (rotates) and backward (rotates back).
  */
 #include <math.h>
 
@@ -31,7 +31,7 @@ static int launch_rotary_backward(struct bench_case *c)
     return rf_rotary_backward(c->stream, heads(c, OUT), heads(c, X), NULL);
 }
 
-/* Element at[2] of row at[1], and the other of its pair, turned forwards (1) or back (-1). */
+/* Element at[2] of row at[1], rotated with its pair forwards (1) or back (-1). */
 static double turned(const struct bench_case *c, const int64_t *at, double direction, double *scale)
 {
     const int64_t D = c->dim[3], row = (at[0] * c->dim[1] + at[1]) * c->dim[2] * D;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The shapes of kernel benchmarks: those of models, and those that are asked for as text. Called by
- * kernel.c and tune.c.
+ * The shapes of kernel benchmarks: those of models, and those given as text. Called by kernel.c and
+ * tune.c.
  */
 #include <string.h>
 
 #include "kernel.h"
 
-/* P: parameters of GPT-2, and of a layer of the Llama. Where every operation is the CPU's, fewer
+/* P: parameters of GPT-2, and of a layer of the Llama. If the CPU does all operations: fewer
  * tokens, and the parameters of a layer of GPT-2, and of the Llama's attention. */
 const struct bench_model bench_models[2][2] = {
     {{"gpt2-124m", 4096, 1024, 768, 12, 12, 50257, 3072, 124439808},

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge bench staging: what it costs that the host cannot reach a tensor. Two ranks as threads
+ * ringforge bench staging: the cost of tensors that the host cannot map. Two ranks as threads
  * all-reduce the same tensor in place and through staging memory, on links of several speeds. If
- * the link is slower than the copies, all of them are hidden but the first window's and the last
- * one's.
+ * the link is slower than the copies, all copies but the first window's and the last one's are
+ * hidden.
  */
 #include <string.h>
 
@@ -17,7 +17,7 @@ struct staging {
     const struct bench_options *options;
     struct rf_device *devices[RANKS][2]; /* they outlive the communicator */
     double bytes_per_s;
-    double seconds[2], copy_s; /* on rank 0; copy_s: of one window, one way */
+    double seconds[2], copy_s; /* on rank 0; copy_s: of one window in one direction */
 };
 
 static int time_calls(const struct staging *s, struct rf_comm *comm, struct rf_tensor tensor,
@@ -26,7 +26,7 @@ static int time_calls(const struct staging *s, struct rf_comm *comm, struct rf_t
     double samples[64];
     const int count = s->options->samples < 64 ? (int)s->options->samples : 64;
     int rc = 0;
-    for (int i = -1; i < count && rc == 0; i++) { /* the first makes staging memory */
+    for (int i = -1; i < count && rc == 0; i++) { /* the first allocates staging memory */
         rc = rf_barrier(comm, NULL);
         const uint64_t start = rf_now_ns();
         if (rc == 0)
@@ -39,7 +39,7 @@ static int time_calls(const struct staging *s, struct rf_comm *comm, struct rf_t
     return rc;
 }
 
-/* One window from the device and nothing else. */
+/* Copies one window from the device and nothing else. */
 static int time_copy(struct rf_device *device, struct rf_tensor tensor, double *out)
 {
     struct rf_buffer *slot = NULL;
@@ -50,7 +50,8 @@ static int time_copy(struct rf_device *device, struct rf_tensor tensor, double *
         rc = rf_stream_create(device, "copy", &stream);
     for (int i = 0; i < WINDOWS && rc == 0; i++) {
         const uint64_t start = rf_now_ns();
-        rc = rf_stream_copy(stream, slot, 0, tensor.buffer, (uint64_t)i * WINDOW_BYTES,
+        rc = rf_stream_copy(stream, (struct rf_buffer_place){slot, 0},
+                            (struct rf_buffer_place){tensor.buffer, (uint64_t)i * WINDOW_BYTES},
                             WINDOW_BYTES);
         if (rc == 0)
             rc = rf_stream_wait(stream);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * ringforge bench step: training steps of a GPT-2 on one device, on random tokens: time of a step,
- * tokens per second, and the arithmetic of the model per second, as Chowdhery et al. 2022 (PaLM,
- * appendix B) count it.
+ * tokens per second, and the model's FLOPs per second as counted by Chowdhery et al. 2022 (PaLM,
+ * appendix B).
  */
 #include <gpt2.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 enum { LAYERS, CHANNELS, HEADS, SEQ, BATCH, VOCAB, DIMS };
 #define GPU_WORKSPACE (64 << 20)
 
-/* GPT-2 124M on 4096 tokens; for a CPU device something that ends. */
+/* GPT-2 124M on 4096 tokens; a small model for a CPU device. */
 static const int gpu_shape[DIMS] = {12, 768, 12, 1024, 4, 50257};
 static const int cpu_shape[DIMS] = {2, 128, 4, 64, 4, 512};
 
@@ -71,7 +71,8 @@ static int open_run(const struct tool_command *command, struct bench_step *s)
         for (int p = 0; p < blocks[b].param_count; p++)
             if (!blocks[b].params[p].tied_to)
                 s->params += (double)rf_shape_count(blocks[b].params[p].shape);
-    rc = rf_plan_build(blocks, count, &(struct rf_mesh){1, 1, 1}, &policy, 0, &s->plan);
+    rc = rf_plan_build((struct rf_blocks){blocks, count}, &(struct rf_mesh){1, 1, 1}, &policy, 0,
+                       &s->plan);
     if (rc == 0)
         rc = rf_run_open(s->device, NULL, s->plan, &(struct rf_run_opts){.seed = 1}, &s->run);
     return rc < 0 ? tool_library_error(command, -1) : TOOL_OK;
@@ -132,8 +133,8 @@ static int time_steps(const struct tool_command *command, struct bench_step *s, 
     return TOOL_OK;
 }
 
-/* Six for each parameter of a product (positions are only added), and what attention multiplies,
- * the half that a causal mask leaves out included, as is customary. */
+/* Six for each parameter of a product (positions are only added), plus attention's products,
+ * including the half that a causal mask skips, as is customary. */
 static double flops_per_token(const struct bench_step *s)
 {
     const double positions = (double)s->dim[SEQ] * s->dim[CHANNELS];

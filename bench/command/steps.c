@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Training steps of blocks that take a known time (timed.h), so that a step can be computed: by a
- * formula, and by the plan's own simulator.
+ * Training steps of blocks that take a known time (timed.h), so that a step's time can be computed:
+ * by a formula, and by the plan's own simulator.
  *
- * ringforge bench overlap: how much of communication a step does not hide, of each stage of
- * sharding, on ranks as threads and a link of known speed; then over bucket sizes, the best of
- * which is that of the latency and bandwidth model.
- * ringforge bench pipeline: how long the ranks of a pipeline are idle, by schedule. The same blocks
- * with data parallelism, where only communication is idle time, stand beside.
+ * ringforge bench overlap: the exposed communication of a step for each stage of sharding, on ranks
+ * as threads and a link of known speed; then for several bucket sizes, the best of which should be
+ * that of the latency and bandwidth model. ringforge bench pipeline: the idle time of the ranks of
+ * a pipeline, by schedule, compared with the same blocks under data parallelism, where only
+ * communication is idle time.
  */
 #include <math.h>
 #include <string.h>
@@ -17,14 +17,16 @@
 
 enum {
     DEFAULT_RANKS = 4,
-    ROUNDS = 2, /* micro-batches of a pipeline, for each rank: zbv idles least from there on */
+    ROUNDS = 2, /* micro-batches of a pipeline, for each rank: from here on zbv has the least idle
+                 * time */
     SWEEP = 5
 };
 
 /* ---- settings -------------------------------------------------------------------------------- */
 
 #define BLOCKS 4
-/* A bucket each. A block's forward pass takes 50 ms, and each half of its backward pass. */
+/* One bucket each. A block's forward pass takes 50 ms, and so does each half of its backward pass.
+ */
 #define FOUR_BLOCKS(DP, ITS_ROUNDS, SECONDS)                                                       \
     .ranks = (DP), .micro_batches = (DP) * (ITS_ROUNDS), .transfer_s = (SECONDS),                  \
     .blocks = BLOCKS, .elements = 65536, .channels = 4, .tokens = 4, .bucket_bytes = 65536 * 4,    \
@@ -54,7 +56,7 @@ static const struct timed_setting overlaps[] = {
      .policy = {.zero = 3, .no_overlap = true}, .exposed = "all of them"},
 };
 
-/* From 512 KiB on two ranks use the ring. */
+/* From 512 KiB on, two ranks use the ring. */
 static const struct timed_setting sweep = {.name = NULL, /* by its bucket */
                                            .ranks = 2,
                                            .blocks = TIMED_MOST_BLOCKS,
@@ -83,7 +85,9 @@ static const struct timed_setting schedules[] = {
     {"2bw", .exposed = "nothing, of equal parts", SCHEDULE(RF_PIPELINE_2BW), .overlaps = true},
 };
 
-/* ---- what a step must take ------------------------------------------------------------------- */
+/* ---- the minimum time of a step
+ * -------------------------------------------------------------------
+ */
 
 static double busy_s(const struct timed_setting *s)
 {
@@ -106,8 +110,8 @@ static double buckets_s(const struct timed_setting *s)
     return end + s->latency_s;
 }
 
-/* NAN: there is no formula. A gradient leaves before the half for the weights, which gpipe, 1f1b
- * and interleaved do at once. */
+/* NAN: no formula. A gradient is sent before the weight half, which gpipe, 1f1b and interleaved do
+ * right after it. */
 static double idle_s(const struct timed_setting *s)
 {
     const double forward = s->seconds.forward * TIMED_CHUNKS,
@@ -179,7 +183,7 @@ static void put_header(const struct steps *b)
            "idle", "plan", "formula", "exposed", "beside the blocks");
 }
 
-/* A plan does not say that lanes are not to run side by side: the executor waits then. */
+/* A plan does not know that lanes are not to run concurrently: the executor waits then. */
 static void put_row(struct steps *b, const struct timed_setting *s, const struct timed_result *r)
 {
     const double formula = formula_s(s), planned = s->policy.no_overlap ? NAN : r->planned_s;
@@ -196,7 +200,7 @@ static void put_row(struct steps *b, const struct timed_setting *s, const struct
         printf("  %s\n", s->exposed);
     }
     fflush(stdout);
-    /* What is not a number is null. */
+    /* NaN is written as null. */
     const struct {
         const char *name;
         double value;
@@ -325,7 +329,7 @@ int bench_overlap(const struct tool_command *command, const struct bench_options
 
 /* ---- pipeline -------------------------------------------------------------------------------- */
 
-/* "100x100x100", milliseconds of what a rank has. */
+/* "100x100x100", milliseconds of a rank's blocks. */
 static bool read_times(const char *text, struct timed_seconds *out)
 {
     double ms[3];
@@ -341,7 +345,7 @@ static bool read_times(const char *text, struct timed_seconds *out)
     return ms[0] > 0;
 }
 
-/* Which schedules are measured: from *first, *count of them. */
+/* The schedules to measure: from *first, *count of them. */
 static int choose(const struct tool_command *command, const struct bench_options *options,
                   int *first, int *count)
 {
@@ -414,7 +418,7 @@ int bench_pipeline(const struct tool_command *command, const struct bench_option
     if (status != TOOL_OK)
         return status;
     b.json = begin_json(&b);
-    tool_json_put(b.json, "provider=%s blocks=%g", ranks.provider, settings[0].blocks);
+    tool_json_put(b.json, "provider=%s blocks=%d", ranks.provider, settings[0].blocks);
     status = tool_ranks_run(command, &ranks, argv, run_rank, &b);
     close_devices(&b);
     cJSON_Delete(b.json);

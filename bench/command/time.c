@@ -11,7 +11,7 @@
 
 #define BATCH_S 2e-3 /* short launches are timed in batches of about this */
 #define BATCH_MOST 200
-#define BUDGET_S 3.0 /* of one row; then fewer samples are taken */
+#define BUDGET_S 3.0 /* for one row; then fewer samples are taken */
 #define SAMPLES_LEAST 3
 
 static int compare(const void *a, const void *b)
@@ -35,7 +35,7 @@ double bench_processor_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* `count` launches in a recording, so that the host's part is one submission. */
+/* `count` launches in one recording, so that the host submits once. */
 static int time_batch(struct rf_stream *stream, int (*launch)(void *), void *user, int count,
                       int samples, double *seconds, double *work)
 {

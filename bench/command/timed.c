@@ -10,15 +10,17 @@
 #include <semaphore.h>
 #include <time.h>
 
-/* The arithmetic of one rank's device: a thread that carries out calls in turn. Each begins when
- * its stream has come to it, waits, and lets the stream continue; so the host records ahead, and
- * memory is waited for, as with kernels that take this long. */
+#include "bench/clock.h"
+
+/* The arithmetic of one rank's device: a thread that executes calls in turn. Each begins when its
+ * stream has reached it, waits, and lets the stream continue; so the host records ahead, and memory
+ * is waited for, as with kernels of this duration. */
 struct timed_device {
     const struct timed_setting *setting;
     struct rf_timeline *timeline; /* calls that have ended */
     struct timed_call {
         struct rf_point after;
-        double seconds; /* negative: there are no more */
+        double seconds; /* negative: the end */
         enum rf_verb verb;
         int64_t micro_batch;
     } calls[TIMED_CALLS];
@@ -40,13 +42,6 @@ static void sleep_for(double seconds)
     struct timespec left = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
     while (nanosleep(&left, &left) < 0 && errno == EINTR)
         ;
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static void *carry_out(void *argument)
@@ -97,7 +92,7 @@ static int wait_for_calls(struct timed_device *timed)
     return rf_point_wait((struct rf_point){timed->timeline, timed->given}, UINT64_MAX);
 }
 
-/* The same, and then marks are of the calls from now on. */
+/* The same, and marks are recorded from now on. */
 static int watch(struct timed_device *timed)
 {
     int rc = wait_for_calls(timed);
@@ -117,7 +112,7 @@ static void close_timed(struct timed_device *timed)
 
 /* ---- the blocks ------------------------------------------------------------------------------ */
 
-/* What follows on the stream comes after it, and it comes after what the stream has to wait for. */
+/* Later work on the stream runs after it, and it runs after the stream's dependencies. */
 static int take(struct rf_ctx *ctx, struct timed_device *timed, enum rf_verb verb, double seconds)
 {
     struct timed_call call = {.seconds = seconds, .verb = verb, .micro_batch = ctx->micro_batch};
@@ -169,12 +164,12 @@ static const struct rf_block_ops timed_ops = {forward, backward_input, backward_
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* What a rank does in the steps of one setting. */
+/* A rank's work in the steps of one setting. */
 struct course {
     struct rf_comm *comm;
     struct rf_run *run;
     struct timed_device *timed;
-    struct timed_marks *marks; /* NULL: they are not wanted */
+    struct timed_marks *marks; /* NULL: not recorded */
     struct timed_result *result;
     const int32_t *tokens;
 };
@@ -209,7 +204,7 @@ static int simulate(const struct timed_setting *s, const struct rf_plan *plan,
     return 0;
 }
 
-/* If rank 0 says that this step was the best, each rank keeps its calls. */
+/* If rank 0 says that this step was the best, each rank keeps its marks. */
 static int keep_best(struct course *c, bool best)
 {
     int32_t keep = best;
@@ -241,7 +236,8 @@ static int take_step(struct course *c, bool counts)
     return rc == 0 && c->marks ? keep_best(c, best) : rc;
 }
 
-/* The first call fills the pipeline, and the second one still waits for what the first put off. */
+/* The first call fills the pipeline, and the second one still waits for work that the first
+ * deferred. */
 static int take_overlapping_steps(struct course *c, int64_t count)
 {
     enum { BEFORE = 2 };
@@ -292,7 +288,7 @@ static int build_plan(const struct timed_setting *s, int rank, struct timed_devi
     policy.seq = s->tokens;
     policy.bucket_bytes = policy.first_bucket_bytes = s->bucket_bytes;
     policy.optimizer.kind = RF_SGD;
-    return rf_plan_build(timed->blocks, s->blocks, &mesh, &policy, rank, out);
+    return rf_plan_build((struct rf_blocks){timed->blocks, s->blocks}, &mesh, &policy, rank, out);
 }
 
 int timed_measure(const struct tool_command *command, struct rf_comm *comm,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * ringforge tune: measures the paths and tiles of the matrix product on a device, and writes which
- * won for which sizes; rf_matmul reads that table. A candidate that is not accurate never wins. The
- * best rates are written, too, for `ringforge train` to compare with and `ringforge plan` to
- * predict by.
+ * ringforge tune: measures the paths and tiles of the matrix product on a device, and writes the
+ * fastest for each size; rf_matmul reads that table. An inaccurate candidate is never chosen. The
+ * best rates are written, too: `ringforge train` compares with them and `ringforge plan` predicts
+ * with them.
  */
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "kernel.h"
 
 enum { MOST_CHOICES = 4096, TILES = 26 };
-#define WORTH_IT 0.95 /* of the time of what the built-in rules take: less is noise */
+#define WORTH_IT 0.95 /* of the built-in rules' time: smaller gains are noise */
 
 struct tune {
     const struct tool_command *command;
@@ -19,17 +19,17 @@ struct tune {
     struct rf_device *device;
     struct rf_stream *stream;
     bool quiet;
-    double seconds;   /* 0 = no limit; no product is begun behind it */
+    double seconds;   /* 0 = no limit; no product is begun after it */
     uint64_t from_ns; /* when measuring began */
     struct rf_matmul_choice choices[MOST_CHOICES];
     uint32_t count;
-    struct rf_device_rates rates; /* those of before, and the best of now */
+    struct rf_device_rates rates; /* the previous ones, and the best of now */
     cJSON *rows;
 };
 
 static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
 static const char *const forms[] = {"nn", "nt", "tn"};
-/* M x K x N: what layers, weight gradients and heads of small and large models ask for. */
+/* M x K x N: typical layers, weight gradients and heads of small and large models. */
 static const int64_t cpu_shapes[][3] = {{64, 64, 64},    {256, 256, 256},  {512, 512, 512},
                                         {512, 256, 768}, {512, 1024, 256}, {512, 256, 4096},
                                         {64, 2048, 64}};
@@ -49,7 +49,7 @@ static double gflop_of(const struct bench_case *c)
     return 2e-9 * (double)c->dim[0] * (double)c->dim[1] * (double)c->dim[2];
 }
 
-/* Seconds of this path, or infinity where it does not run or is wrong. */
+/* Seconds of this path, or infinity if it does not run or is wrong. */
 static int measure(struct tune *t, struct bench_case *c, const char *path, double *seconds)
 {
     struct bench_seconds times = {0};
@@ -57,7 +57,7 @@ static int measure(struct tune *t, struct bench_case *c, const char *path, doubl
     *seconds = INFINITY;
     c->path = path;
     int rc = bench_operands_check(c, &error);
-    if (rc == RF_ENOTSUP || rc == RF_EINVAL) /* no such tile, or not here */
+    if (rc == RF_ENOTSUP || rc == RF_EINVAL) /* no such tile, or not on this device */
         return 0;
     if (rc == 0 && !(error <= bench_tolerance(c->dtype))) {
         fprintf(stderr, "ringforge tune: %s is wrong by %.2g and left out\n", path, error);
@@ -70,7 +70,7 @@ static int measure(struct tune *t, struct bench_case *c, const char *path, doubl
     return rc;
 }
 
-/* Every path and tile that runs; what each reached goes to `tried`. */
+/* Every path and tile that runs; `tried` gets the rate of each. */
 static int try_all(struct tune *t, struct bench_case *c, cJSON *tried, char *best, size_t bytes,
                    double *fastest)
 {
@@ -206,7 +206,7 @@ static int tune_all(struct tune *t, int only)
     return rc < 0 ? tool_library_error(t->command, -1) : TOOL_OK;
 }
 
-/* What everything but products hangs on. */
+/* All operations other than products depend on it. */
 static int tune_memory(struct tune *t)
 {
     if (bench_memory_measure(t->device, t->stream, &t->o, &t->rates.bytes_per_s,
@@ -288,7 +288,7 @@ static int tune_main(const struct tool_command *command, int argc, char **argv)
     cJSON *json = cJSON_CreateObject();
     if (t.device)
         cJSON_AddStringToObject(json, "device", rf_device_get_info(t.device)->name);
-    tool_json_put(json, "choices=%g copied_gbps=%g launch_us=%g", t.count,
+    tool_json_put(json, "choices=%u copied_gbps=%g launch_us=%g", t.count,
                   1e-9 * t.rates.bytes_per_s, 1e6 * t.rates.launch_s);
     cJSON_AddItemToObject(json, "rows", t.rows);
     if (status == TOOL_OK && t.o.json_path)

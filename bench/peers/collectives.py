@@ -8,11 +8,12 @@
 
 Eight operations on 2, 3 and 4 ranks, over TCP and within the host, f32. Sides: the library on its own
 buffers ("library") and on the caller's memory ("own"), and each peer whose program is there. Each side
-runs one after the other, the whole several times; figures are medians. Needs gnuplot for --plot.
+runs one after the other, the whole several times; figures are medians.
 """
 import argparse
 import bisect
 import json
+import math
 import os
 import re
 import statistics
@@ -235,24 +236,31 @@ def print_all(o, measured, result):
               number(row["ratio"]) + number(row["ratio_own"]) + f" {row['turns']:5}  {row['best_peer'] or '-'}")
 
 
+COLOURS = {"library": "#2a7de1", "own": "#7b4fc9", "openmpi": "#d9822b", "mpich": "#2f9e5b", "gloo": "#c23b6e"}
+
+
 def draw(o, rows):
-    """A panel for each operation and network, on the most ranks, by gnuplot."""
-    ranks = max(row["ranks"] for row in rows)
-    script = [f'set terminal svg size 1140,1000\nset output "{o.plot}"\nset multiplot layout 4,4 title '
-              f'"Time of collectives by size, {ranks} ranks, f32, microseconds by bytes"',
-              "set logscale xy\nset format y '%.0e'\nset key top left font ',8'\nset tics font ',8'"]
-    for network in NETWORKS:
-        for op in OPS:
-            panel = [r for r in rows if (r["cores"], r["op"], r["network"], r["ranks"]) == ("all", op, network, ranks)]
-            lines = {side: [f"{r['bytes']} {r['time_us'][side]}" for r in panel if r["time_us"][side]] for side in SIDES}
-            lines = {side: points for side, points in lines.items() if points}
-            if not lines:
-                script.append("set multiplot next")
-                continue
-            script += [f"${side} << END\n" + "\n".join(points) + "\nEND" for side, points in lines.items()]
-            script.append(f'set title "{op}, {network}" noenhanced\nplot ' + ", ".join(
-                f'${side} using 1:2 with linespoints pointsize 0.3 title "{side}"' for side in lines))
-    subprocess.run(["gnuplot"], input="\n".join(script) + "\nunset multiplot\n", text=True, check=True)
+    """A panel for each operation and network, on the most ranks: time over size, both logarithmic."""
+    ranks, most = max(row["ranks"] for row in rows), math.log(max(o.sizes[-1], 8) / 4)
+    texts = [f'<text x="54" y="22">Time of collectives by size, {ranks} ranks, f32</text>']
+    lines = [f'<text x="{80 + 130 * i}" y="44" fill="{COLOURS[s]}">{s}</text>' for i, s in enumerate(o.present)]
+    for k, (network, op) in enumerate((network, op) for network in NETWORKS for op in OPS):
+        left, top = 54 + 270 * (k % 4), 80 + 230 * (k // 4)
+        texts.append(f'<text x="{left}" y="{top - 6}">{op}, {network}</text><text x="{left}" y="{top + 175}">4 B to '
+                     f'{o.sizes[-1]} B</text>')
+        for decade, name in enumerate(("0.1 us", "10 us", "1 ms", "0.1 s", "10 s")):
+            y = top + 160 - 40 * decade
+            lines.append(f'<path stroke="#8886" d="M{left} {y}h200"/>')
+            texts.append(f'<text x="{left - 50}" y="{y + 4}">{name}</text>')
+        panel = [r for r in rows if (r["cores"], r["op"], r["network"], r["ranks"]) == ("all", op, network, ranks)]
+        for side in o.present:
+            points = [f"{left + 200 * math.log(r['bytes'] / 4) / most:.1f} "
+                      f"{top + 160 - 20 * (math.log10(r['time_us'][side]) + 1):.1f}" for r in panel if r["time_us"][side]]
+            if points:
+                lines.append(f'<path stroke="{COLOURS[side]}" stroke-width="2" d="M{" L".join(points)}"/>')
+    Path(o.plot).write_text('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1140 1000" font-family="sans-serif" '
+                            'font-size="11"><rect width="1140" height="1000" fill="#fff"/><g fill="none">' +
+                            "\n".join(lines) + "</g>\n" + "\n".join(texts) + "</svg>\n")
 
 
 # ---- the whole -----------------------------------------------------------------------------------

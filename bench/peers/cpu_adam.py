@@ -10,7 +10,7 @@ DeepSpeed compiles its part at the first start (a C++ compiler is needed). All w
 arrays, in turns within each sample, in an order that alternates. Each turn is one untimed update
 and then a batch of at least 5 ms. On one thread the time is the processor's, which others on the
 machine disturb less; on several it is the clock's. Printed are the best times, and the peer's time
-over ringforge's: of the best, and the median over samples (quartiles). Above 1, ringforge is quicker.
+over ringforge's: of the best, and the median over samples (quartiles). Above 1, ringforge is faster.
 The last column is what the bytes of a parameter take at least, over ringforge's time (best): by an
 addition to 256 MiB in place, on as many threads, which reads and writes memory and hardly computes.
 

@@ -31,7 +31,7 @@ void sum(void *c, const void *a, const void *b, size_t n)
     gloo::sum<float>(c, a, b, n);
 }
 
-// Those with a root, and all_to_all.
+// Rooted collectives and all_to_all.
 void call_other(peer *p, float *from, float *out, size_t count)
 {
     const size_t share = count / (size_t)p->ranks;

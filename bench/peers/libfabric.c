@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The floor under ringforge's network transport: collectives as bare libfabric calls,
- * straight between the ranks (a broadcast along a binomial tree), without headers, checks or waits
- * for failures. What is slower than a peer here, too, is slower because of the provider. Measured
- * as the other programs of this folder; starts its own ranks on this machine.
+ * The floor under ringforge's network transport: collectives as bare libfabric calls, straight
+ * between the ranks (a broadcast along a binomial tree), without headers, checks or waits for
+ * failures. If it is slower than a peer, too, the provider is the reason. Measured like the other
+ * programs of this folder; starts its own ranks on this machine.
  *
  *   ./libfabric native 4 gather 4 16384 4 11
  */
@@ -23,7 +23,7 @@
 
 enum { RANKS = 64, NAME_BYTES = 128 };
 
-/* What the ranks share besides messages. */
+/* Memory that the ranks share. */
 struct shared {
     atomic_uint arrived, round;
     char names[RANKS][NAME_BYTES];
@@ -140,7 +140,7 @@ static void reduce(const struct peer *p, struct end *e, const float *in, float *
             out[i] += e->parts[(size_t)(r - 1) * count + i];
 }
 
-/* Each rank's piece to those that get it: gather, scatter, all_gather, all_to_all. */
+/* Sends each rank's piece to its receivers: gather, scatter, all_gather, all_to_all. */
 static void exchange(const struct peer *p, struct end *e, const float *in, float *out, size_t share)
 {
     const int all = p->op[0] == 'a', scatters = p->op[0] == 's';
@@ -212,8 +212,8 @@ static void open_end(struct end *e, const struct peer *p, const char *provider)
     fi_freeinfo(info);
 }
 
-/* A rank that has ended makes no progress on what others still receive from it: all stay until all
- * are here. */
+/* A rank that has ended makes no progress on messages that others still receive from it: all stay
+ * until the last has arrived. */
 static void last_round(struct peer *p, struct end *e)
 {
     struct shared *s = e->shared;

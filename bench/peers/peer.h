@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the programs of this folder share: the flags of `ringforge bench`, its measurement (the
+ * Shared by the programs of this folder: the flags of `ringforge bench`, its measurement (the
  * median over samples of the time from the first rank's start to the last one's end, short calls in
- * batches, every element checked)
- * and a line of text for each size: bytes, microseconds, wrong elements, and when the samples began
- * and ended, in seconds of the monotonic clock.
+ * batches, every element checked) and a line of text for each size: bytes, microseconds, wrong
+ * elements, and when the samples began and ended, in seconds of the monotonic clock.
  */
 #ifndef RF_BENCH_PEER_H
 #define RF_BENCH_PEER_H
@@ -14,7 +13,9 @@
 #include <string.h>
 #include <time.h>
 
-#define PEER_SAMPLE_S 0.001 /* a batch takes about so long */
+#include "../clock.h"
+
+#define PEER_SAMPLE_S 0.001 /* the target duration of a batch */
 #define PEER_BATCH 1000     /* calls at most */
 #define PEER_WARMUP 4       /* single calls before */
 
@@ -22,7 +23,7 @@ struct peer {
     int rank, ranks, samples;
     size_t least, most;
     double factor;
-    int rewrite; /* what a call reads is written anew before it */
+    int rewrite; /* the input is rewritten before each call */
     const char *op;
     void *user;
     /* One call on `count` f32 of the whole (of all ranks in all_gather and reduce_scatter). */
@@ -30,19 +31,6 @@ struct peer {
     double (*largest)(struct peer *peer,
                       double value); /* of all ranks', any sign; also a barrier */
 };
-
-static inline double peer_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static inline int peer_compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Element i of rank r's input; sums of it are exact. */
 static inline float peer_value(size_t i, int rank)
@@ -76,8 +64,8 @@ static inline size_t peer_wrong(const struct peer *p, const float *out, size_t c
     return wrong;
 }
 
-/* Writes each cache line of what a call reads, with what it holds; all ranks equally much. Returns
- * the seconds that it took. */
+/* Rewrites each cache line of the input with the same contents; all ranks equally much. Returns the
+ * seconds it took. */
 static inline double peer_rewrite(struct peer *p, const float *in, float *out, size_t count)
 {
     const size_t share = strcmp(p->op, "all_gather") == 0 || strcmp(p->op, "gather") == 0
@@ -87,29 +75,29 @@ static inline double peer_rewrite(struct peer *p, const float *in, float *out, s
         (volatile char *)(strcmp(p->op, "broadcast") == 0 ? out : (float *)(size_t)in);
     if (!p->rewrite)
         return 0;
-    const double start = peer_now();
+    const double start = now_s();
     for (size_t i = 0; i < share * sizeof(float); i += 64)
         data[i] = data[i];
-    return peer_now() - start;
+    return now_s() - start;
 }
 
 static inline double peer_batch(struct peer *p, const float *in, float *out, size_t count,
                                 int calls)
 {
     p->largest(p, 0);
-    const double start = peer_now() / calls;
+    const double start = now_s() / calls;
     double rewriting = 0;
     for (int i = 0; i < calls; i++) {
         rewriting += peer_rewrite(p, in, out, count);
         p->call(p, in, out, count);
     }
-    const double end = (peer_now() - rewriting) / calls;
+    const double end = (now_s() - rewriting) / calls;
     return p->largest(p, end) + p->largest(p, -start);
 }
 
-/* How many calls a batch has, found as `ringforge bench` does. Ranks that have just begun, and
- * share cores, take ten times as long as a moment later. In a batch of few calls a rank that begins
- * late finds everything in the buffers of the system, and no rank's time has the wait for it. */
+/* The number of calls in a batch, found as `ringforge bench` does. Ranks that have just started,
+ * and share cores, take ten times as long as a moment later. In a batch of few calls a late rank
+ * finds everything in the system's buffers, and no rank's time includes the wait for it. */
 static inline int peer_calls(struct peer *p, const float *in, float *out, size_t count)
 {
     int calls = 1;
@@ -150,21 +138,21 @@ static inline void peer_measure(struct peer *p, size_t bytes)
     p->call(p, in, out, count);
     const double wrong = p->largest(p, (double)peer_wrong(p, out, count));
     const int calls = peer_calls(p, in, out, count);
-    const double began = peer_now();
+    const double began = now_s();
     for (int s = 0; s < p->samples; s++)
         times[s] = peer_batch(p, in, out, count, calls);
-    const double ended = peer_now();
-    qsort(times, (size_t)p->samples, sizeof(*times), peer_compare);
+    const double ended = now_s();
+    sort_samples(times, (size_t)p->samples);
     if (p->rank == 0)
         printf("%zu %.3f %.0f %.6f %.6f\n", count * sizeof(float), 1e6 * times[p->samples / 2],
                wrong, began, ended);
-    fflush(stdout); /* a run that is stopped has been so far */
+    fflush(stdout); /* if the run is stopped, these lines remain */
     free(in);
     free(out);
     free(times);
 }
 
-/* OP LEAST MOST FACTOR SAMPLES [rewrite], in bytes. 0: those are not the arguments. */
+/* OP LEAST MOST FACTOR SAMPLES [rewrite], in bytes. 0: invalid. */
 static inline int peer_arguments(struct peer *p, int argc, char **argv)
 {
     static const char *const ops[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",

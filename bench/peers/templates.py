@@ -25,6 +25,10 @@ class Options(ctypes.Structure):
     _fields_ = [("tokenizer", ctypes.c_void_p), ("model", ctypes.c_char_p), ("form", ctypes.c_char_p), ("now", ctypes.c_int64)]
 
 
+class Request(ctypes.Structure):
+    _fields_ = [("where", ctypes.c_char_p), ("json", ctypes.c_char_p), ("bytes", ctypes.c_size_t), ("tools", ctypes.c_char_p)]
+
+
 def call(name, arguments, number):
     return {"id": number, "type": "function", "function": {"name": name, "arguments": arguments}}
 
@@ -71,7 +75,8 @@ class Ours:
         options = Options(self.tokenizer, self.model, template.encode(), self.now)
         if self.lib.rf_chat_open(ctypes.byref(options), ctypes.byref(chat)) < 0:
             return self.error()
-        rc = self.lib.rf_chat_prompt(chat, b"line", text, ctypes.c_size_t(len(text)), None, ctypes.byref(ids))
+        request = Request(b"line", text, len(text), None)
+        rc = self.lib.rf_chat_prompt(chat, ctypes.byref(request), ctypes.byref(ids))
         got = self.error() if rc < 0 else list((ctypes.c_int32 * ids.count).from_address(ids.items)) if ids.count else []
         self.lib.rf_token_list_free(ctypes.byref(ids))
         self.lib.rf_chat_close(chat)

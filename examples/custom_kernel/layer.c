@@ -51,7 +51,9 @@ static int launch(struct rf_stream *stream, struct rf_kernel *kernel, struct rf_
     uint32_t groups[3] = {(push.count + 63) / 64, 1, 1};
     /* The arithmetic, for rf_block_costs: the ranges only tell the bytes. */
     const struct rf_work work = {.flops = 2 * (uint64_t)push.count};
-    int rc = rf_launch(stream, kernel, &push, sizeof(push), groups, ranges, dy.buffer ? 3 : 2);
+    int rc =
+        rf_launch(stream, kernel,
+                  (struct rf_dispatch){&push, sizeof(push), groups, ranges, dy.buffer ? 3 : 2});
     if (rc == 0)
         rf_stream_count(stream, &work);
     return rc;

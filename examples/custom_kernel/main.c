@@ -58,7 +58,8 @@ int main(void)
             .micro_batches = BATCH,
             .order = RF_ORDER_TREE,
             .optimizer = {.kind = RF_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f}};
-        rc = rf_plan_build(&block, 1, &mesh, &policy, rf_comm_rank(comm), &plan);
+        rc =
+            rf_plan_build((struct rf_blocks){&block, 1}, &mesh, &policy, rf_comm_rank(comm), &plan);
     }
     if (rc == 0)
         rc = rf_run_open(device, comm, plan, &(struct rf_run_opts){.seed = 1}, &run);

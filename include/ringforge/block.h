@@ -160,8 +160,7 @@ struct rf_ctx {
      * It may be left undefined, but all exchanges must still be made. */
     bool din_unused;
 
-    struct rf_tensor saved; /* u8, of the size given by sizes(), aligned to 256; so are the next two
-                             */
+    struct rf_tensor saved; /* u8, sized by sizes(), aligned to 256; so are the next two */
     struct rf_tensor saved_for_weight;
     struct rf_tensor scratch;
     /* f32, for rf_matmul_opts.scratch; rf_policy.workspace_bytes. NULL buffer: none. */
@@ -253,6 +252,12 @@ struct rf_block {
      * return the model's text; different values of one name are joined by commas. It must be equal
      * on all ranks. Checkpoints contain it, and a run loads only those with an equal one. */
     const char *config;
+};
+
+/* Blocks in the order of the model. */
+struct rf_blocks {
+    const struct rf_block *list;
+    int count;
 };
 
 /* Takes a tensor from a u8 region such as ctx->saved, at *offset, aligned to 256, and advances

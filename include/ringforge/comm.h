@@ -234,8 +234,7 @@ struct rf_join_opts {
      * the join listener, and again to the larger job. */
     struct rf_comm_opts comm;
     const char *terms; /* as for rf_join_listener_open; a missing line takes the value of the job */
-    void (*note)(void *user, const char *text); /* shows what this process is waiting for; or NULL
-                                                 */
+    void (*note)(void *user, const char *text); /* shows what this process waits for; or NULL */
     void *user;
 };
 

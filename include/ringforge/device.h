@@ -38,18 +38,19 @@ struct rf_matrix_shape {
 };
 #define RF_MAX_MATRIX_SHAPES 32
 
-/* What a device is and has. The library also works without every feature that is false here. */
+/* The properties and features of a device. The library also works without every feature that is
+ * false here. */
 struct rf_device_info {
     char name[256];   /* "llvmpipe (LLVM 15.0.6, 256 bits)" */
     char driver[512]; /* "llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)" */
-    uint32_t index;   /* as rf_device_open takes it */
+    uint32_t index;   /* the index for rf_device_open */
     uint32_t vendor_id, device_id, driver_id, driver_version, api_version;
     uint8_t device_uuid[16], driver_uuid[16];
     enum rf_device_kind kind;
-    bool usable;      /* has what the library requires */
-    char reason[256]; /* why it is not usable; empty if it is */
-    uint32_t subgroup_size; /* of a kernel that requires none */
-    /* What a kernel may require: powers of 2 between these. */
+    bool usable;            /* has everything that the library requires */
+    char reason[256];       /* the reason why it is not usable; empty if it is */
+    uint32_t subgroup_size; /* of a kernel without a required size */
+    /* The sizes that a kernel may require: powers of 2 between these. */
     uint32_t min_subgroup_size, max_subgroup_size;
     bool subgroup_shuffle, subgroup_arithmetic;
     bool int64, float16, int16, int8, float64;
@@ -58,7 +59,7 @@ struct rf_device_info {
     bool workgroup_matrix;     /* matrix units of a whole workgroup, VK_NV_cooperative_matrix2 */
     bool bfloat16;             /* VK_KHR_shader_bfloat16 */
     bool host_visible;         /* the host can map device memory: no staging is needed */
-    bool single_queue;         /* one queue: submissions that have to wait are held on the host */
+    bool single_queue;         /* one queue: submissions that must wait are held on the host */
     bool external_memory_host; /* rf_buffer_import works */
     bool dma_buf;              /* the driver can export device memory to other devices */
     uint32_t max_workgroup_invocations, max_workgroup_size[3], max_workgroup_count[3];
@@ -68,12 +69,13 @@ struct rf_device_info {
     float timestamp_period_ns;     /* 0: no timestamps */
     struct rf_matrix_shape matrix_shapes[RF_MAX_MATRIX_SHAPES]; /* with 16-bit float operands */
     uint32_t matrix_shape_count;
-    /* Why the member of that name is false, or there are no matrix units; empty if it is true. */
+    /* The reason why the member of that name is false, or why there are no matrix units; empty if
+     * there are. */
     char matrix_reason[160], workgroup_reason[160], bfloat16_reason[160], dma_buf_reason[160];
 };
 
-/* Fills at most `capacity` records; *count is the number of all devices. RF_ENODEV: the machine has
- * no Vulkan, and the message says what to install. */
+/* Fills at most `capacity` records; *count is the number of all devices. RF_ENODEV: Vulkan is not
+ * installed, and the message says what to install. */
 RF_API int rf_device_list(struct rf_device_info *infos, uint32_t capacity, uint32_t *count);
 
 struct rf_device_opts {
@@ -83,7 +85,7 @@ struct rf_device_opts {
     bool kernel_statistics; /* ask the driver's compiler for registers, spills, ... of kernels */
     bool hide_host_memory;  /* act as if the host could not map device memory: use staging (also
                                RF_HOST_VISIBLE=0) */
-    bool hide_matrix_units; /* act as if there were none (also RF_MATRIX_UNITS=0) */
+    bool hide_matrix_units; /* act as if there were no matrix units (also RF_MATRIX_UNITS=0) */
 };
 
 /* Opens a device. select: NULL or "best" (a usable one; discrete before integrated before CPU), an
@@ -109,13 +111,13 @@ RF_API int rf_device_wait(struct rf_device *device);
  * of a launch counts once if it is read, and once if it is written. */
 struct rf_work {
     uint64_t launches; /* dispatches, copies and fills */
-    uint64_t unranged; /* of these, dispatches without ranges: their bytes are not known */
+    uint64_t unranged; /* of these, dispatches without ranges: their bytes are unknown */
     /* Floating-point operations. A multiply-add counts as 2, a function (exp, tanh) as 1. A launch
      * of the library that declares none counts 1 for each element of its largest operand, even if
      * it only moves them. Copies and fills count none. */
     uint64_t flops;
-    /* Of these, operations that repeat earlier ones: recomputation in the backward pass of
-     * attention, and what rf_stream_repeats marks. */
+    /* Of these, repeated operations: recomputation in the backward pass of attention, and work
+     * marked by rf_stream_repeats. */
     uint64_t repeated;
     uint64_t read, written; /* bytes */
 };
@@ -123,10 +125,10 @@ struct rf_work {
 /* Adds `times` times `work` to *sum. */
 RF_EXPORT void rf_work_add(struct rf_work *sum, const struct rf_work *work, uint64_t times);
 
-/* Opens a device that runs nothing and counts the work that it is given. It needs no Vulkan.
- * Operations of the library count what they declare. rf_launch counts its ranges; a range that is
- * read and written counts as written. Arguments are checked as on any device. Kernels are chosen as
- * on a discrete GPU without matrix units, so the number of launches is that of such a GPU.
+/* Opens a device that runs nothing and counts its work. It needs no Vulkan. Operations of the
+ * library count the work that they declare. rf_launch counts its ranges; a range that is read and
+ * written counts as written. Arguments are checked as on any device. Kernels are chosen as on a
+ * discrete GPU without matrix units, so the number of launches is that of such a GPU.
  *   Buffers of RF_MEMORY_DEVICE have addresses and no memory, and may have up to 2^56 bytes.
  * Writing to them does nothing; reading fails with RF_ENOTSUP. Buffers of RF_MEMORY_HOST are
  * mapped. Buffers and kernels of other devices may be used. Kernels are not compiled. Every point
@@ -143,7 +145,7 @@ RF_EXPORT void rf_device_work(const struct rf_device *device, struct rf_work *ou
 struct rf_device_rates {
     double products[3]; /* FLOP/s of the best matrix product in f32, f16, bf16 */
     double bytes_per_s; /* that a kernel reads and writes in device memory */
-    double launch_s;    /* of a kernel that does next to nothing, behind others */
+    double launch_s;    /* of an almost empty kernel after others */
 };
 
 /* The FLOP/s of products in this type. */
@@ -154,11 +156,11 @@ RF_EXPORT void rf_device_rates_note(struct rf_device_rates *rates, enum rf_dtype
                                     double flops_per_s);
 
 /* Reads the rates of this device and driver from the cache folder (RF_CACHE_DIR); `ringforge tune`
- * writes them. False: there are none, or the file is damaged, which is logged; *out stays as it
- * was. */
+ * writes them. False: there are none, or the file is damaged, which is logged; *out is unchanged.
+ */
 RF_EXPORT bool rf_device_rates_load(const struct rf_device *device, struct rf_device_rates *out);
 
-/* Writes or replaces that file. RF_EIO: the folder cannot be written. */
+/* Writes or replaces that file. RF_EIO: writing failed. */
 RF_API int rf_device_rates_save(const struct rf_device *device,
                                 const struct rf_device_rates *rates);
 
@@ -178,7 +180,7 @@ enum rf_category {
     RF_CATEGORY_ACTIVATIONS,
     RF_CATEGORY_COMM,
     RF_CATEGORY_SCRATCH,
-    RF_CATEGORY_CACHE, /* of keys and values (generate.h) */
+    RF_CATEGORY_CACHE, /* key-value caches (generate.h) */
     RF_CATEGORY_COUNT
 };
 RF_EXPORT const char *rf_category_name(enum rf_category category);
@@ -258,8 +260,8 @@ RF_EXPORT void rf_stream_destroy(struct rf_stream *stream);
 
 RF_EXPORT struct rf_device *rf_stream_device(const struct rf_stream *stream);
 
-/* Work that is recorded from now on waits for `point`. Submits what was recorded before. The host
- * may signal the point later. Other streams are not delayed. */
+/* Work recorded from now on waits for `point`. Submits the work recorded before. The host may
+ * signal the point later. Other streams are not delayed. */
 RF_API int rf_stream_after(struct rf_stream *stream, struct rf_point point);
 
 /* Submits all recorded work. Does not block. *done is the point at which it has ended; done may be
@@ -269,9 +271,15 @@ RF_API int rf_stream_submit(struct rf_stream *stream, struct rf_point *done);
 /* Submits, and blocks until all work of the stream has ended. Returns errors of earlier work. */
 RF_API int rf_stream_wait(struct rf_stream *stream);
 
+/* A place in a buffer. offset: bytes. */
+struct rf_buffer_place {
+    struct rf_buffer *buffer;
+    uint64_t offset;
+};
+
 /* Records a copy. Offsets and size are bytes. */
-RF_API int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst_offset,
-                          struct rf_buffer *src, uint64_t src_offset, uint64_t bytes);
+RF_API int rf_stream_copy(struct rf_stream *stream, struct rf_buffer_place to,
+                          struct rf_buffer_place from, uint64_t bytes);
 
 /* Records a fill with a 32-bit word. offset and bytes must be multiples of 4. */
 RF_API int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint64_t offset,
@@ -280,9 +288,9 @@ RF_API int rf_stream_fill(struct rf_stream *stream, struct rf_buffer *dst, uint6
 /* ---- recordings ------------------------------------------------------------------------------ */
 
 /* Commands between rf_record_begin and rf_record_end are kept instead of run. They can be replayed
- * any number of times, each time by one submission. Arguments of kernels stay as they were
- * recorded; a kernel has to read from memory what differs between replays. While it records, a
- * stream can neither submit nor wait (RF_EINVAL). */
+ * any number of times, each time by one submission. Arguments of kernels stay as recorded; a kernel
+ * must read from memory any value that differs between replays. While it records, a stream can
+ * neither submit nor wait (RF_EINVAL). */
 struct rf_recording;
 
 RF_API int rf_record_begin(struct rf_stream *stream);
@@ -290,7 +298,7 @@ RF_API int rf_record_begin(struct rf_stream *stream);
 /* The caller destroys *out. With out NULL the commands are discarded. */
 RF_API int rf_record_end(struct rf_stream *stream, struct rf_recording **out);
 
-/* Submits the recording behind all earlier work of the stream that recorded it. Does not block. The
+/* Submits the recording after all earlier work of the stream that recorded it. Does not block. The
  * same recording may be replayed again at once. RF_EINVAL: a buffer or kernel that it uses has been
  * destroyed. (Buffers are known by the ranges of the launches; for a launch without ranges, by the
  * addresses in its push constants.) */
@@ -321,43 +329,53 @@ struct rf_kernel_desc {
     uint32_t spec_count;
     uint32_t push_bytes;    /* at most info.max_push_bytes; 128 works on every device */
     uint32_t subgroup_size; /* required size; 0 = the default of the device */
-    /* Text of a compute shader for Vulkan 1.2. libshaderc compiles it, which is loaded when it is
-     * first needed; without it the program glslangValidator. Text that does not begin with
-     * "#version" gets a header: version 450, workgroups of 64 invocations, and the types Floats and
-     * Ints, which are addresses of arrays and have one member, at[]:
+    /* Text of a compute shader for Vulkan 1.2. It is compiled by libshaderc, which is loaded on
+     * first use, or else by the program glslangValidator. Text that does not begin with "#version"
+     * gets a header: version 450, workgroups of 64 invocations, and the types Floats and Ints,
+     * which are addresses of arrays and have one member, at[]:
      *     layout(push_constant) uniform Push { Floats y, x; uint n; };
-     *     void main() { uint i = gl_GlobalInvocationID.x; if (i < n) y.at[i] = 2.0 * x.at[i]; } */
+     *     void main() { uint i = gl_GlobalInvocationID.x; if (i < n) y.at[i] = 2.0 * x.at[i]; }
+     */
     const char *glsl;
 };
 
-/* Compiles a kernel. Blocks while the compilers run. desc is not needed afterwards. The caller
+/* Compiles a kernel. Blocks while the compilers run. desc may be freed afterwards. The caller
  * destroys the kernel. Errors: RF_EINVAL (the text does not compile: the message has the compiler's
- * reason and line; or the SPIR-V uses what is not allowed), RF_ENOTSUP (the device lacks a feature,
- * or there is no compiler for text). */
+ * reason and line; or the SPIR-V uses something that is not allowed), RF_ENOTSUP (the device lacks
+ * a feature, or no compiler for text is installed). */
 RF_API int rf_kernel_create(struct rf_device *device, const struct rf_kernel_desc *desc,
                             struct rf_kernel **out);
 
 RF_EXPORT void rf_kernel_destroy(struct rf_kernel *kernel);
 
-/* A range of device addresses that a launch uses. */
+/* A range of device addresses that a launch accesses. */
 struct rf_range {
     uint64_t address, bytes;
     bool write; /* true also if it is read and written */
 };
 
-/* Records one dispatch of groups[0] x groups[1] x groups[2] workgroups; nothing if one of them is
- * 0. ranges: what it reads and writes. With range_count 0 it is taken to use all memory. */
-RF_API int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
-                     uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
-                     uint32_t range_count);
+/* groups[0] x groups[1] x groups[2] workgroups. ranges: what they read and write. With range_count
+ * 0 they are taken to use all memory. */
+struct rf_dispatch {
+    const void *push; /* push constants */
+    uint32_t push_bytes;
+    const uint32_t *groups; /* [3] */
+    const struct rf_range *ranges;
+    uint32_t range_count;
+};
 
-/* Adds to the count of a counting device what the ranges of a launch do not tell: for a kernel of
- * your own, its FLOPs, and the bytes that it reads of ranges that it writes. Does nothing on other
- * devices. */
+/* Records one dispatch; nothing if one of its groups is 0. What it refers to is not needed
+ * afterwards. */
+RF_API int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel,
+                     struct rf_dispatch dispatch);
+
+/* Adds work to the count of a counting device that the ranges of a launch do not show: for a kernel
+ * of your own, its FLOPs, and the bytes that it reads from ranges that it writes. No effect on
+ * other devices. */
 RF_EXPORT void rf_stream_count(struct rf_stream *stream, const struct rf_work *more);
 
 /* Whether the work recorded from now on repeats earlier work, as recomputed activations do. A
- * counting device counts its FLOPs as `repeated`. Does nothing on other devices. */
+ * counting device counts its FLOPs as `repeated`. No effect on other devices. */
 RF_EXPORT void rf_stream_repeats(struct rf_stream *stream, bool repeats);
 
 #ifdef __cplusplus

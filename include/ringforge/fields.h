@@ -33,12 +33,10 @@ enum rf_field_kind {
 #define RF_FIELD_KEEP (-2.0)   /* of rf_field.absent: the value stays as it is */
 
 struct rf_field {
-    const char *name; /* with * at its beginning or end: any name that ends or begins with the rest
-                       */
+    const char *name; /* * at its beginning or end: any name that ends or begins with the rest */
     enum rf_field_kind kind;
     const char *text;    /* ONLY: JSON texts with spaces between them. IGNORED: a reason */
-    size_t at;           /* for the first five kinds: the offset of the value in the caller's struct
-                          */
+    size_t at;           /* for the first five kinds: offset of the value in the caller's struct */
     double absent, null; /* for the same kinds: the value if the field is absent, or null */
 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text generation by a model that is a list of blocks (block.h) which can decode. Its memory is
- * that of the parameters in the types that blocks use, a cache of keys and values, two activations
- * and scratch. All of it is allocated when the generator is opened. ringforge.h includes this.
+ * Text generation by a model: a list of blocks (block.h) that can decode. A generator's memory
+ * holds the parameters in the types that blocks use, a key-value cache, two activations and
+ * scratch. All of it is allocated when the generator is opened. ringforge.h includes this.
  */
 #ifndef RINGFORGE_GENERATE_H
 #define RINGFORGE_GENERATE_H
@@ -15,25 +15,25 @@
 extern "C" {
 #endif
 
-/* ---- what a block needs to decode ------------------------------------------------------------ */
+/* ---- decoding by blocks ---------------------------------------------------------------------- */
 
-/* The rows of a call are new tokens of any of the sequences, at any positions; several may be of
- * one sequence. A block may depend on the rows of other tokens only by way of its cache. So a token
- * has the same bits whether a prompt is computed at once or token by token, and whatever other
- * sequences there are (ops_decode.h). */
+/* The rows of a call are new tokens of any sequences, at any positions; several may belong to one
+ * sequence. A row may depend on other tokens only through the cache. So a token has the same bits
+ * whether a prompt is computed at once or token by token, and whatever the other sequences
+ * (ops_decode.h). */
 struct rf_decode_shape {
-    int64_t rows;      /* the most rows of a call */
+    int64_t rows;      /* maximum rows of a call */
     int64_t sequences; /* of the cache */
-    int64_t length;    /* the most tokens of a sequence */
+    int64_t length;    /* maximum tokens of a sequence */
 };
 
 struct rf_decode_sizes {
-    uint64_t cache;      /* bytes that the block keeps from call to call; zeroed at first */
+    uint64_t cache;      /* bytes that the block keeps between calls; zeroed at first */
     uint64_t table;      /* bytes that all blocks share, which prepare() fills */
     uint64_t scratch;    /* bytes of working memory inside one call */
-    struct rf_shape out; /* of the most rows; of a last block the logits */
+    struct rf_shape out; /* for the maximum number of rows; for the last block the logits */
     enum rf_dtype dtype; /* of out; that of logits is always f32 */
-    int64_t vocabulary;  /* of a first block: tokens must be below it */
+    int64_t vocabulary;  /* for the first block: tokens must be below it */
 };
 
 /* The arguments of a call. Tensors are valid during the call only. */
@@ -43,7 +43,7 @@ struct rf_decode {
     int64_t most;                           /* all positions are below it */
     const struct rf_tensor *params;         /* in the order of rf_block.params */
     struct rf_tensor sequence, position;    /* (rows) i32 */
-    struct rf_tensor cache, table, scratch; /* u8, of the sizes that sizes() gave */
+    struct rf_tensor cache, table, scratch; /* u8, of the sizes given by sizes() */
 };
 
 struct rf_decode_ops {
@@ -52,11 +52,11 @@ struct rf_decode_ops {
                  struct rf_decode_sizes *out);
 
     /* Records the computation of call->table, once, after the parameters are written. Blocks that
-     * use a table compute the same one. NULL: the block uses none. */
+     * use a table compute the same one. NULL: the block needs none. */
     int (*prepare)(const struct rf_decode *call, void *self);
 
-    /* Records the call, and does not wait. in: of a first block (rows) i32 tokens. out: of the last
-     * block logits (rows,V) f32. */
+    /* Records the call, and does not wait. in: for the first block (rows) i32 tokens. out: for the
+     * last block logits (rows,V) f32. */
     int (*decode)(const struct rf_decode *call, void *self, struct rf_tensor in,
                   struct rf_tensor out);
 };
@@ -69,57 +69,59 @@ struct rf_generator_opts {
     int64_t sequences;     /* computed together; 0 = 1 */
     int64_t length;        /* of the longest prompt with its text, in tokens; at least 1 */
     int64_t rows;          /* tokens of a call; 0 = the larger of 32 and sequences */
-    bool record_each_call; /* true: calls that repeat are not replayed. The bits are the same. */
+    bool record_each_call; /* true: repeated calls are not replayed. The bits are the same. */
 };
 
 /* Bytes by purpose. activations: two outputs of the largest block other than the last one. */
 struct rf_generator_bytes {
     uint64_t params, cache, activations, scratch;
-    uint64_t host; /* what of these is in host memory: tokens and logits */
+    uint64_t host; /* the part of these in host memory: tokens and logits */
 };
 
 /* The bytes that a generator will allocate. Pure. Errors: as rf_generator_open. */
-RF_API int rf_generator_plan(const struct rf_block *blocks, int count,
-                             const struct rf_generator_opts *opts, struct rf_generator_bytes *out);
+RF_API int rf_generator_plan(struct rf_blocks blocks, const struct rf_generator_opts *opts,
+                             struct rf_generator_bytes *out);
 
-/* Allocates all memory. Parameters are zero until they are written. Ranks of comm (NULL: one rank)
- * divide the prompts of rf_generate between them; each holds the whole model. Not collective.
- * device, comm and blocks must outlive the generator. Errors: RF_ENOTSUP (a block cannot decode),
- * RF_EINVAL (the reason of a block), RF_ENOMEM. */
+/* Allocates all memory. Parameters are zero until they are written. The ranks of comm (NULL: one
+ * rank) share the prompts of rf_generate; each holds the whole model. Not collective. device, comm
+ * and blocks must outlive the generator. Errors: RF_ENOTSUP (a block cannot decode), RF_EINVAL (the
+ * reason of a block), RF_ENOMEM. */
 RF_API int rf_generator_open(struct rf_device *device, struct rf_comm *comm,
-                             const struct rf_block *blocks, int count,
-                             const struct rf_generator_opts *opts, struct rf_generator **out);
+                             struct rf_blocks blocks, const struct rf_generator_opts *opts,
+                             struct rf_generator **out);
 
 /* NULL is allowed. */
 RF_EXPORT void rf_generator_close(struct rf_generator *generator);
 
 /* Bytes passed to vkAllocateMemory since the generator was opened, by category. `host` is not
- * measured. Other objects of the device must not have allocated meanwhile. */
+ * measured. Valid only if no other objects of the device were allocated meanwhile. */
 RF_EXPORT void rf_generator_measured(const struct rf_generator *generator,
                                      struct rf_generator_bytes *out);
 
-/* Writes a whole parameter by name, with those tied to it, rounded to nearest. count: its elements;
- * of a parameter of u8 (quantised weights) 4 bytes are one f32.
- * values is used as working memory, and its contents are lost. Blocking. RF_EINVAL: there is no
- * such name, or it has another number of elements. */
+/* Writes a whole parameter by name, with those tied to it, rounded to nearest. count: its number of
+ * elements; in a parameter of u8 (quantised weights) 4 bytes count as one f32. Overwrites values.
+ * Blocking. RF_EINVAL: unknown name, or another number of elements. */
 RF_API int rf_generator_write_param(struct rf_generator *generator, const char *name, float *values,
                                     uint64_t count);
 
-/* Fills all parameters from a source of values (checkpoint.h): each once, from its first element
- * on. Needs host memory for the largest parameter. Blocking. Errors: those of the source,
- * RF_ENOMEM. */
+/* Fills all parameters from a source (checkpoint.h): each once, from its first element on. Needs
+ * host memory for the largest parameter. Blocking. Errors: those of the source, RF_ENOMEM. */
 RF_API int rf_generator_fill(struct rf_generator *generator, const struct rf_param_source *source);
 
 /* ---- generating ------------------------------------------------------------------------------ */
 
-/* Host arrays of `rows` elements: row i is token[i] at position[i] of sequence[i]. Writes the keys
- * and values of all rows into the cache; logits (rows,V) receives the logits of each row. All
- * positions of the sequence below must have been written, by this call or before. Blocking; not
- * collective. RF_EINVAL: more rows than opts.rows, or a token, sequence or position out of range.
- */
-RF_API int rf_generator_logits(struct rf_generator *generator, int64_t rows, const int32_t *token,
-                               const int32_t *sequence, const int32_t *position, float *logits,
-                               uint64_t logits_bytes);
+/* Row i is token[i] at position[i] of sequence[i]. */
+struct rf_generator_rows {
+    int64_t count;
+    const int32_t *token, *sequence, *position; /* [count], in host memory */
+};
+
+/* Writes the keys and values of all rows into the cache; logits (rows,V), in host memory, receives
+ * the logits of each row. All positions of the sequence below must have been written, by this call
+ * or before. Blocking; not collective. RF_EINVAL: more rows than opts.rows, or a token, sequence or
+ * position out of range. */
+RF_API int rf_generator_logits(struct rf_generator *generator, struct rf_generator_rows rows,
+                               float *logits, uint64_t logits_bytes);
 
 struct rf_prompt {
     const int32_t *ids;
@@ -128,10 +130,10 @@ struct rf_prompt {
 
 /* How the next token is chosen. The processors and their order are those of transformers'
  * `generate`: repetition penalty (of the prompt and the text; Keskar et al. 2019), temperature,
- * top-k, top-p (Holtzman et al. 2020), then a draw from what is left. */
+ * top-k, top-p (Holtzman et al. 2020), then a draw from the remaining tokens. */
 struct rf_sampling {
     int64_t max_new;          /* tokens of text, at least 1 */
-    float temperature;        /* 0: the largest logit; of equal ones the lowest id */
+    float temperature;        /* 0: the largest logit; the lowest id if several are equal */
     int32_t top_k;            /* 0 = all */
     float top_p;              /* 0 or 1 = all */
     float repetition_penalty; /* 0 or 1 = none */
@@ -152,17 +154,17 @@ enum rf_finish {
 
 struct rf_generated {
     int32_t *ids;    /* max_new elements, of the caller */
-    float *logprobs; /* the same; log-softmax of the model's logits at the id. NULL: not wanted */
+    float *logprobs; /* the same; log-softmax of the model's logits at the id; or NULL */
     int64_t count;
     enum rf_finish finish;
 };
 
 /* Text for each prompt. Prompts of any lengths are computed together, opts.sequences at a time; a
- * prompt takes the place of one whose text has ended. The text of a prompt depends neither on the
- * other prompts (other than by its index) nor on opts nor on the number of ranks. Every rank passes
- * all prompts, and gets all results. Blocking; collective. Errors: RF_EINVAL (a token outside the
- * vocabulary, a prompt that is empty or longer than opts.length, a sampling option; nothing was
- * computed), RF_ECORRUPT (a logit is NaN), RF_EABORT (another rank failed). */
+ * prompt takes the slot of one whose text has ended. The text of a prompt depends only on the
+ * prompt, its index and the sampling, not on the other prompts, on opts or on the number of ranks.
+ * Every rank passes all prompts, and gets all results. Blocking; collective. Errors: RF_EINVAL (a
+ * token outside the vocabulary, a prompt that is empty or longer than opts.length, a sampling
+ * option; nothing was computed), RF_ECORRUPT (a logit is NaN), RF_EABORT (another rank failed). */
 RF_API int rf_generate(struct rf_generator *generator, const struct rf_prompt *prompts,
                        int64_t count, const struct rf_sampling *sampling,
                        struct rf_generated *results);

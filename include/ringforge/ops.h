@@ -60,14 +60,14 @@ struct rf_matmul_opts {
 
     /* Batches, and matrices inside larger tensors. With m, n and k set, the shapes of the tensors
      * are ignored, and only their sizes are checked. Otherwise the sizes come from the shapes; a
-     * tensor with a step then has the matrices of the batch below each other. bias is common to all
+     * tensor with a step then has the matrices of the batch stacked as rows. bias is common to all
      * products; pre and residual have the layout of out. */
     int64_t batch; /* number of products, up to 65535; 0 = 1 */
     int64_t m, n, k;
     struct rf_layout a_layout, b_layout, out_layout;
 
-    /* f32, rf_matmul_scratch() elements: lets a product with few tiles and a long k be split along
-     * k, for more parallel work. A smaller scratch allows as many parts as it can hold. NULL: no
+    /* f32, rf_matmul_scratch() elements: allows a product with few tiles and a long k to be split
+     * along k, for more parallel work. A smaller scratch allows as many parts as fit. NULL: no
      * split. */
     const struct rf_tensor *scratch;
 
@@ -81,9 +81,9 @@ struct rf_matmul_opts {
     uint32_t split;
     enum rf_dtype split_type; /* RF_F16 or RF_BF16; 0 = RF_BF16 */
 
-    /* b is RF_U8: k n elements in rf_quantized_bytes() of this kind, from a multiple of 4 bytes on,
-     * which are unpacked while they are multiplied, in f32. Sizes are m, n and k, or come from the
-     * shapes of a and out. b has no layout; not with transpose_a or a batch. */
+    /* b is RF_U8: k n elements in rf_quantized_bytes() of this kind, from a multiple of 4 bytes on.
+     * They are unpacked during the product, in f32. Sizes are m, n and k, or come from the shapes
+     * of a and out. b has no layout; not with transpose_a or a batch. */
     enum rf_quantization b_quantized;
 
     /* NULL = the best. "cooperative", "workgroup", "subgroup" or "tiled" forces that path;
@@ -103,14 +103,14 @@ RF_API int rf_matmul(struct rf_stream *stream, struct rf_tensor out, struct rf_t
 RF_EXPORT const char *rf_matmul_path(struct rf_device *device, enum rf_dtype type,
                                      const struct rf_matmul_opts *opts);
 
-/* The number of elements that opts->scratch may use for this product; 0: it is not split. It
- * depends on the arguments and the device only. So do the bits of the result; the size of the
- * scratch is one of the arguments. */
+/* The number of elements that opts->scratch may use for this product; 0: it is not split. The
+ * number depends on the arguments and the device only. So do the bits of the result; the size of
+ * the scratch is one of the arguments. */
 RF_EXPORT int64_t rf_matmul_scratch(struct rf_device *device, enum rf_dtype type,
                                     const struct rf_matmul_opts *opts);
 
 /* One row of the table of measured paths (`ringforge tune`): products of this type and form, with
- * sizes of these classes, take this path. The first product on a device reads the table of this
+ * sizes of these classes, use this path. The first product on a device reads the table of this
  * device and driver from the cache folder; a damaged file is logged and ignored. Paths add in
  * different orders, so another table may give other bits. */
 struct rf_matmul_choice {
@@ -128,19 +128,19 @@ RF_EXPORT int rf_matmul_class(int64_t size);
 RF_API int rf_matmul_table_use(struct rf_device *device, const struct rf_matmul_choice *choices,
                                uint32_t count);
 
-/* Writes the file that later processes read. path (NULL: not wanted) receives its name, at most
+/* Writes the file that later processes read. path (NULL: unused) receives its name, at most
  * `bytes`. */
 RF_API int rf_matmul_table_save(struct rf_device *device, const struct rf_matmul_choice *choices,
                                 uint32_t count, char *path, size_t bytes);
 
-/* A path with one type of operands: whether it runs on a device, and why not. */
+/* A path with one type of operands: whether it runs on a device, or the reason why not. */
 struct rf_matmul_path_info {
     const char *name;
     enum rf_dtype type;
     bool built; /* false: the shader compiler of the build was too old for it */
     bool usable;
-    bool split_only;    /* f32 with the option split only */
-    const char *reason; /* why it is not usable: a sentence; else empty */
+    bool split_only;    /* f32 only with the option split */
+    const char *reason; /* the reason why it is not usable, a sentence; else empty */
 };
 
 /* Fills at most `capacity` records; *count is the number of all. The strings live as long as the
@@ -148,27 +148,28 @@ struct rf_matmul_path_info {
 RF_API int rf_matmul_paths(struct rf_device *device, struct rf_matmul_path_info *infos,
                            uint32_t capacity, uint32_t *count);
 
-/* The form (tiles, parts of a subgroup) that a kernel has on a device, and why. */
+/* The form (tiles, parts of a subgroup) of a kernel on a device, and the reason. */
 enum { RF_KERNEL_FAMILY_BYTES = 48, RF_KERNEL_FORM_BYTES = 48 };
 struct rf_kernel_form {
     char family[RF_KERNEL_FAMILY_BYTES]; /* "matmul_cooperative/f16/nt" */
     char form[RF_KERNEL_FORM_BYTES];     /* "128x128 tile, 32x32 per subgroup" */
     bool asked;           /* the driver's compiler was asked; else registers were estimated */
-    int64_t spills;       /* as the compiler says, in its units; -1: it was not asked */
-    uint32_t spilling;    /* forms that would be preferred, but spill, as the compiler says */
-    uint32_t over_budget; /* ... but need more registers than the device is taken to have */
+    int64_t spills;       /* as the compiler reports, in its units; -1: it was not asked */
+    uint32_t spilling;    /* larger forms that spill, as the compiler reports */
+    uint32_t over_budget; /* larger forms that need more registers than the device is assumed to
+                           * have */
     char why[144];        /* the same in words: "2 larger forms spill" */
 };
 
-/* Whether kernels of this device take subnormal f32 numbers for 0, as operands or as results:
+/* Whether kernels of this device treat subnormal f32 numbers as 0, as operands or as results:
  * Vulkan leaves that to drivers. The first call for a driver in a process runs a kernel. The
- * environment variable RF_FLUSH_SUBNORMALS may give the answer instead; a counting device flushes
- * nothing. Thread-safe; blocking. Errors: those of a launch, RF_EINVAL of the variable. */
+ * environment variable RF_FLUSH_SUBNORMALS may give the answer instead; a counting device does not
+ * flush. Thread-safe; blocking. Errors: those of a launch, RF_EINVAL for the variable. */
 RF_API int rf_device_flushes_subnormals(struct rf_device *device, bool *out);
 
-/* Fills at most `capacity` records, for the kernels that have been chosen on this device so far in
- * this process; *count is the number of all. Sizes may take a smaller form than the one shown.
- * There are none on CPU devices: nothing is chosen by registers there. */
+/* Fills at most `capacity` records, for the kernels chosen on this device so far in this process;
+ * *count is the total number. Some sizes may use a smaller form than the one shown. None on CPU
+ * devices, where no choice depends on registers. */
 RF_API int rf_kernel_forms(struct rf_device *device, struct rf_kernel_form *forms,
                            uint32_t capacity, uint32_t *count);
 
@@ -197,7 +198,7 @@ struct rf_heads {
 RF_EXPORT struct rf_heads rf_heads_in(struct rf_tensor tensor, int64_t size, int64_t first,
                                       int64_t heads);
 
-/* q, k, v and out are of one type T. */
+/* q, k, v and out have the same type T. */
 struct rf_attention_args {
     struct rf_heads q;    /* (B,Tq,H,D), D up to 256; multiples of 8 from 32 to 128 are fastest */
     struct rf_heads k, v; /* (B,Tk,K,D); K divides H: query head h uses head h / (H/K) */
@@ -208,15 +209,15 @@ struct rf_attention_args {
     bool full;
     /* NULL buffer: none. (B,T) i32, for rows that hold several documents: the index in its row of
      * the first token of each token's document. Query i sees keys starts[i] to i. Not with `full`;
-     * needs Tq = Tk. Starts do not decrease along a row, and starts[i] <= i; others are read as if
-     * they were i, or hide further keys. Blocks of keys that no query of a block sees take no
+     * needs Tq = Tk. Starts must not decrease along a row, and starts[i] <= i; other values are
+     * treated as i, or hide further keys. Blocks of keys that no query of a block sees take no
      * time. */
     struct rf_tensor starts;
     float scale; /* of the scores; 0 = 1/sqrt(D), RF_ZERO = 0 */
     /* NULL = the best. "rows" (CPU drivers), "tiled" (GPUs) or "units" (matrix units; f16 and bf16;
      * attention weights and their gradients are rounded to T) forces that path; "tiled:2" one of
-     * its forms (src/ops/attention_forms.c). RF_ENOTSUP: it cannot run here. The best for f16 and
-     * bf16 is "units" on GPUs that have them and subgroups of 32 or more. */
+     * its forms (src/ops/attention_forms.c). RF_ENOTSUP: the path cannot run here. For f16 and bf16
+     * the best is "units" on GPUs with matrix units and subgroups of 32 or more. */
     const char *path;
 };
 
@@ -236,22 +237,22 @@ struct rf_attention_grads {
 RF_API int rf_attend_backward(struct rf_stream *stream, const struct rf_attention_args *args,
                               const struct rf_attention_grads *grads);
 
-/* Chooses the forms of causal attention, forward and backward, of this type with aligned heads of
- * this size, and launches nothing: rf_kernel_forms then lists them. Does nothing on CPU devices.
- * Compiles kernels the first time on a GPU, and blocks meanwhile. Thread-safe. RF_ENOTSUP: there is
- * no form for such heads. */
+/* Chooses the forms of causal attention, forward and backward, for this type and aligned heads of
+ * this size, and launches nothing: rf_kernel_forms then lists them. No effect on CPU devices. On a
+ * GPU the first call compiles kernels, and blocks meanwhile. Thread-safe. RF_ENOTSUP: no form for
+ * such heads. */
 RF_API int rf_attention_choose(struct rf_device *device, enum rf_dtype type, int64_t head_size);
 
-/* out (B,T,H,D) = x; with accumulate out += x, in f32, rounded once. Both are of one type T; each
- * has strides of its own; D is any. out must not overlap x. */
+/* out (B,T,H,D) = x; with accumulate out += x, in f32, rounded once. Both have the same type T;
+ * each has its own strides; D is any. out must not overlap x. */
 RF_API int rf_copy_heads(struct rf_stream *stream, struct rf_heads out, struct rf_heads x,
                          bool accumulate);
 
 /* ---- rotary embedding ------------------------------------------------------------------------ */
 
-/* Longer periods for longer sequences, as Llama 3.1 has them ("llama3" of transformers). A pair
- * that turns less than `low` times in `original` tokens turns by 1/factor of its angle; one that
- * turns more than `high` times is unchanged; between them the two are mixed linearly in the number
+/* Longer periods for longer sequences, as in Llama 3.1 ("llama3" of transformers). A pair that
+ * turns less than `low` times in `original` tokens turns by 1/factor of its angle; one that turns
+ * more than `high` times is unchanged; between them the two are interpolated linearly in the number
  * of turns. */
 struct rf_rotary_scaling {
     double factor;    /* at least 1; 0 = none, and the rest is ignored */
@@ -261,15 +262,15 @@ struct rf_rotary_scaling {
 
 struct rf_rotary_opts {
     double theta;     /* at least 1; 0 = 10000 */
-    int64_t position; /* of the first row of every sequence; the last row's is at most 2^31 - 1 */
+    int64_t position; /* of every sequence's first row; the last row's must be at most 2^31 - 1 */
     bool halves; /* true: pairs (i, i + D/2) (GPT-NeoX, most Llama files); false: (2i, 2i + 1) */
     struct rf_rotary_scaling scaling;
 };
 
 /* out (B,T,H,D) = x with pair i of row t rotated by (position + t) theta^(-2i/D) (Su et al. 2021).
- * D is even, up to 256. out and x are of one type T. out may be exactly x, else the two must not
- * overlap. opts may be NULL. To rotate a part of each head, pass views with a smaller size. Angles
- * are accurate to 1e-7 of a turn at any position. */
+ * D is even, up to 256. out and x have the same type T. out may be exactly x; otherwise they must
+ * not overlap. opts may be NULL. To rotate a part of each head, pass views with a smaller size.
+ * Angles are accurate to 1e-7 of a turn at any position. */
 RF_API int rf_rotary(struct rf_stream *stream, struct rf_heads out, struct rf_heads x,
                      const struct rf_rotary_opts *opts);
 
@@ -291,8 +292,8 @@ RF_API int rf_sum(struct rf_stream *stream, struct rf_tensor out, struct rf_tens
 RF_API int rf_max(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
                   struct rf_tensor scratch);
 
-/* out (1) f32 = 1 if any element is infinite or NaN, else 0. rf_max of such results tells about
- * several buffers. */
+/* out (1) f32 = 1 if any element is infinite or NaN, else 0. For several buffers, take rf_max of
+ * the results. */
 RF_API int rf_any_nonfinite(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
                             struct rf_tensor scratch);
 
@@ -303,7 +304,7 @@ struct rf_norm_chunk {
 
 /* out (1) = the sum of squares of the elements of `flat` that are in chunks: each chunk's by a
  * fixed tree in f32, and the sum of these exactly, rounded once. So the result depends neither on
- * the order of chunks nor on how a buffer is divided between them. flat: f32, f16 or bf16. chunks:
+ * the order of chunks nor on the division of a buffer into chunks. flat: f32, f16 or bf16. chunks:
  * device i32 (chunks,2), as struct rf_norm_chunk. scratch: f32, rf_sum_squares_scratch(chunks)
  * elements. If the sum overflows f32, out is minus the sum divided by 2^192, which rf_step_begin
  * accepts. out is infinite or NaN only if an element is. */
@@ -312,15 +313,15 @@ RF_EXPORT int64_t rf_sum_squares_scratch(int64_t chunks);
 RF_API int rf_sum_squares(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor flat,
                           struct rf_tensor chunks, struct rf_tensor scratch);
 
-/* rf_sum_squares in three calls, for ranks that each have a part of the gradients. The first:
- * sums (chunks) f32 = the sum of squares of each chunk, in the form above; 0 if its count is 0. */
+/* rf_sum_squares in three calls, for ranks that each hold a part of the gradients. The first: sums
+ * (chunks) f32 = the sum of squares of each chunk, in the form above; 0 if its count is 0. */
 RF_API int rf_square_chunks(struct rf_stream *stream, struct rf_tensor sums, struct rf_tensor flat,
                             struct rf_tensor chunks);
 
 /* The second: exact (RF_EXACT_WORDS) i32 = the sum of sums, f32 numbers in that form: an integer in
- * units of 2^-149 as 43 words of 12 bits, the lowest first, and how many are infinite and NaN, as 1
- * or 0. Every word is below 2^14, so up to 2^17 ranks may add theirs word by word, as integers, in
- * any order.
+ * units of 2^-149 as 43 words of 12 bits, the lowest first, and two flags, 0 or 1: any is infinite,
+ * any is NaN. Every word is below 2^14, so up to 2^17 ranks may add theirs word by word, as
+ * integers, in any order.
  *   scratch: i32, rf_add_squares_scratch(number of sums) elements.
  * RF_ENOTSUP: more than 2.6e8 sums. */
 #define RF_EXACT_WORDS 45

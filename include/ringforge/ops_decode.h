@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Kernels of text generation: products of few rows, and attention to a cache of keys and values.
- * Types, aliasing and errors: ops.h, which includes this. Each row of a call is a new token of any
- * sequence. The bits of a row depend on that row, the weights and the cached keys and values up to
- * its position: neither on the number of rows, nor on the other rows, nor on `most`. So one call
- * for all tokens of a prompt gives the bits of one call for each token.
+ * Kernels of text generation: products of few rows, and attention to a key-value cache. Types,
+ * aliasing and errors: ops.h, which includes this. Each row of a call is a new token of any
+ * sequence. The bits of a row depend only on that row, the weights and the cached keys and values
+ * up to its position; not on the number of rows, the other rows or `most`. So one call for all
+ * tokens of a prompt gives the same bits as one call per token.
  */
 #ifndef RINGFORGE_OPS_DECODE_H
 #define RINGFORGE_OPS_DECODE_H
@@ -19,19 +19,20 @@ extern "C" {
 struct rf_gemv_opts {
     enum rf_quantization w_quantized; /* w is RF_U8 in this layout (quantize.h) */
     const struct rf_tensor *bias;     /* (N) of T; NULL or a NULL buffer: none */
-    const struct rf_tensor *residual; /* (n,N) of the type of out; the same. May be out itself. */
+    const struct rf_tensor *residual; /* (n,N) in the type of out, or none as above. May be out
+                                       * itself. */
 };
 
 /* out (n,N) = x (n,K) w (N,K)' + bias + residual, rounded once. x and w are of T; out is of T or
  * f32. opts may be NULL. Reads w once for every 8 rows: for many rows rf_matmul is faster.
  *   A quantised w has rf_quantized_bytes() of N * K elements, from a multiple of 4 bytes on; N and
  * K are those of out and x. Its elements are not rounded to T: in f32 the result has the bits of
- * the product with what rf_dequantize gives. */
+ * the product with the values of rf_dequantize. */
 RF_API int rf_gemv(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
                    struct rf_tensor w, const struct rf_gemv_opts *opts);
 
-/* A cache of the keys and values of S sequences of at most L tokens, and where the rows of a call
- * belong: row i is the token at position[i] of sequence[i]. Kernels clamp both to the cache. */
+/* A cache of the keys and values of S sequences of at most L tokens, and the place of each row of a
+ * call: row i is the token at position[i] of sequence[i]. Kernels clamp both to the cache. */
 struct rf_cache {
     struct rf_tensor keys, values;       /* (S,L,K,D) of T: K heads of size D */
     struct rf_tensor sequence, position; /* (n) i32 */
@@ -46,7 +47,7 @@ RF_API int rf_cache_append(struct rf_stream *stream, const struct rf_cache *cach
                            struct rf_tensor qkv, int64_t heads, struct rf_tensor angles);
 
 /* angles (L,D) = the table of rf_cache_append. The angles are those of rf_rotary, with the same
- * opts; position and halves of them are ignored. opts may be NULL. */
+ * opts; their position and halves are ignored. opts may be NULL. */
 struct rf_rotary_opts;
 RF_API int rf_rotary_angles(struct rf_stream *stream, struct rf_tensor angles,
                             const struct rf_rotary_opts *opts);

@@ -14,20 +14,26 @@ extern "C" {
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-enum rf_activation {
-    RF_ACT_NONE = 0, /* x */
-    RF_ACT_RELU,
-    RF_ACT_GELU,     /* tanh form (Hendrycks, Gimpel 2016) */
-    RF_ACT_SILU,     /* x sigmoid(x) (Elfwing, Uchibe, Doya 2017) */
-    RF_ACT_GELU_ERF, /* x Phi(x), Phi the normal distribution function */
-    RF_ACT_SIGMOID,
-    RF_ACT_TANH,
-    RF_ACTIVATION_COUNT
-};
+/* Constant and name, numbered from 0 as in shaders/activation.glsl. NONE is x; GELU the tanh form
+ * (Hendrycks, Gimpel 2016); SILU x sigmoid(x) (Elfwing, Uchibe, Doya 2017); GELU_ERF x Phi(x), Phi
+ * the normal distribution function. */
+#define RF_ACTIVATIONS(ROW)                                                                        \
+    ROW(RF_ACT_NONE, "identity")                                                                   \
+    ROW(RF_ACT_RELU, "relu")                                                                       \
+    ROW(RF_ACT_GELU, "gelu")                                                                       \
+    ROW(RF_ACT_SILU, "silu")                                                                       \
+    ROW(RF_ACT_GELU_ERF, "gelu-erf")                                                               \
+    ROW(RF_ACT_SIGMOID, "sigmoid")                                                                 \
+    ROW(RF_ACT_TANH, "tanh")
+#define RF_ACTIVATION_CONSTANT(constant, name) constant,
+enum rf_activation { RF_ACTIVATIONS(RF_ACTIVATION_CONSTANT) RF_ACTIVATION_COUNT };
 
-/* out = f(x). out may alias x. In f32, RF_ACT_GELU of what rf_matmul leaves in `pre` has the bits
- * of the product's own output, if the driver compiles equal expressions alike. In 16 bits it has
- * not, because pre has been rounded. */
+/* NULL: there is no such activation. */
+RF_API const char *rf_activation_name(enum rf_activation kind);
+
+/* out = f(x). out may alias x. In f32, RF_ACT_GELU of the `pre` that rf_matmul writes has the same
+ * bits as the product's own output, if the driver compiles equal expressions alike. In 16 bits the
+ * bits differ, because pre has been rounded. */
 RF_API int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                        struct rf_tensor x);
 
@@ -57,7 +63,7 @@ RF_API int rf_glu_backward(struct rf_stream *stream, enum rf_activation kind, st
 
 /* A stream of random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). Element i of a
  * tensor gets word first + i. The numbers depend neither on the type nor on the device. For a
- * shard, pass the global index of its first element: then they do not depend on the division
+ * shard, pass the global index of its first element: then they do not depend on the sharding
  * either. */
 struct rf_random {
     uint64_t seed;
@@ -80,8 +86,8 @@ RF_API int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tens
                   struct rf_tensor b);
 
 /* out (n,C) = a (n,C) + bias (C) + residual (n,C), as bias and residual of rf_matmul, for products
- * of several ranks that have to be added up first. bias is of T, or, if T is f32, f16 or bf16. out
- * may alias a or residual. */
+ * of several ranks that must be summed first. bias is of T, or, if T is f32, f16 or bf16. out may
+ * alias a or residual. */
 RF_API int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                        struct rf_tensor bias, struct rf_tensor residual);
 
@@ -93,7 +99,7 @@ RF_API int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tens
 RF_API int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                       struct rf_tensor b);
 
-/* out = factor * a, rounded once to the type of out. Of one type, out may alias a. */
+/* out = factor * a, rounded once to the type of out. out may alias a if both have the same type. */
 RF_API int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                     float factor);
 

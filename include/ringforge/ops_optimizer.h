@@ -15,8 +15,8 @@ extern "C" {
 
 /* ---- scalars of a step ----------------------------------------------------------------------- */
 
-/* What changes from step to step, in device memory: RF_SCALAR_WORDS f32 as a tensor. Kernels read
- * it there, so a recorded step can be replayed, and the host need not ask whether a step is
+/* Values that change from step to step, in device memory: RF_SCALAR_WORDS f32 as a tensor. Kernels
+ * read them there, so a recorded step can be replayed, and the host need not know whether a step is
  * skipped. All zero is a valid initial state. */
 struct rf_step_scalars {
     /* The host sets these before a step. */
@@ -46,9 +46,9 @@ struct rf_optimizer_opts;
 /* Begins an update: writes norm, factor and bias corrections, and increments updates. The clip
  * coefficient is min(1, clip / (norm + 1e-6)), or 1 without clipping. If sum_squares is not finite
  * it sets `skipped` instead, and the kernels below do nothing in this step.
- *   sum_squares (1): of all gradients of the step, from rf_sum_squares. It is finite for all finite
- * gradients. Without clipping, such gradients can still overflow in a rule that squares them.
- * Call it once for all buffers of a step, before their updates. */
+ *   sum_squares (1): the sum over all gradients of the step, from rf_sum_squares. It is finite for
+ * all finite gradients. Without clipping, such gradients can still overflow in a rule that squares
+ * them. Call it once for all buffers of a step, before their updates. */
 RF_API int rf_step_begin(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
                          struct rf_tensor scalars, struct rf_tensor sum_squares);
 
@@ -71,8 +71,8 @@ RF_API int rf_loss_scale_update(struct rf_stream *stream, const struct rf_loss_s
  * torch.optim. */
 enum rf_optimizer {
     RF_ADAMW = 0, /* Adam with decoupled decay */
-    RF_SGD,       /* d = g; decoupled decay, which is the same here */
-    RF_MOMENTUM,  /* m = momentum m + (1 - dampening) g, the first time m = g; d = m. Polyak 1964 */
+    RF_SGD,       /* d = g; decoupled decay, which is equivalent here */
+    RF_MOMENTUM,  /* m = momentum m + (1 - dampening) g, first m = g; d = m. Polyak 1964 */
     RF_NESTEROV,  /* the same m; d = g + momentum m. Sutskever et al. 2013 */
     RF_ADAGRAD,   /* v += g^2; d = g / root(v). Duchi, Hazan, Singer 2011 */
     RF_RMSPROP, /* v = beta2 v + (1 - beta2) g^2; d = g / root(v). With centered (Graves 2013): a =
@@ -92,7 +92,7 @@ struct rf_optimizer_opts {
     float beta1, beta2, eps;
     float weight_decay;
     float momentum, dampening;       /* dampening: RF_MOMENTUM only */
-    float extra[RF_OPTIMIZER_EXTRA]; /* further numbers of a rule; none of the above has any */
+    float extra[RF_OPTIMIZER_EXTRA]; /* further options; none of the rules above has any */
     bool eps_inside;          /* eps inside the root, as in some papers; else as in PyTorch */
     bool no_bias_correction;  /* Adam: without the divisions by 1 - beta^t */
     bool centered;            /* RMSProp */
@@ -107,29 +107,29 @@ struct rf_optimizer_info {
     const char *name;                  /* "adamw" */
     float beta1, beta2, eps, momentum; /* customary values; 0 if the rule has none */
     bool decoupled;                    /* weight decay */
-    bool corrects_bias;                /* divides by 1 - beta^t; no_bias_correction */
-    bool takes_momentum, takes_dampening, takes_centered, takes_extra; /* options that it has */
+    bool corrects_bias;                /* divides by 1 - beta^t; accepts no_bias_correction */
+    bool takes_momentum, takes_dampening, takes_centered, takes_extra; /* supported options */
     float extra[RF_OPTIMIZER_EXTRA];                                   /* customary values */
 };
 
 /* Constant data. */
 RF_EXPORT const struct rf_optimizer_info *rf_optimizer_get_info(enum rf_optimizer kind);
 
-/* The rule of this name (enum rf_optimizer); -1: there is none. */
+/* The rule of this name (enum rf_optimizer); -1: none. */
 RF_EXPORT int rf_optimizer_find(const char *name);
 
-/* "m", "v", ...: also the end of a tensor's name in checkpoints. NULL: there is no such state. */
+/* "m", "v", ...: also the suffix of a tensor's name in checkpoints. NULL: no such state. */
 RF_EXPORT const char *rf_optimizer_state_name(enum rf_optimizer_state state);
 
 /* Whether the rule keeps this state with these options. */
 RF_EXPORT bool rf_optimizer_has(const struct rf_optimizer_opts *opts,
                                 enum rf_optimizer_state state);
 
-/* What one update reads and writes: n parameters of a flat buffer, from its element `first` on. */
+/* The operands of one update: n parameters of a flat buffer, from its element `first` on. */
 struct rf_optimizer_part {
     struct rf_tensor param;                 /* (n) f32; f16 or bf16 without an f32 master */
     struct rf_tensor grad;                  /* (n) f32, f16 or bf16 */
-    struct rf_tensor state[RF_STATE_COUNT]; /* (n) f32; a NULL buffer if the rule has it not */
+    struct rf_tensor state[RF_STATE_COUNT]; /* (n) f32; a NULL buffer if the rule lacks it */
     struct rf_tensor
         copy; /* (n) f16 or bf16: receives the f32 parameters, rounded; NULL buffer: none */
     /* i32 (ceil(n/64)), 0 or 1 for each 64 elements: whether weight decay applies to them. */
@@ -140,11 +140,11 @@ struct rf_optimizer_part {
     struct rf_tensor places;
 };
 
-/* For buffers that have parts of a larger one: parameters of some blocks only, or some rows and
- * columns of them. Elements of the flat buffer before `end` draw by their index plus `shift`,
- * modulo 2^64. The table of a part begins with two words for each 64 of its elements: the number of
- * words from the first of the two to the run with the first of these elements, and that element's
- * index in the flat buffer divided by 64. Runs follow in ascending order; the last one ends behind
+/* For buffers with parts of a larger one: parameters of some blocks only, or some of their rows and
+ * columns. Elements of the flat buffer before `end` draw by their index plus `shift`, modulo 2^64.
+ * The table of a part begins with two words for each 64 of its elements: the distance in words from
+ * the first of the two to the run that contains the first of these elements, and that element's
+ * index in the flat buffer divided by 64. Runs follow in ascending order; the last one ends past
  * the part. */
 struct rf_place_run {
     uint64_t end, shift;
@@ -152,21 +152,21 @@ struct rf_place_run {
 
 /* One update in place, by one launch. 16-bit stores round to nearest, or stochastically:
  * Philox4x32-10 with key seed and counter {number / 4, updates} gives the random words of four
- * numbers. The bits do not depend on how a buffer is divided into parts, if `first` is right, nor
- * on how its elements are distributed, if `places` is. */
+ * numbers. The bits do not depend on the division of a buffer into parts, if `first` is right, nor
+ * on the distribution of its elements, if `places` is right. */
 RF_API int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
                              const struct rf_optimizer_part *part, struct rf_tensor scalars);
 
-/* Writes the copy that update number scalars.updates has made, or with `before` the one before it:
- * from part->param, f32, with the same roundings. After 0 updates copies are rounded to nearest.
- * Reads param, first and places of the part. */
+/* Writes the copy made by update number scalars.updates, or with `before` by the previous one: from
+ * part->param, f32, with the same roundings. After 0 updates copies are rounded to nearest. Reads
+ * param, first and places of the part. */
 RF_API int rf_optimizer_copy(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
                              const struct rf_optimizer_part *part, struct rf_tensor scalars,
                              bool before);
 
-/* The work of such an update of `count` parameters of type `param`, with f32 gradients and a copy
- * of type `copy` (RF_F32: no copy). For each f32 parameter AdamW reads 16 bytes and writes 12; a
- * copy adds 2. */
+/* The work of an update of `count` parameters of type `param`, with f32 gradients and a copy of
+ * type `copy` (RF_F32: no copy). For each f32 parameter AdamW reads 16 bytes and writes 12; a copy
+ * adds 2. */
 RF_EXPORT void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count,
                                  enum rf_dtype param, enum rf_dtype copy, struct rf_work *out);
 

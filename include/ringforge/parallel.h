@@ -106,6 +106,55 @@ enum rf_verb {
     RF_VERB_COUNT
 };
 
+/* The role of an operand in an instruction. The pass that writes an instruction gives each operand
+ * a role; the executor and the checker find operands by their roles. Operands of one side (read, or
+ * written) with the same role are adjacent. */
+enum rf_role {
+    /* Calls of blocks. Values that a call keeps from phase to phase are read and written. */
+    RF_ROLE_INPUT = 0,   /* tokens, or the output of the block before */
+    RF_ROLE_OUTPUT,      /* also of a message */
+    RF_ROLE_OUTPUT_GRAD, /* also of a message */
+    RF_ROLE_INPUT_GRAD,
+    RF_ROLE_SAVED,
+    RF_ROLE_SAVED_FOR_WEIGHT,
+    RF_ROLE_EXCHANGED, /* the previous phase's output, exchanged between ranks */
+    RF_ROLE_EXCHANGE,  /* this phase's output, to be exchanged */
+    RF_ROLE_TARGETS,
+    RF_ROLE_LOSSES,
+    RF_ROLE_SCRATCH,
+    RF_ROLE_WORKSPACE,
+    /* Parameters and their gradients: by pieces, each once, in the order of the block's parameters.
+     * The version is the one that the call must see. */
+    RF_ROLE_PARAM, /* f32; in an update: the updated parameters, of any stored type */
+    RF_ROLE_COPY,  /* in 16 bits; in an update: the copy that is written, too */
+    RF_ROLE_GRAD,
+    RF_ROLE_SCALARS,      /* of an update, or those that blocks read */
+    RF_ROLE_STEP_SCALARS, /* 2bw: those of the step whose inputs are loaded */
+    /* Updates */
+    RF_ROLE_STATE, /* of the optimizer: RF_ROLE_STATE + enum rf_optimizer_state */
+    RF_ROLE_STATE_END = RF_ROLE_STATE + RF_STATE_COUNT - 1,
+    RF_ROLE_PARAM_BEFORE, /* 2bw: keeps the version before this update */
+    RF_ROLE_COPY_BEFORE,
+    RF_ROLE_DECAY,
+    RF_ROLE_PLACES,
+    RF_ROLE_CHUNKS,
+    RF_ROLE_SQUARES,
+    RF_ROLE_PARTIALS,
+    RF_ROLE_NORM,
+    /* Sums */
+    RF_ROLE_SUM,
+    RF_ROLE_TERM,       /* a summand: whole pieces */
+    RF_ROLE_SHARD_TERM, /* the same: this rank's shard of one piece */
+    RF_ROLE_USE_TERM,   /* the same: a tied use's gradient, inside the piece of the sum */
+    /* Gradients in policy.reduce_dtype */
+    RF_ROLE_SENT,
+    RF_ROLE_RECEIVED,
+    /* Copies and transfers of values without another role */
+    RF_ROLE_FROM,
+    RF_ROLE_TO,
+    RF_ROLE_COUNT
+};
+
 /* The lanes on which instructions run. A lane runs its instructions in the order of the list. Only
  * waits order instructions of different lanes. */
 enum rf_lane {
@@ -158,8 +207,8 @@ struct rf_instruction {
     enum rf_lane lane;
     int block, micro_batch; /* -1: none; micro_batch: global index within the step */
     int phase;              /* of a call of a block; of an exchange, the phase before it */
-    int behind; /* 2bw: 1: belongs to the step before the one whose inputs the list loads */
-    enum rf_verb call;            /* RF_VERB_EXCHANGE: the call that it belongs to */
+    int behind;        /* 2bw: 1: belongs to the step before the one whose inputs the list loads */
+    enum rf_verb call; /* RF_VERB_EXCHANGE: the call that it belongs to */
     int first_operand, ins, outs; /* operands: values read, then values written */
     int first_wait, waits;
     int transfer; /* -1: none */
@@ -169,7 +218,7 @@ struct rf_instruction {
 /* Builds the plan of `rank`. blocks must outlive it. The caller destroys *out. Errors: RF_EINVAL (a
  * mesh or batch that cannot be divided, policies that cannot be combined), RF_ENOMEM (more memory
  * than policy->device_bytes); the message says what to change. */
-RF_API int rf_plan_build(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
+RF_API int rf_plan_build(struct rf_blocks blocks, const struct rf_mesh *mesh,
                          const struct rf_policy *policy, int rank, struct rf_plan **out);
 
 /* NULL is allowed. */
@@ -184,9 +233,13 @@ RF_EXPORT int rf_plan_rank(const struct rf_plan *plan);
 /* All values. Operands are indices of this array. Owned by the plan. */
 RF_EXPORT const struct rf_value *rf_plan_values(const struct rf_plan *plan, int *count);
 
-/* Operands, waits and transfer (NULL: none) of an instruction. Owned by the plan. */
+/* Operands, their roles (enum rf_role), waits and transfer (NULL: none) of an instruction. Owned by
+ * the plan. */
 RF_EXPORT const int *rf_plan_operands(const struct rf_plan *plan,
                                       const struct rf_instruction *instruction);
+
+RF_EXPORT const uint8_t *rf_plan_roles(const struct rf_plan *plan,
+                                       const struct rf_instruction *instruction);
 
 RF_EXPORT const struct rf_wait *rf_plan_waits(const struct rf_plan *plan,
                                               const struct rf_instruction *instruction);
@@ -373,6 +426,9 @@ RF_API int rf_pipeline_find(const char *name, enum rf_pipeline_kind *out);
 
 /* "backward input", ...; "?" for another value. */
 RF_EXPORT const char *rf_verb_name(enum rf_verb verb);
+
+/* "input", "parameters", ...; "?" for another value. */
+RF_EXPORT const char *rf_role_name(enum rf_role role);
 
 /* "host", "compute", "data", ...; "?" for another value. */
 RF_EXPORT const char *rf_lane_name(enum rf_lane lane);

@@ -70,10 +70,15 @@ RF_API int rf_quantizer_finish(struct rf_quantizer *quantizer);
 
 RF_EXPORT void rf_quantizer_destroy(struct rf_quantizer *quantizer);
 
-/* Elements [first, first + count) of a tensor of `all` elements: the values that kernels compute
- * with, in f32. */
-RF_API int rf_dequantize(enum rf_quantization kind, const void *bytes, int64_t all, int64_t first,
-                         int64_t count, float *values);
+/* A quantised tensor of `count` elements. */
+struct rf_quantized {
+    enum rf_quantization kind;
+    const void *bytes;
+    int64_t count;
+};
+
+/* Elements [first, first + count): the values that kernels compute with, in f32. */
+RF_API int rf_dequantize(struct rf_quantized tensor, int64_t first, int64_t count, float *values);
 
 #ifdef __cplusplus
 }

@@ -48,11 +48,6 @@ RF_API int rf_tensor_view(struct rf_buffer *buffer, uint64_t offset, struct rf_s
 RF_API int rf_tensor_create(struct rf_device *device, struct rf_shape shape, enum rf_dtype dtype,
                             struct rf_tensor *out);
 
-/* A tensor at the start of the caller's own memory, as rf_buffer_import. bytes: the size of the
- * memory, at least that of the tensor. The caller destroys out->buffer, then frees the memory. */
-RF_API int rf_tensor_from_host(struct rf_device *device, void *memory, uint64_t bytes,
-                               struct rf_shape shape, enum rf_dtype dtype, struct rf_tensor *out);
-
 RF_EXPORT int64_t rf_tensor_count(struct rf_tensor tensor);
 
 RF_EXPORT uint64_t rf_tensor_bytes(struct rf_tensor tensor);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of several algorithms have in common: why a call cannot be served, and formulas of
- * the bytes that a rank sends. tests/coll/sent_test.cc compares the formulas with the lists.
+ * Shared by the files of several algorithms: why a call cannot be served, and formulas of the bytes
+ * that a rank sends. tests/coll/sent_test.cc compares the formulas with the lists.
  */
 #include "algorithm.h"
 
@@ -77,7 +77,7 @@ uint64_t rf_sent_by_root(const struct rf_coll_desc *desc)
     return desc->rank == desc->root ? rf_sent_to_all(desc) : 0;
 }
 
-/* As many as the lowest bit of its place says, if there are that many ranks. */
+/* The lowest set bit of its place, or as many as there are ranks. */
 int64_t rf_subtree(const struct rf_coll_desc *desc)
 {
     const int64_t place = (desc->rank - (int64_t)desc->root + desc->ranks) % desc->ranks;

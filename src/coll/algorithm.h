@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * An algorithm is a file that exports a record of this form for each operation that it serves: how
- * it is built, when it is right and good, and what it sends. table.c has the list of their names.
- * Also what the files of several algorithms have in common. Pure.
+ * An algorithm is a file that exports a record of this form for each of its operations: its
+ * builder, the conditions for its use, and the bytes it sends. table.c lists their names. This
+ * header also declares helpers shared by several algorithms. Pure.
  */
 #ifndef RF_COLL_ALGORITHM_H
 #define RF_COLL_ALGORITHM_H
@@ -10,9 +10,9 @@
 #include "model.h"
 #include "sched.h"
 
-/* Messages one after the other, on the longest way through all ranks: the sum of the members, each
- * times what it counts. What is cut into segments or windows counts once, since only the first of
- * them is waited for. All 0: the lists of all ranks are built and counted. */
+/* Consecutive messages on the longest way through all ranks: the sum of the members, each
+ * multiplied by its factor. Segments and windows count once, since only the first of them is waited
+ * for. All 0: the lists of all ranks are built and counted. */
 struct rf_rounds {
     int fixed;  /* times 1 */
     int log;    /* times log2 N, rounded up: each round reaches twice as many ranks */
@@ -25,18 +25,18 @@ struct rf_algorithm {
     enum rf_coll_op op; /* RF_COLL_NONE: any */
     const char *name;   /* for opts.algorithm */
 
-    /* For people (docs/collectives.md): which calls take it; and what the busiest rank sends, K the
-     * size of the whole and N the number of ranks. */
+    /* For people (docs/collectives.md): the calls that use it; and the bytes that the busiest rank
+     * sends, K the size of the whole and N the number of ranks. */
     const char *note, *bytes;
 
-    /* A sentence if the result would be wrong; NULL: it would be right, or (the function) it always
-     * is. This and `preferred` may read only what all ranks agree about. */
+    /* A message if the result would be wrong; NULL: it would be right, or (the function) it always
+     * is. This and `preferred` may read only values that are equal on all ranks. */
     const char *(*why_not)(const struct rf_coll_desc *desc);
     /* Whether its size makes it the best; NULL: all sizes do. The first of the list that is right
      * and preferred is taken. */
     bool (*preferred)(const struct rf_coll_desc *desc);
     bool never_by_size; /* it is taken by name, or by prediction */
-    /* Predicted seconds, where links are measured; NULL: never taken by prediction. */
+    /* Predicted seconds, if links are measured; NULL: never chosen by prediction. */
     rf_cost *cost;
     rf_builder *build;
 
@@ -48,11 +48,10 @@ struct rf_algorithm {
 
     bool whole;         /* a message holds pieces of several ranks, or partial sums of the whole
                            call: long calls are not cut into windows */
-    bool shares_memory; /* of ranks that share memory, and so before all others */
+    bool shares_memory; /* for ranks that share memory: precedes all others */
     /* Length of segments; NULL: the transport's. */
     size_t (*segment)(const struct rf_coll_desc *desc);
-    /* The elements of each rank's share in a call that does not say so. NULL: the builder needs
-     * none. */
+    /* The elements of each rank's share in a call without counts. NULL: the builder needs none. */
     void (*counts)(const struct rf_coll_desc *desc, size_t *counts);
     /* The fallback if a rank cannot reach another's buffers: fills in the call, returns the name of
      * its algorithm, or NULL to let the table choose. NULL: it needs none. */
@@ -67,7 +66,8 @@ const char *rf_why_not(const struct rf_algorithm *algorithm, const struct rf_col
 
 /* For why_not. There are two ranks or more. */
 const char *rf_why_no_peers(const struct rf_coll_desc *desc);
-/* Partial sums are sent, and so rounded to the type; `narrow` says where, of 16-bit types. */
+/* Partial sums are sent, and so rounded to the type; `narrow` names the place of the rounding, for
+ * 16-bit types. */
 const char *rf_why_no_partial_sums(const struct rf_coll_desc *desc, const char *narrow);
 /* The same, in the order of a ring of two ranks or more; and between pairs of 2^k ranks. */
 const char *rf_why_no_ring_order(const struct rf_coll_desc *desc);
@@ -82,10 +82,10 @@ uint64_t rf_sent_to_all(const struct rf_coll_desc *desc);
 uint64_t rf_sent_to_root(const struct rf_coll_desc *desc);
 uint64_t rf_sent_by_root(const struct rf_coll_desc *desc);
 
-/* Places of the subtree under this rank in a binomial tree from the root on, itself among them. */
+/* The size of the subtree under this rank, itself included, in a binomial tree from the root. */
 int64_t rf_subtree(const struct rf_coll_desc *desc);
 
-/* Of a call with counts, the average of the pieces: what all ranks agree about. */
+/* For a call with counts, the average of the pieces, which is equal on all ranks. */
 size_t rf_coll_piece_bytes(const struct rf_coll_desc *desc);
 
 static inline size_t rf_coll_bytes(const struct rf_coll_desc *desc)
@@ -104,7 +104,7 @@ static inline uint64_t rf_piece_bytes(const struct rf_coll_desc *desc, int rank)
     return (uint64_t)desc->counts[rank % desc->ranks] * rf_dtype_bytes(desc->dtype);
 }
 
-/* The length of segments of an algorithm that has no other. */
+/* The length of segments for an algorithm without its own. */
 static inline size_t rf_usual_segment(const struct rf_coll_desc *desc)
 {
     return desc->model ? desc->model->segment_bytes : desc->segment_bytes;

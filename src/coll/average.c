@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Averages of a block: they lie between the least and the greatest operand, whatever the type. The
- * sum of the operands may lie outside the type, so no partial sum of an average is sent, nor kept
- * where it left the type. Called by fold.c.
+ * sum of the operands may overflow the type, so partial sums of an average are neither sent nor
+ * kept in the type if they can overflow. Called by fold.c.
  */
 #include "reduce.h"
 
@@ -13,9 +13,9 @@
 
 enum { CHUNK = 256 };
 
-/* Totals of up to 2^19 numbers are exact in f64. To multiply is quicker than to divide. This factor
- * is more than 1 / divisor by 2^-53 to 2^-50 of it after all roundings. So no whole quotient falls
- * below itself, and no other one reaches the next whole number, which is 1 / divisor away. */
+/* Totals of up to 2^19 numbers are exact in f64. Multiplying is faster than dividing. This factor
+ * exceeds 1 / divisor by 2^-53 to 2^-50 of it after all roundings. So no whole quotient falls below
+ * itself, and no other one reaches the next whole number, which is at least 1 / divisor away. */
 static double factor_of(const struct rf_fold *fold)
 {
     return 1.0 / fold->divisor * (1 + 0x1p-51);
@@ -50,7 +50,7 @@ static const i64_place *i64_of(const struct rf_fold *fold, uint32_t p, size_t of
     return (const i64_place *)((const unsigned char *)fold->parts[p].data + offset);
 }
 
-/* Whether no sum of the parts leaves 64 bits, because all have that many bits to spare. */
+/* Whether no sum of the parts overflows 64 bits, because all parts have that many bits to spare. */
 static bool sums_fit(const struct rf_fold *fold, size_t offset, size_t count)
 {
     const int spare = 32 - __builtin_clz(fold->part_count);
@@ -103,8 +103,8 @@ void rf_average_integers(void *to, const struct rf_fold *fold, size_t offset, si
 
 /* ---- floats: the sum, divided ---------------------------------------------------------------- */
 
-/* The average of one element in f64, to which f32 are widened; f64 are added as fractions, of which
- * no sum overflows. */
+/* The average of one element in f64. f32 is widened; f64 is added as fractions, whose sums do not
+ * overflow. */
 static double average_again(const struct rf_fold *fold, size_t offset)
 {
     const bool is_f64 = rf_fold_type(fold) == RF_F64;
@@ -118,8 +118,8 @@ static double average_again(const struct rf_fold *fold, size_t offset)
     return total / (fraction * fold->divisor);
 }
 
-/* divide: whether all are finite (no exponent is all ones). again: those that are not, but could
- * be. */
+/* divide: returns whether all are finite (no exponent is all ones). again: recomputes those that
+ * are not, but could be. */
 #define FLOATS(type, bits, exponent)                                                               \
     static bool divide_##type(type##_place *x, size_t count, int divisor)                          \
     {                                                                                              \
@@ -144,8 +144,8 @@ FLOATS(f64, u64, 0x7ff0000000000000u)
 #undef FLOATS
 
 /* A sum is rounded, so even the average of equal numbers may be another number. Half of a sum of
- * two is not, and what 16-bit types round at the end is more than f32 has rounded before. No
- * average is less than that of its least operand alone, since rounding is monotonic. */
+ * two is exact enough, and the final rounding of 16-bit types is coarser than that of f32 before
+ * it. No average is below that of its least operand alone, because rounding is monotonic. */
 static bool may_leave(const struct rf_fold *fold)
 {
     return fold->part_count > (rf_dtype_bytes(fold->dtype) == 2 ? 1024 : 2);

@@ -8,7 +8,7 @@
 
 static void build_barrier(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
-    uint32_t received = RF_NO_STEP; /* of all rounds so far: receives may finish in any order */
+    uint32_t received = RF_NO_STEP; /* joins all rounds so far: receives may finish in any order */
     uint32_t round = 0;
     for (int64_t ahead = 1; ahead < desc->ranks; ahead *= 2, round++) {
         int to = (int)((desc->rank + ahead) % desc->ranks);
@@ -27,7 +27,7 @@ static void build_barrier(struct rf_sched *sched, const struct rf_coll_desc *des
 
 static const char *is_empty(const struct rf_coll_desc *desc)
 {
-    /* Counts of an all-to-all differ from rank to rank. */
+    /* Counts of an all-to-all differ between ranks. */
     bool empty = !desc->recv_counts && (rf_operation(desc->op)->out == RF_SHAPE_NONE ||
                                         (desc->count == 0 && !rf_coll_is_point(desc->op)));
     return empty ? NULL : "it is for calls without elements";

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Broadcast in OUT, from the root down a tree, segment by segment: a binomial tree where latency
- * counts, a chain where bandwidth does (each rank then sends the data once). And, for comparison,
- * from the root to everybody ("flat").
+ * Broadcast in OUT, from the root down a tree, segment by segment: a binomial tree if latency
+ * dominates, a chain if bandwidth does (each rank then sends the data once). Also, for comparison,
+ * from the root to all ranks ("flat").
  */
 #include <math.h>
 
@@ -12,7 +12,7 @@
 
 enum { MOST_CHILDREN = 32 };
 
-/* Sends every segment on to the children as it comes in. Ranks are relative to the root here. */
+/* Sends every segment on to the children when it arrives. Ranks are relative to the root here. */
 static void pass_down(struct rf_sched *sched, const struct rf_coll_desc *desc, int parent,
                       const int *children, int child_count)
 {
@@ -69,9 +69,9 @@ static void build_flat(struct rf_sched *sched, const struct rf_coll_desc *desc)
 
 enum { SHORTEST_SEGMENT = 64 << 10, LONGEST_SEGMENT = 1 << 20 };
 
-/* A tree's root sends log2(N) times what a chain's does, which counts where links do. Ranks that
- * share memory have less to wait for in a tree, until all of them together fill the memory's
- * bandwidth; of three, the root alone copies all that is sent. */
+/* The root of a tree sends log2(N) times as much as that of a chain, which matters if links are the
+ * limit. With shared memory, ranks wait less in a tree, until all together reach the memory
+ * bandwidth; with three ranks, the root alone copies everything that is sent. */
 static bool prefers_tree_broadcast(const struct rf_coll_desc *desc)
 {
     const size_t shared_limit = desc->ranks == 3 ? 256 * 1024 : 4 * 1024 * 1024;
@@ -104,7 +104,7 @@ static uint64_t sent_chain_broadcast(const struct rf_coll_desc *desc)
 }
 
 /* In a chain each rank but the last waits for one segment, and every segment costs a message: the
- * sum is least where both are equal. */
+ * sum is minimal if both are equal. */
 static size_t segment_chain(const struct rf_coll_desc *desc)
 {
     const struct rf_coll_model *model = desc->model;

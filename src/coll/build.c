@@ -8,7 +8,7 @@
 #include "table.h"
 #include "windows.h"
 
-/* The same call among ranks that do not reach each other's memory. */
+/* The same call for ranks that cannot reach each other's memory. */
 static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
 {
     struct rf_coll_desc other = *desc;
@@ -16,7 +16,8 @@ static struct rf_coll_desc apart(const struct rf_coll_desc *desc)
     return other;
 }
 
-/* Such a call has shares that the description does not give: *counts, to be freed, or NULL. */
+/* Computes the shares of a call whose description does not give them: *counts, to be freed, or
+ * NULL. */
 static int add_counts(const struct rf_algorithm *algorithm, struct rf_coll_desc *desc,
                       size_t **counts)
 {
@@ -54,7 +55,7 @@ int rf_sched_staging_bytes(const struct rf_coll_desc *desc, const char *name, ui
     return rc;
 }
 
-/* For a list that publishes: how far others may look, and what is counted. */
+/* For a list that publishes: sets the ranges that others may read, and the counted bytes. */
 static int describe(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const struct rf_coll_desc other = apart(desc);
@@ -74,8 +75,8 @@ static struct rf_coll_desc segmented(const struct rf_coll_desc *desc,
     return own;
 }
 
-/* A list with a fallback has nothing staged: a rank whose tensors the host cannot reach says so,
- * and all go on with the other. */
+/* A list with a fallback stages nothing: if the host cannot reach a rank's tensors, the rank says
+ * so, and all ranks use the fallback. */
 static int create(const struct rf_coll_desc *desc, const struct rf_algorithm *algorithm,
                   struct rf_sched **out)
 {
@@ -107,7 +108,7 @@ static int create(const struct rf_coll_desc *desc, const struct rf_algorithm *al
     return 0;
 }
 
-/* The bytes of a call do not depend on where its ranks are, even where its algorithm does. */
+/* The bytes of a call do not depend on the hosts of its ranks, even if its algorithm does. */
 static int count_as_apart(const struct rf_coll_desc *desc, const struct rf_algorithm *algorithm,
                           struct rf_sched *sched)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A whole schedule: the builder writes it, window by window (windows.c), and its dependencies
+ * Makes a whole schedule: the builder writes it, window by window (windows.c), and its dependencies
  * become lists of successors. Called by build.c.
  */
 #include "../base/base.h"
@@ -41,7 +41,7 @@ static int compile(struct rf_sched *sched)
         for (uint32_t i = 0; i < sched->count; i++)
             if (sched->steps[i].need == 0 && root_class(&sched->steps[i]) == class)
                 sched->roots[sched->root_count++] = i;
-    for (uint32_t i = sched->count; i-- > 0;) /* a stack: the first is to be on top */
+    for (uint32_t i = sched->count; i-- > 0;) /* a stack: the first must be on top */
         if (sched->steps[i].need == 0 && root_class(&sched->steps[i]) == 2)
             sched->roots[sched->root_count++] = i;
     for (uint32_t i = 0; i < sched->count; i++) {

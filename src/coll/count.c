@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Predictions: what a collective will send and need. Called by plans and tests; needs no
+ * Predictions: the bytes that a collective sends and needs. Called by plans and tests; needs no
  * communicator.
  */
 #include "../base/base.h"
 #include "table.h"
 
-/* What says nothing of the leaves. */
+/* Refuses operations on leaves, which the arguments do not describe. */
 static int refuse_leaves(const char *function, enum rf_coll_op op)
 {
     if (!rf_coll_adds_leaves(op))

@@ -22,12 +22,12 @@ struct direct {
     uint32_t window;      /* slots per part of another rank */
     uint32_t *first_slot; /* [rank] in units of parts, counted over the other ranks */
     uint32_t *folds;      /* [segment] */
-    uint32_t *receives;   /* of the segment in hand */
+    uint32_t *receives;   /* for the current segment */
     uint32_t receive_count;
     struct rf_operand *operands;
     size_t temp, slot_bytes;
-    size_t own_sum; /* temporary memory for this rank's sums, where OUT has no place for them */
-    uint32_t most_parts; /* of one rank */
+    size_t own_sum;      /* temporary memory for this rank's sums, if OUT cannot hold them */
+    uint32_t most_parts; /* maximum over ranks */
 };
 
 static int parts_of(const struct direct *direct, int rank)
@@ -53,15 +53,15 @@ static struct rf_byte_range own_piece(const struct direct *direct, uint32_t segm
                       segment);
 }
 
-/* Whether `rank` gets the sums of others. */
+/* Whether `rank` receives the sums of others. */
 static bool collects(const struct direct *direct, int rank)
 {
     const struct rf_direct *plan = direct->plan;
     return plan->sums == RF_SUMS_TO_ALL || (plan->sums == RF_SUMS_TO_ROOT && rank == plan->root);
 }
 
-/* Where this rank's result goes: into its place where all results are collected, to `offset` in OUT
- * where it stays, else out of the way. */
+/* The place of this rank's result: its final place if all results are collected, `offset` in OUT if
+ * it stays here, else temporary memory. */
 static struct rf_operand result(const struct direct *direct, struct rf_byte_range own,
                                 size_t offset)
 {
@@ -93,8 +93,8 @@ static void receive_parts(struct direct *direct, uint32_t segment)
     }
 }
 
-/* The neighbour behind folds this rank's part next to its own, so it is served first. Where a part
- * was sent from, the sum is received: OUT may be part 0. */
+/* The next lower rank folds this rank's part right after its own, so it is served first. A sum is
+ * received at the place its part was sent from, because OUT may be part 0. */
 static void send_parts(struct direct *direct, uint32_t segment)
 {
     const struct rf_direct *plan = direct->plan;
@@ -120,7 +120,7 @@ static void send_parts(struct direct *direct, uint32_t segment)
     }
 }
 
-/* What this rank's sums are made of, in their order; returns how many there are. */
+/* Lists the operands of this rank's sums in order; returns their number. */
 static uint32_t list_operands(struct direct *direct, struct rf_byte_range own, uint32_t segment)
 {
     const struct rf_direct *plan = direct->plan;
@@ -143,7 +143,7 @@ static uint32_t list_operands(struct direct *direct, struct rf_byte_range own, u
     return count;
 }
 
-/* Another one of this rank's sums, behind `before`. */
+/* Adds another of this rank's sums, after step `before`. */
 static uint32_t add_sum(struct direct *direct, const struct rf_direct_sum *sum,
                         struct rf_byte_range own, uint32_t before)
 {
@@ -181,7 +181,8 @@ static void fold(struct direct *direct, uint32_t segment)
     }
 }
 
-/* All parts of a few segments should fit the cache together. A function of what all ranks know. */
+/* All parts of a few segments should fit in the cache together. Depends only on values that all
+ * ranks know. */
 static size_t segment_for(size_t wanted, uint32_t parts)
 {
     size_t share = CACHE_BYTES / ((size_t)parts * RF_WINDOW);
@@ -284,21 +285,21 @@ static void build_reduce_scatter(struct rf_sched *sched, const struct rf_coll_de
 
 /* ---- the records ----------------------------------------------------------------------------- */
 
-/* Two rounds where the ring has 2(N-1). */
+/* Two rounds, compared with the ring's 2(N-1). */
 static bool prefers_direct(const struct rf_coll_desc *desc)
 {
     return rf_why_no_ring_order(desc) || (desc->ranks > 2 && rf_coll_bytes(desc) <= 512 * 1024);
 }
 
-/* Long messages that reach a rank from all others at once hold each other up, which a trial of
- * short ones does not show: 88 % of links of 1 Gbit/s at 4 MiB, where the ring has 95 %. */
+/* Long messages that reach a rank from all others at once delay each other, which a trial of short
+ * ones does not show: 88 % of links of 1 Gbit/s at 4 MiB, compared with the ring's 95 %. */
 static double cost_direct_all_reduce(const struct rf_cost_view *v)
 {
     const double held_up = v->share >= RF_UNCUT && v->others > 1 ? 1.08 : 1;
     return 2 * held_up * rf_cost_fan(v, v->share) + v->others * v->share * v->m->fold_byte_s;
 }
 
-/* Every other chunk to its owner, and the sum of its own to all. */
+/* Every other chunk to its owner, and the sum of its own chunk to all. */
 static uint64_t sent_direct_all_reduce(const struct rf_coll_desc *desc)
 {
     uint64_t own = rf_chunk_bytes(desc, desc->rank);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * What direct.c needs to know of a reduction: who contributes how many parts, who owns which chunk,
- * and in which order it is folded. Used by direct.c, forest.c and prefix.c.
+ * The description of a reduction for direct.c: the number of parts of each rank, the owner of each
+ * chunk, and the order of folding. Used by direct.c, forest.c and prefix.c.
  */
 #ifndef RF_COLL_DIRECT_H
 #define RF_COLL_DIRECT_H
 
 #include "algorithm.h"
 
-/* Temporary memory of sums in tree order comes from this, not from the transport's segments, so
- * that a plan knows it without a network. */
+/* The segment size of sums in tree order. Not the transport's, so that a plan knows the temporary
+ * memory without a network. */
 enum { RF_TREE_SEGMENT = 256 * 1024 };
 
-/* An operand that the owner has in OUT, before all parts: a part of it for each of its chunk. */
+/* An operand that the owner holds in OUT, before all parts: one part for each of its chunks. */
 struct rf_direct_held {
     size_t offset; /* bytes, of where the chunk begins */
     int level;
 };
-/* One of an owner's sums: of operands [first, first + count), those that it holds and then all
+/* One of an owner's sums: of operands [first, first + count), counting the held ones and then all
  * parts. */
 struct rf_direct_sum {
     uint32_t first, count;
@@ -33,13 +33,13 @@ struct rf_direct {
     const int *part_counts; /* [rank]; NULL: one each */
     const uint8_t *levels;  /* of all parts, in index order; NULL: all 0 */
     size_t stride_bytes;    /* between the parts of one rank in IN */
-    bool tree;              /* pairwise by index; else rank, rank+1, ... from the owner on */
+    bool tree;              /* pairwise by index; otherwise rank, rank+1, ... from the owner on */
     enum rf_sums { RF_SUMS_STAY, RF_SUMS_TO_ALL, RF_SUMS_TO_ROOT } sums;
     int root;
     const size_t *counts; /* [rank], elements of each chunk; NULL: by rf_chunk or equal */
     const struct rf_direct_held *held;
-    const struct rf_direct_sum *several; /* each is written when those before it have been; NULL:
-                                            one, of all operands. They stay with their owner */
+    const struct rf_direct_sum *several; /* each is written after the ones before it; NULL: one, of
+                                          * all operands. The caller keeps ownership */
     uint32_t held_count, several_count;
 };
 

@@ -5,8 +5,8 @@
  */
 #include "algorithm.h"
 
-/* Rank i sends to i-1, i-2, ... and receives from i+1, i+2, ..., segment by segment, so that no two
- * ranks aim at the same one first. */
+/* Rank i sends to i-1, i-2, ... and receives from i+1, i+2, ..., segment by segment, so that ranks
+ * do not all send to the same one first. */
 static void build_all_to_all(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     size_t element = sched->element_bytes;
@@ -22,7 +22,7 @@ static void build_all_to_all(struct rf_sched *sched, const struct rf_coll_desc *
                 rf_sched_copy(sched, rf_out(get.offset), rf_in(put.offset), put.bytes);
             continue;
         }
-        /* Both ends of a piece know its length, and no more. */
+        /* Only the two ends of a piece know its length. */
         struct rf_cut get_cut = rf_cut(get.bytes, desc->segment_bytes, element, 1);
         struct rf_cut put_cut = rf_cut(put.bytes, desc->segment_bytes, element, 1);
         for (uint32_t j = 0; j < get_cut.count || j < put_cut.count; j++) {
@@ -38,7 +38,7 @@ static void build_all_to_all(struct rf_sched *sched, const struct rf_coll_desc *
     }
 }
 
-/* Bytes of the `count` shares from rank `first` on, around the end. */
+/* Bytes of the `count` shares from rank `first` on, wrapping around. */
 static size_t bytes_from(const struct rf_coll_desc *desc, size_t element, int first, int count)
 {
     size_t bytes = 0;
@@ -47,8 +47,8 @@ static size_t bytes_from(const struct rf_coll_desc *desc, size_t element, int fi
     return bytes;
 }
 
-/* In temporary memory a rank holds the shares of itself, the next one, and so on; in each round it
- * gets as many again as it has, from the rank that far ahead. */
+/* In temporary memory a rank holds its own share, the next rank's, and so on. In each round it
+ * receives as many shares as it has, from the rank that far ahead. */
 static void build_bruck_all_gather(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     int ranks = desc->ranks, rank = desc->rank;
@@ -72,7 +72,7 @@ static void build_bruck_all_gather(struct rf_sched *sched, const struct rf_coll_
         held += get;
         ready = join;
     }
-    /* Two copies turn it back: this rank and those above it, then those below. */
+    /* Two copies rotate the result: this rank's share and those above it, then those below. */
     size_t above = bytes_from(desc, element, rank, ranks - rank), below = all - above;
     if (above > 0)
         rf_sched_dep(sched, rf_sched_copy(sched, rf_out(below), rf_tmp(temp), above), ready);
@@ -82,7 +82,7 @@ static void build_bruck_all_gather(struct rf_sched *sched, const struct rf_coll_
 
 /* ---- the records ----------------------------------------------------------------------------- */
 
-/* Fewer messages, but of more bytes, than flat. */
+/* Fewer messages than flat, but more bytes. */
 static bool prefers_bruck(const struct rf_coll_desc *desc)
 {
     return desc->shared ? desc->ranks > 8 && rf_coll_piece_bytes(desc) <= 2048
@@ -93,11 +93,11 @@ static double cost_bruck_all_gather(const struct rf_cost_view *v)
 {
     return rf_cost_uncut(v->bytes / 2, RF_LONGEST_UNCUT,
                          v->rounds * v->m->round_s + v->others * v->share * v->m->byte_s +
-                             2 * v->bytes * v->m->fold_byte_s); /* two copies of the whole */
+                             2 * v->bytes * v->m->fold_byte_s); /* two copies of all data */
 }
 
 /* In each round the pieces that it has, which are its own and those of the ranks after it: twice as
- * many in each, but for the last. */
+ * many in each round except the last. */
 static uint64_t sent_bruck(const struct rf_coll_desc *desc)
 {
     uint64_t sent = 0;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * The one interpreter of schedules. Called by comm, one run at a time per rf_exec; several rf_exec
- * may share a transport. It knows verbs and operands, no algorithm, and allocates nothing once it
- * has seen its largest schedule (exec_capacity.c). What a step does to memory is in exec_work.c.
+ * may share a transport. It knows verbs and operands, but no algorithms, and allocates nothing once
+ * it has seen its largest schedule (exec_capacity.c). exec_work.c has the memory operations of a
+ * step.
  *
- * Order: one completion at a time, depth first, so that what was received is reduced and passed on
- * while it is still in the cache. What can be sent at once goes first; then receives are posted,
+ * Order: one completion at a time, depth first, so that received data is reduced and passed on
+ * while it is still in the cache. Sends that need no posting come first; then receives are posted,
  * then the other sends.
  */
 #include <assert.h>
@@ -45,8 +46,9 @@ static void finish(struct rf_exec *exec, const struct rf_step *step)
     exec->left--;
 }
 
-/* What goes with a message besides its data. With checksums the part of the contract that must be
- * equal becomes one over contract, link and data; that the calls are equal is in the tag, too. */
+/* The value sent with a message besides its data. With checksums, the part of the contract that
+ * must be equal is a checksum over contract, link and data; the tag also shows that the calls are
+ * equal. */
 static uint32_t seal(const struct rf_exec *exec, const struct rf_step *step, int from, int to,
                      const void *data)
 {
@@ -65,7 +67,7 @@ static const void *to_send(const struct rf_exec *exec, const struct rf_step *ste
                            : rf_exec_address(exec, step->a);
 }
 
-/* Once for a step, though its post may be tried often. */
+/* Computed once per step, although posting may be retried often. */
 static uint32_t seal_to_send(struct rf_exec *exec, uint32_t number)
 {
     const struct rf_step *step = &exec->sched->steps[number];
@@ -76,8 +78,8 @@ static uint32_t seal_to_send(struct rf_exec *exec, uint32_t number)
     return exec->sealed;
 }
 
-/* Where data of a zero-copy receive go if they cannot stay where they are: to where the one copy
- * that waits for them, and for nothing else, would bring them. */
+/* The buffer of a zero-copy receive whose data cannot stay in place: the destination of the only
+ * copy that waits for it, if nothing else does. */
 static void *landing_of_copy(const struct rf_exec *exec, const struct rf_step *step)
 {
     void *own = rf_exec_address(exec, step->dst);
@@ -128,7 +130,7 @@ static int check(struct rf_exec *exec, const struct rf_step *step, const void *l
                                                           : fail_mismatch(exec, step, completion);
 }
 
-/* Notes where the data of a receive are, if that is not in temporary memory. */
+/* Notes the place of a receive's data if it is not temporary memory. */
 static void note_place(struct rf_exec *exec, const struct rf_step *step, const void *landing,
                        const struct rf_completion *completion)
 {
@@ -141,7 +143,7 @@ static void note_place(struct rf_exec *exec, const struct rf_step *step, const v
     exec->zero_copy_count++;
 }
 
-/* What has come for a step, or has gone. */
+/* Ends the message of a step, received or sent. */
 static int end_message(struct rf_exec *exec, const struct rf_step *step, const void *landing,
                        const struct rf_completion *completion)
 {
@@ -166,7 +168,7 @@ static uint64_t tag_of(const struct rf_exec *exec, const struct rf_step *step)
     return RF_TAG(exec->args.comm_id, exec->args.sequence, step->tag);
 }
 
-/* 1: the step has ended without being posted; 0: it has not. */
+/* 1: the step has ended without posting; 0: it has not. */
 static int try_send(struct rf_exec *exec, uint32_t number)
 {
     struct rf_transport *transport = exec->transport;
@@ -200,7 +202,7 @@ static int try_recv(struct rf_exec *exec, uint32_t number)
     return done;
 }
 
-/* As a function of the transport: RF_EAGAIN, if it has no capacity now. */
+/* As a function of the transport: RF_EAGAIN if it has no capacity now. */
 static int post(struct rf_exec *exec, uint32_t number)
 {
     struct rf_transport *transport = exec->transport;
@@ -229,7 +231,8 @@ static int post(struct rf_exec *exec, uint32_t number)
     return 0;
 }
 
-/* 0, also when the transport has no capacity now: then the step stays at the head of its queue. */
+/* Returns 0 also if the transport has no capacity now: then the step stays at the head of its
+ * queue. */
 static int post_recvs(struct rf_exec *exec)
 {
     struct queue *queue = &exec->recvs;
@@ -243,7 +246,7 @@ static int post_recvs(struct rf_exec *exec)
     return 0;
 }
 
-/* The same. at_once: stops at the first that would have to be posted. */
+/* The same for sends. at_once: stops at the first one that would have to be posted. */
 static int post_sends(struct rf_exec *exec, bool at_once)
 {
     struct queue *queue = &exec->sends;
@@ -262,8 +265,8 @@ static int post_sends(struct rf_exec *exec, bool at_once)
     return 0;
 }
 
-/* Short messages go first: to look for what has come may take as long as to bring it from another
- * core, and others wait for them. */
+/* Short messages go first: polling may take as long as fetching data from another core, and other
+ * ranks wait for these messages. */
 static int post_ready(struct rf_exec *exec)
 {
     if (exec->sends.head < exec->sends.tail)
@@ -275,7 +278,7 @@ static int post_ready(struct rf_exec *exec)
 
 static void begin(struct rf_exec *exec, const struct rf_sched *sched);
 
-/* Everything that was posted has ended: another schedule can take over. */
+/* All posted operations have ended, so another schedule can take over. */
 static int run_agree(struct rf_exec *exec, const struct rf_step *step)
 {
     const struct rf_sched *sched = exec->sched;
@@ -290,7 +293,7 @@ static int run_agree(struct rf_exec *exec, const struct rf_step *step)
     return all_reachable;
 }
 
-/* A piece of the first copy. Messages are received and sent between pieces. */
+/* Copies a piece for the first step of the queue. Messages are received and sent between pieces. */
 static void copy_some(struct rf_exec *exec)
 {
     const struct rf_step *step = &exec->sched->steps[exec->copies.steps[exec->copies.head]];
@@ -298,7 +301,7 @@ static void copy_some(struct rf_exec *exec)
     const uint64_t bytes = left < COPY_PART ? left : COPY_PART;
     rf_exec_copy(exec, step, exec->copied, bytes);
     exec->copied += bytes;
-    exec->activity++; /* who works does not wait */
+    exec->activity++; /* copying counts as activity */
     if (exec->copied < step->bytes)
         return;
     exec->copied = 0;
@@ -306,7 +309,7 @@ static void copy_some(struct rf_exec *exec)
     finish(exec, step);
 }
 
-/* One piece of work that takes time, and whatever joins stand before it. */
+/* Runs one step that takes time, and the joins before it. */
 static void run_one(struct rf_exec *exec)
 {
     if (exec->work_count == 0 && exec->copies.head < exec->copies.tail) {
@@ -388,7 +391,8 @@ static void forget_moves(struct rf_exec *exec)
 
 /* ---- completions ----------------------------------------------------------------------------- */
 
-/* The completion may be of another executor on the same transport: its owner deals with it. */
+/* The completion may belong to another executor of this transport; the context's owner handles it.
+ */
 static void take(const struct rf_completion *completion)
 {
     struct message *message = completion->context;
@@ -445,7 +449,7 @@ int rf_exec_start(struct rf_exec *exec, const struct rf_sched *sched,
         return status;
     }
     exec->args = *args;
-    exec->base[RF_SPACE_IN] = (unsigned char *)args->in; /* never written: no builder does */
+    exec->base[RF_SPACE_IN] = (unsigned char *)args->in; /* no builder writes to IN */
     exec->base[RF_SPACE_OUT] = args->out;
     exec->base[RF_SPACE_TMP] = exec->temp;
     exec->mismatch_peer = -1;
@@ -512,7 +516,7 @@ int rf_exec_mismatch_peer(const struct rf_exec *exec)
     return exec->mismatch_peer;
 }
 
-/* The peer of the earliest receive that is posted, else of the earliest send. */
+/* The peer of the earliest posted receive, else of the earliest send. */
 int rf_exec_waiting_for(const struct rf_exec *exec)
 {
     uint32_t first[2] = {RF_NO_STEP, RF_NO_STEP}; /* receive, send */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The interpreter's own memory: it grows to what the largest schedule so far needs, and is kept.
+ * The interpreter's own memory: it grows to the needs of the largest schedule so far, and is kept.
  */
 #include "exec_state.h"
 
@@ -100,7 +100,7 @@ static bool grow_parts(struct rf_exec *exec, uint32_t count)
 static int grow_temp(struct rf_exec *exec, size_t bytes)
 {
     free_temp(exec);
-    if (exec->shares) { /* what is sent out of it is not copied on the way */
+    if (exec->shares) { /* data sent from it is not copied on the way */
         RETURN_IF_ERROR(exec->transport->ops->alloc(exec->transport, bytes, &exec->temp));
         exec->zero_copies = rf_alloc((bytes / RF_TEMP_ALIGNMENT + 1) * sizeof(*exec->zero_copies));
     } else {

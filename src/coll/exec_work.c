@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the steps of a schedule do to memory: reductions, copies, data that were left where they
- * were received, and addresses that ranks exchange.
+ * The memory operations of the steps of a schedule: reductions, copies, zero-copy data, and
+ * exchanged addresses.
  */
 #include "exec_state.h"
 
@@ -14,7 +14,7 @@ static struct zero_copy *zero_copy_of(const struct rf_exec *exec, struct rf_oper
     return at->token ? at : NULL;
 }
 
-/* Where an operand is read: where it was received, or where it was left. */
+/* The address of an operand: where it was received, or where it stayed. */
 static const void *source(const struct rf_exec *exec, struct rf_operand operand)
 {
     const struct zero_copy *at = zero_copy_of(exec, operand);
@@ -32,13 +32,13 @@ static void release(struct rf_exec *exec, struct rf_operand operand)
     exec->zero_copy_count--;
 }
 
-/* Whether what others read is written past the caches. */
+/* Whether data that others read is written past the caches. */
 static bool streams(const struct rf_exec *exec)
 {
     return exec->transport && exec->transport->streams;
 }
 
-/* A copy to where others read it. */
+/* Copies data to the place where others read it. */
 static void publish(const struct rf_exec *exec, void *to, const void *from, size_t bytes)
 {
     if (!streams(exec)) {
@@ -184,7 +184,7 @@ static void work(struct rf_exec *exec, const struct rf_step *step)
         release(exec, step->b);
         break;
     case RF_STEP_COPY:
-        run_publish(exec, step); /* exec.c carries out the others, in pieces */
+        run_publish(exec, step); /* exec.c runs the other copies, in pieces */
         break;
     case RF_STEP_ADDRESSES:
         run_exchange_addresses(exec, step);
@@ -197,7 +197,7 @@ static void work(struct rf_exec *exec, const struct rf_step *step)
     }
 }
 
-/* A least or greatest operand is chosen, not computed. */
+/* Minimum and maximum select an operand, and compute nothing. */
 static bool flushes(const struct rf_exec *exec)
 {
     const enum rf_redop redop = exec->sched->redop;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Short messages: every rank sends its whole input to whoever folds it, in one round: to all
- * (all-reduce, all-gather) or to the root (reduce). Each chunk is folded in the very order in which
- * a ring would have folded it, so the bits do not depend on the size. And what one would write
- * first, for comparison: all to rank 0 and back ("naive").
+ * Short messages: every rank sends its whole input to the ranks that fold it, in one round: to all
+ * (all-reduce, all-gather) or to the root (reduce). Each chunk is folded in exactly the ring's
+ * order, so the bits do not depend on the size. Also the simplest algorithm, for comparison: all to
+ * rank 0 and back ("naive").
  */
 #include "algorithm.h"
 
@@ -11,8 +11,8 @@
 
 #include "../base/base.h"
 
-/* Where the inputs of all ranks are at the one who folds: its own in IN, others in temporary
- * memory; and space for a list of operands behind them. */
+/* The places of all ranks' inputs on a rank that folds: its own in IN, others in temporary memory;
+ * and space for a list of operands after them. */
 static struct rf_operand *make_places(struct rf_sched *sched, const struct rf_coll_desc *desc,
                                       size_t bytes)
 {
@@ -23,8 +23,8 @@ static struct rf_operand *make_places(struct rf_sched *sched, const struct rf_co
     return places;
 }
 
-/* Receives every other rank's input, if this rank `folds`, and sends its own to all ranks, or to
- * `root` alone where that is >= 0. The result joins all of them. */
+/* Receives every other rank's input, if this rank `folds`, and sends its own to all ranks, or only
+ * to `root` if that is >= 0. Returns a step that joins all of them. */
 static uint32_t exchange(struct rf_sched *sched, const struct rf_coll_desc *desc,
                          const struct rf_operand *places, size_t bytes, int root)
 {
@@ -55,8 +55,8 @@ static uint32_t fold_chunk(struct rf_sched *sched, const struct rf_coll_desc *de
     return fold;
 }
 
-/* OUT = the sum of all places; the folds wait for the sends as well, since OUT may be IN. The
- * result joins the folds. */
+/* OUT = the sum of all places; the folds also wait for the sends, because OUT may be IN. Returns a
+ * step that joins the folds. */
 static uint32_t fold_all(struct rf_sched *sched, const struct rf_coll_desc *desc,
                          struct rf_operand *places, size_t bytes, uint32_t after)
 {
@@ -81,7 +81,7 @@ static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *
     rf_free(places);
 }
 
-/* One part of a long message to the root, which folds it while the next ones come. */
+/* Sends one part of a long message to the root, which folds it while the next parts arrive. */
 static void reduce_part(struct rf_sched *sched, const struct rf_coll_desc *desc,
                         struct rf_operand *places, struct rf_byte_range part, int start,
                         uint32_t tag)
@@ -170,9 +170,9 @@ static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *
 
 /* ---- the records ----------------------------------------------------------------------------- */
 
-/* One round, but N-1 times the data: for two ranks that is what a ring sends. Past this size the
- * ring's segments win on TCP by two (messages that overrun the socket's buffer leave the connection
- * slow for what follows), and make no difference in shared memory. */
+/* One round, but N-1 times the data; for two ranks that equals the ring. Above this size the ring's
+ * segments are twice as fast on TCP (messages that exceed the socket's buffer slow the connection
+ * down afterwards), and make no difference in shared memory. */
 static bool prefers_flat(const struct rf_coll_desc *desc)
 {
     size_t limit = desc->ranks == 2 ? 256 * 1024 : desc->ranks <= 4 ? 8 * 1024 : 1024;
@@ -185,17 +185,17 @@ static double cost_flat_all_reduce(const struct rf_cost_view *v)
                          rf_cost_fan(v, v->bytes) + v->others * v->bytes * v->m->fold_byte_s);
 }
 
-/* Of two ranks that share memory both fold, each a half, which is worth it for long sums: that is
- * half as much again to send. Over a network the root folds while the rest is coming. */
+/* Two ranks that share memory both fold, a half each. That pays off for long sums, because it sends
+ * half as much again. Over a network the root folds while the rest arrives. */
 static bool prefers_flat_reduce(const struct rf_coll_desc *desc)
 {
     const size_t limit = desc->ranks == 2 ? 256 * 1024 : 64 * 1024;
     return rf_coll_bytes(desc) <= limit || (desc->ranks == 2 && !desc->shared);
 }
 
-/* While the root adds a part nobody receives, so that the sender waits once what is under way is
- * full, and nothing overlaps the last part's sum. With a quarter of what suits ranks that send and
- * receive, 1 and 4 MiB over TCP take a seventh less time. */
+/* While the root adds a part, nobody receives. So a sender waits once the data in flight fills the
+ * buffers, and nothing overlaps the last part's sum. With a quarter of the size that suits ranks
+ * that both send and receive, 1 and 4 MiB over TCP take a seventh less time. */
 static size_t segment_flat_reduce(const struct rf_coll_desc *desc)
 {
     return rf_usual_segment(desc) / (desc->shared ? 1 : 4);

@@ -32,7 +32,7 @@ static inline float f16_to_f32(uint16_t half)
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, rest = half & 0x7fffu;
     if (rest >= 0x7c00u)
         return float_of(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
-    if (rest < 0x400u) /* subnormal; not so in f32, and exact where f32 subnormals are flushed */
+    if (rest < 0x400u) /* subnormal; normal in f32, and exact even if f32 subnormals are flushed */
         return float_of(sign | bits_of((float)rest * 0x1p-24f));
     return float_of(sign | ((rest << 13) + 0x38000000u)); /* the exponent's bias differs by 112 */
 }
@@ -61,11 +61,11 @@ static inline uint16_t f32_to_bf16(float x)
 #if defined(__x86_64__)
 static bool has_f16c(void)
 {
-    /* Whoever has AVX2 has F16C, by which name clang 14 cannot ask. */
+    /* AVX2 implies F16C, which clang 14 cannot query by name. */
     return __builtin_cpu_supports("avx2");
 }
 
-/* These do whole groups of eight and return how many elements that was. */
+/* These process whole groups of eight and return the number of elements. */
 __attribute__((target("avx,f16c"))) static size_t
 widen_eights(float *wide, const unsigned char *narrow, size_t count)
 {

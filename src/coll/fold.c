@@ -12,7 +12,8 @@
 enum {
     BLOCK_FLOATS = RF_FOLD_BYTES / sizeof(float),
     PAST_BYTES = 512,
-    MOST_LEVELS = 33 /* partial sums that wait for their sibling: one per bit of a leaf index */
+    MOST_LEVELS = 33 /* partial sums that wait for their sibling: at most one per bit of a leaf
+                      * index */
 };
 
 static bool is_narrow(const struct rf_fold *fold)
@@ -35,7 +36,7 @@ static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size
     float wide[BLOCK_FLOATS];
     const void *left = rf_fold_part(fold, 0, offset, count, sum);
     for (uint32_t i = 1; i < fold->part_count; i++) {
-        /* dst may be a part: it is written when all have been read. */
+        /* dst may be a part: it is written after all parts have been read. */
         bool last = i + 1 == fold->part_count;
         void *to = last && !is_narrow(fold) ? dst : sum;
         combine(fold, to, left, rf_fold_part(fold, i, offset, count, wide), count);
@@ -45,7 +46,7 @@ static const void *fold_in_order(const struct rf_fold *fold, size_t offset, size
 }
 
 /* A binary counter: parts arrive in leaf order, and two neighbours of equal level become one of the
- * next. What remains at the end has no sibling and is added to the subtree before it. */
+ * next. A remaining subtree has no sibling and is added to the one before it. */
 static const void *fold_by_tree(const struct rf_fold *fold, size_t offset, size_t count,
                                 float (*sums)[BLOCK_FLOATS])
 {
@@ -80,7 +81,7 @@ static bool is_part(const struct rf_fold *fold, size_t offset, const void *place
     return i < fold->part_count;
 }
 
-/* At `to`, unless that is a part: parts are read again when the sum is known. */
+/* Written to `to`, unless that is a part: parts are read again when the sum is known. */
 static const void *average_of(const struct rf_fold *fold, size_t offset, size_t count, void *to,
                               float (*sums)[BLOCK_FLOATS])
 {
@@ -97,7 +98,7 @@ static const void *average_of(const struct rf_fold *fold, size_t offset, size_t 
     return room;
 }
 
-/* Elements [offset / element, ... + count) of the fold, to `to`. */
+/* Folds elements [offset / element, ... + count) into `to`. */
 static void fold_block(void *to, const struct rf_fold *fold, size_t offset, size_t count)
 {
     _Alignas(64) float sums[MOST_LEVELS][BLOCK_FLOATS];
@@ -118,14 +119,14 @@ void rf_fold(void *dst, const struct rf_fold *fold, size_t count)
                    count - done < block ? count - done : block);
 }
 
-/* Elements up to where the first place is on a line of the cache, or 0. */
+/* The number of elements until the first place is on a cache line, or 0. */
 static size_t to_line(const unsigned char *place, size_t element)
 {
     size_t bytes = (64 - (uintptr_t)place % 64) % 64;
     return bytes % element == 0 ? bytes / element : 0;
 }
 
-/* Past the caches the blocks are short, so that reading and writing memory overlap. */
+/* With stores past the caches the blocks are short, so that reading and writing memory overlap. */
 void rf_fold_to_all(unsigned char *const *places, int place_count, const struct rf_fold *fold,
                     size_t count, bool past_caches)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * The operands of a fold, in the type that they are folded in. Called by fold.c and average.c.
+ * The operands of a fold, in the type of the arithmetic. Called by fold.c and average.c.
  */
 #include "reduce.h"
 
-/* To be widened: a caller's own reduction works on its type. */
+/* Whether the type is widened: a caller's own reduction works on its type. */
 static bool is_narrow(const struct rf_fold *fold)
 {
     return (fold->dtype == RF_F16 || fold->dtype == RF_BF16) && !fold->custom;

@@ -53,8 +53,8 @@ static void build_forest(struct rf_sched *sched, const struct rf_coll_desc *desc
 
 /* ---- the records ----------------------------------------------------------------------------- */
 
-/* Of each window every other chunk of each part of its own to the chunk's owner, and the sum of its
- * own chunk to all. Windows are alike but for the last. */
+/* In each window, every other chunk of each of its parts to the chunk's owner, and the sum of its
+ * own chunk to all. Windows are equal except the last. */
 static uint64_t sent_forest_all_reduce(const struct rf_coll_desc *desc)
 {
     const uint64_t parts = (uint64_t)rf_forest_nodes(desc->forest, desc->rank, NULL);

@@ -2,8 +2,8 @@
  *
  * All-reduce among ranks that reach each other's memory: each folds its chunk out of all ranks'
  * inputs and writes the sum into all ranks' outputs, so that every input is read once and every
- * output written once. Chunks and folds are those of the ring, so the bits are the same. Where a
- * rank's buffers cannot be reached, all see it in the addresses and go on with another schedule.
+ * output written once. Chunks and folds are those of the ring, so the bits are the same. If a
+ * rank's buffers cannot be reached, all see it in the addresses and continue with another schedule.
  *
  *
  * In place is safe: a chunk is read and written by its owner alone.
@@ -12,12 +12,12 @@
 
 enum { SEGMENT_BYTES = 256 << 10 };
 
-/* Tags that no schedule begins with. */
+/* Tags that no other schedule begins with. */
 enum { TAG_ADDRESSES = RF_MAX_TAG, TAG_ENDED = RF_MAX_TAG - 1 };
 
 static_assert(sizeof(struct rf_addresses) <= RF_TEMP_ALIGNMENT, "one place for each rank");
 
-/* All exchange addresses. Nothing is read before all have come. */
+/* All ranks exchange addresses. Nothing is read before all have arrived. */
 static uint32_t agree(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const size_t place = RF_TEMP_ALIGNMENT;
@@ -66,8 +66,8 @@ static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* Shorter ones are sent whole to everybody. Two ranks send each other messages up to the second: a
- * sum is published as it is added, which is faster once the data fit no private cache. */
+/* Shorter ones are sent whole to all ranks. Two ranks send each other messages up to the second: a
+ * sum is published as it is added, which is faster once the data exceed private caches. */
 enum { SHORTEST_SHARED = 32 << 10, LONGEST_SUM_OF_TWO = 1 << 20 };
 
 static const char *why_not_fused(const struct rf_coll_desc *desc)

@@ -17,11 +17,12 @@ struct hierarchy {
     struct rf_sched *sched;
     const struct rf_coll_desc *desc;
     int rank, ranks, count;      /* count: of hosts */
-    int host_id, local_rank;     /* this rank's host, and which of its ranks this is */
-    int *first;                  /* [count + 1] where a host's ranks begin in... */
+    int host_id, local_rank;     /* this rank's host, and its index there */
+    int *first;                  /* [count + 1] the first member of each host in... */
     int *members;                /* [ranks] ...this: ranks by host, in order */
     struct rf_byte_range *share; /* [rank] */
-    uint32_t *used;              /* [rank] after which a share's place in OUT may be written */
+    uint32_t *used;              /* [rank] the step after which a share's place in OUT may be
+                                  * written */
     struct rf_operand *operands;
 };
 
@@ -34,7 +35,7 @@ static int member(const struct hierarchy *h, int host, int index)
     return h->members[h->first[host] + index];
 }
 
-/* The piece of a share that the index-th rank of a host has to do with. */
+/* The piece of a share that the index-th rank of a host handles. */
 static struct rf_byte_range part(const struct hierarchy *h, int owner, int host, int index)
 {
     size_t element = h->sched->element_bytes;
@@ -45,8 +46,8 @@ static struct rf_byte_range part(const struct hierarchy *h, int owner, int host,
     return piece;
 }
 
-/* Messages between two ranks of a host are about a share, on its way in or out; between hosts there
- * is one in each direction. */
+/* Two ranks of a host exchange messages about a share, in either direction; between hosts there is
+ * one message in each direction. */
 static uint32_t tag_in(int owner)
 {
     return (uint32_t)owner;
@@ -78,8 +79,8 @@ static uint32_t receive(struct hierarchy *h, int from, uint32_t tag, struct rf_o
 /* ---- summing -----------------------------------------------------------------------------------
  */
 
-/* Adds the other local ranks' parts of `piece` to the list of operands, and this rank's at its
- * place; `ready` comes after all of them are here. */
+/* Adds the other local ranks' parts of `piece` to the list of operands, with this rank's at its
+ * place; `ready` comes after all have arrived. */
 static uint32_t collect(struct hierarchy *h, int owner, struct rf_byte_range piece, uint32_t ready)
 {
     uint32_t count = 0;
@@ -97,7 +98,7 @@ static uint32_t collect(struct hierarchy *h, int owner, struct rf_byte_range pie
     return count;
 }
 
-/* A share of another host: every local rank sums a part of it. */
+/* For a share of another host: every local rank sums a part of it. */
 static void sum_for_other(struct hierarchy *h, int owner, int host)
 {
     uint32_t done = rf_sched_join(h->sched);
@@ -125,7 +126,7 @@ static void sum_for_other(struct hierarchy *h, int owner, int host)
     h->used[owner] = done;
 }
 
-/* This rank's share: parts from its host's ranks, and a sum from each other host. */
+/* For this rank's share: parts from its host's ranks, and a sum from each other host. */
 static uint32_t sum_own(struct hierarchy *h, struct rf_operand result)
 {
     struct rf_byte_range own = h->share[h->rank];
@@ -169,7 +170,7 @@ static uint32_t sum_all(struct hierarchy *h, struct rf_operand result)
 /* ---- gathering ---------------------------------------------------------------------------------
  */
 
-/* This rank's share, from `from`, to all others. */
+/* Sends this rank's share, from `from`, to all others. */
 static void give_own(struct hierarchy *h, struct rf_operand from, uint32_t ready)
 {
     struct rf_byte_range own = h->share[h->rank];
@@ -185,7 +186,7 @@ static void give_own(struct hierarchy *h, struct rf_operand from, uint32_t ready
         }
 }
 
-/* Another host's share: this rank gets a part of it, and passes that on within its host. */
+/* For another host's share: this rank receives a part of it, and passes that on within its host. */
 static void take_from_other(struct hierarchy *h, int owner)
 {
     for (int i = 0; i < local_ranks(h, h->host_id); i++) {
@@ -263,7 +264,7 @@ static void share_by_call(struct hierarchy *h)
         h->share[r] = rf_share(h->desc, h->desc->counts, r, h->sched->element_bytes);
 }
 
-/* As much for every host, and of that as much for each of its ranks. */
+/* Equal shares for every host, divided equally among its ranks. */
 static void find_counts(const struct rf_coll_desc *desc, size_t *counts)
 {
     int hosts = 0;
@@ -324,8 +325,8 @@ static void put_first(int *line, int head)
     line[0] = head;
 }
 
-/* A chain through one rank of each host, the root first, and from each of them one through the
- * others of its host. */
+/* A chain through one rank of each host, beginning with the root, and from each of them a chain
+ * through the others of its host. */
 static void build_broadcast(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     struct hierarchy h;
@@ -364,7 +365,7 @@ static void build_broadcast(struct rf_sched *sched, const struct rf_coll_desc *d
 
 /* ---- the records: what they cost within hosts, between them, and within again ---------------- */
 
-/* Several hosts, and several ranks on some. */
+/* NULL if there are several hosts, and several ranks on some. */
 static const char *why_not_hierarchical(const struct rf_coll_desc *desc)
 {
     int most = 0;
@@ -375,7 +376,7 @@ static const char *why_not_hierarchical(const struct rf_coll_desc *desc)
                : "it needs several hosts, and several ranks on some of them";
 }
 
-/* Sums are rounded between hosts, and folded in an order of the layout's. */
+/* Sums are rounded between hosts, and the fold order depends on the layout. */
 static const char *why_not_hierarchical_sum(const struct rf_coll_desc *desc)
 {
     if (desc->order != RF_ORDER_ANY)
@@ -386,8 +387,8 @@ static const char *why_not_hierarchical_sum(const struct rf_coll_desc *desc)
     return why ? why : why_not_hierarchical(desc);
 }
 
-/* What a rank has to do with ranks of its own host, in one direction: a part of every share of the
- * others, and its own share. */
+/* A rank's traffic with its own host, in one direction: a part of every share of the others, and
+ * its own share. */
 static double within(const struct rf_cost_view *v)
 {
     double others = v->ranks - v->here;
@@ -423,7 +424,7 @@ static double cost_hierarchical_all_reduce(const struct rf_cost_view *v)
     return cost_hierarchical_reduce_scatter(v) + cost_hierarchical_all_gather(v);
 }
 
-/* Every byte passes once from host to host, and from rank to rank within each. */
+/* Every byte passes once from host to host, and from rank to rank within each host. */
 static double cost_hierarchical_broadcast(const struct rf_cost_view *v)
 {
     double first = v->bytes < v->segment ? v->bytes : v->segment;

@@ -8,24 +8,24 @@
 
 #include "coll.h"
 
-/* Short messages to all ranks of this host, or to all others, at the same time; and each byte of
- * all that a rank sends them. */
+/* Costs in one layer (within hosts, or between them): a round of short messages to all ranks there
+ * at the same time, and each byte that a rank sends to them. */
 struct rf_coll_layer {
     double round_s, byte_s;
 };
 
-/* Of the slowest rank, the same on all ranks. Two patterns, since a network that carries one
- * message at a time well need not carry many at once: along a ring every rank has one neighbour to
- * send to, in a fan it sends to all others at the same time. */
+/* Rates of the slowest rank, the same on all ranks. For two patterns, because a network that
+ * carries one message at a time well need not carry many at once: in a ring every rank sends to one
+ * neighbour, in a fan it sends to all others at the same time. */
 struct rf_coll_model {
-    double round_s;       /* a short message to the neighbour, until it has arrived */
-    double byte_s;        /* each byte more of it */
-    double fan_message_s; /* each short message more, to one more rank at the same time */
-    double fan_byte_s;    /* each byte, of all messages of a rank together */
+    double round_s;       /* a short message to the neighbour, until it arrives */
+    double byte_s;        /* each further byte of it */
+    double fan_message_s; /* each further short message, to one more rank at the same time */
+    double fan_byte_s;    /* each byte of all messages of a rank together */
     double fold_byte_s;   /* adding a byte to a sum */
-    size_t segment_bytes; /* of the transport: where the model has no reason for another */
+    size_t segment_bytes; /* the transport's: used if the model gives no other */
     struct rf_coll_layer intra_host,
-        inter_host; /* where some of several hosts have several ranks; else 0 */
+        inter_host; /* if several hosts exist and some have several ranks; else 0 */
 };
 
 /* One call, in the model's terms. */
@@ -33,10 +33,10 @@ struct rf_cost_view {
     const struct rf_coll_model *m;
     double ranks, others, rounds; /* rounds: log2, rounded up */
     double bytes;                 /* of the whole */
-    double share;                 /* of one rank's piece of it */
+    double share;                 /* of one rank's piece */
     double segment;
-    double hosts, here; /* how many, and ranks of one of them, on average; hosts 0: no matter */
-    double windows;     /* that a call by hosts is cut into */
+    double hosts, here; /* number of hosts, and average ranks per host; hosts 0: irrelevant */
+    double windows;     /* number of windows of a call by hosts */
 };
 
 /* What an algorithm costs: its record names it. Seconds; negative: not predicted. */
@@ -51,12 +51,12 @@ enum {
  * of a connection is slower than was measured. HUGE_VAL if a message is longer than `most` bytes,
  * so that they are not taken. */
 double rf_cost_uncut(double message, double most, double seconds);
-/* All other ranks at the same time, `bytes` to each. */
+/* The cost of `bytes` to each of all other ranks at the same time. */
 double rf_cost_fan(const struct rf_cost_view *v, double bytes);
-/* One neighbour, `bytes`; cut into segments, of which only the first is waited for. */
+/* The cost of `bytes` to one neighbour, in segments: only the first is waited for. */
 double rf_cost_hop(const struct rf_cost_view *v, double bytes);
 
-/* Seconds that an algorithm with this cost would take, its messages cut into such segments. */
+/* The predicted seconds of an algorithm with this cost and segment length. */
 double rf_model_time(const struct rf_coll_model *model, const struct rf_coll_desc *desc,
                      size_t segment_bytes, rf_cost *cost);
 

@@ -65,7 +65,7 @@ static const struct rf_operation operations[] = {
                          .needs = RF_NEEDS_ALL},
     [RF_COLL_SEND] = {.name = "send",
                       .in = RF_SHAPE_WHOLE,
-                      .out = RF_SHAPE_WHOLE, /* of a send to itself */
+                      .out = RF_SHAPE_WHOLE, /* for a send to itself */
                       .root = RF_PEER_TO,
                       .in_place = RF_IN_PLACE_SAME,
                       .needs = RF_NEEDS_ALL_IF_COUNT},
@@ -82,7 +82,7 @@ static const struct rf_operation operations[] = {
                                    .needs = RF_NEEDS_ALL_IF_COUNT,
                                    .reduces = true,
                                    .adds_leaves = true},
-    /* A rank may have no leaves, and a count of 0. */
+    /* A rank may have no leaves, and then a count of 0. */
     [RF_COLL_FOREST_REDUCE_SCATTER] = {.name = "forest_reduce_scatter",
                                        .in = RF_SHAPE_PART_SHARES,
                                        .out = RF_SHAPE_SHARE,

@@ -5,7 +5,7 @@
  */
 #include "algorithm.h"
 
-/* A broadcast is in OUT already. */
+/* A broadcast's data are already in OUT. */
 static void build_copy(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const struct rf_operation *row = rf_operation(desc->op);

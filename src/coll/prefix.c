@@ -14,8 +14,8 @@ static int top_of(int leaves)
     return 31 - __builtin_clz((unsigned)leaves);
 }
 
-/* The lowest level that has a slot: after whole rounds there is nothing below the largest power of
- * two that divides the ranks. */
+/* The lowest level with a slot: after whole rounds there is nothing below the largest power of two
+ * that divides the ranks. */
 static int lowest_of(int leaves, int ranks)
 {
     return leaves > ranks ? __builtin_ctz((unsigned)ranks) : top_of(leaves);
@@ -54,7 +54,7 @@ struct rf_prefix_round rf_prefix_round(const struct rf_coll_desc *desc)
         round.writes = 1u << top_of(leaves);
         return round;
     }
-    /* Levels above the highest that becomes 1 stay as they are. */
+    /* Levels above the highest one that becomes 1 do not change. */
     const uint32_t end = first + (uint32_t)ranks;
     const uint32_t changed = (2u << top_of((int)(first ^ end))) - 1;
     round.reads = first & changed;
@@ -88,8 +88,9 @@ struct counter {
     uint32_t held_count, sum_count;
 };
 
-/* The operands are what is held, from the highest level on, and then the round's leaves. Every sum
- * takes the next few: the highest all that is held, as it ends the subtree which that begins. */
+/* The operands are the held partial sums, from the highest level on, and then the round's leaves.
+ * Each sum uses the next few operands: the highest sum uses all held ones, because it ends the
+ * subtree that they begin. */
 static void count_up(struct counter *counter, const struct rf_prefix_round *round,
                      size_t slot_bytes)
 {

@@ -19,11 +19,11 @@ static struct rf_byte_range range(const struct rf_sched *sched, const struct rf_
     return (struct rf_byte_range){begin.offset, last.offset + last.bytes - begin.offset};
 }
 
-/* The first half, in staging memory: a rank ends with the sum of its own share. */
+/* The first half only, in staging memory: a rank ends with the sum of its own share. */
 static void build_reduce_scatter(struct rf_sched *sched, const struct rf_coll_desc *desc)
 {
     const size_t share = desc->count * sched->element_bytes;
-    struct rf_operand mine = rf_in(0); /* of the whole; it shrinks to the share */
+    struct rf_operand mine = rf_in(0); /* of all data; it shrinks to the share */
     uint32_t ready = RF_NO_STEP, tag = 0;
     for (int half = desc->ranks / 2; half > 0; half /= 2, tag++) {
         const int peer = desc->rank ^ half;
@@ -74,7 +74,7 @@ static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *
         rf_sched_dep(sched, sum, ready);
         ready = sum;
     }
-    /* What was given away in round i comes back finished, into the place it was sent from. */
+    /* The half sent away in round i comes back finished, to the place it was sent from. */
     for (int i = rounds - 1; i >= 0; i--) {
         int peer = rank ^ (desc->ranks >> (i + 1));
         uint32_t tag = (uint32_t)(rounds + i), join = rf_sched_join(sched);
@@ -101,7 +101,7 @@ static const char *why_not_rabenseifner(const struct rf_coll_desc *desc)
     return why || desc->order == RF_ORDER_ANY ? why : "it does not add in tree order";
 }
 
-/* 2 log2(N) rounds where direct has two, but of N-1 messages each. */
+/* 2 log2(N) rounds, compared with direct's two, which have N-1 messages each. */
 static bool prefers_rabenseifner(const struct rf_coll_desc *desc)
 {
     return desc->ranks >= 16 && rf_coll_bytes(desc) <= 4 * 1024 * 1024;
@@ -114,8 +114,8 @@ static double cost_rabenseifner_all_reduce(const struct rf_cost_view *v)
                              v->others * v->share * (2 * v->m->byte_s + v->m->fold_byte_s));
 }
 
-/* In each round the range in hand is cut in two: the half that is given away now, and the one that
- * is kept, which goes the same way when it is finished, are the whole range. */
+/* In each round the current range is halved. The half that is sent away now and the kept half,
+ * which is sent the same way when finished, are together the whole range. */
 static uint64_t sent_rabenseifner_all_reduce(const struct rf_coll_desc *desc)
 {
     const size_t element = rf_dtype_bytes(desc->dtype);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * All-reduce by recursive doubling (Thakur, Rabenseifner, Gropp 2005), for short messages and 2^k
- * ranks: in round i each rank exchanges what it has with the rank that differs in bit i, so log2(N)
- * messages do where flat.c sends N-1. Lower ranks are the left operand, so the sum is the pairwise
- * tree over ranks and equal everywhere.
+ * ranks: in round i each rank exchanges its partial sum with the rank that differs in bit i, so it
+ * sends log2(N) messages instead of flat.c's N-1. Lower ranks are the left operand, so the sum is
+ * the pairwise tree over ranks and equal everywhere.
  */
 #include "algorithm.h"
 
@@ -36,7 +36,7 @@ static void build_all_reduce(struct rf_sched *sched, const struct rf_coll_desc *
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* Of four ranks a second round costs more than one more short message. */
+/* With four ranks a second round costs more than one more short message. */
 static bool prefers_recursive_doubling(const struct rf_coll_desc *desc)
 {
     size_t least = desc->ranks == 4 ? 4 * 1024 : 0;

@@ -20,7 +20,7 @@ LOOPS reduce_f32(void *dst, const void *left, const void *right, size_t count, e
     if (redop == RF_MIN) {
 #pragma GCC ivdep
         for (size_t i = 0; i < count; i++)
-            d[i] = (a[i] < b[i]) | (a[i] != a[i]) ? a[i] : b[i]; /* the NaN, if there is one */
+            d[i] = (a[i] < b[i]) | (a[i] != a[i]) ? a[i] : b[i]; /* the NaN, if any */
     } else if (redop == RF_MAX) {
 #pragma GCC ivdep
         for (size_t i = 0; i < count; i++)
@@ -43,7 +43,7 @@ LOOPS reduce_f64(void *dst, const void *left, const void *right, size_t count, e
     if (redop == RF_MIN) {
 #pragma GCC ivdep
         for (size_t i = 0; i < count; i++)
-            d[i] = (a[i] < b[i]) | (a[i] != a[i]) ? a[i] : b[i]; /* the NaN, if there is one */
+            d[i] = (a[i] < b[i]) | (a[i] != a[i]) ? a[i] : b[i]; /* the NaN, if any */
     } else if (redop == RF_MAX) {
 #pragma GCC ivdep
         for (size_t i = 0; i < count; i++)
@@ -59,7 +59,7 @@ LOOPS reduce_f64(void *dst, const void *left, const void *right, size_t count, e
     }
 }
 
-/* Sums and products of the unsigned twin wrap where the signed type must not. */
+/* Sums and products of the unsigned counterpart wrap; overflow of the signed type is undefined. */
 LOOPS reduce_i32(void *dst, const void *left, const void *right, size_t count, enum rf_redop redop)
 {
     u32_place *d = dst;
@@ -183,7 +183,7 @@ LOOPS reduce_any(void *dst, const void *a, const void *b, size_t count, enum rf_
 #define LEAST(a, b) ((a) < (b) ? (a) : (b))
 #define GREATEST(a, b) ((a) > (b) ? (a) : (b))
 
-/* low, high and x are blocks of their own. */
+/* low, high and x do not overlap. */
 #define RANGES(type)                                                                               \
     LOOPS range_##type(type##_place *restrict low, type##_place *restrict high,                    \
                        const type##_place *a, const type##_place *b, bool first, size_t count)     \
@@ -229,7 +229,7 @@ LOOPS clamp_any(void *x, const void *low, const void *high, size_t count, enum r
         clamp_f32(x, low, high, count);
 }
 
-/* What is compiled twice, as `suffix`. */
+/* The functions that are compiled twice, as `suffix`. */
 #define COMPILED(suffix, attribute)                                                                \
     attribute static void reduce_##suffix(void *dst, const void *a, const void *b, size_t count,   \
                                           enum rf_dtype dtype, enum rf_redop redop)                \

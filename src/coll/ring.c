@@ -19,7 +19,7 @@ struct ring {
     size_t slots[RF_WINDOW];
     uint32_t slot_users[RF_WINDOW]; /* the reduction that empties the slot */
     uint32_t slot_count, received;
-    uint32_t *ready; /* [segment] the step after which the chunk in hand may be sent */
+    uint32_t *ready; /* [segment] the step after which the current chunk may be sent */
 };
 
 static struct rf_byte_range chunk(const struct ring *ring, int c)
@@ -33,8 +33,8 @@ static uint32_t tag(const struct ring *ring, int hop, uint32_t segment)
     return (uint32_t)hop * ring->cut.count + segment;
 }
 
-/* Hop `hop` of the reduction: passes chunk rank-hop on. Its place in OUT is free from then on, so
- * the finished sum of that chunk is received there, and sent on unless it has been everywhere. */
+/* Hop `hop` of the reduction: passes chunk rank-hop on. Its place in OUT is then free, so the
+ * finished sum of that chunk is received there, and sent on unless it has reached every rank. */
 static void pass_on(struct ring *ring, int hop)
 {
     const struct rf_coll_desc *desc = ring->desc;
@@ -60,7 +60,7 @@ static void pass_on(struct ring *ring, int hop)
     }
 }
 
-/* Receives the partial sum of chunk rank-1-hop and adds this rank's part at its end. */
+/* Receives the partial sum of chunk rank-1-hop and adds this rank's part after it. */
 static void add_own(struct ring *ring, int hop)
 {
     struct rf_byte_range whole = chunk(ring, ring->desc->rank - 1 - hop);
@@ -82,7 +82,7 @@ static void add_own(struct ring *ring, int hop)
     }
 }
 
-/* Chunk rank+1 is complete here: its journey around the ring begins. */
+/* Chunk rank+1 is complete here: it starts around the ring. */
 static void send_sum(struct ring *ring)
 {
     const struct rf_coll_desc *desc = ring->desc;
@@ -170,7 +170,8 @@ static double cost_ring_all_reduce(const struct rf_cost_view *v)
     return v->others * (2 * rf_cost_hop(v, v->share) + v->share * v->m->fold_byte_s);
 }
 
-/* All chunks twice, but the one that it completes and the one that its neighbour has completed. */
+/* All chunks twice, except the one that it completes and the one that its neighbour has completed.
+ */
 static uint64_t sent_ring_all_reduce(const struct rf_coll_desc *desc)
 {
     return 2 * (uint64_t)rf_coll_bytes(desc) - rf_chunk_bytes(desc, desc->rank + 1) -
@@ -182,7 +183,7 @@ static double cost_ring_all_gather(const struct rf_cost_view *v)
     return v->others * rf_cost_hop(v, v->share);
 }
 
-/* All pieces but that of the neighbour to whom it sends. */
+/* All pieces except that of the neighbour to which it sends. */
 static uint64_t sent_around(const struct rf_coll_desc *desc)
 {
     return (uint64_t)rf_coll_bytes(desc) - rf_piece_bytes(desc, desc->rank + 1);

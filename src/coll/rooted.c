@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Gather and scatter: straight between the root and every rank where bandwidth counts (the root's
- * link is the bound), and along a binomial tree for short pieces, where the root would handle N-1
- * messages. Scatter is gather with all arrows turned round.
+ * Gather and scatter: directly between the root and every rank if bandwidth dominates (the root's
+ * link is the bound), and along a binomial tree for short pieces, for which the root would handle
+ * N-1 messages. Scatter is gather with all directions reversed.
  */
 #include "algorithm.h"
 
@@ -31,8 +31,8 @@ static size_t bytes_between(const struct rooted *r, int begin, int end)
     return bytes;
 }
 
-/* A message towards the root (gather) or away from it (scatter); `sends_up` says which end this
- * rank is: the one nearer to the root. */
+/* A message towards the root (gather) or away from it (scatter). `is_parent`: this rank is the end
+ * nearer to the root. */
 static uint32_t message(const struct rooted *r, int other, bool is_parent, uint32_t tag,
                         struct rf_operand data, size_t bytes)
 {
@@ -41,7 +41,7 @@ static uint32_t message(const struct rooted *r, int other, bool is_parent, uint3
                                    : rf_sched_recv(r->sched, peer, tag, data, bytes);
 }
 
-/* The whole on the root, and a rank's own piece. */
+/* All data on the root, or a rank's own piece. */
 static struct rf_operand whole(const struct rooted *r, size_t offset)
 {
     return r->scatter ? rf_in(offset) : rf_out(offset);
@@ -51,7 +51,7 @@ static struct rf_operand own(const struct rooted *r, size_t offset)
     return r->scatter ? rf_out(offset) : rf_in(offset);
 }
 
-/* Between `a`, nearer to the root, and `b`. */
+/* Copies between `a`, nearer to the root, and `b`. */
 static uint32_t copy(const struct rooted *r, struct rf_operand a, struct rf_operand b, size_t bytes)
 {
     return rf_sched_copy(r->sched, r->scatter ? b : a, r->scatter ? a : b, bytes);
@@ -81,7 +81,8 @@ static void build_flat(const struct rooted *r)
     }
 }
 
-/* The root's pieces lie by rank, a subtree's by place: those from the root's rank on come first. */
+/* The root's pieces are ordered by rank, a subtree's by place: pieces from the root's rank on come
+ * first. */
 static void turn_round(const struct rooted *r, struct rf_operand temp, uint32_t *steps)
 {
     const struct rf_coll_desc *desc = r->desc;
@@ -99,9 +100,9 @@ static void order(const struct rooted *r, const uint32_t *above, uint32_t below)
         rf_sched_dep(r->sched, r->scatter ? below : above[i], r->scatter ? above[i] : below);
 }
 
-/* Every rank holds the pieces of the subtree under it in temporary memory, by place. What is
- * between it and the side above (one message, or the root's two copies) comes after all below in a
- * gather, before all in a scatter. */
+/* Every rank holds the pieces of its subtree in temporary memory, by place. The transfer to or from
+ * the side above (one message, or the root's two copies) comes after all transfers below in a
+ * gather, before them in a scatter. */
 static void build_tree(const struct rooted *r)
 {
     const struct rf_coll_desc *desc = r->desc;
@@ -153,13 +154,13 @@ static bool prefers_tree(const struct rf_coll_desc *desc)
     return desc->ranks > 8 && rf_coll_piece_bytes(desc) <= 8192;
 }
 
-/* Over sockets the root has no time for many messages; in shared memory both are as quick. */
+/* Over sockets many messages keep the root busy; in shared memory both are equally fast. */
 static bool prefers_tree_scatter(const struct rf_coll_desc *desc)
 {
     return prefers_tree(desc) || (desc->ranks > 3 && rf_coll_piece_bytes(desc) <= 1024);
 }
 
-/* Next to the root half of the whole passes a rank, after a quarter has, and so on. */
+/* Next to the root, half of the data passes one rank, after a quarter has, and so on. */
 static double cost_tree_rooted(const struct rf_cost_view *v)
 {
     return rf_cost_uncut(v->bytes / 2, RF_LONGEST_UNCUT,

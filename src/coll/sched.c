@@ -7,7 +7,7 @@
 
 #include "../base/base.h"
 
-/* Capacity for `more` items in a growing array; false (and a status) when there is none. */
+/* Reserves `more` items in a growing array; false (and a status) on failure. */
 static bool reserve(struct rf_sched *sched, void **items, uint32_t count, uint32_t more,
                     uint32_t *capacity, size_t item_bytes)
 {
@@ -233,7 +233,7 @@ void *rf_sched_scratch(struct rf_sched *sched, size_t count, size_t item_bytes)
 struct rf_cut rf_cut(size_t longest_piece, size_t wanted_segment, size_t element_bytes, size_t tags)
 {
     size_t segment = wanted_segment ? wanted_segment : longest_piece;
-    size_t most = RF_MAX_TAG / tags; /* segments that a tag can number */
+    size_t most = RF_MAX_TAG / tags; /* maximum number of segments that a tag can count */
     assert(most > 0);
     if (segment < longest_piece / most + 1 && longest_piece / most > 0)
         segment = longest_piece / most + 1;

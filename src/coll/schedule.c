@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * Schedules as callers of the library see them: checks a public description, and shows the list
- * that build.c makes of it. What runs in a communicator does not come here.
+ * The public interface to schedules: checks a public description, and shows the list that build.c
+ * makes of it. Not used by communicators.
  */
 #include <ringforge/schedule.h>
 
 #include "../base/base.h"
 #include "table.h"
 
-/* As all transports have it. */
+/* The default of all transports. */
 enum { SEGMENT_BYTES = 256 << 10 };
 
 struct rf_schedule {
     struct rf_sched *sched;
-    uint32_t *first; /* [count + 1] where the predecessors of a step begin in... */
+    uint32_t *first; /* [count + 1] the begin of each step's predecessors in... */
     uint32_t *after; /* ...this */
 };
 
@@ -96,7 +96,8 @@ int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
     RETURN_IF_ERROR(read_desc(desc, rank, &own));
     RETURN_IF_ERROR(rf_coll_find(&own, NULL, &any)); /* checks the rest */
     const enum rf_coll_shape shape = in ? rf_coll_in_shape(&own) : rf_coll_out_shape(&own);
-    /* The one buffer of a broadcast is both sides of the root, and the output of all others. */
+    /* A broadcast's single buffer is both input and output of the root, and the output of all
+     * others. */
     const bool other_side =
         in ? own.op == RF_COLL_RECV || own.op == RF_COLL_BROADCAST : own.op == RF_COLL_SEND;
     const bool none = other_side && own.root != rank;
@@ -110,7 +111,7 @@ int rf_schedule_get_side(const struct rf_schedule_desc *desc, int rank,
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Successors, turned round. */
+/* Inverts the successors. */
 static int find_predecessors(struct rf_schedule *schedule)
 {
     const struct rf_sched *sched = schedule->sched;
@@ -123,7 +124,7 @@ static int find_predecessors(struct rf_schedule *schedule)
     if (!schedule->first || !schedule->after)
         return rf_fail(RF_ENOMEM, "no memory for a schedule of %u steps", count);
     uint32_t *end =
-        schedule->first + 1; /* of what has been written; at last the next one's first */
+        schedule->first + 1; /* index of the written part; at the end the first of the next step */
     for (uint32_t k = 0, at = 0; k < count; k++) {
         end[k] = at;
         at += sched->steps[k].need;
@@ -188,7 +189,7 @@ uint32_t rf_schedule_step_count(const struct rf_schedule *schedule)
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Fetches and stores are of device memory, which is not described here. */
+/* Fetches and stores are for device memory, which is not described here. */
 static const struct {
     enum rf_step_verb inner;
     const char *name;

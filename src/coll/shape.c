@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One rank's IN and OUT of a call: what they consist of, how many elements they have, and where
- * they may lie. It follows from the operation's row and the description.
+ * One rank's IN and OUT of a call: their content, their number of elements, and their allowed
+ * overlap. Derived from the operation's row and the description.
  */
 #include "../base/base.h"
 #include "coll.h"
@@ -22,7 +22,7 @@ enum rf_coll_shape rf_coll_out_shape(const struct rf_coll_desc *desc)
     return row->out_on_root && desc->rank != desc->root ? RF_SHAPE_NONE : row->out;
 }
 
-/* counts: of the shares; NULL: they are equal. */
+/* counts: of the shares; NULL: equal shares. */
 static size_t elements(const struct rf_coll_desc *desc, enum rf_coll_shape shape,
                        const size_t *counts)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Long calls among ranks that reach each other's memory, whatever their buffers are: what a rank
- * sends lies in one place, from which all others read it. That is the buffer itself where it
- * can be reached, else a few places in temporary memory, into which it is copied while the others
- * still read what came before. So nothing is copied once for each reader, and the messages are the
+ * Long calls among ranks that can reach each other's memory, for any kind of buffer: each rank's
+ * data lie in one place, from which all others read them. That is the buffer itself if others can
+ * reach it, otherwise a few places in temporary memory; the data are copied there while the others
+ * still read the previous ones. So nothing is copied once for each reader, and the messages are the
  * same for every kind of memory. Folds are those of direct.c.
  */
 #include "algorithm.h"
@@ -17,13 +17,13 @@ struct shared {
     const struct rf_coll_desc *desc;
     struct rf_cut cut;
     size_t place_bytes, temp;
-    uint32_t *last;  /* [place] the step after which it can be used again */
-    uint32_t *sends; /* [rank] of inputs, of the segment in hand */
+    uint32_t *last;  /* [place] the step after which it can be reused */
+    uint32_t *sends; /* [rank] sends of inputs, for the current segment */
     struct rf_operand *operands;
 };
 
-/* What lies in a place: this rank's input for `rank` or (its own) what it sends to all, and what
- * came from `rank`: to be folded, or as its result. */
+/* The content of a place: this rank's input for `rank`, or (its own place) the data it sends to
+ * all; and data received from `rank`: to be folded, or as its result. */
 enum content { SENT, RECEIVED, RESULT, CONTENTS };
 
 static size_t place_of(const struct shared *s, enum content content, int rank, uint32_t j)
@@ -70,7 +70,7 @@ static void fini(struct shared *s)
     rf_free(s->operands);
 }
 
-/* What `from` sends of segment j, at its place; it is there until `read`, to be set by the caller,
+/* Segment j as sent by `from`, at its place; it stays there until `read`, to be set by the caller,
  * has ended. */
 static uint32_t receive(struct shared *s, enum content content, int from, uint32_t tag, uint32_t j,
                         size_t bytes)
@@ -82,8 +82,8 @@ static uint32_t receive(struct shared *s, enum content content, int from, uint32
     return recv;
 }
 
-/* The result of another rank, to its place in OUT. That is not written before `read`, also not by
- * the transport. */
+/* Receives the result of another rank at its place in OUT. Not even the transport writes there
+ * before `read`. */
 static uint32_t take_result(struct shared *s, int from, uint32_t tag, uint32_t j,
                             struct rf_byte_range piece, uint32_t read)
 {
@@ -121,7 +121,7 @@ static void send_inputs(struct shared *s, uint32_t j)
     }
 }
 
-/* The sum of this rank's chunk, and to all others with it. */
+/* Folds this rank's chunk, and sends it to all others. */
 static void fold_own(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
@@ -152,7 +152,7 @@ static void fold_own(struct shared *s, uint32_t j)
     }
 }
 
-/* Where a part was read from, its sum is put: OUT may be IN. */
+/* A sum is written over its part, because OUT may be IN. */
 static void take_results(struct shared *s, uint32_t j)
 {
     for (int distance = 1; distance < s->desc->ranks; distance++) {
@@ -182,7 +182,7 @@ static struct rf_byte_range share(const struct shared *s, int rank, uint32_t j)
                       s->cut.segment, j);
 }
 
-/* This rank's share to all, and to its own place. */
+/* Sends this rank's share to all, and copies it to its own place. */
 static void send_share(struct shared *s, uint32_t j)
 {
     const struct rf_coll_desc *desc = s->desc;
@@ -226,8 +226,8 @@ static void build_all_gather(struct rf_sched *sched, const struct rf_coll_desc *
 /* Up to here two ranks send each other messages. */
 enum { LONGEST_SHARE_OF_TWO = 8 << 20 };
 
-/* Of two ranks nobody else reads what has been published, and slots are quicker. More ranks read it
- * where each would have been sent a copy of the caller's own memory. */
+/* With two ranks nobody else reads the published data, and slots are faster. More ranks read data
+ * that would otherwise be copied once per rank. */
 static bool prefers_shared_gather(const struct rf_coll_desc *desc)
 {
     return desc->ranks == 2 ? rf_coll_piece_bytes(desc) > LONGEST_SHARE_OF_TWO

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Long calls in windows: each window is the same part of every piece that the call has (its chunks,
- * its ranks' shares), and a small call of its own, so chunks are folded in the order of the whole.
- * Windows follow each other in one list, two of them in transfer at a time. What all ranks must
- * agree about (where windows begin, tags, messages) is a function of the description alone.
+ * Long calls in windows: each window is the same part of every piece of the call (its chunks, its
+ * ranks' shares), and a small call of its own, so chunks are folded in the order of the whole call.
+ * Windows follow each other in one list, two of them in transfer at a time. Everything that all
+ * ranks must agree about (the begins of windows, tags, messages) depends on the description alone.
  *
- * Staged: a rank whose tensors the host cannot reach has the very same messages, but IN and OUT are
- * a few slots of mapped memory, and each window is fetched from the tensor before it and stored
- * behind it. So while a window is in transfer, others are being copied. Called by compile.c.
+ * Staged: a rank whose tensors the host cannot reach has the same messages, but IN and OUT are a
+ * few slots of mapped memory. Each window is fetched from the tensor before its transfer and stored
+ * after it. So while a window is in transfer, others are being copied. Called by compile.c.
  */
 #include "windows.h"
 
@@ -71,7 +71,7 @@ static int piece_count(const struct rf_coll_desc *desc, enum rf_coll_shape shape
     }
 }
 
-/* Where the parts of a window begin when they lie one behind the other. */
+/* Sets the begins of the parts of a window, stored consecutively. */
 static void pack(const struct rf_windows *windows, struct rf_side *side, uint32_t w)
 {
     size_t at = 0;
@@ -82,7 +82,7 @@ static void pack(const struct rf_windows *windows, struct rf_side *side, uint32_
     side->packed[side->count] = at;
 }
 
-/* Where the sides of a window lie in its slot: in place where the operation may work so. */
+/* Sets the places of a window's sides in its slot: in place if the operation allows it. */
 static void place(struct rf_windows *windows, uint32_t w)
 {
     struct rf_side *in = &windows->in, *out = &windows->out;
@@ -98,7 +98,7 @@ static void place(struct rf_windows *windows, uint32_t w)
 
 /* ---- how a call is cut ----------------------------------------------------------------------- */
 
-/* Pieces that a window has a part of: what all ranks agree about. */
+/* The number of pieces with a part in a window: all ranks agree about it. */
 static size_t breadth(const struct rf_coll_desc *desc)
 {
     const struct rf_operation *row = rf_operation(desc->op);
@@ -110,7 +110,7 @@ static size_t breadth(const struct rf_coll_desc *desc)
     return (size_t)most * (size_t)(desc->counts ? desc->ranks : 1);
 }
 
-/* Whole segments of the usual length, where one fits. */
+/* Whole segments of the usual length, if one fits. */
 static size_t width_of(const struct rf_coll_desc *desc)
 {
     size_t width = desc->window_bytes / breadth(desc);
@@ -120,8 +120,8 @@ static size_t width_of(const struct rf_coll_desc *desc)
     return width < grain ? grain : width / grain * grain;
 }
 
-/* More than any builder uses in one window (direct.c cuts into the shortest segments); 0: too many
- * for the field to hold several windows. */
+/* More tags than any builder uses in one window (direct.c uses the shortest segments); 0: too many
+ * for several windows in the field. */
 static uint32_t tags_of(const struct rf_coll_desc *desc, size_t width)
 {
     size_t segment = desc->segment_bytes && desc->segment_bytes < SHORTEST_WIDTH
@@ -146,7 +146,7 @@ static size_t longest_piece(const struct rf_windows *windows)
 static int make_side(struct rf_side *side, const struct rf_coll_desc *desc,
                      enum rf_coll_shape shape, const size_t *counts, bool staged)
 {
-    /* The shares of such a call are chunks whose length somebody else has chosen. */
+    /* The shares of such a call are chunks with given lengths. */
     const bool given = counts && shape == RF_SHAPE_CHUNKS;
     side->shape = given || shape == RF_SHAPE_LEAF ? RF_SHAPE_SHARES : shape;
     side->counts = counts;
@@ -208,13 +208,13 @@ struct list {
     struct rf_windows windows;
     struct rf_sched *sched;
     rf_builder *build;
-    struct rf_coll_desc desc; /* of the window in hand */
+    struct rf_coll_desc desc; /* of the current window */
     size_t *counts, *recv_counts;
     uint32_t free_after[RF_STAGING_SLOTS], ended[IN_TRANSFER];
     size_t temp; /* bytes of one window */
 };
 
-/* The description of one window, as if it were a call. */
+/* The description of one window as a call. */
 static void describe(struct list *list, uint32_t w)
 {
     const struct rf_windows *windows = &list->windows;
@@ -253,7 +253,7 @@ static size_t slot_of(const struct rf_windows *windows, uint32_t w)
     return (w % windows->slots) * windows->slot_bytes;
 }
 
-/* The piece that a byte of the window belongs to. */
+/* The piece that contains a byte of the window. */
 static int piece_at(const struct rf_side *side, size_t offset)
 {
     int low = 0, high = side->count - 1;
@@ -267,7 +267,7 @@ static int piece_at(const struct rf_side *side, size_t offset)
     return low;
 }
 
-/* From its place in the window's own IN or OUT to that in the call's, or in the slot. */
+/* Moves an operand from the window's own IN or OUT to the call's, or to the slot. */
 static void relocate(const struct list *list, struct rf_operand *operand, uint32_t w)
 {
     const struct rf_windows *windows = &list->windows;
@@ -293,7 +293,7 @@ static bool uses(uint8_t verb, int operand) /* dst, a, b */
     return verb <= RF_STEP_COPY && used[verb] >> operand & 1;
 }
 
-/* The pieces of OUT that a call reads or writes may be some of its slots. */
+/* The pieces of OUT that a call reads or writes may be only some of its slots. */
 static bool is_moved(const struct rf_windows *windows, const struct rf_side *side, int i,
                      bool store)
 {
@@ -303,7 +303,7 @@ static bool is_moved(const struct rf_windows *windows, const struct rf_side *sid
     return (store ? round.writes : round.reads) >> (round.lowest + i) & 1;
 }
 
-/* A fetch (store: false) or store of a window's parts of IN or OUT, neighbours together. */
+/* Fetches (store: false) or stores a window's parts of IN or OUT, merging neighbours. */
 static uint32_t move_step(struct list *list, uint32_t w, bool store, bool in_out)
 {
     struct rf_windows *windows = &list->windows;
@@ -331,7 +331,8 @@ static uint32_t move_step(struct list *list, uint32_t w, bool store, bool in_out
     return rf_sched_move_step(sched, store ? RF_STEP_STORE : RF_STEP_FETCH, in_out, first, total);
 }
 
-/* Of what the call reads. A broadcast lies in OUT, on the root too; slots are added to. */
+/* Fetches what the call reads. A broadcast's data are in OUT, also on the root; slots are added to.
+ */
 static uint32_t fetch_step(struct list *list, uint32_t w, uint32_t after)
 {
     const struct rf_windows *windows = &list->windows;
@@ -358,14 +359,15 @@ static bool stores(const struct rf_windows *windows)
     return windows->out.staged && !(one && desc->rank == desc->root);
 }
 
-/* Ties a window's steps to what comes before and behind them: `begin` before those that wait for
- * nothing, and those that nothing waits for before `end`. */
+/* Connects a window's steps to the list: `begin` before the steps without predecessors, and those
+ * without successors before `end`. */
 static void frame(struct list *list, uint32_t first, uint32_t last, uint32_t first_edge,
                   uint32_t begin, uint32_t end)
 {
     struct rf_sched *sched = list->sched;
     const uint32_t count = last - first, edges = sched->edge_count;
-    uint8_t *has = rf_sched_scratch(sched, (size_t)count + 1, 1); /* 1: before it, 2: behind it */
+    uint8_t *has = rf_sched_scratch(sched, (size_t)count + 1, 1); /* 1: has a predecessor, 2: a
+                                                                   * successor */
     for (uint32_t e = first_edge; has && e < edges; e++) {
         has[sched->edges[e].step - first] |= 1;
         has[sched->edges[e].after - first] |= 2;

@@ -25,11 +25,11 @@
 #include "wait.h"
 
 enum {
-    /* The lowest bit of the communicator field of tags: one transport serves one communicator, so
-     * the field only keeps collectives and point to point apart. */
+    /* The lowest bit of the communicator field of tags: a transport serves only one communicator,
+     * so the field only separates collectives from point to point. */
     RF_TAG_COLLECTIVE = 0,
     RF_TAG_P2P = 1,
-    RF_INFLIGHT = 8, /* asynchronous collectives on record at the same time */
+    RF_INFLIGHT = 8, /* recorded asynchronous collectives at the same time */
 };
 
 struct rf_p2p;
@@ -39,15 +39,15 @@ struct rf_p2p_op;
 struct rf_slot;
 struct rf_task;
 
-/* What calls are carried out with. All ranks have agreed on all but timeout_s. */
+/* The settings of calls. All ranks have agreed on all except timeout_s. */
 struct rf_comm_settings {
-    double timeout_s; /* of a call that gives none */
+    double timeout_s; /* for a call without its own */
     size_t segment_bytes;
     bool checksum;
     bool flush; /* sums and products: subnormal operands and results are 0 */
 };
 
-/* Where the ranks are. */
+/* The locations of the ranks. */
 struct rf_comm_layout {
     int *job_ranks; /* [size] each rank's number in the first communicator; NULL: the same */
     int *hosts;     /* [size] counted from 0 in the order of their first ranks; NULL: one host */
@@ -55,15 +55,15 @@ struct rf_comm_layout {
 
 /* The connections to the other ranks. */
 struct rf_comm_links {
-    struct rf_transport *transport; /* as the transport layer made it */
-    struct rf_transport *demux;     /* the same without point to point: for the executors */
+    struct rf_transport *transport; /* as created by the transport layer */
+    struct rf_transport *demux;     /* the same without point to point, for the executors */
     struct rf_control *control;
-    struct rf_coll_model *model; /* of measured links; NULL: none were measured */
+    struct rf_coll_model *model; /* of measured links; NULL: not measured */
     char reason[256];            /* why this provider was chosen */
 };
 
 struct rf_executors {
-    struct rf_exec *blocking;         /* of blocking calls; all[0] */
+    struct rf_exec *blocking;         /* for blocking calls; all[0] */
     struct rf_exec *all[RF_INFLIGHT]; /* NULL: not needed so far */
 };
 
@@ -94,7 +94,7 @@ struct rf_comm {
 /* Waits for asynchronous work. Fails on a failed communicator. */
 RF_MUST_CHECK int rf_comm_ready(struct rf_comm *comm);
 
-/* The same, and handles events. (Collectives do so once their contract is on record.) */
+/* The same, and handles events. (Collectives handle events once their contract is recorded.) */
 RF_MUST_CHECK int rf_comm_enter(struct rf_comm *comm);
 
 static inline bool rf_comm_has_events(const struct rf_comm *comm)
@@ -105,43 +105,44 @@ static inline bool rf_comm_has_events(const struct rf_comm *comm)
 
 /* ---- comm.c ---------------------------------------------------------------------------------- */
 
-/* Opens a communicator whose control link, transport, rank and size are set, and takes it, also on
- * failure. rc < 0: setting them has failed, so that it is only freed. */
+/* Opens a communicator whose control link, transport, rank and size are set, and takes ownership of
+ * it, even on failure. rc < 0: setting them has failed, so it is only freed. */
 int rf_comm_adopt(struct rf_comm *comm, const struct rf_comm_opts *opts, int rc,
                   struct rf_comm **out);
 
 /* ---- ranks.c --------------------------------------------------------------------------------- */
 
-/* Sets job_ranks of a group whose ranks are these members of the parent. */
+/* Sets job_ranks of a group with these members of the parent. */
 RF_MUST_CHECK int rf_comm_name_ranks(struct rf_comm *comm, const struct rf_comm *parent,
                                      const int *members);
 
-/* A rank's number in the first communicator, which logs and traces use. */
+/* A rank's number in the first communicator, used in logs and traces. */
 static inline int rf_comm_job_rank(const struct rf_comm *comm, int rank)
 {
     return comm->layout.job_ranks ? comm->layout.job_ranks[rank] : rank;
 }
 
-/* The rank of this communicator with that number in the job; -1: it has none. */
+/* The rank of this communicator with that number in the job; -1: none. */
 int rf_comm_rank_from_job(const struct rf_comm *comm, int job_rank);
 
 /* ---- hosts.c --------------------------------------------------------------------------------- */
 
-/* Sets layout.hosts from the host identifiers of all ranks, which lie `stride` bytes apart. */
+/* Sets layout.hosts from the host identifiers of all ranks, `stride` bytes apart. */
 RF_MUST_CHECK int rf_hosts_number(struct rf_comm *comm, const uint64_t *first, size_t stride);
 
 /* ---- subnormals.c ---------------------------------------------------------------------------- */
 
-/* RF_ENOTSUP: this rank's processor cannot. */
+/* RF_ENOTSUP: this rank's processor does not support it. */
 RF_MUST_CHECK int rf_comm_set_flush(struct rf_comm *comm, bool flush);
 
-/* rf_comm_follow_device, with the answer of this rank's device, or the status of asking it.
+/* rf_comm_follow_device, with the answer of this rank's device, or the status of the query.
  * Collective. */
 RF_MUST_CHECK int rf_comm_follow(struct rf_comm *comm, int status, bool flushes);
 
 /* ---- links.c --------------------------------------------------------------------------------- */
 
-/* Measures the links for at most 50 ms. The result chooses algorithms from then on. Collective. */
+/* Measures the links for at most 50 ms. From then on, algorithms are chosen by the result.
+ * Collective. */
 RF_MUST_CHECK int rf_links_measure(struct rf_comm *comm);
 
 #endif

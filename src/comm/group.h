@@ -9,7 +9,7 @@
 
 struct rf_group {
     int depth;
-    double timeout_s; /* the longest that a send or receive asked for */
+    double timeout_s; /* the longest timeout of its sends and receives */
     struct rf_p2p_op *p2p_ops;
     size_t p2p_op_count, p2p_op_capacity;
     struct rf_task *first,

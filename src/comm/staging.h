@@ -16,24 +16,23 @@ enum {
 };
 
 struct rf_comm_staging {
-    struct rf_staging_area *devices; /* a list: one for each device that needed it */
-    uint64_t copied_bytes;           /* between tensors and staging memory, in all */
+    struct rf_staging_area *devices; /* a list: one for each device that has needed it */
+    uint64_t copied_bytes;           /* total between tensors and staging memory */
 };
 
-/* Sets the mover and buffers of a call some of whose tensors the host cannot reach (call->staged).
- * There is one area of staging memory for each device. It serves one call at a time, is kept, and
- * grows. */
+/* Sets the mover and buffers of a call that has tensors which the host cannot reach (call->staged).
+ * Each device has one area of staging memory. It serves one call at a time, is kept, and grows. */
 RF_MUST_CHECK int rf_staging_begin(struct rf_comm *comm, struct rf_device *device,
                                    struct rf_call *call, struct rf_tensor in, struct rf_tensor out);
-/* After a call has failed: waits for the copies that have been started. */
+/* After a call has failed: waits for started copies. */
 void rf_staging_abandon(struct rf_mover *mover);
 /* The same for all devices. */
 void rf_staging_abandon_all(struct rf_comm *comm);
 
 /* Takes a slot of staging memory on the device of `remote`, for a piece of a message. store: for a
- * receive. There are RF_SLOTS for sends, and as many for receives. The holder of a slot gives it
- * back without waiting for another slot. RF_EAGAIN: none is free. After a failure slots are freed
- * with the communicator. */
+ * receive. There are RF_SLOTS for sends, and as many for receives. The holder of a slot must give
+ * it back without waiting for another slot. RF_EAGAIN: none is free. After a failure slots are
+ * freed with the communicator. */
 RF_MUST_CHECK int rf_slot_take(struct rf_comm *comm, const struct rf_buffer *remote, bool store,
                                size_t bytes, struct rf_slot **out);
 void rf_slot_give(struct rf_slot *slot); /* NULL is allowed */

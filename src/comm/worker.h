@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A communicator's queue of asynchronous calls, for the files that it is made of: async.c (its
- * owner brings tasks, and waits), worker.c (a thread takes them) and inflight.c (collectives
- * there).
+ * A communicator's queue of asynchronous calls, for its files: async.c (its owner adds tasks, and
+ * waits), worker.c (a thread takes them) and inflight.c (collectives there).
  */
 #ifndef RF_COMM_WORKER_H
 #define RF_COMM_WORKER_H
@@ -25,7 +24,7 @@ static inline void rf_task_append(struct rf_task_list *list, struct rf_task *tas
     list->end = &task->next;
 }
 
-/* The one that *link points to. */
+/* Removes the task that *link points to. */
 static inline struct rf_task *rf_task_remove(struct rf_task_list *list, struct rf_task **link)
 {
     struct rf_task *task = *link;
@@ -49,9 +48,9 @@ struct rf_async {
     pthread_cond_t changed;
     struct rf_task_list submitted; /* not yet seen by the worker; under lock */
     atomic_int submitted_count;
-    atomic_int outstanding;            /* all that has not ended; changed under lock */
+    atomic_int outstanding;            /* number of unfinished tasks; changed under lock */
     int outstanding_collectives;       /* under lock */
-    atomic_int unrecorded_count;       /* collectives that are not on record yet */
+    atomic_int unrecorded_count;       /* number of collectives that are not recorded yet */
     atomic_int status;                 /* of the first task that failed */
     struct rf_request *failed_request; /* the first that ended with an error; NULL: none */
     bool failure_was_read;             /* rf_async_unreported has been called */
@@ -59,14 +58,14 @@ struct rf_async {
     pthread_t thread;
 
     /* Collectives end in the order of the calls: one timeline for each device. Sends and receives
-     * end in any order: one timeline for each that is under way. */
+     * end in any order: one timeline for each running one. */
     struct rf_signal_timeline collective_timelines[RF_ASYNC_DEVICES];
     struct rf_signal_timeline *p2p_timelines;
 
-    /* The worker's own: */
-    struct rf_task_list unrecorded;  /* collectives that are not on record yet */
-    struct rf_task_list inflight;    /* those that are, oldest first */
-    struct rf_task_list held_p2p;    /* sends and receives that may not begin yet */
+    /* For the worker only: */
+    struct rf_task_list unrecorded;  /* collectives that are not recorded yet */
+    struct rf_task_list inflight;    /* recorded ones, oldest first */
+    struct rf_task_list held_p2p;    /* sends and receives that must not begin yet */
     struct rf_task_list running_p2p; /* those that have begun */
     bool new_self_messages;          /* running_p2p has new messages of this rank to itself */
     int inflight_count;
@@ -78,18 +77,18 @@ struct rf_async {
 /* The thread's function. Its argument is the rf_async. */
 void *rf_worker(void *argument);
 
-/* Ends and frees a task that is in no list. rc < 0: this thread's last error says why. */
+/* Ends and frees a task that is in no list. rc < 0: this thread's last error has the reason. */
 void rf_task_end(struct rf_async *async, struct rf_task *task, int rc);
 
-/* ---- inflight.c: a negative status says that the communicator has failed ------------------ */
+/* ---- inflight.c: a negative status says that the communicator has failed --------------------- */
 
-/* Puts queued collectives on record, as many as may be in flight. */
+/* Records queued collectives, as many as may be in flight. */
 RF_MUST_CHECK int rf_inflight_record(struct rf_async *async);
 
-/* One turn of all in flight. *activity grows with what they do. *any: one of them runs. */
+/* One turn of all in flight. *activity grows with their activity. *any: one of them runs. */
 RF_MUST_CHECK int rf_inflight_advance(struct rf_async *async, uint64_t *activity, bool *any);
 
-/* Completes a collective on record: it does not run any more. */
+/* Completes a recorded collective that no longer runs. */
 void rf_inflight_complete(struct rf_comm *comm, struct rf_task *task, int rc);
 
 /* 1: the point is reached; 0: not yet; negative: its device has failed. */

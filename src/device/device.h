@@ -37,9 +37,8 @@ bool rf_view_first(const struct rf_view *view, uint32_t *first);
 uint64_t rf_view_writable(const struct rf_view *view);
 /* rf_launch with views for the bindings from 0. The ranges must include all reads through views. */
 RF_MUST_CHECK int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel,
-                                  const void *push, uint32_t push_bytes, const uint32_t groups[3],
-                                  const struct rf_range *ranges, uint32_t range_count,
-                                  const struct rf_view *views, uint32_t view_count);
+                                  struct rf_dispatch dispatch, const struct rf_view *views,
+                                  uint32_t view_count);
 
 /* ---- streams (submission.c) ------------------------------------------------------------------ */
 
@@ -169,8 +168,7 @@ bool rf_device_cache_path(const struct rf_device *device, const char *suffix, ch
 struct rf_driver_key {
     uint8_t device_uuid[16], driver_uuid[16];
     uint32_t driver_version;
-    uint32_t cpu; /* for CPU devices, whose UUIDs do not identify machines: see rf_cpu_hash; else 0
-                   */
+    uint32_t cpu; /* for CPU devices, whose UUIDs do not identify machines (rf_cpu_hash) */
 };
 struct rf_driver_key rf_driver_key_of(const struct rf_device *device);
 /* Identifies a CPU device: the name and the number of the processors in the text of /proc/cpuinfo,

@@ -33,28 +33,25 @@ static int check_groups(const struct rf_stream *stream, const struct rf_kernel *
                    most[0], most[1], most[2]);
 }
 
-int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
-              uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
-              uint32_t range_count)
+int rf_launch(struct rf_stream *stream, struct rf_kernel *kernel, struct rf_dispatch d)
 {
-    RETURN_IF_ERROR(
-        rf_launch_views(stream, kernel, push, push_bytes, groups, ranges, range_count, NULL, 0));
-    if (stream->device->counting && groups[0] && groups[1] && groups[2])
-        rf_counting_ranges(stream, ranges, range_count);
+    RETURN_IF_ERROR(rf_launch_views(stream, kernel, d, NULL, 0));
+    if (stream->device->counting && d.groups[0] && d.groups[1] && d.groups[2])
+        rf_counting_ranges(stream, d.ranges, d.range_count);
     return 0;
 }
 
-int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const void *push,
-                    uint32_t push_bytes, const uint32_t groups[3], const struct rf_range *ranges,
-                    uint32_t range_count, const struct rf_view *views, uint32_t view_count)
+int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, struct rf_dispatch d,
+                    const struct rf_view *views, uint32_t view_count)
 {
-    if (!stream || !kernel || !groups || (push_bytes && !push) || (range_count && !ranges))
+    const uint32_t *groups = d.groups;
+    if (!stream || !kernel || !groups || (d.push_bytes && !d.push) || (d.range_count && !d.ranges))
         return rf_fail(
             RF_EINVAL,
             "rf_launch needs a stream, a kernel, groups, and data where a size is not 0");
-    if (push_bytes != kernel->push_bytes)
+    if (d.push_bytes != kernel->push_bytes)
         return rf_fail(RF_EINVAL, "%s: it was created for %u bytes of push constants, not %u",
-                       kernel->name, kernel->push_bytes, push_bytes);
+                       kernel->name, kernel->push_bytes, d.push_bytes);
     const struct rf_device *device = stream->device;
     if (kernel->device ? !is_for(stream, kernel->device)
                        : kernel->core != device->core && !device->counting)
@@ -65,11 +62,11 @@ int rf_launch_views(struct rf_stream *stream, struct rf_kernel *kernel, const vo
     RETURN_IF_ERROR(check_groups(stream, kernel, groups));
     const struct rf_command command = {.name = kernel->name,
                                        .kernel = kernel,
-                                       .push = push,
-                                       .push_bytes = push_bytes,
+                                       .push = d.push,
+                                       .push_bytes = d.push_bytes,
                                        .groups = {groups[0], groups[1], groups[2]},
-                                       .ranges = ranges,
-                                       .range_count = range_count,
+                                       .ranges = d.ranges,
+                                       .range_count = d.range_count,
                                        .views = views,
                                        .view_count = view_count};
     return issue(stream, &command);
@@ -80,9 +77,11 @@ static bool inside(const struct rf_buffer *buffer, uint64_t offset, uint64_t byt
     return offset <= buffer->bytes && bytes <= buffer->bytes - offset;
 }
 
-int rf_stream_copy(struct rf_stream *stream, struct rf_buffer *dst, uint64_t dst_offset,
-                   struct rf_buffer *src, uint64_t src_offset, uint64_t bytes)
+int rf_stream_copy(struct rf_stream *stream, struct rf_buffer_place to, struct rf_buffer_place from,
+                   uint64_t bytes)
 {
+    struct rf_buffer *dst = to.buffer, *src = from.buffer;
+    const uint64_t dst_offset = to.offset, src_offset = from.offset;
     if (!stream || !dst || !src)
         return rf_fail(RF_EINVAL, "rf_stream_copy needs a stream and two buffers");
     if (!is_for(stream, dst->device) || !is_for(stream, src->device))

@@ -63,8 +63,9 @@ static int write_locked(struct rf_buffer *buffer, uint64_t offset, const uint8_t
         uint64_t n = piece(bytes, at);
         RETURN_IF_ERROR(rf_point_wait(busy[half], UINT64_MAX));
         memcpy(staging->half[half]->map, src + at, n);
-        RETURN_IF_ERROR(
-            rf_stream_copy(staging->stream, buffer, offset + at, staging->half[half], 0, n));
+        RETURN_IF_ERROR(rf_stream_copy(staging->stream,
+                                       (struct rf_buffer_place){buffer, offset + at},
+                                       (struct rf_buffer_place){staging->half[half], 0}, n));
         RETURN_IF_ERROR(rf_stream_submit(staging->stream, &busy[half]));
     }
     return rf_stream_wait(staging->stream);
@@ -80,8 +81,9 @@ static int read_locked(struct rf_buffer *buffer, uint64_t offset, uint8_t *dst, 
     for (uint64_t i = 0; i <= pieces; i++) {
         uint64_t at = i * RF_STAGING_BYTES, taken = at - RF_STAGING_BYTES, half = i & 1;
         if (i < pieces) {
-            RETURN_IF_ERROR(rf_stream_copy(staging->stream, staging->half[half], 0, buffer,
-                                           offset + at, piece(bytes, at)));
+            RETURN_IF_ERROR(
+                rf_stream_copy(staging->stream, (struct rf_buffer_place){staging->half[half], 0},
+                               (struct rf_buffer_place){buffer, offset + at}, piece(bytes, at)));
             RETURN_IF_ERROR(rf_stream_submit(staging->stream, &ready[half]));
         }
         if (i > 0) {

@@ -139,13 +139,11 @@ static int pump(struct rf_device *device)
                 return rc;
             }
             if (rc == 0) {
-                s->stream->held_back_mark = pass; /* later submissions of the same stream stay, too
-                                                   */
+                s->stream->held_back_mark = pass; /* later submissions of the stream stay, too */
                 link = &s->pending;
                 continue;
             }
-            again = device->pending != NULL; /* an earlier submission may have waited for this one
-                                              */
+            again = device->pending != NULL; /* an earlier one may have waited for this */
         }
     }
     if (device->waiters)

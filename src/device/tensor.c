@@ -101,17 +101,6 @@ int rf_tensor_create(struct rf_device *device, struct rf_shape shape, enum rf_dt
     return 0;
 }
 
-int rf_tensor_from_host(struct rf_device *device, void *memory, uint64_t bytes,
-                        struct rf_shape shape, enum rf_dtype dtype, struct rf_tensor *out)
-{
-    struct rf_buffer *buffer = NULL;
-    RETURN_IF_ERROR(rf_buffer_import(device, memory, bytes, &buffer));
-    int rc = rf_tensor_view(buffer, 0, shape, dtype, out);
-    if (rc < 0)
-        rf_buffer_destroy(buffer);
-    return rc;
-}
-
 int64_t rf_tensor_count(struct rf_tensor tensor)
 {
     return rf_shape_count(tensor.shape);

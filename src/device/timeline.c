@@ -68,8 +68,7 @@ int rf_timeline_acquire(struct rf_device *device, struct rf_timeline **out)
     if (!timeline)
         return rf_fail(RF_ENOMEM, "no memory for a timeline");
     timeline->device = device;
-    if (device->counting) { /* its streams never submit: points stay at 0, which counts as reached
-                             */
+    if (device->counting) { /* its streams never submit: points stay at 0, which is reached */
         *out = timeline;
         return 0;
     }

@@ -56,10 +56,10 @@ static int check(const struct rf_generator *g, const struct rf_prompt *prompts, 
     return 0;
 }
 
-int rf_generator_logits(struct rf_generator *g, int64_t rows, const int32_t *token,
-                        const int32_t *sequence, const int32_t *position, float *logits,
+int rf_generator_logits(struct rf_generator *g, struct rf_generator_rows all, float *logits,
                         uint64_t logits_bytes)
 {
+    const int64_t rows = all.count;
     const struct rf_decode_shape *s = &g->layout.shape;
     const int64_t classes = g->layout.classes;
     if (rows < 1 || rows > s->rows || logits_bytes != (uint64_t)(rows * classes) * sizeof(float))
@@ -69,13 +69,13 @@ int rf_generator_logits(struct rf_generator *g, int64_t rows, const int32_t *tok
                        (long long)rows, (unsigned long long)logits_bytes, (long long)s->rows,
                        (unsigned long long)classes * sizeof(float));
     for (int64_t i = 0; i < rows; i++) {
-        RETURN_IF_ERROR(check_prompt(g, &(struct rf_prompt){&token[i], 1}, i));
-        if (sequence[i] < 0 || sequence[i] >= s->sequences || position[i] < 0 ||
-            position[i] >= s->length)
+        RETURN_IF_ERROR(check_prompt(g, &(struct rf_prompt){&all.token[i], 1}, i));
+        if (all.sequence[i] < 0 || all.sequence[i] >= s->sequences || all.position[i] < 0 ||
+            all.position[i] >= s->length)
             return rf_fail(RF_EINVAL,
                            "logits: row %lld is of sequence %d, position %d; there are %lld "
                            "sequences of %lld",
-                           (long long)i, sequence[i], position[i], (long long)s->sequences,
+                           (long long)i, all.sequence[i], all.position[i], (long long)s->sequences,
                            (long long)s->length);
     }
     /* Computes the logits of `sequences` rows at a time; earlier rows are recomputed, with the same
@@ -84,9 +84,9 @@ int rf_generator_logits(struct rf_generator *g, int64_t rows, const int32_t *tok
         const int64_t some = rows - first < s->sequences ? rows - first : s->sequences;
         for (int64_t i = 0; i < rows; i++) {
             const int64_t from = (first + i) % rows;
-            g->token[i] = token[from];
-            g->sequence[i] = sequence[from];
-            g->position[i] = position[from];
+            g->token[i] = all.token[from];
+            g->sequence[i] = all.sequence[from];
+            g->position[i] = all.position[from];
         }
         RETURN_IF_ERROR(rf_generator_call(g, rows, some));
         memcpy(logits + first * classes, g->logits, (size_t)(some * classes) * sizeof(float));

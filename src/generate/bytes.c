@@ -127,9 +127,11 @@ static int fill(struct rf_generator_layout *l)
     return 0;
 }
 
-int rf_generator_layout_make(const struct rf_block *blocks, int count,
-                             const struct rf_generator_opts *opts, struct rf_generator_layout *out)
+int rf_generator_layout_make(struct rf_blocks all, const struct rf_generator_opts *opts,
+                             struct rf_generator_layout *out)
 {
+    const struct rf_block *blocks = all.list;
+    const int count = all.count;
     struct rf_generator_layout l = {.blocks = blocks, .count = count};
     RETURN_IF_ERROR(check_options(blocks, count, opts));
     l.shape.sequences = opts->sequences ? opts->sequences : 1;
@@ -156,18 +158,18 @@ void rf_generator_layout_destroy(struct rf_generator_layout *l)
     *l = (struct rf_generator_layout){0};
 }
 
-int rf_generator_plan(const struct rf_block *blocks, int count,
-                      const struct rf_generator_opts *opts, struct rf_generator_bytes *out)
+int rf_generator_plan(struct rf_blocks blocks, const struct rf_generator_opts *opts,
+                      struct rf_generator_bytes *out)
 {
     struct rf_generator_layout l;
-    RETURN_IF_ERROR(rf_generator_layout_make(blocks, count, opts, &l));
+    RETURN_IF_ERROR(rf_generator_layout_make(blocks, opts, &l));
     struct rf_generator_bytes bytes = {
         .activations = l.bytes[RF_PIECE_X0] + l.bytes[RF_PIECE_X1],
         .host = l.bytes[RF_PIECE_ROWS] + l.bytes[RF_PIECE_LOGITS],
     };
     for (int i = 0; i < l.piece_count; i++)
         bytes.params += l.param_bytes[i];
-    for (int b = 0; b < count; b++)
+    for (int b = 0; b < blocks.count; b++)
         bytes.cache += l.cache_bytes[b];
     bytes.scratch = bytes.host + l.bytes[RF_PIECE_TABLE] + l.bytes[RF_PIECE_SCRATCH];
     *out = bytes;

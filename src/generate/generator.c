@@ -53,10 +53,10 @@ static int open_host(struct rf_generator *g)
     return 0;
 }
 
-static int open_parts(struct rf_generator *g, const struct rf_block *blocks, int count,
+static int open_parts(struct rf_generator *g, struct rf_blocks blocks,
                       const struct rf_generator_opts *opts)
 {
-    RETURN_IF_ERROR(rf_generator_layout_make(blocks, count, opts, &g->layout));
+    RETURN_IF_ERROR(rf_generator_layout_make(blocks, opts, &g->layout));
     g->record_each_call = opts->record_each_call || rf_device_checks_ranges(g->device);
     rf_device_memory_reset_peak(g->device);
     rf_device_memory(g->device, &g->before);
@@ -65,15 +65,15 @@ static int open_parts(struct rf_generator *g, const struct rf_block *blocks, int
     return open_host(g);
 }
 
-int rf_generator_open(struct rf_device *device, struct rf_comm *comm, const struct rf_block *blocks,
-                      int count, const struct rf_generator_opts *opts, struct rf_generator **out)
+int rf_generator_open(struct rf_device *device, struct rf_comm *comm, struct rf_blocks blocks,
+                      const struct rf_generator_opts *opts, struct rf_generator **out)
 {
     struct rf_generator *g = rf_alloc(sizeof(*g));
     if (!g)
         return rf_fail(RF_ENOMEM, "generator: out of host memory");
     g->device = device;
     g->comm = comm;
-    const int rc = open_parts(g, blocks, count, opts);
+    const int rc = open_parts(g, blocks, opts);
     if (rc < 0) {
         rf_generator_close(g);
         return rc;

@@ -68,7 +68,7 @@ struct rf_generator {
 };
 
 /* bytes.c. A zeroed layout may be freed. */
-RF_MUST_CHECK int rf_generator_layout_make(const struct rf_block *blocks, int count,
+RF_MUST_CHECK int rf_generator_layout_make(struct rf_blocks all,
                                            const struct rf_generator_opts *opts,
                                            struct rf_generator_layout *out);
 void rf_generator_layout_destroy(struct rf_generator_layout *layout);

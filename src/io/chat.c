@@ -290,13 +290,13 @@ static int read_json(struct rf_room *room, const char *what, const char *text, s
     return at == bytes ? 0 : rf_fail(RF_ECORRUPT, "%s: has text behind its JSON value", what);
 }
 
-static int prompt_text(struct rf_chat *chat, const char *where, const char *json, size_t bytes,
-                       const char *tools)
+static int prompt_text(struct rf_chat *chat, const struct rf_chat_request *request)
 {
+    const char *where = request->where, *tools = request->tools;
     struct rf_value line, list = rf_none();
     struct rf_conversation c;
     struct rf_template *by;
-    RETURN_IF_ERROR(read_json(&chat->room, where, json, bytes, &line));
+    RETURN_IF_ERROR(read_json(&chat->room, where, request->json, request->bytes, &line));
     if (tools)
         RETURN_IF_ERROR(read_json(&chat->room, "the list of tools", tools, strlen(tools), &list));
     if (line.kind != RF_V_DICT)
@@ -318,13 +318,13 @@ static int prompt_text(struct rf_chat *chat, const char *where, const char *json
     return rf_conversation_written(&c, where, by);
 }
 
-int rf_chat_prompt(struct rf_chat *chat, const char *where, const char *json, size_t bytes,
-                   const char *tools, struct rf_token_list *out)
+int rf_chat_prompt(struct rf_chat *chat, const struct rf_chat_request *request,
+                   struct rf_token_list *out)
 {
-    if (!chat || !where || !json || !out)
+    if (!chat || !request || !request->where || !request->json || !out)
         return rf_fail(RF_EINVAL, "chat: a chat, a conversation and a list are needed");
-    rf_room_init(&chat->room, where, NULL);
-    RETURN_IF_ERROR(prompt_text(chat, where, json, bytes, tools));
+    rf_room_init(&chat->room, request->where, NULL);
+    RETURN_IF_ERROR(prompt_text(chat, request));
     return rf_tokenizer_encode(chat->tokenizer, chat->whole.text.bytes, chat->whole.text.count,
                                NULL, out);
 }

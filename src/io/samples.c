@@ -80,9 +80,10 @@ uint64_t rf_dataset_hash(const struct rf_dataset *data)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
-int rf_dataset_samples(const struct rf_dataset *data, uint64_t seed, int64_t first, int64_t count,
-                       int64_t seq, int32_t *tokens, int32_t *targets)
+int rf_dataset_samples(const struct rf_dataset *data, uint64_t seed, struct rf_sample_range range,
+                       int32_t *tokens, int32_t *targets)
 {
+    const int64_t first = range.first, count = range.count, seq = range.seq;
     if (first < 0 || count < 1 || seq < 1)
         return rf_fail(RF_EINVAL, "data: first %lld, count %lld, sequence %lld: must be positive",
                        (long long)first, (long long)count, (long long)seq);
@@ -115,9 +116,10 @@ int64_t rf_dataset_held_out_sequences(const struct rf_dataset *data, int64_t seq
     return pairs > 0 && seq > 0 ? (pairs + seq - 1) / seq : 0;
 }
 
-int rf_dataset_held_out(const struct rf_dataset *data, int64_t first, int64_t batch, int64_t seq,
+int rf_dataset_held_out(const struct rf_dataset *data, struct rf_sample_range range,
                         int32_t *tokens, int32_t *targets)
 {
+    const int64_t first = range.first, batch = range.count, seq = range.seq;
     if (first < 0 || batch < 1 || seq < 1)
         return rf_fail(RF_EINVAL, "data: first %lld, batch %lld, sequence %lld: must be positive",
                        (long long)first, (long long)batch, (long long)seq);

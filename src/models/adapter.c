@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Adapters of a model: which modules have one, and their parameters; see adapter.h and lora.h.
+ * Adapters of a model: the modules that have one, and their parameters; see adapter.h and lora.h.
  */
 #include "adapter.h"
 
@@ -56,7 +56,7 @@ static bool matches(const char *target, const char *module)
            module[length - ending - 1] == '.';
 }
 
-/* The target at `at`, and where the next one begins; NULL: it was the last. */
+/* Copies the target at `at`, and returns the begin of the next one; NULL: it was the last. */
 static const char *take_target(const char *at, char target[128])
 {
     const char *end = at + strcspn(at, ",");
@@ -204,8 +204,8 @@ static void say_config(struct model_blocks *model, const struct model_adapter *a
              model_real_text(adapter->dropout, dropout), targets);
 }
 
-/* The biases of the weights with an adapter. RF_EINVAL: a bias belongs to modules without one, too,
- * and a parameter is trained as a whole. */
+/* Trains the biases of weights with an adapter. RF_EINVAL: a bias also belongs to modules without
+ * one, and a parameter is trained as a whole. */
 static int train_own_biases(struct model_blocks *model, const struct model_part *part)
 {
     static const char ending[] = ".lora_B.weight";
@@ -251,7 +251,7 @@ int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
                        adapter->targets);
     RETURN_IF_FAILED(train_biases(model, adapter->bias));
     say_config(model, adapter);
-    /* Each step has masks of its own. */
+    /* Each step has its own masks. */
     for (int i = 0; i < model->count; i++)
         model->blocks[i].varies = adapter->dropout > 0;
     return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Low-rank adapters (LoRA; Hu et al. 2021): y = x W' + b + scale * dropout(x) A' B', with A (r,K)
- * and B (N,r). W is frozen. A fused weight has adapters for any of the modules that it consists of,
- * such as queries and values. Modules have the names of the Hugging Face hub.
+ * and B (N,r). W is frozen. A fused weight has adapters for any of its modules, such as queries and
+ * values. Modules have the names of the Hugging Face hub.
  */
 #ifndef RF_MODELS_ADAPTER_H
 #define RF_MODELS_ADAPTER_H
@@ -16,7 +16,7 @@ extern "C" {
 #define MODEL_MOST_TARGETS 65535 /* bytes */
 
 /* Biases that are trained beside the adapters, as in PEFT. The values are in the parameters of the
- * base, so they change what the base computes without its adapters. */
+ * base, so they change the base's output without its adapters. */
 enum model_adapter_bias {
     MODEL_ADAPTER_BIAS_NONE,
     MODEL_ADAPTER_BIAS_ALL,  /* of linear maps and of norms */
@@ -30,7 +30,8 @@ struct model_adapter {
     bool rslora;   /* Kalajdzievski 2023 */
     /* The modules with an adapter, separated by commas: "q_proj,v_proj". A name matches the end of
      * the module's name after a dot: "self_attn.q_proj", "layers.3.mlp.up_proj". A pattern of
-     * fnmatch(3) matches all of it: "model.layers.[0-3].*". "all-linear": all of the layers. */
+     * fnmatch(3) must match the whole name: "model.layers.[0-3].*". "all-linear": all of the
+     * layers. */
     const char *targets;
     enum model_adapter_bias bias;
 };
@@ -51,14 +52,13 @@ struct model_adapter_module {
     int rank;
 };
 
-/* The first of the targets, from `from` on (NULL: all), that is the name of none of the modules
- * with an adapter: copied to `target`, and returned as the place to go on from. NULL: there is
- * none. */
+/* Finds the first target, from `from` on (NULL: all), that matches none of the modules with an
+ * adapter. Copies it to `target`, and returns the place to continue from. NULL: none. */
 const char *model_adapter_unmatched(const struct model_adapter *adapter,
                                     const struct model_adapter_module *modules, int count,
                                     const char *from, char target[128]);
 
-/* weight (rows,in) += scale B A: the weight that computes the same without an adapter. A sum is in
+/* weight (rows,in) += scale B A: the weight that gives the same output without an adapter. Sums are
  * f64, rounded once. A (rank,in), B (rows,rank), row-major. */
 void model_adapter_merge(float *weight, const float *a, const float *b, int64_t rows, int64_t in,
                          int rank, float scale);

@@ -27,7 +27,7 @@ static const char program[] = "says where the adapters and their base come from"
 static const char start[] = "how values began, which the files of the adapters replace";
 static const char names[] = "the names of the tensors say whose adapters they are";
 
-/* A new field of PEFT that is not used has one of the values that rf_fields.unset lists. */
+/* A new field of PEFT that is unused has one of the values in rf_fields.unset. */
 static const struct rf_field fields[] = {
     {"peft_type", RF_FIELD_READ},
     {"target_modules", RF_FIELD_READ},
@@ -37,7 +37,7 @@ static const struct rf_field fields[] = {
     {"use_rslora", RF_FIELD_FLAG, NULL, AT(rslora), 0, 0},
     {"fan_in_fan_out", RF_FIELD_FLAG, NULL, AT(fan_in_fan_out), 0, 0},
     {"bias", RF_FIELD_ONLY, "\"none\""},
-    /* The others change the base, or which values are trained. */
+    /* Other values change the base, or the set of trained values. */
     {"init_lora_weights", RF_FIELD_ONLY, "true false null \"gaussian\" \"orthogonal\" \"eva\""},
     {"use_dora", RF_FIELD_ONLY, "false null"},
     {"use_qalora", RF_FIELD_ONLY, "false null"},
@@ -159,7 +159,7 @@ static bool are_names(const char *targets)
     return !strpbrk(targets, "*?[!");
 }
 
-/* PEFT has no patterns of fnmatch, so the modules that they match are listed. */
+/* PEFT has no fnmatch patterns, so the matching modules are listed. */
 static bool add_targets(cJSON *config, const char *targets,
                         const struct model_adapter_module *modules, int count)
 {

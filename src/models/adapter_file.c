@@ -175,8 +175,8 @@ int adapter_file_write(const char *dir, const char *config,
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-/* The module whose weight this tensor is, by its k-th possible name: a base may leave out the first
- * part of names, "h.0.attn.c_attn.weight" of a GPT-2. False: there is no such name. */
+/* The module whose weight this tensor is, by its k-th possible name: a base may omit the first part
+ * of names, "h.0.attn.c_attn.weight" of a GPT-2. False: no such name. */
 static bool module_of(const char *weight, int k, char module[128])
 {
     const size_t bytes = strlen(weight);

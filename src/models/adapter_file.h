@@ -18,16 +18,16 @@
 extern "C" {
 #endif
 
-/* What adapter_config.json says. */
+/* The content of adapter_config.json. */
 struct adapter_config {
     struct model_adapter adapter; /* targets points into this struct */
     char targets[MODEL_MOST_TARGETS + 1];
-    bool fan_in_fan_out; /* weights of the base are (in,out): it depends on the base alone */
+    bool fan_in_fan_out; /* weights of the base are (in,out): depends only on the base */
 };
-/* What is done with each field. */
+/* The table of the file's fields. */
 extern const struct rf_fields adapter_fields;
-/* The text is not trusted. RF_EINVAL: a field that this library does not compute has a value that
- * changes the result. RF_ECORRUPT: not such a file. */
+/* The text is not trusted. RF_EINVAL: an unsupported field has a value that changes the result.
+ * RF_ECORRUPT: not such a file. */
 RF_MUST_CHECK int adapter_config_parse(const char *text, struct adapter_config *out);
 /* adapter_config.json for these modules; freed with free(). base: name of the base model, or NULL.
  * NULL: out of memory. */
@@ -39,7 +39,7 @@ struct adapter_file;
 RF_MUST_CHECK int adapter_file_open(const char *dir, struct adapter_file **out);
 void adapter_file_close(struct adapter_file *file); /* NULL is allowed */
 const struct adapter_config *adapter_file_config(const struct adapter_file *file);
-/* Whether the file has the tensors of these modules, of these shapes, and no others. */
+/* Whether the file has the tensors of these modules, with these shapes, and no others. */
 RF_MUST_CHECK int adapter_file_check(const struct adapter_file *file,
                                      const struct model_adapter_module *modules, int count);
 /* A (rank,in) or B (rows,rank) of a module. */
@@ -56,13 +56,12 @@ RF_MUST_CHECK int adapter_file_write(const char *dir, const char *config,
                                      const struct model_adapter_module *modules, int count,
                                      const struct adapter_source *source);
 
-/* Adds the adapters to a tensor of a hub's folder, if it is the weight of a module that has one.
- * values: all elements of base. transposed: base is (in,out). *merged is set if they were changed.
- */
+/* Adds the adapters to a tensor of a hub's folder if it is the weight of a module with one. values:
+ * all elements of base. transposed: base is (in,out). *merged is set if the values were changed. */
 RF_MUST_CHECK int adapter_file_merge(struct adapter_file *file, const struct rf_weight *base,
                                      bool transposed, float *values, bool *merged);
 /* The name of a tensor of the file that no call has used since the last adapter_file_check; NULL:
- * all were. */
+ * none. */
 const char *adapter_file_unused(const struct adapter_file *file);
 /* Adapters that are in no file. */
 struct adapter_set {

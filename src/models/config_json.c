@@ -30,7 +30,7 @@ static const char *skip_space(const char *at)
     return at + strspn(at, " \t\r\n");
 }
 
-/* Behind the string that begins at `at`. */
+/* Returns the place after the string that begins at `at`. */
 static const char *skip_string(const char *at)
 {
     for (at++; *at && *at != '"'; at++)
@@ -38,7 +38,7 @@ static const char *skip_string(const char *at)
     return at + (*at == '"');
 }
 
-/* Behind a value: at the comma or bracket that ends it. */
+/* Returns the place after a value: the comma or bracket that ends it. */
 static const char *skip_value(const char *at)
 {
     int depth = 0;
@@ -54,8 +54,8 @@ static const char *skip_value(const char *at)
     return at;
 }
 
-/* Where the value of a field of the outermost object begins, and the comma or bracket after it;
- * NULL: there is no such field. */
+/* The begin of the value of a field of the outermost object, and the comma or bracket after it;
+ * NULL: no such field. */
 static const char *find_value(const char *text, const char *name, const char **end)
 {
     const size_t bytes = strlen(name);

@@ -11,12 +11,12 @@
 /* An object, which the caller deletes; NULL: the text is something else. */
 cJSON *config_parse(const char *text);
 
-/* The field with exactly this name; NULL: there is none. */
+/* The field with exactly this name; NULL: none. */
 const cJSON *config_get(const cJSON *object, const char *name);
 
-/* The text of an object with one field replaced, or added in front; all else stays as it is, since
- * numbers that are printed again could be taken for others, such as 8 for a float. value: as JSON.
- * Freed with free(). NULL: out of memory. */
+/* The text of an object with one field replaced, or added in front. Everything else is unchanged,
+ * because a reprinted number could change its type, such as 8 for a float. value: as JSON. Freed
+ * with free(). NULL: out of memory. */
 char *config_with(const char *text, const char *name, const char *value);
 
 #endif

@@ -18,7 +18,7 @@ struct model_context model_context_of(const struct rf_ctx *ctx, int64_t heads, i
 void model_cut_sequences(const struct model_layer *m, struct model_sequences *s,
                          struct model_cut cuts[MODEL_SEQUENCE_CUTS])
 {
-    /* Rows are counted by this rank's own number of rows, so the gathered rows become columns. */
+    /* The unit of rows is this rank's own number of rows, so the gathered rows become columns. */
     const int64_t columns = m->context.ranks * m->key_columns;
     const bool alone = m->context.ranks <= 1;
     cuts[0] = (struct model_cut){&s->keys, columns, m->dtype, alone};
@@ -157,8 +157,8 @@ int model_attend(const struct model_context *c, const struct model_sequences *s,
 }
 
 /* Adds the key gradients of both chunks of queries, for the ranks that own the keys. The second
- * chunk of queries does not see the second chunks of lower ranks, so their gradient is zero. The
- * first chunk of queries sees only the first chunks of ranks up to this one. */
+ * chunk of queries does not attend to the second chunks of lower ranks, so their gradient is zero.
+ * The first chunk of queries attends only to the first chunks of ranks up to this one. */
 static int write_key_grads(const struct model_context *c, const struct model_sequences *s)
 {
     const int64_t ranks = c->ctx->context.ranks, rank = c->ctx->context.rank;

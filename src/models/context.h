@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * Attention of layers whose sequences are split over ranks (struct rf_context_part). The keys and
- * values of all ranks are gathered and put in the order of the sequence. The queries of each rank
- * attend to the keys before them (Llama Team 2024, section 3.3.2). In the backward pass each rank
- * computes the gradients of all keys and values by its own queries. These are added over the ranks,
- * and each rank gets those of its own keys and values.
+ * values of all ranks are gathered and put in sequence order. The queries of each rank attend to
+ * the keys before them (Llama Team 2024, section 3.3.2). In the backward pass each rank computes
+ * the gradients of all keys and values from its own queries. They are added over the ranks, and
+ * each rank gets those of its own keys and values.
  */
 #ifndef RF_MODELS_CONTEXT_H
 #define RF_MODELS_CONTEXT_H
@@ -24,8 +24,8 @@ struct model_context model_context_of(const struct rf_ctx *ctx, int64_t heads, i
                                       int64_t size);
 
 /* Tensors in sequence order, in a layer's scratch: keys and values, and in backward their gradients
- * by this rank's second chunk and by its first chunk of queries. All cuts are absent in a layer
- * whose sequences are not split. */
+ * from this rank's second and first chunk of queries. All cuts are absent in a layer whose
+ * sequences are not split. */
 struct model_sequences {
     struct rf_tensor keys, grads, first;
 };
@@ -35,7 +35,7 @@ void model_cut_sequences(const struct model_layer *m, struct model_sequences *s,
 
 /* The first or the second chunk of each of this rank's sequences. */
 struct rf_heads model_chunk_of(struct rf_heads heads, int half);
-/* The position in the sequence where the chunk begins. */
+/* The position of the chunk's begin in the sequence. */
 int64_t model_chunk_first(const struct model_context *c, int half);
 
 /* Writes this rank's keys and values, (B, 2 s) rows of 2 K heads, for the exchange MODEL_KEYS. */

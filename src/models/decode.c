@@ -6,8 +6,8 @@
 
 /* ---- linear maps ----------------------------------------------------------------------------- */
 
-/* Tensors of an adapter, which are the last ones of the scratch: low (n,r) of T, part (n, rows of a
- * segment) of the type of the output, at most f32. */
+/* Tensors of an adapter, the last ones of the scratch: low (n,r) of T, part (n, rows of a segment)
+ * of the output's type, at most f32. */
 static uint64_t low_bytes(const struct lora *lora, int64_t rows)
 {
     return rf_suballocate_bytes(rf_shape2(rows, lora->rank), RF_F32);
@@ -22,7 +22,7 @@ static uint64_t adapter_bytes(const struct lora *lora, int64_t rows)
                       : 0;
 }
 
-/* Of the columns of one of several quantised modules, at the end of the scratch. */
+/* Bytes for the columns of one of several quantised modules, at the end of the scratch. */
 static uint64_t modules_bytes(const struct model_linear *linear, int64_t n)
 {
     uint64_t most = 0;
@@ -64,7 +64,7 @@ static int put_columns(struct rf_stream *stream, struct rf_tensor out, int64_t f
     return rf_copy_heads(stream, columns, rf_heads_in(part, part.shape.dim[1], 0, 1), adds);
 }
 
-/* out (n,N) += scale in A' B'. Each product and each sum keeps the rows apart. */
+/* out (n,N) += scale in A' B'. Each product and each sum treats rows independently. */
 static int add_adapter(const struct rf_decode *call, const struct lora *lora, struct rf_tensor out,
                        struct rf_tensor in)
 {
@@ -89,7 +89,7 @@ static int add_adapter(const struct rf_decode *call, const struct lora *lora, st
     return 0;
 }
 
-/* Module by module, as model_linear_forward. */
+/* Module by module, as in model_linear_forward. */
 static int quantized_modules(const struct rf_decode *call, const struct model_linear *linear,
                              struct rf_tensor out, struct rf_tensor in)
 {

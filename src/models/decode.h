@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Text generation of layers and heads: what the decode functions of blocks share. A call has
- * n rows, each of any sequence at any position (ringforge/generate.h).
+ * Text generation of layers and heads: functions shared by the decode functions of blocks. A call
+ * has n rows, each of any sequence at any position (ringforge/generate.h).
  */
 #ifndef RF_MODELS_DECODE_H
 #define RF_MODELS_DECODE_H
@@ -10,12 +10,12 @@
 
 #include "linear.h"
 
-/* out (n,N) = in W' + b + residual, and what adapters add, in whose products dropout has no part.
- * residual may have a NULL buffer. */
+/* out (n,N) = in W' + b + residual, plus the products of adapters, without dropout. residual may
+ * have a NULL buffer. */
 int model_decode_linear(const struct rf_decode *call, const struct model_linear *linear,
                         struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual);
 
-/* Bytes of scratch that the adapters of a block need, behind all else. */
+/* Bytes of scratch that the adapters of a block need, after the other scratch. */
 uint64_t model_decode_adapter_bytes(const struct rf_decode_shape *shape,
                                     const struct model_linear *const *linears, int count);
 

@@ -96,7 +96,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor tokens, stru
     return rf_embedding(ctx->stream, &args);
 }
 
-/* Positions of documents are as much tokens as those of the vocabulary are. */
+/* Positions of documents are looked up like tokens of the vocabulary. */
 static int add_positions_of_documents(const struct rf_ctx *ctx, const struct model_embedding *e,
                                       struct rf_tensor dout, struct model_span own)
 {
@@ -105,7 +105,7 @@ static int add_positions_of_documents(const struct rf_ctx *ctx, const struct mod
                                      .tokens = model_rows_of(ctx->positions, own),
                                      .dout = model_rows_of(dout, own),
                                      .dwte = ctx->grads[1]};
-    uint64_t at = 0; /* the sort by token has ended */
+    uint64_t at = 0; /* the sort by token is finished */
     RETURN_IF_FAILED(rf_suballocate(ctx->scratch, &at, rf_shape1(words), RF_I32, &args.scratch));
     return rf_embedding_backward(ctx->stream, &args);
 }
@@ -189,7 +189,7 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     return 0;
 }
 
-/* part is NULL: the block is not shared. */
+/* part NULL: the block is not shared. */
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
 {
     return tensor_sizes(self, NULL, rows, seq, out);
@@ -208,7 +208,7 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
 
 /* ---- text generation ------------------------------------------------------------------------- */
 
-/* The table of positions is looked up like that of tokens, with positions instead of tokens. */
+/* The table of positions is looked up like that of tokens, with positions in place of tokens. */
 static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
                   struct rf_tensor out)
 {

@@ -17,19 +17,14 @@ struct gpt2 {
 };
 
 static const struct layer_op layer_ops[] = {
-    {LAYER_NORM, "ln1", .drop = MODEL_RECOMPUTE_NORMS},
+    {LAYER_NORM, "ln1"},
     {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED, .bias = LAYER_BIAS},
-    LAYER_ATTENTION,
+    {LAYER_ATTEND},
     {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}, .bias = LAYER_BIAS},
     {LAYER_ADD},
-    {LAYER_NORM, "ln2", .drop = MODEL_RECOMPUTE_NORMS, .with = MODEL_RECOMPUTE_MLP},
-    {LAYER_COLUMN_LINEAR,
-     "mlp.fc",
-     {LAYER_HIDDEN},
-     .bias = LAYER_BIAS,
-     .drop = MODEL_RECOMPUTE_MLP,
-     .with = MODEL_RECOMPUTE_MLP},
-    {LAYER_ACT, .act = RF_ACT_GELU, .drop = MODEL_RECOMPUTE_GELU, .with = MODEL_RECOMPUTE_MLP},
+    {LAYER_NORM, "ln2"},
+    {LAYER_COLUMN_LINEAR, "mlp.fc", {LAYER_HIDDEN}, .bias = LAYER_BIAS},
+    {LAYER_ACT, .act = RF_ACT_GELU},
     {LAYER_ROW_LINEAR, "mlp.proj", {LAYER_CHANNELS}, .bias = LAYER_BIAS},
     {LAYER_ADD},
     {LAYER_END}};
@@ -58,7 +53,7 @@ static void say_config(char text[TEXT], const struct gpt2_config *c)
         snprintf(text + n, TEXT - (size_t)n, " quantize=%s", rf_quantization_name(c->quantize));
 }
 
-/* Adds the parts that must be recomputed together with the parts asked for. */
+/* Adds the parts that must be recomputed together with the requested parts. */
 static unsigned whole_recompute(const struct gpt2_config *c)
 {
     unsigned parts = c->recompute;

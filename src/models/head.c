@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The head of a model: last norm, logits by a table, and the loss; see parts.h. The chunked form is
- * for vocabularies whose logits would be most of a model's memory. head_norm.c has the norm.
+ * for vocabularies whose logits would dominate a model's memory. head_norm.c has the norm.
  * head_shared.c has the head that is split over tensor ranks.
  */
 #include "head.h"
@@ -106,7 +106,7 @@ static int64_t chunk_bytes(const struct model_head *h, int64_t rows)
     return rf_lm_head_scratch(h->rows < rows ? h->rows : rows, h->vocab, h->dtype);
 }
 
-/* Computes losses and, if there are tensors for them, gradients. */
+/* Computes losses and, if their tensors exist, gradients. */
 static int run_chunks(struct rf_ctx *ctx, const struct model_head *h,
                       const struct model_head_norm *s, struct rf_tensor dnorm,
                       struct rf_tensor dtable)
@@ -134,7 +134,7 @@ static int chunked_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in,
         return model_head_shared_forward(ctx, h, in, out);
     RETURN_IF_FAILED(get_saved(ctx, h, &s));
     RETURN_IF_FAILED(model_head_forward_norm(ctx, h, &s, in));
-    /* In training, the losses are computed with the gradients, which need the logits, too. */
+    /* In training, the losses are computed with the gradients, which also need the logits. */
     return ctx->evaluate ? run_chunks(ctx, h, &s, none, none) : 0;
 }
 
@@ -187,7 +187,7 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     return h->rows ? chunked_sizes(h, rows, seq, out) : sizes(h, rows, seq, out);
 }
 
-/* The rows are independent, so a split of the sequences changes nothing here. */
+/* The rows are independent, so a split of the sequences has no effect here. */
 static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
                          int64_t seq, struct rf_block_sizes *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The files of the head. head.c has the block, and calls the other two. head_shared.c has the head
- * that is split over tensor ranks. head_norm.c has the functions that both need, and calls neither.
+ * split over tensor ranks. head_norm.c has the functions that both use, and calls neither.
  */
 #ifndef RF_MODELS_HEAD_H
 #define RF_MODELS_HEAD_H
@@ -18,11 +18,11 @@ int model_head_forward_norm(struct rf_ctx *ctx, const struct model_head *h,
 int model_head_norm_input(struct rf_ctx *ctx, const struct model_head *h,
                           const struct model_head_norm *s, struct rf_tensor din,
                           struct rf_tensor dnorm, struct rf_tensor in);
-/* Uses scratch from the start of ctx->scratch. */
+/* Uses scratch from the begin of ctx->scratch. */
 int model_head_norm_weight(struct rf_ctx *ctx, const struct model_head *h,
                            const struct model_head_norm *s, struct rf_tensor in,
                            struct rf_tensor dnorm);
-/* Whether a gradient before the table is needed: that of the norm, or of an earlier block. */
+/* Whether a gradient before the table is needed: the norm's, or that of an earlier block. */
 bool model_head_passes_back(const struct rf_ctx *ctx, const struct model_head *h);
 /* The gradient of the table, if it is needed, from the gradients of all logits. */
 int model_head_table_grad(struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor dlogits,

@@ -2,8 +2,8 @@
  *
  * The head, split over tensor ranks. Each rank has some rows of the table, and hence some columns
  * of the logits of all rows. The ranks exchange three floats of each row, and the gradient of the
- * norm's output. With sequence parallelism a rank applies the norm to its own rows, and gathers
- * those of the others.
+ * norm's output. With sequence parallelism a rank applies the norm to its own rows, and gathers the
+ * other ranks' rows.
  *
  * The chunked form computes logits twice: in forward for the losses, in backward_input for the
  * gradients.
@@ -60,8 +60,8 @@ static int get_saved(const struct rf_ctx *ctx, const struct model_head *h, struc
                              count - OF_ROWS);
 }
 
-/* Where backward_weight finds the gradient of the norm's output, of this rank's rows. The chunked
- * form has no other use for the block's output, and keeps it there. */
+/* The place where backward_weight finds the gradient of the norm's output, for this rank's rows.
+ * The chunked form has no other use for the block's output, and keeps it there. */
 static int get_dnorm(const struct rf_ctx *ctx, const struct model_head *h, struct rf_tensor dout,
                      struct rf_tensor *out)
 {
@@ -187,8 +187,8 @@ int model_head_shared_forward(struct rf_ctx *ctx, const struct model_head *h, st
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
-/* For some rows: writes the gradient of the norm's output by this rank's columns for the exchange,
- * and adds to the gradient of the table. */
+/* For some rows: writes the gradient of the norm's output from this rank's columns for the
+ * exchange, and adds to the gradient of the table. */
 static int backward_chunk(struct rf_ctx *ctx, const struct model_head *h, const struct saved *s,
                           struct model_span rows)
 {

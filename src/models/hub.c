@@ -185,7 +185,8 @@ static const char *dtype_text(enum rf_dtype dtype)
     return dtype == RF_F16 ? "float16" : dtype == RF_BF16 ? "bfloat16" : "float32";
 }
 
-/* As Python writes a float: with a point or an exponent, by which readers tell it from an int. */
+/* In Python's form of a float: with a point or an exponent, so that readers do not take it for an
+ * int. */
 static bool add_real(cJSON *object, const char *name, float value)
 {
     char text[32];
@@ -210,7 +211,7 @@ static bool add_rope(cJSON *root, const struct hub_values *v)
     return ok;
 }
 
-/* 0 is written as null, which means the same, unless the absent field does. */
+/* 0 is written as null, which means the same, unless an absent field does. */
 static bool add_size(cJSON *root, const struct rf_field *field, int value)
 {
     if (value != 0 || field->kind == RF_FIELD_COUNT)
@@ -247,7 +248,7 @@ static cJSON *make_config(const struct hub *hub)
             ok = add_field(root, field, &hub->values);
     if (ok && !hub->arch->gpt2)
         ok = add_rope(root, &hub->values);
-    /* Of a model of bytes (data.h): the last token ends a text. */
+    /* For a model of bytes (data.h): the last token ends a text. */
     if (ok && hub->values.vocab == 257)
         ok = cJSON_AddNumberToObject(root, "bos_token_id", 256) &&
              cJSON_AddNumberToObject(root, "eos_token_id", 256);
@@ -257,7 +258,7 @@ static cJSON *make_config(const struct hub *hub)
     return NULL;
 }
 
-/* Replaces *text by one in which a field has this value. */
+/* Replaces *text by a text in which a field has this value. */
 static bool set_field(char **text, const char *name, const char *value)
 {
     char *changed = *text ? config_with(*text, name, value) : NULL;
@@ -266,8 +267,8 @@ static bool set_field(char **text, const char *name, const char *value)
     return changed != NULL;
 }
 
-/* What the folder says, but for what the export changes: the type, a head that is written beside
- * the table of tokens, and the class of a model that had none. */
+/* The folder's text with the changes of the export: the type, a head that is written beside the
+ * table of tokens, and the class of a model that had none. */
 static char *changed_text(const struct hub *hub, const char *dtype)
 {
     char value[96], *text = strdup(hub->text);

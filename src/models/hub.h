@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* What a model is, by config.json. */
+/* The description of a model in config.json. */
 struct hub_values {
     int layers, channels, heads, kv_heads, head_size, hidden, vocab;
     int positions; /* the longest sequence */
@@ -29,33 +29,34 @@ struct hub_values {
     double theta, eps;
     bool tied;
     struct llama_rope_scaling rope_scaling;
-    int rope_original; /* its length, if config.json says it beside it; or 0 */
+    int rope_original; /* its length, if config.json has it beside the object; or 0 */
     int window_from;   /* the first layer with the window */
     bool uses_window;  /* of architectures with a switch for it */
 };
 
 struct hub; /* a described model */
-/* Reads dir/config.json. RF_EINVAL: what this library cannot compute, with the field and its value.
- * If it ties the head to the table of tokens, and there are files of weights that have both, with
- * different values, then the head is not tied, as in transformers. The caller destroys *out. */
+/* Reads dir/config.json. RF_EINVAL: an unsupported setting, with the field and its value. If
+ * config.json ties the head to the table of tokens, but files of weights have both, with different
+ * values, the head is not tied, as in transformers. The caller destroys *out. */
 RF_MUST_CHECK int hub_open(const char *dir, struct hub **out);
-/* Describes a model that came from no hub. */
+/* Describes a model that is not from a hub. */
 RF_MUST_CHECK int hub_of_gpt2(const struct gpt2_config *config, struct hub **out);
 RF_MUST_CHECK int hub_of_llama(const struct llama_config *config, struct hub **out);
 void hub_destroy(struct hub *hub); /* NULL is allowed */
 
 const char *hub_architecture(const struct hub *hub); /* "LlamaForCausalLM" */
-/* What the rows of the table say about one; lives forever. */
+/* The architecture of a description; lives forever. */
 struct hub_arch;
 const struct hub_arch *hub_arch_of(const struct hub *hub);
-const struct hub_arch *hub_arch_named(const char *name); /* NULL: there is none of that name */
-/* The one that dir/config.json names, whatever else it says. *out is NULL if there is no such file,
- * or the table has no such architecture. */
+const struct hub_arch *hub_arch_named(const char *name); /* NULL: no architecture of that name */
+/* The architecture that dir/config.json names; other fields are ignored. *out is NULL if there is
+ * no such file, or no such architecture in the table. */
 RF_MUST_CHECK int hub_look(const char *dir, const struct hub_arch **out);
 const struct hub_values *hub_values(const struct hub *hub);
-enum rf_dtype hub_dtype(const struct hub *hub); /* of the weights, as config.json says */
+enum rf_dtype hub_dtype(const struct hub *hub); /* of the weights, from config.json */
 bool hub_is_gpt2(const struct hub *hub);
-/* Set the sizes, and what else config.json determines; other fields are left as they are. */
+/* Set the sizes and the other fields that config.json determines; the remaining fields are
+ * unchanged. */
 void hub_set_gpt2(const struct hub *hub, struct gpt2_config *config);
 void hub_set_llama(const struct hub *hub, struct llama_config *config);
 /* Whether the model can be trained with sequences of this length. */
@@ -63,11 +64,12 @@ RF_MUST_CHECK int hub_check_seq(const struct hub *hub, int64_t seq);
 
 /* ---- architectures --------------------------------------------------------------------------- */
 
-/* A tensor of the hub's files by its name, with or without the prefix of the whole model. */
+/* The properties of a tensor of the hub's files, by its name, with or without the prefix of the
+ * whole model. */
 struct hub_about {
     bool known;      /* it belongs to a parameter */
     bool transposed; /* it is (inputs, outputs) */
-    bool ignored;    /* it holds no parameter */
+    bool ignored;    /* it is not a parameter */
 };
 struct hub_about hub_tensor_about(const struct hub_arch *arch, const char *name);
 /* Whether weights of linear maps are (inputs, outputs). */
@@ -85,7 +87,7 @@ struct hub_tensor {
     const struct rf_param_desc *param;
     int64_t first_row, rows, columns; /* columns: elements of a row of the parameter */
     bool transposed;
-    const char *tied; /* another name of it, if it is the head as well; or NULL */
+    const char *tied; /* its other name, if it is also the head; or NULL */
 };
 struct hub_tensors { /* zero: empty */
     struct hub_tensor *list;
@@ -116,22 +118,22 @@ struct hub_ends {
     int32_t ids[HUB_MOST_ENDS];
     int count;
 };
-/* The ids that end a text: eos_token_id of dir/generation_config.json, if the folder has that file
- * and it names any, or else of config.json. RF_EINVAL: generation_config.json asks for something
- * that changes the tokens of a text, and no option of `ringforge generate` has; the sentence names
- * the field. */
+/* The ids that end a text: eos_token_id of dir/generation_config.json, if the file exists and has
+ * any, otherwise of config.json. RF_EINVAL: generation_config.json has a setting that changes the
+ * generated tokens and that no option of `ringforge generate` supports; the sentence names the
+ * field. */
 RF_MUST_CHECK int hub_read_ends(const char *dir, bool has_generation, struct hub_ends *out);
-/* What is done with each field of generation_config.json. */
+/* The table of the fields of generation_config.json. */
 extern const struct rf_fields hub_generation;
 
 /* ---- export ---------------------------------------------------------------------------------- */
 
-/* The text of config.json for weights of this type: that of the folder that the description came
- * from, with another type, and with tie_word_embeddings and architectures as they are exported;
- * freed with free(). NULL: out of memory. */
+/* The text of config.json for weights of this type: that of the described folder, with another
+ * type, and with tie_word_embeddings and architectures as exported; freed with free(). NULL: out of
+ * memory. */
 char *hub_config_text(const struct hub *hub, enum rf_dtype dtype);
 
-/* Copies elements first to first + count - 1 of a tensor out of its whole parameter. */
+/* Copies elements first to first + count - 1 of a tensor from its whole parameter. */
 void hub_take(const struct hub_tensor *tensor, const float *param, int64_t first, int64_t count,
               float *out);
 

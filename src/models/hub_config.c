@@ -27,7 +27,7 @@ static bool is_set(const cJSON *item)
 
 /* ---- rotary embedding ------------------------------------------------------------------------ */
 
-/* A length beside the object replaces the one in it. */
+/* A length beside the object overrides the one in it. */
 static int read_llama3(const struct rf_fields *fields, const struct hub_rope *rope,
                        struct hub_values *values)
 {
@@ -48,8 +48,8 @@ static int read_llama3(const struct rf_fields *fields, const struct hub_rope *ro
     return 0;
 }
 
-/* transformers 5 writes rope_parameters, with rope_theta in it; before it were rope_scaling and
- * rope_theta. Of both objects it reads rope_scaling, unless that is empty. */
+/* transformers 5 writes rope_parameters, with rope_theta in it; earlier versions wrote rope_scaling
+ * and rope_theta. If both objects exist, it reads rope_scaling, unless that is empty. */
 static const char *rope_name(const cJSON *config)
 {
     const cJSON *old = config_get(config, "rope_scaling");
@@ -57,7 +57,7 @@ static const char *rope_name(const cJSON *config)
     return is_old ? "rope_scaling" : "rope_parameters";
 }
 
-/* transformers takes 10000 for a rope_theta that only the object has which it does not read. */
+/* If only the object that transformers does not read has rope_theta, transformers uses 10000. */
 static int check_theta(const cJSON *config, const char *name, const cJSON *rope)
 {
     const cJSON *other = config_get(config, "rope_parameters");
@@ -97,7 +97,7 @@ static int read_rope(const cJSON *config, struct hub_values *values)
 
 /* ---- sliding attention ----------------------------------------------------------------------- */
 
-/* *slides: whether a layer has a window by its type. */
+/* *slides: whether the type of any layer has a window. */
 static int read_layer_types(const cJSON *types, int layers, bool *slides)
 {
     *slides = false;
@@ -114,8 +114,8 @@ static int read_layer_types(const cJSON *types, int layers, bool *slides)
     return 0;
 }
 
-/* values->window becomes 0 if no layer has it. transformers gives layers the windows of their types
- * only in architectures that can do without. */
+/* values->window becomes 0 if no layer has it. transformers uses the layers' types for windows only
+ * in architectures with a switch for it. */
 static int read_window(const cJSON *config, const struct hub_arch *arch, struct hub_values *values)
 {
     const cJSON *types = config_get(config, "layer_types");
@@ -136,7 +136,7 @@ static int read_window(const cJSON *config, const struct hub_arch *arch, struct 
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* `dtype` is the name since transformers 4.56; it counts where both are there. */
+/* `dtype` is the name since transformers 4.56; it has precedence if both are present. */
 static int read_dtype(const cJSON *config, enum rf_dtype *out)
 {
     const char *name = is_set(config_get(config, "dtype")) ? "dtype" : "torch_dtype";
@@ -153,7 +153,7 @@ static int read_dtype(const cJSON *config, enum rf_dtype *out)
     return refuse(name, item, "weights are float32, float16 or bfloat16");
 }
 
-/* With model_type "llama" and architectures ["MistralForCausalLM"] one of both is wrong. */
+/* With model_type "llama" and architectures ["MistralForCausalLM"] one of the two is wrong. */
 static int check_type(const struct hub_arch *arch, const cJSON *config)
 {
     char text[160];
@@ -166,7 +166,7 @@ static int check_type(const struct hub_arch *arch, const cJSON *config)
     return refuse("model_type", type, text);
 }
 
-/* *out is NULL if the table has no such architecture. */
+/* *out is NULL if the table lacks the architecture. */
 static int find_arch(const cJSON *config, const struct hub_arch **out)
 {
     const cJSON *names = config_get(config, "architectures");

@@ -2,7 +2,8 @@
  *
  * Fields that the files of any architecture may have: those of config.json that all configurations
  * of transformers 4 and 5 share, those of rotary embeddings, and those of generation_config.json.
- * tests/train/hub_fields_test.cc compares them with what transformers writes and what each changes.
+ * tests/train/hub_fields_test.cc compares them with the fields that transformers writes, and with
+ * the effect of each.
  */
 #include "hub_table.h"
 
@@ -149,7 +150,7 @@ static const char assisted[] = "of assisted generation, which gives the same tok
 
 const struct rf_field hub_generation_fields[] = {
     {"eos_token_id", RF_FIELD_READ},
-    /* What changes the tokens that are generated, and has no option. */
+    /* Fields that change the generated tokens, and have no option. */
     {"num_beams", RF_FIELD_ONLY, "null 1"},
     {"num_beam_groups", RF_FIELD_ONLY, "null 1"},
     {"num_return_sequences", RF_FIELD_ONLY, "null 1"},

@@ -19,7 +19,7 @@ const struct rf_fields hub_generation = {.file = "generation_config.json",
                                          .advice =
                                              "delete it if a text is to be generated without it"};
 
-/* One id. Files have had -1 for none. */
+/* One id. In some files -1 means none. */
 static int add_end(const struct rf_fields *fields, const cJSON *item, struct hub_ends *out)
 {
     const double id = cJSON_IsNumber(item) ? item->valuedouble : 0.5;
@@ -46,7 +46,7 @@ static int read_ends(const struct rf_fields *fields, const cJSON *config, struct
     return 0;
 }
 
-/* Reads a file if there is one. */
+/* Reads a file if it exists. */
 static int read_file(const char *dir, const struct rf_fields *fields, bool check,
                      struct hub_ends *out)
 {

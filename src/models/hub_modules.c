@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Names of modules by the rows of architectures; see hub_modules.h. And what else the rows say
- * about a tensor by its name.
+ * Names of modules by the rows of architectures; see hub_modules.h. Also other properties of a
+ * tensor by its name.
  */
 #include "hub_modules.h"
 
@@ -45,7 +45,7 @@ struct lora_modules hub_modules(const struct hub_arch *arch, const struct lora_w
 /* ---- tensors and targets ----------------------------------------------------------------------
  */
 
-/* Whether one of the patterns is the name, with the prefix or without. */
+/* Whether one of the patterns matches the name, with the prefix or without. */
 static bool matches_any(const struct hub_arch *arch, const char *pattern, const char *name)
 {
     int layer = 0;
@@ -93,6 +93,6 @@ bool hub_arch_has(const struct hub_arch *arch, const char *target)
     for (const char *const *ignored = arch->ignored; *ignored; ignored++)
         if (strncmp(*ignored, target, strlen(target)) == 0 &&
             strcmp(*ignored + strlen(target), ending) == 0)
-            return true; /* a head that is tied */
+            return true; /* a tied head */
     return false;
 }

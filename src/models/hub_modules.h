@@ -9,8 +9,8 @@
 #include "hub_table.h"
 #include "lora.h"
 
-/* The modules that the weight consists of in an architecture, which has a tensor for each part, or
- * one for all of them. Otherwise no modules. */
+/* The modules of the weight in an architecture that has a tensor for each part, or one for all of
+ * them. Otherwise no modules. */
 struct lora_modules hub_modules(const struct hub_arch *arch, const struct lora_weight *weight,
                                 int layer);
 

@@ -7,11 +7,11 @@
 
 #include "hub_table.h"
 
-/* Whether a name is that of a pattern; *layer: the number at #. */
+/* Whether a pattern matches a name; *layer: the number at #. */
 bool hub_matches(const char *pattern, const char *prefix, const char *name, int *layer);
-/* The name of a pattern. */
+/* Writes the name of a pattern. */
 void hub_name(const char *pattern, const char *prefix, int layer, char *out, size_t bytes);
-/* How many tensors of the hub a parameter consists of. */
+/* The number of the hub's tensors for a parameter. */
 int hub_parts(const struct hub_row *row);
 
 #endif

@@ -24,7 +24,7 @@
     {                                                                                              \
         field, RF_FIELD_FLAG, NULL, AT(to), otherwise, RF_FIELD_NEEDED                             \
     }
-/* A field whose null says the same as 0: there is none, or it follows from others. */
+/* A field whose null means the same as 0: none, or derived from others. */
 #define SIZE_OR_NULL(field, to, otherwise)                                                         \
     {                                                                                              \
         field, RF_FIELD_SIZE, NULL, AT(to), otherwise, 0                                           \
@@ -103,7 +103,7 @@ static const struct hub_arch gpt2 = {.name = "GPT2LMHeadModel",
 
 /* ---- Llama and its relatives ----------------------------------------------------------------- */
 
-/* All of them have these rows; a model has those of its parameters. */
+/* The rows of all of them; a model uses the rows of its parameters. */
 static const struct hub_row llama_rows[] = {
     {"embedding.weight", {"@embed_tokens.weight"}, .tied = tied_head},
     {"blocks.#.norm1.weight", {"@layers.#.input_layernorm.weight"}},
@@ -127,7 +127,7 @@ static const struct hub_row llama_rows[] = {
 static const char *const llama_ignored[] = {"@layers.#.self_attn.rotary_emb.inv_freq", tied_head,
                                             NULL};
 
-/* Fields that all have, with their most common defaults. */
+/* Fields of all architectures of the family, with their most common defaults. */
 static const struct rf_field family_fields[] = {
     SIZE("hidden_size", channels, 4096),
     SIZE("num_hidden_layers", layers, 32),
@@ -170,7 +170,7 @@ static const struct rf_field mistral_fields[] = {SIZE("vocab_size", vocab, 32000
                                                  SIZE_OR_NULL("sliding_window", window, 4096),
                                                  {NULL}};
 
-/* Of both Qwens. */
+/* Fields of both Qwens. */
 static const struct rf_field qwen_fields[] = {
     SIZE("vocab_size", vocab, 151936),
     SIZE("intermediate_size", hidden, 22016),
@@ -232,13 +232,15 @@ static const struct hub_arch qwen3 = {
 static const struct layer_op olmo2_layer[] = {
     {LAYER_IDENTITY},
     {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
-    {LAYER_HEADS, .norm = LAYER_ALL_HEADS_NORM},
-    LAYER_ATTENTION,
+    {LAYER_HEADS, "attention", {LAYER_QUERIES, LAYER_KEYS}},
+    {LAYER_ATTEND},
     {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
     {LAYER_NORM, "norm1"},
     {LAYER_ADD},
-    {LAYER_IDENTITY, .with = MODEL_RECOMPUTE_MLP},
-    LAYER_GATED_UNIT,
+    {LAYER_IDENTITY},
+    {LAYER_COLUMN_LINEAR, "mlp.gate_up", {LAYER_HIDDEN, LAYER_HIDDEN}},
+    {LAYER_GATE, .act = RF_ACT_SILU},
+    {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}},
     {LAYER_NORM, "norm2"},
     {LAYER_ADD},
     {LAYER_END}};

@@ -11,15 +11,15 @@
 
 #include "hub.h"
 
-/* A parameter and the hub's tensors of it, which follow each other along its rows. In names # is
- * the layer, and @ a prefix that base models lack, such as "model.". The name of a matrix without
- * ".weight" is that of its module, which adapters have. */
+/* A parameter and its tensors in the hub, which are consecutive along its rows. In names # is the
+ * layer, and @ a prefix that base models lack, such as "model.". The name of a matrix without
+ * ".weight" is the name of its module, for adapters. */
 enum { HUB_PARTS = 3 };
 struct hub_row {
     const char *ours;
     const char *theirs[HUB_PARTS];
     bool transposed;  /* the hub has (inputs, outputs) */
-    const char *tied; /* another name of it, where it is the head as well */
+    const char *tied; /* its other name, if it is also the head */
 };
 
 struct hub_arch {
@@ -39,10 +39,10 @@ extern const struct hub_arch *const hub_archs[]; /* ends with NULL */
 
 /* ---- hub_fields.c ---------------------------------------------------------------------------- */
 
-extern const struct rf_field hub_common_fields[];     /* of config.json, of any architecture */
+extern const struct rf_field hub_common_fields[];     /* of config.json, for any architecture */
 extern const struct rf_field hub_generation_fields[]; /* of generation_config.json */
 
-/* Of rope_scaling and rope_parameters. */
+/* Fields of rope_scaling and rope_parameters. */
 struct hub_rope {
     double theta, factor, low_freq, high_freq; /* 0: absent */
     int original;
@@ -54,20 +54,19 @@ struct hub {
     const struct hub_arch *arch;
     struct hub_values values;
     enum rf_dtype dtype;
-    bool head_settled; /* whether values.tied is what the files of the weights say, too */
-    char *text;        /* config.json; NULL: came from no hub */
+    bool head_settled; /* whether values.tied agrees with the files of the weights */
+    char *text;        /* config.json; NULL: not from a hub */
 };
 
-/* hub_config.c. Whether the text of a config describes something that can be computed. Fills all
- * but hub->text. */
+/* hub_config.c. Checks whether a config is supported. Sets all members except hub->text. */
 int hub_parse(const char *text, struct hub *hub);
 
 /* The architecture that a config names; *out is NULL if the table has none of that name. An error
  * if architectures and model_type name different ones. */
 int hub_find_arch(const char *text, const struct hub_arch **out);
 
-/* hub_tensors.c. Files that have a head beside the table of tokens, with other values, have a head
- * of its own, whatever config.json says. Folders without weights are left as they are. */
+/* hub_tensors.c. If files have a head beside the table of tokens, with other values, the head is
+ * not tied, whatever config.json says. No effect on folders without weights. */
 int hub_settle_head(struct hub *hub, const char *dir);
 
 #endif

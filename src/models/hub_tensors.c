@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which of the hub's tensors the parameters of a model consist of, by the rows of hub_table.c; and
- * a source of parameters that reads them. See hub.h.
+ * Maps the hub's tensors to the parameters of a model, by the rows of hub_table.c; and a source of
+ * parameters that reads them. See hub.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,15 +108,15 @@ struct hub_source {
     const struct hub *hub;
     struct rf_weights *weights;
     struct hub_tensors tensors;
-    int *index; /* of each tensor in the weights */
+    int *index; /* for each tensor, in the weights */
     bool prefix;
-    int last;         /* tensor that was read last */
-    float *turned;    /* a whole transposed tensor, as the parameter has it; or NULL */
+    int last;         /* the tensor read last */
+    float *turned;    /* a whole transposed tensor, in the parameter's layout; or NULL */
     int turned_index; /* which */
 };
 
-/* The tensor's index in the weights. A table that is the head as well may be there as that alone:
- * writers leave out one of the two names. */
+/* The tensor's index in the weights. A tied table may have only the head's name: writers omit one
+ * of the two names. */
 static int find(const struct hub_source *s, const struct hub_tensor *t)
 {
     char theirs[96], ours[96];
@@ -133,7 +133,7 @@ static int find(const struct hub_source *s, const struct hub_tensor *t)
                                       theirs, sizeof(theirs)),
                        rf_tensor_text((struct rf_tensor){.shape = wanted, .dtype = w->dtype}, ours,
                                       sizeof(ours)));
-    /* Nothing is read: whether the type can be. */
+    /* Reads nothing: only checks whether the type is supported. */
     const int rc = rf_weights_read(s->weights, index, 0, 0, NULL);
     return rc < 0 ? rc : index;
 }
@@ -159,7 +159,7 @@ static int compare(struct rf_weights *weights, int first, int second, bool *same
     return 0;
 }
 
-/* A head that is tied, and nevertheless in the files, must not say anything else. */
+/* A tied head that is also in the files must have the same values. */
 static int check_tied(const struct hub_source *s, int head)
 {
     bool same = s->hub->head_settled;
@@ -229,7 +229,7 @@ int hub_settle_head(struct hub *hub, const char *dir)
     bool same = true;
     int rc = 0;
     if (!hub->values.tied || hub->arch->gpt2 || rf_weights_open(dir, &opts, &weights) < 0)
-        return 0; /* what is wrong with the files is said where they are needed */
+        return 0; /* faults of the files are reported when they are needed */
     hub_name(table->theirs[0], has_prefix(hub, weights) ? hub->arch->prefix : "", 0, name,
              sizeof(name));
     const int tokens = rf_weights_find(weights, name), head = rf_weights_find(weights, table->tied);
@@ -275,7 +275,7 @@ void hub_source_destroy(struct hub_source *s)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Reads a whole tensor of columns by rows into s->turned, some rows of the file at a time. */
+/* Reads a whole transposed tensor into s->turned, some rows of the file at a time. */
 static int turn(struct hub_source *s, int k, int index)
 {
     const struct hub_tensor *t = &s->tensors.list[k];
@@ -315,7 +315,7 @@ static int read_tensor(struct hub_source *s, int k, uint64_t first, uint64_t cou
 static int read_param(void *self, const char *name, uint64_t first, uint64_t count, void *values)
 {
     struct hub_source *s = self;
-    const int from = s->last; /* parameters are asked for in their order */
+    const int from = s->last; /* parameters are requested in order */
     for (int i = 0; i < s->tensors.count; i++) {
         const int k = (from + i) % s->tensors.count;
         const struct hub_tensor *t = &s->tensors.list[k];

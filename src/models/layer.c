@@ -1,27 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the calls of a layer off the list of its operations; see layer.h and layer_call.h.
+ * Derives the calls of a layer from the list of its operations; see layer.h and layer_call.h.
  */
 #include "layer_call.h"
-
-static const struct layer_row none;
-static const struct layer_row *const rows[LAYER_KINDS] = {
-    [LAYER_END] = &none,
-    [LAYER_NORM] = &layer_norm_row,
-    [LAYER_IDENTITY] = &layer_identity_row,
-    [LAYER_COLUMN_LINEAR] = &layer_column_linear_row,
-    [LAYER_ROW_LINEAR] = &layer_row_linear_row,
-    [LAYER_HEADS] = &layer_heads_row,
-    [LAYER_ATTEND] = &layer_attend_row,
-    [LAYER_ACT] = &layer_act_row,
-    [LAYER_GATE] = &layer_gate_row,
-    [LAYER_ADD] = &layer_add_row};
 
 static void init(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
                  const struct rf_tensor_part *part, int64_t count)
 {
-    layer_setup(l, ctx, block, part, count);
-    l->rows = rows;
+    layer_setup(l, layer_rows, ctx, block, part, count);
 }
 
 /* ---- steps of a call ------------------------------------------------------------------------- */
@@ -79,7 +65,7 @@ static int nothing(struct layer *l, int op)
 }
 
 /* Gradients that ranks add are written in the last phase: after the first product's operand, which
- * comes last, has been made again. */
+ * comes last, has been recomputed. */
 static void list_weight(const struct layer *l, struct call *call)
 {
     static const struct layer_step begin[] = {{layer_shared_begin}},
@@ -92,9 +78,9 @@ static void list_weight(const struct layer *l, struct call *call)
             ADD(call, layer_row_of(l, k - 1)->again, k - 1);
         if (k == first)
             ADD(call, begin, k);
-        if (layer_kind_at(l, k) != LAYER_HEADS)
+        if (!layer_row_of(l, k)->shared)
             ADD(call, layer_row_of(l, k)->weight, k);
-        if (layer_kind_at(l, k + 1) == LAYER_HEADS)
+        if (layer_row_of(l, k + 1)->shared)
             ADD(call, layer_row_of(l, k + 1)->weight, k + 1);
     }
     ADD(call, end, 0);
@@ -207,10 +193,9 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     if (g->quantize && part->ranks > 1)
         return rf_fail(RF_EINVAL,
                        "quantised weights cannot be divided among tensor ranks; use tp=1");
-    if (g->head_norms == LAYER_ALL_HEADS_NORM && part->ranks > 1)
-        return rf_fail(
-            RF_EINVAL,
-            "norms of all heads together cannot be divided among tensor ranks; use tp=1");
+    for (int k = 0; k < block->count; k++)
+        if (layer_rows[g->ops[k].kind]->check_part)
+            RETURN_IF_FAILED(layer_rows[g->ops[k].kind]->check_part(g, k, part));
     RETURN_IF_FAILED(lora_check_part(g->adapter, part, g->kv_heads < part->ranks));
     init(&l, NULL, block, part, rows);
     fill(&l, out);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Blocks of users, out of rows (ringforge/layer.h). Values by name become the chain of layer.h: the
- * values are checked first, then each row follows the one before it, then the chain as any other.
+ * Blocks of users, made from rows (ringforge/layer.h). Named values become the chain of layer.h:
+ * first the values are checked, then that each row reads the result of the one before it, then the
+ * chain like any other.
  */
 #include <ringforge/layer.h>
 #include <stdio.h>
@@ -12,7 +13,7 @@
 
 #define MOST_NAME 40
 
-/* First the block, which is rf_block.self. */
+/* The block comes first: it is rf_block.self. */
 struct user_block {
     struct layer_block block;
     struct layer_config config;
@@ -42,7 +43,7 @@ static const char *const kinds[RF_LAYER_KINDS] = {
     [RF_LAYER_NORM] = "norm", [RF_LAYER_LINEAR] = "linear", [RF_LAYER_ACT] = "activation",
     [RF_LAYER_GATE] = "gate", [RF_LAYER_ATTEND] = "attend", [RF_LAYER_ADD] = "add"};
 
-/* "row 2 (linear)" for a sentence. */
+/* "row 2 (linear)" for error messages. */
 #define ROW "row %d (%s)"
 #define OF(r, row) (row), kinds[(r)->rows[row].kind]
 
@@ -76,7 +77,7 @@ static int64_t packed_columns(const struct rf_layer_opts *o)
     return (o->heads + 2 * (o->kv_heads ? o->kv_heads : o->heads)) * o->head_size;
 }
 
-/* *columns: of what the row takes, then of its result. */
+/* *columns: of the row's input on entry, of its result on return. */
 static int compute_columns(struct reader *r, int row, int64_t *columns)
 {
     const struct rf_layer_op *op = &r->rows[row];
@@ -144,7 +145,7 @@ static int read_values(struct reader *r)
     r->value[r->values++] = (struct value){"in", r->opts->channels, -1, 0};
     for (int row = 0; row < r->count; row++)
         RETURN_IF_FAILED(read_row(r, row));
-    for (int k = 1; k + 1 < r->values; k++) /* the first row takes in: there is nothing else */
+    for (int k = 1; k + 1 < r->values; k++) /* the first row reads "in": there is nothing else */
         if (r->value[k].uses == 0)
             return rf_fail(RF_EINVAL,
                            ROW " writes %.40s, which no row takes; only the result of the last row "
@@ -166,7 +167,7 @@ static int add_op(struct reader *r, struct layer_op op)
     return 0;
 }
 
-/* Columns by the operation that takes them. */
+/* Columns by the operation that reads them. */
 static struct layer_op linear_of(const struct reader *r, int row, bool first)
 {
     const struct rf_layer_op *op = &r->rows[row];
@@ -219,7 +220,7 @@ static int follow(const struct reader *r, int row, const char *stream, const cha
                          OF(r, row), op->in, op->with, stream);
 }
 
-/* What a branch has had so far. */
+/* The part of a branch that has been read. */
 enum state { BEGIN, NORMED, FIRST, MIDDLE, SECOND, RENORMED, STATES };
 #define KIND(kind) (1u << RF_LAYER_##kind)
 static const struct {
@@ -247,7 +248,7 @@ static enum state step(enum state state, enum rf_layer_kind kind)
 
 static int read_chain(struct reader *r)
 {
-    const char *stream = "in", *last = "in"; /* the value that the next row takes */
+    const char *stream = "in", *last = "in"; /* the value that the next row must read */
     enum state state = BEGIN;
     for (int row = 0; row < r->count; row++) {
         const struct rf_layer_op *op = &r->rows[row];

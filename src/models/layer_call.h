@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * One call of a layer, and the rows of the kinds of operations that it consists of. A call is a
- * list of steps. Ranks that share the layer exchange a tensor after some of them (steps.h).
+ * One call of a layer, and the rows of the kinds of operations. A call is a list of steps. Ranks
+ * that share the layer exchange a tensor after some of them (steps.h).
  *
  * Sizes: n rows, of which this rank has n' (fewer with sequence parallelism); C channels; H heads
  * of size D, K heads of keys and values, F hidden channels. Each of t tensor ranks has h = H/t, f =
- * F/t, and k = K/t, or k = 1 where several ranks have a copy of a key head.
+ * F/t, and k = K/t, or k = 1 if several ranks have a copy of a key head.
  *
  * The gradient of the stream is `dout`, which backward_weight needs unchanged, until the first
  * operation adds to it; then it is `din`.
@@ -14,23 +14,18 @@
 #define RF_MODELS_LAYER_CALL_H
 
 #include "context.h"
+#include "decode.h"
 #include "layer.h"
-
-/* The queries or the keys before their norm (n,hD) (n,kD), the norm's statistic (n,h) (n,k), and
- * the gradient of its result. */
-struct layer_normed_heads {
-    struct rf_tensor x, rstd, dout;
-};
 
 /* The tensors of an operation. */
 struct layer_state {
-    struct rf_tensor out;             /* its result, kept, in scratch, or to be computed again */
+    struct rf_tensor out;             /* its result, kept, in scratch, or recomputed */
     struct rf_tensor mean, rstd, lse; /* of a norm (n') (n'); of attention (n,h) */
-    struct rf_tensor dout; /* the gradient of the result, of the operand type of products, for
-                              backward_weight */
-    struct rf_tensor held; /* the result, computed again for both halves of backward */
-    struct rf_tensor dact; /* (n,f), in scratch: the gradient of a gate */
-    struct layer_normed_heads heads[2];
+    struct rf_tensor dout;      /* the gradient of the result, of the operand type of products, for
+                                   backward_weight */
+    struct rf_tensor held;      /* the result, recomputed for both halves of backward */
+    struct rf_tensor dact;      /* (n,f), in scratch: the gradient of a gate */
+    struct rf_tensor own[2][3]; /* meaning: the row of the kind */
 };
 
 /* Scratch of a phase. Each group begins at the start of the scratch. */
@@ -43,7 +38,7 @@ struct layer_work {
 
 struct layer_row;
 struct layer {
-    const struct layer_row *const *rows; /* of the kinds */
+    const struct layer_row *const *rows; /* by kind */
     struct model_layer m;
     const struct layer_block *b;
     const struct layer_config *g;
@@ -67,14 +62,27 @@ struct layer_regions {
 };
 
 enum layer_half { LAYER_FORWARD, LAYER_INPUT, LAYER_WEIGHT };
-/* ctx may be NULL: for sizes. l->rows is left to the caller. */
-void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
-                 const struct rf_tensor_part *part, int64_t rows);
+/* ctx may be NULL: for sizes. */
+void layer_setup(struct layer *l, const struct layer_row *const *kinds, struct rf_ctx *ctx,
+                 const struct layer_block *block, const struct rf_tensor_part *part, int64_t rows);
 /* The tensors of a phase. */
 int layer_open(struct layer *l, enum layer_half half);
 void layer_fill_sizes(struct layer *l, struct rf_block_sizes *out);
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
+
+/* A call of text generation. Results that are in use one at a time share memory: norms; sums with
+ * the stream. */
+struct layer_decode {
+    const struct rf_decode *call;
+    const struct layer_block *b;
+    const struct layer_config *g;
+    struct model_decode_attention attention;
+    struct rf_tensor in, out; /* of the layer */
+    struct rf_tensor norm, post, mean, rstd, sums, middle, angles;
+    struct rf_tensor result[LAYER_MOST];  /* of the operations */
+    struct rf_tensor work[LAYER_MOST][2]; /* of their own */
+};
 
 typedef int (*layer_function)(struct layer *l, int op);
 struct layer_step {
@@ -89,23 +97,45 @@ struct layer_row {
     void (*cut)(struct layer *l, int op, struct layer_regions *regions);
     struct layer_step forward[LAYER_MOST_STEPS];
     /* Backward, the half for the input. `begin` gets the gradient of the result. Before a row
-     * linear goes on, the operations between the stream and it get what they need: by `ready`, and
-     * by `repeat`, which computes the result again, if it is not kept. `back` computes the gradient
-     * of what the operation takes. */
+     * linear continues, the operations between the stream and it are prepared: by `ready`, and by
+     * `repeat`, which recomputes a result that is not kept. `back` computes the gradient of the
+     * operation's input. */
     struct layer_step begin[LAYER_MOST_STEPS], ready[LAYER_MOST_STEPS], repeat[1],
         back[LAYER_MOST_STEPS];
-    /* The half for the weights. `again` makes the result an operand again, for the operation after
-     * it; `weight` adds to the gradients of the parameters. */
+    /* The half for the weights. `again` makes the result an operand again, for the next operation;
+     * `weight` adds to the gradients of the parameters. */
     struct layer_step again[1], weight[LAYER_MOST_STEPS];
     /* Whether the gradient of a parameter of the operation is needed. */
     bool (*trains)(const struct layer *l, int op);
     /* Elements of f32 scratch for gradients of vectors. */
     int64_t (*scratch)(const struct layer *l, int op);
+
+    /* Adds parameters that follow those of all linear maps and norms, and fills b->param. */
+    void (*declare_last)(struct layer_block *b, struct model_part *part, const char *prefix,
+                         int op);
+    /* RF_EINVAL: tensor ranks cannot divide the operation. */
+    int (*check_part)(const struct layer_config *g, int op, const struct rf_tensor_part *part);
+    /* The fault of the operation by itself; NULL: none. */
+    const char *(*fault)(const struct layer_op *op);
+    /* The text of the operation in a config, after the kind's name. */
+    const char *(*text)(const struct layer_op *op);
+    /* Elements of gradients that tensor ranks compute in parts and add in the exchange MODEL_COPIES
+     * (layer_shared.c): `weight`, which then comes after that of the operation before, writes them
+     * to layer_shared_of, and take_shared adds the sums to the gradients. */
+    int64_t (*shared)(const struct layer *l, int op);
+    layer_function take_shared;
+
+    /* Text generation, for operations that change the previous result in place: tensors in scratch
+     * (returns the number of cuts, at most 2), and the operation. */
+    int (*decode_cut)(struct layer_decode *d, int op, struct model_cut *cuts);
+    int (*decode)(const struct layer_decode *d, int op, struct rf_tensor value);
 };
+extern const struct layer_row *const layer_rows[LAYER_KINDS];                    /* layer_kinds.c */
 extern const struct layer_row layer_norm_row, layer_identity_row, layer_add_row; /* layer_norm.c */
 extern const struct layer_row layer_column_linear_row, layer_row_linear_row; /* layer_linear.c */
 extern const struct layer_row layer_act_row, layer_gate_row;
-extern const struct layer_row layer_heads_row, layer_attend_row; /* layer_attend.c */
+extern const struct layer_row layer_heads_row;  /* layer_heads.c */
+extern const struct layer_row layer_attend_row; /* layer_attend.c */
 
 /* ---- the list (layer_list.c) ----------------------------------------------------------------- */
 
@@ -117,28 +147,24 @@ static inline const struct layer_row *layer_row_of(const struct layer *l, int op
 {
     return l->rows[layer_kind_at(l, op)];
 }
-/* Whether the result of the operation is not kept. */
-static inline bool layer_drops(const struct layer *l, int op)
-{
-    return (l->m.recompute & l->g->ops[op].drop) != 0;
-}
-/* Whether the group of the operation is computed again. */
-static inline bool layer_repeats(const struct layer *l, int op)
-{
-    return (l->m.recompute & l->g->ops[op].with) != 0;
-}
+/* Whether the result of the operation is not kept for the backward pass. */
+bool layer_drops(const struct layer *l, int op);
+/* Whether the backward pass recomputes it together with its group of operations, each from the one
+ * before: attention; from the stream to an activation. */
+bool layer_repeats(const struct layer *l, int op);
 /* Columns of the operation's result on this rank. */
 int64_t layer_columns(const struct layer *l, int op);
-/* Whether the operation takes the stream, and the stream that it takes. */
+/* Whether the operation's input is the stream, and that stream. */
 bool layer_takes_stream(const struct layer *l, int op);
 struct rf_tensor layer_stream(const struct layer *l, int op);
 /* The stream after the operation, which adds to it. */
 struct rf_tensor layer_stream_after(const struct layer *l, int op);
-/* The gradient of the stream after the operation; and a start for one that adds to it, din. */
+/* The gradient of the stream after the operation; and the initial value for an operation that adds
+ * to it, din. */
 struct rf_tensor layer_stream_grad(const struct layer *l, int op);
 int layer_begin_din(const struct layer *l, int op);
-/* Whether the half for the input has to compute the gradient of the operation's result, or of what
- * it takes. Ranks that share the layer take part in all exchanges, so they compute all but the
+/* Whether the half for the input must compute the gradient of the operation's result, or of its
+ * input. Ranks that share the layer take part in all exchanges, so they compute all except the
  * gradient of the layer's input. */
 bool layer_needs(const struct layer *l, int op);
 bool layer_needs_input(const struct layer *l, int op);
@@ -152,13 +178,19 @@ struct rf_tensor layer_operand(const struct layer *l, int op);
  * it: on one rank, if the sum is rounded as it would be by itself. */
 bool layer_joins_stream(const struct layer *l, int op);
 
+/* A rank's heads of a packed tensor, or of an (n,hD) tensor. Queries and keys are adjacent, and so
+ * are keys and values. */
+int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
+                   struct rf_heads *out);
+struct model_context layer_context(const struct layer *l);
+
 /* layer_shared.c. Gradients that tensor ranks add: of rows of weights and elements of biases that
- * several ranks have copies of, and of the norms of heads. */
+ * several ranks have copies of, and what rows of kinds have. */
 int layer_shared_begin(struct layer *l, int op);
 int layer_shared_take(struct layer *l, int op);
 int layer_split_linear(struct layer *l, int op, struct rf_tensor in);
-/* Where the gradient of a norm of heads goes. */
-struct rf_tensor layer_head_norm_grad(const struct layer *l, int which);
+/* The operation's elements of ctx->exchange or ctx->exchanged. */
+struct rf_tensor layer_shared_of(const struct layer *l, int op, struct rf_tensor all);
 
 extern const struct rf_decode_ops layer_decode_ops; /* layer_decode.c */
 

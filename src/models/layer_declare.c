@@ -1,36 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * The parameters of a layer, read off the list of its operations; see layer.h.
+ * Declares the parameters of a layer by the list of its operations; see layer.h.
  */
 #include <stdio.h>
 #include <string.h>
 
-#include "layer.h"
+#include "layer_call.h"
 
-int64_t layer_hidden(const struct layer_config *g, int op)
-{
-    while (op > 0 && g->ops[op].kind != LAYER_COLUMN_LINEAR)
-        op--;
-    return g->ops[op].hidden ? g->ops[op].hidden : g->hidden;
-}
-
-static int64_t whole(const struct layer_config *g, int op, enum layer_columns columns)
-{
-    const int64_t all[] = {[LAYER_NONE] = 0,
-                           [LAYER_CHANNELS] = g->channels,
-                           [LAYER_QUERIES] = g->heads * g->head_size,
-                           [LAYER_KEYS] = g->kv_heads * g->head_size,
-                           [LAYER_HIDDEN] = layer_hidden(g, op)};
-    return all[columns];
-}
-
-/* What a linear map takes: the columns of the result before it. */
+/* The inputs of a linear map: the columns of the previous result. */
 static int64_t inputs_of(const struct layer_config *g, int op)
 {
     for (int k = op - 1; k >= 0; k--)
         switch (g->ops[k].kind) {
         case LAYER_ATTEND:
-            return whole(g, k, LAYER_QUERIES);
+            return layer_whole(g, k, LAYER_QUERIES);
         case LAYER_ACT:
         case LAYER_GATE:
             return layer_hidden(g, k);
@@ -47,14 +30,14 @@ static struct lora_weight weight_of(const struct layer_config *g, int op)
                               .in = inputs_of(g, op),
                               .activated = op > 0 && g->ops[op - 1].kind == LAYER_ACT};
     while (out.parts < LORA_MODULES && o->columns[out.parts]) {
-        out.rows[out.parts] = whole(g, op, o->columns[out.parts]);
+        out.rows[out.parts] = layer_whole(g, op, o->columns[out.parts]);
         out.parts++;
     }
     return out;
 }
 
-/* How tensor ranks divide the weight. If there are fewer key heads than ranks, several ranks have a
- * copy of a head. */
+/* The division of the weight among tensor ranks. If there are fewer key heads than ranks, several
+ * ranks have a copy of a head. */
 static struct rf_split split_of(const struct layer_config *g, int op)
 {
     const struct lora_weight w = weight_of(g, op);
@@ -72,32 +55,15 @@ static struct rf_split split_of(const struct layer_config *g, int op)
     return split;
 }
 
-static int add_vector(struct model_part *part, enum rf_dtype dtype, const char *prefix,
-                      const char *name, const char *what, int64_t elements, float value)
-{
-    char text[64];
-    snprintf(text, sizeof(text), "%s.%s", name, what);
-    model_add_param(part, dtype, prefix, text, rf_shape1(elements), 0, value);
-    return part->param_count - 1;
-}
-
 static void add_bias(struct layer_block *b, struct model_part *part, const char *prefix, int op)
 {
     const struct layer_config *g = b->config;
     const struct rf_param_desc *weight = &part->params[b->linear[op].weight];
     const int bias =
-        add_vector(part, g->dtype, prefix, g->ops[op].name, "bias", weight->shape.dim[0], 0);
+        model_add_vector(part, g->dtype, prefix, g->ops[op].name, "bias", weight->shape.dim[0], 0);
     b->linear[op].bias = bias;
     if (weight->split.kind == RF_SPLIT_ROWS)
         part->params[bias].split = weight->split;
-}
-
-int64_t layer_outputs(const struct layer_config *g, int op)
-{
-    int64_t rows = 0;
-    for (int k = 0; k < LORA_MODULES; k++)
-        rows += whole(g, op, g->ops[op].columns[k]);
-    return rows;
 }
 
 int64_t layer_largest(const struct layer_config *g)
@@ -130,9 +96,9 @@ static void add_norm(struct layer_block *b, struct model_part *part, const char 
 {
     const struct layer_config *g = b->config;
     const char *name = g->ops[op].name;
-    b->param[op] = add_vector(part, g->residual, prefix, name, "weight", g->channels, 1);
+    b->param[op] = model_add_vector(part, g->residual, prefix, name, "weight", g->channels, 1);
     if (!g->rms)
-        add_vector(part, g->residual, prefix, name, "bias", g->channels, 0);
+        model_add_vector(part, g->residual, prefix, name, "bias", g->channels, 0);
 }
 
 static bool is_linear(const struct layer_op *op)
@@ -157,13 +123,9 @@ void layer_declare(struct layer_block *b, struct model_part *part,
     for (int k = 0; k < b->count; k++)
         if (is_linear(&ops[k]) && ops[k].bias == LAYER_BIAS_LAST)
             add_bias(b, part, prefix, k);
-    for (int which = 0; config->head_norms && which < 2; which++)
-        b->head_norm[which] = add_vector(part, config->dtype, prefix,
-                                         which ? "attention.k_norm" : "attention.q_norm", "weight",
-                                         config->head_norms == LAYER_HEAD_NORM
-                                             ? config->head_size
-                                             : whole(config, 0, which ? LAYER_KEYS : LAYER_QUERIES),
-                                         1);
+    for (int k = 0; k < b->count; k++)
+        if (layer_rows[ops[k].kind]->declare_last)
+            layer_rows[ops[k].kind]->declare_last(b, part, prefix, k);
     for (int k = 0; initial->modules && k < b->count; k++) {
         const struct lora_weight w = weight_of(config, k);
         if (!is_linear(&ops[k]))
@@ -187,11 +149,6 @@ int layer_modules(const struct layer_block *b, const struct model_part *part,
     return count;
 }
 
-/* Of activations that a layer may have. */
-static const char *const act_names[RF_ACTIVATION_COUNT] = {
-    [RF_ACT_RELU] = ":relu",         [RF_ACT_GELU] = ":gelu",       [RF_ACT_SILU] = ":silu",
-    [RF_ACT_GELU_ERF] = ":gelu-erf", [RF_ACT_SIGMOID] = ":sigmoid", [RF_ACT_TANH] = ":tanh"};
-
 static bool is_activation(const struct layer_op *op)
 {
     return op->kind == LAYER_ACT || op->kind == LAYER_GATE;
@@ -203,12 +160,13 @@ int layer_text(const struct layer_op *ops, char *text, size_t bytes)
         [LAYER_NORM] = "norm",   [LAYER_IDENTITY] = "identity", [LAYER_COLUMN_LINEAR] = "linear",
         [LAYER_HEADS] = "heads", [LAYER_ACT] = "act",           [LAYER_ROW_LINEAR] = "linear",
         [LAYER_GATE] = "gate",   [LAYER_ADD] = "add",           [LAYER_ATTEND] = "attend"};
-    static const char *const norms[] = {"", ":norm", ":norms"};
     int n = 0;
     for (const struct layer_op *op = ops; op->kind && (size_t)n < bytes; op++)
-        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s%s", op == ops ? " layer=" : "-",
-                      names[op->kind], norms[op->norm], op->bias ? ":bias" : "",
-                      is_activation(op) ? act_names[op->act] : "");
+        n += snprintf(text + n, bytes - (size_t)n, "%s%s%s%s%s%s", op == ops ? " layer=" : "-",
+                      names[op->kind],
+                      layer_rows[op->kind]->text ? layer_rows[op->kind]->text(op) : "",
+                      op->bias ? ":bias" : "", is_activation(op) ? ":" : "",
+                      is_activation(op) ? rf_activation_name(op->act) : "");
     return n;
 }
 
@@ -219,7 +177,7 @@ static const struct {
     unsigned then; /* kinds that may follow */
     const char *fault;
 } order[LAYER_KINDS] = {
-    /* LAYER_END and LAYER_ADD: what takes the stream */
+    /* LAYER_END and LAYER_ADD: an operation whose input is the stream */
     [LAYER_END] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY),
                    "a layer begins with a norm or an identity"},
     [LAYER_ADD] = {KIND(LAYER_NORM) | KIND(LAYER_IDENTITY) | KIND(LAYER_END),
@@ -245,42 +203,21 @@ static bool is_packed(const struct layer_op *op)
            op->columns[2] == LAYER_KEYS;
 }
 
-/* What is not kept has to be computed again, each operation from the one before (layer.h). */
-static bool recomputes(const struct layer_op *op)
-{
-    switch (op->kind) {
-    case LAYER_NORM:
-        return op[1].kind == LAYER_ADD ? !op->drop && !op->with : op->with == op[1].with;
-    case LAYER_IDENTITY:
-        return !op->drop && op->with == op[1].with;
-    case LAYER_COLUMN_LINEAR:
-        return op->drop == op->with && op->with == (is_activation(&op[1]) ? op[1].with : 0);
-    case LAYER_ATTEND:
-        return op->drop == op->with;
-    case LAYER_ACT:
-    case LAYER_GATE:
-        return true;
-    default:
-        return !op->drop && !op->with;
-    }
-}
-
-/* What an operation needs of itself and of its neighbours, besides their order. */
+/* The requirements of an operation on itself and its neighbours, besides their order. */
 static const char *fault_of(const struct layer_op *op, enum layer_kind before)
 {
     const enum layer_kind then = op[1].kind;
-    const bool linear = is_linear(op), needs_name = linear || op->kind == LAYER_NORM;
+    const bool needs_name = op->columns[0] || op->kind == LAYER_NORM;
     if (needs_name && (!op->name || strlen(op->name) > 40))
         return "norms and linear maps have names, of at most 40 characters";
     if (op->kind == LAYER_NORM && (before == LAYER_ROW_LINEAR) != (then == LAYER_ADD))
         return "a pre-norm takes the stream, and a post-norm is added to it";
-    if (!recomputes(op))
-        return "what an operation drops, and what is computed again with it, do not fit its "
-               "neighbours";
+    if (layer_rows[op->kind]->fault && layer_rows[op->kind]->fault(op))
+        return layer_rows[op->kind]->fault(op);
     if (op->kind == LAYER_ACT && op->act != RF_ACT_RELU && op->act != RF_ACT_GELU &&
         op->act != RF_ACT_SILU)
         return "an activation is RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU, which products compute";
-    if (is_activation(op) && ((unsigned)op->act >= RF_ACTIVATION_COUNT || !act_names[op->act]))
+    if (is_activation(op) && (op->act == RF_ACT_NONE || !rf_activation_name(op->act)))
         return "a gate has an activation function";
     if (op->kind == LAYER_ROW_LINEAR && then == LAYER_NORM && op->bias)
         return "a row linear before a norm has no bias";

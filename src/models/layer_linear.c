@@ -45,7 +45,7 @@ static int column_repeat(struct layer *l, int op)
     return MODEL_RECOMPUTED(l->m.ctx, column_forward(l, op));
 }
 
-/* The sum over the ranks is taken by what the map took. */
+/* The previous operation takes the sum over the ranks. */
 static int column_back(struct layer *l, int op)
 {
     if (!layer_needs_input(l, op))
@@ -91,7 +91,7 @@ static bool is_added(const struct layer *l, int op)
     return layer_kind_at(l, op + 1) == LAYER_ADD;
 }
 
-/* Without an addition to the stream the ranks' sum is a tensor of its own. */
+/* Without an addition to the stream, the sum over the ranks is a separate tensor. */
 static int row_forward(struct layer *l, int op)
 {
     const struct rf_tensor in = l->op[op - 1].out;
@@ -125,7 +125,7 @@ static int row_take(struct layer *l, int op)
     return l->m.part.sequence ? rf_copy(l->m.ctx->stream, l->op[op].dout, l->m.ctx->exchanged) : 0;
 }
 
-/* Through an activation: to the gradient of what went into it. */
+/* Through an activation: to the gradient of its input. */
 static int row_back(struct layer *l, int op)
 {
     const struct model_linear *linear = linear_of(l, op);
@@ -153,7 +153,7 @@ static void cut_row(struct layer *l, int op, struct layer_regions *r)
     const struct model_layer *m = &l->m;
     const bool added = is_added(l, op), last = op + 2 == l->b->count;
     struct layer_state *s = &l->op[op];
-    /* The layer's dout serves as it is, if no type and no rows differ. */
+    /* The layer's dout can be used directly if types and rows are the same. */
     if (added && last)
         s->dout = l->dout;
     layer_cut(&r->for_weight,
@@ -194,7 +194,8 @@ static int gate_back(struct layer *l, int op)
     return rf_glu_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].out, none, &grads);
 }
 
-/* For the gradients of the weights after it: between both halves, computed again, or kept. */
+/* Provides the input for the gradients of the following weights: kept between both halves,
+ * recomputed, or kept from forward. */
 static bool is_missing(const struct layer *l, int op)
 {
     return layer_drops(l, op) && !layer_repeats(l, op) &&

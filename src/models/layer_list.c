@@ -1,8 +1,34 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the list of a layer's operations says about each of them; see layer_call.h.
+ * Queries about each operation of a layer's list; see layer_call.h.
  */
 #include "layer_call.h"
+
+int64_t layer_hidden(const struct layer_config *g, int op)
+{
+    while (op > 0 && g->ops[op].kind != LAYER_COLUMN_LINEAR)
+        op--;
+    return g->ops[op].hidden ? g->ops[op].hidden : g->hidden;
+}
+
+int64_t layer_whole(const struct layer_config *g, int op, enum layer_columns columns)
+{
+    const int64_t all[] = {[LAYER_NONE] = 0,
+                           [LAYER_CHANNELS] = g->channels,
+                           [LAYER_QUERIES] = g->heads * g->head_size,
+                           [LAYER_KEYS] = g->kv_heads * g->head_size,
+                           [LAYER_HEAD_SIZE] = g->head_size,
+                           [LAYER_HIDDEN] = layer_hidden(g, op)};
+    return all[columns];
+}
+
+int64_t layer_outputs(const struct layer_config *g, int op)
+{
+    int64_t rows = 0;
+    for (int k = 0; k < LORA_MODULES; k++)
+        rows += layer_whole(g, op, g->ops[op].columns[k]);
+    return rows;
+}
 
 static int64_t columns_of(const struct layer *l, int op, enum layer_columns columns)
 {
@@ -42,6 +68,48 @@ int64_t layer_columns(const struct layer *l, int op)
     }
 }
 
+/* ---- recomputation --------------------------------------------------------------------------- */
+
+static bool is_activation(enum layer_kind kind)
+{
+    return kind == LAYER_ACT || kind == LAYER_GATE;
+}
+
+/* The bit of enum model_recompute_part by which the result is not kept. A post-norm's is never. */
+static unsigned drops_by(const struct layer *l, int op)
+{
+    switch (layer_kind_at(l, op)) {
+    case LAYER_NORM:
+        return layer_takes_stream(l, op) ? MODEL_RECOMPUTE_NORMS : 0;
+    case LAYER_COLUMN_LINEAR:
+        return is_activation(layer_kind_at(l, op + 1)) ? MODEL_RECOMPUTE_MLP : 0;
+    case LAYER_ATTEND:
+        return MODEL_RECOMPUTE_ATTENTION;
+    case LAYER_ACT:
+    case LAYER_GATE:
+        return MODEL_RECOMPUTE_GELU;
+    default:
+        return 0;
+    }
+}
+
+bool layer_drops(const struct layer *l, int op)
+{
+    return (l->m.recompute & drops_by(l, op)) != 0;
+}
+
+bool layer_repeats(const struct layer *l, int op)
+{
+    if (layer_kind_at(l, op) == LAYER_ATTEND)
+        return layer_drops(l, op);
+    for (int k = op; k <= op + 2; k++) /* a norm or an identity, a column linear, an activation */
+        if (is_activation(layer_kind_at(l, k)))
+            return (l->m.recompute & MODEL_RECOMPUTE_MLP) != 0;
+        else if (k > op && layer_kind_at(l, k) != LAYER_COLUMN_LINEAR)
+            return false;
+    return false;
+}
+
 /* ---- the stream ------------------------------------------------------------------------------ */
 
 bool layer_takes_stream(const struct layer *l, int op)
@@ -64,7 +132,8 @@ struct rf_tensor layer_stream_after(const struct layer *l, int op)
     return l->op[op].out;
 }
 
-/* The last operation that takes the stream is the first one whose backward adds to its gradient. */
+/* The last operation whose input is the stream is the first one whose backward adds to its
+ * gradient. */
 static int last_taker(const struct layer *l)
 {
     int last = 0;
@@ -84,7 +153,7 @@ int layer_begin_din(const struct layer *l, int op)
     return op == last_taker(l) ? rf_copy(l->m.ctx->stream, l->din, l->dout) : 0;
 }
 
-/* ---- which gradients are needed -------------------------------------------------------------- */
+/* ---- needed gradients ------------------------------------------------------------------------ */
 
 bool layer_needs_input(const struct layer *l, int op)
 {
@@ -101,4 +170,21 @@ bool layer_needs(const struct layer *l, int op)
             return true;
     }
     return false;
+}
+
+/* ---- heads ----------------------------------------------------------------------------------- */
+
+int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
+                   struct rf_heads *out)
+{
+    struct rf_tensor rows;
+    const int64_t n = l->m.rows, seq = l->m.ctx->seq;
+    RETURN_IF_FAILED(rf_tensor_reshape(t, rf_shape3(n / seq, seq, rf_tensor_count(t) / n), &rows));
+    *out = rf_heads_in(rows, l->size, first, heads);
+    return 0;
+}
+
+struct model_context layer_context(const struct layer *l)
+{
+    return model_context_of(l->m.ctx, l->heads, l->keys, l->size);
 }

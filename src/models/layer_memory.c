@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The memory of a layer: what is kept from forward to backward, and from one half of backward to
- * the other, and scratch. Values that are recomputed (recompute.h) are written to scratch, and the
- * same kernels compute them again in the backward pass. A value that costs a product or an
- * attention, and that both halves of the backward pass need, is kept between them.
+ * The memory of a layer: values kept from forward to backward, and between the halves of backward,
+ * and scratch. Recomputed values (recompute.h) are written to scratch, and the same kernels
+ * recompute them in the backward pass. A value that costs a product or an attention, and that both
+ * halves of the backward pass need, is kept between them.
  */
 #include "layer_call.h"
 
@@ -12,14 +12,15 @@ void layer_cut(struct layer_cuts *cuts, struct model_cut cut)
     cuts->cut[cuts->count++] = cut;
 }
 
-void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *block,
-                 const struct rf_tensor_part *part, int64_t rows)
+void layer_setup(struct layer *l, const struct layer_row *const *kinds, struct rf_ctx *ctx,
+                 const struct layer_block *block, const struct rf_tensor_part *part, int64_t rows)
 {
     const struct layer_config *g = block->config;
     *l = (struct layer){.m = {.channels = g->channels,
                               .dtype = g->dtype,
                               .residual = g->residual,
                               .recompute = g->recompute},
+                        .rows = kinds,
                         .g = g,
                         .b = block,
                         .size = g->head_size};
@@ -33,11 +34,12 @@ void layer_setup(struct layer *l, struct rf_ctx *ctx, const struct layer_block *
         if (g->ops[k].kind == LAYER_COLUMN_LINEAR && g->ops[k].columns[1] == LAYER_KEYS &&
             block->linear[k].bias)
             l->m.shared = l->m.copied;
-    if (g->head_norms && ranks > 1 && !l->m.part.sequence)
-        l->m.shared += 2 * l->size;
+    for (int k = 0; k < block->count; k++)
+        if (layer_row_of(l, k)->shared)
+            l->m.shared += layer_row_of(l, k)->shared(l, k);
 }
 
-/* Norms, and operands that are copies of the stream, are in use one at a time. */
+/* Norms, and operands that are copies of the stream, are used one at a time. */
 static void cut_norms(struct layer *l, struct layer_cuts *operands)
 {
     const struct model_layer *m = &l->m;
@@ -74,7 +76,7 @@ static int suballocate(struct rf_tensor region, int64_t rows, const struct layer
     return model_suballocate(region, rows, cuts->cut, cuts->count);
 }
 
-/* Where results that are not kept are, in this half. */
+/* The place of results that are not kept, in this half. */
 static void place_dropped(struct layer *l, enum layer_half half, int op)
 {
     struct layer_state *s = &l->op[op];
@@ -90,7 +92,7 @@ static void place_dropped(struct layer *l, enum layer_half half, int op)
         s->out = half == LAYER_FORWARD ? l->w.mixed : s->held;
         s->lse = l->w.lse;
         break;
-    case LAYER_COLUMN_LINEAR: /* its gradient overwrites it later */
+    case LAYER_COLUMN_LINEAR: /* its gradient later overwrites it */
         s->out = half == LAYER_FORWARD ? l->w.wide : s->dout;
         break;
     case LAYER_ACT:

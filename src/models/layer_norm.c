@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Norms of a layer, and operands that are the stream itself; see layer_call.h. Before a product a
- * norm takes the stream, and tensor ranks with sequence parallelism gather its rows. Behind a
- * product it takes the sum of the ranks, and its result is added to the stream.
+ * norm's input is the stream, and tensor ranks with sequence parallelism gather its rows. After a
+ * product its input is the sum over the ranks, and its result is added to the stream.
  */
 #include "layer_call.h"
 
@@ -52,8 +52,8 @@ static struct rf_tensor input_of(const struct layer *l, int op)
     return layer_takes_stream(l, op) ? layer_stream(l, op) : l->op[op - 1].out;
 }
 
-/* Whole rows are computed again, so the bits are the same; so are the statistics, which are written
- * to scratch then. */
+/* Whole rows are recomputed, so the bits are the same; so are the statistics, which are then
+ * written to scratch. */
 static int pre_norm(const struct layer *l, int op, struct rf_tensor mean, struct rf_tensor rstd)
 {
     const struct layer_state *s = &l->op[op];
@@ -167,7 +167,7 @@ const struct layer_row layer_norm_row = {.cut = cut_norm,
 
 /* ---- the stream itself ----------------------------------------------------------------------- */
 
-/* Its rows, of the operand type of products. */
+/* Its rows, in the operand type of products. */
 static int identity(struct layer *l, int op)
 {
     const struct rf_tensor stream = layer_stream(l, op);
@@ -219,7 +219,7 @@ const struct layer_row layer_identity_row = {.cut = cut_identity,
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* What is before it adds to the stream. The last sum is the layer's output. */
+/* The previous operation adds to the stream. The last sum is the layer's output. */
 static void cut_add(struct layer *l, int op, struct layer_regions *r)
 {
     const struct model_layer *m = &l->m;

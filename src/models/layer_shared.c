@@ -2,8 +2,7 @@
  *
  * Gradients that tensor ranks add in the exchange MODEL_COPIES: rows of the weight of queries, keys
  * and values, and elements of its bias, that ranks have copies of, those of each key head and its
- * value together; then those of the norms of queries and keys. With sequence parallelism the
- * gradients of norms are added once a step, like those of all parameters that are not split.
+ * value together; then what the rows of kinds have (layer_row.shared).
  */
 #include "layer_call.h"
 
@@ -31,21 +30,13 @@ static struct rf_tensor shared_copies(const struct layer *l, struct rf_tensor al
     return part;
 }
 
-static bool norms_are_shared(const struct layer *l)
+struct rf_tensor layer_shared_of(const struct layer *l, int op, struct rf_tensor all)
 {
-    return l->g->head_norms && !model_alone(&l->m) && !l->m.part.sequence;
-}
-
-static struct rf_tensor shared_norm(const struct layer *l, struct rf_tensor all, int which)
-{
-    const int64_t end = l->m.copied * l->m.channels + l->m.shared;
-    return model_elements(all, end - (2 - which) * l->size, l->size);
-}
-
-struct rf_tensor layer_head_norm_grad(const struct layer *l, int which)
-{
-    return norms_are_shared(l) ? shared_norm(l, l->m.ctx->exchange, which)
-                               : l->m.ctx->grads[l->b->head_norm[which]];
+    int64_t first = l->m.copied * l->m.channels + l->m.shared;
+    for (int k = op; k < l->b->count; k++)
+        if (layer_row_of(l, k)->shared)
+            first -= layer_row_of(l, k)->shared(l, k);
+    return model_elements(all, first, layer_row_of(l, op)->shared(l, op));
 }
 
 static int split_bias(const struct layer *l, int op)
@@ -105,16 +96,14 @@ static int take_copies(const struct layer *l, const struct model_linear *linear)
 
 int layer_shared_take(struct layer *l, int op)
 {
-    struct rf_ctx *ctx = l->m.ctx;
     (void)op;
     for (int k = 0; l->m.copied && k < l->b->count; k++)
         if (layer_kind_at(l, k) == LAYER_COLUMN_LINEAR && l->g->ops[k].columns[1] == LAYER_KEYS)
             RETURN_IF_FAILED(take_copies(l, &l->b->linear[k]));
-    for (int which = 0; norms_are_shared(l) && which < 2; which++) {
-        const struct rf_tensor grads = ctx->grads[l->b->head_norm[which]];
-        if (grads.buffer)
-            RETURN_IF_FAILED(
-                rf_add(ctx->stream, grads, grads, shared_norm(l, ctx->exchanged, which)));
+    for (int k = 0; k < l->b->count; k++) {
+        const struct layer_row *row = layer_row_of(l, k);
+        if (row->shared && row->shared(l, k) > 0)
+            RETURN_IF_FAILED(row->take_shared(l, k));
     }
     return 0;
 }

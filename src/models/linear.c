@@ -75,7 +75,7 @@ struct model_module model_linear_module(const struct model_linear *linear, int i
     return out;
 }
 
-/* The columns of out that belong to each module. opts has no more than a bias. */
+/* Computes the columns of out that belong to each module. opts has at most a bias. */
 static int products(const struct model_layer *m, const struct model_linear *linear,
                     struct rf_tensor out, struct rf_tensor in, struct rf_matmul_opts opts)
 {
@@ -97,7 +97,7 @@ static int products(const struct model_layer *m, const struct model_linear *line
     return 0;
 }
 
-/* out = in W', and what opts adds to it. */
+/* out = in W', plus the terms in opts. */
 static int product(const struct model_layer *m, const struct model_linear *linear,
                    struct rf_tensor out, struct rf_tensor in, struct rf_matmul_opts opts)
 {
@@ -108,7 +108,7 @@ static int product(const struct model_layer *m, const struct model_linear *linea
     return model_matmul(m->ctx, out, in, weight_of(m, linear), &opts);
 }
 
-/* The activation follows the adapter's sum. In 16 bits it gets the sum rounded, whether that is
+/* The activation is applied after the adapter's sum. In 16 bits its input is rounded, whether it is
  * kept or not. */
 static int adapted(const struct model_layer *m, const struct model_linear *linear,
                    struct rf_tensor out, struct rf_tensor in, const struct model_act *act)
@@ -162,7 +162,7 @@ int model_linear_end(const struct model_layer *m, const struct model_linear *lin
 
 /* ---- gradient of the input ------------------------------------------------------------------- */
 
-/* The sum of the modules' parts. opts has nothing else. */
+/* The sum of the modules' parts. opts must have no other terms. */
 static int products_back(const struct model_layer *m, const struct model_linear *linear,
                          struct rf_tensor din, struct rf_tensor dout, struct rf_matmul_opts opts)
 {
@@ -181,7 +181,7 @@ static int products_back(const struct model_layer *m, const struct model_linear 
     return 0;
 }
 
-/* din = dout W, and what opts does with it. */
+/* din = dout W, with the terms in opts. */
 static int product_back(const struct model_layer *m, const struct model_linear *linear,
                         struct rf_tensor din, struct rf_tensor dout, struct rf_matmul_opts opts)
 {

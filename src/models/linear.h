@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linear maps of layers: y = x W' + b, and the adapters of the map's modules. Every product of a
- * layer with one of its weights, forward and backward, is computed here.
+ * Linear maps of layers: y = x W' + b, and the adapters of the map's modules. Computes every
+ * product of a layer with one of its weights, forward and backward.
  *
  * Shapes: n rows, K channels of x, N channels of y; of a weight that is split over tensor ranks,
  * those of this rank.
@@ -16,7 +16,7 @@ struct model_linear {
     int weight;  /* index of the parameter (N,K) */
     int bias;    /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
     bool summed; /* the weight is split by columns: products are added over the tensor ranks */
-    /* The weight is RF_U8: of each module the rows (N of it,K) in the layout of quantize.h, one
+    /* The weight is RF_U8: the rows of each module (N of it,K) in the layout of quantize.h, one
      * after the other. So the numbers are those of the modules' own weights. */
     enum rf_quantization quantized;
     int modules;
@@ -25,7 +25,7 @@ struct model_linear {
 };
 
 /* The weight becomes quantised. Called after lora_add. kind may be RF_QUANTIZE_NONE. The
- * parameter's split, of no kind, gets the rows of the modules (quantized.h). */
+ * parameter's split, of kind NONE, gets the rows of the modules (quantized.h). */
 void model_linear_quantize(struct model_linear *linear, struct model_part *part,
                            const struct lora_modules *modules, enum rf_quantization kind);
 /* Module `index` of a quantised weight that has several; `in`: the channels K. */
@@ -46,26 +46,25 @@ struct model_act {
     struct rf_tensor pre; /* (n,N): x W' + b, kept for the backward pass; NULL buffer: not kept */
 };
 
-/* out (n,N) = act(in W' + b). act may be NULL. Not of a map that is summed. */
+/* out (n,N) = act(in W' + b). act may be NULL. For a map that is not summed. */
 int model_linear_forward(const struct model_layer *m, const struct model_linear *linear,
                          struct rf_tensor out, struct rf_tensor in, const struct model_act *act);
-/* out (n,N) = in W' + b + residual, of a map that is summed. On several ranks it writes this rank's
- * part of the sum for the exchange MODEL_SUM, and model_linear_end adds bias and residual once,
- * after the exchange. */
+/* out (n,N) = in W' + b + residual, for a summed map. On several ranks it writes this rank's part
+ * of the sum for the exchange MODEL_SUM, and model_linear_end adds bias and residual once, after
+ * the exchange. */
 int model_linear_sum(const struct model_layer *m, const struct model_linear *linear,
                      struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual);
-/* The same without a residual. model_copy_sum takes the sum of the ranks, which has no bias then.
+/* The same without a residual. model_copy_sum takes the sum over the ranks, which then has no bias.
  */
 int model_linear_part(const struct model_layer *m, const struct model_linear *linear,
                       struct rf_tensor out, struct rf_tensor in);
 int model_linear_end(const struct model_layer *m, const struct model_linear *linear,
                      struct rf_tensor out, struct rf_tensor residual);
 
-/* din (n,K) = dout W, times the slope of act at act->pre. act may be NULL. Of a map that is
- * summed. */
+/* din (n,K) = dout W, times the slope of act at act->pre. act may be NULL. For a summed map. */
 int model_linear_back(const struct model_layer *m, const struct model_linear *linear,
                       struct rf_tensor din, struct rf_tensor dout, const struct model_act *act);
-/* din (n,K) = dout W, of a map that is not summed. On several ranks it writes this rank's part of
+/* din (n,K) = dout W, for a map that is not summed. On several ranks it writes this rank's part of
  * the sum for the exchange MODEL_SUM; model_copy_sum takes the result. */
 int model_linear_sum_back(const struct model_layer *m, const struct model_linear *linear,
                           struct rf_tensor din, struct rf_tensor dout);
@@ -79,10 +78,10 @@ int model_linear_join_back(const struct model_layer *m, const struct model_linea
 bool model_linear_wants(const struct model_layer *m, const struct model_linear *linear);
 /* Whether the gradient of any parameter of the map is needed. */
 bool model_linear_trains(const struct model_layer *m, const struct model_linear *linear);
-/* Adds dout' in to the gradient of the weight, the sums of the columns of dout to that of the bias,
- * and those of adapters: those that are needed. A bias of a map that is summed is not split: each
- * rank adds its own rows. `in` is read only if model_linear_wants, and may be in the scratch of the
- * call, which is overwritten after the product. */
+/* Adds dout' in to the gradient of the weight, the column sums of dout to that of the bias, and the
+ * gradients of adapters, as far as needed. The bias of a summed map is not split: each rank adds
+ * its own rows. `in` is read only if model_linear_wants, and may be in the scratch of the call,
+ * which is overwritten after the product. */
 int model_linear_grads(const struct model_layer *m, const struct model_linear *linear,
                        struct rf_tensor dout, struct rf_tensor in);
 /* out (count,K) = the gradient of `count` rows of the weight, from row `first`; or adds it. */
@@ -91,10 +90,10 @@ int model_linear_grad_rows(const struct model_layer *m, struct rf_tensor out, st
 /* Elements of f32 scratch that model_linear_grads needs for a bias with N columns. */
 int64_t model_linear_scratch(const struct model_layer *m, const struct model_linear *linear,
                              int64_t columns);
-/* Bytes of scratch that adapters need in every call, beside all else. */
+/* Bytes of scratch that adapters need in every call, besides the other scratch. */
 uint64_t model_linear_adapter_bytes(const struct model_layer *m,
                                     const struct model_linear *const *linears, int count);
-/* Describes the modules that have an adapter, at most `capacity`; returns the number of all. out is
+/* Describes the modules that have an adapter, at most `capacity`; returns the total number. out is
  * not read if capacity is 0 or less. */
 int model_linear_modules(const struct model_linear *linear, const struct model_part *part,
                          struct model_adapter_module *out, int capacity);

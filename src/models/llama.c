@@ -16,21 +16,23 @@ struct llama {
 };
 
 /* clang-format off */
-/* By whether the projection to queries, keys and values has a bias, and their norms. */
+/* By whether the projection to queries, keys and values has a bias, and by the norm of heads. */
 #define LAYER(qkv_bias, heads_norm)                                                                \
-    {{LAYER_NORM, "norm1", .drop = MODEL_RECOMPUTE_NORMS},                                         \
+    {{LAYER_NORM, "norm1"},                                                                        \
      {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED, .bias = qkv_bias},                       \
-     {LAYER_HEADS, .norm = heads_norm},                                                            \
-     LAYER_ATTENTION,                                                                              \
+     {LAYER_HEADS, "attention", {heads_norm, heads_norm}},                                         \
+     {LAYER_ATTEND},                                                                               \
      {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},                                       \
      {LAYER_ADD},                                                                                  \
-     {LAYER_NORM, "norm2", .drop = MODEL_RECOMPUTE_NORMS, .with = MODEL_RECOMPUTE_MLP},            \
-     LAYER_GATED_UNIT,                                                                             \
+     {LAYER_NORM, "norm2"},                                                                        \
+     {LAYER_COLUMN_LINEAR, "mlp.gate_up", {LAYER_HIDDEN, LAYER_HIDDEN}},                           \
+     {LAYER_GATE, .act = RF_ACT_SILU},                                                             \
+     {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}},                                             \
      {LAYER_ADD},                                                                                  \
      {LAYER_END}}
 static const struct layer_op layers[2][2][LAYER_MOST] = {
-    {LAYER(LAYER_NO_BIAS, LAYER_NO_NORM), LAYER(LAYER_NO_BIAS, LAYER_HEAD_NORM)},
-    {LAYER(LAYER_BIAS_LAST, LAYER_NO_NORM), LAYER(LAYER_BIAS_LAST, LAYER_HEAD_NORM)}};
+    {LAYER(LAYER_NO_BIAS, LAYER_NONE), LAYER(LAYER_NO_BIAS, LAYER_HEAD_SIZE)},
+    {LAYER(LAYER_BIAS_LAST, LAYER_NONE), LAYER(LAYER_BIAS_LAST, LAYER_HEAD_SIZE)}};
 /* clang-format on */
 
 static struct llama_config with_defaults(const struct llama_config *config)
@@ -82,7 +84,7 @@ static const char *fault_of(const struct llama_config *c)
     return NULL;
 }
 
-/* A config without a feature has the text that it had before the feature existed. */
+/* A config without a feature has the same text as before the feature existed. */
 static void say_config(char text[TEXT], const struct llama_config *c)
 {
     char theta[24], eps[24], factor[24], low[24], high[24];

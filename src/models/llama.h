@@ -3,8 +3,8 @@
  * A Llama-style transformer (Touvron et al. 2023) as a list of blocks: embedding, layers, head. It
  * has RMSNorm before each half, rotary positions, grouped-query attention (Ainslie et al. 2023),
  * SwiGLU, and a head of its own or tied to the embedding. With the fields of its config it computes
- * what LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM of transformers
- * compute, but for attention in a window. It uses public headers only, like any user's model.
+ * LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM and Qwen3ForCausalLM of transformers,
+ * except windowed attention. It uses only public headers, like any user's model.
  */
 #ifndef RF_MODELS_LLAMA_H
 #define RF_MODELS_LLAMA_H
@@ -19,9 +19,9 @@
 extern "C" {
 #endif
 
-/* Longer rotary periods for longer sequences, as Llama 3.1 has them ("llama3" of transformers). */
+/* Longer rotary periods for longer sequences, as in Llama 3.1 ("llama3" of transformers). */
 struct llama_rope_scaling {
-    float factor;              /* periods beyond the low limit are this much longer; 0 = none */
+    float factor;              /* periods above the low limit are this much longer; 0 = none */
     float low_freq, high_freq; /* the limits are original / low_freq and original / high_freq */
     int original;              /* tokens of a sequence in the first training */
 };
@@ -41,15 +41,15 @@ struct llama_config {
     bool qkv_bias;                 /* the projection to queries, keys and values has a bias */
     bool qk_norm; /* each head of queries and keys has a norm before the rotary embedding */
     struct llama_rope_scaling rope_scaling;
-    /* The operations of a layer (layer.h), if they are others; then qkv_bias and qk_norm are not
-     * read. NULL: a Llama's. */
+    /* The operations of a layer (layer.h), if they differ; then qkv_bias and qk_norm are ignored.
+     * NULL: a Llama's. */
     const struct layer_op *layer;
     /* Read by llama_create only. NULL: none. Otherwise all other parameters are frozen;
-     * llama_freeze with "!" trains some of them, too. */
+     * llama_freeze with "!" can unfreeze some of them. */
     const struct model_adapter *adapter;
     /* As in gpt2.h. */
     enum rf_quantization quantize;
-    /* By whose names modules are called and weights are exported (hub_table.h); NULL:
+    /* The architecture whose names modules and exported weights have (hub_table.h); NULL:
      * "LlamaForCausalLM". */
     const char *architecture;
 };
@@ -59,7 +59,7 @@ struct llama;
 RF_MUST_CHECK int llama_create(const struct llama_config *config, struct llama **out);
 void llama_destroy(struct llama *model); /* after its runs and plans; NULL is allowed */
 int llama_freeze(struct llama *model, const char *pattern); /* like gpt2_freeze */
-/* The modules with an adapter. Fills at most `capacity`; returns the number of all. */
+/* The modules with an adapter. Fills at most `capacity`; returns the total number. */
 int llama_adapter_modules(const struct llama *model, struct model_adapter_module *out,
                           int capacity);
 /* layers + 2 blocks. The model owns them. */

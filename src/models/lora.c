@@ -2,7 +2,7 @@
  *
  * The products of adapters; see lora.h. A map has one A for all of its segments, so x and dx are
  * read once. Nothing is kept from forward to backward: u = dropout(x) A' and v = scale dy B are
- * computed again where they are needed, which costs little for a small rank.
+ * recomputed when needed, which costs little for a small rank.
  */
 #include "lora.h"
 
@@ -57,8 +57,9 @@ static int open_work(const struct model_layer *m, const struct lora *lora, enum 
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
-/* The number of an element is that in the whole batch, so the mask does not depend on how the batch
- * is divided. Ranks that share a sequence, or the columns of x, have masks of their own. */
+/* An element's random number depends on its index in the whole batch, so the mask does not depend
+ * on the division of the batch. Ranks that share a sequence, or the columns of x, have their own
+ * masks. */
 static int drop(const struct model_layer *m, const struct lora *lora, struct rf_tensor out,
                 struct rf_tensor x, int64_t columns)
 {
@@ -78,7 +79,7 @@ static bool drops(const struct model_layer *m, const struct lora *lora)
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Element `first` of t and all after it. */
+/* Elements of t from `first` on. */
 static struct rf_tensor from(struct rf_tensor t, int64_t first)
 {
     const int64_t count = rf_tensor_count(t);
@@ -197,7 +198,7 @@ bool lora_wants(const struct model_layer *m, const struct lora *lora)
     return lora->rank && (model_wants(m->ctx, lora->a) || model_wants(m->ctx, lora->b));
 }
 
-/* dB += scale dy' u, of each segment. */
+/* dB += scale dy' u, for each segment. */
 static int b_grads(const struct model_layer *m, const struct lora *lora, const struct work *w,
                    struct rf_tensor dout)
 {

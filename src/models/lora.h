@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The adapters of a linear map of a layer (adapter.h): their parameters and their part of each
- * product. linear.c calls the latter.
+ * The adapters of a linear map of a layer (adapter.h): their parameters, and their part of each
+ * product, for linear.c.
  */
 #ifndef RF_MODELS_LORA_H
 #define RF_MODELS_LORA_H
@@ -31,7 +31,7 @@ struct lora_modules {
         int64_t rows;
     } module[LORA_MODULES];
     int count;
-    bool activated; /* model_linear_back gets the activation function that x is the result of */
+    bool activated; /* model_linear_back gets the activation function whose result x is */
 };
 
 /* rank 0: no adapter. R = count * rank. */
@@ -47,7 +47,7 @@ struct lora {
     bool summed; /* as in struct model_linear */
     bool activated;
     float scale, dropout;
-    uint32_t site; /* of random numbers; another one for each map of the model */
+    uint32_t site; /* of random numbers; different for each map of the model */
 };
 
 /* Adds the parameters of the targeted modules to the part, and fills *out. `weight` is the map's
@@ -57,15 +57,15 @@ void lora_add(struct lora *out, struct model_part *part, const struct model_adap
 /* Describes the modules that have an adapter; returns their number. */
 int lora_list(const struct lora *lora, const struct model_part *part, int weight,
               struct model_adapter_module out[LORA_MODULES]);
-/* After all parts are made: freezes all other parameters, but not the biases of adapter->bias.
- * Returns RF_EINVAL if nothing has an adapter, or if one of those biases belongs to modules without
- * an adapter as well. adapter may be NULL. */
+/* Called after all parts are made: freezes all other parameters, except the biases of
+ * adapter->bias. Returns RF_EINVAL if nothing has an adapter, or if one of those biases also
+ * belongs to modules without an adapter. adapter may be NULL. */
 int lora_finish(struct model_blocks *model, const struct model_adapter *adapter);
 /* RF_EINVAL: tensor ranks cannot divide adapters. copies: some rows of weights are copied. */
 int lora_check_part(const struct model_adapter *adapter, const struct rf_tensor_part *part,
                     bool copies);
 
-/* Bytes of scratch of a call, which are the last ones of ctx->scratch. */
+/* Bytes of scratch of a call, the last ones of ctx->scratch. */
 uint64_t lora_scratch(const struct model_layer *m, const struct lora *lora);
 /* out (n,N) += scale dropout(in) A' B'. */
 int lora_forward(const struct model_layer *m, const struct lora *lora, struct rf_tensor out,
@@ -73,7 +73,7 @@ int lora_forward(const struct model_layer *m, const struct lora *lora, struct rf
 /* din (n,K) += its gradient. */
 int lora_back(const struct model_layer *m, const struct lora *lora, struct rf_tensor din,
               struct rf_tensor dout);
-/* The same, as a tensor in the scratch of the type of m->dtype. Only if lora->activated. */
+/* The same, as a separate tensor in the scratch, of type m->dtype. Only if lora->activated. */
 int lora_back_apart(const struct model_layer *m, const struct lora *lora, struct rf_tensor dout,
                     struct rf_tensor *out);
 bool lora_wants(const struct model_layer *m, const struct lora *lora);

@@ -41,6 +41,15 @@ struct rf_param_desc *model_add_param(struct model_part *part, enum rf_dtype dty
     return param;
 }
 
+int model_add_vector(struct model_part *part, enum rf_dtype dtype, const char *prefix,
+                     const char *name, const char *what, int64_t elements, float value)
+{
+    char text[64];
+    snprintf(text, sizeof(text), "%s.%s", name, what);
+    model_add_param(part, dtype, prefix, text, rf_shape1(elements), 0, value);
+    return part->param_count - 1;
+}
+
 void model_set_block(struct model_blocks *model, int block, const struct rf_block_ops *ops,
                      void *self)
 {

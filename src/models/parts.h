@@ -10,7 +10,7 @@
 
 #include "recompute.h"
 
-/* Returns a negative status to the caller. Use it only where nothing needs to be released. */
+/* Returns a negative status to the caller. Use it only if nothing needs to be released. */
 #define RETURN_IF_FAILED(call)                                                                     \
     do {                                                                                           \
         int failed_ = (call);                                                                      \
@@ -54,13 +54,15 @@ void model_blocks_destroy(struct model_blocks *model);
 struct rf_param_desc *model_add_param(struct model_part *part, enum rf_dtype dtype,
                                       const char *prefix, const char *name, struct rf_shape shape,
                                       float std, float value);
+/* A vector "prefix name.what"; returns its index. */
+int model_add_vector(struct model_part *part, enum rf_dtype dtype, const char *prefix,
+                     const char *name, const char *what, int64_t elements, float value);
 /* Called after all parameters of the block are added. The block's operations get `self`. */
 void model_set_block(struct model_blocks *model, int block, const struct rf_block_ops *ops,
                      void *self);
 
 /* freeze.c. Freezes the parameters whose names match a pattern of fnmatch(3), with all uses tied to
- * them. With "!" before the pattern they are trained again. Returns the number of matching names.
- */
+ * them. With "!" before the pattern they are unfrozen. Returns the number of matching names. */
 int model_freeze(struct model_blocks *model, const char *pattern);
 
 /* A tensor in a block's memory: (rows, columns), or (rows) if columns is 0. */
@@ -83,7 +85,7 @@ uint64_t model_scratch_bytes(int64_t elements);
 /* RF_EINVAL: activations or the residual stream cannot have these types. */
 int model_check_types(enum rf_dtype dtype, enum rf_dtype residual);
 
-/* The status of a call that recomputes something. Its FLOPs are counted as repeated. */
+/* The status of a call that recomputes. Its FLOPs are counted as repeated. */
 #define MODEL_RECOMPUTED(ctx, call)                                                                \
     model_once((ctx), (rf_stream_repeats((ctx)->stream, true), (call)))
 static inline int model_once(const struct rf_ctx *ctx, int status)
@@ -105,7 +107,7 @@ int model_matmul(const struct rf_ctx *ctx, struct rf_tensor out, struct rf_tenso
 /* The last block: a norm, logits by a table, and the loss. It is the block's self. In training, the
  * gradient of the logits overwrites them. If `rows` is not 0, only that many rows of logits exist
  * at once. The block's output is then the gradient of the norm's output, and backward_input does
- * all work except the norm's. Parameters: the norm's weight, its bias (LayerNorm only), the table
+ * all work except the norm. Parameters: the norm's weight, its bias (LayerNorm only), the table
  * (vocab, channels). */
 struct model_head {
     int64_t channels, vocab, rows;

@@ -16,7 +16,7 @@ struct quantized_source {
     const struct rf_block *blocks, *plain;
     int count;
     struct rf_param_source values;
-    const struct rf_param_desc *kept; /* the parameter that `bytes` is of, or NULL */
+    const struct rf_param_desc *kept; /* the parameter that `bytes` belongs to, or NULL */
     char *bytes;
 };
 
@@ -42,7 +42,7 @@ void quantized_source_destroy(struct quantized_source *s)
 }
 
 /* Adapters follow the other parameters of a block, so these have the same index in both lists.
- * *rows gets those of the tensors that are quantised each by itself. */
+ * *rows gets the rows of the tensors that are quantised separately. */
 static const struct rf_param_desc *find_quantized(const struct quantized_source *s,
                                                   const char *name, struct rf_split *rows)
 {

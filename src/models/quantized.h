@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * A source of parameters for models with quantised weights (gpt2_config.quantize). The modules of a
- * fused weight, such as queries, keys and values, are quantised each by itself, in the layout of
- * quantize.h, and their bytes follow each other: split.sizes of the parameter, which is of no kind,
+ * fused weight, such as queries, keys and values, are quantised separately, in the layout of
+ * quantize.h, and their bytes are consecutive. split.sizes of the parameter, which has kind NONE,
  * has the rows of each of its split.segments modules.
  */
 #ifndef RF_MODELS_QUANTIZED_H
@@ -17,15 +17,15 @@ extern "C" {
 #endif
 
 struct quantized_source;
-/* blocks: those of the model. plain: those of the same model without quantised weights and without
- * adapters. values: a source of the latter, also asked for all parameters that are not quantised.
- * Blocks and values must outlive the source. RF_ENOMEM. */
+/* blocks: the model's. plain: those of the same model without quantised weights and adapters.
+ * values: a source of the plain model's values, also used for all parameters that are not
+ * quantised. Blocks and values must outlive the source. RF_ENOMEM. */
 RF_MUST_CHECK int quantized_source_create(enum rf_quantization kind, const struct rf_block *blocks,
                                           const struct rf_block *plain, int count,
                                           struct rf_param_source values,
                                           struct quantized_source **out);
 void quantized_source_destroy(struct quantized_source *source); /* NULL is allowed */
-/* A weight is read whole and quantised when the first of its bytes is asked for. The source keeps
+/* A weight is read whole and quantised when the first of its bytes is requested. The source keeps
  * the bytes of one weight; its values are read 2^18 at a time. Errors: those of values, RF_EINVAL
  * (a weight is NaN or infinite), RF_ENOMEM. */
 struct rf_param_source quantized_source_of(struct quantized_source *source);

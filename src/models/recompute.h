@@ -15,7 +15,8 @@ enum model_recompute_part {
     MODEL_RECOMPUTE_GELU = 1,
     MODEL_RECOMPUTE_NORMS = 2,     /* outputs of the norms, from their inputs */
     MODEL_RECOMPUTE_ATTENTION = 4, /* its output and lse, from queries, keys and values */
-    MODEL_RECOMPUTE_MLP = 8,       /* all from the MLP's norm to its last product; includes GELU */
+    MODEL_RECOMPUTE_MLP = 8,       /* everything from the MLP's norm to its last product; includes
+                                    * GELU */
     MODEL_RECOMPUTE_ALL = 15
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Layers that tensor ranks may share (Shoeybi et al. 2019; Korthikanti et al. 2022). A call is a
- * list of steps. The ranks exchange a tensor after some of the steps; which of these exchanges take
- * place depends on the kind of parallelism. The steps between two exchanges form a phase. On one
- * rank there are no exchanges, and the same steps form a single phase.
+ * list of steps. The ranks exchange a tensor after some of the steps, depending on the kind of
+ * parallelism. The steps between two exchanges form a phase. On one rank there are no exchanges,
+ * and the same steps form a single phase.
  */
 #ifndef RF_MODELS_STEPS_H
 #define RF_MODELS_STEPS_H
@@ -27,7 +27,7 @@ enum model_exchange {
     MODEL_COPIES
 };
 
-/* A layer, the part of it that this rank has, and the current call. */
+/* A layer, this rank's part of it, and the current call. */
 struct model_layer {
     struct rf_ctx *ctx;
     struct rf_tensor_part part;
@@ -41,7 +41,7 @@ struct model_layer {
     int64_t key_columns; /* W: columns of keys and values together */
 };
 
-/* What the ranks of the layer exchange; RF_EXCHANGE_NONE: nothing. */
+/* The tensor that the ranks of the layer exchange; RF_EXCHANGE_NONE: none. */
 struct rf_exchange model_exchange_of(const struct model_layer *m, enum model_exchange kind);
 
 static inline bool model_alone(const struct model_layer *m)
@@ -54,7 +54,7 @@ static inline int model_row_parts(const struct model_layer *m)
     return m->part.sequence ? m->part.ranks : 1;
 }
 
-/* part may be NULL: one rank. ctx may be NULL; otherwise it tells how sequences are split. */
+/* part may be NULL: one rank. ctx may be NULL; otherwise it has the split of sequences. */
 void model_layer_init(struct model_layer *m, struct rf_ctx *ctx, const struct rf_tensor_part *part,
                       int64_t rows);
 
@@ -74,11 +74,11 @@ int model_rows_place(const struct model_layer *m, struct rf_tensor place, struct
 int model_write_rows(const struct model_layer *m, struct rf_tensor own);
 struct rf_tensor model_all_rows(const struct model_layer *m, struct rf_tensor own);
 
-/* A count that the number of ranks must divide. */
+/* A count that must be a multiple of the number of ranks. */
 struct model_division {
     int64_t count;
     const char *what; /* "heads" */
-    bool copies;      /* allowed, too: the number of ranks is a multiple of count */
+    bool copies;      /* also allowed: the number of ranks is a multiple of count */
 };
 /* RF_EINVAL: the number of ranks is not possible. */
 int model_divide(const struct rf_tensor_part *part, const struct model_division *divisions,

@@ -55,14 +55,6 @@ static void make_layer(struct transformer *t, int layer)
     model_set_block(&t->model, layer + 1, &layer_block_ops, &t->layers[layer]);
 }
 
-static void add_vector(struct model_part *part, const struct transformer_config *c,
-                       const char *what, float value)
-{
-    char text[64];
-    snprintf(text, sizeof(text), "%s.%s", c->norm, what);
-    model_add_param(part, c->layer.residual, "", text, rf_shape1(c->layer.channels), 0, value);
-}
-
 static void make_head(struct transformer *t)
 {
     const struct transformer_config *c = &t->config;
@@ -76,9 +68,9 @@ static void make_head(struct transformer *t)
                                   .rms = g->rms,
                                   .eps = g->eps};
     snprintf(part->name, sizeof(part->name), "head");
-    add_vector(part, c, "weight", 1);
+    model_add_vector(part, g->residual, "", c->norm, "weight", g->channels, 1);
     if (!g->rms)
-        add_vector(part, c, "bias", 0);
+        model_add_vector(part, g->residual, "", c->norm, "bias", g->channels, 0);
     struct rf_param_desc *table = add_table(part, g->dtype, "head", c->vocab, g->channels);
     table->split.kind = RF_SPLIT_ROWS;
     if (c->tied)
@@ -108,9 +100,6 @@ int transformer_create(struct transformer *t, const struct transformer_config *c
                        const char *text)
 {
     t->config = *config;
-    for (const struct layer_op *op = config->layer.ops; op->kind; op++)
-        if (op->kind == LAYER_HEADS)
-            t->config.layer.head_norms = op->norm;
     int rc = model_blocks_create(&t->model, config->layers + 2);
     t->layers = calloc((size_t)config->layers, sizeof(*t->layers));
     if (rc == 0 && !t->layers)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * A transformer as a list of blocks: embedding, layers that are all the same list of operations
- * (layer.h), head. An architecture fills in a struct transformer_config (gpt2.c, llama.c).
+ * (layer.h), head. An architecture sets a struct transformer_config (gpt2.c, llama.c).
  */
 #ifndef RF_MODELS_TRANSFORMER_H
 #define RF_MODELS_TRANSFORMER_H
@@ -12,7 +12,7 @@
 struct transformer_config {
     struct layer_config layer;
     int layers, vocab, head_rows;
-    int positions;            /* rows of the table of positions; 0: there is none */
+    int positions;            /* rows of the table of positions; 0: none */
     bool tied;                /* the head is the table of tokens */
     const char *architecture; /* hub_table.h */
     /* Names of parameters: the table of tokens and that of positions; the last norm; the head. */

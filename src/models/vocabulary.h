@@ -17,7 +17,7 @@ struct model_span model_table_rows(const struct rf_tensor_part *part, int64_t vo
 /* The rows of a micro-batch's inputs and outputs that this rank has: a part of them with sequence
  * parallelism, otherwise all. */
 struct model_span model_own_rows(const struct rf_tensor_part *part, int64_t rows);
-/* Some rows of a tensor. The number of dimensions stays the same; the first one is cut. */
+/* Some rows of a tensor. The number of dimensions stays the same; only the first one changes. */
 struct rf_tensor model_rows_of(struct rf_tensor tensor, struct model_span rows);
 /* RF_EINVAL: the ranks cannot share the block. */
 int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t rows);
@@ -27,7 +27,7 @@ int model_check_part(const struct rf_tensor_part *part, int64_t vocab, int64_t r
 struct model_embedding {
     int64_t vocab, channels;
     enum rf_dtype dtype; /* of the tables and the output */
-    int64_t positions;   /* rows of the table of positions; 0: there is none */
+    int64_t positions;   /* rows of the table of positions; 0: none */
 };
 extern const struct rf_block_ops model_embedding_ops;
 /* RF_EINVAL: sequences are longer than the table of positions. */

@@ -13,8 +13,7 @@ struct rf_attention_form {
     uint8_t each_m, each_n; /* scores of an invocation */
     uint8_t step;           /* products of an inner loop that are unrolled together */
     bool split;             /* the key pass computes dV, then dK */
-    uint8_t fixed;          /* registers of an invocation besides its sums, as compilers need them
-                             */
+    uint8_t fixed;          /* registers of an invocation besides its sums, as compiled */
 };
 
 /* In order of preference. A path of attention names a form by its index: "tiled:2". */

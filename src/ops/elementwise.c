@@ -89,6 +89,14 @@ static int run_flat(struct rf_stream *stream, const char *op, const struct rf_bu
                     kind, false);
 }
 
+const char *rf_activation_name(enum rf_activation kind)
+{
+#define NAME(constant, name) name,
+    static const char *const names[] = {RF_ACTIVATIONS(NAME)};
+#undef NAME
+    return (unsigned)kind < RF_ACTIVATION_COUNT ? names[kind] : NULL;
+}
+
 int rf_activate(struct rf_stream *stream, enum rf_activation kind, struct rf_tensor out,
                 struct rf_tensor x)
 {
@@ -115,32 +123,42 @@ int rf_activate_backward(struct rf_stream *stream, enum rf_activation kind, stru
     return run_flat(stream, op, &builds, dx, x, dout, 0, kind);
 }
 
+/* out = op(a), in place or not. factor: pc.factor of the operation, 0 if it has no use for it. */
+static int run_single(struct rf_stream *stream, const char *op, uint32_t number,
+                      struct rf_tensor out, struct rf_tensor a, float factor)
+{
+    RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
+    RETURN_IF_ERROR(rf_check_operand(op, "a", a, out.dtype, rf_tensor_count(out)));
+    RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "a", a));
+    return run_flat(stream, op, &elementwise, out, a, none, factor, number);
+}
+
 /* out = a op b, in place or not. */
 static int run_pair(struct rf_stream *stream, const char *op, uint32_t number, struct rf_tensor out,
-                    struct rf_tensor a, struct rf_tensor b)
+                    struct rf_tensor a, struct rf_tensor b, float factor)
 {
     RETURN_IF_ERROR(rf_check_typed(op, "out", out, -1));
     RETURN_IF_ERROR(rf_check_operand(op, "a", a, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_operand(op, "b", b, out.dtype, rf_tensor_count(out)));
     RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "a", a));
     RETURN_IF_ERROR(rf_check_in_place(op, "out", out, "b", b));
-    return run_flat(stream, op, &elementwise, out, a, b, 0, number);
+    return run_flat(stream, op, &elementwise, out, a, b, factor, number);
 }
 
 int rf_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    return run_pair(stream, "add", OP_add, out, a, b);
+    return run_pair(stream, "add", OP_add, out, a, b, 0);
 }
 
 int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a, struct rf_tensor b)
 {
-    return run_pair(stream, "mul", OP_mul, out, a, b);
+    return run_pair(stream, "mul", OP_mul, out, a, b, 0);
 }
 
 int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                struct rf_tensor b)
 {
-    return run_pair(stream, "maximum", OP_maximum, out, a, b);
+    return run_pair(stream, "maximum", OP_maximum, out, a, b, 0);
 }
 
 /* The builds that read a type other than the one they write. */
@@ -167,8 +185,7 @@ int rf_scale(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
         RETURN_IF_ERROR(rf_check_alias("scale", "out", out, "a", a));
         return run_flat(stream, "scale", builds_from(a.dtype), out, a, none, factor, OP_scale);
     }
-    RETURN_IF_ERROR(rf_check_in_place("scale", "out", out, "a", a));
-    return run_flat(stream, "scale", &elementwise, out, a, none, factor, OP_scale);
+    return run_single(stream, "scale", OP_scale, out, a, factor);
 }
 
 int rf_cast(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
@@ -203,7 +220,8 @@ int rf_copy(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a)
         return 0;
     if (copied_by_kernel(stream, &out, &a))
         return run_flat(stream, "copy", &elementwise, out, a, none, 0, OP_copy);
-    return rf_stream_copy(stream, out.buffer, out.offset, a.buffer, a.offset, rf_tensor_bytes(out));
+    return rf_stream_copy(stream, (struct rf_buffer_place){out.buffer, out.offset},
+                          (struct rf_buffer_place){a.buffer, a.offset}, rf_tensor_bytes(out));
 }
 
 int rf_fill(struct rf_stream *stream, struct rf_tensor out, float value)

@@ -107,8 +107,10 @@ int rf_job_run(struct rf_stream *stream, const struct rf_job *job)
                        "RF_MAX_RANGES in src/ops/launch.h",
                        job->op, job->range_count, RF_MAX_RANGES);
     RETURN_IF_ERROR(rf_device_kernel(rf_stream_device(stream), &desc, &kernel));
-    RETURN_IF_ERROR(rf_launch_views(stream, kernel, job->push, job->push_bytes, job->groups,
-                                    job->ranges, job->range_count, job->views, job->view_count));
+    RETURN_IF_ERROR(rf_launch_views(stream, kernel,
+                                    (struct rf_dispatch){job->push, job->push_bytes, job->groups,
+                                                         job->ranges, job->range_count},
+                                    job->views, job->view_count));
     if (rf_device_counts(rf_stream_device(stream)))
         count(stream, job);
     return 0;

@@ -145,7 +145,7 @@ int rf_check_typed(const char *op, const char *what, struct rf_tensor tensor, in
 
 int rf_check_activation(const char *op, enum rf_activation kind)
 {
-    if ((unsigned)kind < RF_ACTIVATION_COUNT)
+    if (rf_activation_name(kind))
         return 0;
     return rf_fail(RF_EINVAL, "%s: unknown activation %d; see enum rf_activation", op, (int)kind);
 }

@@ -38,8 +38,7 @@ struct rf_source {
  * build. */
 struct rf_builds {
     struct rf_build aligned, any, aligned_views, any_views;
-    struct rf_build wide; /* aligned_views with writes by whole subgroups; only for some launchers
-                           */
+    struct rf_build wide; /* aligned_views, writes by whole subgroups; only for some launchers */
 };
 /* The builds of rf_shader_builds(name ...) in shaders/training.cmake. */
 #define RF_BUILDS(name)                                                                            \

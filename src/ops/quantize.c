@@ -238,20 +238,21 @@ static float nf4_value(const uint8_t *bytes, const struct rf_quantized_layout *l
     return rf_nf4_levels[bytes[i / 2] >> (i % 2 ? 0 : 4) & 15] * absmax;
 }
 
-int rf_dequantize(enum rf_quantization kind, const void *bytes, int64_t all, int64_t first,
-                  int64_t count, float *values)
+int rf_dequantize(struct rf_quantized tensor, int64_t first, int64_t count, float *values)
 {
-    const struct rf_quantized_layout l = rf_quantized_layout(kind, all);
-    if (l.bytes == 0 || !bytes || !values || first < 0 || count < 0 || first > all - count)
+    const struct rf_quantized_layout l = rf_quantized_layout(tensor.kind, tensor.count);
+    if (l.bytes == 0 || !tensor.bytes || !values || first < 0 || count < 0 ||
+        first > tensor.count - count)
         return rf_fail(RF_EINVAL,
                        "dequantize: elements %lld to %lld of %lld are not there, or the kind is "
                        "neither RF_NF4 nor RF_INT8",
-                       (long long)first, (long long)(first + count), (long long)all);
-    const uint8_t *from = bytes;
+                       (long long)first, (long long)(first + count), (long long)tensor.count);
+    const uint8_t *from = tensor.bytes;
     for (int64_t k = 0; k < count; k++) {
         const uint64_t i = (uint64_t)(first + k);
-        values[k] = kind == RF_NF4 ? nf4_value(from, &l, i)
-                                   : (float)(int8_t)from[i] * f32_at(from + l.blocks, i / BLOCK);
+        values[k] = tensor.kind == RF_NF4
+                        ? nf4_value(from, &l, i)
+                        : (float)(int8_t)from[i] * f32_at(from + l.blocks, i / BLOCK);
     }
     return 0;
 }

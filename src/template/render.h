@@ -24,8 +24,7 @@ struct rf_activation {
 
 struct rf_span {
     size_t begin, end; /* code points of the page */
-    int message;       /* the message that the innermost loop over messages is at, from 1; 0: none
-                        */
+    int message;       /* the current message of the innermost loop over them, from 1; 0: none */
 };
 
 struct rf_render {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checks that all ranks train the same model in the same way. Runs once, when a run is opened, so a
- * difference is reported then and does not become a hang or a silent divergence.
+ * Checks that all ranks train the same model in the same way. Runs once, when a run is opened, so
+ * that a difference is reported there and does not become a hang or a silent divergence.
  */
 #include <ringforge/ringforge.h>
 
@@ -102,7 +102,7 @@ static uint32_t hash_params(const struct rf_plan *plan)
     return hash;
 }
 
-/* Hashes which ranks have which elements. */
+/* Hashes the ranks' elements of all parameters. */
 static uint32_t hash_splits(const struct rf_plan *plan)
 {
     uint32_t hash = 0;
@@ -154,7 +154,7 @@ static uint32_t hash_pipeline(const struct rf_plan *plan)
 }
 
 /* Hashes the options that decide when parameters are gathered. Ranks may differ in these if no rank
- * gathers: one of them may have less memory. They may not differ in the side (host or device) that
+ * gathers: one of them may have less memory. They must not differ in the side (host or device) that
  * computes the update. */
 static uint32_t hash_gathers(const struct rf_plan *plan)
 {
@@ -212,8 +212,8 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_SEED] = run->seed;
 }
 
-/* The rank whose value rank r has to have. The workspace decides in how many parts sums are added:
- * bits of different drivers differ anyway, and a CPU has none by default. */
+/* The rank whose value rank r must have. The workspace determines the number of parts of sums: bits
+ * of different drivers differ anyway, and a CPU has none by default. */
 static int compared_with(const struct record *all, int r, int field)
 {
     int other = 0;
@@ -286,7 +286,8 @@ static int sync_call(struct rf_run *run, struct rf_comm *comm, int32_t mine, con
     return rc;
 }
 
-/* Meets in the groups in which `list` transfers, except those of `except`, which may be NULL. */
+/* Synchronises the groups in which `list` transfers, except those of `except`, which may be NULL.
+ */
 static int sync_groups(struct rf_run *run, const struct rf_list *list, const struct rf_list *except,
                        int32_t mine, const char *label)
 {
@@ -310,7 +311,7 @@ int rf_run_begin_call(struct rf_run *run, const char *label)
     rc = sync_groups(run, evaluate, NULL, 0, label);
     if (rc == 0)
         rc = sync_groups(run, &lists[RF_LIST_STEP], evaluate, 0, label);
-    if (rc == 0 && run->plan->mesh.pp > 1) /* messages do not name the call */
+    if (rc == 0 && run->plan->mesh.pp > 1) /* messages do not carry the call's name */
         rc = sync_call(run, run->comm, 0, label);
     return rc < 0 ? rf_run_give_up(run, rc) : 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Checks that ranks with copies of the same data still have equal copies. Every rank hashes its
- * part of each tensor as it would load it (spans.h). The plan therefore determines which ranks have
+ * part of each tensor as it would load it (spans.h). So the plan determines which ranks have
  * copies: those with equal parts of a tensor. One rank compares row k of all ranks, so a rank sends
  * each of its hashes once. Called between steps.
  */
@@ -191,8 +191,8 @@ static bool same(const struct row *a, const struct row *b)
     return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-/* Returns a rank that has the same part as a lower rank, with other content; -1 if there is none.
- * rows: of all ranks, `step` apart. */
+/* Returns a rank that has the same part as a lower rank, with other content; -1: none. rows: of all
+ * ranks, `step` apart. */
 static int find_other(const struct row *rows, int ranks, int step)
 {
     for (int r = 1; r < ranks; r++) {
@@ -267,8 +267,8 @@ static void ranks_text(const struct row *rows, int ranks, const struct row *row,
     }
 }
 
-/* The content that most ranks have for the part of rows[other]; of equally frequent contents, that
- * of the lowest rank. */
+/* The most frequent content of the part of rows[other]; if several are equally frequent, that of
+ * the lowest rank. */
 static const struct row *most_common(const struct row *rows, int ranks, int other)
 {
     const struct row *best = NULL;

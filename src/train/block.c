@@ -14,7 +14,6 @@
 struct call {
     const struct rf_run *run;
     const struct rf_instruction *i;
-    const int *ins, *outs;
     int part; /* from 0 */
 };
 
@@ -43,16 +42,15 @@ static struct rf_tensor kept(const struct call *c, struct rf_tensor region, bool
     return bytes > 0 ? bytes_of(region, first, bytes) : (struct rf_tensor){0};
 }
 
-static struct rf_tensor in_of(const struct call *c, enum rf_value_kind kind)
+/* The only operand that is read, or written, with this role; a NULL buffer: there is none. */
+static struct rf_tensor in_of(const struct call *c, enum rf_role role)
 {
-    int value = rf_run_find(c->run, c->ins, c->i->ins, kind);
-    return value < 0 ? (struct rf_tensor){0} : rf_run_value(c->run, value);
+    return rf_run_span(c->run, rf_plan_ins(c->run->plan, c->i, role));
 }
 
-static struct rf_tensor out_of(const struct call *c, enum rf_value_kind kind)
+static struct rf_tensor out_of(const struct call *c, enum rf_role role)
 {
-    int value = rf_run_find(c->run, c->outs, c->i->outs, kind);
-    return value < 0 ? (struct rf_tensor){0} : rf_run_value(c->run, value);
+    return rf_run_span(c->run, rf_plan_outs(c->run->plan, c->i, role));
 }
 
 struct rf_tensor rf_run_part_of_output(const struct rf_plan *plan, int block, int part,
@@ -67,36 +65,16 @@ struct rf_tensor rf_run_part_of_output(const struct rf_plan *plan, int block, in
     return output;
 }
 
-/* The output of `block`, or its gradient, among these operands. */
-static struct rf_tensor output(const struct call *c, const int *operands, int count,
-                               enum rf_value_kind kind, int block)
+/* This part of an output of `block`, or of its gradient. */
+static struct rf_tensor part_of_output(const struct call *c, int block, struct rf_tensor all)
 {
-    const struct rf_plan *plan = c->run->plan;
-    for (int k = 0; k < count; k++) {
-        const struct rf_value *v = &plan->values[operands[k]];
-        if (v->kind != kind || v->block != block)
-            continue;
-        return rf_run_part_of_output(plan, block, c->part, rf_run_value(c->run, operands[k]));
-    }
-    return (struct rf_tensor){0};
+    return all.buffer ? rf_run_part_of_output(c->run->plan, block, c->part, all) : all;
 }
 
 static struct rf_tensor input(const struct call *c)
 {
-    return c->i->block == 0 ? rf_as(in_of(c, RF_VALUE_TOKENS), RF_I32)
-                            : output(c, c->ins, c->i->ins, RF_VALUE_OUT, c->i->block - 1);
-}
-
-/* The value of a piece among these operands, or -1. */
-static int of_piece(const struct call *c, const int *operands, int count, enum rf_value_kind kind,
-                    int piece)
-{
-    for (int k = 0; k < count; k++) {
-        const struct rf_value *v = &c->run->plan->values[operands[k]];
-        if (v->kind == kind && v->piece == piece)
-            return operands[k];
-    }
-    return -1;
+    const struct rf_tensor all = in_of(c, RF_ROLE_INPUT);
+    return c->i->block == 0 ? rf_as(all, RF_I32) : part_of_output(c, c->i->block - 1, all);
 }
 
 static struct rf_tensor part_of_param(const struct call *c, const struct rf_plan_param *param,
@@ -108,17 +86,12 @@ static struct rf_tensor part_of_param(const struct call *c, const struct rf_plan
     return all;
 }
 
-/* A parameter as its block sees it: in the value of its piece. */
-static struct rf_tensor param_of(const struct call *c, const struct rf_plan_param *param)
+/* A parameter as its block uses it: in the value of its piece. */
+static struct rf_tensor param_of(const struct call *c, const struct rf_plan_param *param,
+                                 struct rf_operands pieces)
 {
     const enum rf_dtype dtype = param->desc->dtype;
-    const enum rf_value_kind kind = rf_plan_narrow(param) ? RF_VALUE_COPY : RF_VALUE_PARAM;
-    int value = of_piece(c, c->ins, c->i->ins, kind, param->piece);
-    if (value < 0 && dtype == RF_F32) /* the version before the last update */
-        value = of_piece(c, c->ins, c->i->ins, RF_VALUE_STATE, param->piece);
-    if (value < 0)
-        return (struct rf_tensor){0};
-    struct rf_tensor t = rf_run_value(c->run, value);
+    struct rf_tensor t = rf_run_value(c->run, pieces.values[param->operand]);
     const uint64_t element = param->raw ? sizeof(float) : rf_dtype_bytes(dtype);
     t.offset += (param->first - c->run->plan->pieces[param->piece].first) * element;
     t.dtype = dtype;
@@ -139,7 +112,7 @@ static bool is_spare(const struct call *c, const struct rf_plan_param *param)
 /* Memory for a gradient that is not used. */
 static struct rf_tensor spare(const struct call *c, const struct rf_plan_param *param, uint64_t *at)
 {
-    const struct rf_tensor scratch = out_of(c, RF_VALUE_SCRATCH);
+    const struct rf_tensor scratch = out_of(c, RF_ROLE_SCRATCH);
     const uint64_t first = rf_tensor_bytes(scratch) - rf_plan_spare_bytes(c->run->plan) + *at;
     struct rf_tensor t = scratch;
     t.offset += first;
@@ -155,34 +128,29 @@ static void take_params(const struct call *c)
     const struct rf_run *run = c->run;
     const struct rf_plan *plan = run->plan;
     const int first = plan->first_param[c->i->block];
+    const struct rf_operands wide = rf_plan_ins(plan, c->i, RF_ROLE_PARAM);
+    const struct rf_operands narrow = rf_plan_ins(plan, c->i, RF_ROLE_COPY);
+    const struct rf_operands grads = rf_plan_outs(plan, c->i, RF_ROLE_GRAD);
+    const bool adds = rf_plan_ins(plan, c->i, RF_ROLE_GRAD).count > 0;
     uint64_t spared = 0;
     for (int k = 0; k < plan->blocks[c->i->block].param_count; k++) {
         const struct rf_plan_param *param = &plan->params[first + k];
-        int out = of_piece(c, c->outs, c->i->outs, RF_VALUE_GRAD, param->grad_piece);
-        int in = of_piece(c, c->ins, c->i->ins, RF_VALUE_GRAD, param->grad_piece);
-        run->call_params[k] = param_of(c, param);
+        const int out =
+            grads.count && param->grad_operand >= 0 ? grads.values[param->grad_operand] : -1;
+        run->call_params[k] = param_of(c, param, rf_plan_narrow(param) ? narrow : wide);
         run->call_grads[k] = (struct rf_tensor){0};
         if (out >= 0 && is_spare(c, param))
             run->call_grads[k] = spare(c, param, &spared);
         else if (out >= 0)
             run->call_grads[k] = part_of_param(c, param, rf_run_grad_in(run, out, first + k));
-        run->call_overwrite_grad[k] = out >= 0 && in < 0 && param->overwrite_grad;
+        run->call_overwrite_grad[k] = out >= 0 && !adds && param->overwrite_grad;
     }
 }
 
-static struct rf_tensor loss_scale(const struct rf_run *run)
-{
-    struct rf_tensor scalars = rf_run_scalars(run);
-    if (!scalars.buffer || run->plan->policy.loss_scale == 0)
-        return (struct rf_tensor){0};
-    scalars.offset += offsetof(struct rf_step_scalars, loss_scale);
-    scalars.shape = rf_shape1(1);
-    return scalars;
-}
-
+/* What blocks read. There is none in a forward pass alone. */
 static struct rf_tensor scalars(const struct call *c)
 {
-    struct rf_tensor t = in_of(c, RF_VALUE_SCALARS);
+    struct rf_tensor t = in_of(c, RF_ROLE_SCALARS);
     if (!t.buffer)
         return t;
     t.shape = rf_shape1(RF_SCALAR_WORDS);
@@ -190,14 +158,13 @@ static struct rf_tensor scalars(const struct call *c)
     return t;
 }
 
-/* The losses of the micro-batch, even if this call does not write them. */
-static struct rf_tensor losses(const struct rf_run *run, struct rf_tensor targets)
+static struct rf_tensor loss_scale(const struct rf_plan *plan, struct rf_tensor scalars)
 {
-    struct rf_tensor t = run->regions[RF_REGION_LOSSES];
-    t.offset += targets.offset - run->regions[RF_REGION_TARGETS].offset;
-    t.shape = targets.shape;
-    t.dtype = RF_F32;
-    return t;
+    if (!scalars.buffer || plan->policy.loss_scale == 0)
+        return (struct rf_tensor){0};
+    scalars.offset += offsetof(struct rf_step_scalars, loss_scale);
+    scalars.shape = rf_shape1(1);
+    return scalars;
 }
 
 /* The starts (part 0) or positions (part 1) of the documents of the micro-batch. */
@@ -218,35 +185,30 @@ static bool is_forward(const struct rf_instruction *i)
     return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE;
 }
 
-/* An exchange of this call among some operands. */
+/* An exchange of this call. */
 struct exchanged {
-    const struct rf_exchange *exchange; /* NULL: there is none */
+    const struct rf_exchange *exchange; /* NULL: none */
     struct rf_tensor value;
 };
 
-static struct exchanged find_exchange(const struct call *c, const int *operands, int count,
-                                      int number)
+static struct exchanged exchanged(const struct call *c, struct rf_operands operands)
 {
     const struct rf_plan *plan = c->run->plan;
-    const int slot = rf_exchange_slot(rf_call_of(c->i->verb), number);
-    for (int k = 0; k < count; k++) {
-        const struct rf_value *v = &plan->values[operands[k]];
-        if (v->kind == RF_VALUE_EXCHANGE && v->slot == slot)
-            return (struct exchanged){rf_plan_exchange_of(plan, v),
-                                      rf_run_value(c->run, operands[k])};
-    }
-    return (struct exchanged){0};
+    if (operands.count == 0)
+        return (struct exchanged){0};
+    return (struct exchanged){rf_plan_exchange_of(plan, &plan->values[operands.values[0]]),
+                              rf_run_value(c->run, operands.values[0])};
 }
 
 /* The tensor that this phase writes, and the one that the phase before it wrote. */
 static struct exchanged given(const struct call *c)
 {
-    return find_exchange(c, c->outs, c->i->outs, c->i->phase);
+    return exchanged(c, rf_plan_outs(c->run->plan, c->i, RF_ROLE_EXCHANGE));
 }
 
 static struct exchanged got(const struct call *c)
 {
-    return find_exchange(c, c->ins, c->i->ins, c->i->phase - 1);
+    return exchanged(c, rf_plan_ins(c->run->plan, c->i, RF_ROLE_EXCHANGED));
 }
 
 /* Part `part` of an exchange: as a block writes it or, if `sum`, as it is added. */
@@ -267,11 +229,12 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
 {
     const struct rf_run *run = c->run;
     const struct rf_plan *plan = run->plan;
-    const struct rf_tensor targets = rf_as(in_of(c, RF_VALUE_TARGETS), RF_I32);
-    const struct rf_tensor scratch = out_of(c, RF_VALUE_SCRATCH);
+    const struct rf_tensor targets = rf_as(in_of(c, RF_ROLE_TARGETS), RF_I32);
+    const struct rf_tensor losses = out_of(c, RF_ROLE_LOSSES), step = scalars(c);
+    const struct rf_tensor scratch = out_of(c, RF_ROLE_SCRATCH);
     const struct exchanged from = got(c), to = given(c);
     const bool forward = is_forward(c->i);
-    struct rf_tensor workspace = out_of(c, RF_VALUE_WORKSPACE);
+    struct rf_tensor workspace = out_of(c, RF_ROLE_WORKSPACE);
     if (workspace.buffer) {
         workspace.shape = rf_shape1((int64_t)(plan->policy.workspace_bytes / sizeof(float)));
         workspace.dtype = RF_F32;
@@ -289,18 +252,18 @@ static struct rf_ctx make_ctx(const struct call *c, int64_t micro_batch)
         .grads = run->call_grads,
         .overwrite_grad = run->call_overwrite_grad,
         .din_unused = !forward && rf_plan_ends_backward(plan, c->i->block),
-        .saved = kept(c, forward ? out_of(c, RF_VALUE_SAVED) : in_of(c, RF_VALUE_SAVED), false),
+        .saved = kept(c, forward ? out_of(c, RF_ROLE_SAVED) : in_of(c, RF_ROLE_SAVED), false),
         .saved_for_weight =
             kept(c,
-                 c->i->verb == RF_VERB_BACKWARD_WEIGHT ? in_of(c, RF_VALUE_SAVED_FOR_WEIGHT)
-                                                       : out_of(c, RF_VALUE_SAVED_FOR_WEIGHT),
+                 c->i->verb == RF_VERB_BACKWARD_WEIGHT ? in_of(c, RF_ROLE_SAVED_FOR_WEIGHT)
+                                                       : out_of(c, RF_ROLE_SAVED_FOR_WEIGHT),
                  true),
         .scratch = bytes_of(scratch, 0, rf_tensor_bytes(scratch) - rf_plan_spare_bytes(plan)),
         .workspace = workspace,
-        .scalars = scalars(c),
-        .loss_scale = loss_scale(run),
+        .scalars = step,
+        .loss_scale = loss_scale(plan, step),
         .targets = targets,
-        .losses = losses(run, targets),
+        .losses = losses.buffer ? rf_as(losses, RF_F32) : losses,
         .starts = documents(run, targets, 0),
         .positions = documents(run, targets, 1),
         .tensor = rf_plan_tensor_part(plan, c->part),
@@ -318,19 +281,16 @@ static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
     ctx.evaluate = evaluate;
     if (is_forward(i))
         return b->ops->forward(&ctx, b->self, input(c),
-                               output(c, c->outs, i->outs, RF_VALUE_OUT, i->block));
-    /* The output of the last block has its own gradient. */
-    const bool last = i->block + 1 == c->run->plan->block_count;
-    struct rf_tensor dout =
-        output(c, c->ins, i->ins, last ? RF_VALUE_OUT : RF_VALUE_DOUT, i->block);
+                               part_of_output(c, i->block, out_of(c, RF_ROLE_OUTPUT)));
+    const struct rf_tensor dout = part_of_output(c, i->block, in_of(c, RF_ROLE_OUTPUT_GRAD));
     if (i->verb == RF_VERB_BACKWARD_WEIGHT)
         return b->ops->backward_weight(&ctx, b->self, input(c), dout);
     return b->ops->backward_input(&ctx, b->self, input(c), dout,
-                                  output(c, c->outs, i->outs, RF_VALUE_DOUT, i->block - 1));
+                                  part_of_output(c, i->block - 1, out_of(c, RF_ROLE_INPUT_GRAD)));
 }
 
-/* Adds what the parts of this rank write for an exchange into the first part's tensor. The sum is a
- * subtree of the tree over all ranks. */
+/* Adds the tensors that the parts of this rank write for an exchange into the first part's. The sum
+ * is a subtree of the tree over all ranks. */
 static int join_parts(const struct call *c)
 {
     struct rf_stream *stream = c->run->stream;
@@ -364,8 +324,7 @@ static int round_sum(const struct call *c)
 int rf_run_call_block(struct rf_run *run, const struct rf_instruction *i, int64_t micro_batch,
                       bool evaluate)
 {
-    const int *operands = rf_plan_operands(run->plan, i);
-    struct call c = {.run = run, .i = i, .ins = operands, .outs = operands + i->ins};
+    struct call c = {.run = run, .i = i};
     RETURN_IF_ERROR(round_sum(&c));
     for (; c.part < rf_plan_parts(run->plan); c.part++)
         RETURN_IF_ERROR(call_part(&c, micro_batch, evaluate));

@@ -45,7 +45,8 @@ static bool same_value(const struct setting *a, const struct setting *b)
            memcmp(a->value, b->value, (size_t)a->value_bytes) == 0;
 }
 
-/* ---- one text of all blocks ------------------------------------------------------------------ */
+/* ---- one text for all blocks ------------------------------------------------------------------
+ */
 
 static int check(const struct rf_block *block)
 {

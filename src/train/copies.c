@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The 16-bit copies of parameters, and the places by which their elements are rounded.
+ * The 16-bit copies of parameters, and the places that determine the rounding of their elements.
  */
 #include "../base/base.h"
 #include "run.h"
@@ -72,7 +72,7 @@ int rf_run_refresh_copy(struct rf_run *run)
     params.shape = rf_shape1((int64_t)all);
     if (!rf_plan_step_copies(plan) || all == 0)
         return 0;
-    /* Those of frozen parameters, too. */
+    /* The copies of frozen parameters, too. */
     RETURN_IF_ERROR(rf_cast(run->stream, rf_run_copy(run, all), params));
     if (plan->policy.optimizer.stochastic_rounding)
         RETURN_IF_ERROR(rf_run_round_copies(run, params, rf_run_copy(run, all), false));
@@ -89,9 +89,11 @@ int rf_run_refresh_before(struct rf_run *run, bool level)
     before = rf_as(before, RF_F32);
     before.shape = rf_shape1((int64_t)plan->train_elements);
     if (level)
-        RETURN_IF_ERROR(rf_stream_copy(
-            run->stream, before.buffer, before.offset, run->regions[RF_REGION_PARAMS].buffer,
-            run->regions[RF_REGION_PARAMS].offset, rf_tensor_bytes(before)));
+        RETURN_IF_ERROR(
+            rf_stream_copy(run->stream, (struct rf_buffer_place){before.buffer, before.offset},
+                           (struct rf_buffer_place){run->regions[RF_REGION_PARAMS].buffer,
+                                                    run->regions[RF_REGION_PARAMS].offset},
+                           rf_tensor_bytes(before)));
     if (copy.buffer) {
         copy.dtype = plan->copy_type;
         copy.shape = before.shape;

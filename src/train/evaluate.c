@@ -35,10 +35,8 @@ static int evaluate_share(struct rf_run *run, const int32_t *tokens, const int32
                                .tokens = tokens + first * rf_plan_whole_rows(plan),
                                .targets = targets + first * rf_plan_whole_rows(plan),
                                .first = first};
-        uint64_t sent = 0;
-        RETURN_IF_ERROR(rf_plan_list_sent(plan, pass.list, &sent));
         RETURN_IF_ERROR(rf_run_execute(&pass));
-        run->planned_sent += sent;
+        run->planned_sent += run->list_sent[pass.list];
         for (int local = 0; rf_plan_has_losses(plan) && local < count; local++)
             rf_run_take_loss(run, local, first + local);
         first += count;
@@ -65,6 +63,7 @@ int rf_run_evaluate(struct rf_run *run, const int32_t *tokens, const int32_t *ta
         return rf_run_refuse(run, rc, RF_LIST_EVALUATE_ONE);
     RETURN_IF_ERROR(rf_run_begin_call(run, "evaluate"));
     RETURN_IF_ERROR(rf_run_reserve_loss_sums(run, micro_batches));
+    rf_run_clear_loss_sums(run, micro_batches);
     RETURN_IF_ERROR(sent_bytes(plan, micro_batches, &sent));
     rc = evaluate_share(run, tokens, targets, micro_batches * rank / ranks,
                         micro_batches * (rank + 1) / ranks,
@@ -115,7 +114,7 @@ static struct rf_tensor last_output(const struct rf_run *run)
         const struct rf_instruction *i = &list->instructions[k];
         if (i->verb != RF_VERB_FORWARD || i->block + 1 != plan->block_count)
             continue;
-        out = rf_run_span(run, rf_plan_operands(plan, i) + i->ins, i->outs, RF_VALUE_OUT, -1);
+        out = rf_run_span(run, rf_plan_outs(plan, i, RF_ROLE_OUTPUT));
         out.shape = sizes->out;
         out.dtype = sizes->dtype;
     }
@@ -240,9 +239,7 @@ static int spread_logits(struct rf_run *run, float *logits, uint64_t bytes)
 
 static int forward(struct rf_run *run, const int32_t *tokens, const struct logits *l, float *logits)
 {
-    uint64_t sent = 0;
-    RETURN_IF_ERROR(rf_plan_list_sent(run->plan, RF_LIST_EVALUATE_ONE, &sent));
-    run->planned_sent += sent;
+    run->planned_sent += run->list_sent[RF_LIST_EVALUATE_ONE];
     RETURN_IF_ERROR(rf_run_execute(
         &(struct rf_pass){.run = run, .list = RF_LIST_EVALUATE_ONE, .tokens = tokens}));
     if (l->own.buffer)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs a list of a plan. The list decides all: which instructions run, in which order and on which
- * lane. Compute is recorded on the run's stream and submitted in segments (segment.c). Collectives
- * run beside it, each after the points that it waits for. Host instructions block.
+ * Runs a list of a plan. The list decides everything: the instructions, their order and their
+ * lanes. Compute is recorded on the run's stream and submitted in segments (segment.c). Collectives
+ * run concurrently, each after the points that it waits for. Host instructions block.
  */
 #include <ringforge/ringforge.h>
 
@@ -121,7 +121,7 @@ static int transfer(struct rf_pass *p, const struct rf_instruction *i, const cha
     /* Messages are not waited for, because the peer may be sending one, too. */
     const bool wait =
         p->run->one_by_one && (rf_lane_collects((int)i->lane) || p->run->copies[i->lane]);
-    if (wait) { /* for what is submitted: a segment may be open, which this does not wait for */
+    if (wait) { /* for submitted work: a segment may be open, which this does not wait for */
         RETURN_IF_ERROR(rf_run_wait(p, p->computed));
         start = rf_now_ns();
     }
@@ -169,7 +169,7 @@ static int execute(struct rf_pass *p, int at, const char *text)
     return rc;
 }
 
-/* From here on no transfer is in flight. */
+/* From here on, no transfer is in flight. */
 static int finish_transfers(struct rf_pass *p)
 {
     if (!p->transferring)
@@ -185,8 +185,8 @@ static int finish_transfers(struct rf_pass *p)
     return 0;
 }
 
-/* Ends a list. An error that arrives here no longer affects this rank's own part. The step still
- * fails, because other ranks may have abandoned it. */
+/* Ends a list. An error that is reported here no longer affects this rank's own part. The step
+ * still fails, because other ranks may have abandoned it. */
 static int finish(struct rf_pass *p)
 {
     RETURN_IF_ERROR(rf_stalls_wait(p));

@@ -2,7 +2,7 @@
  *
  * Measures how long compute waits for communication. The device waits for transfers by itself, so
  * the host records which submission waits for which transfer. It checks them when it submits the
- * next segment, and while it has nothing to do but wait. Called by the executor.
+ * next segment, and while it only waits. Called by the executor.
  */
 #include <ringforge/ringforge.h>
 
@@ -76,7 +76,7 @@ int rf_run_wait(struct rf_pass *p, struct rf_point point)
         if (status == 0)
             continue;
         const struct rf_error error = *rf_last_error();
-        rc = rf_comm_wait(job); /* gives the reason if a transfer failed, too */
+        rc = rf_comm_wait(job); /* also returns the reason if a transfer failed */
         return rc == status ? rc : rf_fail_error(&error);
     }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Fills the parameters of a new run from a caller's source, piece by piece. Each rank asks for what
- * it stores; spans.c says what that is. Checkpoints are read by load.c.
+ * Fills the parameters of a new run from a caller's source, piece by piece. Each rank requests the
+ * data that it stores, as determined by spans.c. load.c reads checkpoints.
  */
 #include "../base/base.h"
 #include "spans.h"

@@ -99,8 +99,8 @@ int rf_run_status_of(struct rf_run *run, int status, int root, const char *label
     return 0;
 }
 
-/* The communicator has failed after this rank's own error. The later failure may be a consequence
- * of the same cause: for example a file that another rank removed when it learned of that. */
+/* The communicator has failed after this rank's own error. The later failure may have the same
+ * cause: for example a file that another rank removed when it learned of the error. */
 static int after_own(const struct rf_error *own)
 {
     const struct rf_error why = *rf_last_error();

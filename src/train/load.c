@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Loads a run. Rank 0 chooses the checkpoint. The ranks that see it share the work of verifying it.
- * Then each reads what it needs. The run is changed only after all ranks have verified everything.
+ * Then each reads the data it needs. The run is changed only after all ranks have verified
+ * everything.
  */
 #include "load.h"
 
@@ -66,7 +67,7 @@ static int check_tensor(const struct rf_checkpoint *c, struct rf_safetensors *fi
                    rf_tensor_text(b, ours, sizeof(ours)));
 }
 
-/* The number of parameters of which the checkpoint also has the version before the last update. */
+/* The number of parameters for which the checkpoint also has the version before the last update. */
 static int count_before(const struct rf_load *load)
 {
     const struct rf_listing *model = &load->listings[RF_PART_MODEL];
@@ -137,7 +138,8 @@ static void take_loss_scale(struct rf_load *load)
     load->state.good_steps = good ? (uint32_t)strtoul(good, NULL, 10) : 0;
 }
 
-/* ---- which checkpoint, and which ranks see it ------------------------------------------------ */
+/* ---- the checkpoint, and the ranks that see it ------------------------------------------------
+ */
 
 static int prepare(const struct rf_run *run, struct rf_load *load)
 {
@@ -193,8 +195,7 @@ static int open_all(struct rf_run *run, const char *dir, struct rf_load *load)
 
 /* ---- verification ---------------------------------------------------------------------------- */
 
-/* Ranks that see the same files share the work. A rank with a copy of its own verifies that copy.
- */
+/* Ranks that see the same files share the work. A rank with its own copy verifies that copy. */
 static int find_verifiers(struct rf_run *run, struct rf_load *load)
 {
     struct view {
@@ -303,7 +304,8 @@ int rf_run_load(struct rf_run *run, const char *dir, struct rf_progress *progres
     return rc < 0 ? rf_fail_error(&error) : 0;
 }
 
-/* ---- what else a checkpoint says ------------------------------------------------------------- */
+/* ---- other content of a checkpoint -------------------------------------------------------------
+ */
 
 int rf_checkpoint_settings(const char *dir, char **out)
 {

@@ -2,14 +2,13 @@
  *
  * Losses and token counts. They are read from mapped memory, summed in double per micro-batch, and
  * shared so that every rank adds the same numbers in the same order. The mean loss therefore does
- * not depend on the number of ranks. The same message has each rank's request to stop, so that all
- * stop after the same step.
+ * not depend on the number of ranks. The same message carries each rank's request to stop, so that
+ * all stop after the same step.
  */
 #include "../base/base.h"
 #include "run.h"
 
-/* The weight of a reason leaves room for 65535 ranks with the reason below it, so sums are exact.
- */
+/* The weights of reasons allow 65535 ranks with the next lower reason, so sums are exact. */
 enum { REASON_MAX = 3, REASON_BITS = 16 };
 
 static double stop_weight(int reason)
@@ -123,8 +122,12 @@ int rf_run_reserve_loss_sums(struct rf_run *run, int64_t micro_batches)
         run->loss_sums = grown;
         run->loss_capacity = micro_batches;
     }
-    memset(run->loss_sums, 0, rf_plan_loss_elements(micro_batches) * sizeof(*run->loss_sums));
     return 0;
+}
+
+void rf_run_clear_loss_sums(struct rf_run *run, int64_t micro_batches)
+{
+    memset(run->loss_sums, 0, rf_plan_loss_elements(micro_batches) * sizeof(*run->loss_sums));
 }
 
 int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum, int64_t *tokens,
@@ -134,7 +137,7 @@ int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum, in
     double *weights = &run->loss_sums[2 * micro_batches];
     *weights = stop_weight(run->stop ? __atomic_load_n(run->stop, __ATOMIC_RELAXED) : 0);
     if (rf_run_ranks(run) > 1) {
-        /* Every loss is zero except on one rank, or on the ranks that have parts of its sequences.
+        /* A loss is zero except on one rank, or on the ranks that have parts of its sequences.
          * Counts and weights are whole numbers. So the sums are either exact in any order, or sums
          * of f64 losses in the ring's order, which is the same on all ranks. */
         RETURN_IF_ERROR(rf_all_reduce(

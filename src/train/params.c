@@ -61,14 +61,14 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
     return (struct rf_own_part){span.first - param->first, span.count, t};
 }
 
-/* The ranks over which each element of a parameter is on exactly one rank. */
+/* The lane over whose ranks each element of a parameter is on exactly one rank. */
 static enum rf_lane parts_lane(const struct rf_plan *plan)
 {
     return rf_plan_loss_lane(plan) == RF_LANE_JOB ? RF_LANE_JOB : plan->shard_lane;
 }
 
-/* Whether this rank contributes its part of a parameter. Of ranks with equal parts only one does.
- */
+/* Whether this rank contributes its part of a parameter. Only one of several ranks with equal parts
+ * does. */
 static bool contributes(const struct rf_plan *plan, int index)
 {
     const bool sharded = rf_plan_shards_params(plan);
@@ -95,7 +95,7 @@ static int add_parts(struct rf_run *run, enum rf_lane lane, size_t count, float 
     return rc < 0 ? rf_run_give_up(run, rc) : 0;
 }
 
-/* Meets in the groups whose parts all ranks add. */
+/* Synchronises the groups whose parts all ranks add. */
 static int sync_groups_of_parts(struct rf_run *run, const char *label)
 {
     const bool all = rf_plan_params_sharded(run->plan) && parts_lane(run->plan) == RF_LANE_JOB;
@@ -130,7 +130,7 @@ static int read_part(const struct rf_run *run, const struct rf_param_cut *cut, u
     return rc;
 }
 
-/* Gets a whole parameter. The parts that this rank does not have come from other ranks. */
+/* Gets a whole parameter. Parts that this rank lacks come from other ranks. */
 static int collect(struct rf_run *run, int index, float *values)
 {
     const struct rf_plan *plan = run->plan;

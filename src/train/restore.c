@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Restores the snapshots of several ranks of a run (snapshot.c) into another run, on any mesh. All
- * ranks know what each of them has, and go through all tensors in the same order. An element that
- * every rank has comes from its own memory. The lowest rank that has any other element sends it to
- * all.
+ * ranks know the data of each, and go through all tensors in the same order. An element that every
+ * rank has comes from its own memory. The lowest rank that has any other element sends it to all.
  */
 #include <ringforge/ringforge.h>
 
@@ -25,15 +24,15 @@ struct restore {
     struct rf_span_row *rows; /* `most` of each rank */
     int64_t most;
     int64_t *next; /* of each rank: its current row */
-    size_t needed; /* this rank's current span */
+    size_t needed; /* of this rank's current span */
     int needed_part;
     float *buffer; /* one piece */
-    /* Segments whose elements go through the buffer together, and the number of these elements of
-     * each owner, from -1 on. */
+    /* Segments whose elements go through the buffer together, and the number of these elements by
+     * owner, from -1 on. */
     struct waiting *waiting;
     size_t waiting_count;
     uint64_t *elements, all_elements;
-    const struct rf_checkpoint_state *state; /* of the step that is restored */
+    const struct rf_checkpoint_state *state; /* of the step to restore */
     int status;                              /* of this rank's own memory */
     struct rf_error error;
 };
@@ -52,7 +51,8 @@ struct waiting {
 };
 enum { MOST_WAITING = 8192 };
 
-/* ---- what each rank has ---------------------------------------------------------------------- */
+/* ---- the data of each rank ----------------------------------------------------------------------
+ */
 
 static int compare_spans(const void *a, const void *b)
 {
@@ -160,7 +160,7 @@ static bool is_before(const struct rf_span_row *row, const struct segment *s)
     return row->first + row->count <= s->first;
 }
 
-/* The row of a rank that has the segment's first element at the step that is restored, or NULL. */
+/* The row of a rank that has the segment's first element at the step to restore, or NULL. */
 static const struct rf_span_row *row_of(struct restore *r, int rank, const struct segment *s)
 {
     const struct rf_span_row *row;
@@ -221,7 +221,7 @@ static int walk(struct restore *r, struct segment *missing,
     return 0;
 }
 
-/* Chooses the newest step of which some rank has every element. */
+/* Chooses the newest step for which every element is on some rank. */
 static int choose(struct restore *r)
 {
     struct segment missing = {.part = -1}, first = {.part = -1};
@@ -281,7 +281,7 @@ static int put(struct restore *r, const struct segment *s, const float *values)
     return 0;
 }
 
-/* Sends what is waiting: one message of each owner. Fails only if the communicator fails, because
+/* Sends the waiting segments: one message per owner. Fails only if the communicator fails, because
  * all ranks go through all segments. */
 static int flush(struct restore *r)
 {

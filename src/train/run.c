@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Opens and closes runs. This is the only file of training that allocates device memory: exactly
- * what the plan lists. It also returns planned and measured bytes.
+ * the regions that the plan lists. It also returns planned and measured bytes.
  */
 #include "run.h"
 
@@ -90,6 +90,8 @@ static int make_views(struct rf_run *run)
     run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
     if (plan->policy.packed)
         run->starts = rf_tensor_map(run->regions[RF_REGION_STARTS]);
+    for (int id = 0; id < RF_LIST_COUNT; id++)
+        RETURN_IF_ERROR(rf_plan_list_sent(plan, (enum rf_list_id)id, &run->list_sent[id]));
     return rf_run_reserve_loss_sums(run, plan->policy.micro_batches);
 }
 
@@ -142,8 +144,7 @@ static int open_copies(struct rf_run *run)
 }
 
 /* A pass waits for its streams at its end, so the submissions of one pass bound those in flight.
- * For very long lists only the first ones are made here; the others are made when they are needed.
- */
+ * For very long lists only the first ones are made here; the others are made on demand. */
 #define MOST_SUBMISSIONS 256
 
 static int reserve_submissions(const struct rf_run *run, struct rf_stream *stream, int lane)
@@ -180,7 +181,7 @@ static int open_local(struct rf_run *run)
     return 0;
 }
 
-/* What the host computes in place of the device has its bits. */
+/* Arithmetic on the host in place of the device must have the device's bits. */
 static int follow_device(struct rf_run *run)
 {
     if (rf_run_ranks(run) > 1) {
@@ -288,7 +289,7 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
     };
 }
 
-/* Whether a transfer is of memory that the host cannot map. Empty shards have no memory. */
+/* Whether a transfer uses memory that the host cannot map. Empty shards have no memory. */
 static bool is_staged(const struct rf_run *run, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(run->plan, i);
@@ -300,8 +301,8 @@ static bool is_staged(const struct rf_run *run, const struct rf_instruction *i)
     return false;
 }
 
-/* Memory that the host cannot map is transferred by way of staging buffers. Each communicator needs
- * as much as its largest transfer. This depends on the device, so the plan cannot have it. */
+/* Memory that the host cannot map is transferred through staging buffers. Each communicator needs
+ * as much as its largest transfer. This depends on the device, so the plan does not include it. */
 static uint64_t staging_bytes(const struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;

@@ -15,7 +15,7 @@
  * depend on the step. */
 struct rf_segment {
     struct rf_recording *recording;
-    int64_t step, micro_batch;      /* those it was recorded in */
+    int64_t step, micro_batch;      /* of the recording */
     bool any_step, any_micro_batch; /* unchanged in another one */
     bool varies;                    /* changed, or its block sets varies: recorded each time */
 };
@@ -49,11 +49,11 @@ struct rf_run {
     uint64_t seed;
     int64_t step;    /* number of steps, including the current one */
     int64_t updates; /* number of steps that were not skipped, counted on the device: Adam's t */
-    bool under_way;  /* 2bw: the backward passes and the update of the last step are still to run */
+    bool under_way;  /* 2bw: the backward passes and the update of the last step are not done yet */
     float lr;        /* of that step */
     struct rf_stream *stream;
     struct rf_stream *copies[RF_LANE_COUNT]; /* of the lanes that copy between host and device */
-    int host_threads;                        /* of the optimizer on the host */
+    int host_threads;                        /* threads of the optimizer on the host */
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
     struct rf_tensor *regions;                     /* by region id, as bytes */
@@ -65,6 +65,7 @@ struct rf_run {
     float *losses;             /* mapped */
     /* The loss and the token count of each micro-batch, by global index; then the request to stop.
      */
+    uint64_t list_sent[RF_LIST_COUNT]; /* bytes that this rank sends in one run of each list */
     double *loss_sums;
     int64_t loss_capacity;    /* micro-batches that fit in loss_sums */
     const volatile int *stop; /* owned by the caller; NULL: none */
@@ -73,7 +74,7 @@ struct rf_run {
     /* By lane and position in the current list: reached when that instruction is done. */
     struct rf_point *points;
     struct rf_stall *stalls; /* of the current list, in order */
-    bool flush;              /* the host takes subnormal numbers for 0, as the ranks' devices do */
+    bool flush;              /* the host treats subnormal numbers as 0, like the ranks' devices */
     bool one_by_one;         /* the host waits for each transfer at once */
     bool record_each_step, check_replay;
     struct rf_segment *segments[RF_LIST_COUNT]; /* by the last instruction of each */
@@ -83,11 +84,11 @@ struct rf_run {
     uint64_t segment_start_ns, record_ns;
     int recorded, replayed; /* number of segments since the step began */
     bool gave_up;           /* a call has failed, and all communicators with it */
-    /* Status < 0: parameters may be of two different steps; the message says why. */
+    /* Status < 0: parameters may be of two different steps; the message has the reason. */
     struct rf_error inconsistent;
     bool half_filled; /* the reason is a fill, which may be repeated */
-    /* Only with `inconsistent`: the update of the failed step has completed on this rank. It needs
-     * nothing of other ranks, so this rank has all of its own state of the next step. */
+    /* Only with `inconsistent`: the update of the failed step has completed on this rank, and needs
+     * nothing from other ranks. So this rank has all of its own state of the next step. */
     bool ahead;
 
     struct rf_memory_stats memory_before;
@@ -112,7 +113,7 @@ struct rf_pass {
     struct rf_point computed;             /* reached when all submitted compute has finished */
     bool updated;                         /* this rank has completed the whole list */
     bool transferring;                    /* the communicators may have transfers in flight */
-    int stalls, stalls_seen; /* how many there are so far, and how many of them are over */
+    int stalls, stalls_seen;              /* the number so far, and the number of finished ones */
     struct rf_step_stats stats;
 };
 
@@ -121,11 +122,11 @@ struct rf_pass {
 RF_MUST_CHECK int rf_run_agree(struct rf_run *run, int local);
 /* Begins a collective call other than a step; the label names it. A rank in another call that waits
  * for this rank, in a group or for a message, detects the mismatch and reports it to all. Without
- * this, it would only fail at the deadline. Does nothing in a run without groups and messages. */
+ * this, it would only fail at the deadline. No effect in a run without groups and messages. */
 RF_MUST_CHECK int rf_run_begin_call(struct rf_run *run, const char *label);
 /* Ends a collective call whose inputs this rank refuses before any instruction has run. Returns
  * status; the last error is unchanged. If all ranks refuse theirs, the run can be used further.
- * Ranks that do not refuse get an error and do not wait, also in the groups in which this list
+ * Ranks that do not refuse get an error and do not wait, not even in the groups in which this list
  * transfers. */
 int rf_run_refuse(struct rf_run *run, int status, enum rf_list_id list);
 
@@ -188,16 +189,12 @@ RF_MUST_CHECK int rf_run_wait(struct rf_pass *p, struct rf_point point);
 /* values.c */
 struct rf_tensor rf_run_value(const struct rf_run *run, int value); /* as bytes */
 
-/* Those of `count` operands that have this kind and slot (-1: any slot), as one tensor of bytes.
- * They are adjacent in memory. A NULL buffer: there are none, or they are empty. */
-struct rf_tensor rf_run_span(const struct rf_run *run, const int *operands, int count,
-                             enum rf_value_kind kind, int slot);
+/* Operands that are adjacent in memory, as one tensor of bytes. A NULL buffer: there are none, or
+ * they are empty. */
+struct rf_tensor rf_run_span(const struct rf_run *run, struct rf_operands operands);
 
 /* The gradient of a parameter, inside the value of its piece. */
 struct rf_tensor rf_run_grad_in(const struct rf_run *run, int value, int param);
-
-/* The only value of this kind among the operands, or -1. */
-int rf_run_find(const struct rf_run *run, const int *operands, int count, enum rf_value_kind kind);
 
 struct rf_tensor rf_as(struct rf_tensor bytes, enum rf_dtype dtype); /* 1-D, of as many as fit */
 struct rf_tensor rf_run_scalars(const struct rf_run *run);
@@ -224,7 +221,10 @@ void rf_run_load_inputs(struct rf_run *run, const int32_t *tokens, const int32_t
                         int64_t from, int local);
 /* Adds the losses of mapped micro-batch `local` to loss_sums[global]. */
 void rf_run_take_loss(struct rf_run *run, int local, int64_t global);
+/* Makes room for the sums of these many micro-batches: for a step when the run is opened, for more
+ * in an evaluation. */
 RF_MUST_CHECK int rf_run_reserve_loss_sums(struct rf_run *run, int64_t micro_batches);
+void rf_run_clear_loss_sums(struct rf_run *run, int64_t micro_batches);
 /* Sums loss_sums over the ranks. Returns the sum and the token count of all micro-batches, added in
  * the order of their index, and the highest reason to stop of any rank. */
 RF_MUST_CHECK int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, double *sum,
@@ -234,7 +234,7 @@ RF_MUST_CHECK int rf_run_sum_losses(struct rf_run *run, int64_t micro_batches, d
  * From now on rf_run_check_whole fails, until a checkpoint is loaded. */
 void rf_run_mark_inconsistent(struct rf_run *run, const char *call);
 RF_MUST_CHECK int rf_run_check_whole(const struct rf_run *run, const char *call);
-/* Like rf_run_check_whole; it fails also if a step of 2bw is in progress. */
+/* Like rf_run_check_whole; also fails if a step of 2bw is in progress. */
 RF_MUST_CHECK int rf_run_check_idle(const struct rf_run *run, const char *call);
 
 /* execute.c. Runs the list of a pass and waits for its end. */
@@ -251,14 +251,13 @@ RF_MUST_CHECK int rf_run_apply_state(struct rf_run *run, const struct rf_checkpo
 void rf_save_close(struct rf_save *save); /* NULL is allowed */
 
 /* copies.c */
-/* The table of places from the first element on that this rank has of a piece. A NULL buffer:
- * there is none. */
+/* The table of places from this rank's first element of a piece on. A NULL buffer: no table. */
 struct rf_tensor rf_run_places(const struct rf_run *run, int piece);
 /* Writes the copies that the last update has made of this rank's trained parameters, or, with
  * `before`, the update before it. Both tensors begin with the first of the rank's shards. */
 RF_MUST_CHECK int rf_run_round_copies(const struct rf_run *run, struct rf_tensor params,
                                       struct rf_tensor copies, bool before);
-/* Updates the 16-bit copies that blocks see, after parameters were written. */
+/* Updates the 16-bit copies that blocks use, after parameters were written. */
 RF_MUST_CHECK int rf_run_refresh_copy(struct rf_run *run);
 /* 2bw: the same for the version before the last update. level: that version is set to the current
  * one. */

@@ -89,11 +89,12 @@ static int prepare(struct rf_save *save, const char *dir, const struct rf_progre
         return rf_fail(RF_ENOMEM, "save: out of host memory");
     int rc = save->run->plan->rank == 0 ? make_files(save, dir) : 0;
     if (rc < 0)
-        rf_checkpoint_discard(&save->draft); /* before the other ranks learn of it */
+        rf_checkpoint_discard(&save->draft); /* before the other ranks learn of the failure */
     return rc;
 }
 
-/* ---- which ranks see the folder -------------------------------------------------------------- */
+/* ---- the ranks that see the folder --------------------------------------------------------------
+ */
 
 static int open_files(struct rf_save *save, const char *folder)
 {
@@ -106,7 +107,7 @@ static int open_files(struct rf_save *save, const char *folder)
     return 0;
 }
 
-/* Ranks other than 0 open the files of rank 0, if they see them. */
+/* Ranks other than 0 open rank 0's files if they see them. */
 static int join_files(struct rf_run *run, struct rf_save *save, const char *dir)
 {
     struct {
@@ -228,7 +229,7 @@ static int complete(struct rf_run *run, struct rf_save *save)
     int rc = rf_checkpoint_end(&save->draft, &save->state, run->config, save->settings, pieces,
                                bytes, save->keep);
     if (rc < 0)
-        rf_checkpoint_discard(&save->draft); /* before the other ranks learn of it */
+        rf_checkpoint_discard(&save->draft); /* before the other ranks learn of the failure */
     return rc;
 }
 

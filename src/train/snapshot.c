@@ -22,9 +22,9 @@ uint32_t rf_listings_hash(const struct rf_listing listings[RF_PART_COUNT])
     return hash;
 }
 
-/* An update that was interrupted leaves parameters of two steps. If the update has completed on a
- * rank that needs nothing of others for it, the rank has the parameters of the next step, even if
- * other ranks abandoned that step. */
+/* An interrupted update leaves parameters of two steps. If a rank has completed the update and
+ * needs nothing from others for it, the rank has the parameters of the next step, even if other
+ * ranks abandoned that step. */
 static int take_state(struct rf_run *run, const struct rf_progress *progress,
                       struct rf_checkpoint_state *out)
 {
@@ -47,14 +47,14 @@ static int take_state(struct rf_run *run, const struct rf_progress *progress,
     return 0;
 }
 
-/* A row, and where its values are. */
+/* A row, and the place of its values. */
 struct placed {
     struct rf_span_row row;
     uint64_t place;
 };
 
 /* Lists the contiguous rows of the spans in the whole tensors. rows NULL: only counts them. place:
- * where the values of the first span begin. */
+ * the begin of the first span's values. */
 static size_t list_rows(const struct rf_spans *spans, int part, uint64_t place, struct placed *rows)
 {
     size_t count = 0;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads the elements of a span from whatever has whole tensors: files, or a caller's source. If few
+ * Reads the elements of a span from a source of whole tensors: files, or a caller's source. If few
  * of them are contiguous there, the bytes between them, which belong to other ranks, are read as
  * well: one long read is faster. Called by load_read.c and fill.c.
  */
 #include "../base/base.h"
 #include "spans.h"
 
-/* The least number of contiguous bytes for which a separate read is worthwhile. */
+/* The minimum number of contiguous bytes for which a separate read is worthwhile. */
 enum { LEAST_DIRECT = 1 << 14 };
 
-/* Reads by way of the window, which moves if the bytes are not in it. At most one piece. */
+/* Reads through the window, which moves if the bytes are not in it. At most one piece. */
 static int read_window(const struct rf_run *run, struct rf_span_reader *reader, int part,
                        int tensor, struct rf_span_run r, uint8_t *out)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Logical tensors, and the parts of them that a rank has; see spans.h. Data that every rank has is
- * loaded whole by each rank, and saved in equal shares: parameters and, unless only rank 0 updates,
- * states. Of sharded data each rank loads its shards; ranks with copies of a shard save it in equal
- * shares. Tensor ranks with copies of the same elements save them in turns.
+ * Logical tensors, and a rank's parts of them; see spans.h. Data that every rank has is loaded
+ * whole by each rank, and saved in equal shares: parameters and, unless only rank 0 updates,
+ * states. Sharded data are loaded by shard; ranks with copies of a shard save it in equal shares.
+ * Tensor ranks with copies of the same elements save them in turns.
  */
 #include "spans.h"
 
@@ -112,8 +112,8 @@ static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed 
     return t;
 }
 
-/* The index of the plan's parameter by which this rank has a tensor of the listing; -1 if it has
- * none. A tensor that several ranks of a pipeline have is written by the first of them. */
+/* The index of the plan's parameter for a tensor of the listing on this rank; -1: none. If several
+ * ranks of a pipeline have a tensor, the first of them writes it. */
 static int holder_of(const struct rf_run *run, const struct rf_listed *listed, bool writes)
 {
     const struct rf_plan *plan = run->plan;
@@ -169,7 +169,7 @@ static bool next_written(const struct rf_param_cut *cut, const struct turns *tur
     return false;
 }
 
-/* The next elements of a rank's part that it writes. Without turns: that it has. */
+/* The next elements of a rank's part that it writes. Without turns: that it holds. */
 static bool next_range(const struct rf_plan_param *param, const struct turns *turns, uint64_t *at,
                        struct rf_plan_span *out)
 {
@@ -182,8 +182,8 @@ static bool next_range(const struct rf_plan_param *param, const struct turns *tu
 /* ---- this rank's spans ------------------------------------------------------------------------
  */
 
-/* Of the elements of all tensors that this rank has, counted one tensor after the other, adds a
- * span for each tensor in [from, to). */
+/* Adds a span for each tensor in the range [from, to) of the elements that this rank has, counted
+ * over all tensors. */
 static int cut(const struct rf_run *run, const struct rf_listing *list, bool writes, uint64_t from,
                uint64_t to, struct rf_spans *out)
 {

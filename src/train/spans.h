@@ -39,12 +39,12 @@ struct rf_spans { /* zero: empty */
 /* The spans that this rank writes. Over all ranks every element occurs once. Elements that several
  * tensor ranks have are written by these ranks in turns: the turns have equal numbers of elements,
  * counted over all such tensors. Each rank has at least eight turns, unless these would be shorter
- * than RF_SPAN_GRAIN. Of elements that several data-parallel ranks have, each writes a share.
+ * than RF_SPAN_GRAIN. If several data-parallel ranks have the same elements, each writes a share.
  * Borders are at multiples of RF_SPAN_GRAIN elements. */
 #define RF_SPAN_GRAIN 1024u
 RF_MUST_CHECK int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_part part,
                                    const struct rf_listing *listing, struct rf_spans *out);
-/* The spans that this rank needs: all that it has. */
+/* The spans that this rank needs: everything that it stores. */
 RF_MUST_CHECK int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
                                    const struct rf_listing *listing, struct rf_spans *out);
 /* The bytes of all spans as f32. */
@@ -68,8 +68,8 @@ struct rf_span_name {
     uint64_t first, count;
 };
 struct rf_span_name rf_span_to_name(const struct rf_span *span, int part);
-/* The span of this listing (NULL: there is none) that rank `peer` refers to. Its `stored` is not
- * set. RF_EINVAL if there is no such span; *out has its count of elements even then. */
+/* The span of this listing (NULL: none) that rank `peer` refers to. Its `stored` is not set.
+ * RF_EINVAL if there is no such span; *out has its count of elements even then. */
 RF_MUST_CHECK int rf_span_of_name(const struct rf_run *run, const struct rf_span_name *name,
                                   const struct rf_listing *listing, int peer, struct rf_span *out);
 
@@ -86,7 +86,7 @@ struct rf_span_reader {
     int (*read)(void *self, int part, int tensor, uint64_t at, uint64_t bytes, void *out);
     const struct rf_listing *listings; /* by part */
     struct rf_span_window {
-        uint8_t *bytes; /* one piece; NULL until it is needed */
+        uint8_t *bytes; /* one piece; NULL until first use */
         int part, tensor;
         uint64_t at, count; /* bytes [at, at + count) of the tensor; count 0: empty */
     } window;               /* for elements that are not contiguous in the whole tensor */

@@ -6,11 +6,10 @@
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
-#include "../parallel/plan/traffic.h"
 #include "run.h"
 
 /* Whether an instruction that has begun writes state of the next step. An update writes shards;
- * whole parameters are written only if rank 0 alone updates. */
+ * whole parameters are written only if only rank 0 updates. */
 static bool began_update(const struct rf_pass *p)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -75,8 +74,8 @@ static int give_up(struct rf_pass *p, int rc)
     return rc;
 }
 
-/* With RF_CHECK_REPLAY gradients that blocks are to overwrite are NaN before. An overflow is
- * expected with a loss scale only. */
+/* With RF_CHECK_REPLAY, gradients that blocks must overwrite are NaN beforehand. An overflow is
+ * expected only with a loss scale. */
 static int check_norm(const struct rf_pass *p)
 {
     const struct rf_run *run = p->run;
@@ -95,9 +94,7 @@ static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
     const bool ends = p->list != RF_LIST_FILL;
-    uint64_t planned = 0;
-    RETURN_IF_ERROR(rf_run_reserve_loss_sums(run, plan->policy.micro_batches));
-    RETURN_IF_ERROR(rf_plan_list_sent(plan, p->list, &planned));
+    rf_run_clear_loss_sums(run, plan->policy.micro_batches);
     const uint64_t start = rf_now_ns();
     const uint64_t sent = rf_run_sent(run);
     run->record_ns = 0;
@@ -107,7 +104,7 @@ static int run_list(struct rf_pass *p, struct rf_step_stats *stats)
         rc = check_norm(p);
     if (rc < 0)
         return give_up(p, rc);
-    run->planned_sent += planned;
+    run->planned_sent += run->list_sent[p->list];
     p->stats.of_step = ends ? run->step - run->under_way : -1;
     p->stats.version_lag = rf_plan_lags(plan);
     p->stats.sent_bytes = rf_run_sent(run) - sent;

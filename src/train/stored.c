@@ -18,7 +18,7 @@ int rf_stored_read(struct rf_tensor stored, float *values)
     RETURN_IF_ERROR(rf_tensor_read(stored, read, count * element));
     if (stored.dtype == RF_F32)
         return 0;
-    /* The elements that are still to be widened are at the end of the memory. */
+    /* The elements still to be widened are at the end of the memory. */
     for (size_t at = 0; at < count; at += CHUNK) {
         const size_t n = count - at < CHUNK ? count - at : CHUNK;
         memcpy(some, read + at * element, n * element);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reads and writes parameters and states of a run's memory as f32, whatever type they are stored
- * in. Checkpoints, hashes and callers use f32. Used by params.c, init.c, save*.c and load*.c.
+ * Reads and writes parameters and states of a run's memory as f32, whatever their stored type.
+ * Checkpoints, hashes and callers use f32. Used by params.c, init.c, save*.c and load*.c.
  */
 #ifndef RF_TRAIN_STORED_H
 #define RF_TRAIN_STORED_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Takes tensors from a region of bytes. Blocks divide their memory with it (saved,
+ * Allocates tensors from a region of bytes. Blocks divide their memory with it (saved,
  * saved_for_weight, scratch).
  */
 #include "../base/base.h"

@@ -25,23 +25,11 @@ struct rf_tensor rf_run_value(const struct rf_run *run, int value)
     return t;
 }
 
-int rf_run_find(const struct rf_run *run, const int *operands, int count, enum rf_value_kind kind)
-{
-    for (int k = 0; k < count; k++)
-        if (run->plan->values[operands[k]].kind == kind)
-            return operands[k];
-    return -1;
-}
-
-struct rf_tensor rf_run_span(const struct rf_run *run, const int *operands, int count,
-                             enum rf_value_kind kind, int slot)
+struct rf_tensor rf_run_span(const struct rf_run *run, struct rf_operands operands)
 {
     struct rf_tensor span = {0};
-    for (int k = 0; k < count; k++) {
-        const struct rf_value *v = &run->plan->values[operands[k]];
-        if (v->kind != kind || (slot >= 0 && v->slot != slot))
-            continue;
-        struct rf_tensor t = rf_run_value(run, operands[k]);
+    for (int k = 0; k < operands.count; k++) {
+        struct rf_tensor t = rf_run_value(run, operands.values[k]);
         if (!t.buffer)
             continue;
         if (!span.buffer) {

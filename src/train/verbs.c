@@ -39,32 +39,32 @@ static void fill_scalars(const struct rf_pass *p)
     set_scalars(p, 0, run->under_way ? run->lr : p->lr, run->updates + 1);
 }
 
-/* The inputs and losses of the step in progress, which the next step would overwrite. */
+/* Moves the inputs and losses of the step in progress, which the next step would overwrite. */
 static void keep(const struct rf_pass *p, const struct rf_instruction *i)
 {
-    for (int k = 0; k < i->ins; k++) {
-        const struct rf_tensor from = rf_run_value(p->run, ins(p, i)[k]);
-        const struct rf_tensor to = rf_run_value(p->run, outs(p, i)[k]);
-        memcpy(rf_tensor_map(to), rf_tensor_map(from), rf_tensor_bytes(to));
+    const struct rf_operands from = rf_plan_ins(p->run->plan, i, RF_ROLE_FROM);
+    const struct rf_operands to = rf_plan_outs(p->run->plan, i, RF_ROLE_TO);
+    for (int k = 0; k < from.count; k++) {
+        const struct rf_tensor copy = rf_run_value(p->run, to.values[k]);
+        memcpy(rf_tensor_map(copy), rf_tensor_map(rf_run_value(p->run, from.values[k])),
+               rf_tensor_bytes(copy));
     }
 }
 
 static int load(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
+    const struct rf_operands inputs = rf_plan_outs(plan, i, RF_ROLE_INPUT);
     keep(p, i);
-    for (int k = i->ins; k < i->outs; k++) {
-        const struct rf_value *v = &plan->values[outs(p, i)[k]];
-        if (v->kind != RF_VALUE_TOKENS)
-            continue;
-        const int local = rf_plan_local(plan, v->micro_batch);
-        rf_run_load_inputs(p->run, p->tokens, p->targets, training(p) ? v->micro_batch : local,
-                           local);
+    for (int k = 0; k < inputs.count; k++) {
+        const int micro_batch = plan->values[inputs.values[k]].micro_batch;
+        const int local = rf_plan_local(plan, micro_batch);
+        rf_run_load_inputs(p->run, p->tokens, p->targets, training(p) ? micro_batch : local, local);
     }
     if (!training(p))
         return 0;
     fill_scalars(p);
-    if (rf_plan_lags(plan) && p->list != RF_LIST_DRAIN)
+    if (rf_plan_outs(plan, i, RF_ROLE_STEP_SCALARS).count > 0)
         set_scalars(p, RF_SCALARS_NOW, p->lr, p->run->updates + 1 + p->run->under_way);
     return 0;
 }
@@ -84,7 +84,7 @@ static int fill(const struct rf_pass *p, struct rf_tensor t, uint32_t word)
     return rf_stream_fill(p->run->stream, t.buffer, t.offset, rf_tensor_bytes(t), word);
 }
 
-/* Checks blocks: a gradient that should be overwritten, and is not, stays NaN. */
+/* Poisons gradients to check blocks: one that should be overwritten, and is not, stays NaN. */
 static int poison_overwritten(struct rf_pass *p, int value)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -95,12 +95,13 @@ static int poison_overwritten(struct rf_pass *p, int value)
     return 0;
 }
 
-/* Zeroes what blocks do not overwrite: the adjacent pieces of a slot, or a single piece. */
+/* Zeroes the parts that blocks do not overwrite: the adjacent pieces of a slot, or a single piece.
+ */
 static int zero(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
-    const struct rf_tensor all = out_span(p, i, RF_VALUE_GRAD);
+    const struct rf_tensor all = out_span(p, i, RF_ROLE_GRAD);
     uint64_t first = UINT64_MAX;
     for (int k = 0; k < i->outs; k++) {
         const uint64_t at = plan->pieces[plan->values[outs(p, i)[k]].piece].first;
@@ -120,7 +121,7 @@ static int zero(struct rf_pass *p, const struct rf_instruction *i)
     return 0;
 }
 
-/* Zeroes a piece whole: no block overwrites any of it. */
+/* Zeroes a whole piece: no block overwrites any of it. */
 static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
 {
     for (int k = 0; k < i->outs; k++)
@@ -130,55 +131,56 @@ static int zero_whole(struct rf_pass *p, const struct rf_instruction *i)
 
 static int copy_over(struct rf_pass *p, struct rf_tensor to, struct rf_tensor from)
 {
-    return to.buffer ? rf_stream_copy(p->run->stream, to.buffer, to.offset, from.buffer,
-                                      from.offset, rf_tensor_bytes(to))
-                     : 0;
+    return to.buffer
+               ? rf_stream_copy(p->run->stream, (struct rf_buffer_place){to.buffer, to.offset},
+                                (struct rf_buffer_place){from.buffer, from.offset},
+                                rf_tensor_bytes(to))
+               : 0;
 }
 
-/* Each result is a copy of the operand at the same index. */
 static int hold(struct rf_pass *p, const struct rf_instruction *i)
 {
-    for (int k = 0; k < i->outs; k++)
+    const struct rf_operands from = rf_plan_ins(p->run->plan, i, RF_ROLE_FROM);
+    const struct rf_operands to = rf_plan_outs(p->run->plan, i, RF_ROLE_TO);
+    for (int k = 0; k < to.count; k++)
         RETURN_IF_ERROR(
-            copy_over(p, rf_run_value(p->run, outs(p, i)[k]), rf_run_value(p->run, ins(p, i)[k])));
+            copy_over(p, rf_run_value(p->run, to.values[k]), rf_run_value(p->run, from.values[k])));
     return 0;
 }
 
-static int merge(struct rf_pass *p, const struct rf_instruction *i)
+static int add_to(struct rf_pass *p, struct rf_tensor sum, struct rf_tensor term)
 {
-    const struct rf_value *values = p->run->plan->values;
-    const int *added = ins(p, i) + i->outs;
-    if (values[added[0]].kind == RF_VALUE_GRAD_PART) { /* the part of a shard in this round */
-        struct rf_tensor sum = shard(p, outs(p, i)[0]), part = shard(p, added[0]);
-        return sum.buffer ? rf_add(p->run->stream, sum, sum, part) : 0;
-    }
-    struct rf_tensor left = rf_as(out_span(p, i, RF_VALUE_GRAD), RF_F32);
-    struct rf_tensor right =
-        rf_as(rf_run_span(p->run, added, i->ins - i->outs, RF_VALUE_GRAD, -1), RF_F32);
-    return left.buffer ? rf_add(p->run->stream, left, left, right) : 0;
+    return sum.buffer && term.buffer ? rf_add(p->run->stream, sum, sum, term) : 0;
 }
 
-/* Adds the part that this rank has of a tied use's gradient, the second operand, to the owner's
- * gradient, the first operand. */
-static int tie(struct rf_pass *p, const struct rf_instruction *i)
+/* Where in the sum, this rank's shard of the owner's gradients, a tied use's shard belongs. */
+static struct rf_tensor place_of_use(const struct rf_pass *p, struct rf_tensor sum, int owners_grad,
+                                     int uses_grad)
 {
     const struct rf_plan *plan = p->run->plan;
-    const struct rf_value *to = &plan->values[outs(p, i)[0]];
-    if (plan->values[ins(p, i)[1]].kind == RF_VALUE_GRAD_TIED) { /* of another rank */
-        struct rf_tensor all = shard(p, outs(p, i)[0]), more = shard(p, ins(p, i)[1]);
-        return all.buffer ? rf_add(p->run->stream, all, all, more) : 0;
-    }
-    const struct rf_plan_piece *uses = &plan->pieces[plan->values[ins(p, i)[1]].piece];
-    const struct rf_plan_piece *owners = &plan->pieces[to->piece];
+    const struct rf_plan_piece *uses = &plan->pieces[plan->values[uses_grad].piece];
+    const struct rf_plan_piece *owners = &plan->pieces[plan->values[owners_grad].piece];
     const struct rf_plan_param *owner = &plan->params[plan->params[uses->use].owner];
-    struct rf_tensor use = shard(p, ins(p, i)[1]), sum = shard(p, outs(p, i)[0]);
-    if (!use.buffer)
-        return 0;
     sum.offset +=
         (owner->grad_first + uses->cuts[plan->shard] - owners->first - owners->cuts[plan->shard]) *
         sizeof(float);
-    sum.shape = use.shape;
-    return rf_add(p->run->stream, sum, sum, use);
+    sum.shape = rf_shape1((int64_t)uses->counts[plan->shard]);
+    return sum;
+}
+
+/* Adds gradients to a sum: whole pieces, this rank's shard of one, or that of a tied use. */
+static int add(struct rf_pass *p, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const int sum = rf_plan_outs(plan, i, RF_ROLE_SUM).values[0];
+    const struct rf_operands shards = rf_plan_ins(plan, i, RF_ROLE_SHARD_TERM);
+    const struct rf_operands uses = rf_plan_ins(plan, i, RF_ROLE_USE_TERM);
+    if (shards.count > 0)
+        return add_to(p, shard(p, sum), shard(p, shards.values[0]));
+    if (uses.count > 0)
+        return add_to(p, place_of_use(p, shard(p, sum), sum, uses.values[0]),
+                      shard(p, uses.values[0]));
+    return add_to(p, as_f32(out_span(p, i, RF_ROLE_SUM)), as_f32(in_span(p, i, RF_ROLE_TERM)));
 }
 
 /* ---- host instructions ----------------------------------------------------------------------- */
@@ -186,12 +188,12 @@ static int tie(struct rf_pass *p, const struct rf_instruction *i)
 static int broadcast(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_transfer *t = rf_plan_transfer(p->run->plan, i);
-    const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
     const uint64_t start = rf_now_ns();
-    const struct rf_coll_opts opts = {.order = t->order,
-                                      .label = v->piece >= 0 ? "weights" : "scalars",
-                                      .algorithm = t->algorithm};
-    struct rf_tensor all = rf_run_span(p->run, ins(p, i), i->ins + i->outs, v->kind, -1);
+    const bool weights = i->ins + i->outs > 0 && rf_plan_roles(p->run->plan, i)[0] == RF_ROLE_PARAM;
+    const struct rf_coll_opts opts = {
+        .order = t->order, .label = weights ? "weights" : "scalars", .algorithm = t->algorithm};
+    /* The root reads what the other ranks write. */
+    struct rf_tensor all = rf_run_span(p->run, (struct rf_operands){ins(p, i), i->ins + i->outs});
     all = rf_as(all, t->dtype);
     all.shape = rf_shape1((int64_t)t->count);
     RETURN_IF_ERROR(rf_broadcast_tensor(p->run->comm, all, t->root, &opts));
@@ -206,10 +208,9 @@ static int loss(struct rf_pass *p, const struct rf_instruction *i)
     const struct rf_plan *plan = run->plan;
     const uint64_t computed = rf_now_ns();
     double sum = 0;
-    for (int k = 0; k < i->ins; k++) {
-        const struct rf_value *v = &plan->values[ins(p, i)[k]];
-        if (v->kind != RF_VALUE_LOSSES)
-            continue;
+    const struct rf_operands losses = rf_plan_ins(plan, i, RF_ROLE_LOSSES);
+    for (int k = 0; k < losses.count; k++) {
+        const struct rf_value *v = &plan->values[losses.values[k]];
         rf_run_take_loss(run, (int)(v->offset / v->bytes), v->micro_batch);
         p->stats.local_tokens += (int64_t)run->loss_sums[2 * v->micro_batch + 1];
     }
@@ -236,12 +237,12 @@ static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
     const int64_t count = (int64_t)plan->chunk_count;
-    const struct rf_tensor exact = exact_of(out_span(p, i, RF_VALUE_PARTIALS));
+    const struct rf_tensor exact = exact_of(out_span(p, i, RF_ROLE_PARTIALS));
     struct rf_tensor grads = p->run->regions[RF_REGION_GRADS];
-    struct rf_tensor sums = as_f32(out_span(p, i, RF_VALUE_SQUARES)), scratch = sums;
+    struct rf_tensor sums = as_f32(out_span(p, i, RF_ROLE_SQUARES)), scratch = sums;
     if (count == 0) /* all shards of this rank are empty, or other ranks count them */
         return fill(p, exact, 0);
-    struct rf_tensor chunks = rf_as(in_span(p, i, RF_VALUE_CHUNKS), RF_I32);
+    struct rf_tensor chunks = rf_as(in_span(p, i, RF_ROLE_CHUNKS), RF_I32);
     grads.shape = rf_shape1((int64_t)(plan->stage >= 2 ? rf_plan_grad_elements(plan, plan->shard)
                                                        : plan->train_elements));
     grads.dtype = RF_F32;
@@ -256,82 +257,61 @@ static int norm_partial(struct rf_pass *p, const struct rf_instruction *i)
 
 static int norm(struct rf_pass *p, const struct rf_instruction *i)
 {
-    struct rf_tensor sum = rf_as(out_span(p, i, RF_VALUE_NORM), RF_F32);
+    struct rf_tensor sum = rf_as(out_span(p, i, RF_ROLE_NORM), RF_F32);
     sum.shape = rf_shape1(1);
-    return rf_round_squares(p->run->stream, sum, exact_of(in_span(p, i, RF_VALUE_PARTIALS)));
+    return rf_round_squares(p->run->stream, sum, exact_of(in_span(p, i, RF_ROLE_PARTIALS)));
 }
 
 static int begin_step(struct rf_pass *p, const struct rf_instruction *i)
 {
-    struct rf_tensor sum = rf_as(in_span(p, i, RF_VALUE_NORM), RF_F32);
+    struct rf_tensor sum = rf_as(in_span(p, i, RF_ROLE_NORM), RF_F32);
     sum.shape = rf_shape1(1);
-    return rf_step_begin(p->run->stream, &p->run->plan->policy.optimizer, rf_run_scalars(p->run),
-                         sum);
+    return rf_step_begin(p->run->stream, &p->run->plan->policy.optimizer, scalars(p, i), sum);
 }
 
-/* The kind that an update changes: f32 parameters, for which it may also write 16-bit copies, or
- * 16-bit parameters. */
-static enum rf_value_kind updated_kind(const struct rf_pass *p, const struct rf_instruction *i)
+/* The first in memory of adjacent pieces. */
+static const struct rf_plan_piece *first_piece(const struct rf_plan *plan,
+                                               struct rf_operands params)
 {
-    const bool wide = rf_run_find(p->run, outs(p, i), i->outs, RF_VALUE_PARAM_SHARD) >= 0;
-    return wide ? RF_VALUE_PARAM_SHARD : RF_VALUE_COPY_SHARD;
-}
-
-static struct rf_tensor updated_copy(const struct rf_pass *p, const struct rf_instruction *i)
-{
-    if (updated_kind(p, i) == RF_VALUE_COPY_SHARD)
-        return (struct rf_tensor){0};
-    return typed(p, out_span(p, i, RF_VALUE_COPY_SHARD), RF_VALUE_COPY_SHARD);
-}
-
-/* Of the adjacent pieces that an update writes, the first one in memory. */
-static const struct rf_plan_piece *first_piece(const struct rf_pass *p,
-                                               const struct rf_instruction *i)
-{
-    const struct rf_plan *plan = p->run->plan;
-    const struct rf_plan_piece *first = NULL;
-    for (int k = 0; k < i->outs; k++) {
-        const struct rf_value *v = &plan->values[outs(p, i)[k]];
-        const struct rf_plan_piece *piece = v->piece < 0 ? NULL : &plan->pieces[v->piece];
-        if (v->kind == updated_kind(p, i) && (!first || piece->first < first->first))
+    const struct rf_plan_piece *first = &plan->pieces[plan->values[params.values[0]].piece];
+    for (int k = 1; k < params.count; k++) {
+        const struct rf_plan_piece *piece = &plan->pieces[plan->values[params.values[k]].piece];
+        if (piece->first < first->first)
             first = piece;
     }
     return first;
 }
 
-/* Keeps the version before this update, because the next step has begun: its micro-batches continue
- * to use it. */
+/* Keeps the version before this update, because the micro-batches of the next step, which has
+ * begun, still use it. */
 static int keep_version(struct rf_pass *p, const struct rf_instruction *i)
 {
-    const struct rf_run *run = p->run;
     RETURN_IF_ERROR(
-        copy_over(p, rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, RF_STATE_BEFORE),
-                  out_span(p, i, RF_VALUE_PARAM_SHARD)));
-    return copy_over(p, rf_run_span(run, outs(p, i), i->outs, RF_VALUE_COPY, RF_SLOT_BEFORE),
-                     out_span(p, i, RF_VALUE_COPY_SHARD));
+        copy_over(p, out_span(p, i, RF_ROLE_PARAM_BEFORE), out_span(p, i, RF_ROLE_PARAM)));
+    return copy_over(p, out_span(p, i, RF_ROLE_COPY_BEFORE), out_span(p, i, RF_ROLE_COPY));
 }
 
 static int step(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
-    const enum rf_value_kind kind = updated_kind(p, i);
-    struct rf_optimizer_part part = {.param = typed(p, out_span(p, i, kind), kind),
-                                     .copy = updated_copy(p, i),
-                                     .grad = as_f32(in_span(p, i, RF_VALUE_GRAD_SHARD)),
-                                     .decay = rf_as(in_span(p, i, RF_VALUE_DECAY), RF_I32)};
+    const struct rf_operands params = rf_plan_outs(plan, i, RF_ROLE_PARAM);
+    struct rf_optimizer_part part = {.param = typed(p, params),
+                                     .copy = typed(p, rf_plan_outs(plan, i, RF_ROLE_COPY)),
+                                     .grad = as_f32(in_span(p, i, RF_ROLE_GRAD)),
+                                     .decay = rf_as(in_span(p, i, RF_ROLE_DECAY), RF_I32)};
     if (!part.param.buffer) /* an empty shard */
         return 0;
-    const struct rf_plan_piece *piece = first_piece(p, i);
+    const struct rf_plan_piece *piece = first_piece(plan, params);
     part.first = piece->first + piece->cuts[plan->shard];
     part.decay.offset +=
         rf_plan_state_first(plan, (int)(piece - plan->pieces)) / RF_FLAT_GRAIN * sizeof(uint32_t);
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
     part.places = rf_run_places(run, (int)(piece - plan->pieces));
     for (int k = 0; k < RF_STATE_COUNT; k++)
-        part.state[k] = as_f32(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
+        part.state[k] = as_f32(out_span(p, i, rf_state_role(k)));
     RETURN_IF_ERROR(keep_version(p, i));
-    return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, rf_run_scalars(run));
+    return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, scalars(p, i));
 }
 
 /* Starting a thread costs some microseconds. */
@@ -341,63 +321,63 @@ static int host_step(struct rf_pass *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
     const struct rf_plan *plan = run->plan;
-    const int *operands = ins(p, i);
-    const int piece = plan->values[operands[0]].piece;
+    const int param = rf_plan_outs(plan, i, RF_ROLE_PARAM).values[0];
+    const int piece = plan->values[param].piece;
     const struct rf_plan_piece *q = &plan->pieces[piece];
     struct rf_host_part part = {.count = (int64_t)q->counts[plan->shard],
                                 .first = q->first + q->cuts[plan->shard],
-                                .param_type = rf_plan_type(plan, updated_kind(p, i)),
+                                .param_type = type_of(p, param),
                                 .grad_type = RF_F32,
                                 .copy_type = plan->copy_type,
                                 .flush = run->flush};
     if (part.count == 0)
         return 0;
-    struct rf_tensor decay = in_span(p, i, RF_VALUE_DECAY);
-    const struct rf_tensor copy = updated_copy(p, i);
+    struct rf_tensor decay = in_span(p, i, RF_ROLE_DECAY);
+    const struct rf_tensor copy = out_span(p, i, RF_ROLE_COPY);
     decay.offset += rf_plan_state_first(plan, piece) / RF_FLAT_GRAIN * sizeof(uint32_t);
-    part.param = rf_tensor_map(out_span(p, i, updated_kind(p, i)));
-    part.grad = rf_tensor_map(rf_run_value(run, operands[0]));
+    part.param = rf_tensor_map(rf_run_value(run, param));
+    part.grad = rf_tensor_map(in_span(p, i, RF_ROLE_GRAD));
     part.decay = rf_tensor_map(decay);
     const struct rf_tensor places = rf_run_places(run, piece);
     part.places = places.buffer ? rf_tensor_map(places) : NULL;
     part.copy = copy.buffer ? rf_tensor_map(copy) : NULL;
     for (int k = 0; k < RF_STATE_COUNT; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
-            part.state[k] = rf_tensor_map(rf_run_span(run, outs(p, i), i->outs, RF_VALUE_STATE, k));
+            part.state[k] = rf_tensor_map(out_span(p, i, rf_state_role(k)));
     const int64_t threads = part.count / LEAST_OF_A_THREAD + 1;
     return rf_host_step_threads(&plan->policy.optimizer, &part,
-                                rf_tensor_map(run->regions[RF_REGION_SCALARS]),
+                                rf_tensor_map(in_span(p, i, RF_ROLE_SCALARS)),
                                 threads < run->host_threads ? (int)threads : run->host_threads);
 }
 
 static int end_step(struct rf_pass *p, const struct rf_instruction *i)
 {
-    (void)i;
-    return rf_loss_scale_update(p->run->stream, &p->run->plan->policy.loss_scaling,
-                                rf_run_scalars(p->run));
+    return rf_loss_scale_update(p->run->stream, &p->run->plan->policy.loss_scaling, scalars(p, i));
 }
 
-static bool is_narrow(enum rf_value_kind kind)
-{
-    return kind == RF_VALUE_GRAD_NARROW || kind == RF_VALUE_GRAD_NARROW_SHARD;
-}
-
-/* Casts the values of one kind to another. Both are adjacent. Padding may be left out. */
+/* Casts parameters to their 16-bit copies, gradients to the type in which they are sent, or back.
+ * Operands of a role are adjacent. Padding may be omitted. */
 static int cast(struct rf_pass *p, const struct rf_instruction *i)
 {
-    const struct rf_value *values = p->run->plan->values;
-    const enum rf_value_kind from = values[ins(p, i)[0]].kind, to = values[outs(p, i)[0]].kind;
-    struct rf_tensor in = typed(p, in_span(p, i, from), from);
-    struct rf_tensor out = typed(p, out_span(p, i, to), to);
+    static const enum rf_role casts[][2] = {{RF_ROLE_PARAM, RF_ROLE_COPY},
+                                            {RF_ROLE_GRAD, RF_ROLE_SENT},
+                                            {RF_ROLE_RECEIVED, RF_ROLE_GRAD}};
+    const struct rf_plan *plan = p->run->plan;
+    int k = 0;
+    while (k < 2 && rf_plan_ins(plan, i, casts[k][0]).count == 0)
+        k++;
+    struct rf_tensor in = typed(p, rf_plan_ins(plan, i, casts[k][0]));
+    struct rf_tensor out = typed(p, rf_plan_outs(plan, i, casts[k][1]));
     if (!in.buffer || !out.buffer) /* an empty shard */
         return 0;
     const int64_t count = rf_tensor_count(in), capacity = rf_tensor_count(out);
     in.shape = out.shape = rf_shape1(count < capacity ? count : capacity);
-    if (to == RF_VALUE_COPY)
+    if (casts[k][1] == RF_ROLE_COPY)
         return rf_run_round_copies(p->run, in, out, false);
-    const float factor = rf_plan_send_factor(p->run->plan);
+    const float factor = rf_plan_send_factor(plan);
     return factor == 1 ? rf_cast(p->run->stream, out, in)
-                       : rf_scale(p->run->stream, out, in, is_narrow(to) ? factor : 1 / factor);
+                       : rf_scale(p->run->stream, out, in,
+                                  casts[k][1] == RF_ROLE_SENT ? factor : 1 / factor);
 }
 
 /* The device has decided whether this step is skipped. All ranks have the same gradients, so all
@@ -422,11 +402,11 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_RECOMPUTE] = {.record = block},
     [RF_VERB_BACKWARD_INPUT] = {.record = block},
     [RF_VERB_BACKWARD_WEIGHT] = {.record = block},
-    [RF_VERB_MERGE] = {.record = merge},
+    [RF_VERB_MERGE] = {.record = add},
     [RF_VERB_HOLD] = {.record = hold},
     [RF_VERB_REDUCE] = {.start = rf_start_reduce},
     [RF_VERB_LOSS] = {.act = loss},
-    [RF_VERB_TIE] = {.record = tie},
+    [RF_VERB_TIE] = {.record = add},
     [RF_VERB_NORM_PARTIAL] = {.record = norm_partial},
     [RF_VERB_NORM_SHARE] = {.start = rf_start_norm_share},
     [RF_VERB_NORM] = {.record = norm},

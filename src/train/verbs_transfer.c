@@ -32,13 +32,13 @@ static int push_round(struct rf_pass *p, const struct rf_instruction *i,
 {
     const struct rf_plan *plan = p->run->plan;
     const struct rf_transfer *t = rf_plan_transfer(plan, i);
-    const int *operands = ins(p, i);
-    const int leaf = rf_run_find(p->run, operands, i->ins, RF_VALUE_GRAD);
-    const int parts = rf_run_find(p->run, operands, i->ins + i->outs, RF_VALUE_GRAD_PART);
-    const int whole = parts < 0 ? outs(p, i)[0] : parts; /* the shard itself */
-    struct rf_tensor in = {0}, sums = shard(p, whole);
-    if (leaf >= 0) {
-        in = as_f32(rf_run_value(p->run, leaf));
+    const struct rf_operands leaf = rf_plan_ins(plan, i, RF_ROLE_TERM);
+    const struct rf_operands before = rf_plan_ins(plan, i, RF_ROLE_SUM);
+    const int first =
+        before.count ? before.values[0] : rf_plan_outs(plan, i, RF_ROLE_SUM).values[0];
+    struct rf_tensor in = {0}, sums = shard(p, first);
+    if (leaf.count > 0) {
+        in = as_f32(rf_run_value(p->run, leaf.values[0]));
         in.shape = rf_shape1((int64_t)t->count);
     }
     sums.shape = rf_shape1(rf_tensor_count(sums) * plan->sum_slots);
@@ -54,20 +54,21 @@ int rf_start_reduce(struct rf_pass *p, const struct rf_instruction *i, struct rf
     const struct rf_plan *plan = p->run->plan;
     const struct rf_transfer *t = rf_plan_transfer(plan, i);
     struct rf_comm *comm = p->run->comms[i->lane];
-    const struct rf_value *first = &plan->values[ins(p, i)[0]];
-    struct rf_tensor in = typed(p, rf_run_value(p->run, ins(p, i)[0]), first->kind), out = {0};
+    const int first = ins(p, i)[0]; /* a term or, of a round without one, the sum */
+    const struct rf_operands sum = rf_plan_outs(plan, i, RF_ROLE_SUM);
     char label[32];
-    snprintf(label, sizeof(label), "gradients piece %d", first->piece);
+    snprintf(label, sizeof(label), "gradients piece %d", plan->values[first].piece);
     const struct rf_coll_opts opts = {
         .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
+    if (t->op == RF_COLL_PREFIX_REDUCE_SCATTER)
+        return push_round(p, i, &opts);
+    struct rf_tensor in = typed(p, (struct rf_operands){&first, 1}), out = {0};
     in.shape = rf_shape1((int64_t)t->count);
-    if (i->outs > 0)
-        out = shard(p, outs(p, i)[0]);
-    if (i->outs > 0 && ins(p, i)[0] == outs(p, i)[0])
+    if (sum.count > 0)
+        out = shard(p, sum.values[0]);
+    if (sum.count > 0 && first == sum.values[0])
         in = out = out.buffer ? out : nothing(p, t->dtype);
     switch (t->op) {
-    case RF_COLL_PREFIX_REDUCE_SCATTER:
-        return push_round(p, i, &opts);
     case RF_COLL_FOREST_ALL_REDUCE:
         return rf_forest_all_reduce_tensor(comm, &plan->forest, forest_parts(p, i->ins, in),
                                            plan->slot_elements, out, &opts);
@@ -138,12 +139,13 @@ int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct r
     struct rf_comm *comm = p->run->comms[i->lane];
     const bool sends = t->op == RF_COLL_SEND;
     const struct rf_value *v = &p->run->plan->values[ins(p, i)[0]];
+    const uint8_t role = rf_plan_roles(p->run->plan, i)[0];
     char label[48];
-    if (v->piece >= 0)
+    if (role == RF_ROLE_GRAD)
         snprintf(label, sizeof(label), "tied gradients");
     else
         snprintf(label, sizeof(label), "%s block %d micro-batch %d",
-                 v->kind == RF_VALUE_OUT ? "output" : "gradient", v->block, v->micro_batch);
+                 role == RF_ROLE_OUTPUT ? "output" : "gradient", v->block, v->micro_batch);
     const struct rf_coll_opts opts = {.label = label, .after = after, .done = done};
     value.dtype = t->dtype;
     value.shape = rf_shape1((int64_t)t->count);
@@ -153,7 +155,7 @@ int rf_start_message(struct rf_pass *p, const struct rf_instruction *i, struct r
                  : rf_recv_tensor(comm, value, t->peer, t->tag, &opts);
 }
 
-/* Copies between host and device memory, beside compute. */
+/* Copies between host and device memory, concurrently with compute. */
 int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_point after,
                   struct rf_point *done)
 {
@@ -164,7 +166,8 @@ int rf_start_copy(struct rf_pass *p, const struct rf_instruction *i, struct rf_p
     if (after.timeline)
         RETURN_IF_ERROR(rf_stream_after(stream, after));
     if (from.buffer && to.buffer)
-        RETURN_IF_ERROR(rf_stream_copy(stream, to.buffer, to.offset, from.buffer, from.offset,
+        RETURN_IF_ERROR(rf_stream_copy(stream, (struct rf_buffer_place){to.buffer, to.offset},
+                                       (struct rf_buffer_place){from.buffer, from.offset},
                                        capacity < all ? capacity : all));
     return rf_stream_submit(stream, done);
 }

@@ -70,8 +70,8 @@ uint64_t mixed(uint64_t x)
     return x ^ x >> 31;
 }
 
-// Bits at random, and among them the ends of the type, and the same number of all ranks. No NaN and
-// no infinity.
+// Random bits, including the limits of the type and values equal on all ranks. No NaN and no
+// infinity.
 void fill(unsigned char *at, rf_dtype dtype, size_t element, uint32_t rank)
 {
     const size_t bytes = rf_dtype_bytes(dtype);
@@ -79,7 +79,7 @@ void fill(unsigned char *at, rf_dtype dtype, size_t element, uint32_t rank)
     const uint64_t bits = mixed(equal ? element : element * 512 + rank + 1);
     memcpy(at, &bits, bytes);
     const bool negative = element % 4 == 3 || (element % 4 == 2 && bits >> 63);
-    if (element % 5 == 1) { // the ends: of one sign, or of both
+    if (element % 5 == 1) { // limits: of one sign, or of both
         memset(at, is_integer(dtype) == negative ? 0 : 0xff, bytes);
         at[bytes - 1] = dtype == RF_U8      ? negative ? 0 : 0xff
                         : is_integer(dtype) ? negative ? 0x80 : 0x7f
@@ -98,7 +98,7 @@ void fill(unsigned char *at, rf_dtype dtype, size_t element, uint32_t rank)
 
 using Operands = std::vector<const unsigned char *>;
 
-// Of integers: the exact average without its fraction. `out`: the average of the operands.
+// Integers: the exact average without its fraction. `out`: the average of the operands.
 testing::AssertionResult is_average(const unsigned char *out, const Operands &in, rf_dtype dtype)
 {
     long double low = number(in[0], dtype), high = low, sum = 0, most = 0;
@@ -116,7 +116,7 @@ testing::AssertionResult is_average(const unsigned char *out, const Operands &in
     bool right = got >= low && got <= high;
     if (is_integer(dtype)) {
         right = right && got == static_cast<long double>(static_cast<int64_t>(whole / count));
-    } else { // one rounding for each addition, of the largest partial sum, and the last one
+    } else { // one rounding for each addition, of the largest partial sum, and the final one
         const int digits = dtype == RF_F64 ? 52 : dtype == RF_F32 ? 23 : dtype == RF_F16 ? 10 : 7;
         const long double error = std::ldexp(most, -digits - 1) +
                                   std::ldexp(most * count, dtype == RF_F64 ? -53 : -24) +
@@ -180,7 +180,7 @@ testing::AssertionResult runs_right(const Case &c, bool in_place)
     return testing::AssertionSuccess();
 }
 
-// All rows of the table that reduce; "fused" needs memory that ranks share (tests/comm).
+// All rows of the table that reduce; "fused" needs shared memory (tests/comm).
 std::vector<Case> all_cases()
 {
     static const int hosts[] = {0, 0, 1, 1, 2, 2, 3, 3, 4};
@@ -229,7 +229,7 @@ TEST(Average, LiesBetweenItsOperandsWithEveryAlgorithmOrIsRefused)
     EXPECT_EQ(refused.count("all_reduce ring"), 1u) << "it sends partial sums";
 }
 
-// Whatever the size and the links are, what is chosen is one that serves.
+// For any size and links, the chosen algorithm supports averages.
 TEST(Average, HasAnAlgorithmOfEverySize)
 {
     for (rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE, RF_COLL_REDUCE_SCATTER})
@@ -282,7 +282,7 @@ TEST(Average, OfFoldsOfManyOperandsIsExactOrWithinThem)
             }
 }
 
-// Of all significands, since what is rounded depends on them.
+// All significands, since the rounding depends on them.
 TEST(Average, OfEqualNumbersIsThatNumber)
 {
     const uint32_t block = 1 << 16;
@@ -323,7 +323,7 @@ TEST(Average, OfIntegersTruncatesAndOfInfinitiesIsOne)
     EXPECT_EQ(average_of<uint8_t>({200, 200}, RF_U8), 200);
     EXPECT_EQ(average_of<int32_t>({-3, -4}, RF_I32), -3);
     EXPECT_EQ(average_of<int32_t>({3, 4}, RF_I32), 3);
-    // The quotients that are nearest to whole numbers, with many operands and few.
+    // The quotients nearest to whole numbers, with many operands and few.
     for (size_t count : {2u, 3u, 5u, 7u, 49u, 100u, 641u, 4095u})
         for (int32_t x : {INT32_MAX, INT32_MIN, 1, -1, 0, 1 << 30}) {
             std::vector<int32_t> equal(count, x);
@@ -341,7 +341,7 @@ TEST(Average, OfIntegersTruncatesAndOfInfinitiesIsOne)
     EXPECT_TRUE(std::isnan(average_of<float>({inf, -inf, most}, RF_F32)));
     EXPECT_TRUE(std::isnan(average_of<float>({1, NAN, most}, RF_F32)));
     EXPECT_EQ(average_of<double>({1.7e308, 1.7e308, 1.7e308}, RF_F64), 1.7e308);
-    // 0x1.8p-149 is no f32: halves of the least number.
+    // 0x1.8p-149 is not an f32: halves of the least number.
     EXPECT_EQ(average_of<float>({0x1p-149f, 0x1p-149f}, RF_F32), 0x1p-149f);
 }
 

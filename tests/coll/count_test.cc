@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Bytes: what a schedule sends is what the formulas of the algorithms say, and the public
-// prediction says the same.
+// Bytes: a schedule sends what the formulas of its algorithm give, and so does the public
+// prediction.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ TEST(SentBytes, OfARingAreAllChunksTwiceButTwo)
             for (int rank = 0; rank < ranks; rank++) {
                 uint64_t all = 2 * count * 4;
                 uint64_t sent = sent_by(RF_COLL_ALL_REDUCE, "ring", rank, ranks, count, 64);
-                // It never sends the chunk it completes before that, nor the one its neighbour
+                // It sends neither the chunk it completes before that, nor the one its neighbour
                 // completed.
                 ASSERT_EQ(sent, all - chunk_bytes(count, ranks, rank + 1) -
                                     chunk_bytes(count, ranks, (rank + 2) % ranks));

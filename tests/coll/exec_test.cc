@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The executor: contracts and sizes are checked on every message, errors name the peer, a failed
-// run can be forgotten, memory is reused, and failing allocations fail cleanly.
+// The executor: every message is checked for its contract and size, errors name the peer, a failed
+// run can be discarded, memory is reused, and failed allocations fail cleanly.
 #include <gtest/gtest.h>
 
 #include "simulator.h"
@@ -19,8 +19,8 @@ struct rf_coll_desc all_reduce(int rank, size_t count)
     return desc;
 }
 
-// Two executors on one network, which takes every message at once: so what a rank has to send is
-// under way before the other can fail, and stop.
+// Two executors on one network that accepts every message at once: a rank's messages are posted
+// before the other can fail and stop.
 class Exec : public testing::Test
 {
   protected:
@@ -47,7 +47,7 @@ class Exec : public testing::Test
         struct rf_exec_args args = {in[rank].data(), out[rank].data(), 3, sequence, contract};
         ASSERT_EQ(rf_exec_start(exec[rank], sched[rank], &args), 0);
     }
-    // Turns until both have an answer.
+    // Turns until both have completed.
     void finish(int turns = 10000)
     {
         status[0] = status[1] = 0;
@@ -76,8 +76,8 @@ TEST_F(Exec, SumsAndSaysThatItIsDone)
     EXPECT_EQ(rf_exec_waiting_for(exec[0]), -1);
 }
 
-// A rank looks at the network between the pieces of a long copy, and a run that is forgotten within
-// one leaves the next run nothing.
+// A rank polls the network between the pieces of a long copy, and a run that is discarded within
+// one leaves nothing behind for the next run.
 TEST_F(Exec, CopiesItsOwnPartPieceByPiece)
 {
     const size_t count = 100000;
@@ -220,7 +220,7 @@ TEST_F(Exec, AllocatesNothingOnceItHasSeenItsLargestSchedule)
 
 TEST_F(Exec, TwoOfOneTransportEachGetTheirOwnCompletions)
 {
-    // Rank 0 runs two collectives at once, rank 1 too; each executor's turns take whatever comes.
+    // Ranks 0 and 1 run two collectives at once; each executor's turns process messages of both.
     struct rf_exec *second[2] = {};
     struct rf_sched *other[2] = {};
     float a[2] = {1, 2}, b[2] = {};
@@ -272,7 +272,8 @@ TEST(ExecAlone, RunsOneRankWithoutATransport)
     rf_sched_destroy(sched);
 }
 
-// Who calls rf_exec_progress gives its core away where nothing happens, so work must not look so.
+// The caller of rf_exec_progress yields its core after a turn without activity, so work must count
+// as activity.
 TEST(ExecAlone, EveryPieceOfWorkCountsAsActivity)
 {
     const size_t count = 1000;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Collectives by hosts: exact for many layouts, even and uneven, in any order that the dependencies
-// allow; and what goes between hosts is what it has to be.
+// allow; the bytes between hosts are the minimum.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,8 @@ std::vector<Hosts> layouts()
                               {0, 1, 2, 0, 1, 2, 0, 1, 2},
                               {0, 0, 0, 0, 0, 0, 0, 1}};
     std::mt19937 random(7);
-    for (int i = 0; i < 12; i++) { // any number of ranks anywhere, hosts counted as they come
+    for (int i = 0; i < 12; i++) { // any number of ranks per host, hosts numbered in order of
+                                   // appearance
         Hosts hosts((size_t)(3 + random() % 14));
         std::vector<int> names(5, -1);
         int count = 0;
@@ -160,7 +161,7 @@ TEST(HostSchedules, BetweenHostsGoesWhatTheFormulaSays)
             uint64_t others = (uint64_t)hosts - 1;
             all += sent[(size_t)host];
             switch (desc.op) {
-            case RF_COLL_ALL_REDUCE: // sums of what is not its own, and its own to all others
+            case RF_COLL_ALL_REDUCE: // sums of others' pieces, and its own piece to all others
                 EXPECT_EQ(sent[(size_t)host], whole - chunk + others * chunk) << text(desc);
                 break;
             case RF_COLL_REDUCE_SCATTER:

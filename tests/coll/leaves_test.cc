@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Sums over micro-batches that end in pieces: the bits of one process for every number of ranks and
-// leaves and whatever the cuts, what they send, and what of the caller's memory they use.
+// Sums over micro-batches that end in pieces: the bits equal those of one process for every number
+// of ranks and leaves and all cuts. Also the bytes sent and the parts of the caller's memory that
+// are used.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,7 @@ namespace
 using Row = std::vector<float>;
 using Counts = std::vector<size_t>;
 
-// Of many magnitudes, so that the bits of a sum show its order.
+// Many magnitudes, so that the bits of a sum show its order.
 float leaf_value(int leaf, size_t element)
 {
     uint32_t x =
@@ -27,7 +28,7 @@ float leaf_value(int leaf, size_t element)
     return ldexpf(x & 1 ? -value : value, static_cast<int>(x >> 1 & 15) - 8);
 }
 
-// Node (level, index), as one process would have added it.
+// Node (level, index), as one process adds it.
 Row node(int level, int index, int leaves, size_t count)
 {
     Row row(count);
@@ -83,7 +84,7 @@ float *floats(unsigned char *bytes)
     return reinterpret_cast<float *>(bytes);
 }
 
-// By the executor, or in any order that the dependencies allow: then on words of two elements.
+// By the executor, or in any order that the dependencies allow (on words of two elements).
 std::string run(sim::World &world, const struct rf_coll_desc &desc, uint32_t seed)
 {
     bool even = desc.stride % 2 == 0;
@@ -202,7 +203,7 @@ TEST(ForestReduceScatter, OfNothingIsABarrier)
     run_forest(forest, counts, describe(forest, counts), false, 0, 1);
 }
 
-// Windows that are stored or fetched on one side only leave the places of the other as they are.
+// Windows that are stored or fetched on one side only do not touch the places of the other.
 TEST(ForestReduceScatter, MayBeStagedOnOneSideWithSpaceBetweenTheParts)
 {
     for (unsigned side : {RF_STAGED_IN, RF_STAGED_OUT})
@@ -243,7 +244,7 @@ struct rf_coll_desc describe(int leaves, int ranks, int round, const Counts &cou
     return desc;
 }
 
-// The slots of all ranks. What holds no partial sum is not a number, so that nobody reads it.
+// The slots of all ranks. Slots without a partial sum are NaN, so that a read of them shows.
 struct Slots {
     Slots(int leaves_, const Counts &counts_)
         : leaves(leaves_), ranks(static_cast<int>(counts_.size())), counts(counts_)
@@ -288,7 +289,7 @@ void run_round(Slots &slots, const struct rf_coll_desc &desc, uint64_t staged, u
     }
 }
 
-// Slot s of every rank against the subtree that it should be, after `done` leaves.
+// Compares slot s of every rank with its expected subtree, after `done` leaves.
 void expect_slots(const Slots &slots, int rounds)
 {
     const int done = std::min(rounds * slots.ranks, slots.leaves);
@@ -356,7 +357,7 @@ TEST(PrefixReduceScatter, SlotsAreTheBitsOfTheLeavesSoFar)
             ASSERT_EQ(rf_prefix_levels(leaves, ranks, 0), 0u);
             ASSERT_EQ(rf_prefix_levels(leaves, ranks, rounds), 1u << (slots - 1));
             for (int round = 1; round < rounds; round++) {
-                // The bits of the leaves so far, less those that are never set.
+                // The bits of the leaves so far, without those that are never set.
                 uint32_t levels = rf_prefix_levels(leaves, ranks, round);
                 ASSERT_LT(levels, 1u << slots);
                 ASSERT_EQ(static_cast<int>(levels) * (ranks & -ranks), round * ranks);
@@ -370,7 +371,7 @@ TEST(PrefixReduceScatter, SlotsAreTheBitsOfTheLeavesSoFar)
     EXPECT_EQ(rf_prefix_levels(INT32_MAX, 1 << 30, 1), 1u);
 }
 
-// A ring's bytes, and memory that does not grow with the call.
+// Bytes of a ring, and memory that does not grow with the call.
 TEST(PrefixReduceScatter, SendsWhatARingSendsFromBoundedMemory)
 {
     const Counts counts = {1 << 24, 3, 0, 1 << 26};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Predicted times, and the choice by them.
+// Predicted times, and the choice of an algorithm by them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,8 +18,8 @@ extern "C" {
 namespace
 {
 
-// Seconds and seconds per byte: shared memory, Ethernet of 1 and 100 Gbit/s, a long way, and a
-// switch that many messages at once choke.
+// Seconds and seconds per byte: shared memory, Ethernet of 1 and 100 Gbit/s, a long distance, and a
+// switch that many simultaneous messages slow down.
 const rf_coll_model models[] = {
     {.round_s = 5e-7,
      .byte_s = 1e-10,
@@ -170,7 +170,7 @@ TEST(Model, NothingThatServesIsPredictedToBeQuicker)
                                 EXPECT_LE(seconds, rf_coll_predict(&desc, other)) << other;
                         }
                     }
-    // Each is of use somewhere.
+    // Each is the best choice somewhere.
     for (size_t i = 0; i < OPS; i++)
         for (const char *name : names[i])
             EXPECT_TRUE(taken.count(rf_coll_op_name(chosen_ops[i]) + (std::string(" ") + name)))
@@ -197,17 +197,17 @@ TEST(Model, LongSumsGoAroundARingAndShortOnesDoNot)
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 64 << 20, ethernet)), "ring");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 4, ethernet)), "flat");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 64, 4, ethernet)), "recursive_doubling");
-    // Where a fan is slow, what one sends to a neighbour is not.
+    // A slow fan does not slow messages to one neighbour.
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 4, 1 << 20, choked, RF_ORDER_RING)), "ring");
     EXPECT_EQ(choice(describe(RF_COLL_ALL_REDUCE, 8, 16 << 10, ethernet, RF_ORDER_RING)), "direct");
 }
 
-// Two hosts of four ranks: a quick memory within, Ethernet between.
+// Two hosts of four ranks: fast memory within, Ethernet between.
 TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
 {
     const int hosts[] = {0, 0, 0, 0, 1, 1, 1, 1};
     rf_coll_model model = models[1];
-    model.fan_byte_s = 4 * model.byte_s; // four ranks share what one has
+    model.fan_byte_s = 4 * model.byte_s; // four ranks share one link
     model.intra_host = {1e-6, 1e-10};
     model.inter_host = {6e-5, 4 * model.byte_s};
     for (rf_coll_op op : {RF_COLL_ALL_REDUCE, RF_COLL_REDUCE_SCATTER, RF_COLL_ALL_GATHER}) {
@@ -215,7 +215,7 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
         double seconds = -1;
         desc.hosts = hosts;
         EXPECT_EQ(choice(desc, &seconds), "hierarchical") << rf_coll_op_name(op);
-        // Half of the whole goes each way, once for every phase.
+        // Half of the whole travels in each direction, once for every phase.
         double whole = (op == RF_COLL_ALL_REDUCE ? 2 : 8) * 16.0 * (1 << 20);
         EXPECT_GT(seconds, whole / 2 * model.byte_s);
         EXPECT_LT(seconds, whole / 2 * model.byte_s * 1.3);
@@ -225,7 +225,7 @@ TEST(Model, HostsAreTakenWhereTheNetworkBetweenThemIsTheSlowerPart)
         EXPECT_STREQ(rf_sched_algorithm(sched), "hierarchical");
         EXPECT_LE(rf_sched_temp_bytes(sched), 8 * RF_WINDOW_BYTES);
         rf_sched_destroy(sched);
-        // Not where the order is promised, where nothing was measured, or where nothing is gained.
+        // Not if the order is promised, nothing was measured, or nothing is gained.
         for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE}) {
             desc.order = order;
             if (rf_coll_reduces(op)) {

@@ -31,7 +31,7 @@ class Expressions
             sum = pair(sum, leaf((start + i) % ranks));
         return sum;
     }
-    // Node (level, index) over `leaves` leaves; the leaves that do not exist add nothing.
+    // Node (level, index) over `leaves` leaves; missing leaves add nothing.
     int64_t tree(int level, int index, int leaves)
     {
         if (level == 0)
@@ -160,7 +160,7 @@ float leaf_value(int leaf, size_t element)
     return normal * expf(3 * scale);
 }
 
-// What one process would have computed.
+// The result of one process.
 float tree_sum(int level, int index, int leaves, size_t element)
 {
     if (level == 0)
@@ -278,7 +278,7 @@ TEST(Forest, RefusesSharesThatAreNone)
 struct Message {
     uint32_t tag;
     uint64_t bytes;
-    int chunk; // what it holds: the fold of `length` ranks from rank `chunk` on, of that chunk
+    int chunk; // the chunk's fold of `length` ranks, beginning with rank `chunk`
     int length;
     bool operator<(const Message &other) const
     {
@@ -287,8 +287,8 @@ struct Message {
     }
 };
 
-// Follows the data of one rank: what a receive brings is what the left neighbour's schedule must
-// send (that is compared with its real one), the rest follows from the steps.
+// Follows the data of one rank. A receive brings what the left neighbour's schedule must send
+// (compared with its real one); everything else follows from the steps.
 class RingRank
 {
   public:
@@ -301,7 +301,7 @@ class RingRank
     }
     std::vector<Message> sent, received;
     uint64_t sent_bytes = 0;
-    int complete = 0; // chunks of OUT that hold the whole sum at the end
+    int complete = 0; // chunks of OUT that contain the complete sum at the end
 
   private:
     int chunk_at(uint64_t offset)
@@ -315,9 +315,9 @@ class RingRank
     void follow(const struct rf_sched &sched)
     {
         int n = desc_.ranks, left = (desc_.rank + n - 1) % n, right = (desc_.rank + 1) % n;
-        std::vector<int> out(static_cast<size_t>(n)); // ranks in the sum that OUT holds
+        std::vector<int> out(static_cast<size_t>(n)); // number of ranks in OUT's sum
         int arrived = 0;
-        for (uint32_t i = 0; i < sched.count; i++) { // the builder's order is a valid one
+        for (uint32_t i = 0; i < sched.count; i++) { // the builder's order is valid
             const struct rf_step &step = sched.steps[i];
             if (step.verb == RF_STEP_RECV && step.dst.space == RF_SPACE_TMP) {
                 EXPECT_EQ(step.peer, left);
@@ -354,7 +354,7 @@ class RingRank
         std::sort(received.begin(), received.end());
     }
     struct rf_coll_desc desc_;
-    std::vector<int> pending_; // second round: what has been received where
+    std::vector<int> pending_; // second round: chunks received, by place
 };
 
 void check_ring(int ranks, size_t count, int every)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Schedules as callers see them (ringforge/schedule.h): what is shown is what a communicator runs.
+// The public view of schedules (ringforge/schedule.h) equals the steps that a communicator runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -111,7 +111,7 @@ rf_schedule_verb verb_of(uint8_t verb)
     }
 }
 
-// Every step, with what it waits for, against the list that is run.
+// Compares every step and its dependencies with the list that is run.
 void expect_same(const rf_schedule *schedule, const rf_sched *sched)
 {
     ASSERT_EQ(rf_schedule_step_count(schedule), sched->count);

@@ -176,7 +176,7 @@ TEST(Half, EveryValueWidensExactlyAndComesBack)
     }
 }
 
-// Between two neighbours, the nearer; in the middle, the even one; beyond the largest, infinity.
+// Between two neighbours: the nearer; in the middle: the even one; beyond the largest: infinity.
 TEST(Half, NarrowingRoundsToNearestEven)
 {
     for (enum rf_dtype dtype : {RF_F16, RF_BF16}) {
@@ -290,7 +290,7 @@ TEST(Fold, IntoSeveralPlacesIsTheSameWithinAndPastTheCaches)
 
 // ---- subnormal numbers --------------------------------------------------------------------------
 
-// As a device that takes subnormal numbers for 0: flushed says what is added of x.
+// A device that flushes subnormal numbers to zero: flushed(x) is the operand it adds for x.
 template <class T> T flushed(T x)
 {
     return std::fpclassify(x) == FP_SUBNORMAL ? std::copysign(T(0), x) : x;

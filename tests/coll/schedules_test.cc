@@ -70,7 +70,7 @@ std::vector<size_t> counts_for(int ranks)
 template <class Run> void for_every_case(int ranks, Run run)
 {
     if (ranks == 1)
-        return; // no algorithm has anything to do; the table's choice is tested below
+        return; // no algorithm does anything; the table's choice is tested below
     for (const Algorithm &algorithm : algorithms_of(ranks)) {
         const bool shared = strcmp(algorithm.name, "shared") == 0;
         for (size_t count : counts_for(ranks)) {
@@ -97,8 +97,8 @@ template <class Run> void for_every_case(int ranks, Run run)
 class Schedules : public testing::TestWithParam<int>
 {
 };
-// What takes time grows with the square: of more than 12 ranks the powers of 2, what is beside
-// them, and some that are neither. RF_TEST_ALL=1: all up to 33.
+// The time grows with the square, so of more than 12 ranks only the powers of 2, their neighbours,
+// and a few others are tested. RF_TEST_ALL=1: all up to 33.
 std::vector<int> rank_counts()
 {
     std::vector<int> some = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 17, 21, 31, 32, 33};
@@ -131,11 +131,12 @@ TEST_P(Schedules, AreExactInAnyOrderThatTheirDependenciesAllow)
         });
 }
 
-// What is marked as an exchange lies in IN of the peer, to which this rank sends at least half as
-// much.
+// A step marked as an exchange lies in IN of the peer, and this rank sends that peer at least half
+// as much.
 TEST(Schedules, ExchangesAreOfDataThatBothRanksHadBefore)
 {
-    // Bytes from rank to rank of an all_to_all: about as long both ways only between 0 and 1.
+    // Bytes from rank to rank of an all_to_all: of similar length in both directions only between 0
+    // and 1.
     const std::vector<std::vector<size_t>> bytes = {{8, 40, 90}, {30, 8, 0}, {9, 70, 8}};
     for (int ranks : {2, 3})
         for (bool to_all : {false, true}) {
@@ -168,7 +169,7 @@ TEST(Schedules, ExchangesAreOfDataThatBothRanksHadBefore)
                 }
                 rf_sched_destroy(sched);
             }
-            // An all_gather of 40, 8 and 70 bytes: rank 1 has too little to give.
+            // An all_gather of 40, 8 and 70 bytes: rank 1 sends too little for an exchange.
             using Pairs = std::set<std::pair<int, int>>;
             const Pairs gathered =
                 ranks == 2 ? Pairs{{1, 0}} : Pairs{{1, 0}, {1, 2}, {0, 2}, {2, 0}};
@@ -179,7 +180,7 @@ TEST(Schedules, ExchangesAreOfDataThatBothRanksHadBefore)
         }
 }
 
-// Its segments do not depend on the description: long ones, so that places are used again.
+// Its segments do not depend on the description: long ones, so that places are reused.
 TEST(Schedules, SharedIsExactInManySegmentsWhateverOthersCanReach)
 {
     uint32_t seed = 1;
@@ -251,7 +252,7 @@ TEST_P(Schedules, OfTheTablesChoiceAreExactForEverySizeAndType)
     }
 }
 
-// Pieces of any length, empty ones among them, and all of them empty but one.
+// Pieces of any length, including empty ones, and all empty but one.
 TEST_P(Schedules, WithACountForEachRankAreExact)
 {
     int ranks = GetParam();

@@ -22,7 +22,7 @@ struct Row {
     const char *algorithm;
 };
 
-// Of the whole table, so that a new algorithm is held against its list without another line here.
+// All rows of the table, so that a new algorithm is tested without a change here.
 std::vector<Row> all_rows()
 {
     std::vector<Row> rows;
@@ -51,7 +51,7 @@ uint64_t listed(const rf_coll_desc &desc, const char *algorithm)
 class Check
 {
   public:
-    // Every rank and these roots; false after the first difference.
+    // Tests every rank and these roots; false after the first difference.
     bool holds(rf_coll_desc desc, const char *algorithm, const std::vector<int> &roots)
     {
         const std::vector<int> used = rf_coll_has_root(desc.op) ? roots : std::vector<int>{0};
@@ -63,7 +63,7 @@ class Check
                 if (desc.op == RF_COLL_RECV && rank == root)
                     continue;
                 if (rf_coll_find(&desc, algorithm, &row) < 0 || !row->sent)
-                    return true; /* so it is on every rank */
+                    return true; /* the same on every rank */
                 compared++;
                 if (row->sent(&desc) == listed(desc, algorithm))
                     continue;
@@ -109,7 +109,7 @@ TEST(SentFormula, IsWhatTheListSendsForEveryAlgorithmSizeTypeRootAndRankOfFewRan
     EXPECT_GT(check.compared, 50000);
 }
 
-// Types take turns, every root is tried up to 32 ranks.
+// Types alternate; every root is tested up to 32 ranks.
 TEST(SentFormula, IsWhatTheListSendsForEveryAlgorithmOfManyRanks)
 {
     Check check;
@@ -131,7 +131,7 @@ TEST(SentFormula, IsWhatTheListSendsForEveryAlgorithmOfManyRanks)
     EXPECT_GT(check.compared, 100000);
 }
 
-// Ranks that share memory may choose another algorithm; the same bytes are counted.
+// With shared memory another algorithm may be chosen; the count of bytes is the same.
 TEST(SentFormula, OfAChosenAlgorithmDoesNotDependOnSharedMemory)
 {
     int others = 0;
@@ -207,7 +207,7 @@ TEST(SentFormula, OfAForestIsWhatItsListSendsInAnyNumberOfWindows)
 
 TEST(SentFormula, OfALongForestIsThePublicPredictionAndThatOfAKnownForest)
 {
-    // Several windows of the library's own length, whose chunks are ragged.
+    // Several windows of the library's default length, whose chunks are ragged.
     int first[] = {0, 3, 4, 11, 12};
     struct rf_forest forest = {12, 4, first};
     for (size_t count : {size_t(1) << 20, size_t(3000001)})

@@ -88,7 +88,7 @@ int Network::post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t 
     Network *network = end->network;
     if (network->refused())
         return RF_EAGAIN;
-    if (bytes == 0) // its address means nothing
+    if (bytes == 0) // its address is meaningless
         buffer = "";
     const unsigned char *data = static_cast<const unsigned char *>(buffer);
     Key key{t->rank, peer, tag};
@@ -98,7 +98,7 @@ int Network::post_send(struct rf_transport *t, int peer, uint64_t tag, uint32_t 
     network->sends_[key] = Post{const_cast<void *>(buffer), bytes, contract, context,
                                 std::vector<unsigned char>(data, data + bytes)};
     end->sent += bytes;
-    memset(context, 0x5A, 64); // it is the provider's now
+    memset(context, 0x5A, 64); // now owned by the provider
     network->match(key);
     return 0;
 }
@@ -503,7 +503,7 @@ std::string run_any_order(World &world, uint32_t seed, AnyOrder::Combine combine
     // Ranks run in bursts of random length, so that some are far ahead of others.
     int idle = 0, running = 0;
     for (auto &runner : runners)
-        running += !runner->done(); // a list may have no steps
+        running += !runner->done(); // a list may be empty
     while (running > 0 && network.fault().empty()) {
         AnyOrder &runner = *runners[network.random()() % static_cast<unsigned>(ranks)];
         bool was_done = runner.done(), moved = false;

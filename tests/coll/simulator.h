@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Many ranks in one thread, over a transport that is as unkind as the rules of
-// base/transport_interface.h allow: a send finishes only when it is matched, completions come in
-// any order, posting may be refused, a posted receive spoils its buffer at once, and every buffer
-// is checked to have been left alone while it was posted. Used by the tests of this folder.
+// Many ranks in one thread, over a transport as unkind as base/transport_interface.h allows: a send
+// finishes only when it is matched, completions come in any order, posting may be refused, and the
+// buffer of a posted receive is overwritten at once. It checks that nobody changes a buffer while
+// it is posted. Used by the tests of this folder.
 #ifndef RF_TESTS_COLL_SIMULATOR_H
 #define RF_TESTS_COLL_SIMULATOR_H
 
@@ -36,7 +36,7 @@ class Network
     bool is_empty() const;
     // Every message of a run finished: tags may be used again.
     void next_run();
-    // The first rule that was broken, or nothing.
+    // The first rule that was broken; empty if none.
     const std::string &fault() const;
     std::mt19937 &random();
     // Tests: changes the next message on its way.
@@ -48,7 +48,7 @@ class Network
         size_t bytes;
         uint32_t contract;
         void *context;
-        std::vector<unsigned char> image; // what must still be there when it finishes
+        std::vector<unsigned char> image; // expected content at completion
     };
     struct Event {
         bool is_recv;
@@ -56,14 +56,14 @@ class Network
         Post post;
         size_t bytes;
         uint32_t contract;
-        std::vector<unsigned char> data; // receives: what arrives
+        std::vector<unsigned char> data; // receives: the data that arrive
     };
     struct End {
         struct rf_transport base;
         Network *network;
         std::vector<Event> events;
         uint64_t sent = 0;
-        bool reachable = false; // others can reach its buffers
+        bool reachable = false; // other ranks can read its buffers
     };
     using Key = std::tuple<int, int, uint64_t>; // from, to, tag
 
@@ -88,7 +88,7 @@ class Network
     bool refuse_;
 };
 
-// Memory of one rank, with margins that must stay as they are.
+// Memory of one rank, with margins that must not change.
 class Memory
 {
   public:
@@ -104,7 +104,7 @@ class Memory
 struct Layout {
     size_t in_bytes, out_bytes;
     bool in_place;
-    size_t in_offset, out_offset; // in place: within the one that is larger
+    size_t in_offset, out_offset; // in place: the smaller lies within the larger
 };
 Layout layout_of(const struct rf_coll_desc &desc, bool in_place);
 
@@ -114,7 +114,7 @@ class Rank
     Rank(const struct rf_coll_desc &desc, bool in_place, size_t staging_bytes = 0);
     unsigned char *in();
     unsigned char *out();
-    // What the schedule works in: the same, or staging memory.
+    // The memory that the schedule uses: the same, or staging memory.
     unsigned char *work(bool out);
     void move(const struct rf_sched &sched, const struct rf_step &step);
     Layout layout;
@@ -143,9 +143,9 @@ class Mover : public rf_mover
     uint64_t ended_[2] = {};
 };
 
-// Runs a schedule in any order that its dependencies allow, on 64-bit elements. Of what is
-// published others read IN and OUT themselves or their copies, as chance has it. `combine` is the
-// reduction (a sum, or the building of an expression), `divide` the end of an average.
+// Runs a schedule in a random order that its dependencies allow, on 64-bit elements. For published
+// memory, peers read IN and OUT or copies of them, at random. `combine` is the reduction (a sum, or
+// the building of an expression), `divide` the end of an average.
 class AnyOrder
 {
   public:
@@ -154,7 +154,7 @@ class AnyOrder
     AnyOrder(const struct rf_sched *sched, Network &network, Rank &memory, Combine combine,
              Divide divide);
     bool done() const;
-    // One random thing; false if there was nothing to do.
+    // One random action; false if none is possible.
     bool turn();
 
   private:
@@ -184,7 +184,7 @@ class AnyOrder
 
 // A world of schedules; empty algorithm = the table's choice.
 struct World {
-    // staged: which ranks work in staging memory, a bit each; desc.staged: which of their sides,
+    // staged: a bit for each rank that works in staging memory; desc.staged: which of its sides,
     // both if none.
     World(struct rf_coll_desc desc, const std::string &algorithm, bool in_place,
           uint64_t staged = 0);
@@ -195,11 +195,12 @@ struct World {
     std::vector<std::unique_ptr<Rank>> ranks;
 };
 
-// Both return what went wrong, or nothing. 64-bit elements and any order; or the real executor.
+// Both return what went wrong; empty if nothing did. 64-bit elements in any order; or the real
+// executor.
 std::string run_any_order(World &world, uint32_t seed, AnyOrder::Combine combine,
                           AnyOrder::Divide divide);
 std::string run_executor(World &world, uint32_t seed);
-// Per-rank bytes on the network of the last run equal what the schedules say.
+// The bytes that each rank sent in the last run equal those of its schedule.
 std::string check_sent(const World &world, const Network &network);
 
 } // namespace sim

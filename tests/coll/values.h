@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What collectives are tested with, and what must come out: small integers, exact in every type and
-// order.
+// Inputs and expected results of collectives: small integers, exact in every type and order.
 #ifndef RF_TESTS_COLL_VALUES_H
 #define RF_TESTS_COLL_VALUES_H
 
@@ -34,7 +33,7 @@ inline int sum_of(int ranks, size_t element)
     return sums[element % 1009];
 }
 
-// Averages of odd counts, by algorithms that serve averages; else sums.
+// Averages for odd counts if the algorithm supports them; otherwise sums.
 inline rf_redop redop_for(struct rf_coll_desc desc, const char *algorithm)
 {
     const struct rf_algorithm *row = nullptr;
@@ -42,13 +41,13 @@ inline rf_redop redop_for(struct rf_coll_desc desc, const char *algorithm)
     return desc.count % 2 && rf_coll_find(&desc, algorithm, &row) == 0 ? RF_AVG : RF_SUM;
 }
 
-// The counts of all ranks in an all-to-all of the v form: what `from` sends to `to`.
+// The counts of all ranks in an all-to-all of the v form: elements from `from` to `to`.
 inline size_t pair_count(int from, int to)
 {
     return static_cast<size_t>((from * 7 + to * 3) % 5 * 11);
 }
 
-// Whose piece element `element` of the whole is in, and where in it.
+// The rank whose piece contains element `element` of the whole, and the offset in the piece.
 inline std::pair<int, size_t> owner(const struct rf_coll_desc &desc, const size_t *counts,
                                     size_t element)
 {

@@ -35,7 +35,7 @@ const Form forms[] = {
     {RF_COLL_GATHER, "flat", RF_ORDER_ANY},
     {RF_COLL_SCATTER, "flat", RF_ORDER_ANY},
     {RF_COLL_ALL_TO_ALL, "pairs", RF_ORDER_ANY},
-    /* Those that cannot be cut are staged in one piece. */
+    /* Algorithms that cannot be cut are staged in one piece. */
     {RF_COLL_ALL_REDUCE, "flat", RF_ORDER_RING},
     {RF_COLL_ALL_REDUCE, "naive", RF_ORDER_RING},
     {RF_COLL_ALL_GATHER, "bruck", RF_ORDER_ANY},
@@ -143,7 +143,7 @@ TEST_P(Windows, WithACountForEachRankAreExact)
         }
 }
 
-/* Every rank knows its own row and column only, so each cuts as many windows as it needs. */
+/* Every rank knows only its own row and column, so each cuts as many windows as it needs. */
 TEST_P(Windows, OfAnExchangeWithCountsAreExact)
 {
     const int ranks = GetParam();
@@ -346,7 +346,7 @@ TEST(Staging, IsAFewWindowsHoweverLongTheCall)
         }
 }
 
-/* With a network on which nothing ever ends, fetches go on until the slots are full. */
+/* If no message ever ends, fetches continue until the slots are full. */
 TEST(Staging, FetchesAheadOfTheNetworkAsFarAsThereAreSlots)
 {
     struct rf_coll_desc desc = describe({RF_COLL_ALL_REDUCE, "ring", RF_ORDER_RING}, 2, 1000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The bits of sums, kept: hashes of what collectives gave when they were last changed on purpose.
- * Sums are made in C without contraction, so the hashes hold on every processor.
+ * Recorded bits of sums: hashes of the results of collectives at the last intended change. Sums are
+ * made in C without contraction, so the hashes hold on every processor.
  */
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ const Kept kept[] = {
 
 };
 
-/* Numbers whose sums are rounded: 24 bits, times a power of two that differs. */
+/* Numbers whose sums are rounded: 24 bits, times varying powers of two. */
 std::vector<uint8_t> numbers(rf_dtype dtype, int rank, size_t count)
 {
     uint64_t state = 0x9e3779b97f4a7c15u * static_cast<uint64_t>(rank + 1);
@@ -75,7 +75,7 @@ uint64_t fnv(uint64_t hash, const std::vector<uint8_t> &bytes)
     return hash;
 }
 
-/* Of all ranks' results, in rank order. */
+/* Over all ranks' results, in rank order. */
 uint64_t hash_of(const Kept &k)
 {
     const bool scatter = k.op == RF_COLL_REDUCE_SCATTER;

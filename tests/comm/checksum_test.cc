@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checksums of messages: with them a damaged one is noticed in every operation, wherever it is in
- * it, and both ends of its link are named on all ranks; nothing else changes; ranks that do not
- * agree about them do not start.
+ * Checksums of messages: damage is detected in every operation and at every position, and all ranks
+ * name both ends of the link. Nothing else changes. Ranks whose settings differ do not start.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -125,7 +124,7 @@ TEST(Checksum, NamesTheLinkOfADamagedMessageInEveryOperation)
                         std::vector<float> in(count * static_cast<size_t>(size), 1.0f),
                             out(in.size());
                         int rc = RF_OK;
-                        /* A call may send less than nine messages, and may be over here. */
+                        /* A call may send fewer than nine messages, and may complete here. */
                         for (int i = 0; i < 12 && rc == RF_OK; i++)
                             rc = operation.run(comm, count, in, out);
                         if (rc == RF_OK)

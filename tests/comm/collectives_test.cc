@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the collectives compute, over threads and over every provider: worked examples, all types
- * and reductions against sums made in double, sizes that nothing divides, the same bits everywhere
- * in ring order, and the bytes that were predicted.
+ * Results of collectives, over threads and over every provider: worked examples, all types and
+ * reductions against sums made in double, sizes without divisors, equal bits on all ranks in ring
+ * order, and the predicted bytes.
  */
 #include <gtest/gtest.h>
 #include <ringforge/schedule.h>
@@ -26,7 +26,7 @@ std::string text(const Case &c)
            rf_order_name(c.order) + " order, count " + std::to_string(c.count);
 }
 
-/* The bytes that the last operation has sent are those of its schedule. */
+/* The bytes sent by the last operation are those of its schedule. */
 class Ledger
 {
   public:
@@ -184,7 +184,7 @@ TEST_P(Collectives, GiveTheWorkedExamples)
     });
 }
 
-/* What ran between has taken its schedule out of the table, or has left the same one there. */
+/* The call between evicts its schedule from the table, or leaves it there. */
 TEST_P(Collectives, ACallThatRepeatsIsTheSameWhateverRanBetween)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
@@ -337,7 +337,7 @@ TEST(Communicators, TwoInOneProcessDoNotDisturbEachOther)
             EXPECT_EQ(a, 3 + 3 * i);
             EXPECT_EQ(b, 3 * i);
         }
-        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK); /* all have ended their part on the second */
+        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK); /* all have completed the second */
         rf_comm_abort(second, "enough");
         int32_t one = 1;
         EXPECT_EQ(rf_all_reduce(second, &one, &one, 1, RF_I32, RF_SUM, nullptr), RF_EABORT);
@@ -406,7 +406,7 @@ TEST(Arguments, AreRefusedWithASentenceAndDoNotFailTheCommunicator)
     ranks::run(world, [](rf_comm *comm, int) {
         float a[8] = {}, b[8] = {};
         rf_coll_opts opts = {};
-        /* The second time behind a call that differs in the wrong argument alone. */
+        /* The second round follows a call that differs only in the wrong argument. */
         for (int round = 0; round < 2; round++) {
             EXPECT_EQ(rf_all_reduce(nullptr, a, b, 4, RF_F32, RF_SUM, nullptr), RF_EINVAL);
             EXPECT_EQ(rf_all_reduce(comm, nullptr, b, 4, RF_F32, RF_SUM, nullptr), RF_EINVAL);

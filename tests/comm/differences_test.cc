@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A table of ways in which one rank's call can differ from the others': each is RF_EMISMATCH on all
- * ranks, in the operation in which it happened, naming who differs and what either side called.
+ * A table of the ways in which one rank's call can differ from the others'. Each is RF_EMISMATCH on
+ * all ranks, in the operation in which it happens, and names the ranks that differ and both calls.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -20,7 +20,7 @@ struct Difference {
     const char *name;
     rf_coll_op odd_op, other_op;
     Call deviating, other;
-    bool alike = false; /* the contracts say the same: it is in what they have no field for */
+    bool alike = false; /* the contracts are equal: they have no field for the difference */
 };
 
 rf_coll_opts options(rf_order order, const char *label, const char *algorithm)
@@ -84,7 +84,7 @@ Call all_to_all(size_t count, rf_dtype dtype)
         return rf_all_to_all(comm, m.in.data(), m.out.data(), count, dtype, nullptr);
     };
 }
-/* The same sum, shared out in one way or the other. */
+/* The same sum, with two divisions into shares. */
 Call all_gather_v(size_t first)
 {
     return [=](rf_comm *comm, Memory &m) {
@@ -190,7 +190,7 @@ TEST_P(Differences, AreReportedOnAllRanks)
             bool early = rc < 0; /* another rank's error came before this rank's call */
             if (rc == RF_OK)
                 rc = (is_deviating ? difference.deviating : difference.other)(comm, memory);
-            if (rc == RF_OK) /* its part was over before anybody noticed */
+            if (rc == RF_OK) /* its part completed before anybody noticed */
                 rc = rf_barrier(comm, nullptr);
             const rf_error error = *rf_last_error();
             EXPECT_EQ(rc, RF_EMISMATCH) << "rank " << rank << ": " << error.message;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Elements of every type to and from double, rounded to nearest even: what the expected results of
- * collectives are made of.
+ * Elements of every type to and from double, rounded to nearest even. The expected results of
+ * collectives are made with them.
  */
 #ifndef RF_TESTS_COMM_ELEMENT_H
 #define RF_TESTS_COMM_ELEMENT_H
@@ -76,7 +76,7 @@ inline bool is_integer(rf_dtype dtype)
     return dtype == RF_I32 || dtype == RF_I64 || dtype == RF_U8 || dtype == RF_I8;
 }
 
-/* Rank `rank`'s element i: small integers, of which every sum and product here is exact. */
+/* Rank `rank`'s element i: small integers whose sums and products here are all exact. */
 inline double input(rf_dtype dtype, rf_redop redop, int rank, size_t i)
 {
     if (redop == RF_PROD)

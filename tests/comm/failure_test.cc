@@ -14,25 +14,13 @@
 #include <csignal>
 
 #include "support/fair_clock.h"
+#include "support/free_port.h"
 #include "support/ranks.h"
 
 namespace
 {
 
 constexpr double promised_s = 2;
-
-int free_port()
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(fd, (sockaddr *)&address, sizeof address);
-    getsockname(fd, (sockaddr *)&address, &length);
-    close(fd);
-    return ntohs(address.sin_port);
-}
 
 class Failure : public testing::TestWithParam<ranks::World>
 {
@@ -67,7 +55,8 @@ TEST_P(Kill, AKilledRankIsNamedByEverySurvivorAndLaterCallsAreRefused)
     }
 }
 
-/* The child keeps all sockets of its parent open: their silence alone would take ten seconds. */
+/* The child keeps all sockets of its parent open: detection by silence alone would take ten
+ * seconds. */
 TEST_P(Kill, AnEndedProcessIsNoticedThoughItsChildHoldsItsSockets)
 {
     int probe = (int)syscall(SYS_pidfd_open, getpid(), 0);
@@ -107,7 +96,7 @@ TEST_P(Kill, ARankStoppedInMidCallIsNamedAtTheDeadline)
     ranks::World world = GetParam();
     world.timeout_s = 1;
     world.expect_killed =
-        1; /* woken after all have gone, tcp;ofi_rxm of libfabric 1.17 may crash */
+        1; /* woken after all have left, tcp;ofi_rxm of libfabric 1.17 may crash */
     ranks::run(world, [stopped](rf_comm *comm, int rank) {
         std::vector<float> data(size_t{1} << 20, 1.0f);
         int rc = RF_OK;
@@ -130,11 +119,11 @@ TEST_P(Kill, ARankStoppedInMidCallIsNamedAtTheDeadline)
 TEST_P(Failure, AStoppedRankIsNamedAtTheDeadline)
 {
     ranks::World world = GetParam();
-    world.timeout_s = 2; // on busy cores ranks come late
+    world.timeout_s = 2; // on busy cores ranks arrive late
     ranks::run(world, [](rf_comm *comm, int rank) {
         float data = 1;
         ASSERT_EQ(rf_all_reduce(comm, &data, &data, 1, RF_F32, RF_MAX, nullptr), RF_OK);
-        /* Rank 1 is busy with something else, instead of broadcasting. */
+        /* Rank 1 does something else instead of the broadcast. */
         int rc = rank == 1 ? RF_OK : rf_broadcast(comm, &data, 1, RF_F32, 1, nullptr);
         while (rank == 1 && rc == RF_OK)
             rc = rf_comm_async_error(comm);
@@ -189,7 +178,7 @@ TEST(LoopbackFaults, AKilledRankIsNamed)
         while (rc == RF_OK)
             rc = rf_all_reduce(comm, data.data(), data.data(), 1000, RF_F32, RF_MAX, nullptr);
         if (rank == 2)
-            return; /* its own view of its death is its own */
+            return; /* its own view of its death does not count */
         EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
         EXPECT_EQ(rf_last_error()->rank, 2);
     });
@@ -213,12 +202,12 @@ TEST(LoopbackFaults, ALostMessageIsATimeoutThatNamesThePeer)
     });
 }
 
-/* Does nothing that a communicator could take part in. Returns why it has failed. */
+/* Does nothing that involves the communicator. Returns the error with which it fails. */
 int stand_still(rf_comm *comm)
 {
     int rc = RF_OK;
     for (; rc == RF_OK; rc = rf_comm_async_error(comm))
-        usleep(1000); /* and leaves the core to those who wait */
+        usleep(1000); /* and leaves the core to the ranks that wait */
     return rc;
 }
 
@@ -228,8 +217,8 @@ void expect_late(int rc, int rank)
     EXPECT_EQ(rf_last_error()->rank, rank) << rf_last_error()->message;
 }
 
-/* Rank 2 waits for rank 0, which waits for rank 1 in the call before, and for longer; it has not
- * said so at the first deadline, and has at the second. */
+/* Rank 2 waits for rank 0, which waits longer for rank 1 in the call before. Rank 0 has not
+ * reported this at the first deadline; at the second it has. */
 TEST(LoopbackFaults, TheRankThatStallsAChainOfWaitsIsBlamedByAll)
 {
     for (double timeout_s : {0.05, 0.5}) {
@@ -253,7 +242,7 @@ TEST(LoopbackFaults, TheRankThatStallsAChainOfWaitsIsBlamedByAll)
     }
 }
 
-/* Each receives from the rank before it, as in a pipeline; the last one has the first deadline. */
+/* Each receives from the rank before it, as in a pipeline; the last has the earliest deadline. */
 TEST(LoopbackFaults, TheRankThatStallsAChainOfReceivesIsBlamedByAll)
 {
     for (bool request : {false, true}) {
@@ -265,7 +254,7 @@ TEST(LoopbackFaults, TheRankThatStallsAChainOfReceivesIsBlamedByAll)
             rf_coll_opts opts = {};
             opts.timeout_s = rank == 0 ? 0.3 : 60;
             int rc = RF_OK;
-            for (int k = 0; k < 2 && rank != 1; k++) { /* the second of a rank that waits for it */
+            for (int k = 0; k < 2 && rank != 1; k++) { /* the second: from a waiting rank */
                 opts.request = request ? &pending[k] : nullptr;
                 const int from = k == 0 ? (rank + 3) % 4 : (rank + 1) % 4;
                 if (rc == RF_OK && (k == 0 || (request && from != 1)))
@@ -280,7 +269,7 @@ TEST(LoopbackFaults, TheRankThatStallsAChainOfReceivesIsBlamedByAll)
     }
 }
 
-/* Rank 1 waits in a group for rank 2, and nobody listens to the communicator of all meanwhile. */
+/* Rank 1 waits in a group for rank 2, and nobody polls the communicator of all ranks meanwhile. */
 TEST(LoopbackFaults, ARankAwaitedInAnotherCommunicatorIsBlamedByAll)
 {
     ranks::World world;
@@ -391,7 +380,7 @@ TEST(Timeouts, InvalidOnesAreRefusedByTheCall)
     }
 }
 
-/* Closing and opening are complete calls: whoever is back first waits for the others. */
+/* Closing and opening are complete calls: the first rank to return waits for the others. */
 void close_and_open_again(const std::string &url, const std::string &provider, int rank, int size)
 {
     rf_comm_opts opts = {};
@@ -479,7 +468,7 @@ TEST(Latency, GroupsAndSurvivorsHaveLinksAsSlowAsTheirParent)
             int32_t sum = 1;
             EXPECT_EQ(rf_all_reduce(each, &sum, &sum, 1, RF_I32, RF_SUM, nullptr), RF_OK);
             EXPECT_EQ(sum, rf_comm_size(each));
-            // Who comes first waits for a message of who comes last.
+            // The first rank waits for a message of the last.
             int64_t longest = (int64_t)(rf_now_ns() - start);
             EXPECT_EQ(rf_all_reduce(each, &longest, &longest, 1, RF_I64, RF_MAX, nullptr), RF_OK);
             EXPECT_GT(longest, 2000000);

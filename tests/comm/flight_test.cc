@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The flight recorder: what is in the files after a clean run, a disagreement and a death, and what
- * a reader makes of damaged ones.
+ * The flight recorder: the files after a clean run, a disagreement and a death, and how a reader
+ * handles damaged ones.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ class Flight : public testing::TestWithParam<ranks::World>
         return last;
     }
 
-    /* How many are in its file. */
+    /* The number of calls in its file. */
     size_t calls_of(int rank) const
     {
         const std::string end = "-" + std::to_string(rank) + ".flight";
@@ -105,7 +105,7 @@ TEST_P(Flight, KeepsTheLastCallsOfEveryRank)
 {
     ranks::World world = GetParam();
     ranks::run(world, [](rf_comm *comm, int) {
-        for (int i = 0; i < 1500; i++) /* once round, and more */
+        for (int i = 0; i < 1500; i++) /* more than once round the ring */
             ASSERT_EQ(all_reduce(comm, 1 + (size_t)i % 7), RF_OK);
         ASSERT_EQ(all_reduce(comm, 17, "the last"), RF_OK);
     });
@@ -133,7 +133,7 @@ TEST_P(Flight, ShowsWhoCalledSomethingElse)
     });
     int examined = 0;
     for (const auto &[rank, call] : last_calls(world.size)) {
-        if (call.contract.sequence == 1) { /* else it went on to the barrier */
+        if (call.contract.sequence == 1) { /* otherwise it reached the barrier */
             examined++;
             EXPECT_EQ(call.contract.count, rank == 1 ? 1001u : 1000u);
             EXPECT_EQ(call.status, RF_EMISMATCH);
@@ -162,13 +162,13 @@ TEST_P(Flight, SurvivesAKillInTheMidstOfACall)
                     usleep(1000);
                 raise(SIGKILL);
             });
-            all_reduce(comm, 4); /* the others do not come */
+            all_reduce(comm, 4); /* the others do not call it */
         }
         ASSERT_EQ(flock(file, LOCK_SH), 0); /* until it has ended */
-        /* Sending to the dead may crash in tcp;ofi_rxm of libfabric 1.17: mostly it is known by
-         * then. */
+        /* Sending to a dead rank may crash in tcp;ofi_rxm of libfabric 1.17: by then the death is
+         * usually known. */
         usleep(300000);
-        int rc = RF_OK; /* what rank 1 has sent may be all that a first call needs */
+        int rc = RF_OK; /* the first call may need no more than rank 1 has sent */
         for (int i = 0; i < 2 && rc == RF_OK; i++)
             rc = all_reduce(comm, 4);
         EXPECT_EQ(rc, RF_EPEER) << rf_last_error()->message;
@@ -202,7 +202,7 @@ TEST_P(Flight, DamagedFilesAreRefusedOrReadWithoutHarm)
     std::mt19937 random(1);
     for (int i = 0; i < 2000; i++) {
         std::string damaged = bytes;
-        for (int k = 0; k < 8; k++) /* mostly where something is */
+        for (int k = 0; k < 8; k++) /* mostly at used places */
             damaged[random() % (k % 2 ? 1024 : damaged.size())] = (char)random();
         int rc = write(damaged);
         EXPECT_TRUE(rc == RF_OK || rc == RF_ECORRUPT);

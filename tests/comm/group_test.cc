@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups of calls: neighbours that exchange in any order, hundreds of messages at once, to oneself
- * too, with collectives behind them; what a group refuses; and errors inside one.
+ * Groups of calls: neighbours that exchange in any order, hundreds of messages at once (also to
+ * oneself), collectives behind them, calls that a group refuses, and errors inside one.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -68,7 +68,7 @@ TEST_P(Group, HundredsOfMessagesInAnyOrderArriveInTheOrderOfTheirTags)
                 if (m.dst == rank)
                     receives.push_back(m);
             }
-            /* Peers in any order; of one peer and tag, in order. */
+            /* Peers in any order; equal peer and tag: in order. */
             std::vector<int> key(static_cast<size_t>(size) * 4);
             for (size_t i = 0; i < key.size(); i++)
                 key[i] = static_cast<int>(i);

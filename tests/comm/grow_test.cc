@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Newcomers: a job and processes from outside come to a larger communicator that works; whatever
- * newcomers do before they are in it, the job's own communicator goes on. Ranks are threads here
- * that join over TCP, as processes would.
+ * Newcomers: a job and processes from outside form a larger communicator that works. Whatever
+ * newcomers do before they are members, the job's own communicator continues. Ranks are threads
+ * here that join over TCP, as processes would.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -72,11 +72,11 @@ struct JoinListener {
     }
 };
 
-/* Runs a job of `size` ranks beside newcomers. */
+/* Runs a job of `size` ranks and newcomers. */
 void run(int size, const std::function<void(rf_comm *)> &job, int newcomers,
          const std::function<void(int)> &newcomer)
 {
-    const std::string url = job::tcp_url(job::free_port());
+    const std::string url = job::tcp_url(free_port());
     job::on_threads(size + newcomers, [&](int r) {
         if (r >= size) {
             newcomer(r - size);
@@ -127,7 +127,7 @@ TEST(Grow, AJobOfAnySizeAndItsNewcomersComeToACommunicatorThatWorksAndTheOldOneG
                 rf_comm *larger = nullptr;
                 if (rf_comm_rank(comm) == 0)
                     join_listener.wait_for(2);
-                /* Newcomers do as the devices of the job. */
+                /* Newcomers adopt the settings of the job's devices. */
                 ASSERT_EQ(rf_comm_follow(comm, 0, rf_comm_rank(comm) == 0 && size > 1), RF_OK)
                     << rf_last_error()->message;
                 ASSERT_EQ(grow(comm, join_listener, 2, 20, &larger), RF_OK)
@@ -184,7 +184,7 @@ TEST(Grow, ANewcomerThatIsCalledAndDoesNotComeIsNamedAndTheOthersAreTakenInTheNe
         },
         2,
         [&](int n) {
-            if (n == 0) { /* waits, and when it is called, does nothing more */
+            if (n == 0) { /* waits, and does nothing more when called */
                 const std::string url = join_listener.url();
                 const std::string terms = "ringforge=" + std::string(rf_version()) + "\n";
                 rf_join_request request{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Collectives that know which ranks are on one host, over every transport. Which host that is, is
-// said by RF_HOSTS.
+// Collectives that know which ranks are on one host, over every transport. RF_HOSTS says which host
+// that is.
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
 
@@ -83,7 +83,7 @@ TEST_P(Hosts, CollectivesByHostsAreExact)
     });
 }
 
-// Measured links choose the algorithm, which depends on the machine. The sums do not depend on it.
+// Measured links choose the algorithm, so it depends on the machine. The sums do not.
 TEST(MeasuredHosts, AllRanksChooseTheSameAndSumsAreWhatTheyWere)
 {
     ranks::World world;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The last call of a job, after which nothing follows in which ranks could notice that they have
- * called different things: then closing says so. Whatever two different calls the last ones are,
- * every rank gets RF_EMISMATCH, of the call or of the close.
+ * The last call of a job: no later call can reveal that ranks have called different things, so
+ * closing reports it. For any two different last calls, every rank gets RF_EMISMATCH, from the call
+ * or from the close.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -27,7 +27,7 @@ int next_of(const rf_comm *comm)
     return (rf_comm_rank(comm) + 1) % rf_comm_size(comm);
 }
 
-/* Ten elements each, but where the count is what differs. */
+/* Ten elements each, unless the count is what differs. */
 const std::vector<Call> calls{
     {"all_reduce", [](rf_comm *c, float *a,
                       float *b) { return rf_all_reduce(c, a, b, 10, RF_F32, RF_SUM, nullptr); }},
@@ -84,7 +84,7 @@ const std::vector<Call> calls{
 
 using Pair = std::pair<const Call *, const Call *>; /* of the last rank, and of all others */
 
-/* Of those that send to or receive from each other some fit. */
+/* Some pairs that send to or receive from each other match. */
 std::vector<Pair> all_pairs()
 {
     std::vector<Pair> all;
@@ -103,7 +103,7 @@ void expect_mismatch(const std::string &here, int call, int closed, uint64_t seq
     EXPECT_EQ(closed, RF_EMISMATCH) << here << error.message;
     if (closed == RF_OK)
         return;
-    if (!strstr(error.message, "deadlock")) { /* of which messages can be a part */
+    if (!strstr(error.message, "deadlock")) { /* messages can be part of one */
         EXPECT_EQ(error.sequence, sequence) << here << error.message;
     }
     EXPECT_EQ(strstr(error.message, "something else"), nullptr) << here << error.message;
@@ -115,7 +115,7 @@ std::string describe(const Call &different, const Call &usual, int rank, int siz
            std::to_string(rank) + " of " + std::to_string(size) + ": ";
 }
 
-/* The last rank calls `different`, all others `usual`, after an operation that went well. */
+/* The last rank calls `different`, all others `usual`, after an operation that succeeded. */
 void end_with(const ranks::World &world, const Call &different, const Call &usual)
 {
     std::vector<int> statuses(static_cast<size_t>(world.size), RF_OK);
@@ -125,7 +125,7 @@ void end_with(const ranks::World &world, const Call &different, const Call &usua
             std::vector<float> a(64, 1.0f), b(64);
             int &rc = statuses[static_cast<size_t>(rank)];
             rc = rf_all_reduce(comm, a.data(), b.data(), 1, RF_F32, RF_SUM, nullptr);
-            if (rc == RF_OK) /* else another rank's call was reported before */
+            if (rc == RF_OK) /* otherwise another rank's call was reported before */
                 rc = (rank == world.size - 1 ? different : usual).run(comm, a.data(), b.data());
         },
         [&](int rank, int closed) {
@@ -143,7 +143,7 @@ TEST_P(LastCall, EveryDifferenceIsReportedToEveryRank)
     const std::vector<Pair> all = all_pairs();
     std::atomic<size_t> next{0};
     std::vector<std::thread> threads;
-    for (int i = 0; i < 48; i++) /* most of the time they wait */
+    for (int i = 0; i < 48; i++) /* they wait most of the time */
         threads.emplace_back([&] {
             for (size_t at; (at = next++) < all.size();) {
                 ranks::World world;
@@ -156,7 +156,7 @@ TEST_P(LastCall, EveryDifferenceIsReportedToEveryRank)
 }
 INSTANTIATE_TEST_SUITE_P(Loopback, LastCall, testing::Values(2, 3));
 
-/* Where messages are buffered by networks: those that end without the others. */
+/* If networks buffer messages: the calls that complete without the others. */
 class LastCallOver : public testing::TestWithParam<ranks::World>
 {
 };
@@ -187,8 +187,8 @@ TEST_P(LastCallOver, IsReportedToEveryRankThoughItOnlySends)
     });
 }
 
-/* Takes minutes for all providers, so only with RF_TEST_ALL. A thread of each rank runs every 16th
- * pair, as most of the time they wait. */
+/* Takes minutes for all providers, so only with RF_TEST_ALL. Each thread of a rank runs every 16th
+ * pair, as they wait most of the time. */
 TEST_P(LastCallOver, EveryDifferenceIsReportedToEveryRank)
 {
     if (!getenv("RF_TEST_ALL"))
@@ -215,10 +215,10 @@ TEST_P(LastCallOver, EveryDifferenceIsReportedToEveryRank)
 INSTANTIATE_TEST_SUITE_P(All, LastCallOver, testing::ValuesIn(ranks::worlds({}, {2, 3})),
                          [](const auto &info) { return ranks::name(info.param); });
 
-/* A message and the receive that does not take it, as last calls: count and type are compared. By
- * its tag it is no message for this receive, which then waits for a rank that has left; where the
- * send is a long one, they wait for each other. Only a message that nobody waits for is no error.
- */
+/* A message and a receive that do not match, as last calls: count and type are compared. If the
+ * tags differ, the message is not for this receive, which then waits for a rank that has left; if
+ * the send is a long one, they wait for each other. Only a message that nobody waits for is not an
+ * error. */
 TEST(Closing, ReportsAMessageAndAReceiveThatDoNotMatchToBothRanks)
 {
     struct Receive {
@@ -231,7 +231,7 @@ TEST(Closing, ReportsAMessageAndAReceiveThatDoNotMatchToBothRanks)
                                 {0, RF_I32, 0, {RF_EMISMATCH, RF_EMISMATCH}},
                                 {0, RF_F32, 1, {RF_EPEER, RF_EMISMATCH}},
                                 {0, RF_F32, -1, {RF_OK, RF_EPEER}}}; /* none at all */
-    std::vector<std::thread> threads; /* most of the time they wait */
+    std::vector<std::thread> threads; /* they wait most of the time */
     for (const Receive &receive : receives)
         for (bool is_long : {false, true})
             threads.emplace_back([=] {
@@ -259,14 +259,14 @@ TEST(Closing, ReportsAMessageAndAReceiveThatDoNotMatchToBothRanks)
         thread.join();
 }
 
-/* Rank 0 waits for rank 1, which has left; why it has is known to rank 2, which comes late. */
+/* Rank 0 waits for rank 1, which has left; the reason is known to rank 2, which is late. */
 TEST(Closing, ReportsTheDifferenceBehindAMessageThatWaitsForALeaver)
 {
     ranks::World world;
     world.size = 3;
     ranks::run(world, [](rf_comm *comm, int rank) {
         std::vector<float> data(100000), sum(100000);
-        /* So late that rank 0 knows that rank 1 has left, and not the reason. */
+        /* So late that rank 0 knows that rank 1 has left, but not why. */
         if (rank == 2)
             std::this_thread::sleep_for(std::chrono::milliseconds(100));
         int rc = RF_OK;
@@ -303,12 +303,12 @@ TEST(Closing, OfAHealthyCommunicatorIsNoError)
     EXPECT_EQ(rf_comm_close(nullptr), RF_OK);
 }
 
-/* Over networks that take a message without its receiver. */
+/* Networks that accept a message without its receiver. */
 class Close : public testing::TestWithParam<ranks::World>
 {
 };
 
-/* Each is the root of its own broadcast, twice, and then both end with the same one. */
+/* Each is the root of its own broadcast, twice; then both end with the same one. */
 TEST_P(Close, ReportsAnEarlierDifference)
 {
     ranks::run(

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Sums over micro-batches that end in pieces, on tensors: the bits of the forest's all-reduce,
- * bytes and staging as foretold, queues of rounds, every provider, and ranks that disagree or die.
+ * predicted bytes and staging, queues of rounds, every provider, and ranks that disagree or die.
  */
 #include <numeric>
 #include <string>
@@ -56,7 +56,7 @@ Row piece_of(int leaves, const Counts &counts, int rank)
     return Row(begin, begin + static_cast<long>(counts[static_cast<size_t>(rank)]));
 }
 
-/* No buffer where there are no elements. */
+/* No buffer if it has no elements. */
 rf_tensor tensor_of(Device &device, const Row &data)
 {
     return data.empty() ? rf_tensor{} : device.tensor(data);
@@ -189,7 +189,7 @@ TEST_P(Everywhere, SumsOverMicroBatchesEndInPiecesWithTheBitsOfOneProcess)
 /* ---- threads -----------------------------------------------------------------------------------
  */
 
-/* Ranks whose memory is hidden: nobody, everybody, one of them. */
+/* Ranks whose memory is hidden: none, all, one of them. */
 class Leaves : public testing::TestWithParam<unsigned>
 {
 };
@@ -220,7 +220,7 @@ TEST_P(Leaves, AddUpToTheBitsOfOneProcessWhateverTheCuts)
     });
 }
 
-/* A call takes the predicted memory, and slots that a round does not change are not copied. */
+/* A call uses the predicted memory, and slots that a round does not change are not copied. */
 TEST_P(Leaves, TakeThePredictedStagingMemory)
 {
     run(three(), GetParam(), [](rf_comm *comm, int rank, Device &device) {
@@ -253,7 +253,7 @@ TEST_P(Leaves, TakeThePredictedStagingMemory)
     });
 }
 
-/* Rounds that are queued one behind the other, by points and by requests. */
+/* Rounds queued behind each other, by points and by requests. */
 TEST_P(Leaves, OfManyRoundsMayBeUnderWayAtOnce)
 {
     run(three(), GetParam(), [](rf_comm *comm, int rank, Device &device) {
@@ -284,7 +284,7 @@ TEST_P(Leaves, OfManyRoundsMayBeUnderWayAtOnce)
     });
 }
 
-/* Parts that the host reaches, and an `out` that it does not: each keeps its own places. */
+/* Parts that the host can map and an `out` that it cannot: each keeps its own places. */
 TEST(LeavesInTwoKindsOfMemory, AreReadWhereTheyLie)
 {
     run(2, true, [](rf_comm *comm, int rank, Device &device) {
@@ -360,7 +360,7 @@ TEST(InvalidLeaves, AreRefusedWithASentence)
     });
 }
 
-/* One part alone has no distance to another. */
+/* A single part has no stride. */
 TEST(OneSubtree, NeedsNoStride)
 {
     run(2, false, [](rf_comm *comm, int rank, Device &device) {
@@ -375,14 +375,14 @@ TEST(OneSubtree, NeedsNoStride)
     });
 }
 
-/* What rank 1 calls, and what the others do. */
+/* Rank 1 makes one call and the others another. */
 void disagree(const char *word,
               const std::function<int(rf_comm *, rf_tensor in, rf_tensor out, bool deviates)> &call)
 {
     run(three(), 0, [&](rf_comm *comm, int rank, Device &device) {
         rf_tensor in = device.tensor(Row(4000, 1)), out = device.tensor(Row(4000, -1));
         int rc = call(comm, in, out, rank == 1);
-        if (rc == RF_OK) /* a rank whose part was over before the others noticed */
+        if (rc == RF_OK) /* a rank that completed its part before the others noticed */
             rc = rf_barrier(comm, nullptr);
         EXPECT_EQ(rc, RF_EMISMATCH) << "rank " << rank << ": " << rf_last_error()->message;
         EXPECT_NE(strstr(rf_last_error()->message, word), nullptr) << rf_last_error()->message;

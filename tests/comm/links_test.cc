@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Communicators that have measured their links: all ranks choose the same, what they compute is
-// what they would have computed, and nothing of the measuring is left. No time is asserted.
+// Communicators with measured links: all ranks choose the same, results do not change, and the
+// measurement leaves nothing behind. No time is asserted.
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that disagree about a call: both sides get RF_EMISMATCH with both contracts, whatever it is
- * that differs, and the communicator is of no more use. What is checked is the structured error.
+ * Ranks that disagree about a call: both sides get RF_EMISMATCH with both contracts, for every kind
+ * of difference, and the communicator cannot be used any more. The structured error is checked.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -28,14 +28,14 @@ void disagree(ranks::World world, int deviating, rf_coll_op deviating_op, rf_col
         for (int i = 0; i < 3; i++) { /* so that the sequence is not trivial */
             if (rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_MAX, nullptr) == RF_OK)
                 continue;
-            /* A slow third rank learns of the others' quarrel before it has come there itself. */
+            /* A slow third rank learns of the disagreement before it makes the call. */
             EXPECT_GT(world.size, 2);
             EXPECT_EQ(rf_last_error()->status, RF_EMISMATCH) << rf_last_error()->message;
             return;
         }
         const FairClock clock;
         int rc = rank == deviating ? deviating_call(comm) : other_call(comm);
-        /* A rank whose part had ended before gets the error of its next call. */
+        /* A rank whose part had completed gets the error from its next call. */
         if (rc == RF_OK)
             rc = rf_barrier(comm, nullptr);
         EXPECT_EQ(rc, RF_EMISMATCH) << "rank " << rank << ": " << rf_last_error()->message;
@@ -163,11 +163,11 @@ TEST_P(Mismatch, OfTheRootIsReported)
         };
     };
     disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcast(1), broadcast(0));
-    /* Both wait for the other: no message ever flows. */
+    /* Each waits for the other: no message is sent. */
     disagree(GetParam(), 1, RF_COLL_BROADCAST, RF_COLL_BROADCAST, broadcast(0), broadcast(1));
 }
 
-/* Where a transport buffers messages, a root ends its part without the others. */
+/* If a transport buffers messages, a root completes its part without the others. */
 TEST_P(Mismatch, IsReportedThoughBothRanksHaveMadeLaterCalls)
 {
     auto broadcasts = [](int first_root) {
@@ -234,7 +234,7 @@ TEST_P(Mismatch, OfAReceiveAgainstACollectiveIsReported)
         [](rf_comm *comm) { return all_reduce(comm, 10); });
 }
 
-/* The other one finds out first, as it has been quiet for longer. */
+/* The other one detects it first, as it has been quiet for longer. */
 TEST(Deadlock, OfALateReceiveAndACollectiveIsReportedAsWithAnEarlyReceive)
 {
     disagree(
@@ -271,7 +271,7 @@ TEST_P(Mismatch, RanksThatReceiveFromEachOtherAreADeadlock)
         });
 }
 
-/* The cycle goes through a collective: no rank is in the same call as the one it waits for. */
+/* The cycle includes a collective: no rank is in the same call as the one it waits for. */
 TEST(Deadlock, OfAReceiveAndACollectiveIsFoundAmongThree)
 {
     ranks::World world;
@@ -331,7 +331,7 @@ TEST_P(Mismatch, OfASendAndItsReceiveIsReportedOnBothSides)
             });
 }
 
-/* Two disagree, and the third neither talks to both of them at first nor knows who is right. */
+/* Two disagree; the third at first neither talks to both nor knows which is right. */
 class MismatchOfThree : public testing::TestWithParam<ranks::World>
 {
 };

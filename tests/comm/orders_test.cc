@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ranks that call several communicators in different orders, and so wait for each other: every rank
- * gets RF_EMISMATCH with all calls, of the call that it waits in. And what looks like it but ends:
- * a rank that comes late, and ranks whose threads share their communicators out.
+ * gets RF_EMISMATCH with all calls, from the call in which it waits. Also cases that look like it
+ * but end: a rank that is late, and ranks that divide their communicators among threads.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -65,7 +65,7 @@ TEST_P(Orders, OfTwoCommunicatorsThatDifferAreReportedOnEveryRank)
         [](int, int closed) { EXPECT_EQ(closed, RF_EMISMATCH); });
 }
 
-/* After calls in which all agree; and the wait is for messages. */
+/* After calls that match on all ranks; the wait is for messages. */
 TEST_P(Orders, OfMessagesAndCollectivesThatDifferAreReported)
 {
     for (size_t count : {size_t{10}, size_t{100000}})
@@ -75,7 +75,7 @@ TEST_P(Orders, OfMessagesAndCollectivesThatDifferAreReported)
             for (rf_comm *any : {comm, other, comm})
                 EXPECT_EQ(all_reduce(any, 7), RF_OK) << rf_last_error()->message;
             int rc;
-            if (rank == 1) /* of a short one, which goes without its receiver, the receive waits */
+            if (rank == 1) /* a short send completes without its receiver, so the receive waits */
                 rc = rf_barrier(other, nullptr);
             else if (rank == 0 && count > 10)
                 rc = rf_send(comm, data.data(), count, RF_F32, 1, 0, nullptr);
@@ -90,7 +90,7 @@ TEST_P(Orders, OfMessagesAndCollectivesThatDifferAreReported)
 INSTANTIATE_TEST_SUITE_P(All, Orders, testing::ValuesIn(ranks::worlds({2}, {2})),
                          [](const auto &info) { return ranks::name(info.param); });
 
-/* These wait for seconds, and no provider has a part in it: threads, and processes. */
+/* These wait for seconds, and providers do not matter: threads, and processes. */
 std::vector<ranks::World> two_kinds()
 {
     std::vector<ranks::World> worlds(2);
@@ -119,8 +119,8 @@ TEST_P(OrdersThatEnd, WhenALateRankComesAreNoError)
         [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
 }
 
-/* On each rank one thread waits in a communicator, for what another thread of the peer brings only
- * when that has waited for long. */
+/* On each rank one thread waits in a communicator for a message that another thread of the peer
+ * sends only after a long wait. */
 TEST_P(OrdersThatEnd, ByAnotherThreadOfTheRankAreNoError)
 {
     ranks::run(
@@ -188,7 +188,7 @@ TEST(RandomPrograms, OnSeveralCommunicatorsWithLateRanksAreNoError)
     const unsigned count = programs ? static_cast<unsigned>(atoi(programs)) : 16;
     std::atomic<unsigned> next{0};
     std::vector<std::thread> threads;
-    for (int i = 0; i < 16; i++) /* most of the time they wait */
+    for (int i = 0; i < 16; i++) /* they wait most of the time */
         threads.emplace_back([&] {
             for (unsigned seed; (seed = next++) < count;)
                 run_program(seed);
@@ -207,7 +207,7 @@ TEST_P(OrdersOfThree, OfGroupsInACycleAreReportedOnEveryRank)
     ranks::run(
         GetParam(),
         [](rf_comm *comm, int rank) {
-            std::vector<rf_comm *> groups(3); /* of r and r+1; NULL where this rank is in neither */
+            std::vector<rf_comm *> groups(3); /* of r and r+1; NULL if this rank is in neither */
             for (int r = 0; r < 3; r++)
                 ASSERT_EQ(rf_comm_split(comm, rank == r || rank == (r + 1) % 3 ? 0 : -1, rank,
                                         &groups[static_cast<size_t>(r)]),
@@ -227,7 +227,7 @@ TEST_P(OrdersOfThree, OfGroupsInACycleAreReportedOnEveryRank)
         [](int, int closed) { EXPECT_EQ(closed, RF_OK) << rf_last_error()->message; });
 }
 
-/* The third only takes part in one of the two, and learns of it there. */
+/* The third rank belongs to only one of the two, and learns of it there. */
 TEST_P(OrdersOfThree, OfTwoCommunicatorsThatDifferAreReportedToTheThirdRank)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {

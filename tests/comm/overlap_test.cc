@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Several operations under way on one communicator: collectives beside collectives, sends and
- * receives beside both, in every order of starting and waiting; what depends on what; and how they
- * all end when one fails.
+ * Several operations in progress on one communicator: concurrent collectives, sends and receives
+ * beside them, in every order of starting and waiting; dependencies between them; and how all end
+ * when one fails.
  */
 #include <gtest/gtest.h>
 #include <thread>
@@ -94,7 +94,7 @@ std::vector<Step> program(unsigned seed, int size, size_t steps)
     return out;
 }
 
-/* A step that has been started, and what it must bring. */
+/* A started step and its expected result. */
 struct PendingOp {
     Ints in, out, want;
     rf_request *request = nullptr;
@@ -105,7 +105,7 @@ int32_t value(size_t step, int rank)
     return (int32_t)(step * 31 + (size_t)rank * 7 + 1);
 }
 
-/* Starts what this rank does in the step; false: nothing. */
+/* Starts this rank's part of the step; false: it has none. */
 bool begin(rf_comm *comm, const Step &step, size_t number, PendingOp &pending, bool later)
 {
     const int rank = rf_comm_rank(comm), size = rf_comm_size(comm);
@@ -205,7 +205,7 @@ TEST_P(Overlap, AnyMixOfOperationsIsExactInAnyOrderOfWaits)
         });
 }
 
-/* What one writes another reads, without waiting in between; short behind long. */
+/* One writes what another reads, without a wait in between; a short one behind a long one. */
 TEST_P(Overlap, ADependentOperationRunsAfterTheOlderOne)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int) {
@@ -216,10 +216,10 @@ TEST_P(Overlap, ADependentOperationRunsAfterTheOlderOne)
             requests.push_back(start_sum(comm, a, b)); /* b = size */
             rf_request *request = nullptr;
             rf_coll_opts opts = with(&request);
-            /* Reads the end of what that writes. */
+            /* Reads the end of the previous output. */
             RUNS(rf_all_reduce(comm, b.data() + count - 2, first.data(), 2, RF_I32, RF_SUM, &opts));
             requests.push_back(request);
-            /* Writes what the first one reads, and what this wrote. */
+            /* Writes the input of the first and reads the output of the previous one. */
             RUNS(rf_all_reduce(comm, other.data(), a.data(), 2, RF_I32, RF_MAX, &opts));
             requests.push_back(request);
             RUNS(rf_broadcast(comm, first.data(), 1, RF_I32, 0, &opts));
@@ -238,7 +238,7 @@ TEST_P(Overlap, ADependentOperationRunsAfterTheOlderOne)
     });
 }
 
-/* Of one rank: what it sends and receives, in the order of `order`. */
+/* Messages of one rank, sent and received in the order of `order`. */
 struct Message {
     bool is_send;
     int peer, tag;
@@ -260,7 +260,7 @@ TEST_P(Overlap, TenThousandTaggedPairsInRandomOrders)
             if (rank == dst)
                 messages.push_back({false, src, tag, Ints(count, -1), Ints(count, i)});
         }
-        /* In any order, but that of equal sides, peers and tags. */
+        /* In any order, except that messages of equal side, peer and tag stay in order. */
         std::vector<size_t> order(messages.size());
         std::map<std::tuple<bool, int, int>, std::vector<size_t>> lines;
         for (size_t i = 0; i < order.size(); i++) {
@@ -295,8 +295,8 @@ TEST_P(Overlap, TenThousandTaggedPairsInRandomOrders)
     });
 }
 
-/* Sends to the next rank cross those of all others, with receives before or behind them and sums
- * around the ring between them: what a sender awaits may be behind what it sends. */
+/* Sends to the next rank cross those of all others, with receives before or after them and sums
+ * around the ring between them: what a sender awaits may be queued behind its own send. */
 TEST_P(Overlap, SendsThatCrossARingOfRanksAndSumsAroundItAllEnd)
 {
     static constexpr size_t SIZES[] = {1, 1500, 5000, 70000}, SUM = 40000;
@@ -305,12 +305,12 @@ TEST_P(Overlap, SendsThatCrossARingOfRanksAndSumsAroundItAllEnd)
         const int ranks = rf_comm_size(comm), next = (rank + 1) % ranks;
         const int previous = (rank + ranks - 1) % ranks;
         if (ranks == 1)
-            return; /* a ring of none */
+            return; /* a ring of one rank */
         for (int round = 0; round < ROUNDS; round++) {
             std::vector<Ints> out(MESSAGES), in(MESSAGES), sums(MESSAGES, Ints(SUM, -1));
             const Ints ones(SUM, 1);
             std::vector<rf_request *> requests;
-            /* Receives first, last, or mixed, and not the same on all ranks. */
+            /* Receives first, last, or mixed, and different on different ranks. */
             const int order = (round + (round >= ROUNDS / 2 ? rank : 0)) % 3;
             auto receive = [&](int i) { requests.push_back(start_recv(comm, in[i], previous, i)); };
             for (int i = 0; i < MESSAGES; i++) {
@@ -364,7 +364,7 @@ TEST_P(Overlap, MessagesToOneselfInEitherOrder)
     });
 }
 
-/* A receive that goes on is no promise to call nothing else. */
+/* A pending receive does not forbid other calls. */
 TEST_P(Overlap, WaitingReceivesBlockNoOtherOperation)
 {
     if (GetParam().size != 2)
@@ -375,7 +375,7 @@ TEST_P(Overlap, WaitingReceivesBlockNoOtherOperation)
         const int next = (rank + 1) % size, before = (rank + size - 1) % size;
         rf_request *receive = start_recv(comm, token, before, 1);
         if (rank == 0)
-            usleep(700000); /* longer than it takes to grow suspicious */
+            usleep(700000); /* longer than the quiet time */
         RUNS(rf_barrier(comm, nullptr));
         rf_request *total = start_sum(comm, one, sum);
         if (rank == 0)
@@ -462,7 +462,7 @@ TEST(OverlapEnds, AnAbortIsTheErrorOfAllOperations)
         std::vector<Ints> data(5, Ints(3, 1));
         Ints never(5);
         std::vector<rf_request *> requests{start_recv(comm, never, 1 - rank, 4)};
-        if (rank == 0) /* the other one never comes */
+        if (rank == 0) /* the other never calls it */
             for (Ints &d : data)
                 requests.push_back(start_sum(comm, d, d));
         begun++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Ranks that read each other's memory, as processes: what forbids it (a process that is not
- * dumpable, from the start or from the midst of a job on), and buffers that vanish while they are
- * read. That results are right on every path is in the matrices of the other tests.
+ * Ranks that read each other's memory, as processes: conditions that forbid it (a process that is
+ * not dumpable, from the start or later in a job), and buffers that are unmapped while they are
+ * read. The correctness of results on every path is tested by the matrices of the other tests.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -26,7 +26,7 @@ bool starts(const char *text, const char *with)
     return text && strncmp(text, with, strlen(with)) == 0;
 }
 
-/* As an ordinary user, whose processes may read each other if they are dumpable. */
+/* An ordinary user, whose processes may read each other if they are dumpable. */
 void become_user(bool dumpable)
 {
     if (geteuid() == 0) {
@@ -120,7 +120,8 @@ namespace
 
 void *vanishing;
 
-/* Broadcasts until the root's buffer has vanished: either a call is right, or all get an error. */
+/* Broadcasts until the root's buffer is unmapped: each call either succeeds or fails on all ranks.
+ */
 void broadcast_until_gone(rf_comm *comm, int rank, void (*handler)(int))
 {
     const size_t bytes = COUNT * 4;
@@ -169,7 +170,7 @@ TEST(OwnMemory, ARankThatIsKilledWhileItIsReadIsNamed)
 namespace
 {
 
-/* Each rank gives every other one a part of its own, or all of what it has. */
+/* Each rank sends every other one a part of its data, or all of them. */
 int exchange(rf_comm *comm, bool to_all, int32_t salt)
 {
     const size_t ranks = (size_t)rf_comm_size(comm), part = COUNT / 4;

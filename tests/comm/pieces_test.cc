@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Reduce, gather, scatter and all-to-all, and the forms with a count for each rank: every root, in
- * and out of place, over threads and every provider; algorithms by name; and what is said when
- * ranks disagree about counts.
+ * and out of place, over threads and every provider; algorithms by name; and the errors when ranks
+ * disagree about counts.
  */
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace
 
 using Words = std::vector<int32_t>;
 
-/* Element i of what `from` has for `to`. */
+/* Element i of the data from `from` to `to`. */
 int32_t word(int from, int to, size_t i)
 {
     return (int32_t)(from * 1000003 + to * 1009 + (int)i);
@@ -207,7 +207,7 @@ void disagree(const ranks::World &world, const std::function<int(rf_comm *, bool
 {
     ranks::run(world, [&](rf_comm *comm, int rank) {
         int rc = call(comm, rank == 1);
-        if (rc == RF_OK) /* its part was over before the others noticed */
+        if (rc == RF_OK) /* its part completed before the others noticed */
             rc = rf_barrier(comm, nullptr);
         EXPECT_EQ(rc, RF_EMISMATCH) << rf_last_error()->message;
         EXPECT_EQ(rf_barrier(comm, nullptr), RF_EABORT);

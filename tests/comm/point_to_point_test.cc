@@ -26,7 +26,7 @@ TEST_P(PointToPoint, TenThousandTaggedPairsArriveWhateverTheOrderOfTheReceives)
             int src, dst, tag;
             size_t count;
         };
-        /* In rounds: all ranks send what the round wants, then receive in an order of their own. */
+        /* In rounds: all ranks send the round's messages, then receive in an order of their own. */
         std::mt19937 common(7), own(static_cast<unsigned>(rank) + 100);
         int pairs = 0;
         for (int round = 0; round < 100; round++) {

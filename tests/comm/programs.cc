@@ -73,7 +73,7 @@ size_t begin_of(const Call &call, int rank)
     return begin;
 }
 
-/* What the rank brings: element i of the whole it could bring is value(rank, i). */
+/* The rank's input: element i of the whole is value(rank, i). */
 int start_call(rf_comm *comm, const Call &call, Buffers &b, rf_coll_opts opts)
 {
     int ranks = rf_comm_size(comm), rank = rf_comm_rank(comm);
@@ -115,7 +115,7 @@ int start_call(rf_comm *comm, const Call &call, Buffers &b, rf_coll_opts opts)
     }
 }
 
-/* Blocking, or by a request: to the other ranks that is the same. */
+/* Blocking, or by a request: the other ranks see no difference. */
 int run_call(rf_comm *comm, const Call &call, Buffers &b, bool asynchronous)
 {
     rf_request *request = nullptr;
@@ -174,7 +174,7 @@ bool is_rooted(const Call &call)
            call.op == RF_COLL_SCATTER;
 }
 
-/* The same call, but for one thing that all ranks must agree about. */
+/* The same call with one difference in an argument that must be equal on all ranks. */
 Call deviating(std::mt19937 &random, Call call, int ranks)
 {
     Call other = call;
@@ -258,7 +258,7 @@ Outcome run_rank(rf_comm *comm, int rank, const Program &program)
             bool asynchronous = (program.seed + i + (size_t)rank) % 4 == 0;
             rc = run_call(comm, deviates ? program.deviation : program.calls[i], buffers,
                           asynchronous);
-            /* Else its part was over before anybody noticed; the result is worth nothing. */
+            /* Otherwise its part completed before anybody noticed, and the result is invalid. */
             if (rc == RF_OK && (program.deviating_rank < 0 || i < program.at))
                 check(program, rank, i, buffers.out);
         }

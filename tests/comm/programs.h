@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Random programs of mixed collectives: how they are made, run and checked, with or without a fault
- * in them. programs_test.cc says what must come of them.
+ * Random programs of mixed collectives: how they are made, run and checked, with or without a
+ * fault. programs_test.cc has the expected outcomes.
  */
 #ifndef RF_TESTS_COMM_PROGRAMS_H
 #define RF_TESTS_COMM_PROGRAMS_H
@@ -22,11 +22,11 @@ struct Call {
     rf_redop redop;
     rf_order order;
     int root;
-    std::vector<size_t> counts; /* a v form, if there are any */
+    std::vector<size_t> counts; /* a v form, if not empty */
 };
 
 std::string text(const Call &call);
-/* What the call is to other ranks. */
+/* The contract of the call as other ranks see it. */
 rf_contract contract(const Call &call, size_t sequence);
 
 enum Fault { NONE, DEVIATION, DEATH, LOSS, DELAY, DAMAGE };
@@ -40,19 +40,19 @@ struct Program {
     Call deviation = {};
 };
 
-/* Of deaths, losses, delays and damages it says which rank or message; `messages` is how many the
- * program sends in all. */
+/* For deaths, losses, delays and damage it names the rank or the message; `messages` is the number
+ * of messages that the program sends in all. */
 Program make(uint32_t seed, Fault fault, uint64_t messages = 1);
 
-/* How it went on one rank. */
+/* The outcome on one rank. */
 struct Outcome {
-    rf_error error = {};  /* RF_OK: it came to the end */
+    rf_error error = {};  /* RF_OK: the program completed */
     size_t failed_at = 0; /* the call that failed; calls.size() is the barrier at the end */
     rf_error afterwards;  /* of a call on the failed communicator */
-    std::vector<uint64_t> messages; /* that it had sent after each call, that barrier included */
+    std::vector<uint64_t> messages; /* sent so far after each call, that barrier included */
 };
 
-/* Runs it on all its ranks; every result that does not come out as predicted is a failure. */
+/* Runs it on all its ranks; every result that differs from the prediction is a failure. */
 std::vector<Outcome> run(const Program &program);
 
 } // namespace programs

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * Random programs of mixed collectives over two to six threads. Without faults, or with a message
- * that is late, every call is exact. Where one rank deviates in one call or dies, or a message is
- * lost or damaged, the structured error is the one that an oracle predicts, on every rank.
- * RF_PROGRAMS says how many of each kind (default 150 without faults, 30 or 50 with); a watchdog is
- * the judge of hangs. They mostly wait, so some run at a time.
+ * Random programs of mixed collectives over two to six threads. Without faults, or with a delayed
+ * message, every call is exact. If one rank deviates in one call or dies, or a message is lost or
+ * damaged, every rank gets the structured error that an oracle predicts. RF_PROGRAMS sets the
+ * number of programs of each kind (default 150 without faults, 30 or 50 with); a watchdog detects
+ * hangs. They mostly wait, so several run at a time.
  */
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ void for_seeds(uint32_t usual, const std::function<void(uint32_t seed)> &body)
         thread.join();
 }
 
-/* The program without its fault, which ends well. */
+/* The program without its fault, which succeeds. */
 std::vector<Outcome> clean(uint32_t seed)
 {
     std::vector<Outcome> outcomes = run(make(seed, NONE));
@@ -101,7 +101,7 @@ TEST(Programs, ADeviationIsReportedToAllRanksWithBothCalls)
             EXPECT_EQ(outcome.afterwards.status, RF_EABORT) << here;
             EXPECT_TRUE(error.rank >= 0 && error.rank < program.world.size) << here;
             EXPECT_NE(error.rank, rank) << here;
-            /* A rank that has not made this call yet has no call to compare. */
+            /* A rank that has not reached this call has no call to compare. */
             const bool sided = outcome.failed_at >= program.at;
             const bool is_deviating =
                 sided ? rank == program.deviating_rank : error.rank != program.deviating_rank;
@@ -112,7 +112,7 @@ TEST(Programs, ADeviationIsReportedToAllRanksWithBothCalls)
     });
 }
 
-/* In which call the victim sends one message too many; that behind the last: in none. */
+/* The call in which the victim sends one message too many; none if that is after the last. */
 size_t dies_in(const Program &program, const Outcome &alive)
 {
     size_t call = 0;
@@ -148,7 +148,7 @@ TEST(Programs, ADeathIsReportedToAllSurvivorsByTheCallTheyAreIn)
                 EXPECT_EQ(error.rank, victim) << here;
                 continue;
             }
-            /* Who dies at the end may have let others go. */
+            /* A rank that dies at the end may have released others before. */
             if (death == end && error.status == RF_OK)
                 continue;
             EXPECT_EQ(error.status, RF_EPEER) << here;
@@ -161,8 +161,8 @@ TEST(Programs, ADeathIsReportedToAllSurvivorsByTheCallTheyAreIn)
     EXPECT_GT(deaths, programs / 2) << "of " << programs << " programs";
 }
 
-/* Whose messages wait for each other is not foreseen, but that somebody's deadline passes is, and
- * that nobody gets further than the barrier, where some may have been let go. */
+/* Whose messages wait for each other is not predicted. Predicted are that some deadline passes, and
+ * that nobody gets past the barrier, where some may have been released. */
 TEST(Programs, ALostMessageIsATimeoutOnAllRanks)
 {
     for_seeds(30, [](uint32_t seed) {
@@ -183,9 +183,8 @@ TEST(Programs, ALostMessageIsATimeoutOnAllRanks)
     });
 }
 
-/* Damage to data is spared an empty message. Where what goes beside the data is hit, that may be in
- * the barrier at the end: some may have been let go by then, and be no longer there to say what
- * they called. */
+/* Damage to data does not hit an empty message. Damage beside the data may hit the barrier at the
+ * end: some may have been released by then, and cannot report their call any more. */
 TEST(Programs, ADamagedMessageIsTheSameErrorOnAllRanks)
 {
     std::atomic<int> noticed{0}, programs{0};

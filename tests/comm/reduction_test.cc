@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reductions of other kinds: inputs scaled by a factor of each rank's own, a function of the
- * caller's, and f32 data that travel in 16 bits.
+ * Other kinds of reduction: inputs scaled by a factor of each rank, a function of the caller, and
+ * f32 data sent in 16 bits.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -97,7 +97,7 @@ TEST_P(Reduction, AScaleOfEachRanksOwnIsExactForEveryTypeAndForm)
                     size_t all = input_count(form, size, count);
                     std::vector<uint8_t> out, in = element::inputs(dtype, RF_SUM, rank, 0, all);
                     const std::vector<uint8_t> before = in;
-                    double scale = rank + 1; /* rank 0 gives none, which is 1 */
+                    double scale = rank + 1; /* rank 0 passes none, which means 1 */
                     rf_coll_opts opts = {};
                     opts.scale = rank > 0 ? &scale : nullptr;
                     ASSERT_EQ(reduce(comm, form, in, out, count, dtype, RF_SUM, opts, &first, &n),
@@ -109,7 +109,7 @@ TEST_P(Reduction, AScaleOfEachRanksOwnIsExactForEveryTypeAndForm)
                         double sum = 0;
                         for (int r = 0; r < size; r++)
                             sum += element::input(dtype, RF_SUM, r, first + i) * (r + 1);
-                        /* Sums of small types wrap. */
+                        /* Sums of small types wrap around. */
                         if (dtype == RF_U8 || dtype == RF_I8)
                             want[0] = static_cast<uint8_t>(static_cast<int64_t>(sum));
                         else
@@ -297,7 +297,8 @@ INSTANTIATE_TEST_SUITE_P(All, Reduction, testing::ValuesIn(ranks::worlds({1, 2, 
 
 /* ---- subnormal numbers ----------------------------------------------------------------------- */
 
-/* The smallest normal number, halved on each of two ranks: 0 where sums flush. MAX chooses. */
+/* The smallest normal number, halved on each of two ranks: 0 if sums flush. MAX returns an operand.
+ */
 static void expect_flushed(rf_comm *comm, bool flush)
 {
     EXPECT_EQ(rf_comm_flushes_subnormals(comm), flush);
@@ -325,7 +326,7 @@ static void expect_flushed(rf_comm *comm, bool flush)
     EXPECT_EQ(out, flush ? 0 : in) << "each half is subnormal, their sum is not";
 }
 
-/* Ranks whose devices differ follow the stricter one, and so do communicators that come from them.
+/* Ranks whose devices differ use the stricter setting, and so do communicators derived from them.
  */
 TEST(SubnormalsInSums, AreThoseOfTheStrictestDevice)
 {
@@ -359,7 +360,7 @@ TEST(SubnormalsInSums, AreNotAgreedOnIfADeviceCannotBeAsked)
     });
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* ---- refused calls --------------------------------------------------------------------------- */
 
 TEST(ReductionErrors, WhatMakesNoSenseIsRefused)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Collectives on host memory that go on while the caller does something else: several on one
- * communicator and on several, and how each tells that it has ended, well or not.
+ * Collectives on host memory that progress while the caller does something else: several on one
+ * communicator and on several, and how each reports its end, with or without an error.
  */
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ void expect_all(const std::vector<int32_t> &data, int32_t want)
         ASSERT_EQ(value, want);
 }
 
-/* Waits and gives it back. */
+/* Waits for it and frees it. */
 int ended(rf_request *request)
 {
     int rc = rf_request_wait(request, 0);
@@ -107,7 +107,7 @@ TEST_P(Request, CountsAndTextsAreCopied)
         opts.request = &first;
         ASSERT_EQ(rf_all_gather_v(comm, in.data(), out.data(), counts.data(), RF_I32, &opts), RF_OK)
             << rf_last_error()->message;
-        /* Rank r gets 3 r + 1 elements from everybody. */
+        /* Rank r gets 3 r + 1 elements from every rank. */
         std::vector<size_t> from(size, counts[rank]);
         got.assign(size * counts[rank], -1);
         for (size_t i = 0; i < all; i++)
@@ -136,7 +136,7 @@ TEST_P(Request, SeveralCommunicatorsWorkAtTheSameTime)
         rf_comm *other = nullptr;
         ASSERT_EQ(rf_comm_split(comm, 0, 0, &other), RF_OK) << rf_last_error()->message;
         std::vector<int32_t> a(5000, 1), b(3000, 2);
-        /* Blocking calls in these orders would never end. */
+        /* Blocking calls in these orders would never complete. */
         rf_comm *first = rank % 2 ? comm : other, *second = rank % 2 ? other : comm;
         rf_request *in_first = start_sum(first, rank % 2 ? a : b);
         std::vector<int32_t> &second_input = rank % 2 ? b : a;
@@ -230,7 +230,7 @@ TEST(RequestEnds, WhenTheCommunicatorIsAbortedAndOutlivesIt)
         EXPECT_EQ(rf_request_wait(left[rank], 0), RF_OK);
         if (rank == 1)
             through = true;
-        if (rank == 0) { /* the other does not come again */
+        if (rank == 0) { /* the other does not call again */
             while (!through)
                 usleep(1000);
             rf_request_free(left[0]);
@@ -265,7 +265,7 @@ TEST(RequestEnds, WrongUseIsNamed)
     rf_comm_close(comm);
 }
 
-/* No call waits for the request, so none has returned the error before the next call. */
+/* Nobody waits for the request, so no call has returned the error before the next one. */
 TEST(RequestAfterADeath, ADeathThatTheWorkerNoticedIsTheNextCallsErrorOnce)
 {
     ranks::World world;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Buffers of rf_comm_alloc: every collective gives the same bits on them as on memory of the
- * caller's own, also where only some ranks use them, in place or not; the bytes counted are those
- * foretold; and ranks that die in the midst of it are named.
+ * Buffers of rf_comm_alloc: every collective gives the same bits on them as on the caller's own
+ * memory, also if only some ranks use them, in place or not; the bytes counted are the predicted
+ * ones; and ranks that die meanwhile are named.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -19,7 +19,7 @@ namespace
 
 enum Kind { PRIVATE, SHARED, MIXED, MIXED_WITHIN };
 
-/* in and out of one rank: of the library, or its own. */
+/* in and out of one rank: memory of the library, or the caller's own. */
 class Buffers
 {
   public:
@@ -114,8 +114,8 @@ int run(rf_comm *comm, const Call &c, const void *in, void *out, const char *alg
     }
 }
 
-/* Runs the call on memory of the caller's own in ring order, and on every kind of buffer; compares
- * all bits and what was sent. */
+/* Runs the call on the caller's own memory in ring order, and on every kind of buffer; compares all
+ * bits and the bytes sent. */
 void compare(rf_comm *comm, const Call &c)
 {
     size_t ranks = static_cast<size_t>(rf_comm_size(comm)),
@@ -158,7 +158,7 @@ void compare(rf_comm *comm, const Call &c)
 
 TEST_P(SharedBuffers, AllReducesHaveTheSameBitsAsOnPrivateMemory)
 {
-    const bool one_host = GetParam().hosts.empty(); /* elsewhere long ones are like short ones */
+    const bool one_host = GetParam().hosts.empty(); /* otherwise long ones are like short ones */
     ranks::run(GetParam(), [one_host](rf_comm *comm, int) {
         for (size_t count : {1, 3, 1000, 5001, 70001, one_host ? 600011 : 9})
             for (rf_order order : {RF_ORDER_RING, RF_ORDER_TREE, RF_ORDER_ANY}) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Survivors: after one or more ranks have died, in the middle of a shrink too, those left come to a
- * communicator of their own that works, in their old order, and agree about who is in it.
+ * Survivors: after one or more ranks have died, also in the middle of a shrink, the rest form a
+ * communicator that works, in their old order, and agree about its members.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -38,7 +38,7 @@ int run_until_failure(rf_comm *comm, const std::function<void()> &die)
     return rc;
 }
 
-/* Everything that a new communicator of `want` (ranks of the old one) must be able to do. */
+/* Tests everything that a new communicator of `want` (ranks of the old one) must be able to do. */
 void expect_works(rf_comm *comm, int old_rank, const std::vector<int> &old_ranks,
                   const std::vector<int> &want)
 {
@@ -81,7 +81,7 @@ class Shrink : public testing::TestWithParam<ranks::World>
 class ShrinkOfProcesses : public testing::TestWithParam<ranks::World>
 {
 };
-/* Who is killed within a call may leave the others spinning in a lock of libfabric's shm, and can
+/* A rank killed within a call may leave the others spinning in a lock of libfabric's shm, and can
  * crash its ofi_rxm. */
 class ShrinkOverTcp : public testing::TestWithParam<ranks::World>
 {
@@ -148,7 +148,7 @@ TEST_P(ShrinkOfProcesses, ManyDieAtOnceOrOneAfterTheOther)
     }
 }
 
-/* The second one dies at some moment of the shrink that the first one's death brought about. */
+/* The second one dies at a random moment of the shrink that follows the first death. */
 TEST_P(ShrinkOverTcp, AnotherRankMayDieMeanwhile)
 {
     int size = GetParam().size;
@@ -171,7 +171,7 @@ TEST_P(ShrinkOverTcp, AnotherRankMayDieMeanwhile)
             std::vector<rf_comm *> made;
             rf_comm *now = comm;
             int got = 0, rc = RF_EPEER;
-            /* Whoever is given a communicator with the dead in it finds out by its first call. */
+            /* A communicator that includes a dead rank fails in its first call. */
             while (rc < 0 || rf_comm_size(now) > size - 2) {
                 if (rc < 0) {
                     rf_comm *next = nullptr;
@@ -230,7 +230,7 @@ TEST_P(ShrinkOverTcp, AStoppedRankIsLeftOutAndGetsThatError)
     }
 }
 
-/* Stopped ranks are to the others as if behind a broken network. */
+/* To the others, stopped ranks look like ranks behind a broken network. */
 TEST_P(ShrinkOverTcp, AMinorityMayNotGoOnAndTheMajorityMay)
 {
     int size = GetParam().size, few = size / 2;
@@ -240,7 +240,7 @@ TEST_P(ShrinkOverTcp, AMinorityMayNotGoOnAndTheMajorityMay)
     auto *pids = shared.as<std::atomic<int>>();
     auto *stopped = pids + size, *refused = pids + size + 1;
     ranks::run(world, [=](rf_comm *comm, int rank) {
-        /* The lowest ranks are the few, so that numbers are what decides. */
+        /* The lowest ranks are the minority, so that only the number decides. */
         bool is_few = rank < few;
         int rc = run_until_failure(comm, [=] {
             pids[rank] = getpid();
@@ -260,7 +260,7 @@ TEST_P(ShrinkOverTcp, AMinorityMayNotGoOnAndTheMajorityMay)
             if (++*refused == few)
                 for (int r = few; r < size; r++)
                     kill(pids[r], SIGCONT);
-            while (*refused < size) /* alive, but not there */
+            while (*refused < size) /* alive, but not taking part */
                 usleep(1000);
             EXPECT_EQ(rf_comm_shrink(comm, 1, nullptr, &next), RF_EPEER);
             return;
@@ -307,7 +307,7 @@ TEST_P(ShrinkOfProcesses, AGroupShrinksAndTheOtherGroupNeverNotices)
                 rf_comm_close(next);
             }
             rf_comm_close(group);
-            /* The whole has lost it, too. */
+            /* The parent has lost it, too. */
             EXPECT_EQ(run_until_failure(comm, [] {}), RF_EPEER) << rf_last_error()->message;
             ASSERT_EQ(rf_comm_shrink(comm, 0, nullptr, &next), RF_OK) << rf_last_error()->message;
             EXPECT_EQ(rf_comm_size(next), size - 1);
@@ -425,7 +425,7 @@ TEST(ShrinkOfThreads, ALateRankGetsTheErrorThatTheOthersHaveGoneOn)
     });
 }
 
-/* The first `part` ranks come to shrink, and only when they are through with it the others. */
+/* The first `part` ranks call shrink; the others call it only after these are done. */
 void expect_one_part_goes_on(int size, int part)
 {
     ranks::World world;
@@ -441,7 +441,7 @@ void expect_one_part_goes_on(int size, int part)
         EXPECT_EQ(rc, is_first == first_goes_on ? RF_OK : RF_EPEER)
             << part << " of " << size << ", rank " << rank << ": " << rf_last_error()->message;
         ended++;
-        while (ended < size) /* who closes it leaves, and counts no more */
+        while (ended < size) /* a rank that closes it has left, and does not count any more */
             usleep(1000);
         rf_comm_close(next);
     });

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Signals belong to the program: the library, and whatever it loads, leaves their dispositions
- * alone, and a signal ends a rank as it would end any process.
+ * Signals belong to the program: the library, and every library it loads, does not change their
+ * dispositions, and a signal ends a rank like any process.
  */
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include "support/fair_clock.h"
 #include "support/ranks.h"
 
-/* A sanitizer handles the signals of faults unless it is told not to, here and in children. It asks
- * before it is ready for code that it has instrumented. */
+/* A sanitizer handles the signals of faults unless told not to, here and in children. It asks
+ * before instrumented code may run. */
 #define ASKED_EARLY                                                                                \
     __attribute__((visibility("default"), no_sanitize("address", "thread", "undefined")))
 static const char no_signals[] =
@@ -32,7 +32,7 @@ namespace
 {
 
 constexpr double PROMISED_S = 2;
-constexpr int SA_RESTORER_BIT = 0x04000000; /* the C library's, with every action that it sets */
+constexpr int SA_RESTORER_BIT = 0x04000000; /* set by the C library with every action */
 
 struct Disposition {
     void *handler = nullptr;
@@ -49,7 +49,7 @@ Disposition disposition(int number)
     struct sigaction action = {};
     Disposition found;
     if (sigaction(number, nullptr, &action) != 0)
-        return found; /* one of the C library's own */
+        return found; /* internal to the C library */
     found.handler = action.sa_flags & SA_SIGINFO ? reinterpret_cast<void *>(action.sa_sigaction)
                                                  : reinterpret_cast<void *>(action.sa_handler);
     found.flags = action.sa_flags & ~SA_RESTORER_BIT;
@@ -72,7 +72,7 @@ void expect_same(const std::vector<Disposition> &before)
         EXPECT_TRUE(disposition(s) == before[static_cast<size_t>(s)]) << "signal " << s;
 }
 
-/* Before main, and before a test could change any. */
+/* Before main, and before any test can change them. */
 const std::vector<Disposition> at_start = all_dispositions();
 
 void on_signal(int)
@@ -82,8 +82,8 @@ void on_signal_with_information(int, siginfo_t *, void *)
 {
 }
 
-/* Handlers of a program's own, with flags and masks, and signals that it ignores; as they were at
- * the end of the test. */
+/* Handlers of a program's own, with flags and masks, and ignored signals; restored at the end of
+ * the test. */
 class Own
 {
   public:
@@ -146,7 +146,7 @@ TEST_P(Dispositions, EveryDispositionIsAsTheProgramLeftItOnceACommunicatorIsOpen
         EXPECT_EQ(rf_provider_list(nullptr, nullptr, 0, &count), RF_OK);
         EXPECT_EQ(rf_barrier(comm, nullptr), RF_OK) << rf_last_error()->message;
         expect_same(before);
-        struct sigaction late = {}; /* what is installed afterwards stays as well */
+        struct sigaction late = {}; /* a handler installed afterwards stays as well */
         late.sa_handler = on_signal;
         sigaction(SIGTERM, &late, nullptr);
         EXPECT_EQ(rf_provider_list(nullptr, nullptr, 0, &count), RF_OK);

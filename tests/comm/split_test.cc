@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Groups of a communicator's ranks: who is in which, in what order, that they work at the same time
- * as each other and the whole, and that one failing leaves the others alone.
+ * Groups of a communicator's ranks: members and their order, concurrent use of groups and the
+ * whole, and a failure of one that does not affect the others.
  */
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ class Split : public testing::TestWithParam<ranks::World>
 {
 };
 
-// Of the ranks of the same parity: what carries all, or the part of it that they need.
+// For ranks of equal parity: the provider of all, or the part of it that they need.
 std::string provider_of_parity_group(const ranks::World &world, rf_comm *comm, int rank)
 {
     std::string all = rf_comm_provider(comm), seen;
@@ -39,7 +39,7 @@ std::string provider_of_parity_group(const ranks::World &world, rf_comm *comm, i
     return seen.size() == 1 ? "shm" : seen.size() < count ? all : all.substr(strlen("shm+"));
 }
 
-// Which ranks of `comm` follow each other then; empty: they stay as they are.
+// The order of `comm`'s ranks in that case; empty: unchanged.
 std::vector<int32_t> order_by_host(rf_comm *comm, int together)
 {
     rf_comm *ordered = nullptr;
@@ -107,7 +107,7 @@ TEST_P(Split, PutsEqualColorsTogetherByKeyAndRank)
             all += r + 1;
         }
         for (int i = 0; i < 20;
-             i++) { /* turn about, so that their messages are on their way at once */
+             i++) { /* alternately, so that their messages are in flight at once */
             EXPECT_EQ(sum(parity_group, rank + 1), rank % 2 ? odd : even);
             EXPECT_EQ(sum(turned, rank + 1), all);
             EXPECT_EQ(sum(comm, rank + 1), all);
@@ -178,7 +178,7 @@ TEST(Groups, ReportTheNumbersOfRanksInTheJob)
     });
 }
 
-// What has to be equal on all ranks; a hash is compared, and not shown.
+// Terms that must be equal on all ranks; a hash is compared, but not shown.
 TEST_P(Split, TermsThatDifferAreAnErrorOfAllRanksThatNamesThemAndTheJobGoesOn)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Tensors longer than a window, on ranks of which all, some or none can map their memory: the bits
- * of host memory, staging as foretold, not a byte copied where memory is mapped, and errors in the
- * midst of it.
+ * Tensors longer than a window, if all, some or none of the ranks can map their memory: the bits of
+ * host memory, predicted staging, no copied byte if memory is mapped, and errors meanwhile.
  */
 #include "tensor_device.h"
 
@@ -11,7 +10,7 @@ using namespace tensors;
 namespace
 {
 
-/* Ranks whose memory is hidden: nobody, everybody, one of them. */
+/* Ranks whose memory is hidden: none, all, one of them. */
 class Staging : public testing::TestWithParam<unsigned>
 {
 };
@@ -209,20 +208,18 @@ TEST(ImportedMemory, TravelsInPlace)
         float *memory = static_cast<float *>(aligned_alloc(info->min_import_alignment, bytes));
         const int64_t count = static_cast<int64_t>(bytes / 4) - 3;
         std::fill_n(memory, bytes / 4, static_cast<float>(rank + 1));
+        rf_buffer *buffer = nullptr;
         rf_tensor tensor = {};
-        ASSERT_EQ(
-            rf_tensor_from_host(device.get(), memory, bytes, rf_shape1(count), RF_F32, &tensor),
-            RF_OK)
+        ASSERT_EQ(rf_buffer_import(device.get(), memory, bytes, &buffer), RF_OK)
             << rf_last_error()->message;
-        EXPECT_EQ(
-            rf_tensor_from_host(device.get(), memory, bytes, rf_shape1(count + 4), RF_F32, &tensor),
-            RF_EINVAL);
+        ASSERT_EQ(rf_tensor_view(buffer, 0, rf_shape1(count), RF_F32, &tensor), RF_OK);
+        EXPECT_EQ(rf_tensor_view(buffer, 0, rf_shape1(count + 4), RF_F32, &tensor), RF_EINVAL);
         ASSERT_EQ(rf_all_reduce_tensor(comm, tensor, tensor, RF_SUM, nullptr), RF_OK);
         EXPECT_EQ(memory[0], 3);
         EXPECT_EQ(memory[count - 1], 3);
         EXPECT_EQ(memory[count], static_cast<float>(rank + 1));
         EXPECT_EQ(rf_comm_staged_bytes(comm), 0u);
-        rf_buffer_destroy(tensor.buffer);
+        rf_buffer_destroy(buffer);
         free(memory);
     });
 }
@@ -246,7 +243,7 @@ TEST(RegisteredMemory, ServesCallsOnAnyPartOfIt)
             rf_comm_deregister(nullptr);
             EXPECT_EQ(rf_comm_register(comm, nullptr, 4, &whole), RF_EINVAL);
             EXPECT_EQ(rf_comm_register(comm, memory.data(), 0, &whole), RF_EINVAL);
-            /* Of a failed communicator what was registered can still be given back. */
+            /* After a failure, registered memory can still be unregistered. */
             ASSERT_EQ(rf_comm_register(comm, memory.data(), 400, &whole), RF_OK);
             const int rc = rf_barrier(comm, nullptr); /* the other may have aborted already */
             EXPECT_TRUE(rc == RF_OK || rc == RF_EABORT) << rf_last_error()->message;

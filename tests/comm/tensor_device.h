@@ -19,7 +19,7 @@ namespace tensors
 /* Keeps the CPU driver loaded, so that the leak checker can tell its leaks from ours by name. */
 inline const void *const driver = dlopen("libvulkan_lvp.so", RTLD_NOW | RTLD_NODELETE);
 
-/* A rank's device, and what is made on it. */
+/* A rank's device and its buffers. */
 class Device
 {
   public:
@@ -91,7 +91,7 @@ inline std::vector<float> read(rf_tensor tensor)
     return out;
 }
 
-/* No exact sum: the bits show the order of the fold. */
+/* Sums are not exact: the bits show the order of the fold. */
 inline std::vector<float> thirds(int salt, size_t count)
 {
     std::vector<float> out(count);

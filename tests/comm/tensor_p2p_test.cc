@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sends and receives of tensors: the data over every transport, from memory that the host can map
- * and memory that it cannot; that no call waits for another one; points before and after; and
- * errors in the midst of it.
+ * Sends and receives of tensors: the data over every transport, from memory that the host can and
+ * cannot map; no call waits for another one; points before and after; and errors meanwhile.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -17,7 +16,7 @@ namespace
 {
 
 constexpr uint64_t LONG_NS = 20000000000ull;
-constexpr uint64_t PIECE = 1 << 20, STAGED_AT_MOST = 8 * PIECE; /* of sends, and of receives */
+constexpr uint64_t PIECE = 1 << 20, STAGED_AT_MOST = 8 * PIECE; /* in each direction */
 
 rf_coll_opts with_done(rf_point *done, rf_point after = {})
 {
@@ -49,7 +48,7 @@ void wait(rf_point point)
     ASSERT_EQ(rf_point_wait(point, LONG_NS), RF_OK) << rf_last_error()->message;
 }
 
-/* A word by host memory, for the order of a test's events. */
+/* A word through host memory, to order a test's events. */
 void send_signal(rf_comm *comm, int peer, int tag)
 {
     ASSERT_EQ(rf_send(comm, &tag, 1, RF_I32, peer, 1000 + tag, nullptr), RF_OK)
@@ -62,7 +61,7 @@ void receive_signal(rf_comm *comm, int peer, int tag)
         << rf_last_error()->message;
 }
 
-/* What follows from it may end the communicator before this call has returned. */
+/* The peer's reaction may end the communicator before this call has returned. */
 void tell_last(rf_comm *comm, int peer)
 {
     static int32_t word = 0;
@@ -102,7 +101,7 @@ class HostPoint
 
 /* ---- every transport ------------------------------------------------------------------------- */
 
-/* Processes open their devices themselves, and end with them. */
+/* Processes open their devices themselves and take them along when they end. */
 void run_anywhere(const ranks::World &world, unsigned hidden,
                   const std::function<void(rf_comm *comm, int rank, Device &device)> &body)
 {
@@ -198,7 +197,7 @@ class TensorP2p : public testing::TestWithParam<bool>
 {
 }; /* true: memory that cannot be mapped */
 
-/* Envelopes are taken in unasked, the data of long messages are not. */
+/* Envelopes are received unasked, the data of long messages are not. */
 TEST_P(TensorP2p, NeighboursMayAllSendFirstAtAnySize)
 {
     for (int size = 2; size <= 4; size++)
@@ -286,7 +285,7 @@ TEST_P(TensorP2p, AReceiveWhosePeerHasNotSentBlocksNothingElse)
     });
 }
 
-/* All slots for sends would be taken if announced messages held any. */
+/* Announced messages hold no slots; otherwise all slots for sends would be taken. */
 TEST(TensorP2pStaged, LongSendsWithoutAReceiveLeaveSlotsForOthers)
 {
     run(2, true, [](rf_comm *comm, int rank, Device &device) {
@@ -320,7 +319,7 @@ TEST_P(TensorP2p, AMessageToOneselfIsReceivedBeforeOrAfterItIsSent)
             const rf_point got_a = recv(comm, a, 0, 9),
                            sent = send(comm, first, 0, 9, host_point.point());
             const rf_point also = send(comm, second, 0, 9), got_b = recv(comm, b, 0, 9);
-            wait(send(comm, first, 0, 8)); /* of another tag: the ones before it have had a turn */
+            wait(send(comm, first, 0, 8)); /* of another tag: the ones before it have been served */
             wait(recv(comm, device.tensor(thirds(3, count)), 0, 8));
             EXPECT_FALSE(rf_point_reached(also)) << "it would overtake the one before it";
             host_point.signal();
@@ -364,12 +363,12 @@ TEST_P(TensorP2p, ASendReadsItsTensorWhenItsPointIsReachedAndKeepsTheOrderOfItsT
             rf_point written = {};
             ASSERT_EQ(rf_stream_create(device.get(), "writer", &stream), RF_OK);
             ASSERT_EQ(rf_stream_after(stream, host_point.point()), RF_OK);
-            ASSERT_EQ(
-                rf_stream_copy(stream, out.buffer, out.offset, fresh.buffer, fresh.offset, bytes),
-                RF_OK);
+            ASSERT_EQ(rf_stream_copy(stream, {out.buffer, out.offset}, {fresh.buffer, fresh.offset},
+                                     bytes),
+                      RF_OK);
             ASSERT_EQ(rf_stream_submit(stream, &written), RF_OK);
             const rf_point sent = send(comm, out, 1, 4, written), behind = send(comm, next, 1, 4);
-            send_signal(comm, 1, 0); /* another tag goes through meanwhile */
+            send_signal(comm, 1, 0); /* another tag proceeds meanwhile */
             EXPECT_FALSE(rf_point_reached(sent));
             EXPECT_FALSE(rf_point_reached(behind)) << "it would overtake the one before it";
             receive_signal(comm, 1, 1);
@@ -399,11 +398,11 @@ TEST_P(TensorP2p, AReceiveWritesItsTensorNoEarlierThanItsPointAndDoneIsBehindThe
             rf_point copied = {};
             ASSERT_EQ(rf_stream_create(device.get(), "reader", &stream), RF_OK);
             ASSERT_EQ(rf_stream_after(stream, got), RF_OK);
-            ASSERT_EQ(rf_stream_copy(stream, copy.buffer, copy.offset, tensor.buffer, tensor.offset,
-                                     count * sizeof(float)),
+            ASSERT_EQ(rf_stream_copy(stream, {copy.buffer, copy.offset},
+                                     {tensor.buffer, tensor.offset}, count * sizeof(float)),
                       RF_OK);
             ASSERT_EQ(rf_stream_submit(stream, &copied), RF_OK);
-            receive_signal(comm, 0, 0); /* so what was sent before it has come */
+            receive_signal(comm, 0, 0); /* so the ones sent before it have arrived */
             EXPECT_EQ(read(tensor), thirds(1, count)) << "nobody may write it yet";
             EXPECT_FALSE(rf_point_reached(copied));
             host_point.signal();
@@ -429,7 +428,7 @@ TEST(TensorP2pErrors, ACountOrTypeThatDiffersIsAMismatchOnBothSides)
                 tensor.dtype = RF_I32;
             const rf_point done = rank == 0 ? send(comm, tensor, 1, 2) : recv(comm, tensor, 0, 2);
             wait(done);
-            if (rank == 0 && count == 10) /* it has gone well; who receives it says so */
+            if (rank == 0 && count == 10) /* it succeeded; the receiver reports it */
                 EXPECT_EQ(rf_barrier(comm, nullptr), RF_EMISMATCH) << rf_last_error()->message;
             else
                 EXPECT_EQ(rf_comm_wait(comm), RF_EMISMATCH) << rf_last_error()->message;
@@ -440,7 +439,7 @@ TEST(TensorP2pErrors, ACountOrTypeThatDiffersIsAMismatchOnBothSides)
     }
 }
 
-/* The receiver blocks for longer than it takes until calls are compared. */
+/* The receiver blocks for longer than the time after which calls are compared. */
 TEST(TensorP2pErrors, ASendThatWaitsForItsPointIsNoDifferenceToACollectiveBesideIt)
 {
     run(2, 1, [](rf_comm *comm, int rank, Device &device) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collectives on device tensors: the same bits as on host memory, mapped or staged; asynchronous
- * calls that wait, queue, and signal also after an error; and the tree-ordered reduction.
+ * calls that wait, queue, and signal even after an error; and the tree-ordered reduction.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -132,7 +132,7 @@ TEST_P(Tensors, StageAsMuchAsTheLargestCallNeeds)
         ASSERT_EQ(rf_all_reduce_tensor(comm, b, b, RF_SUM, nullptr), RF_OK);
         ASSERT_EQ(rf_reduce_scatter_tensor(comm, a, b, RF_SUM, nullptr), RF_OK);
         ASSERT_EQ(rf_all_gather_tensor(comm, b, a, nullptr), RF_OK);
-        /* The largest of in and out of any call so far; none at all where memory is mapped. */
+        /* The largest of in and out of any call so far; 0 if memory is mapped. */
         const uint64_t largest = 3000 * sizeof(float);
         rf_memory_stats stats;
         rf_device_memory(device.get(), &stats);
@@ -159,11 +159,11 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
             ASSERT_EQ(rf_all_reduce_tensor(comm, tensor[i], tensor[i], RF_SUM, &opts), RF_OK);
         }
         EXPECT_FALSE(rf_point_reached(done[0]));
-        /* What is recorded behind a call runs after it. */
+        /* A command recorded behind a call runs after it. */
         rf_tensor copy = device.tensor(std::vector<float>(1000, -1));
         ASSERT_EQ(rf_stream_after(stream, done[5]), RF_OK);
-        ASSERT_EQ(rf_stream_copy(stream, copy.buffer, copy.offset, tensor[5].buffer,
-                                 tensor[5].offset, 4000),
+        ASSERT_EQ(rf_stream_copy(stream, {copy.buffer, copy.offset},
+                                 {tensor[5].buffer, tensor[5].offset}, 4000),
                   RF_OK);
         rf_point copied = {};
         ASSERT_EQ(rf_stream_submit(stream, &copied), RF_OK);
@@ -174,7 +174,7 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
         EXPECT_FALSE(rf_point_reached(done[3]));
         EXPECT_FALSE(rf_point_reached(copied));
         ASSERT_EQ(rf_timeline_signal(timeline, 2), RF_OK);
-        /* A blocking call runs behind what is queued. */
+        /* A blocking call runs after queued ones. */
         int32_t one = 1;
         ASSERT_EQ(rf_all_reduce(comm, &one, &one, 1, RF_I32, RF_SUM, nullptr), RF_OK);
         EXPECT_EQ(one, 3);
@@ -189,7 +189,7 @@ TEST_P(Tensors, QueuedCallsWaitForAfterAndEndInOrder)
     });
 }
 
-/* The first call cannot even begin, but what has nothing to do with it can end. */
+/* The first call cannot begin, but independent ones can complete. */
 TEST_P(Tensors, ACallThatWaitsForADeviceBlocksNoOther)
 {
     run(3, GetParam(), [](rf_comm *comm, int rank, Device &device) {
@@ -208,7 +208,7 @@ TEST_P(Tensors, ACallThatWaitsForADeviceBlocksNoOther)
         ASSERT_EQ(rf_all_reduce_tensor(comm, second, second, RF_SUM, &opts), RF_OK);
         opts.done = nullptr;
         rf_request *behind = nullptr;
-        opts.request = &behind; /* reads what the first one writes */
+        opts.request = &behind; /* reads the output of the first one */
         ASSERT_EQ(rf_all_reduce_tensor(comm, first, third, RF_MAX, &opts), RF_OK)
             << rf_last_error()->message;
 
@@ -373,7 +373,7 @@ TEST(TensorArguments, AreRefusedWithASentence)
     });
 }
 
-/* The ends of the type, whose sums leave it, and what is between them. */
+/* The limits of the type, whose sums overflow, and values between them. */
 std::vector<uint8_t> ends(rf_dtype dtype, size_t count)
 {
     const std::vector<uint64_t> bits =

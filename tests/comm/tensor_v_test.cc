@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Collectives on device tensors with a count for each rank: the bits of host memory for mapped and
- * hidden tensors, counts of nothing, calls in several windows, and what is refused.
+ * hidden tensors, zero counts, calls in several windows, and refused calls.
  */
 #include <numeric>
 #include <string>
@@ -15,7 +15,7 @@ namespace
 
 using Counts = std::vector<size_t>;
 
-/* Ranks whose memory is hidden: nobody, everybody, one of them. */
+/* Ranks whose memory is hidden: none, all, one of them. */
 class Uneven : public testing::TestWithParam<unsigned>
 {
 };
@@ -23,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Memory, Uneven, testing::Values(0u, 7u, 2u), [](const a
     return info.param == 0 ? "Mapped" : info.param == 7 ? "Staged" : "RankOneStaged";
 });
 
-/* No buffer where there are no elements. */
+/* No buffer if it has no elements. */
 rf_tensor tensor_of(Device &device, const std::vector<float> &data)
 {
     return data.empty() ? rf_tensor{} : device.tensor(data);
@@ -79,7 +79,7 @@ void rooted(rf_comm *comm, int rank, Device &device, const Counts &counts, int r
     RUNS(
         rf_scatter_v_tensor(comm, is_root ? in : rf_tensor{}, piece, counts.data(), root, nullptr));
     expect_read(piece, mine, "scatter");
-    /* A longer tensor than what is gathered of it; behind the others, in a queue. */
+    /* A tensor longer than the gathered part; queued behind the others. */
     rf_point done = {};
     rf_coll_opts later = {};
     later.done = in.buffer ? &done : nullptr;
@@ -163,7 +163,7 @@ TEST(UnevenTensors, WrongCountsAndTensorsAreNamed)
         EXPECT_NE(std::string(rf_last_error()->message).find("no tensor in the call"),
                   std::string::npos)
             << rf_last_error()->message;
-        /* What one sends is not what the other expects. */
+        /* The counts of sender and receiver differ. */
         const Counts to = {1, 1}, from = {1, rank == 0 ? 2u : 1u};
         EXPECT_EQ(rf_all_to_all_v_tensor(comm, four, to.data(), six, from.data(), nullptr),
                   RF_EMISMATCH);

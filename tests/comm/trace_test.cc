@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The trace of all ranks, as the JSON that viewers read: over threads, which share a store, and
- * over processes, which do not.
+ * The trace of all ranks, as JSON for trace viewers: over threads, which share a store, and over
+ * processes, which do not.
  */
 #include <cjson/cJSON.h>
 #include <gtest/gtest.h>

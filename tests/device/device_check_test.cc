@@ -30,7 +30,7 @@ TEST_F(DeviceCheck, ARemovedBarrierIsAnErrorThatNamesBothKernels)
     struct rf_buffer *y = buffer(), *x = buffer(), *z = buffer();
     rf_stream_skip_barrier(stream, 1);
     ASSERT_RF_OK(launch(stream, y, x, 1));
-    ASSERT_RF_OK(rf_stream_copy(stream, z, 0, y, 0, 64));
+    ASSERT_RF_OK(rf_stream_copy(stream, {z, 0}, {y, 0}, 64));
     struct rf_point done = {nullptr, 77};
     EXPECT_EQ(rf_stream_submit(stream, &done), RF_EDEVICE);
     EXPECT_NE(last_message().find("mix"), std::string::npos) << last_message();
@@ -78,8 +78,8 @@ TEST_F(DeviceCheck, ALaunchOfUndeclaredRangesIsChecked)
     Push push = {rf_buffer_address(y), rf_buffer_address(x), words, 4};
     const uint32_t groups[3] = {words / 64, 1, 1};
     rf_stream_skip_barrier(stream, 1);
-    ASSERT_RF_OK(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0));
-    ASSERT_RF_OK(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0));
+    ASSERT_RF_OK(rf_launch(stream, mix, {&push, sizeof(push), groups, nullptr, 0}));
+    ASSERT_RF_OK(rf_launch(stream, mix, {&push, sizeof(push), groups, nullptr, 0}));
     EXPECT_EQ(rf_stream_wait(stream), RF_EDEVICE);
 }
 

@@ -77,15 +77,15 @@ TEST_F(Counting, CopiesFillsAndLaunchesAreCountedByTheirRanges)
 {
     rf_buffer *buffer = nullptr;
     ASSERT_RF_OK(rf_buffer_create(device, 4096, RF_MEMORY_DEVICE, RF_CATEGORY_OTHER, &buffer));
-    EXPECT_RF_OK(rf_stream_copy(stream, buffer, 0, buffer, 1024, 100));
+    EXPECT_RF_OK(rf_stream_copy(stream, {buffer, 0}, {buffer, 1024}, 100));
     EXPECT_RF_OK(rf_stream_fill(stream, buffer, 0, 2000, 0));
     rf_kernel *mix = kernel();
     const uint64_t push = 0, at = rf_buffer_address(buffer);
     const rf_range ranges[3] = {{at, 16, false}, {at + 64, 32, false}, {at + 128, 8, true}};
     const uint32_t groups[3] = {1, 2, 3}, none[3] = {1, 0, 1};
-    EXPECT_RF_OK(rf_launch(stream, mix, &push, 8, groups, ranges, 3));
-    EXPECT_RF_OK(rf_launch(stream, mix, &push, 8, groups, nullptr, 0));
-    EXPECT_RF_OK(rf_launch(stream, mix, &push, 8, none, ranges, 3));
+    EXPECT_RF_OK(rf_launch(stream, mix, {&push, 8, groups, ranges, 3}));
+    EXPECT_RF_OK(rf_launch(stream, mix, {&push, 8, groups, nullptr, 0}));
+    EXPECT_RF_OK(rf_launch(stream, mix, {&push, 8, none, ranges, 3}));
     rf_work more = {};
     more.flops = 5;
     rf_stream_count(stream, &more);
@@ -106,9 +106,9 @@ TEST_F(Counting, WhatIsRefusedIsNotCounted)
     const uint32_t push = 0, groups[3] = {1, 1, 1}, many[3] = {1, 1 << 20, 1};
     const uint64_t right = 0;
     EXPECT_EQ(rf_stream_fill(stream, buffer, 0, 128, 0), RF_EINVAL);
-    EXPECT_EQ(rf_stream_copy(stream, buffer, 0, buffer, 2, 8), RF_EINVAL);
-    EXPECT_EQ(rf_launch(stream, mix, &push, 4, groups, nullptr, 0), RF_EINVAL);
-    EXPECT_EQ(rf_launch(stream, mix, &right, 8, many, nullptr, 0), RF_EINVAL);
+    EXPECT_EQ(rf_stream_copy(stream, {buffer, 0}, {buffer, 2}, 8), RF_EINVAL);
+    EXPECT_EQ(rf_launch(stream, mix, {&push, 4, groups, nullptr, 0}), RF_EINVAL);
+    EXPECT_EQ(rf_launch(stream, mix, {&right, 8, many, nullptr, 0}), RF_EINVAL);
     EXPECT_EQ(work().launches, 0u);
     rf_kernel_destroy(mix);
     rf_buffer_destroy(buffer);

@@ -83,8 +83,7 @@ TEST_F(DeviceFailure, OfOneDeviceReachesAnotherThatWaitsForIt)
     struct rf_point done = {};
     ASSERT_RF_OK(rf_stream_after(waits, {timeline, 1}));
     ASSERT_RF_OK(rf_stream_submit(waits, &done));
-    struct rf_buffer *filled = buffer(); /* created before: hidden memory is zeroed by a submission
-                                          */
+    struct rf_buffer *filled = buffer(); /* created first: zeroed by a submission */
     rf_device_fail_next_submit(device);
     ASSERT_RF_OK(rf_stream_fill(stream, filled, 0, 4, 1));
     EXPECT_EQ(rf_stream_submit(stream, nullptr), RF_EDEVICE);

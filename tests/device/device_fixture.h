@@ -76,7 +76,7 @@ class DeviceTest : public ::testing::Test
         Push push = {rf_buffer_address(y) + 4 * first, rf_buffer_address(x) + 4 * first, n, c};
         const struct rf_range ranges[2] = {{push.x, n * 4, false}, {push.y, n * 4, true}};
         const uint32_t groups[3] = {(n + 63) / 64, 1, 1};
-        return rf_launch(stream, mix, &push, sizeof(push), groups, ranges, 2);
+        return rf_launch(stream, mix, {&push, sizeof(push), groups, ranges, 2});
     }
 
     std::vector<uint32_t> read(struct rf_buffer *from)

@@ -40,7 +40,7 @@ class DeviceImport : public DeviceTest
             memory[i] = i;
         ASSERT_RF_OK(rf_stream_create(device, "import", &stream));
         ASSERT_RF_OK(launch(stream, imported, x, 5));
-        ASSERT_RF_OK(rf_stream_copy(stream, x, 0, imported, 0, words * 4));
+        ASSERT_RF_OK(rf_stream_copy(stream, {x, 0}, {imported, 0}, words * 4));
         EXPECT_RF_OK(rf_stream_wait(stream));
         rf_stream_destroy(stream);
         for (uint32_t i = 0; i < words; i++)

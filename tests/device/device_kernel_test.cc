@@ -42,7 +42,7 @@ class DeviceKernel : public DeviceTest
         uint64_t address = rf_buffer_address(out);
         const uint32_t groups[3] = {1, 1, 1};
         EXPECT_RF_OK(rf_stream_create(device, "s", &stream));
-        EXPECT_RF_OK(rf_launch(stream, kernel, &address, 8, groups, nullptr, 0));
+        EXPECT_RF_OK(rf_launch(stream, kernel, {&address, 8, groups, nullptr, 0}));
         EXPECT_RF_OK(rf_stream_wait(stream));
         rf_stream_destroy(stream);
         return read(out);
@@ -449,7 +449,7 @@ TEST_F(DeviceKernel, AKernelOfTheUsersBelongsToOneDevice)
     ASSERT_RF_OK(rf_stream_create(other, "other", &stream));
     Push push = {};
     const uint32_t groups[3] = {1, 1, 1};
-    EXPECT_EQ(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0), RF_EINVAL);
+    EXPECT_EQ(rf_launch(stream, mix, {&push, sizeof(push), groups, nullptr, 0}), RF_EINVAL);
     EXPECT_NE(last_message().find("different devices"), std::string::npos) << last_message();
     rf_stream_destroy(stream);
     rf_device_close(other);

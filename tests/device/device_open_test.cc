@@ -162,7 +162,7 @@ TEST_F(TwoDevices, InOneProcessDoNotMix)
     struct rf_stream *stream = nullptr, *their_stream = nullptr;
     ASSERT_RF_OK(rf_stream_create(device, "mine", &stream));
     ASSERT_RF_OK(rf_stream_create(other, "theirs", &their_stream));
-    EXPECT_EQ(rf_stream_copy(stream, mine, 0, theirs, 0, 4), RF_EINVAL);
+    EXPECT_EQ(rf_stream_copy(stream, {mine, 0}, {theirs, 0}, 4), RF_EINVAL);
     EXPECT_EQ(launch(their_stream, theirs, theirs, 1), RF_EINVAL); /* the kernel is of `device` */
     ASSERT_RF_OK(rf_stream_fill(their_stream, theirs, 0, words * 4, 7));
     struct rf_point filled;

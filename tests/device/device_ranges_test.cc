@@ -49,8 +49,8 @@ class DeviceRanges : public DeviceTest
     {
         const Push push = {rf_buffer_address(y), rf_buffer_address(x), words, 1};
         const uint32_t groups[3] = {words / 64, 1, 1};
-        return rf_launch(stream, mix, &push, sizeof(push), groups, ranges.data(),
-                         (uint32_t)ranges.size());
+        return rf_launch(stream, mix,
+                         {&push, sizeof(push), groups, ranges.data(), (uint32_t)ranges.size()});
     }
     struct rf_range of(struct rf_buffer *b, uint64_t offset, uint64_t count, bool write)
     {
@@ -107,7 +107,7 @@ TEST_F(DeviceRanges, AWriteOfWhatIsThereAlreadyIsNoticed)
     const struct rf_range range = of(x, 0, bytes, false);
     ASSERT_RF_OK(rf_buffer_write(x, 0, zeros.data(), bytes));
     ASSERT_RF_OK(rf_buffer_write(y, 0, zeros.data(), bytes));
-    EXPECT_EQ(rf_launch(stream, mix, &push, sizeof(push), groups, &range, 1), RF_EDEVICE);
+    EXPECT_EQ(rf_launch(stream, mix, {&push, sizeof(push), groups, &range, 1}), RF_EDEVICE);
     EXPECT_NE(last_message().find("mix writes byte 0 "), std::string::npos) << last_message();
 }
 
@@ -115,7 +115,7 @@ TEST_F(DeviceRanges, CopiesAndFillsRunInTheOrderOfTheirCalls)
 {
     ASSERT_RF_OK(rf_stream_fill(stream, y, 0, bytes, 7));
     ASSERT_RF_OK(declare({of(x, 0, bytes, false), of(y, 0, bytes, true)}));
-    ASSERT_RF_OK(rf_stream_copy(stream, x, 0, y, 0, bytes));
+    ASSERT_RF_OK(rf_stream_copy(stream, {x, 0}, {y, 0}, bytes));
     EXPECT_EQ(read(x), std::vector<uint32_t>(words, 23));
 }
 

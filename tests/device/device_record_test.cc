@@ -138,7 +138,7 @@ TEST_F(DeviceRecord, BuffersOfALaunchWithoutRangesAreKnownByTheirAddresses)
     Push push = {rf_buffer_address(y), rf_buffer_address(x), words, 4};
     const uint32_t groups[3] = {words / 64, 1, 1};
     ASSERT_RF_OK(rf_record_begin(stream));
-    ASSERT_RF_OK(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0));
+    ASSERT_RF_OK(rf_launch(stream, mix, {&push, sizeof(push), groups, nullptr, 0}));
     ASSERT_RF_OK(rf_record_end(stream, &recording));
     rf_buffer_destroy(extra);
     EXPECT_TRUE(rf_recording_valid(recording));

@@ -50,8 +50,7 @@ TEST_F(DeviceStream, OnlyConflictsCostABarrier)
     ASSERT_RF_OK(launch(stream, y, x, 1, 64, 64)); /* another part of y */
     ASSERT_RF_OK(launch(stream, z, x, 1));         /* reads x as well */
     EXPECT_EQ(rf_stream_barriers(stream), 0u);
-    ASSERT_RF_OK(launch(stream, x, z, 1)); /* reads data that was written, writes data that was read
-                                            */
+    ASSERT_RF_OK(launch(stream, x, z, 1)); /* read after write, write after read */
     EXPECT_EQ(rf_stream_barriers(stream), 1u);
     ASSERT_RF_OK(launch(stream, y, buffer(), 1)); /* y was before the barrier */
     EXPECT_EQ(rf_stream_barriers(stream), 1u);
@@ -67,7 +66,7 @@ TEST_F(DeviceStream, ALaunchWithoutRangesConflictsWithEverything)
     Push push = {rf_buffer_address(y), rf_buffer_address(x), words, 4};
     const uint32_t groups[3] = {words / 64, 1, 1};
     ASSERT_RF_OK(launch(stream, z, x, 1));
-    ASSERT_RF_OK(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0));
+    ASSERT_RF_OK(rf_launch(stream, mix, {&push, sizeof(push), groups, nullptr, 0}));
     EXPECT_EQ(rf_stream_barriers(stream), 1u);
     ASSERT_RF_OK(launch(stream, z, x, 1));
     EXPECT_EQ(rf_stream_barriers(stream), 2u);
@@ -92,10 +91,10 @@ TEST_F(DeviceStream, CopiesAndFillsAreOrderedWithLaunches)
 {
     struct rf_buffer *y = buffer(), *x = buffer(), *z = buffer();
     ASSERT_RF_OK(rf_stream_fill(stream, y, 0, words * 4, 10));
-    ASSERT_RF_OK(launch(stream, y, x, 1));                       /* 31 */
-    ASSERT_RF_OK(rf_stream_copy(stream, z, 0, y, 0, words * 4)); /* z = 31 */
-    ASSERT_RF_OK(rf_stream_fill(stream, y, 4, 8, 2));            /* y[1], y[2] = 2 */
-    ASSERT_RF_OK(launch(stream, z, y, 0));                       /* 93 + y */
+    ASSERT_RF_OK(launch(stream, y, x, 1));                           /* 31 */
+    ASSERT_RF_OK(rf_stream_copy(stream, {z, 0}, {y, 0}, words * 4)); /* z = 31 */
+    ASSERT_RF_OK(rf_stream_fill(stream, y, 4, 8, 2));                /* y[1], y[2] = 2 */
+    ASSERT_RF_OK(launch(stream, z, y, 0));                           /* 93 + y */
     ASSERT_RF_OK(rf_stream_wait(stream));
     std::vector<uint32_t> got = read(z);
     EXPECT_EQ(got[0], 124u);
@@ -109,17 +108,17 @@ TEST_F(DeviceStream, BadArgumentsAreNamedAndLeaveTheStreamUsable)
     struct rf_buffer *y = buffer(), *x = buffer();
     EXPECT_EQ(rf_stream_fill(stream, y, 2, 4, 0), RF_EINVAL);
     EXPECT_EQ(rf_stream_fill(stream, y, 0, words * 4 + 4, 0), RF_EINVAL);
-    EXPECT_EQ(rf_stream_copy(stream, y, 0, x, 8, words * 4), RF_EINVAL);
-    EXPECT_EQ(rf_stream_copy(stream, y, 0, y, 8, 16), RF_EINVAL);
+    EXPECT_EQ(rf_stream_copy(stream, {y, 0}, {x, 8}, words * 4), RF_EINVAL);
+    EXPECT_EQ(rf_stream_copy(stream, {y, 0}, {y, 8}, 16), RF_EINVAL);
     const uint32_t *most = rf_device_get_info(device)->max_workgroup_count;
     if (most[1] < UINT32_MAX) {
         const uint32_t groups[3] = {1, most[1] + 1, 1};
         Push push = {};
-        EXPECT_EQ(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0), RF_EINVAL);
+        EXPECT_EQ(rf_launch(stream, mix, {&push, sizeof(push), groups, nullptr, 0}), RF_EINVAL);
         EXPECT_NE(last_message().find("mix"), std::string::npos) << last_message();
     }
     const uint32_t one[3] = {1, 1, 1};
-    EXPECT_EQ(rf_launch(stream, mix, &one, 4, one, nullptr, 0), RF_EINVAL);
+    EXPECT_EQ(rf_launch(stream, mix, {&one, 4, one, nullptr, 0}), RF_EINVAL);
     ASSERT_RF_OK(launch(stream, y, x, 6));
     ASSERT_RF_OK(rf_stream_wait(stream));
     EXPECT_EQ(read(y)[0], 6u);
@@ -131,7 +130,7 @@ TEST_F(DeviceStream, ZeroGroupsRecordNothing)
     Push push = {};
     struct rf_point before, after;
     ASSERT_RF_OK(rf_stream_submit(stream, &before));
-    ASSERT_RF_OK(rf_launch(stream, mix, &push, sizeof(push), groups, nullptr, 0));
+    ASSERT_RF_OK(rf_launch(stream, mix, {&push, sizeof(push), groups, nullptr, 0}));
     ASSERT_RF_OK(rf_stream_submit(stream, &after));
     EXPECT_EQ(before.value, after.value);
     EXPECT_TRUE(rf_point_reached(after));

@@ -49,13 +49,13 @@ TEST_F(DeviceValidation, IsSilentAboutEverythingWeDo)
         ASSERT_RF_OK(rf_stream_fill(a, y, 64, words * 2, round)); /* write after write */
         ASSERT_RF_OK(launch(a, y, x, 1));
         ASSERT_RF_OK(launch(a, x, y, 1));
-        ASSERT_RF_OK(rf_stream_copy(a, h, 0, x, 0, words * 4));
-        ASSERT_RF_OK(rf_stream_copy(a, y, 0, h, 0, words * 4));
+        ASSERT_RF_OK(rf_stream_copy(a, {h, 0}, {x, 0}, words * 4));
+        ASSERT_RF_OK(rf_stream_copy(a, {y, 0}, {h, 0}, words * 4));
         ASSERT_RF_OK(rf_stream_submit(a, &done));
         rf_stream_pop_label(a);
         ASSERT_RF_OK(rf_stream_after(b, done));
         ASSERT_RF_OK(rf_stream_after(b, {timeline, round + 1}));
-        ASSERT_RF_OK(rf_stream_copy(b, x, 0, y, 0, words * 4));
+        ASSERT_RF_OK(rf_stream_copy(b, {x, 0}, {y, 0}, words * 4));
         ASSERT_RF_OK(rf_stream_submit(b, &done));
         ASSERT_RF_OK(rf_timeline_signal(timeline, round + 1));
         ASSERT_RF_OK(rf_stream_after(a, done));

@@ -52,7 +52,8 @@ static void use(const char *path, const struct rf_data_opts *opts, bool write)
     if (rf_dataset_open_as(path, opts, &data) < 0)
         return;
     for (int64_t k = 0; k < 20 && rf_dataset_train_tokens(data) > 1; k++) {
-        REQUIRE(rf_dataset_samples(data, 1, k, 1, 1, &token, &target) == 0);
+        REQUIRE(rf_dataset_samples(data, 1, (struct rf_sample_range){k, 1, 1}, &token, &target) ==
+                0);
         REQUIRE(token >= 0 && token < rf_dataset_vocabulary(data));
         REQUIRE(target >= (rf_dataset_documents(data) ? -1 : 0) &&
                 target < rf_dataset_vocabulary(data));

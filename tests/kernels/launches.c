@@ -412,15 +412,14 @@ static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
     afresh(run);
     struct rf_tensor a = take(run, dtype, 1, n), b = take(run, dtype, 1, n);
     struct rf_tensor out = take(run, dtype, 1, n);
-    static const char *const acts[RF_ACTIVATION_COUNT] = {"identity", "relu",    "gelu", "silu",
-                                                          "gelu_erf", "sigmoid", "tanh"};
     const struct rf_random random = {.seed = 1};
-    for (int kind = 0; kind < RF_ACTIVATION_COUNT; kind++) {
+    for (int k = 0; k < RF_ACTIVATION_COUNT; k++) {
+        const enum rf_activation kind = (enum rf_activation)k;
         char name[64];
-        snprintf(name, sizeof(name), "%s%s", acts[kind], odd ? " odd" : "");
-        plain(run, name, dtype, rf_activate(s, (enum rf_activation)kind, out, a));
-        snprintf(name, sizeof(name), "%s_backward%s", acts[kind], odd ? " odd" : "");
-        plain(run, name, dtype, rf_activate_backward(s, (enum rf_activation)kind, out, a, b));
+        snprintf(name, sizeof(name), "%s%s", rf_activation_name(kind), odd ? " odd" : "");
+        plain(run, name, dtype, rf_activate(s, kind, out, a));
+        snprintf(name, sizeof(name), "%s_backward%s", rf_activation_name(kind), odd ? " odd" : "");
+        plain(run, name, dtype, rf_activate_backward(s, kind, out, a, b));
     }
     plain(run, odd ? "swiglu odd" : "swiglu", dtype, rf_glu(s, RF_ACT_SILU, out, a, b));
     plain(run, odd ? "swiglu_backward odd" : "swiglu_backward", dtype,

@@ -71,13 +71,13 @@ TEST_P(Activation, BackwardMatchesTheReferenceAlsoInPlace)
             }
 }
 
-/* What is far left of zero keeps its leading digits, until it is smaller than a result near it
- * could tell from zero. The argument of GELU's exp is -85 at -9.9, of which its roundings and exp
- * itself (Vulkan: 2 units in the last place for each 1) make some 1e-5 of the result. */
+/* Far left of zero, results keep their leading digits until they are below the resolution of a
+ * result near zero. The argument of GELU's exp is -85 at -9.9; its roundings and exp itself
+ * (Vulkan: 2 units in the last place for each 1) contribute about 1e-5 of the result. */
 TEST_P(Activation, SmallResultsAreRelativelyAccurate)
 {
     Floats x = {-1e-3f, -0.5f, -1, -2, -3, -4, 1e-4f, 1e-3f};
-    if (type() != RF_F16) /* which has no such numbers */
+    if (type() != RF_F16) /* it has no such numbers */
         x.insert(x.end(), {-5, -5.5f, -6, -7, -8, -9, -9.5f, -9.9f});
     x = rounded(x);
     const rf_shape shape = rf_shape1((int64_t)x.size());
@@ -164,7 +164,7 @@ TEST_P(Glu, BackwardGivesBothGradientsAlsoInPlace)
             rf_tensor gate = in(one, d.gate), up = in(one, d.up), dout = in(one, d.dout);
             rf_tensor dgate = out(one, s.shift), dup = out(one);
             ASSERT_OK(rf_glu_backward(stream, row.kind, gate, up, {dout, dgate, dup}));
-            /* Three factors, of which up and dout may be some units. */
+            /* Three factors; up and dout may be a few units. */
             expect_near(read(dgate), want.dgate, tolerance(1e-5), row.name);
             expect_near(read(dup), want.dup, tolerance(1e-5), row.name);
             Floats both = joined(read(dgate), read(dup), s);

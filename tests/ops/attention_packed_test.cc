@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Attention in rows that hold several documents (rf_attention_args.starts), on every path that this
- * device can run, in every type.
+ * device supports, in every type.
  */
 #include "op_fixture.h"
 #include "support/reference_ops.h"
@@ -32,10 +32,10 @@ const Case cases[] = {
     {1, 4, 2, 64, {63, 66, 8}},
     {2, 2, 1, 5, {7, 12, 1, 20}},
 };
-/* Each type, size of heads and number of query heads for a key head is compiled anew, which takes
- * CPU drivers seconds: 16-bit types have two cases. */
+/* Each combination of type, head size and query heads per key head is compiled separately, which
+ * takes CPU drivers seconds: 16-bit types have two cases. */
 const size_t CASES_OF_16_BITS = 2;
-/* One for each other class of sizes of heads. */
+/* One for each other class of head sizes. */
 const Case heads[] = {
     {1, 2, 1, 33, {9, 1, 12}}, {1, 2, 2, 80, {5, 17}},     {1, 4, 2, 128, {16, 3, 1}},
     {1, 2, 1, 256, {6, 5}},    {1, 2, 1, 16, {32, 1, 34}},
@@ -180,8 +180,8 @@ TEST_P(PackedAttentionOfF32, ARowOfOneDocumentHasTheBitsOfOneWithoutStarts)
         expect_same(run(c, data, path), run(c, without, path), path);
 }
 
-/* Other numbers in the first document change no bit of what belongs to the second, and the other
- * way round. The documents end within a block. */
+/* Other values in the first document do not change a bit of the second, and vice versa. The
+ * documents end within a block. */
 TEST_P(PackedAttentionOfF32, ADocumentChangesNoBitOfAnother)
 {
     const Case c = {1, 2, 1, 64, {29, 38}};
@@ -208,7 +208,7 @@ TEST_P(PackedAttentionOfF32, ADocumentChangesNoBitOfAnother)
 }
 
 /* Starts after their query, negative ones and decreasing ones: nothing hangs, every query still
- * sees a key, and all that a launch touches is its own (tests/ops/ranges_test.cc). */
+ * sees a key, and a launch touches only its own ranges (tests/ops/ranges_test.cc). */
 TEST_P(PackedAttentionOfF32, AnyStartsGiveFiniteNumbers)
 {
     const Case c = {2, 2, 1, 64, {67}};

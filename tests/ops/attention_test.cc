@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Attention, forward and backward, on every path that this device can run, in every type.
+ * Attention, forward and backward, on every path that this device supports, in every type.
  */
 #include "op_fixture.h"
 #include "support/reference_ops.h"
@@ -17,8 +17,8 @@ struct Case {
     float scale;
     int shift;
 };
-/* Few head sizes, as every one is compiled anew, which takes CPU drivers up to 20 s for tiles: most
- * tests share 64. */
+/* Few head sizes, as each is compiled separately, which takes CPU drivers up to 20 s for tiles:
+ * most tests share 64. */
 const Case cases[] = {
     {1, 1, 1, 1, 1, 64, false, 0, 0},     {2, 3, 3, 2, 1, 64, false, 0, 0},
     {1, 17, 31, 4, 2, 64, false, 0, 0},   {1, 67, 67, 6, 2, 64, false, 0.2f, 0},
@@ -48,7 +48,7 @@ const struct FormCase {
     {9, true, {1, 67, 70, 4, 2, 40, false, 0, 1}},
     {10, false, {1, 35, 35, 2, 2, 128, false, 0, 0}},
 };
-/* Scores are sums of up to 128 products of numbers near 1 and pass through exp: some 1e-6. */
+/* Scores are sums of up to 128 products of numbers near 1 and pass through exp: about 1e-6. */
 const double TOLERANCE = 1e-5;
 const char *const paths[] = {"rows", "tiled"};
 
@@ -138,7 +138,7 @@ class Attention : public TypedOpTest
         return false;
     }
     /* Weights are rounded to the type: half a step of each, times values and gradients of up to 4,
-     * and in dq and dk of scores' gradients, which are differences of such. */
+     * plus, in dq and dk, those of the scores' gradients, which are differences of such terms. */
     void expect_right_on_units(const Case &c, const Inputs &data, const char *path)
     {
         expect_right(c, data, run(c, data, path), 8 * step_of(type()), path, 2 * step_of(type()));
@@ -187,7 +187,7 @@ TEST_P(Attention, ForwardAndBackwardMatchTheReference)
     }
 }
 
-/* In parts, as each size is compiled anew. */
+/* In parts, as each size is compiled separately. */
 TEST_P(AttentionOfF32, HeadSizesFrom32To56MatchTheReference)
 {
     expect_sizes_right(32, 56);
@@ -201,7 +201,7 @@ TEST_P(AttentionOfF32, HeadSizesFrom96To128MatchTheReference)
     expect_sizes_right(96, 128);
 }
 
-/* Whether they are chosen or not. CPU drivers compile what is wholly unrolled for half a minute. */
+/* Chosen or not. CPU drivers compile fully unrolled forms for half a minute. */
 TEST_P(Attention, FormsOfTilesMatchTheReference)
 {
     const rf_device_info *info = rf_device_get_info(device);
@@ -216,7 +216,7 @@ TEST_P(Attention, FormsOfTilesMatchTheReference)
     }
 }
 
-/* The forms of one tile differ in which invocation computes what, and not in the order of sums. */
+/* The forms of one tile assign work to invocations differently; the order of sums is the same. */
 TEST_P(AttentionOfF32, WhatIsUnrolledOrSplitChangesNoBit)
 {
     const Case c = {1, 67, 70, 2, 1, 40, false, 0, 0};
@@ -248,7 +248,7 @@ TEST_P(AttentionOfF32, PathsThatNameNoFormAreRefused)
     }
 }
 
-/* Heads that only tiles take: in forms that keep few sums, and in the one that is chosen. */
+/* Heads that only tiles support: in forms that keep few sums, and in the chosen one. */
 TEST_P(AttentionOfF32, HeadsOf256MatchTheReference)
 {
     const Case c = {1, 9, 11, 2, 1, 256, false, 0, 0};
@@ -278,7 +278,7 @@ TEST_P(Attention, OnMatrixUnitsMatchesTheReference)
     }
 }
 
-/* Those that this device has matrix units and memory for. */
+/* The forms for which this device has matrix units and memory. */
 TEST_P(Attention, FormsOnMatrixUnitsMatchTheReference)
 {
     if (!has_units())

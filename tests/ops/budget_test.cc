@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The register budget of a subgroup, for devices that are like real ones.
+ * The register budget of a subgroup, for devices like real ones.
  */
 #include <gtest/gtest.h>
 
@@ -46,8 +46,8 @@ TEST(RegisterBudget, IsUnlimitedOnACpu)
     EXPECT_EQ(rf_register_lanes(&cpu), 8u);
 }
 
-// A subgroup of a product on matrix units: m x n sums, fragments of 16 in k, and n of eight or 16
-// of b at a time. What compilers spilled does not fit, what they did not does.
+// A subgroup of a product on matrix units: m x n sums, fragments of 16 in k, and 8 or 16 columns of
+// b at a time. Kernels that compilers spilled do not fit, the others do.
 uint32_t product_bytes(uint32_t lanes, uint32_t m, uint32_t n, uint32_t fragment_n)
 {
     const rf_register_need need = {lanes, m * n, (m + fragment_n) * 16, 0};

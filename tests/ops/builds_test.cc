@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What holds for all training kernels: builds that read through texel views give the bits of those
- * that do not, and no loop is cut short by the driver.
+ * Properties of all training kernels: builds that read through texel views give the same bits as
+ * those that do not, and the driver cuts no loop short.
  */
 #include "op_fixture.h"
 
@@ -84,7 +84,8 @@ class Model
         run_optimizers(parameters);
     }
 
-    /* What writes by whole subgroups where that is quicker: many of their spans, and a rest. */
+    /* Kernels that write by whole subgroups if that is faster: many of their spans, and a
+     * remainder. */
     void run_long(int64_t V)
     {
         const int64_t n = 30, elements = 2 * 16384 + 4 * 2048 + 20;
@@ -95,7 +96,7 @@ class Model
         EXPECT_OK(rf_scale(stream, y, y, 0.3f));
         EXPECT_OK(rf_activate(stream, RF_ACT_GELU, z, z));
         EXPECT_OK(rf_activate_backward(stream, RF_ACT_SILU, x, x, y));
-        /* Not from a buffer's first element, and not on 16 bytes. */
+        /* Neither at a buffer's first element nor aligned to 16 bytes. */
         EXPECT_OK(rf_scale(stream, from(z, 64, 4096), from(y, 128, 4096), 2));
         EXPECT_OK(rf_scale(stream, from(z, 8193, 4096), from(y, 5, 4096), 3));
         for (rf_dtype dtype : {RF_BF16, RF_F16}) {
@@ -150,7 +151,7 @@ class Model
             EXPECT_OK(rf_optimizer_step(stream, &opts, &part, scalars));
         }
     }
-    /* Everything that exists, in order of creation. */
+    /* All tensors, in order of creation. */
     Ints state()
     {
         Ints words;
@@ -223,7 +224,7 @@ TEST_F(Builds, GiveTheSameBitsWritingByWholeSubgroups)
     }
 }
 
-/* The driver that counts rounds gives up at 65535 without a word. */
+/* The driver that counts rounds stops at 65535 without an error. */
 class LongLoops : public OpTest
 {
   protected:

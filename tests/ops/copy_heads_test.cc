@@ -11,8 +11,8 @@ class CopyHeads : public TypedOpTest
 };
 ALL_TYPES(CopyHeads);
 
-/* Whole numbers: copies and sums are exact. Sizes that are quads, and that are not; a tensor that
- * begins at an odd element. */
+/* Whole numbers: copies and sums are exact. Sizes that are multiples of a quad and sizes that are
+ * not; a tensor that begins at an odd element. */
 TEST_P(CopyHeads, MovesOrAddsTheHeadsOfPackedRowsAndNothingElse)
 {
     const int64_t B = 3, T = 5, H = 2, wide = 6, to_wide = 3;
@@ -33,7 +33,7 @@ TEST_P(CopyHeads, MovesOrAddsTheHeadsOfPackedRowsAndNothingElse)
             }
 }
 
-/* What context parallelism asks of it: parts of ranks, each of two chunks of every sequence, to
+/* The use in context parallelism: from parts of ranks, each with two chunks of every sequence, to
  * sequences. */
 TEST_P(CopyHeads, StridesMayLeadFromRanksToSequences)
 {

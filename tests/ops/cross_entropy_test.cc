@@ -60,17 +60,17 @@ TEST_P(CrossEntropy, MatchesTheReferenceAlsoInPlace)
     }
 }
 
-/* As in the softmax: no digit is lost by the number of columns. exp and log have some units in the
- * last place of their own. */
+/* As in the softmax: the number of columns costs no digit. exp and log have errors of a few units
+ * in the last place. */
 TEST_F(OpTest, CrossEntropyOfFiftyThousandColumnsIsAccurateToAMillionth)
 {
     const int64_t rows = 4, columns = 50257;
     for (int64_t V : {columns, columns / 16 * 16}) {
         Floats logits = normal(rows * V, 1);
         for (int64_t k = 0; k < V; k++) {
-            logits[V + k] = k ? 0 : 0.7f; /* all the same term, which rounds the same way */
+            logits[V + k] = k ? 0 : 0.7f; /* equal terms, which round the same way */
             logits[2 * V + k] = k ? 0 : 2.3f;
-            /* What was lost of a sum becomes smaller with it, when a larger logit comes. */
+            /* The error of a sum shrinks with it when a larger logit follows. */
             logits[3 * V + k] = k == V - 1 ? 14 : k ? 0 : 0.9f;
         }
         const Ints targets = {7, 0, 1, 2};
@@ -121,7 +121,8 @@ TEST_P(CrossEntropy, ExtremeLogitsStayFinite)
     expect_near(got.dlogits, want.dlogits, 1e-3, "dlogits");
 }
 
-/* Sizes of every build: aligned rows and others, short ones and such that whole subgroups write. */
+/* Sizes for every build: aligned rows and others, short ones, and ones that whole subgroups write.
+ */
 const int64_t widths[] = {10, 64, 1003, 4096};
 
 TEST_P(CrossEntropy, ATargetBeyondTheVocabularyIsNotANumberInLossAndGradient)
@@ -152,7 +153,7 @@ TEST_P(CrossEntropy, ARowWithoutASoftmaxIsNotFiniteInLossAndGradientUnlessItIsIg
             std::fill_n(logits.begin(), 2 * V, -inf); /* rows 0 and 1 */
             logits[2 * V + V / 2] = inf;
             logits[3 * V + V - 1] = NAN;
-            std::fill_n(logits.begin() + 4 * V + 1, V - 1, -inf); /* sure of column 0 */
+            std::fill_n(logits.begin() + 4 * V + 1, V - 1, -inf); /* certain of column 0 */
             Result got = run(c, logits, {1, -1, 0, 0, 0}, in_place);
             for (int64_t row : {0, 2, 3}) {
                 EXPECT_FALSE(std::isfinite(got.losses[row])) << V << " row " << row;
@@ -213,14 +214,14 @@ TEST_P(CrossEntropy, ScalesGradientsAndNotLosses)
     expect_same_bits(scaled.losses, plain.losses, "losses");
     for (size_t i = 0; i < plain.dlogits.size(); i++) {
         float want = 1024 * plain.dlogits[i];
-        /* f16 keeps more digits of what is no longer subnormal. */
+        /* f16 keeps more digits of numbers that are not subnormal any more. */
         EXPECT_NEAR(scaled.dlogits[i], want, 1e-3 + step_of(type()) * std::fabs(want));
     }
     opts.scale = RF_ZERO;
     EXPECT_EQ(run(c, logits, targets, false, opts).dlogits, Floats(plain.dlogits.size()));
 }
 
-/* What ranks of which each has some columns make of them, with the exchanges done here. */
+/* The combined results of ranks that each hold some columns, with the exchanges made here. */
 class CrossEntropyOfParts : public TypedOpTest
 {
   protected:
@@ -286,7 +287,7 @@ class CrossEntropyOfParts : public TypedOpTest
         }
         return result;
     }
-    /* The same by one rank. */
+    /* The result of one rank. */
     Result whole(int64_t rows, int64_t V, const Floats &logits, const Ints &targets)
     {
         const rf_tensor x = typed(rf_shape2(rows, V), type(), logits),
@@ -340,7 +341,7 @@ TEST_P(CrossEntropyOfParts, HasNoNumbersExactlyWhereTheWholeHasNone)
             logits[2 * V + V / 2] = inf;
             logits[3 * V + V - 1] = NAN;
             logits[4 * V] = NAN;
-            std::fill_n(logits.begin() + 5 * V + 1, V - 1, -inf); /* sure of column 0 */
+            std::fill_n(logits.begin() + 5 * V + 1, V - 1, -inf); /* certain of column 0 */
             logits[6 * V + V - 1] = logits[6 * V] = inf;
             for (int64_t k = 0; k < V; k++)
                 logits[7 * V + k] = (k < V / 2 ? -3e4f : 3e4f) + (type() == RF_F32 ? 3e38f : 0);

@@ -96,7 +96,7 @@ TEST_P(Gemv, ARowHasTheSameBitsInEveryCall)
 class QuantizedGemv : public OpTest, public ::testing::WithParamInterface<rf_quantization>
 {
   protected:
-    /* Elements of very different sizes from block to block; `values` gets what kernels compute
+    /* Elements whose sizes vary from block to block; `values` gets the values that kernels compute
      * with. */
     rf_tensor packed(int64_t count)
     {
@@ -106,7 +106,7 @@ class QuantizedGemv : public OpTest, public ::testing::WithParamInterface<rf_qua
         Floats bytes(rf_quantized_bytes(GetParam(), count) / 4);
         values = Floats(count);
         EXPECT_OK(rf_quantize(GetParam(), weights.data(), count, bytes.data()));
-        EXPECT_OK(rf_dequantize(GetParam(), bytes.data(), count, 0, count, values.data()));
+        EXPECT_OK(rf_dequantize({GetParam(), bytes.data(), count}, 0, count, values.data()));
         return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
     }
     Floats values;
@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(Kind, QuantizedGemv, ::testing::Values(RF_NF4, RF_INT8)
                          [](const auto &info) { return rf_quantization_name(info.param); });
 
 /* Rows of x, columns, terms: rows of w begin inside blocks, bytes and words, the last block is of
- * any size, and of 64 * 256 elements there is a second group of blocks. */
+ * any size, and 64 * 256 elements have a second group of blocks. */
 const Size packed_sizes[] = {{1, 1, 1, 0},    {1, 9, 128, 0},  {2, 33, 260, 0},
                              {3, 8, 131, 0},  {5, 70, 300, 0}, {8, 17, 66, 1},
                              {16, 25, 96, 4}, {11, 7, 13, 3},  {4, 1, 65, 0}};
@@ -126,7 +126,7 @@ TEST_P(QuantizedGemv, MatchesTheReferenceInEveryTypeWithBiasAndResidual)
         for (rf_dtype to : {type, RF_F32})
             for (const Size &s : packed_sizes) {
                 if (type != RF_F32 && s.rows != 5 && s.rows != 8)
-                    continue; /* all the others differ in the rows, which f32 covers */
+                    continue; /* all others differ in the rows, which f32 covers */
                 const rf_tensor w = packed(s.columns * s.terms);
                 const Floats x = rounded_to(type, normal(s.rows * s.terms)),
                              b = rounded_to(type, normal(s.columns)),
@@ -205,7 +205,7 @@ const Shape shapes[] = {{2, 5, 2, 2, 8}, {3, 300, 4, 2, 16}, {1, 140, 3, 1, 10},
 class Cache : public TypedOpTest
 {
   protected:
-    /* A cache of unknown contents, and rows for it. */
+    /* A cache with arbitrary contents, and rows for it. */
     rf_cache cache(const Shape &s, const Ints &sequence, const Ints &position)
     {
         rf_cache c = {};

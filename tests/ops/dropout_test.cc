@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Dropout: its mask is Philox's words compared with a threshold, whatever the type, the alignment
- * and the place a tensor is cut at.
+ * Dropout: its mask is Philox's words compared with a threshold, independent of type, alignment and
+ * the offset at which a tensor is cut.
  */
 #include "op_fixture.h"
 
@@ -14,7 +14,7 @@ namespace
 class Dropout : public TypedOpTest
 {
   protected:
-    /* As the header says, by the generator of base. */
+    /* The formula in the header, with the generator of base. */
     static Floats on_host(const Floats &x, double p, uint64_t seed, uint64_t site, uint64_t first)
     {
         Floats want;
@@ -87,7 +87,7 @@ TEST_P(Dropout, KeepsTheShareItShould)
     int64_t dropped = 0;
     for (float v : read(y))
         dropped += v == 0;
-    /* A binomial's deviation is 95: six of them. */
+    /* The standard deviation is 95: six of them. */
     EXPECT_NEAR(dropped, 10000, 570);
 }
 

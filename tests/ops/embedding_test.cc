@@ -41,7 +41,7 @@ class Embedding : public TypedOpTest
             sums.dwpe[i] += dwpe[i];
         return sums;
     }
-    /* grad: what the gradients are stored in. */
+    /* grad: the type in which gradients are stored. */
     Grads on_device(const Floats &dwte, const Floats &dwpe, const Floats &dout, const Ints &tokens,
                     const Case &c, rf_dtype grad = RF_F32)
     {
@@ -265,8 +265,8 @@ TEST_P(Embedding, BackwardOfSomeRowsGivesPositionsTheirs)
         }
 }
 
-/* What the sort finds hard or could get wrong: one token only, none twice, all in reverse, tokens
- * whose digits overflow into the next, and numbers of rows about its blocks. */
+/* Difficult inputs of the sort: a single token, no token twice, reverse order, tokens whose digits
+ * overflow into the next, and numbers of rows near its block size. */
 TEST_P(Embedding, BackwardSortsAnyTokens)
 {
     for (int64_t n : {63, 64, 65, 4096, 5000})
@@ -298,7 +298,7 @@ TEST_P(Embedding, TenRunsGiveTheSameBits)
     }
 }
 
-/* Positions of documents; some are outside of the table, whose last row they read. */
+/* Positions of documents; some are outside of the table, and read its last row. */
 TEST_P(Embedding, PositionsMayBeGiven)
 {
     for (const Case &c : cases) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The choice among forms of a kernel, with a compiler that says what the test wants: the first form
- * without spills, the answer kept for this process and for later ones, the register budget where
- * there are no answers. Every case is a process of its own, as what is known holds for a process.
+ * The choice among forms of a kernel, with a compiler controlled by the test: the first form
+ * without spills is taken, the answer is kept for this process and for later ones, and the register
+ * budget decides if there are no answers. Every case is a process of its own, as answers are kept
+ * for a process.
  */
 #include <dirent.h>
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ namespace
 
 enum { FORMS = 4, UNKNOWN = -1 };
 
-/* A GPU of which nothing is known but what its compiler says of each form. */
+/* A GPU about which only its compiler's answers for each form are known. */
 struct gpu {
     rf_device *device = nullptr;
     std::vector<int64_t> spills = std::vector<int64_t>(FORMS, 0);
@@ -36,7 +37,7 @@ struct gpu {
     std::vector<uint32_t> registers = std::vector<uint32_t>(FORMS, 1);
     std::vector<bool> fits = std::vector<bool>(FORMS, true);
     int other = UNKNOWN; /* form whose kernel is the other build of each */
-    uint32_t shader = 7; /* another one is another kernel */
+    uint32_t shader = 7; /* a different one is a different kernel */
     size_t variants = 0; /* of each form */
     int asked = 0;       /* the compiler */
 
@@ -224,7 +225,7 @@ TEST_F(Forms, OfVariantsWithoutSpillsTheOneWithFewestInstructionsIsTaken)
                       EXPECT_EQ(g.pick("test/first"), 0);
                       EXPECT_EQ(g.asked, 0);
     });
-    run([&](gpu &g) { /* where there are no figures */
+    run([&](gpu &g) { /* without figures */
                       g.open(RF_DEVICE_OTHER, false);
                       g.variants = 2;
                       EXPECT_EQ(g.pick(), 0);
@@ -285,7 +286,7 @@ TEST_F(Forms, ALaterProcessDoesNotAskAgain)
     });
     run([](gpu &g) {
         g.open();
-        EXPECT_EQ(g.pick("test/other"), 0); /* which keeps the rows of the first */
+        EXPECT_EQ(g.pick("test/other"), 0); /* it keeps the rows of the first */
     });
     run([](gpu &g) {
         g.open();
@@ -304,7 +305,7 @@ TEST_F(Forms, AnotherKernelOrDriverOrAWishIsAReasonToAskAgain)
         g.spills = {40, 3, 0, 0};
         EXPECT_EQ(g.pick(), 2);
     });
-    run([](gpu &g) { /* the shader of a new library spills no more */
+    run([](gpu &g) { /* the shader of a new library does not spill any more */
                      g.open();
                      g.shader = 8;
                      EXPECT_EQ(g.pick(), 0);
@@ -347,7 +348,7 @@ TEST_F(Forms, WithoutAnswersTheRegisterBudgetDecides)
             g.registers[1] = UINT32_MAX - 1;
             EXPECT_EQ(g.pick("test/wide"), 1);
         });
-    run([&](gpu &g) { /* a compiler whose statistics mean nothing to us */
+    run([&](gpu &g) { /* a compiler whose statistics we cannot interpret */
                       g.open();
                       g.spills.assign(FORMS, UNKNOWN);
                       by_budget(g);
@@ -367,7 +368,7 @@ TEST_F(Forms, WhatIsFarOverTheBudgetIsNotCompiled)
         g.open();
         const uint32_t budget = rf_register_budget(g.info());
         g.registers = {2 * budget + 1, 2 * budget, budget, 1};
-        EXPECT_EQ(g.pick(), 1); /* the compiler says that it does not spill */
+        EXPECT_EQ(g.pick(), 1); /* the compiler reports no spills */
         EXPECT_EQ(g.asked, 1);
         EXPECT_EQ(g.shown(), "test/f32: form 1, 0 spills, 0 spill, 1 over; ");
     });
@@ -451,7 +452,7 @@ TEST_F(Forms, AFileThatIsDamagedOrMakesNoSenseIsIgnored)
             learn(g);
             EXPECT_EQ(g.asked, 3) << damaged.substr(0, 200);
         });
-        EXPECT_EQ(text(), whole) << damaged.substr(0, 200); /* and is written anew */
+        EXPECT_EQ(text(), whole) << damaged.substr(0, 200); /* and is rewritten */
     }
     std::string many = head;
     for (int i = 0; i < 5000; i++)

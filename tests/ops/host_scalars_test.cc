@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A step's block of scalars and sums of squares in memory of the host, beside the kernels.
+ * A step's block of scalars and sums of squares in host memory, compared with the kernels.
  */
 #include "optimizer_fixture.h"
 
@@ -102,7 +102,7 @@ TEST_F(HostScalars, TheLossScaleMovesAsTheDevicesDoes)
     for (float growth : {2.0f, 1.5f}) {
         const rf_loss_scale_opts opts = {growth, 0.25f, 3};
         rf_step_scalars s = {};
-        s.loss_scale = 0x1p120f; /* grows to infinity, which it may not become */
+        s.loss_scale = 0x1p120f; /* grows to infinity, but must not become it */
         rf_tensor block = scalars(s);
         for (int i = 0; i < 60; i++) {
             const float sum = i % 17 == 2 || i % 19 == 5 ? INFINITY : 1;
@@ -138,7 +138,7 @@ TEST_F(HostScalars, SumsOfSquaresThatF32DoesNotHoldAreTheDevices)
     Floats mixed(5000, 1.0f);
     mixed[3333] = -0x1p70f;
     std::vector<Floats> all = {Floats(20, 0x1p100f), Floats(3000, 0x1.fep127f), mixed};
-    for (size_t chunks : {5u, 70u, 200u}) /* too large only together */
+    for (size_t chunks : {5u, 70u, 200u}) /* too large only in sum */
         all.push_back(Floats(1024 * chunks, 0x1p58f));
     for (float bad : {INFINITY, -INFINITY, NAN}) {
         all.push_back(mixed);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A host that holds a part of a model, its states and its gradients, between bytes that nothing may
- * write.
+ * A host that holds a part of a model, its states and its gradients, between guard bytes.
  */
 #pragma once
 
@@ -22,8 +21,8 @@ namespace
 {
 const uint64_t seed = 0x123456789abcdef0;
 
-/* `count` elements of a type, `shift` elements behind a multiple of 64 bytes, between bytes that
- * nothing may change. */
+/* `count` elements of a type, `shift` elements behind a multiple of 64 bytes, between guard bytes.
+ */
 class Array
 {
   public:
@@ -68,11 +67,11 @@ class Array
 };
 
 struct Types {
-    rf_dtype param, grad, copy; /* copy: f32 is none */
+    rf_dtype param, grad, copy; /* copy: f32 means none */
 };
 const Types plain = {RF_F32, RF_F32, RF_F32};
 
-/* A flat buffer in memory of the host, with its states and block of scalars. */
+/* A flat buffer in host memory, with its states and block of scalars. */
 class Host
 {
   public:
@@ -125,7 +124,7 @@ class Host
     {
         return param_.values();
     }
-    /* All that a step may change, one after the other. */
+    /* Everything that a step may change, concatenated. */
     Floats contents()
     {
         Floats all = param();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Updates in memory of the host beside those of the kernel.
+ * Updates in host memory compared with those of the kernel.
  */
 #include "host_step_fixture.h"
 
@@ -69,7 +69,7 @@ TEST_F(HostStepAndKernel, StochasticRoundingIsTheKernelsToTheBit)
             device.part.first = first;
             set(device.scalars, 0, 1, 0, seed);
             ASSERT_OK(step(o, device, f32(rf_shape1(n), Floats(n))));
-            // And by a table of places, whose runs end within quads and blocks.
+            // And with a table of places, whose runs end within quads and blocks.
             const Ints table = place_table({{first + 66, 5},
                                             {first + 67, 1ull << 40},
                                             {first + 700, 64},

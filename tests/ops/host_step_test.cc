@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Updates in memory of the host: against fp64, and the same bits by any instructions, cuts and
- * threads.
+ * Updates in host memory: against fp64, and the same bits for any instruction set, cut and number
+ * of threads.
  */
 #include "host_step_fixture.h"
 
@@ -25,7 +25,7 @@ TEST_F(HostStep, EveryRuleFollowsTheReferenceForTwentySteps)
                     reference::optimizer_step(o, 1e-3f, t, i / 64 % 2 == 0, 0.5 * g[i], &want[i],
                                               &states[i]);
             }
-            /* As of the kernel: each step rounds a parameter near 1 (6e-8); the spread of centered
+            /* As for the kernel: each step rounds a parameter near 1 (6e-8); the spread of centered
              * RMSProp is a difference, which costs it some digits. */
             expect_near(host.param(), want, o.centered ? 1e-5 : 1e-6, rule.name);
             for (int k = 0; k < RF_STATE_COUNT; k++)
@@ -90,7 +90,7 @@ TEST_F(HostStep, BitsDependNeitherOnInstructionsNorOnCutsNorOnThreads)
         }
 }
 
-/* Blocks that decay alike are worked on together, and bring each other no other bits. */
+/* Blocks of equal weight decay are processed together, which does not change their bits. */
 TEST_F(HostStep, BitsDependNotOnHowManyBlocksInARowDecayAlike)
 {
     const int64_t n = 64 * 40 + 17;
@@ -117,7 +117,7 @@ TEST_F(HostStep, BitsDependNotOnHowManyBlocksInARowDecayAlike)
             }
 }
 
-/* Corrections of 1 are left out, of m after the first hundreds of updates and of v after the first
+/* Corrections of 1 are skipped, for m after the first hundreds of updates and for v after the first
  * thousands: x / 1 is x. */
 TEST_F(HostStep, AdamHasTheBitsOfTheFormulaBeforeAndAfterItsBiasCorrectionsAreOne)
 {
@@ -154,7 +154,7 @@ TEST_F(HostStep, AdamHasTheBitsOfTheFormulaBeforeAndAfterItsBiasCorrectionsAreOn
         }
 }
 
-/* A part of its own from element `from` on is what a rank has of a buffer. */
+/* A rank's part of a buffer begins at element `from`. */
 TEST_F(HostStep, ShardsHaveTheBitsOfTheWhole)
 {
     const int64_t n = 777;
@@ -179,7 +179,7 @@ TEST_F(HostStep, ShardsHaveTheBitsOfTheWhole)
 
 TEST_F(HostStep, SixteenBitsAreThoseOfTheOracle)
 {
-    /* Every f16 and bf16 as a gradient: SGD with lr -1 adds it to nothing. */
+    /* Every f16 and bf16 as a gradient: SGD with lr -1 adds it to 0. */
     rf_optimizer_opts o = {};
     o.kind = RF_SGD;
     std::vector<uint16_t> every(1 << 16);
@@ -203,7 +203,7 @@ TEST_F(HostStep, SixteenBitsAreThoseOfTheOracle)
                     ASSERT_EQ(copy[i], values[i]) << i;
                 }
             }
-            /* Numbers between, from subnormal ones to those that overflow. */
+            /* Numbers from subnormal ones to those that overflow. */
             Floats p = normal(1 << 14);
             for (size_t i = 0; i < p.size(); i++)
                 p[i] = std::ldexp(p[i], (int)(i % 48) - 30);
@@ -270,13 +270,13 @@ TEST_F(HostStep, TheClipCoefficientAppliesAlsoToGradientsWhoseSquaresF32DoesNotH
         float squares;
         ASSERT_OK(rf_host_squares(&squares, &flat, &chunk, 1));
         ASSERT_OK(host.step(g, squares));
-        for (float p : host.param()) /* a 16th of the squares of the clip norm each */
+        for (float p : host.param()) /* each a 16th of the squares of the clip norm */
             EXPECT_NEAR(p, -0.125, 1e-6) << size;
     }
 }
 
-// Differences of numbers around the smallest normal one, as a device that takes subnormal numbers
-// for 0 computes them, and as one that keeps them.
+// Differences of numbers around the smallest normal one, on a device that flushes subnormal numbers
+// to zero, and on one that keeps them.
 TEST_F(HostStep, TakesSubnormalNumbersForNothingIfToldTo)
 {
     const int64_t n = 1000;
@@ -340,7 +340,7 @@ TEST_F(HostStep, MisuseIsNamedAndWritesNothing)
     host.give(normal(100));
     ASSERT_OK(rf_host_step_begin(&o, &host.scalars, 1));
     const rf_step_scalars &s = host.scalars;
-    Floats slab(6 * 512); // apart from each other, so that what is shifted meets one neighbour only
+    Floats slab(6 * 512); // apart from each other, so that shifted ones touch only one neighbour
     host.part.state[RF_STATE_M] = &slab[0];
     host.part.state[RF_STATE_V] = &slab[512];
     host.part.grad = &slab[1024];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a launcher declares about its launch.
+ * The declarations of a launcher about its launch.
  */
 #include "op_fixture.h"
 
@@ -13,7 +13,7 @@ namespace
 class Launch : public OpTest
 {
   protected:
-    /* A launch of no workgroups that declares so many ranges, the last one written. */
+    /* A launch without workgroups that declares this number of ranges, the last one written. */
     int declare(rf_tensor out, rf_tensor in, int ranges)
     {
         const uint32_t push[10] = {}; /* of elementwise.comp */

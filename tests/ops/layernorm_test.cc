@@ -18,7 +18,7 @@ const float EPS = 1e-5f;
 /* Means and variances of some hundred numbers near 1: a few roundings of 6e-8, times rstd up to
  * some tens. */
 const double TOLERANCE = 2e-5;
-/* Rows of two elements: rstd reaches hundreds, and the gradient is a difference that all but
+/* Rows of two elements: rstd reaches hundreds, and the gradient is a difference that almost
  * cancels. */
 double dx_tolerance(const Case &c)
 {
@@ -85,9 +85,8 @@ TEST_P(LayerNorm, ForwardMatchesTheReference)
     }
 }
 
-/* What is left of x about its mean, where the mean is 1e4: f32 has steps of 1e-3 there, and the
- * mean is one such number, so that no result can be nearer than half of that; the variance has no
- * such excuse. */
+/* The difference of x to its mean, with a mean of 1e4: f32 has steps of 1e-3 there, so no result
+ * can be nearer than half a step; the variance has no such limit. */
 TEST_F(OpTest, LayerNormFarFromZeroIsAsAccurateAsItsMean)
 {
     const int64_t rows = 8;
@@ -208,7 +207,7 @@ TEST_P(LayerNorm, WithoutBetaItIsThatOfABetaOfZero)
         rf_norm_args bare = with(beta, &rf_norm_args::beta, {});
         bare.out = out(rf_shape2(c.rows, c.C), c.shift);
         ASSERT_OK(rf_norm(stream, bare));
-        EXPECT_EQ(read(bare.out), read(beta.out)) << name(c, "out"); /* but for the sign of zeros */
+        EXPECT_EQ(read(bare.out), read(beta.out)) << name(c, "out"); /* except zeros' signs */
         const rf_shape row = rf_shape1(c.C);
         rf_tensor dout = in(rf_shape2(c.rows, c.C), data.dout), dgamma = f32(row, Floats(c.C)),
                   dbeta = f32(row, Floats(c.C)), gamma_alone = f32(row, Floats(c.C)),
@@ -456,7 +455,7 @@ class NormOfF32 : public TypedOpTest
 {
   protected:
     struct Inputs {
-        Floats x, gamma, beta, dout, residual; /* of these only dout is of the type */
+        Floats x, gamma, beta, dout, residual; /* only dout is of the type */
     };
     Inputs inputs(const Case &c)
     {
@@ -546,7 +545,7 @@ TEST_P(NormOfF32, ForwardAndBackwardMatchTheReference)
         }
 }
 
-/* One rounding, at the store of out: all else is that of a norm in f32. */
+/* One rounding, at the store of out: everything else is as in a norm in f32. */
 TEST_P(NormOfF32, IsTheNormOfF32RoundedOnceAtTheStore)
 {
     for (bool rms : {false, true})

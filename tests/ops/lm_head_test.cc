@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The chunked head of a language model: the same whatever the chunk, up to the order of dw's sums.
+ * The chunked head of a language model: the same result for every chunk size, up to the order of
+ * dw's sums.
  */
 #include "op_fixture.h"
 #include "support/reference_ops.h"
@@ -81,7 +82,7 @@ TEST_P(LmHead, MatchesTheReferenceForEveryChunk)
             expect_same_bits(in_place.dx, got.dx, name + ", dx in place");
             expect_same_bits(in_place.dw, got.dw, name + ", dw when dx is in place");
             Result narrow = run(c, d, before, c.rows, type());
-            /* Beside whole numbers up to 8, and what is added. */
+            /* Relative to whole numbers up to 8, and the addend. */
             expect_near(narrow.dw, want.dw, near + step_of(type()), name + ", dw of the type");
         }
 }

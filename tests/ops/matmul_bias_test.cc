@@ -28,7 +28,7 @@ TEST_F(BiasGrad, AddsTheColumnSumsForEveryShape)
         }
 }
 
-/* Sums are exact in f32, and rounded once where dbias is of 16 bits. */
+/* Sums are exact in f32, and rounded once if dbias has 16 bits. */
 TEST_F(BiasGrad, TakesAndGivesEveryType)
 {
     const int64_t shapes[][2] = {{1, 1}, {2, 3}, {64, 8}, {65, 33}, {129, 96}, {4161, 36}};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * rf_matmul on matrix units against the fp64 product: every type, form, epilogue, tile and kind of
- * edge. Where the device has no such units, the tests are skipped and say what it lacks; what is
- * said of a device without them is tested everywhere.
+ * edge. Without such units the tests are skipped and name what is missing; the messages for a
+ * device without them are tested everywhere.
  */
 #include "op_fixture.h"
 
@@ -128,7 +128,7 @@ TEST_P(Cooperative, IsTheProductForEveryFormAndSize)
     for (Form form : forms) {
         std::vector<Size> sizes(std::begin(even), std::end(even));
         sizes.insert(sizes.end(), std::begin(odd), std::end(odd));
-        /* Each of these is one more build of the driver's, so not for every form. */
+        /* Each of these needs another compilation by the driver, so not for every form. */
         if (!form.transpose_a && !form.transpose_b)
             sizes.insert(sizes.end(), std::begin(mixed), std::end(mixed));
         for (Size size : sizes) {
@@ -150,10 +150,10 @@ TEST_P(Cooperative, TensorsMayStartAnywhere)
             }
 }
 
-enum { ROWS = 13 }; /* of matmul_cooperative.c's table of tiles; after them the same turned */
+enum { ROWS = 13 }; /* of matmul_cooperative.c's table of tiles; the same ones transposed follow */
 
 /* GPUs choose by size; every choice must be right for every size. CPU drivers compile the large
- * ones for many seconds: they do so for the first build only. */
+ * ones for many seconds, so only for the first build. */
 TEST_P(Cooperative, EveryTileIsRight)
 {
     const bool gpu = rf_device_get_info(device)->kind != RF_DEVICE_CPU;
@@ -269,8 +269,8 @@ TEST_P(Cooperative, TenRunsGiveTheSameBits)
     }
 }
 
-/* An infinity reaches the results that its row or column belongs to, and no others: what fills up
- * tiles must not meet it. */
+/* An infinity reaches the results of its row or column, and no others: it must not be multiplied by
+ * the padding of tiles. */
 TEST_P(Cooperative, InfinityStaysInItsRow)
 {
     if (build().split > 1)
@@ -287,10 +287,10 @@ TEST_P(Cooperative, InfinityStaysInItsRow)
         EXPECT_EQ(got[i], i / s.n == 5 ? HUGE_VALF : 9.0f) << "element " << i;
 }
 
-/* Normal numbers of which 16-bit operands are rounded first. What is left out of operands that are
- * split: of n parts of b bits, 2^(-n b) of each operand and as much of their product; f16's second
- * part ends at 2^-24, which counts for small elements. f32 sums add 16 eps of the root of the
- * count, as for the other paths. */
+/* Normal numbers, to which 16-bit operands are rounded first. Error of split operands: for n parts
+ * of b bits, 2^(-n b) of each operand and as much of their product; f16's second part ends at
+ * 2^-24, which matters for small elements. f32 sums add 16 eps of the root of the count, as on the
+ * other paths. */
 TEST_P(Cooperative, ErrorIsThatOfThePartsAndOfTheSum)
 {
     const Size s = {45, 70, 333};
@@ -365,7 +365,7 @@ TEST_F(MatrixUnits, EveryPathIsListedWithAReasonWhereItDoesNotRun)
         opts.path = p.name;
         opts.split = p.split_only;
         std::string path = matmul_path(device, p.type, 64, 64, 64, opts);
-        opts.split_type = RF_F16; /* what the device has may be either */
+        opts.split_type = RF_F16; /* the device may support either */
         path = path == "none" ? matmul_path(device, p.type, 64, 64, 64, opts) : path;
         EXPECT_EQ(path, p.usable ? p.name : "none");
     }
@@ -384,7 +384,7 @@ TEST_F(MatrixUnits, SplitThatMakesNoSenseIsNamed)
     EXPECT_FAILS(RF_EINVAL, "split_type is i32", rf_matmul(stream, out, a, b, &opts));
 }
 
-/* Asking for matrix units where there are none is no error: plain f32 is more exact. */
+/* A request for matrix units on a device without them is not an error: plain f32 is more exact. */
 TEST_F(MatrixUnits, SplitFallsBackToF32)
 {
     const Floats a = normal(40 * 50), b = normal(50 * 30);

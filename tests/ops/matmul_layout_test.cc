@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * rf_matmul on matrices that are parts of others, on batches of them, and with k split: against the
- * fp64 product of copies. What lies between the rows of out must stay as it was.
+ * fp64 product of copies. Memory between the rows of out must not change.
  */
 #include "op_fixture.h"
 
@@ -24,7 +24,7 @@ struct Case {
 class MatmulLayout : public OpTest, public ::testing::WithParamInterface<Case>
 {
   protected:
-    /* `count` matrices of (rows, columns) within numbers that lie as the layout says. */
+    /* `count` matrices of (rows, columns) within numbers, at the places given by the layout. */
     static Doubles pick(const Floats &data, rf_layout layout, int64_t z, int64_t rows,
                         int64_t columns)
     {
@@ -93,8 +93,8 @@ TEST_P(MatmulLayout, AMatrixMayServeTheWholeBatch)
     }
 }
 
-/* Scores of all heads of one sequence: q k^T out of (T,3C), and the mix of v put beside the other
- * heads' into (T,C). */
+/* Scores of all heads of one sequence: q k^T out of (T,3C), and the weighted sum of v beside the
+ * other heads' into (T,C). */
 TEST_P(MatmulLayout, HeadsLieBesideEachOther)
 {
     const int64_t T = 21, H = 3, D = 8, C = H * D;
@@ -185,7 +185,7 @@ TEST_F(MatmulBatch, EpiloguesThatMakeNoSenseAreNamed)
                            typed_blank(rf_shape2(6, 8), RF_F16), nullptr));
 }
 
-/* Exact data: any split gives the same sums. Ten runs give the same bits of any data. */
+/* Exact data: any split gives the same sums. Ten runs give the same bits for any data. */
 TEST_F(MatmulBatch, PartsOfKAddUpInOneOrder)
 {
     const Form all[] = {{"NN", false, false}, {"NT", false, true}, {"TN", true, false}};
@@ -212,7 +212,7 @@ TEST_F(MatmulBatch, PartsOfKAddUpInOneOrder)
                 Floats want(m * n);
                 for (int64_t i = 0; i < m * n; i++)
                     want[i] = (float)(product[i] + before[i]);
-                // Parts of as many as the scratch memory holds, of fewer, and none.
+                // As many parts as the scratch memory holds, fewer, and none.
                 for (int64_t scratch_elements : {needed, needed - 1, 2 * m * n, 2 * m * n - 1}) {
                     rf_tensor part = blank(rf_shape1(scratch_elements));
                     rf_tensor sum = typed(rf_shape2(m, n), type, before, 1);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The fp64 product itself: against products by hand, and its gradients against finite differences.
+ * The fp64 product itself: against products computed by hand, and its gradients against finite
+ * differences.
  */
 #include <gtest/gtest.h>
 
@@ -22,7 +23,7 @@ TEST(MatmulOracle, EveryFormGivesTheProductByHand)
 }
 
 /* For L = sum(dC * A B): dA = dC B^T and dB = A^T dC. L is linear in each element, so the central
- * difference is exact but for rounding. */
+ * difference is exact up to rounding. */
 TEST(MatmulOracle, GradientsAreThoseOfFiniteDifferences)
 {
     const int64_t m = 3, n = 5, k = 4;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Products with a quantised b: every kind, form, type and epilogue against fp64 products of what
- * rf_dequantize gives, for rows that begin inside blocks, too.
+ * Products with a quantised b: every kind, form, type and epilogue against fp64 products of
+ * rf_dequantize's results, also for rows that begin inside blocks.
  */
 #include <algorithm>
 #include <string>
@@ -24,7 +24,7 @@ class Quantized : public OpTest, public ::testing::WithParamInterface<rf_quantiz
         Floats bytes(rf_quantized_bytes(GetParam(), (int64_t)weights.size()) / 4);
         EXPECT_OK(rf_quantize(GetParam(), weights.data(), (int64_t)weights.size(), bytes.data()));
         values = Floats(weights.size());
-        EXPECT_OK(rf_dequantize(GetParam(), bytes.data(), (int64_t)weights.size(), 0,
+        EXPECT_OK(rf_dequantize({GetParam(), bytes.data(), (int64_t)weights.size()}, 0,
                                 (int64_t)weights.size(), values.data()));
         return words(rf_shape1((int64_t)bytes.size() * 4), RF_U8, bytes.data(), 0);
     }

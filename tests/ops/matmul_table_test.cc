@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The measured table of rf_matmul: saved and taken by a later process; ignored when it is damaged,
- * of another device, or names what cannot run. Every reader is a process of its own, as a table is
- * read once; so the test itself must not open a device.
+ * The measured table of rf_matmul: saved, and used by a later process; ignored if it is damaged,
+ * belongs to another device, or names a path that cannot run. Every reader is a process of its own,
+ * as a table is read once; so the test itself must not open a device.
  */
 #include <dirent.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace
 {
 
-/* Runs in a child, with a device; returns what it returned, 0 to 99. */
+/* Runs in a child, with a device; returns body's result, 0 to 99. */
 int in_child(const std::function<int(rf_device *)> &body)
 {
     pid_t child = fork();

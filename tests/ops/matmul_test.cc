@@ -18,9 +18,9 @@ struct Size {
     int64_t m, n, k;
 };
 
-/* 1, primes, sizes that every tile divides, and tails on each side of the tiles (32 by 64, 64 by
- * 64), of the quads that aligned rows are read in, and of rounds of one and of two quads; and sums
- * that are added up in parts of 1024. */
+/* 1, primes, multiples of every tile, and tails on each side of the tiles (32 by 64, 64 by 64), of
+ * the quads in which aligned rows are read, and of rounds of one and of two quads; and sums that
+ * are added up in parts of 1024. */
 const Size sizes[] = {{1, 1, 1},     {1, 64, 32},   {32, 1, 7},    {32, 64, 4},    {64, 128, 64},
                       {33, 65, 5},   {31, 63, 17},  {36, 68, 12},  {96, 4, 100},   {2, 3, 257},
                       {13, 127, 1},  {67, 89, 53},  {128, 192, 8}, {100, 257, 20}, {35, 66, 24},
@@ -66,8 +66,8 @@ class Matmul : public OpTest, public ::testing::WithParamInterface<const char *>
                  std::to_string(shift);
         return p;
     }
-    /* The parameter and, of the path that has tiles of two heights and takes the low ones for
-     * products of these sizes, the tall ones. */
+    /* The parameter and, for the path with tiles of two heights, which takes the low ones for these
+     * sizes, the tall ones. */
     static std::vector<const char *> heights()
     {
         if (strcmp(GetParam(), "subgroup") == 0)
@@ -148,8 +148,8 @@ TEST_P(Matmul, AppliesGeluAndKeepsWhatWentIn)
                 }
 }
 
-/* So its output need not be kept for the backward pass. Both ends, where the gate is closed and
- * open, and all between. */
+/* So its output need not be kept for the backward pass. Both limits, where the gate is closed and
+ * open, and values between. */
 TEST_P(Matmul, GeluOfWhatWentInIsTheSameBits)
 {
     for (int64_t n : {16384, 1003}) {
@@ -234,8 +234,8 @@ TEST_P(Matmul, TenRunsGiveTheSameBits)
     }
 }
 
-/* What is not exact in fp32: 333 products of normal numbers, each rounded, in sequence. Errors grow
- * like the root of the count; 16 eps leaves room. */
+/* Products that are not exact in fp32: 333 products of normal numbers, each rounded, in sequence.
+ * Errors grow like the root of the count; 16 eps leaves a margin. */
 TEST_P(Matmul, RoundingStaysWithinAFewUlps)
 {
     const Size size = {45, 70, 333};
@@ -273,8 +273,7 @@ INSTANTIATE_TEST_SUITE_P(Path, Matmul, ::testing::Values("subgroup", "tiled"),
 
 using MatmulCall = OpTest;
 
-/* What is chosen by size may not change a result: rows are added up alike in tiles of any height.
- */
+/* A choice by size must not change a result: rows are added up alike in tiles of any height. */
 TEST_F(MatmulCall, TilesOfEveryHeightGiveTheSameBits)
 {
     if (rf_device_get_info(device)->kind != RF_DEVICE_CPU)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * rf_matmul on every path with every pair of types, epilogue, layout and offset, against the fp64
- * product. Data is exact in all types and in fp32 sums, so results are what one rounding to out's
- * type leaves of the true value.
+ * product. Data are exact in all types and in fp32 sums, so results are the true value rounded once
+ * to out's type.
  */
 #include "op_fixture.h"
 
@@ -91,7 +91,7 @@ class MatmulTypes : public OpTest, public ::testing::WithParamInterface<Case>
     {
         return wide(rounded_to(GetParam().types.result, Floats(data.begin(), data.end())));
     }
-    /* That of the exponential, and one rounding to out's type. */
+    /* The error of the exponential, and one rounding to out's type. */
     static double tolerance()
     {
         rf_dtype result = GetParam().types.result;
@@ -134,7 +134,7 @@ TEST_P(MatmulTypes, ScaleBiasAndResidualAreAddedBeforeTheRounding)
             rf_tensor residual_tensor = like_out(rf_shape2(size.m, size.n), residual, size.m % 2);
             p.opts.bias = &bias_tensor;
             p.opts.residual = &residual_tensor;
-            p.opts.alpha = size.n == 5 ? RF_ZERO : -0.5f; /* zero itself, which is not unset */
+            p.opts.alpha = size.n == 5 ? RF_ZERO : -0.5f; /* zero itself, not unset */
             const double alpha = size.n == 5 ? 0 : -0.5;
             for (size_t i = 0; i < p.want.size(); i++)
                 p.want[i] = alpha * p.want[i] + bias[i % size.n] + residual[i];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of the kernels share: one device with the barrier checker on, tensors between
- * guard words that are verified at the end of each test, and comparisons with fp64 values.
+ * Shared by the tests of the kernels: one device with the barrier checker on, tensors between guard
+ * words that are verified at the end of each test, and comparisons with fp64 values.
  */
 #pragma once
 
@@ -36,12 +36,26 @@ using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 using Ints = std::vector<int32_t>;
 
+inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+inline float float_of(uint32_t bits)
+{
+    float x;
+    std::memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
 /* The types that kernels store, each with a test of its own: TEST_P of a suite made by ALL_TYPES.
  */
 inline const rf_dtype float_types[] = {RF_F32, RF_F16, RF_BF16};
 struct TypeParam {
     rf_dtype type;
-    bool teams; /* the kernels for GPUs, in which a team of lanes has a row, also on a CPU device */
+    bool teams; /* the kernels for GPUs, in which a team of lanes processes a row, also on a CPU
+                 * device */
     TypeParam(rf_dtype type, bool teams = false) : type(type), teams(teams)
     {
     }
@@ -64,7 +78,7 @@ inline const TypeParam types_of_teams[] = {{RF_F32, true}, {RF_F16, true}, {RF_B
     ALL_TYPES(suite);                                                                              \
     INSTANTIATE_TEST_SUITE_P(Teams, suite, ::testing::ValuesIn(types_of_teams),                    \
                              [](const auto &info) { return info.param.name(); })
-/* Relative distance of neighbours: half of it is what one rounding to the type may cost. */
+/* Relative distance of neighbours: one rounding to the type costs at most half of it. */
 inline double step_of(rf_dtype type)
 {
     return type == RF_F16 ? 0x1p-10 : type == RF_BF16 ? 0x1p-7 : 0x1p-23;
@@ -91,8 +105,8 @@ class OpTest : public ::testing::Test
   protected:
     static void SetUpTestSuite()
     {
-        /* On CPU drivers devices share the kernels that are compiled, as long as one of them is
-         * open: this one keeps those of a suite for the suites after it. */
+        /* On CPU drivers open devices share their compiled kernels: this one keeps those of a suite
+         * for the suites after it. */
         static rf_device *keeper = nullptr;
         struct rf_device_opts opts = {};
         opts.check_barriers = true;
@@ -115,7 +129,7 @@ class OpTest : public ::testing::Test
     }
     void TearDown() override
     {
-        EXPECT_OK(rf_stream_wait(stream)); /* what is recorded still needs the tensors */
+        EXPECT_OK(rf_stream_wait(stream)); /* recorded commands still need the tensors */
         for (const Owned &owned : all) {
             std::vector<unsigned char> bytes(owned.bytes);
             EXPECT_OK(rf_buffer_read(owned.buffer, 0, bytes.data(), bytes.size()));
@@ -149,7 +163,7 @@ class OpTest : public ::testing::Test
         all.push_back(owned);
         return tensor;
     }
-    /* What is left of the values in f32, f16 or bf16. */
+    /* The values rounded to f32, f16 or bf16. */
     static Floats rounded_to(rf_dtype dtype, const Floats &data)
     {
         bool bf16 = dtype == RF_BF16;
@@ -230,7 +244,7 @@ class OpTest : public ::testing::Test
     static inline rf_stream *stream;
 
   private:
-    /* 0x7fff7fff and 0x7fff: NaNs in every type, so that using one shows, too. */
+    /* 0x7fff7fff and 0x7fff: NaNs in every type, so that a read of one shows, too. */
     static unsigned char guard(size_t i)
     {
         return i % 2 ? 0x7f : 0xff;
@@ -259,7 +273,8 @@ class TypedOpTest : public OpTest, public ::testing::WithParamInterface<TypePara
     {
         return rounded_to(type(), data);
     }
-    /* The values must be of the type already (rounded), or the oracle would see others. */
+    /* The values must be representable in the type already, or the oracle would see different ones.
+     */
     rf_tensor in(rf_shape shape, const Floats &data, int shift = 0)
     {
         EXPECT_EQ(data, rounded(data));
@@ -269,7 +284,7 @@ class TypedOpTest : public OpTest, public ::testing::WithParamInterface<TypePara
     {
         return typed_blank(shape, type(), shift);
     }
-    /* That of f32 arithmetic, and the rounding of a 16-bit store. */
+    /* The tolerance of f32 arithmetic, and the rounding of a 16-bit store. */
     static double tolerance(double f32)
     {
         return type() == RF_F32 ? f32 : f32 + 0.5 * step_of(type());

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the tests of the optimizers share: every rule with its options, a flat buffer with its state
+ * Shared by the tests of the optimizers: every rule with its options, a flat buffer with its state
  * on the device, and a step's block of scalars.
  */
 #pragma once
@@ -88,7 +88,7 @@ class OptimizerTest : public OpTest
         rf_optimizer_part part = {};
         rf_tensor scalars = {};
     };
-    struct Place { /* of elements [first, first + count) of a buffer; memory `shift` elements in */
+    struct Place { /* elements [first, first + count) of a buffer; memory `shift` elements in */
         int64_t first, count;
         int shift;
     };
@@ -113,14 +113,14 @@ class OptimizerTest : public OpTest
     {
         return Floats(data.begin() + at.first, data.begin() + at.first + at.count);
     }
-    /* One step with these gradients, whose squares need not be summed to be known as finite. */
+    /* One step with these gradients; `sum_squares` only has to be finite. */
     int step(const rf_optimizer_opts &o, Flat &f, rf_tensor grad, float sum_squares = 1)
     {
         int rc = rf_step_begin(stream, &o, f.scalars, f32(rf_shape1(1), {sum_squares}));
         f.part.grad = grad;
         return rc < 0 ? rc : rf_optimizer_step(stream, &o, &f.part, f.scalars);
     }
-    /* All that a step may change, one after the other. */
+    /* Everything that a step may change, concatenated. */
     static Floats contents(const Flat &f)
     {
         Floats all;

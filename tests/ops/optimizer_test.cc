@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The optimizers' updates in f32, against fp64 and PyTorch, and wherever a buffer is cut.
+ * The optimizers' updates in f32, against fp64 and PyTorch, for every cut of a buffer.
  */
 #include "optimizer_fixture.h"
 

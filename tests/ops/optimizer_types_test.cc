@@ -163,7 +163,7 @@ TEST_P(OptimizerTypes, ATableOfPlacesSaysWhatEachElementDraws)
     std::vector<rf_place_run> runs;
     uint64_t at = first;
     for (size_t k = 0; k < lengths.size(); k++) {
-        const uint64_t begin = (k + 1) * 100000000000 - k; // not in order of the numbers alone
+        const uint64_t begin = (k + 1) * 100000000000 - k; // the numbers alone are not in order
         for (uint64_t e = 0; e < lengths[k]; e++)
             number.push_back(begin + e);
         runs.push_back({at + lengths[k], begin - at});
@@ -229,7 +229,8 @@ TEST_P(OptimizerTypes, StochasticRoundingHasTheValueAsItsMean)
 
 TEST_P(OptimizerTypes, SixteenBitParametersMoveByWhatIsSmallerThanTheirSteps)
 {
-    /* 200 steps of an eighth of the distance of neighbours: to the nearest, none gets anywhere. */
+    /* 200 steps of an eighth of the distance of neighbours: rounding to nearest would not move any.
+     */
     const int64_t n = 4096;
     const double move = step_of(type()) / 8;
     rf_optimizer_opts o = {};

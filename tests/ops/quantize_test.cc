@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Quantisation on the host: the bits of bitsandbytes, pieces, the way back, and wrong input.
+ * Quantisation on the host: the bits of bitsandbytes, pieces, dequantisation, and invalid input.
  */
 #include <gtest/gtest.h>
 
@@ -96,22 +96,22 @@ TEST_P(Quantize, ValuesComeBackWithinHalfAStepOfTheirBlock)
     const std::vector<float> x = values(10000);
     const Bytes bytes = quantized(GetParam(), x);
     std::vector<float> y(x.size());
-    ASSERT_EQ(
-        rf_dequantize(GetParam(), bytes.data(), (int64_t)x.size(), 0, (int64_t)x.size(), y.data()),
-        RF_OK);
+    ASSERT_EQ(rf_dequantize({GetParam(), bytes.data(), (int64_t)x.size()}, 0, (int64_t)x.size(),
+                            y.data()),
+              RF_OK);
     for (size_t block = 0; block < x.size(); block += 64) {
         const size_t end = std::min(block + 64, x.size());
         float largest = 0;
         for (size_t i = block; i < end; i++)
             largest = std::max(largest, std::fabs(x[i]));
-        /* NF4: half of the widest gap of levels, and what the second level adds: half of a step of
-         * its map, of the largest difference of a block to their mean, here at most 3. */
+        /* NF4: half of the widest gap of levels, plus the error of the second level: half of a step
+         * of its map, times the largest difference of a block to their mean, here at most 3. */
         const double bound = GetParam() == RF_INT8 ? largest / 253 : 0.153 * largest + 0.0071 * 3;
         for (size_t i = block; i < end; i++)
             ASSERT_NEAR(x[i], y[i], bound) << i;
     }
     float part[3];
-    ASSERT_EQ(rf_dequantize(GetParam(), bytes.data(), (int64_t)x.size(), 777, 3, part), RF_OK);
+    ASSERT_EQ(rf_dequantize({GetParam(), bytes.data(), (int64_t)x.size()}, 777, 3, part), RF_OK);
     EXPECT_EQ(std::vector<float>(part, part + 3), std::vector<float>(&y[777], &y[780]));
 }
 
@@ -120,7 +120,7 @@ TEST_P(Quantize, ZerosStayZeros)
     const std::vector<float> zeros(1000);
     const Bytes bytes = quantized(GetParam(), zeros);
     std::vector<float> y(zeros.size(), 1);
-    ASSERT_EQ(rf_dequantize(GetParam(), bytes.data(), 1000, 0, 1000, y.data()), RF_OK);
+    ASSERT_EQ(rf_dequantize({GetParam(), bytes.data(), 1000}, 0, 1000, y.data()), RF_OK);
     for (float value : y) /* the last block of NF4 has a magnitude of 1e-38, as in bitsandbytes */
         EXPECT_LE(std::fabs(value), 2e-38F);
 }
@@ -149,8 +149,8 @@ TEST_P(Quantize, WrongPiecesAreRefused)
     rf_quantizer_destroy(quantizer);
     EXPECT_EQ(rf_quantizer_create(GetParam(), 0, bytes.data(), &quantizer), RF_EINVAL);
     float y;
-    EXPECT_EQ(rf_dequantize(GetParam(), bytes.data(), 200, 200, 1, &y), RF_EINVAL);
-    EXPECT_EQ(rf_dequantize(RF_QUANTIZE_NONE, bytes.data(), 200, 0, 1, &y), RF_EINVAL);
+    EXPECT_EQ(rf_dequantize({GetParam(), bytes.data(), 200}, 200, 1, &y), RF_EINVAL);
+    EXPECT_EQ(rf_dequantize({RF_QUANTIZE_NONE, bytes.data(), 200}, 0, 1, &y), RF_EINVAL);
 }
 
 TEST(QuantizedBytes, AreThoseOfTheLayout)

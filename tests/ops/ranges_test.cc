@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The ranges that launchers declare are those that their kernels touch: every launcher with every
- * build of its shaders that a CPU device can run, under RF_CHECK_RANGES; and the checker notices
- * each of these ranges if it is halved, shifted or left out.
+ * The ranges that launchers declare equal those that their kernels touch: every launcher with every
+ * build of its shaders that a CPU device can run, under RF_CHECK_RANGES. The checker notices each
+ * of these ranges if it is halved, shifted or omitted.
  */
 #include "op_fixture.h"
 
@@ -61,7 +61,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
     {
     }
 
-    /* Everything of the family, on a device with views or without, or by teams of lanes. */
+    /* Every kernel of the family, on a device with views or without, or by teams of lanes. */
     void check(bool views, bool teams = false)
     {
         setenv("RF_CHECK_RANGES", "1", 1);
@@ -152,7 +152,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_softmax(stream, out, x));
         EXPECT_OK(rf_softmax_backward(stream, x, out, some(all, type)));
     }
-    /* out and its gradient of one type, all else of the other. */
+    /* out and its gradient have one type, everything else the other. */
     void norms(rf_dtype type, rf_dtype in, int64_t n, int64_t C)
     {
         const rf_shape all = rf_shape2(n, C);
@@ -186,7 +186,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
 
     void vocabulary(rf_dtype type, bool odd)
     {
-        const int64_t n = 12, T = 4, C = odd ? 3 : 4, words = 16000; /* two digits, all of both */
+        const int64_t n = 12, T = 4, C = odd ? 3 : 4, words = 16000; /* two digits, each used in
+                                                                      * full */
         rf_tensor tokens = i32(rf_shape1(n), below(n, words)), dout = some(rf_shape2(n, C), type),
                   wte = some(rf_shape2(words, C), type), wpe = some(rf_shape2(T, C), type),
                   out = typed_blank(rf_shape2(n, C), type),
@@ -514,7 +515,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             noticed[what] |= t.noticed;
         }
     }
-    /* Why this device never runs a shader; nothing if it should have. */
+    /* Why this device never runs a shader; empty if it should have. */
     std::string why_not(const std::string &shader) const
     {
         if (contains(shader, "cooperative") || contains(shader, "_units") ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums, the largest, whether all are finite. The tree of sums is a part of the contract, so results
- * are compared bit by bit with the same tree on the host.
+ * Sums, the largest, and the test for finite values. The tree of sums is a part of the contract, so
+ * results are compared bit by bit with the same tree on the host.
  */
 #include "op_fixture.h"
 
@@ -106,10 +106,10 @@ TEST_P(Reduce, SumSquaresBeyondF32IsMinusTheSumOver2ToThe192)
         return; /* no sum of its squares is too large */
     Floats one(20, 0x1p100f);
     EXPECT_EQ(squares_on_device(one, table_for(one.size())), -20 * 0x1p8f);
-    Floats most = rounded(Floats(3000, 0x1.fep127f)); /* the largest of bf16 */
+    Floats most = rounded(Floats(3000, 0x1.fep127f)); /* the largest bf16 */
     EXPECT_NEAR(squares_on_device(most, table_for(most.size())), -3000 * 0x1.fep-65 * 0x1.fep127,
                 1e-6 * 3000 * 0x1p63);
-    /* A large chunk among others, and chunks that are too large only together. */
+    /* A large chunk among others, and chunks that are too large only in sum. */
     Floats mixed(5000, 1.0f);
     mixed[3333] = -0x1p70f;
     EXPECT_EQ(squares_on_device(mixed, table_for(mixed.size())), -0x1p-52f);

@@ -89,8 +89,8 @@ TEST(ReferenceGradients, LayerNormMatchesFiniteDifferences)
     Random random;
     for (int round = 0; round < 20; round++) {
         int64_t rows = random.pick({1, 2, 3, 5}), C = random.pick({1, 2, 3, 7, 16});
-        /* eps is large: with it small, rows of nearly equal elements bend too much for differences.
-         */
+        /* A large eps: with a small one, rows of nearly equal elements have too much curvature for
+         * differences. */
         double eps = 0.1;
         Doubles x = random.normal(rows * C), gamma = random.normal(C), beta = random.normal(C);
         Doubles w = random.normal(rows * C);

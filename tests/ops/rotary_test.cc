@@ -33,7 +33,7 @@ const Case cases[] = {
     {1, 6, 1, 16, 10000, 300, 0, {1, 1, 2, 64}},
     {1, 3, 1, 64, 500000, 2147483000, 0, {8, 1, 4, 8192}},
 };
-/* Sines and cosines are good to some 1e-7, times two numbers near 1, up to 4. */
+/* Sines and cosines are accurate to about 1e-7, times two numbers near 1, up to 4. */
 const double TOLERANCE = 2e-6;
 
 class Rotary : public TypedOpTest
@@ -98,7 +98,7 @@ TEST_P(Rotary, InPlaceAndInPackedRowsGivesTheSameBits)
         ASSERT_OK(rf_rotary(stream, heads(x, c), heads(x, c), &opts));
         expect_same_bits(read(x), want, "in place");
 
-        /* Rows of heads and as many others, which stay as they are. */
+        /* Rows of heads and as many others, which must not change. */
         const int64_t C = c.H * D;
         Floats packed;
         for (int64_t i = 0; i < c.B * c.T; i++) {

@@ -31,7 +31,7 @@ TEST_P(Softmax, MatchesTheReferenceAlsoInPlace)
         Floats x = rounded(normal(c.rows * c.C, 4));
         rf_tensor from = in(shape, x), y = out(shape, c.shift);
         ASSERT_OK(rf_softmax(stream, y, from));
-        /* exp of differences up to some tens, each rounded to 2e-6. */
+        /* exp of differences up to a few tens, each rounded to 2e-6. */
         expect_near(read(y), reference::softmax(wide(x), c.C), tolerance(3e-6), name(c));
         ASSERT_OK(rf_softmax(stream, from, from));
         expect_same_bits(read(from), read(y), name(c) + " in place");
@@ -44,7 +44,7 @@ TEST_P(Softmax, BackwardMatchesTheReferenceAlsoInPlace)
         rf_shape shape = rf_shape2(c.rows, c.C);
         Floats x = normal(c.rows * c.C), dout = rounded(normal(c.rows * c.C));
         Doubles exact = reference::softmax(wide(x), c.C), want(exact.size());
-        /* From the result as it is stored. */
+        /* From the stored result. */
         Floats y = rounded(Floats(exact.begin(), exact.end()));
         for (size_t i = 0; i < y.size(); i++) {
             double sum = 0;
@@ -63,8 +63,7 @@ TEST_P(Softmax, BackwardMatchesTheReferenceAlsoInPlace)
     }
 }
 
-/* Rows as long as a vocabulary: sums of so many terms must not lose digits, whatever the terms are.
- */
+/* Rows as long as a vocabulary: sums of that many terms must not lose digits, for any terms. */
 TEST_F(OpTest, SoftmaxOverFiftyThousandColumnsAddsUpToOneWithinAMillionth)
 {
     const int64_t rows = 4, columns = 50257;
@@ -73,7 +72,7 @@ TEST_F(OpTest, SoftmaxOverFiftyThousandColumnsAddsUpToOneWithinAMillionth)
         Floats x = normal(rows * C, 4);
         for (int64_t k = 0; k < C; k++) {
             x[C + k] = 0.1f * x[k];      /* all of one size */
-            x[2 * C + k] = k ? 0 : 0.7f; /* all the same term, which rounds the same way */
+            x[2 * C + k] = k ? 0 : 0.7f; /* equal terms, which round the same way */
             x[3 * C + k] = k ? 0 : 2.3f;
         }
         rf_tensor y = blank(rf_shape2(rows, C));

@@ -13,23 +13,9 @@ extern "C" {
 
 namespace
 {
-uint32_t bits_of(float x)
-{
-    uint32_t bits;
-    std::memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-float float_of(uint32_t bits)
-{
-    float x;
-    std::memcpy(&x, &bits, sizeof(x));
-    return x;
-}
-
-/* Of what a sum in one word stands for, in units of 2^-149, bit by bit. */
+/* The exact value of a sum in words, in units of 2^-149, bit by bit. */
 struct Exact {
-    std::vector<uint64_t> bit = std::vector<uint64_t>(640); /* how often each is there */
+    std::vector<uint64_t> bit = std::vector<uint64_t>(640); /* the count of each */
     bool infinite = false, nan = false;
 
     void add(float x)
@@ -157,7 +143,7 @@ TEST_F(Squares, SumsOfAnySizeAndCountAreCorrectlyRounded)
 
 TEST_F(Squares, HalvesGoToTheEvenNumberAndWhatIsFarBelowStillCounts)
 {
-    for (int shift = 0; shift < 30; shift++) { /* where words begin */
+    for (int shift = 0; shift < 30; shift++) { /* at word boundaries */
         const float one = std::ldexp(1.0f, shift - 10), half = one * 0x1p-24f;
         expect_exact({one, half}, "half, even");
         expect_exact({one, 2 * half, half}, "half, odd");
@@ -195,7 +181,7 @@ TEST_F(Squares, WhatIsNotFiniteSurvivesWhereverItIs)
     expect_exact(Floats(20000, INFINITY), "all of them");
 }
 
-/* Words of ranks are added as integers, in any order, without a carry. */
+/* The words of all ranks are added as integers, in any order, without a carry. */
 TEST_F(Squares, SumsOfManyRanksAreThatOfOne)
 {
     Floats all;

@@ -45,7 +45,7 @@ TEST_F(StepScalars, BeginGivesNormAndFactor)
     EXPECT_EQ(zero.factor, 0.25f);
 }
 
-/* Of 16 gradients of 2^126 the norm is 2^128, which f32 does not hold. */
+/* The norm of 16 gradients of 2^126 is 2^128, too large for f32. */
 TEST_F(StepScalars, LargeFiniteGradientsAreClippedAndNotSkipped)
 {
     const int64_t n = 16;
@@ -69,7 +69,7 @@ TEST_F(StepScalars, LargeFiniteGradientsAreClippedAndNotSkipped)
             const double norm = std::min(4.0 * size * inv_tokens, (double)FLT_MAX);
             EXPECT_NEAR(s.norm, norm, 1e-6 * norm) << size;
             Floats p = contents(f);
-            for (int64_t i = 0; i < n; i++) /* a 16th of the squares of the clip norm each */
+            for (int64_t i = 0; i < n; i++) /* each a 16th of the squares of the clip norm */
                 EXPECT_NEAR(p[i], i == 3 ? 0.125 : -0.125, 1e-6) << size << " * " << inv_tokens;
         }
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What operations declare that they compute and move, on a device that counts: bytes are exact,
- * also of operands that lie among others, and products are counted in full.
+ * The declared work of operations, on a device that counts: bytes are exact, also for operands that
+ * are parts of others, and products are counted in full.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ops.h>
@@ -189,7 +189,7 @@ TEST_F(Work, OfAStreamThatRepeatsIsRepeatedUntilItNoLongerDoes)
     EXPECT_EQ(w.repeated, w.flops);
     ASSERT_OK(rf_attend_backward(stream, &args, &grads));
     w = taken();
-    EXPECT_EQ(w.repeated, w.flops); // also of what says itself that it repeats a part
+    EXPECT_EQ(w.repeated, w.flops); // even of one that declares itself a partial repetition
     rf_stream_repeats(stream, false);
     ASSERT_OK(rf_attend(stream, &args));
     w = taken();
@@ -232,7 +232,8 @@ TEST_F(Work, AnEmbeddingMovesTheRowsThatAreLookedUp)
         stream,
         {.T = T, .tokens = tokens, .dout = out, .dwte = wte, .dwpe = wpe, .scratch = scratch}));
     const rf_work w = taken();
-    EXPECT_LT(w.read, (uint64_t)(4 * vocabulary * c)); // of the table only what is added to
+    EXPECT_LT(w.read, (uint64_t)(4 * vocabulary * c)); // only the rows of the table that are added
+                                                       // to
     EXPECT_GE(w.read, (uint64_t)(4 * (2 * rows * c + T * c)));
     // A table that is smaller than the rows is read once.
     const rf_tensor small = tensor(rf_shape2(5, c));

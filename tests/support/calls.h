@@ -85,7 +85,7 @@ inline rf_attention_grads packed_grads(rf_tensor dqkv, rf_tensor dout, rf_tensor
     return {args.out, args.q, args.k, args.v, delta};
 }
 
-/* What the backward pass reads of a forward pass. */
+/* The arguments of the backward pass for a forward pass. */
 inline rf_norm_args norm_back(const rf_norm_args &forward, rf_tensor dout)
 {
     rf_norm_args args = {};

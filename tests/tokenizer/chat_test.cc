@@ -265,7 +265,8 @@ TEST(Chat, APromptEndsWhereTheAssistantIsToAnswer)
     const auto prompt = [&](const std::string &json, const char *tools, std::string *out) {
         rf_token_list ids = {};
         rf_text text = {};
-        const int rc = rf_chat_prompt(chat, "W", json.data(), json.size(), tools, &ids);
+        const rf_chat_request request = {"W", json.data(), json.size(), tools};
+        const int rc = rf_chat_prompt(chat, &request, &ids);
         EXPECT_EQ(rf_tokenizer_decode(tokens.t, ids.ids, ids.count, false, &text), 0);
         out->assign(rc == 0 ? text.bytes : rf_last_error()->message);
         rf_token_list_free(&ids);

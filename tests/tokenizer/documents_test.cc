@@ -33,7 +33,7 @@ TEST(Documents, OnlyTheCompletionIsLearnedAndTheRestOfARowIsPadding)
     for (size_t i = prompt.count; i < ids.count; i++)
         learned[i - 1] = ids.ids[i];
     learned[ids.count - 1] = 0; // the end of the text
-    ASSERT_EQ(rf_dataset_samples(lines.data, 1, 5, 1, 40, got.data(), targets.data()), 0);
+    ASSERT_EQ(rf_dataset_samples(lines.data, 1, {5, 1, 40}, got.data(), targets.data()), 0);
     EXPECT_EQ(got, want);
     EXPECT_EQ(targets, learned);
     EXPECT_EQ(rf_dataset_cut(lines.data, (int64_t)ids.count), 0);
@@ -56,7 +56,7 @@ TEST(Documents, ZeroCharactersAreKept)
         rf_token_list ids = {};
         ASSERT_EQ(rf_tokenizer_encode(tokens.t, whole.data(), whole.size(), nullptr, &ids), 0);
         Ids got(64), targets(64);
-        ASSERT_EQ(rf_dataset_samples(lines.data, 1, 0, 1, 64, got.data(), targets.data()), 0);
+        ASSERT_EQ(rf_dataset_samples(lines.data, 1, {0, 1, 64}, got.data(), targets.data()), 0);
         EXPECT_NE(std::search(got.begin(), got.end(), ids.ids, ids.ids + ids.count), got.end());
         rf_token_list_free(&ids);
     }
@@ -76,8 +76,8 @@ TEST(Documents, EveryRowIsDrawnOnceInAnOrderBySeedAlone)
     EXPECT_EQ(rf_dataset_held_out_sequences(lines.data, 8), 5);
     const auto rows = [&](uint64_t seed, int64_t first, int64_t count) {
         Ids all((size_t)count * 8), targets(all.size());
-        EXPECT_EQ(rf_dataset_samples(lines.data, seed, first, count, 8, all.data(), targets.data()),
-                  0);
+        EXPECT_EQ(
+            rf_dataset_samples(lines.data, seed, {first, count, 8}, all.data(), targets.data()), 0);
         std::vector<Ids> out;
         for (auto at = all.begin(); at != all.end(); at += 8)
             out.emplace_back(at, at + 8);
@@ -91,7 +91,7 @@ TEST(Documents, EveryRowIsDrawnOnceInAnOrderBySeedAlone)
     EXPECT_NE(first, rows(4, 0, 45));
     EXPECT_EQ(rows(3, 40, 10)[3], first[43]);
     Ids held(6 * 8), targets(held.size());
-    ASSERT_EQ(rf_dataset_held_out(lines.data, 0, 6, 8, held.data(), targets.data()), 0);
+    ASSERT_EQ(rf_dataset_held_out(lines.data, {0, 6, 8}, held.data(), targets.data()), 0);
     EXPECT_EQ(std::count_if(targets.begin(), targets.end(), [](int32_t t) { return t < 0; }),
               48 - 5 * 2);
 }
@@ -106,7 +106,7 @@ TEST(Documents, PackedRowsHaveWholeDocumentsWithoutATargetAcrossThem)
     std::set<Ids> all;
     for (int k = 0; k < 2; k++) {
         Ids got(7), targets(7);
-        ASSERT_EQ(rf_dataset_samples(lines.data, 1, k, 1, 7, got.data(), targets.data()), 0);
+        ASSERT_EQ(rf_dataset_samples(lines.data, 1, {k, 1, 7}, got.data(), targets.data()), 0);
         const int32_t x = targets[0], last = RF_TARGET_LAST;
         EXPECT_EQ(targets,
                   got[3] ? (Ids{x, 0, last, x, 0, last, -1}) : (Ids{x, 0, last, -1, -1, -1, -1}));

@@ -90,7 +90,7 @@ struct Lines {
     std::pair<Ids, Ids> row(int64_t seq, int64_t sample = 0) const
     {
         Ids ids((size_t)seq), targets((size_t)seq);
-        EXPECT_EQ(rf_dataset_samples(data, 1, sample, 1, seq, ids.data(), targets.data()), 0);
+        EXPECT_EQ(rf_dataset_samples(data, 1, {sample, 1, seq}, ids.data(), targets.data()), 0);
         return {ids, targets};
     }
 };

@@ -225,7 +225,7 @@ TEST(Tokenizer, ADataSetHasATokenForTheEndOfEachText)
               (int64_t)expected.size());
     const int64_t seq = rf_dataset_train_tokens(data) - 1;
     std::vector<int32_t> tokens((size_t)seq), targets((size_t)seq);
-    ASSERT_EQ(rf_dataset_samples(data, 1, 0, 1, seq, tokens.data(), targets.data()), 0);
+    ASSERT_EQ(rf_dataset_samples(data, 1, {0, 1, seq}, tokens.data(), targets.data()), 0);
     EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), expected.begin()));
     rf_dataset_close(data);
     for (const char *line : {"[]", "{\"text\": 1}", "{\"text\": \"\\xff\"}", "{\"text\": "}) {
@@ -249,7 +249,7 @@ TEST(Tokenizer, TheLastTokenOfEachVocabularyIsKeptInADataSet)
         rf_dataset *data = nullptr;
         ASSERT_EQ(rf_dataset_open_as(files.path("b.txt").c_str(), &opts, &data), 0);
         int32_t tokens[2], targets[2];
-        ASSERT_EQ(rf_dataset_samples(data, 1, 0, 1, 2, tokens, targets), 0);
+        ASSERT_EQ(rf_dataset_samples(data, 1, {0, 1, 2}, tokens, targets), 0);
         EXPECT_EQ(tokens[0], last);
         EXPECT_EQ(rf_dataset_vocabulary(data), last + 1);
         rf_dataset_close(data);

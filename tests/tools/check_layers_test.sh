@@ -102,6 +102,9 @@ tree
 executor verbs.c 'if (plan->mesh.dp > 1)'
 expect 1 'verbs.c: what is done is in the list, not a choice' 'a verb that asks for the mesh'
 tree
+executor block.c 'if (v->kind == RF_VALUE_STATE)'
+expect 1 'block.c: operands are found by their roles' 'a call of a block that looks for a kind of value'
+tree
 executor verbs.c 'clip = plan->policy.clip; return plan->policy.optimizer.eps;'
 expect 0 'in order' 'a verb that reads numbers'
 exit $failures

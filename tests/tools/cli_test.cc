@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the program says to bad input: the exit status, and a sentence that names the fault.
+ * The program's answer to bad input: the exit status, and a sentence that names the fault.
  */
 #include "option_table.h"
 
@@ -280,7 +280,7 @@ TEST(CommandLine, AWrongJobKeyIsRefusedAndTheJobGoesOn)
     EXPECT_EQ(finish_command(first, 60).status, 0);
 }
 
-// A launcher that is not followed starts jobs of one process each.
+// A launcher that is not supported starts jobs of one process each.
 TEST(CommandLine, AProcessThatMayBeOneOfSeveralSaysThatItRunsAlone)
 {
     const struct {

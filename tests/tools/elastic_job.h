@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A small elastic training job of the program, its log as it grows, and its ranks as processes.
- * Used by the tests of ranks that are lost and of newcomers.
+ * A small elastic training job of the program, its growing log, and its ranks as processes. Used by
+ * the tests of lost ranks and of newcomers.
  */
 #ifndef RF_TESTS_TOOLS_ELASTIC_JOB_H
 #define RF_TESTS_TOOLS_ELASTIC_JOB_H
@@ -56,8 +56,8 @@ inline pid_t process_of(pid_t launcher, int rank)
     return -1;
 }
 
-// A log that holds a few lines: rank 0 stands still until they are read, so a job has not ended
-// before this has seen its last steps.
+// A log that holds a few lines: rank 0 blocks until they are read, so the job cannot end before its
+// last steps are seen here.
 class Log
 {
   public:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train --elastic`: a rank is killed, and the others go on in the same processes.
+ * `ringforge train --elastic`: a rank is killed, and the others continue in the same processes.
  */
 #include "elastic_job.h"
 
@@ -14,8 +14,8 @@ struct Ended {
     std::string log;
 };
 
-// Kills these ranks one after the other: the first after five steps, each other one when those that
-// were left have made a step.
+// Kills these ranks one after the other: the first after five steps, each further one when the
+// survivors have made a step.
 Ended killed(const TempFolder &folder, int ranks, const std::vector<int> &victims,
              const std::vector<std::string> &more)
 {
@@ -61,7 +61,7 @@ TEST(Elastic, AfterKillsTheOthersEndWithTheBitsOfARunThatWasNotInterrupted)
          {" on 2 ranks (dp=2,tp=1,pp=1), from memory\n",
           " on 1 rank (dp=1,tp=1,pp=1), from memory\n", "measured as planned, to the byte"})
         EXPECT_NE(e.program.out.find(line), std::string::npos) << line << "\n" << e.program.out;
-    EXPECT_NE(e.program.err.find("was ended by signal 9 (Killed); the others go on"),
+    EXPECT_NE(e.program.err.find("was ended by signal 9 (Killed); the others continue"),
               std::string::npos)
         << e.program.err;
     EXPECT_NE(e.log.find("\"elastic\":true,\"from_step\":"), std::string::npos);
@@ -93,7 +93,7 @@ TEST(Elastic, ALostStageWithoutACheckpointEndsTheJobByName)
         << e.program.err;
 }
 
-// With --save, but before the first save: not "next time use --save".
+// With --save, but before the first save: the message is not "next time use --save".
 TEST(Elastic, WhatIsLostBeforeTheFirstSaveSaysThatThereIsNone)
 {
     TempFolder folder;
@@ -102,7 +102,7 @@ TEST(Elastic, WhatIsLostBeforeTheFirstSaveSaysThatThereIsNone)
         killed(folder, 2, {1},
                {"--provider", "shm", "--zero", "1", "--save", save, "--save-every", "1000"});
     EXPECT_EQ(e.program.status, 137) << e.program.err;
-    EXPECT_NE(e.program.err.find("no state to go on from: " + save +
+    EXPECT_NE(e.program.err.find("no state to continue from: " + save +
                                  " has no complete checkpoint yet; next time use a smaller "
                                  "--save-every"),
               std::string::npos)

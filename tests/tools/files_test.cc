@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Files that the program is told to write: what cannot be written is said before any work, trying
+ * Output files of the program: a file that cannot be written is reported before any work, the check
  * destroys nothing, and a full disk is never a success.
  */
 #include "program.h"
@@ -12,13 +12,6 @@
 #include <unistd.h>
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
-
-static Words operator+(Words a, const Words &b)
-{
-    a.insert(a.end(), b.begin(), b.end());
-    return a;
-}
 
 /* Would run for hours. */
 static Words long_training(const TempFolder &folder)
@@ -53,7 +46,7 @@ static void expect_refused(const Words &words, const std::string &sentence,
     EXPECT_EQ(r.out, "") << shown;
 }
 
-/* A folder's files besides the training text. */
+/* The files in a folder except for the training text. */
 static std::vector<std::string> files_in(const std::string &path)
 {
     std::vector<std::string> names;
@@ -221,7 +214,7 @@ TEST(OutputFiles, AFullFileSystemIsAnErrorOfThePlot)
     TempFolder folder;
     const std::string disk = folder.path + "/disk", plot = disk + "/x.svg";
     fs::create_directory(disk);
-    /* The mount goes with the process. */
+    /* The mount ends with the process. */
     const std::string script = "mount -t tmpfs -o size=4k tmpfs " + disk + " || exit 77; " +
                                "head -c 4096 /dev/zero >" + disk + "/zeros; \"$@\"";
     ProgramResult r = run_command(Words{"unshare", "-m", "sh", "-c", script, "sh", program_path()} +

@@ -47,7 +47,7 @@ std::string sha_of(const ProgramResult &r)
     return at == std::string::npos ? "" : r.out.substr(at, 83);
 }
 
-/* Two exports are the same bytes. */
+/* Two exports are equal byte by byte. */
 void expect_same(const std::string &a, const std::string &b)
 {
     for (const char *name : {"/config.json", "/model.safetensors", "/tokenizer.json"}) {
@@ -81,7 +81,7 @@ TEST(FineTuning, AnExportWithAdaptersIsTheMergeOfThem)
             run({"merge", "--from", base.dir, "--adapter", adapter, "--export", merged}).out;
         EXPECT_NE(said.find("modules into " + merged), std::string::npos) << said;
         expect_same(whole, merged);
-        /* How weights of the base lie is not up to the adapter. */
+        /* The adapter does not determine the layout of the base's weights. */
         std::string config = read_text(adapter + "/adapter_config.json");
         const size_t at = config.find("fan_in_fan_out");
         ASSERT_NE(at, std::string::npos);
@@ -161,7 +161,7 @@ TEST(FineTuning, WithoutATokenToLearnHasFailed)
 TEST(FineTuning, DocumentsInRowsOfTheirOwnOrPacked)
 {
     const Base base("gpt2");
-    /* Of the last one a row has nothing to learn. */
+    /* The last one is cut before its completion, so it has nothing to learn. */
     const std::string late = "{\"prompt\": \"a prompt of a row\", \"completion\": \"x\"}\n";
     const std::string data = base.folder.file("d.jsonl", documents() + late);
     const ProgramResult alone = run(base.train(data)),
@@ -191,7 +191,7 @@ TEST(FineTuning, DocumentsInRowsOfTheirOwnOrPacked)
     refused(base.train(base.folder.file("late.jsonl", late)), "use longer rows (--seq)");
 }
 
-/* A template may write the day: who goes on the next day reads the same conversations. */
+/* A template may print the date: a run resumed on the next day reads the same conversations. */
 TEST(FineTuning, ACheckpointKeepsTheDayThatItsConversationsWereWrittenOn)
 {
     const Base base("gpt2");
@@ -216,7 +216,7 @@ TEST(FineTuning, ACheckpointKeepsTheDayThatItsConversationsWereWrittenOn)
     const ProgramResult other = run_program(day("2024-01-12", {"--resume", save, "--steps", "9"}));
     EXPECT_EQ(other.status, 2);
     EXPECT_NE(other.err.find("was trained with --date 2024-01-11"), std::string::npos) << other.err;
-    /* A day that is not given is kept, too. */
+    /* The date is kept even if it was not given. */
     run(base.train(chat, {"--chat", form, "--save", save + "2"}));
     const ProgramResult today =
         run_program(day("2024-01-12", {"--resume", save + "2", "--steps", "9"}));

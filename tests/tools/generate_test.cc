@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge generate` from outside: the way from a text to a trained model, adapters, merged
- * weights and new text; stop strings; what is refused.
+ * `ringforge generate` from outside: from a text to a trained model, adapters, merged weights and
+ * new text; stop strings; refused input.
  */
 #include "train_program.h"
 
@@ -22,7 +22,7 @@ ProgramResult run(const std::vector<std::string> &words)
     return r;
 }
 
-/* What --json - says of the only text. */
+/* The members of --json - for the only text. */
 struct Text {
     std::vector<int> prompt, ids;
     std::string text, finish;
@@ -46,7 +46,7 @@ Text generate(const std::vector<std::string> &words)
     return t;
 }
 
-/* A text whose bytes are easily learnt. */
+/* A text whose bytes are easy to learn. */
 std::string alphabet()
 {
     std::string text;
@@ -61,7 +61,7 @@ std::vector<std::string> train(const std::string &data, const std::string &steps
             "--steps", steps,    "--lr", "0.02",  "--seed", "3"};
 }
 
-/* A model of bytes that was trained from nothing. */
+/* A model of bytes, trained from random weights. */
 void make(const std::string &kind, const std::string &data, const std::string &dir,
           const std::string &steps)
 {
@@ -121,7 +121,7 @@ TEST(GenerateProgram, TheWholeWayFromATextToAMergedModel)
         EXPECT_EQ(before.prompt, (std::vector<int>{97, 98, 99}));
         EXPECT_EQ(before.ids.size(), 8u);
         EXPECT_EQ(generate({"--from", base, "--prompt", "abc", "--max-new", "8"}).ids, before.ids);
-        /* The adapters learn another text, so they change what is written. */
+        /* The adapters learn another text, so they change the output. */
         std::string other = alphabet();
         std::reverse(other.begin(), other.end());
         run(with(train(folder.file("u.txt", other), "60"),
@@ -142,14 +142,14 @@ TEST(GenerateProgram, AStopStringEndsATextAndIsNotShown)
     const std::vector<std::string> from = {"--from", dir, "--prompt", "abc", "--max-new", "12"};
     const std::string learnt = "defghijklmno";
     ASSERT_EQ(generate(from).text, learnt) << "the model has not learnt the alphabet";
-    /* The string is that of several tokens, and "hix" begins like the text. */
+    /* The string consists of several tokens, and "hix" begins like the text. */
     const std::vector<std::string> stop = with(from, {"--stop", "hix", "--stop", "ijk"});
     const Text stopped = generate(stop);
     EXPECT_EQ(stopped.text, "defgh");
     EXPECT_EQ(stopped.ids.size(), 8u);
     EXPECT_EQ(stopped.finish, "stop");
     EXPECT_EQ(run(with({"generate"}, stop)).out, "defgh\n");
-    /* What may become a stop string is held back, and shown if it does not. */
+    /* A possible beginning of a stop string is held back, and printed if it does not become one. */
     EXPECT_EQ(run(with({"generate"}, with(from, {"--stop", "mnop"}))).out, learnt + "\n");
     EXPECT_EQ(run(with({"generate"}, from)).out, learnt + "\n");
     EXPECT_EQ(generate(with(from, {"--stop-id", "104"})).text, "defgh");
@@ -164,7 +164,7 @@ TEST(GenerateProgram, AStopStringEndsATextAndIsNotShown)
     EXPECT_NE(r.err.find("--stop gh holds a special token"), std::string::npos) << r.err;
 }
 
-/* Adapters that were trained above quantised weights. */
+/* Adapters trained with quantised weights. */
 TEST(GenerateProgram, AdaptersGenerateAboveTheQuantisedWeightsThatTheyWereTrainedWith)
 {
     TempFolder folder;
@@ -205,7 +205,7 @@ TEST(GenerateProgram, WritesWholeCharactersAndNoPartOfAStopStringWhileItGenerate
         text += packet;
     }
     ASSERT_EQ(text.substr(0, learnt.size()), learnt) << "the model has not learnt the text";
-    /* Held back until it is no stop string, and never written if it is one. */
+    /* Held back until it cannot be a stop string, and never written if it is one. */
     written =
         packets(with(from, {"--stop", "\xd7\x90\xe2\x82\xac!", "--stop", " \xc3\xa9\xc5\xa1"}));
     text.clear();
@@ -227,7 +227,7 @@ TEST(GenerateProgram, PromptsAreLinesOrConversationsThatTheTemplateOfTheModelWri
         const std::vector<int> ids = generate(with(from, words)).prompt;
         return std::string(ids.begin(), ids.end());
     };
-    /* The line end of other systems is no text. */
+    /* The line ending of other systems is not part of the text. */
     EXPECT_EQ(prompt({"--prompts", folder.file("p.txt", "ab\r\nc\r\n")}), "ab");
     folder.file("m/chat_template.jinja",
                 "{% for m in messages %}{{ m.role[0] ~ m.content }};{% endfor %}"

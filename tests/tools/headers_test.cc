@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The public headers are C++ as well, and what they declare is in the library.
+ * The public headers compile as C++, and the library defines everything they declare.
  */
 #include <gtest/gtest.h>
 #include <ringforge/data.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train --accept` and `--join`: processes join a running job at one of its saves, and
- * whatever they do, the job ends with the bits of one that was not interrupted.
+ * `ringforge train --accept` and `--join`: processes join a running job at one of its saves;
+ * whatever they do, the job ends with the same bits as an uninterrupted one.
  */
 #include "elastic_job.h"
+#include "support/free_port.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -24,16 +25,6 @@ int socket_at(int port, bool listens)
     return fd;
 }
 
-int free_port()
-{
-    sockaddr_in address{};
-    socklen_t bytes = sizeof(address);
-    const int fd = socket_at(0, true);
-    getsockname(fd, (sockaddr *)&address, &bytes);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 ProgramOptions with_key(const char *key = "key of the join test")
 {
     ProgramOptions options;
@@ -41,7 +32,7 @@ ProgramOptions with_key(const char *key = "key of the join test")
     return options;
 }
 
-// A process that joins; what it has printed is in `out`.
+// A process that joins; its output is in `out`.
 struct Newcomer {
     Background program;
     std::string out;
@@ -76,7 +67,7 @@ class Job
                                       folder.path + "/log", "--ranks", std::to_string(ranks)}),
                                 with_key());
     }
-    // More options come behind those that are the job's.
+    // More options follow those of the job.
     Newcomer join(const std::vector<std::string> &more = {},
                   const ProgramOptions &options = with_key())
     {
@@ -85,15 +76,15 @@ class Job
                               options),
                 ""};
     }
-    // Reads on until so many more steps are in the log. Up to twenty after these may have been
-    // made: as many lines are read at once, or in the pipe.
+    // Continues reading until the log has `count` more steps. Up to twenty further steps may have
+    // been made: as many lines are read at once, or in the pipe.
     void read_steps(int count)
     {
         const size_t at = log.text.rfind("\"step\":");
         const int last = at == std::string::npos ? 0 : atoi(log.text.c_str() + at + 7);
         read_until("\"step\":" + std::to_string(last + count) + ",");
     }
-    // Reads on until the log has this once more.
+    // Continues reading until the log contains this once more.
     void read_until(const std::string &text)
     {
         log.read_until([&](const std::string &all) {
@@ -141,7 +132,7 @@ void expect_has(const std::string &text, const std::string &part)
 
 TEST(Join, ANewcomerIsTakenInAtASaveAndTheBitsAreThoseOfARunThatWasNotInterrupted)
 {
-    Job job(2, 4, {"--zero", "3"}); /* so that what newcomers need lies with different ranks */
+    Job job(2, 4, {"--zero", "3"}); /* so that newcomers need data from different ranks */
     job.read_until("\"step\":3,");
     const int stranger = socket_at(job.port, false);
     EXPECT_GT(send(stranger, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 0);
@@ -168,7 +159,7 @@ TEST(Join, APlaceThatADeathHasFreedIsFilledAgainAndThatRankMayDieToo)
     kill(process_of(job.program.pid, 0), SIGKILL); // whose join listener it waits at
     job.read_until("\"elastic\":true");
     newcomer.out = "";
-    newcomer.read_until("waiting to join"); // at that of the next
+    newcomer.read_until("waiting to join"); // at the listener of the next job
     job.read_until("\"ranks\":2,\"joined\":1,");
     job.read_until("\"step\":");
     kill(newcomer.program.pid, SIGKILL);
@@ -213,7 +204,7 @@ TEST(Join, ANewcomerThatDiesOrStandsStillWhileItWaitsChangesNothing)
     dies.finish();
     stalls.finish();
     expect_bits(job, r);
-    EXPECT_EQ(r.err.find("goes on without newcomers"), std::string::npos)
+    EXPECT_EQ(r.err.find("continues without newcomers"), std::string::npos)
         << r.err; // none is called
     EXPECT_EQ(job.log.text.find("elastic"), std::string::npos) << job.log.text;
 }

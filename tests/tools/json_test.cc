@@ -140,7 +140,7 @@ TEST(PlanJson, CountsArithmeticPerRankWithNoDriver)
     EXPECT_NEAR((number(row, "flops") - attention / 2) / formula, 1.01, 0.01);
     r = run_program({"plan", "--layers", "2", "--channels", "64"}, no_driver);
     EXPECT_NE(r.out.find("Arithmetic of a step: "), std::string::npos) << r.out;
-    // A size is no block that could be counted.
+    // A size has no blocks that could be counted.
     r = run_program({"plan", "--params", "1e9"}, no_driver);
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(r.out.find("Arithmetic"), std::string::npos) << r.out;
@@ -157,7 +157,7 @@ TEST(PlanJson, CountsFourBytesPerParameterAndTwiceThatForAdam)
     EXPECT_EQ(number(json.root.get(), "param_count"), 1e9);
     EXPECT_EQ(number(row, "params"), 4e9); /* 1e9 is a multiple of every grain */
     EXPECT_EQ(number(row, "optimizer"), 8e9);
-    /* A ring of 64 sends every byte twice, less the rank's own share; and a few losses. */
+    /* A ring of 64 sends every byte twice, without the rank's own share; and a few losses. */
     EXPECT_NEAR(number(row, "sent"), 2 * 63.0 / 64 * 4e9, 1e5);
 }
 
@@ -340,7 +340,7 @@ TEST(Bench, AStepsShapeThatCannotBeReadIsAUsageError)
         EXPECT_EQ(run_program({"bench", "step", "--shape", shape}).status, 2) << shape;
 }
 
-/* Times are not asserted: the plan's own simulator and a formula have to say the same. */
+/* Times are not asserted: the plan's own simulator and a formula must agree. */
 TEST(BenchJson, OverlapOfEachStageSendsWhatIsPlannedAndIsPredictedAsByAFormula)
 {
     // Blocks of 256 KiB on two ranks: halves that a rank sends, and those that stay exposed.
@@ -391,8 +391,8 @@ TEST(BenchJson, OverlapOfEachStageSendsWhatIsPlannedAndIsPredictedAsByAFormula)
     EXPECT_EQ(count, std::size(wanted) + 5);
 }
 
-/* Times are not asserted: the plan's own simulator and a formula have to say the same, with halves
- * of equal and of other lengths, on ranks that are threads and on processes. */
+/* Times are not asserted: the plan's own simulator and a formula must agree, with halves of equal
+ * and of different lengths, on ranks that are threads and on processes. */
 TEST(BenchJson, EveryPipelineScheduleIsPredictedAsByItsFormula)
 {
     const char *const schedules[] = {"data parallel", "zero 3", "naive", "gpipe", "1f1b",
@@ -414,7 +414,7 @@ TEST(BenchJson, EveryPipelineScheduleIsPredictedAsByItsFormula)
             ASSERT_LT(count, std::size(schedules));
             EXPECT_EQ(schedule, schedules[count++]);
             EXPECT_NEAR(number(row, "busy_ms"), 12, 1e-9);
-            // A call of rf_run_step may end early where steps overlap.
+            // A call of rf_run_step may return early if steps overlap.
             EXPECT_GE(number(row, "step_ms"), schedule == "2bw" ? 0 : 12);
             if ((schedule == "zbv" || schedule == "2bw") && !equal)
                 EXPECT_TRUE(cJSON_IsNull(cJSON_GetObjectItem(row, "computed_step_ms")));
@@ -426,7 +426,7 @@ TEST(BenchJson, EveryPipelineScheduleIsPredictedAsByItsFormula)
     }
 }
 
-/* Most of what a run takes is what it measures of the device, as often as the kernel. */
+/* Most of a run's time is spent measuring the device, as often as the kernel. */
 static std::vector<std::pair<double, std::string>> bench_errors(std::vector<std::string> arguments,
                                                                 const char *samples = "1")
 {
@@ -460,7 +460,7 @@ TEST(BenchJson, OfMatmulNamesDevicePathAndError)
             {"matmul", "--form", form, "--shape", "64x32x48", "--shape", "7x5x3"}, "2");
         ASSERT_EQ(errors.size(), 2u);
         EXPECT_EQ(errors[0].second, "64x32x48");
-        /* Of the sum of |products|; K roundings of 2^-24 each would be 2e-6 for 32. */
+        /* Relative to the sum of |products|; K roundings of 2^-24 each would be 2e-6 for 32. */
         for (auto &[error, shape] : errors)
             EXPECT_TRUE(error >= 0 && error < 1e-5) << form << " " << shape << ": " << error;
     }
@@ -498,7 +498,7 @@ TEST_P(BenchKernel, IsCloseToDoublePrecisionAtSmallShapes)
         arguments.insert(arguments.end(), {"--shape", shape});
     auto errors = bench_errors(arguments);
     EXPECT_EQ(errors.size(), k.shapes.size());
-    /* Relative to the terms' magnitudes: some tens of roundings of 2^-24; exp, log and tanh of a
+    /* Relative to the terms' magnitudes: a few tens of roundings of 2^-24; exp, log and tanh of a
      * driver have a few ULP more. */
     for (auto &[error, shape] : errors)
         EXPECT_TRUE(error >= 0 && error < 4e-6) << shape << ": " << error;
@@ -550,7 +550,7 @@ INSTANTIATE_TEST_SUITE_P(BenchJson, BenchKernel, testing::ValuesIn(kernel_shapes
 TEST(BenchJson, EveryKernelIsTested)
 {
     std::string all = run_program({"bench", "nothing"}).err;
-    // After the collectives and what is measured of several parts.
+    // After the collectives and the measurements of several parts.
     size_t at = all.find("step, ") + strlen("step, "), end = all.find("or ops");
     ASSERT_NE(end, std::string::npos) << all;
     for (size_t next; at < end; at = next + 2) {
@@ -562,7 +562,7 @@ TEST(BenchJson, EveryKernelIsTested)
     }
 }
 
-/* Types differ in how operands are made and compared, which is the same for all kernels. */
+/* Types differ in how operands are made and compared, in the same way for all kernels. */
 TEST(BenchJson, SixteenBitKernelsAreAsCloseAsTheirTypeAllows)
 {
     const char *types[] = {"f16", "bf16"};
@@ -570,7 +570,7 @@ TEST(BenchJson, SixteenBitKernelsAreAsCloseAsTheirTypeAllows)
     for (const char *kernel :
          {"add", "gelu", "gelu_backward", "scale", "layernorm", "bias_grad", "swiglu", "softmax"}) {
         const char *type = types[turn++ % 2];
-        /* One rounding at the store, of half a unit in the last place of 8 bits or 11. */
+        /* One rounding at the store, by half a unit in the last place of 8 or 11 bits. */
         for (auto &[error, shape] : bench_errors({kernel, "--shape", "7x13", "--dtype", type}))
             EXPECT_TRUE(error >= 0 && error < (type[0] == 'f' ? 5e-4 : 4e-3))
                 << kernel << " " << type << ": " << error;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * `ringforge train` on meshes of processes: each rank is a process of the program, over shared
- * memory or TCP. Losses and norms are those of one process, and in tree order the bits depend on
- * the number of tensor ranks alone, and on whether they are sequence-parallel.
- * tests/train/meshes_test.cc has more meshes, as threads.
+ * memory or TCP. Losses and norms equal those of one process; in tree order the bits depend only on
+ * the number of tensor ranks and on whether they are sequence-parallel. tests/train/meshes_test.cc
+ * has more meshes, as threads.
  */
 #include "program.h"
 
@@ -23,8 +23,8 @@ struct Trained {                    // one job
     std::string sha;
 };
 
-// By gradient descent: the gradient of a key's bias is 0 but for roundings, which adaptive rules
-// would divide by themselves.
+// By gradient descent: the gradient of a key's bias is 0 up to roundings, which adaptive rules
+// would scale up to whole steps.
 const char options[] = "--layers 2 --heads 4 --channels 32 --seq 16 --batch 4 --micro-batches 4 "
                        "--optimizer sgd --lr 0.1 --clip 0.25 --seed 3 ";
 
@@ -56,7 +56,7 @@ Trained read_log(const std::string &path, const ProgramResult &r)
     return out;
 }
 
-// The largest difference of two rows of numbers, as a part of the second.
+// The largest difference of two rows of numbers, relative to the second.
 double difference(const std::vector<double> &a, const std::vector<double> &b)
 {
     double worst = a.size() == b.size() && !a.empty() ? 0 : INFINITY;
@@ -124,7 +124,7 @@ class Jobs
     int steps_;
     std::string data_;
     Trained one_;
-    std::map<std::pair<int, bool>, std::string> shas_; // by tensor ranks, and how they are cut
+    std::map<std::pair<int, bool>, std::string> shas_; // by number of tensor ranks and kind of cut
 };
 
 const Mesh meshes[] = {
@@ -150,7 +150,7 @@ const Mesh meshes[] = {
     {"dp=2,tp=2,pp=2", 8, 2, "--sequence-parallel --zero 3"},
 };
 
-// Over both providers; with the worst of the relative differences at the end.
+// Over both providers; records the largest relative differences.
 void expect_all_as_one_process(const char *model)
 {
     if (!getenv("RF_TEST_ALL"))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What every option of every command has alike, by the tables that the program prints: numbers out
- * of range, options without an effect, and outputs that would be inputs.
+ * Rules for every option of every command, by the tables that the program prints: numbers out of
+ * range, options without an effect, and outputs that would be inputs.
  */
 #include <fstream>
 #include <map>
@@ -15,9 +15,7 @@
 namespace
 {
 
-using Words = std::vector<std::string>;
-
-/* A command with what it has to be told before its options are judged. */
+/* A command with the arguments it needs before its options are checked. */
 Words begin(const std::string &command)
 {
     if (command == "bench")
@@ -25,20 +23,6 @@ Words begin(const std::string &command)
     if (command == "schedule")
         return {"schedule", "all_reduce"};
     return {command};
-}
-
-Words operator+(Words words, const Words &more)
-{
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-}
-
-std::string joined(const Words &words)
-{
-    std::string text;
-    for (const std::string &word : words)
-        text += word + " ";
-    return text;
 }
 
 void expect_usage(const Words &words, const std::string &sentence)
@@ -252,7 +236,7 @@ TEST(Options, AnOutputInAFolderThatIsReadOrReplacedIsRefused)
         {{"train", "--from", m, "--data", "x", "--save", d + "/store"}, false},
         {{"train", "--from", "x", "--data", m, "--log", kept}, true},
         {{"train", "--resume", d + "/run", "--log", log}, true},
-        {{"train", "--data", d, "--log", d + "/log.txt"}, true}, /* it would be learned from */
+        {{"train", "--data", d, "--log", d + "/log.txt"}, true}, /* it would become training data */
         {{"train", "--data", d, "--save", d + "/deep/er"}, true},
         {{"train", "--from", d, "--log", d + "/config.json"}, true},
         {{"train", "--from", d, "--log", d + "/train.log"}, false},
@@ -261,7 +245,8 @@ TEST(Options, AnOutputInAFolderThatIsReadOrReplacedIsRefused)
         {{"train", "--resume", d + "/step-4", "--log", d + "/step-4/x"}, true},
         {{"train", "--save", d, "--resume", d, "--log", d + "/log.json"}, false},
         {{"train", "--save", d, "--export", d + "/model"}, false},
-        {{"train", "--export", d, "--log", d + "/log.json"}, true}, /* it would go with the rest */
+        {{"train", "--export", d, "--log", d + "/log.json"}, true}, /* it would be deleted with the
+                                                                     * rest */
         {{"train", "--export", d, "--data", d + "/t.txt"}, true},
         {{"train", "--export", d, "--data", d + ".tmp/t.txt"}, true},
         {{"train", "--export", d + "/e", "--from", d}, false},
@@ -286,7 +271,7 @@ TEST(Options, AnOutputInAFolderThatIsReadOrReplacedIsRefused)
     }
 }
 
-/* What was destroyed, with status 0. */
+/* Overwriting with status 0 used to be possible here. */
 TEST(Options, TheBaseOfAMergeAndTheTextOfATokenizerStayAsTheyAre)
 {
     TempFolder folder;
@@ -304,7 +289,7 @@ TEST(Options, TheBaseOfAMergeAndTheTextOfATokenizerStayAsTheyAre)
     EXPECT_EQ(read_text(text), "some text");
 }
 
-/* A folder without a model is refused after the day. */
+/* A folder without a model is refused after the date. */
 TEST(Options, OfADateAreTheDaysThatTheCalendarHas)
 {
     const TempFolder folder;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge plan --search`: what it finds is what `plan` predicts for the same options, what it
- * prints, and what it refuses.
+ * `ringforge plan --search`: its results equal the predictions of `plan` for the same options; its
+ * output, and refused options.
  */
 #include "program.h"
 
@@ -92,7 +92,7 @@ TEST(PlanSearch, PrintsATableOfAHundredColumnsWithTheReasonsOfTenRejections)
     ProgramResult r =
         run_program(words_of("plan --search --device-bytes 60M" + search_model + search_rates));
     ASSERT_EQ(r.status, 0) << r.err;
-    EXPECT_EQ(r.err, ""); /* no progress where nobody watches */
+    EXPECT_EQ(r.err, ""); /* no progress without a terminal */
     std::istringstream lines(r.out);
     std::string line;
     int rows = 0, rejected = 0;
@@ -117,7 +117,8 @@ TEST(PlanSearch, JudgesATrillionParametersOnThreeThousandRanks)
     ASSERT_NE(row, nullptr);
     EXPECT_EQ(number_of(found.get(), "ranks"), 3072);
     EXPECT_NEAR(number_of(row, "bubble"), 2 * 63. / (3 * 512 + 2 * 63), 1e-9);
-    /* The outputs of two blocks' inputs pass 512 times each way, beside sums of tensor ranks. */
+    /* The outputs of two blocks' inputs are sent 512 times each way, beside sums of tensor ranks.
+     */
     EXPECT_GT(number_of(row, "sent"), 2 * 512 * 2048. * 29696 * 4);
     EXPECT_GT(number_of(row, "device_bytes"), 6 * 2 * 12 * 29696. * 29696 / 8);
     EXPECT_FALSE(cJSON_IsTrue(cJSON_GetObjectItem(row, "planned")));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What `ringforge plan` says of thousands of ranks, against the library's plans of single ones;
- * what it predicts and compares.
+ * The results of `ringforge plan` for thousands of ranks, against the library's plans of single
+ * ones; its predictions and comparisons.
  */
 #include "program.h"
 
@@ -20,8 +20,8 @@ namespace
 
 const int ranks = 4096;
 
-/* GPT-2 of 1.5 billion parameters; one micro-batch a rank, and several where kinds of ranks take
- * turns, as they do in tree order. */
+/* GPT-2 of 1.5 billion parameters; one micro-batch a rank, and several if kinds of ranks alternate,
+ * as they do in tree order. */
 int micro_batches_of(rf_order order)
 {
     return order == RF_ORDER_TREE ? 3 * ranks + 5 : ranks;
@@ -63,7 +63,7 @@ struct Model {
         const rf_block *blocks = gpt2_blocks(model, &count);
         rf_plan *plan = nullptr;
         rf_bytes bytes = {};
-        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, rank, &plan), 0);
+        EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, rank, &plan), 0);
         if (plan)
             rf_plan_bytes(plan, &bytes);
         rf_plan_destroy(plan);
@@ -130,7 +130,7 @@ TEST(Plan, OfAParameterCountIsTheTableOfZero)
         EXPECT_NE(r.out.find(row), std::string::npos) << r.out;
 }
 
-// Of one block all parameters would be gathered at once, and stage 3 would need no less than 1.
+// With one block all parameters would be gathered at once, and stage 3 would need no less than 1.
 TEST(Plan, OfAParameterCountAssumesLayersAndSaysWhich)
 {
     const auto rank_0 = [](const std::vector<std::string> &more, const char *says) {
@@ -155,7 +155,8 @@ TEST(Plan, OfAParameterCountAssumesLayersAndSaysWhich)
     EXPECT_EQ(run_program({"plan", "--params", "4", "--layers", "9"}).status, 2);
 }
 
-// The same table of two data ranks (120, 75, 67.5 and 60 GB), a quarter of it for each tensor rank.
+// The same table for two data ranks (120, 75, 67.5 and 60 GB), a quarter of it for each tensor
+// rank.
 TEST(Plan, OfAParameterCountIsSharedOutOverTensorRanks)
 {
     for (const char *more : {"--order", "--sequence-parallel"}) {
@@ -225,7 +226,7 @@ TEST(Plan, ChoosesTheSegmentsThatAreComputedAgainBySizes)
     EXPECT_EQ(of("12", "none").out.find("in segments"), std::string::npos);
 }
 
-// A change that is proposed is trained with: it measures what was planned, within the limit.
+// A proposed change is trained with: the measured memory equals the plan, within the limit.
 TEST(PlanFits, ProposesWhatTrainsInTheDevicesMemory)
 {
     TempFolder folder;
@@ -267,7 +268,7 @@ TEST(PlanFits, ProposesWhatTrainsInTheDevicesMemory)
     EXPECT_EQ(sum, device);
 }
 
-// One sequence more, or one token, is refused.
+// One more sequence, or one more token, is refused.
 TEST(PlanFits, FindsTheLargestBatchAndTheLongestSequence)
 {
     const std::vector<std::string> words = {"plan", "--layers",        "2", "--channels",
@@ -326,7 +327,7 @@ TEST(Plan, ThatIsTooLargeForTheDeviceSaysWhatWouldFit)
         << r.err;
 }
 
-/* Layers of GPT-2's smallest: 25 to 75 % less of activations; see docs/memory.md. */
+/* Layers of GPT-2's smallest: 25 to 75 % fewer activations; see docs/memory.md. */
 TEST(Plan, WhatIsComputedAgainIsLessMemoryForTheSameModelFlops)
 {
     for (const char *model : {"gpt2", "llama"}) {
@@ -408,7 +409,7 @@ struct SmallPlan {
         mesh.dp = dp;
         int count = 0;
         const rf_block *blocks = gpt2_blocks(model, &count);
-        status = rf_plan_build(blocks, count, &mesh, &policy, 0, &plan);
+        status = rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan);
     }
     ~SmallPlan()
     {
@@ -417,7 +418,7 @@ struct SmallPlan {
     }
 };
 
-// A slow device with an endless memory: the step takes its arithmetic over the peak.
+// A slow device with unlimited memory bandwidth: the step takes its arithmetic over the peak.
 TEST(PlanPrediction, OfADeviceWithAnEndlessMemoryIsItsArithmetic)
 {
     ProgramResult r = run_program(with(small, "--peak 1e-6 --memory 1e9 --json"));
@@ -465,7 +466,7 @@ TEST(PlanPrediction, IsMadeOfThousandsOfRanks)
     }
 }
 
-// In a second or two: minutes, if work grew with the cube of the layers.
+// In a second or two: it would be minutes if the work grew with the cube of the layers.
 TEST(Plan, IsMadeOfAThousandLargeLayers)
 {
     const ProgramResult r = run_program(
@@ -560,7 +561,7 @@ TEST(PlanComparison, HasTheBytesOfEachPlanAndTheReasonOfEachRefusal)
     EXPECT_EQ(refused, 0);
 }
 
-// Two copies of the shards go with ring order only; without shards there is one.
+// Two copies of the shards require ring order; without shards there is one.
 TEST(PlanComparison, SaysWhyAMeshIsRefusedWithAnOrder)
 {
     const std::string mesh = "--mesh dp=4,shard=2 --zero 1 --compare";

@@ -98,7 +98,7 @@ ProgramResult finish_command(Background b, double timeout_s)
             }
         }
         if (killed && now() - start > timeout_s + 5)
-            break; /* something else holds the pipes */
+            break; /* another process holds the pipes */
     }
     int status = 0;
     waitpid(b.pid, &status, 0);

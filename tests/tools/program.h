@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Runs the program as a user would, and collects what it says. Used by the tests of the tools.
+ * Runs the program as a user would, and collects its output. Used by the tests of the tools.
  */
 #ifndef RF_TESTS_TOOLS_PROGRAM_H
 #define RF_TESTS_TOOLS_PROGRAM_H
@@ -8,12 +8,27 @@
 #include <string>
 #include <vector>
 
+/* Arguments of a program. */
+using Words = std::vector<std::string>;
+inline Words operator+(Words words, const Words &more)
+{
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+}
+inline std::string joined(const Words &words)
+{
+    std::string text;
+    for (const std::string &word : words)
+        text += word + " ";
+    return text;
+}
+
 struct ProgramResult {
     int status;          /* exit status, or 128 + signal */
     std::string out;     /* standard output */
     std::string err;     /* standard error */
     double seconds;      /* until it ended */
-    double fair_seconds; /* the same, of a FairClock */
+    double fair_seconds; /* the same, by a FairClock */
 };
 
 struct ProgramOptions {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What has to be alike on the ranks of a job: every option of the commands that run on several, in
- * both directions, by the table that the program prints, and every environment variable. An option
- * that is in that table and not in the one below is an error.
+ * Settings that must be alike on the ranks of a job: every option of the commands that run on
+ * several, in both directions, by the table that the program prints, and every environment
+ * variable. An option in that table that is missing from the one below is an error.
  */
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -15,39 +15,10 @@
 #include <set>
 
 #include "option_table.h"
+#include "support/free_port.h"
 
 namespace
 {
-
-using Words = std::vector<std::string>;
-
-Words operator+(Words words, const Words &more)
-{
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-}
-
-std::string joined(const Words &words)
-{
-    std::string text;
-    for (const std::string &word : words)
-        text += word + " ";
-    return text;
-}
-
-/* A port that nothing listens at. */
-std::string free_port()
-{
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(fd, (sockaddr *)&address, sizeof address);
-    getsockname(fd, (sockaddr *)&address, &length);
-    close(fd);
-    return std::to_string(ntohs(address.sin_port));
-}
 
 struct Job {
     ProgramResult rank[2];
@@ -57,11 +28,11 @@ struct Job {
     }
 };
 
-/* Two ranks that no launcher ends: where one fails, the other ends by itself. */
+/* Two ranks that no launcher ends: if one fails, the other ends by itself. */
 Job run_job(const Words &zero, const Words &one, const Words &zero_environment = {},
             const Words &one_environment = {})
 {
-    const std::string port = free_port();
+    const std::string port = std::to_string(free_port());
     const Words words[] = {zero, one}, environments[] = {zero_environment, one_environment};
     Background started[2];
     Job job;
@@ -74,11 +45,12 @@ Job run_job(const Words &zero, const Words &one, const Words &zero_environment =
         started[r] = start_command(Words{program_path()} + words[r], options);
     }
     for (int r = 0; r < 2; r++)
-        job.rank[r] = finish_command(started[r], 55); /* less than ranks wait for each other */
+        job.rank[r] = finish_command(started[r], 55); /* less than the time that ranks wait for each
+                                                       * other */
     return job;
 }
 
-/* Of a model of bytes, made by hand; the weights are never read. */
+/* For a model of bytes, made by hand; the weights are never read. */
 struct Files {
     TempFolder folder;
     std::string data, other_data, documents, pairs, hub, other_hub, adapter, other_adapter, prompts;
@@ -136,21 +108,22 @@ struct Files {
     }
 };
 
-/* Two values of an option, and what else it takes. */
+/* Two values of an option, and the other options it needs. */
 struct Row {
     std::string a, b;
     Words with;
-    bool hub = false; /* with a model of --from in place of sizes */
+    bool hub = false; /* with a model of --from instead of sizes */
 };
 
-/* For each option of a command: "alike" ones are refused by name with both values where they
- * differ; one that may differ is not what a job is refused for, which differs in `marker`, too. */
+/* For each option of a command: "alike" options that differ are refused by name with both values.
+ * An option that may differ is never the reason of a refusal; the job is refused for `marker`,
+ * which differs, too. */
 struct Command {
     std::string name;
     Words base, hub_base;
     std::string marker, marker_values[2];
     std::map<std::string, Row> rows;
-    std::set<std::string> elsewhere; /* not of ranks, or tested elsewhere */
+    std::set<std::string> elsewhere; /* not for ranks, or tested elsewhere */
 };
 
 std::string shown(const std::string &value)
@@ -165,7 +138,7 @@ Words option(const OptionRow &row, const std::string &value)
     return value.empty() ? Words{} : Words{"--" + row.name, value};
 }
 
-/* Words of both ranks that differ in this option. */
+/* The arguments of both ranks, which differ in this option. */
 void expect_refused(const Command &command, const OptionRow &option_row, const Row &row)
 {
     const Words base = (row.hub ? command.hub_base : command.base) + row.with;
@@ -184,7 +157,7 @@ void expect_refused(const Command &command, const OptionRow &option_row, const R
     if (option_row.ranks == "content" && row.a.empty())
         wanted = "rank 1 has --" + option_row.name;
     EXPECT_NE(job.rank[0].err.find(wanted), std::string::npos) << wanted << "\n" << job.err();
-    EXPECT_EQ(job.rank[1].err, "") << what; /* it is said once */
+    EXPECT_EQ(job.rank[1].err, "") << what; /* it is reported once */
 }
 
 void expect_accepted(const Command &command, const OptionRow &option_row, const Row &row)
@@ -212,7 +185,7 @@ void go_through_all_options(const Command &command)
             expect_accepted(command, option_row, found->second);
         else
             expect_refused(command, option_row, found->second);
-        if (option_row.ranks == "given") /* another place is no matter */
+        if (option_row.ranks == "given") /* a different place is allowed */
             expect_accepted(
                 command, option_row,
                 {found->second.b, found->second.b + "2", found->second.with, found->second.hub});
@@ -256,7 +229,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
                   "steps",
                   {"2", "3"},
                   {},
-                  {"join"}}; /* of a process that is not of the job yet: join_test.cc */
+                  {"join"}}; /* for a process that is not in the job yet: join_test.cc */
     train.rows = {
         {"from", {files.hub, files.other_hub, {}, true}},
         {"allow-nan", {"", "yes", {}, true}},
@@ -354,7 +327,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfACollectiveBenchmark)
                   "iters",
                   {"1", "2"},
                   {},
-                  /* of benchmarks that each process runs by itself */
+                  /* for benchmarks that each process runs by itself */
                   {"scale", "times", "schedule", "shape", "path", "split", "form", "device"}};
     bench.rows = {
         {"minbytes", {"4", "8"}},
@@ -428,7 +401,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfGenerate)
     go_through_all_options(generate);
 }
 
-/* A text is the same by its tokens, wherever it is. */
+/* Texts are the same if their tokens are, wherever the files are. */
 TEST_F(AlikeOnAllRanks, CopiesOfTheTextAndTheModelElsewhereAreTheSame)
 {
     const std::string copy = files.folder.file("copy.txt", some_text());
@@ -449,7 +422,7 @@ TEST_F(AlikeOnAllRanks, ARankThatIsRefusedBeforeItJoinsEndsTheOthersAndOneSaysWh
     const struct {
         Words zero, one;
         const char *wanted;
-        int status; /* of the rank that is refused */
+        int status; /* of the refused rank */
     } cases[] = {
         {train, missing, "rank 1 does not join: cannot open /nothing", 1},
         {missing, train, "cannot open /nothing", 1},
@@ -467,7 +440,7 @@ TEST_F(AlikeOnAllRanks, ARankThatIsRefusedBeforeItJoinsEndsTheOthersAndOneSaysWh
     }
 }
 
-/* A plan that cannot be built, a checkpoint that is not there: all ranks find that. */
+/* A plan that cannot be built, a checkpoint that does not exist: all ranks find the same. */
 TEST_F(AlikeOnAllRanks, WhatAllRanksRefuseIsSaidOnce)
 {
     const Words train = {"train",   "--data", files.data, "--layers", "1",       "--channels", "32",
@@ -488,7 +461,7 @@ TEST_F(AlikeOnAllRanks, WhatAllRanksRefuseIsSaidOnce)
             const std::string line = "ringforge train: " + std::string(c.sentence);
             const size_t at = r.err.find(line);
             EXPECT_EQ(at, 0u) << r.err;
-            /* Only the launcher says more. */
+            /* Only the launcher prints more. */
             const size_t next = r.err.find("ringforge train: ", at + 1);
             EXPECT_TRUE(next == std::string::npos || next == r.err.find("ringforge train: rank "))
                 << r.err;
@@ -524,8 +497,8 @@ TEST_F(AlikeOnAllRanks, EveryEnvironmentVariable)
         }
     }
     cJSON_Delete(json);
-    /* The last three say where rank 0 is: who has others finds nobody. With another key a rank is a
-     * stranger to rank 0, which waits for its own. */
+    /* The last three give the address of rank 0: a rank with different ones finds nobody. With a
+     * different key a rank is a stranger to rank 0, which waits for its own. */
     EXPECT_EQ(alike,
               (std::set<std::string>{"RF_CHECKSUM", "RF_PROVIDER", "RF_JOB_KEY", "WORLD_SIZE",
                                      "RF_PORT", "MASTER_ADDR", "MASTER_PORT"}));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * With what a resumed run goes on: the rate, its schedule, the optimizer's numbers, types and text
- * are the checkpoint's, unless they are given; and what is given and differs is refused by name,
- * unless it is asked for.
+ * The options of a resumed run: the rate, its schedule, the optimizer's numbers, types and text are
+ * the checkpoint's, unless they are given. A given option that differs is refused by name, unless
+ * the change is requested.
  */
 #include <gtest/gtest.h>
 
@@ -14,8 +14,6 @@
 
 namespace
 {
-
-using Words = std::vector<std::string>;
 
 /* The learning rates of the steps in a log. */
 std::vector<float> rates(const std::string &log)
@@ -74,7 +72,7 @@ TEST(ResumeOptions, WhatIsNotGivenIsTheCheckpointsAndIsSaid)
         << r.out;
 }
 
-/* More steps are the usual way to go on; they do not lift a cosine that has come down. */
+/* A resumed run usually has more steps; they do not lift a cosine that has come down. */
 TEST(ResumeOptions, ACosineEndsWhereItDidUnlessItIsAskedForAndThatIsKept)
 {
     const Trained &t = trained();
@@ -127,7 +125,7 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
         {{"--warmup", "0"}, "--warmup 1"},
         {{"--lr-decay", "none"}, "--lr-decay cosine"},
     };
-    /* Of another rule, of another kind of data, and the text, below. */
+    /* Options of another rule, of another kind of data, and the text, below. */
     std::map<std::string, bool> known = {
         {"momentum", true}, {"dampening", true}, {"chat", true}, {"date", true}, {"data", true}};
     const std::string before = read_text(t.save + "/step-4/state.json");
@@ -151,7 +149,7 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
     EXPECT_NE(r.err.find("was trained on another text than " + t.other), std::string::npos)
         << r.err;
     EXPECT_EQ(read_text(t.save + "/step-4/state.json"), before);
-    /* Given as it is, in other words. */
+    /* The same values, written differently. */
     r = run_program(t.resume(t.save, {"--steps", "4", "--lr", "10e-3", "--beta2", "0.950"}));
     EXPECT_NE(r.err.find("at step 4 already"), std::string::npos) << r.err;
 }
@@ -176,7 +174,7 @@ TEST(ResumeOptions, AnotherTextIsTakenWhereThatIsAskedFor)
     }
 }
 
-/* It sends for the state, and for the options. */
+/* It sends a request for the state, and for the options. */
 TEST(ResumeOptions, ARankThatDoesNotSeeTheCheckpointGoesOnAsTheOthersDo)
 {
     const Trained &t = trained();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge run`: the environment it gives, the lines it passes on, and how a job ends.
+ * `ringforge run`: the environment it sets, the lines it forwards, and how a job ends.
  */
 #include "program.h"
 
@@ -55,7 +55,7 @@ TEST(Run, LosesNoLineOfARankThatWritesMuch)
 
 TEST(Run, EndsWithTheFirstFailureAndSurvivorsStillSpeak)
 {
-    /* Rank 2 fails at once; the others notice nothing, speak after a second, and end well. */
+    /* Rank 2 fails at once; the others notice nothing, print after a second, and end normally. */
     ProgramResult r = run_shell(3, "if [ $RANK = 2 ]; then exit 7; fi; sleep 1; echo I saw it");
     EXPECT_EQ(r.status, 7);
     EXPECT_NE(r.out.find("[0] I saw it"), std::string::npos) << r.out;
@@ -65,10 +65,10 @@ TEST(Run, EndsWithTheFirstFailureAndSurvivorsStillSpeak)
 
 TEST(Run, AKilledRankIsStatus128PlusSignalAndTheOthersAreAskedToEnd)
 {
-    /* exec: the signal has to reach what sleeps. */
+    /* exec: the signal has to reach the sleeping process. */
     ProgramResult r = run_shell(2, "if [ $RANK = 1 ]; then kill -9 $$; fi; exec sleep 600");
     EXPECT_EQ(r.status, 137);
-    EXPECT_GE(r.seconds, 4.5); /* the time to speak */
+    EXPECT_GE(r.seconds, 4.5); /* the time to print */
     EXPECT_LT(r.fair_seconds, 12);
     EXPECT_NE(r.err.find("rank 1 was ended by signal 9"), std::string::npos) << r.err;
 }
@@ -98,7 +98,7 @@ TEST(Run, PassesSignalsOnAndLeavesNoOrphan)
         EXPECT_NE(kill(std::stoi(pid), 0), 0) << "rank with process " << pid << " lives on";
 }
 
-/* A rank that was lost before is no failure of those that went on. */
+/* An earlier lost rank is not a failure of those that continued. */
 TEST(Run, ElasticRanksThatAreToldToEndEndTheLauncherByThatSignal)
 {
     TempFolder folder;
@@ -136,7 +136,7 @@ TEST(Run, RanksDieWithALauncherThatIsKilled)
     EXPECT_LT(r.fair_seconds, 20);
 }
 
-/* Both survive exec: processes start as their parent had them. */
+/* Both survive exec: processes start with the settings of their parent. */
 static std::vector<std::string> with_signals_of_a_parent(const std::vector<std::string> &words)
 {
     std::vector<std::string> all = {"env", "--ignore-signal=CHLD", "--block-signal=TERM,INT,CHLD",

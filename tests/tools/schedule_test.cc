@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// `ringforge schedule`: the steps of collectives as text, JSON and pictures, held against what the
-// library counts.
+// `ringforge schedule`: the steps of collectives as text, JSON and pictures, compared with the
+// counts of the library.
 #include "program.h"
 #include "svg.h"
 
@@ -115,10 +115,10 @@ TEST(Schedule, ListsTheAlgorithmsOfAnOperationAndWhyOthersCannotServe)
               std::string::npos);
 }
 
-// ---- what it says against what the library counts
+// ---- its output against the counts of the library
 // -------------------------------------------------
 
-// Of every message both ends say the same, and its elements are as many as its bytes.
+// Both ends report the same for every message, and its elements match its bytes.
 void expect_messages_match(const cJSON *json, const std::string &call)
 {
     std::map<std::string, std::string> sent, received;

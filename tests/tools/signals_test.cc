@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * How `ringforge train` ends when it is told to, and when its loss is no number any more.
+ * How `ringforge train` ends when it is told to, and when its loss becomes NaN.
  */
 #include "program.h"
 
@@ -41,7 +41,7 @@ std::string word_after(const std::string &text, const std::string &key)
     return text.substr(at, text.find_first_of(" \n,", at) - at);
 }
 
-/* Whether the process has a handler of its own for SIGTERM: it trains. */
+/* Whether the process has a handler of its own for SIGTERM, which means that it trains. */
 bool listens(int pid)
 {
     const std::string status = read_text("/proc/" + std::to_string(pid) + "/status");
@@ -132,7 +132,7 @@ TEST(TrainSignals, ASecondSignalEndsTheProgramAtOnce)
                  "--seq", "64", "--batch", "16384", "--micro-batches", "4096", "--save", save}));
     while (alive(job) && !listens(job.pid))
         usleep(1000);
-    while (alive(job)) { /* those that come close behind the first are the same request */
+    while (alive(job)) { /* signals shortly after the first are the same request */
         kill(job.pid, SIGTERM);
         usleep(50000);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The replacement of markers in SPIR-V modules at build time: what it makes of a small module, and
- * that nothing in a damaged one does more than give an error.
+ * The replacement of markers in SPIR-V modules at build time: its result for a small module; a
+ * damaged one causes an error and nothing worse.
  */
 #include <gtest/gtest.h>
 
@@ -28,8 +28,8 @@ Words instruction(uint32_t op, const Words &operands)
     return words;
 }
 
-/* A module with one matrix type, as glslang 12 orders things: the specialization constant comes
- * after the type that is to be made of it. */
+/* A module with one matrix type, in the order of glslang 12: the specialization constant comes
+ * after the type that will use it. */
 Words module(bool with_markers = true)
 {
     const Words parts[] = {
@@ -56,7 +56,7 @@ Words module(bool with_markers = true)
     return all;
 }
 
-/* Empty: fine. */
+/* Empty: success. */
 std::string replace(const Words &in, marker_operand operand, Words *out = nullptr)
 {
     uint32_t *words = nullptr;
@@ -149,7 +149,7 @@ TEST(SpirvMarkers, EveryCutIsAnErrorOrAModule)
     }
 }
 
-/* Run under a sanitizer, this is what shows a read or write outside. */
+/* Under a sanitizer, this shows a read or write out of bounds. */
 TEST(SpirvMarkers, NoDamageDoesMoreThanAnError)
 {
     std::mt19937 engine(7);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether a picture that the program has drawn is well-formed XML. Used by the tests of pictures.
+ * Whether a picture drawn by the program is well-formed XML. Used by the tests of pictures.
  */
 #ifndef RF_TESTS_TOOLS_SVG_H
 #define RF_TESTS_TOOLS_SVG_H
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-// Whether tags are balanced, attributes quoted and entities known; the tags in their order.
+// Whether tags are balanced, attributes quoted and entities known; returns the tags in their order.
 inline bool well_formed(const std::string &text, std::vector<std::string> &tags)
 {
     std::vector<std::string> open;

@@ -26,7 +26,7 @@ size_t count_of(const std::string &text, const std::string &word)
     return count;
 }
 
-// A model of 4 blocks, or more, on a device and links of which a step can be predicted.
+// A model of 4 blocks, or more, on a device and links for which a step can be predicted.
 ProgramResult draw(const std::string &options, int layers = 2)
 {
     std::istringstream words("plan --channels 64 --seq 32 --batch 8 --peak 1 --memory 10 "
@@ -54,7 +54,7 @@ struct Job {
         const rf_block *blocks = gpt2_blocks(model, &count);
         for (int rank = 0; rank < mesh.dp * mesh.pp; rank++) {
             plans.push_back(nullptr);
-            EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, rank, &plans.back()), 0)
+            EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, rank, &plans.back()), 0)
                 << rf_last_error()->message;
         }
     }
@@ -66,7 +66,7 @@ struct Job {
     }
 };
 
-// Each instruction by its text; returns how many there are.
+// Each instruction by its text; returns their number.
 int expect_instructions(const std::string &svg, const rf_plan *plan)
 {
     int count = 0;
@@ -143,7 +143,7 @@ TEST(PlanPicture, ShowsTheExchangesOfTensorRanksOnTheirLane)
         EXPECT_NE(r.out.find(word), std::string::npos) << word << "\n" << r.out;
 }
 
-// Steps of 2bw overlap: what a list begins ends after the next one has begun.
+// Steps of 2bw overlap: instructions begun by a list end after the next one has begun.
 TEST(PlanPicture, ShowsAllOfAStepThatOverlapsWithTheNextOne)
 {
     const ProgramResult r = draw("--mesh pp=4 --schedule 2bw --micro-batches 8 --plot -", 6);
@@ -191,7 +191,7 @@ double luminance(long rgb)
     return sum;
 }
 
-// 4.5 to 1 is what WCAG 2 wants of text. Boxes are told apart by more than their colour's name.
+// WCAG 2 requires a contrast of 4.5 to 1 for text. Boxes differ in more than hue.
 TEST(PlanPicture, HasBlackNumbersOnColoursThatDifferAndAreLightEnough)
 {
     const ProgramResult r =
@@ -236,6 +236,24 @@ TEST(BenchPicture, HasTheMeasuredCallsOfEachRankBelowThePredictedOnes)
     }
     for (const char *word : {"zbv on 2 ranks, 4 micro-batches: bubble ", " % predicted, ",
                              ">predicted: step ", ">backward for weights<"})
+        EXPECT_NE(svg.find(word), std::string::npos) << word;
+}
+
+// 4, 64 and 1024 bytes: a line of three points, over axes with marks.
+TEST(BenchPicture, OfBandwidthHasAPointForEachSize)
+{
+    TempFolder folder;
+    const std::string path = folder.path + "/x.svg";
+    const ProgramResult r =
+        run_program({"bench", "all_reduce", "--ranks", "2", "--provider", "loopback", "-e", "1K",
+                     "-f", "16", "-n", "1", "--plot", path});
+    ASSERT_EQ(r.status, 0) << r.err;
+    const std::string svg = read_text(path);
+    tags_of(svg);
+    EXPECT_EQ(count_of(svg, "<circle class=\"s0\""), 3u) << svg;
+    EXPECT_EQ(count_of(svg, "cx=\"80.0\"") + count_of(svg, "cx=\"880.0\""), 2u) << svg;
+    EXPECT_EQ(svg.find("nan"), std::string::npos) << svg;
+    for (const char *word : {">bytes<", ">bus bandwidth, GB/s<", ">100<", ">busbw<"})
         EXPECT_NE(svg.find(word), std::string::npos) << word;
 }
 

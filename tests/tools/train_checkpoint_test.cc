@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Checkpoints of `ringforge train` from outside: a run that is resumed, with another batch or other
- * ranks, saves in the background, and what is refused.
+ * Checkpoints of `ringforge train` from outside: a resumed run, with another batch or other ranks,
+ * saves in the background, and refused options.
  */
 #include "train_program.h"
 
@@ -45,7 +45,8 @@ TEST(TrainCheckpoint, AnotherBatchGoesOnAtTheNextSampleWithAScaledRateOnlyWhereT
     const std::string save = folder.path + "/c";
     const std::vector<std::string> eight =
         with(tiny(data), {"--batch", "8", "--micro-batches", "8", "--log", log});
-    /* Without a rate the parameters stay, so a loss says which samples were seen: here 8 to 15. */
+    /* With a rate of 0 the parameters do not change, so a loss shows which samples were used: here
+     * 8 to 15. */
     ProgramResult r = run_program(with(eight, {"--steps", "2", "--lr", "0"}));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("effective batch: 128 tokens a step = 8 sequences of 16 tokens, from 1 "

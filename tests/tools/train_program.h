@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Options of a small training and what its log says: for the tests of `ringforge train`.
+ * Options of a small training, and readers of its log: for the tests of `ringforge train`.
  */
 #ifndef RF_TESTS_TRAIN_PROGRAM_H
 #define RF_TESTS_TRAIN_PROGRAM_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train` from outside: the log, the same bits on any number of ranks, and what
- * happens when a rank dies.
+ * `ringforge train` from outside: the log, the same bits on any number of ranks, and the end after
+ * a rank has died.
  */
 #include "train_program.h"
 
@@ -58,7 +58,7 @@ TEST(Train, LogHasALinePerStepAndASummaryWhereMeasuredEqualsPlanned)
             EXPECT_EQ(cJSON_GetObjectItem(json, "tokens")->valuedouble, 64);
             const double step = number(json, "step_us"), exposed = number(json, "exposed_comm_us");
             EXPECT_LE(exposed, step);
-            // Nothing was measured of the device by which to tell more.
+            // No measurement of the device that would tell more.
             EXPECT_EQ(bound(json), 2 * exposed > step ? "network" : "computing");
             step_us += line > 0 ? step / 2 : 0;
             exposed_us += line > 0 ? exposed / 2 : 0;
@@ -115,7 +115,7 @@ std::map<std::string, std::set<int>> tracks_of(const std::string &path)
     return tracks;
 }
 
-// The lanes that the plan says rank 0 uses.
+// The lanes that the plan predicts for rank 0.
 std::set<std::string> lanes_of(const std::vector<std::string> &options)
 {
     std::set<std::string> lanes;
@@ -178,7 +178,7 @@ TEST(Train, SixteenBitsTrainAndOnlyF16HasALossScaleUnasked)
     const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
     const struct {
         std::vector<std::string> options;
-        const char *scale; /* after a first step that fits; NULL: there is none */
+        const char *scale; /* after a first step that fits; NULL: none */
     } cases[] = {{{"--dtype", "bf16"}, nullptr},
                  {{"--dtype", "bf16", "--residual", "same"}, nullptr},
                  {{"--dtype", "f16"}, "\"loss_scale\":64,"},
@@ -256,7 +256,7 @@ TEST(Train, ALlamaTrainsSamplesAndGoesOnFromItsCheckpointOnly)
     EXPECT_NE(other.err.find("another model"), std::string::npos) << other.err;
 }
 
-// Over shared memory and TCP; a sample takes all ranks where parameters are sharded.
+// Over shared memory and TCP; all ranks together make a sample if parameters are sharded.
 TEST(Train, EveryStageOffloadAndRecomputationGivesTheSameParametersAndSample)
 {
     TempFolder folder;
@@ -307,7 +307,7 @@ TEST(Train, PipelinesGiveTheParametersAndTheSampleOfOneProcess)
     }
 }
 
-// What moves tensors for a communicator belongs to the device: it ends before that.
+// The mover of tensors for a communicator belongs to the device: it ends before it.
 TEST(Train, RanksWhoseMemoryIsStagedEndWell)
 {
     TempFolder folder;
@@ -318,8 +318,8 @@ TEST(Train, RanksWhoseMemoryIsStagedEndWell)
     EXPECT_EQ(r.status, 0) << r.err;
 }
 
-// By gradient descent: the gradient of a key's bias is 0 but for roundings, which adaptive rules
-// would divide by themselves. Tensor ranks add other parts of sums, so the last digits differ.
+// By gradient descent: the gradient of a key's bias is 0 up to roundings, which adaptive rules
+// would scale up to whole steps. Tensor ranks divide sums differently, so the last digits differ.
 TEST(Train, TensorRanksAreOnOneHostWhateverOrderALauncherGivesRanks)
 {
     TempFolder folder;
@@ -403,12 +403,13 @@ TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
     }
 }
 
-// At a rate of 0, of all held-out tokens: the last ones do not fill a micro-batch, or not one.
+// At a rate of 0, over all held-out tokens: the last ones do not fill a micro-batch, or not even
+// one.
 TEST(Train, TheHeldOutLossIsThatOfTheTextWhateverTheBatchAndTheMesh)
 {
     TempFolder folder;
     std::string text;
-    for (int i = 0; i < 12000; i++) // the end is another text than its beginning
+    for (int i = 0; i < 12000; i++) // the end differs from the beginning
         text += (char)('a' + (i < 11400 ? i * i % 7 : 7 + i * i % 13));
     const std::string data = folder.file("t.txt", text), log = folder.path + "/log";
     const auto held_out = [&](const std::vector<std::string> &more) {
@@ -426,7 +427,7 @@ TEST(Train, TheHeldOutLossIsThatOfTheTextWhateverTheBatchAndTheMesh)
     EXPECT_GT(want, 1);
     const std::vector<std::vector<std::string>> ways = {
         {"--batch", "24"},
-        {"--batch", "72"}, // more than there are
+        {"--batch", "72"}, // more than exist
         {"--batch", "24", "--ranks", "2"},
         {"--batch", "24", "--ranks", "3", "--zero", "3"},
         {"--batch", "20", "--micro-batches", "4", "--ranks", "4", "--mesh", "dp=2,pp=2"},
@@ -446,7 +447,7 @@ TEST(Train, OfWhichEveryStepWasSkippedHasFailed)
     EXPECT_EQ(r.status, 1);
     EXPECT_NE(r.err.find("none of the 2 steps has updated the model"), std::string::npos) << r.err;
     EXPECT_FALSE(std::filesystem::exists(save + "/step-2"));
-    // A loss scale that comes down in time is as it should be.
+    // A loss scale that comes down in time is correct.
     r = run_program(with(two, {"--steps", "20"}));
     EXPECT_EQ(r.status, 0) << r.err;
 }

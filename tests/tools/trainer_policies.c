@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Trains the model of examples/trainer.c under every policy, on groups of 1, 2 and 3 of the three
- * ranks that it is started on: one device and one job, since to open them takes longest. Prints
- * what differs; exit status 0: nothing does.
+ * ranks that it is started on: one device and one job, since opening them takes longest. Prints
+ * every difference; exit status 0: there is none.
  */
 #define main trainer_main
 #include "../../examples/trainer.c" /* for its static train() */
@@ -17,7 +17,7 @@ struct group {
     int differences;
 };
 
-/* One training; compares its hash with *expected, which is taken from it if empty. */
+/* One training; compares its hash with *expected, or sets that if it is empty. */
 static int check(struct group *g, struct rf_policy policy, char expected[65])
 {
     struct outcome o;
@@ -38,7 +38,7 @@ static int check(struct group *g, struct rf_policy policy, char expected[65])
     return 0;
 }
 
-/* In tree order: the same parameters with any stage, recomputing and place of the parameters and
+/* In tree order: the same parameters for any stage, recomputation and place of the parameters and
  * activations. */
 static int check_tree(struct group *g, char expected[65])
 {
@@ -52,7 +52,7 @@ static int check_tree(struct group *g, char expected[65])
         }
         policy.recompute = 0;
         policy.offload = RF_OFFLOAD_ACTIVATIONS;
-        if (policy.zero != 1) /* which that does not go with */
+        if (policy.zero != 1) /* not supported with it */
             policy.offload |= RF_OFFLOAD_PARAMS;
         if (rc == 0)
             rc = check(g, policy, expected);
@@ -60,7 +60,7 @@ static int check_tree(struct group *g, char expected[65])
     return rc;
 }
 
-/* In ring order: the same parameters on all ranks of a group, and with recomputing. */
+/* In ring order: the same parameters on all ranks of a group, and with recomputation. */
 static int check_ring(struct group *g)
 {
     int rc = 0;

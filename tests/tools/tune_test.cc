@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge tune`. What becomes of its table: tests/ops/matmul_table_test.cc.
+ * `ringforge tune`. tests/ops/matmul_table_test.cc tests the use of its table.
  */
 #include "program.h"
 
@@ -76,7 +76,7 @@ TEST_F(Tune, TellsTrainingWhatTheDeviceCanDo)
     EXPECT_NE(read_text(log).find("\"mfu\":"), std::string::npos) << read_text(log);
     EXPECT_NE(read_text(log).find("\"predicted_us\":"), std::string::npos) << read_text(log);
     EXPECT_NE(read_text(log).find("\"predicted_bound\":"), std::string::npos) << read_text(log);
-    // One rank waits for nobody: what was measured is spent on what is predicted.
+    // One rank waits for nobody, so the measured bound is the predicted one.
     const std::string text_of_log = read_text(log);
     const auto value = [&](const std::string &key) {
         const size_t at = text_of_log.find("\"" + key + "\":\"") + key.size() + 4;

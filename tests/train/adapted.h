@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What tests of adapters and of quantised weights share: small models with adapters, and the values
-// of a run by name.
+// Shared by the tests of adapters and of quantised weights: small models with adapters, and the
+// values of a run by name.
 #ifndef RF_TESTS_TRAIN_ADAPTED_H
 #define RF_TESTS_TRAIN_ADAPTED_H
 
@@ -39,7 +39,7 @@ inline Training adapted(bool is_llama, const model_adapter *adapter,
     return t;
 }
 
-// Parameters, or the gradients of trained ones. raw: quantised weights alone.
+// Parameters, or the gradients of trained ones. raw: quantised weights only.
 inline Values read(rf_run *run, bool gradients, bool raw = false)
 {
     Values values;

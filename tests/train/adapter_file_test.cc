@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Files of adapters: what PEFT writes is read, what is written reads back, and what this library
-// does not compute is refused by name.
+// Files of adapters: files of PEFT are read, written ones read back, and features that this library
+// lacks are refused by name.
 #include "adapter_file.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(AdapterFile, FieldsThatChangeTheResultAreRefusedByName)
     EXPECT_EQ(refused(""), "");
     EXPECT_EQ(refused(R"(, "use_dora": false, "rank_pattern": {}, "bias": "none")"), "");
     EXPECT_EQ(refused(R"(, "a_field_of_the_future": null, "init_lora_weights": true)"), "");
-    // How the values of new adapters began is of no interest once they are in a file.
+    // How new adapters were initialised does not matter once they are in a file.
     for (const char *init : {"orthogonal", "eva", "gaussian"})
         EXPECT_EQ(refused(std::string(R"(, "init_lora_weights": ")") + init + "\""), "") << init;
     const std::string fields[] = {R"("use_dora": true)",
@@ -66,7 +66,7 @@ TEST(AdapterFile, HostileConfigsAreErrors)
     }
 }
 
-// What PEFT adapts by a list of names: whole names, or their ends after a dot.
+// PEFT's targets by a list of names: whole names, or their ends after a dot.
 TEST(Adapter, TargetsThatNameNoModuleAreFound)
 {
     model_adapter_module m[2] = {};

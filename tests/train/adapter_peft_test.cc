@@ -199,7 +199,7 @@ TEST(AdapterPeft, LossesOfGpt2AreThoseOfPeft)
     expect_losses(t, "gpt2");
 }
 
-// Of all biases those of norms, too.
+// With all biases, those of norms are trained, too.
 TEST(AdapterPeft, LossesWithTrainedBiasesAreThoseOfPeft)
 {
     const model_adapter all = {5, 4, 0, false, "c_attn", MODEL_ADAPTER_BIAS_ALL};

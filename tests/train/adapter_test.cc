@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Low-rank adapters: losses and gradients beside those of the merged weights, the bits of the base
-// at the first step, the same bits on any number of ranks, and bytes as planned.
+// Low-rank adapters: losses and gradients compared with those of the merged weights, the bits of
+// the base at the first step, the same bits on any number of ranks, and bytes as planned.
 #include <set>
 
 #include "adapted.h"
@@ -52,7 +52,7 @@ void fill(std::vector<float> &values, uint64_t site, float scale)
         values[i] = scale * rf_philox_normal(3, site, i);
 }
 
-// Larger than what a run begins with, so that every part has a say.
+// Larger than the initial values of a run, so that every part matters.
 Values fill_all(rf_run *run)
 {
     Values values = read(run, false);
@@ -64,7 +64,7 @@ Values fill_all(rf_run *run)
     return values;
 }
 
-// One step without a move. Parameters are `from`, if it has any.
+// One step that changes no parameter. Parameters are `from`, if it has any.
 double step_of(Training t, Values *from, Values *gradients)
 {
     t.steps = 1;
@@ -208,7 +208,7 @@ TEST(Adapter, ParametersAreTheSameBitsOnAnyRanks)
     }
 }
 
-// An element has the same mask in whichever micro-batch it is.
+// An element has the same mask in every micro-batch.
 TEST(Adapter, DropoutDoesNotDependOnMicroBatches)
 {
     const model_adapter adapter = lora(3, "all-linear", 0.5f);
@@ -295,7 +295,7 @@ TEST(Adapter, WhatIsRefusedIsNamed)
     int count = 0;
     ASSERT_EQ(llama_create(&t.llama, &model), 0);
     const rf_block *blocks = llama_blocks(model, &count);
-    EXPECT_LT(rf_plan_build(blocks, count, &mesh, &t.policy, 0, &plan), 0);
+    EXPECT_LT(rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan), 0);
     llama_destroy(model);
 }
 } // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The architectures of model hubs beside their models in transformers, from the same weights and
+// The architectures of model hubs against their models in transformers, with the same weights and
 // tokens: log-probabilities of the first batch, and losses of 20 steps of AdamW, which are kept in
 // reference_transformers.txt.
 #include <cmath>
@@ -15,7 +15,7 @@ namespace
 {
 const int BATCH = 4, SEQ = 16, STEPS = 20, PROBES = 6, VOCAB = 61;
 
-// f32 beside fp64: rounding of 20 steps of Adam on losses near 4.
+// f32 against fp64: rounding of 20 steps of Adam on losses near 4.
 const double TOLERANCE = 1e-4;
 
 struct Case {
@@ -102,7 +102,7 @@ void batch(int step, std::vector<int32_t> &in, std::vector<int32_t> &out)
     }
 }
 
-// Log-probabilities, then losses, as a line of the file has them.
+// Log-probabilities, then losses, as in a line of the file.
 std::vector<double> numbers_of(const Case &c)
 {
     std::vector<double> seen;

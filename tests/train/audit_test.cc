@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The audit: silent where all is well, under every way to share a model out, and counted to the
-// byte; and what differs is named, with the ranks, on all ranks. The bugs are planted in the memory
-// of a run or in the plan of one rank.
+// The audit: silent for correct runs, with every way to share a model out, and counted to the byte;
+// differences are named, with the ranks, on all ranks. The bugs are planted in the memory of a run
+// or in the plan of one rank.
 #include "world.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace
 {
 
-// Each rank's message; empty: nothing was found.
+// Each rank's message; empty: no difference.
 std::vector<std::string> audited(Training t, int ranks,
                                  const std::function<void(rf_run *, int rank)> &damage = nullptr,
                                  const std::function<rf_progress(int rank)> &cursor = nullptr)
@@ -31,7 +31,7 @@ std::vector<std::string> audited(Training t, int ranks,
     return said;
 }
 
-// All ranks say the same, and this is in it.
+// All ranks have the same message, which contains `what`.
 void expect_said(const std::vector<std::string> &said, const std::string &what)
 {
     for (const std::string &message : said) {
@@ -40,7 +40,7 @@ void expect_said(const std::vector<std::string> &said, const std::string &what)
     }
 }
 
-// Another bit, somewhere in what this rank has of a tensor (region: RF_REGION_*).
+// Flips a bit of this rank's part of a tensor (region: RF_REGION_*).
 void flip(rf_run *run, const std::string &name, int region, uint64_t element)
 {
     const rf_plan *plan = run->plan;
@@ -73,7 +73,7 @@ Training small()
     return t;
 }
 
-// Once more what it does, on the same lane: the list of one rank has it twice.
+// Repeats an instruction on its lane: the list of one rank has it twice.
 void duplicate(rf_plan *plan, rf_verb verb)
 {
     rf_list &list = plan->lists[RF_LIST_STEP];
@@ -189,7 +189,7 @@ TEST(Audit, ATiedCopyThatOnePipelineStageUpdatesAloneIsNamed)
 {
     Training t = small();
     t.pp = 2;
-    // The rank with the first use sends back what it got instead of the sum.
+    // The rank with the first use sends back the gradient it received instead of the sum.
     t.edit = [](rf_plan *plan, int rank) {
         rf_list &list = plan->lists[RF_LIST_STEP];
         int other = -1;

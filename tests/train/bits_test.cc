@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The bits of training, kept: SHA-256 of the parameters after a few steps, as they were when they
-// were last changed on purpose. Drivers round differently, so each has its own rows in bits.txt;
-// RF_KEEP_BITS=FILE appends those of this driver.
+// Recorded bits of training: SHA-256 of the parameters after a few steps, as of the last intended
+// change. Drivers round differently, so each has its own rows in bits.txt; RF_KEEP_BITS=FILE
+// appends those of this driver.
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -85,7 +85,7 @@ std::string driver()
     return text;
 }
 
-// Of one driver: SHA-256 by name of the case.
+// For one driver: SHA-256 by name of the case.
 std::map<std::string, std::string> kept_of(const std::string &driver)
 {
     std::map<std::string, std::string> kept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The plan is the truth: what is measured at the allocator and in the transport equals what was
-// planned, to the byte; and something undeclared is noticed.
+// The plan is the truth: measurements at the allocator and in the transport equal the plan, to the
+// byte; and undeclared allocations are noticed.
 #include "world.h"
 
 extern "C" {
@@ -63,7 +63,7 @@ TEST(Bytes, AnUndeclaredAllocationOrMessageBreaksTheEquality)
         double word = 1;
         ASSERT_RF(rf_buffer_create(rank_device(rank), 256, RF_MEMORY_DEVICE,
                                    RF_CATEGORY_ACTIVATIONS, &buffer));
-        rf_buffer_destroy(buffer); // the high water remembers it
+        rf_buffer_destroy(buffer); // the high-water mark includes it
         ASSERT_RF(rf_all_reduce(comm, &word, &word, 1, RF_F64, RF_SUM, nullptr));
         (void)run;
     };
@@ -87,12 +87,12 @@ struct Policy {
     }
 };
 
-// On the host, in the last steps of several: how often, and the most bytes at once.
+// On the host, in the last ones of several steps: the number of allocations and the peak of bytes.
 struct Allocated {
     uint64_t count, largest;
 };
 
-// Once a run has been opened nothing is allocated on a device.
+// After a run has been opened nothing is allocated on a device.
 Allocated allocated_in_steps(const Policy &p)
 {
     constexpr int warm = 3, steps = 6; // recordings are made in the first two
@@ -148,7 +148,7 @@ TEST(Bytes, AreThoseOfTheOpeningBecauseNoStepAllocatesOnADeviceOrForOneRankOnThe
         if (p.ranks > 2 && !getenv("RF_TEST_ALL")) // kernels of two more devices
             continue;
         const Allocated a = allocated_in_steps(p);
-        if (p.ranks > 1) // the communicator copies its calls, and messages that come early
+        if (p.ranks > 1) // the communicator copies its calls, and messages that arrive early
             continue;
         EXPECT_EQ(a.count, 0u) << p.text() << ", of at most " << a.largest << " bytes";
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Checkpoints: training goes on to the bit, on any number of ranks; damage is named and changes
-// nothing; a save that is killed or runs out of disk leaves the last good one.
+// Checkpoints: training continues with the same bits, on any number of ranks; damage is named and
+// changes nothing; a save that is killed or runs out of disk leaves the last good one.
 #include <csignal>
 #include <cstring>
 #include <random>
@@ -26,39 +26,6 @@ namespace
 const char *const files[] = {"model.safetensors", "model.hashes", "optimizer.safetensors",
                              "optimizer.hashes", "state.json"};
 
-Training tiny()
-{
-    Training t;
-    t.model = {1, 16, 2, 8, 17};
-    t.policy.batch = 4;
-    t.policy.seq = 8;
-    t.policy.micro_batches = 4;
-    t.policy.clip = 0.5f;
-    return t;
-}
-
-void steps(const Training &t, rf_run *run, int from, int to)
-{
-    for (int step = from; step < to; step++) {
-        std::vector<int32_t> tokens, targets;
-        t.batch(step, tokens, targets);
-        ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
-    }
-}
-
-std::string sha(rf_run *run)
-{
-    char hex[65] = "";
-    EXPECT_RF(rf_run_params_sha256(run, hex));
-    return hex;
-}
-
-void save_at(rf_run *run, const Folder &folder, int step)
-{
-    rf_progress progress = {step, 77, 4 * step};
-    ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
-}
-
 // The victim (save_victim.cc) dies at this moment.
 void kill_a_save(const Folder &folder, const std::string &moment, int ranks, const char *way)
 {
@@ -72,7 +39,7 @@ void kill_a_save(const Folder &folder, const std::string &moment, int ranks, con
     ASSERT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << moment;
 }
 
-// That all its bytes are sound and of one step, without a run.
+// Verifies that all its bytes are intact and from one step, without a run.
 void check_latest(const Folder &folder, int64_t *step)
 {
     char name[64];
@@ -95,7 +62,7 @@ void make_checkpoint(const Training &t, const Folder &folder, int ranks = 1)
 {
     Training first = t;
     first.steps = 2;
-    first.after = [&](rf_run *run, rf_comm *, int) { save_at(run, folder, 2); };
+    first.after = [&](rf_run *run, rf_comm *, int) { save_at(run, folder.path(), 2); };
     train(first, ranks);
 }
 
@@ -103,7 +70,7 @@ void make_checkpoint(const Training &t, const Folder &folder, int ranks = 1)
 
 TEST(Checkpoint, TrainingGoesOnToTheBitOnAnyNumberOfRanks)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     t.steps = 5;
     const std::string straight = train(t, 1)[0].sha;
     for (int savers : {1, 3}) {
@@ -122,8 +89,8 @@ TEST(Checkpoint, TrainingGoesOnToTheBitOnAnyNumberOfRanks)
                 EXPECT_EQ(progress.step, 2);
                 EXPECT_EQ(progress.samples, 8);
                 EXPECT_EQ(progress.seed, 77u);
-                steps(t, run, 2, 5);
-                ends[(size_t)rank] = sha(run);
+                take_steps(t, run, 2, 5);
+                ends[(size_t)rank] = sha_of(run);
             };
             seen = train(rest, ranks);
             for (int rank = 0; rank < ranks; rank++) {
@@ -136,30 +103,30 @@ TEST(Checkpoint, TrainingGoesOnToTheBitOnAnyNumberOfRanks)
 
 TEST(Checkpoint, AFolderOfOneStepIsLoadedDirectlyAndASaveOfTheSameStepReplacesIt)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     t.steps = 1;
     t.after = [&](rf_run *run, rf_comm *, int) {
-        const std::string here = sha(run);
-        save_at(run, folder, 2);
+        const std::string here = sha_of(run);
+        save_at(run, folder.path(), 2);
         EXPECT_FALSE(std::filesystem::exists(folder.path("step-2.tmp")));
-        steps(t, run, 1, 2);
-        EXPECT_NE(sha(run), here);
+        take_steps(t, run, 1, 2);
+        EXPECT_NE(sha_of(run), here);
         ASSERT_RF(rf_run_load(run, folder.path("step-2").c_str(), nullptr));
-        EXPECT_EQ(sha(run), here);
+        EXPECT_EQ(sha_of(run), here);
     };
     train(t, 1);
 }
 
 TEST(Checkpoint, DamageInAnyFileIsNamedAndTheRunStaysAsItWas)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
-        const std::string before = sha(run);
+        const std::string before = sha_of(run);
         for (const char *file : files) {
             const std::string name = std::string("step-2/") + file, good = folder.read(name);
             std::vector<std::string> bad = {good.substr(0, good.size() / 2), "",
@@ -173,7 +140,7 @@ TEST(Checkpoint, DamageInAnyFileIsNamedAndTheRunStaysAsItWas)
                 EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ECORRUPT) << name;
                 EXPECT_NE(strstr(rf_last_error()->message, file), nullptr)
                     << rf_last_error()->message;
-                EXPECT_EQ(sha(run), before);
+                EXPECT_EQ(sha_of(run), before);
             }
             std::filesystem::remove(folder.path(name));
             EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_EIO);
@@ -182,16 +149,16 @@ TEST(Checkpoint, DamageInAnyFileIsNamedAndTheRunStaysAsItWas)
         folder.write("latest", "../../etc\n");
         EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_ECORRUPT);
         folder.write("latest", "step-2\n");
-        EXPECT_EQ(sha(run), before);
+        EXPECT_EQ(sha_of(run), before);
         EXPECT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
-        EXPECT_NE(sha(run), before);
+        EXPECT_NE(sha_of(run), before);
     };
     train(t, 1);
 }
 
 TEST(Checkpoint, APipeInPlaceOfAFileIsRefusedAndOneInTheWayOfASaveReplaced)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     t.steps = 0;
@@ -208,7 +175,7 @@ TEST(Checkpoint, APipeInPlaceOfAFileIsRefusedAndOneInTheWayOfASaveReplaced)
             folder.write(name, good);
         }
         ASSERT_EQ(mkfifo(folder.path("latest.tmp").c_str(), 0600), 0);
-        save_at(run, folder, 3);
+        save_at(run, folder.path(), 3);
         EXPECT_EQ(folder.read("latest"), "step-3\n");
         std::filesystem::remove(folder.path("lock"));
         ASSERT_EQ(mkfifo(folder.path("lock").c_str(), 0600), 0);
@@ -220,7 +187,7 @@ TEST(Checkpoint, APipeInPlaceOfAFileIsRefusedAndOneInTheWayOfASaveReplaced)
 
 TEST(Checkpoint, AnotherModelOrBatchIsRefusedOnEveryRankWithWhatToDo)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder, empty;
     make_checkpoint(t, folder);
     t.steps = 0;
@@ -248,22 +215,22 @@ TEST(Checkpoint, AnotherModelOrBatchIsRefusedOnEveryRankWithWhatToDo)
     train(t, 2);
 }
 
-// Heads change no shape, so nothing but the config tells.
+// Heads change no shape, so only the config shows the difference.
 TEST(Checkpoint, AnotherConfigIsRefusedOnEveryRankAndEachDifferenceNamed)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     t.steps = 0;
     t.model.heads = 4;
     t.after = [&](rf_run *run, rf_comm *, int) {
-        const std::string before = sha(run);
+        const std::string before = sha_of(run);
         EXPECT_EQ(rf_run_load(run, folder.path().c_str(), nullptr), RF_EINVAL);
         EXPECT_NE(
             strstr(rf_last_error()->message, "another model (heads: 2 in the checkpoint, 4 here)"),
             nullptr)
             << rf_last_error()->message;
-        EXPECT_EQ(sha(run), before);
+        EXPECT_EQ(sha_of(run), before);
     };
     train(t, 1);
     train(t, 2);
@@ -280,7 +247,7 @@ TEST(Checkpoint, AnotherConfigIsRefusedOnEveryRankAndEachDifferenceNamed)
 
 TEST(Checkpoint, OneThatDoesNotSayItsConfigIsRefusedAsOfAnEarlierVersion)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     std::string state = folder.read("step-2/state.json");
@@ -299,7 +266,7 @@ TEST(Checkpoint, OneThatDoesNotSayItsConfigIsRefusedAsOfAnEarlierVersion)
 
 TEST(Checkpoint, OneOfALaterFormatIsRefusedWithItsNumber)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     std::string state = folder.read("step-2/state.json");
@@ -317,7 +284,7 @@ TEST(Checkpoint, OneOfALaterFormatIsRefusedWithItsNumber)
 
 TEST(Checkpoint, AFolderIsReservedForOneRunAndLoadedByAll)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     const std::string dir = folder.path(), same = dir + "/../" + dir.substr(dir.rfind('/') + 1);
@@ -339,7 +306,7 @@ TEST(Checkpoint, AFolderIsReservedForOneRunAndLoadedByAll)
         ASSERT_RF(rf_run_reserve(run, dir.c_str()));
         if (rank == 0)
             train(second, 1);
-        save_at(run, folder, 3); // its own reservation is not in its way
+        save_at(run, folder.path(), 3); // its own reservation does not block it
         const rf_progress progress = {4, 77, 16};
         ASSERT_RF(rf_run_save(run, same.c_str(), &progress));
         ASSERT_RF(rf_run_reserve(run, dir.c_str()));
@@ -351,7 +318,7 @@ TEST(Checkpoint, AFolderIsReservedForOneRunAndLoadedByAll)
 
 TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     t.steps = 0;
     // The victim saves step 1, then dies at this stage of saving step 2.
     for (const char *stage : {"folder made", "piece written", "model written", "optimizer written",
@@ -366,9 +333,9 @@ TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)
             EXPECT_EQ(progress.step, strcmp(stage, "done") == 0 ? 2 : 1) << stage;
             for (float b : bias)
                 EXPECT_EQ(b, (float)progress.step) << stage;
-            // And the next save is not in the way of what the killed one left.
+            // And the remains of the killed save do not block the next one.
             ASSERT_RF(rf_run_reserve(run, folder.path().c_str()));
-            save_at(run, folder, 2);
+            save_at(run, folder.path(), 2);
             EXPECT_EQ(folder.read("latest"), "step-2\n");
             EXPECT_FALSE(std::filesystem::exists(folder.path("step-2.tmp")));
         };
@@ -396,7 +363,7 @@ TEST(Checkpoint, SavesOfSeveralRanksKilledAtRandomMomentsLeaveACompleteOne)
 
 TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder);
     t.steps = 0;
@@ -405,7 +372,7 @@ TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
     ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &old), 0);
     t.after = [&](rf_run *run, rf_comm *, int rank) {
         rf_progress progress = {3, 77, 12};
-        const std::string before = sha(run);
+        const std::string before = sha_of(run);
         rlimit small = old;
         small.rlim_cur = 4096;
         if (rank == 0)
@@ -417,7 +384,7 @@ TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
             setrlimit(RLIMIT_FSIZE, &old);
         EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
         EXPECT_FALSE(std::filesystem::exists(folder.path("step-3")));
-        EXPECT_EQ(sha(run), before);
+        EXPECT_EQ(sha_of(run), before);
         ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
         EXPECT_EQ(progress.step, 2);
     };
@@ -426,7 +393,7 @@ TEST(Checkpoint, AFullDiskIsAnErrorThatLeavesTheLastGoodOneAndNoRemains)
 
 TEST(Checkpoint, TheCallersSettingsAreKeptAndReadBeforeARunIsOpened)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     t.steps = 0;
     const std::string settings = "lr=0.1\nname=\"quoted\" \\ \xc3\xa4\tend";
@@ -458,10 +425,10 @@ TEST(Checkpoint, TheCallersSettingsAreKeptAndReadBeforeARunIsOpened)
     EXPECT_EQ(rf_checkpoint_settings(folder.path().c_str(), &text), RF_ECORRUPT);
 }
 
-// Whoever writes a hash that fits has still to write what can be.
+// A forged hash that matches does not make invalid contents valid.
 TEST(Checkpoint, AForgedStateIsRefusedWithItsFile)
 {
-    Training t = tiny();
+    Training t = tiny(3, 0.5f);
     Folder folder;
     make_checkpoint(t, folder); // of step 2
     const std::string path = folder.path("step-2/state.json");
@@ -469,11 +436,11 @@ TEST(Checkpoint, AForgedStateIsRefusedWithItsFile)
     ASSERT_RF(rf_state_read(path.c_str(), &file));
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *, int) {
-        const std::string before = sha(run);
+        const std::string before = sha_of(run);
         for (int forged = 0; forged < 3; forged++) {
             rf_state_file other = file;
             if (forged == 0)
-                other.state.step = 3; // in a folder that is called step-2
+                other.state.step = 3; // in a folder named step-2
             if (forged == 1)
                 other.state.samples = INT64_MAX;
             if (forged == 2)
@@ -483,19 +450,19 @@ TEST(Checkpoint, AForgedStateIsRefusedWithItsFile)
             EXPECT_NE(strstr(rf_last_error()->message, path.c_str()), nullptr)
                 << rf_last_error()->message;
         }
-        EXPECT_EQ(sha(run), before);
+        EXPECT_EQ(sha_of(run), before);
         ASSERT_RF(rf_state_write(path.c_str(), &file));
         std::filesystem::rename(folder.path("step-2"), folder.path("best"));
-        ASSERT_RF(rf_run_load(run, folder.path("best").c_str(), nullptr)); // is no step's name
+        ASSERT_RF(rf_run_load(run, folder.path("best").c_str(), nullptr)); // not the name of a step
     };
     train(t, 1);
     rf_free(file.config);
     rf_free(file.settings);
 }
 
-// checkpoint_format_2, _3 and _4 are as saved by the last versions that wrote these formats:
-// element k of parameter i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their
-// parts are 0, 3 and 4.
+// checkpoint_format_2, _3 and _4 are saved by the last versions that wrote these formats: element k
+// of parameter i, and of the two states of Adam, is 1000 * part + 10 * i + k / 8; their parts are
+// 0, 3 and 4.
 void load_of_format(const std::string &name)
 {
     Training t;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What blocks say about themselves: said once, compared by name.
+// The config that blocks declare: given once, compared by name.
 #include <gtest/gtest.h>
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks that share sequences (context parallelism), with data ranks, shards and pipeline stages:
-// loss, norm, gradients and parameters of one process; memory of a part; bytes as planned and as
-// the formula says; what is not in this version is refused by name.
+// loss, norm, gradients and parameters equal those of one process; memory of a part; bytes as
+// planned and by formula; unsupported combinations are refused by name.
 #include <cmath>
 
 #include "folder.h"
@@ -23,8 +23,8 @@ struct Mesh : MeshCase {
     }
 };
 
-// By gradient descent, as in meshes_test.cc. Two sequences in a micro-batch, of which 2, 3 and 4
-// ranks have two chunks of 6, 4 and 3 tokens.
+// By gradient descent, as in meshes_test.cc. Two sequences in a micro-batch: 2, 3 and 4 ranks have
+// two chunks of 6, 4 and 3 tokens each.
 Training of_gpt()
 {
     Training t = clipped_training(2);
@@ -42,7 +42,7 @@ Training of_llama()
     return with_llama(of_gpt());
 }
 
-// With all that other architectures add.
+// With the features of all other architectures.
 Training of_every_llama()
 {
     Training t = of_llama();
@@ -52,8 +52,9 @@ Training of_every_llama()
     return t;
 }
 
-// A row's attention walks the same keys in the same order, and all else is of one row alone: so in
-// the first step the losses of rows are the same bits, and their sum in f64 that of other terms.
+// A row's attention visits the same keys in the same order, and everything else concerns one row
+// alone: so in the first step the losses of rows have the same bits, and their sum in f64 has the
+// same terms in another order.
 void expect_close(const Training &t, const std::vector<Mesh> &meshes)
 {
     const Seen one = train(t, 1)[0];
@@ -79,7 +80,7 @@ class Planned
         int count = 0;
         EXPECT_EQ(gpt2_create(&t.model, &model_), 0);
         const rf_block *blocks = gpt2_blocks(model_, &count);
-        status = rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan);
+        status = rf_plan_build({blocks, count}, &mesh, &t.policy, rank, &plan);
         message = status < 0 ? rf_last_error()->message : "";
     }
     ~Planned()
@@ -125,7 +126,7 @@ TEST(Context, InTreeOrderTheBitsDependOnTheContextRanksAlone)
         }
 }
 
-// Each rank's gradient is of its own rows; that of positions of its own positions.
+// Each rank's gradient is that of its own rows; for positions, of its own positions.
 TEST(Context, TheGradientOfEveryParameterIsThatOfOneProcess)
 {
     for (bool llama : {false, true})
@@ -185,11 +186,9 @@ TEST(Context, EvaluatesSavesForAnyMeshAndRefusesToGiveLogits)
     t.steps = 1;
     const auto look = [&](rf_run *run, int k) {
         std::vector<int32_t> tokens, targets;
-        char hex[65];
         t.batch(7, tokens, targets);
         ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(), 3, &loss[k]));
-        ASSERT_RF(rf_run_params_sha256(run, hex));
-        sha[k] = hex;
+        sha[k] = sha_of(run);
     };
     Training saves = Mesh(1, 2).on(t), loads = t;
     saves.after = [&](rf_run *run, rf_comm *, int rank) {
@@ -217,10 +216,9 @@ TEST(Context, EvaluatesSavesForAnyMeshAndRefusesToGiveLogits)
     EXPECT_EQ(sha[0], sha[2]);
 }
 
-// A model of many layers: what grows with these is 1/cp. Not so keys and values of one layer, and
-// gradients of these, which are there whole; and with the weight half of a layer that is put off
-// until the next one exchanges, there are saved_for_weight, the output and its gradient of one
-// layer more.
+// A model of many layers: memory that grows with these is 1/cp. Not so keys and values of one layer
+// and their gradients, which are complete; and since the weight half of a layer is deferred until
+// the next one exchanges, saved_for_weight, the output and its gradient of one more layer are kept.
 TEST(Context, KeepsItsPartOfTheActivations)
 {
     Training t = of_gpt();
@@ -234,7 +232,7 @@ TEST(Context, KeepsItsPartOfTheActivations)
         const Planned shared(t, {1, 1, 1, 0, cp});
         ASSERT_EQ(shared.status, 0) << shared.message;
         rf_plan_bytes(shared.plan, &part);
-        const uint64_t rows = 256 * 64 * 4, keys = 2 * rows; // bytes, of a layer
+        const uint64_t rows = 256 * 64 * 4, keys = 2 * rows; // bytes per layer
         const uint64_t put_off = (10 + 2) * rows / (uint64_t)cp, rounding = 1024;
         EXPECT_LE(part.activations, all.activations / (uint64_t)cp + 2 * keys + put_off + rounding)
             << cp;
@@ -244,7 +242,7 @@ TEST(Context, KeepsItsPartOfTheActivations)
     }
 }
 
-// Of keys and values, W = 2 C columns: gathered forward, gathered back, and scattered.
+// Keys and values, W = 2 C columns: gathered forward, gathered back, and scattered.
 TEST(Context, ExchangesKeysAndValuesThreeTimesForEachLayerAndMicroBatch)
 {
     for (int cp : {2, 4})
@@ -325,7 +323,7 @@ TEST(Context, ABlockThatDoesNotSayWhatItDoesWithPartsIsRefusedByName)
     edited[1].ops = &ops;
     const rf_mesh mesh = {1, 1, 1, 0, 2};
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(edited.data(), count, &mesh, &t.policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({edited.data(), count}, &mesh, &t.policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(std::string(rf_last_error()->message)
                   .find(std::string("block ") + blocks[1].name + " has no context_sizes"),
               std::string::npos)

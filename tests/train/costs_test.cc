@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What blocks and steps cost, counted from their own launches, against formulas. There is no driver
-// in this process: a plan is made, and counted, on a laptop.
+// The costs of blocks and steps, counted from their own launches, against formulas. No driver is
+// loaded in this process: a plan is made and counted on the CPU.
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
 
@@ -44,7 +44,7 @@ Plan plan_of(const rf_block *blocks, int count, const rf_policy &policy, int dp 
 {
     const rf_mesh mesh = {dp, 1, 1};
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, rank, &plan), 0)
+    EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, rank, &plan), 0)
         << rf_last_error()->message;
     return Plan(plan, rf_plan_destroy);
 }
@@ -145,7 +145,7 @@ TEST(Costs, OfALayerOfGpt2AreThoseOfItsFormulas)
     const uint64_t blocks = (n + 31) / 32; // of a norm's gradients
     const uint64_t once = products + bias_flops(n, 9 * C) + 2 * (5 * n * C + 2 * C * blocks);
     EXPECT_EQ(cost.backward_weight[1].flops, once);
-    EXPECT_EQ(cost.backward_weight[0].flops, once + 12 * C * C); // which are added to
+    EXPECT_EQ(cost.backward_weight[0].flops, once + 12 * C * C); // they are added to
     EXPECT_EQ(cost.backward_weight[0].read, cost.backward_weight[1].read + 4 * 12 * C * C);
     EXPECT_EQ(cost.backward_weight[0].written, cost.backward_weight[1].written);
 }
@@ -175,9 +175,8 @@ TEST(Costs, OfALayerOfLlamaAreThoseOfItsFormulas)
     EXPECT_EQ(cost.backward_weight[0].flops, cost.backward_weight[1].flops + weights);
 }
 
-// FLOPs that a choice adds to a layer's backward pass: norms' (the MLP's twice, where its first
-// product is done again), attention's, and either the activation's or the first product's of the
-// MLP with it.
+// FLOPs that a choice adds to a layer's backward pass: norms' (the MLP's twice if its first product
+// is repeated), attention's, and either the activation's or the first product's of the MLP with it.
 uint64_t again(unsigned parts, uint64_t norm, uint64_t attention, uint64_t act, uint64_t mlp)
 {
     const bool norms = parts & MODEL_RECOMPUTE_NORMS, whole = parts & MODEL_RECOMPUTE_MLP;
@@ -214,7 +213,7 @@ TEST(Costs, OfWhatIsComputedAgainAreRepeatedAndModelFlopsStay)
 }
 
 // In 16 bits the operands of products take half, and there are casts between them and the f32
-// residual stream; what is computed stays the same.
+// residual stream; the FLOPs stay the same.
 TEST(Costs, In16BitsMoveLessAndComputeTheSame)
 {
     gpt2_config config = {1, 128, 4, 64, 257};
@@ -229,9 +228,9 @@ TEST(Costs, In16BitsMoveLessAndComputeTheSame)
     EXPECT_LT(b.forward.written, a.forward.written * 7 / 10);
 }
 
-// 6 for each parameter of a product and token, 12 for attention's, each in its model FLOPs: those
-// that are computed twice left out. The rest (norms, softmax, ...) is little in a model of this
-// size, of which there is not a byte.
+// 6 for each parameter of a product and token, 12 for attention's, in model FLOPs, without repeated
+// ones. The rest (norms, softmax, ...) is small in a model of this size, for which no byte is
+// allocated.
 TEST(Costs, OfAStepAreSixForEachParameterAndTokenAndAttention)
 {
     const uint64_t L = 12, C = 768, V = 50304, T = 1024, B = 8, n = B * T;
@@ -288,8 +287,8 @@ TEST(Costs, OfAllRanksAreThoseOfOneAndTheOtherUpdates)
                          costs.size() * sizeof(costs[0])),
                   0);
     }
-    // The second rank's first micro-batch writes gradients that are added to in one of one rank;
-    // and it has an update of its own.
+    // The second rank's first micro-batch writes gradients, while the same one on a single rank
+    // adds to them; and it has an update of its own.
     rf_work adds = {}, update, first = {};
     for (const rf_block_cost &cost : costs) {
         rf_work_add(&adds, &cost.backward_weight[0], 1);
@@ -300,7 +299,7 @@ TEST(Costs, OfAllRanksAreThoseOfOneAndTheOtherUpdates)
     const rf_work least = work_of(plan_of(model.blocks, model.count, policy), costs);
     update.flops = least.flops - (micro_batch.flops - adds.flops + first.flops);
     EXPECT_EQ(flops, alone.flops - (adds.flops - first.flops) + update.flops);
-    // 2 for the norm and 17 for AdamW, of buffers in which each parameter is padded to 64.
+    // 2 for the norm and 17 for AdamW, over buffers in which each parameter is padded to 64.
     const double params = (double)rf_plan_param_count(one.get());
     EXPECT_GE((double)update.flops, 19 * params);
     EXPECT_LT((double)update.flops, 19 * 1.02 * params);
@@ -340,8 +339,8 @@ TEST(Costs, AHeadInChunksComputesTheSameProducts)
     Gpt2 chunked(config);
     const Plan a = plan_of(whole.blocks, 3, policy), b = plan_of(chunked.blocks, 3, policy);
     const uint64_t flops[] = {work_of(a, costs_of(a, 3)).flops, work_of(b, costs_of(b, 3)).flops};
-    // Three of the four chunks add to the table's gradient what one product writes, and the first
-    // to what was cleared.
+    // Three of the four chunks add one product to the table's gradient, and the first adds it to a
+    // cleared one.
     EXPECT_EQ(flops[1], flops[0] + 4 * 1024 * 64);
 }
 
@@ -359,7 +358,7 @@ TEST(Costs, OfABlockThatFailsAreItsErrorWithItsName)
 }
 
 #ifdef RF_EXAMPLE_LAYER
-// With kernels of its own, which are made on a device that counts as on any other.
+// With kernels of its own, created on a counting device as on any other.
 TEST(Costs, OfABlockOfOnesOwnAreCountedToo)
 {
     rf_device *device = nullptr;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// One of eight processes, tensor ranks in the stages of a pipeline twice, disagrees with the
-// others: in how it opens its run, in what it calls, in what its list does. All others name it.
-// death_test.cc has ranks that are killed and stopped there, disagree_test.cc what else may differ.
-// No device may be opened here before the ranks are.
+// One of eight processes (tensor ranks in the stages of a pipeline, twice) disagrees with the
+// others: when it opens its run, in a call, or in its list. All others name it. death_test.cc tests
+// killed and stopped ranks there, disagree_test.cc other differences. No device may be opened here
+// before the ranks are.
 #include <cstring>
 
 #include "faults.h"
@@ -16,7 +16,7 @@ constexpr int failed_rank = 5; // of the second stage, and second in its tensor 
 struct Disagreement {
     const char *name;
     void (*before_open)(Job &job);
-    int (*call)(Job &job, const Folder &folder); // in place of a step
+    int (*call)(Job &job, const Folder &folder); // instead of a step
     bool opens;                                  // the others do not know of it before the call
 };
 
@@ -60,7 +60,7 @@ std::string name_of(const testing::TestParamInfo<Case> &info)
     return info.param.provider + "_" + info.param.what->name;
 }
 
-// One provider each, but for RF_TEST_ALL=1.
+// One provider each; all with RF_TEST_ALL=1.
 std::vector<Case> cases()
 {
     std::vector<Case> all;
@@ -71,7 +71,7 @@ std::vector<Case> cases()
     return all;
 }
 
-struct Common { // of all processes
+struct Common { // shared by all processes
     std::atomic<int> arrived, done;
 };
 

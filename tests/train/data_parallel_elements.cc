@@ -93,7 +93,7 @@ Counted count(const Sharding &s, int ranks)
         rf_plan *plan = nullptr;
         rf_run *run = nullptr;
         const int32_t words[24] = {};
-        ASSERT_RF(rf_plan_build(blocks.data(), 3, &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_plan_build({blocks.data(), 3}, &mesh, &policy, rank, &plan));
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         for (int step = 0; step < 3; step++) {
             rf_step_stats stats = {};
@@ -124,8 +124,8 @@ Counted count(const Sharding &s, int ranks)
 
 } // namespace
 
-// Frozen, tied, ragged and tiny parameters: the norm counts each logical element once, decay goes
-// by declaration, on whatever side of a shard's cut an element lies.
+// Frozen, tied, ragged and tiny parameters: the norm counts each logical element once, and decay
+// follows the declaration, on both sides of a shard's cut.
 TEST(DataParallel, NormDecayAndUpdateAreThoseOfEachElementOnAnyMesh)
 {
     const Counted one = count({0, RF_ORDER_RING}, 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What implementations of data parallelism get wrong, at every stage of sharding and in both orders
-// (world.h, shardings): bits against one process in tree order, rounding in ring order.
+// Common errors in implementations of data parallelism, at every stage of sharding and in both
+// orders (world.h, shardings): bits against one process in tree order, rounding in ring order.
 #include <cmath>
 #include <deque>
 #include <random>
@@ -46,8 +46,8 @@ void expect_equal(const Seen &a, const Seen &b, const std::string &where)
     EXPECT_EQ(a.norm, b.norm) << where;
 }
 
-// All ranks have the bits of one process in tree order; in ring order replicas have each other's,
-// and losses and norms are those of one process but for rounding.
+// All ranks have the bits of one process in tree order. In ring order replicas have equal bits, and
+// losses and norms are those of one process up to rounding.
 void expect_as_alone(const Training &t, int ranks, const Seen &one, const std::string &where)
 {
     const std::vector<Seen> many = train(t, ranks);
@@ -63,7 +63,7 @@ void expect_as_alone(const Training &t, int ranks, const Seen &one, const std::s
     }
 }
 
-// Blocks with something done before their calls, and after they have made their gradients.
+// Blocks with hooks before their calls and after their gradients.
 class Wrapped
 {
   public:
@@ -142,7 +142,7 @@ TEST(DataParallel, InRingOrderEveryStageDiffersFromOneProcessByRoundingOnly)
         for (int ranks : {3, 4}) {
             t.policy.zero = zero;
             expect_as_alone(t, ranks, first, std::to_string(zero));
-            // 2 steps of 0.1 times a gradient below 0.25, of which 8 parts are added.
+            // 2 steps of 0.1 times a gradient below 0.25, with 8 parts added.
             EXPECT_LE(worst_difference(trained_parameters(t, ranks), one), 1e-6f) << zero;
         }
 }
@@ -160,7 +160,7 @@ TEST(DataParallel, ParametersBeginTheSameAtEveryStageOnAnyNumberOfRanks)
         }
 }
 
-// Micro-batches with 1, 7, 32 and no tokens count for their tokens, as one batch does; so does a
+// Micro-batches with 1, 7, 32 and no tokens are weighted by their tokens, like one batch; so is a
 // step without any.
 TEST(DataParallel, EveryTokenCountsTheSameHoweverUnevenMicroBatchesAre)
 {
@@ -283,7 +283,7 @@ TEST(DataParallel, MasksOfDropoutAreThoseOfOneProcess)
 }
 
 // The last element of a gradient is infinite on one rank, in its first micro-batch of the second
-// step. Afterwards everything is as if that step had not been: parameters, moments, Adam's count.
+// step. Afterwards parameters, moments and Adam's count are as if that step had not happened.
 TEST(DataParallel, AnInfinityOnAnyRankSkipsTheStepOnAll)
 {
     for (const Sharding &s : all_shardings()) {
@@ -332,7 +332,7 @@ TEST(DataParallel, ALossScaleOfAPowerOfTwoChangesNoBit)
     }
 }
 
-// Saved on four ranks, gone on with on two.
+// Saved on four ranks, resumed on two.
 TEST(DataParallel, ACheckpointOfAnyStageGoesOnAtAnyOtherToTheSameBits)
 {
     Training t = small({0, RF_ORDER_TREE});
@@ -359,14 +359,14 @@ TEST(DataParallel, ACheckpointOfAnyStageGoesOnAtAnyOtherToTheSameBits)
     }
 }
 
-// A buffer that is used again too early shows itself where a link takes longer than computing.
+// Premature reuse of a buffer shows if a link takes longer than the computation.
 TEST(DataParallel, SlowLinksAndRanksThatDawdleChangeNoBit)
 {
     const int runs = getenv("RF_TEST_ALL") ? 10 : 1;
     for (const Sharding &s : all_shardings()) {
         const int ranks = s.shard ? 4 : s.offload ? 2 : 3;
         Training t = small(s);
-        t.model.layers = 2; // what is gathered and reduced takes the place of what was
+        t.model.layers = 2; // gathered and reduced values reuse the memory of earlier ones
         const std::vector<Seen> plain = train(t, ranks);
         for (int run = 0; run < runs; run++) {
             Wrapped wrapped[4];

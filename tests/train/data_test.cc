@@ -51,7 +51,7 @@ TEST(Data, AFolderIsReadInTheOrderOfPathsWithEndOfTextBetween)
     EXPECT_EQ(rf_dataset_held_out_tokens(d.data), 2);
     // Sequences as long as the training part allows begin at its first token.
     std::vector<int32_t> tokens(19), targets(19);
-    ASSERT_EQ(rf_dataset_samples(d.data, 1, 0, 1, 19, tokens.data(), targets.data()), 0);
+    ASSERT_EQ(rf_dataset_samples(d.data, 1, {0, 1, 19}, tokens.data(), targets.data()), 0);
     EXPECT_EQ(std::vector<int32_t>(tokens.begin(), tokens.begin() + 7),
               (std::vector<int32_t>{'a', 'b', RF_END_OF_TEXT, 'c', 'd', RF_END_OF_TEXT, 'x'}));
     EXPECT_TRUE(std::equal(tokens.begin() + 1, tokens.end(), targets.begin()));
@@ -67,12 +67,12 @@ TEST(Data, SamplesDependOnSeedAndNumberAloneSoThatAnyCutOfABatchIsTheSame)
     Data d(folder.path("text"));
     ASSERT_EQ(d.rc, 0);
     std::vector<int32_t> whole(8 * 16), targets(8 * 16), part(4 * 16), ignored(4 * 16);
-    ASSERT_EQ(rf_dataset_samples(d.data, 7, 24, 8, 16, whole.data(), targets.data()), 0);
+    ASSERT_EQ(rf_dataset_samples(d.data, 7, {24, 8, 16}, whole.data(), targets.data()), 0);
     for (int at = 0; at <= 4; at++) {
-        ASSERT_EQ(rf_dataset_samples(d.data, 7, 24 + at, 4, 16, part.data(), ignored.data()), 0);
+        ASSERT_EQ(rf_dataset_samples(d.data, 7, {24 + at, 4, 16}, part.data(), ignored.data()), 0);
         EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + at * 16));
     }
-    ASSERT_EQ(rf_dataset_samples(d.data, 8, 24, 4, 16, part.data(), ignored.data()), 0);
+    ASSERT_EQ(rf_dataset_samples(d.data, 8, {24, 4, 16}, part.data(), ignored.data()), 0);
     EXPECT_FALSE(std::equal(part.begin(), part.end(), whole.begin()));
 }
 
@@ -85,7 +85,7 @@ TEST(Data, TheHeldOutTenthIsCutIntoSequencesAndItsEndIsIgnored)
     EXPECT_EQ(rf_dataset_train_tokens(d.data), 900);
     EXPECT_EQ(rf_dataset_held_out_sequences(d.data, 30), 4);
     std::vector<int32_t> tokens(120), targets(120);
-    ASSERT_EQ(rf_dataset_held_out(d.data, 0, 4, 30, tokens.data(), targets.data()), 0);
+    ASSERT_EQ(rf_dataset_held_out(d.data, {0, 4, 30}, tokens.data(), targets.data()), 0);
     EXPECT_EQ(targets[98], RF_END_OF_TEXT);
     EXPECT_EQ(targets[97], 'b');
     for (int i = 99; i < 120; i++)
@@ -105,7 +105,7 @@ TEST(Data, MissingEmptyAndShortTextAreNamed)
     Data d(folder.path("short"));
     ASSERT_EQ(d.rc, 0);
     int32_t tokens[8], targets[8];
-    EXPECT_EQ(rf_dataset_samples(d.data, 0, 0, 1, 8, tokens, targets), RF_EINVAL);
+    EXPECT_EQ(rf_dataset_samples(d.data, 0, {0, 1, 8}, tokens, targets), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("shorter sequences"), std::string::npos);
 }
 
@@ -182,8 +182,8 @@ TEST(Data, AFileOfTokensGivesTheSamplesOfItsTexts)
         EXPECT_EQ(rf_dataset_hash(data), rf_dataset_hash(texts.data));
         EXPECT_EQ(rf_dataset_vocabulary(data), 257);
         std::vector<int32_t> a(64), b(64), c(64), d(64);
-        ASSERT_EQ(rf_dataset_samples(data, 5, 3, 4, 16, a.data(), b.data()), 0);
-        ASSERT_EQ(rf_dataset_samples(texts.data, 5, 3, 4, 16, c.data(), d.data()), 0);
+        ASSERT_EQ(rf_dataset_samples(data, 5, {3, 4, 16}, a.data(), b.data()), 0);
+        ASSERT_EQ(rf_dataset_samples(texts.data, 5, {3, 4, 16}, c.data(), d.data()), 0);
         EXPECT_EQ(a, c);
         EXPECT_EQ(b, d);
         rf_dataset_close(data);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A process is killed, or stopped, in the midst of a transfer of a training step, over shared
-// memory and over a network: what fault_test.cc does with threads, in one transfer of each verb. No
-// device may be opened here before the ranks are.
+// A process is killed or stopped during a transfer of a training step, over shared memory and over
+// a network; fault_test.cc does the same with threads. One transfer of each verb. No device may be
+// opened here before the ranks are.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ struct Death {
     rf_verb verb; // in its last transfer
     std::string provider;
     fault_kind fault;
-    int lane; // of which it is
+    int lane; // of its lane
 };
 
 std::string name_of(const testing::TestParamInfo<Death> &info)
@@ -40,7 +40,7 @@ std::string name_of(const testing::TestParamInfo<Death> &info)
            (d.lane == RF_LANE_REPLICATE ? "_of_copies" : "");
 }
 
-// Where a kind's transfers are. With copies of shards, gradients are added in two lanes.
+// The transfers of a kind of step. With copies of shards, gradients are added in two lanes.
 std::vector<std::pair<rf_verb, int>> places_of(const StepKind &kind)
 {
     std::vector<std::pair<rf_verb, int>> places;
@@ -62,27 +62,28 @@ std::vector<std::pair<rf_verb, int>> places_of(const StepKind &kind)
     return places;
 }
 
-// Of groups and of what the host does there are fewer: fault_test.cc has all.
+// Fewer for groups and the host's work: fault_test.cc has all.
 bool is_tried(const StepKind &kind, fault_kind fault, rf_verb verb, int lane)
 {
-    if (kind.rounded_copies) // more of the same to processes
+    if (kind.rounded_copies) // no difference for processes
         return false;
     if (kind.shard)
         return kind.zero == 3 && (lane == RF_LANE_REPLICATE || verb == RF_VERB_NORM_SHARE);
     if (kind.tp > 1 && kind.pp > 1) // of a stage and of a tensor group; with RF_TEST_ALL=1 all
         return getenv("RF_TEST_ALL") || verb == RF_VERB_SEND || verb == RF_VERB_EXCHANGE;
-    if (kind.pp > 2) // every rank of those: fault_test.cc
+    if (kind.pp > 2) // fault_test.cc tests every rank
         return fault == FAULT_STOP;
     if (kind.pp > 1)
         return true;
     if (kind.offload)
         return kind.zero == 3 && verb == RF_VERB_GATHER;
-    // On rank 0 alone, who waits for rank 0 must hear from it in time: comm's tests.
+    // With the update on rank 0 alone, ranks that wait for rank 0 must hear from it in time: comm's
+    // tests.
     return fault == FAULT_DEATH || (kind.zero < 2 && !kind.on_rank_0);
 }
 
-// One for each verb of each kind of step. What takes long, and the higher stages of sharding, are
-// over one provider each.
+// One for each verb of each kind of step. Slow ones, and the higher stages of sharding, over one
+// provider each.
 std::vector<Death> deaths(fault_kind fault)
 {
     std::vector<Death> all;
@@ -106,12 +107,12 @@ std::vector<Death> deaths(fault_kind fault)
     return all;
 }
 
-struct Common { // of all processes
+struct Common { // shared by all processes
     std::atomic<int> arrived, done;
     std::atomic<pid_t> failed_rank;
 };
 
-// Of a pipeline one that sends gradients.
+// In a pipeline: one that sends gradients.
 int odd_of(const Death &death)
 {
     if (death.kind == &cube)
@@ -156,7 +157,7 @@ void die_in_step(const Death &death, rf_comm *comm, int rank, Common *common)
         return;
     printf("%s: by the last survivor %.2f s after the %s (fair %.2f s)\n",
            name_of({death, 0}).c_str(), real_s, late_s > 0 ? "deadline" : "death", fair_s);
-    kill(common->failed_rank, SIGKILL); // a process that is stopped does not end by itself
+    kill(common->failed_rank, SIGKILL); // a stopped process does not end by itself
 }
 
 void run_one(const Death &death)
@@ -187,7 +188,7 @@ INSTANTIATE_TEST_SUITE_P(Process, Killed, testing::ValuesIn(deaths(FAULT_DEATH))
 // Several at once, as survivors wait for the deadline.
 TEST(Stopped, InATransferIsNamedByAllSurvivorsAtTheDeadline)
 {
-    const int at_once = 12; // processes: a core that has too many lets others miss the deadline
+    const int at_once = 12; // processes: on an overloaded core others miss the deadline
     std::vector<std::pair<pid_t, std::string>> worlds;
     const auto join = [&] {
         for (const auto &world : worlds) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// One of three ranks disagrees: in what it says when a run is opened, or, though all agreed then,
-// in what its list does. The error on every rank says which one, and what differs.
+// One of three ranks disagrees: in its terms when a run is opened, or, with equal terms, in its
+// list. The error on every rank names the rank and the difference.
 #include <algorithm>
 #include <cstring>
 #include <thread>
@@ -16,7 +16,7 @@ constexpr int differing_rank = 1;
 struct Difference {
     const char *words; // in the message
     std::function<void(rf_policy *, StubBlocks *)> change;
-    int zero = 0; // of all ranks
+    int zero = 0; // on all ranks
 };
 
 void expect_named(int status)
@@ -44,7 +44,7 @@ void open_differently(const Difference &difference)
         policy.zero = difference.zero;
         if (rank == differing_rank)
             difference.change(&policy, &blocks);
-        ASSERT_RF(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan));
         expect_named(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         EXPECT_NE(strstr(rf_last_error()->message, difference.words), nullptr)
             << rf_last_error()->message;
@@ -61,7 +61,7 @@ rf_list &list_of(rf_plan *plan)
     return plan->lists[RF_LIST_STEP];
 }
 
-// Where the list has its transfers.
+// The positions of the transfers in the list.
 std::vector<int> places_of(rf_plan *plan)
 {
     std::vector<int> places;
@@ -71,7 +71,7 @@ std::vector<int> places_of(rf_plan *plan)
     return places;
 }
 
-// Each changes transfer `number` of a list; false: it cannot.
+// Each changes transfer `number` of a list; false: not applicable.
 bool leave_out(rf_plan *plan, size_t number)
 {
     rf_list &list = list_of(plan);
@@ -82,7 +82,8 @@ bool leave_out(rf_plan *plan, size_t number)
     std::copy(at + 1, list.instructions + list.count, at);
     list.count--;
     list.positions[lane]--;
-    for (int i = 0; i < list.count; i++) { // who waited for it waits for what was before it
+    for (int i = 0; i < list.count; i++) { // waits for it become waits for the instruction before
+                                           // it
         rf_wait *waits = plan->waits + list.instructions[i].first_wait;
         for (int k = list.instructions[i].waits; k-- > 0;) {
             waits[k].position -= waits[k].lane == lane && waits[k].position >= place;
@@ -93,7 +94,7 @@ bool leave_out(rf_plan *plan, size_t number)
     return true;
 }
 
-// Of the same verb and lane, with the next one.
+// Swaps it with the next one of the same verb and lane.
 bool exchange(rf_plan *plan, size_t number)
 {
     const std::vector<int> places = places_of(plan);
@@ -114,7 +115,7 @@ bool reorder(rf_plan *plan, size_t number)
     rf_transfer &transfer = plan->transfers[at.transfer];
     if (at.verb == RF_VERB_LOSS || transfer.op == RF_COLL_FOREST_ALL_REDUCE ||
         transfer.op == RF_COLL_FOREST_REDUCE_SCATTER ||
-        transfer.op == RF_COLL_PREFIX_REDUCE_SCATTER) // which have but one
+        transfer.op == RF_COLL_PREFIX_REDUCE_SCATTER) // they have only one
         return false;
     transfer.order = RF_ORDER_TREE;
     return true;
@@ -162,13 +163,13 @@ void step_differently(const StepKind &kind, const Change &change, size_t number)
         all_have_come(&arrived, world.size);
         std::string before;
         int status = 0;
-        for (int k = 0; k < 3 && status == 0; k++) { // what is left out is missed by the next
+        for (int k = 0; k < 3 && status == 0; k++) { // a later call misses the omitted one
             before = job.state();
             status = job.step();
         }
         const rf_error error = *rf_last_error();
-        // Who leaves out what a group does may wait in another communicator, for one who waits for
-        // him: that ends at the deadline.
+        // A rank that omits a group's call may wait in another communicator for one that waits for
+        // it: that ends at the deadline.
         const bool late = kind.groups() && change.make == leave_out && status == RF_ETIMEOUT;
         EXPECT_TRUE(status == RF_EMISMATCH || late) << where << ": " << error.message;
         EXPECT_NE(strstr(error.message, "rank 1"), nullptr) << where << ": " << error.message;
@@ -181,7 +182,7 @@ void step_differently(const StepKind &kind, const Change &change, size_t number)
 
 } // namespace
 
-// Several at once, as ranks compare what they wait in after a quarter of a second.
+// Several at once, as ranks compare their calls after a quarter of a second.
 TEST(Disagree, AListThatIsAnotherOnOneRankIsNamedInTheStep)
 {
     std::vector<std::thread> threads;
@@ -194,7 +195,7 @@ TEST(Disagree, AListThatIsAnotherOnOneRankIsNamedInTheStep)
         rank_device(r);
     for (const StepKind &kind : step_kinds) {
         if (kind.offload || (kind.shard && kind.zero != 2) || kind.pp > 1)
-            continue; // their lists differ in no kind of collective
+            continue; // their lists do not differ in any kind of collective
         for (size_t number = 0; number < transfers_of(Job(nullptr, 0, kind).plan).size(); number++)
             for (const Change &change : changes) {
                 if (!change.make(Job(nullptr, 0, kind).plan, number))
@@ -231,7 +232,7 @@ TEST(Disagree, AMessageOfAPipelineThatIsAnotherOnOneRankIsNamed)
 }
 
 // In groups of their own, or in messages, the others wait for a rank that is in a collective of
-// all. What goes well without them is missed by the next call.
+// all. A call that succeeds without them is missed by the next one.
 TEST(Disagree, AnotherCallOnOneRankIsNamedByAllWithoutADeadline)
 {
     const std::pair<const char *, std::function<int(Job &, const Folder &)>> calls[] = {
@@ -253,7 +254,7 @@ TEST(Disagree, AnotherCallOnOneRankIsNamedByAllWithoutADeadline)
                 (kind.tp > 1 && is_forward)) // its blocks have no logits
                 continue;
             if (kind.shard && kind.zero == 1 && (is_forward || strcmp(call.first, "hash") == 0))
-                continue; // of one rank alone there
+                continue; // only one rank there
             threads.emplace_back([&kind, &call] {
                 const std::string where = std::string(kind.name) + ", " + call.first;
                 const Folder folder;
@@ -301,7 +302,7 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
          [](rf_policy *p, StubBlocks *) { p->reduce_dtype = RF_BF16; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->bucket_bytes = 1 << 20; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->first_bucket_bytes = 1 << 20; }},
-        // Whose exclusive or, the first one doubled, is the same.
+        // The exclusive or, with the first one doubled, is the same.
         {"bucket sizes",
          [](rf_policy *p, StubBlocks *) {
              p->first_bucket_bytes = 3 << 20;

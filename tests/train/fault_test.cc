@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// A rank dies, or stands still, in each of the transfers that a run has: every survivor learns
-// which rank it missed, and parameters are those of before or the run says that they may not be.
-// Ranks are threads here, of which every transfer of every kind of step is tried; death_test.cc has
-// processes.
+// A rank dies or stops in each transfer of a run: every survivor learns which rank it missed, and
+// parameters are unchanged or the run reports that they may not be. Ranks are threads here, and
+// every transfer of every kind of step is tried; death_test.cc has processes.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -22,8 +21,8 @@ namespace
 struct Injection {
     int failed_rank;
     uint64_t number; // of the collective of the call, in the lane's communicator
-    int message;     // of it
-    bool point;      // `message` is one from rank to rank instead
+    int message;     // within the collective
+    bool point;      // `message` is one between two ranks instead
     int lane = RF_LANE_DATA;
     fault_kind kind = FAULT_DEATH;
 };
@@ -34,12 +33,12 @@ struct Call {
     bool unseen; // ranks other than 0 do not see the folder
 };
 
-// What one call of three ranks, of which one fails, after a step that went well, has come to.
+// The outcome of one call of three ranks, one of which fails, after a step that succeeded.
 struct Outcome {
     bool injected = false;
     std::atomic<int> inconsistent{0}; // runs of survivors
     std::atomic<int> done{0};         // survivors
-    uint64_t collectives = 0;         // of the call, where nobody fails
+    uint64_t collectives = 0;         // in the call, if nobody fails
 };
 
 struct Trial {
@@ -49,7 +48,7 @@ struct Trial {
     const Folder &folder;
 };
 
-// How long ranks wait for one that stands still.
+// How long ranks wait for a stopped one.
 constexpr double stop_timeout_s = 1;
 
 void try_rank(const Trial &trial, rf_comm *comm, int rank, std::vector<FaultTransports> &transports,
@@ -118,7 +117,7 @@ const Call calls[] = {
     {"reserve", [](Job &job, const Folder &folder) { return job.reserve(folder.path()); }, false},
 };
 
-// A checkpoint of one rank, of the model at its beginning.
+// A checkpoint of one rank, with the initial model.
 void save_before(const Folder &folder)
 {
     Job job(nullptr, 0, step_kinds[0], 1);
@@ -126,7 +125,7 @@ void save_before(const Folder &folder)
     ASSERT_RF(job.save(folder.path()));
 }
 
-// Whatever was interrupted, there is a sound one.
+// After any interruption, there is an intact one.
 void expect_loadable(const Folder &folder)
 {
     Job job(nullptr, 0, step_kinds[0], 1);
@@ -152,7 +151,7 @@ void try_step(const Trial &trial, rf_verb verb)
     }
 }
 
-// Several trials at once, as survivors wait. Devices are open then.
+// Several trials at once, as survivors wait. Devices are already open.
 class AtOnce
 {
   public:
@@ -235,8 +234,8 @@ TEST(Fault, ADeathInAnyMessageOfAPipelineIsHeardByAllSurvivors)
         }
 }
 
-// Where ranks are in several groups, and where the host works, too; in the last transfer of each
-// verb and lane. Several at once, as survivors wait.
+// Also with ranks in several groups, and with work on the host; in the last transfer of each verb
+// and lane. Several at once, as survivors wait.
 TEST(Fault, ARankThatStandsStillInATransferOfAStepIsNamedByAllOthers)
 {
     const Folder folder;
@@ -256,8 +255,8 @@ TEST(Fault, ARankThatStandsStillInATransferOfAStepIsNamedByAllOthers)
     }
 }
 
-// One rank of a pipeline stands still as it sends or receives for the first time, and of the others
-// only the one that is the farthest from it has a deadline soon: it waits for ranks that wait.
+// One rank of a pipeline stops at its first send or receive, and only the rank farthest from it has
+// a deadline soon: it waits for ranks that wait.
 static void stop_a_stage(const StepKind &kind, int failed_rank)
 {
     const double soon_s = 0.3;
@@ -309,7 +308,7 @@ TEST(Fault, AStageThatStandsStillIsNamedByAllThoughTheFirstDeadlineIsOfARankThat
         thread.join();
 }
 
-// Of evaluation, checkpoints and reservations; what was saved before stays.
+// For evaluation, checkpoints and reservations; earlier saves stay intact.
 static void die_in_call(const Call &call, uint64_t number, bool point)
 {
     SCOPED_TRACE(std::string(call.name) + ", collective " + std::to_string(number));
@@ -342,7 +341,7 @@ TEST(Fault, ADeathInAnyTransferOfAnotherCallIsHeardByAllSurvivors)
     }
 }
 
-// Who is in another group goes on, and learns of it in the next call. Rank 3 is rank 1 of its
+// A rank in another group continues, and learns of it in the next call. Rank 3 is rank 1 of its
 // group.
 TEST(Fault, ADeathInAGroupIsHeardWithTheRunsNumberInCallsThatGather)
 {
@@ -365,8 +364,8 @@ TEST(Fault, ADeathInAGroupIsHeardWithTheRunsNumberInCallsThatGather)
         }
 }
 
-// A rank dies while the parameters of its group are gathered: those of all others may be of two
-// steps then, and the survivors begin anew from the checkpoint.
+// A rank dies while the parameters of its group are gathered: those of all others may be from two
+// steps then, and the survivors restart from the checkpoint.
 TEST(Fault, WhatWasSavedBeforeADeathInAGroupIsTrainedOnByTheSurvivors)
 {
     const auto kind = std::find_if(step_kinds.begin(), step_kinds.end(),
@@ -397,16 +396,16 @@ TEST(Fault, WhatWasSavedBeforeADeathInAGroupIsTrainedOnByTheSurvivors)
             return;
         expect_failure_reported(job, status, before, failed_rank);
         inconsistent += job.run->inconsistent.status != 0;
-        // In this run it is refused, as its communicator has failed.
+        // This run refuses it, as its communicator has failed.
         EXPECT_EQ(job.load(folder.path()), RF_EABORT);
     };
-    // On a busy machine the survivors may hear of the death before any of them has updated.
+    // On a busy machine the survivors may learn of the death before any of them has updated.
     for (int trial = 0; trial < 10 && inconsistent == 0; trial++) {
         std::vector<FaultTransports> transports((size_t)world.size);
         ranks::run(world, [&](rf_comm *comm, int rank) { save_and_die(transports, comm, rank); });
     }
     EXPECT_GT(inconsistent, 0);
-    world.size = 2; // one group of those that are left, without copies
+    world.size = 2; // one group of the survivors, without copies
     ranks::run(world, [&](rf_comm *comm, int rank) {
         Job job(comm, rank, *kind, world.size);
         ASSERT_RF(job.open());
@@ -417,8 +416,7 @@ TEST(Fault, WhatWasSavedBeforeADeathInAGroupIsTrainedOnByTheSurvivors)
     });
 }
 
-// Where ranks are in groups they wait there for the one that refuses, and not where it would say
-// so.
+// Ranks in groups wait there for the rank that refuses, not where it would report it.
 TEST(Fault, InputsThatOneRankRefusesAreHeardByAllWithoutADeadline)
 {
     const std::vector<int32_t> good(4 * (FAULT_RANKS_OF_GROUPS + 1), 0);
@@ -444,7 +442,8 @@ TEST(Fault, InputsThatOneRankRefusesAreHeardByAllWithoutADeadline)
     }
 }
 
-// It may be an echo: a rank that learns of a death removes the files that others are about to open.
+// It may be a consequence: a rank that learns of a death removes the files that others are about to
+// open.
 TEST(Fault, ADeathIsNamedByARankThatHasFailedByItself)
 {
     fault_transport faults[FAULT_RANKS];
@@ -476,7 +475,7 @@ static void die_while_opening(const StepKind &kind)
         world.size = ranks_of(kind);
         for (int r = 0; r < world.size; r++)
             rank_device(r);
-        if (number == 0) // how many there are
+        if (number == 0) // their number
             ranks::run(world, [&](rf_comm *comm, int rank) {
                 Job job(comm, rank, kind);
                 ASSERT_RF(job.open());

@@ -235,7 +235,7 @@ bool before_update(const StepKind &kind, rf_verb verb)
 
 /* ---- one rank's run -------------------------------------------------------------------------- */
 
-// Two pieces of the same size, of which every rank has a shard.
+// Two pieces of equal size; every rank has a shard of each.
 Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm), rank_(rank)
 {
     const rf_policy policy = policy_of(kind);
@@ -249,12 +249,12 @@ Job::Job(rf_comm *comm, int rank, const StepKind &kind, int ranks) : comm_(comm)
         if (kind.pp > 2)
             stubs_.add(name, {3500});
     stubs_.add("b", {3500});
-    if (kind.pp > 1) // a part of its gradients travels, too
+    if (kind.pp > 1) // a part of its gradients is sent, too
         stubs_.tie(0, "a.0");
     blocks_.assign(stubs_.blocks(), stubs_.blocks() + stubs_.count());
     for (rf_block &block : blocks_)
         block.ops = &ops;
-    EXPECT_RF(rf_plan_build(blocks_.data(), (int)blocks_.size(), &mesh, &policy, rank, &plan));
+    EXPECT_RF(rf_plan_build({blocks_.data(), (int)blocks_.size()}, &mesh, &policy, rank, &plan));
 }
 
 Job::~Job()
@@ -320,7 +320,7 @@ std::string Job::state() const
         const rf_value &value = plan->values[v];
         const bool gathered = value.kind == RF_VALUE_PARAM || value.kind == RF_VALUE_COPY;
         if (value.bytes == 0 ||
-            (gathered ? plan->units // then it is there for a while only
+            (gathered ? plan->units // then it is there only temporarily
                       : value.kind != RF_VALUE_PARAM_SHARD && value.kind != RF_VALUE_COPY_SHARD &&
                             value.kind != RF_VALUE_STATE))
             continue;
@@ -358,7 +358,7 @@ void expect_failure_reported(Job &job, int status, const std::string &before, in
     const std::string name = "rank " + std::to_string(failed_rank);
     const bool in_time = status == 0;
     const std::string then = in_time ? job.state() : before;
-    if (in_time) // it had all that it needs of the others; but the next step has not
+    if (in_time) // it had received everything it needed; but the next step has not
         status = job.step();
     EXPECT_TRUE(status == RF_EPEER || status == RF_ETIMEOUT || status == RF_EABORT) << status;
     EXPECT_NE(strstr(rf_last_error()->message, name.c_str()), nullptr) << rf_last_error()->message;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Training steps in which a rank dies, stands still or disagrees: the table of the kinds of steps,
-// one rank's run of such a step, and what every survivor has to see. A new kind of step is a row.
+// Training steps in which a rank dies, stops or disagrees: the table of the kinds of steps, one
+// rank's run of such a step, and the results that every survivor must see. A new kind of step is a
+// row.
 #ifndef RF_TESTS_TRAIN_FAULTS_H
 #define RF_TESTS_TRAIN_FAULTS_H
 
@@ -17,7 +18,7 @@
 // A kind of step, by its policy.
 struct StepKind {
     const char *name;
-    std::vector<rf_verb> transfers; // the verbs that transfer something in it, each once
+    std::vector<rf_verb> transfers; // the verbs that transfer data in it, each once
     rf_order order;
     int zero;
     bool on_rank_0;
@@ -26,7 +27,7 @@ struct StepKind {
     int offload = 0;
     int pp = 1;
     int tp = 1;         // with sequence parallelism
-    bool groups() const // in which ranks exchange with some of the others
+    bool groups() const // ranks exchange with some of the others
     {
         return shard || pp > 1 || tp > 1;
     }
@@ -44,7 +45,7 @@ struct Transfer {
     uint64_t number;
 };
 std::vector<Transfer> transfers_of(const rf_plan *plan);
-// What comes before the update, which needs all ranks: nobody has begun to update.
+// Before the update, which needs all ranks: nobody has begun to update.
 bool before_update(const StepKind &kind, rf_verb verb);
 
 enum { FAULT_RANKS = 3, FAULT_RANKS_OF_GROUPS = 4, FAULT_RANKS_OF_CUBE = 8 };
@@ -52,9 +53,9 @@ enum { FAULT_RANKS = 3, FAULT_RANKS_OF_GROUPS = 4, FAULT_RANKS_OF_CUBE = 8 };
 // A fault transport for each communicator that a rank has.
 struct FaultTransports {
     fault_transport lanes[RF_LANE_COUNT];
-    // Under those of an open run, which from now on wait for so long.
+    // Under those of an open run, which use this timeout from now on.
     void insert(const rf_run *run, double timeout_s);
-    // Of a lane; messages go by the job's communicator.
+    // For a lane; messages use the job's communicator.
     fault_transport *of(const rf_run *run, int lane);
 };
 
@@ -62,7 +63,7 @@ struct FaultTransports {
 class Job
 {
   public:
-    // Builds the plan, which may be changed before open. ranks 0: as many as the kind has.
+    // Builds the plan, which may be changed before open. ranks 0: the kind's number of ranks.
     Job(rf_comm *comm, int rank, const StepKind &kind, int ranks = 0);
     ~Job();
     Job(const Job &) = delete;
@@ -89,10 +90,10 @@ class Job
     std::vector<rf_block> blocks_;
 };
 
-// What a survivor of a call that failed, or ended in time, has to see. status: of the call; before:
-// the state before it; failed_rank: who died, or stood still.
+// Expected results of a survivor of a call that failed or was stopped by a timeout. status: the
+// call's; before: the state before it; failed_rank: the rank that died or stopped.
 void expect_failure_reported(Job &job, int status, const std::string &before, int failed_rank);
-// The run says that its parameters may be of two steps, whatever is called; or it is as it was.
+// Every call reports that the parameters may be from two steps, or the run is unchanged.
 void expect_inconsistent_or_unchanged(Job &job, const std::string &before);
 
 // After a death, or after the first deadline of a rank that waits: in time of a FairClock.
@@ -102,8 +103,8 @@ inline double promised_s()
     return 2.0 * ranks::patience();
 }
 
-// Blocks until all ranks have called it, without a word between them: a thread or a process may die
-// as soon as it returns.
+// Blocks until all ranks have called it, without messages between them: a thread or a process may
+// die as soon as it returns.
 void all_have_come(std::atomic<int> *arrived, int ranks = FAULT_RANKS);
 
 #endif

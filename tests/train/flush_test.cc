@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Loss scaling where gradients and their sums are subnormal: several ranks have the bits of one, on
-// devices that take such numbers as zero and on devices that do not. No device may be opened here
-// before the ranks are.
+// Loss scaling with subnormal gradients and sums: several ranks have the bits of one, on devices
+// that flush such numbers to zero and on devices that do not. No device may be opened here before
+// the ranks are.
 #include <cfloat>
 #include <cstring>
 
@@ -78,7 +78,7 @@ void train_tiny(rf_device *device, rf_comm *comm, int rank, int ranks, int zero,
     policy.optimizer.kind = RF_SGD;
     policy.loss_scale = tiny;
     policy.loss_scaling = {2, 0.5f, 1000};
-    ASSERT_RF(rf_plan_build(&block, 1, &mesh, &policy, rank, &plan));
+    ASSERT_RF(rf_plan_build({&block, 1}, &mesh, &policy, rank, &plan));
     ASSERT_RF(rf_run_open(device, comm, plan, nullptr, &run));
     out->flushes = comm && rf_comm_flushes_subnormals(comm);
     for (int i = 0; i < 3; i++) {
@@ -111,7 +111,7 @@ void halve_smallest(rf_device *device, bool *flushes)
     rf_buffer_destroy(buffer);
 }
 
-// Ranks are processes of their own, whose driver is started with the processor's mode set as
+// Ranks are processes of their own; their driver is started with the processor's mode set as
 // lavapipe of Mesa 26 sets it. Its threads inherit the mode.
 std::vector<Trained> train_flushing(int ranks, int zero, bool flush)
 {
@@ -144,7 +144,7 @@ TEST(LossScale, SubnormalGradientsHaveTheBitsOfOneRankOnDevicesThatFlushAndThatD
     for (bool flush : {false, true}) {
         one[flush] = train_flushing(1, 0, flush);
         ASSERT_TRUE(one[flush][0].done);
-        // Some drivers, SwiftShader for one, set the mode of their threads themselves.
+        // Some drivers, such as SwiftShader, set the mode of their threads themselves.
         if (one[flush][0].device_flushes != flush)
             continue;
         modes.push_back(flush);

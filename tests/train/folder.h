@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A folder of its own for one test, removed with all that is in it.
+// A folder for one test, removed with its contents.
 #ifndef RF_TESTS_TRAIN_FOLDER_H
 #define RF_TESTS_TRAIN_FOLDER_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Frozen parameters: the gradients of the others, losses and updates are the bits of a run that
-// computes all gradients; nothing is computed, kept or sent for what is frozen; on any mesh.
+// Frozen parameters: the gradients of the others, losses and updates have the bits of a run that
+// computes all gradients; nothing is computed, kept or sent for frozen ones; on any mesh.
 #include <cmath>
 #include <map>
 
@@ -47,7 +47,7 @@ bool frozen(const rf_plan *plan, int param)
     return !rf_plan_trains(plan, param);
 }
 
-// Of what is trained, or of all parameters.
+// Trained ones, or all parameters.
 Values read(rf_run *run, bool gradients)
 {
     Values values;
@@ -78,7 +78,8 @@ Values gradients_of(Training t, double *loss)
     return values;
 }
 
-// Of each parameter alone, the others frozen: so every place at which the backward pass may end.
+// Trains each parameter alone, with the others frozen: so the backward pass ends at every possible
+// place.
 void expect_gradients(const Training &all, const std::string &where)
 {
     double loss = 0;
@@ -126,7 +127,7 @@ std::vector<float> rounded(std::vector<float> values)
     return values;
 }
 
-// Trains all, and puts back what would be frozen after every step.
+// Trains all, and restores the ones to be frozen after every step.
 void expect_run(const Training &given, const Patterns &freeze)
 {
     Values trained, dropped, first;
@@ -296,7 +297,7 @@ TEST(Frozen, TensorRanksHaveTheBitsOfOneRankWithAsManyParts)
         }
 }
 
-// As rank 0 has them.
+// Rank 0's values.
 Values all_parameters(Training t, int ranks)
 {
     Values values;
@@ -310,7 +311,7 @@ Values all_parameters(Training t, int ranks)
     return values;
 }
 
-// With sequence and context parallelism sums have another order than on one rank.
+// With sequence and context parallelism the order of sums differs from one rank's.
 TEST(Frozen, SharedRowsAndSequencesAreCloseToOneRank)
 {
     for (bool is_llama : {false, true})
@@ -392,7 +393,7 @@ TEST(Frozen, InSixteenBitsTheyHaveNoMaster)
     int count = 0;
     const rf_block *blocks = gpt2_blocks(model, &count);
     rf_plan *plan = nullptr;
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     uint64_t all = 0, bare = 0;
     for (int i = 0; i < plan->param_count; i++) {
         const rf_plan_param &p = plan->params[i];
@@ -423,15 +424,15 @@ TEST(Frozen, NothingOfThemIsPlannedOrComputed)
     rf_block_cost before[5], after[5];
     rf_plan *plan = nullptr;
     rf_bytes all, some;
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     ASSERT_RF(rf_block_costs(plan, before));
     rf_plan_bytes(plan, &all);
     rf_plan_destroy(plan);
-    EXPECT_EQ(gpt2_freeze(model, "head.weight"), 1); // with wte.weight, which it is tied to
+    EXPECT_EQ(gpt2_freeze(model, "head.weight"), 1); // with wte.weight, to which it is tied
     EXPECT_EQ(gpt2_freeze(model, "wpe.weight"), 1);
     EXPECT_EQ(gpt2_freeze(model, "blocks.0.*"), 12);
     EXPECT_EQ(gpt2_freeze(model, "blocks.2.mlp.fc.weight"), 1);
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     ASSERT_RF(rf_block_costs(plan, after));
     rf_plan_bytes(plan, &some);
     uint64_t trained = 0;
@@ -446,7 +447,7 @@ TEST(Frozen, NothingOfThemIsPlannedOrComputed)
         EXPECT_EQ(after[b].backward_weight[0].launches, 0u) << b;
     }
     EXPECT_EQ(before[3].backward_weight[0].flops - after[3].backward_weight[0].flops,
-              2u * 64 * 64 * 256 + 64 * 256); // the product, and adding it
+              2u * 64 * 64 * 256 + 64 * 256); // the product and its addition
     EXPECT_EQ(before[3].backward_input[0].flops, after[3].backward_input[0].flops);
     EXPECT_LT(after[2].backward_input[0].flops, before[2].backward_input[0].flops);
     int instructions = 0;
@@ -457,7 +458,7 @@ TEST(Frozen, NothingOfThemIsPlannedOrComputed)
         }
     rf_plan_destroy(plan);
     EXPECT_GT(gpt2_freeze(model, "*"), 0);
-    EXPECT_EQ(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan), RF_EINVAL);
+    EXPECT_EQ(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("frozen"), std::string::npos);
     gpt2_destroy(model);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// A long text: memory does not grow while it is generated.
+// A long text: generating it does not use more and more memory.
 #include "generate_model.h"
 
 extern "C" {
@@ -13,7 +13,7 @@ using namespace generation;
 
 const int64_t NEW = 1000, LENGTH = 1100, PROMPT = 5;
 
-/* What was allocated when a token of a text was chosen. */
+/* Allocations up to a token of a text. */
 struct Counts {
     int tokens = 0;
     std::vector<uint64_t> host;          /* calls of the library for host memory since the last */
@@ -32,7 +32,7 @@ bool see(void *user, int64_t, int32_t, float)
 } // namespace
 
 /* The first call of one row compiles its kernels, and the second one's commands are recorded. Every
- * 512 positions the commands differ, and a recording of the same size replaces the one before. No
+ * 512 positions the commands change, and a recording of the same size replaces the previous one. No
  * other token allocates. */
 TEST(GenerateLong, NothingIsAllocatedForAThousandTokensButTheCommandsThatAreReplayed)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Small models that generate text, for the tests of it.
+// Small models that generate text, for its tests.
 #ifndef RF_TESTS_GENERATE_MODEL_H
 #define RF_TESTS_GENERATE_MODEL_H
 
@@ -64,7 +64,7 @@ struct Model {
     Model &operator=(const Model &) = delete;
 };
 
-// Values of every parameter, the same wherever they are asked for.
+// Values of every parameter, the same on every request.
 inline int any_values(void *, const char *name, uint64_t first, uint64_t count, void *values)
 {
     uint64_t site = 7;
@@ -89,7 +89,7 @@ struct Generator {
               const rf_param_source &from = source)
     {
         const rf_generator_opts opts = {sequences, length, rows, record_each_call};
-        EXPECT_EQ(rf_generator_open(rank_device(rank), comm, m.blocks, m.count, &opts, &g), 0)
+        EXPECT_EQ(rf_generator_open(rank_device(rank), comm, {m.blocks, m.count}, &opts, &g), 0)
             << rf_last_error()->message;
         EXPECT_EQ(rf_generator_fill(g, &from), 0) << rf_last_error()->message;
     }
@@ -102,8 +102,9 @@ struct Generator {
                               const std::vector<int32_t> &position) const
     {
         std::vector<float> out(token.size() * 61);
-        EXPECT_EQ(rf_generator_logits(g, (int64_t)token.size(), token.data(), sequence.data(),
-                                      position.data(), out.data(), 4 * out.size()),
+        EXPECT_EQ(rf_generator_logits(
+                      g, {(int64_t)token.size(), token.data(), sequence.data(), position.data()},
+                      out.data(), 4 * out.size()),
                   0)
             << rf_last_error()->message;
         return out;

@@ -131,7 +131,7 @@ TEST(GenerateQuantized, LogitsAndTextHaveTheBitsOfTheUnpackedWeightsWithTheCache
     }
 }
 
-/* Packed weights are not rounded to the type; those beside them are. */
+/* Packed weights are not rounded to the type; the other weights are. */
 TEST(GenerateQuantized, LogitsIn16BitsAreNearThoseOfTheUnpackedWeights)
 {
     for (const Case &c : cases())
@@ -178,8 +178,8 @@ TEST(GenerateQuantized, MemoryIsWhatIsPlannedAndThatOfTheBytes)
         const Model plain = model_of(c, false);
         const rf_generator_opts opts = {2, 50, 0, false};
         rf_generator_bytes planned = {}, measured = {}, wide = {};
-        ASSERT_RF(rf_generator_plan(packed.model.blocks, packed.model.count, &opts, &planned));
-        ASSERT_RF(rf_generator_plan(plain.blocks, plain.count, &opts, &wide));
+        ASSERT_RF(rf_generator_plan({packed.model.blocks, packed.model.count}, &opts, &planned));
+        ASSERT_RF(rf_generator_plan({plain.blocks, plain.count}, &opts, &wide));
         const Generator g(packed.model, 2, 50, 0, nullptr, 0, false, packed.from());
         generate(g.g, prompts, greedy());
         rf_generator_measured(g.g, &measured);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Text generation: the bits with and without the cache, its memory, batches and ranks.
+#include <ringforge/layer.h>
+
 #include "generate_model.h"
 
 #include <cmath>
@@ -54,10 +56,35 @@ TEST(Generate, LogitsHaveTheSameBitsWithTheCacheAndWithout)
         }
 }
 
+// A block out of a user's rows, before the head: with attention if the model is a Llama.
+std::vector<rf_block> with_block_of_rows(const Model &m)
+{
+    const rf_layer_op rows[] = {
+        {.kind = RF_LAYER_NORM, .in = "in", .out = "a", .param = "n"},
+        {.kind = RF_LAYER_LINEAR, .in = "a", .out = "b", .param = "up", .columns = 64},
+        {.kind = m.l ? RF_LAYER_ATTEND : RF_LAYER_GATE, .in = "b", .out = "c", .act = RF_ACT_SILU},
+        {.kind = RF_LAYER_LINEAR, .in = "c", .out = "d", .param = "down", .columns = 32},
+        {.kind = RF_LAYER_ADD, .in = "in", .out = "e", .with = "d"}};
+    rf_layer_opts opts = {};
+    opts.name = "rows";
+    opts.channels = 32;
+    opts.heads = 4;
+    opts.kv_heads = 2;
+    opts.head_size = 8;
+    std::vector<rf_block> blocks(m.blocks, m.blocks + m.count);
+    rf_block rows_block = {};
+    EXPECT_RF(rf_layer_block(rows, 5, &opts, &rows_block));
+    blocks.insert(blocks.end() - 1, rows_block);
+    return blocks;
+}
+
 TEST(Generate, LogitsAreThoseOfTheForwardPass)
 {
     for (bool is_llama : {false, true}) {
-        const Model m(is_llama);
+        Model m(is_llama);
+        std::vector<rf_block> blocks = with_block_of_rows(m);
+        m.blocks = blocks.data();
+        m.count++;
         const int n = 12;
         rf_mesh mesh = {};
         mesh.dp = 1;
@@ -67,7 +94,7 @@ TEST(Generate, LogitsAreThoseOfTheForwardPass)
         policy.forward_only = true;
         rf_plan *plan = nullptr;
         rf_run *run = nullptr;
-        ASSERT_RF(rf_plan_build(m.blocks, m.count, &mesh, &policy, 0, &plan));
+        ASSERT_RF(rf_plan_build({m.blocks, m.count}, &mesh, &policy, 0, &plan));
         ASSERT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
         ASSERT_RF(rf_run_fill(run, &source));
         std::vector<float> want(n * 61);
@@ -78,10 +105,11 @@ TEST(Generate, LogitsAreThoseOfTheForwardPass)
         const auto got = Generator(m, 1, 16).logits(text, std::vector<int32_t>(n, 0), range(0, n));
         for (size_t i = 0; i < got.size(); i++)
             ASSERT_NEAR(got[i], want[i], 2e-4 * (1 + std::fabs(want[i]))) << m.name << ", " << i;
+        rf_layer_block_free(&blocks[blocks.size() - 2]);
     }
 }
 
-// The weights of a model without adapters, to which those of another model are added.
+// The weights of a model without adapters, with those of another model added.
 struct Merged {
     std::vector<model_adapter_module> modules;
     std::map<std::string, std::vector<float>> values;
@@ -177,7 +205,7 @@ TEST(Generate, MemoryIsWhatIsPlannedWhateverTheNumberOfLayers)
         const Model m(true, RF_F16, layers, 160, RF_F16);
         const rf_generator_opts opts = {2, 150, 0, false};
         rf_generator_bytes planned = {}, measured = {};
-        ASSERT_RF(rf_generator_plan(m.blocks, m.count, &opts, &planned));
+        ASSERT_RF(rf_generator_plan({m.blocks, m.count}, &opts, &planned));
         const Generator g(m, 2, 150);
         rf_sampling s = {};
         s.max_new = 4;
@@ -247,6 +275,6 @@ TEST(Generate, RefusesWhatItCannotDo)
     fails({1}, s, "top_p");
     rf_generator_opts opts = {1, 200, 0, false};
     rf_generator_bytes bytes;
-    EXPECT_EQ(rf_generator_plan(m.blocks, m.count, &opts, &bytes), RF_EINVAL);
+    EXPECT_EQ(rf_generator_plan({m.blocks, m.count}, &opts, &bytes), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("160 positions"), std::string::npos);
 }

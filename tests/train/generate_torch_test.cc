@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Greedy texts and logits of two models of each architecture beside those of transformers
-// (generate_torch.txt, by generate_torch.py): with the cache, and of the forward pass of training.
+// Greedy texts and logits of two models of each architecture against those of transformers
+// (generate_torch.txt, by generate_torch.py): with the cache, and from the forward pass of
+// training.
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -76,8 +77,9 @@ Floats decoded(rf_generator *g, const Ids &prompt)
     Floats logits(prompt.size() * VOCAB);
     for (size_t i = 0; i < prompt.size(); i++)
         position.push_back((int32_t)i);
-    EXPECT_RF(rf_generator_logits(g, (int64_t)prompt.size(), prompt.data(), zero.data(),
-                                  position.data(), logits.data(), 4 * logits.size()));
+    EXPECT_RF(rf_generator_logits(
+        g, {(int64_t)prompt.size(), prompt.data(), zero.data(), position.data()}, logits.data(),
+        4 * logits.size()));
     return logits;
 }
 
@@ -92,7 +94,7 @@ Floats forward(const Made &made, const Ids &prompt)
     rf_plan *plan = nullptr;
     rf_run *run = nullptr;
     Floats logits(prompt.size() * VOCAB);
-    EXPECT_RF(rf_plan_build(made.blocks, made.count, &mesh, &policy, 0, &plan));
+    EXPECT_RF(rf_plan_build({made.blocks, made.count}, &mesh, &policy, 0, &plan));
     EXPECT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
     made.with_source([&](const rf_param_source &from) { EXPECT_RF(rf_run_fill(run, &from)); });
     EXPECT_RF(rf_run_forward(run, prompt.data(), logits.data(), 4 * logits.size()));
@@ -112,7 +114,7 @@ TEST(GenerateTorch, GreedyTextsAndLogitsAreThoseOfTransformers)
         ASSERT_EQ(made.make(c.config, 4), ""); // SCALE of generate_torch.py
         const rf_generator_opts opts = {2, 24, 0, false};
         rf_generator *g = nullptr;
-        ASSERT_RF(rf_generator_open(rank_device(0), nullptr, made.blocks, made.count, &opts, &g));
+        ASSERT_RF(rf_generator_open(rank_device(0), nullptr, {made.blocks, made.count}, &opts, &g));
         made.with_source(
             [&](const rf_param_source &from) { ASSERT_RF(rf_generator_fill(g, &from)); });
         EXPECT_EQ(generate(g, c), c.texts);

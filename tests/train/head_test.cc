@@ -69,7 +69,7 @@ TEST(ChunkedHead, TakesLessMemoryAndJustWhatThePlanSays)
         EXPECT_EQ(seen[i].measured.scratch, seen[i].planned.scratch);
     }
     auto total = [](const Seen &s) { return s.measured.activations + s.measured.scratch; };
-    // 16 rows of logits, but for 4 and what the embedding needs to sort rows in any case.
+    // 16 rows of logits, minus 4 and the embedding's memory for sorting rows.
     EXPECT_LT(total(seen[1]) + 100000, total(seen[0]));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// config.json of a hub: what is read, what is refused by name, and what is written again.
+// config.json of a hub: fields that are read, refused by name, and written again.
 #include <fstream>
 
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ TEST(HubConfig, WhatCannotBeComputedIsRefusedByFieldAndValue)
          {"layer_types", "one type for each layer"}},
         {config("Qwen2", "\"num_hidden_layers\": 1, \"layer_types\": [\"sliding_attention\"]"),
          {"layer_types", "use_sliding_window"}},
-        // The types of layers do not take the window away from this architecture.
+        // layer_types does not disable the window of this architecture.
         {config("Mistral", "\"num_hidden_layers\": 1, \"layer_types\": [\"full_attention\"], "
                            "\"sliding_window\": 8"),
          {"sliding_window is 8"}},
@@ -162,8 +162,8 @@ TEST(HubConfig, OneOfTwoFieldsCountsWhereBothAreThere)
     EXPECT_EQ(gpt2.hidden, 4 * 96);
 }
 
-// Fields of files that were published with models of these architectures, and of files that other
-// programs have written since. None changes what is computed.
+// Fields of published files of these architectures, and of files that other programs have written
+// since. None changes the computation.
 TEST(HubConfig, PublishedFilesAreTaken)
 {
     std::ifstream file(RF_REFERENCE_FOLDER "/hub_configs.txt");

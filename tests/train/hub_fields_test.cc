@@ -2,7 +2,7 @@
 //
 // All fields of config.json, generation_config.json and adapter_config.json that transformers and
 // PEFT write, each with other values (hub_fields.txt, by hub_fields.py): every one is in a table,
-// and a value that changes what transformers computes is read or refused by name.
+// and a value that changes transformers' computation is read or refused by name.
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -63,7 +63,7 @@ std::string changed(const std::string &text, const std::string &path, const std:
     return out;
 }
 
-// What a file says here: all that was read, or the sentence of the refusal.
+// The result for a file: everything that was read, or the message of the refusal.
 struct Read {
     std::string fault, state;
 };

@@ -70,7 +70,7 @@ struct Made {
     const rf_block *blocks = nullptr;
     int count = 0;
 
-    // scale: of matrices.
+    // scale: for matrices.
     std::string make(const std::string &config, float scale = 1)
     {
         folder.write("config.json", config);
@@ -97,7 +97,7 @@ struct Made {
         gpt2_destroy(gpt2);
         llama_destroy(llama);
     }
-    // Calls use(source), whose values are the weights.
+    // Calls use(source); the source's values are the weights.
     template <typename Use> void with_source(Use use) const
     {
         rf_weights *w = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The tensors of folders of a hub: names that writers choose differently, and names of modules.
+// The tensors of folders of a hub: names that vary between writers, and names of modules.
 #include <cmath>
 #include <cstring>
 
@@ -27,7 +27,7 @@ std::string tiny_llama(const std::string &name, const std::string &more)
            more + "}";
 }
 
-// A model, and its tensors as the table names them.
+// A model, and its tensors under the table's names.
 struct Named {
     Made made;
     std::vector<Tensor> tensors;
@@ -42,7 +42,7 @@ struct Named {
             tensors.push_back({list.list[i].name, hub_tensor_shape(&list.list[i])});
         hub_tensors_free(&list);
     }
-    // What is wrong with the files that are there now.
+    // The error for the files that exist now.
     std::string fault() const
     {
         rf_weights *w = nullptr;
@@ -63,7 +63,7 @@ struct Named {
     }
 };
 
-// safetensors' save_model writes a tensor that has two names under one of them.
+// safetensors' save_model writes a tensor with two names under one of them.
 TEST(HubTensors, ATableThatIsTheHeadMayHaveTheNameOfEither)
 {
     const std::pair<std::string, const char *> models[] = {
@@ -94,7 +94,7 @@ std::string text_of(const hub *h)
     return copy;
 }
 
-// As in transformers 5: the files are believed.
+// As in transformers 5: the files take precedence.
 TEST(HubTensors, AHeadOfItsOwnIsKeptThoughTheConfigTiesIt)
 {
     Named named(tiny_llama("LlamaForCausalLM", R"(, "tie_word_embeddings": true)"));
@@ -240,7 +240,7 @@ TEST(HubModules, AnExportHasTheArchitectureThatTheConfigNames)
     ASSERT_EQ(hub_of_llama(&c, &h), 0);
     EXPECT_EQ(hub_architecture(h), std::string("LlamaForCausalLM"));
     hub_destroy(h);
-    c.qkv_bias = true; // which that one has not
+    c.qkv_bias = true; // the other one lacks it
     EXPECT_EQ(hub_of_llama(&c, &h), RF_EINVAL);
     c.architecture = "no such";
     EXPECT_EQ(hub_of_llama(&c, &h), RF_EINVAL);

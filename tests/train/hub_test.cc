@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Folders of a hub: filling of a run on any mesh, and losses beside those of transformers
-// (hub_torch.txt, by hub_torch.py, with weights from the same formula). hub_weights_test.cc has the
-// files of weights, hub_config_test.cc the fields of config.json.
+// Folders of a hub: filling a run on any mesh, and losses against those of transformers
+// (hub_torch.txt, by hub_torch.py, with weights from the same formula). hub_weights_test.cc tests
+// the files of weights, hub_config_test.cc the fields of config.json.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -28,7 +28,7 @@ struct Case {
     std::vector<double> losses;
 };
 
-// Of each case of hub_torch.txt: a name, config.json on one line, and the losses.
+// The cases of hub_torch.txt: a name, config.json on one line, and the losses.
 std::vector<Case> cases()
 {
     std::ifstream file(RF_REFERENCE_FOLDER "/hub_torch.txt");
@@ -154,7 +154,7 @@ uint64_t host_bytes_in_use()
     return info.uordblks + info.hblkhd;
 }
 
-// Nothing is mapped, so memory is what is allocated. Under a sanitizer it counts as none.
+// Nothing is mapped, so memory means allocations. A sanitizer does not count them.
 TEST(Hub, AFillHoldsLessThanTheLargestTensorInHostMemory)
 {
     Made made;
@@ -221,7 +221,7 @@ TEST(Hub, AFillNeedsMemoryForPiecesAloneAndAnErrorOfOneRankIsThatOfAll)
     train(t, 2);
 }
 
-// What ranks ask for adds up to the parameters: each is read once, by the rank that stores it.
+// The ranks' requests add up to the parameters: each is read once, by the rank that stores it.
 TEST(Hub, EachRankReadsOnlyWhatItStores)
 {
     Made made;

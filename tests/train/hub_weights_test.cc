@@ -107,7 +107,7 @@ TEST(HubWeights, HostileIndicesAreRefused)
 }
 
 // Caches of huggingface_hub: CACHE/models--ME--NAME/snapshots/COMMIT. Its files are links to the
-// model's store, and since version 2.0 from there on to that of the cache.
+// model's store; since version 2.0 those link to the store of the cache.
 TEST(HubWeights, LinksLeadToTheStoreOfACacheAndNowhereElse)
 {
     const Folder folder;

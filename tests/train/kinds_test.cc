@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Ranks that are alike: what the plans of some of them say of all, where tensor ranks share blocks
-// evenly and not. Nothing here needs a device.
+// Equivalent ranks: the plans of some of them describe all, with tensor ranks that share blocks
+// evenly and unevenly. No device is needed.
 #include <gtest/gtest.h>
 #include <ringforge/parallel.h>
 
@@ -25,7 +25,7 @@ namespace
 using Plan = std::unique_ptr<rf_plan, void (*)(rf_plan *)>;
 using Sim = std::unique_ptr<rf_sim, void (*)(rf_sim *)>;
 
-// Of 8 heads; a llama's 2 of keys and values are copied where there are more tensor ranks.
+// With 8 heads; a llama's 2 heads of keys and values are copied if there are more tensor ranks.
 struct Model {
     gpt2 *of_gpt = nullptr;
     llama *of_llama = nullptr;
@@ -96,7 +96,7 @@ Plan plan_of(const Model &model, const Row &row, int rank)
 {
     rf_plan *plan = nullptr;
     const rf_policy policy = row.policy();
-    EXPECT_EQ(rf_plan_build(model.blocks, model.count, &row.mesh, &policy, rank, &plan), 0)
+    EXPECT_EQ(rf_plan_build({model.blocks, model.count}, &row.mesh, &policy, rank, &plan), 0)
         << rf_last_error()->message;
     return Plan(plan, rf_plan_destroy);
 }
@@ -109,7 +109,7 @@ std::vector<Plan> plans_of(const Model &model, const Row &row)
     return all;
 }
 
-// On hosts of so many ranks; 0: on one.
+// On hosts of `host_ranks` ranks; 0: on one.
 void expect_job_as_long_as_all_ranks(const Row &row, int host_ranks)
 {
     const std::string what = row.text() + ", hosts of " + std::to_string(host_ranks) + ", rank ";
@@ -134,7 +134,7 @@ void expect_job_as_long_as_all_ranks(const Row &row, int host_ranks)
         rf_sim_result one = {}, each = {};
         rf_sim_get_result(job, 0, &one);
         rf_sim_get_result(all, rank, &each);
-        // Shards of ranks that are alike differ by some chunks of the norm.
+        // Shards of equivalent ranks differ by some chunks of the norm.
         const double tolerance = row.zero ? 0.01 : 1e-12;
         EXPECT_NEAR(one.step_s, each.step_s, tolerance * each.step_s) << what << rank;
         EXPECT_NEAR(one.exposed_s, each.exposed_s, tolerance * each.step_s) << what << rank;
@@ -164,7 +164,7 @@ TEST(Kinds, EveryTensorRankHasTheBytesAndTheWorkOfItsOwnPlan)
                     << row.text() << ", rank " << rank << " from " << from << ": parameters "
                     << is.params << " not " << planned.params << ", sent " << is.sent << " not "
                     << planned.sent;
-                if (row.zero == 0) { // shards of ranks that are alike differ by some chunks
+                if (row.zero == 0) { // shards of equivalent ranks differ by some chunks
                     EXPECT_EQ(work[rank].flops, counted.flops) << row.text() << ", rank " << rank;
                 }
             }
@@ -184,9 +184,9 @@ TEST(Kinds, TensorRanksAreAlikeOnHostsThatHoldWholeGroupsOrPartsOfThem)
         expect_job_as_long_as_all_ranks({{2, 4, 1, 0}, 64, 4}, host_ranks);
 }
 
-// Of thousands of ranks so many are planned as are unlike: of each stage the first tensor rank,
-// which alone has losses, the others with most rows of the table, and those with one more. Where a
-// host has 12 ranks, some tensor ranks reach their like of the next data rank within it.
+// Of thousands of ranks only the different ones are planned: for each stage the first tensor rank,
+// which alone has losses, the others with most rows of the table, and those with one more. If a
+// host has 12 ranks, some tensor ranks reach their counterpart of the next data rank within it.
 TEST(Kinds, TensorRanksWithEqualPartsArePlannedOnce)
 {
     const struct {
@@ -209,7 +209,7 @@ TEST(Kinds, TensorRanksWithEqualPartsArePlannedOnce)
     }
 }
 
-// Whatever the size of the model, ranks exchange the one exact sum of their chunks on each lane.
+// For any size of the model, ranks exchange the one exact sum of their chunks on each lane.
 TEST(Kinds, ARankHasTheChunksOfTheNormThatAreItsOwnAndSendsAsMuchOfItOnEveryMesh)
 {
     const Model model(false, 64);
@@ -243,8 +243,8 @@ TEST(Kinds, ARankHasTheChunksOfTheNormThatAreItsOwnAndSendsAsMuchOfItOnEveryMesh
             }
             EXPECT_EQ(lanes, c.lanes) << c.row.text();
         }
-        // A part of a parameter has one chunk more than its size asks for, at most: those of the
-        // 28 parameters here, and parts are not quite equal.
+        // A part of a parameter has at most one chunk more than its size needs: for the 28
+        // parameters here, with parts that are not quite equal.
         EXPECT_LE(chunks, whole / c.parts + 40) << c.row.text();
         EXPECT_GE(chunks * c.parts, whole) << c.row.text();
     }

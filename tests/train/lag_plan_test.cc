@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Plans of pipelines without a flush (2bw), without a device: lists of several steps that the
-// checker accepts, wrong versions and steps that it refuses by name, idle time, and what is
-// refused.
+// checker accepts, wrong versions and steps that it refuses by name, idle time, and refused
+// options.
 #include <functional>
 #include <set>
 
@@ -27,7 +27,7 @@ struct Lagging {
         for (int rank = 0; rank < pp * dp; rank++) {
             rf_plan *plan = nullptr;
             const int rc =
-                rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan);
+                rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan);
             if (rc < 0)
                 refused = rf_last_error()->message;
             EXPECT_EQ(rc < 0, !refused.empty()) << "not all ranks";
@@ -48,7 +48,7 @@ struct Lagging {
     std::vector<const rf_plan *> borrowed;
 };
 
-// Some call of a block of this verb in a list of a rank.
+// A call of a block with this verb in a list of a rank.
 rf_instruction *find(const Lagging &job, int rank, rf_list_id id, rf_verb verb, int behind)
 {
     rf_list &list = job.plans[(size_t)rank]->lists[id];
@@ -59,7 +59,7 @@ rf_instruction *find(const Lagging &job, int rank, rf_list_id id, rf_verb verb, 
     return nullptr;
 }
 
-// The operand that this instruction reads, of one of these kinds.
+// The operand of one of these kinds that this instruction reads.
 int *operand(const Lagging &job, int rank, const rf_instruction *i, std::set<rf_value_kind> kinds)
 {
     rf_plan *plan = job.plans[(size_t)rank].get();
@@ -83,7 +83,7 @@ int value(const Lagging &job, int rank, rf_value like)
     return -1;
 }
 
-// In place of a version of the weights the other one.
+// Replaces a version of the weights by the other one.
 void see_other_version(const Lagging &job, int rank, const rf_instruction *i)
 {
     int *at = operand(job, rank, i, {RF_VALUE_PARAM, RF_VALUE_STATE});
@@ -111,7 +111,7 @@ TEST(LagPlan, TheCheckerAcceptsEveryNumberOfRanksAndMicroBatches)
                 for (int m : {pp * dp, pp * dp + 1, 3 * pp * dp + 2})
                     for (bool tied : {false, true}) {
                         const Lagging job(pp, dp, m, order, tied);
-                        if (!job.refused.empty()) { // tree parts are of unlike sizes
+                        if (!job.refused.empty()) { // tree parts have different sizes
                             EXPECT_TRUE(order == RF_ORDER_TREE && dp > 1) << job.refused;
                             EXPECT_NE(job.refused.find("as many as it has stages"),
                                       std::string::npos);
@@ -194,7 +194,7 @@ TEST(LagPlan, InputsOfAnotherStepAndGradientsThatAreNotHeldAreRefused)
     EXPECT_LT(gradients.check(), 0);
 }
 
-// Of many steps: what is left of a step's time is what ranks compute.
+// Over many steps: a step's time is the ranks' computation.
 TEST(LagPlan, ARankIsNeverIdleBetweenSteps)
 {
     for (int pp : {2, 4, 8})
@@ -242,7 +242,7 @@ TEST(LagPlan, WhatDoesNotGoWithItIsRefusedByName)
         policy.order = RF_ORDER_TREE;
         policy.pipeline = RF_PIPELINE_2BW;
         row.ask(&policy, &mesh);
-        EXPECT_LT(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0)
+        EXPECT_LT(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan), 0)
             << row.name;
         const std::string says = rf_last_error()->message;
         EXPECT_NE(says.find("2bw"), std::string::npos) << says;

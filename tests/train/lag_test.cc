@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Pipelines without a flush (PipeDream-2BW): every step computes its gradients with the weights of
-// before the last update, the same on every rank, mesh and whatever is drained when.
+// Pipelines without a flush (PipeDream-2BW): every step computes its gradients with the weights
+// before the last update, the same on every rank and mesh, and independent of drains.
 #include <memory>
 
 #include "folder.h"
@@ -22,7 +22,7 @@ Training gpt(rf_order order)
     return t;
 }
 
-// A block of one process that sees other parameters than those that are updated.
+// A block of one process whose parameters differ from the updated ones.
 struct Shadowed {
     rf_block inner = {};
     rf_block_ops ops = {};
@@ -102,7 +102,7 @@ class Delayed
             block.self = s;
         }
     }
-    // All parameters as they are; the blocks get those of one update before.
+    // All current parameters; the blocks get those of one update before.
     void delay()
     {
         std::vector<std::vector<float>> now;
@@ -242,7 +242,7 @@ TEST(Lag, ACheckpointGoesOnToTheBitsOfARunThatWasNotInterrupted)
         EXPECT_EQ(s.sha, one.sha);
         EXPECT_EQ(s.loss, std::vector<double>(one.loss.begin() + 2, one.loss.end()));
     }
-    // Another schedule goes on from the newest version.
+    // Another schedule continues from the newest version.
     rest.policy.pipeline = RF_PIPELINE_1F1B;
     rest.steps = 1;
     const std::vector<Seen> flushed = train(rest, 3);
@@ -306,7 +306,7 @@ TEST(Lag, WhatNeedsWholeStepsSaysThatOneIsUnderWay)
     EXPECT_EQ(s.stats[0].of_step, 1);
 }
 
-// Of each trained parameter one f32 more than with a flush, and one more gradient.
+// For each trained parameter one more f32 than with a flush, and one more gradient.
 TEST(Lag, TheSecondVersionIsInThePlannedBytes)
 {
     Training t = gpt(RF_ORDER_RING);

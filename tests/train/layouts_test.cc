@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What a checkpoint holds does not depend on who has saved it or who loads it: parameters and the
-// optimizer's states are the same bits after a passage from any layout of ranks, shards, memory and
-// types to any other.
+// The contents of a checkpoint do not depend on who has saved it or who loads it: parameters and
+// the optimizer's states have the same bits after a conversion from any layout of ranks, shards,
+// memory and types to any other.
 #include "folder.h"
 #include "world.h"
 
@@ -36,7 +36,7 @@ const Layout layouts[] = {
     {3, 2, 0, params, RF_ORDER_TREE, RF_F32},
     {3, 1, 0, optimizer, RF_ORDER_RING, RF_F32},
     {2, 0, 0, 0, RF_ORDER_RING, RF_F32, 2},
-    // Only with RF_TEST_ALL=1, as most of the time goes into kernels of more devices and types.
+    // Only with RF_TEST_ALL=1, as most of the time is spent on kernels of more devices and types.
     {4, 2, 2, 0, RF_ORDER_RING, RF_F32},
     {4, 3, 2, optimizer | grads, RF_ORDER_RING, RF_BF16},
     {4, 1, 2, 0, RF_ORDER_RING, RF_BF16},
@@ -87,8 +87,8 @@ std::string state(const Folder &folder)
 
 } // namespace
 
-// RF_TEST_ALL=1: every pair of all. Else each of some saves once and loads once: as what is loaded
-// and saved again is the same bytes, their other pairs follow.
+// RF_TEST_ALL=1: every pair. Otherwise each of some saves once and loads once: as a loaded
+// checkpoint is saved with the same bytes, the other pairs follow.
 TEST(Layouts, ACheckpointOfAnyIsTheSameParametersAndStatesInAnyOther)
 {
     const bool all = getenv("RF_TEST_ALL") != nullptr;

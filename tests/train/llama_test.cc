@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The Llama-style model: its loss beside a plain model in fp64 written from the formulas, its
-// gradients beside that model's slopes, and the promises that every model keeps: the same bits on
-// any number of ranks, bytes as planned, 16-bit training near that in f32.
+// The Llama-style model: its loss against a plain model in fp64 written from the formulas, its
+// gradients against that model's slopes, and the promises of every model: the same bits on any
+// number of ranks, bytes as planned, 16-bit training near that in f32.
 #include <cmath>
 #include <map>
 
@@ -73,7 +73,7 @@ class Plain
             y[i] = x[i] / std::sqrt(squares / (double)x.size() + s.eps) * weight[i];
         return y;
     }
-    // As transformers' _compute_llama3_parameters has it.
+    // As in transformers' _compute_llama3_parameters.
     double scaled(double frequency) const
     {
         const llama_rope_scaling &c = s.scaling;
@@ -192,7 +192,7 @@ const Shape shapes[] = {{2, 32, 4, 2, 37, 61, 16, 10000, 1e-5, false},
                         {1, 32, 2, 2, 96, 61, 16, 10000, 1e-5, false},
                         {2, 32, 4, 2, 37, 61, 16, 1e6, 1e-5, true, 12, true, true, {8, 1, 4, 12}}};
 
-// All that Llama, Qwen2 and Qwen3 have, together.
+// All features of Llama, Qwen2 and Qwen3 together.
 const Shape &every = shapes[3];
 
 Training training_of(const Shape &s)
@@ -239,7 +239,7 @@ std::map<std::string, size_t> sizes_of(const Shape &s)
     return sizes;
 }
 
-// Larger than what a run begins with, so that every part has a say; the same in run and model.
+// Larger than the initial values of a run, so that every part matters; the same in run and model.
 void set_weights(const Shape &s, rf_run *run, Plain *plain)
 {
     uint64_t site = 0;
@@ -277,8 +277,8 @@ TEST(Llama, LossAndGradientsAreThoseOfThePlainModel)
             for (const auto &param : sizes_of(s)) {
                 std::vector<float> grad(param.second);
                 ASSERT_RF(rf_run_read_grad(run, param.first.c_str(), grad.data(), grad.size() * 4));
-                // Along a random direction, which every element is a part of, and at three
-                // elements. Central differences in fp64 with this step are good to about 1e-7.
+                // Along a random direction that includes every element, and at three elements.
+                // Central differences in fp64 with this step are accurate to about 1e-7.
                 Doubles &w = plain.params[param.first];
                 const Doubles middle = w;
                 auto slope = [&](const Doubles &direction) {
@@ -364,7 +364,7 @@ TEST(Llama, LossesInSixteenBitsFollowThoseOfF32)
         }
 }
 
-// Checkpoints of a model without the features stay loadable, and those of others are told apart.
+// Checkpoints of a model without the features stay loadable, and those of others are distinguished.
 TEST(Llama, ItsConfigNamesTheFeaturesThatItHas)
 {
     const auto text = [](const Shape &s) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Dynamic loss scaling in runs: with a power of two it changes no bit, an infinite gradient on one
-// rank is a skipped step and the same new scale on all, and a checkpoint goes on with it.
+// Dynamic loss scaling in runs: a power of two changes no bit, an infinite gradient on one rank
+// gives a skipped step and the same new scale on all, and a checkpoint keeps the scale.
 #include <cmath>
 #include <cstring>
 
@@ -62,7 +62,7 @@ class Scaled
         policy.loss_scale = scale;
         policy.loss_scaling = {growth, 0.5f, 2};
         rf_mesh mesh = {ranks, 1, 1};
-        status = rf_plan_build(&block, 1, &mesh, &policy, rank, &plan);
+        status = rf_plan_build({&block, 1}, &mesh, &policy, rank, &plan);
         if (status == 0) {
             EXPECT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Arenas: pieces as large as was asked for, apart from each other, and what does not fit is named.
-// And host memory that runs out at any call of a plan's making.
+// Arenas: pieces of the requested size, disjoint; requests that do not fit are named. Also failed
+// allocations of host memory at every call while a plan is made.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -83,7 +83,7 @@ TEST(Plan, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
         for (uint64_t nth = 1; nth < 300; nth++) {
             rf_plan *plan = nullptr;
             rf_alloc_fail_at(nth);
-            int rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan);
+            int rc = rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan);
             rf_alloc_fail_at(0);
             if (rc == 0) {
                 rf_plan_destroy(plan);

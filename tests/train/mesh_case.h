@@ -47,7 +47,7 @@ inline std::vector<Seen> train_on(const Training &t, const MeshCase &m)
     return train(m.on(t), m.ranks());
 }
 
-// Clipped, with weight decay, several buckets, and targets that are ignored.
+// With clipping, weight decay, several buckets, and ignored targets.
 inline Training clipped_training(int steps)
 {
     Training t;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Ranks that share blocks (tensor and sequence parallelism), with data ranks and pipeline stages in
-// every mesh: loss, norm and parameters of one process; bits that depend on the number of tensor
-// ranks alone; bytes as planned; checkpoints that any mesh goes on from.
+// every mesh: loss, norm and parameters of one process; bits that depend only on the number of
+// tensor ranks; bytes as planned; checkpoints that any mesh resumes.
 #include <cmath>
 #include <map>
 
@@ -21,8 +21,8 @@ struct Mesh : MeshCase {
     }
 };
 
-// By gradient descent. The gradient of a key's bias is 0 but for roundings, which adaptive rules
-// would divide by themselves.
+// By gradient descent. The gradient of a key's bias is 0 up to roundings, which adaptive rules
+// would scale up to whole steps.
 Training of_gpt()
 {
     Training t = clipped_training(2);
@@ -36,8 +36,8 @@ Training of_llama()
     return with_llama(of_gpt());
 }
 
-// Sums over tensor ranks are of other parts, and added in another order: some units in the last
-// place of f32, which steps carry on.
+// Sums over tensor ranks have other parts, and another order: differences of a few units in the
+// last place of f32, which steps carry on.
 void expect_close(const Seen &s, const Seen &one, const std::string &where)
 {
     ASSERT_EQ(s.loss.size(), one.loss.size()) << where;
@@ -111,7 +111,7 @@ TEST(Meshes, InTreeOrderTheBitsDependOnTheTensorRanksAlone)
     }
 }
 
-// Of 16-bit products sums are rounded to the residual stream, which is f32.
+// Sums of 16-bit products are rounded to the residual stream, which is f32.
 TEST(Meshes, InMixedPrecisionTheLossIsThatOfOneProcess)
 {
     Training t = of_gpt();
@@ -177,7 +177,7 @@ TEST(Meshes, WhatDoesNotDivideIsRefusedByName)
         policy.sequence_parallel = sequence;
         const rf_mesh mesh = {1, tp, 1};
         rf_plan *plan = nullptr;
-        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_EINVAL);
+        EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), RF_EINVAL);
         const std::string message = rf_last_error()->message;
         rf_plan_destroy(plan);
         gpt2_destroy(model);

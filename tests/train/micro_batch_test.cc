@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The effective batch in pieces: memory in proportion to a micro-batch, the same bits wherever
-// micro-batches of one size are computed, and the samples that a run goes on with on other ranks or
-// with another batch.
+// micro-batches of one size are computed, and the samples with which a run continues on other ranks
+// or with another batch.
 #include <algorithm>
 #include <map>
 #include <mutex>
@@ -27,7 +27,7 @@ Training small(int64_t micro_batches, const Sharding &s = {0, RF_ORDER_TREE})
     return t;
 }
 
-// Of one rank, without the tokens, targets and losses of the whole batch.
+// On one rank, without the tokens, targets and losses of the whole batch.
 uint64_t activation_bytes(Training t)
 {
     t.steps = t.policy.forward_only ? 0 : 1;
@@ -79,7 +79,7 @@ TEST(ForwardOnly, TakesNoMoreThanTwoOutputsWhateverTheDepth)
             t.batch(0, tokens, targets);
             ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(), 1, &loss));
         };
-        // What the head reads, and the logits that it writes.
+        // The inputs of the head, and the logits that it writes.
         const uint64_t in = 16 * 32 * sizeof(float), out = 16 * 61 * sizeof(float);
         EXPECT_EQ(activation_bytes(t), in + (out + 255) / 256 * 256) << layers << " layers";
     }
@@ -88,7 +88,7 @@ TEST(ForwardOnly, TakesNoMoreThanTwoOutputsWhateverTheDepth)
 namespace
 {
 
-// A block that notes the tokens that each micro-batch begins with, as it is given them.
+// A block that records the first tokens of each micro-batch it is given.
 struct Noting {
     std::mutex mutex;
     std::vector<std::map<int64_t, std::vector<int32_t>>> steps; // by global micro-batch
@@ -130,13 +130,13 @@ struct Noting {
 };
 const rf_block_ops noting_ops = {Noting::forward, Noting::input, Noting::weight, Noting::sizes};
 
-struct Leg { // of a training: on so many ranks, with this batch, up to this step
+struct Leg { // of a training: on `ranks` ranks, with this batch, up to this step
     int ranks;
     int64_t batch, until;
 };
 
-// Trains as a program would: goes on from the folder's checkpoint if there is one, draws batches at
-// the cursor, saves. Adds what the ranks have computed to `noting`.
+// Trains as a program would: resumes from the folder's checkpoint if there is one, draws batches at
+// the cursor, saves. Adds the ranks' results to `noting`.
 void train_leg(const Leg &leg, const Sharding &s, const rf_dataset *data, const Folder &folder,
                Noting *noting)
 {
@@ -147,7 +147,7 @@ void train_leg(const Leg &leg, const Sharding &s, const rf_dataset *data, const 
         rf_block block = stubs.blocks()[0];
         block.ops = &noting_ops;
         block.self = noting;
-        block.varies = true; // looks at what is in memory
+        block.varies = true; // depends on the contents of memory
         rf_policy policy = {};
         policy.batch = leg.batch;
         policy.micro_batches = leg.batch / 2;
@@ -160,7 +160,7 @@ void train_leg(const Leg &leg, const Sharding &s, const rf_dataset *data, const 
         rf_run_opts opts = {9};
         opts.other_batch = true;
         rf_progress progress = {0, 9, 0};
-        ASSERT_RF(rf_plan_build(&block, 1, &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_plan_build({&block, 1}, &mesh, &policy, rank, &plan));
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, &opts, &run));
         if (resume) {
             ASSERT_RF(rf_run_load(run, folder.path().c_str(), &progress));
@@ -168,7 +168,7 @@ void train_leg(const Leg &leg, const Sharding &s, const rf_dataset *data, const 
         }
         std::vector<int32_t> tokens((size_t)leg.batch * 6), targets(tokens.size());
         for (; progress.step < leg.until; progress.step++, progress.samples += leg.batch) {
-            ASSERT_RF(rf_dataset_samples(data, progress.seed, progress.samples, leg.batch, 6,
+            ASSERT_RF(rf_dataset_samples(data, progress.seed, {progress.samples, leg.batch, 6},
                                          tokens.data(), targets.data()));
             ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), 0.1f, nullptr));
         }
@@ -200,7 +200,7 @@ TEST(DataCursor, SamplesGoOnWithoutGapOrRepeatOnOtherRanksAndWithAnotherBatch)
     // Steps of 8 samples until 10, then of 12 until 12: 104 samples.
     const std::vector<Leg> legs = {{4, 8, 5}, {2, 8, 10}, {3, 12, 12}};
     std::vector<int32_t> want(104 * 6), targets(want.size());
-    ASSERT_RF(rf_dataset_samples(data, 9, 0, 104, 6, want.data(), targets.data()));
+    ASSERT_RF(rf_dataset_samples(data, 9, {0, 104, 6}, want.data(), targets.data()));
     for (const Sharding &s : shardings()) {
         Folder folder;
         Noting noting;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Parameters that blocks see in 16 bits: a copy of f32 masters, which are trained as without it;
-// and a GPT whose activations are in 16 bits, too.
+// and a GPT whose activations have 16 bits, too.
 #include <cmath>
 #include <cstring>
 
@@ -59,7 +59,7 @@ class One
         rf_policy policy = {};
         policy.batch = policy.micro_batches = policy.seq = 1;
         rf_mesh mesh = {1, 1, 1};
-        EXPECT_RF(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan));
+        EXPECT_RF(rf_plan_build({&block, 1}, &mesh, &policy, 0, &plan));
         EXPECT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
     }
     ~One()
@@ -78,7 +78,7 @@ class One
         EXPECT_RF(rf_run_read_param(run, "w", w.data(), 4 * columns));
         return w;
     }
-    // What the block saw, by its output.
+    // The value that the block saw, by its output.
     std::vector<float> seen()
     {
         const int32_t zero = 0;
@@ -129,7 +129,7 @@ TEST(Mixed, TheCopyFollowsWhatIsWrittenAndLoaded)
     ASSERT_RF(rf_run_load(second.run, folder.path().c_str(), nullptr));
     EXPECT_EQ(second.seen(), first.seen());
     EXPECT_EQ(second.master(), first.master());
-    // Files hold masters, so a run in another type goes on with them.
+    // Files hold masters, so a run with another type can continue with them.
     One other(RF_F32);
     ASSERT_RF(rf_run_load(other.run, folder.path().c_str(), nullptr));
     EXPECT_EQ(other.master(), first.master());
@@ -170,11 +170,11 @@ TEST(Mixed, TwoTypesOfSixteenBitsAreRefused)
     policy.batch = policy.seq = 1;
     rf_mesh mesh = {1, 1, 1};
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({&block, 1}, &mesh, &policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(strstr(rf_last_error()->message, "parameter b has the type bf16, others have f16"),
               nullptr);
     params[1].dtype = RF_I32;
-    EXPECT_EQ(rf_plan_build(&block, 1, &mesh, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({&block, 1}, &mesh, &policy, 0, &plan), RF_ENOTSUP);
 }
 
 // ---- a GPT in 16 bits ---------------------------------------------------------------------------
@@ -182,7 +182,7 @@ TEST(Mixed, TwoTypesOfSixteenBitsAreRefused)
 namespace
 {
 
-// Of operands, and of the residual stream.
+// Types of operands and of the residual stream.
 struct Types {
     rf_dtype dtype, residual;
     float loss_scale;
@@ -208,7 +208,7 @@ Training gpt(const Types &types, int steps)
 
 struct Gradients {
     std::vector<std::string> names;
-    std::vector<std::vector<float>> of; // of every parameter
+    std::vector<std::vector<float>> of; // for every parameter
 };
 
 Gradients first_gradients(const Types &types, int head_rows)
@@ -231,7 +231,7 @@ Gradients first_gradients(const Types &types, int head_rows)
     return g;
 }
 
-// The norm of the difference over the norm, of one parameter.
+// The norm of the difference divided by the norm, for one parameter.
 double distance(const Gradients &got, const Gradients &want, size_t i, double scale)
 {
     double difference = 0, norm = 0;
@@ -245,7 +245,7 @@ double distance(const Gradients &got, const Gradients &want, size_t i, double sc
 
 } // namespace
 
-// Rounding to 8 or 11 bits at every store: errors of 2^-9 and 2^-12 each, of which some dozens add
+// Rounding to 8 or 11 bits at every store: errors of 2^-9 and 2^-12 each; some dozens of them add
 // up like noise.
 TEST(MixedGpt, GradientsOfEveryParameterAreThoseOfF32UpToTheRounding)
 {
@@ -308,7 +308,7 @@ TEST(MixedGpt, ALossScaleThatIsAPowerOfTwoChangesNoBitInBf16)
     }
 }
 
-// 1e30 overflows in f16 where a gradient becomes an operand, also where the stream holds it.
+// 1e30 overflows in f16 when a gradient becomes an operand, even if the stream can hold it.
 TEST(MixedGpt, AGradientThatOverflowsAsAnOperandSkipsTheStep)
 {
     for (rf_dtype residual : {RF_F32, RF_F16}) {
@@ -346,8 +346,8 @@ TEST(MixedGpt, BytesAreAsPlannedAndActivationsAreAboutHalf)
         EXPECT_EQ(half.measured.grads, plain.measured.grads);
         activations[residual != RF_F32] = half.measured.activations;
     }
-    // Of 16 tokens and 32 channels: three outputs and two sums in the middle of layers, a gradient,
-    // each of 2 bytes more; and what is kept of a gradient for the weights. Another gradient lies
-    // where something has been released.
+    // For 16 tokens and 32 channels: three outputs and two sums in the middle of layers, and a
+    // gradient, each of 2 bytes more; and the gradient kept for the weights. Another gradient
+    // reuses released memory.
     EXPECT_EQ(activations[0], activations[1] + (3 + 2 + 1 + 1) * 2 * 16 * 32);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Parameters, gradients and the optimizer in memory of the host; and what is said of a plan that is
-// too large for a device.
+// Parameters, gradients and the optimizer in host memory; and the message for a plan that is too
+// large for a device.
 #include "folder.h"
 #include "sharded.h"
 
@@ -83,7 +83,7 @@ TEST(Offload, ACheckpointGoesOnWithAndWithout)
     EXPECT_EQ(train(rest, 2)[1].sha, whole);
     rest.policy.zero = 0;
     EXPECT_EQ(train(rest, 1)[0].sha, whole);
-    rest.policy.offload = 0; // the state as it was, on the device
+    rest.policy.offload = 0; // the same state, on the device
     rest.steps = 0;
     EXPECT_EQ(train(rest, 1)[0].sha, saved);
 }
@@ -108,7 +108,7 @@ TEST(Fit, APlanThatIsTooLargeNamesTheCheapestChangeWithWhichItTrains)
         rf_plan *plan = nullptr;
         rf_mesh mesh = {1, 1, 1};
         policy.device_bytes = (uint64_t)(share * (double)all);
-        ASSERT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), RF_ENOMEM);
+        ASSERT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), RF_ENOMEM);
         const std::string text = rf_last_error()->message;
         const size_t with = text.find("; with ");
         ASSERT_NE(with, std::string::npos) << text;
@@ -132,7 +132,7 @@ TEST(Fit, APlanThatIsTooLargeNamesTheCheapestChangeWithWhichItTrains)
     rf_policy policy = t.policy;
     rf_plan *plan = nullptr;
     policy.device_bytes = 1000;
-    EXPECT_EQ(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan), RF_ENOMEM);
+    EXPECT_EQ(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan), RF_ENOMEM);
     EXPECT_NE(std::string(rf_last_error()->message).find("smaller model"), std::string::npos);
     gpt2_destroy(model);
 }

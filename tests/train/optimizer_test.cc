@@ -21,7 +21,7 @@ Training with(rf_optimizer kind)
     t.policy.clip = 0.5f;
     t.policy.optimizer.kind = kind;
     t.policy.optimizer.weight_decay = 0.1f;
-    if (kind == RF_RMSPROP) { // with every state it can have
+    if (kind == RF_RMSPROP) { // with every possible state
         t.policy.optimizer.centered = true;
         t.policy.optimizer.momentum = 0.5f;
     }
@@ -39,22 +39,6 @@ std::vector<rf_optimizer> all_kinds()
 std::string name_of(rf_optimizer kind)
 {
     return rf_optimizer_get_info(kind)->name;
-}
-
-void steps(const Training &t, rf_run *run, int from, int to)
-{
-    for (int step = from; step < to; step++) {
-        std::vector<int32_t> tokens, targets;
-        t.batch(step, tokens, targets);
-        ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
-    }
-}
-
-std::string sha(rf_run *run)
-{
-    char hex[65] = "";
-    EXPECT_RF(rf_run_params_sha256(run, hex));
-    return hex;
 }
 
 } // namespace
@@ -95,8 +79,8 @@ TEST(Optimizers, GiveTheSameBitsOnAnyNumberOfRanksAndAfterACheckpoint)
         rest.seed = 99;
         rest.after = [&](rf_run *run, rf_comm *, int) {
             ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
-            steps(t, run, 2, 4);
-            EXPECT_EQ(sha(run), straight) << name_of(kind);
+            take_steps(t, run, 2, 4);
+            EXPECT_EQ(sha_of(run), straight) << name_of(kind);
         };
         train(rest, 1);
     }
@@ -135,7 +119,7 @@ TEST(Optimizers, AStepWithoutFiniteGradientsIsAsIfItHadNotBeen)
             rf_step_stats stats = {};
             std::vector<int32_t> tokens, targets;
             t.batch(0, tokens, targets);
-            steps(t, run, 0, 1);
+            take_steps(t, run, 0, 1);
             ASSERT_RF(rf_run_read_param(run, name, good, sizeof(good)));
             for (float &x : bad)
                 x = NAN;
@@ -143,16 +127,16 @@ TEST(Optimizers, AStepWithoutFiniteGradientsIsAsIfItHadNotBeen)
             ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, &stats));
             EXPECT_TRUE(stats.skipped);
             ASSERT_RF(rf_run_write_param(run, name, good, sizeof(good)));
-            steps(t, run, 1, 3);
+            take_steps(t, run, 1, 3);
             EXPECT_EQ(run->updates, 3);
             EXPECT_EQ(run->step, 4);
-            EXPECT_EQ(sha(run), straight) << name_of(kind);
+            EXPECT_EQ(sha_of(run), straight) << name_of(kind);
         };
         train(t, 1);
     }
 }
 
-// A field of 0 is not set, and RF_ZERO is the number: without it each of these would be 0.9.
+// A field of 0 means unset, and RF_ZERO is the number: otherwise each of these would be 0.9.
 TEST(Optimizers, AnOptionCanBeZeroItself)
 {
     Training momentum = with(RF_MOMENTUM), sgd = with(RF_SGD);
@@ -175,11 +159,11 @@ TEST(Optimizers, AnOptionCanBeZeroItself)
     int count = 0;
     ASSERT_RF(gpt2_create(&momentum.model, &model));
     const rf_block *blocks = gpt2_blocks(model, &count);
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     EXPECT_EQ(plan->policy.optimizer.momentum, 0);
     policy = plan->policy; // again, as for other ranks
     rf_plan_destroy(plan);
-    ASSERT_RF(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan));
+    ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
     EXPECT_EQ(plan->policy.optimizer.momentum, 0);
     rf_plan_destroy(plan);
     gpt2_destroy(model);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The promise of tree order: the same bits on any number of ranks; and of ring order: the same bits
-// from run to run, and equal replicas. With the controls that show the hash would notice.
+// from run to run, and equal replicas. Controls prove that the hash would show a difference.
 #include <algorithm>
 #include <cmath>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Communication runs under the backward pass: which rank may be how far ahead, shown by blocks that
-// wait for each other; and what does not is reported. (Times are `ringforge bench overlap`'s.)
+// Communication overlaps with the backward pass: how far ahead which rank may be, shown by blocks
+// that wait for each other; and exposed communication is reported. (`ringforge bench overlap`
+// measures times.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ namespace
 
 enum { BLOCKS = 4 };
 
-// How far the backward pass of each rank has come, in blocks.
+// The progress of the backward pass of each rank, in blocks.
 class Progress
 {
   public:
@@ -32,7 +33,7 @@ class Progress
         std::lock_guard<std::mutex> lock(mutex_);
         return entered_[rank];
     }
-    // False: not within the time that a test may take.
+    // False: not within the time limit of a test.
     bool wait(int rank, int blocks)
     {
         std::unique_lock<std::mutex> lock(mutex_);
@@ -111,7 +112,7 @@ take_steps(int steps, const rf_policy &policy, double bytes_per_s,
         rf_plan *plan = nullptr;
         rf_run *run = nullptr;
         rf_mesh mesh = {2, 1, 1};
-        ASSERT_RF(rf_plan_build(blocks.data(), BLOCKS, &mesh, &policy, rank, &plan));
+        ASSERT_RF(rf_plan_build({blocks.data(), BLOCKS}, &mesh, &policy, rank, &plan));
         ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, nullptr, &run));
         const int32_t words[8] = {0, 1, 2, 3, 0, 1, 2, 3};
         for (int i = 0; i < steps; i++) {
@@ -141,7 +142,7 @@ void take_step(bool no_overlap,
 } // namespace
 
 // Rank 1 stays in its first block until rank 0 is in its last: so rank 0's first buckets, which
-// need rank 1, are all under way while it computes on.
+// need rank 1, are all in flight while it computes.
 TEST(Overlap, ABackwardPassGoesOnWhileItsBucketsWaitForAnotherRank)
 {
     take_step(false, [](int rank, Progress &progress) {
@@ -154,14 +155,15 @@ TEST(Overlap, ABackwardPassGoesOnWhileItsBucketsWaitForAnotherRank)
 TEST(Overlap, SwitchedOffMeansThatNoRankIsABlockAhead)
 {
     take_step(true, [](int rank, Progress &progress) {
-        // This rank's earlier buckets have been reduced, so the other has done those blocks.
+        // This rank's earlier buckets have been reduced, so the other one has completed those
+        // blocks.
         EXPECT_GE(progress.entered(1 - rank), progress.entered(rank) - 1);
     });
 }
 
-// Nothing is computed, so what the link takes for a step's bytes is exposed: also where only the
-// device waits for a transfer, and where the host waits at the end. The host may miss what is over
-// before it has handed over the step.
+// Nothing is computed, so the link's time for a step's bytes is exposed: also if only the device
+// waits for a transfer, and if the host waits at the end. The host may miss transfers that end
+// before it has submitted the step.
 TEST(Overlap, WhatTheLinkTakesIsReportedAsExposedInEveryStageOfSharding)
 {
     const double bytes_per_s = 65536 * 2 / 0.005; // 5 ms for half of a block
@@ -177,7 +179,7 @@ TEST(Overlap, WhatTheLinkTakesIsReportedAsExposedInEveryStageOfSharding)
     }
 }
 
-// The host waits in the middle of what is being recorded, too.
+// The host also waits in the middle of a recording.
 TEST(Overlap, SwitchedOffItChangesNoBitOfAnyTechnique)
 {
     struct Technique {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 //
-// Sequences of several documents (rf_policy.packed): attention does not reach from one into
-// another, positions begin anew, and all techniques train the same.
+// Sequences of several documents (rf_policy.packed): attention does not cross their borders,
+// positions restart, and all techniques train the same.
 #include "world.h"
 
 namespace
 {
 
 const int SEQ = 16;
-// Of each sequence; documents of one token, at its begin and its end.
+// Lengths in each sequence; documents of one token, at its beginning and its end.
 const std::vector<std::vector<int>> LENGTHS = {{5, 7, 4}, {1, 15}, {15, 1},
                                                {16},      {8, 8},  {3, 1, 9, 3}};
 
@@ -46,8 +46,8 @@ Training packed(bool llama)
     return t;
 }
 
-// The same documents, each in a sequence of its own that is filled up with tokens without targets.
-// Four times as many sequences, as none has more documents.
+// The same documents, each in a sequence of its own, padded with tokens without targets. Four times
+// as many sequences, as none has more documents.
 Training alone(bool llama)
 {
     Training t = packed(llama), rows = t;
@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Model, Packed, ::testing::Bool(),
 
 } // namespace
 
-// Rotary angles and sums of attention are rounded at other positions: some 1e-7 of numbers near 1.
+// Rotary angles and sums of attention are rounded at other positions: about 1e-7 of numbers near 1.
 TEST_P(Packed, DocumentsTrainAsIfEachWereAlone)
 {
     const Training t = packed(GetParam()), a = alone(GetParam());
@@ -168,12 +168,12 @@ TEST(PackedPlans, RefuseWhatTheyDoNotGoWith)
     rf_policy policy = t.policy;
     rf_mesh context = {}, pipeline = {};
     context.cp = pipeline.pp = 2;
-    EXPECT_EQ(rf_plan_build(blocks, count, &context, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({blocks, count}, &context, &policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(strstr(rf_last_error()->message, "several documents in a sequence with cp=2"),
               nullptr)
         << rf_last_error()->message;
     policy.pipeline = RF_PIPELINE_2BW;
-    EXPECT_EQ(rf_plan_build(blocks, count, &pipeline, &policy, 0, &plan), RF_ENOTSUP);
+    EXPECT_EQ(rf_plan_build({blocks, count}, &pipeline, &policy, 0, &plan), RF_ENOTSUP);
     EXPECT_NE(strstr(rf_last_error()->message, "several documents"), nullptr);
     gpt2_destroy(model);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Every technique beside every other: of all combinations that a plan allows so many are trained
-// that each pair of choices is in one of them; what was measured is what was planned, to the byte.
-// A combination that is not allowed is refused by name.
+// Every technique together with every other: enough of the combinations that a plan allows are
+// trained that each pair of choices is in one of them; the measured bytes equal the plan. A
+// combination that is not allowed is refused by name.
 #include <algorithm>
 #include <map>
 #include <random>
@@ -13,7 +13,7 @@
 namespace
 {
 
-// What can be chosen, one of each.
+// The choices, one of each.
 enum { RANKS, STAGE, ORDER, AGAIN, PRECISION, OFFLOAD, GATHER, AXES };
 const int choices[AXES] = {4, 5, 2, 4, 4, 6, 3};
 using Row = std::vector<int>;
@@ -58,7 +58,7 @@ std::string text_of(const Row &row)
     return text;
 }
 
-// Whether there is such a plan. One that is refused says what to do instead.
+// Whether such a plan exists. A refusal names the alternative.
 bool is_allowed(const Row &row)
 {
     const Training t = training_of(row);
@@ -68,7 +68,7 @@ bool is_allowed(const Row &row)
     const rf_block *blocks = gpt2_blocks(model, &count);
     const rf_mesh mesh = {row[RANKS] + 1, 1, 1, t.shard};
     rf_plan *plan = nullptr;
-    const int rc = rf_plan_build(blocks, count, &mesh, &t.policy, 0, &plan);
+    const int rc = rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan);
     if (rc < 0) {
         const std::string says = rf_last_error()->message;
         EXPECT_TRUE(rc == RF_EINVAL || rc == RF_ENOTSUP) << says;
@@ -92,8 +92,8 @@ std::vector<Pair> pairs_of(const Row &row)
     return pairs;
 }
 
-// Rows that have every pair of which a row is allowed: each the one that has the most new ones of
-// some.
+// Rows that cover every allowed pair: each is the one with the most new pairs out of some
+// candidates.
 std::vector<Row> covering()
 {
     std::vector<Row> allowed(1, Row(AXES));
@@ -138,7 +138,7 @@ std::vector<Row> covering()
 
 TEST(Pairs, OfAllTechniquesMeasureAsPlannedAndAgreeOnTheLoss)
 {
-    std::map<int, double> losses; // of the same arithmetic
+    std::map<int, double> losses; // for equal arithmetic
     const std::vector<Row> rows = covering();
     for (const Row &row : rows) {
         const std::vector<Seen> all = train(training_of(row), row[RANKS] + 1);
@@ -146,7 +146,7 @@ TEST(Pairs, OfAllTechniquesMeasureAsPlannedAndAgreeOnTheLoss)
             ASSERT_EQ(s.loss.size(), 1u) << text_of(row);
             EXPECT_EQ(s.sha, all[0].sha) << text_of(row);
             expect_planned(s, text_of(row));
-            // The first loss is before any update, and all add it up in the same order.
+            // The first loss is computed before any update, and all sum it in the same order.
             const double same = losses.emplace(row[PRECISION] % 3, s.loss[0]).first->second;
             EXPECT_EQ(s.loss[0], same) << text_of(row);
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Pieces of a file, of one range or of many at equal distances: whether they cover the file is
-// compared with a count of every byte; what was written is verified, and damage found.
+// compared with a count of every byte; written pieces are verified, and damage is found.
 #include <algorithm>
 #include <cstring>
 #include <fcntl.h>
@@ -34,7 +34,7 @@ rf_piece range(uint64_t begin, uint64_t end)
     return {begin, end - begin, 1, 0, {}};
 }
 
-// Every byte once?
+// Whether every byte is covered once.
 bool covers(const Pieces &list, uint64_t bytes)
 {
     std::vector<int> count(bytes);
@@ -50,7 +50,7 @@ bool covers(const Pieces &list, uint64_t bytes)
 }
 
 // A matrix behind a header: columns of tensor ranks of any widths, each cut at rows of its own, and
-// rows cut within; then what is behind it.
+// rows cut within; then the rest of the file.
 Pieces matrix(std::mt19937 &random, uint64_t *bytes)
 {
     const auto number = [&](uint64_t least, uint64_t most) {
@@ -150,7 +150,7 @@ TEST(Pieces, AreReadAsTheyWereWrittenAndEveryDamagedByteIsFound)
         char hex[65];
         ASSERT_EQ(rf_shared_create(&file, path.c_str(), bytes), 0);
         for (const rf_piece &p : list) {
-            std::string data(p.runs * (p.run + 1), 0); // runs lie one byte more apart
+            std::string data(p.runs * (p.run + 1), 0); // distances of one byte more
             for (char &c : data)
                 c = (char)random();
             ASSERT_EQ(rf_shared_put_runs(&file, &p, data.data(), p.run + 1), 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What the tests of pipelines share: the orders of all ranks, and all pipelines that are tried.
+// Shared by the tests of pipelines: the orders of all ranks, and all pipelines that are tried.
 // Durations are small integers, so times are exact.
 #ifndef RF_TESTS_TRAIN_PIPELINE_ORDERS_H
 #define RF_TESTS_TRAIN_PIPELINE_ORDERS_H

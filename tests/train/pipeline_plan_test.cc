@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Plans of pipelines, without a device: how many micro-batches a rank keeps, and how long ranks
-// are idle when all stages take the same time, by the formulas of the papers.
+// Plans of pipelines, without a device: the number of micro-batches that a rank keeps, and the idle
+// time of ranks when all stages take the same time, by the formulas of the papers.
 #include "simulate_lists.h"
 
 #include <sys/resource.h>
@@ -29,13 +29,13 @@ struct Pipeline {
         const rf_mesh mesh = {1, 1, pp};
         for (int rank = 0; rank < pp; rank++) {
             rf_plan *plan = nullptr;
-            EXPECT_EQ(rf_plan_build(blocks.blocks(), stages, &mesh, &policy, rank, &plan), 0)
+            EXPECT_EQ(rf_plan_build({blocks.blocks(), stages}, &mesh, &policy, rank, &plan), 0)
                 << rf_last_error()->message;
             plans.emplace_back(plan, rf_plan_destroy);
             borrowed.push_back(plan);
         }
     }
-    // Places of what a block keeps from forward to backward.
+    // Places of a block's values kept from forward to backward.
     int kept(int rank) const
     {
         std::set<std::pair<int, uint64_t>> places;
@@ -102,14 +102,14 @@ TEST(PipelinePlan, IdleTimeIsThatOfTheFormulas)
             expect(RF_PIPELINE_GPIPE, p, 0, bubble / (n + bubble));
             expect(RF_PIPELINE_1F1B, p, 0, bubble / (n + bubble));
             expect(RF_PIPELINE_INTERLEAVED, 2 * p, 0, bubble / (2 * n + bubble));
-            // A gradient leaves before the weight half.
+            // A gradient is sent before the weight half.
             expect(RF_PIPELINE_1F1B, p, 1, 2 * bubble / (3 * n + 2 * bubble));
             expect(RF_PIPELINE_ZBH1, p, 1, bubble / (3 * n + bubble));
         }
 }
 
-// Gradients leave before the weight halves of all blocks, and no rank waits for memory that a
-// message has not left.
+// Gradients are sent before the weight halves of all blocks, and no rank waits for memory that a
+// message still uses.
 TEST(PipelinePlan, StagesOfSeveralBlocksIdleNoLongerThanThoseOfOne)
 {
     for (int p : {2, 4, 8})
@@ -130,7 +130,7 @@ TEST(PipelinePlan, StagesOfSeveralBlocksIdleNoLongerThanThoseOfOne)
         }
 }
 
-// Else all that a stage makes again would be in memory at once.
+// Otherwise all recomputed values of a stage would be in memory at once.
 TEST(PipelinePlan, WithRecomputationTheWeightHalfOfABlockFollowsItsOtherHalf)
 {
     for (int recompute : {0, 1}) {
@@ -148,7 +148,7 @@ TEST(PipelinePlan, WithRecomputationTheWeightHalfOfABlockFollowsItsOtherHalf)
     }
 }
 
-// Of three uses on two ranks two are added first, which in tree order is not done on one process.
+// Two of three uses on two ranks are added first, which one process does not do in tree order.
 TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
 {
     StubBlocks blocks;
@@ -161,7 +161,7 @@ TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
             const rf_mesh mesh = {1, 1, pp};
             rf_plan *plan = nullptr;
             const bool refused = order == RF_ORDER_TREE && pp == 2;
-            EXPECT_EQ(rf_plan_build(blocks.blocks(), 3, &mesh, &policy, 0, &plan),
+            EXPECT_EQ(rf_plan_build({blocks.blocks(), 3}, &mesh, &policy, 0, &plan),
                       refused ? RF_ENOTSUP : RF_OK);
             if (refused) {
                 EXPECT_NE(strstr(rf_last_error()->message, "parameter a.0, whose 3 uses"), nullptr)
@@ -174,8 +174,8 @@ TEST(PipelinePlan, ManyUsesOfAParameterOnSeveralRanksAreRefusedInTreeOrder)
 namespace
 {
 
-// The division of a Llama-style model of so many layers, an embedding before and a head behind
-// them; or why there is none.
+// The division of a Llama-style model of `layers` layers, with an embedding before and a head
+// behind them; or the reason why there is none.
 struct Division {
     Division(int layers, int pp, const std::function<void(rf_policy &)> &edit)
     {
@@ -191,7 +191,7 @@ struct Division {
         const rf_mesh mesh = {1, 1, pp};
         for (int rank = 0; rank < pp; rank++) {
             rf_plan *plan = nullptr;
-            status = rf_plan_build(list, count, &mesh, &policy, rank, &plan);
+            status = rf_plan_build({list, count}, &mesh, &policy, rank, &plan);
             why = status < 0 ? rf_last_error()->message : "";
             if (status < 0)
                 break;
@@ -274,7 +274,7 @@ TEST(PipelinePlan, IsRefusedBeforeCostsAreCountedIfThereAreTooFewBlocks)
             policy.pipeline = kind;
             policy.chunks = chunks ? 2 : 0;
             rf_alloc_fail_at(0);
-            EXPECT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan),
+            EXPECT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan),
                       RF_EINVAL);
             EXPECT_LT(rf_alloc_fail_at(0), 10u) << "so many allocations before the refusal";
             EXPECT_NE(strstr(rf_last_error()->message, "stages, but there are 100 blocks"), nullptr)
@@ -294,19 +294,19 @@ TEST(PipelinePlan, BytesOfAllRanksTakeTheMemoryOfOnePlan)
     rusage before = {}, after = {};
     policy.batch = policy.micro_batches = 4;
     policy.seq = 8;
-    ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0)
+    ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan), 0)
         << rf_last_error()->message;
     std::vector<rf_bytes> all(200);
     getrusage(RUSAGE_SELF, &before);
     ASSERT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
     getrusage(RUSAGE_SELF, &after);
-#ifndef __SANITIZE_ADDRESS__ // keeps what is freed
+#ifndef __SANITIZE_ADDRESS__ // it keeps freed memory
     EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 30000) << "KiB";
 #endif
     rf_plan_destroy(plan);
 }
 
-// Of its stage's gradients a rank keeps a part; the whole ones of a block are there until they have
+// A rank keeps a part of its stage's gradients; the whole ones of a block exist until they have
 // been added.
 TEST(PipelinePlan, ShardedGradientsTakeAPartOfTheMemoryOfAStagesGradients)
 {
@@ -324,7 +324,8 @@ TEST(PipelinePlan, ShardedGradientsTakeAPartOfTheMemoryOfAStagesGradients)
             const rf_mesh mesh = {4, 1, 2};
             std::vector<rf_bytes> all(8);
             rf_plan *plan = nullptr;
-            ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, 0, &plan), 0);
+            ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, 0, &plan),
+                      0);
             const uint64_t sums = plan->regions[RF_REGION_GRADS].bytes;
             EXPECT_EQ(sums, 40u * 64 * 1024 * 4 / (zero == 2 ? 4 : 1)) << kind;
             ASSERT_EQ(rf_plan_all_ranks(plan, nullptr, all.data(), nullptr), 0);
@@ -336,7 +337,7 @@ TEST(PipelinePlan, ShardedGradientsTakeAPartOfTheMemoryOfAStagesGradients)
     }
 }
 
-// What a rank sends of tied gradients is its own shard, which need not be as large as others'.
+// A rank sends its own shard of tied gradients, which may be smaller than others'.
 TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
 {
     StubBlocks blocks;
@@ -351,7 +352,7 @@ TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
         for (int rank = 0; rank < 6; rank++) {
             rf_plan *plan = nullptr;
             rf_bytes own = {};
-            ASSERT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan),
+            ASSERT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan),
                       0);
             rf_plan_bytes(plan, &own);
             if (rank == 0) {
@@ -365,7 +366,7 @@ TEST(PipelinePlan, WhatAllRanksSendIsWhatTheirOwnPlansSay)
     }
 }
 
-// Ranks with several stages send to each other in a ring. Where each reuses memory that it is still
+// Ranks with several stages send to each other in a ring. If each reuses memory that it is still
 // sending before it receives, all wait forever.
 TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
 {
@@ -391,7 +392,7 @@ TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
         std::vector<const rf_plan *> borrowed;
         for (int rank = 0; rank < row.pp; rank++) {
             rf_plan *plan = nullptr;
-            ASSERT_EQ(rf_plan_build(blocks.blocks(), row.blocks, &mesh, &policy, rank, &plan), 0);
+            ASSERT_EQ(rf_plan_build({blocks.blocks(), row.blocks}, &mesh, &policy, rank, &plan), 0);
             plans.emplace_back(plan, rf_plan_destroy);
             borrowed.push_back(plan);
         }
@@ -400,8 +401,8 @@ TEST(PipelinePlan, RanksWithSeveralStagesDoNotWaitForMemoryThatTheySend)
     }
 }
 
-// With recomputation what a block saves is there twice for each micro-batch, and with weight halves
-// that are put off those of one are apart from those of the next, but not of all.
+// With recomputation a block's saved values exist twice for each micro-batch; with deferred weight
+// halves those of one are separate from those of the next, but not of all.
 TEST(PipelinePlan, WhatIsComputedAgainIsKeptForWeightHalvesThatArePutOff)
 {
     StubBlocks blocks;
@@ -417,7 +418,7 @@ TEST(PipelinePlan, WhatIsComputedAgainIsKeptForWeightHalvesThatArePutOff)
     std::vector<const rf_plan *> borrowed;
     for (int rank = 0; rank < 5; rank++) {
         rf_plan *plan = nullptr;
-        ASSERT_EQ(rf_plan_build(blocks.blocks(), 7, &mesh, &policy, rank, &plan), 0);
+        ASSERT_EQ(rf_plan_build({blocks.blocks(), 7}, &mesh, &policy, rank, &plan), 0);
         plans.emplace_back(plan, rf_plan_destroy);
         borrowed.push_back(plan);
     }

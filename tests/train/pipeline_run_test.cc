@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Orders of pipelines end with nothing buffered, and leave ranks idle for as long as the formulas
-// say.
+// Orders of pipelines end with nothing buffered, and the idle time of ranks is that of the
+// formulas.
 #include <algorithm>
 #include <climits>
 #include <cmath>
@@ -65,7 +65,8 @@ TEST(PipelineTime, GPipeAnd1F1BIdleForOneLessThanRanksOfAllSlots)
                 const double time_s = pipe.makespan(1, 2, 0, &spans);
                 EXPECT_EQ(time_s, 3 * (m + p - 1)) << pipe.text();
                 EXPECT_DOUBLE_EQ(1 - spans[0].busy_s / time_s, (p - 1.0) / (m + p - 1));
-                // Gradients leave before the weight half: two of three parts are waited for.
+                // Gradients are sent before the weight half: the others wait for two of three
+                // parts.
                 EXPECT_EQ(pipe.makespan(1, 1, 1), 3 * m + 2 * (p - 1)) << pipe.text();
             }
 }
@@ -167,7 +168,7 @@ TEST(PipelineTime, ATransferWaitsForItsReceiveToBePosted)
     EXPECT_EQ(time_s, 34);
 }
 
-// By hand, with calls that take no time but for the weight half, 1 s, and transfers of 2 s:
+// By hand, with calls that take no time except the weight half, 1 s, and transfers of 2 s:
 //   outputs to rank 1      [0, 2)  [2, 4)
 //   outputs to rank 2      [2, 4)  [5, 7)    posted after its first weight half, [4, 5)
 //   gradients to rank 1    [4, 6)  [7, 9)
@@ -269,7 +270,7 @@ TEST(PipelineProof, ChunksOfOneRankInTheWrongOrderAreADeadlock)
     Pipeline pipe(RF_PIPELINE_ZBV, 1, 1);
     double time_s = 0;
     ASSERT_EQ(pipe.run(with_transfers(RF_PIPELINE_BY_PEER_AND_KIND, 0), &time_s), 0);
-    EXPECT_EQ(time_s, 12); // stages of one rank hand over at once
+    EXPECT_EQ(time_s, 12); // stages of one rank pass values on at once
     std::swap(pipe.calls[0][0], pipe.calls[0][1]);
     EXPECT_EQ(pipe.run(with_transfers(RF_PIPELINE_BY_PEER_AND_KIND, 0), &time_s), RF_EINVAL);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Blocks are divided into stages as evenly as they can be.
+// Blocks are divided into stages as evenly as possible.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -76,7 +76,7 @@ TEST(PipelineSplit, EqualBlocksAreDividedEvenlyAndTheLastStagesHaveOneMore)
     for (int stages = 1; stages <= 12; stages++)
         for (int blocks = stages; blocks <= 30; blocks++) {
             const std::vector<int> first = split(stages, nullptr, blocks);
-            const int more = blocks % stages; // of them at the end
+            const int more = blocks % stages; // at the end
             for (int s = 0; s < stages; s++)
                 ASSERT_EQ(first[(size_t)s + 1] - first[(size_t)s],
                           blocks / stages + (s >= stages - more))
@@ -88,7 +88,7 @@ TEST(PipelineSplit, AnExpensiveHeadGetsAStageWithFewBlocksAndTheOthersShareTheRe
 {
     const double costs[] = {1, 1, 1, 1, 1, 1, 1, 1, 3};
     EXPECT_EQ(split(3, costs, 9), (std::vector<int>{0, 3, 7, 9}));
-    // Under the bound that the last block sets, the rest is as even as it can be.
+    // Under the bound set by the last block, the rest is as even as possible.
     const double huge[] = {1e300, 1e300, 1e300, 1e300, 9e307};
     EXPECT_EQ(split(3, huge, 5), (std::vector<int>{0, 2, 4, 5}));
     const double tiny[] = {5e-324, 5e-324, 5e-324, 1e-323};

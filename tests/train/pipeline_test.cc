@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Orders of pipelines are complete and consistent for any numbers, keep the activations that the
-// formulas say, and see the weights that they should.
+// Orders of pipelines are complete and consistent for any numbers, keep the activations given by
+// the formulas, and see the right weights.
 #include <algorithm>
 #include <climits>
 #include <tuple>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// The plans of all ranks of a job, and a machine that runs their lists without knowing what verbs
-// mean: lanes in random order and with random durations, what is written a mixture of what was
-// read. Two jobs with equal results compute the same; one with several results has a race.
+// The plans of all ranks of a job, and a machine that runs their lists without knowing the meaning
+// of verbs: lanes in random order and with random durations; written values are mixtures of the
+// values read. Two jobs with equal results compute the same; a job with several results has a race.
 #ifndef RF_TESTS_TRAIN_PLAN_MACHINE_H
 #define RF_TESTS_TRAIN_PLAN_MACHINE_H
 
@@ -151,8 +151,8 @@ class Job
         rf_mesh mesh = {s.dp, s.tp, s.pp, s.shard, s.cp};
         for (int rank = 0; rank < s.dp * s.tp * s.cp * s.pp; rank++) {
             rf_plan *plan = nullptr;
-            EXPECT_EQ(rf_plan_build(blocks_.blocks(), blocks_.count(), &mesh, &policy, rank, &plan),
-                      0)
+            EXPECT_EQ(
+                rf_plan_build({blocks_.blocks(), blocks_.count()}, &mesh, &policy, rank, &plan), 0)
                 << rf_last_error()->message;
             plans_.push_back(plan);
         }
@@ -192,8 +192,8 @@ inline uint64_t mix(uint64_t a, uint64_t b)
     return x ^ (x >> 29);
 }
 
-// Memory as cells between all ends of values, one history each; of gradients one for every block,
-// since blocks write different parts of a piece.
+// Memory as cells between all ends of values, one history each; for gradients one per block, since
+// blocks write different parts of a piece.
 class Memory
 {
   public:
@@ -208,7 +208,7 @@ class Memory
             for (uint64_t byte : region.second)
                 cells_[{region.first, byte}] = mix((uint64_t)region.first, byte);
     }
-    // Which histories a value has for this block (-1: for all).
+    // The histories of a value for this block (-1: for all).
     std::vector<uint64_t *> of(int value, int block)
     {
         const rf_value &v = plan_->values[value];
@@ -237,9 +237,9 @@ class Memory
 };
 
 // Runs lanes in random order with random durations: reads when an instruction begins, writes when
-// it ends. What is written depends on everything that was read, and on where it stands; a copy of
-// one history is that history. Results are the parameters, states and scalars of all ranks; 0: it
-// did not come to an end.
+// it ends. A written value depends on everything that was read, and on the instruction's place; a
+// copy of one history is that history. Results are the parameters, states and scalars of all ranks;
+// 0: it did not terminate.
 class Machine
 {
   public:
@@ -304,7 +304,7 @@ class Machine
         if (i && free_to_go(r, i))
             can.push_back([=] { begin(r, lane, read(r, i)); });
     }
-    // Of a group, once: by its first rank.
+    // Once for a group: by its first rank.
     void offer_transfer(const rf_plan_group &group, int first, int lane,
                         std::vector<std::function<void()>> &can)
     {
@@ -329,7 +329,7 @@ class Machine
     {
         return verb == RF_VERB_FETCH || verb == RF_VERB_EVICT;
     }
-    // What is sent is what arrives.
+    // The sent value is received unchanged.
     void offer_message(int r, int lane, int other, std::vector<std::function<void()>> &can)
     {
         const rf_instruction *send = head(r, lane);
@@ -349,7 +349,7 @@ class Machine
     uint64_t read(int r, const rf_instruction *i)
     {
         const int *operands = rf_plan_operands(job_.rank(r), i);
-        // A forward pass once more computes the same.
+        // A repeated forward pass computes the same.
         const rf_verb verb = i->verb == RF_VERB_RECOMPUTE ? RF_VERB_FORWARD : i->verb;
         uint64_t seen = mix((uint64_t)verb, (uint64_t)(i->micro_batch + 1));
         seen = i->phase ? mix(seen, (uint64_t)i->phase) : seen;
@@ -381,7 +381,7 @@ class Machine
             for (uint64_t *cell : memory_[(size_t)r].of(outs[k], i->block))
                 work.writes.emplace_back(cell, copies(i->verb) ? seen : mix(seen, (uint64_t)k));
         }
-        // While it runs nobody finds there anything to use.
+        // While it runs nobody finds usable values there.
         for (auto &write : work.writes)
             *write.first = random_();
         busy_[(size_t)r][(size_t)lane] = true;

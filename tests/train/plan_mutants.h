@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Changes of one instruction, operand, wait, transfer or value of a plan's list: the mutants that
-// the checker has to refuse.
+// the checker must refuse.
 #ifndef RF_TESTS_TRAIN_PLAN_MUTANTS_H
 #define RF_TESTS_TRAIN_PLAN_MUTANTS_H
 
@@ -23,7 +23,7 @@ void count_positions(rf_list &list)
         list.positions[list.instructions[i].lane]++;
 }
 
-// What it was is put back at the end.
+// Restores the previous value at the end.
 class Restored
 {
   public:
@@ -33,6 +33,7 @@ class Restored
         const rf_list &list = job.list(r);
         instructions_.assign(list.instructions, list.instructions + list.count);
         operands_.assign(p->operands, p->operands + p->operand_count);
+        roles_.assign(p->roles, p->roles + p->operand_count);
         waits_.assign(p->waits, p->waits + p->wait_count);
         transfers_.assign(p->transfers, p->transfers + p->transfer_count);
         values_.assign(p->values, p->values + p->value_count);
@@ -44,6 +45,7 @@ class Restored
         list.count = (int)instructions_.size();
         std::copy(instructions_.begin(), instructions_.end(), list.instructions);
         std::copy(operands_.begin(), operands_.end(), p->operands);
+        std::copy(roles_.begin(), roles_.end(), p->roles);
         std::copy(waits_.begin(), waits_.end(), p->waits);
         std::copy(transfers_.begin(), transfers_.end(), p->transfers);
         std::copy(values_.begin(), values_.end(), p->values);
@@ -55,12 +57,13 @@ class Restored
     int r_;
     std::vector<rf_instruction> instructions_;
     std::vector<int> operands_;
+    std::vector<uint8_t> roles_;
     std::vector<rf_wait> waits_;
     std::vector<rf_transfer> transfers_;
     std::vector<rf_value> values_;
 };
 
-// Waits count places of lanes: they follow the instruction that they meant.
+// Waits count places of lanes: they are adjusted to keep the same instruction.
 void shift_waits(rf_plan *plan, rf_list &list, int lane, int from, int by)
 {
     for (int i = 0; i < list.count; i++)
@@ -78,7 +81,7 @@ int place_of(const rf_list &list, int at)
         [&](const rf_instruction &i) { return i.lane == list.instructions[at].lane; });
 }
 
-// One kind of change; false: it does not apply there.
+// One kind of change; false: not applicable.
 using Mutation = std::function<bool(rf_plan *, rf_list &, std::mt19937 &)>;
 
 int any(std::mt19937 &random, int count)
@@ -93,7 +96,7 @@ bool remove(rf_plan *plan, rf_list &list, std::mt19937 &random)
     std::copy(list.instructions + at + 1, list.instructions + list.count, list.instructions + at);
     list.count--;
     shift_waits(plan, list, lane, place, -1);
-    for (int i = 0; i < list.count; i++) // what waited for the very first has nothing to wait for
+    for (int i = 0; i < list.count; i++) // a wait for the very first becomes none
         for (int k = 0; k < list.instructions[i].waits; k++)
             if (plan->waits[list.instructions[i].first_wait + k].position < 0)
                 return false;
@@ -116,7 +119,7 @@ bool swap(rf_plan *, rf_list &list, std::mt19937 &random)
 {
     const int at = any(random, list.count - 1);
     rf_instruction &a = list.instructions[at], &b = list.instructions[at + 1];
-    if (a.lane != b.lane) // only their place in the list changes, which is nobody's business
+    if (a.lane != b.lane) // only their place in the list changes, which does not matter
         return false;
     std::swap(a, b);
     std::swap(a.posts, b.posts);
@@ -191,7 +194,9 @@ bool drop_operand(rf_plan *plan, rf_list &list, std::mt19937 &random)
         return false;
     const int k = any(random, i.ins + i.outs);
     int *first = plan->operands + i.first_operand;
+    uint8_t *roles = plan->roles + i.first_operand;
     std::copy(first + k + 1, first + i.ins + i.outs, first + k);
+    std::copy(roles + k + 1, roles + i.ins + i.outs, roles + k);
     (k < i.ins ? i.ins : i.outs)--;
     return true;
 }
@@ -201,6 +206,21 @@ template <class T> bool set(T &to, T value)
     const bool changes = to != value;
     to = value;
     return changes;
+}
+
+// Another role, or that of another operand of the same side, which gets this one.
+bool change_role(rf_plan *plan, rf_list &list, std::mt19937 &random)
+{
+    const rf_instruction &i = list.instructions[any(random, list.count)];
+    if (i.ins + i.outs == 0)
+        return false;
+    const int k = any(random, i.ins + i.outs), begin = k < i.ins ? 0 : i.ins;
+    uint8_t *roles = plan->roles + i.first_operand;
+    uint8_t &other = roles[begin + any(random, k < i.ins ? i.ins : i.outs)];
+    if (random() % 2 == 0)
+        return set(roles[k], (uint8_t)any(random, RF_ROLE_COUNT));
+    std::swap(roles[k], other);
+    return roles[k] != other;
 }
 
 bool change_field(rf_plan *plan, rf_list &list, std::mt19937 &random)
@@ -262,6 +282,7 @@ const std::pair<const char *, Mutation> mutations[] = {
     {"move value", move_value},
     {"change operand", change_operand},
     {"drop operand", drop_operand},
+    {"change role", change_role},
     {"change field", change_field},
     {"change transfer", change_transfer},
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Plans: partition, layout, buckets, instructions and bytes. Nothing here needs a device.
+// Plans: partition, layout, buckets, instructions and bytes. No device is needed.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -21,7 +21,7 @@ struct PlanOf {
     PlanOf(const StubBlocks &blocks, int dp, const rf_policy &policy, int rank = 0)
     {
         rf_mesh mesh = {dp, 1, 1};
-        rc = rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan);
+        rc = rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan);
     }
     ~PlanOf()
     {
@@ -81,7 +81,7 @@ using Lines = std::vector<std::string>;
 
 } // namespace
 
-// Passes hold on to one value while they ask for another.
+// Passes keep a pointer to one value while they request another.
 TEST(Plan, AskingForAValueThatThereIsDoesNotMoveTheValues)
 {
     StubBlocks blocks = two_blocks();
@@ -244,7 +244,7 @@ TEST(Plan, WhatTheFirstMicroBatchWritesIsNotCleared)
         EXPECT_EQ(ring->params[i].overwrite_grad, overwrite_grad[i]) << i;
         EXPECT_EQ(tree->params[i].overwrite_grad, overwrite_grad[i]) << i;
     }
-    // The owner's own gradient is touched by nobody before, and its block adds.
+    // Nobody writes the owner's own gradient before, and its block adds.
     ASSERT_EQ(tree->cleared_count, 2);
     EXPECT_EQ(tree->cleared[1].first, b0);
     EXPECT_EQ(tree->cleared[1].count, a0 + padded - b0);
@@ -372,7 +372,7 @@ TEST(Plan, FourThousandRanksArePlannedWithoutADevice)
         rf_bytes bytes;
         rf_plan_bytes(plan.plan, &bytes);
         EXPECT_EQ(bytes.params, (uint64_t)(1 << 23));
-        // 2 (N-1)/N of the gradients, give or take a chunk, and the losses.
+        // 2 (N-1)/N of the gradients, within a chunk, and the losses.
         EXPECT_GT(bytes.sent, (uint64_t)(1 << 23) * 2 * 4095 / 4096);
         EXPECT_LT(bytes.sent, (uint64_t)(1 << 23) * 2 + (1 << 18));
     }
@@ -459,13 +459,13 @@ TEST(Plan, RefusalsSayWhatToChange)
     rf_policy policy = policy_of(4, 4);
     rf_plan *plan = nullptr;
     rf_mesh pipeline = {1, 1, 3};
-    EXPECT_EQ(rf_plan_build(blocks.blocks(), 2, &pipeline, &policy, 0, &plan), RF_EINVAL);
+    EXPECT_EQ(rf_plan_build({blocks.blocks(), 2}, &pipeline, &policy, 0, &plan), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("2 blocks"), std::string::npos);
     const auto with = [&](const std::function<void(rf_policy *)> &change, const char *says) {
         rf_mesh two = {1, 1, 2};
         rf_policy changed = policy_of(4, 4);
         change(&changed);
-        EXPECT_LT(rf_plan_build(blocks.blocks(), 2, &two, &changed, 0, &plan), 0) << says;
+        EXPECT_LT(rf_plan_build({blocks.blocks(), 2}, &two, &changed, 0, &plan), 0) << says;
         EXPECT_NE(std::string(rf_last_error()->message).find(says), std::string::npos)
             << rf_last_error()->message;
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Which type what is in: parameters with f32 masters or without, gradients that travel in 16 bits.
+// Types of values: parameters with f32 masters or without, gradients that are sent in 16 bits.
 #include <cmath>
 
 #include "folder.h"
@@ -34,7 +34,7 @@ int sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
 }
 const rf_block_ops constant_gradient = {forward, backward_input, backward_weight, sizes};
 
-// The mean of a parameter that begins at 1, after steps of SGD.
+// The mean of a parameter that starts at 1, after steps of SGD.
 double after_steps(rf_dtype type, bool no_masters, bool stochastic, int steps, float lr)
 {
     rf_param_desc param = {};
@@ -56,7 +56,7 @@ double after_steps(rf_dtype type, bool no_masters, bool stochastic, int steps, f
     rf_run *run = nullptr;
     std::vector<float> w(columns);
     const int32_t zero = 0;
-    EXPECT_RF(rf_plan_build(&block, 1, nullptr, &policy, 0, &plan));
+    EXPECT_RF(rf_plan_build({&block, 1}, nullptr, &policy, 0, &plan));
     EXPECT_RF(rf_run_open(rank_device(0), nullptr, plan, nullptr, &run));
     for (int i = 0; i < steps; i++)
         EXPECT_RF(rf_run_step(run, &zero, &zero, lr, nullptr));
@@ -124,7 +124,7 @@ TEST(Precision, WithoutMastersTreeOrderGivesTheBitsOfOneProcessAtEveryStage)
         const std::string one = train(plain, 1)[0].sha;
         for (const Sharding &s : all_shardings()) {
             if (s.order != RF_ORDER_TREE || s.offload & RF_OFFLOAD_OPTIMIZER)
-                continue; // the host's arithmetic is its own
+                continue; // the host's arithmetic differs
             for (const Seen &seen : train(on(plain, s), 3)) {
                 EXPECT_EQ(seen.sha, one) << s.text();
                 expect_planned(seen, s.text());
@@ -206,7 +206,7 @@ TEST(Precision, AResumeHasTheCopiesThatTheLastUpdateHasRounded)
     }
 }
 
-// All copies are made again.
+// All copies are updated.
 TEST(Precision, WritingAParameterLeavesTheOtherCopies)
 {
     Training t = gpt(RF_BF16, RF_ORDER_TREE);
@@ -240,7 +240,7 @@ TEST(Precision, ParametersWithoutMastersTakeAThird)
     }
 }
 
-// What is 16 bits wide travels in 16 bits, and nobody holds f32 parameters that nobody reads.
+// 16-bit values are sent in 16 bits, and no rank holds f32 parameters that it does not need.
 TEST(Precision, ShardedMastersAreNowhereWhole)
 {
     Training t = gpt(RF_BF16, RF_ORDER_RING);
@@ -329,7 +329,7 @@ TEST(Precision, GradientsThatAreSentInF16AreNotLimitedByTheTokensOfAStep)
             t.steps = 1;
             for (const Seen &s : train(t, 2)) {
                 EXPECT_FALSE(s.stats[0].skipped) << mean;
-                EXPECT_EQ(s.norm[0], 16 * mean); // of 256 equal elements
+                EXPECT_EQ(s.norm[0], 16 * mean); // 256 equal elements
             }
         }
 }
@@ -437,7 +437,7 @@ TEST(Precision, WhatDoesNotGoTogetherIsRefusedByName)
         rf_policy policy = row.policy;
         policy.batch = policy.micro_batches = policy.seq = 1;
         rf_plan *plan = nullptr;
-        EXPECT_EQ(rf_plan_build(&block, 1, nullptr, &policy, 0, &plan), RF_EINVAL);
+        EXPECT_EQ(rf_plan_build({&block, 1}, nullptr, &policy, 0, &plan), RF_EINVAL);
         EXPECT_NE(std::string(rf_last_error()->message).find(row.says), std::string::npos)
             << rf_last_error()->message;
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Adapters of models with quantised weights: losses and gradients beside those of the same weights
-// in f32, bytes that training leaves as they are, the same bits on any number of ranks, and bytes
-// of memory as planned.
+// Adapters of models with quantised weights: losses and gradients against those of the same weights
+// in f32, quantised bytes that training does not change, the same bits on any number of ranks, and
+// memory as planned.
 #include <algorithm>
 #include <cstring>
 
@@ -53,7 +53,7 @@ bool has(const std::string &name, const char *part)
     return name.find(part) != std::string::npos;
 }
 
-// Values that are larger than what a run begins with, so that every part has a say.
+// Values larger than the initial ones of a run, so that every part matters.
 int read_values(void *, const char *name, uint64_t first, uint64_t count, void *out)
 {
     const bool norm = has(name, "ln") || has(name, "norm");
@@ -67,7 +67,7 @@ int read_values(void *, const char *name, uint64_t first, uint64_t count, void *
     return 0;
 }
 
-// The values that kernels compute with, in f32: of each quantised weight, module by module.
+// The values that kernels compute with, in f32: for each quantised weight, module by module.
 struct Dequantized {
     Values weights;
     static int read(void *self, const char *name, uint64_t first, uint64_t count, void *out)
@@ -255,7 +255,7 @@ TEST(Quantized, WhatIsRefusedIsNamed)
         const Model model(t.model, t.llama);
         rf_plan *plan = nullptr;
         const rf_mesh mesh = {1, 2, 1, 0, 1};
-        EXPECT_LT(rf_plan_build(model.blocks, model.count, &mesh, &t.policy, 0, &plan), 0);
+        EXPECT_LT(rf_plan_build({model.blocks, model.count}, &mesh, &t.policy, 0, &plan), 0);
         EXPECT_TRUE(has(rf_last_error()->message, "quantised")) << rf_last_error()->message;
         t.llama.quantize = (rf_quantization)7;
         if (is_llama) {

@@ -3,12 +3,12 @@
 // Random jobs against one rank. A seed draws a model, with matrices just under and over the sizes
 // at which a path changes; a mesh; a policy; and how the job may lose a rank. Losses, norms,
 // held-out losses and parameters are those of one rank without sharding: the same bits in tree
-// order, elsewhere but for the roundings of sums in another order. What was measured is what was
-// planned, copies are equal, and the checker accepts the plans.
+// order, otherwise up to the rounding of sums in another order. Measurements equal the plan, copies
+// are equal, and the checker accepts the plans.
 //
-// RF_TEST_MESHES=COUNT draws as many, from RF_TEST_SEED=FIRST on, and prints each. Those draw from
-// all models, types and optimizers; without it all jobs use few kernels, which a driver translates
-// once.
+// RF_TEST_MESHES=COUNT draws COUNT jobs, starting with RF_TEST_SEED=FIRST, and prints each. Those
+// draw from all models, types and optimizers; without it all jobs use few kernels, which a driver
+// translates once.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -30,7 +30,7 @@ enum Loss { NONE, FROM_MEMORY, FROM_CHECKPOINT };
 struct Job {
     Training t;
     int dp = 1;
-    Loss loss = NONE; // of a rank, before step `lost_at`
+    Loss loss = NONE; // a rank is lost before step `lost_at`
     int lost_at = 0;
     int left = 0; // data-parallel ranks after that
     bool exact = false, narrow = false;
@@ -272,7 +272,7 @@ struct Model {
     bool found = true; // all patterns
 };
 
-// Whether every rank has a plan, which then the checker must accept.
+// Whether every rank has a plan, which the checker must then accept.
 bool is_possible(const Training &t, int dp, int shard, const std::string &text)
 {
     const Model model(t);
@@ -283,7 +283,7 @@ bool is_possible(const Training &t, int dp, int shard, const std::string &text)
     int rc = 0;
     for (int rank = 0; rc == 0 && rank < dp * t.tp * t.pp * t.cp; rank++) {
         plans.push_back(nullptr);
-        rc = rf_plan_build(model.blocks, model.count, &mesh, &t.policy, rank, &plans.back());
+        rc = rf_plan_build({model.blocks, model.count}, &mesh, &t.policy, rank, &plans.back());
     }
     if (rc < 0) {
         const std::string why = rf_last_error()->message;
@@ -296,7 +296,8 @@ bool is_possible(const Training &t, int dp, int shard, const std::string &text)
     return rc == 0;
 }
 
-// The same on one rank: what shapes the arithmetic of a micro-batch or of an update stays.
+// The same on one rank: everything that determines the arithmetic of a micro-batch or of an update
+// is kept.
 Training alone(const Job &job)
 {
     Training t = job.t;
@@ -311,7 +312,7 @@ Training alone(const Job &job)
     return t;
 }
 
-// After a loss fewer copies may be left than a shard needs.
+// After a loss there may be fewer copies than a shard needs.
 int shard_left(const Job &job)
 {
     return job.t.shard && job.left % job.t.shard == 0 ? job.t.shard : 0;
@@ -361,7 +362,7 @@ void add_steps(const std::vector<Seen> &seen, Result *out)
     out->norm.insert(out->norm.end(), seen[0].norm.begin(), seen[0].norm.end());
 }
 
-// Watches the beginning and the end of a run.
+// Records the beginning and the end of a run.
 void watch(Training &t, const Job &job, Result *out, std::mutex *mutex)
 {
     auto before = t.before;
@@ -377,7 +378,7 @@ void watch(Training &t, const Job &job, Result *out, std::mutex *mutex)
         const rf_progress progress = {job.t.steps, job.t.seed, 0};
         std::vector<int32_t> tokens, targets;
         Training text = job.t;
-        text.policy.batch *= 7; // as many as can be evaluated
+        text.policy.batch *= 7; // the most that can be evaluated
         text.batch(50, tokens, targets);
         double loss = 0;
         EXPECT_RF(rf_run_audit(run, &progress));
@@ -400,7 +401,7 @@ Result run_alone(const Job &job)
     return out;
 }
 
-// The rank of the whole job that is rank `rank` of what is left: those without data-parallel rank
+// The rank of the whole job that is rank `rank` of the survivors: those without data-parallel rank
 // 0.
 int survivor(const Job &job, int rank)
 {
@@ -409,7 +410,7 @@ int survivor(const Job &job, int rank)
     return (stage * job.dp + data) * tensor + rank % tensor;
 }
 
-// Goes on without one rank, from what the others have, or from a checkpoint.
+// Continues without one rank, from the others' state or from a checkpoint.
 void run_in_two(const Job &job, Result *out, std::mutex *mutex)
 {
     Folder folder;
@@ -459,14 +460,14 @@ Result run_job(const Job &job)
 
 struct Tolerance {
     double loss, norm; // of the first step; relative
-    double later;      // of later steps, by which of it
-    double update;     // of what a parameter has changed by; relative
+    double later;      // of later steps, relative to the first
+    double update;     // of a parameter's change; relative
     double value;      // of a parameter, relative
 };
 
 // f32: sums in another order. 16 bits: their products are those of the same micro-batches, unless
-// ranks share these; but a last bit of a weight that falls to the other side is 2^-8 of it, or
-// 2^-11. A rule that divides by a root divides roundings of a gradient that is 0 by themselves.
+// ranks share these; but a weight's last bit that is rounded the other way is 2^-8 of it, or 2^-11.
+// A rule that divides by a root scales the roundings of a zero gradient up to whole steps.
 Tolerance tolerance_of(const Job &job)
 {
     const rf_policy &p = job.t.policy;

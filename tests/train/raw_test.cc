@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Frozen parameters of u8: their bytes are stored, gathered, moved and saved as they are, whatever
-// they would be as numbers, and take as much memory as they have bytes.
+// Frozen parameters of u8: their bytes are stored, gathered, moved and saved unchanged, for any bit
+// patterns, and take their size in memory.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,7 +17,7 @@ using Words = std::vector<uint32_t>;
 const char *const names[] = {"blocks.0.packed", "blocks.1.packed"};
 const int64_t word_count = 1237; // odd, so that shards differ in length
 
-// NaNs, infinities, subnormals and a negative zero among them.
+// Includes NaNs, infinities, subnormals and a negative zero.
 Words bits(uint32_t seed)
 {
     static const uint32_t special[] = {0x7f800001, 0xffc12345, 0x80000000, 1, 0x7f800000};
@@ -58,7 +58,7 @@ struct Packed {
             }
         };
     }
-    // Every rank must call them together.
+    // A collective: every rank must call it.
     static void write(rf_run *run)
     {
         for (uint32_t k = 0; k < 2; k++) {

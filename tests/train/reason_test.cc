@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Why an instruction sends: from which declaration of a block, a mesh or a policy its transfer
-// follows. Nothing here needs a device.
+// Why an instruction sends: the declaration of a block, a mesh or a policy that requires its
+// transfer. No device is needed.
 #include <gtest/gtest.h>
 #include <ringforge/parallel.h>
 
@@ -42,7 +42,7 @@ struct Case {
     std::vector<std::string> reasons; // parts of sentences
 };
 
-// The reasons of a rank's list; each transfer has one, and what sends nothing has none.
+// The reasons of a rank's list; each transfer has one, and other instructions have none.
 std::set<std::string> reasons_of(const rf_plan *plan)
 {
     std::set<std::string> all;
@@ -53,7 +53,7 @@ std::set<std::string> reasons_of(const rf_plan *plan)
         const std::string reason = rf_instruction_reason(plan, &list[i], text, sizeof(text));
         rf_instruction_text(plan, &list[i], name, sizeof(name));
         EXPECT_EQ(reason.empty(), rf_plan_transfer(plan, &list[i]) == nullptr) << name;
-        EXPECT_NE(reason, rf_verb_name(list[i].verb)); // nothing but what it does
+        EXPECT_NE(reason, rf_verb_name(list[i].verb)); // only its action
         EXPECT_EQ(reason.find('?'), std::string::npos) << reason;
         if (!reason.empty())
             all.insert(reason);
@@ -120,7 +120,7 @@ TEST(Reasons, OfEachTransferNameTheSplitThePhaseAndTheAxisThatItFollowsFrom)
         std::set<std::string> all;
         for (int rank = 0; rank < c.mesh.dp * c.mesh.tp * c.mesh.pp; rank++) {
             rf_plan *plan = nullptr;
-            ASSERT_EQ(rf_plan_build(model.blocks, model.count, &c.mesh, &policy, rank, &plan), 0)
+            ASSERT_EQ(rf_plan_build({model.blocks, model.count}, &c.mesh, &policy, rank, &plan), 0)
                 << rf_last_error()->message;
             const std::set<std::string> own = reasons_of(plan);
             all.insert(own.begin(), own.end());
@@ -146,7 +146,7 @@ TEST(Reasons, FitIntoAnyText)
     policy.seq = 32;
     const rf_mesh mesh = {1, 2, 1, 0};
     rf_plan *plan = nullptr;
-    ASSERT_EQ(rf_plan_build(model.blocks, model.count, &mesh, &policy, 0, &plan), 0);
+    ASSERT_EQ(rf_plan_build({model.blocks, model.count}, &mesh, &policy, 0, &plan), 0);
     int count = 0;
     const rf_instruction *list = rf_plan_instructions(plan, &count);
     for (size_t bytes : {1, 2, 20})

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// What layers do not keep but compute again (src/models/recompute.h): every choice gives the same
-// bits, in the bytes of docs/memory.md, and is no part of what a checkpoint belongs to.
+// Values that layers recompute instead of keeping (src/models/recompute.h): every choice gives the
+// same bits, in the bytes of docs/memory.md, and does not belong to the identity of a checkpoint.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -17,7 +17,8 @@ struct Case {
     bool llama;
     rf_dtype dtype, residual;
 };
-// With RF_TEST_ALL=1 all of them, else the first, which have each type and kind of residual once.
+// With RF_TEST_ALL=1 all of them, otherwise the first, which have each type and kind of residual
+// once.
 const Case cases[] = {
     {"gpt2 f32", false, RF_F32, RF_F32},
     {"llama f32", true, RF_F32, RF_F32},
@@ -32,7 +33,7 @@ const Case cases[] = {
 };
 const bool test_all = getenv("RF_TEST_ALL") != nullptr;
 
-// With what goes along with a part. Choices of which this is the same are the same to a layer.
+// Adds the parts implied by a part. Choices with equal results are the same for a layer.
 unsigned whole(const Case &c, unsigned parts)
 {
     if (!c.llama && c.dtype != RF_F32 && (parts & MODEL_RECOMPUTE_GELU))
@@ -43,7 +44,7 @@ unsigned whole(const Case &c, unsigned parts)
 Training small(const Case &c, unsigned parts)
 {
     Training t;
-    t.model = {c.dtype == RF_F32 ? 2 : 1, 16, 2, 7, 17}; // layers: two share what is there once
+    t.model = {c.dtype == RF_F32 ? 2 : 1, 16, 2, 7, 17}; // layers: two share temporary memory
     if (c.llama) {
         t.llama = {t.model.layers, 16, 4, 2, 24, 17};
         t.llama.dtype = c.dtype;
@@ -62,7 +63,7 @@ Training small(const Case &c, unsigned parts)
     return t;
 }
 
-// All that a run computes: the bytes of its gradients, and the losses.
+// All results of a run: the bytes of its gradients, and the losses.
 struct Result {
     Seen seen;
     std::vector<float> grads;
@@ -197,7 +198,7 @@ struct Planned {
             t.llama.layers > 0 ? llama_create(&t.llama, &other) : gpt2_create(&t.model, &model), 0);
         const rf_block *blocks = other ? llama_blocks(other, &count) : gpt2_blocks(model, &count);
         layer = blocks[1];
-        EXPECT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, 0, &plan));
+        EXPECT_RF(rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan));
     }
     ~Planned()
     {
@@ -205,7 +206,7 @@ struct Planned {
         gpt2_destroy(model);
         llama_destroy(other);
     }
-    // Of all values of a kind in the plan.
+    // All values of a kind in the plan.
     uint64_t bytes(rf_value_kind kind) const
     {
         uint64_t sum = 0;
@@ -255,7 +256,7 @@ TEST(Recompute, TheBytesOfALayerAreThoseOfTheFormulas)
                 EXPECT_EQ(sizes.saved, layer.saved()) << where;
                 EXPECT_EQ(sizes.saved_for_weight, layer.saved_for_weight()) << where;
                 EXPECT_EQ(sizes.scratch, layer.scratch()) << where;
-                // In the plan, each layer's.
+                // In the plan, those of each layer.
                 const Training all = keeping(t);
                 const Planned kept(all);
                 const Layer before = layer_of(all);
@@ -270,8 +271,8 @@ TEST(Recompute, TheBytesOfALayerAreThoseOfTheFormulas)
             }
 }
 
-// On several ranks, in tree order, with all sharded, with products in parts, and where the plan
-// computes whole layers again as well.
+// On several ranks, in tree order, with everything sharded, with products in parts, and with a plan
+// that recomputes whole layers as well.
 TEST(Recompute, TheBitsAreTheSameOnSeveralRanksAndWithRecomputedBlocks)
 {
     for (bool llama : {false, true}) {
@@ -312,7 +313,7 @@ TEST(Recompute, ACheckpointOfOneChoiceIsLoadedWithAnother)
         };
         train(t, 1);
         t = small(c, MODEL_RECOMPUTE_ATTENTION);
-        t.seed = 6; // of weights that are replaced
+        t.seed = 6; // for weights that are replaced
         t.steps = 0;
         t.after = [&](rf_run *run, rf_comm *, int) {
             ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
@@ -321,9 +322,7 @@ TEST(Recompute, ACheckpointOfOneChoiceIsLoadedWithAnother)
                 small(c, 0).batch(step, tokens, targets);
                 ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
             }
-            char hex[65] = "";
-            EXPECT_RF(rf_run_params_sha256(run, hex));
-            EXPECT_EQ(hex, want);
+            EXPECT_EQ(sha_of(run), want);
         };
         train(t, 1);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The fp64 reference: see reference_model.h. Loops as in the textbook, no cleverness.
+// The fp64 reference: see reference_model.h. Textbook loops.
 #include "train/reference_model.h"
 
 #include <algorithm>

@@ -121,7 +121,7 @@ TEST(Reference, TwentyLossesOnTwoRanksAgreeWithPyTorch)
 TEST(Gradients, OfTheWholeModelAgreeWithTheReferenceInEveryParameter)
 {
     // Ignored targets leave micro-batches with 16, 9, 3, 1, 0 and 12 valid tokens; one micro-batch
-    // of everything gives the same sums but for rounding.
+    // of everything gives the same sums up to rounding.
     ReferenceModel model(reference::config);
     fill(&model);
     std::vector<int32_t> in, out;
@@ -160,8 +160,8 @@ TEST(Gradients, OfTheWholeModelAgreeWithTheReferenceInEveryParameter)
 
 TEST(Gradients, AreTheSlopesOfTheLoss)
 {
-    // Central differences of the library's own loss in f32: the sum of 96 losses is good to about
-    // 1e-5, which over a step of 2e-2 leaves 1e-3 of a slope near 1.
+    // Central differences of the library's own loss in f32: the sum of 96 losses is accurate to
+    // about 1e-5, which over a step of 2e-2 leaves 1e-3 of a slope near 1.
     Training t = same_training(1);
     ReferenceModel model(reference::config);
     t.after = [&](rf_run *run, rf_comm *, int) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Snapshots: what is left of a run's ranks goes on as another run, with the bits of one that was
-// never interrupted; and what is lost with a rank is said by name.
+// Snapshots: the remaining ranks of a run continue as another run, with the bits of one that was
+// never interrupted; losses with a rank are reported by name.
 #include "world.h"
 
 #include <map>
@@ -20,7 +20,7 @@ Training small()
 
 using Snapshots = std::map<int, rf_snapshot *>;
 
-// Trains on so many ranks, and keeps what each has then.
+// Trains on this number of ranks, and keeps each one's snapshot.
 Snapshots snapshots_of(Training t, int ranks)
 {
     Snapshots kept;
@@ -34,7 +34,7 @@ Snapshots snapshots_of(Training t, int ranks)
     return kept;
 }
 
-// Goes on from these, and returns the hash of the parameters at the end.
+// Continues from these, and returns the hash of the parameters at the end.
 std::string trained_from(Training t, int ranks, const Snapshots &snapshots, int64_t step)
 {
     t.before = [&](rf_run *run, rf_comm *, int rank) {
@@ -71,7 +71,7 @@ TEST(Restore, OnFewerRanksTheBitsAreThoseOfARunThatWasNotInterrupted)
         const std::string want = train(whole, 1)[0].sha;
         const Snapshots kept = snapshots_of(first, 3);
         EXPECT_EQ(trained_from(second, 2, {{0, kept.at(0)}, {1, kept.at(2)}}, 2), want);
-        // One rank has nothing, and gets all from the others; another mesh.
+        // One rank has nothing, and gets everything from the others; another mesh.
         second.pp = 2;
         EXPECT_EQ(trained_from(second, 2, {{1, kept.at(1)}}, 2), want);
         second.pp = 1;
@@ -112,7 +112,7 @@ TEST(Restore, OfTwoStepsTheNewestIsTaken)
     destroy(newer);
 }
 
-// Its ranks got the error of a death when its update had ended: others may not have made it.
+// Its ranks got the error of a death after their update: others may not have made it.
 TEST(Restore, OfAStepThatFailedBehindItsUpdateTheNewParametersAreTaken)
 {
     Training t = small();

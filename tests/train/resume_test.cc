@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// A run goes on from the checkpoint of any mesh on any other: what is loaded is the state that was
-// saved, to the bit, and the next step is that of the run that went on; the same bits where the
-// number of tensor ranks is the same. layouts_test.cc and tensor_state_test.cc have more that a
-// checkpoint may come from, without steps after it.
+// A run on any mesh resumes the checkpoint of any other: the loaded state has the bits of the saved
+// one, and the next step is that of the uninterrupted run; with the same bits if the number of
+// tensor ranks is the same. layouts_test.cc and tensor_state_test.cc test more sources of
+// checkpoints, without further steps.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -29,7 +29,7 @@ struct Mesh {
     }
 };
 
-// That of eight ranks is the last.
+// The one of eight ranks is the last.
 const Mesh meshes[] = {
     {1, 1, 1},    {2, 1, 1, 3}, {1, 2, 1},    {1, 1, 2, 0, RF_PIPELINE_ZBV},
     {3, 1, 1, 1}, {1, 4, 1},    {2, 2, 1, 2}, {1, 2, 2},
@@ -72,7 +72,7 @@ std::string state(const Folder &folder)
     return model + states;
 }
 
-// A run on one of the meshes that saves, and goes on.
+// A run on one of the meshes that saves, and continues.
 struct Saved {
     Folder folder;
     std::string files;
@@ -85,11 +85,10 @@ void train_and_save(Training t, int ranks, Saved *saved)
     t.after = [&](rf_run *run, rf_comm *, int rank) {
         std::vector<int32_t> tokens, targets;
         rf_step_stats stats = {};
-        char sha[65];
         save(run, t, saved->folder);
         t.batch(saved_steps, tokens, targets);
         ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, &stats));
-        ASSERT_RF(rf_run_params_sha256(run, sha));
+        const std::string sha = sha_of(run);
         if (rank == 0)
             saved->next = {sha, {stats.loss}, {stats.grad_norm}, {}, {}, {}};
     };
@@ -117,7 +116,7 @@ double difference(double a, double b)
     return std::fabs(a - b) / std::fabs(b);
 }
 
-// `tried`: which pairs of a mesh that saves and one that loads.
+// `tried`: selects pairs of a saving and a loading mesh.
 void expect_to_go_on(bool is_llama, bool (*tried)(size_t from, size_t to))
 {
     double worst = 0;

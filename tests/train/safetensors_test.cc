@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// safetensors files: what is written can be read, by others too, and what an enemy wrote is refused
-// and never believed.
+// safetensors files: written ones can be read, by others too, and hostile ones are refused.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -104,7 +103,7 @@ TEST(Safetensors, WhatWasWrittenIsRead)
     EXPECT_STREQ(rf_safetensors_note(file, "step"), "12");
     EXPECT_EQ(rf_safetensors_note(file, "none"), nullptr);
     rf_safetensors_close(file);
-    // The data begins at a multiple of a page, and nothing is left over.
+    // The data begin at a multiple of a page, and no byte is left over.
     std::string bytes = folder.read("f");
     uint64_t length = 0;
     memcpy(&length, bytes.data(), 8);

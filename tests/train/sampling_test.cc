@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The processors of logits beside those of transformers, on logits by a formula
+// The processors of logits against those of transformers, on logits by a formula
 // (sampling_torch.txt, by sampling_torch.py).
 #include <algorithm>
 #include <cmath>
@@ -63,7 +63,7 @@ std::vector<Case> read_cases()
     return all;
 }
 
-/* Probabilities of what the processors leave. */
+/* Probabilities after the processors. */
 std::vector<double> processed(const Case &c)
 {
     std::vector<float> scores(VOCAB);
@@ -89,8 +89,8 @@ std::vector<double> processed(const Case &c)
 }
 } // namespace
 
-/* Of tokens with equal logits at the limit of top-p, transformers keeps some, as its sort leaves
- * them, and this library those with the largest ids. So there the probabilities are compared in
+/* Among tokens with equal logits at the limit of top-p, transformers keeps some, in the order of
+ * its sort, and this library those with the largest ids. So there the probabilities are compared in
  * order of size. */
 TEST(Sampling, ProcessorsLeaveTheProbabilitiesOfTransformers)
 {
@@ -109,7 +109,7 @@ TEST(Sampling, ProcessorsLeaveTheProbabilitiesOfTransformers)
     }
 }
 
-/* What an empty filter, and one that leaves one token, does. */
+/* The effect of an empty filter, and of one that leaves one token. */
 TEST(Sampling, TheLargestLogitIsAlwaysLeft)
 {
     Case c = {0, {3}, {}, {}};

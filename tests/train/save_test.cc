@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Saves and loads of many ranks: each writes and reads its own part, in the background too, and
-// the status of one of them goes to all.
+// Saves and loads of many ranks: each writes and reads its own part, in the background too, and all
+// get the status of any of them.
 #include <csignal>
 #include <cstring>
 #include <future>
@@ -18,25 +18,7 @@ extern "C" {
 namespace
 {
 
-Training tiny()
-{
-    Training t;
-    t.model = {1, 16, 2, 8, 17};
-    t.policy.batch = 4;
-    t.policy.seq = 8;
-    t.policy.micro_batches = 4;
-    t.steps = 2;
-    return t;
-}
-
-void step(const Training &t, rf_run *run, int number)
-{
-    std::vector<int32_t> tokens, targets;
-    t.batch(number, tokens, targets);
-    ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
-}
-
-// All that a checkpoint has to bring back.
+// Everything that a checkpoint must restore.
 std::vector<float> state_of(rf_run *run)
 {
     std::vector<float> all = {(float)run->step, (float)run->updates};
@@ -55,13 +37,7 @@ std::vector<float> state_of(rf_run *run)
     return all;
 }
 
-void save(rf_run *run, const Folder &folder, int number)
-{
-    const rf_progress progress = {number, 77, 4 * number};
-    ASSERT_RF(rf_run_save(run, folder.path().c_str(), &progress));
-}
-
-// What a save of `ranks` ranks leaves in the folder, and the state that it had.
+// The folder after a save of `ranks` ranks, and the state that was saved.
 std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int ranks,
                                    const std::vector<int> &hidden = {})
 {
@@ -73,7 +49,7 @@ std::vector<float> make_checkpoint(const Training &t, const Folder &folder, int 
             hide_folders(run);
     };
     first.after = [&](rf_run *run, rf_comm *, int rank) {
-        save(run, folder, 2);
+        save_at(run, folder.path(), 2);
         if (rank == 0)
             state = state_of(run);
     };
@@ -103,7 +79,7 @@ void expect_loads(const Training &t, const Folder &folder, int ranks,
         EXPECT_EQ(s.measured.sent, s.planned.sent);
 }
 
-// A hook that stops a background thread until it may go on.
+// A hook that stops a background thread until released.
 struct Gate {
     std::promise<void> reached, open;
     std::shared_future<void> opened = open.get_future().share();
@@ -122,7 +98,7 @@ struct Gate {
 
 TEST(SharedSave, EveryNumberOfRanksWritesTheSameBytesAndEveryNumberLoadsThem)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder folders[5];
     std::vector<float> want;
     for (int savers = 1; savers <= 4; savers++) {
@@ -140,7 +116,7 @@ TEST(SharedSave, EveryNumberOfRanksWritesTheSameBytesAndEveryNumberLoadsThem)
 
 TEST(SharedSave, RanksThatDoNotSeeTheFolderSaveAndLoadThroughRank0)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder seen, hidden;
     const std::vector<float> want = make_checkpoint(t, seen, 1);
     EXPECT_TRUE(make_checkpoint(t, hidden, 3, {1, 2}) == want);
@@ -152,7 +128,7 @@ TEST(SharedSave, RanksThatDoNotSeeTheFolderSaveAndLoadThroughRank0)
 
 TEST(SharedSave, ARankThatUpdatesNothingSavesAndLoadsNoStates)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.policy.order = RF_ORDER_RING;
     t.policy.update_on_rank_0 = true;
     Folder folder;
@@ -171,7 +147,7 @@ TEST(SharedSave, ARankThatUpdatesNothingSavesAndLoadsNoStates)
 
 TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.model = {1, 128, 2, 8, 257};
     t.steps = 0;
     Folder folder;
@@ -186,7 +162,7 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
             if (load)
                 ASSERT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
             else
-                save(run, folder, 2);
+                save_at(run, folder.path(), 2);
             ASSERT_RF(rf_barrier(comm, nullptr));
             if (rank == 0)
                 (load ? most_load : most_save) = rf_alloc_largest();
@@ -195,21 +171,21 @@ TEST(SharedSave, NoRankTakesMoreMemoryThanAFewPieces)
         bytes = run->plan->param_elements * sizeof(float);
     };
     train(t, 2);
-    EXPECT_GT(bytes, 900000u);     // of the parameters, and twice that of the states
-    EXPECT_LE(most_save, 65536u);  // what small files are written through
-    EXPECT_LE(most_load, 262144u); // what is verified at once
+    EXPECT_GT(bytes, 900000u);     // the parameters, and twice that for the states
+    EXPECT_LE(most_save, 65536u);  // the buffer for small files
+    EXPECT_LE(most_load, 262144u); // the block that is verified at once
 }
 
 TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     const std::vector<float> want = make_checkpoint(t, folder, 1);
     t.steps = 0;
     t.after = [&](rf_run *run, rf_comm *comm, int rank) {
         const rf_progress progress = {3, 77, 12};
         if (rank == 2)
-            hide_folders(run); // or it would miss the file as well
+            hide_folders(run); // otherwise it would miss the file as well
         if (rank == 1)
             run->files.saves = {
                 [](void *user, const char *stage) {
@@ -229,14 +205,14 @@ TEST(SharedSave, WhatOneRankCannotOpenIsToldToAllAndTheLastGoodOneStays)
         EXPECT_EQ(folder.read("latest"), "step-2\n");
         run->files.saves = {};
         ASSERT_RF(rf_barrier(comm, nullptr));
-        save(run, folder, 3);
+        save_at(run, folder.path(), 3);
     };
     train(t, 3);
 }
 
 TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder, copy;
     const std::vector<float> want = make_checkpoint(t, folder, 1);
     const auto options = std::filesystem::copy_options::recursive |
@@ -259,7 +235,7 @@ TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
         EXPECT_EQ(message.find("rank 1: ") == 0, rank != 1) << message;
         EXPECT_TRUE(state_of(run) == want);
         ASSERT_RF(rf_barrier(comm, nullptr));
-        if (rank == 1) // another checkpoint is none: rank 0 sends its own
+        if (rank == 1) // another checkpoint does not count: rank 0 sends its own
             copy.write("step-2/state.json", "{}");
         ASSERT_RF(rf_run_load(run, mine.path().c_str(), nullptr));
     };
@@ -268,7 +244,7 @@ TEST(SharedSave, ACopyOnAnotherRankIsVerifiedByThatRank)
 
 TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 3);
     std::atomic<int> refused{0};
@@ -294,7 +270,7 @@ TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
             const rf_progress progress = {3, 77, 12};
             ASSERT_RF(gpt2_create(&t.model, &model));
             const rf_block *blocks = gpt2_blocks(model, &count);
-            ASSERT_RF(rf_plan_build(blocks, count, &mesh, &t.policy, rank, &plan));
+            ASSERT_RF(rf_plan_build({blocks, count}, &mesh, &t.policy, rank, &plan));
             int rc = rf_run_open(rank_device(rank), comm, plan, nullptr, &run);
             if (rc == 0) {
                 run->files.piece_bytes = 2000;
@@ -323,7 +299,7 @@ TEST(SharedSave, ARankThatDiesEndsItForAllAndLeavesACompleteOne)
 
 TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
 {
-    const Training t = tiny();
+    const Training t = tiny(2);
     Folder want, folder;
     const std::vector<float> state = make_checkpoint(t, want, 1);
     Training go = t;
@@ -335,14 +311,14 @@ TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
             run->files.saves = {Gate::wait, &gate};
         run->files.piece_bytes = 1000;
         ASSERT_RF(rf_run_save_begin(run, folder.path().c_str(), &progress, nullptr));
-        step(t, run, 2);
+        take_steps(t, run, 2, 2 + 1);
         if (rank == 1)
             gate.reached.get_future().wait();
         ASSERT_RF(rf_run_save_test(run, &far));
         EXPECT_FALSE(far.ended);
         EXPECT_LT(far.written, far.bytes);
         EXPECT_FALSE(std::filesystem::exists(folder.path("latest")));
-        step(t, run, 3);
+        take_steps(t, run, 3, 3 + 1);
         if (rank == 1)
             gate.open.set_value();
         while (!far.ended)
@@ -359,7 +335,7 @@ TEST(BackgroundSave, WritesTheStateOfItsBeginWhileTrainingGoesOn)
 
 TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 1);
     t.steps = 0;
@@ -369,7 +345,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
     for (const bool by_begin : {false, true}) {
         t.after = [&](rf_run *run, rf_comm *comm, int rank) {
             const rf_progress progress = {3, 77, 12};
-            if (rank == 1) // the files are there, and what is written from now on fails
+            if (rank == 1) // the files exist, and later writes fail
                 run->files.saves = {[](void *, const char *stage) {
                                         rlimit small;
                                         getrlimit(RLIMIT_FSIZE, &small);
@@ -390,7 +366,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
             run->files.saves = {};
             EXPECT_FALSE(std::filesystem::exists(folder.path("step-3.tmp")));
             EXPECT_EQ(folder.read("latest"), "step-2\n");
-            EXPECT_RF(rf_run_save_wait(run)); // there is none any more
+            EXPECT_RF(rf_run_save_wait(run)); // none is in progress any more
         };
         train(t, 2);
     }
@@ -398,7 +374,7 @@ TEST(BackgroundSave, AnErrorOfTheThreadIsReturnedByTheCallThatEndsTheSave)
 
 TEST(BackgroundSave, IsGivenUpByClosingTheRun)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     Folder folder;
     make_checkpoint(t, folder, 1);
     t.steps = 0;
@@ -415,7 +391,7 @@ TEST(BackgroundSave, IsGivenUpByClosingTheRun)
 
 TEST(BackgroundSave, KeepsTheLastCheckpointsAndTheLaterOnes)
 {
-    Training t = tiny();
+    Training t = tiny(2);
     t.steps = 0;
     Folder folder;
     t.after = [&](rf_run *run, rf_comm *, int) {

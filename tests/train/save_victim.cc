@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 //
-// Saves a checkpoint of step 1, then is killed in the midst of saving steps 2, 3, ...:
-// `save_victim DIR MOMENT RANKS WAY`. MOMENT: a stage of a save, or @N, N microseconds after step 1
-// was saved. RANKS are threads. WAY: blocking or background. The parameter ln_f.bias is the step's
-// number. Started by checkpoint_test.cc.
+// Saves a checkpoint of step 1, then is killed while saving steps 2, 3, ...: `save_victim DIR
+// MOMENT RANKS WAY`. MOMENT: a stage of a save, or @N, N microseconds after step 1 was saved. RANKS
+// are threads. WAY: blocking or background. The parameter ln_f.bias is the step's number. Started
+// by checkpoint_test.cc.
 #include <ringforge/ringforge.h>
 
 #include <csignal>
@@ -39,7 +39,7 @@ void die(void *wanted, const char *stage)
         raise(SIGKILL);
 }
 
-// From another moment on, of which nothing in the program knows.
+// Kills the process at a moment unknown to the program.
 void die_after(long us)
 {
     timer_t timer;
@@ -84,7 +84,7 @@ int work(Victim &v, rf_comm *comm, int rank)
         return -1;
     const rf_block *blocks = gpt2_blocks(model, &count);
     if (rf_device_open(nullptr, nullptr, &device) < 0 ||
-        rf_plan_build(blocks, count, &mesh, &policy, rank, &plan) < 0 ||
+        rf_plan_build({blocks, count}, &mesh, &policy, rank, &plan) < 0 ||
         rf_run_open(device, comm, plan, nullptr, &run) < 0)
         return -1;
     run->files.piece_bytes = 2048;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The search for a mesh: its formulas against plans, its answer against the simulator, and what it
-// says of what does not fit. Nothing here needs a device.
+// The search for a mesh: its formulas against plans, its answer against the simulator, and its
+// messages about meshes that do not fit. No device is needed.
 #include <gtest/gtest.h>
 #include <ringforge/search.h>
 
@@ -71,7 +71,7 @@ uint64_t device_bytes(const rf_bytes &b)
     return b.params + b.grads + b.optimizer + b.activations + b.comm + b.scratch - b.host;
 }
 
-// What plans of all ranks say of a candidate.
+// The totals of all ranks' plans for a candidate.
 struct Truth {
     rf_bytes bytes = {};
     uint64_t device = 0, sent = 0;
@@ -87,7 +87,7 @@ Truth plan_of(const rf_search_model &model, const rf_search_opts &opts, const rf
     rf_policy policy = rf_search_policy(&opts, &c);
     policy.device_bytes = 0;
     mesh.shard = c.zero ? mesh.shard : 0;
-    EXPECT_EQ(rf_plan_build(model.blocks, model.block_count, &mesh, &policy, 0, &plan), 0)
+    EXPECT_EQ(rf_plan_build({model.blocks, model.block_count}, &mesh, &policy, 0, &plan), 0)
         << rf_last_error()->message;
     if (!plan)
         return truth;
@@ -122,8 +122,8 @@ std::string text_of(const rf_candidate &c)
            std::to_string(c.chunks) + " micro-batches " + std::to_string(c.micro_batches);
 }
 
-// Of what a plan holds and sends the formulas are to say so much. Zero bubbles put halves off in
-// ways that overlap with more than the formula adds up; how often a stage of a pipeline gathers its
+// Tolerances of the formulas for a plan's memory and messages. Zero bubbles defer halves in ways
+// that overlap with more than the formula counts; how often a stage of a pipeline gathers its
 // blocks depends on its order.
 void expect_bytes(const Truth &truth, const rf_candidate &c)
 {
@@ -136,7 +136,7 @@ void expect_bytes(const Truth &truth, const rf_candidate &c)
     EXPECT_NEAR((double)c.bytes.sent, sent, (gathers ? 0.6 : 0.05) * sent) << text_of(c);
 }
 
-// What lives as long as the run: exact but for the padding of shards, of which each piece has some.
+// Values that live as long as the run: exact up to the padding of shards, some for each piece.
 void expect_states(const Truth &truth, const rf_candidate &c)
 {
     const double slack = 0.02;
@@ -178,7 +178,8 @@ TEST(Search, FormulasSayWhatPlansHoldAndSend)
             errors += std::fabs(c.step_s / truth.step_s - 1);
         }
         EXPECT_GT(seen.size(), 80u);
-        EXPECT_LT(errors / (double)seen.size(), 0.15); // times only sort what is planned then
+        EXPECT_LT(errors / (double)seen.size(), 0.15); // then times only order the planned
+                                                       // candidates
     }
 }
 
@@ -204,7 +205,7 @@ TEST(Search, WithMemoryOfTheHostFormulasStayNearPlans)
     }
 }
 
-// The best are planned, and no other mesh that was planned is quicker.
+// The best are planned, and no other planned mesh is faster.
 TEST(Search, TheAnswerHasTheBytesAndTheTimeOfItsPlanAndFits)
 {
     Model model;
@@ -268,7 +269,7 @@ TEST(Search, GoesThroughAllMeshesAndPoliciesThatAreOpenAndKeepsWhatIsGiven)
     }
 }
 
-// Another training: it is only taken where it is given, and then plans say what it takes.
+// A different training: it is only chosen on request, and then plans have its bytes.
 TEST(Search, APipelineWithoutAFlushIsSearchedWhereItIsAskedFor)
 {
     Model model;
@@ -308,7 +309,7 @@ TEST(Search, TakesSegmentsThatAreChosenBySizesAsAPlanDoes)
     }
 }
 
-// Parts of blocks and what is exchanged between them, with whole and with cut rows.
+// Parts of blocks and the exchanges between them, with whole and with cut rows.
 TEST(Search, TensorRanksHaveThePartsAndTheExchangesOfTheirPlans)
 {
     Model model(RF_BF16);
@@ -335,7 +336,7 @@ TEST(Search, TensorRanksHaveThePartsAndTheExchangesOfTheirPlans)
         }
 }
 
-// With tensor ranks, and there alone; what is given stays.
+// With tensor ranks, and only then; given options stay.
 TEST(Search, GoesThroughSequenceParallelismWhereThereAreTensorRanks)
 {
     Model model(RF_BF16);
@@ -364,8 +365,8 @@ TEST(Search, GoesThroughSequenceParallelismWhereThereAreTensorRanks)
     }
 }
 
-// The sums of gradients of what is not split, over the tensor ranks, are in it: one short
-// micro-batch, so that they are a good part of what is sent.
+// It includes the sums of gradients of unsplit parameters over the tensor ranks: one short
+// micro-batch, so that they are a large part of the traffic.
 TEST(Search, CountsTheTrafficOfSequenceParallelismWithTheSumsOfWholeParameters)
 {
     Model model;
@@ -386,7 +387,7 @@ TEST(Search, CountsTheTrafficOfSequenceParallelismWithTheSumsOfWholeParameters)
     }
 }
 
-// Of each mesh one: the quicker of the two ways, with the bytes that it needs.
+// One of each mesh: the faster of the two ways, with the bytes that it needs.
 TEST(Search, RejectsTheQuickestOfAMeshWithOrWithoutSequenceParallelism)
 {
     Model model(RF_BF16);
@@ -427,7 +428,7 @@ TEST(Search, RejectsTheQuickestOfAMeshWithOrWithoutSequenceParallelism)
     EXPECT_GT(sequence, 0);
 }
 
-// A slow link between hosts: what talks most stays within them.
+// A slow link between hosts: the heaviest traffic stays within them.
 TEST(Search, PutsTensorRanksIntoAHostAndRefusesMeshesThatStraddleHosts)
 {
     Model model(RF_F32, 6, 480);
@@ -470,7 +471,7 @@ TEST(Search, SaysWhyMeshesAreRejectedAndWhichCameNearest)
     }
     EXPECT_EQ(count, 10);
 
-    // Five ranks are no divisor of eight heads; what is not sharded cannot lie with the host.
+    // Five ranks do not divide eight heads; unsharded states cannot be on the host.
     opts = options(10);
     opts.policy.batch = 40;
     opts.policy.offload = RF_OFFLOAD_GRADS;

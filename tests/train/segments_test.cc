@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// How many blocks a segment that is computed again has, and what memory of activations follows; and
-// that of a forward pass alone. Plans only: nothing here needs a device.
+// The number of blocks in a recomputed segment, and the resulting memory of activations; and that
+// of a forward pass alone. Plans only: no device is needed.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -15,7 +15,7 @@ namespace
 
 constexpr uint64_t unit = 1 << 20;
 
-// Blocks with outputs of so many units, which keep nothing but `saved` units.
+// Blocks with outputs of these sizes, which keep nothing but `saved` units.
 struct Chain {
     struct Sizes {
         uint64_t out, saved;
@@ -62,7 +62,7 @@ Planned planned(const rf_block *blocks, int count, int64_t seq, int recompute,
     policy.forward_only = forward_only;
     rf_plan *plan = nullptr;
     rf_bytes bytes = {};
-    EXPECT_EQ(rf_plan_build(blocks, count, nullptr, &policy, 0, &plan), 0)
+    EXPECT_EQ(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan), 0)
         << rf_last_error()->message;
     rf_plan_bytes(plan, &bytes);
     const Planned out = {bytes.activations - 3 * ((4 * (uint64_t)seq + 255) / 256 * 256),
@@ -77,7 +77,7 @@ struct Model {
     const rf_block *blocks = nullptr;
     int count = 0;
 
-    // As GPT-2's smallest, but for the number of layers.
+    // Like GPT-2's smallest, except for the number of layers.
     Model(bool is_llama, int layers, rf_dtype type, int64_t seq = 1024, int channels = 768)
     {
         gpt2_config gpt2 = {layers, channels, channels / 64, (int)seq, 257};
@@ -95,8 +95,8 @@ struct Model {
     }
 };
 
-// The segments that need the least, of them those that compute the fewest blocks again, by planning
-// each length.
+// The segments that need the least memory, and among them those that repeat the fewest blocks, by
+// planning each length.
 Planned best_of(const rf_block *blocks, int count, int64_t seq)
 {
     Planned best = planned(blocks, count, seq, 1);
@@ -136,8 +136,8 @@ TEST(Segments, OfAChainOfEqualOutputsTakeNOverKPlusKAndTheRootTakesLeast)
     EXPECT_EQ(planned(chain.blocks.data(), 16, 64, 0).blocks, 0);
 }
 
-// By the bytes that are alive at once. Where values of several sizes lie may leave a gap, here of
-// one output at most.
+// By the bytes that are alive at once. Values of several sizes may leave a gap, here of one output
+// at most.
 TEST(Segments, NeedTheLeastMemoryForBlocksOfAnySizes)
 {
     for (int count : {1, 2, 5, 16, 23, 40})
@@ -154,8 +154,8 @@ TEST(Segments, NeedTheLeastMemoryForBlocksOfAnySizes)
               best_of(uneven.blocks.data(), 14, 64).activations + 7 * unit);
 }
 
-// A layer passes on little of what it keeps, so that segments of one block are best until there are
-// some tens of them: in pairs, half of N outputs are worth what is kept inside of one block more.
+// A layer passes on little of what it keeps, so segments of one block are best up to some tens of
+// them: in pairs, half of N outputs weigh as much as the inner values of one more block.
 TEST(Segments, OfTransformersAreSingleLayersForTwelveAndTwoOrThreeForSixtyFour)
 {
     for (bool llama : {false, true})
@@ -174,8 +174,8 @@ TEST(Segments, OfTransformersAreSingleLayersForTwelveAndTwoOrThreeForSixtyFour)
         }
 }
 
-// Counted from launches: inside the segments that are computed again a step does twice the forward
-// arithmetic; the last segment's is done once.
+// Counted from launches: a step does twice the forward arithmetic inside the recomputed segments,
+// and once that of the last segment.
 TEST(Segments, ComputeTwiceTheForwardFlopsOfAllBlocksButThoseOfTheLast)
 {
     const Model model(false, 7, RF_F32, 32, 64); // 9 blocks
@@ -187,7 +187,7 @@ TEST(Segments, ComputeTwiceTheForwardFlopsOfAllBlocksButThoseOfTheLast)
         rf_plan *plan = nullptr;
         rf_work work = {};
         policy.recompute = recompute;
-        EXPECT_EQ(rf_plan_build(model.blocks, model.count, nullptr, &policy, 0, &plan), 0);
+        EXPECT_EQ(rf_plan_build({model.blocks, model.count}, nullptr, &policy, 0, &plan), 0);
         EXPECT_EQ(rf_block_costs(plan, costs.data()), 0) << rf_last_error()->message;
         rf_plan_work(plan, costs.data(), &work);
         rf_plan_destroy(plan);
@@ -195,7 +195,7 @@ TEST(Segments, ComputeTwiceTheForwardFlopsOfAllBlocksButThoseOfTheLast)
     };
     const rf_work kept = work_with(0);
     for (int k : {1, 2, 3, 4, 9}) {
-        uint64_t forward = 0; // of blocks in segments that are computed again
+        uint64_t forward = 0; // for blocks in recomputed segments
         const rf_work work = work_with(k);
         for (int b = 0; b < (model.count - 1) / k * k; b++)
             forward += 3 * costs[(size_t)b].forward.flops;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A training whose state, gradients or parameters are sharded, with buckets that are small enough
-// to be several.
+// A training whose state, gradients or parameters are sharded, with buckets small enough that there
+// are several.
 #ifndef RF_TESTS_TRAIN_SHARDED_H
 #define RF_TESTS_TRAIN_SHARDED_H
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Tiny lists written by hand, plans of stub blocks, and what their verbs take: what
-// simulate_test.cc asks the simulator about.
+// Tiny lists written by hand, plans of stub blocks, and the times of their verbs: inputs of
+// simulate_test.cc.
 #ifndef RF_TESTS_TRAIN_SIMULATE_LISTS_H
 #define RF_TESTS_TRAIN_SIMULATE_LISTS_H
 
@@ -25,7 +25,7 @@ const double nan_ = std::numeric_limits<double>::quiet_NaN();
 using Plan = std::unique_ptr<rf_plan, void (*)(rf_plan *)>;
 using Sim = std::unique_ptr<rf_sim, void (*)(rf_sim *)>;
 
-// Nothing takes time but what a test says.
+// Only the times that a test sets are not zero.
 inline rf_sim_opts free_of_cost()
 {
     rf_sim_opts opts = {};
@@ -87,7 +87,7 @@ class List
         plan_.mesh.tp = tp;
         plan_.mesh.pp = 1;
     }
-    // The last one reads and writes values of these many bytes.
+    // The last one reads and writes values of these sizes.
     List &touches(const std::vector<uint64_t> &bytes, rf_memory memory)
     {
         if (list_.back().ins == 0)
@@ -102,7 +102,7 @@ class List
         list_.back().ins += (int)bytes.size();
         return *this;
     }
-    // The last one is an all-reduce of these many floats.
+    // The last one is an all-reduce of `count` floats.
     List &reduces(size_t count)
     {
         rf_transfer t = {};
@@ -165,7 +165,7 @@ inline Plan plan_of(const StubBlocks &blocks, int dp, const rf_policy &policy, i
     rf_mesh mesh = {};
     mesh.dp = dp;
     rf_plan *plan = nullptr;
-    EXPECT_EQ(rf_plan_build(blocks.blocks(), blocks.count(), &mesh, &policy, rank, &plan), 0)
+    EXPECT_EQ(rf_plan_build({blocks.blocks(), blocks.count()}, &mesh, &policy, rank, &plan), 0)
         << rf_last_error()->message;
     return Plan(plan, rf_plan_destroy);
 }
@@ -192,7 +192,7 @@ inline rf_policy policy_of(int64_t micro_batches, rf_order order = RF_ORDER_RING
 }
 
 // A forward pass of a block takes 1 s, each half of its backward pass too; a bucket of a block on
-// two ranks, whose all-reduce sends it once, takes `bucket_s`; all else is free.
+// two ranks, whose all-reduce sends it once, takes `bucket_s`; everything else takes no time.
 struct Seconds {
     std::vector<double> verb_s = std::vector<double>(RF_VERB_COUNT, 0);
     rf_sim_opts opts = free_of_cost();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Predicted times: timelines of tiny lists worked out by hand, and claims about plans whose verbs
-// take whole numbers of seconds. Nothing here needs a device.
+// take whole numbers of seconds. No device is needed.
 #include "simulate_lists.h"
 
 // Lanes in list order, waits between them; worked out by hand:
@@ -95,7 +95,7 @@ TEST(Simulate, GroupsOfOneLaneDoNotWaitForEachOther)
     EXPECT_EQ(result_of(sim, 0).busy_s[RF_LANE_SHARD], 1);
 }
 
-// The host's work moves all its operands, a copy moves what it copies once.
+// The host's work moves all its operands, a copy moves the copied bytes once.
 TEST(Simulate, AnInstructionWithoutARuleMovesItsOperands)
 {
     List list;
@@ -129,8 +129,8 @@ TEST(Simulate, EveryVerbLaneAndBoundHasAName)
     EXPECT_STREQ(rf_lane_name(RF_LANE_COUNT), "?");
 }
 
-// States, gradients and weights with the host: each gradient leaves the device once, and each
-// weight comes back once.
+// States, gradients and weights on the host: each gradient leaves the device once, and each weight
+// returns once.
 TEST(Simulate, OffloadedStatesTakeTheirCopiesOverTheHostsMemory)
 {
     StubBlocks blocks = chain();
@@ -147,9 +147,9 @@ TEST(Simulate, OffloadedStatesTakeTheirCopiesOverTheHostsMemory)
     EXPECT_EQ(r.busy_s[RF_LANE_COMPUTE], 0);
 }
 
-// A saved value and an output of each block leave in the time of its forward pass, and come back in
-// half of that of its backward pass, one block ahead: nothing waits for them. Where they take
-// longer, computing does.
+// A saved value and an output of each block are copied out within the time of its forward pass, and
+// back within half of that of its backward pass, one block ahead: nothing waits for them. If they
+// take longer, the computation takes as long.
 TEST(Simulate, ActivationsLeaveAndComeBackWhileOtherBlocksCompute)
 {
     StubBlocks blocks = chain();
@@ -184,7 +184,7 @@ TEST(Simulate, DataParallelExposesTheLastBucketAloneWhereABucketTakesHalfOfItsCo
     }
 }
 
-// From where a bucket takes longer than a block's backward pass, each exposes what it takes longer.
+// As soon as a bucket takes longer than a block's backward pass, each exposes the difference.
 TEST(Simulate, ASlowLinkExposesWhatItTakesLongerThanTheBackwardPass)
 {
     StubBlocks blocks = chain();
@@ -211,9 +211,9 @@ TEST(Simulate, AFreeLinkLeavesTheSumOfCompute)
         }
 }
 
-// What is gathered one block ahead is hidden behind the block before; without that each is waited
-// for: once for the forward pass and once for the backward pass, but for the last block's, which
-// stays.
+// Parameters gathered one block ahead are hidden behind the block before; otherwise each gather is
+// waited for: once for the forward pass and once for the backward pass, except for the last
+// block's, which stays.
 TEST(Simulate, GatheringAheadExposesTheFirstGatherAlone)
 {
     StubBlocks blocks = chain();
@@ -254,8 +254,8 @@ TEST(Simulate, RecomputationTakesOneMoreForwardPassOfWhatIsNotKept)
         mfu[recompute] = result_of(sim).mfu;
     }
     EXPECT_EQ(step_s[0], 3 * blocks_of_chain);
-    EXPECT_EQ(step_s[1], 4 * blocks_of_chain - 1); // the last block goes on with what it has
-    EXPECT_NEAR(mfu[1] / mfu[0], 12 / 15.0, 1e-9); // what is repeated is not the model's
+    EXPECT_EQ(step_s[1], 4 * blocks_of_chain - 1); // the last block keeps its parameters
+    EXPECT_NEAR(mfu[1] / mfu[0], 12 / 15.0, 1e-9); // repeated work does not belong to the model
 }
 
 // Two steps of the ring of N ranks, a bucket each: the form of docs/collectives.md.
@@ -288,7 +288,7 @@ TEST(Simulate, AnUpdateOnRankZeroWaitsForItsLink)
     Plan root = plan_of(blocks, 4, policy), other = plan_of(blocks, 4, policy, 1);
     Seconds s(1);
     s.verb_s[RF_VERB_BROADCAST] = -1;
-    // All gradients and all weights, three times each way.
+    // All gradients and all weights, three times in each direction.
     const double wanted = 3.0 * blocks_of_chain * 2;
     for (const Sim &sim :
          {run({root.get(), other.get()}, s.opts), run({other.get(), root.get()}, s.opts)})
@@ -382,8 +382,8 @@ TEST(Simulate, OneRankOfEachKindIsAsGoodAsAllRanks)
         const int ranks = 6;
         rf_policy policy = policy_of(15, order);
         policy.zero = zero;
-        // Shards of ranks that are alike differ by some chunks of the norm, and what they send
-        // around a ring by two elements for each bucket.
+        // Shards of equivalent ranks differ by some chunks of the norm, and their messages around a
+        // ring by two elements for each bucket.
         const double two_elements_s = 2 * 4 / Seconds(0.5).opts.rates.link_bytes_per_s;
         const double tolerance = zero ? 0.01 : blocks_of_chain * two_elements_s;
         std::vector<Plan> owned;
@@ -446,7 +446,7 @@ TEST(Simulate, RanksOfOneHostReachEachOtherByTheirOwnLinks)
     const double bytes = all_reduce_s(0, 4, 0) - 1000 * rounds;
     EXPECT_EQ(all_reduce_s(4, 4, 4), 2000 * rounds + bytes / 16);
     EXPECT_EQ(all_reduce_s(0, 4, 8), 2000 * rounds + bytes / 16);
-    // Each host has one of them: all goes between hosts.
+    // Each host has one of them: everything goes between hosts.
     EXPECT_EQ(all_reduce_s(0, 4, 1), 1000 * rounds + bytes);
     // Two on each of two hosts: between hosts a third, within them two thirds, at 16 times the
     // rate.

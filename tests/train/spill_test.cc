@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Activations in memory of the host (RF_OFFLOAD_ACTIVATIONS): the bits of keeping all on the
-// device, what is left there, and when the copies run.
+// Activations in host memory (RF_OFFLOAD_ACTIVATIONS): the bits of keeping all on the device, the
+// part that stays there, and the times of the copies.
 #include <memory>
 #include <numeric>
 
@@ -62,7 +62,7 @@ rf_policy policy_of(int offload)
 Plan plan_of(const StubBlocks &blocks, const rf_policy &policy)
 {
     rf_plan *plan = nullptr;
-    EXPECT_RF(rf_plan_build(blocks.blocks(), blocks.count(), nullptr, &policy, 0, &plan));
+    EXPECT_RF(rf_plan_build({blocks.blocks(), blocks.count()}, nullptr, &policy, 0, &plan));
     return Plan(plan, rf_plan_destroy);
 }
 
@@ -113,7 +113,7 @@ TEST(Spill, InRingOrderGivesTheBitsOfKeepingAllOnTheSameRanks)
     }
 }
 
-// What leaves is each rank's own part of a block's activations.
+// Each rank's own part of a block's activations is copied.
 TEST(Spill, WithTensorRanksGivesTheBitsOfKeepingAllOnTheSameRanks)
 {
     const struct {
@@ -152,8 +152,8 @@ TEST(Spill, WithTensorRanksGivesTheBitsOfKeepingAllOnTheSameRanks)
     }
 }
 
-// A weight half runs between two phases of the call of another block, and begins no visit: what
-// comes back has the time of a whole call.
+// A weight half runs between two phases of the call of another block, and does not count as one:
+// copies back have the time of a whole call.
 TEST(Spill, CopiesAsOftenWithTensorRanksAsWithoutAndComesBackBeforeAWholeCall)
 {
     gpt2_config config = {};
@@ -177,7 +177,7 @@ TEST(Spill, CopiesAsOftenWithTensorRanksAsWithoutAndComesBackBeforeAWholeCall)
             policy.sequence_parallel = tp == 4;
             const rf_mesh mesh = {2, tp, 1, 0};
             rf_plan *plan = nullptr;
-            ASSERT_RF(rf_plan_build(all, blocks, &mesh, &policy, 0, &plan));
+            ASSERT_RF(rf_plan_build({all, blocks}, &mesh, &policy, 0, &plan));
             counts.push_back({count_of(plan, RF_LIST_STEP, RF_VERB_EVICT),
                               count_of(plan, RF_LIST_STEP, RF_VERB_FETCH)});
             int count = 0;
@@ -198,7 +198,7 @@ TEST(Spill, CopiesAsOftenWithTensorRanksAsWithoutAndComesBackBeforeAWholeCall)
     gpt2_destroy(model);
 }
 
-// Steps are replayed from the third on. What is allocated is the plan's, when the run is opened.
+// Steps are replayed from the third on. Allocations are the plan's, when the run is opened.
 TEST(Spill, ReplayedStepsAndEvaluationsGiveTheSameBitsAndAllocateNothing)
 {
     Training t = deep(RF_ORDER_TREE);
@@ -239,9 +239,9 @@ TEST(Spill, ReplayedStepsAndEvaluationsGiveTheSameBitsAndAllocateNothing)
     EXPECT_EQ(grads[0], grads[1]);
 }
 
-// S saved, O an output or its gradient, H saved_for_weight: of each block as much. At the same time
-// there are S of two blocks, outputs and their gradients of two, and H of one; what is taken is no
-// more than an output above that, since blocks of other sizes lie beside each other. With the host
+// S saved, O an output or its gradient, H saved_for_weight: of equal size in every block. At the
+// same time there are S of two blocks, outputs and their gradients of two, and H of one; the memory
+// exceeds that by at most an output, since blocks of other sizes lie beside each other. On the host
 // are S of all but the last two blocks, and outputs of all but the last three.
 TEST(Spill, TheDeviceHoldsTwoBlocksHoweverManyThereAre)
 {
@@ -256,7 +256,7 @@ TEST(Spill, TheDeviceHoldsTwoBlocksHoweverManyThereAre)
         EXPECT_EQ(with_host, (n - 2) * S + (n - 3) * O) << count;
         EXPECT_GE(device, least) << count;
         EXPECT_LE(device, least + O) << count;
-        // Parameters and all else stay where they were.
+        // Parameters and everything else stay where they were.
         EXPECT_EQ(spilled->bytes.params, kept->bytes.params);
         EXPECT_EQ(spilled->bytes.scratch, kept->bytes.scratch);
         for (int region = 0; region < RF_REGION_FIXED; region++)
@@ -274,8 +274,8 @@ TEST(Spill, WhatIsReadTwiceComesBackTwiceAndLeavesOnce)
         const Plan plan = plan_of(blocks, policy);
         const int out = count_of(plan.get(), RF_LIST_STEP, RF_VERB_EVICT);
         const int back = count_of(plan.get(), RF_LIST_STEP, RF_VERB_FETCH);
-        // Of three segments of four blocks two run again. Outputs before them, one each, are read
-        // when they begin and by their first backward pass; in each of the three two saved values
+        // Two of three segments of four blocks run again. Outputs before them, one each, are read
+        // when they begin and by their first backward pass; in each of the three, two saved values
         // and an output wait for the others.
         const int once = recompute == 4 ? 2 * 1 + 3 * 3 : recompute == 1 ? 12 - 3 : 2 * 12 - 5;
         EXPECT_EQ(out, 2 * once) << recompute;
@@ -295,7 +295,7 @@ TEST(Spill, OutOfHostMemoryAtAnyCallIsAnErrorAndLeavesNothing)
     for (uint64_t nth = 1; nth < 300; nth++) {
         rf_plan *plan = nullptr;
         rf_alloc_fail_at(nth);
-        const int rc = rf_plan_build(blocks.blocks(), blocks.count(), nullptr, &policy, 0, &plan);
+        const int rc = rf_plan_build({blocks.blocks(), blocks.count()}, nullptr, &policy, 0, &plan);
         rf_alloc_fail_at(0);
         rf_plan_destroy(plan);
         if (rc == 0)

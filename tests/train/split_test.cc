@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// How parameters are cut over tensor ranks: every split that is allowed, of small shapes, against
-// the words of struct rf_split, element by element.
+// How parameters are cut over tensor ranks: every allowed split of small shapes against the
+// definition of struct rf_split, element by element.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ int64_t length_of(const rf_param_cut &cut)
                                               : cut.shape.dim[0];
 }
 
-// Of each row or column that this rank has, in its order: where it is in the whole, and whether a
-// lower rank has it.
+// For each row or column of this rank, in its order: its place in the whole, and whether a lower
+// rank has it, too.
 struct Line {
     int64_t at;
     bool first_copy;
@@ -77,7 +77,7 @@ std::vector<Line> part_of(const rf_param_cut &cut)
     return part;
 }
 
-// Calls fn for each cut of some shapes over 1 to 8 ranks that is allowed, as rank 0.
+// Calls fn for each allowed cut of some shapes over 1 to 8 ranks, as rank 0.
 void for_all_cuts(const std::function<void(rf_param_cut)> &fn)
 {
     const std::vector<rf_shape> shapes = {
@@ -198,8 +198,8 @@ TEST(Split, ChunksCoverWhatIsCountedOnceAndDoNotCrossTheGrid)
     });
 }
 
-// So that a model on one tensor rank has the norm's chunks, and spans of files, of one that knows
-// of no splits.
+// So a model on one tensor rank has the same chunks of the norm and spans of files as one without
+// splits.
 TEST(Split, OfOneRankIsOneRunWhateverItsSegments)
 {
     for_all_cuts([&](rf_param_cut cut) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Blocks spread over ranks (pipelines): the results of one process, whatever the order of calls;
-// tied parameters at both ends; bytes and memory by formula; checkpoints that any mesh goes on
-// from.
+// Blocks spread over ranks (pipelines): the results of one process, for any order of calls; tied
+// parameters at both ends; bytes and memory by formula; checkpoints that any mesh resumes.
 #include "folder.h"
 #include "world.h"
 
@@ -16,7 +15,7 @@ namespace
 const struct {
     rf_pipeline_kind kind;
     const char *name;
-    bool deferred; // weight halves are put off
+    bool deferred; // weight halves are deferred
 } kinds[] = {{RF_PIPELINE_1F1B, "1f1b", false},   {RF_PIPELINE_GPIPE, "gpipe", false},
              {RF_PIPELINE_NAIVE, "naive", false}, {RF_PIPELINE_INTERLEAVED, "interleaved", false},
              {RF_PIPELINE_ZBH1, "zbh1", true},    {RF_PIPELINE_ZBV, "zbv", true}};
@@ -95,7 +94,7 @@ TEST(Stages, HoweverBlocksAreDividedTheBitsAreThoseOfOneProcess)
 }
 
 // Each block's gradients are added micro-batch by micro-batch, as on one process; without tied
-// parameters nothing is added in another order.
+// parameters no order of additions differs.
 TEST(Stages, InRingOrderWithoutTiedParametersEveryPipelineGivesTheBitsOfAccumulation)
 {
     Training plain = gpt(RF_ORDER_RING);
@@ -124,7 +123,7 @@ TEST(Stages, InRingOrderWithoutTiedParametersEveryPipelineGivesTheBitsOfAccumula
         }
 }
 
-// Micro-batches go to ranks round-robin: of seven the second of two ranks has one less.
+// Micro-batches are assigned round-robin: of seven the second of two ranks has one less.
 TEST(Stages, InTreeOrderShardedGradientsAndParametersGiveTheBitsOfOneProcess)
 {
     Training plain = gpt(RF_ORDER_TREE);
@@ -219,7 +218,7 @@ TEST(Stages, RaggedMicroBatchesTypesAndShardsAgreeWithPlainDataParallelism)
     }
 }
 
-// Activations, parameters and sums of gradients that lie with the host change no bits; the host's
+// Activations, parameters and sums of gradients on the host do not change bits; the host's
 // optimizer rounds as it does on one process.
 TEST(Stages, InMemoryOfTheHostTheBitsAreThoseOfOneProcess)
 {
@@ -261,7 +260,7 @@ TEST(Stages, InMemoryOfTheHostTheBitsAreThoseOfOneProcess)
     }
 }
 
-// Evaluation, logits and parameters by name are collectives, and give what one process gives.
+// Evaluation, logits and parameters by name are collectives, with the results of one process.
 TEST(Stages, EvaluationLogitsAndParametersAreThoseOfOneProcess)
 {
     const auto look = [](Training t, int ranks) {
@@ -328,10 +327,8 @@ TEST(Stages, ACheckpointOfAnyMeshIsLoadedByAnyOther)
             u.policy.zero = to.zero;
             u.policy.pipeline = to.kind;
             u.before = [&](rf_run *run, rf_comm *, int) {
-                char hex[65];
                 EXPECT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
-                EXPECT_RF(rf_run_params_sha256(run, hex));
-                EXPECT_EQ(hex, saved) << from.ranks << " " << from.pp << " to " << to.ranks;
+                EXPECT_EQ(sha_of(run), saved) << from.ranks << " " << from.pp << " to " << to.ranks;
             };
             const std::string sha = train(u, to.ranks)[0].sha; // with the optimizer's states
             EXPECT_TRUE(next.empty() || sha == next)

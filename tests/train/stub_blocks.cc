@@ -26,7 +26,7 @@ int some_sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
     out->out = rf_shape2(rows, 10);
     return 0;
 }
-// As a layer of a transformer: two pairs of products, each with a sum at its end; or a gather
+// Like a layer of a transformer: two pairs of products, each with a sum at its end; or a gather
 // before and a scatter after, and two gathers for the weights.
 int shared_sizes(const void *, const rf_tensor_part *part, int64_t rows, int64_t,
                  rf_block_sizes *out)
@@ -46,7 +46,7 @@ int shared_sizes(const void *, const rf_tensor_part *part, int64_t rows, int64_t
         out->backward_weight[k] = gather;
     return 0;
 }
-// As a layer of a transformer: keys and values gathered in both directions, and their gradients
+// Like a layer of a transformer: keys and values gathered in both directions, and their gradients
 // scattered.
 int context_sizes(const void *, const rf_context_part *part, int64_t rows, int64_t seq,
                   rf_block_sizes *out)

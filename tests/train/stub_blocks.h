@@ -13,21 +13,21 @@
 class StubBlocks
 {
   public:
-    // Adds a block with parameters of these many elements.
+    // Adds a block with parameters of these sizes in elements.
     StubBlocks &add(const std::string &name, const std::vector<int64_t> &counts);
     // Ties parameter `index` of the last block to `owner`.
     StubBlocks &tie(int index, const std::string &owner);
     StubBlocks &flag(int index, uint32_t flags);
     // The type in which the last block sees its parameter.
     StubBlocks &type(int index, rf_dtype dtype);
-    // How a parameter of the last block begins.
+    // The initial value of a parameter of the last block.
     StubBlocks &start(int index, float std, float value);
-    // The last block multiplies what it passes back.
+    // The last block multiplies its input's gradient by the loss scale.
     StubBlocks &scales_loss();
-    // Tensor ranks share the last block, as a layer of a transformer: its parameters but the last
-    // are cut by rows.
+    // Tensor ranks share the last block, like a layer of a transformer: its parameters except the
+    // last are cut by rows.
     StubBlocks &shared();
-    // Context ranks share the sequences of the last block, as of a layer of a transformer.
+    // Context ranks share the sequences of the last block, like a layer of a transformer.
     StubBlocks &in_context();
     const rf_block *blocks() const
     {

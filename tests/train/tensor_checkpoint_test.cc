@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 //
-// Checkpoints and snapshots of tensor ranks, of whole tensors: on every mesh the same bytes, to the
-// bit; written in equal shares, and also where ranks do not see the folder.
+// Checkpoints and snapshots of tensor ranks contain whole tensors: the same bytes on every mesh;
+// written in equal shares, also if ranks do not see the folder.
 #include "tensor_state.h"
 
-// As what is loaded and saved again is the same bytes on each, every pair of them follows.
+// As a loaded checkpoint is saved with the same bytes on each mesh, every pair of them follows.
 TEST(TensorCheckpoint, ACheckpointOfAnyMeshIsTheSameBytesAndStatesOnEveryOther)
 {
     std::deque<Folder> folders(1);
@@ -43,7 +43,7 @@ TEST(TensorCheckpoint, PiecesOfACheckpointAreAsFewAsItsTensorsAndRanksNotItsRows
     }
 }
 
-// Of the two tensors that are not cut each is larger than a rank's share, and both together.
+// Each of the two uncut tensors is larger than a rank's share.
 TEST(TensorCheckpoint, WhatAllTensorRanksHaveIsWrittenByThemInEqualShares)
 {
     for (const Mesh &mesh : {Mesh{1, 2, 1}, Mesh{1, 3, 1}, Mesh{2, 2, 1}, Mesh{2, 2, 1, 1}}) {
@@ -126,7 +126,7 @@ TEST(TensorCheckpoint, SnapshotsOfRanksThatAreLeftGoOnOnOtherMeshes)
 {
     struct Case {
         Mesh from, to;
-        std::vector<int> left; // whose snapshot each rank has; -1: none
+        std::vector<int> left; // the rank whose snapshot each rank has; -1: none
     };
     const Case cases[] = {{{1, 4, 1}, {2, 2, 1, 1}, {0, 1, 2, 3}},
                           {{2, 2, 1, 1}, {1, 2, 2}, {0, 1, 2, 3}},

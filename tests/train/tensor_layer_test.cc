@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Layers that tensor ranks share, with and without sequence parallelism, beside the same layer on
+// Layers that tensor ranks share, with and without sequence parallelism, against the same layer on
 // one rank: outputs, gradients of inputs and of all parameters.
 #include "tensor_ranks.h"
 
@@ -15,9 +15,9 @@ struct Layer { // of one of the two models
     int heads, keys, channels, hidden;
     rf_dtype dtype = RF_F32, residual = RF_F32;
     unsigned recompute = 0;
-    int size = 0; // of a head; then also with biases and norms of queries and keys
+    int size = 0; // head size; if set, also with biases and norms of queries and keys
 };
-// The model that a layer is taken of, and the layer with its numbers.
+// The model that a layer is taken from, and the layer with its numbers.
 class Model
 {
   public:
@@ -71,7 +71,7 @@ class Model
 };
 
 // f32: sums of up to some hundred numbers, added in another order. 16 bits: parts of sums are
-// rounded to f32 or to the type, then as always to the type in some ten places in a row.
+// rounded to f32 or to the type, then as always to the type at about ten places in a row.
 double tolerance(const Layer &l)
 {
     return l.dtype == RF_F32 ? 1e-5 : l.dtype == RF_F16 ? 0.005 : 0.04;
@@ -85,7 +85,7 @@ int count(const std::vector<rf_exchange> &exchanges, rf_exchange_kind kind)
     return n;
 }
 
-// All ways of sharing among these ranks give what one rank gives.
+// All ways of sharing among these ranks give the results of one rank.
 void expect_same(const Layer &layer, const std::vector<int> &rank_counts)
 {
     const Model model(layer);
@@ -105,7 +105,7 @@ void expect_same(const Layer &layer, const std::vector<int> &rank_counts)
 
 const Layer gpt2_layer = {"GPT-2", false, 4, 0, 16, 0};
 const Layer llama_layer = {"Llama", true, 4, 4, 16, 24};
-// With all that other architectures add.
+// With the features of all other architectures.
 Layer every_layer(int keys)
 {
     Layer l = {"Llama of large heads, " + std::to_string(keys) + " of keys", true, 4, keys, 16, 24};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Blocks that are computed in a fixed number of parts (rf_policy.tensor_parts): the bits of a run
-// do not depend on how many tensor ranks share them, nor on the data ranks and stages, in tree
-// order.
+// depend neither on the number of tensor ranks that share them nor on data ranks and stages, in
+// tree order.
 #include <cmath>
 
 #include "folder.h"
@@ -57,7 +57,7 @@ std::string refusal(int tp, int parts, bool sequence, const gpt2_config &config)
     policy.tensor_parts = parts;
     const rf_mesh mesh = {1, tp, 1};
     rf_plan *plan = nullptr;
-    EXPECT_LT(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), 0);
+    EXPECT_LT(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), 0);
     const std::string message = rf_last_error()->message;
     rf_plan_destroy(plan);
     gpt2_destroy(model);
@@ -95,11 +95,12 @@ TEST(TensorParts, GiveTheSameBitsInMixedPrecisionAndOfAHeadInChunks)
     expect_same_bits(t, {{1, 2, 1}});
 }
 
-// Parts are of other sums than one rank's without them.
+// The sums of parts differ from those of one rank without them.
 TEST(TensorParts, TrainAsARunWithoutThem)
 {
     for (Training t : {of_gpt(), of_llama(2)}) {
-        t.policy.optimizer.kind = RF_SGD; /* no division by a gradient that is all rounding */
+        t.policy.optimizer.kind = RF_SGD; /* no division by a gradient that consists of rounding
+                                           * only */
         t.lr = 0.1f;
         const Seen parts = train(t, 1)[0];
         t.policy.tensor_parts = 0;
@@ -134,7 +135,7 @@ TEST(TensorParts, LogitsHaveTheSameBits)
     EXPECT_NE(seen[0][0], seen[0][1]);
 }
 
-// A checkpoint has logical tensors: who saved it does not show in what follows.
+// A checkpoint has logical tensors: later steps do not depend on who saved it.
 TEST(TensorParts, ACheckpointOfOneRankGoesOnWithTheSameBitsOnFour)
 {
     const Folder folder;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Tensor ranks in one process; see tensor_ranks.h. Memory that has no meaning is filled with NaN,
-// so that what depends on it shows.
+// Tensor ranks in one process; see tensor_ranks.h. Unused memory is filled with NaN, so that a
+// result that depends on it shows.
 #include "tensor_ranks.h"
 
 #include <algorithm>
@@ -261,7 +261,7 @@ int World::phase(Call call, Rank &r)
     return rc < 0 ? rc : rf_stream_wait(stream);
 }
 
-// As train.h says: sums in f32 in the order of the ranks, rounded once.
+// As in train.h: sums in f32 in the order of the ranks, rounded once.
 void World::exchange(Call call, int index, const rf_exchange &e)
 {
     static const char *const names[] = {"forward", "backward_input", "backward_weight"};
@@ -321,7 +321,7 @@ void World::step(Call call, std::vector<rf_exchange> &exchanges, TensorSeen &see
     }
 }
 
-// Rows of all ranks; or what all ranks have, which must be the same.
+// The rows of all ranks; or a value that is replicated, and must be equal on all.
 Floats World::joined(rf_tensor Rank::*tensor, const char *name, TensorSeen &seen)
 {
     Floats all;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// The harness of blocks that tensor ranks share (tensor_ranks.h): how it cuts, and what it finds.
+// The harness of blocks that tensor ranks share (tensor_ranks.h): its cuts, and the mistakes it
+// finds.
 #include "tensor_ranks.h"
 
 namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // A model whose blocks compute nothing, cut over tensor ranks in every way; its states are written
-// by hand. For the tests of what goes between the memory of ranks and the outside.
+// by hand. For the tests of transfers between the memory of ranks and the outside.
 #ifndef RF_TESTS_TENSOR_STATE_H
 #define RF_TESTS_TENSOR_STATE_H
 
@@ -176,7 +176,7 @@ struct Job {
         rf_run_opts opts = {};
         opts.seed = seed;
         const int rc =
-            rf_plan_build(blocks.data(), (int)blocks.size(), &mesh, &policy, rank, &plan);
+            rf_plan_build({blocks.data(), (int)blocks.size()}, &mesh, &policy, rank, &plan);
         return rc < 0 ? rc : rf_run_open(rank_device(rank), comm, plan, &opts, &run);
     }
 };
@@ -194,7 +194,7 @@ inline void on_ranks(int count, const std::function<void(rf_comm *, int rank)> &
     ranks::run(world, body);
 }
 
-// A run on every rank of a mesh; what it sends is what it says.
+// A run on every rank of a mesh; its bytes equal the declared ones.
 inline void on(const Mesh &mesh, uint64_t seed, const std::function<void(rf_run *, int rank)> &body)
 {
     SCOPED_TRACE(mesh.text());
@@ -213,7 +213,7 @@ using Floats = std::vector<float>;
 
 inline Floats read(rf_run *run, const Row &row)
 {
-    Floats values((size_t)rf_shape_count(row.shape), NAN); // what was there does not matter
+    Floats values((size_t)rf_shape_count(row.shape), NAN); // the old contents do not matter
     EXPECT_RF(rf_run_read_param(run, row.name, values.data(), values.size() * sizeof(float)));
     return values;
 }
@@ -224,8 +224,7 @@ inline float number(int param, int region, uint64_t element)
     return (float)(1 + param + 16 * (region == RF_REGION_PARAMS ? 0 : region) + 1000 * element);
 }
 
-// Of what lies in a region of a rank that has all of its part: each element, and which one of the
-// whole it is.
+// Visits each element in a region of a rank that has all of its part, with its index in the whole.
 inline void for_parts(rf_run *run, int region,
                       const std::function<void(int param, float *values, uint64_t count)> &fn,
                       bool writes)
@@ -256,7 +255,7 @@ inline void for_parts(rf_run *run, int region,
     }
 }
 
-// A frozen parameter has no master, so 16-bit types keep only what is a bf16.
+// A frozen parameter has no master, so 16-bit types keep only bf16 values.
 inline float of_type(bool frozen, float value)
 {
     uint32_t bits;
@@ -290,7 +289,7 @@ inline void write_numbers(rf_run *run)
             true);
 }
 
-// Where this rank's memory has all of its part.
+// For ranks whose memory has all of their part.
 inline void expect_numbers(rf_run *run, const std::string &where)
 {
     const rf_plan *plan = run->plan;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// What goes between the memory of tensor ranks and the outside is of whole tensors: initial values,
+// Transfers between the memory of tensor ranks and the outside use whole tensors: initial values,
 // parameters and gradients by name, logits; checkpoints: tensor_checkpoint_test.cc. On every mesh
-// it is what one rank has, to the bit. The blocks compute nothing; states are written by hand.
+// they have the bits of one rank. The blocks compute nothing; states are written by hand.
 #include "tensor_state.h"
 
 // In 16 bits the frozen parameter is rounded, as it has no master.
@@ -11,19 +11,15 @@ static void expect_parameters_of_one_rank(rf_dtype dtype)
     std::vector<Floats> want;
     std::string sha;
     on({1, 1, 1, 0, 0, dtype}, 7, [&](rf_run *run, int) {
-        char hex[65];
         for (const Row &row : model)
             want.push_back(read(run, row));
-        ASSERT_RF(rf_run_params_sha256(run, hex));
-        sha = hex;
+        sha = sha_of(run);
     });
     for (const Mesh &mesh : all_meshes()) {
         if (mesh.dtype != dtype)
             continue;
         on(mesh, 7, [&](rf_run *run, int) {
-            char hex[65];
-            ASSERT_RF(rf_run_params_sha256(run, hex));
-            EXPECT_EQ(sha, hex) << mesh.text();
+            EXPECT_EQ(sha_of(run), sha) << mesh.text();
             for (const Row &row : model)
                 EXPECT_TRUE(read(run, row) == want[(size_t)(&row - model)])
                     << mesh.text() << row.name;
@@ -143,7 +139,7 @@ TEST(TensorState, LogitsAreWholeOnAllRanksHoweverTheLastBlockIsCut)
             on_ranks(mesh.ranks(), [&](rf_comm *comm, int rank) {
                 Job job(mesh);
                 rf_bytes planned = {}, measured = {};
-                if (!cut) { // all of the table that it is tied to is everywhere, too
+                if (!cut) { // the whole table to which it is tied is everywhere, too
                     job.blocks[3].ops = &last_alone;
                     job.blocks[0].ops = &alone;
                 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // The blocks with a vocabulary on several tensor ranks: the embedding and the head of both models,
-// beside the same block on one rank. Vocabularies that the ranks do not divide are the rule.
+// against the same block on one rank. Most vocabularies are not divisible by the ranks.
 #include <algorithm>
 
 #include "tensor_ranks.h"
@@ -59,7 +59,7 @@ struct Model {
     }
 };
 
-// Of each id some, also the first and the last.
+// Some of each id, including the first and the last.
 std::vector<int32_t> ids(int vocab, int64_t step)
 {
     std::vector<int32_t> all;
@@ -97,7 +97,7 @@ TensorCase head_case(const Model &m, const Shape &s)
     return c;
 }
 
-// What one rank's roundings may differ from those of several.
+// The difference allowed between the roundings of one rank and of several.
 double tolerance(rf_dtype dtype)
 {
     return dtype == RF_F32 ? 2e-6 : dtype == RF_F16 ? 4e-3 : 3e-2;
@@ -111,7 +111,7 @@ std::string text(const Shape &s, int ranks, bool sequence)
            std::to_string(ranks) + (sequence ? " sequence" : "");
 }
 
-// Losses, din and gradients; out is of the rank alone.
+// Losses, din and gradients; out belongs to the rank alone.
 void expect_same_head(const rf_block &block, const TensorSeen &one, const TensorSeen &many,
                       double most)
 {
@@ -153,7 +153,7 @@ TEST(TensorVocabulary, AnEmbeddingIsThatOfOneRankToTheBitWithAnyCutOfTheTable)
                 EXPECT_EQ(many.grads[0], one.grads[0]);
                 if (s.llama)
                     continue;
-                // A rank adds up positions of its rows, and ranks theirs: in another order.
+                // One rank adds up positions of its rows, and several theirs: in another order.
                 EXPECT_LE(tensor_difference(one.grads[1], many.grads[1]), sequence ? 1e-6 : 0.0);
             }
     }
@@ -176,7 +176,7 @@ TEST(TensorVocabulary, AHeadIsThatOfOneRankUpToRounding)
     }
 }
 
-// That the comparison above would find a rank's part that is lost, or gradients that nobody adds.
+// Proves that the comparison above would find a lost part of a rank, or gradients that nobody adds.
 TEST(TensorVocabulary, AHeadDependsOnEveryPartOfEveryExchange)
 {
     for (bool sequence : {false, true})
@@ -199,7 +199,7 @@ TEST(TensorVocabulary, AHeadDependsOnEveryPartOfEveryExchange)
                 for (size_t k = 0; k < (call ? many.backward_input : many.forward).size(); k++)
                     for (int rank = 0; rank < 3; rank++) {
                         if (!call && many.forward[k].kind == RF_EXCHANGE_MAX)
-                            continue; // any number that is large enough gives the same
+                            continue; // any large number gives the same
                         c.edit_given = [&](const char *name, int index, int r,
                                            std::vector<float> &given) {
                             if (name == std::string(call ? "backward_input" : "forward") &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// The values that kernels compute with in place of those of a quantised weight.
+// Replaces a quantised weight's values by those that kernels compute with.
 #ifndef RF_TESTS_TRAIN_UNPACKED_H
 #define RF_TESTS_TRAIN_UNPACKED_H
 
@@ -24,7 +24,7 @@ inline void unpack(rf_quantization kind, const rf_split &rows, std::vector<float
         const int64_t count = rows.sizes[k] * columns;
         std::vector<uint32_t> bytes(rf_quantized_bytes(kind, count) / 4);
         EXPECT_EQ(rf_quantize(kind, at, count, bytes.data()), 0);
-        EXPECT_EQ(rf_dequantize(kind, bytes.data(), count, 0, count, at), 0);
+        EXPECT_EQ(rf_dequantize({kind, bytes.data(), count}, 0, count, at), 0);
         at += count;
     }
 }

@@ -79,7 +79,7 @@ void Training::batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t
         edit_batch(step, tokens, targets);
 }
 
-// Of the step that a call has ended, if it has.
+// Records the statistics of a step that a call has completed, if any.
 static void see(const rf_step_stats &stats, Seen *seen)
 {
     if (stats.of_step < 0)
@@ -113,7 +113,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     if (t.edit_blocks)
         t.edit_blocks(edited, rank);
     rf_mesh mesh = {ranks / t.tp / t.cp / t.pp, t.tp, t.pp, t.shard, t.cp};
-    ASSERT_RF(rf_plan_build(edited.data(), (int)edited.size(), &mesh, &t.policy, rank, &plan));
+    ASSERT_RF(rf_plan_build({edited.data(), (int)edited.size()}, &mesh, &t.policy, rank, &plan));
     if (t.edit)
         t.edit(plan, rank);
     rf_run_opts opts = {t.seed, t.record_each_step};
@@ -134,9 +134,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     rf_step_stats rest = {};
     ASSERT_RF(rf_run_drain(run, &rest));
     see(rest, seen);
-    char hex[65];
-    ASSERT_RF(rf_run_params_sha256(run, hex));
-    seen->sha = hex;
+    seen->sha = sha_of(run);
     if (t.after)
         t.after(run, comm, rank);
     rf_run_measured(run, &seen->measured);
@@ -147,9 +145,41 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     llama_destroy(other);
 }
 
-// A driver compiles a kernel when it is launched first, and keeps it for later devices and
-// processes (Mesa's cache of shaders). All ranks at once would each compile it: so one is alone
-// before.
+std::string sha_of(rf_run *run)
+{
+    char hex[65] = "";
+    EXPECT_RF(rf_run_params_sha256(run, hex));
+    return hex;
+}
+
+Training tiny(int steps, float clip)
+{
+    Training t;
+    t.model = {1, 16, 2, 8, 17};
+    t.policy.batch = t.policy.micro_batches = 4;
+    t.policy.seq = 8;
+    t.policy.clip = clip;
+    t.steps = steps;
+    return t;
+}
+
+void take_steps(const Training &t, rf_run *run, int from, int to)
+{
+    for (int step = from; step < to; step++) {
+        std::vector<int32_t> tokens, targets;
+        t.batch(step, tokens, targets);
+        ASSERT_RF(rf_run_step(run, tokens.data(), targets.data(), t.lr, nullptr));
+    }
+}
+
+void save_at(rf_run *run, const std::string &folder, int step)
+{
+    const rf_progress progress = {step, 77, 4 * step};
+    ASSERT_RF(rf_run_save(run, folder.c_str(), &progress));
+}
+
+// A driver compiles a kernel at its first launch, and keeps it for later devices and processes
+// (Mesa's cache of shaders). All ranks at once would each compile it: so one runs alone before.
 static void compile_once(const Training &t)
 {
     static std::set<std::vector<int>> compiled;

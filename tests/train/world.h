@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Trains a small GPT-2 or Llama-style model on ranks that are threads over loopback, each with a
-// device of its own, and returns what every rank saw. Devices are kept for the whole process:
+// device of its own, and returns each rank's results. Devices are kept for the whole process:
 // opening one compiles kernels.
 #ifndef RF_TESTS_TRAIN_WORLD_H
 #define RF_TESTS_TRAIN_WORLD_H
@@ -20,8 +20,8 @@ extern "C" {
 #include "train/run.h"
 }
 
-// Stages of sharding (rf_policy.zero) that this version has. What is promised of data parallelism
-// is tested at each of them, in both orders.
+// Supported stages of sharding (rf_policy.zero). The promises of data parallelism are tested at
+// each of them, in both orders.
 inline const int zero_stages[] = {0, 1, 2, 3};
 struct Sharding {
     int zero;
@@ -31,8 +31,7 @@ struct Sharding {
     std::string text() const; // "zero=1, tree"
 };
 std::vector<Sharding> shardings();
-// And those of which two ranks hold a copy together, for an even number of ranks; and in memory of
-// the host.
+// Also those with two ranks per copy, for an even number of ranks; and in host memory.
 std::vector<Sharding> all_shardings();
 
 // As if this rank had no file system in common with rank 0.
@@ -42,12 +41,15 @@ inline void hide_folders(rf_run *run)
     run->files.has = [](const char *, const char *, const char *) { return false; };
 }
 
+// The hash of all parameters.
+std::string sha_of(rf_run *run);
+
 // The rank's device; opened on first use.
 rf_device *rank_device(int rank);
 
 struct Training {
     gpt2_config model = {2, 32, 4, 16, 61};
-    // With layers, trained in place of the GPT-2; its vocabulary must be the same.
+    // With layers, it is trained instead of the GPT-2; its vocabulary must be the same.
     llama_config llama = {};
     std::vector<std::string> freeze; // patterns of gpt2_freeze
     rf_policy policy = {};
@@ -56,14 +58,14 @@ struct Training {
     int pp = 1;    // likewise
     int cp = 1;    // likewise; ranks are dp * tp * cp * pp
     int steps = 3;
-    int first_step = 0;  // which batch is the first
-    int drain_every = 0; // rf_run_drain after as many steps; 0: after the last one alone
+    int first_step = 0;  // the first batch
+    int drain_every = 0; // interval of rf_run_drain in steps; 0: only after the last one
     float lr = 0.01f;
     uint64_t seed = 5;
     bool record_each_step = false;
     // Share of targets that are ignored, drawn per token; uneven over the micro-batches.
     double ignored = 0;
-    // Changes what a step is trained on, the same on every rank.
+    // Changes the input of a step, the same on every rank.
     std::function<void(int step, std::vector<int32_t> &tokens, std::vector<int32_t> &targets)>
         edit_batch;
     // Changes the blocks of a rank.
@@ -85,6 +87,15 @@ struct Training {
     void batch(int step, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) const;
 };
 
+// A GPT-2 with one layer, for tests that open many runs.
+Training tiny(int steps = 3, float clip = 0);
+
+// Steps `from` to `to` - 1 of a run.
+void take_steps(const Training &t, rf_run *run, int from, int to);
+
+// Saves as step `step`, after 4 samples a step.
+void save_at(rf_run *run, const std::string &folder, int step);
+
 struct Seen { // by one rank
     std::string sha;
     std::vector<double> loss;
@@ -93,15 +104,15 @@ struct Seen { // by one rank
     rf_bytes planned, measured;
 };
 
-// What was measured is what was planned, to the byte, in every category.
+// Measurements equal the plan, to the byte, in every category.
 void expect_planned(const Seen &s, const std::string &where);
 
-// Fails the test when anything in it fails.
+// Fails the test if anything in it fails.
 std::vector<Seen> train(const Training &training, int ranks);
 
-// All parameters after the last step on so many ranks, as rank 0 has them.
+// Rank 0's parameters after the last step on `ranks` ranks.
 std::vector<float> trained_parameters(Training training, int ranks);
-// The largest difference; fails the test when there are not as many.
+// The largest difference; fails the test if the lengths differ.
 float worst_difference(const std::vector<float> &a, const std::vector<float> &b);
 
 #define ASSERT_RF(call) ASSERT_EQ(call, 0) << rf_last_error()->message

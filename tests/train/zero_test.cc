@@ -53,9 +53,9 @@ TEST(Zero, InRingOrderReplicasAreEqualAndCloseToPlainDataParallelism)
     }
 }
 
-// Two groups of two ranks hold a copy each. Three rounds, the first of which nobody adds to
-// another: a sum that is added up between the groups too often, or too early, has another norm.
-// Sums in another order differ by their rounding: some 1e-6 of the norm.
+// Two groups of two ranks hold a copy each. Three rounds, the first without an addition: a sum that
+// is added up between the groups too often, or too early, has another norm. Sums in another order
+// differ by their rounding: about 1e-6 of the norm.
 TEST(Zero, CopiesOfTheShardsStayEqualAndCloseToPlainDataParallelism)
 {
     for (int micro_batches : {4, 9, 12}) {
@@ -106,7 +106,7 @@ TEST(Zero, ARankWithoutAMicroBatchInTheLastRoundAddsNothing)
 }
 
 // 1,952 elements are two chunks of the norm, and no chunk is divided. In the last round some of the
-// ranks that have no shard have no micro-batch either.
+// ranks without a shard have no micro-batch either.
 TEST(Zero, RanksWithoutAnyTrainedElementPlanAndMeasureTheSameBytes)
 {
     for (int stage : {2, 3}) {
@@ -210,8 +210,8 @@ TEST(Zero, SendsAsManyBytesAsRingsThatAddAndGather)
                 EXPECT_EQ(reduced.elements, gathered.elements * rounds) << stage << " on " << ranks;
                 continue;
             }
-            // Gathered before forward and before backward, but what follows itself, once; and the
-            // tied embedding for each of its uses.
+            // Gathered before forward and before backward, but once if the two follow each other;
+            // and the tied embedding for each of its uses.
             EXPECT_GT(gathered.elements, reduced.elements);
             EXPECT_LE(gathered.elements, 2 * reduced.elements + rounds * 257 * 32);
             t.policy.keep_gathered = true;
@@ -222,7 +222,7 @@ TEST(Zero, SendsAsManyBytesAsRingsThatAddAndGather)
 TEST(Zero, GatheredParametersAreTheSameHoweverLongTheyAreKept)
 {
     Training t = sharded(RF_ORDER_TREE, 3);
-    t.model.layers = 4; // three units may be there at once: two blocks and the tied embedding
+    t.model.layers = 4; // three units may be in memory at once: two blocks and the tied embedding
     const std::vector<Seen> one = train(t, 3);
     t.policy.no_prefetch = true;
     const std::vector<Seen> late = train(t, 3);
@@ -298,7 +298,7 @@ TEST(Zero, RefusalsNameWhatDoesNotGoTogether)
     const rf_block *blocks = gpt2_blocks(model, &count);
     auto refused = [&](rf_policy policy, rf_mesh mesh, int status, const char *what) {
         rf_plan *plan = nullptr;
-        EXPECT_EQ(rf_plan_build(blocks, count, &mesh, &policy, 0, &plan), status);
+        EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), status);
         EXPECT_NE(std::string(rf_last_error()->message).find(what), std::string::npos)
             << rf_last_error()->message;
     };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Joining a job: every URL, every way to get it wrong, and connections of other programs.
+// Joining a job: every URL, every kind of error in one, and connections of other programs.
 #include <sys/resource.h>
 
 #include "job_helpers.h"
@@ -121,7 +121,7 @@ TEST(Bootstrap, FileJoinsOneToFiveRanksAndIsRemoved)
 TEST(Bootstrap, FileLeftByAnEarlierRunIsReplaced)
 {
     std::string path = temp_path("stale");
-    // Somebody else listens at the address in the file.
+    // Another program listens at the address in the file.
     int port = free_port();
     int other = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
@@ -184,7 +184,7 @@ TEST(Bootstrap, TorchrunsOwnPortIsLeftToIt)
     close(store);
 }
 
-// Ranks of one host whose launcher says no more than who they are.
+// Ranks of one host whose launcher sets only rank and size.
 TEST(Bootstrap, RanksOfOneHostMeetByTheNameOfTheirJob)
 {
     using Variables = std::vector<std::pair<const char *, const char *>>;
@@ -206,7 +206,7 @@ TEST(Bootstrap, RanksOfOneHostMeetByTheNameOfTheirJob)
         if (!getenv("SLURM_PROCID")) { // srun counts hosts, the others their ranks
             Member m = join("env:", 0, 4);
             EXPECT_LT(m.status, 0);
-            // There is no launcher here whose key-value store could be asked.
+            // No launcher runs here whose key-value store could be asked.
             EXPECT_TRUE(contains(m.message, getenv("PMI_RANK") ? "MASTER_ADDR is not set" : "PMIx"))
                 << m.message;
         }
@@ -330,7 +330,7 @@ TEST(Bootstrap, MisconfiguredRanksAreToldAndTheJobGoesOn)
     EXPECT_EQ(outside.status, RF_EINVAL);
     Member second_zero = join(url, 0, 3);
     EXPECT_EQ(second_zero.status, RF_EBUSY);
-    // Two processes with rank 1: one of them is in, whichever came first.
+    // Two processes with rank 1: the first one to arrive joins.
     std::atomic<int> refused{0};
     auto rank_1 = [&] {
         Member m = join(url, 1, 3);
@@ -353,7 +353,7 @@ TEST(Bootstrap, MisconfiguredRanksAreToldAndTheJobGoesOn)
     EXPECT_EQ(refused, 1);
 }
 
-// In a process of its own, whose limits are these.
+// In a process of its own with these limits.
 int join_with_files(rlim_t now, rlim_t most, const std::function<int(const Member &)> &judge)
 {
     Processes one;
@@ -506,7 +506,7 @@ TEST(Bootstrap, AJoinerThatDiesBeforeTheStartMayBeReplaced)
         Member m = join(url, 2, 3);
         gather_and_leave(m);
     });
-    /* The last one joins before rank 0 has looked at those that are here already. */
+    /* The last one joins before rank 0 has served those that are connected already. */
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     Member second = {};
     const FairClock clock;

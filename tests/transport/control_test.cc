@@ -161,7 +161,7 @@ TEST(Control, AGatherWithoutEverybodyTimesOutAndRankZeroNamesTheMissing)
         if (me == 2)
             return;
         int mine = 0, all[3];
-        while (me == 0 && !has_part(job[0], 1)) // or rank 1 would be missing, too
+        while (me == 0 && !has_part(job[0], 1)) // otherwise rank 1 would be missing, too
             usleep(1000);
         EXPECT_EQ(job[me]->ops->all_gather(job[me], &mine, sizeof mine, all, 0.05), RF_ETIMEOUT);
         EXPECT_EQ(rf_last_error()->rank, me == 0 ? 2 : -1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Transports between processes: what every provider must do (AnyTransport, a row for each), and
-// what those of libfabric must.
+// Transports between processes: requirements on every provider (AnyTransport, a row for each), and
+// on those of libfabric.
 #include "job_helpers.h"
 
 #include <glob.h>
@@ -104,7 +104,7 @@ void on_processes(int size, const char *provider, const Body &body)
 class AnyTransport : public testing::TestWithParam<const char *>
 {
 };
-// What only libfabric does.
+// Tests for libfabric only.
 class Fabric : public testing::TestWithParam<const char *>
 {
 };
@@ -237,7 +237,7 @@ TEST_P(AnyTransport, ManyPostsAreAskedToTryAgainAtMostAndNoneIsLost)
         for (int i = 0; i < total; i++) {
             out[(size_t)i] = rank * total + i;
             MUST(r.send(1 - rank, (uint64_t)i, &out[(size_t)i], 4, &contexts[(size_t)i], 1) == 0);
-            int k = i / 100 * 100 + i * 7 % 100; // out of order, but within what queues can hold
+            int k = i / 100 * 100 + i * 7 % 100; // out of order, but within the depth of queues
             MUST(r.recv(1 - rank, (uint64_t)k, &in[(size_t)k], 4, &contexts[(size_t)(total + i)]) ==
                  0);
         }
@@ -269,7 +269,7 @@ TEST_P(AnyTransport, NothingIsTouchedAfterCancel)
             MUST(r.t->ops->post_send(r.t, 1, 1, 0, out.data(), 1, self.get()) == RF_EABORT);
         }
         r.barrier();
-        if (rank == 1) { // the other end is closed; whatever becomes of this, it ends
+        if (rank == 1) { // the other end is closed; with any result, it ends
             uint64_t end = rf_now_ns() + 100000000;
             while (rf_now_ns() < end &&
                    r.t->ops->post_send(r.t, 0, 1, 0, out.data(), out.size(), context.get()) != 0)
@@ -288,8 +288,8 @@ TEST_P(AnyTransport, NothingIsTouchedAfterCancel)
     });
 }
 
-// The data port belongs to the provider and asks for no key; a trusted network is assumed there.
-// What is promised is only that noise does not end the job.
+// The data port belongs to the provider and asks for no key; a trusted network is assumed. The only
+// promise is that noise does not end the job.
 TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
 {
     if (!strcmp(GetParam(), "ofi-shm"))
@@ -402,7 +402,7 @@ std::vector<std::string> files_of(pid_t pid)
     return paths;
 }
 
-// The number of a process that has ended.
+// The id of a process that has ended.
 pid_t ended_process()
 {
     Processes processes;
@@ -430,7 +430,7 @@ TEST(ShmLeftovers, OfAKilledProcessAreRemovedByTheNextAndThoseOfOthersStay)
     char byte;
     for (int i = 0; i < 2; i++)
         ASSERT_EQ(read(ready[0], &byte, 1), 1);
-    // Those of another program: not marked, and of no process.
+    // Files of another program: not marked, and of no process.
     std::string foreign =
         "/dev/shm/" + std::to_string(ended_process()) + ":" + std::to_string(geteuid()) + ":0";
     std::ofstream(foreign) << std::string(8192, 'x');
@@ -449,7 +449,7 @@ TEST(ShmLeftovers, OfAKilledProcessAreRemovedByTheNextAndThoseOfOthersStay)
     EXPECT_EQ(access(foreign.c_str(), F_OK), 0) << "of another program";
     unlink(foreign.c_str());
 
-    // A number says nothing about a process of another container; its lock does.
+    // A process id is meaningless in another container; its lock is not.
     std::string moved = "/dev/shm/" + std::to_string(ended_process()) + ":0:0";
     ASSERT_EQ(rename(files_of(job.pids[1])[0].c_str(), moved.c_str()), 0);
     rf_leftovers_clear();

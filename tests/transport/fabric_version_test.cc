@@ -9,7 +9,7 @@ extern "C" {
 
 using namespace job;
 
-// Their providers write differently, and say of their protocols that they are the same.
+// Their providers use different formats under equal protocol names.
 TEST(FabricChoice, RanksWithDifferentMajorVersionsOfLibfabricAreRefusedAtOnce)
 {
     for (const char *provider : {"ofi-shm", "tcp;ofi_rxm"}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Frames and proofs: what arrives is hostile until parsed.
+// Frames and proofs: received bytes are hostile until parsed.
 #include <gtest/gtest.h>
 
 #include <cstring>

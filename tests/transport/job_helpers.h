@@ -11,25 +11,12 @@
 
 #include <string>
 
+#include "support/free_port.h"
 #include "transport_helpers.h"
 
 namespace job
 {
 
-// A port that is free now; the small window until it is used is accepted.
-inline int free_port()
-{
-    int fd = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(fd, (sockaddr *)&address, sizeof address);
-    getsockname(fd, (sockaddr *)&address, &length);
-    close(fd);
-    return ntohs(address.sin_port);
-}
 inline std::string tcp_url(int port)
 {
     return "tcp://127.0.0.1:" + std::to_string(port);

@@ -156,7 +156,7 @@ TEST(JoinListener, InvitationsThatMakeNoSenseAreRefused)
         EXPECT_EQ(rf_invitation_read(bytes, &out), RF_ECORRUPT) << place;
         bytes[place] ^= 0x80;
     }
-    in.rank = 0; // that is the rank that invites
+    in.rank = 0; // the inviting rank's own number
     rf_invitation_write(&in, bytes);
     EXPECT_EQ(rf_invitation_read(bytes, &out), RF_ECORRUPT);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// A launcher's key-value store: the record of rank 0, and PMI as Hydra and Slurm speak it, of which
-// the test plays the launcher. Real launchers are in tests/tools/launchers_test.sh.
+// A launcher's key-value store: the record of rank 0, and PMI as Hydra and Slurm speak it. The test
+// plays the launcher; tests/tools/launchers_test.sh uses real ones.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -73,13 +73,13 @@ TEST(Kvs, WhatIsNoRecordIsRefused)
 
 // ---- PMI ----------------------------------------------------------------------------------------
 
-// One end per rank; what a rank asks is answered as a launcher would.
+// One end per rank; a rank's requests are answered as by a launcher.
 struct Launcher {
     std::vector<int> fds, ends;
     std::map<std::string, std::string> table;
     std::vector<std::string> partial;
     int waiting = 0, goodbyes = 0;
-    // Tests: the answer to give instead; empty: as usual.
+    // Tests: replaces the answer; empty: the usual one.
     std::function<std::string(int rank, const std::string &line)> instead;
 
     explicit Launcher(int size)
@@ -163,7 +163,7 @@ struct Launcher {
     }
 };
 
-// What each rank does, as a process; it leaves by exit(), as programs do.
+// The work of each rank, as a process; it leaves by exit(), as programs do.
 void run(Launcher &launcher, const std::function<int(int rank)> &body)
 {
     int size = (int)launcher.fds.size();
@@ -220,7 +220,7 @@ TEST(BoardPmi, RanksOfSeveralHostsMeetWithoutAddressOrKey)
     for (int size = 2; size <= 5; size++) {
         Launcher launcher(size);
         run(launcher, [&](int rank) { return join_twice(rank, size); });
-        EXPECT_EQ(launcher.goodbyes, size); // else Hydra takes them for crashed
+        EXPECT_EQ(launcher.goodbyes, size); // otherwise Hydra assumes a crash
         EXPECT_EQ(launcher.table.size(), 2u);
         EXPECT_NE(launcher.table["ringforge-0"], launcher.table["ringforge-1"]);
     }

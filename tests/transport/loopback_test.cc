@@ -68,7 +68,7 @@ TEST(Loopback, EveryPairExchangesExactDataAndContractsInAnyOrderOfTags)
         std::vector<std::vector<uint8_t>> in, out;
         std::vector<std::unique_ptr<Context>> contexts;
         int expected = 0;
-        // Receives first tag to last, sends last to first; itself included.
+        // Receives in order of tags, sends in reverse order; itself included.
         for (int peer = 0; peer < size; peer++)
             for (int k = 0; k < count; k++) {
                 in.emplace_back(sizes[k], 0xee);
@@ -141,7 +141,7 @@ TEST(Loopback, ALongerMessageThanExpectedIsAnErrorAndWritesNothingBeyond)
 
 TEST(Loopback, TooManyUnmatchedSendsAreAskedToTryAgainAndNoneIsLost)
 {
-    Context context; // in use until the world is gone
+    Context context; // in use until the world is destroyed
     World world(2);
     const int total = 3000;
     on_threads(2, [&](int me) {
@@ -151,7 +151,7 @@ TEST(Loopback, TooManyUnmatchedSendsAreAskedToTryAgainAndNoneIsLost)
         for (int i = 0; i < total && me == 0; i++)
             data[(size_t)i] = i;
         for (int i = 0; i < total; i++) {
-            int k = total - 1 - i; // received last to first
+            int k = total - 1 - i; // received in reverse order
             int rc = post_all(world.t[me], stash, [&] {
                 return me == 0 ? world.send(0, 1, (uint64_t)i, &data[(size_t)i], 4,
                                             &contexts[(size_t)i])
@@ -198,8 +198,8 @@ TEST(Loopback, NothingIsTouchedAfterCancel)
 namespace
 {
 
-// No try may be quicker than the throttle; one of several must not be much slower, however busy the
-// machine is.
+// No attempt may be faster than the throttle; the best of several must not be much slower, however
+// busy the machine is.
 void expect_best_of_ten(double least, double most, const std::function<double()> &seconds)
 {
     double best = 1e9;
@@ -325,7 +325,7 @@ TEST(Loopback, KilledRankGoesSilentAndEveryOtherIsTold)
     EXPECT_EQ(world.t[1]->ops->poll(world.t[1], &done, 1), RF_ENET);
     ASSERT_EQ(world.recv(0, 1, 1, &in, 4, &r), 0);
     EXPECT_EQ(world.t[0]->ops->poll(world.t[0], &done, 1), 0);
-    // What a dead rank still says is not heard.
+    // Messages of a dead rank are ignored.
     ASSERT_EQ(world.c[1]->ops->abort(world.c[1], "not heard"), 0);
     for (int survivor : {0, 2}) {
         rf_event event;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// Many ranks: what rank 0 does for a job must grow with the number of ranks, not with its square.
-// As threads of this process, each with a control link of its own. RF_RANKS=1024 takes that many,
-// RF_TEST_ALL=1 up to 4096, and every program prints what it took.
+// Many ranks: rank 0's work for a job must grow with the number of ranks, not with its square.
+// Ranks are threads of this process, each with a control link of its own. RF_RANKS=1024 sets their
+// number, RF_TEST_ALL=1 tests up to 4096, and every program prints the time and memory it took.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -15,7 +15,7 @@ namespace
 {
 using namespace job;
 
-// One thread per rank wants little of a stack, and there are thousands.
+// Thousands of threads, one per rank, with small stacks.
 void on_many_threads(int size, const std::function<void(int)> &body)
 {
     struct Start {
@@ -46,7 +46,7 @@ void on_many_threads(int size, const std::function<void(int)> &body)
 
 struct Times {
     double join, gather, leave;
-    int files; /* of all ranks, and this program */
+    int files; /* for all ranks and this program */
 };
 
 int open_files()
@@ -101,7 +101,7 @@ Times bootstrap(int size, size_t bytes)
     return {marks[1] - marks[0], marks[2] - marks[1], marks[3] - marks[2], files};
 }
 
-// What rank 0 receives and sends, with the 16 bytes of each frame.
+// Received and sent by rank 0, with the 16 bytes of each frame.
 double megabytes(int size, size_t bytes)
 {
     const double ranks = size, gather = ranks * (16.0 + (double)bytes) * 3;
@@ -116,7 +116,7 @@ void measure(int size, size_t bytes)
            size, t.join, bytes, t.gather, t.leave, t.files, megabytes(size, bytes));
 }
 
-// What all know of all is in memory as often as there are ranks, several times.
+// Data that all ranks know of all others are in memory once per rank, several times.
 constexpr int LONG_GATHERS = 2048;
 
 TEST(ManyRanks, JoinGatherAndLeave)
@@ -136,7 +136,7 @@ TEST(ManyRanks, JoinGatherAndLeave)
             measure(size, size > LONG_GATHERS ? 16 : 128);
 }
 
-// Rank 0 and others are out of files at some time of joining: every rank ends, and one of the
+// Rank 0 and others run out of files at some time of joining: every rank ends, and one of the
 // reasons names the limit.
 TEST(ManyRanks, WithoutFilesTheLimitIsNamed)
 {
@@ -144,7 +144,7 @@ TEST(ManyRanks, WithoutFilesTheLimitIsNamed)
     ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
     few = before;
     few.rlim_cur = (rlim_t)open_files() + 140;
-    constexpr int SIZE = 64; // needs 3 of each
+    constexpr int SIZE = 64; // each needs 3
     ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
     const std::string url = tcp_url(free_port());
     std::atomic<int> failed{0}, named{0};

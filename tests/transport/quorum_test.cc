@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Of ranks that have lost sight of each other at most one part may go on, whatever the parts know
-// about who has ended.
+// Of ranks that have lost contact with each other, at most one part may continue, whatever the
+// parts know about who has ended.
 #include <gtest/gtest.h>
 
 extern "C" {
@@ -39,7 +39,7 @@ TEST(Quorum, NoTwoPartsHaveItWhateverTheyKnowOfTheDead)
                         break;
                 }
                 EXPECT_FALSE(some && others) << size << ": " << part << " and " << other;
-                /* Who knows of all deaths goes on, unless the others could. */
+                /* A part that knows of all deaths continues, unless the others could. */
                 EXPECT_TRUE(has(part, dead, size) || (other && has(other, dead, size)));
             }
         }
@@ -51,7 +51,7 @@ TEST(Quorum, IsMoreThanHalfOrHalfWithTheLowest)
     EXPECT_FALSE(has(0b001, 0, 3));
     EXPECT_TRUE(has(0b0011, 0, 4));
     EXPECT_FALSE(has(0b1100, 0, 4));
-    EXPECT_TRUE(has(0b1100, 0b0001, 4)); /* of three that may run, two are here */
+    EXPECT_TRUE(has(0b1100, 0b0001, 4)); /* three may run, two of them are here */
     EXPECT_TRUE(has(0b1000, 0b0111, 4));
     EXPECT_FALSE(has(0b1000, 0b0101, 4));
 }

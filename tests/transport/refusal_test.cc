@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
-// Ranks that are back for the next job, that do not join, or that a launcher has not told enough.
+// Ranks that return for the next job, that do not join, or that get too little from their launcher.
 #include "job_helpers.h"
 
 using namespace job;
 
-// Both leaving and joining are over when they return, so the next job at the same address waits for
-// a rank 0 that still closes the one before, whatever the address.
+// Leaving and joining are complete when they return, so the next job at the same address waits for
+// a rank 0 that is still closing the one before.
 TEST(Refusal, RanksThatHaveLeftWaitForTheNextJobAtTheSameAddress)
 {
     for (const std::string &url : {tcp_url(free_port()), "file:" + temp_path("again")}) {
@@ -62,7 +62,7 @@ Said decline(const std::string &url, int rank, int size, const char *why, double
 #define NO_DATA                                                                                    \
     "it has no data: cannot open a-file-with-a-rather-long-name.txt, which is not there at all"
 
-// Nobody waits for it: neither those that are there, nor those that come later.
+// Nobody waits for it: neither ranks that have joined nor those that arrive later.
 TEST(Refusal, ARankThatDoesNotJoinEndsAllOthersWithItsReason)
 {
     for (const std::string &url : {tcp_url(free_port()), "file:" + temp_path("declined")}) {
@@ -116,7 +116,7 @@ TEST(Refusal, WhoDoesNotJoinAJobThatHasBegunChangesNothing)
     on_threads(2, [&](int rank) { gather_and_leave(members[rank]); });
 }
 
-// What else speaks of several ranks, where a process would run alone.
+// Other variables that imply several ranks, where a process would run alone.
 TEST(Refusal, LaunchersThatAreNotFollowedOrContradictAreNamed)
 {
     using Variables = std::vector<std::pair<const char *, const char *>>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Which transport ranks get: shared memory on one host, a hybrid of memory and network on several,
-// and the network where a rank cannot share memory.
+// The choice of transport: shared memory on one host, a hybrid of memory and network on several,
+// and the network if a rank cannot share memory.
 #include "shm_helpers.h"
 
 #include <sched.h>
@@ -14,10 +14,10 @@ namespace
 
 struct Choice {
     int rc = 1;
-    bool yields = false; // a waiting rank gives its core away
+    bool yields = false; // a waiting rank yields its core
     std::string name, why, message;
 };
-// What each rank gets that asks for its provider; runs `before` on it once it has joined.
+// The choice of each rank for its wanted provider; runs `before` on it once it has joined.
 std::vector<Choice> choose(const std::vector<const char *> &wanted,
                            const std::function<void(int)> &before = nullptr)
 {
@@ -146,7 +146,7 @@ static void use_two_cores(int)
 }
 
 // Containers share the cores of their machine: two ranks in each of two have two cores in all. A
-// rank that keeps its core takes it from one that is waited for.
+// rank that keeps its core takes it from one that others wait for.
 TEST(HybridChoice, RanksYieldWhereThoseOfAllContainersOutnumberTheCores)
 {
     for (const Choice &choice :
@@ -194,7 +194,7 @@ TEST(HybridChoice, WhereAHostsRanksCannotShareAllTakeTheNetworkOrFail)
             << choice.message;
 }
 
-// A network namespace has UNIX sockets of its own: there nothing can be handed over.
+// A network namespace has UNIX sockets of its own, over which no descriptor can be passed.
 TEST(ShmChoice, RanksThatCannotHandMemoryToEachOtherAreNotOnOneHost)
 {
     std::string url = tcp_url(free_port());

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// Invalid contents of shared memory: they are an error of the rank that wrote them, and crash
-// nobody.
+// Invalid contents of shared memory are an error of the rank that wrote them, and crash nobody.
 #include "shm_helpers.h"
 
 #include <random>
@@ -75,7 +74,7 @@ TEST(ShmCorruption, EveryFieldOfARecordIsCheckedAndItsWriterNamed)
     }
 }
 
-// It would go on behind its line, or behind the ring.
+// It would extend past its line, or past the ring.
 TEST(ShmCorruption, AMessageThatTakesBothRecordsOfALineBeginsIt)
 {
     for (int before : {1, RF_SHM_RECORDS - 1}) {
@@ -133,7 +132,7 @@ TEST(ShmCorruption, AcknowledgementsOfWhatWasNeverSentAreNamed)
     EXPECT_EQ(rf_last_error()->rank, 1);
 }
 
-// Rank 0 shows buffers that are not in what it shares, in place of taking part in an all-reduce.
+// Rank 0 shows buffers outside of its shared memory, instead of taking part in an all-reduce.
 TEST(ShmCorruption, BuffersThatARankShowsMustBeInWhatItShares)
 {
     const size_t count = 50000, bytes = count * 4;

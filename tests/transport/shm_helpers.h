@@ -28,7 +28,7 @@ struct End {
     }
 };
 
-// Ranks as threads: each has a segment of its own all the same.
+// Ranks as threads: each still has a segment of its own.
 struct World {
     std::vector<End> ends;
     // reads: RF_PEER_READS; by default long messages pass through slots.
@@ -53,7 +53,7 @@ struct World {
             end.c->ops->leave(end.c, 5);
         });
     }
-    // Lets everybody work until one of `rank`'s posts has ended.
+    // Polls all ranks until one of `rank`'s posts has ended.
     int next(int rank, rf_completion *done)
     {
         for (int turn = 0; turn < 1000; turn++)
@@ -65,7 +65,7 @@ struct World {
             }
         return 0;
     }
-    // Polls everybody, so that what is under way ends.
+    // Polls all ranks, so that pending messages complete.
     void settle()
     {
         rf_completion done;

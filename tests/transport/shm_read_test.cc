@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// Messages that the receiver reads in the memory of the sender's process, and those that it cannot
-// read: they come through slots, or are an error of the rank whose memory they were in.
+// Messages that the receiver reads in the memory of the sender's process, and those it cannot read:
+// they go through slots, or are an error of the rank that owns the memory.
 #include "shm_helpers.h"
 
 #include <sys/mman.h>
@@ -34,7 +34,7 @@ void expect_sent(World &world, const void *source, const std::vector<uint8_t> &d
     EXPECT_EQ(world.ends[0].shm()->peers[1].tickets, 0u);
 }
 
-// One of them for a message that is read; pieces have lines of their own.
+// One line for a message that is read; pieces have lines of their own.
 uint64_t lines_sent(World &world)
 {
     return world.ends[0].shm()->peers[1].sent;
@@ -114,7 +114,7 @@ TEST(ShmReads, AReceiveThatIsTooShortIsRefused)
     }
 }
 
-// Like a device's memory: its process reads it, and the system for others does not.
+// Like a device's memory: its process can read it, but the system cannot read it for others.
 TEST(ShmReads, WhatOnlyItsOwnerCanReadComesThroughSlotsAndIsNotTriedAgain)
 {
     const int fd = (int)syscall(SYS_memfd_secret, 0);
@@ -141,8 +141,8 @@ TEST(ShmReads, MemoryThatIsGoneIsAnErrorOfItsRank)
 {
     if (!may_read())
         GTEST_SKIP() << "processes may not read each other's memory here";
-    // Pages lose their rights and keep their addresses: unmapped ones could be given to somebody
-    // else before they are read.
+    // Pages lose their rights and keep their addresses: unmapped ones could be reused before they
+    // are read.
     for (size_t page : {size_t{0}, size_t{30}, BYTES / PAGE}) {
         World world(2, "1");
         rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
@@ -214,7 +214,7 @@ TEST(ShmReads, OneRankThatDoesNotTakePartDecidesForAll)
     EXPECT_EQ(shm->transport.read_bytes, 0u);
 }
 
-// Both send, and then both receive; whether the data came by reads is seen by the pieces.
+// Both send, then both receive; the number of pieces shows whether the data were read.
 static void exchange(World &world, bool expect_reads)
 {
     const std::vector<uint8_t> out[2] = {payload(1, BYTES), payload(2, BYTES)};
@@ -296,7 +296,7 @@ TEST(ShmReads, SlotsAreWrittenPastTheCachesWhereThatIsClearlyFaster)
 
 TEST(ShmReads, HowOneRankIsToldToWriteDoesNotChangeWhetherRanksRead)
 {
-    // Reads beat slots that are streamed by enough, and cached ones not.
+    // Reads beat streamed slots by enough, but not cached ones.
     const rf_shm_trial trials[2] = {{1, 0, 2e-5, 3e-5, 6e-5, 0}, {1, 0, 2e-5, 3e-5, 6e-5, 0}};
     World world(2);
     for (const char *writes : {"auto", "cached", "streamed"}) {
@@ -332,7 +332,7 @@ TEST(ShmReads, ATrialEndsWhereARankHasEnded)
         GTEST_SKIP() << "reads are not permitted here";
     rf_control *control = world.ends[0].c;
     const uint32_t pending = control->pending;
-    control->pending = 1; // as when rank 1 has died, which takes no part here
+    control->pending = 1; // as if rank 1 had died, which takes no part here
     rf_shm_trial out = {};
     std::vector<uint8_t> memory(RF_SHM_TRIAL_BYTES);
     rf_shm_measure(world.ends[0].shm(), control, true, memory.data(), &out);

@@ -22,7 +22,7 @@ struct Message {
     }
 };
 
-// Sends are posted where they cannot go at once, so that their contexts must stay.
+// Sends that cannot complete at once are posted, so their contexts must stay.
 struct Pair {
     World world{2};
     rf_transport *from = world.ends[0].t, *to = world.ends[1].t;
@@ -61,7 +61,7 @@ struct Pair {
             ASSERT_EQ(in[i], 0xee) << i;
         under_way.pop_front();
     }
-    // Receives the oldest message, at once if it can. True: it could.
+    // Receives the oldest message, at once if possible. True: it was.
     bool receive(size_t longer = 0)
     {
         const Message &message = under_way.front();
@@ -137,7 +137,7 @@ TEST(ShmShort, ASenderStopsWhereTheRingIsFullAndGoesOnWhenItHasBeenRead)
     }
 }
 
-// It takes both records of a line, and the one before is skipped.
+// It needs both records of a line, so the one before is skipped.
 TEST(ShmShort, AMessageOfALineAfterOneOfHalfALineBeginsTheNext)
 {
     Pair pair;
@@ -190,7 +190,7 @@ TEST(ShmShort, LongMessagesAndThoseToOneselfAreLeftToThePosts)
     EXPECT_EQ(from->ops->send_at_once(from, 1, 1, 0, data.data(), 4), RF_EABORT);
 }
 
-// So many that those to all others do not fit into private caches, and no more.
+// Enough ranks that the cells for all of them exceed a private cache, and no more.
 TEST(ShmShort, ManyRanksHaveFewerCellsAndAllOfThemCanBeUsed)
 {
     const unsigned cells[] = {512, 256, 128, 128, 64};

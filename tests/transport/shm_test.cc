@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
 // Messages between ranks that share memory: long ones, receives without a copy, memory for users,
-// limits, and which core a rank goes to.
+// limits, and the choice of cores.
 #include "shm_helpers.h"
 
 #include <memory>
@@ -71,7 +71,7 @@ TEST(Shm, ZeroCopyDataStayUntilReleasedAndEveryTicketComesBack)
 namespace
 {
 
-// Messages of equal length from rank 0 to rank 1, which receives them without a copy where it can.
+// Messages of equal length from rank 0 to rank 1, which receives them without a copy if it can.
 struct Lot {
     World &world;
     size_t bytes;
@@ -153,7 +153,7 @@ TEST(Shm, MessagesThatGoAtOnceAreLeftInTheirSlotsAsLongAsOneIsFree)
     }
 }
 
-// The area for slots goes round many times, with slots of all lengths, some of which stay.
+// The slot area wraps around many times, with slots of all lengths, some of which are held.
 TEST(Shm, SlotsOfAllLengthsGoRoundWhereverSomeAreHeld)
 {
     World world(2);
@@ -266,7 +266,7 @@ TEST(Shm, MemoryThatIsFreedIsUsedAgainAndIsZero)
 namespace
 {
 
-// Rank 0 sends 64 MiB of what it shares; rank 1, which is out of `what`, says so itself.
+// Rank 0 sends 64 MiB of its shared memory; rank 1, which runs out of `what`, reports it itself.
 void expect_out_of_memory(void (*what)())
 {
     const size_t bytes = 64u << 20;
@@ -305,7 +305,7 @@ void allow_no_more_address_space()
 
 TEST(Shm, ARankThatCannotMapAPeersMemoryReportsItselfAndNoPeer)
 {
-    Processes processes; // limits are a process'
+    Processes processes; // limits belong to a process
     processes.start(1, [](int) {
         expect_out_of_memory(allow_no_more_address_space);
         expect_out_of_memory([] { rf_alloc_fail_at(1); });
@@ -350,12 +350,12 @@ TEST(Shm, WhoWaitsGoesToTheEmptiestCoresItMayUseIfThatMakesThemMoreEqual)
     } const cases[] = {
         {{2, 0}, {0, 1}, {1}}, // two on one core, and one is free
         {{3, 1}, {0, 1}, {1}}, // more ranks than cores
-        {{2, 1}, {0, 1}, {}},  // it would only be the other way round
+        {{2, 1}, {0, 1}, {}},  // it would only swap them
         {{2, 2}, {0, 1}, {}},  //
         {{1, 0}, {0, 1}, {}},  // alone
         {{3, 0}, {0}, {}},     // bound
         {{3, 2, 1, 1}, {0, 1, 2, 3}, {2, 3}},
-        {{4, 0, 1}, {0, 2}, {2}}, // the free one is not for this thread
+        {{4, 0, 1}, {0, 2}, {2}}, // the free one is not allowed for this thread
     };
     for (auto &c : cases) {
         std::vector<uint16_t> ranks(CPU_SETSIZE, 0);
@@ -413,12 +413,12 @@ TEST(Shm, RanksThatOutnumberTheCoresGoToTheirsAndKeepWhatTheyMayUse)
         rf_cpu_affinity *affinity = &world.ends[(size_t)i].shm()->affinity;
         EXPECT_EQ(affinity->index, i);
         EXPECT_EQ(affinity->count, 2);
-        t->yield = true; // as with so many ranks
+        t->yield = true; // as with more ranks than cores
         affinity->count = 2 * cores;
         affinity->index = i * (2 * cores - 1);
         const int assigned = rf_cpu_assigned(mine, affinity->index, affinity->count);
         bool was_there = false;
-        for (int tries = 0; tries < 100 && !was_there; tries++) { // the system may move it on
+        for (int tries = 0; tries < 100 && !was_there; tries++) { // the system may move it again
             affinity->may_move_ns = 0;
             affinity->may_look_ns = 0;
             EXPECT_TRUE(t->ops->idle(t)) << "another rank needs the core";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // The transport over TCP sockets, all ranks in one thread: messages before their receives, the
-// connections, and peers that leave, vanish or send what makes no sense. What it shares with the
-// other transports is tested in fabric_test.cc.
+// connections, and peers that leave, vanish or send invalid data. fabric_test.cc tests what all
+// transports share.
 #include <dirent.h>
 
 #include <memory>
@@ -199,7 +199,7 @@ TEST_F(Tcp, EverySizeArrivesWhateverTheOrderOfSendsReceivesAndPolls)
     EXPECT_LE(ends[1]->spare_count, RF_TCP_SPARE);
 }
 
-// All of it comes in one read, into the buffer of the receive whose message is guessed to be next.
+// All of it arrives in one read, into the buffer of the receive whose message is expected next.
 TEST_F(Tcp, WhatComesWithOtherMessagesIsMovedToItsPlace)
 {
     const size_t bytes[] = {RF_TCP_EAGER + 1, 20000, 100, 8192, 0};
@@ -238,7 +238,7 @@ TEST_F(Tcp, WhatComesWithOtherMessagesIsMovedToItsPlace)
         ASSERT_TRUE(wait(wanted)) << "case " << i;
         for (int k : order)
             expect_data(in[(size_t)k], (uint64_t)k, bytes[k]);
-        // Frames without payload say nothing about which message is next.
+        // Frames without payload do not tell which message is next.
         const auto *first = (const rf_posted *)&in[0]->context;
         EXPECT_TRUE(order[0] != 0 || !first->was_wrong) << "case " << i;
         TearDown();
@@ -361,7 +361,7 @@ TEST_F(Tcp, WhatAPeerHasSentBeforeItLeftArrivesAndItsSilenceIsNoError)
     for (int i = 0; i < 100 && !out->is_done; i++)
         poll(0);
     ASSERT_TRUE(out->is_done);
-    // Destroying waits until the other end has got it; here its system has.
+    // Destroying waits until the other end has received it; here its system has.
     ends[0]->transport.ops->destroy(&ends[0]->transport);
     ends[0] = nullptr;
     ASSERT_TRUE(wait({in}));
@@ -405,7 +405,7 @@ TEST_F(Tcp, APeerThatVanishesEndsEverythingThatIsPendingWithIt)
 TEST_F(Tcp, APeerThatCannotBeReachedEndsTheSendAfterSomeTime)
 {
     open(2);
-    ends[0]->addresses[1].port = job::free_port();
+    ends[0]->addresses[1].port = free_port();
     Message *out = send(0, 1, 1, 4);
     ASSERT_TRUE(wait({out}, 15));
     EXPECT_EQ(out->done.status, RF_EPEER);
@@ -425,7 +425,7 @@ TEST_F(Tcp, FramesThatMakeNoSenseAreAnErrorThatNamesTheRank)
         frame(1, 4, RF_TCP_KINDS),
         frame(1, 4, RF_TCP_DATA | 256),
         frame(1, (uint64_t)1 << 48, RF_TCP_DATA),
-        frame(77, RF_TCP_EAGER + 1, RF_TCP_DATA), // long, and not asked for
+        frame(77, RF_TCP_EAGER + 1, RF_TCP_DATA), // long, and not requested
         frame(77, 0, RF_TCP_REFUSED),             // never sent
         [&] {
             auto two = frame(0, 0, RF_TCP_BYE), more = frame(1, 0, RF_TCP_DATA);
@@ -459,7 +459,7 @@ TEST_F(Tcp, StrangersAtThePortCostNothing)
         int fd = job::connect_to(ports[(size_t)(i % 2)]);
         ASSERT_GE(fd, 0);
         auto noise = payload((uint64_t)i, (size_t)(i * 37 % 400));
-        // Some begin as a rank does: "RTCP", the rank that is dialed, version, rank and size.
+        // Some begin like a rank: "RTCP", the rank that is dialed, version, rank and size.
         const uint32_t hello[] = {0x50435452, (uint32_t)(i % 2), RF_TCP_VERSION, (uint32_t)(i % 3),
                                   2};
         if (i % 3 == 0)

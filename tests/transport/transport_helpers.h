@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 //
-// What the tests of all transports share: contexts, patterns, waiting for completions.
+// Shared by the tests of all transports: contexts, patterns, waiting for completions.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ inline int poll_one(struct rf_transport *t, struct rf_completion *out, double se
     }
 }
 
-// Posts until it is taken; completions seen meanwhile are kept in `stash`.
+// Posts until it is accepted; completions seen meanwhile are kept in `stash`.
 inline int post_all(struct rf_transport *t, std::vector<rf_completion> &stash,
                     const std::function<int()> &post, double seconds = 20)
 {

@@ -44,8 +44,7 @@ struct rf_join_listener {
     char *terms;
     char status[400];
     uint32_t status_count;
-    uint64_t next_heartbeat_ns, asked_ns; /* asked: when the job asked which newcomers are present
-                                           */
+    uint64_t next_heartbeat_ns, asked_ns;         /* asked: the job's question who is present */
     struct newcomer waiting[RF_JOIN_MAX_WAITING]; /* in order of arrival */
     int count;
 };

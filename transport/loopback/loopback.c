@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Ranks as threads of one process: mailboxes, a throttle, and faults. For tests and trials, and for
- * communicators of one rank. Messages are copied once, straight from the sender's buffer to the
+ * communicators of one rank. Messages are copied once, directly from the sender's buffer to the
  * receiver's, by whichever of the two comes second; so a send completes when it is matched, never
- * before.
+ * earlier.
  */
 #include "loopback.h"
 
@@ -11,7 +11,7 @@
 
 #include "base/base.h"
 
-/* Providers have a bound; so do we, so that the callers' way of trying again is exercised. */
+/* Providers have a limit, and so has this one, so that the callers' retries are exercised. */
 enum { MAX_SENDS = 1024, SEGMENT_BYTES = 256 * 1024 };
 
 static struct rf_loop_rank *self_of(struct rf_transport *t)
@@ -80,7 +80,7 @@ static int kill_self(struct rf_loop_rank *self)
     return killed_error(self->transport.rank);
 }
 
-/* The throttle: when a message of this size, sent now, will have arrived. 0 = at once. */
+/* The throttle: the time at which a message of this size, sent now, arrives. 0 = at once. */
 static uint64_t arrival_ns(struct rf_loop_rank *self, int peer, size_t bytes)
 {
     const struct rf_loopback_opts *opts = &self->world->opts;
@@ -96,8 +96,8 @@ static uint64_t arrival_ns(struct rf_loop_rank *self, int peer, size_t bytes)
     return rf_add_ns(start, rf_seconds_to_ns(opts->latency_s));
 }
 
-/* Counts a message to another rank, and applies throttle and faults to it. Returns 1 when the
- * message is to be lost. */
+/* Counts a message to another rank, and applies throttle and faults to it. Returns 1 if the message
+ * must be lost. */
 static int count_and_throttle(struct rf_loop_rank *self, int peer, struct rf_posted *node)
 {
     struct rf_loopback *world = self->world;
@@ -187,7 +187,7 @@ static int loop_poll(struct rf_transport *t, struct rf_completion *out, int max)
     while (count < max && self->done.first) {
         struct rf_posted *node = self->done.first;
         if (node->ready_ns > now && node->ready_ns > (now = rf_now_ns()))
-            break; /* the list is in order of time */
+            break; /* the list is ordered by time */
         rf_posted_take(&self->done);
         atomic_fetch_sub_explicit(&self->done_count, 1, memory_order_relaxed);
         if (!node->is_recv)
@@ -301,7 +301,7 @@ int rf_loopback_create(int size, const struct rf_loopback_opts *opts, struct rf_
     if (!world->ranks)
         rc = rf_fail(RF_ENOMEM, "loopback: no memory for %d ranks", size);
     world->size = world->ranks ? size : 0;
-    /* All ranks are initialised even after a failure, so that destroy need not know how many were.
+    /* All ranks are initialised even after a failure, so that destroy need not know their number.
      */
     for (int rank = 0; rank < world->size; rank++) {
         int status = init_rank(world, rank);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The world that loopback ranks share: what loopback.c (data) and loopback_control.c (events) know
- * in common. Nobody else includes it.
+ * The world that loopback ranks share: the interface between loopback.c (data) and
+ * loopback_control.c (events). Only these include it.
  */
 #ifndef RF_TRANSPORT_LOOPBACK_H
 #define RF_TRANSPORT_LOOPBACK_H
@@ -21,7 +21,7 @@ struct rf_loop_rank {
     struct rf_control control;
     struct rf_loopback *world;
 
-    /* What is sent to this rank and not yet matched. Lock order: match_lock, then a done_lock. Two
+    /* Messages sent to this rank and not yet matched. Lock order: match_lock, then a done_lock. Two
      * match_locks are never held at once. */
     pthread_mutex_t match_lock;
     struct rf_posted_list recvs[RF_MATCH_BUCKETS], sends[RF_MATCH_BUCKETS];
@@ -34,7 +34,8 @@ struct rf_loop_rank {
 
     atomic_bool killed;
     uint64_t messages;      /* sent to others; by this rank's thread only */
-    uint64_t *link_free_ns; /* [size], by this rank's thread: when the link to that rank is idle */
+    uint64_t *link_free_ns; /* [size], used by this rank's thread: when the link to that rank is
+                             * idle */
 
     /* Control: all under world->lock. */
     struct rf_loop_event *events, **events_end;
@@ -47,7 +48,7 @@ struct rf_loop_rank {
     /* Recovery: this rank waits in one; it will never take part in one again; the last one had no
      * majority. */
     bool recovering, left_out, refused;
-    int new_rank; /* in the world of the last recovery; -1 = it is not in it */
+    int new_rank; /* in the world of the last recovery; -1 = not a member */
     bool opened_transport, opened_control, left, closed, dead, aborted;
 };
 
@@ -57,16 +58,17 @@ struct rf_loopback {
     atomic_uint_fast64_t messages; /* sent to others, in the whole world */
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t recoveries;           /* of survivors that have ended */
-    struct rf_loopback *survivors; /* what came of the last one; its members' */
-    struct rf_error refusal;       /* of one that had no majority */
-    atomic_uint ends;              /* > 0: the world is freed when so many ends have been */
+    uint64_t recoveries;           /* number of finished recoveries */
+    struct rf_loopback *survivors; /* the result of the last recovery; owned by its members */
+    struct rf_error refusal;       /* of a recovery without a majority */
+    atomic_uint ends;              /* > 0: the world is freed after this many ends */
     struct rf_loop_rank *ranks;
 };
 
-/* loopback_event.c: every other rank learns that `rank` died. */
+/* loopback_event.c: tells every other rank that `rank` died. */
 void rf_loop_report_death(struct rf_loopback *world, int rank, const char *text);
-/* The world is locked. Queues an event about `from` for one rank, or for every rank but `from`. */
+/* The world is locked. Queues an event about `from` for one rank, or for every rank except `from`.
+ */
 void rf_loop_push(struct rf_loop_rank *to, int kind, int from, const void *payload, size_t bytes,
                   const char *text);
 void rf_loop_push_to_others(struct rf_loopback *world, int kind, int from, const void *payload,
@@ -77,12 +79,12 @@ void rf_loop_drop_events(struct rf_loop_rank *self);
 int rf_loop_survivors(struct rf_control *control, double timeout_s, int *members, int *count,
                       struct rf_control **out);
 
-/* A world of so many of its ranks, with links like its own and no faults; it is freed with the last
+/* A world of `count` of its ranks, with links like its own and no faults; it is freed with the last
  * of its ends. */
 int rf_loop_create_group(const struct rf_loopback *world, int count, struct rf_loopback **out);
-/* One end (a transport or a control link) of the world is no more. */
+/* One end (a transport or a control link) of the world is closed. */
 void rf_loop_end(struct rf_loopback *world);
-/* The world of a control link; NULL where it is none of loopback. */
+/* The world of a control link; NULL: not a loopback link. */
 struct rf_loopback *rf_loop_world(struct rf_control *control);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The control link between loopback ranks: gathering, events, death and goodbye, under one lock of
- * the world. Nothing here is on the data path.
+ * The control link between loopback ranks: gathers, events, deaths and goodbyes, under one lock of
+ * the world. Not on the data path.
  */
 #include <errno.h>
 
@@ -13,7 +13,8 @@ static struct rf_loop_rank *self_of(struct rf_control *c)
     return (struct rf_loop_rank *)((char *)c - offsetof(struct rf_loop_rank, control));
 }
 
-/* World locked. The first rank whose part of gather `number` is missing; -1 = none is. */
+/* The first rank whose part of gather `number` is missing; -1 = none. Called with the world locked.
+ */
 static int missing_rank(struct rf_loopback *world, uint64_t number)
 {
     for (int rank = 0; rank < world->size; rank++)
@@ -37,7 +38,7 @@ static int put_part(struct rf_loop_rank *self, uint64_t number, const void *mine
     return 0;
 }
 
-/* As control_gather.c has it: a death is reported first, as a rank that learns of it aborts and
+/* As in control_gather.c: a death is reported first, because a rank that learns of it aborts and
  * leaves. */
 static int broken(const struct rf_loop_rank *self, uint64_t number)
 {
@@ -152,7 +153,7 @@ static int loop_next_event(struct rf_control *c, struct rf_event *out)
     return found;
 }
 
-/* World locked. */
+/* Called with the world locked. */
 static bool others_are_gone(struct rf_loopback *world)
 {
     for (int rank = 0; rank < world->size; rank++)
@@ -161,7 +162,7 @@ static bool others_are_gone(struct rf_loopback *world)
     return true;
 }
 
-/* World locked. */
+/* Called with the world locked. */
 static void say_goodbye(struct rf_loop_rank *self)
 {
     if (self->left)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Recovery of loopback ranks: those that are still there make a world of their own. Under the lock
- * of the old world the last of them decides for all, or the first whose timeout ends. Called by
+ * Recovery of loopback ranks: the remaining ranks make a world of their own. Under the lock of the
+ * old world the last of them decides for all, or the first whose timeout ends. Called by
  * survivors.c.
  */
 #include <time.h>
@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "loopback.h"
 
-/* World locked, as everything below. */
+/* Called with the world locked, as are the functions below. */
 static bool is_complete(const struct rf_loopback *world)
 {
     for (int r = 0; r < world->size; r++) {
@@ -38,7 +38,7 @@ static int check_quorum(struct rf_loopback *world)
     return rc;
 }
 
-/* Refuses all ranks in this recovery; the error is the last one of this thread. */
+/* Refuses all ranks in this recovery, with this thread's last error. */
 static void refuse_all(struct rf_loopback *world)
 {
     world->refusal = *rf_last_error();

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Messages between ranks of one host through shared memory: posting, progress, completions. The
- * two sides of a message are in shm_send.c and shm_receive.c, the form of the memory in shm.h.
- * Calls are serialised by the caller, and nothing moves unless it polls. Nothing blocks. The system
- * is called only where a peer's memory is read (shm_read.c).
+ * Messages between ranks of one host through shared memory: posting, progress, completions. The two
+ * sides of a message are in shm_send.c and shm_receive.c, the form of the memory in shm.h. Calls
+ * are serialised by the caller, and nothing moves unless it polls. Nothing blocks. System calls are
+ * made only to read a peer's memory (shm_read.c).
  */
 #include "shm.h"
 
@@ -100,7 +100,7 @@ static int shm_post_recv_exchange(struct rf_transport *t, int peer, uint64_t tag
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-/* Goes round the peers until something has ended. */
+/* Serves the peers in turn until an operation has ended. */
 static int progress(struct rf_shm *h)
 {
     if (h->pulls.first)
@@ -140,7 +140,7 @@ static void shm_cancel_all(struct rf_transport *t)
 {
     struct rf_shm *h = shm_of(t);
     h->cancelled = true;
-    if (h->base) /* before the caller may write to what peers still read */
+    if (h->base) /* before the caller may write to memory that peers still read */
         __atomic_store_n(&((struct rf_shm_header *)h->base)->cancelled, 1, __ATOMIC_SEQ_CST);
     rf_self_cancel(&h->self);
     rf_shm_forget_early(h);

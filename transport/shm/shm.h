@@ -1,33 +1,32 @@
 /* SPDX-License-Identifier: MIT
  *
- * What the files of the transport between ranks of one host share: shm.c (messages), shm_send.c
- * and shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand
- * each other their memory), shm_read.c (reading the memory of another process) and shm_trial.c
- * (which way is quicker). Ranks have the numbers of the job, some of whose ranks may be on other
- * hosts.
+ * Shared by the files of the transport between ranks of one host: shm.c (messages), shm_send.c and
+ * shm_receive.c (the two sides of them), shm_segment.c (memory), shm_open.c (how ranks hand each
+ * other their memory), shm_read.c (reading the memory of another process) and shm_trial.c (which
+ * way is faster). Ranks have their numbers in the job, which may have ranks on other hosts.
  *
  * Every rank has one segment: a file in memory (memfd) that it alone writes and all others read;
  * only buffers that it has allocated there for its user are written by others, too (rf_comm_alloc).
- * It begins with what the rank sends to each peer:
+ * It begins with the channels to the rank's peers:
  *
  *   header | acknowledgements, a line for each peer | a channel to each peer | the user's memory
  *
  * A channel is a ring of records of 32 bytes, an area for slots, and cells of memory that go round
  * with the records (a record's number modulo the number of cells). A cache line has two records,
- * because to bring a line from the other core is what a short message costs. A slot is a run of
- * units of the area, named by the first. A message takes one of five ways:
+ * because a short message costs the transfer of one line between cores. A slot is a run of units of
+ * the area, named by the first. A message takes one of five ways:
  *   short    in its record, in that and the other one of the same line, or in the cell of its
  *            record: the sender is done at once
  *   eager    in a slot: the sender is done at once, too
- *   shared   its buffer lies in the sender's segment: the record says where, the receiver reads it
- *   staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
+ *   shared   its buffer lies in the sender's segment: the record has the offset, the receiver reads
+ * it staged   anything else: the receiver asks for it once it has a buffer, then it comes in pieces
  *            through the slots
- *   readable where ranks read each other's memory: the record has the address in the sender's
+ *   readable if ranks read each other's memory: the record has the address in the sender's
  *            process, and the receiver reads it there. If it cannot, or slots are faster, it
  *            requests the message as a staged one
  *
- * Everything read from a peer's segment is checked before use; what is invalid is RF_ECORRUPT, and
- * names the rank.
+ * Everything read from a peer's segment is checked before use; invalid contents are RF_ECORRUPT,
+ * and the error names the rank.
  */
 #ifndef RF_TRANSPORT_SHM_H
 #define RF_TRANSPORT_SHM_H
@@ -43,22 +42,22 @@
 enum {
     RF_SHM_RECORDS = 512,    /* of a channel */
     RF_SHM_CELLS = 512,      /* at most, */
-    RF_SHM_LEAST_CELLS = 64, /* and at least, of which many ranks use less: shm_segment.c */
+    RF_SHM_LEAST_CELLS = 64, /* minimum, with many ranks: shm_segment.c */
     RF_SHM_CELL = 8 << 10,
-    RF_SHM_STREAM = 512,     /* from where on a cell is written past the caches, if slots are */
-    RF_SHM_TINY = 8,         /* up to which a message lies in one record, */
+    RF_SHM_STREAM = 512,     /* minimum size of a cell written past the caches, if slots are */
+    RF_SHM_TINY = 8,         /* maximum message in one record, */
     RF_SHM_INLINE = 36,      /* or in two */
-    RF_SHM_EAGER = 16 << 10, /* up to which a message goes at once, */
-    RF_SHM_EAGER_PRIVATE = 64 << 10, /* or where its buffer cannot be read */
+    RF_SHM_EAGER = 16 << 10, /* maximum message sent at once, */
+    RF_SHM_EAGER_PRIVATE = 64 << 10, /* or, if its buffer cannot be read */
     RF_SHM_UNIT = 32 << 10,
     RF_SHM_UNITS = 64,       /* of the area for slots */
     RF_SHM_SLOT = 256 << 10, /* at most */
-    RF_SHM_ROUND_RANKS = 16, /* among more ranks slots do not go round, to use less memory */
-    /* So many slots may be held by their reader; wherever they are, there is room for another. */
+    RF_SHM_ROUND_RANKS = 16, /* with more ranks, slots are not used in turn, to use less memory */
+    /* The reader may hold this many slots; wherever they are, there is space for another. */
     RF_SHM_HELD_SLOTS = 3,
-    RF_SHM_PIECES = 4, /* of a staged message, of at least so many bytes each: */
+    RF_SHM_PIECES = 4, /* of a staged message, each of at least this many bytes: */
     RF_SHM_LEAST_PIECE = 64 << 10,
-    RF_SHM_TICKETS = 64, /* long messages under way from one rank to another */
+    RF_SHM_TICKETS = 64, /* long messages in transfer from one rank to another */
     RF_SHM_PAGE = 4096,
     RF_SHM_MAX_RANKS = 256 /* of one host */
 };
@@ -81,7 +80,7 @@ struct rf_shm_what {
 #define RF_SHM_MESSAGE ((1ull << 44) - 1) /* bytes, at most: those of rf_shm_what */
 
 struct rf_shm_record {
-    uint32_t turn; /* 1 + how often the ring has been around; written last */
+    uint32_t turn; /* 1 + number of times around the ring; written last */
     uint32_t contract;
     uint64_t tag;
     struct rf_shm_what what;
@@ -89,12 +88,12 @@ struct rf_shm_record {
 };
 static_assert(sizeof(struct rf_shm_record) == 32, "half a line of the cache");
 
-/* Where the other bytes of a message of more than RF_SHM_TINY in the line begin in its second
- * record, whose turn is that of the first. */
+/* The place of the other bytes of an inline message of more than RF_SHM_TINY: in its second record,
+ * whose turn is that of the first. */
 #define RF_SHM_REST offsetof(struct rf_shm_record, contract)
 static_assert(RF_SHM_INLINE == RF_SHM_TINY + 32 - RF_SHM_REST, "the line is full");
 
-/* What has been read of a message: its record and, if they are in the line, its data. */
+/* The part of a message that has been read: its record and, if inline, its data. */
 struct rf_shm_head {
     uint32_t contract;
     uint64_t tag;
@@ -102,41 +101,40 @@ struct rf_shm_head {
     unsigned char data[RF_SHM_INLINE];
 };
 
-/* What a rank has done with a peer's channel. Each bit changes once for each use of a ticket or
- * slot, so nothing is ever reset. (These, and the turn of a record, are read and written by
- * __atomic builtins only.) */
+/* A rank's progress in a peer's channel. Each bit changes once for each use of a ticket or slot, so
+ * nothing is ever reset. (These, and the turn of a record, are read and written only by __atomic
+ * builtins.) */
 struct rf_shm_ack {
-    alignas(64) uint64_t consumed; /* records; written now and then */
+    alignas(64) uint64_t consumed; /* records; written from time to time */
     uint64_t done, go;             /* tickets */
     uint64_t slots;                /* a bit for the first unit of each */
-    uint64_t whole;                /* tickets: pieces are to be as long as slots; before `go` */
-    uint64_t unreadable;           /* tickets: could not be read; before `go` */
+    uint64_t whole;                /* tickets: pieces must be as long as slots; set before `go` */
+    uint64_t unreadable;           /* tickets: the message could not be read; set before `go` */
 };
 
 struct rf_shm_channel {
     alignas(64) struct rf_shm_record records[RF_SHM_RECORDS];
     unsigned char units[RF_SHM_UNITS][RF_SHM_UNIT];
-    unsigned char cells[RF_SHM_CELLS][RF_SHM_CELL]; /* the last: of many ranks there are fewer */
+    unsigned char cells[RF_SHM_CELLS][RF_SHM_CELL]; /* last, because fewer exist with many ranks */
 };
 
 struct rf_shm_header {
-    uint64_t magic, job; /* job: says that a segment is of this communicator */
+    uint64_t magic, job; /* job: identifies the communicator of the segment */
     uint32_t version, rank, size, count;
     uint32_t cancelled;        /* the rank has given up: its buffers are its caller's again */
-    alignas(64) uint32_t core; /* 1 + where the rank last waited; 0: nowhere yet */
+    alignas(64) uint32_t core; /* 1 + the core where the rank last waited; 0: none yet */
 };
 #define RF_SHM_MAGIC 0x316567726f666772ull
 
-/* An unexpected message: it has come before its receive. */
+/* An unexpected message: it arrived before its receive. */
 struct rf_shm_early {
     struct rf_shm_early *next;
     struct rf_shm_head head;
     int peer;
-    unsigned char *data; /* of a short one that was not in the line */
+    unsigned char *data; /* of a short one that was not inline */
 };
 
-/* A view of the user's memory of a peer. It only grows, and what has been handed out stays valid.
- */
+/* A view of the user's memory of a peer. It only grows, and returned addresses stay valid. */
 struct rf_shm_view {
     struct rf_shm_view *older;
     unsigned char *base;
@@ -146,19 +144,19 @@ struct rf_shm_view {
 struct rf_shm_peer {
     int fd;
     size_t file_bytes;   /* at least */
-    unsigned char *base; /* of what comes before the user's memory; for reading only */
+    unsigned char *base; /* of the part before the user's memory; read-only */
     struct rf_shm_view *view;
-    int32_t process;     /* whose memory this rank reads; 0: none */
+    int32_t process;     /* the process whose memory this rank reads; 0: none */
     uint64_t base_there; /* the peer's own address of `base` */
 
     /* Towards the peer. */
     struct rf_shm_channel *out;
-    const struct rf_shm_ack *acks_in;            /* what the peer has done with it */
+    const struct rf_shm_ack *acks_in;            /* the peer's progress in it */
     uint64_t sent, consumed;                     /* records */
     uint64_t tickets, asked, done_bits, go_bits; /* in use; waiting for `go`; expected values */
     uint64_t slots_out, slot_bits, busy_units;   /* slots: as in acks_in */
     uint8_t slot_units[RF_SHM_UNITS];            /* of the slot that begins there */
-    unsigned next_unit; /* where the next slot is looked for, if slots go round */
+    unsigned next_unit; /* start of the search for the next slot, if slots are used in turn */
     bool goes_round;
     unsigned cells;  /* of a channel in either direction */
     bool sent_slots; /* the pages of the area are mapped here */
@@ -175,34 +173,34 @@ struct rf_shm_peer {
     bool got_slots; /* the pages of the peer's area are mapped here */
 };
 
-/* A piece of this rank's segment for its user. In the order of offsets. */
+/* A block of this rank's segment for its user. Ordered by offset. */
 struct rf_shm_block {
     struct rf_shm_block *next;
     size_t offset, bytes;
     unsigned char *memory; /* NULL: free */
 };
 
-/* Which long messages from private memory are read there. */
+/* The long messages from private memory that receivers read in place. */
 enum rf_shm_reads {
     RF_SHM_READS_NONE,
-    RF_SHM_READS_EXCHANGES, /* those of two ranks that send each other what they have */
+    RF_SHM_READS_EXCHANGES, /* exchanges: two ranks send each other data */
     RF_SHM_READS_ALL
 };
 
 struct rf_shm {
     struct rf_transport transport; /* first member */
     int fd;
-    unsigned char *base; /* of what comes before the user's memory */
+    unsigned char *base; /* of the part before the user's memory */
     size_t heap_offset, file_bytes;
     uint64_t job;
     int count;                   /* ranks of this host */
     int *ranks;                  /* [count], in order */
-    int *index_of;               /* [size], of a rank in `ranks`; -1: it is on another host */
+    int *index_of;               /* [size], index in `ranks`; -1: on another host */
     struct rf_shm_peer *peers;   /* [count] */
     struct rf_posted_list done;  /* completions for poll */
     struct rf_posted_list pulls; /* receives to be copied from peers' memory */
     enum rf_shm_reads reads;     /* equal on all ranks of this host */
-    uintptr_t unreadable[2]; /* memory that this rank reads, and others cannot: the last found */
+    uintptr_t unreadable[2]; /* memory that this rank can read, but others cannot: the last found */
     char own_memory[160];    /* for people: how messages from the caller's own memory travel */
     struct rf_posted_list recvs[RF_MATCH_BUCKETS];
     struct rf_shm_early *early[RF_MATCH_BUCKETS], *unused;
@@ -219,45 +217,46 @@ static inline struct rf_shm_peer *rf_shm_peer_of(const struct rf_shm *h, int ran
     return &h->peers[h->index_of[rank]];
 }
 
-/* Whether the transport reaches a rank. */
+/* Whether the transport can reach a rank. */
 static inline bool rf_shm_has(const struct rf_shm *h, int rank)
 {
     return h->index_of[rank] >= 0;
 }
 
-/* shm_segment.c. Creates this rank's segment; h->fd is to be handed to the others, once it bears
- * the name of the job. */
+/* shm_segment.c. Creates this rank's segment; h->fd must be handed to the others, once the segment
+ * has the job's name. */
 int rf_shm_segment_create(struct rf_shm *h);
 void rf_shm_segment_name(struct rf_shm *h, uint64_t job);
-/* Takes fd: what a peer has handed over. */
+/* Takes ownership of fd, which a peer has handed over. */
 int rf_shm_segment_attach(struct rf_shm *h, int peer, int fd);
 void rf_shm_segment_destroy(struct rf_shm *h);
-/* Before memory of a segment is used for the first time: all its pages at once, where the system
- * can do that. */
+/* Called before memory of a segment is first used: maps all its pages at once, if the system
+ * supports it. */
 void rf_shm_map_pages(const void *memory, size_t bytes, bool written);
 /* [offset, offset+bytes) of a peer's segment: rf_transport_ops.reach. */
 int rf_shm_reach(struct rf_transport *t, int peer, uint64_t offset, size_t bytes,
                  unsigned char **out);
-/* Whether memory lies in this rank's segment, and where. */
+/* Whether memory lies in this rank's segment, and its offset. */
 bool rf_shm_locate(struct rf_transport *t, const void *memory, size_t bytes, uint64_t *offset);
 int rf_shm_alloc(struct rf_transport *t, size_t bytes, void **out);
 void rf_shm_free(struct rf_transport *t, void *memory);
 
-/* shm.c. Opens this rank's end; peers are to be attached. hosts: as in rf_shm_create. */
+/* shm.c. Opens this rank's end; the peers must then be attached. hosts: as in rf_shm_create. */
 int rf_shm_open(int rank, int size, const uint64_t *hosts, struct rf_shm **out);
 void rf_shm_close(struct rf_shm *h);
 
-/* shm_read.c. What ranks tell each other to find out whether they may read each other's memory. */
+/* shm_read.c. The record that ranks exchange to find out whether they may read each other's memory.
+ */
 struct rf_shm_self {
     uint64_t base;   /* address of the segment */
     int32_t process; /* 0: the rank does not take part */
 };
 void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self);
-/* Reads from every peer of this host, selves[rank], and compares. To be called once all segments
- * are attached. */
+/* Reads from every peer of this host, selves[rank], and compares. Call it once all segments are
+ * attached. */
 struct rf_shm_trial {
     int32_t permitted;
-    int32_t forced;                      /* enum rf_shm_reads: this at least */
+    int32_t forced;                      /* enum rf_shm_reads: the minimum */
     double read_s, cached_s, streamed_s; /* of RF_SHM_SLOT bytes, for both sides together */
     int32_t status;                      /* of the measurement */
 };
@@ -265,44 +264,44 @@ void rf_shm_try_reads(struct rf_shm *h, const struct rf_shm_self *selves, size_t
                       struct rf_shm_trial *out);
 /* Whether every rank of this host may read the memory of all others. */
 bool rf_shm_reads_are_permitted(const struct rf_shm *h, const struct rf_shm_trial *trials);
-/* Copies out of the memory of a peer. RF_EAGAIN: it cannot be read from here. */
+/* Copies from the memory of a peer. RF_EAGAIN: it cannot be read from here. */
 int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t bytes);
-/* A send that a peer could not read. An error if this rank cannot read it either. */
+/* Checks a send that a peer could not read. An error if this rank cannot read it either. */
 int rf_shm_check_send(struct rf_shm *h, const struct rf_posted *send);
-/* Whether others may try to read it. */
+/* Whether others may try to read this memory. */
 bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes);
 
-/* shm_trial.c. Measures the ways of data from private memory, around the ranks of this host, all of
- * which call it; before any other message. It blocks until they have, or until the control link has
- * known for half a second that one of them has ended. reads: they are permitted. memory: private,
- * RF_SHM_TRIAL_BYTES, to be kept until then. */
+/* shm_trial.c. Measures the ways of sending from private memory, around the ranks of this host, all
+ * of which call it, before any other message. Blocks until all have called it, or until half a
+ * second after the control link has detected the end of one of them. reads: they are permitted.
+ * memory: private, RF_SHM_TRIAL_BYTES, to be kept until then. */
 enum { RF_SHM_TRIAL_BYTES = 2 * RF_SHM_SLOT };
 void rf_shm_measure(struct rf_shm *h, const struct rf_control *control, bool reads, void *memory,
                     struct rf_shm_trial *out);
-/* Decides from the trials of all ranks of this host. Whether they read is the same on each. */
+/* Decides from the trials of all ranks of this host, with the same result on each. */
 void rf_shm_choose(struct rf_shm *h, const struct rf_shm_trial *trials);
 
-/* shm_send.c. 1: it is done; 0: it would have to wait, and is not. */
+/* shm_send.c. 1: done; 0: it would have to wait, and was not sent. */
 int rf_shm_send_at_once(struct rf_shm *h, int rank, uint64_t tag, uint32_t contract,
                         const void *buffer, size_t bytes);
-/* The send is under way, or waits for capacity in the channel. */
+/* The send is in progress, or waits for capacity in the channel. */
 int rf_shm_post_send(struct rf_shm *h, struct rf_posted *send);
 /* Writes into the slot that begins at a unit. stream: past the caches. */
 void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from, size_t bytes,
                        bool stream);
-/* Goes on with what is under way to `rank`. */
+/* Continues the sends in progress to `rank`. */
 int rf_shm_send_on(struct rf_shm *h, int rank);
 
-/* shm_receive.c. Where a slot begins; its unit has been checked. */
+/* shm_receive.c. The address of a slot; its unit has been checked. */
 const unsigned char *rf_shm_slot(struct rf_shm_peer *peer, unsigned unit, size_t bytes);
 int rf_shm_post_recv(struct rf_shm *h, struct rf_posted *recv);
-/* 1: the next message of the peer is short, and this one, and has been received; 0: nothing was
+/* 1: the peer's next message is short and the expected one, and has been received; 0: nothing was
  * done. */
 int rf_shm_recv_at_once(struct rf_shm *h, int rank, uint64_t tag, void *buffer, size_t bytes,
                         struct rf_completion *out);
-/* Takes in what `peer` has written: at most one message ends. */
+/* Processes what `peer` has written: at most one message ends. */
 int rf_shm_receive(struct rf_shm *h, int peer);
-/* Goes on with a copy out of a peer's memory. */
+/* Continues a copy from a peer's memory. */
 int rf_shm_pull(struct rf_shm *h);
 void rf_shm_release_zero_copy(struct rf_transport *t, int peer, uint32_t token);
 void rf_shm_forget_early(struct rf_shm *h);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Opens the shared-memory transport: each rank makes a segment of shared memory and sends it to all
- * others as a file descriptor, over a UNIX socket. Ranks that can do that are on one host; no
- * privilege is needed. A rank that fails still takes part to the end, so that all ranks return the
- * same error. Called by choose.c.
+ * others as a file descriptor, over a UNIX socket. Ranks that can do this are on one host; no
+ * privilege is needed. A failed rank still takes part to the end, so that all ranks return the same
+ * error. Called by choose.c.
  */
 #include <errno.h>
 #include <poll.h>
@@ -21,31 +21,32 @@ static const double EXCHANGE_TIMEOUT_S = 60;
 #define HANDOVER_NS 5000000000ull
 enum { NAME_BYTES = 32, TOKEN_BYTES = 16 };
 
-/* First round, over the control link: where to hand over, and what shows that one may. */
+/* First round, over the control link: the address for the handover, and the token that authorises
+ * it. */
 struct offer {
     int32_t status;
     char host[64]; /* of one running kernel */
     uint8_t name[NAME_BYTES], token[TOKEN_BYTES];
-    uint64_t job; /* that of rank 0 counts */
+    uint64_t job; /* rank 0's counts */
     struct rf_shm_self self;
     char text[200];
 };
 
-/* Last round: how it went. */
+/* Last round: the result. */
 struct result {
     int32_t status;
     char text[200];
 };
 
-/* What comes with a descriptor. */
+/* The message that accompanies a descriptor. */
 struct handover {
-    uint8_t token[TOKEN_BYTES]; /* of whom it is handed to */
+    uint8_t token[TOKEN_BYTES]; /* the receiver's */
     int32_t rank;
 };
 
 /* ---- handing over ---------------------------------------------------------------------------- */
 
-/* A name that no file bears and that goes with its socket. */
+/* An abstract address, which needs no file and disappears with its socket. */
 static socklen_t address_of(const uint8_t name[NAME_BYTES], struct sockaddr_un *address)
 {
     memset(address, 0, sizeof(*address));
@@ -78,7 +79,7 @@ union ancillary {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-/* 0, RF_EAGAIN: later, or why it is impossible. */
+/* 0, RF_EAGAIN: later, or the reason why it is impossible. */
 static int hand_to(struct rf_shm *h, int socket_fd, const struct offer *offer, int rank)
 {
     struct sockaddr_un address;
@@ -106,8 +107,7 @@ static int hand_to(struct rf_shm *h, int socket_fd, const struct offer *offer, i
                         h->transport.rank, rank, strerror(errno));
 }
 
-/* Takes one datagram: 1 = a segment has been attached, 0 = nothing there, or another
- * program's. */
+/* Takes one datagram: 1 = a segment has been attached, 0 = none is there, or another program's. */
 static int take_over(struct rf_shm *h, int socket_fd, const struct offer *mine)
 {
     struct handover handover;
@@ -171,14 +171,14 @@ static int hand_over(struct rf_shm *h, int socket_fd, const struct offer *offers
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-/* The first failure, of any rank, as everybody's. */
+/* Makes the first failure of any rank the error of all. */
 static int check_all(const struct offer *offers, const uint64_t *hosts, int size)
 {
     for (int r = 0; r < size; r++)
         if (offers[r].status < 0)
             return rf_fail_rank(RF_ENOTSUP, r, "rank %d: %.199s", r, offers[r].text);
     for (int r = 1; r < size; r++) {
-        int first = 0; /* of those that are said to be on its host */
+        int first = 0; /* of the ranks assumed to be on its host */
         while (hosts && hosts[first] != hosts[r])
             first++;
         if (strncmp(offers[r].host, offers[first].host, sizeof(offers[r].host)) != 0)
@@ -228,7 +228,7 @@ static int check_trials(const struct rf_control *control, const struct rf_shm_tr
     return 0;
 }
 
-/* All ranks decide how data of private memory travel. */
+/* All ranks decide how data from private memory is sent. */
 static int decide(struct rf_control *control, struct rf_shm *h, const struct offer *offers,
                   struct rf_shm_trial *all, void *memory)
 {

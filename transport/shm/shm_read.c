@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reading the memory of another rank's process: one copy where slots take two. Many systems forbid
- * it (seccomp, Yama, namespaces, a process that is not dumpable), and it may be slower than slots,
- * so it is tried when a job starts, and measured by shm_trial.c. Called by shm_open.c and the two
- * sides of a message.
+ * Reading the memory of another rank's process: one copy instead of two through slots. Many systems
+ * forbid it (seccomp, Yama, namespaces, a process that is not dumpable), and it may be slower than
+ * slots, so it is tried when a job starts, and measured by shm_trial.c. Called by shm_open.c and
+ * the two sides of a message.
  *
- * Every read ends with the peer's header, read at the same address as when the job started: so the
- * process is still that of the peer, and not one that has got its number.
+ * Every read ends with the peer's header, read at the same address as when the job started. It
+ * shows that the process is still the peer, and not another one with its number.
  */
 #define _GNU_SOURCE /* process_vm_readv */
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "base/base.h"
 #include "shm.h"
 
-/* What a header says of its rank; it never changes. */
+/* The constant part of a header, which identifies its rank. */
 enum { NAME_BYTES = offsetof(struct rf_shm_header, cancelled) };
 
 void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self)
@@ -27,12 +27,12 @@ void rf_shm_describe_self(const struct rf_shm *h, struct rf_shm_self *self)
     if (strcmp(wanted, "0") == 0)
         return;
     if (strcmp(wanted, "any") == 0)
-        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* where there is no Yama: not needed */
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* without Yama: not needed */
     self->base = (uintptr_t)h->base;
     self->process = (int32_t)getpid();
 }
 
-/* The number of bytes read; the name of the process comes behind all of them. */
+/* The number of bytes read; the process's name comes after all of them. */
 static ssize_t read_with_name(const struct rf_shm_peer *peer, void *to, uint64_t from, size_t bytes,
                               unsigned char name[NAME_BYTES])
 {
@@ -49,7 +49,7 @@ static int fail_gone(int rank)
     return rf_fail_rank(RF_EPEER, rank, "shm: the process of rank %d has ended", rank);
 }
 
-/* The peer may have given its buffers back to their owner while they were read. */
+/* The peer may have given its buffers back to their owner during the read. */
 static int check_still_there(const struct rf_shm_peer *peer, int rank,
                              const unsigned char name[NAME_BYTES])
 {
@@ -80,13 +80,14 @@ int rf_shm_read(struct rf_shm *h, int rank, void *to, const void *from, size_t b
         }
         if (got <= 0)
             return done == bytes ? fail_gone(rank) : RF_EAGAIN;
-        /* It has read up to a page that it could not. What is missing decides. */
+        /* It has read up to an unreadable page. The missing part decides. */
         done += (size_t)got < bytes - done ? (size_t)got : bytes - done;
     }
     return RF_EAGAIN;
 }
 
-/* ---- what a rank sends ------------------------------------------------------------------------
+/* ---- readable memory of a rank
+ * ------------------------------------------------------------------------
  */
 
 bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes)
@@ -96,7 +97,7 @@ bool rf_shm_is_readable(const struct rf_shm *h, const void *memory, size_t bytes
            (at + bytes <= h->unreadable[0] || at >= h->unreadable[1]);
 }
 
-/* Mappings of devices cannot be read by others, and memory that has been freed by nobody. */
+/* Others cannot read mappings of devices, and nobody can read freed memory. */
 int rf_shm_check_send(struct rf_shm *h, const struct rf_posted *send)
 {
     const uintptr_t start = (uintptr_t)send->buffer, end = start + send->bytes;

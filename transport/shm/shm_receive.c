@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The receiving side of shm.c: matching, and bringing the data to where they are wanted. What a
- * record says is read once and then checked, since a faulty peer may change it at any time.
+ * The receiving side of shm.c: matching, and moving the data to their destination. A record is read
+ * once and then checked, because a faulty peer may change it at any time.
  */
 #include "shm.h"
 
@@ -19,7 +19,7 @@ static int fail_invalid(int rank, const char *what)
                         rank, what);
 }
 
-/* ---- acknowledgements -------------------------------------------------------------------- */
+/* ---- acknowledgements ------------------------------------------------------------------------ */
 
 static void ack_done(struct rf_shm_peer *peer, unsigned ticket)
 {
@@ -27,7 +27,7 @@ static void ack_done(struct rf_shm_peer *peer, unsigned ticket)
     __atomic_store_n(&peer->acks_out->done, peer->done, __ATOMIC_RELEASE);
 }
 
-/* One bit of a word that the peer reads once it has seen `go`. */
+/* Sets one bit of a word that the peer reads once it has seen `go`. */
 static void set_bit(uint64_t *word, uint64_t *out, unsigned ticket, bool value)
 {
     if (value == (*word >> ticket & 1))
@@ -75,13 +75,13 @@ static void complete_in_place(struct rf_shm *h, struct rf_posted *recv, const vo
     rf_posted_append(&h->done, recv);
 }
 
-/* All of it has come with its record. */
+/* Whether all of its data arrived with its record. */
 static bool is_at_hand(const struct rf_shm_head *head)
 {
     return head->what.kind == RF_SHM_SHORT || head->what.kind == RF_SHM_EAGER_ONE;
 }
 
-/* It comes in pieces, if the receiver asks for them. */
+/* Whether it arrives in pieces on request. */
 static bool has_pieces(const struct rf_shm_head *head)
 {
     return head->what.kind == RF_SHM_STAGED || head->what.kind == RF_SHM_READABLE;
@@ -99,7 +99,7 @@ static bool is_slot(const struct rf_shm_what *what)
                sizeof(((struct rf_shm_channel *)0)->units);
 }
 
-/* The message is longer than the receive: nothing of it is copied. */
+/* The message is longer than the receive: nothing is copied. */
 static int refuse(struct rf_shm *h, struct rf_posted *recv, const struct rf_shm_head *head)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
@@ -113,7 +113,8 @@ static int refuse(struct rf_shm *h, struct rf_posted *recv, const struct rf_shm_
     return 0;
 }
 
-/* All of them, also where some of the message has been read. unreadable: and more could not be. */
+/* Requests all pieces, even if a part of the message has been read. unreadable: the rest could not
+ * be read. */
 static int ask_for_pieces(struct rf_shm *h, struct rf_posted *recv, bool unreadable)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, recv->peer);
@@ -121,22 +122,22 @@ static int ask_for_pieces(struct rf_shm *h, struct rf_posted *recv, bool unreada
         return fail_invalid(recv->peer, "ticket");
     recv->moved = 0;
     peer->recvs[recv->ticket] = recv;
-    /* What stays where it is comes as a whole. */
+    /* A zero-copy message arrives as a whole. */
     ack_go(peer, recv->ticket, recv->zero_copy, unreadable);
     return 0;
 }
 
-/* Where two ranks send to each other at once, either core writes slots and reads slots, and a read
- * saves one of the two. Where one of them only sends, it writes the next slot while the other reads
- * one, and a read would save nothing. A sum that a core has just made comes slowly from its cache:
- * an all-reduce of 256 KiB on two ranks, whose sums were read, took 62 us instead of 47. */
+/* If two ranks send to each other at once, each core writes slots and reads slots, and a read saves
+ * one of the two. If only one of them sends, it writes the next slot while the other reads one, and
+ * a read would save nothing. A sum that a core has just computed comes slowly from its cache: an
+ * all-reduce of 256 KiB on two ranks, whose sums were read, took 62 us instead of 47. */
 static bool is_worth_reading(const struct rf_shm *h, const struct rf_shm_peer *peer,
                              const struct rf_posted *recv)
 {
     return peer->process > 0 && (h->reads == RF_SHM_READS_ALL || recv->exchange);
 }
 
-/* data: where those of a message at hand are, if not in the line. */
+/* data: the data of a message that has arrived, if not inline. */
 static int join(struct rf_shm *h, struct rf_posted *recv, const struct rf_shm_head *head,
                 const unsigned char *data)
 {
@@ -336,7 +337,7 @@ static const unsigned char *cell_of(const struct rf_shm_peer *peer)
     return peer->in->cells[peer->received % peer->cells];
 }
 
-/* Records of a message. One that takes both begins the line, or it is invalid. */
+/* The number of records of a message. A message with two begins a line, or it is invalid. */
 static unsigned records_of(const struct rf_shm_peer *peer, const struct rf_shm_what *what)
 {
     const bool has_rest =
@@ -344,7 +345,7 @@ static unsigned records_of(const struct rf_shm_peer *peer, const struct rf_shm_w
     return has_rest && peer->received % 2 == 0 ? 2 : 1;
 }
 
-/* Copies those of the data of a short message that are in the line. */
+/* Copies the inline data of a short message. */
 static void copy_inline(const struct rf_shm_record *record, unsigned records, size_t bytes,
                         unsigned char *to)
 {

@@ -32,7 +32,7 @@ static size_t channels_offset(int count)
     return acks_offset() + round_up((size_t)count * sizeof(struct rf_shm_ack), RF_SHM_PAGE);
 }
 
-/* A power of two. Those to all peers together do not fit into the private caches of a core: see
+/* A power of two. The cells to all peers together exceed the private caches of a core: see
  * shm_send.c. */
 static unsigned cells_among(int count)
 {
@@ -62,8 +62,9 @@ void rf_shm_map_pages(const void *memory, size_t bytes, bool written)
 #endif
 }
 
-/* Of few ranks when they join: it takes a millisecond, and each page that is touched for the first
- * time later a few microseconds of a call. Many ranks use the few cells that they need. */
+/* With few ranks, maps the cells when they join: it takes a millisecond, and the first touch of
+ * each page later would cost a call a few microseconds. With many ranks, pages are mapped on
+ * demand. */
 static void map_cells(const struct rf_shm_channel *channel, unsigned cells, bool written)
 {
     if (cells > RF_SHM_LEAST_CELLS)
@@ -114,7 +115,7 @@ void rf_shm_segment_name(struct rf_shm *h, uint64_t job)
 
 /* ---- the peers' ------------------------------------------------------------------------------ */
 
-/* What a peer hands over may be anything. */
+/* A peer may hand over anything. */
 static int check_file(const struct rf_shm *h, int peer, int fd, size_t *bytes)
 {
     struct stat file;
@@ -164,7 +165,7 @@ int rf_shm_segment_attach(struct rf_shm *h, int rank, int fd)
     return 0;
 }
 
-/* Maps a peer's memory for users up to `end`, and more, so that it is seldom done. */
+/* Maps a peer's memory for users up to `end`, and more, so that it happens rarely. */
 static int extend_view(struct rf_shm *h, int rank, size_t end)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
@@ -231,7 +232,7 @@ static void detach(struct rf_shm *h, struct rf_shm_peer *peer)
 
 /* ---- memory for the user --------------------------------------------------------------------- */
 
-/* Returns the pages to the system; the offset may be used again. */
+/* Returns the pages to the system; the offset may be reused. */
 static void empty(struct rf_shm *h, struct rf_shm_block *block)
 {
     munmap(block->memory, block->bytes);
@@ -257,8 +258,8 @@ void rf_shm_segment_destroy(struct rf_shm *h)
         close(h->fd);
 }
 
-/* A free block of this size: a part of an old one, or new at the end of the file. Once the
- * communicator has failed, a slow peer may still write to old ones. Locked. */
+/* A free block of this size: a part of an old one, or a new one at the end of the file. Once the
+ * communicator has failed, a slow peer may still write to old ones. Called with the lock held. */
 static struct rf_shm_block *find_block(struct rf_shm *h, size_t bytes)
 {
     struct rf_shm_block **link = &h->blocks;
@@ -302,7 +303,7 @@ int rf_shm_alloc(struct rf_transport *t, size_t bytes, void **out)
     return 0;
 }
 
-/* Neighbours that are free become one. Locked. */
+/* Merges free neighbours. Called with the lock held. */
 static void join_free(struct rf_shm *h)
 {
     struct rf_shm_block *block = h->blocks;

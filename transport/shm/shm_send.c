@@ -23,8 +23,8 @@ static bool needs_rest(uint64_t bytes)
     return bytes > RF_SHM_TINY && bytes <= RF_SHM_INLINE;
 }
 
-/* A message that is in the line takes both of its records, and may have to skip one before. One
- * that is in a cell needs the last that was in it to have been read. */
+/* An inline message uses both records of a line, and may have to skip one first. A message in a
+ * cell needs the cell's previous one to have been read. */
 static bool fits(const struct rf_shm_peer *peer, int kind, uint64_t bytes)
 {
     const uint64_t unread = peer->sent - peer->consumed;
@@ -33,7 +33,7 @@ static bool fits(const struct rf_shm_peer *peer, int kind, uint64_t bytes)
     return bytes <= RF_SHM_INLINE ? unread + 3 <= RF_SHM_RECORDS : unread < peer->cells;
 }
 
-/* 1: there is capacity for the record of a message; 0: not now. */
+/* 1: the channel has capacity for the record of a message; 0: not now. */
 static int has_record(struct rf_shm *h, int rank, int kind, uint64_t bytes)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
@@ -64,7 +64,8 @@ static void publish(struct rf_shm_peer *peer, unsigned records)
     __atomic_store_n(&record->turn, turn, __ATOMIC_RELEASE);
 }
 
-/* Whole words: to set some bits of one is to read the others first, out of the peer's cache. */
+/* Writes whole words: setting only some bits of a word would first read the others from the peer's
+ * cache. */
 static void write_record(struct rf_shm_record *record, uint64_t tag, uint32_t contract,
                          struct rf_shm_what what)
 {
@@ -83,7 +84,7 @@ static void write_record_of(struct rf_shm_record *record, const struct rf_posted
     write_record(record, send->tag, send->contract, what);
 }
 
-/* So that the next record begins a line. */
+/* Makes the next record begin a line. */
 static void skip_to_line(struct rf_shm_peer *peer)
 {
     if (peer->sent % 2 == 0)
@@ -92,7 +93,7 @@ static void skip_to_line(struct rf_shm_peer *peer)
     publish(peer, 1);
 }
 
-/* All but the first bytes of a message that is in the line, behind its record. */
+/* Writes all but the first bytes of an inline message, after its record. */
 static void write_rest(struct rf_shm_peer *peer, const unsigned char *from, size_t bytes)
 {
     struct rf_shm_record *rest = next_record(peer) + 1;
@@ -159,16 +160,15 @@ static void send_long(struct rf_shm *h, struct rf_posted *send)
 
 /* ---- slots ------------------------------------------------------------------------------------
  *
- * Lines that one core has written into its private cache come slowly to another: at 7 GB/s to a
- * core that shares the next cache, at 2 GB/s to one that does not. So slots, and cells, go round
- * memory that does not fit into the private caches, from which the lines have left for the next one
- * when they are written again: an all-reduce of 4 KiB on two ranks took 0.5 us instead of 0.8; 64
- * KiB in both directions at once 3.5 instead of 9, 256 KiB 15 instead of 40. To a core far away
- * they are written past the caches: a broadcast of 4 KiB took 0.45 us instead of 2.0, 64 KiB 6.5
- * instead of 34, 256 KiB 24 instead of 146. (AMD EPYC 9004, private caches of 1 MiB. shm_trial.c
- * finds out which.) Among many ranks, where all pairs together would take much memory, slots are
- * used again at once, and there are fewer cells.
- */
+ * Another core reads lines slowly from a core's private cache: at 7 GB/s if it shares the next
+ * cache, at 2 GB/s if it does not. So slots, and cells, cycle through memory that exceeds the
+ * private caches. Their lines have been evicted to the next cache when they are written again: an
+ * all-reduce of 4 KiB on two ranks took 0.5 us instead of 0.8; 64 KiB in both directions at once
+ * 3.5 instead of 9, 256 KiB 15 instead of 40. For a distant core they are written past the caches:
+ * a broadcast of 4 KiB took 0.45 us instead of 2.0, 64 KiB 6.5 instead of 34, 256 KiB 24 instead of
+ * 146. (AMD EPYC 9004, private caches of 1 MiB. shm_trial.c decides between the two.) With many
+ * ranks, whose pairs together would need much memory, slots are reused at once, and there are fewer
+ * cells. */
 
 static unsigned units_of(size_t bytes)
 {
@@ -180,7 +180,7 @@ static uint64_t run_of(unsigned first, unsigned units)
     return ((1ull << units) - 1) << first;
 }
 
-/* What the peer has given back. */
+/* Frees the slots that the peer has given back. */
 static void take_back_slots(struct rf_shm_peer *peer)
 {
     const uint64_t bits = __atomic_load_n(&peer->acks_in->slots, __ATOMIC_ACQUIRE);
@@ -192,7 +192,7 @@ static void take_back_slots(struct rf_shm_peer *peer)
     }
 }
 
-/* The first free run at or behind `from`, or else the first of all; -1: there is none. */
+/* The first free run at or after `from`, or else the first of all; -1: none. */
 static int find_run(const struct rf_shm_peer *peer, unsigned units, unsigned from)
 {
     uint64_t runs = ~peer->busy_units;
@@ -230,7 +230,7 @@ void rf_shm_write_slot(struct rf_shm_peer *peer, unsigned unit, const void *from
     rf_copy_fence();
 }
 
-/* The next `bytes` of a message, into a slot. */
+/* Sends the next `bytes` of a message in a slot. */
 static void send_slot(struct rf_shm *h, struct rf_posted *send, int kind, unsigned slot,
                       size_t bytes)
 {
@@ -273,10 +273,10 @@ static void send_now(struct rf_shm *h, struct rf_posted *send, int slot)
         send_short(h, send->peer, send->tag, send->contract, send->buffer, send->bytes);
 }
 
-/* ---- what the peer has done ------------------------------------------------------------------ */
+/* ---- progress of the peer -------------------------------------------------------------------- */
 
-/* The peer copies one piece while the next is written, if it has a core of its own. What it wants
- * to read in its slot comes as a whole, if it fits into one. */
+/* The peer copies one piece while the next is written, if it has its own core. Data that it reads
+ * in its slot is sent as a whole, if it fits in one. */
 static size_t piece_bytes(const struct rf_shm *h, const struct rf_shm_peer *peer,
                           const struct rf_posted *send)
 {
@@ -289,7 +289,7 @@ static size_t piece_bytes(const struct rf_shm *h, const struct rf_shm_peer *peer
     return (size_t)(left < piece ? left : piece);
 }
 
-/* The one piece of a staged message that is next, if there is a slot and a record for it. */
+/* Sends the next piece of a staged message, if there is a slot and a record for it. */
 static int send_piece(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
@@ -301,14 +301,14 @@ static int send_piece(struct rf_shm *h, int rank)
         return ready;
     send_slot(h, send, RF_SHM_PIECE, (unsigned)slot, bytes);
     if (send->moved == send->bytes) {
-        peer->sends[send->ticket] = NULL; /* the ticket stays taken until the peer is done */
+        peer->sends[send->ticket] = NULL; /* the ticket stays in use until the peer is done */
         rf_posted_append(&h->done, rf_posted_take(&peer->staging));
     }
     return 0;
 }
 
-/* Tickets that the peer has used up, and those whose pieces it waits for. It writes `done` before
- * `go` where it wants no pieces: it has read the message itself, or refuses it. */
+/* Checks the tickets that the peer has finished, and those whose pieces it requests. It writes
+ * `done` before `go` if it needs no pieces: it has read the message itself, or refuses it. */
 static int check_tickets(struct rf_shm *h, int rank)
 {
     struct rf_shm_peer *peer = rf_shm_peer_of(h, rank);
@@ -358,7 +358,8 @@ static int send_waiting(struct rf_shm *h, int rank)
     return 0;
 }
 
-/* ---- what shm.c calls ----------------------------------------------------------------------- */
+/* ---- interface for shm.c -----------------------------------------------------------------------
+ */
 
 static bool goes_at_once(struct rf_shm *h, const struct rf_posted *send)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Measures, when a job starts, how data come fastest from private memory to another rank of the
- * host: through slots that are written into the caches, through slots that are written past them,
- * or by a read in the memory of the sender's process. The fastest way depends on where the cores
- * are; the others may take several times as long (shm_send.c, "slots"). Called by shm_open.c.
+ * Measures, when a job starts, the fastest way from private memory to another rank of the host:
+ * through slots that are written into the caches, through slots that are written past them, or by
+ * reading the memory of the sender's process. The fastest way depends on the placement of the
+ * cores; the others may take several times as long (shm_send.c, "slots"). Called by shm_open.c.
  *
- * Every rank sends to the next one around a ring. Writing and reading are timed, waiting is not: so
- * it does not matter whether ranks share cores.
+ * Every rank sends to the next one around a ring. Writing and reading are timed, but not waiting,
+ * so it does not matter whether ranks share cores.
  */
 #include <sched.h>
 
@@ -17,18 +17,18 @@ enum {
     SPINS = 256,
     LAP = RF_SHM_UNITS * RF_SHM_UNIT / RF_SHM_SLOT,
     ROUNDS = 3 * LAP,
-    FEW_ROUNDS = LAP + LAP / 2 /* of ranks that outnumber the cores */
+    FEW_ROUNDS = LAP + LAP / 2 /* for ranks that outnumber the cores */
 };
 static const double TRIAL_TIMEOUT_S = 60, ENDED_TIMEOUT_S = 0.5;
 
 /* Long messages pass through slots piece by piece, the sender writes while the receiver reads, and
- * a sum adds what is in a slot. What is read comes as a whole, and is added when it is here. So
- * reads must be faster by this factor. Of two ranks that send to each other both write and read
- * slots, so the times compare as they are, less what pieces cost besides: where both took equally
- * long, an exchange by reads took 0.72 to 0.83 of the time (shm_receive.c, is_worth_reading). */
+ * a sum adds directly from a slot. A read brings the whole message, which is added afterwards. So
+ * reads must be faster by this factor. If two ranks send to each other, both write and read slots,
+ * so the times compare directly, except for the additional cost of pieces: with equal times, an
+ * exchange by reads took 0.72 to 0.83 of the time (shm_receive.c, is_worth_reading). */
 static const double READ_GAIN = 1.6, EXCHANGE_GAIN = 0.9;
 
-/* Stores past the caches go to memory, whose bandwidth all share. */
+/* Stores past the caches use memory bandwidth, which all ranks share. */
 static const double STREAM_GAIN = 1.1;
 
 enum way { CACHED, STREAMED, READ };
@@ -45,7 +45,7 @@ static int rank_at(const struct rf_shm *h, int distance)
     return h->ranks[(h->index_of[h->transport.rank] + distance + h->count) % h->count];
 }
 
-/* A rank that has died sends nothing; the control link knows. */
+/* A dead rank sends nothing; the control link detects the death. */
 static int check_clock(struct trial *trial)
 {
     const uint64_t soon = rf_after_s(ENDED_TIMEOUT_S);
@@ -70,7 +70,7 @@ static int wait_for(struct trial *trial, int messages)
         messages -= found;
         if (found > 0)
             turn = 0;
-        /* Ranks that share a core must leave it, or every message waits for the scheduler. */
+        /* Ranks that share a core must separate, or every message waits for the scheduler. */
         if (turn % SPINS == SPINS - 1 && t->ops->idle(t))
             sched_yield();
         RETURN_IF_ERROR(check_clock(trial));
@@ -78,7 +78,7 @@ static int wait_for(struct trial *trial, int messages)
     return 0;
 }
 
-/* A word to the rank at `distance`, and one from the rank on the other side. */
+/* Sends a word to the rank at `distance`, and receives one from the rank on the other side. */
 static int exchange_words(struct trial *trial, int distance, uint64_t word, uint64_t *other)
 {
     struct rf_transport *t = &trial->h->transport;
@@ -95,7 +95,8 @@ static double seconds_since(uint64_t start_ns)
     return (double)(rf_now_ns() - start_ns) * 1e-9;
 }
 
-/* What a message from memory that has just been written costs the sender and the receiver. */
+/* Measures the cost of a message, from memory that has just been written, for the sender and the
+ * receiver. */
 static int pass(struct trial *trial, enum way way, int round, double *seconds)
 {
     struct rf_shm *h = trial->h;
@@ -119,10 +120,10 @@ static int pass(struct trial *trial, enum way way, int round, double *seconds)
     *seconds += rc == RF_EAGAIN ? TRIAL_TIMEOUT_S : seconds_since(start);
     if (rc < 0 && rc != RF_EAGAIN)
         return rc;
-    return exchange_words(trial, -1, 0, &word); /* the slot may be written again */
+    return exchange_words(trial, -1, 0, &word); /* the slot may be reused */
 }
 
-/* The best time, once the slots have been around. */
+/* The best time, once all slots have been used. */
 static int measure(struct trial *trial, enum way way, double *best_s)
 {
     const int rounds = trial->h->transport.yield ? FEW_ROUNDS : ROUNDS;
@@ -163,7 +164,7 @@ static void keep_slowest(double *slowest, double seconds)
     *slowest = seconds > *slowest ? seconds : *slowest;
 }
 
-/* Ranks wait for the slowest of them. */
+/* The slowest rank's trial: ranks wait for it. */
 static struct rf_shm_trial slowest_of(const struct rf_shm *h, const struct rf_shm_trial *trials)
 {
     struct rf_shm_trial all = {.permitted = rf_shm_reads_are_permitted(h, trials)};
@@ -215,7 +216,7 @@ void rf_shm_choose(struct rf_shm *h, const struct rf_shm_trial *trials)
     const struct rf_shm_trial all = slowest_of(h, trials);
     const bool streamed = STREAM_GAIN * all.streamed_s < all.cached_s;
     const double slots_s = streamed ? all.streamed_s : all.cached_s;
-    const char *writes = rf_env("RF_SLOT_WRITES"); /* of this rank: decides nothing for others */
+    const char *writes = rf_env("RF_SLOT_WRITES"); /* this rank's: does not decide for others */
     h->transport.streams =
         strcmp(writes, "streamed") == 0 || (strcmp(writes, "cached") != 0 && streamed);
     h->reads = reads_of(&all, slots_s);

@@ -2,8 +2,8 @@
  *
  * Messages over TCP sockets: posting, progress, completions. The two sides of a message are in
  * tcp_send.c and tcp_receive.c, connections in tcp_connect.c, and the protocol is described in
- * tcp.h. Calls are serialised by the caller, and nothing moves unless it polls. Nothing blocks but
- * destroy.
+ * tcp.h. Calls are serialised by the caller, and nothing moves unless it polls. Only destroy
+ * blocks.
  */
 #include "tcp.h"
 
@@ -14,7 +14,7 @@
 enum {
     SEGMENT_BYTES = 512 << 10,
     LOOK_EVERY = 1024, /* polls, */
-    LOOK_OFTEN = 16    /* and while a connection is to be opened */
+    LOOK_OFTEN = 16    /* and while a connection must be opened */
 };
 
 static struct rf_tcp *tcp_of(struct rf_transport *t)
@@ -64,7 +64,7 @@ static int tcp_post_recv(struct rf_transport *t, int peer, uint64_t tag, void *b
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-/* With few connections it costs less to read them than to ask which can be read. */
+/* With few connections, reading all costs less than asking which are readable. */
 static int receive_all(struct rf_tcp *h)
 {
     const bool tries = h->watched_count <= RF_TCP_TRIED;
@@ -139,7 +139,7 @@ static void tcp_destroy(struct rf_transport *t)
     rf_tcp_end_close(h);
 }
 
-/* Within a host a message is received on the core that has sent it, which the system tells. */
+/* Within a host a message is received on the sending core, which the system reports. */
 static int core_of(struct rf_transport *t, int rank)
 {
     const struct rf_tcp_peer *peer = &tcp_of(t)->peers[rank];

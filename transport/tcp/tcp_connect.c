@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The connections of tcp.c: who opens them, how both ends prove that they belong to the job, and
- * how they end.
+ * The connections of tcp.c: opening, proof that both ends belong to the job, and closing.
  *
  * A rank that has a message to send dials. Both ends prove the key of the job, as when joining
- * (bootstrap/handshake.h), and the connection is open when the side that was dialed has agreed. If
- * two ranks dial each other, the connection of the lower rank is kept: the lower rank refuses the
- * other one, and the higher rank gives its own up when that of the lower rank comes.
+ * (bootstrap/handshake.h), and the connection is open once the dialed side has agreed. If two ranks
+ * dial each other, the connection of the lower rank is kept: the lower rank refuses the other one,
+ * and the higher rank gives up its own when the lower rank's arrives.
  */
 #include <errno.h>
 #include <linux/sockios.h>
@@ -67,7 +66,7 @@ static void end_own_greeting(struct rf_tcp *h, int rank)
         end_greeting(h, greeting, true);
 }
 
-/* Whether the other end is on this host: its address is ours. */
+/* Whether the other end is on this host, by its address. */
 static bool is_here(int fd)
 {
     struct sockaddr_storage here = {0}, there = {0};
@@ -102,8 +101,8 @@ static int open_connection(struct rf_tcp *h, struct rf_tcp_peer *peer, int fd)
 
 /* ---- dialing --------------------------------------------------------------------------------- */
 
-/* Again, later; not if the peer has been out of reach for some time. One that was reached may have
- * refused, or closed what stood still for long. */
+/* Retries later, unless the peer has been unreachable for some time. A peer that was reached may
+ * have refused, or closed an idle connection. */
 static void dial_failed(struct rf_tcp *h, struct rf_tcp_peer *peer, int reason, bool was_reached)
 {
     if (was_reached)
@@ -145,7 +144,7 @@ static int add_greeting(struct rf_tcp *h, int fd, int rank, struct rf_tcp_greeti
     return 0;
 }
 
-/* errno. */
+/* Returns errno. */
 static int begin_connect(const struct rf_tcp_address *address, int *out)
 {
     struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
@@ -188,7 +187,7 @@ int rf_tcp_dial(struct rf_tcp *h, struct rf_tcp_peer *peer)
 
 /* ---- greetings ------------------------------------------------------------------------------- */
 
-/* They are shorter than what any connection takes at once. */
+/* They are shorter than any connection's initial window. */
 static bool write_all(int fd, const void *data, size_t bytes)
 {
     return send(fd, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)bytes;
@@ -239,7 +238,7 @@ static int answer_challenge(struct rf_tcp *h, struct rf_tcp_greeting *greeting)
     return write_all(greeting->fd, proof, sizeof(proof)) ? 0 : EPIPE;
 }
 
-/* Of two connections between two ranks that of the lower rank is kept. */
+/* Between two ranks, the connection of the lower one is kept. */
 static bool is_wanted(const struct rf_tcp *h, const struct rf_tcp_peer *peer)
 {
     return peer->state < RF_TCP_OPEN &&
@@ -267,7 +266,7 @@ static int check_welcome(struct rf_tcp *h, struct rf_tcp_greeting *greeting)
     return rf_handshake_check(&h->key, &greeting->handshake, 'A', greeting->in) ? 0 : EPROTO;
 }
 
-/* Bytes that the other end sends next; no more may be read. */
+/* The number of bytes that the other end sends next; no more may be read. */
 static size_t awaited(const struct rf_tcp_greeting *greeting)
 {
     switch (greeting->step) {
@@ -280,7 +279,7 @@ static size_t awaited(const struct rf_tcp_greeting *greeting)
     }
 }
 
-/* -1: it has not come as a whole. */
+/* -1: incomplete. */
 static int read_awaited(struct rf_tcp_greeting *greeting)
 {
     const size_t all = awaited(greeting);
@@ -297,7 +296,7 @@ static int read_awaited(struct rf_tcp_greeting *greeting)
     return 0;
 }
 
-/* errno; 0: it goes on. *opens: it is complete. */
+/* Returns errno; 0: it continues. *opens: it is complete. */
 static int step(struct rf_tcp *h, struct rf_tcp_greeting *greeting, bool *opens)
 {
     *opens = false;
@@ -344,7 +343,7 @@ static int advance(struct rf_tcp *h, struct rf_tcp_greeting *greeting)
     return open_connection(h, peer, fd);
 }
 
-/* ---- what epoll reports ---------------------------------------------------------------------- */
+/* ---- events of epoll ------------------------------------------------------------------------- */
 
 static int accept_all(struct rf_tcp *h)
 {
@@ -364,8 +363,8 @@ static int accept_all(struct rf_tcp *h)
     return 0;
 }
 
-/* A peer that was dialed may be busy for any time; who has dialed proves who it is, or is closed.
- */
+/* A peer that was dialed may be busy for any time; one that has dialed must prove its identity, or
+ * is closed. */
 static void end_overdue(struct rf_tcp *h)
 {
     const uint64_t now = rf_now_ns();
@@ -405,7 +404,7 @@ static int take_event(struct rf_tcp *h, const struct epoll_event *event)
         peer->writable = peer->writable || (event->events & EPOLLOUT);
         return 0;
     }
-    /* An event before may have ended it. */
+    /* An earlier event may have ended it. */
     return is_greeting(h, what) ? advance(h, (struct rf_tcp_greeting *)what) : 0;
 }
 
@@ -441,8 +440,8 @@ static void read_and_drop(struct rf_tcp *h, struct rf_tcp_peer *peer)
         rf_tcp_lose(h, peer, bytes < 0 ? errno : 0);
 }
 
-/* A connection that is closed while it holds data that were not read resets the other end, which
- * then may lose what it has not got yet. */
+/* Closing a connection with unread data resets the other end, which then may lose data that it has
+ * not received yet. */
 static bool has_got_all(struct rf_tcp *h, struct rf_tcp_peer *peer)
 {
     int queued = 0;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Opens the transport over TCP sockets: each rank listens on a port of its own, and the ranks
- * exchange their addresses over the control link. Connections follow when there are messages. A
- * rank that fails takes part to the end, so that all ranks return the same error. Called by
- * choose.c.
+ * exchange their addresses over the control link. Connections are opened when there are messages. A
+ * failed rank takes part to the end, so that all ranks return the same error. Called by choose.c.
  */
 #include "../control/control.h"
 #include "../control/socket.h"
@@ -13,11 +12,11 @@
 
 static const double EXCHANGE_TIMEOUT_S = 60;
 
-/* What a rank has opened. */
+/* The record of an opened rank. */
 struct offer {
     int32_t status, port;
     char address[64];
-    uint8_t job[RF_JOB_BYTES]; /* that of rank 0 names this communicator, in every handshake */
+    uint8_t job[RF_JOB_BYTES]; /* rank 0's identifies this communicator, in every handshake */
 };
 
 /* Offers come from other processes, and are checked before they are used. */

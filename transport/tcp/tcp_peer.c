@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What both sides of a message and the connections of tcp.c share: what is expected of a peer,
- * completions, memory of early messages, and the loss of a connection.
+ * Functions shared by both sides of a message and the connections of tcp.c: expected operations of
+ * a peer, completions, memory of early messages, and the loss of a connection.
  */
 #include <string.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ void rf_tcp_complete(struct rf_tcp *h, struct rf_posted *node, int status)
 
 /* ---- messages before their receives ---------------------------------------------------------- */
 
-/* Memory of the longer ones is kept for the next: the system takes its time to give it. */
+/* Memory of long ones is kept for reuse, because the system allocates it slowly. */
 struct rf_tcp_early *rf_tcp_allocate_early(struct rf_tcp *h, size_t bytes)
 {
     struct rf_tcp_early *early = h->spare;
@@ -104,7 +104,7 @@ static void fail_all(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_poste
     }
 }
 
-/* Part of it has arrived, and the rest will not. */
+/* Drops a message of which only a part has arrived. */
 static void drop_arriving(struct rf_tcp *h, struct rf_tcp_peer *peer)
 {
     if (peer->arriving) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The receiving side of tcp.c: frames out of the bytes of a connection, matching, and bringing
- * payloads to where they are wanted. What a peer sends is checked before it is used: RF_ECORRUPT,
- * which names the rank.
+ * The receiving side of tcp.c: parses frames from the bytes of a connection, matches them, and
+ * moves payloads to their destination. Data from a peer is checked before use: RF_ECORRUPT, which
+ * names the rank.
  */
 #include <errno.h>
 #include <sys/socket.h>
@@ -38,7 +38,7 @@ static int add_early(struct rf_tcp *h, struct rf_tcp_peer *peer, const struct rf
     return 0;
 }
 
-/* Takes the first one with this tag out of the list. */
+/* Removes the first one with this tag from the list. */
 static struct rf_tcp_early *take_early(struct rf_tcp_peer *peer, uint64_t tag)
 {
     struct rf_tcp_early *early = peer->early;
@@ -93,7 +93,7 @@ static int refuse(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted *
     return rf_tcp_send_control(h, peer, RF_TCP_REFUSED, frame->tag, 0);
 }
 
-/* The message has come, in part or as a whole, before this receive. */
+/* The message has arrived, partly or completely, before this receive. */
 static void join_early(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted *recv,
                        struct rf_tcp_early *early)
 {
@@ -160,7 +160,7 @@ static int take_announcement(struct rf_tcp *h, struct rf_tcp_peer *peer,
     if (!recv)
         return add_early(h, peer, frame, &early);
     if (recv->bytes > RF_TCP_EAGER)
-        return 0; /* that it is posted has been sent */
+        return 0; /* READY has been sent */
     return refuse(h, peer, rf_posted_match(&peer->recvs, peer->rank, frame->tag), frame);
 }
 
@@ -228,7 +228,7 @@ int rf_tcp_take_in(struct rf_tcp *h, struct rf_tcp_peer *peer, const unsigned ch
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* The receive whose message probably comes next; some are posted long before theirs. Short messages
- * cost less to copy, many with one call. */
+ * are cheaper to copy, many with one call. */
 static struct rf_posted *guess(const struct rf_tcp_peer *peer)
 {
     struct rf_posted *recv = peer->recvs.first;
@@ -237,10 +237,10 @@ static struct rf_posted *guess(const struct rf_tcp_peer *peer)
     return recv;
 }
 
-/* Header and payload in one call, each to its place. What has come may be another message, or
- * frames without payload and then some message: the rest of the bytes is in the buffer of the
- * receive then, and moves from there to where it belongs, which may be that buffer's start. Each
- * part ends before the next one begins, so none is overwritten. */
+/* Reads header and payload with one call, each into its place. Another message may have arrived, or
+ * frames without payload and then a message. Then the other bytes are in the receive's buffer, and
+ * are moved to their destination, which may be the start of that buffer. Each part ends before the
+ * next one begins, so none is overwritten. */
 static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct rf_posted *recv,
                             size_t *asked, int *rc)
 {
@@ -266,8 +266,8 @@ static ssize_t read_guessed(struct rf_tcp *h, struct rf_tcp_peer *peer, struct r
     return count;
 }
 
-/* Of long messages no more than is known to be wanted: their receives may be posted by the time the
- * rest is read. 64 KiB at once, of a sender that is far ahead, would be copied twice more. */
+/* Reads no more of long messages than is expected: their receives may be posted by the time the
+ * rest is read. If a sender is far ahead, 64 KiB at once would be copied twice more. */
 static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *asked, int *rc)
 {
     struct rf_posted *guessed;
@@ -288,9 +288,9 @@ static ssize_t read_some(struct rf_tcp *h, struct rf_tcp_peer *peer, size_t *ask
     return count;
 }
 
-/* A core that only waits for a long message would fetch every few packets by a call of their own,
- * which holds up their sender, too: 1 MiB within a host takes 155 us this way and 222 otherwise.
- * One that sends has better things to do, and one that yields comes back late enough. */
+/* A core that only waits for a long message would fetch every few packets with a separate call,
+ * which also delays their sender: 1 MiB within a host takes 155 us this way and 222 otherwise. A
+ * core that also sends is busy, and one that yields comes back late enough. */
 static void coalesce(const struct rf_tcp *h, struct rf_tcp_peer *peer)
 {
     if (!h->transport.yield && !h->sending && peer->left_bytes >= RF_TCP_COALESCE)

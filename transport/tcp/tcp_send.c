@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * The sending side of tcp.c. Headers, short payloads and frames without payload are collected in
- * the stage of a connection; a long payload follows the stage straight from its buffer. One call of
- * the system writes both.
+ * the stage of a connection; a long payload follows the stage directly from its buffer. One system
+ * call writes both.
  */
 #include <errno.h>
 #include <netinet/in.h>
@@ -41,12 +41,12 @@ static void stage_controls(struct rf_tcp_peer *peer)
 
 /* Within a host, before the first long message. Across hosts the system's choice stands.
  *
- * Pacing (as by BBR, the default of some systems) takes half the speed of long messages, while
- * bursts of short ones are cheaper with it. Of what paces not, one is always permitted.
+ * Pacing (as by BBR, the default of some systems) halves the speed of long messages, but makes
+ * bursts of short ones cheaper. One of the algorithms without pacing is always permitted.
  *
- * The system would let a send buffer grow to some MiB. With this one 256 to 400 KiB are on their
- * way, which fit into private caches, though receive buffers still grow. All-gathers of 64 MiB take
- * a fifth less time where cores are far apart. */
+ * The system would let a send buffer grow to some MiB. With this one, 256 to 400 KiB are in
+ * transfer, which fit in private caches, although receive buffers still grow. All-gathers of 64 MiB
+ * take a fifth less time if cores are far apart. */
 static void tune_for_long(struct rf_tcp_peer *peer)
 {
     const int buffer = RF_TCP_SEND_BUFFER;
@@ -165,7 +165,7 @@ static void note_output(struct rf_tcp *h, struct rf_tcp_peer *peer)
     h->sending = peer;
 }
 
-/* Where epoll is asked in each turn, it says when a connection takes more. */
+/* If epoll is called in each turn, it reports when a connection accepts more. */
 void rf_tcp_flush_all(struct rf_tcp *h)
 {
     const bool tries = h->watched_count <= RF_TCP_TRIED;

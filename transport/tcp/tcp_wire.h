@@ -22,7 +22,7 @@ static inline void rf_tcp_write_header(unsigned char out[RF_TCP_HEADER],
     memcpy(out + 20, &kind, 4);
 }
 
-/* False: no rank sends such a header. */
+/* False: not a valid header. */
 static inline bool rf_tcp_read_header(const unsigned char in[RF_TCP_HEADER],
                                       struct rf_tcp_frame *out)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Where a collective on host memory goes from its checks: it runs at once, or is queued, or waits
- * for the end of its group.
+ * Starts a checked collective on host memory: runs it at once, queues it, or adds it to its group.
  */
 #include <ringforge/ringforge.h>
 
@@ -9,7 +8,7 @@
 #include "../family.h"
 #include "../task.h"
 
-/* How its elements are reduced. */
+/* Sets the reduction of the call. */
 static int take_reduction(struct rf_call *call, const struct rf_coll_opts *opts)
 {
     call->wire_dtype = opts->wire_dtype;
@@ -32,7 +31,7 @@ static int take_reduction(struct rf_call *call, const struct rf_coll_opts *opts)
     return 0;
 }
 
-/* With a request, or while others are under way. */
+/* Starts a call with a request, or while others are in progress. */
 static int start_beside(struct rf_comm *comm, const struct rf_call *call,
                         struct rf_request **request, bool busy)
 {
@@ -45,7 +44,7 @@ static int start_beside(struct rf_comm *comm, const struct rf_call *call,
     return rf_async_push_request(comm, &job, request);
 }
 
-/* Whether nothing but the arguments of a call of equal pieces describes it. */
+/* Whether the arguments of a call with equal pieces describe it completely. */
 static bool is_plain(const struct rf_call *call)
 {
     return !call->desc.counts && !call->desc.recv_counts && !call->desc.order &&
@@ -53,7 +52,7 @@ static bool is_plain(const struct rf_call *call)
            !call->reduction.combine && !rf_call_converts(call) && call->timeout_s == 0;
 }
 
-/* Of a plain call. The next one that is the same is neither checked nor looked up. */
+/* For a plain call. If the next one is the same, it is neither checked nor looked up. */
 static int look_up_and_run(struct rf_comm *comm, const struct rf_call *call)
 {
     struct rf_cached *cached;
@@ -78,7 +77,7 @@ int rf_call_repeat(struct rf_comm *comm)
     if (rf_async_busy(comm->async))
         return start_beside(comm, call, NULL, true);
     RETURN_IF_ERROR(rf_comm_ready(comm));
-    /* Not before: while the worker runs, the table of schedules is its own. */
+    /* Read only now: while the worker runs, it owns the table of schedules. */
     if (!comm->last.cached->is_last)
         return look_up_and_run(comm, call);
     return rf_comm_run_cached(comm, call, comm->last.cached);

@@ -28,7 +28,7 @@ static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void 
         comm->last.call.label = opts ? opts->label : NULL;
         return rf_call_repeat(comm);
     }
-    /* Copied, because GCC 12 zeroes the end of an initialized one byte by byte: 10 ns a call. */
+    /* Copied, because GCC 12 zeroes the end of an initialized one byte by byte: 10 ns per call. */
     static const struct rf_call none;
     struct rf_call call = none;
     call.desc.op = op;
@@ -137,7 +137,7 @@ int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *
     return uneven(comm, RF_COLL_SCATTER, in, out, counts, dtype, RF_SUM, root, opts);
 }
 
-/* Compares what others will send with what this rank expects. */
+/* Compares the send counts of others with the counts that this rank expects. */
 static int compare_counts(struct rf_comm *comm, const size_t *sizes, const struct rf_call *call)
 {
     for (int r = 0; r < comm->size; r++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Sums over micro-batches on tensors, in tree order: checks, then the path of all tensor calls.
+ * Sums over micro-batches on tensors, in tree order: checks, then the common path of tensor calls.
  */
 #include "../communicator.h"
 #include "../task.h"
@@ -26,7 +26,7 @@ static int check_forest(const struct rf_comm *comm, const char *op, const struct
     return 0;
 }
 
-/* own: how many parts there are. One alone, or none, has no distance to another. */
+/* own: the number of parts. With at most one part the stride is irrelevant. */
 static int check_stride(const char *op, int own, size_t count, size_t *stride)
 {
     size_t end;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of a group of calls: its sends and receives run at once, then its collectives in the
+ * The end of a group of calls: runs its sends and receives at once, then its collectives in the
  * order of the calls.
  */
 #include <ringforge/ringforge.h>
@@ -8,7 +8,7 @@
 #include "../family.h"
 #include "../group.h"
 
-/* The receive that matches `send`, a message of this rank to itself; NULL: there is none. */
+/* The receive that matches `send`, a message of this rank to itself; NULL: none. */
 static struct rf_p2p_op *counterpart(struct rf_group *group, int rank, const struct rf_p2p_op *send)
 {
     for (size_t i = 0; i < group->p2p_op_count; i++) {
@@ -20,7 +20,7 @@ static struct rf_p2p_op *counterpart(struct rf_group *group, int rank, const str
     return NULL;
 }
 
-/* Copies messages of this rank to itself, and takes them off the list. */
+/* Copies messages of this rank to itself, and removes them from the list. */
 static int run_self_messages(struct rf_comm *comm, struct rf_group *group)
 {
     size_t kept = 0;
@@ -79,7 +79,7 @@ static int run_p2p_ops(struct rf_comm *comm, struct rf_group *group)
     return rf_p2p_exchange(comm, group->p2p_ops, group->p2p_op_count, group->timeout_s);
 }
 
-/* Takes the first collective off the group, and runs it. */
+/* Removes the first collective of the group, and runs it. */
 static int run_call(struct rf_comm *comm, struct rf_group *group)
 {
     struct rf_task *task = group->first;

@@ -103,7 +103,7 @@ int rf_p2p_ops_start(struct rf_comm *comm, struct rf_task *job, const struct rf_
     return run_blocking(comm, job);
 }
 
-/* Without a task where the call blocks: clearing one takes longer than a short message. */
+/* Uses no task if the call blocks: clearing one takes longer than a short message. */
 static int start_ops(struct rf_comm *comm, struct rf_p2p_op *p2p_ops, size_t count,
                      const struct rf_coll_opts *opts)
 {

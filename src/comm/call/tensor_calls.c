@@ -160,7 +160,7 @@ int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
     return rf_task_start(comm, &job, opts);
 }
 
-/* The side that only the root has: `size` pieces of the other's, or as much. */
+/* For operations with a root: only the root has one side, with `size` pieces or one. */
 static int rooted(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor in,
                   struct rf_tensor out, size_t count, enum rf_redop redop, int root,
                   const struct rf_coll_opts *opts)

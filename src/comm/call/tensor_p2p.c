@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * rf_send_tensor, rf_recv_tensor: checks, then the same path as host memory (send_recv.c). Memory
- * that the host can map is the message's; other memory goes through slots of staging memory
- * (p2p_op_pieces.c, p2p_op.c), and what travels is the same but for how long messages are cut.
+ * that the host can map is used in place; other memory goes through slots of staging memory
+ * (p2p_op_pieces.c, p2p_op.c). The messages are the same, except for the pieces of long ones.
  */
 #include <ringforge/ringforge.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compares this rank's calls with those in which other ranks wait, or which they made before they
- * left. A difference fails the communicator. Where only an earlier call differs, both ranks send
+ * Compares this rank's calls with the calls in which other ranks wait, or which they made before
+ * they left. A difference fails the communicator. If only an earlier call differs, both ranks send
  * their histories, which show it.
  */
 #include "../p2p.h"
@@ -30,7 +30,7 @@ int rf_compare_calls(struct rf_comm *comm, const struct rf_call_record *own, int
                      const struct rf_call_record *theirs)
 {
     if (own->chain_hash != theirs->chain_hash) {
-        /* An earlier call differs: the rank that receives a history finds it. */
+        /* An earlier call differs: the rank that receives a history finds the difference. */
         comm->peers.states[rank].differs = true;
         rf_comm_send_history(comm);
         return 0;
@@ -61,7 +61,7 @@ int rf_comm_compare_leaver(struct rf_comm *comm, int rank)
     const struct rf_call_record *own =
         peer->left_after > 0 ? rf_call_history_find(&comm->history, peer->left_after - 1) : NULL;
     if (!own)
-        return 0; /* it has called nothing, or more than this rank */
+        return 0; /* it has made no call, or more calls than this rank */
     if (!rf_contract_is_p2p(&last->contract))
         return rf_compare_calls(comm, own, rank, last);
     if (own->chain_hash != last->chain_hash || own->hash != last->hash) {

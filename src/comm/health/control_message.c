@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The messages that this rank sends to the others over the control link: the operation in which it
- * waits, wait queries and replies (wait_query.c), failures, and its last call when it leaves.
+ * The messages that this rank sends to the others over the control link: the operation in which
+ * this rank waits, wait queries and replies (wait_query.c), failures, and this rank's last call
+ * when it leaves.
  */
 #include "control_message.h"
 #include "../family.h"

@@ -25,8 +25,8 @@ enum { RF_MESSAGE_RECORDS = 6, RF_MESSAGE_RANKS = 96 };
 
 struct rf_control_message {
     uint32_t kind;
-    int32_t reply_from; /* WAITING: this rank is to reply with what it called; -1: none */
-    uint64_t started;   /* collectives that the sender has started */
+    int32_t reply_from; /* WAITING: the rank that must reply with its call; -1: none */
+    uint64_t started;   /* number of collectives that the sender has started */
     union {
         struct {
             uint32_t chain_hash, hash;
@@ -39,7 +39,7 @@ struct rf_control_message {
         struct rf_failure failure;    /* FAILURE */
         struct {
             uint32_t count;
-            uint32_t last;                                    /* there is nothing older */
+            uint32_t last;                                    /* no older records follow */
             struct rf_call_record record[RF_MESSAGE_RECORDS]; /* oldest first */
         } history;                                            /* HISTORY */
         struct {
@@ -49,15 +49,15 @@ struct rf_control_message {
         struct {
             uint32_t count;
             int32_t rank[RF_REPLY_RANKS];
-        } ranks; /* WAIT_QUERY: ranks of the communicator that are to reply. WAIT_REPLY: ranks of
-                  * the job that the sender waits for */
+        } ranks; /* WAIT_QUERY: ranks of the communicator that must reply. WAIT_REPLY: ranks of the
+                  * job that the sender waits for */
     };
 };
 
 _Static_assert(sizeof(struct rf_control_message) <= sizeof(((struct rf_event *)0)->payload),
                "one control message");
 
-/* The one kind that every rank sends to all others without a failure is short. */
+/* WAITING is short, because every rank sends it to all others even without a failure. */
 static inline size_t rf_control_message_bytes(const struct rf_control_message *message)
 {
     return message->kind == RF_MESSAGE_LEAVING
@@ -65,25 +65,25 @@ static inline size_t rf_control_message_bytes(const struct rf_control_message *m
                : sizeof(*message);
 }
 
-/* This rank leaves, and its last call was this. */
+/* Announces that this rank leaves, with its last call. */
 void rf_comm_send_leaving(struct rf_comm *comm);
 
-/* All calls that this rank has a record of, the latest first, so that a recent difference is found
- * at once. Only sent once. */
+/* Sends all recorded calls, the latest first, so that a recent difference is found at once. Sent at
+ * most once. */
 void rf_comm_send_history(struct rf_comm *comm);
 
 /* ---- call_compare.c -------------------------------------------------------------------------- */
 
-/* Fails the communicator where the peer waits in a send or receive for this rank, which is in the
- * collective `mine` that needs the peer: neither can go on. */
+/* Fails the communicator if the peer waits in a send or receive for this rank, while this rank is
+ * in the collective `mine` that needs the peer: neither can continue. */
 RF_MUST_CHECK int rf_compare_p2p(struct rf_comm *comm, int rank, const struct rf_contract *mine,
                                  const struct rf_exec *exec);
 
-/* Compares two ranks' calls of one number. */
+/* Compares two ranks' calls with the same number. */
 RF_MUST_CHECK int rf_compare_calls(struct rf_comm *comm, const struct rf_call_record *own, int rank,
                                    const struct rf_call_record *theirs);
 
-/* Compares the last calls of two ranks that both leave. */
+/* Compares the last calls of two ranks that are both leaving. */
 RF_MUST_CHECK int rf_compare_last(struct rf_comm *comm, int rank);
 
 #endif

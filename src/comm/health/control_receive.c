@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The events of the control link: messages of other ranks, deaths and aborts. Each is passed to the
- * file that handles it.
+ * Receives the events of the control link: messages of other ranks, deaths and aborts. Passes each
+ * to the file that handles it.
  */
 #include "control_message.h"
 #include "wait_graph.h"
@@ -30,8 +30,8 @@ static int received_waiting(struct rf_comm *comm, int rank,
     return 0;
 }
 
-/* The history of a rank that has called other things. The first difference is the record with equal
- * chain hashes and different calls. */
+/* Handles the history of a rank that has made different calls. The first difference is the record
+ * with equal chain hashes and different calls. */
 static int received_history(struct rf_comm *comm, int rank,
                             const struct rf_control_message *message)
 {
@@ -119,7 +119,7 @@ static int received_message(struct rf_comm *comm, const struct rf_event *event)
     return message.kind == RF_MESSAGE_LEAVING ? received_leaving(comm, event->rank, &message) : 0;
 }
 
-/* A failure that the control link reports to every rank, so it is not sent on. */
+/* The control link reports this failure to every rank, so it is not sent on. */
 static int fail_on_event(struct rf_comm *comm, int status, int rank, const char *what,
                          const char *text)
 {
@@ -144,7 +144,7 @@ int rf_comm_receive_event(struct rf_comm *comm, const struct rf_event *event)
     case RF_EVENT_ABORT:
         return fail_on_event(comm, RF_EABORT, event->rank, "aborted the communicator", event->text);
     default:
-        return 0; /* RF_EVENT_LEFT: the leaver's own message has been handled */
+        return 0; /* RF_EVENT_LEFT: the leaver's own message was handled before */
     }
 }
 

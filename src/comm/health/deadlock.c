@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * Deadlocks: ranks that wait for each other in a cycle, as two that receive from each other, or
- * that call two communicators in different orders. A rank without progress sends a probe to the
- * rank it waits for. If that rank waits itself, in any communicator of the family, and has not done
- * what the sender waits for, it adds itself and sends the probe on (edge chasing: Chandy, Misra,
- * Haas 1983).
+ * Deadlocks: ranks that wait for each other in a cycle, such as two that receive from each other,
+ * or that call two communicators in different orders. A rank without progress sends a probe to the
+ * rank it waits for. If that rank is also waiting, in any communicator of the family, and has not
+ * served the sender, it adds itself and sends the probe on (edge chasing: Chandy, Misra, Haas
+ * 1983).
  *
- * A probe that comes back to its first rank, which still waits, has found a deadlock: every rank in
- * it has been seen waiting for the next, which has not served it. Where the cycle goes through
- * several communicators, it is sent along them, and every one of them fails.
+ * A probe that returns to its first rank, which still waits, has found a deadlock: every rank in it
+ * was waiting for the next, which had not served it. If the cycle goes through several
+ * communicators, it is sent along them, and each of them fails.
  *
- * Called by wait_monitor.c and control_receive.c. Waits of asynchronous calls are not searched, as
- * their callers may still serve others.
+ * Called by wait_monitor.c and control_receive.c. Waits of asynchronous calls are not searched,
+ * because their callers may still serve others.
  */
 #include <ringforge/ringforge.h>
 
@@ -20,7 +20,7 @@
 
 enum { POLLS = 64 };
 
-/* Whether this wait's call cannot end without `rank`, which has not begun it. */
+/* Whether the call of this wait cannot end without `rank`, which has not begun it. */
 static bool needs(const struct rf_comm *comm, const struct rf_wait_monitor *monitor, int rank)
 {
     const struct rf_peer_state *peer = &comm->peers.states[rank];
@@ -30,7 +30,7 @@ static bool needs(const struct rf_comm *comm, const struct rf_wait_monitor *moni
            (monitor->exec && rf_exec_needs(monitor->exec, rank));
 }
 
-/* The rank that this one waits for; -1: none, or it may go on by itself. */
+/* The rank that this one waits for; -1: none, or it may continue by itself. */
 static int waits_for(const struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
     if (!monitor->blocking || monitor->send_blocked || rf_async_busy(comm->async))
@@ -82,20 +82,21 @@ static struct rf_contract contract_of(const struct rf_probe_hop *hop)
                                 .order = hop->order};
 }
 
-/* This rank has not done what the hop of `rank` waits for, and will not while it waits itself. */
+/* Whether this rank has not served the wait in the hop of `rank`, and will not while it waits
+ * itself. */
 static bool is_unserved(struct rf_comm *comm, int rank, const struct rf_probe_hop *hop)
 {
     const struct rf_contract theirs = contract_of(hop);
     if (!rf_contract_is_p2p(&theirs))
         return comm->history.next_sequence <= hop->sequence;
-    /* While this rank waits in another communicator, nobody has polled for envelopes here. */
+    /* While this rank waits in another communicator, envelopes are not polled here. */
     for (int i = 0; i < POLLS && comm->wait.monitor->comm != comm; i++)
         if (rf_p2p_needs_call(comm->p2p, rank, &theirs) || rf_p2p_poll(comm->p2p) < 0)
             break;
     return rf_p2p_needs_call(comm->p2p, rank, &theirs);
 }
 
-/* With ranks of the communicator. */
+/* The contract of a hop with ranks of the communicator. */
 static struct rf_contract local_contract(const struct rf_comm *comm, const struct rf_probe_hop *hop)
 {
     struct rf_contract contract = contract_of(hop);
@@ -104,7 +105,7 @@ static struct rf_contract local_contract(const struct rf_comm *comm, const struc
     return contract;
 }
 
-/* A deadlock within one communicator. */
+/* Describes a deadlock within one communicator. */
 static void describe(const struct rf_comm *comm, const struct rf_probe *probe, char *text,
                      size_t bytes)
 {
@@ -119,7 +120,7 @@ static void describe(const struct rf_comm *comm, const struct rf_probe *probe, c
     }
 }
 
-/* A deadlock through several communicators, with ranks of the job. */
+/* Describes a deadlock through several communicators, with ranks of the job. */
 static void describe_orders(const struct rf_probe *probe, char *text, size_t bytes)
 {
     char call[100];
@@ -136,8 +137,8 @@ static void describe_orders(const struct rf_probe *probe, char *text, size_t byt
     }
 }
 
-/* Each rank's wait ends at another time, and a rank whose wait has ended may leave. So each rank is
- * sent the deadlock before, in the communicator in which it waits. */
+/* The ranks' waits end at different times, and a rank whose wait has ended may leave. So each rank
+ * is sent the deadlock first, in the communicator in which it waits. */
 static void fail_for(struct rf_comm *comm, const struct rf_probe *probe,
                      const struct rf_probe_hop *hop)
 {
@@ -168,7 +169,7 @@ static int fail_all(struct rf_comm *comm, const struct rf_probe *probe, uint32_t
     return rf_fail_error(&comm->failure.error);
 }
 
-/* A deadlock of a message and a collective is a mismatch of two calls. */
+/* A deadlock between a message and a collective is a mismatch of two calls. */
 static int fail_pair(struct rf_comm *comm, const struct rf_probe *probe)
 {
     const struct rf_contract first = local_contract(comm, &probe->hops[0]),
@@ -186,7 +187,7 @@ static int fail_deadlock(struct rf_comm *comm, const struct rf_probe *probe)
                                  .rank_a = -1,
                                  .rank_b = -1,
                                  .sequence = probe->hops[0].sequence};
-    /* Prefer the number of a collective: messages are numbered apart. */
+    /* Prefer the number of a collective: messages are numbered separately. */
     for (uint32_t i = probe->count; i-- > 0;)
         if (!rf_contract_is_p2p(&(struct rf_contract){.op = probe->hops[i].op}))
             failure.sequence = probe->hops[i].sequence;
@@ -194,7 +195,7 @@ static int fail_deadlock(struct rf_comm *comm, const struct rf_probe *probe)
     return rf_comm_fail(comm, &failure, true);
 }
 
-/* The probe has come back to its first rank, in the communicator in which that waits. */
+/* The probe has returned to its first rank, in the communicator in which that rank waits. */
 static int fail_found(struct rf_comm *comm, const struct rf_probe *probe)
 {
     for (uint32_t i = 0; i < probe->count; i++)
@@ -213,7 +214,7 @@ void rf_deadlock_probe(struct rf_comm *comm, const struct rf_wait_monitor *monit
     send_on(comm, monitor, &probe);
 }
 
-/* The hop describes the wait of this rank. */
+/* Whether the hop describes the wait of this rank. */
 static bool is_hop(const struct rf_wait_monitor *monitor, const struct rf_probe_hop *hop)
 {
     const struct rf_comm *comm = monitor->comm;
@@ -222,7 +223,7 @@ static bool is_hop(const struct rf_wait_monitor *monitor, const struct rf_probe_
            hop->op == monitor->mine->op;
 }
 
-/* A deadlock that its first rank has found. */
+/* Handles a deadlock found by its first rank. */
 static int received_deadlock(const struct rf_wait_monitor *monitor, const struct rf_probe *probe)
 {
     for (uint32_t i = 0; i < probe->count; i++)
@@ -248,11 +249,11 @@ int rf_deadlock_receive(struct rf_comm *comm, int rank, const struct rf_probe *r
     if (probe.hops[0].rank != self) {
         for (uint32_t i = 1; i < probe.count; i++)
             if (probe.hops[i].rank == self)
-                return 0; /* a cycle without the first rank: the ranks in it find it themselves */
+                return 0; /* a cycle without the first rank: its members find it themselves */
         send_on(waiting, monitor, &probe);
         return 0;
     }
-    /* The probe is back: does this rank still wait where it waited then? */
+    /* The probe has returned: check whether this rank still waits in the same call. */
     const int to = waits_for(waiting, monitor);
     const bool waits = is_hop(monitor, &probe.hops[0]) &&
                        probe.number == waiting->wait.probes_sent && monitor->announced &&

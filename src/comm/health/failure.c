@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a communicator fails: the failure as data, its message, and the status of later calls.
- * failure_cause.c finds out why an operation failed.
+ * Failing a communicator: the failure as data, its message, and the status of later calls.
+ * failure_cause.c finds the cause of a failed operation.
  */
 #include <ringforge/ringforge.h>
 
@@ -13,8 +13,8 @@ static bool known(const struct rf_contract *contract)
     return contract->op != RF_COLL_NONE;
 }
 
-/* What this rank called in the operation of a failure; NULL: unknown. Sends and receives are
- * numbered apart. */
+/* This rank's call in the operation of a failure; NULL: unknown. Sends and receives are numbered
+ * separately. */
 static const struct rf_contract *own_contract(const struct rf_comm *comm,
                                               const struct rf_failure *failure)
 {
@@ -24,7 +24,7 @@ static const struct rf_contract *own_contract(const struct rf_comm *comm,
     return record ? &record->contract : NULL;
 }
 
-/* What `rank` called. This rank knows its own call even if the failure's sender did not. */
+/* The call of `rank`. This rank knows its own call even if the failure's sender did not. */
 static struct rf_contract contract_of(const struct rf_comm *comm, const struct rf_failure *failure,
                                       int rank, const struct rf_contract *sent)
 {
@@ -74,7 +74,7 @@ static void mismatch_error(const struct rf_comm *comm, const struct rf_failure *
              (unsigned long long)failure->sequence, rule);
 }
 
-/* Messages have the ranks of the communicator. For a group their numbers in the job are added. */
+/* Messages have the ranks of the communicator. For a group, adds their numbers in the job. */
 static void name_in_job(const struct rf_comm *comm, const struct rf_failure *failure,
                         struct rf_error *error)
 {
@@ -132,7 +132,8 @@ int rf_comm_fail(struct rf_comm *comm, const struct rf_failure *failure, bool no
 int rf_comm_fail_mismatch(struct rf_comm *comm, int rank_a, const struct rf_contract *a, int rank_b,
                           const struct rf_contract *b)
 {
-    /* The lower rank first, so that all ranks that find the mismatch have the same message. */
+    /* The lower rank comes first, so that all ranks that find the mismatch have the same message.
+     */
     bool swap = rank_b < rank_a;
     struct rf_failure failure = {
         .status = RF_EMISMATCH,

@@ -2,9 +2,9 @@
  *
  * See failure_broadcast.h. A group's failure reaches only its members, and names their ranks in the
  * group. A rank that has seen a death or a mismatch knows the cause, and sends it to all ranks. A
- * rank that has only had a timeout sends a query to the rank that did not come (wait_query.c): that
- * may wait for a rank of another group, which then is the one to blame. A rank that was told of
- * another member's timeout first waits for the others' events.
+ * rank that only had a timeout sends a query to the missing rank (wait_query.c), which may be
+ * waiting for a rank of another group; then that rank is to blame. A rank that was told of another
+ * member's timeout first waits for the others' events.
  */
 #include "failure_broadcast.h"
 
@@ -14,7 +14,8 @@
 #include "../family.h"
 #include "../p2p.h"
 
-/* How well the failure of a group shows which rank is to blame. ECHO: another rank's failure. */
+/* The quality of a group's failure as evidence for the rank to blame. ECHO: another rank's failure.
+ */
 enum evidence { EVIDENCE_NONE, EVIDENCE_ECHO, EVIDENCE_TIMEOUT, EVIDENCE_CAUSE };
 
 static enum evidence evidence_of(const struct rf_comm *group)
@@ -63,8 +64,8 @@ bool rf_comm_failed_by_groups(struct rf_comm *comm, const int *waits, int count)
     return false;
 }
 
-/* Handles events until the best evidence is known. *group: the group that has it. *missed: the rank
- * that did not come to that group, or -1; *stalled: the rank that it waits for. Negative: comm has
+/* Handles events until the best evidence is known. *group: the group with the evidence. *missed:
+ * the rank missing from that group, or -1; *stalled: the rank that it waits for. Negative: comm has
  * failed. */
 static int find_cause(struct rf_comm *comm, struct rf_comm *const *groups, int count,
                       const struct rf_comm **group, int *missed, struct rf_stalled *stalled)
@@ -85,7 +86,8 @@ static int find_cause(struct rf_comm *comm, struct rf_comm *const *groups, int c
             start = rf_now_ns();
             continue;
         }
-        /* A rank that others have missed may itself wait for another one, and time out later. */
+        /* A rank that others are waiting for may itself wait for another one, and time out later.
+         */
         const bool blamed =
             evidence == EVIDENCE_ECHO && (*group)->failure.error.status == RF_ETIMEOUT;
         if (stalled->rank >= 0 ||

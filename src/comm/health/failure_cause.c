@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The search for the cause of an operation's error, before the communicator fails with it. If need
- * be it waits a while for events of the other ranks.
+ * Finds the cause of an operation's error before the communicator fails with it. If necessary it
+ * waits for events of the other ranks.
  */
 #include <ringforge/ringforge.h>
 
 #include "../communicator.h"
 
-/* The peer waits in the same call as this rank, after the same calls. */
+/* Whether the peer waits in the same call as this rank, after the same calls. */
 static bool waits_in_same_call(const struct rf_comm *comm, int peer, uint64_t sequence)
 {
     if (peer < 0 || !comm->peers.states[peer].has_waiting)
@@ -17,8 +17,8 @@ static bool waits_in_same_call(const struct rf_comm *comm, int peer, uint64_t se
     return own && theirs->contract.sequence == sequence && theirs->chain_hash == own->chain_hash;
 }
 
-/* Handles events for so long, or until the suspect waits in the same call. True: an event has
- * failed the communicator. */
+/* Handles events for `ns`, or until the suspect waits in the same call. True: an event has failed
+ * the communicator. */
 static bool failed_within(struct rf_comm *comm, uint64_t ns, int suspect, uint64_t sequence)
 {
     uint64_t end = rf_now_ns() + ns;
@@ -37,13 +37,13 @@ bool rf_comm_failed_within(struct rf_comm *comm, uint64_t ns)
     return failed_within(comm, ns, -1, 0);
 }
 
-/* A message had another contract or size: asks the peer what it called, to name both sides. */
+/* A message had another contract or size: asks the peer for its call, to name both sides. */
 static int fail_on_foreign_message(struct rf_comm *comm, int suspect,
                                    const struct rf_contract *mine)
 {
     char text[160];
     struct rf_error error = *rf_last_error();
-    if (rf_contract_is_p2p(mine)) /* envelopes are compared before any data travel */
+    if (rf_contract_is_p2p(mine)) /* envelopes are compared before any data is sent */
         return rf_comm_fail_text(comm, RF_ECORRUPT, error.rank, mine, "%.200s", error.message);
     if (suspect < 0 || suspect >= comm->size)
         suspect = (comm->rank + comm->size - 1) % comm->size;
@@ -68,7 +68,8 @@ int rf_comm_fail_operation(struct rf_comm *comm, int status, int suspect,
     if (status == RF_EMISMATCH)
         return fail_on_foreign_message(comm, suspect, mine);
     struct rf_error error = *rf_last_error();
-    /* A broken connection mostly follows from a failure that another rank is about to report. */
+    /* A broken connection is mostly the result of a failure that another rank is about to report.
+     */
     if ((status == RF_EPEER || status == RF_ENET) && failed_within(comm, RF_QUERY_NS, -1, 0))
         return rf_fail_error(&comm->failure.error);
     char text[160];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The communicators that one rank has of one job. While a thread waits in a call on one of them, no
- * call handles the events of the others, and an event there may be the reason for the wait
- * (deadlock.c). So the waiting thread handles them itself (wait_monitor.c), as long as no other
- * thread of this rank has called any of them.
+ * The communicators of one rank in one job. While a thread waits in a call on one of them, no call
+ * handles the events of the others, and an event there may be the reason for the wait (deadlock.c).
+ * So the waiting thread handles them itself (wait_monitor.c), as long as no other thread of this
+ * rank has called any of them.
  */
 #include <ringforge/ringforge.h>
 
@@ -89,7 +89,7 @@ void rf_family_number(struct rf_comm *comm, uint32_t number)
 
 void rf_family_share(struct rf_family *family)
 {
-    pthread_mutex_lock(&family->lock); /* not while the other thread handles events */
+    pthread_mutex_lock(&family->lock); /* waits while the other thread handles events */
     atomic_store(&family->thread, 0);
     pthread_mutex_unlock(&family->lock);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Leaving: ranks compare their last calls, so that a difference which no call has found is
- * reported.
+ * Leaving: ranks compare their last calls, so that a difference that no call has found is reported.
  */
 #include "control_message.h"
 

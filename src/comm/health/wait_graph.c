@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * See wait_graph.h. A rank becomes known when another rank waits for it.
+ * See wait_graph.h. A rank becomes known if another rank waits for it.
  */
 #include "wait_graph.h"
 

@@ -34,9 +34,9 @@ static int waiting_for(const struct rf_wait_monitor *monitor)
     return monitor->exec ? rf_exec_waiting_for(monitor->exec) : monitor->peer;
 }
 
-/* A rank that has left will not take part in the call that this rank waits in. Where it only leaves
- * a message unserved, another rank may know the difference that caused this, and gets some time to
- * report it. */
+/* A rank that has left will not take part in the call in which this rank waits. If it only leaves a
+ * message unserved, another rank may know the difference behind this, and gets time to report it.
+ */
 static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, int rank,
                           uint64_t quiet)
 {
@@ -57,8 +57,8 @@ static int fail_on_leaver(struct rf_comm *comm, const struct rf_contract *mine, 
         rf_contract_text(mine, text, sizeof(text)), (unsigned long long)mine->sequence);
 }
 
-/* Compares what leavers called with this rank's calls. Where they differ, a leaver gets some time
- * to report the difference, as it may still be leaving. */
+/* Compares the calls of leavers with this rank's calls. If they differ, a leaver gets time to
+ * report the difference, because it may still be leaving. */
 static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *monitor,
                          uint64_t quiet)
 {
@@ -79,8 +79,8 @@ static int check_leavers(struct rf_comm *comm, const struct rf_wait_monitor *mon
     return 0;
 }
 
-/* The rank to blame at the deadline: one that has not come to the call, rather than one that waits
- * in it as well. */
+/* The rank to blame at the deadline: preferably one that has not joined the call, over one that
+ * also waits in it. */
 static int late_rank(struct rf_comm *comm, const struct rf_wait_monitor *monitor)
 {
     int waited = waiting_for(monitor);
@@ -109,7 +109,7 @@ static int all_waits(struct rf_comm *comm, const struct rf_wait_monitor *monitor
     return count + 1;
 }
 
-/* What is known of the rank that is blamed. */
+/* Describes the state of the blamed rank. */
 static void describe_state(const struct rf_comm *comm, const struct rf_wait_monitor *monitor,
                            int late, char *state, size_t bytes)
 {
@@ -159,7 +159,7 @@ static int fail_deadline(struct rf_comm *comm, const struct rf_wait_monitor *mon
                              first, state);
 }
 
-/* For how long no check has found progress. 0: there was progress since the last check. */
+/* The time without progress, by checks. 0: there was progress since the last check. */
 static uint64_t quiet_ns(struct rf_wait_monitor *monitor)
 {
     uint64_t now = rf_now_ns();
@@ -183,7 +183,7 @@ static void handle_sibling_events(struct rf_comm *comm, const struct rf_wait_mon
 }
 
 /* Handles events of the family's other communicators: while this thread waits in a call, no other
- * one does. Negative: the communicator in which it waits has failed. */
+ * thread does. Negative: the communicator in which it waits has failed. */
 static int serve_family(const struct rf_wait_monitor *monitor)
 {
     struct rf_comm *in = monitor->comm;
@@ -201,8 +201,8 @@ static int serve_family(const struct rf_wait_monitor *monitor)
     return in->failure.failed ? rf_fail_error(&in->failure.error) : 0;
 }
 
-/* Checks the clock. A send or receive whose caller goes on is only checked for its deadline: the
- * next call may end its wait. */
+/* Checks the clock. A send or receive whose caller is not blocked is only checked for its deadline:
+ * the next call may end its wait. */
 static int check_clock(struct rf_comm *comm, struct rf_wait_monitor *monitor)
 {
     const uint64_t quiet = quiet_ns(monitor);
@@ -224,8 +224,8 @@ static int check_clock(struct rf_comm *comm, struct rf_wait_monitor *monitor)
     return quiet > monitor->timeout_ns ? fail_deadline(comm, monitor) : 0;
 }
 
-/* A core that is yielded to another program may come back milliseconds later, while all ranks wait.
- * So it is yielded where another rank may need it, or after many turns. */
+/* A core yielded to another program may come back milliseconds later, while all ranks wait. So it
+ * is yielded only if another rank may need it, or after many turns. */
 static void yield_core(const struct rf_comm *comm, uint32_t idle)
 {
     struct rf_transport *transport = comm->links.transport;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The search for the rank that stalls the others. At a deadline a rank sends wait queries, over the
- * control link, to the ranks that it waits for, and then to those that they wait for. A rank that
- * waits replies, whichever communicator of the family it waits in. The rank that does not reply is
- * the one to blame.
+ * control link, to the ranks that it waits for, and then to those that they wait for. A waiting
+ * rank replies, whichever communicator of the family it waits in. The rank that does not reply is
+ * to blame.
  *
- * A query reaches a rank even if no call runs on the communicator it comes over: the thread of the
- * link counts it (rf_wait_query_received), and the wait monitors of the family look at that count.
- * Called by wait_monitor.c and failure_broadcast.c, which fail the communicator.
+ * A query reaches a rank even if no call runs on the communicator that receives it: the thread of
+ * the link counts it (rf_wait_query_received), and the wait monitors of the family check that
+ * count. Called by wait_monitor.c and failure_broadcast.c, which fail the communicator.
  */
 #include <ringforge/ringforge.h>
 
@@ -17,8 +17,8 @@
 
 #define REPEAT_NS 100000000ull
 #define NAP_NS 100000ull
-/* A longer turn counts as this long: this rank's core is busy, and the cores of the ranks that are
- * to reply may be, too. */
+/* A longer turn counts as this time: this rank's core is busy, and so may be the cores of the ranks
+ * that must reply. */
 #define LONGEST_TURN_NS 5000000ull
 
 /* ---- replies --------------------------------------------------------------------------------- */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * rf_comm_by_host: an order of the ranks in which groups of neighbours lie within hosts.
+ * rf_comm_by_host: an order of the ranks with groups of neighbours inside hosts.
  */
 #include <ringforge/ringforge.h>
 
 #include "../../base/base.h"
 #include "../communicator.h"
 
-/* How many ranks are on a host, and how many of them are in whole groups. */
+/* The number of ranks on a host, and of those that are in whole groups. */
 static int on_host(const struct rf_comm *comm, int host)
 {
     int count = 0;
@@ -16,7 +16,7 @@ static int on_host(const struct rf_comm *comm, int host)
     return count;
 }
 
-/* Appends the ranks of a host that are in whole groups, or, else, the rest of them. */
+/* Appends a host's ranks in whole groups, or else its remaining ranks. */
 static void append(const struct rf_comm *comm, int host, int together, bool whole, int *order,
                    int *count)
 {
@@ -53,7 +53,7 @@ int rf_comm_by_host(struct rf_comm *comm, int together, struct rf_comm **out)
     int *order = rf_alloc((size_t)comm->size * sizeof(*order)), count = 0, key = 0;
     if (!order)
         return rf_fail(RF_ENOMEM, "no memory to order %d ranks", comm->size);
-    /* Rank 0 stays the first. */
+    /* Rank 0 stays first. */
     const bool first = on_host(comm, comm->layout.hosts[0]) >= together;
     append_all(comm, together, first, order, &count);
     append_all(comm, together, !first, order, &count);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Communicators: joining, leaving, aborting, and what they know about themselves.
+ * Communicators: joining, leaving, aborting, and their properties.
  */
 #include <ringforge/ringforge.h>
 #include <sys/random.h>
@@ -15,7 +15,8 @@ enum { PROTOCOL_VERSION = 9 };
 #define DEFAULT_START_TIMEOUT_S 60.0
 #define LEAVE_TIMEOUT_S 5.0
 
-/* What ranks exchange when they open a communicator, as schedules and messages depend on it. */
+/* The record that ranks exchange when they open a communicator, because schedules and messages
+ * depend on it. */
 struct agreement {
     uint32_t version, little_endian;
     uint32_t checksum;
@@ -23,9 +24,9 @@ struct agreement {
     uint64_t segment_bytes;
     uint32_t over_network; /* joined over a network */
     uint32_t measure;      /* the value of RF_MEASURE */
-    uint64_t flush;        /* settings.flush of the communicator that this one comes from */
+    uint64_t flush;        /* settings.flush of the parent communicator */
     uint64_t host;
-    uint8_t job[16]; /* random; rank 0's names this communicator */
+    uint8_t job[16]; /* random; rank 0's identifies this communicator */
 };
 
 static double start_timeout(const struct rf_comm_opts *opts)
@@ -35,7 +36,8 @@ static double start_timeout(const struct rf_comm_opts *opts)
 
 enum measure { MEASURE_AUTO, MEASURE_ALWAYS, MEASURE_NEVER };
 
-/* By default links are not measured on one host, for which the table of algorithms was made. */
+/* By default links within one host are not measured, because the table of algorithms was made for
+ * them. */
 static uint32_t measure_setting(void)
 {
     const char *text = rf_env("RF_MEASURE");
@@ -99,7 +101,7 @@ static int agree(struct rf_comm *comm, const struct rf_comm_opts *opts, bool *me
     return rc;
 }
 
-/* Takes control and transport, also on failure. */
+/* Takes ownership of control and transport, even on failure. */
 static int open_connected(struct rf_comm *comm, const struct rf_comm_opts *opts)
 {
     comm->settings.timeout_s = opts && opts->timeout_s > 0 ? opts->timeout_s : DEFAULT_TIMEOUT_S;
@@ -116,13 +118,13 @@ static int open_connected(struct rf_comm *comm, const struct rf_comm_opts *opts)
     RETURN_IF_ERROR(rf_p2p_create(comm, &comm->p2p));
     RETURN_IF_ERROR(rf_async_create(comm, &comm->async));
     RETURN_IF_ERROR(rf_survivors_prepare(comm->links.control, start_timeout(opts)));
-    /* Last: after it all ranks can receive messages. */
+    /* Last: afterwards all ranks can receive messages. */
     bool measure = false;
     RETURN_IF_ERROR(agree(comm, opts, &measure));
     return measure ? rf_links_measure(comm) : 0;
 }
 
-/* Frees all but the control link. */
+/* Frees everything except the control link. */
 static void free_comm(struct rf_comm *comm)
 {
     rf_async_destroy(comm->async);
@@ -212,7 +214,7 @@ int rf_comm_decline(const char *url, const struct rf_comm_opts *opts, const char
 {
     if (!url || !why)
         return rf_fail(RF_EINVAL, "decline: url or the reason is NULL");
-    return rf_bootstrap_decline(url, opts, why); /* also one whose environment is wrong */
+    return rf_bootstrap_decline(url, opts, why); /* even if its environment is wrong */
 }
 
 int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct rf_comm_opts *opts,
@@ -235,7 +237,7 @@ int rf_comm_open_loopback(struct rf_loopback *loopback, int rank, const struct r
     return rf_comm_adopt(comm, opts, rc, out);
 }
 
-/* Leaves, and compares the last calls of the others until all have left. */
+/* Leaves, and compares the other ranks' last calls until all have left. */
 static int leave_together(struct rf_comm *comm)
 {
     const uint64_t until_ns = rf_after_s(LEAVE_TIMEOUT_S);
@@ -271,7 +273,7 @@ void rf_comm_abort(struct rf_comm *comm, const char *reason)
     snprintf(comm->failure.abort_reason, sizeof(comm->failure.abort_reason), "%.200s",
              reason ? reason : "no reason given");
     atomic_store_explicit(&comm->failure.abort_requested, 1, memory_order_release);
-    /* A worker ends its tasks at its next turn. */
+    /* A worker ends its tasks in its next turn. */
     rf_async_drain(comm->async, 0);
     if (rf_comm_events(comm) == 0)
         rf_log("comm", 1, "abort had no effect");

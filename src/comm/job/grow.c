@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Newcomers join a running job. Its ranks and the newcomers open a larger communicator while the
- * old one still works, and the old ranks vote over the old one whether all could. So nothing that a
- * newcomer does before the vote harms the old communicator. The transport layer decides which
- * processes may join, and where (join_listener.c, newcomer.c).
+ * old one still works, and the old ranks vote over the old one on whether all succeeded. So nothing
+ * that a newcomer does before the vote harms the old communicator. The transport layer decides
+ * which processes may join, and at which address (join_listener.c, newcomer.c).
  */
 #include <ringforge/ringforge.h>
 
@@ -42,7 +42,7 @@ int rf_join_listener_open(const struct rf_comm *comm, int port, const char *key,
     return rc;
 }
 
-/* Takes control, also on failure. */
+/* Takes ownership of control, even on failure. */
 static int open_larger(struct rf_control *control, const struct rf_comm_opts *opts, bool flush,
                        struct rf_comm **out)
 {
@@ -60,7 +60,7 @@ static int open_larger(struct rf_control *control, const struct rf_comm_opts *op
     return rf_comm_adopt(comm, opts, rc, out);
 }
 
-/* Rank 0 tells the newcomers that the old ranks go on with this communicator. */
+/* Rank 0 tells the newcomers that the old ranks continue with this communicator. */
 static int confirm(struct rf_comm *comm)
 {
     int32_t go_on = 1;
@@ -70,15 +70,15 @@ static int confirm(struct rf_comm *comm)
 
 /* ---- ranks of the job ------------------------------------------------------------------------ */
 
-/* Rank 0 broadcasts it. */
+/* Broadcast by rank 0. */
 struct invitation_result {
     int32_t status;
     struct rf_growth growth;
     char message[200];
 };
 
-/* Rank 0 invites the newcomers, and broadcasts where the larger job meets. *listener: rank 0's, or
- * -1. */
+/* Rank 0 invites the newcomers, and broadcasts the address of the larger job. *listener: rank 0's,
+ * or -1. */
 static int invite_newcomers(struct rf_comm *comm, struct rf_join_listener *join_listener, int count,
                             struct rf_growth *growth, int *listener)
 {
@@ -146,7 +146,7 @@ int rf_comm_grow(struct rf_comm *comm, struct rf_join_listener *join_listener, i
         rf_set_thread_rank(rf_comm_job_rank(comm, comm->rank)); /* adopting has changed it */
         return rc;
     }
-    if (confirm(larger) < 0) /* all have voted, and the next call on it fails, too */
+    if (confirm(larger) < 0) /* all have voted, and the next call on it fails anyway */
         rf_log("comm", 1, "a rank was lost at the end of growing: %s", rf_last_error()->message);
     *out = larger;
     return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which ranks are on one host: those with the same host identifier in their control links.
+ * The hosts of ranks: ranks on one host have the same host identifier in their control links.
  */
 
 #include "../../base/base.h"

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * Measures a new communicator's links by its own collectives: a ring's all-gather for messages to a
- * neighbour, and the flat one for messages to many ranks. Where some of several hosts have several
- * ranks, also an exchange within hosts and one between hosts. All ranks take the figures of the
- * slowest one, so all choose the same algorithms.
+ * neighbour, and the flat one for messages to many ranks. If there are several hosts and some have
+ * several ranks, also an exchange within hosts and one between hosts. All ranks use the rates of
+ * the slowest one, so all choose the same algorithms.
  */
 #include <ringforge/ringforge.h>
 
 #include "../../coll/model.h"
 #include "../communicator.h"
 
-/* With more ranks no fan is measured: it would connect all ranks with each other. */
+/* With more ranks, no fan is measured: it would connect all ranks with each other. */
 enum { MOST_FAN = 32 };
-#define BUDGET_S 0.040     /* for all of it */
-#define LONG_ROUND_S 0.006 /* how long a ring of long pieces should take */
+#define BUDGET_S 0.040     /* for all measurements */
+#define LONG_ROUND_S 0.006 /* target duration of a ring of long pieces */
 static const size_t LEAST_BYTES = 16 << 10, LAYER_BYTES = 256 << 10, MOST_BYTES = 1 << 20,
                     MOST_MEMORY = 32 << 20;
 
@@ -24,8 +24,7 @@ struct bench {
     uint64_t start_ns;
 };
 
-/* All-gathers; and exchanges, between every two ranks of a host, or every two that are not of one.
- */
+/* All-gathers; and exchanges between every two ranks of a host, or every two on different hosts. */
 enum pattern { RING, FLAT, WITHIN, BETWEEN };
 
 static int gather(struct bench *b, const char *algorithm, size_t bytes)
@@ -39,7 +38,7 @@ static int gather(struct bench *b, const char *algorithm, size_t bytes)
     return rf_comm_run(b->comm, &call);
 }
 
-/* The number of ranks that this one exchanges with in a layer. */
+/* The number of ranks that this rank exchanges with in a layer. */
 static int layer_peers(const struct bench *b, int rank, enum pattern layer)
 {
     const int *hosts = b->comm->layout.hosts;
@@ -66,7 +65,7 @@ static int exchange(struct bench *b, enum pattern layer, size_t bytes)
     return rf_comm_run(b->comm, &call);
 }
 
-/* Sets each figure to the largest of all ranks. */
+/* Sets each figure to the maximum over all ranks. */
 static int agree(struct bench *b, double *figures, size_t count)
 {
     struct rf_call call = {.desc = {.op = RF_COLL_ALL_REDUCE,
@@ -81,7 +80,7 @@ static int agree(struct bench *b, double *figures, size_t count)
     return rf_comm_run(b->comm, &call);
 }
 
-/* Seconds of one all-gather, or of one exchange in a layer, the best of a few batches, of the
+/* Seconds of one all-gather, or of one exchange in a layer: the best of a few batches, on the
  * slowest rank. */
 static int measure(struct bench *b, enum pattern pattern, size_t bytes, int batches, int batch,
                    double *seconds)
@@ -132,7 +131,7 @@ static int measure_ring(struct bench *b, struct rf_coll_model *m, size_t most, s
     RETURN_IF_ERROR(measure(b, RING, 8, 1, 1, &little)); /* connects */
     RETURN_IF_ERROR(measure(b, RING, 8, 3, batch > 2 ? batch : 2, &little));
     m->round_s = little / others;
-    /* A first measurement gives the length of the pieces. */
+    /* A first measurement determines the length of the pieces. */
     *bytes = most < LEAST_BYTES ? most : LEAST_BYTES;
     RETURN_IF_ERROR(measure(b, RING, *bytes, 1, 1, &large));
     double each = positive(large - little, 1e-9) / (others * (double)*bytes), spent;
@@ -149,7 +148,7 @@ static int measure_ring(struct bench *b, struct rf_coll_model *m, size_t most, s
 static int measure_fan(struct bench *b, struct rf_coll_model *m, size_t bytes)
 {
     double others = b->comm->size - 1, little, large, spent;
-    m->fan_message_s = m->round_s / 4; /* where it cannot be measured */
+    m->fan_message_s = m->round_s / 4; /* if it cannot be measured */
     m->fan_byte_s = m->byte_s;
     if (b->comm->size > MOST_FAN || !has_time(b, &spent))
         return 0;
@@ -184,7 +183,7 @@ static int measure_layer(struct bench *b, enum pattern layer, size_t bytes,
     return 0;
 }
 
-/* Where some of several hosts have several ranks. */
+/* If there are several hosts and some have several ranks. */
 static int measure_hosts(struct bench *b, struct rf_coll_model *m)
 {
     const int *hosts = b->comm->layout.hosts;
@@ -199,7 +198,7 @@ static int measure_hosts(struct bench *b, struct rf_coll_model *m)
     b->counts = rf_alloc((size_t)size * sizeof(*b->counts));
     if (!b->counts)
         return rf_fail(RF_ENOMEM, "no memory to measure the links of %d ranks", size);
-    /* The ranks of a host share what it has of a network. */
+    /* The ranks of a host share its network bandwidth. */
     double between = LONG_ROUND_S / (m->byte_s * most);
     size_t bytes = between < (double)LAYER_BYTES ? (size_t)between : LAYER_BYTES;
     RETURN_IF_ERROR(measure_layer(b, WITHIN, LAYER_BYTES, &m->intra_host));
@@ -229,7 +228,7 @@ int rf_links_measure(struct rf_comm *comm)
     uint64_t bytes = comm->links.transport->sent_bytes,
              messages = comm->links.transport->sent_messages;
     int rc = model ? measure_all(&b, model) : rf_fail(RF_ENOMEM, "no memory for a model of links");
-    /* What a caller counts are its own bytes. */
+    /* A caller counts only its own bytes. */
     comm->links.transport->sent_bytes = bytes;
     comm->links.transport->sent_messages = messages;
     rf_free(b.in);
@@ -249,7 +248,7 @@ int rf_links_measure(struct rf_comm *comm)
     return 0;
 }
 
-/* ---- what it comes to ------------------------------------------------------------------------ */
+/* ---- results --------------------------------------------------------------------------------- */
 
 int rf_comm_links(const struct rf_comm *comm, struct rf_link_figures *out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Memory for the buffers of a communicator's collectives: shared memory where its ranks have it,
- * else the memory of the process.
+ * Memory for the buffers of a communicator's collectives: shared memory if its ranks have it,
+ * otherwise the memory of the process.
  */
 #include <ringforge/comm.h>
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * Memory that a user registers with a communicator's network once. Otherwise the network registers
- * it again for every message.
+ * it for every message.
  */
 #include "../communicator.h"
 #include "../task.h"
 
 struct rf_registration {
     struct rf_comm *comm;
-    void *handle; /* the transport's; NULL: it needs none */
+    void *handle; /* the transport's; NULL: not needed */
 };
 
 int rf_comm_register(struct rf_comm *comm, void *memory, size_t bytes, struct rf_registration **out)
@@ -38,7 +38,7 @@ void rf_comm_deregister(struct rf_registration *registration)
     if (!registration)
         return;
     struct rf_comm *comm = registration->comm;
-    /* A call that has not ended may still use it. */
+    /* An unfinished call may still use it. */
     rf_async_drain(comm->async, 0);
     if (registration->handle)
         comm->links.transport->ops->deregister_memory(comm->links.transport, registration->handle);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Survivors: a communicator of the ranks of a failed one that still run. The transport layer finds
- * them (rf_survivors_join). Here they open the new communicator, and the first of them collects
- * votes: no rank uses it before all have opened it.
+ * Survivors: a communicator of the ranks of a failed one that are still running. The transport
+ * layer finds them (rf_survivors_join). Here they open the new communicator, and the first of them
+ * collects votes: no rank uses it before all have opened it.
  */
 #include <ringforge/ringforge.h>
 
@@ -15,7 +15,7 @@
 
 enum vote { VOTE_READY = 0x53686e6b, VOTE_GO, VOTE_AGAIN };
 
-/* Over the new control link, before any other message. */
+/* Sent over the new control link, before any other message. */
 static int send_vote(struct rf_comm *comm, enum vote vote)
 {
     const uint32_t value = vote;
@@ -30,7 +30,7 @@ static uint32_t vote_of(const struct rf_event *event)
     return value;
 }
 
-/* 1: an event; 0: the time is over. */
+/* 1: an event; 0: timeout. */
 static int next_event(struct rf_comm *comm, struct rf_event *event, uint64_t deadline_ns)
 {
     while (comm->links.control->ops->next_event(comm->links.control, event) == 0) {
@@ -41,8 +41,7 @@ static int next_event(struct rf_comm *comm, struct rf_event *event, uint64_t dea
     return 1;
 }
 
-/* On the first rank: waits until all are ready. RF_EAGAIN: a rank was lost, so try again without
- * it. */
+/* On the first rank: waits until all are ready. RF_EAGAIN: a rank was lost, so retry without it. */
 static int collect_votes(struct rf_comm *comm, uint64_t deadline_ns)
 {
     struct rf_event event;
@@ -57,8 +56,9 @@ static int collect_votes(struct rf_comm *comm, uint64_t deadline_ns)
     return send_vote(comm, VOTE_GO);
 }
 
-/* On the other ranks: waits for the decision of the first one. If that dies, it may have sent its
- * decision to some; so all that are ready go on, and find its death in their first operation. */
+/* On the other ranks: waits for the decision of the first one. If the first one dies, it may have
+ * sent its decision to some; so all ready ranks continue, and detect its death in their first
+ * operation. */
 static int await_decision(struct rf_comm *comm, uint64_t deadline_ns)
 {
     struct rf_event event, death = {0};
@@ -81,13 +81,13 @@ static int await_decision(struct rf_comm *comm, uint64_t deadline_ns)
     return 0;
 }
 
-/* Whether an error may come from a survivor that was lost since the members were listed. */
+/* Whether an error may be due to a survivor that was lost after the members were listed. */
 static bool is_of_a_peer(int status)
 {
     return status == RF_EPEER || status == RF_EABORT || status == RF_ENET || status == RF_ETIMEOUT;
 }
 
-/* Takes control. RF_EAGAIN: a rank was lost meanwhile. */
+/* Takes ownership of control. RF_EAGAIN: a rank was lost meanwhile. */
 static int open_survivors(struct rf_comm *old, struct rf_control *control, const int *members,
                           double timeout_s, struct rf_comm **out)
 {
@@ -168,7 +168,7 @@ int rf_comm_shrink(struct rf_comm *comm, double timeout_s, int *old_ranks, struc
     int *members = rf_alloc((size_t)comm->size * sizeof(*members));
     if (!members)
         return rf_fail(RF_ENOMEM, "no memory for %d survivors", comm->size);
-    /* Each further round is needed because a rank was lost in the one before. */
+    /* Each further round is needed because a rank was lost in the previous one. */
     int rc = RF_EAGAIN;
     for (int round = 0; round < comm->size && rc == RF_EAGAIN; round++)
         rc = try_once(comm, timeout_s, members, out);

@@ -20,7 +20,7 @@ static bool before(const struct color_key *all, int a, int b)
     return all[a].key < all[b].key || (all[a].key == all[b].key && a < b);
 }
 
-/* The ranks of this rank's colour, by key, then by rank. */
+/* The ranks of this rank's color, by key, then by rank. */
 static int find_members(const struct color_key *all, int ranks, int color, int *members)
 {
     int count = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Subnormal numbers in sums on the host: as the devices of the ranks treat them, so that a sum has
- * the same bits wherever it is made. Called by users, training, and comm.c.
+ * Subnormal numbers in sums on the host are treated as the devices of the ranks treat them, so that
+ * a sum has the same bits wherever it is computed. Called by users, training, and comm.c.
  */
 #include <ringforge/ringforge.h>
 
@@ -9,7 +9,7 @@
 #include "../task.h"
 
 struct answer {
-    int32_t status; /* of asking the rank's own device */
+    int32_t status; /* of the query of the rank's own device */
     uint16_t flushes, can_flush;
 };
 

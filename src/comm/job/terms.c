@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Terms: what has to be equal on all ranks of a job, as text. Compared over the control link, as
- * nothing is known yet of what ranks would call otherwise.
+ * Terms: the settings that must be equal on all ranks of a job, as text. Compared over the control
+ * link, because the ranks' other calls may not match yet.
  */
 #include <ringforge/ringforge.h>
 
@@ -9,7 +9,7 @@
 #include "../task.h"
 #include "transport/transport.h"
 
-/* A sentence on what rank `other` has otherwise than rank 0. */
+/* Fails with a sentence on the first difference between rank `other` and rank 0. */
 static int fail_terms(const char *first, const char *texts, int other)
 {
     struct rf_terms_difference d;

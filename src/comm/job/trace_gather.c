@@ -19,8 +19,8 @@ struct items {
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* Ranks that are threads of one process share one store: each takes its own events, and rank 0
- * those of no rank. */
+/* Ranks that are threads of one process share one store: each uses its own events, and rank 0 also
+ * those without a rank. */
 static bool is_mine(const struct rf_trace_item *item, const struct rf_comm *comm)
 {
     return item->rank == rf_comm_job_rank(comm, comm->rank) ||

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * Staging memory: mapped memory for tensors that the host cannot reach, and the copies between the
- * two. Each device has a buffer, as large as the largest call so far has needed, which is kept
- * until the communicator is closed. It has a stream for each direction, so that fetching and
- * storing do not wait for each other. Sends and receives, of which many are under way at once, take
- * slots of their own for the pieces of messages.
+ * two. Each device has a buffer of the size of the largest call so far, which is kept until the
+ * communicator is closed. It has a stream for each direction, so that fetching and storing do not
+ * wait for each other. Sends and receives, many of which run at once, use separate slots for the
+ * pieces of messages.
  */
 #include "../communicator.h"
 #include "../staging.h"
 
 struct rf_slot {
     struct rf_staging_area *area;
-    struct rf_buffer *buffer; /* NULL: it has never been needed */
+    struct rf_buffer *buffer; /* NULL: not needed so far */
     void *handle;             /* its registration with the network */
     uint64_t ticket;          /* of the last copy */
     bool store, taken;
@@ -26,8 +26,8 @@ struct rf_staging_area {
     void *handle;                      /* its registration with the network */
     struct rf_stream *streams[2];      /* fetch, store */
     struct rf_timeline *timeline[2];   /* theirs */
-    struct rf_tensor tensors[2];       /* in and out of the call in hand */
-    struct rf_slot slots[2][RF_SLOTS]; /* of sends, of receives */
+    struct rf_tensor tensors[2];       /* in and out of the current call */
+    struct rf_slot slots[2][RF_SLOTS]; /* for sends, for receives */
 };
 
 static int start(struct rf_mover *mover, bool store, bool out, const struct rf_move *moves,
@@ -40,10 +40,11 @@ static int start(struct rf_mover *mover, bool store, bool out, const struct rf_m
         const struct rf_move *move = &moves[i];
         const uint64_t at = tensor->offset + move->tensor;
         area->comm->staging.copied_bytes += move->bytes;
-        RETURN_IF_ERROR(store ? rf_stream_copy(stream, tensor->buffer, at, area->buffer, move->slot,
-                                               move->bytes)
-                              : rf_stream_copy(stream, area->buffer, move->slot, tensor->buffer, at,
-                                               move->bytes));
+        RETURN_IF_ERROR(
+            store ? rf_stream_copy(stream, (struct rf_buffer_place){tensor->buffer, at},
+                                   (struct rf_buffer_place){area->buffer, move->slot}, move->bytes)
+                  : rf_stream_copy(stream, (struct rf_buffer_place){area->buffer, move->slot},
+                                   (struct rf_buffer_place){tensor->buffer, at}, move->bytes));
     }
     struct rf_point point;
     RETURN_IF_ERROR(rf_stream_submit(stream, &point));
@@ -123,7 +124,7 @@ static int grow(const struct rf_staging_area *area, uint64_t bytes, struct rf_bu
 {
     if (*buffer && rf_buffer_bytes(*buffer) >= bytes)
         return 0;
-    /* The old one is freed first: both at once are more than was planned. */
+    /* The old one is freed first: both at once would exceed the planned memory. */
     struct rf_transport *transport = area->comm->links.transport;
     drop_buffer(area, buffer, handle);
     RETURN_IF_ERROR(
@@ -158,7 +159,7 @@ int rf_staging_begin(struct rf_comm *comm, struct rf_device *device, struct rf_c
 
 static void wait_for_copies(struct rf_staging_area *area)
 {
-    /* Copies that have been started still use the tensors, and do not wait for the network. */
+    /* Started copies still use the tensors, and do not wait for the network. */
     struct rf_error error = *rf_last_error();
     for (int i = 0; i < 2; i++)
         if (rf_stream_wait(area->streams[i]) < 0)
@@ -229,8 +230,10 @@ int rf_slot_copy(struct rf_slot *slot, struct rf_buffer *remote, uint64_t at, si
     struct rf_staging_area *area = slot->area;
     struct rf_stream *stream = area->streams[slot->store];
     struct rf_point point;
-    RETURN_IF_ERROR(slot->store ? rf_stream_copy(stream, remote, at, slot->buffer, 0, bytes)
-                                : rf_stream_copy(stream, slot->buffer, 0, remote, at, bytes));
+    RETURN_IF_ERROR(slot->store ? rf_stream_copy(stream, (struct rf_buffer_place){remote, at},
+                                                 (struct rf_buffer_place){slot->buffer, 0}, bytes)
+                                : rf_stream_copy(stream, (struct rf_buffer_place){slot->buffer, 0},
+                                                 (struct rf_buffer_place){remote, at}, bytes));
     RETURN_IF_ERROR(rf_stream_submit(stream, &point));
     area->comm->staging.copied_bytes += bytes;
     area->timeline[slot->store] = point.timeline;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A transport around the real one, for the executors. It passes completions of point to point to
+ * A transport around the real one, for the executors. It passes point-to-point completions to
  * p2p_receive.c, so that messages which arrive while a collective runs are received, and never
- * block the messages behind them on the same connection.
+ * block later messages on the same connection.
  */
 #include "../communicator.h"
 #include "../p2p.h"

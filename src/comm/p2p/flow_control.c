@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Flow control of collectives that overtake others, unless the transport takes every message that
- * comes before its receive. On the others such a message may block all messages behind it, and the
- * receiver may need one of those before it posts the receive. So a collective that overtakes others
- * first sends a request to each peer, by envelopes of point to point, whose receives are always
- * posted. It sends to a peer once that has replied that all its receives are posted.
+ * Flow control of collectives that overtake others, unless the transport accepts every message that
+ * arrives before its receive. On other transports such a message may block all later messages, and
+ * the receiver may need one of those before it posts the receive. So a collective that overtakes
+ * others first sends a request to each peer, by point-to-point envelopes, whose receives are always
+ * posted. It sends to a peer once the peer has replied that all its receives are posted.
  *
- * The oldest collective sends requests only where one message can block all behind it (libfabric's
+ * The oldest collective sends requests only if one message can block all later ones (libfabric's
  * native TCP): its caller may since have sent a message that the peer needs before it begins.
  */
 #include "../worker.h"

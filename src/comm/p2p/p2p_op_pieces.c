@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * The data of long messages. The receiver requests a piece once it has posted the receive of it.
- * Where both hosts reach the memory, a message is one piece. Elsewhere it consists of pieces of
- * RF_P2P_PIECE bytes, which go through slots of staging memory: while one travels, another one is
- * copied. Called by p2p_op.c.
+ * The data of long messages. The receiver requests a piece once it has posted its receive. If both
+ * hosts reach the memory, a message is one piece. Otherwise it consists of pieces of RF_P2P_PIECE
+ * bytes, which go through slots of staging memory: while one is in transfer, another one is copied.
+ * Called by p2p_op.c.
  *
  * A send takes a slot only for a piece that its receiver has requested, so it always gives the slot
- * back. Receives have slots of their own (comm_staging.c). So ranks whose slots are all in use
- * never wait for each other's slots.
+ * back. Receives have separate slots (comm_staging.c). So ranks whose slots are all in use never
+ * wait for each other's slots.
  */
 #include "../p2p.h"
 
@@ -103,7 +103,7 @@ static int send_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t pie
     return 0;
 }
 
-/* Requests a piece whose receive is posted. Pieces are requested in their order. */
+/* Requests a piece whose receive is posted. Pieces are requested in order. */
 static int request_piece(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, uint64_t piece)
 {
     struct rf_p2p_lane *lane = p2p_op->lane;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Point to point, messages that leave: the lanes of sends and receives, posting on them, and
- * envelopes without data, which are posted as soon as the transport has capacity for them.
+ * Point to point, outgoing messages: the lanes of sends and receives, posting on them, and
+ * envelopes without data, which are posted as soon as the transport has capacity.
  */
 #include "../p2p.h"
 
@@ -137,7 +137,7 @@ int rf_p2p_send_control(struct rf_p2p *p2p, int peer, enum rf_envelope_kind kind
     return 0;
 }
 
-/* 1: it has been sent; 0: not yet. */
+/* 1: sent; 0: not yet. */
 static int advance_control(struct rf_p2p *p2p, struct rf_control_envelope *control)
 {
     if (!control->lane) {
@@ -154,7 +154,7 @@ static int advance_control(struct rf_p2p *p2p, struct rf_control_envelope *contr
     if (context->in_flight)
         return 0;
     rf_p2p_give_lane(control->lane);
-    return 1; /* also after an error: the control link reports a dead peer */
+    return 1; /* even after an error: the control link reports a dead peer */
 }
 
 int rf_p2p_advance_control(struct rf_p2p *p2p)

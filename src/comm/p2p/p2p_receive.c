@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Point to point, messages that arrive: the posted receives of the peers' next envelopes, and the
+ * Point to point, incoming messages: the posted receives of the peers' next envelopes, and the
  * lists of unexpected messages. p2p_op.c decides what happens to a message.
  */
 #include "../p2p.h"
@@ -197,7 +197,7 @@ int rf_p2p_completion(struct rf_p2p *p2p, const struct rf_completion *completion
     if (!context->is_envelope)
         return 1;
     if (completion->status < 0) {
-        /* The peer is gone. An operation that waits for it, or the control link, reports it. */
+        /* The peer is lost. An operation that waits for it, or the control link, reports it. */
         rf_log("comm", 2, "no more messages from rank %d: %s", context->peer,
                rf_last_error()->message);
         return 1;
@@ -253,14 +253,14 @@ bool rf_p2p_has_served(const struct rf_p2p *p2p, int rank, const struct rf_contr
 {
     const struct rf_p2p_peer *peer = &p2p->peers[rank];
     if (peer->held_tasks > 0)
-        return true; /* they may serve the peer without another call */
+        return true; /* the worker's tasks may serve the peer without another call */
     /* The sequence of a receive is the number of the envelope that it expects next; that of a send
      * is the number of its own envelope. */
     if (theirs->op == RF_COLL_RECV)
         return peer->sent > theirs->sequence;
     for (const struct rf_unexpected *message = peer->unexpected; message; message = message->next)
         if (message->envelope.id == theirs->sequence)
-            return false; /* no receive has matched it yet */
+            return false; /* no receive has matched it */
     return theirs->sequence < peer->received;
 }
 

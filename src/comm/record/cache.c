@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Compiled schedules by call, so that a repeated call builds nothing: a small table, and before it
- * the last call, which mostly comes again.
+ * Compiled schedules by call, so that a repeated call builds nothing: a small table, preceded by
+ * the last call, which is the most likely one.
  */
 #include "../communicator.h"
 
@@ -92,7 +92,7 @@ static uint32_t slot_of(const struct rf_call *call)
     return (uint32_t)((mixed * 0x9e3779b97f4a7c15ull) >> 56) % SLOTS;
 }
 
-/* Copies of counts and name live in one piece of memory. */
+/* Copies counts and name into one allocation. */
 static int copy_counts(const struct rf_call *call, struct rf_cached *entry)
 {
     const size_t ranks = (size_t)entry->key.desc.ranks, bytes = ranks * sizeof(size_t);
@@ -137,7 +137,7 @@ struct rf_coll_desc rf_call_desc(const struct rf_comm *comm, const struct rf_cal
     desc.model = comm->links.model;
     desc.hosts = comm->layout.hosts;
     desc.window_bytes = RF_WINDOW_BYTES;
-    /* Checksums are of messages, and where there are none nothing would be checked. */
+    /* Checksums cover messages, so without messages nothing would be checked. */
     desc.shared = comm->links.transport->one_host && !comm->settings.checksum;
     return desc;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * What follows from the arguments of a collective alone: how many elements go in and come out,
- * where this rank's piece begins, whether it needs every rank, and whether they make sense.
+ * Values derived from the arguments of a collective alone: the number of elements in and out, the
+ * begin of this rank's piece, whether it needs every rank; and the check of the arguments.
  */
 #include <math.h>
 #include <ringforge/ringforge.h>
 
 #include "../communicator.h"
 
-/* The description, as far as counts and places go. */
+/* The part of the description for counts and places. */
 static struct rf_coll_desc desc_of(const struct rf_comm *comm, const struct rf_call *call)
 {
     struct rf_coll_desc desc = call->desc;

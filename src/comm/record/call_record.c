@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The collectives that this rank has started, as far as it remembers them, and what makes two of
- * them the same call.
+ * The collectives that this rank has started, as far as it keeps them, and the comparison of two
+ * calls.
  */
 #include "../call_record.h"
 
@@ -18,7 +18,7 @@ bool rf_call_record_equal(const struct rf_call_record *a, const struct rf_call_r
     return a->hash == b->hash && rf_contract_equal(&a->contract, &b->contract);
 }
 
-/* Labels are no part of it, as an empty one matches any. */
+/* Labels are excluded, because an empty one matches any. */
 uint32_t rf_call_chain_hash(const struct rf_call_record *record)
 {
     uint32_t mixed = (record->chain_hash ^ record->hash) * 0x9e3779b1u;

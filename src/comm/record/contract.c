@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * What one rank believes a call to be: filled in, hashed for messages, compared, and printed.
+ * The contract of a call: one rank's view of it. Filled in, hashed for messages, compared, and
+ * printed.
  */
 #include <ringforge/ringforge.h>
 
@@ -14,13 +15,14 @@ void rf_contract_fill(struct rf_contract *contract, const struct rf_call *call)
     contract->dtype = (uint8_t)call->desc.dtype;
     contract->redop = rf_coll_reduces(call->desc.op) ? (uint8_t)call->desc.redop : 0;
     contract->order = (uint8_t)call->desc.order;
-    /* These have no root; what ranks could disagree about is the number of leaves, or the round. */
+    /* These have no root; ranks could disagree about the number of leaves, or the round. */
     contract->root = call->desc.forest ? call->desc.forest->leaves : call->desc.root;
     if (call->desc.op == RF_COLL_PREFIX_REDUCE_SCATTER)
         contract->root = call->desc.round;
     if (call->algorithm)
         contract->algorithm = rf_coll_number(call->desc.op, call->algorithm);
-    /* What an all-to-all's ranks send is their own affair; the pieces are agreed on before. */
+    /* In an all-to-all the send counts may differ between ranks; the pieces have been agreed on
+     * before. */
     if (call->desc.recv_counts)
         contract->count = 0;
 }
@@ -34,7 +36,7 @@ void rf_contract_label(struct rf_contract *contract, const char *label)
     contract->label[i] = 0;
 }
 
-/* The low 24 bits of what a message carries; extra covers what a contract has no field for. */
+/* The low 24 bits of a message's word; extra covers arguments without a field in the contract. */
 static uint32_t contract_hash(const struct rf_contract *contract, uint32_t extra)
 {
     const uint64_t fields[] = {
@@ -50,7 +52,8 @@ uint32_t rf_label_hash(const char *label)
 {
     if (!label || !label[0])
         return 0;
-    /* As much as a contract keeps, so that hash and contract agree about what is equal. */
+    /* Limited to the label bytes that a contract keeps, so that hash and contract consider the same
+     * labels equal. */
     size_t bytes = strnlen(label, sizeof(((struct rf_contract *)0)->label) - 1);
     uint32_t hash = rf_hash32(label, bytes, 0) >> 24;
     return (hash ? hash : 1) << 24;
@@ -63,7 +66,7 @@ uint32_t rf_call_hash(const struct rf_call *call)
     struct rf_contract contract;
     uint32_t hash = 0;
     rf_contract_fill(&contract, call);
-    /* Those of an all-to-all are each rank's own affair. */
+    /* Those of an all-to-all may differ between ranks. */
     if (desc->counts && !desc->recv_counts)
         hash = rf_hash32(desc->counts, ranks * sizeof(*desc->counts), 2);
     if (call->algorithm)
@@ -84,8 +87,7 @@ bool rf_contract_equal(const struct rf_contract *a, const struct rf_contract *b)
 {
     bool labels =
         !a->label[0] || !b->label[0] || strncmp(a->label, b->label, sizeof(a->label)) == 0;
-    /* Send and receive are each other's counterpart; whose peer is whose was settled by matching.
-     */
+    /* A send and a receive correspond to each other; matching has already established the peers. */
     if (rf_contract_is_p2p(a) && rf_contract_is_p2p(b))
         return labels && a->count == b->count && a->dtype == b->dtype;
     return labels && a->op == b->op && a->dtype == b->dtype && a->redop == b->redop &&

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Reductions whose input is scaled by a factor of this rank, or sent in 16 bits. The data are
- * converted, block by block, into memory of the communicator, and a plain call runs on that. Called
- * by operations.c and inflight.c.
+ * Reductions with an input that is scaled by this rank's factor, or sent in 16 bits. The data are
+ * converted, block by block, into memory of the communicator, on which a plain call runs. Called by
+ * operations.c and inflight.c.
  */
 #include <ringforge/ringforge.h>
 

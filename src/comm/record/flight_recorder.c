@@ -17,7 +17,7 @@
 enum { CALLS = 1024, VERSION = 2 };
 #define MAGIC "RFFLIGHT"
 
-/* In the writer's byte order; a file of another is not recognised. */
+/* In the writer's byte order; a file in another one is not recognised. */
 struct head {
     char magic[8];
     uint32_t version, order, calls, call_bytes;
@@ -60,7 +60,7 @@ static int map(const char *path, struct rf_recorder **out)
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0)
         return rf_fail(RF_EIO, "flight recorder: %s cannot be made: %s", path, strerror(errno));
-    /* Reserved, since a full disk behind a mapping is a signal. */
+    /* Reserved, because a full disk behind a mapping raises a signal. */
     int error = posix_fallocate(fd, 0, sizeof(**out));
     void *memory = MAP_FAILED;
     if (!error) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Requests: how a caller learns that an operation which it has started has ended. The worker
- * (task_end.c) ends them. They outlive the communicator.
+ * Requests: they tell a caller that an operation it has started has ended. The worker (task_end.c)
+ * ends them. They outlive the communicator.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -10,19 +10,20 @@
 #include "../communicator.h"
 #include "../task.h"
 
-/* A wait for any of several requests. */
+/* A wait for any one of several requests. */
 struct any_wait {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool ended; /* one of them has */
+    bool ended; /* one of them has ended */
 };
 
 struct rf_request {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int holders;             /* the caller, the worker, and others by rf_request_hold */
+    int holders;             /* number of users: the caller, the worker, and others by
+                              * rf_request_hold */
     bool ended, reported;    /* reported: the caller knows its error */
-    struct any_wait *waiter; /* NULL: nobody waits for any of several */
+    struct any_wait *waiter; /* NULL: no wait for any one of several */
     int status;
     struct rf_error error;
 };
@@ -88,7 +89,7 @@ void rf_request_end(struct rf_request *request, int status)
     release(request);
 }
 
-/* The status of an ended request; locked. */
+/* The status of an ended request. Called with the lock held. */
 static int report(struct rf_request *request)
 {
     request->reported = true;
@@ -154,8 +155,8 @@ int rf_request_wait_all(struct rf_request *const *requests, size_t count, double
     return first.status < 0 ? rf_fail_error(&first) : 0;
 }
 
-/* The index of the first that has ended; count: none has. Those before it notify `waiter` from now
- * on. */
+/* The index of the first ended request; count: none. Those before it notify `waiter` from now on.
+ */
 static size_t find_ended(struct rf_request *const *requests, size_t count, struct any_wait *waiter)
 {
     for (size_t i = 0; i < count; i++) {
@@ -209,7 +210,7 @@ int rf_request_wait_any(struct rf_request *const *requests, size_t count, double
             ;
         pthread_mutex_unlock(&waiter.lock);
     }
-    /* The waiter is on the stack: no request may notify it any more. */
+    /* The waiter is on the stack: no request may notify it any longer. */
     for (size_t i = 0; i < count; i++)
         find_ended(&requests[i], 1, NULL);
     if (found == count)

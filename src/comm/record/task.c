@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * A queued call: its own copy of everything that it points to but data.
+ * A queued call: its own copy of everything that it points to, except data.
  */
 #include "../worker.h"
 
@@ -16,7 +16,7 @@ void rf_task_free(struct rf_task *job)
     rf_free(job);
 }
 
-/* Of `bytes` bytes, which begin at *at. */
+/* Copies `bytes` bytes to *at, and advances it. */
 static const void *copy_into(char **at, const void *from, size_t bytes)
 {
     void *to = *at;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The queue of asynchronous calls: creation, destruction, queries and waiting. async.c appends to
- * it, and worker.c runs what is in it.
+ * it, and worker.c runs its tasks.
  */
 #include "../worker.h"
 

@@ -25,7 +25,7 @@ static int collective_timeline(struct rf_async *async, struct rf_device *device,
     return rf_fail(RF_ENOTSUP, "a communicator can work with at most %d devices", RF_ASYNC_DEVICES);
 }
 
-/* A timeline on which every queued point has been signalled. */
+/* A timeline whose queued points have all been signalled. */
 static int p2p_timeline(struct rf_async *async, struct rf_device *device,
                         struct rf_signal_timeline **out)
 {
@@ -50,7 +50,7 @@ static int p2p_timeline(struct rf_async *async, struct rf_device *device,
     return 0;
 }
 
-/* Locked. */
+/* Called with the lock held. */
 static int ensure_worker(struct rf_async *async)
 {
     if (async->running)
@@ -65,7 +65,7 @@ static int ensure_worker(struct rf_async *async)
     return 0;
 }
 
-/* Locked. */
+/* Called with the lock held. */
 static int append(struct rf_async *async, struct rf_task *job)
 {
     RETURN_IF_ERROR(ensure_worker(async));
@@ -103,7 +103,8 @@ int rf_async_push(struct rf_comm *comm, const struct rf_task *job, struct rf_dev
     return rc;
 }
 
-/* Queues a task with a request, and frees it on failure. The request stays the caller's then. */
+/* Queues a task with a request, and frees the task on failure. The request then stays the caller's.
+ */
 static int push(struct rf_async *async, struct rf_task *task)
 {
     pthread_mutex_lock(&async->lock);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * Asynchronous collectives from their record to their end. They go on record in the order of the
- * calls, a few at a time. The oldest runs, and so does each younger one that depends on no older
- * one by its memory, and whose messages cannot block theirs (flow_control.c). Only the worker calls
- * this.
+ * Asynchronous collectives from recording to their end. They are recorded in the order of the
+ * calls, a few at a time. The oldest runs, and so does each younger one whose memory does not
+ * depend on an older one, and whose messages cannot block theirs (flow_control.c). Only the worker
+ * calls this.
  */
 #include "../worker.h"
 
@@ -117,7 +117,7 @@ static int exec_for(struct rf_async *async, struct rf_exec **out)
     return rf_fail(RF_ENOMEM, "more than %d collectives run at once", RF_INFLIGHT);
 }
 
-/* Its receives cannot all be posted at once. */
+/* Whether its receives cannot all be posted at once. */
 static bool is_long(const struct rf_task *task)
 {
     return !rf_sched_can_prepost(task->cached->sched);
@@ -131,7 +131,7 @@ static bool can_overtake(const struct rf_comm *comm, const struct rf_task *task)
            (comm->links.transport->takes_early && !rf_sched_shares_memory(task->cached->sched));
 }
 
-/* Whether it may run beside the older ones. Many long ones would only share the same links. */
+/* Whether it may run beside the older ones. Several long ones would only share the same links. */
 static bool may_overtake(const struct rf_async *async, const struct rf_task *task)
 {
     int longs = is_long(task);
@@ -178,7 +178,7 @@ int rf_after_reached(struct rf_point after)
     return 1;
 }
 
-/* One turn. activity: of this one and all older. */
+/* One turn. activity: of this collective and all older ones. */
 static int advance(struct rf_async *async, struct rf_task *task, bool oldest, uint64_t activity)
 {
     struct rf_comm *comm = async->comm;
@@ -208,8 +208,8 @@ static int advance(struct rf_async *async, struct rf_task *task, bool oldest, ui
                                   &task->record.contract);
 }
 
-/* Ends those that have completed, in order for each timeline: a point means that all before it are
- * reached, too. */
+/* Ends completed collectives, in order for each timeline: a point implies that all earlier ones are
+ * reached. */
 static void retire(struct rf_async *async)
 {
     for (struct rf_task **link = &async->inflight.first; *link;) {

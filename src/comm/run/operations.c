@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * One path for all collectives on host memory that have been checked: contract, cached schedule,
- * executor, monitor. No data is touched here. call_start.c decides which calls come here at once.
+ * The common path of all checked collectives on host memory: contract, cached schedule, executor,
+ * monitor. It does not touch data. call_start.c decides which calls run at once.
  */
 #include <ringforge/ringforge.h>
 
@@ -71,9 +71,9 @@ const struct rf_call_record *rf_call_begin(struct rf_comm *comm, const struct rf
     return record;
 }
 
-/* A message must never match the receive of a different call: a provider that gets a longer message
- * than the receive expects may do anything (libfabric's shm spins forever). So the tag holds as
- * many bits of the contract as fit beside 20 bits of the sequence (without its highest bit, which
+/* A message must never match the receive of a different call: if a message is longer than the
+ * receive, a provider may do anything (libfabric's shm spins forever). So the tag holds as many
+ * bits of the contract as fit beside 20 bits of the sequence (without its highest bit, which
  * libfabric's native TCP uses itself). A receive with another tag makes no progress, and after a
  * while contracts are compared. */
 struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_call *call,
@@ -93,7 +93,7 @@ struct rf_exec_args rf_call_args(const struct rf_comm *comm, const struct rf_cal
     };
 }
 
-/* Runs an operation that is on record. */
+/* Runs a recorded operation. */
 static int run_recorded(struct rf_comm *comm, const struct rf_call *call,
                         const struct rf_cached *cached, const struct rf_call_record *record)
 {

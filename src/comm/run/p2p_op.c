@@ -107,7 +107,7 @@ static int finish_short(struct rf_p2p_op *p2p_op)
     return 0;
 }
 
-/* START: posts the envelope. WAIT, of a long message: sends the pieces that the peer requests. */
+/* START: posts the envelope. WAIT, for a long message: sends the pieces that the peer requests. */
 static int advance_send(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op)
 {
     if (p2p_op->peer == p2p->comm->rank)
@@ -136,7 +136,7 @@ static int advance_send(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op)
 
 /* ---- receives -------------------------------------------------------------------------------- */
 
-/* The data of a short message, which have come with its envelope. */
+/* Takes the data of a short message, which arrived with its envelope. */
 static int take_eager_data(struct rf_p2p_op *p2p_op, struct rf_unexpected *message)
 {
     if (message->bytes != p2p_op->bytes)
@@ -180,7 +180,7 @@ static int matched(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op, struct rf_unexp
     return rc;
 }
 
-/* START: waits for the envelope. WAIT, of a long message: receives the pieces. STORE: copies short
+/* START: waits for the envelope. WAIT, for a long message: receives the pieces. STORE: copies short
  * data to device memory. */
 static int advance_recv(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op)
 {
@@ -192,7 +192,7 @@ static int advance_recv(struct rf_p2p *p2p, struct rf_p2p_op *p2p_op)
             const struct rf_p2p_context *receive = &p2p->envelope_receives[p2p_op->peer];
             return receive->in_flight
                        ? 0
-                       : receive->status; /* no receive is posted from this rank itself */
+                       : receive->status; /* no receive from this rank itself is posted */
         }
         RETURN_IF_ERROR(matched(p2p, p2p_op, message));
     }
@@ -234,7 +234,7 @@ int rf_p2p_advance(struct rf_p2p *p2p, struct rf_p2p_op *p2p_ops, size_t count, 
             *unfinished = p2p_op;
             return rc;
         }
-        /* Its envelope was not posted: those behind it must not overtake it. */
+        /* Its envelope was not posted, and later ones must not overtake it. */
         *send_blocked = *send_blocked || (p2p_op->is_send && p2p_op->state == RF_P2P_OP_START);
         if (p2p_op->state == RF_P2P_OP_DONE)
             release(p2p_op);

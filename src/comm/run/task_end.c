@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * The end of a queued call: its request is ended, or its point signalled, also after an error, so
+ * The end of a queued call: its request is ended, or its point signalled, even after an error, so
  * no waiter hangs. Called by worker.c and inflight.c.
  */
 #include "../worker.h"
 
-/* The call has returned long ago, so every error fails the communicator. */
+/* The call returned long ago, so every error fails the communicator. */
 static int record_failure(struct rf_comm *comm, struct rf_task *task, int rc)
 {
     if (!comm->failure.failed && !task->blocking) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * How a call on device tensors runs: where its data are, which of them need staging memory
- * (comm_staging.c), and the wait for the point that it comes after.
+ * Running a call on device tensors: the location of its data, the tensors that need staging memory
+ * (comm_staging.c), and the wait for the point before it.
  */
 #include <ringforge/ringforge.h>
 
@@ -25,7 +25,7 @@ int rf_comm_wait_after(struct rf_comm *comm, struct rf_point after)
     }
 }
 
-/* The device of the call's tensors: a rank that is not the root may have one only. */
+/* The device of the call's tensors: a rank that is not the root may have only one tensor. */
 struct rf_device *rf_task_device(const struct rf_task *job)
 {
     struct rf_buffer *buffer = job->out.buffer ? job->out.buffer : job->in.buffer;

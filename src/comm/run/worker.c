@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The thread that runs asynchronous calls: collectives (inflight.c), and sends and receives, all at
- * once. Every request is ended, and every point signalled, also after an error, so no waiter hangs.
+ * The thread that runs asynchronous calls: collectives (inflight.c), and sends and receives, all
+ * concurrently. Every request is ended, and every point signalled, even after an error, so no
+ * waiter hangs.
  */
 #include "../worker.h"
 
@@ -9,8 +10,8 @@
 
 /* ---- ends ------------------------------------------------------------------------------------ */
 
-/* Counts what has ended in this turn. Comes last in a turn: once nothing is outstanding, the owner
- * uses the communicator again. */
+/* Counts the operations that ended in this turn. Comes last in a turn: once nothing is outstanding,
+ * the owner uses the communicator again. */
 static void count_ended(struct rf_async *async)
 {
     const int collectives = async->ended[false], p2p = async->ended[true];
@@ -46,7 +47,7 @@ static void end_all(struct rf_async *async, const struct rf_error *why)
 /* ---- sends and receives ---------------------------------------------------------------------- */
 
 /* Messages of this rank to itself are stored before any receive has its turn, so that messages and
- * receives are matched in the order of the calls. */
+ * receives match in the order of the calls. */
 static int send_to_self(struct rf_async *async)
 {
     struct rf_comm *comm = async->comm;
@@ -58,7 +59,7 @@ static int send_to_self(struct rf_async *async)
     return 0;
 }
 
-/* Whether they send or receive with one peer and tag, and so keep the order of the calls. */
+/* Whether they send or receive with the same peer and tag, and so keep the order of the calls. */
 static bool are_ordered(const struct rf_task *a, const struct rf_task *b)
 {
     for (size_t i = 0; i < a->p2p_op_count; i++)
@@ -91,7 +92,7 @@ static void begin(struct rf_async *async, struct rf_task *task)
 }
 
 /* Begins a new task, or holds it until its point is reached, its data have been fetched, and all
- * tasks have begun that it must not overtake. */
+ * tasks that it must not overtake have begun. */
 static void begin_or_hold(struct rf_async *async, struct rf_task *task)
 {
     if (!async->held_p2p.first && !task->after.timeline &&
@@ -185,8 +186,7 @@ static void take_submitted(struct rf_async *async)
     pthread_mutex_unlock(&async->lock);
 }
 
-/* Where nothing has begun: the one task whose point is to be waited for. NULL: there are several.
- */
+/* If nothing has begun: the only task with a point to wait for. NULL: there are several. */
 static const struct rf_task *single_waiting_task(const struct rf_async *async)
 {
     const struct rf_task *held = async->held_p2p.first;
@@ -216,7 +216,7 @@ static int turn(struct rf_async *async)
     const struct rf_task *first = single_waiting_task(async);
     if (!any && !async->running_p2p.first && first && first->after.timeline &&
         rf_point_wait(first->after, AFTER_SLICE_NS) < 0)
-        return 0; /* the next turn finds out why */
+        return 0; /* the next turn finds the reason */
     rf_wait_monitor_backoff(comm, &async->backoff,
                             activity + comm->p2p->activity + async->ended_total);
     return 0;

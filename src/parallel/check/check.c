@@ -108,8 +108,8 @@ static int check_form(const struct rf_plan *plan, const struct rf_instruction *i
     return 0;
 }
 
-/* Values must be inside the allocated memory. Values that live as long as the run must be where the
- * run and its kernels expect them: pieces are adjacent, slots are at equal distances. */
+/* Values must be inside the allocated memory. Values that live as long as the run must have the
+ * layout that the run and its kernels expect: pieces are adjacent, slots are at equal distances. */
 static int check_places(const struct rf_plan *plan)
 {
     char text[96];
@@ -130,8 +130,8 @@ static int check_places(const struct rf_plan *plan)
     return 0;
 }
 
-/* What was passed of a list: its instructions by lane; and, to check the waits of other lanes and
- * its own, where segments of the compute lane begin and end. */
+/* The checked part of a list: its instructions by lane; and, for the waits of other lanes and its
+ * own, the begins and ends of segments of the compute lane. */
 struct passed {
     int *of_lane; /* list indices, lane after lane */
     int first[RF_LANE_COUNT], count[RF_LANE_COUNT];
@@ -139,8 +139,8 @@ struct passed {
     bool open;
 };
 
-/* A wait is for a point, so the work that it waits for must be submitted. In the middle of a
- * segment nothing may be waited for, except work that the host did before the segment began. */
+/* A wait is for a point, so the awaited work must be submitted. Inside a segment no waits are
+ * allowed, except for work that the host did before the segment began. */
 static int check_handover(const struct rf_plan *plan, const struct rf_list *list, int at,
                           const struct passed *s)
 {
@@ -206,6 +206,9 @@ static int check_rank(const struct rf_plan *plan)
     RETURN_IF_ERROR(check_places(plan));
     for (int id = 0; rf_list_trains(id); id++)
         RETURN_IF_ERROR(check_list(plan, &plan->lists[id]));
+    for (int id = 0; id < RF_LIST_COUNT; id++)
+        for (int k = 0; k < plan->lists[id].count; k++)
+            RETURN_IF_ERROR(rf_check_roles(plan, &plan->lists[id].instructions[k]));
     return 0;
 }
 
@@ -245,7 +248,7 @@ static int open_rank(struct job *j, int rank)
     return 0;
 }
 
-/* The next instruction of a lane, if only its peers hold it back. */
+/* The next instruction of a lane if only its peers hold it back. */
 static const struct rf_instruction *ready(const struct job *j, int rank, int lane)
 {
     const struct rf_plan *plan = j->plans[rank];
@@ -289,7 +292,7 @@ static int check_contract(const struct job *j, int rank)
     return 0;
 }
 
-/* The next collective of a group, if all its ranks have reached it. */
+/* Executes the next collective of a group if all its ranks have reached it. */
 static int try_transfer(struct job *j, const struct rf_plan_group *group, int lane)
 {
     j->group.count = group->size;
@@ -319,7 +322,7 @@ static int try_transfers(struct job *j)
     return 0;
 }
 
-/* Tries the next message of a lane, if its sender and its receiver have both reached it. */
+/* Executes the next message of a lane if its sender and its receiver have both reached it. */
 static int try_message(struct job *j, int rank, int lane, int other_lane)
 {
     const struct rf_instruction *send = ready(j, rank, lane);
@@ -413,8 +416,8 @@ static int run_job(struct job *j)
     return rf_meaning_end(j->meaning);
 }
 
-/* Values may live longer than a list. Each kind of list runs twice: after the second run the next
- * one finds nothing new. */
+/* Values may live longer than a list. Each kind of list runs twice: after the second run, further
+ * runs find nothing new. */
 static int run_lists(struct job *j)
 {
     static const enum rf_list_id step[] = {RF_LIST_STEP, RF_LIST_COUNT};

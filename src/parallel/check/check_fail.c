@@ -8,7 +8,7 @@
 
 #include "../../base/base.h"
 
-/* The piece that all operands with a piece have; -1: none, or several. */
+/* The piece of all operands that have one; -1: none, or several. */
 static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(plan, i);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The content of values while the checker executes lists symbolically. Every write sets what a
- * value holds from then on, and invalidates values in the same memory. Every read checks that the
- * value holds what the verb needs. Shared by tokens.c and the files meaning*.c.
+ * The content of values while the checker executes lists symbolically. Every write sets the content
+ * of a value, and invalidates values in the same memory. Every read checks that the content is what
+ * the verb needs. Shared by tokens.c and the files meaning*.c.
  */
 #ifndef RF_PARALLEL_MEANING_H
 #define RF_PARALLEL_MEANING_H
@@ -10,23 +10,24 @@
 #include "../plan/verbs.h"
 #include "check.h"
 
-/* What a value holds. */
+/* The content of a value. */
 enum rf_token_state {
     RF_TOKEN_NOTHING = 0,
-    RF_TOKEN_HELD,       /* what its kind names */
+    RF_TOKEN_HELD,       /* the content that its kind names */
     RF_TOKEN_PARTLY,     /* of a call's results: some phases are still to come */
     RF_TOKEN_LOCAL,      /* of an exchange: this rank's, not yet exchanged */
     RF_TOKEN_CARRIED,    /* of the last output: its own gradient */
     RF_TOKEN_KNOWN,      /* of scalars: with the token count */
     RF_TOKEN_BEGUN,      /* of scalars: with norm and clipping */
     RF_TOKEN_SCALED,     /* of scalars: the loss scale as well */
-    RF_TOKEN_OWN_CHUNKS, /* of partial norms: of this rank's chunks only */
-    RF_TOKEN_SHARED,     /* with those of the groups that have shared them so far */
+    RF_TOKEN_OWN_CHUNKS, /* of partial norms: only of this rank's chunks */
+    RF_TOKEN_SHARED,     /* of partial norms: with those of groups that have shared them */
     RF_TOKEN_UPDATED,    /* of parameters, copies and states: updated by the step */
-    RF_TOKEN_CLEARED, /* of gradients: of no micro-batch yet; what calls overwrite is undefined */
-    RF_TOKEN_ZEROS,   /* of gradients: of no micro-batch; all of it is 0 */
-    RF_TOKEN_SUM,     /* of gradients: of some micro-batches */
-    RF_TOKEN_TOTAL    /* of gradients: of all micro-batches of all ranks */
+    RF_TOKEN_CLEARED,    /* of gradients: of no micro-batch yet; parts that calls overwrite are
+                          * undefined */
+    RF_TOKEN_ZEROS,      /* of gradients: of no micro-batch; all of it is 0 */
+    RF_TOKEN_SUM,        /* of gradients: of some micro-batches */
+    RF_TOKEN_TOTAL       /* of gradients: of all micro-batches of all ranks */
 };
 
 struct rf_token {
@@ -34,7 +35,8 @@ struct rf_token {
     bool read;     /* the value was read after it was written */
     int low, high; /* RF_TOKEN_SUM: micro-batches, by global index */
     int ties;      /* RF_TOKEN_TOTAL: number of tied uses that were added */
-    int homes;     /* and ranks with other blocks whose uses were; -1: sent to one, not yet back */
+    int homes;     /* number of ranks with other blocks whose uses were added; -1: sent to one, not
+                    * yet back */
     bool normed;   /* it is included in the norm */
     bool summed;   /* RF_TOKEN_TOTAL: added over the tensor ranks, too */
     int shares;    /* of partial norms: number of groups that have shared them */
@@ -52,10 +54,10 @@ struct rf_meaning {
     struct rf_token **tokens; /* per rank, by value */
     bool *used;               /* by operand of the current instruction: the verb needs it */
     int used_capacity;
-    uint8_t *sum;         /* counts of a group's gradients together, like those of a token */
+    uint8_t *sum;         /* the combined counts of a group's gradients, like those of a token */
     int unread;           /* a value that was overwritten before it was read; -1: none */
     enum rf_list_id list; /* the current list */
-    int begun;            /* number of steps that began in earlier lists */
+    int begun;            /* number of steps begun in earlier lists */
     int **updates;        /* per rank, by piece: number of updates of its parameters */
 };
 
@@ -74,16 +76,16 @@ bool rf_token_is_param(enum rf_value_kind kind);
 /* Whether values of this kind are gradients, whole or in part: their tokens have counts. */
 bool rf_token_is_sum(enum rf_value_kind kind);
 
-/* Sets what a value holds from now on. */
+/* Sets the content of a value. */
 void rf_token_put(const struct rf_at *a, int value, enum rf_token_state state);
 
-/* Checks that an instruction has the operands that it needs, each once, and no others. Between
- * begin and end the verb asks for each of them. */
+/* Checks that an instruction has exactly the operands that it needs, each once. Between begin and
+ * end the verb requests each of them. */
 RF_MUST_CHECK int rf_token_begin_operands(const struct rf_at *a);
 RF_MUST_CHECK int rf_token_end_operands(const struct rf_at *a);
 void rf_token_use_all(const struct rf_at *a);
 
-/* The operand with this key (-1: any) that was not asked for yet; -1: there is none. */
+/* The operand with this key (-1: any) that was not requested yet; -1: none. */
 int rf_token_operand(const struct rf_at *a, bool out, enum rf_value_kind kind, int block,
                      int micro_batch, int piece);
 RF_MUST_CHECK int rf_token_demand(const struct rf_at *a, int value, enum rf_token_state state);
@@ -105,8 +107,8 @@ RF_MUST_CHECK int rf_token_check_gradients(const struct rf_at *a, enum rf_value_
 /* meaning_phases.c */
 
 /* A result of the call, for its block or another one and its micro-batch. It becomes `whole` after
- * the last phase. The first phase must find `first` in it; RF_TOKEN_NOTHING: it does not read the
- * value. */
+ * the last phase. Before the first phase it must be `first`; RF_TOKEN_NOTHING: the phase does not
+ * read the value. */
 RF_MUST_CHECK int rf_phase_value(const struct rf_at *a, enum rf_value_kind kind, int block,
                                  enum rf_token_state first, enum rf_token_state whole);
 /* Checks the exchange before a call's phase, and sets the one after it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Effects of the calls of blocks, and of sums of gradients. A sum knows which micro-batches of
- * which blocks it includes, for both halves: each must be included exactly once. In tree order the
+ * Effects of the calls of blocks, and of sums of gradients. A sum records the micro-batches of each
+ * block that it includes, for both halves: each must be included exactly once. In tree order the
  * shape of the sum is checked, too.
  */
 #include "meaning.h"

@@ -9,7 +9,7 @@
 
 /* ---- values left to the next list ------------------------------------------------------------ */
 
-/* The index among its operands of a value that was not asked for yet; -1: there is none. */
+/* The operand index of a value that was not requested yet; -1: none. */
 static int place_of(const struct rf_at *a, bool out, enum rf_value_kind kind, int micro_batch,
                     int slot)
 {
@@ -35,7 +35,7 @@ static int write_slot(const struct rf_at *a, enum rf_value_kind kind, int micro_
     return 0;
 }
 
-/* A copy from one slot to another. Operands are copied in their order. */
+/* Copies from one slot to another. Operands are copied in order. */
 static int keep(const struct rf_at *a, enum rf_value_kind kind, int micro_batch, int from, int to)
 {
     const int in = place_of(a, false, kind, micro_batch, from);
@@ -52,7 +52,7 @@ static int keep(const struct rf_at *a, enum rf_value_kind kind, int micro_batch,
     return 0;
 }
 
-/* All micro-batches of the step in progress. */
+/* Copies all micro-batches of the step in progress. */
 static int keep_all(const struct rf_at *a)
 {
     static const enum rf_value_kind kinds[] = {RF_VALUE_TOKENS, RF_VALUE_TARGETS, RF_VALUE_LOSSES};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Effects of the calls of blocks that tensor ranks share, phase by phase, and of the exchanges
- * between their phases.
+ * Effects of calls of blocks on tensor ranks, phase by phase, and of the exchanges between their
+ * phases.
  */
 #include "meaning.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Effects of transfers: what they need of all ranks, and what they leave on each.
+ * Effects of transfers: the required content on all ranks, and the resulting content on each.
  */
 #include "meaning.h"
 
@@ -25,8 +25,8 @@ static int check_parts(const struct rf_at *a)
     return 0;
 }
 
-/* Checks this rank's sum: of all its micro-batches so far or, in rounds, of the one of this round.
- */
+/* Checks this rank's sum: over all its micro-batches so far or, in rounds, over the one of this
+ * round. */
 static int check_local_sum(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
@@ -83,7 +83,7 @@ static int check_reported(const struct rf_at *a)
     return 0;
 }
 
-/* How a plan with this policy sums over the ranks of a lane. */
+/* The operation by which a plan with this policy sums over the ranks of a lane. */
 static enum rf_coll_op sum_of(const struct rf_plan *plan, enum rf_lane lane)
 {
     const bool tree = plan->policy.order == RF_ORDER_TREE;
@@ -108,7 +108,7 @@ static int check_counts(const struct rf_at *a, int piece, bool sharded)
     return 0;
 }
 
-/* Checks sums of the same shard by ranks with copies of it, each over its own ranks. */
+/* Checks sums of the same shard on ranks with copies of it, each over its own ranks. */
 static int check_replicas(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
@@ -131,7 +131,7 @@ static int check_addends(const struct rf_at *a, int piece)
     return plan->policy.order == RF_ORDER_TREE ? check_parts(a) : check_local_sum(a);
 }
 
-/* Checks what a rank contributes, and adds it to the group's sum. */
+/* Checks a rank's contribution, and adds it to the group's sum. */
 static int bring(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
@@ -162,7 +162,7 @@ static int bring(const struct rf_at *a, int piece)
     return 0;
 }
 
-/* Sets what a rank has afterwards. */
+/* Sets a rank's content after the transfer. */
 static int take(const struct rf_at *a, int piece)
 {
     const struct rf_plan *plan = a->plan;
@@ -240,8 +240,7 @@ static int gather(const struct rf_at *a, int piece)
         return rf_check_fail(a->plan, a->i, "gathers another type");
     const int shard = rf_token_operand(a, false, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD,
                                        -1, -1, piece);
-    const bool units =
-        a->plan->units; /* gathered when they are needed, not when they have changed */
+    const bool units = a->plan->units; /* gathered before use, not after a change */
     const enum rf_token_state state = units ? RF_TOKEN_HELD : RF_TOKEN_UPDATED;
     RETURN_IF_ERROR(rf_token_demand(a, shard, state));
     if (a->tokens[shard].gathered && !units)
@@ -369,7 +368,7 @@ int rf_meaning_transfer(struct rf_meaning *m, const struct rf_job_group *g)
     return 0;
 }
 
-/* Checks that a message transfers the whole value, and has nothing that belongs to collectives. */
+/* Checks that a message transfers a whole value, and has no fields of collectives. */
 static int check_message(const struct rf_at *a, const struct rf_value *v)
 {
     const struct rf_transfer *t = rf_plan_transfer(a->plan, a->i);

@@ -26,7 +26,7 @@ static int uses_of(const struct rf_plan *plan, int piece)
     return uses;
 }
 
-/* Turns this rank's shard into the total of all micro-batches. On one rank no reduction does that.
+/* Turns this rank's shard into the total of all micro-batches. On one rank no reduction does this.
  */
 static int make_total(const struct rf_at *a, int shard)
 {
@@ -362,7 +362,8 @@ int rf_meaning_end_step(const struct rf_at *a)
     return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_SCALED);
 }
 
-/* Gradients change their type for the transfer, and back after it. Their content is the same. */
+/* Gradients change their type for the transfer, and back afterwards. Their content stays the same.
+ */
 static int cast_sum(const struct rf_at *a, int from, int to)
 {
     const struct rf_value *values = a->plan->values;
@@ -398,7 +399,7 @@ int rf_meaning_cast(const struct rf_at *a)
     if (a->i->ins > 0 && a->i->outs > 0 && rf_token_is_sum(a->plan->values[operands[0]].kind) &&
         rf_token_is_sum(a->plan->values[operands[a->i->ins]].kind))
         return cast_sum(a, operands[0], operands[a->i->ins]);
-    /* By random numbers of the update, which the scalars have from rank 0. */
+    /* With random numbers of the update: rank 0's scalars determine them. */
     if (a->plan->policy.optimizer.stochastic_rounding)
         RETURN_IF_ERROR(
             rf_token_read(a, RF_VALUE_SCALARS, -1, -1,

@@ -130,7 +130,7 @@ void rf_token_put(const struct rf_at *a, int value, enum rf_token_state state)
         }
 }
 
-/* Checks that an instruction has the operands that it needs, each once, and no others. */
+/* Checks that an instruction has exactly the operands that it needs, each once. */
 int rf_token_begin_operands(const struct rf_at *a)
 {
     struct rf_meaning *m = a->m;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Builds a plan by calling the passes in order. Called by users and by train/run.c. Nothing here
- * runs a plan.
+ * Builds a plan by calling the passes in order. Called by users and by train/run.c. It does not run
+ * plans.
  */
 #include "../../base/base.h"
 #include "passes.h"
@@ -13,7 +13,8 @@
 static bool needs(const struct rf_plan *plan, const struct rf_policy *policy, struct rf_bytes *out)
 {
     struct rf_plan *other = NULL;
-    if (rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, policy, plan->rank, &other) < 0)
+    if (rf_plan_build((struct rf_blocks){plan->blocks, plan->block_count}, &plan->mesh, policy,
+                      plan->rank, &other) < 0)
         return false;
     *out = other->bytes;
     rf_plan_destroy(other);
@@ -40,7 +41,8 @@ static int count_costs(const struct rf_plan *plan, double *costs)
     policy.zero = policy.offload = policy.recompute = 0;
     policy.device_bytes = 0;
     policy.keep_gathered = policy.no_prefetch = false;
-    RETURN_IF_ERROR(rf_plan_build(plan->blocks, blocks, NULL, &policy, 0, &one));
+    RETURN_IF_ERROR(
+        rf_plan_build((struct rf_blocks){plan->blocks, blocks}, NULL, &policy, 0, &one));
     struct rf_block_cost *all = rf_alloc((size_t)blocks * sizeof(*all));
     int rc = all ? rf_block_costs(one, all)
                  : rf_fail(RF_ENOMEM, "plan: out of memory for the costs of %d blocks", blocks);
@@ -52,13 +54,13 @@ static int count_costs(const struct rf_plan *plan, double *costs)
     return rc;
 }
 
-/* Costs for stages of equal cost; none if no block declares any. */
+/* Costs for stages of equal cost; no effect if no block declares any. */
 int rf_pass_stage_costs(struct rf_plan *plan)
 {
     double sum = 0;
     if (plan->policy.stages != RF_STAGES_COST || plan->policy.stage_blocks || plan->mesh.pp == 1)
         return 0;
-    RETURN_IF_ERROR(rf_plan_check_stages(plan)); /* before a plan is built to count */
+    RETURN_IF_ERROR(rf_plan_check_stages(plan)); /* before building a plan to count */
     double *costs = rf_alloc((size_t)plan->block_count * sizeof(*costs));
     int rc = costs ? count_costs(plan, costs)
                    : rf_fail(RF_ENOMEM, "plan: out of memory for %d blocks", plan->block_count);
@@ -73,7 +75,7 @@ int rf_pass_stage_costs(struct rf_plan *plan)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-int rf_plan_build_until(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
+int rf_plan_build_until(struct rf_blocks blocks, const struct rf_mesh *mesh,
                         const struct rf_policy *policy, int rank, rf_plan_pass *last,
                         struct rf_plan **out)
 {
@@ -81,13 +83,13 @@ int rf_plan_build_until(const struct rf_block *blocks, int block_count, const st
     static rf_plan_pass *const passes[] = {RF_PASSES(PASS_ROW)};
 #undef PASS_ROW
 
-    if (!blocks || block_count < 1 || !policy || !out)
+    if (!blocks.list || blocks.count < 1 || !policy || !out)
         return rf_fail(RF_EINVAL, "plan: blocks, a policy and a place for the result are needed");
     struct rf_plan *plan = rf_alloc(sizeof(*plan));
     if (!plan)
         return rf_fail(RF_ENOMEM, "plan: out of memory");
-    plan->blocks = blocks;
-    plan->block_count = block_count;
+    plan->blocks = blocks.list;
+    plan->block_count = blocks.count;
     plan->mesh = mesh ? *mesh : (struct rf_mesh){0};
     plan->policy = *policy;
     plan->rank = rank;
@@ -104,10 +106,10 @@ int rf_plan_build_until(const struct rf_block *blocks, int block_count, const st
     return 0;
 }
 
-int rf_plan_build(const struct rf_block *blocks, int block_count, const struct rf_mesh *mesh,
+int rf_plan_build(struct rf_blocks blocks, const struct rf_mesh *mesh,
                   const struct rf_policy *policy, int rank, struct rf_plan **out)
 {
-    return rf_plan_build_until(blocks, block_count, mesh, policy, rank, NULL, out);
+    return rf_plan_build_until(blocks, mesh, policy, rank, NULL, out);
 }
 
 void rf_plan_destroy(struct rf_plan *plan)
@@ -132,6 +134,7 @@ void rf_plan_destroy(struct rf_plan *plan)
     rf_free(plan->regions);
     rf_values_free(plan);
     rf_free(plan->operands);
+    rf_free(plan->roles);
     rf_free(plan->waits);
     rf_free(plan->transfers);
     for (int id = 0; id < RF_LIST_COUNT; id++)

@@ -119,8 +119,8 @@ static int ask_part(const struct rf_plan *plan, const struct rf_block *block, in
     return check_sizes(block, out);
 }
 
-/* The memory of parts is contiguous, and each part is aligned. They use scratch one after the
- * other. */
+/* The memory of parts is contiguous, and each part is aligned. Parts use the same scratch in turn.
+ */
 static void join_parts(struct rf_block_sizes *all, const struct rf_block_sizes *part, bool first)
 {
     const uint64_t element = rf_dtype_bytes(part->dtype);
@@ -259,7 +259,7 @@ static void sum_memory(struct rf_plan *plan)
         }
 }
 
-/* Whether a rank sends as much in both transfers. */
+/* Whether a rank sends the same number of bytes in both transfers. */
 static bool sends_alike(const struct rf_transfer *a, const struct rf_transfer *b)
 {
     return a->op == b->op && a->group == b->group && a->count == b->count && a->dtype == b->dtype &&
@@ -267,8 +267,8 @@ static bool sends_alike(const struct rf_transfer *a, const struct rf_transfer *b
            a->counts == b->counts && a->algorithm == b->algorithm;
 }
 
-/* The bytes of a list's transfers. Those of all micro-batches are alike, so the last one of each
- * lane and operation is kept. */
+/* The bytes of a list's transfers. Those of all micro-batches are equal, so only the last one of
+ * each lane and operation is kept. */
 struct sent {
     struct rf_transfer transfer;
     uint64_t bytes;
@@ -287,7 +287,7 @@ int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *
         const int of = t.group == RF_LANE_REPLICATE || t.op == RF_COLL_SEND
                            ? plan->values[plan->operands[i->first_operand]].piece
                            : -1;
-        if (of >= 0) /* messages of gradients have this rank's shard only */
+        if (of >= 0) /* messages of gradients have only this rank's shard */
             t.count = plan->pieces[of].counts[plan->shard];
         struct sent *sent = &last[t.group][t.op];
         if (!sends_alike(&t, &sent->transfer)) {

@@ -30,8 +30,8 @@ static void counter_close(struct counter *c)
     rf_device_close(c->device);
 }
 
-/* Device memory without a limit, because only addresses are used; host memory for what a run maps.
- */
+/* Device memory without a limit, because only addresses are used; host memory for values that a run
+ * maps. */
 static int counter_open(struct counter *c, const struct rf_plan *plan)
 {
     const uint64_t mapped = 5 * rf_plan_aligned((uint64_t)plan->rows * sizeof(int32_t)) +
@@ -81,7 +81,7 @@ static struct rf_tensor take_mapped(struct counter *c, enum rf_dtype dtype)
     return take(c, RF_MEMORY_HOST, rf_shape1(c->plan->rows), dtype);
 }
 
-/* ---- the calls of a block -------------------------------------------------------------------- */
+/* ---- calls of a block ------------------------------------------------------------------------ */
 
 struct call {
     const struct rf_block *block;

@@ -83,9 +83,9 @@ static void mark_waits(const struct marking *m, const struct rf_instruction *i)
     }
 }
 
-/* Work is submitted where another lane waits for it, before an instruction that waits, and at the
- * end. It is also submitted after each forward pass, so that the device starts while the backward
- * pass is being recorded. */
+/* Work is submitted at instructions that another lane waits for, before an instruction that waits,
+ * and at the end. It is also submitted after each forward pass, so that the device starts while the
+ * backward pass is being recorded. */
 static void mark_posts(struct marking *m)
 {
     struct rf_list *list = m->list;

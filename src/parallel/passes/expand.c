@@ -39,41 +39,50 @@ static int block_scalars(struct rf_writer *w)
     return scalars(w, rf_plan_lags(w->plan) ? slot : -1);
 }
 
-/* Inputs and losses of the step in progress, while the next one is loaded. */
+static void write_kept(struct rf_writer *w, int value, bool out)
+{
+    if (out)
+        rf_write_out(w, RF_ROLE_TO, value);
+    else
+        rf_write_in(w, RF_ROLE_FROM, value);
+}
+
+/* Moves the inputs and losses of the step in progress while the next one is loaded. */
 static void keep(struct rf_writer *w, int count, bool out)
 {
-    void (*const write)(struct rf_writer *, int) = out ? rf_write_out : rf_write_in;
     w->behind = out;
     for (int local = 0; local < count; local++) {
         const int m = rf_plan_micro_batch(w->plan, local);
-        write(w, of_micro_batch(w, RF_VALUE_TOKENS, m));
-        write(w, of_micro_batch(w, RF_VALUE_TARGETS, m));
+        write_kept(w, of_micro_batch(w, RF_VALUE_TOKENS, m), out);
+        write_kept(w, of_micro_batch(w, RF_VALUE_TARGETS, m), out);
         if (rf_plan_has_losses(w->plan))
-            write(w, of_micro_batch(w, RF_VALUE_LOSSES, m));
+            write_kept(w, of_micro_batch(w, RF_VALUE_LOSSES, m), out);
     }
-    write(w, block_scalars(w));
+    write_kept(w, block_scalars(w), out);
     w->behind = 0;
 }
 
-/* Inputs and, in training, the scalars that kernels read. */
+/* Loads inputs and, in training, the scalars that kernels read. */
 static void load(struct rf_writer *w, int count, enum rf_list_id id)
 {
     const bool under_way = rf_plan_lags(w->plan) && (id == RF_LIST_STEP || id == RF_LIST_DRAIN);
     rf_write(w, RF_VERB_LOAD, RF_LANE_HOST, -1, -1);
     for (int outs = 0; under_way && outs < 2; outs++)
         keep(w, count, outs);
-    for (int local = 0; id != RF_LIST_DRAIN && local < count; local++) {
-        const int m = rf_plan_micro_batch(w->plan, local);
-        rf_write_out(w, of_micro_batch(w, RF_VALUE_TOKENS, m));
-        rf_write_out(w, of_micro_batch(w, RF_VALUE_TARGETS, m));
-    }
+    for (int local = 0; id != RF_LIST_DRAIN && local < count; local++)
+        rf_write_out(w, RF_ROLE_INPUT,
+                     of_micro_batch(w, RF_VALUE_TOKENS, rf_plan_micro_batch(w->plan, local)));
+    for (int local = 0; id != RF_LIST_DRAIN && local < count; local++)
+        rf_write_out(w, RF_ROLE_TARGETS,
+                     of_micro_batch(w, RF_VALUE_TARGETS, rf_plan_micro_batch(w->plan, local)));
     if (under_way)
-        rf_write_out(w, single(w, RF_VALUE_SCALARS));
+        rf_write_out(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
     if (!w->plan->policy.forward_only && id != RF_LIST_DRAIN)
-        rf_write_out(w, block_scalars(w));
+        rf_write_out(w, rf_plan_lags(w->plan) ? RF_ROLE_STEP_SCALARS : RF_ROLE_SCALARS,
+                     block_scalars(w));
 }
 
-/* A piece of parameters in this form, in the version that the calls being written see. */
+/* A piece of parameters in this form, in the version that the calls being written read. */
 static int param_value(struct rf_writer *w, enum rf_value_kind kind, int piece)
 {
     const bool older = w->older && w->plan->pieces[piece].trained;
@@ -82,40 +91,37 @@ static int param_value(struct rf_writer *w, enum rf_value_kind kind, int piece)
     return rf_value_of(w->plan, kind, -1, -1, older ? RF_SLOT_BEFORE : -1, piece);
 }
 
-/* Reads the pieces with the block's parameters in this form, each once. */
-static void read_params(struct rf_writer *w, int block, enum rf_value_kind kind)
+/* Reads the pieces with the block's parameters in f32, or those in 16 bits, each once. */
+static void read_params(struct rf_writer *w, int block, bool narrow)
 {
     const struct rf_plan *plan = w->plan;
-    const int first = plan->first_param[block];
-    for (int i = 0; i < plan->blocks[block].param_count; i++) {
-        const struct rf_plan_param *param = &plan->params[first + i];
-        bool before = rf_plan_narrow(param) == (kind == RF_VALUE_PARAM);
-        for (int k = 0; k < i && !before; k++) {
-            const struct rf_plan_param *other = &plan->params[first + k];
-            before =
-                other->piece == param->piece && rf_plan_narrow(other) != (kind == RF_VALUE_PARAM);
-        }
-        if (!before)
-            rf_write_in(w, param_value(w, kind, param->piece));
+    const struct rf_plan_param *params = &plan->params[plan->first_param[block]];
+    for (int k = 0, next = 0; k < plan->blocks[block].param_count; k++) {
+        if (rf_plan_narrow(&params[k]) != narrow || params[k].operand != next)
+            continue;
+        rf_write_in(w, narrow ? RF_ROLE_COPY : RF_ROLE_PARAM,
+                    param_value(w, narrow ? RF_VALUE_COPY : RF_VALUE_PARAM, params[k].piece));
+        next++;
     }
 }
 
 /* The operands of every call of a block. */
 static void read_block(struct rf_writer *w, int block, int micro_batch)
 {
-    rf_write_in(w, block == 0 ? of_micro_batch(w, RF_VALUE_TOKENS, micro_batch)
-                              : of_block(w, RF_VALUE_OUT, block - 1, micro_batch));
-    read_params(w, block, RF_VALUE_PARAM);
-    read_params(w, block, RF_VALUE_COPY);
-    rf_write_in(w, of_micro_batch(w, RF_VALUE_TARGETS, micro_batch));
+    rf_write_in(w, RF_ROLE_INPUT,
+                block == 0 ? of_micro_batch(w, RF_VALUE_TOKENS, micro_batch)
+                           : of_block(w, RF_VALUE_OUT, block - 1, micro_batch));
+    read_params(w, block, false);
+    read_params(w, block, true);
+    rf_write_in(w, RF_ROLE_TARGETS, of_micro_batch(w, RF_VALUE_TARGETS, micro_batch));
     if (!w->plan->policy.forward_only)
-        rf_write_in(w, block_scalars(w));
+        rf_write_in(w, RF_ROLE_SCALARS, block_scalars(w));
 }
 
 static void write_scratch(struct rf_writer *w)
 {
-    rf_write_out(w, single(w, RF_VALUE_SCRATCH));
-    rf_write_out(w, single(w, RF_VALUE_WORKSPACE));
+    rf_write_out(w, RF_ROLE_SCRATCH, single(w, RF_VALUE_SCRATCH));
+    rf_write_out(w, RF_ROLE_WORKSPACE, single(w, RF_VALUE_WORKSPACE));
 }
 
 /* The output of the last block has its own gradient. */
@@ -149,34 +155,36 @@ static void write_losses(struct rf_writer *w, const struct phase *p, bool out)
     if (value < 0)
         return;
     if (out)
-        rf_write_out(w, value);
+        rf_write_out(w, RF_ROLE_LOSSES, value);
     else
-        rf_write_in(w, value);
+        rf_write_in(w, RF_ROLE_LOSSES, value);
 }
 
 /* Adds an operand. unread: it may stay unread, because no backward pass needs it. */
-static void write_unread(struct rf_writer *w, int value, bool out, bool unread)
+static void write_unread(struct rf_writer *w, enum rf_role role, int value, bool out, bool unread)
 {
     if (unread && value >= 0)
         w->plan->values[value].may_stay_unread = true;
     if (out)
-        rf_write_out(w, value);
+        rf_write_out(w, role, value);
     else
-        rf_write_in(w, value);
+        rf_write_in(w, role, value);
 }
 
-/* The values that a call makes, and keeps from one of its phases to the next. */
+/* The values that a call produces, and keeps between its phases. */
 static void made(struct rf_writer *w, const struct phase *p, bool out)
 {
     const struct rf_plan *plan = w->plan;
     const int b = p->block, m = p->micro_batch;
     if (p->verb == RF_VERB_FORWARD) {
-        write_unread(w, of_block(w, RF_VALUE_OUT, b, m), out, false);
-        write_unread(w, of_block(w, RF_VALUE_SAVED, b, m), out, !rf_plan_has_backward(plan, b));
+        write_unread(w, RF_ROLE_OUTPUT, of_block(w, RF_VALUE_OUT, b, m), out, false);
+        write_unread(w, RF_ROLE_SAVED, of_block(w, RF_VALUE_SAVED, b, m), out,
+                     !rf_plan_has_backward(plan, b));
     } else if (p->verb == RF_VERB_BACKWARD_INPUT) {
         if (b > 0)
-            write_unread(w, dout(w, b - 1, m), out, rf_plan_ends_backward(plan, b));
-        write_unread(w, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m), out,
+            write_unread(w, RF_ROLE_INPUT_GRAD, dout(w, b - 1, m), out,
+                         rf_plan_ends_backward(plan, b));
+        write_unread(w, RF_ROLE_SAVED_FOR_WEIGHT, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m), out,
                      !rf_plan_block_trains(plan, b));
     }
     if (p->verb != RF_VERB_BACKWARD_WEIGHT)
@@ -194,20 +202,20 @@ static void write_phase(struct rf_writer *w, const struct phase *p)
         return;
     read_block(w, b, m);
     if (p->verb != RF_VERB_FORWARD) {
-        rf_write_in(w, of_block(w, RF_VALUE_SAVED, b, m));
-        rf_write_in(w, dout(w, b, m));
+        rf_write_in(w, RF_ROLE_SAVED, of_block(w, RF_VALUE_SAVED, b, m));
+        rf_write_in(w, RF_ROLE_OUTPUT_GRAD, dout(w, b, m));
     }
     if (p->verb == RF_VERB_BACKWARD_WEIGHT)
-        rf_write_in(w, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m));
+        rf_write_in(w, RF_ROLE_SAVED_FOR_WEIGHT, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m));
     if (p->number > 0) {
         made(w, p, false);
-        rf_write_in(w, exchange_value(w, p, p->number - 1));
+        rf_write_in(w, RF_ROLE_EXCHANGED, exchange_value(w, p, p->number - 1));
     }
     if (p->verb == RF_VERB_BACKWARD_INPUT) /* carried to the weight half, if there is one */
-        write_unread(w, dout(w, b, m), true, !rf_plan_block_trains(plan, b));
+        write_unread(w, RF_ROLE_OUTPUT_GRAD, dout(w, b, m), true, !rf_plan_block_trains(plan, b));
     made(w, p, true);
     if (!ends)
-        rf_write_out(w, exchange_value(w, p, p->number));
+        rf_write_out(w, RF_ROLE_EXCHANGE, exchange_value(w, p, p->number));
     write_scratch(w);
 }
 
@@ -223,8 +231,8 @@ static void write_exchange(struct rf_writer *w, const struct phase *p)
     rf_write(w, RF_VERB_EXCHANGE, RF_LANE_TENSOR, p->block, p->micro_batch);
     rf_write_phase(w, p->number);
     rf_write_call(w, p->verb);
-    rf_write_in(w, value);
-    rf_write_out(w, value);
+    rf_write_in(w, RF_ROLE_FROM, value);
+    rf_write_out(w, RF_ROLE_TO, value);
     rf_write_transfer(
         w, (struct rf_transfer){.op = x->kind == RF_EXCHANGE_GATHER    ? RF_COLL_ALL_GATHER
                                       : x->kind == RF_EXCHANGE_SCATTER ? RF_COLL_REDUCE_SCATTER
@@ -268,13 +276,14 @@ static void message(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane,
     const struct rf_block_sizes *sizes = &plan->sizes[block];
     const bool sends = verb == RF_VERB_SEND;
     const int back = rf_plan_goes_back(plan, block) ? RF_LANE_SEND_OUT_BACK - RF_LANE_SEND_OUT : 0;
-    if (micro_batch == RF_PHANTOM) /* it is a phantom on the peer, too */
+    if (micro_batch == RF_PHANTOM) /* the peer's is a phantom, too */
         return;
     rf_write(w, verb, (enum rf_lane)((int)lane + back), block, micro_batch);
+    const enum rf_role role = kind == RF_VALUE_OUT ? RF_ROLE_OUTPUT : RF_ROLE_OUTPUT_GRAD;
     if (sends)
-        rf_write_in(w, of_block(w, kind, block, micro_batch));
+        rf_write_in(w, role, of_block(w, kind, block, micro_batch));
     else
-        rf_write_out(w, of_block(w, kind, block, micro_batch));
+        rf_write_out(w, role, of_block(w, kind, block, micro_batch));
     rf_write_transfer(
         w, (struct rf_transfer){.op = sends ? RF_COLL_SEND : RF_COLL_RECV,
                                 .count = (size_t)rf_shape_count(sizes->out),
@@ -311,8 +320,8 @@ static bool delays_weights(const struct rf_plan *plan, bool input, bool weight)
     return rf_plan_tensor_ranks(plan) > 1 && !plan->units && input && weight;
 }
 
-/* The first of the backward passes that are left to the next list; the rank after this one has
- * already done it. */
+/* The first of the backward passes that are left to the next list; the next rank has already done
+ * it. */
 static int first_left(const struct rf_plan *plan)
 {
     return rf_plan_micro_batch(plan, plan->local_micro_batches - rf_plan_leftovers(plan));
@@ -390,7 +399,7 @@ static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *call
     }
 }
 
-/* The gradient that the first backward pass of the next list needs. */
+/* Receives the gradient for the first backward pass of the next list. */
 static void receive_left(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;

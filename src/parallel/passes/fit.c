@@ -10,7 +10,7 @@
 /* A change of a policy. Members that are 0 change nothing. Listed by cost. */
 struct change {
     int zero, recompute, offload;
-    bool smallest; /* micro-batches of one sequence, or as few sequences as ranks can share */
+    bool smallest; /* micro-batches of one sequence, or the least that ranks can share */
 };
 
 #define ALL (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS)

@@ -28,9 +28,10 @@ static void fetch_piece(struct pass *p, int piece, enum form form)
 {
     const bool narrow = form == NARROW;
     rf_write(&p->w, RF_VERB_FETCH, RF_LANE_FETCH, -1, -1);
-    rf_write_in(&p->w, rf_value_of(p->plan, narrow ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD, -1,
-                                   -1, -1, piece));
-    rf_write_out(&p->w,
+    rf_write_in(&p->w, RF_ROLE_FROM,
+                rf_value_of(p->plan, narrow ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD, -1, -1,
+                            -1, piece));
+    rf_write_out(&p->w, RF_ROLE_TO,
                  rf_value_of(p->plan, narrow ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
 }
 

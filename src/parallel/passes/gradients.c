@@ -45,12 +45,12 @@ struct pass {
     int pair_count;
     int left;        /* number of the rank's subtrees at the end */
     int held;        /* 2bw: number of slots, the first ones, that keep these until the update */
-    bool behind;     /* 2bw: the last backward passes belonged to the previous step */
+    bool behind;     /* 2bw: the last backward passes belong to the previous step */
     int micro_batch; /* the local micro-batch whose slot was cleared last; -1: none */
     int *cleared;    /* the same by piece */
     int *age;        /* by piece: blocks since its 16-bit sum was sent; -1: none */
-    int *only;      /* by block: the only micro-batch whose gradients are in the slot; or one of: */
-    int incomplete; /* blocks of this rank whose last micro-batch is still to come */
+    int *only;       /* by block: the only micro-batch with gradients in the slot; or one of: */
+    int incomplete;  /* number of this rank's blocks whose last micro-batch is still to come */
 };
 
 enum { NONE = -1, SEVERAL = -2 };
@@ -65,7 +65,7 @@ static int grad(struct pass *p, int slot, int piece)
     return rf_value_of(p->plan, RF_VALUE_GRAD, -1, -1, slot, piece);
 }
 
-/* Clears one piece, or all (-1), of which a stage with frozen blocks only has none. */
+/* Clears one piece, or all (-1). A stage with only frozen blocks has none. */
 static void write_zero(struct pass *p, int slot, int piece)
 {
     if (p->plan->trained_pieces == 0)
@@ -73,7 +73,7 @@ static void write_zero(struct pass *p, int slot, int piece)
     rf_write(&p->w, RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
     for (int k = 0; k < p->plan->trained_pieces; k++)
         if (piece < 0 || k == piece)
-            rf_write_out(&p->w, grad(p, slot, k));
+            rf_write_out(&p->w, RF_ROLE_GRAD, grad(p, slot, k));
 }
 
 /* Holds the sum, because the next step's backward passes come before this step's update. */
@@ -81,9 +81,9 @@ static void write_hold(struct pass *p, int piece)
 {
     rf_write(&p->w, RF_VERB_HOLD, RF_LANE_COMPUTE, -1, -1);
     for (int slot = 0; slot < p->held; slot++)
-        rf_write_in(&p->w, grad(p, p->held + slot, piece));
+        rf_write_in(&p->w, RF_ROLE_FROM, grad(p, p->held + slot, piece));
     for (int slot = 0; slot < p->held; slot++)
-        rf_write_out(&p->w, grad(p, slot, piece));
+        rf_write_out(&p->w, RF_ROLE_TO, grad(p, slot, piece));
 }
 
 /* Merges one piece, or all (-1). */
@@ -95,14 +95,14 @@ static void write_merge(struct pass *p, struct pair slots, int piece)
         return;
     rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
     for (int k = first; k < end; k++)
-        rf_write_in(&p->w, grad(p, slots.left, k));
+        rf_write_in(&p->w, RF_ROLE_SUM, grad(p, slots.left, k));
     for (int k = first; k < end; k++)
-        rf_write_in(&p->w, grad(p, slots.right, k));
+        rf_write_in(&p->w, RF_ROLE_TERM, grad(p, slots.right, k));
     for (int k = first; k < end; k++)
-        rf_write_out(&p->w, grad(p, slots.left, k));
+        rf_write_out(&p->w, RF_ROLE_SUM, grad(p, slots.left, k));
 }
 
-/* The chunk of this rank that a block is in. */
+/* The chunk of this rank that contains a block. */
 static int chunk_of(const struct pass *p, int block)
 {
     return block < 0 ? 0 : p->plan->stage_of[block] / p->plan->mesh.pp;
@@ -213,8 +213,7 @@ static int assign_slots(struct pass *p)
     return rc;
 }
 
-/* Whether a call finds in the slot no gradients of its block except those of the same micro-batch.
- */
+/* Whether the slot has no gradients of the call's block except those of the same micro-batch. */
 static bool is_fresh(const struct pass *p, int block, int local)
 {
     return p->tree || p->only[block] == NONE || p->only[block] == local;
@@ -236,35 +235,35 @@ static void clear(struct pass *p, int block, int local)
     }
 }
 
-/* Writes the call with the gradients of its block's parameters. */
+/* Writes the call, with the gradients of its block's parameters. */
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
-    const int first = plan->first_param[i->block], local = rf_plan_local(plan, i->micro_batch);
+    const struct rf_plan_param *params = &plan->params[plan->first_param[i->block]];
+    const int local = rf_plan_local(plan, i->micro_batch);
     const int slot = leaf_of(p, i->block, local)->slot;
     p->w.behind = i->behind;
     rf_write(&p->w, i->verb, i->lane, i->block, i->micro_batch);
     p->w.behind = 0;
     rf_write_phase(&p->w, i->phase);
-    for (int k = 0; k < i->ins; k++)
-        rf_write_in(&p->w, plan->operands[i->first_operand + k]);
+    rf_write_ins_of(&p->w, i);
     for (int writes = is_fresh(p, i->block, local); writes < 2; writes++) {
-        for (int k = 0; writes && k < i->outs; k++)
-            rf_write_out(&p->w, plan->operands[i->first_operand + i->ins + k]);
-        for (int k = 0; k < plan->blocks[i->block].param_count; k++) {
-            const int piece = plan->params[first + k].grad_piece;
-            bool before = piece < 0;
-            for (int other = 0; other < k && !before; other++)
-                before = plan->params[first + other].grad_piece == piece;
-            if (!before && writes)
-                rf_write_out(&p->w, grad(p, slot, piece));
-            else if (!before)
-                rf_write_in(&p->w, grad(p, slot, piece));
+        if (writes)
+            rf_write_outs_of(&p->w, i);
+        for (int k = 0, next = 0; k < plan->blocks[i->block].param_count; k++) {
+            if (params[k].grad_operand != next)
+                continue;
+            const int value = grad(p, slot, params[k].grad_piece);
+            if (writes)
+                rf_write_out(&p->w, RF_ROLE_GRAD, value);
+            else
+                rf_write_in(&p->w, RF_ROLE_GRAD, value);
+            next++;
         }
     }
 }
 
-/* The kind of a sum that arrives in 16 bits: in place, unless each rank has a shard of it. */
+/* The kind of a sum received in 16 bits: in place, unless each rank has a shard of it. */
 static enum rf_value_kind narrow_sum(const struct rf_plan *plan)
 {
     return plan->shards > 1 ? RF_VALUE_GRAD_NARROW_SHARD : RF_VALUE_GRAD_NARROW;
@@ -289,16 +288,18 @@ static void write_reduce(struct pass *p, int piece)
         transfer.op = RF_COLL_REDUCE;
         transfer.algorithm = RF_TO_RANK_0;
     }
+    const int sent = narrow ? rf_value_of(p->plan, RF_VALUE_GRAD_NARROW, -1, -1, -1, piece) : -1;
     if (narrow)
-        rf_write_cast(&p->w, RF_VALUE_GRAD, RF_VALUE_GRAD_NARROW, piece);
+        rf_write_narrow(&p->w, grad(p, 0, piece), sent);
     rf_write(&p->w, RF_VERB_REDUCE, plan->shard_lane, -1, -1);
     for (int slot = 0; !narrow && slot < p->left; slot++)
-        rf_write_in(&p->w, grad(p, slot, piece));
+        rf_write_in(&p->w, RF_ROLE_TERM, grad(p, slot, piece));
     if (narrow)
-        rf_write_in(&p->w, rf_value_of(p->plan, RF_VALUE_GRAD_NARROW, -1, -1, -1, piece));
+        rf_write_in(&p->w, RF_ROLE_TERM, sent);
     if (rf_plan_updates(plan))
-        rf_write_out(&p->w, rf_value_of(p->plan, narrow ? narrow_sum(plan) : RF_VALUE_GRAD_SHARD,
-                                        -1, -1, -1, piece));
+        rf_write_out(&p->w, RF_ROLE_SUM,
+                     rf_value_of(p->plan, narrow ? narrow_sum(plan) : RF_VALUE_GRAD_SHARD, -1, -1,
+                                 -1, piece));
     rf_write_transfer(&p->w, transfer);
     rf_write_replicas(&p->w, piece);
     p->age[piece] = narrow && rf_plan_updates(plan) ? 0 : -1;
@@ -311,11 +312,12 @@ static void widen(struct pass *p, int age)
         if (p->age[k] < age || p->age[k] < 0)
             continue;
         p->age[k] = -1;
-        rf_write_cast(&p->w, narrow_sum(p->plan), RF_VALUE_GRAD_SHARD, k);
+        rf_write_widen(&p->w, rf_value_of(p->plan, narrow_sum(p->plan), -1, -1, -1, k),
+                       rf_value_of(p->plan, RF_VALUE_GRAD_SHARD, -1, -1, -1, k));
     }
 }
 
-/* Merges the subtrees that the micro-batch completes, in a piece or in all (-1). */
+/* Merges the subtrees that the micro-batch completes, in one piece or in all (-1). */
 static void merge(struct pass *p, int local, int piece)
 {
     const struct leaf *leaf = leaf_of(p, piece < 0 ? -1 : p->plan->pieces[piece].block, local);
@@ -323,7 +325,7 @@ static void merge(struct pass *p, int local, int piece)
         write_merge(p, p->pairs[leaf->first_merge + i], piece);
 }
 
-/* Merges all pieces of which this is the last block. */
+/* Merges all pieces whose last block this is. */
 static void merge_block(struct pass *p, int block, int local)
 {
     for (int k = 0; k < p->plan->trained_pieces; k++)
@@ -331,9 +333,9 @@ static void merge_block(struct pass *p, int block, int local)
             merge(p, local, k);
 }
 
-/* If the number of micro-batches is not a power of two, the right edge of the tree is cut off. Its
- * subtrees are folded from the right, like in the reduction over ranks. For one piece, or all (-1).
- */
+/* If the number of micro-batches is not a power of two, the right edge of the tree is incomplete.
+ * Its subtrees are folded from the right, as in the reduction over ranks. For one piece, or all
+ * (-1). */
 static void fold(struct pass *p, int piece)
 {
     for (int slot = p->left - 1; p->plan->mesh.dp == 1 && p->w.status == 0 && slot > 0; slot--)
@@ -361,7 +363,7 @@ static void complete_block(struct pass *p, int block, int local)
     widen(p, p->incomplete == 0 ? 0 : RF_SETTLE);
 }
 
-/* From here on backward passes belong to a new step. */
+/* From here on, backward passes belong to a new step. */
 static void begin_step(struct pass *p)
 {
     for (int k = 0; k < p->plan->piece_count; k++)
@@ -437,8 +439,8 @@ static void close_pass(struct pass *p)
     rf_free(p->only);
 }
 
-/* A training list. If a rank has done all backward passes of a step when the next one begins, that
- * list begins with what follows them. */
+/* Writes a training list. If a rank has done all backward passes of a step when the next one
+ * begins, that list begins with the work after them. */
 static int write_list(struct pass *p, enum rf_list_id id)
 {
     struct rf_list *list = &p->plan->lists[id], written = {0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * When temporary values live: see intervals.h. Called by lifetimes.c, which gives them memory.
+ * Lifetimes of temporary values: see intervals.h. Called by lifetimes.c, which assigns memory.
  *
  * Memory that another lane reads becomes free when that lane has read it, not at its position in
- * the list. If compute reused such memory at once, it would wait; so it is kept for SETTLE more
- * calls of blocks. A value that is copied to the host while the next block computes is kept for
- * that call. The memory of a message is kept until its receiver reaches it: at most as many passes
- * through a stage later as a pipeline has ranks. Then no rank has to wait for it.
+ * the list. If compute reused such memory at once, it would wait, so the memory is kept for SETTLE
+ * more calls of blocks. A value that is copied to the host while the next block computes is kept
+ * for that call. The memory of a message is kept until its receiver reaches it: at most as many
+ * passes through a stage later as a pipeline has ranks. Then no rank has to wait for it.
  *
  * If messages travel in a cycle (several stages on a rank), the memory of a sent value is kept
  * until a message from the same peer shows that it has arrived. Otherwise each of several ranks
@@ -31,7 +31,7 @@ struct pass {
     struct rf_arrivals *arrivals; /* NULL: messages do not travel in a cycle */
     int *received;                /* then by value: the last position that receives it */
     int send_calls;               /* delay_calls of a lane that sends */
-    /* Of the list that is followed: where it calls blocks; the number of these calls so far. */
+    /* For the current list: the positions of calls of blocks; the number of these calls so far. */
     int *calls, call_count, called;
 };
 
@@ -51,7 +51,7 @@ static int most_blocks(const struct rf_plan *plan)
     return most;
 }
 
-/* The number of further calls of blocks for which memory that a lane reads is kept. */
+/* The number of further calls of blocks during which memory that a lane reads is kept. */
 static int delay_calls(const struct pass *p, int lane)
 {
     if (!rf_lane_sends(lane))
@@ -59,7 +59,7 @@ static int delay_calls(const struct pass *p, int lane)
     return p->send_calls;
 }
 
-/* The list position until which memory that the instruction at `at` reads is kept. */
+/* The list position up to which memory that the instruction at `at` reads is kept. */
 static int free_after(const struct pass *p, const struct rf_list *list, int at)
 {
     const int lane = (int)list->instructions[at].lane;
@@ -116,7 +116,7 @@ static int arrived(const struct pass *p, const struct rf_list *list, int at, int
     return 0;
 }
 
-/* Finds where a list calls blocks, and where it receives their values. */
+/* Finds the positions at which a list calls blocks and receives their values. */
 static void find_calls(struct pass *p, const struct rf_list *list)
 {
     p->call_count = p->called = 0;
@@ -154,7 +154,7 @@ static void find_carried(struct pass *p)
     }
 }
 
-/* Extends carried values to the time before the list (begins) or after it. */
+/* Extends the lifetimes of carried values to before the list (begins) or after it. */
 static int carry(struct pass *p, const struct rf_list *list, int base, bool begins)
 {
     const struct rf_list *lists = p->plan->lists;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * When the temporary values of a plan live, by its lists. Used by lifetimes.c.
+ * Lifetimes of the temporary values of a plan, from its lists. Used by lifetimes.c.
  */
 #ifndef RF_PARALLEL_INTERVALS_H
 #define RF_PARALLEL_INTERVALS_H
@@ -14,7 +14,7 @@ struct rf_interval {
     int begin, end; /* instruction indices, over all lists */
 };
 
-/* Whether the value gets memory for its lifetimes only: it is temporary, and has bytes. */
+/* Whether the value has memory only during its lifetimes: it is temporary, and has bytes. */
 bool rf_value_is_placed(const struct rf_plan *plan, const struct rf_value *value);
 
 /* The lifetimes of all placed values, in the order of their begins. The caller frees *out with

@@ -25,7 +25,7 @@ struct names {
     uint32_t mask;
 };
 
-/* The entry with the parameter of this name, or the free one for it. */
+/* The entry of the parameter with this name, or the free one for it. */
 static int *place_of(const struct rf_plan *plan, const struct names *names, const char *name)
 {
     uint32_t at = rf_hash32(name, strlen(name), 0) & names->mask;
@@ -192,7 +192,7 @@ static int check_masters(const struct rf_plan *plan)
     return 0;
 }
 
-/* Finds which of the parameters of this rank's blocks have their own storage. */
+/* Finds which parameters of this rank's blocks have their own storage. */
 static void find_owners(struct rf_plan *plan)
 {
     for (int i = 0; i < plan->param_count; i++) {
@@ -206,7 +206,7 @@ static void find_owners(struct rf_plan *plan)
 }
 
 /* Uses of a tied parameter are added in the order of their blocks. A sum of two is the same in
- * either order. More than two would be added rank by rank first, which in tree order changes the
+ * either order. More than two would first be added rank by rank, which in tree order changes the
  * bits. */
 static int check_uses(const struct rf_plan *plan, const int *uses)
 {
@@ -285,11 +285,11 @@ static void place_params(struct rf_plan *plan)
     plan->slot_elements = at;
 }
 
-/* Whether this is the first use in backward. */
+/* Whether this use is the first in the backward pass. */
 static bool touches_first(const struct rf_plan *plan, const int *uses, int param)
 {
     const struct rf_plan_param *p = &plan->params[param];
-    /* In ring order all uses on a rank share it. Few parameters have several uses. */
+    /* In ring order all uses on a rank share the gradient. Few parameters have several uses. */
     const bool shared = plan->policy.order != RF_ORDER_TREE && uses[p->logical] > 1;
     for (int i = param + 1; shared && i < plan->param_count; i++)
         if (plan->params[i].logical == p->logical &&

@@ -5,8 +5,8 @@
  * alive together may share memory. The largest are placed first, each at the lowest offset that is
  * free during its lifetime. The micro-batches of a rank follow each other, so a value has the same
  * memory in all of them, and a recording of one micro-batch fits the next. If several are in flight
- * (pipelines), they take turns in as few places as possible.
- * intervals.c says when each value lives.
+ * (pipelines), they use as few places as possible in turn. intervals.c has the lifetimes of the
+ * values.
  */
 #include <stdlib.h>
 
@@ -29,14 +29,14 @@ struct place {
     int first, count; /* its intervals, in the order of their begins */
 };
 
-/* Of a place that has its offset, what is asked most, side by side. */
+/* The most frequently read members of a place with an offset, in contiguous memory. */
 struct taken {
     uint64_t offset, end;
     int begin, last; /* of all its intervals */
     const struct place *place;
 };
 
-/* The places of a region, by their offset. */
+/* The places of a region, by offset. */
 struct tenants {
     struct taken *taken;
     int count, capacity;
@@ -49,8 +49,8 @@ struct pass {
     struct rf_interval *found;     /* in the order of their begins */
     struct rf_interval *intervals; /* the same, by place */
     int place_count, interval_count;
-    /* By the value of the first micro-batch: how many places its micro-batches share; 0: each has
-     * its own. */
+    /* By the value of the first micro-batch: the number of places that its micro-batches share; 0:
+     * each has its own. */
     int *turns;
     struct tenants *tenants; /* by region */
 };
@@ -82,7 +82,7 @@ static enum rf_memory memory_of(enum rf_value_kind kind)
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* Gives places their intervals, which stay in the order of their begins. */
+/* Assigns the intervals to places; they stay in the order of their begins. */
 static void share_out(struct pass *p)
 {
     int first = 0;
@@ -99,8 +99,8 @@ static void share_out(struct pass *p)
     }
 }
 
-/* The same value for another of this rank's micro-batches; -1: there is none. Only some
- * micro-batches copy values to the host. */
+/* The same value for another of this rank's micro-batches; -1: none. Only some micro-batches copy
+ * values to the host. */
 static int of_local(const struct rf_plan *plan, const struct rf_value *value, int local)
 {
     return rf_value_find(plan, value, rf_plan_micro_batch(plan, local));
@@ -117,7 +117,7 @@ static int shares_place_of(const struct pass *p, int v)
     return turns ? of_local(plan, value, local % turns) : v;
 }
 
-/* The values that share a place may be far apart in plan->values. */
+/* The values of a place may be far apart in plan->values. */
 static void collect(struct pass *p)
 {
     const struct rf_plan *plan = p->plan;
@@ -264,9 +264,9 @@ static int by_begin(const void *a, const void *b)
                                 : (x->local > y->local) - (x->local < y->local);
 }
 
-/* Whether that many places are enough for no two micro-batches to need the same one at once. A
- * recomputed value lives twice, so neighbours that do not overlap do not prove that none do. last:
- * of each place, the lifetime that ends last so far. */
+/* Whether `turns` places suffice, so that no two micro-batches need the same one at once. A
+ * recomputed value lives twice, so checking neighbours is not sufficient. last: for each place, the
+ * lifetime that ends last so far. */
 static bool enough_places(const struct lifetime *all, int count, const struct lifetime **last,
                           int turns)
 {
@@ -281,7 +281,7 @@ static bool enough_places(const struct lifetime *all, int count, const struct li
     return true;
 }
 
-/* Collects those of all micro-batches into `all`, sorted. Returns their number. */
+/* Collects the lifetimes of all micro-batches into `all`, sorted. Returns their number. */
 static int collect_lifetimes(const struct pass *p, const struct rf_value *first,
                              struct lifetime *all)
 {
@@ -296,9 +296,9 @@ static int collect_lifetimes(const struct pass *p, const struct rf_value *first,
     return count;
 }
 
-/* The fewest places that the micro-batches of a value can share in turns. 0: not all micro-batches
- * have this value, and each has its own place. `all` and `last` have room for all intervals and
- * micro-batches. */
+/* The minimum number of places that the micro-batches of a value can share in turn. 0: not all
+ * micro-batches have this value, and each has its own place. `all` and `last` have space for all
+ * intervals and micro-batches. */
 static int count_places(const struct pass *p, const struct rf_value *first, struct lifetime *all,
                         const struct lifetime **last)
 {
@@ -335,7 +335,7 @@ static void forget_places(struct pass *p)
     p->place_count = 0;
 }
 
-/* If micro-batches follow each other, one place is enough. Otherwise each has its own at first, to
+/* If micro-batches follow each other, one place suffices. Otherwise each first has its own, to
  * count how many are alive at once. */
 static int find_places(struct pass *p)
 {

@@ -29,7 +29,7 @@ static void tree_parts(int *first, int ranks, int64_t begin, int64_t leaves, int
         return;
     }
     int64_t right = leaves - half;
-    /* Rounded, with a tie going to the right half: 3 ranks on 4+4 leaves are split into 1 and 2. */
+    /* Rounded; a tie goes to the right half: 3 ranks on 4+4 leaves are split into 1 and 2. */
     int64_t left_ranks = (2 * ranks * half + leaves - 1) / (2 * leaves);
     if (left_ranks > half)
         left_ranks = half;

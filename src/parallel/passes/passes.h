@@ -21,7 +21,7 @@ typedef int rf_plan_pass(struct rf_plan *plan);
     PASS(layout)      /* the flat buffers, decay words and norm chunks */                          \
     PASS(pieces)      /* the parts that are reduced and updated together */                        \
     PASS(places)      /* the numbers by which elements draw random words */                        \
-    PASS(sizes)       /* bytes.c: what each block needs, keeps and returns */                      \
+    PASS(sizes)       /* bytes.c: the sizes of each block's memory and results */                  \
     PASS(expand)      /* forward and backward passes, and the lists of evaluation */               \
     PASS(recompute) /* repeats forward passes for values that are not kept; rf_policy.recompute */ \
     PASS(gradients) /* slots of gradients, clearing, merging, reducing */                          \
@@ -32,7 +32,7 @@ typedef int rf_plan_pass(struct rf_plan *plan);
     PASS(spill)     /* copies activations to host memory and back */                               \
     PASS(place)     /* bytes.c: the place of each value in its region */                           \
     PASS(lifetimes) /* the places of temporary values, in additional regions */                    \
-    PASS(edges)     /* waits, and where work is submitted */                                       \
+    PASS(edges)     /* waits, and submissions */                                                   \
     PASS(sums)      /* bytes.c: sums of memory by category, and the bytes sent */                  \
     PASS(fit)       /* build.c: the policy's limit of device memory */
 
@@ -41,14 +41,14 @@ RF_PASSES(RF_PASS_DECLARE)
 #undef RF_PASS_DECLARE
 
 /* build.c. rf_plan_build up to and including a pass; NULL: all passes. */
-RF_MUST_CHECK int rf_plan_build_until(const struct rf_block *blocks, int block_count,
-                                      const struct rf_mesh *mesh, const struct rf_policy *policy,
-                                      int rank, rf_plan_pass *last, struct rf_plan **out);
+RF_MUST_CHECK int rf_plan_build_until(struct rf_blocks blocks, const struct rf_mesh *mesh,
+                                      const struct rf_policy *policy, int rank, rf_plan_pass *last,
+                                      struct rf_plan **out);
 
-/* The bytes of the plan with this policy; false: there is no such plan. */
+/* The bytes of the plan with this policy; false: no such plan. */
 typedef bool rf_plan_needs(const struct rf_plan *plan, const struct rf_policy *policy,
                            struct rf_bytes *out);
-/* fit.c. Fails if the plan needs more than the policy's limit. The error tells what to change. */
+/* fit.c. Fails if the plan needs more than the policy's limit. The error says what to change. */
 RF_MUST_CHECK int rf_plan_fit(const struct rf_plan *plan, rf_plan_needs *needs);
 
 /* values.c */

@@ -23,7 +23,7 @@ static void add_piece(struct rf_plan *plan, struct rf_plan_piece piece)
     plan->trained_pieces += piece.trained;
 }
 
-/* Whether ranks with other blocks have it, too. */
+/* Whether ranks with other blocks use it, too. */
 static bool is_shared(const struct rf_plan *plan, int param)
 {
     for (int i = 0; plan->mesh.pp > 1 && i < plan->param_count; i++)
@@ -32,7 +32,7 @@ static bool is_shared(const struct rf_plan *plan, int param)
     return false;
 }
 
-/* The elements of the largest part that any tensor rank has: the same number on all of them. */
+/* The elements of the largest part of any tensor rank: the same number on all of them. */
 static uint64_t largest_part(const struct rf_plan_param *param)
 {
     struct rf_param_cut cut = param->cut;
@@ -45,11 +45,11 @@ static uint64_t largest_part(const struct rf_plan_param *param)
     return most;
 }
 
-/* All tensor ranks have the same buckets, also if their parts differ in size. */
+/* All tensor ranks have the same buckets, even if their parts differ in size. */
 static void cut_buckets(struct rf_plan *plan, int zone)
 {
     struct rf_plan_piece bucket = {.block = -1, .use = -1, .trained = true};
-    uint64_t size = 0; /* of the bucket, where it is largest */
+    uint64_t size = 0; /* of the bucket, on the rank where it is largest */
     uint64_t limit = plan->piece_count == 0 ? plan->policy.first_bucket_bytes / sizeof(float)
                                             : plan->policy.bucket_bytes / sizeof(float);
     int before = -1;
@@ -92,7 +92,7 @@ static bool is_frozen(const struct rf_plan *plan, int param)
     return plan->params[param].grad_first == RF_NO_GRAD;
 }
 
-/* Whether a parameter is in the same piece as the one that follows it in memory. */
+/* Whether a parameter is in the same piece as the next one in memory. */
 static bool joins(const struct rf_plan *plan, int param, int before)
 {
     return plan->params[param].block == plan->params[before].block && !is_tied(plan, param) &&
@@ -158,8 +158,8 @@ static uint64_t distance(uint64_t a, uint64_t b)
     return a > b ? a - b : b - a;
 }
 
-/* Takes the start of a chunk of this parameter as the cut if it is nearer to `wanted`; of two
- * equally near ones, the lower. */
+/* Uses the start of a chunk of this parameter as the cut if it is nearer to `wanted`; if two are
+ * equally near, the lower. */
 static void improve_cut(uint64_t *cut, uint64_t wanted, uint64_t start, uint64_t count)
 {
     const uint64_t within = wanted < start           ? 0
@@ -173,7 +173,7 @@ static void improve_cut(uint64_t *cut, uint64_t wanted, uint64_t start, uint64_t
     }
 }
 
-/* In each part of a parameter chunks begin anew. Some parts do not begin at a multiple of the
+/* Chunks begin anew in each part of a parameter. Some parts do not begin at a multiple of the
  * grain. */
 static void improve_cuts(struct rf_plan_piece *piece, uint64_t shards,
                          const struct rf_plan_param *p)
@@ -211,7 +211,7 @@ static uint64_t between(uint64_t x, uint64_t first, uint64_t count)
     return x < first ? 0 : x - first < count ? x - first : count;
 }
 
-/* A tied use is cut where its owner is cut, because they are added shard by shard. */
+/* A tied use is cut at the same places as its owner, because they are added shard by shard. */
 static void cut_use(const struct rf_plan *plan, struct rf_plan_piece *piece)
 {
     const struct rf_plan_param *owner = &plan->params[plan->params[piece->use].owner];
@@ -246,9 +246,9 @@ static int cut_pieces(struct rf_plan *plan)
     return 0;
 }
 
-/* Places this rank's shards one after the other, with those of tied uses, which only gradients
- * have, at the end. Partial sums have the length of the shard without padding, and the highest of
- * them is the shard. */
+/* Places this rank's shards one after the other, those of tied uses, which only gradients have, at
+ * the end. Partial sums have the length of the shard without padding, and the highest one is the
+ * shard. */
 static void place_shards(struct rf_plan *plan)
 {
     uint64_t at = 0, part = 0;
@@ -295,6 +295,27 @@ static void assign_params(struct rf_plan *plan)
     }
 }
 
+/* Which operand of a call has a parameter, and which its gradient: those of one piece share one. */
+static void number_operands(struct rf_plan *plan, int block)
+{
+    struct rf_plan_param *params = &plan->params[plan->first_param[block]];
+    int next[2] = {0}, next_grad = 0;
+    for (int k = 0; k < plan->blocks[block].param_count; k++) {
+        const bool narrow = rf_plan_narrow(&params[k]);
+        params[k].operand = params[k].grad_operand = -1;
+        for (int other = 0; other < k; other++) {
+            if (params[other].piece == params[k].piece && rf_plan_narrow(&params[other]) == narrow)
+                params[k].operand = params[other].operand;
+            if (params[other].grad_piece == params[k].grad_piece)
+                params[k].grad_operand = params[other].grad_operand;
+        }
+        if (params[k].operand < 0)
+            params[k].operand = next[narrow]++;
+        if (params[k].grad_operand < 0 && params[k].grad_piece >= 0)
+            params[k].grad_operand = next_grad++;
+    }
+}
+
 int rf_pass_pieces(struct rf_plan *plan)
 {
     const bool tree = plan->policy.order == RF_ORDER_TREE;
@@ -318,6 +339,8 @@ int rf_pass_pieces(struct rf_plan *plan)
         else
             cut_frozen(plan, zone);
     assign_params(plan);
+    for (int b = 0; b < plan->block_count; b++)
+        number_operands(plan, b);
     RETURN_IF_ERROR(cut_pieces(plan));
     place_shards(plan);
     plan->chunk_count = rf_plan_chunks(plan, plan->shard);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * The numbers by which elements draw the random words of stochastic rounding. They belong to the
- * element of the whole model: its index in the flat buffer of one rank that has all blocks, whole.
- * So every copy of an element draws the same, on any mesh. A rank whose own flat buffer is another
- * one needs a table (struct rf_place_run); data-parallel ranks need none.
+ * The numbers by which elements draw the random words of stochastic rounding. An element's number
+ * belongs to the whole model: its index in the flat buffer of a single rank that has all blocks,
+ * unsplit. So every copy of an element draws the same numbers, on any mesh. A rank whose own flat
+ * buffer differs needs a table (struct rf_place_run); data-parallel ranks need none.
  */
 #include <ringforge/ops.h>
 
@@ -17,7 +17,7 @@ static bool is_wide(const struct rf_plan *plan, int param)
     return plan->copy_type != RF_F32 && !rf_plan_narrow(&plan->params[param]);
 }
 
-/* The order is that of layout.c, where one rank has all blocks. */
+/* The order is that of layout.c for one rank with all blocks. */
 static void find_first(const struct rf_plan *plan, uint64_t *first)
 {
     uint64_t at = 0;
@@ -31,7 +31,7 @@ static void find_first(const struct rf_plan *plan, uint64_t *first)
         }
 }
 
-/* Whether it is trained, and has storage on this rank. */
+/* Whether the parameter is trained, and has storage on this rank. */
 static bool is_stored(const struct rf_plan *plan, int param)
 {
     return plan->params[param].owner == param && rf_plan_trains(plan, param);
@@ -61,8 +61,8 @@ static int compare_ends(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Whether this rank's flat buffer is another one than that of a rank with all blocks, whole. The
- * same on all ranks of a mesh. */
+/* Whether this rank's flat buffer differs from that of a rank with all blocks, unsplit. The same on
+ * all ranks of a mesh. */
 static bool is_displaced(const struct rf_plan *plan)
 {
     return plan->mesh.pp > 1 || (rf_plan_all_parts(plan) > 1 && !rf_plan_cuts_sequences(plan));
@@ -95,7 +95,7 @@ static void fill_piece(const struct rf_plan *plan, const struct rf_plan_piece *p
     const uint64_t word = piece->shard_first / RF_FLAT_GRAIN * 2;
     const uint64_t blocks = rf_padded(piece->counts[plan->shard]) / RF_FLAT_GRAIN;
     uint64_t low = 0, high = plan->place_runs - 1;
-    while (low < high) { /* the first run that ends behind the first element */
+    while (low < high) { /* the first run that ends after the first element */
         const uint64_t middle = (low + high) / 2;
         if (runs[middle].end > begin)
             high = middle;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: checks that mesh, policy and batch are compatible, and fills in defaults. Every error tells
+ * Pass: checks that mesh, policy and batch are compatible, and fills in defaults. Every error says
  * what to change.
  */
 #include <math.h>

@@ -59,7 +59,7 @@ static int last_segment(const struct rf_plan *plan, int blocks)
     return first + (plan->block_count - 1 - first) / blocks * blocks;
 }
 
-/* Of those that need the least memory, the one that recomputes the fewest blocks. */
+/* Among the numbers that need the least memory, the one that recomputes the fewest blocks. */
 static int least_blocks(const struct rf_plan *plan)
 {
     int best = 1;

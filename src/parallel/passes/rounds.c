@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches come in rounds, one for each rank. As soon
- * as a piece's gradients of a round are complete, they are added over the ranks, and each rank
- * keeps its shard of the sum. So a piece's gradients live from the first block that adds to them to
- * the end of their reduction. In a pipeline several rounds are in flight at once, each in its own
- * slot. Ring order: a round's shard is added to that of the earlier rounds. Tree order: the owner
- * pushes the ranks' gradients, which are adjacent in the tree, onto its partial sums. In the last
- * round some ranks may have no micro-batch: in ring order they contribute zeros, in tree order
+ * Pass: sharded gradients (ZeRO-2 and 3). Micro-batches are processed in rounds, one for each rank.
+ * As soon as a piece's gradients of a round are complete, they are added over the ranks, and each
+ * rank keeps its shard of the sum. So a piece's gradients live from the first block that adds to
+ * them to the end of their reduction. In a pipeline several rounds are in flight at once, each in
+ * its own slot. Ring order: a round's shard is added to that of the earlier rounds. Tree order: the
+ * owner pushes the ranks' gradients, which are adjacent in the tree, onto its partial sums. In the
+ * last round some ranks may have no micro-batch: in ring order they contribute zeros, in tree order
  * nothing.
  */
 #include "../../base/base.h"
@@ -45,7 +45,7 @@ static int *slot_at(const struct pass *p, int piece, int slot)
     return &p->rounds[(size_t)piece * (size_t)rf_plan_rounds(p->plan) + (size_t)slot];
 }
 
-/* The lowest slot with this round. The caller knows that there is one. */
+/* The lowest slot with this round; one must exist. */
 static int find_slot(const struct pass *p, int piece, int round)
 {
     int slot = 0;
@@ -70,10 +70,10 @@ static void clear(struct pass *p, int piece)
     p->plan->slots += slot == p->plan->slots;
     *slot_at(p, piece, slot) = p->round;
     rf_write(&p->w, phantom ? RF_VERB_ZERO_WHOLE : RF_VERB_ZERO, RF_LANE_COMPUTE, -1, -1);
-    rf_write_out(&p->w, grad(p, piece));
+    rf_write_out(&p->w, RF_ROLE_GRAD, grad(p, piece));
 }
 
-/* Writes the call with the gradients of its block's parameters. */
+/* Writes the call, with the gradients of its block's parameters. */
 static void write_backward(struct pass *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->plan;
@@ -85,22 +85,15 @@ static void write_backward(struct pass *p, const struct rf_instruction *i)
     if (p->w.status < 0)
         return;
     struct rf_instruction *written = &p->w.list->instructions[p->w.list->count - 1];
-    const int first = written->first_operand, count = written->ins + written->outs;
     written->first_operand = plan->operand_count;
-    const int ins = written->ins;
     written->ins = written->outs = 0;
-    for (int k = 0; k < count; k++)
-        if (k < ins)
-            rf_write_in(&p->w, plan->operands[first + k]);
-        else
-            rf_write_out(&p->w, plan->operands[first + k]);
-    for (int k = 0; k < plan->blocks[i->block].param_count; k++) {
-        const int piece = params[k].grad_piece;
-        bool before = piece < 0;
-        for (int other = 0; other < k && !before; other++)
-            before = params[other].grad_piece == piece;
-        if (!before)
-            rf_write_out(&p->w, grad(p, piece));
+    rf_write_ins_of(&p->w, i);
+    rf_write_outs_of(&p->w, i);
+    for (int k = 0, next = 0; k < plan->blocks[i->block].param_count; k++) {
+        if (params[k].grad_operand != next)
+            continue;
+        rf_write_out(&p->w, RF_ROLE_GRAD, grad(p, params[k].grad_piece));
+        next++;
     }
 }
 
@@ -115,26 +108,27 @@ static void add_copies(struct pass *p, int piece)
     if (!p->plan->groups[RF_LANE_REPLICATE].size)
         return;
     if (narrow)
-        rf_write_cast(&p->w, RF_VALUE_GRAD_SHARD, RF_VALUE_GRAD_NARROW_SHARD, piece);
+        rf_write_narrow(&p->w, of_piece(p, RF_VALUE_GRAD_SHARD, piece),
+                        of_piece(p, RF_VALUE_GRAD_NARROW_SHARD, piece));
     rf_write_replicas(&p->w, piece);
     if (narrow)
         p->sums[piece] = (struct sum){.first = true, .of_copies = true};
 }
 
-/* Adds the sum that has arrived to the shard. */
+/* Adds the finished sum to the shard. */
 static void add_round(struct pass *p, int piece)
 {
     const struct sum sum = p->sums[piece];
     const int shard = of_piece(p, RF_VALUE_GRAD_SHARD, piece);
     p->sums[piece].age = -1;
     if (rf_plan_narrows(p->plan))
-        rf_write_cast(&p->w, RF_VALUE_GRAD_NARROW_SHARD,
-                      sum.first ? RF_VALUE_GRAD_SHARD : RF_VALUE_GRAD_PART, piece);
+        rf_write_widen(&p->w, of_piece(p, RF_VALUE_GRAD_NARROW_SHARD, piece),
+                       sum.first ? shard : of_piece(p, RF_VALUE_GRAD_PART, piece));
     if (!sum.first) {
         rf_write(&p->w, RF_VERB_MERGE, RF_LANE_COMPUTE, -1, -1);
-        rf_write_in(&p->w, shard);
-        rf_write_in(&p->w, of_piece(p, RF_VALUE_GRAD_PART, piece));
-        rf_write_out(&p->w, shard);
+        rf_write_in(&p->w, RF_ROLE_SUM, shard);
+        rf_write_in(&p->w, RF_ROLE_SHARD_TERM, of_piece(p, RF_VALUE_GRAD_PART, piece));
+        rf_write_out(&p->w, RF_ROLE_SUM, shard);
     }
     if (sum.last)
         add_copies(p, piece);
@@ -155,14 +149,13 @@ static void reduce_ring(struct pass *p, int piece)
     const enum rf_value_kind wide = first ? RF_VALUE_GRAD_SHARD : RF_VALUE_GRAD_PART;
     if (p->sums[piece].age >= 0)
         add_round(p, piece);
-    if (narrow) {
-        rf_write(&p->w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
-        rf_write_in(&p->w, grad(p, piece));
-        rf_write_out(&p->w, of_piece(p, RF_VALUE_GRAD_NARROW, piece));
-    }
+    if (narrow)
+        rf_write_narrow(&p->w, grad(p, piece), of_piece(p, RF_VALUE_GRAD_NARROW, piece));
     rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
-    rf_write_in(&p->w, narrow ? of_piece(p, RF_VALUE_GRAD_NARROW, piece) : grad(p, piece));
-    rf_write_out(&p->w, of_piece(p, narrow ? RF_VALUE_GRAD_NARROW_SHARD : wide, piece));
+    rf_write_in(&p->w, RF_ROLE_TERM,
+                narrow ? of_piece(p, RF_VALUE_GRAD_NARROW, piece) : grad(p, piece));
+    rf_write_out(&p->w, RF_ROLE_SUM,
+                 of_piece(p, narrow ? RF_VALUE_GRAD_NARROW_SHARD : wide, piece));
     rf_write_transfer(&p->w, (struct rf_transfer){.op = RF_COLL_REDUCE_SCATTER,
                                                   .count = q->count,
                                                   .dtype = p->plan->policy.reduce_dtype,
@@ -180,10 +173,10 @@ static void push_tree(struct pass *p, int piece)
     const int parts = of_piece(p, RF_VALUE_GRAD_PART, piece);
     rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
     if (p->micro_batch != RF_PHANTOM)
-        rf_write_in(&p->w, grad(p, piece));
+        rf_write_in(&p->w, RF_ROLE_TERM, grad(p, piece));
     if (p->round > 0)
-        rf_write_in(&p->w, parts);
-    rf_write_out(&p->w, is_last(p) ? of_piece(p, RF_VALUE_GRAD_SHARD, piece) : parts);
+        rf_write_in(&p->w, RF_ROLE_SUM, parts);
+    rf_write_out(&p->w, RF_ROLE_SUM, is_last(p) ? of_piece(p, RF_VALUE_GRAD_SHARD, piece) : parts);
     rf_write_transfer(&p->w, (struct rf_transfer){.op = RF_COLL_PREFIX_REDUCE_SCATTER,
                                                   .count = q->count,
                                                   .dtype = RF_F32,
@@ -217,11 +210,11 @@ static void complete_block(struct pass *p, int block)
     }
     p->incomplete -= is_last(p);
     add_rounds(p, p->incomplete == 0 ? 0 : RF_SETTLE);
-    if (p->incomplete == 0) /* those over the copies, which have just begun */
+    if (p->incomplete == 0) /* the sums over the copies, which have just begun */
         add_rounds(p, 0);
 }
 
-/* Only in the last round some ranks have no micro-batch. */
+/* Only in the last round may ranks have no micro-batch. */
 static int round_of(const struct rf_plan *plan, int micro_batch)
 {
     return micro_batch == RF_PHANTOM ? rf_plan_rounds(plan) - 1 : rf_plan_local(plan, micro_batch);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Pass: activations in host memory (Rhu et al. 2016, vDNN). Consecutive calls of a block are a
- * visit, together with what runs while tensor ranks exchange between its phases. A value that a
- * block saved or returned, and that is not read for some visits, is copied to the host after its
- * last use before them. It is copied back when the visit before its next use begins, so that it
- * arrives while that one computes. It comes back as a value of its own, so between the two its
- * memory is free (lifetimes.c). A value that has not changed since it was copied is not copied
+ * visit, together with instructions that run while tensor ranks exchange between its phases. A
+ * value that a block saved or returned, and that is not read for some visits, is copied to the host
+ * after its last use before them. It is copied back when the visit before its next use begins, so
+ * that it arrives while that one computes. It comes back as a value of its own, so between the two
+ * its memory is free (lifetimes.c). A value that has not changed since it was copied is not copied
  * again. A value that is used again at once stays in device memory.
  */
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "../plan/list.h"
 #include "passes.h"
 
-/* The slot of a value that was copied back; what a block writes has no slot. */
+/* The slot of a value that was copied back; values written by blocks have no slot. */
 enum { BACK = 1 };
 
 /* A copy before the instruction at `before`. */
@@ -133,14 +133,15 @@ static int rename_operands(struct pass *p, struct rf_writer *w, int at)
     rf_write_phase(w, i->phase);
     for (int k = 0; k < i->ins + i->outs; k++) {
         int value = p->plan->operands[i->first_operand + k];
+        const enum rf_role role = (enum rf_role)p->plan->roles[i->first_operand + k];
         if (may_leave(p->plan, value)) {
             RETURN_IF_ERROR(use(p, at, value));
             value = p->tracks[value].now;
         }
         if (k < i->ins)
-            rf_write_in(w, value);
+            rf_write_in(w, role, value);
         else
-            rf_write_out(w, value);
+            rf_write_out(w, role, value);
     }
     return w->status;
 }
@@ -161,8 +162,8 @@ static void write_moves(struct pass *p, const struct rf_list *renamed, struct rf
         for (; next < p->move_count && p->moves[next].before == at; next++) {
             const struct move *m = &p->moves[next];
             rf_write(w, m->verb, m->verb == RF_VERB_EVICT ? RF_LANE_EVICT : RF_LANE_FETCH, -1, -1);
-            rf_write_in(w, m->from);
-            rf_write_out(w, m->to);
+            rf_write_in(w, RF_ROLE_FROM, m->from);
+            rf_write_out(w, RF_ROLE_TO, m->to);
         }
         rf_write_copy(w, &renamed->instructions[at]);
     }

@@ -57,8 +57,7 @@ static int split(struct rf_plan *plan, const struct rf_pipeline *p, int *first)
     return rf_pipeline_split(p, plan->stage_costs, plan->block_count, first);
 }
 
-/* A division that was chosen by a rule becomes the policy's list, so that plans of other ranks use
- * it. */
+/* A division chosen by a rule becomes the policy's list, so that plans of other ranks use it. */
 static void take_split(struct rf_plan *plan, const struct rf_pipeline *p, const int *first)
 {
     for (int stage = 0; stage < plan->stage_count; stage++) {
@@ -234,8 +233,7 @@ double rf_plan_bubble(const struct rf_plan *plan)
 /* The calls of a rank of the pipeline. */
 struct peer {
     struct rf_pipeline_call *calls; /* NULL: not listed yet */
-    /* Of each call: the first one from there on that sends this rank a message; -1: there is none.
-     */
+    /* For each call: the first one from there on that sends this rank a message; -1: none. */
     int *sends;
     int *at; /* of each chunk, direction and micro-batch: its call, forward or backward input */
 };
@@ -291,8 +289,8 @@ static int *call_at(const struct rf_arrivals *a, const struct peer *peer, int ch
     return &peer->at[(2 * chunk + forward) * a->p.micro_batches + micro_batch];
 }
 
-/* The stage that a call's result goes to, if it is one of this rank, which has the micro-batch; -1:
- * it is not. */
+/* The stage that uses a call's result, if it is on this rank and this rank has the micro-batch;
+ * otherwise -1. */
 static int goes_to(const struct rf_arrivals *a, int rank, const struct rf_pipeline_call *call)
 {
     const int stage = rf_pipeline_stage(&a->p, rank, call->chunk);

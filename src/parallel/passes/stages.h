@@ -34,16 +34,16 @@ struct rf_message {
     int block, micro_batch;
 };
 
-/* What shows this rank in a training step that its messages have arrived, if ranks have several
- * stages and messages travel in a cycle; otherwise *out is NULL. It refers to the plan. Freed with
- * rf_plan_arrivals_close. */
+/* In a training step, the messages that show this rank that its own have arrived, if ranks have
+ * several stages and messages travel in a cycle; otherwise *out is NULL. It refers to the plan.
+ * Freed with rf_plan_arrivals_close. */
 struct rf_arrivals;
 RF_MUST_CHECK int rf_plan_arrivals_open(const struct rf_plan *plan, struct rf_arrivals **out);
 void rf_plan_arrivals_close(struct rf_arrivals *arrivals);
 
 /* This rank sends a value: finds the first message from the same peer that the peer can only send
- * after it has used the value. Returns 1: found; 0: there is none; or an error. The calls of a peer
- * are listed when it is first asked for. */
+ * after it has used the value. Returns 1: found; 0: none; or an error. The calls of a peer are
+ * listed on first use. */
 RF_MUST_CHECK int rf_plan_message_seen(struct rf_arrivals *arrivals, const struct rf_value *sent,
                                        struct rf_message *out);
 

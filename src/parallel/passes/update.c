@@ -26,13 +26,16 @@ static void write_loss(struct rf_writer *w)
     w->behind = 0;
     const bool has = rf_plan_has_losses(plan);
     const int slot = rf_plan_lags(plan) ? RF_SLOT_BEFORE : -1;
-    for (int local = 0; has && local < plan->local_micro_batches; local++) {
-        const int m = rf_plan_micro_batch(plan, local);
-        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_TARGETS, -1, m, slot, -1));
-        rf_write_in(w, rf_value_of(w->plan, RF_VALUE_LOSSES, -1, m, slot, -1));
-    }
+    for (int local = 0; has && local < plan->local_micro_batches; local++)
+        rf_write_in(
+            w, RF_ROLE_TARGETS,
+            rf_value_of(w->plan, RF_VALUE_TARGETS, -1, rf_plan_micro_batch(plan, local), slot, -1));
+    for (int local = 0; has && local < plan->local_micro_batches; local++)
+        rf_write_in(
+            w, RF_ROLE_LOSSES,
+            rf_value_of(w->plan, RF_VALUE_LOSSES, -1, rf_plan_micro_batch(plan, local), slot, -1));
     if (!plan->policy.forward_only)
-        rf_write_out(w, single(w, RF_VALUE_SCALARS));
+        rf_write_out(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
     rf_write_transfer(
         w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
                                 .count = rf_plan_loss_elements(plan->policy.micro_batches),
@@ -51,9 +54,9 @@ static void write_ties(struct rf_writer *w)
         const int owner =
             of_piece(w, RF_VALUE_GRAD_SHARD, -1, plan->params[param->owner].grad_piece);
         rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
-        rf_write_in(w, owner);
-        rf_write_in(w, of_piece(w, RF_VALUE_GRAD_SHARD, -1, param->grad_piece));
-        rf_write_out(w, owner);
+        rf_write_in(w, RF_ROLE_SUM, owner);
+        rf_write_in(w, RF_ROLE_USE_TERM, of_piece(w, RF_VALUE_GRAD_SHARD, -1, param->grad_piece));
+        rf_write_out(w, RF_ROLE_SUM, owner);
     }
 }
 
@@ -64,15 +67,16 @@ static void write_tied(struct rf_writer *w, enum rf_verb verb, int value, int pa
     const struct rf_plan *plan = w->plan;
     const bool sends = verb == RF_VERB_SEND;
     const struct rf_plan_param *holder = &plan->params[rf_plan_holder(plan, param)];
-    /* Without a flush, these do not wait for messages of blocks' outputs. */
+    /* Without a flush, these have separate lanes, so that they do not wait for messages of blocks'
+     * outputs. */
     const int apart = rf_plan_lags(plan) ? RF_LANE_SEND_GRAD_BACK - RF_LANE_SEND_GRAD : 0;
     const enum rf_lane lane =
         (enum rf_lane)((int)(sends ? RF_LANE_SEND_GRAD : RF_LANE_RECV_GRAD) + apart);
     rf_write(w, verb, lane, -1, -1);
     if (sends)
-        rf_write_in(w, value);
+        rf_write_in(w, RF_ROLE_GRAD, value);
     else
-        rf_write_out(w, value);
+        rf_write_out(w, RF_ROLE_GRAD, value);
     rf_write_transfer(
         w, (struct rf_transfer){.op = sends ? RF_COLL_SEND : RF_COLL_RECV,
                                 .count = plan->pieces[holder->grad_piece].counts[plan->shard],
@@ -108,13 +112,13 @@ static void write_shared(struct rf_writer *w, int param)
             const int other = of_piece(w, RF_VALUE_GRAD_TIED, stage, piece);
             write_tied(w, RF_VERB_RECV, other, param, stage);
             rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
-            rf_write_in(w, sum);
-            rf_write_in(w, other);
-            rf_write_out(w, sum);
+            rf_write_in(w, RF_ROLE_SUM, sum);
+            rf_write_in(w, RF_ROLE_SHARD_TERM, other);
+            rf_write_out(w, RF_ROLE_SUM, sum);
         }
 }
 
-/* The next parameter after `after` that is used twice; -1: there is none. Few are. */
+/* The next parameter after `after` that is used twice; -1: none. Few are. */
 static int next_shared(const struct rf_plan *plan, int after)
 {
     int next = -1;
@@ -146,8 +150,8 @@ static void write_tensor_sums(struct rf_writer *w)
             continue;
         const int value = of_piece(w, RF_VALUE_GRAD_SHARD, -1, k);
         rf_write(w, RF_VERB_REDUCE, RF_LANE_TENSOR, -1, -1);
-        rf_write_in(w, value);
-        rf_write_out(w, value);
+        rf_write_in(w, RF_ROLE_TERM, value);
+        rf_write_out(w, RF_ROLE_SUM, value);
         rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
                                                   .count = plan->pieces[k].counts[plan->shard],
                                                   .dtype = RF_F32,
@@ -155,24 +159,36 @@ static void write_tensor_sums(struct rf_writer *w)
     }
 }
 
-/* One value for each trained piece with parameters. */
-static void operands(struct rf_writer *w, enum rf_value_kind kind, int slot, bool out)
+/* A range of pieces. One launch updates all trained ones, which are adjacent; or one, of which this
+ * rank has a shard. */
+struct updated {
+    int first, end;
+};
+
+static struct updated all_pieces(const struct rf_writer *w)
 {
-    for (int k = 0; k < w->plan->trained_pieces; k++) {
+    return (struct updated){0, w->plan->trained_pieces};
+}
+
+/* One value for each of these pieces that has parameters. */
+static void operands(struct rf_writer *w, struct updated u, enum rf_role role,
+                     enum rf_value_kind kind, int slot, bool out)
+{
+    for (int k = u.first; k < u.end; k++) {
         if (w->plan->pieces[k].use >= 0)
             continue;
         if (out)
-            rf_write_out(w, of_piece(w, kind, slot, k));
+            rf_write_out(w, role, of_piece(w, kind, slot, k));
         else
-            rf_write_in(w, of_piece(w, kind, slot, k));
+            rf_write_in(w, role, of_piece(w, kind, slot, k));
     }
 }
 
 static void share_partials(struct rf_writer *w, enum rf_lane lane)
 {
     rf_write(w, RF_VERB_NORM_SHARE, lane, -1, -1);
-    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
-    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    rf_write_in(w, RF_ROLE_PARTIALS, single(w, RF_VALUE_PARTIALS));
+    rf_write_out(w, RF_ROLE_PARTIALS, single(w, RF_VALUE_PARTIALS));
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
                                               .count = RF_EXACT_WORDS,
                                               .dtype = RF_I32,
@@ -186,10 +202,10 @@ static void write_partials(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
     rf_write(w, RF_VERB_NORM_PARTIAL, RF_LANE_COMPUTE, -1, -1);
-    operands(w, RF_VALUE_GRAD_SHARD, -1, false);
-    rf_write_in(w, single(w, RF_VALUE_CHUNKS));
-    rf_write_out(w, single(w, RF_VALUE_SQUARES));
-    rf_write_out(w, single(w, RF_VALUE_PARTIALS));
+    operands(w, all_pieces(w), RF_ROLE_GRAD, RF_VALUE_GRAD_SHARD, -1, false);
+    rf_write_in(w, RF_ROLE_CHUNKS, single(w, RF_VALUE_CHUNKS));
+    rf_write_out(w, RF_ROLE_SQUARES, single(w, RF_VALUE_SQUARES));
+    rf_write_out(w, RF_ROLE_PARTIALS, single(w, RF_VALUE_PARTIALS));
     if (plan->shards > 1)
         share_partials(w, plan->shard_lane);
     if (rf_plan_tensor_ranks(plan) > 1)
@@ -201,51 +217,32 @@ static void write_partials(struct rf_writer *w)
 static void write_norm(struct rf_writer *w)
 {
     rf_write(w, RF_VERB_NORM, RF_LANE_COMPUTE, -1, -1);
-    rf_write_in(w, single(w, RF_VALUE_PARTIALS));
-    rf_write_out(w, single(w, RF_VALUE_NORM));
+    rf_write_in(w, RF_ROLE_PARTIALS, single(w, RF_VALUE_PARTIALS));
+    rf_write_out(w, RF_ROLE_NORM, single(w, RF_VALUE_NORM));
     rf_write(w, RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, -1, -1);
-    rf_write_in(w, single(w, RF_VALUE_NORM));
-    rf_write_in(w, single(w, RF_VALUE_SCALARS));
-    rf_write_out(w, single(w, RF_VALUE_SCALARS));
-}
-
-/* The pieces that one launch updates: all of them, which are adjacent; or one, of which this rank
- * has a shard. */
-struct updated {
-    int first, end;
-};
-
-static void updated_operands(struct rf_writer *w, struct updated u, enum rf_value_kind kind,
-                             int slot, bool out)
-{
-    for (int k = u.first; k < u.end; k++) {
-        if (w->plan->pieces[k].use >= 0)
-            continue;
-        if (out)
-            rf_write_out(w, of_piece(w, kind, slot, k));
-        else
-            rf_write_in(w, of_piece(w, kind, slot, k));
-    }
+    rf_write_in(w, RF_ROLE_NORM, single(w, RF_VALUE_NORM));
+    rf_write_in(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
+    rf_write_out(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
 }
 
 static void write_updated(struct rf_writer *w, struct updated u, enum rf_value_kind gradients)
 {
     const struct rf_plan *plan = w->plan;
-    updated_operands(w, u, gradients, -1, false);
-    rf_write_in(w, single(w, RF_VALUE_DECAY));
+    operands(w, u, RF_ROLE_GRAD, gradients, -1, false);
+    rf_write_in(w, RF_ROLE_DECAY, single(w, RF_VALUE_DECAY));
     if (plan->place_runs)
-        rf_write_in(w, single(w, RF_VALUE_PLACES));
-    rf_write_in(w, single(w, RF_VALUE_SCALARS));
+        rf_write_in(w, RF_ROLE_PLACES, single(w, RF_VALUE_PLACES));
+    rf_write_in(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
     for (int outs = 0; outs < 2; outs++) {
-        updated_operands(w, u, rf_plan_stored(plan), -1, outs);
+        operands(w, u, RF_ROLE_PARAM, rf_plan_stored(plan), -1, outs);
         for (int k = 0; k < RF_PLAN_STATES; k++)
             if (rf_plan_has_state(plan, k))
-                updated_operands(w, u, RF_VALUE_STATE, k, outs);
+                operands(w, u, rf_state_role(k), RF_VALUE_STATE, k, outs);
     }
     if (rf_plan_step_copies(plan) && rf_plan_lags(plan))
-        updated_operands(w, u, RF_VALUE_COPY, RF_SLOT_BEFORE, true);
+        operands(w, u, RF_ROLE_COPY_BEFORE, RF_VALUE_COPY, RF_SLOT_BEFORE, true);
     if (rf_plan_step_copies(plan))
-        updated_operands(w, u, RF_VALUE_COPY_SHARD, -1, true);
+        operands(w, u, RF_ROLE_COPY, RF_VALUE_COPY_SHARD, -1, true);
 }
 
 static void write_update(struct rf_writer *w, struct updated u)
@@ -259,16 +256,16 @@ static void write_cast(struct rf_writer *w)
     if (!rf_plan_step_copies(w->plan))
         return;
     rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
-    operands(w, RF_VALUE_PARAM, -1, false);
+    operands(w, all_pieces(w), RF_ROLE_PARAM, RF_VALUE_PARAM, -1, false);
     if (w->plan->policy.optimizer.stochastic_rounding) /* the roundings of rank 0 */
-        rf_write_in(w, single(w, RF_VALUE_SCALARS));
+        rf_write_in(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
     if (w->plan->place_runs)
-        rf_write_in(w, single(w, RF_VALUE_PLACES));
-    operands(w, RF_VALUE_COPY, -1, true);
+        rf_write_in(w, RF_ROLE_PLACES, single(w, RF_VALUE_PLACES));
+    operands(w, all_pieces(w), RF_ROLE_COPY, RF_VALUE_COPY, -1, true);
 }
 
-/* Gathers each piece on all ranks as soon as it has been updated, unless it is gathered only when
- * it is needed. */
+/* Gathers each piece on all ranks as soon as it has been updated, unless it is only gathered before
+ * use. */
 static void write_shards(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -293,12 +290,12 @@ static void write_evictions(struct rf_writer *w)
         if (w->plan->pieces[k].use >= 0)
             continue;
         rf_write(w, RF_VERB_EVICT, RF_LANE_EVICT, -1, -1);
-        rf_write_in(w, of_piece(w, RF_VALUE_GRAD_SHARD, -1, k));
-        rf_write_out(w, of_piece(w, RF_VALUE_HOST_GRAD, -1, k));
+        rf_write_in(w, RF_ROLE_FROM, of_piece(w, RF_VALUE_GRAD_SHARD, -1, k));
+        rf_write_out(w, RF_ROLE_TO, of_piece(w, RF_VALUE_HOST_GRAD, -1, k));
     }
 }
 
-/* Piece by piece. Blocks see the result when they next fetch or gather it. */
+/* Piece by piece. Blocks use the result when they next fetch or gather it. */
 static void write_host_steps(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
@@ -319,24 +316,24 @@ static void write_step(struct rf_writer *w)
     else if (plan->shards > 1)
         write_shards(w);
     else if (plan->train_elements > 0) /* a rank's blocks may have none */
-        write_update(w, (struct updated){0, plan->trained_pieces});
+        write_update(w, all_pieces(w));
     if (plan->policy.loss_scale == 0)
         return;
     rf_write(w, RF_VERB_END_STEP, RF_LANE_COMPUTE, -1, -1);
-    rf_write_in(w, single(w, RF_VALUE_SCALARS));
-    rf_write_out(w, single(w, RF_VALUE_SCALARS));
+    rf_write_in(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
+    rf_write_out(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
 }
 
-/* If rank 0 alone updates, its scalars and parameters go to all ranks. */
+/* If only rank 0 updates, its scalars and parameters are sent to all ranks. */
 static void write_broadcasts(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
     const bool root = plan->dp_rank == 0;
     rf_write(w, RF_VERB_BROADCAST, RF_LANE_DATA, -1, -1);
     if (root)
-        rf_write_in(w, single(w, RF_VALUE_SCALARS));
+        rf_write_in(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
     else
-        rf_write_out(w, single(w, RF_VALUE_SCALARS));
+        rf_write_out(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_BROADCAST,
                                               .count = sizeof(struct rf_step_scalars),
                                               .dtype = RF_U8,
@@ -344,7 +341,8 @@ static void write_broadcasts(struct rf_writer *w)
     if (plan->train_elements == 0)
         return;
     rf_write(w, RF_VERB_BROADCAST, RF_LANE_DATA, -1, -1);
-    operands(w, plan->policy.no_masters ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, !root);
+    operands(w, all_pieces(w), RF_ROLE_PARAM,
+             plan->policy.no_masters ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, !root);
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_BROADCAST,
                                               .count = plan->train_elements,
                                               .dtype = rf_plan_stored_type(plan),

@@ -33,7 +33,7 @@ static int larger(int a, int b)
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* In a word without small letters the chunks take turns: as many micro-batches as there are ranks
+/* In a word without small letters the chunks alternate: as many micro-batches as there are ranks
  * pass the first chunk, then the second, and so on; backward passes begin with the last chunk. In
  * zbv capitals are the first chunk and small letters the second. */
 static struct rf_pipeline_call call_of(const struct writer *w, int letter, int is_small, int k)
@@ -163,7 +163,7 @@ int rf_pipeline_find(const char *name, enum rf_pipeline_kind *out)
 
 static int check_size(const struct rf_pipeline *p)
 {
-    /* A word is longer than what remains of it by fewer than 2 * ranks micro-batches. */
+    /* A word exceeds the remaining calls by fewer than 2 * ranks micro-batches. */
     const double padded = (double)p->micro_batches * p->steps + 2.0 * p->ranks;
     if (padded * LETTERS * p->chunks <= INT_MAX && 2.0 * p->ranks * p->chunks * padded <= INT_MAX)
         return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Orders of pipeline schedules: which calls each rank makes, and in which order; which stage each
- * chunk of a rank is; how blocks are divided into stages; and a simulation that proves that the
- * orders end. Pure functions, safe in any thread. They do not use plans or devices.
+ * Orders of pipeline schedules: the calls of each rank in order; the stage of each chunk of a rank;
+ * the division of blocks into stages; and a simulation that proves that the orders end. Pure
+ * functions, safe in any thread. They do not use plans or devices.
  *
  * A model is divided into consecutive stages. A rank has one or more of them, its chunks. For each
  * micro-batch each stage makes three calls: RF_VERB_FORWARD, RF_VERB_BACKWARD_INPUT, whose result
@@ -27,14 +27,14 @@ struct rf_pipeline_call {
     enum rf_verb verb;
     int chunk;
     int micro_batch; /* those of step t begin at t * micro_batches */
-    int version;     /* of the weights that it sees: the number of their updates in this order */
+    int version;     /* of the weights that it uses: the number of their updates in this order */
     int behind;      /* rf_plan_lag_calls: 1: of the previous step; otherwise 0 */
 };
 
 /* ---- pipeline.c: kinds, stages, orders ------------------------------------------------------- */
 
-/* Fills in members that are 0. RF_EINVAL: the message names the number that is wrong, and a correct
- * one. All other functions need a pipeline that has passed this check. */
+/* Sets members that are 0 to their defaults. RF_EINVAL: the message names the wrong number, and a
+ * correct one. All other functions need a pipeline that has passed this check. */
 RF_MUST_CHECK int rf_pipeline_check(struct rf_pipeline *p);
 
 /* ranks * chunks. */
@@ -47,7 +47,7 @@ int rf_pipeline_chunk_of(const struct rf_pipeline *p, int stage);
 
 /* The number of calls of one rank: 3 * chunks * micro_batches * steps. */
 int rf_pipeline_call_count(const struct rf_pipeline *p);
-/* Writes the calls of a rank in their order; calls has room for rf_pipeline_call_count.
+/* Writes the calls of a rank in order; calls has space for rf_pipeline_call_count.
  *
  * 2BW: the update of step t follows the last RF_VERB_BACKWARD_WEIGHT of its micro-batches, between
  * calls of the next steps, and makes version t + 1. Micro-batches of step t see version t - 1
@@ -68,12 +68,12 @@ int rf_pipeline_in_flight(const struct rf_pipeline *p, const struct rf_pipeline_
 /* RF_EINVAL: more stages than blocks. */
 RF_MUST_CHECK int rf_pipeline_check_stages(const struct rf_pipeline *p, int blocks);
 
-/* Divides blocks into stages: stage s has blocks first[s] to first[s + 1]; first has room for
+/* Divides blocks into stages: stage s has blocks first[s] to first[s + 1]; first has space for
  * rf_pipeline_stages + 1. Every stage has at least one block. The largest sum of costs of a stage
  * is as small as possible. Among such divisions the one with the smallest sum of squares is chosen.
- * Of equal ones it is the one that gives the last stages more blocks, because the first ones keep
- * activations of more micro-batches. costs: of each block, in any unit; NULL: all are equal.
- * RF_EINVAL: more stages than blocks, or a cost that is negative or not a number. RF_ENOMEM. */
+ * If several are equal, the last stages get more blocks, because the first ones keep activations of
+ * more micro-batches. costs: of each block, in any unit; NULL: all are equal. RF_EINVAL: more
+ * stages than blocks, or a cost that is negative or not a number. RF_ENOMEM. */
 RF_MUST_CHECK int rf_pipeline_split(const struct rf_pipeline *p, const double *costs, int blocks,
                                     int *first);
 /* The same from the caller's number of blocks for each stage. RF_EINVAL: the number of counts is
@@ -83,7 +83,7 @@ RF_MUST_CHECK int rf_pipeline_split_by_hand(const struct rf_pipeline *p, const i
 
 /* ---- pipeline_run.c: the simulation ---------------------------------------------------------- */
 
-/* Which transfers share a lane. A lane does one transfer at a time, in list order. A receive has
+/* The transfers that share a lane. A lane does one transfer at a time, in list order. A receive has
  * the position of the call that reads it, a send that of the call that made the value. */
 enum rf_pipeline_lanes {
     /* A lane for each direction, peer and kind: outputs, gradients. */
@@ -102,8 +102,8 @@ struct rf_pipeline_run_opts {
     double forward_s, backward_input_s, backward_weight_s; /* of a chunk for a micro-batch */
     double transfer_s; /* between two ranks; transfers between stages of one rank take no time */
     enum rf_pipeline_lanes lanes;
-    /* How many calls before its reader a receive is posted. 0: when the rank reaches that call.
-     * INT_MAX: at once. Blocking ranks need 0. */
+    /* The number of calls before its reader at which a receive is posted. 0: when the rank reaches
+     * that call. INT_MAX: at once. Blocking ranks need 0. */
     int receive_ahead;
 };
 

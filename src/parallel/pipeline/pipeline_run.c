@@ -15,7 +15,7 @@ enum { SENDS, RECEIVES, WAYS };
 enum { LANES = WAYS * KINDS * 2 };
 
 static const struct split {
-    bool way, kind, peer; /* what separates lanes */
+    bool way, kind, peer; /* the properties that separate lanes */
 } rows[] = {
     [RF_PIPELINE_BY_PEER_AND_KIND] = {true, true, true},
     [RF_PIPELINE_BY_PEER] = {true, false, true},
@@ -115,8 +115,8 @@ static int bad_call(const struct run *run, int rank, int at, const char *why)
                    call->micro_batch, call->chunk, why);
 }
 
-/* There are as many calls as there should be, so it is enough that none occurs twice. done: zeros,
- * one for each chunk and micro-batch. */
+/* The number of calls is right, so it is enough that none occurs twice. done: zeros, one for each
+ * chunk and micro-batch. */
 static int check_calls(const struct run *run, int rank, unsigned char *done)
 {
     for (int at = 0; at < rf_pipeline_call_count(run->p); at++) {
@@ -227,7 +227,7 @@ static double posted_s(const struct run *run, const struct rank *r, const struct
     return last < 0 ? 0 : r->ends_s[last];
 }
 
-/* Transfers the head of a lane, if this rank receives it. */
+/* Transfers the head of a lane if this rank receives it. */
 static bool receive_next(struct run *run, int rank, struct lane *lane)
 {
     if (lane->head < 0 || lane_of(run, lane->head, RECEIVES) != lane)

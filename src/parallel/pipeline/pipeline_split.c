@@ -22,7 +22,7 @@ int rf_pipeline_check_stages(const struct rf_pipeline *p, int blocks)
         rf_pipeline_name(p->kind), p->ranks, p->chunks, p->chunks > 1 ? "s" : "", stages, blocks);
 }
 
-/* Whether that many stages are enough if none may cost more than the bound. */
+/* Whether `stages` stages suffice if none may cost more than the bound. */
 static bool fits(const double *costs, int blocks, int stages, double bound)
 {
     double sum = 0;

@@ -21,12 +21,12 @@ struct history {
 
 struct rf_clocks {
     const struct rf_plan *plan;
-    struct history *regions; /* and one history more: of values without bytes, by their number */
-    int *begins;             /* of each value: where its first span was when it was last accessed */
+    struct history *regions; /* and one more for values without bytes, by their number */
+    int *begins;             /* by value: the index of its first span at the last access */
     int (*rows)[RF_LANE_COUNT];
     int first[RF_LANE_COUNT]; /* row of each lane's first instruction */
     int passed[RF_LANE_COUNT];
-    /* Of these, those before the last exchange of norms. */
+    /* The positions before the last exchange of norms. */
     int summed[RF_LANE_COUNT];
     int now[RF_LANE_COUNT][RF_LANE_COUNT];
 };
@@ -84,8 +84,8 @@ static int span_at(const struct history *h, uint64_t byte)
     return low;
 }
 
-/* Makes a span begin at `byte`. likely: the index that it probably has. Returns its index, or -1
- * when out of memory. */
+/* Splits a span at `byte`. likely: the probable index. Returns the index of the span, or -1 if out
+ * of memory. */
 static int cut(struct history *h, uint64_t byte, int likely)
 {
     if (likely < h->count && h->spans[likely].first == byte)
@@ -146,7 +146,7 @@ int rf_clocks_needs(struct rf_clocks *c, const struct rf_instruction *i, int nee
         need[lane] = -1;
     for (int k = 0; k < i->ins + i->outs; k++)
         RETURN_IF_ERROR(touch(c, operands[k], k >= i->ins, (int)i->lane, need));
-    /* The host blocks in this verb and learns the status of all earlier transfers; but not of those
+    /* The host blocks in this verb and learns the status of all earlier transfers, but not of those
      * of a newer step, for which no rank may wait. */
     for (int lane = 0; i->verb == RF_VERB_LOSS && lane < RF_LANE_COUNT; lane++)
         if (rf_lane_transfers(lane) && lane != (int)i->lane)
@@ -154,7 +154,7 @@ int rf_clocks_needs(struct rf_clocks *c, const struct rf_instruction *i, int nee
     if (i->verb == RF_VERB_NORM_SHARE)
         for (int lane = 0; lane < RF_LANE_COUNT; lane++)
             c->summed[lane] = c->passed[lane] + (lane == (int)i->lane);
-    if (need[i->lane] == self) /* it reads and writes the same bytes */
+    if (need[i->lane] == self) /* the instruction reads and writes the same bytes */
         need[i->lane] = self - 1;
     return 0;
 }

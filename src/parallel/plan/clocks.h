@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * What is known to have completed when an instruction begins: the last access to every byte, and
- * vector clocks of the lanes under the list's waits (Mattern 1989). edges.c derives the waits with
- * it, check.c verifies them.
+ * The instructions known to have completed when an instruction begins: the last access to every
+ * byte, and vector clocks of the lanes under the list's waits (Mattern 1989). edges.c derives the
+ * waits with it, check.c verifies them.
  */
 #ifndef RF_PARALLEL_CLOCKS_H
 #define RF_PARALLEL_CLOCKS_H

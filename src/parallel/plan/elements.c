@@ -33,7 +33,7 @@ uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
                                        : plan->param_elements;
 }
 
-/* Of the bare pieces, or of the raw ones. */
+/* Elements of the bare pieces, or of the raw ones. */
 static uint64_t frozen_elements(const struct rf_plan *plan, int shard, bool raw)
 {
     uint64_t elements = 0;

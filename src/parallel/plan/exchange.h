@@ -18,8 +18,8 @@ static inline enum rf_call rf_call_of(enum rf_verb verb)
                                              : RF_CALL_FORWARD;
 }
 
-/* The exchange between phases `number` and `number` + 1 of a call; NULL: that phase is the last
- * one. */
+/* The exchange between phases `number` and `number` + 1 of a call; NULL: `number` is the last
+ * phase. */
 static inline const struct rf_exchange *rf_plan_exchange(const struct rf_plan *plan, int block,
                                                          enum rf_call call, int number)
 {
@@ -78,7 +78,7 @@ static inline bool rf_exchange_widens(const struct rf_plan *plan,
     return rf_exchange_type(plan, exchange) != exchange->dtype;
 }
 
-/* Offsets in the value of an exchange: where the tensor of part `part` begins, as the block writes
+/* Offsets in the value of an exchange: the begin of the tensor of part `part`, as the block writes
  * it or as it is added; and the size of the value. */
 static inline uint64_t rf_exchange_part_first(const struct rf_plan *plan,
                                               const struct rf_exchange *exchange, int part,

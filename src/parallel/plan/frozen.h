@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * Which blocks have a backward pass, where parameters are frozen. Used by passes that write calls
- * of blocks, and by train/block.c.
+ * The blocks with a backward pass if parameters are frozen. Used by passes that write calls of
+ * blocks, and by train/block.c.
  */
 #ifndef RF_PARALLEL_FROZEN_H
 #define RF_PARALLEL_FROZEN_H
 
 #include "plan.h"
 
-/* Whether a block has a trained parameter: if not, no rank needs its backward_weight. */
+/* Whether a block has a trained parameter; otherwise its backward_weight is not needed. */
 static inline bool rf_plan_block_trains(const struct rf_plan *plan, int block)
 {
     for (int k = 0; k < plan->blocks[block].param_count; k++)

@@ -51,7 +51,7 @@ void rf_write_call(struct rf_writer *w, enum rf_verb call)
         last(w)->call = call;
 }
 
-static void add_operand(struct rf_writer *w, int value)
+static void add_operand(struct rf_writer *w, enum rf_role role, int value)
 {
     struct rf_plan *plan = w->plan;
     if (w->status == 0 && value < 0)
@@ -59,25 +59,43 @@ static void add_operand(struct rf_writer *w, int value)
     if (w->status < 0)
         return;
     if (!rf_array_reserve((void **)&plan->operands, plan->operand_count, &plan->operand_capacity,
-                          sizeof(*plan->operands))) {
+                          sizeof(*plan->operands)) ||
+        !rf_array_reserve((void **)&plan->roles, plan->operand_count, &plan->role_capacity,
+                          sizeof(*plan->roles))) {
         out_of_memory(w);
         return;
     }
+    plan->roles[plan->operand_count] = (uint8_t)role;
     plan->operands[plan->operand_count++] = value;
 }
 
-void rf_write_in(struct rf_writer *w, int value)
+void rf_write_in(struct rf_writer *w, enum rf_role role, int value)
 {
-    add_operand(w, value);
+    add_operand(w, role, value);
     if (w->status == 0)
         last(w)->ins++;
 }
 
-void rf_write_out(struct rf_writer *w, int value)
+void rf_write_out(struct rf_writer *w, enum rf_role role, int value)
 {
-    add_operand(w, value);
+    add_operand(w, role, value);
     if (w->status == 0)
         last(w)->outs++;
+}
+
+void rf_write_ins_of(struct rf_writer *w, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = w->plan;
+    for (int k = i->first_operand; k < i->first_operand + i->ins; k++)
+        rf_write_in(w, (enum rf_role)plan->roles[k], plan->operands[k]);
+}
+
+void rf_write_outs_of(struct rf_writer *w, const struct rf_instruction *i)
+{
+    const struct rf_plan *plan = w->plan;
+    const int first = i->first_operand + i->ins;
+    for (int k = first; k < first + i->outs; k++)
+        rf_write_out(w, (enum rf_role)plan->roles[k], plan->operands[k]);
 }
 
 void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer)
@@ -109,8 +127,10 @@ void rf_write_gather(struct rf_writer *w, int piece, enum rf_dtype dtype)
     const bool copy = dtype != RF_F32;
     rf_write(w, RF_VERB_GATHER, plan->shard_lane, -1, -1);
     rf_write_in(
-        w, rf_value_of(plan, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD, -1, -1, -1, piece));
-    rf_write_out(w, rf_value_of(plan, copy ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
+        w, RF_ROLE_FROM,
+        rf_value_of(plan, copy ? RF_VALUE_COPY_SHARD : RF_VALUE_PARAM_SHARD, -1, -1, -1, piece));
+    rf_write_out(w, RF_ROLE_TO,
+                 rf_value_of(plan, copy ? RF_VALUE_COPY : RF_VALUE_PARAM, -1, -1, -1, piece));
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_GATHER,
                                               .count = p->count,
                                               .dtype = dtype,
@@ -127,21 +147,26 @@ void rf_write_replicas(struct rf_writer *w, int piece)
     const int shard = rf_value_of(plan, narrow ? RF_VALUE_GRAD_NARROW_SHARD : RF_VALUE_GRAD_SHARD,
                                   -1, -1, -1, piece);
     rf_write(w, RF_VERB_REDUCE, RF_LANE_REPLICATE, -1, -1);
-    rf_write_in(w, shard);
-    rf_write_out(w, shard);
+    rf_write_in(w, RF_ROLE_TERM, shard);
+    rf_write_out(w, RF_ROLE_SUM, shard);
     rf_write_transfer(w, (struct rf_transfer){.op = RF_COLL_ALL_REDUCE,
                                               .count = plan->pieces[piece].counts[plan->shard],
                                               .dtype = plan->policy.reduce_dtype,
                                               .order = RF_ORDER_RING});
 }
 
-void rf_write_cast(struct rf_writer *w, enum rf_value_kind from, enum rf_value_kind to, int piece)
+void rf_write_narrow(struct rf_writer *w, int grads, int sent)
 {
-    struct rf_plan *plan = w->plan;
-    const int slot = from == RF_VALUE_GRAD ? 0 : -1;
     rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
-    rf_write_in(w, rf_value_of(plan, from, -1, -1, slot, piece));
-    rf_write_out(w, rf_value_of(plan, to, -1, -1, -1, piece));
+    rf_write_in(w, RF_ROLE_GRAD, grads);
+    rf_write_out(w, RF_ROLE_SENT, sent);
+}
+
+void rf_write_widen(struct rf_writer *w, int received, int grads)
+{
+    rf_write(w, RF_VERB_CAST, RF_LANE_COMPUTE, -1, -1);
+    rf_write_in(w, RF_ROLE_RECEIVED, received);
+    rf_write_out(w, RF_ROLE_GRAD, grads);
 }
 
 int rf_write_end(struct rf_writer *w, struct rf_list *list)

@@ -14,7 +14,7 @@
 int rf_value_of(struct rf_plan *plan, enum rf_value_kind kind, int block, int micro_batch, int slot,
                 int piece);
 
-/* The same as `value` for another micro-batch; -1: there is none. */
+/* The same value as `value` for another micro-batch; -1: none. */
 int rf_value_find(const struct rf_plan *plan, const struct rf_value *value, int micro_batch);
 
 struct rf_writer {
@@ -27,15 +27,18 @@ struct rf_writer {
 };
 
 /* Appends an instruction. Its operands follow: first all that are read, then all that are written.
- */
+ * Those with the same role are written one after the other. */
 void rf_write(struct rf_writer *w, enum rf_verb verb, enum rf_lane lane, int block,
               int micro_batch);
 /* Sets the phase of the instruction within its call; rf_write sets 0. */
 void rf_write_phase(struct rf_writer *w, int phase);
 /* Sets the call of an exchange. */
 void rf_write_call(struct rf_writer *w, enum rf_verb call);
-void rf_write_in(struct rf_writer *w, int value);
-void rf_write_out(struct rf_writer *w, int value);
+void rf_write_in(struct rf_writer *w, enum rf_role role, int value);
+void rf_write_out(struct rf_writer *w, enum rf_role role, int value);
+/* Repeats what another instruction of this plan reads, or what it writes. */
+void rf_write_ins_of(struct rf_writer *w, const struct rf_instruction *instruction);
+void rf_write_outs_of(struct rf_writer *w, const struct rf_instruction *instruction);
 void rf_write_transfer(struct rf_writer *w, struct rf_transfer transfer);
 
 /* Appends a copy of an instruction of this plan. */
@@ -44,8 +47,9 @@ void rf_write_copy(struct rf_writer *w, const struct rf_instruction *instruction
 /* Gathers a whole piece from the ranks' shards: its f32 parameters, or their 16-bit copies. */
 void rf_write_gather(struct rf_writer *w, int piece, enum rf_dtype dtype);
 
-/* Casts the gradients of a piece (of slot 0) to another type. */
-void rf_write_cast(struct rf_writer *w, enum rf_value_kind from, enum rf_value_kind to, int piece);
+/* Casts gradients to the type in which they are sent, and back. */
+void rf_write_narrow(struct rf_writer *w, int grads, int sent);
+void rf_write_widen(struct rf_writer *w, int received, int grads);
 
 /* Blocks' backward passes between the start of a transfer and the use of its result, so that
  * compute does not wait for it. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * A plan: where every parameter and gradient is in memory, which pieces are reduced together, how
- * much memory is needed, and the lists of instructions of a step and of evaluation on one rank.
- * parallel/ builds it with pure functions. train/execute.c runs it and decides nothing.
+ * A plan: the place of every parameter and gradient in memory, the pieces that are reduced
+ * together, the memory needed, and the lists of instructions of a step and of evaluation on one
+ * rank. parallel/ builds it with pure functions. train/execute.c runs it and decides nothing.
  */
 #ifndef RF_PARALLEL_PLAN_H
 #define RF_PARALLEL_PLAN_H
@@ -35,7 +35,7 @@ static inline int64_t rf_plan_seq(const struct rf_plan *plan)
 }
 
 /* The number of parts of blocks or sequences: tensor or context ranks, or policy.tensor_parts. And
- * how many of them this rank computes, one after the other. */
+ * the number of these that this rank computes, one after the other. */
 static inline int rf_plan_all_parts(const struct rf_plan *plan)
 {
     if (rf_plan_cuts_sequences(plan))
@@ -114,6 +114,12 @@ static inline bool rf_plan_has_state(const struct rf_plan *plan, int k)
                : rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k);
 }
 
+/* The role of this state in an update. */
+static inline enum rf_role rf_state_role(int k)
+{
+    return k == RF_STATE_BEFORE ? RF_ROLE_PARAM_BEFORE : (enum rf_role)((int)RF_ROLE_STATE + k);
+}
+
 /* Whether this rank has the optimizer and its states. */
 static inline bool rf_plan_updates(const struct rf_plan *plan)
 {
@@ -173,9 +179,9 @@ static inline bool rf_plan_evicts(const struct rf_plan *plan)
 }
 
 /* The power of two by which gradients are multiplied before they are sent in 16 bits, and divided
- * after it. f16 ends at 65504, which sums over the tokens of a step would exceed. So it has means
- * times 256, or sums of up to 256 tokens: the means of what is trained are far below 256, and far
- * above 2^-32, the smallest number that f16 has then. */
+ * after it. f16 ends at 65504, which sums over the tokens of a step would exceed. So it sends means
+ * times 256, or sums of up to 256 tokens: means of gradients are far below 256, and far above
+ * 2^-32, the smallest number that f16 then has. */
 static inline float rf_plan_send_factor(const struct rf_plan *plan)
 {
     const int64_t tokens = plan->policy.batch * plan->policy.seq;
@@ -240,7 +246,7 @@ static inline bool rf_plan_delays_weights(const struct rf_plan *plan)
            (plan->policy.pipeline == RF_PIPELINE_ZBH1 || plan->policy.pipeline == RF_PIPELINE_ZBV);
 }
 
-/* The number of rounds: in each one, every rank takes a micro-batch; in the last one some ranks may
+/* The number of rounds: in each one, every rank has a micro-batch; in the last one some ranks may
  * have none. */
 static inline int rf_plan_rounds(const struct rf_plan *plan)
 {
@@ -359,7 +365,7 @@ static inline bool rf_verb_calls_block(enum rf_verb verb)
            verb == RF_VERB_BACKWARD_WEIGHT;
 }
 
-/* Whether the host does it, and blocks until it is done. */
+/* Whether the host executes the verb, and blocks until it is done. */
 static inline bool rf_verb_blocks(enum rf_verb verb)
 {
     return verb == RF_VERB_LOAD || verb == RF_VERB_LOSS || verb == RF_VERB_BROADCAST ||
@@ -381,7 +387,7 @@ RF_MUST_CHECK int rf_plan_sizes_of(const struct rf_plan *plan, const struct rf_b
  * for the block that has most; 0 with one part. */
 uint64_t rf_plan_spare_bytes(const struct rf_plan *plan);
 
-/* bytes.c. Words of the table of places of the rank with this shard; 0: there is none. */
+/* bytes.c. Words of the table of places of the rank with this shard; 0: no table. */
 uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard);
 /* places.c. The table of this rank: struct rf_optimizer_part.places. */
 RF_MUST_CHECK int rf_plan_fill_places(const struct rf_plan *plan, uint32_t *words);
@@ -409,6 +415,17 @@ uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
 /* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
 uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
+
+/* query.c. The operands of an instruction with this role, in their order: those that it reads, or
+ * those that it writes. */
+struct rf_operands {
+    const int *values;
+    int count;
+};
+struct rf_operands rf_plan_ins(const struct rf_plan *plan, const struct rf_instruction *i,
+                               enum rf_role role);
+struct rf_operands rf_plan_outs(const struct rf_plan *plan, const struct rf_instruction *i,
+                                enum rf_role role);
 
 /* place.c. The size of a value, and its region and offset if it lives as long as the run. */
 void rf_place_value(const struct rf_plan *plan, struct rf_value *value);

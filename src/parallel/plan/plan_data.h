@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * The data of a plan: parameters and gradients, pieces, regions of memory, values, and lists of
- * instructions. plan.h includes it, and has what follows from them.
+ * instructions. plan.h includes it, and has functions of these data.
  */
 #ifndef RF_PARALLEL_PLAN_DATA_H
 #define RF_PARALLEL_PLAN_DATA_H
@@ -50,6 +50,9 @@ struct rf_plan_param {
     bool overwrite_grad; /* the first use of its gradient overwrites it: ctx->overwrite_grad */
     int piece;           /* that contains the parameter; for tied uses the owner's */
     int grad_piece;      /* that contains its gradient; -1 if frozen */
+    /* The piece's index among the operands of a call of the block with RF_ROLE_PARAM or, if narrow,
+     * RF_ROLE_COPY; and that of grad_piece with RF_ROLE_GRAD, or -1. */
+    int operand, grad_operand;
 };
 
 /* Whether blocks use it in 16 bits. */
@@ -146,23 +149,23 @@ struct rf_plan_group {
     int size, rank; /* size 0: the lane is not used */
 };
 
-struct rf_value_index; /* values by what they are of */
+struct rf_value_index; /* values by key */
 
 struct rf_plan {
     const struct rf_block *blocks;
     int block_count;
     struct rf_mesh mesh;
-    struct rf_policy policy; /* all defaults are filled in */
+    struct rf_policy policy; /* all defaults are set */
     int rank;
     /* Its place in the mesh: rf_plan_rank_at. tp_rank: among the ranks that share its
      * micro-batches, rf_plan_tensor_ranks. */
     int tp_rank, dp_rank, pp_rank;
-    double *stage_costs; /* [block_count] by which stages are divided; NULL: evenly, or by a list */
+    double *stage_costs; /* [block_count] costs for dividing stages; NULL: evenly, or by a list */
     int *stage_of, *home_of; /* of each block: its stage, and the pp_rank of its ranks */
     int *stage_blocks;       /* number of blocks of each stage; policy.stage_blocks where pp > 1 */
     int stage_count;
     int64_t rows;            /* this rank's tokens of a micro-batch: rf_plan_whole_rows */
-    struct rf_forest forest; /* how micro-batches are divided among ranks */
+    struct rf_forest forest; /* the division of micro-batches among ranks */
     int *first_micro_batch;  /* forest.first */
     int most_parts;          /* the maximum number of subtrees of a rank; in tree order only */
     int local_micro_batches;
@@ -172,8 +175,8 @@ struct rf_plan {
     int param_count;
     int *first_param;         /* of each block */
     int first_back;           /* the first block with a trained parameter: blocks before it have no
-                               * backward pass; block_count: there is none */
-    enum rf_dtype copy_type;  /* of RF_REGION_COPY; RF_F32: there is no copy */
+                               * backward pass; block_count: none */
+    enum rf_dtype copy_type;  /* of RF_REGION_COPY; RF_F32: no copy */
     uint64_t param_elements;  /* of the flat buffer; frozen ones are last */
     uint64_t master_elements; /* its front part that is stored in f32: all but bare and raw ones */
     uint64_t copy_elements;   /* its front part that may have a copy in 16 bits: all but raw ones */
@@ -188,7 +191,7 @@ struct rf_plan {
     int stage;         /* policy.zero, or 0 if there is nothing to shard */
     int shards, shard; /* number of shards, and this rank's shard */
     struct rf_plan_group groups[RF_LANE_COUNT];
-    bool units;      /* blocks see parameters that are gathered or fetched for them */
+    bool units;      /* blocks use parameters that are gathered or fetched for them */
     bool keep_units; /* and that stay in memory until the end of the list */
     int sum_slots;   /* places for partial sums of a shard: several in tree order with zero >= 2 */
     enum rf_lane shard_lane; /* of the ranks that hold one copy of the shards */
@@ -205,7 +208,8 @@ struct rf_plan {
     int value_count, value_capacity;
     struct rf_value_index *value_index;
     int *operands;
-    int operand_count, operand_capacity;
+    uint8_t *roles; /* of each operand: enum rf_role */
+    int operand_count, operand_capacity, role_capacity;
     struct rf_wait *waits;
     int wait_count, wait_capacity;
     struct rf_transfer *transfers;

@@ -69,9 +69,54 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_WORKSPACE] = "workspace",
 };
 
+static const char *const roles[RF_ROLE_COUNT] = {
+    [RF_ROLE_INPUT] = "input",
+    [RF_ROLE_OUTPUT] = "output",
+    [RF_ROLE_OUTPUT_GRAD] = "gradient of output",
+    [RF_ROLE_INPUT_GRAD] = "gradient of input",
+    [RF_ROLE_SAVED] = "saved",
+    [RF_ROLE_SAVED_FOR_WEIGHT] = "saved for weight",
+    [RF_ROLE_EXCHANGED] = "exchanged",
+    [RF_ROLE_EXCHANGE] = "exchange",
+    [RF_ROLE_TARGETS] = "targets",
+    [RF_ROLE_LOSSES] = "losses",
+    [RF_ROLE_SCRATCH] = "scratch",
+    [RF_ROLE_WORKSPACE] = "workspace",
+    [RF_ROLE_PARAM] = "parameters",
+    [RF_ROLE_COPY] = "16-bit parameters",
+    [RF_ROLE_GRAD] = "gradients",
+    [RF_ROLE_SCALARS] = "scalars",
+    [RF_ROLE_STEP_SCALARS] = "scalars of the loaded step",
+    [RF_ROLE_STATE] = "state",
+    [RF_ROLE_STATE + 1] = "second state",
+    [RF_ROLE_STATE + 2] = "third state",
+    [RF_ROLE_STATE_END] = "fourth state",
+    [RF_ROLE_PARAM_BEFORE] = "parameters before",
+    [RF_ROLE_COPY_BEFORE] = "16-bit parameters before",
+    [RF_ROLE_DECAY] = "decay",
+    [RF_ROLE_PLACES] = "places",
+    [RF_ROLE_CHUNKS] = "norm chunks",
+    [RF_ROLE_SQUARES] = "squares",
+    [RF_ROLE_PARTIALS] = "partial norms",
+    [RF_ROLE_NORM] = "norm",
+    [RF_ROLE_SUM] = "sum",
+    [RF_ROLE_TERM] = "term",
+    [RF_ROLE_SHARD_TERM] = "term of a shard",
+    [RF_ROLE_USE_TERM] = "term of a tied use",
+    [RF_ROLE_SENT] = "sent",
+    [RF_ROLE_RECEIVED] = "received",
+    [RF_ROLE_FROM] = "from",
+    [RF_ROLE_TO] = "to",
+};
+
 const char *rf_verb_name(enum rf_verb verb)
 {
     return (unsigned)verb < RF_VERB_COUNT ? verbs[verb] : "?";
+}
+
+const char *rf_role_name(enum rf_role role)
+{
+    return (unsigned)role < RF_ROLE_COUNT && roles[role] ? roles[role] : "?";
 }
 
 const char *rf_lane_name(enum rf_lane lane)

@@ -5,6 +5,8 @@
  */
 #include "plan.h"
 
+#include <string.h>
+
 const struct rf_instruction *rf_plan_instructions(const struct rf_plan *plan, int *count)
 {
     *count = plan->lists[RF_LIST_STEP].count;
@@ -25,6 +27,37 @@ const struct rf_value *rf_plan_values(const struct rf_plan *plan, int *count)
 const int *rf_plan_operands(const struct rf_plan *plan, const struct rf_instruction *instruction)
 {
     return plan->operands + instruction->first_operand;
+}
+
+const uint8_t *rf_plan_roles(const struct rf_plan *plan, const struct rf_instruction *instruction)
+{
+    return plan->roles + instruction->first_operand;
+}
+
+static struct rf_operands with_role(const struct rf_plan *plan, int first, int count,
+                                    enum rf_role role)
+{
+    const uint8_t *roles = plan->roles + first;
+    const uint8_t *at = count > 0 ? memchr(roles, (int)role, (size_t)count) : NULL;
+    if (!at)
+        return (struct rf_operands){0};
+    const int begin = (int)(at - roles);
+    int end = begin + 1;
+    while (end < count && roles[end] == role)
+        end++;
+    return (struct rf_operands){plan->operands + first + begin, end - begin};
+}
+
+struct rf_operands rf_plan_ins(const struct rf_plan *plan, const struct rf_instruction *i,
+                               enum rf_role role)
+{
+    return with_role(plan, i->first_operand, i->ins, role);
+}
+
+struct rf_operands rf_plan_outs(const struct rf_plan *plan, const struct rf_instruction *i,
+                                enum rf_role role)
+{
+    return with_role(plan, i->first_operand + i->ins, i->outs, role);
 }
 
 const struct rf_wait *rf_plan_waits(const struct rf_plan *plan,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * Explains in words why an instruction sends: from which declaration its transfer follows. A block
- * declares how its parameters are split and what its phases exchange; everything else follows from
- * mesh and policy. Called by users.
+ * Explains in words why an instruction sends: the declaration behind its transfer. A block declares
+ * the splits of its parameters and the exchanges of its phases; everything else follows from mesh
+ * and policy. Called by users.
  */
 #include <stdarg.h>
 

@@ -6,8 +6,7 @@
 
 #include "../../base/base.h"
 
-/* One segment, in rows or columns: where it begins in the whole, and the part of it that the rank
- * has. */
+/* One segment, in rows or columns: its begin in the whole, and the rank's part of it. */
 struct segment {
     int64_t first, size;
     int64_t begin, end; /* relative to the segment */
@@ -168,7 +167,7 @@ bool rf_cut_same(const struct rf_param_cut *a, const struct rf_param_cut *b)
     return true;
 }
 
-/* Rows or columns that a rank with one part has. */
+/* The number of rows or columns of a rank with one part. */
 static int64_t part_length(const struct rf_param_cut *cut)
 {
     int64_t own = 0, first = 0;

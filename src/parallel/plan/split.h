@@ -61,8 +61,8 @@ uint64_t rf_cut_count_chunks(const struct rf_param_cut *cut, uint64_t most, uint
                              uint64_t to);
 
 /* Copy elements [first, first + count) of this rank's part from or to an array of the whole.
- * rf_cut_put leaves out elements that a lower rank has, so the sum of all ranks' arrays, which
- * begin as zeros, is the whole. */
+ * rf_cut_put omits elements that a lower rank has, so the sum of all ranks' arrays, which begin as
+ * zeros, is the whole. */
 void rf_cut_take(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *whole,
                  float *part);
 void rf_cut_put(const struct rf_param_cut *cut, uint64_t first, uint64_t count, const float *part,

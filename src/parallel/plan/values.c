@@ -27,7 +27,7 @@ struct rf_value_index {
     int capacity; /* a power of two */
 };
 
-/* Its high bits depend on all of the key. By its low bits, values of one block and micro-batch are
+/* The high bits depend on the whole key. By the low bits, values of one block and micro-batch are
  * near each other, because they are looked up one after the other. */
 static uint32_t hash(const struct rf_value *v)
 {
@@ -45,7 +45,7 @@ static bool same(const struct rf_value *a, const struct rf_value *b)
            a->slot == b->slot && a->piece == b->piece;
 }
 
-/* The entry of the value, or the free one that it would have. */
+/* The entry of the value, or the free one for it. */
 static struct entry *find(const struct rf_value_index *index, const struct rf_value *values,
                           const struct rf_value *wanted, uint32_t hash)
 {

@@ -11,10 +11,10 @@
 struct rf_at;
 
 /* VERB(verb, name, checker, work)
- *   checker: checks what the instruction reads, and sets what its results hold (meaning.h). NULL:
- *     other ranks take part, so meaning_transfer.c does it.
- *   work: its arithmetic and memory traffic. NULL: a call of a block, which has costs; or
- * transfers, host instructions and scalars, which have none. */
+ *   checker: checks the content that the instruction reads, and sets its results' (meaning.h).
+ * NULL: other ranks take part, so meaning_transfer.c does it. work: its arithmetic and memory
+ * traffic. NULL: a call of a block, which has costs; or transfers, host instructions and scalars,
+ * which have none. */
 #define RF_VERBS(VERB)                                                                             \
     VERB(LOAD, "load inputs", rf_meaning_load, NULL)                                               \
     VERB(ZERO, "zero gradients", rf_meaning_zero, rf_work_zero)                                    \

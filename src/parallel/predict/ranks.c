@@ -13,7 +13,7 @@
  * common to all ranks. */
 struct kind {
     int stage;  /* of the pipeline */
-    int tensor; /* the tensor rank that is planned for those of its kind */
+    int tensor; /* the tensor rank that is planned for all of its kind */
     int micro_batches;
     /* In tree order: index of the first micro-batch in a subtree that can hold all of the rank's.
      */
@@ -25,13 +25,13 @@ struct kinds {
     struct {
         struct kind kind;
         int planned;         /* the rank that is planned for all of its kind */
-        int first, last;     /* of its ranks; -1: there is none so far */
+        int first, last;     /* of its ranks; -1: none so far */
         struct rf_plan *own; /* made here; NULL: none is kept */
     } * all;
     int count, capacity;
-    int *next;        /* of each rank: the next of its kind; -1: it is the last */
-    int *tensor_like; /* of each tensor rank: the one that is planned for those of its kind */
-    int host_ranks;   /* 0: the hosts of ranks do not matter */
+    int *next;        /* for each rank: the next of its kind; -1: the last */
+    int *tensor_like; /* for each tensor rank: the one that is planned for all of its kind */
+    int host_ranks;   /* 0: hosts are ignored */
 };
 
 static bool has_equal_sizes(const struct rf_plan *plan, const struct rf_block *block, int a, int b)
@@ -170,8 +170,8 @@ static int find_kinds(struct kinds *kinds, const struct rf_plan *plan)
 static int plan_kind(const struct kinds *kinds, const struct rf_plan *plan, int at,
                      struct rf_plan **out)
 {
-    return rf_plan_build(plan->blocks, plan->block_count, &plan->mesh, &plan->policy,
-                         kinds->all[at].planned, out);
+    return rf_plan_build((struct rf_blocks){plan->blocks, plan->block_count}, &plan->mesh,
+                         &plan->policy, kinds->all[at].planned, out);
 }
 
 /* Every rank has its own shards: adds their bytes or, before another rank's are added, subtracts
@@ -211,7 +211,7 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
         bytes->host += bytes->optimizer - before.optimizer + sign * decay;
 }
 
-/* Of the ranks of a kind, of which one has the plan `like`. */
+/* Fills the entries of all ranks of a kind, one of which has the plan `like`. */
 static int fill_kind(const struct kinds *kinds, int at, const struct rf_plan *like,
                      const struct rf_block_cost *costs, struct rf_bytes *bytes,
                      struct rf_work *work)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * Computes when the instructions of some ranks of a job begin and end. Lanes run in list order. An
- * instruction begins when what it waits for has ended; a transfer begins when all ranks of its
- * group have reached it. It does not use policies, and only the costs of verbs (simulate_cost.c).
- * Called by users.
+ * instruction begins when its waits have ended; a transfer begins when all ranks of its group have
+ * reached it. It does not use policies, and only the costs of verbs (simulate_cost.c). Called by
+ * users.
  */
 #include "simulate.h"
 
@@ -139,7 +139,7 @@ static void pass(struct rf_sim *sim, int number, int at, double begin_s, double 
 
 /* ---- all ranks ------------------------------------------------------------------------------- */
 
-/* The plan of the rank to which a message goes, or of one of the same kind, which has the same
+/* The plan of the rank that receives a message, or of one of the same kind, which has the same
  * blocks. */
 static int find_peer(const struct rf_sim *sim, int number, int peer)
 {

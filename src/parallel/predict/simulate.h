@@ -24,11 +24,11 @@ struct rf_sim_rank {
     const struct rf_list *list;
     struct rf_sim_time *times;   /* of each instruction */
     struct rf_sim_cost *costs;   /* of each instruction */
-    struct rf_sim_place *causes; /* of each instruction: the one whose end let it begin */
+    struct rf_sim_place *causes; /* for each instruction: the one whose end allowed it to begin */
     int *of_lane;                /* list indices, lane after lane */
     int first[RF_LANE_COUNT], passed[RF_LANE_COUNT];
     int leader[RF_LANE_COUNT];   /* the first of the plans with the same group on that lane */
-    struct rf_plan *own;         /* the plan, if the simulation has made it */
+    struct rf_plan *own;         /* the plan, if the simulation created it */
     const struct rf_wait *waits; /* of the instructions */
     /* simulate_steps.c: several lists one after the other, and the index at which the step begins;
      * otherwise 0. */
@@ -48,7 +48,7 @@ struct rf_sim {
     double path_s[RF_BOUND_COUNT];
 };
 
-/* Whether all values are valid. RF_EINVAL: the message names the one that is not. */
+/* Checks all values. RF_EINVAL: the message names the invalid one. */
 RF_MUST_CHECK int rf_sim_check_opts(const struct rf_sim_opts *opts);
 RF_MUST_CHECK int rf_sim_count_cost(const struct rf_plan *plan, const struct rf_instruction *i,
                                     const struct rf_sim_opts *opts, struct rf_sim_cost *out);
@@ -63,8 +63,8 @@ void rf_sim_work_cost(const struct rf_work *work, double flops_per_s,
 RF_MUST_CHECK int rf_sim_join(struct rf_sim_rank *r);
 void rf_sim_finish(struct rf_sim *sim);
 
-/* ranks.c. Plans of other ranks of the same job: one of each kind that differs from this plan's
- * rank. host_ranks: that many consecutive ranks are on one host, and tensor ranks are of the same
+/* ranks.c. Plans of other ranks of the same job: one for each kind that differs from this plan's
+ * rank. host_ranks: this many consecutive ranks are on one host, and tensor ranks are of the same
  * kind only if their groups are spread over hosts in the same way; 0: all are on one host. The
  * caller owns the plans and the array. */
 RF_MUST_CHECK int rf_plan_other_kinds(const struct rf_plan *plan, int host_ranks,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Results of a simulation: busy and idle lanes, exposed communication, and what the step waits for.
- * Called by users.
+ * Results of a simulation: busy and idle lanes, exposed communication, and the critical path of the
+ * step. Called by users.
  */
 #include "simulate.h"
 

@@ -79,7 +79,7 @@ static double begin_of(const struct rf_sim *sim)
     return begin_s;
 }
 
-/* The path that the last rank's end waits for, back to the begin of the step. */
+/* The critical path of the last rank's end, back to the begin of the step. */
 static void follow_path(struct rf_sim *sim, double begin_s)
 {
     for (struct rf_sim_place at = sim->last; at.plan >= 0;) {

@@ -66,15 +66,15 @@ void rf_search_rows_close(struct rf_search_rows *rows);
 
 struct rf_search_rank {
     /* Elements of all parameters, of 16-bit ones, of those without a master, of trained ones, and
-     * of those that other ranks of the pipeline have, too. */
+     * of those that other ranks of the pipeline also have. */
     uint64_t all, narrow, bare, raw, trained, tied;
-    uint64_t summed;                  /* of the trained ones: added over the tensor ranks, too */
+    uint64_t summed;                  /* of the trained ones: also added over the tensor ranks */
     uint64_t chunks;                  /* of the norm, in all its shards */
     uint64_t unit_params, unit_grads; /* maximum of two consecutive blocks, bytes */
     /* Per micro-batch: temporary memory during its computation, and that of two visits if other
      * activations are spilled. */
     uint64_t working, visits;
-    uint64_t kept;                                /* by all micro-batches in flight, bytes */
+    uint64_t kept;                                /* for all micro-batches in flight, bytes */
     double forward_s, input_s, weight_s, again_s; /* of all its blocks; again: recomputed */
     uint64_t from_before, to_next; /* messages forward; those backward have the same size */
     uint64_t exchanged;            /* by tensor ranks */
@@ -108,14 +108,15 @@ RF_MUST_CHECK int rf_search_load(const struct rf_search_view *view,
 
 /* ---- search_bytes.c, search_time.c: a candidate ---------------------------------------------- */
 
-/* probe: the plan after rf_pass_policy, with local_micro_batches, copy_type and units filled in. */
+/* probe: the plan after rf_pass_policy, with local_micro_batches, copy_type and units set. */
 struct rf_search_case {
     const struct rf_search_view *view;
     const struct rf_search_ranks *ranks;
     const struct rf_sim_rates *rates;
     struct rf_plan probe;
 };
-/* bytes, device_bytes: of the rank that needs most. bytes.sent: of the rank that sends most. */
+/* bytes, device_bytes: of the rank that needs the most. bytes.sent: of the rank that sends the
+ * most. */
 void rf_search_bytes(const struct rf_search_case *c, struct rf_candidate *out);
 /* The bytes that a rank gathers in a step, and that it sends. */
 uint64_t rf_search_gathers(const struct rf_plan *plan, const struct rf_search_rank *rank);

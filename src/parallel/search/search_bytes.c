@@ -2,8 +2,8 @@
  *
  * The bytes of a candidate by formula: the memory of its ranks, by category as in bytes.c and
  * lifetimes.c, and the bytes that they send. Memory that lives as long as the run is the same as in
- * a plan, except for the padding of shards. For temporary values the formula knows what is alive at
- * once, but not how it is placed. Tests compare it with plans.
+ * a plan, except for the padding of shards. For temporary values the formula knows which are alive
+ * at once, but not their places. Tests compare it with plans.
  */
 #include "../../base/base.h"
 #include "../../coll/coll.h"
@@ -40,7 +40,8 @@ static void add_params(const struct rf_plan *plan, const struct rf_search_rank *
         out->host += stored;
     if (plan->units && plan->keep_units)
         out->params += 2 * r->narrow + 4 * (r->all - r->narrow);
-    else if (plan->units) /* a segment's first block is gathered while others of it are in memory */
+    else if (plan->units) /* a segment's first block is gathered while its other blocks are in
+                           * memory */
         out->params += plan->policy.recompute > 1 ? r->unit_params * 3 / 2 : r->unit_params;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The results of a search: candidates and rejections as they are found, and their order.
+ * The results of a search: candidates and rejections in the order of finding, and their final
+ * order.
  */
 #include <stdlib.h>
 
@@ -55,7 +56,7 @@ struct rf_policy rf_search_policy(const struct rf_search_opts *opts, const struc
     policy.pipeline = c->pipeline;
     policy.chunks = c->chunks;
     policy.micro_batches = c->micro_batches;
-    policy.keep_gathered &= c->zero == 3; /* other stages would be refused with it */
+    policy.keep_gathered &= c->zero == 3; /* with other stages it would be refused */
     policy.no_prefetch &= c->zero == 3;
     return policy;
 }

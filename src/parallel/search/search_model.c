@@ -11,7 +11,7 @@
 #include "../predict/simulate.h"
 #include "search.h"
 
-/* Up to a pass: the list, which takes most of the time, is not needed. */
+/* Stops after a pass: the list, which takes most of the time, is not needed. */
 static int plan_one(const struct rf_search_model *model, const struct rf_policy *policy, int tp,
                     int64_t sequences, rf_plan_pass *last, struct rf_plan **out)
 {
@@ -26,7 +26,8 @@ static int plan_one(const struct rf_search_model *model, const struct rf_policy 
     one.stage_blocks = NULL;
     one.stage_count = 0;
     one.update_on_rank_0 = one.keep_gathered = one.no_prefetch = false;
-    return rf_plan_build_until(model->blocks, model->block_count, &mesh, &one, 0, last, out);
+    return rf_plan_build_until((struct rf_blocks){model->blocks, model->block_count}, &mesh, &one,
+                               0, last, out);
 }
 
 /* ---- parameters ------------------------------------------------------------------------------ */

@@ -98,7 +98,8 @@ static int plan_one(struct rf_search *s, const struct rf_search_model *model,
     char reason[RF_REJECTION_BYTES];
     policy.device_bytes = 0;
     mesh.shard = c->zero ? mesh.shard : 0;
-    int rc = rf_plan_build(model->blocks, model->block_count, &mesh, &policy, 0, &plan);
+    int rc = rf_plan_build((struct rf_blocks){model->blocks, model->block_count}, &mesh, &policy, 0,
+                           &plan);
     if (rc == 0)
         rc = simulate(plan, model, opts, c);
     rf_plan_destroy(plan);
@@ -127,7 +128,7 @@ int rf_search_plan_best(struct rf_search *s, const struct rf_search_model *model
     const int64_t top = opts->top ? opts->top : 20;
     int64_t left = MOST_CALLS;
     int place = 0;
-    /* A few more, whose plans may be faster than the formulas say. */
+    /* A few more, whose plans may be faster than the formulas predict. */
     while (place < s->count && place < top + top / 2) {
         struct rf_candidate *c = s->order[place];
         const struct rf_search_model *model = &models[c->model];

@@ -188,8 +188,8 @@ static int evaluate(struct walk *w, struct slot *slot, struct rf_candidate *c, i
     return keep(w, slot, c);
 }
 
-/* Everything is given except the stage of sharding and the offload. Later ones take no less time,
- * so if they are open, the first that fits is enough. */
+/* Everything is given except the stage of sharding and the offload. Later ones are not faster, so
+ * if they are open, the first that fits is enough. */
 static int evaluate_all(struct walk *w, int64_t micro_batches, int recompute)
 {
     const struct rf_policy *policy = &w->opts->policy;
@@ -250,7 +250,7 @@ static int take_micro_batches(struct walk *w, int k)
     return 0;
 }
 
-/* Fewer micro-batches than ranks are not possible. */
+/* There must be at least as many micro-batches as ranks. */
 static int take_order(struct walk *w)
 {
     const struct rf_pipeline pipeline = {
@@ -370,7 +370,7 @@ static int add_form(struct walk *w, int tp, bool sequence)
                       : rf_fail(RF_ENOMEM, "search: out of memory for numbers of micro-batches");
 }
 
-/* With and without sequence parallelism if that is open. A model that refuses it is tried without.
+/* With and without sequence parallelism if that is open. For a model that refuses it, only without.
  */
 static int open_forms(struct walk *w, int tp)
 {
