@@ -21,11 +21,12 @@ ops        device shaders
 coll       base
 comm       coll transport ops
 optim      ops
+rounds     comm optim
 tokenizer  base
 template   tokenizer
 io         comm template
 parallel   comm optim
-train      parallel io
+train      parallel io rounds
 generate   train
 models     public
 tools      public models
@@ -61,6 +62,7 @@ comm.h comm
 collectives.h comm
 predict.h comm
 tree_order.h comm
+rounds.h rounds
 flight.h comm
 tokenizer.h tokenizer
 chat.h io

@@ -62,7 +62,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n"};
-    struct tool_option table[SETUP_ROWS + 42];
+    struct tool_option table[SETUP_ROWS + 43];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", TOOL_TEXT, &o.data, "PATH",
@@ -122,6 +122,13 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "names of options that may differ from the checkpoint's on --resume: lr,data; steps: a "
          "cosine ends at --steps, not where it did",
          .needs = "resume"},
+        {"sync", TOOL_TEXT, &o.sync, "RULE",
+         "exchange of parameters instead of gradients, among workers of a --mesh each (of one "
+         "rank): "
+         "local:H, diloco:H, gossip:H, fedavg:H or fedopt:H with H local steps between exchanges, "
+         "and "
+         "keys such as graph=ring,form=nf4,lr=0.7,delay=2 (docs/decentralised.md)",
+         .kept = true},
         {"audit", TOOL_INT, &o.audit, "K",
          "steps between comparisons of what ranks hold copies of; a difference ends training; 0 = "
          "never (0)"},

@@ -31,6 +31,8 @@ struct train_options {
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
+    const char *sync; /* the rule by which workers exchange parameters; NULL: one worker */
+    int workers;      /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
     int64_t rate_end;   /* the step at which a cosine ends */
     char *settings;     /* the checkpoint's, as seen by this process; NULL: none */
@@ -84,6 +86,12 @@ void train_settings_print(const struct train_options *options);
 int train_check(const struct tool_command *command, struct train_options *options);
 int train_open_data(const struct tool_command *command, const struct train_options *options,
                     struct rf_dataset **out);
+
+/* ---- train_sync.c ----------------------------------------------------------------------------- */
+
+/* Checks --sync for so many workers, and what it cannot be combined with. */
+int train_sync_check(const struct tool_command *command, const struct train_options *options,
+                     int workers);
 
 /* ---- train_report.c: progress, log and plot; does nothing on ranks other than 0 -------------- */
 

@@ -151,7 +151,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
 {
     const struct train_options *o = t->o;
     int status = TOOL_OK;
-    if (t->rank == 0)
+    if (t->rank == 0 && t->worker == 0)
         status = report_open(t->command, o, expected, false, &t->report);
     if (status != TOOL_OK)
         return status;
@@ -165,7 +165,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
     if (status != TOOL_OK && !t->lost)
         return tool_ranks_settle(t->command, t->comm, status);
     tool_errors_release(t->command);
-    return status;
+    return status == TOOL_OK ? train_sync_open(t) : status;
 }
 
 static int no_state(const struct trainer *t)
@@ -242,7 +242,7 @@ static int open_session(struct trainer *t)
         rf_snapshot_destroy(t->snapshot);
         t->snapshot = NULL;
     }
-    if (status == TOOL_OK && t->o->save && rf_run_reserve(t->run, t->o->save) < 0)
+    if (status == TOOL_OK && t->o->save && t->worker == 0 && rf_run_reserve(t->run, t->o->save) < 0)
         status = trainer_failed(t);
     return status == TOOL_OK ? open_join_listener(t) : status;
 }
@@ -251,6 +251,7 @@ static void trainer_close(struct trainer *t)
 {
     rf_join_listener_close(t->join_listener, "the job has ended");
     report_destroy(t->report);
+    train_sync_close(t);
     trainer_close_session(t);
     rf_snapshot_destroy(t->snapshot);
     from_close(&t->from);
@@ -286,6 +287,8 @@ static int save(struct trainer *t)
 {
     const struct rf_save_opts opts = {.keep = (int)t->o->keep};
     struct rf_progress progress = t->progress;
+    if (t->worker > 0)
+        return TOOL_OK;
     char *settings = train_settings_text(t->o, t->dataset, t->lr);
     if (!settings)
         return tool_error(t->command, "out of memory");
@@ -354,7 +357,7 @@ static int end_step(struct trainer *t, struct report_step *line)
     int status = TOOL_OK;
     line->lr = rate(t, t->progress.step);
     line->step = ++t->progress.step;
-    line->samples = t->progress.samples += o->setup.policy.batch;
+    line->samples = t->progress.samples += o->setup.policy.batch * o->workers;
     t->loss = line->stats.tokens > 0 ? line->stats.loss : t->loss;
     t->learned += line->stats.tokens;
     t->tokens_local += line->stats.local_tokens;
@@ -362,10 +365,13 @@ static int end_step(struct trainer *t, struct report_step *line)
     t->skipped += line->stats.skipped;
     bool last = t->progress.step == o->steps;
     t->stop = last ? 0 : line->stats.stop > t->stop ? line->stats.stop : t->stop;
-    if (last || (!t->stop && every(o->eval_every, t->progress.step))) {
+    if (t->sync && (last || t->stop))
+        status = train_sync_end(t);
+    if (status == TOOL_OK && (last || (!t->stop && every(o->eval_every, t->progress.step))))
         status = evaluate(t);
-        if (status != TOOL_OK)
-            return status;
+    if (status != TOOL_OK)
+        return status;
+    if (last || (!t->stop && every(o->eval_every, t->progress.step))) {
         line->evaluated = t->evaluated;
         line->held_out = t->held_out;
     }
@@ -411,15 +417,16 @@ static int one_step(struct trainer *t)
     uint64_t start = rf_now_ns();
     float lr = rate(t, t->progress.step + under_way);
     int status = TOOL_OK;
-    if (rf_dataset_samples(
-            t->dataset, t->progress.seed,
-            (struct rf_sample_range){t->progress.samples + under_way * p->batch, p->batch, p->seq},
-            t->tokens, t->targets) < 0 ||
+    const struct rf_sample_range range = {
+        t->progress.samples + (under_way + t->worker) * p->batch, p->batch, p->seq};
+    if (rf_dataset_samples(t->dataset, t->progress.seed, range, t->tokens, t->targets) < 0 ||
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
         return trainer_failed(t);
     t->under_way = line.stats.version_lag > 0;
+    if (t->sync)
+        status = train_sync_step(t, &line.stats);
     line.seconds = (double)(rf_now_ns() - start) / 1e9;
-    if (line.stats.of_step >= 0)
+    if (status == TOOL_OK && line.stats.of_step >= 0)
         status = end_step(t, &line);
     return status == TOOL_OK && is_awaited(t) ? drain(t) : status;
 }
@@ -459,13 +466,13 @@ static int finish(struct trainer *t)
         status = save(t);
     if (status == TOOL_OK && rf_run_save_wait(t->run) < 0)
         status = trainer_failed(t);
-    if (status == TOOL_OK && o->export.dir && !t->stop)
+    if (status == TOOL_OK && o->export.dir && !t->stop && t->worker == 0)
         status = setup_adapter(&o->setup)
                      ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,
                                              t->rank)
                      : export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
                                   rf_plan_params_sharded(t->plan));
-    if (status == TOOL_OK && o->export_adapter && !t->stop)
+    if (status == TOOL_OK && o->export_adapter && !t->stop && t->worker == 0)
         status =
             adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
@@ -474,19 +481,19 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && rf_all_gather(t->comm, &t->tokens_local, shares, 1, RF_I64, NULL) < 0)
         status = trainer_failed(t);
     end.tokens_local = shares;
-    if (status == TOOL_OK && o->trace_path)
+    if (status == TOOL_OK && o->trace_path && t->worker == 0)
         status = write_trace(t);
-    if (status == TOOL_OK && t->rank == 0)
+    if (status == TOOL_OK && t->rank == 0 && t->worker == 0)
         status = report_end(t->report, &end);
     /* If parameters are sharded a forward pass is a collective. */
     const bool together = rf_plan_params_sharded(t->plan);
-    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop)
+    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->worker == 0)
         status = train_sample(t->command, o, t->run, t->rank == 0);
     free(shares);
     /* Rank 0 may still be writing: the others stay until it is done. */
     if (status == TOOL_OK && rf_barrier(t->comm, NULL) < 0)
         status = trainer_failed(t);
-    return status;
+    return status == TOOL_OK && t->sync ? train_sync_leave(t) : status;
 }
 
 /* A failure takes precedence over a request to end, unless it may be a consequence of it: a rank
@@ -504,7 +511,7 @@ static int train(struct trainer *t)
 {
     int status = open_session(t);
     if (status == TOOL_OK) {
-        if (t->rank == 0 && !t->again)
+        if (t->rank == 0 && t->worker == 0 && !t->again)
             train_settings_print(t->o);
         report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();
@@ -542,6 +549,8 @@ int train_rank(struct rf_comm *comm, void *user)
     if (status == TOOL_OK)
         status = open_batch(&t);
     if (status == TOOL_OK)
+        status = train_sync_place(&t);
+    if (status == TOOL_OK)
         status = trainer_place(&t);
     if (status == TOOL_OK)
         status = train(&t);
@@ -552,6 +561,8 @@ int train_rank(struct rf_comm *comm, void *user)
     }
     if (status != TOOL_OK && t.ranks > 1 && !t.diverged)
         rf_comm_abort(t.comm, "a rank failed"); /* so that nobody waits for this one */
+    if (status != TOOL_OK && t.sync)
+        train_sync_abort(&t, "a worker failed");
     trainer_close(&t);
     status = trainer_close_comms(&t, end_status(&t, status));
     rf_device_close(t.device); /* communicators hold the movers of its tensors */

@@ -44,6 +44,12 @@ struct trainer {
     double loss, held_out;
     bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */
+    /* With --sync: which worker this rank belongs to, and since the last exchange its tokens and
+     * the bytes that it had sent. The first worker alone prints and writes. */
+    struct train_sync *sync;
+    int worker;
+    double round_tokens;
+    uint64_t round_bytes;
 };
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
@@ -60,6 +66,22 @@ void trainer_close_session(struct trainer *t);
  * rank that has other options by then, as it does not see rank 0's checkpoint, or has just joined,
  * takes them over. */
 int trainer_share_settings(struct trainer *t);
+
+/* ---- train_sync.c: workers that exchange parameters now and then ----------------------------- */
+
+/* Divides the ranks into workers, if --sync is given. Collective. */
+int train_sync_place(struct trainer *t);
+/* Once the run has its parameters. Collective. */
+int train_sync_open(struct trainer *t);
+/* After each step: adds to its stats what an exchange has sent and waited for. */
+int train_sync_step(struct trainer *t, struct rf_step_stats *stats);
+/* After the last step: all workers have one model. Collective. */
+int train_sync_end(struct trainer *t);
+/* Waits for all workers. */
+int train_sync_leave(struct trainer *t);
+/* Ends the other workers, which would wait for this one. */
+void train_sync_abort(struct trainer *t, const char *why);
+void train_sync_close(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
  * Runs: training of a model, a list of blocks (block.h), on a mesh of ranks with a policy
  * (policy.h). A run executes a plan (parallel.h), so all of its memory and messages are known
  * before anything is allocated. Checkpoints of a run: checkpoint.h. This header includes block.h,
- * policy.h, checkpoint.h and comm.h.
+ * policy.h, checkpoint.h, comm.h and rounds.h.
  */
 #ifndef RINGFORGE_TRAIN_H
 #define RINGFORGE_TRAIN_H
@@ -13,6 +13,7 @@
 #include "comm.h"
 #include "ops.h"
 #include "policy.h"
+#include "rounds.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -134,6 +135,16 @@ RF_API int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uin
 /* SHA-256 of the parameters, sorted by name: the name, dtype, shape and little-endian bytes of
  * each. hex: 65 bytes, as text. Collective if parameters are sharded. */
 RF_API int rf_run_params_sha256(struct rf_run *run, char hex[65]);
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+/* The trained parameters that this rank has, for rf_rounds_open (rounds.h): a run is then one worker
+ * of several, and exchanges parameters with the others between its steps. Each rank of a worker opens
+ * rounds of its own, on a communicator with the ranks in the same place of the other workers. The
+ * workers have equal plans. With RF_PIPELINE_2BW call rf_run_drain before rf_rounds_step. Free it by
+ * rf_run_rounds_params_free before the run is closed. Errors: RF_EINVAL, RF_ENOMEM. */
+RF_API int rf_run_rounds_params(struct rf_run *run, struct rf_rounds_params *out);
+RF_EXPORT void rf_run_rounds_params_free(struct rf_rounds_params *params);
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 

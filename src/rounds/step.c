@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What happens after each local step, at the end, and after the loss of a worker.
+ */
+#include "rounds.h"
+
+#include <ringforge/ringforge.h>
+
+static uint64_t sent(const struct rf_rounds *r)
+{
+    return r->sent_before + rf_comm_sent_bytes(r->comm) - r->sent_at_start;
+}
+
+/* Waits for the exchange of a part, or makes it, and lets it take effect. */
+static int end(struct rf_rounds *r, struct part *part, struct rf_rounds_stats *stats)
+{
+    const uint64_t from = rf_now_ns();
+    const int status =
+        r->has_thread ? rf_rounds_wait(r, part->number) : rf_rounds_exchange(r, part);
+    stats->wait_ns += rf_now_ns() - from;
+    if (status < 0 && !r->has_thread)
+        r->error = *rf_last_error();
+    RETURN_IF_ERROR(status);
+    stats->applied = true;
+    return rf_rounds_apply(r, part);
+}
+
+static int begin(struct rf_rounds *r, struct part *part, double share,
+                 struct rf_rounds_stats *stats)
+{
+    RETURN_IF_ERROR(rf_rounds_begin(r, part));
+    part->begun = r->step;
+    part->share = share;
+    rf_rounds_number(r, part, r->begun++);
+    stats->begun = true;
+    if (!r->has_thread)
+        return end(r, part, stats);
+    rf_rounds_ask(r, r->begun);
+    return RF_OK;
+}
+
+static int step(struct rf_rounds *r, double share, struct rf_rounds_stats *stats)
+{
+    for (int p = 0; p < r->rule.parts; p++)
+        if (r->parts[p].number >= 0 && r->step == r->parts[p].begun + r->rule.delay)
+            RETURN_IF_ERROR(end(r, r->parts + p, stats));
+    for (int p = 0; p < r->rule.parts; p++)
+        if (r->parts[p].count > 0 && r->step % r->rule.every == r->parts[p].due)
+            RETURN_IF_ERROR(begin(r, r->parts + p, share, stats));
+    return RF_OK;
+}
+
+int rf_rounds_step(struct rf_rounds *r, double share, struct rf_rounds_stats *stats)
+{
+    struct rf_rounds_stats now = {0};
+    if (!r || !(share >= 0) || (share != 0 && !r->rule.weighted))
+        return rf_fail(RF_EINVAL, "a step of rounds needs rounds, and a share of 0 or more, which "
+                                  "belongs to a weighted rule only");
+    if (r->error.status < 0)
+        return rf_fail(RF_EABORT, "an exchange of the rounds has failed: continue by "
+                                  "rf_rounds_move with the workers that are left");
+    r->step++;
+    const int status = step(r, share, &now);
+    now.step = r->step;
+    now.exchanges = r->applied;
+    now.sent_bytes = sent(r);
+    if (stats)
+        *stats = now;
+    return status;
+}
+
+/* In the order in which they began. */
+static int end_all(struct rf_rounds *r)
+{
+    struct rf_rounds_stats stats = {0};
+    for (int64_t number = r->applied; number < r->begun; number++)
+        for (int p = 0; p < r->rule.parts; p++)
+            if (r->parts[p].number == number) {
+                RETURN_IF_ERROR(end(r, r->parts + p, &stats));
+                break;
+            }
+    return RF_OK;
+}
+
+int rf_rounds_mean(struct rf_rounds *r)
+{
+    const int64_t count = r->params.count;
+    const float weight = 1.0f / (float)rf_comm_size(r->comm);
+    RETURN_IF_ERROR(end_all(r));
+    RETURN_IF_ERROR(r->params.read(r->params.user, 0, count, r->mean));
+    for (int64_t i = 0; i < count; i++)
+        r->mean[i] *= weight;
+    RETURN_IF_ERROR(rf_all_reduce(r->comm, r->mean, r->mean, (size_t)count, RF_F32, RF_SUM, NULL));
+    if (r->anchor)
+        memcpy(r->anchor, r->mean, (size_t)count * sizeof(float));
+    return r->params.write(r->params.user, 0, count, r->mean);
+}
+
+/* ---- after the loss of a worker -------------------------------------------------------------- */
+
+/* W of the ranks that are left. What a rank gave to those that are gone it keeps. */
+static int keep_weights(struct rf_rounds *r, int ranks, const int *old_ranks)
+{
+    const int before = r->rule.mixing.ranks;
+    r->rule.mixing.ranks = ranks;
+    for (int i = 0; i < ranks && r->weights; i++) {
+        double *row = r->weights + (size_t)i * (size_t)ranks, left = 1;
+        for (int j = 0; j < ranks; j++) {
+            row[j] = r->weights[(size_t)old_ranks[i] * (size_t)before + (size_t)old_ranks[j]];
+            left -= row[j];
+        }
+        row[i] += left;
+    }
+    return rf_mixing_check(&r->rule.mixing);
+}
+
+/* An exchange that one rank knows to be complete on all is; any other is made again. */
+static int agree(struct rf_rounds *r, struct rf_comm *comm)
+{
+    int64_t last = r->committed;
+    RETURN_IF_ERROR(rf_all_reduce(comm, &last, &last, 1, RF_I64, RF_MAX, NULL));
+    if (r->complete < last)
+        return rf_fail(RF_EMISMATCH,
+                       "this worker has %lld exchanges, and another one has %lld: they are not of "
+                       "one training",
+                       (long long)r->complete, (long long)last);
+    r->complete = r->committed = last;
+    return RF_OK;
+}
+
+int rf_rounds_move(struct rf_rounds *r, struct rf_comm *comm, const int *old_ranks)
+{
+    if (!r || !comm || (r->weights && !old_ranks))
+        return rf_fail(RF_EINVAL, "rounds move to a communicator, and with weights of the caller "
+                                  "need the old ranks");
+    rf_rounds_thread_end(r);
+    RETURN_IF_ERROR(keep_weights(r, rf_comm_size(comm), old_ranks));
+    RETURN_IF_ERROR(agree(r, comm));
+    r->sent_before = sent(r);
+    r->sent_at_start = rf_comm_sent_bytes(comm);
+    r->comm = comm;
+    r->error = (struct rf_error){0};
+    /* Other ranks own other pieces of the sums. */
+    if (r->owned)
+        memset(r->owned, 0, (size_t)r->params.count * sizeof(float));
+    RETURN_IF_ERROR(rf_rounds_compare_rules(r));
+    RETURN_IF_ERROR(rf_rounds_make_room(r));
+    RETURN_IF_ERROR(rf_rounds_thread_start(r));
+    if (r->has_thread) {
+        rf_rounds_ask(r, r->begun);
+        return RF_OK;
+    }
+    for (int p = 0; p < r->rule.parts; p++) {
+        struct rf_rounds_stats stats = {0};
+        struct part *part = r->parts + p;
+        if (part->number >= 0)
+            RETURN_IF_ERROR(part->number < r->committed ? rf_rounds_apply(r, part)
+                                                        : end(r, part, &stats));
+    }
+    return RF_OK;
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+int rf_rounds_get_array(struct rf_rounds *r, int index, struct rf_rounds_array *out)
+{
+    const struct rf_rounds_array all[] = {{"anchor", r->anchor},       {"feedback", r->feedback},
+                                          {"owned", r->owned},         {"m", r->state[RF_STATE_M]},
+                                          {"v", r->state[RF_STATE_V]}, {"a", r->state[RF_STATE_A]},
+                                          {"u", r->state[RF_STATE_U]}};
+    if (r->applied != r->begun)
+        return rf_fail(RF_EINVAL, "an exchange is in progress: rounds are saved between them");
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        if (all[k].values && index-- == 0) {
+            *out = all[k];
+            out->count = r->params.count;
+            return RF_OK;
+        }
+    return rf_fail(RF_EINVAL, "rounds of this rule have no further array");
+}
+
+int rf_rounds_set_counters(struct rf_rounds *r, int64_t steps, int64_t exchanges)
+{
+    if (!r || steps < 0 || exchanges < 0 || r->begun != r->applied)
+        return rf_fail(RF_EINVAL, "counters of rounds are set before the first step, from 0 on");
+    r->step = steps;
+    r->begun = r->applied = r->complete = r->committed = r->asked = exchanges;
+    for (int p = 0; p < r->rule.parts; p++)
+        r->parts[p].scalars.updates =
+            (uint32_t)(exchanges / r->rule.parts + (p < exchanges % r->rule.parts));
+    return RF_OK;
+}

@@ -1,0 +1,506 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Rounds over loopback: each rule against the formula of its paper, computed in f64.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+#include <ringforge/rounds.h>
+
+#include <cmath>
+#include <cstdio>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+using Vector = std::vector<float>;
+
+/* What a local step subtracts from parameter i on a rank: any number that all tests can repeat. */
+float local_step(int rank, int64_t step, int64_t i)
+{
+    return 0.01f * static_cast<float>(sin(1.3 * rank + 0.7 * step + 0.11 * i));
+}
+
+Vector start(int64_t count)
+{
+    Vector out(count);
+    for (int64_t i = 0; i < count; i++)
+        out[i] = static_cast<float>(cos(0.3 * i));
+    return out;
+}
+
+/* The parameters of all ranks after `steps` local steps with exchanges by a rule. */
+std::vector<Vector> train(const rf_rounds_rule &rule, int ranks, int64_t count, int64_t steps,
+                          std::vector<rf_rounds_stats> *stats = nullptr)
+{
+    std::vector<Vector> params(ranks, start(count));
+    if (stats)
+        stats->resize(ranks);
+    ranks::World world;
+    world.size = ranks;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        const rf_rounds_params in_host = rf_rounds_in_host(params[rank].data(), count);
+        rf_rounds *rounds = nullptr;
+        rf_rounds_stats now = {};
+        ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK)
+            << rf_last_error()->message;
+        for (int64_t step = 1; step <= steps; step++) {
+            for (int64_t i = 0; i < count; i++)
+                params[rank][i] -= local_step(rank, step, i);
+            ASSERT_EQ(rf_rounds_step(rounds, rule.weighted ? rank + 1 : 0, &now), RF_OK)
+                << rf_last_error()->message;
+        }
+        if (stats)
+            (*stats)[rank] = now;
+        rf_rounds_close(rounds);
+    });
+    return params;
+}
+
+TEST(Rounds, LocalStepsThenTheMean)
+{
+    for (const int ranks : {1, 2, 3, 5}) {
+        rf_rounds_rule rule = {};
+        rule.every = 3;
+        const std::vector<Vector> got = train(rule, ranks, 100, 6);
+        for (int64_t i = 0; i < 100; i++) {
+            double mean = start(100)[i];
+            for (int rank = 0; rank < ranks; rank++)
+                for (int64_t step = 1; step <= 6; step++)
+                    mean -= static_cast<double>(local_step(rank, step, i)) / ranks;
+            for (int rank = 0; rank < ranks; rank++) {
+                EXPECT_NEAR(got[rank][i], mean, 1e-6);
+                EXPECT_EQ(got[rank][i], got[0][i]);
+            }
+        }
+    }
+}
+
+/* A step of each client on its own n(k) samples, weighted by n(k)/n, is the step on all samples
+ * (McMahan et al. 2017, section 2); as whole parameters and as differences. */
+TEST(Rounds, OneWeightedLocalStepIsOneGlobalStep)
+{
+    for (const bool difference : {false, true}) {
+        rf_rounds_rule rule = {};
+        rule.weighted = true;
+        rule.difference = difference;
+        const std::vector<Vector> got = train(rule, 3, 70, 1);
+        for (int64_t i = 0; i < 70; i++) {
+            double want = start(70)[i];
+            for (int rank = 0; rank < 3; rank++)
+                want -= local_step(rank, 1, i) * (rank + 1) / 6.0;
+            for (int rank = 0; rank < 3; rank++)
+                EXPECT_NEAR(got[rank][i], want, 1e-6);
+        }
+    }
+}
+
+/* DiLoCo: g = start - mean of ends; m = momentum m + g; start -= rate (g + momentum m). */
+TEST(Rounds, DilocoIsNesterovOnTheMeanDifference)
+{
+    rf_optimizer_opts outer = {};
+    outer.kind = RF_NESTEROV;
+    outer.momentum = 0.9f;
+    rf_rounds_rule rule = {};
+    rule.every = 4;
+    rule.difference = true;
+    rule.outer = &outer;
+    rule.outer_lr = 0.7f;
+    const std::vector<Vector> got = train(rule, 3, 65, 12);
+    for (int64_t i = 0; i < 65; i++) {
+        double anchor = start(65)[i], m = 0;
+        for (int64_t round = 0; round < 3; round++) {
+            double g = 0;
+            for (int rank = 0; rank < 3; rank++)
+                for (int64_t step = 4 * round + 1; step <= 4 * round + 4; step++)
+                    g += static_cast<double>(local_step(rank, step, i)) / 3;
+            m = 0.9 * m + g;
+            anchor -= 0.7 * (g + 0.9 * m);
+        }
+        for (int rank = 0; rank < 3; rank++)
+            EXPECT_NEAR(got[rank][i], anchor, 1e-6) << i;
+    }
+}
+
+/* FedAdam: Adam of Reddi et al. 2021 on the mean difference. */
+TEST(Rounds, AdamOnTheMeanDifference)
+{
+    rf_optimizer_opts outer = {};
+    outer.kind = RF_ADAM;
+    outer.beta1 = 0.9f;
+    outer.beta2 = 0.99f;
+    outer.eps = 1e-3f;
+    outer.no_bias_correction = true;
+    rf_rounds_rule rule = {};
+    rule.difference = true;
+    rule.outer = &outer;
+    rule.outer_lr = 0.1f;
+    const std::vector<Vector> got = train(rule, 2, 64, 3);
+    for (int64_t i = 0; i < 64; i++) {
+        double x = start(64)[i], m = 0, v = 0;
+        for (int64_t step = 1; step <= 3; step++) {
+            const double g = (local_step(0, step, i) + local_step(1, step, i)) / 2.0;
+            m = 0.9 * m + 0.1 * g;
+            v = 0.99 * v + 0.01 * g * g;
+            x -= 0.1 * m / (sqrt(v) + 1e-3);
+        }
+        EXPECT_NEAR(got[0][i], x, 2e-6);
+    }
+}
+
+/* The exchange begins in step 4 and takes effect in step 6: steps 5 and 6 stay. */
+TEST(Rounds, ADelayLosesNoStep)
+{
+    rf_rounds_rule rule = {};
+    rule.every = 4;
+    rule.delay = 2;
+    rule.difference = true;
+    const std::vector<Vector> got = train(rule, 2, 64, 6);
+    for (int rank = 0; rank < 2; rank++)
+        for (int64_t i = 0; i < 64; i++) {
+            double want = start(64)[i];
+            for (int64_t step = 1; step <= 4; step++)
+                want -= (local_step(0, step, i) + local_step(1, step, i)) / 2.0;
+            for (int64_t step = 5; step <= 6; step++)
+                want -= local_step(rank, step, i);
+            EXPECT_NEAR(got[rank][i], want, 1e-6);
+        }
+}
+
+TEST(Rounds, PartsTakeTurnsOverTheRound)
+{
+    rf_rounds_rule rule = {};
+    rule.every = 4;
+    rule.parts = 2;
+    const std::vector<Vector> got =
+        train(rule, 2, 128, 6); /* steps 2 and 6: the first; 4: the second */
+    for (int rank = 0; rank < 2; rank++)
+        for (int64_t i = 0; i < 128; i++) {
+            const int64_t last = i < 64 ? 6 : 4;
+            double want = start(128)[i];
+            for (int64_t step = 1; step <= 6; step++)
+                want -= step <= last ? (local_step(0, step, i) + local_step(1, step, i)) / 2.0
+                                     : local_step(rank, step, i);
+            EXPECT_NEAR(got[rank][i], want, 1e-6) << i;
+        }
+}
+
+/* Both orders of D-PSGD, against products with W. */
+TEST(Rounds, NeighboursMixBeforeOrBehindTheStep)
+{
+    for (const bool mix_first : {false, true})
+        for (const int graph : {RF_GRAPH_RING, RF_GRAPH_EXPONENTIAL, RF_GRAPH_ONE_PEER,
+                                RF_GRAPH_MATCHING, RF_GRAPH_TORUS}) {
+            const int ranks = 5;
+            rf_rounds_rule rule = {};
+            rule.mixing.graph = static_cast<rf_graph>(graph);
+            rule.mixing.seed = 3;
+            rule.mix_first = mix_first;
+            const std::vector<Vector> got = train(rule, ranks, 10, 3);
+            rf_mixing mixing = rule.mixing;
+            mixing.ranks = ranks;
+            for (int64_t i = 0; i < 10; i++) {
+                std::vector<double> x(ranks, start(10)[i]), next(ranks), row(ranks);
+                for (int64_t step = 1; step <= 3; step++) {
+                    for (int a = 0; a < ranks; a++) {
+                        ASSERT_EQ(rf_mixing_row(&mixing, step - 1, a, row.data()), RF_OK);
+                        next[a] = mix_first ? -local_step(a, step, i) : 0;
+                        for (int b = 0; b < ranks; b++)
+                            next[a] += row[b] * (x[b] - (mix_first ? 0 : local_step(b, step, i)));
+                    }
+                    x = next;
+                }
+                for (int a = 0; a < ranks; a++)
+                    EXPECT_NEAR(got[a][i], x[a], 1e-6) << rf_graph_name(rf_graph(graph));
+            }
+        }
+}
+
+/* bf16 has 8 bits, and the mean is kept as f32 keeps it. */
+TEST(Rounds, NeighboursKeepTheMeanAlsoInBf16)
+{
+    rf_rounds_rule rule = {};
+    rule.mixing.graph = RF_GRAPH_RING;
+    rule.form = RF_FORM_BF16;
+    const std::vector<Vector> got = train(rule, 4, 50, 20);
+    for (int64_t i = 0; i < 50; i++) {
+        double want = start(50)[i], mean = 0;
+        for (int rank = 0; rank < 4; rank++) {
+            mean += got[rank][i] / 4.0;
+            for (int64_t step = 1; step <= 20; step++)
+                want -= static_cast<double>(local_step(rank, step, i)) / 4;
+        }
+        EXPECT_NEAR(mean, want, 1e-6);
+    }
+}
+
+/* All ranks have the same bits, and with error feedback the sum of what was sent stays beside the
+ * sum of what was to be sent: the distance does not grow with the rounds. */
+TEST(Rounds, FormsLoseNothingForGood)
+{
+    for (const int form : {RF_FORM_BF16, RF_FORM_INT8, RF_FORM_NF4, RF_FORM_TOP, RF_FORM_SIGN})
+        for (const int ranks : {2, 3}) {
+            const int64_t count = 300;
+            rf_rounds_rule rule = {};
+            rule.difference = true;
+            rule.form = static_cast<rf_form>(form);
+            rule.fraction = form == RF_FORM_TOP ? 0.25f : 0;
+            double far[2];
+            for (const int64_t steps : {40, 160}) {
+                const std::vector<Vector> got = train(rule, ranks, count, steps);
+                double sum = 0;
+                for (int64_t i = 0; i < count; i++) {
+                    double want = start(count)[i];
+                    for (int rank = 0; rank < ranks; rank++) {
+                        EXPECT_EQ(got[rank][i], got[0][i]);
+                        for (int64_t step = 1; step <= steps; step++)
+                            want -= static_cast<double>(local_step(rank, step, i)) / ranks;
+                    }
+                    sum += (got[0][i] - want) * (got[0][i] - want);
+                }
+                far[steps > 40] = sqrt(sum / count);
+            }
+            EXPECT_LT(far[0], 0.05) << rf_form_name(rf_form(form));
+            EXPECT_LT(far[1], 2 * far[0] + 1e-6) << rf_form_name(rf_form(form));
+        }
+}
+
+TEST(Rounds, SentBytesAreThoseOfTheList)
+{
+    for (int form = 0; form < RF_FORM_COUNT; form++)
+        for (const int ranks : {1, 2, 3, 4})
+            for (const int64_t count : {1, 65, 1000}) {
+                rf_rounds_rule rule = {};
+                rule.form = static_cast<rf_form>(form);
+                rule.difference = form != RF_FORM_F32;
+                rule.mixing.graph = form == RF_FORM_F32 ? RF_GRAPH_RING : RF_GRAPH_ALL;
+                std::vector<rf_rounds_stats> stats;
+                train(rule, ranks, count, 3, &stats);
+                for (int rank = 0; rank < ranks; rank++) {
+                    const rf_round_place place = {rank, ranks, 0, count};
+                    rf_round_list list;
+                    ASSERT_EQ(rf_round_list_make(&rule, &place, &list), RF_OK);
+                    EXPECT_EQ(stats[rank].sent_bytes, 3 * list.sent_bytes)
+                        << rf_form_name(rf_form(form)) << " " << ranks << " " << count;
+                    rf_round_list_free(&list);
+                }
+            }
+}
+
+/* At least 380 times less than DDP's f32 gradients of 50 steps, in 4 bits. */
+TEST(Rounds, FourBitsAndFiftyStepsAreAThreeHundredEightiethOfTheBytes)
+{
+    for (const int ranks : {2, 4}) {
+        const int64_t count = 1 << 22;
+        rf_rounds_rule rule = {};
+        rule.every = 50;
+        rule.difference = true;
+        rule.form = RF_FORM_NF4;
+        const rf_round_place place = {1, ranks, 0, count};
+        rf_round_list list;
+        ASSERT_EQ(rf_round_list_make(&rule, &place, &list), RF_OK);
+        const double ddp = 50 * 2.0 * (ranks - 1) / ranks * 4 * count;
+        EXPECT_GT(ddp / static_cast<double>(list.sent_bytes), 380);
+        rf_round_list_free(&list);
+    }
+}
+
+TEST(Rounds, TheMeanAtTheEndIsOneModelOfAll)
+{
+    const int64_t count = 33;
+    std::vector<Vector> params(4);
+    ranks::World world;
+    world.size = 4;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        params[rank].assign(count, static_cast<float>(rank));
+        rf_rounds_rule rule = {};
+        rule.every = 4;
+        rule.delay = 3;
+        rule.mixing.graph = RF_GRAPH_RING;
+        const rf_rounds_params in_host = rf_rounds_in_host(params[rank].data(), count);
+        rf_rounds *rounds = nullptr;
+        ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
+        for (int step = 0; step < 5; step++) /* the last exchange is in progress */
+            ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+        ASSERT_EQ(rf_rounds_mean(rounds), RF_OK) << rf_last_error()->message;
+        rf_rounds_close(rounds);
+    });
+    for (int rank = 0; rank < 4; rank++) {
+        EXPECT_EQ(params[rank], params[0]);
+        EXPECT_NEAR(params[rank][count - 1], 1.5f, 1e-6);
+    }
+}
+
+/* Saved after two rounds of three, and continued. */
+TEST(Rounds, ArraysAndCountersContinueWithTheSameBits)
+{
+    rf_optimizer_opts outer = {};
+    outer.kind = RF_ADAM;
+    outer.beta1 = 0.9f;
+    outer.beta2 = 0.99f;
+    outer.eps = 1e-3f;
+    rf_rounds_rule rule = {};
+    rule.every = 2;
+    rule.difference = true;
+    rule.outer = &outer;
+    rule.form = RF_FORM_INT8;
+    const int64_t count = 130;
+    const std::vector<Vector> want = train(rule, 2, count, 6);
+    std::vector<Vector> params(2, start(count));
+    ranks::World world;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        const rf_rounds_params in_host = rf_rounds_in_host(params[rank].data(), count);
+        std::vector<Vector> kept;
+        for (int64_t from = 0, to = 4; from < 6; from = to, to = 6) {
+            rf_rounds *rounds = nullptr;
+            rf_rounds_array array;
+            ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
+            for (size_t k = 0; k < kept.size(); k++) {
+                ASSERT_EQ(rf_rounds_get_array(rounds, k, &array), RF_OK);
+                std::copy(kept[k].begin(), kept[k].end(), array.values);
+            }
+            ASSERT_EQ(rf_rounds_set_counters(rounds, from, from / 2), RF_OK);
+            for (int64_t step = from + 1; step <= to; step++) {
+                for (int64_t i = 0; i < count; i++)
+                    params[rank][i] -= local_step(rank, step, i);
+                ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+            }
+            kept.clear();
+            for (int k = 0; rf_rounds_get_array(rounds, k, &array) == RF_OK; k++)
+                kept.emplace_back(array.values, array.values + array.count);
+            EXPECT_EQ(kept.size(), 5u); /* anchor, feedback, owned, m, v */
+            rf_rounds_close(rounds);
+        }
+    });
+    for (int rank = 0; rank < 2; rank++)
+        EXPECT_EQ(params[rank], want[rank]);
+}
+
+struct Refused {
+    const char *message;
+    std::function<void(rf_rounds_rule &)> change;
+};
+
+TEST(Rounds, RulesThatContradictThemselvesAreRefusedByName)
+{
+    static rf_optimizer_opts sgd = {};
+    const Refused all[] = {
+        {"a delay of 2 steps", [](rf_rounds_rule &r) { r.every = 2, r.delay = 2; }},
+        {"in 3 parts", [](rf_rounds_rule &r) { r.every = 2, r.parts = 3; }},
+        {"-1 local steps", [](rf_rounds_rule &r) { r.every = -1; }},
+        {"no common start",
+         [](rf_rounds_rule &r) { r.difference = true, r.mixing.graph = RF_GRAPH_RING; }},
+        {"need \"difference\"", [](rf_rounds_rule &r) { r.outer = &sgd; }},
+        {"need \"difference\"", [](rf_rounds_rule &r) { r.outer_lr = 0.5f; }},
+        {"in the form \"nf4\"", [](rf_rounds_rule &r) { r.form = RF_FORM_NF4; }},
+        {"in the form \"bf16\"", [](rf_rounds_rule &r) { r.form = RF_FORM_BF16; }},
+        {"in the form \"int8\"",
+         [](rf_rounds_rule &r) { r.form = RF_FORM_INT8, r.mixing.graph = RF_GRAPH_RING; }},
+        {"loses nothing", [](rf_rounds_rule &r) { r.no_feedback = true; }},
+        {"mix_first", [](rf_rounds_rule &r) { r.mix_first = true; }},
+        {"shares of the mean",
+         [](rf_rounds_rule &r) { r.weighted = true, r.mixing.graph = RF_GRAPH_RING; }},
+        {"a fraction of the values", [](rf_rounds_rule &r) { r.fraction = 0.5f; }},
+        {"at most 1",
+         [](rf_rounds_rule &r) { r.form = RF_FORM_TOP, r.fraction = 1.5f, r.difference = true; }},
+    };
+    for (const Refused &row : all) {
+        rf_rounds_rule rule = {};
+        row.change(rule);
+        EXPECT_EQ(rf_rounds_check(&rule, 4), RF_EINVAL) << row.message;
+        EXPECT_NE(std::string(rf_last_error()->message).find(row.message), std::string::npos)
+            << rf_last_error()->message;
+        EXPECT_EQ(rf_rounds_bytes(&rule, 4, 100), 0u);
+    }
+}
+
+TEST(Rounds, RulesAreReadFromText)
+{
+    rf_rounds_text text = {};
+    ASSERT_EQ(
+        rf_rounds_text_read("diloco:50,form=nf4,lr=0.5,momentum=0.8,delay=2,parts=5", 4, &text),
+        RF_OK)
+        << rf_last_error()->message;
+    EXPECT_EQ(text.rule.every, 50);
+    EXPECT_TRUE(text.rule.difference);
+    EXPECT_EQ(text.rule.form, RF_FORM_NF4);
+    EXPECT_EQ(text.rule.outer_lr, 0.5f);
+    EXPECT_EQ(text.rule.outer->kind, RF_NESTEROV);
+    EXPECT_EQ(text.rule.outer->momentum, 0.8f);
+    EXPECT_EQ(text.rule.delay, 2);
+    EXPECT_EQ(text.rule.parts, 5);
+    rf_rounds_text_free(&text);
+    ASSERT_EQ(rf_rounds_text_read("gossip:1,graph=one-peer,order=mix-first", 4, &text), RF_OK);
+    EXPECT_EQ(text.rule.mixing.graph, RF_GRAPH_ONE_PEER);
+    EXPECT_TRUE(text.rule.mix_first);
+    ASSERT_EQ(rf_rounds_text_read("fedopt:5,outer=sgd", 4, &text), RF_OK);
+    EXPECT_EQ(text.rule.outer->kind, RF_SGD);
+    const struct {
+        const char *text, *message;
+    } bad[] = {
+        {"", "there is no rule \"\""},
+        {"ddp:1", "there is no rule \"ddp:1\""},
+        {"diloco", "write diloco:H"},
+        {"diloco:0", "write diloco:H"},
+        {"diloco:1.5", "write diloco:H"},
+        {"local:4,form=fp4", "form=fp4: it takes f32"},
+        {"local:4,form=nf4", "in the form \"nf4\""},
+        {"local:4,shape=ring", "no key \"shape\""},
+        {"local:4,graph", "no key \"graph\""},
+        {"local:4,delay=1,delay=2", "delay is given twice"},
+        {"local:4,delay=nan", "delay=nan"},
+        {"local:4,delay=0x1", "delay=0x1"},
+        {"local:4,lr=0.5", "need \"difference\""},
+        {"diloco:4,beta1=0.5", "beta1 has no effect: the outer optimizer nesterov has none"},
+        {"diloco:4,momentum=0.5,outer=sgd", "outer=sgd comes behind momentum"},
+        {"gossip:1,graph=star", "graph=star: it takes all"},
+        {"gossip:1,weights=/nowhere/at/all", "weights=/nowhere/at/all"},
+    };
+    for (const auto &row : bad) {
+        EXPECT_EQ(rf_rounds_text_read(row.text, 4, &text), RF_EINVAL) << row.text;
+        EXPECT_NE(std::string(rf_last_error()->message).find(row.message), std::string::npos)
+            << rf_last_error()->message;
+    }
+}
+
+TEST(Rounds, WeightsAreReadFromAFile)
+{
+    const std::string path = testing::TempDir() + "rounds_weights.txt";
+    const auto read = [&](const char *content) {
+        FILE *file = fopen(path.c_str(), "w");
+        fputs(content, file);
+        fclose(file);
+        rf_rounds_text text = {};
+        const int rc = rf_rounds_text_read(("gossip:2,weights=" + path).c_str(), 3, &text);
+        if (rc == RF_OK) {
+            EXPECT_EQ(text.rule.mixing.weights[3], 0.25);
+        }
+        rf_rounds_text_free(&text);
+        return rc == RF_OK ? std::string() : std::string(rf_last_error()->message);
+    };
+    EXPECT_EQ(read("0.5 0.25 0.25\n0.25 0.5 0.25\n0.25 0.25 0.5\n"), "");
+    EXPECT_NE(read("0.5 0.25 0.25\n0.25 0.5\n").find("number 6"), std::string::npos);
+    EXPECT_NE(read("0.5 0.5 0 0.5 0.5 0 0 0 1 0").find("number 10"), std::string::npos);
+    EXPECT_NE(read("0.5 0.5 0 0.5 x 0 0 0 1").find("number 5"), std::string::npos);
+    EXPECT_NE(read("0.5 0.5 0 0.5 0.5 0 0 0 1").find("no path leads from rank 0 to rank 2"),
+              std::string::npos);
+    remove(path.c_str());
+}
+
+TEST(Rounds, WorkersWithDifferentRulesAreToldWhich)
+{
+    ranks::World world;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        Vector params(10);
+        rf_rounds_rule rule = {};
+        rule.every = rank + 1;
+        const rf_rounds_params in_host = rf_rounds_in_host(params.data(), 10);
+        rf_rounds *rounds = nullptr;
+        EXPECT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_EINVAL);
+        EXPECT_NE(std::string(rf_last_error()->message).find("local steps"), std::string::npos)
+            << rf_last_error()->message;
+    });
+}
+
+} // namespace

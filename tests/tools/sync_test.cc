@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge train --sync` from outside: workers on meshes, their bytes, and what is refused.
+ */
+#include <cjson/cJSON.h>
+#include <gtest/gtest.h>
+
+#include "train_program.h"
+
+namespace
+{
+
+std::vector<std::string> workers(const std::string &data, const std::string &rule, int ranks,
+                                 const std::vector<std::string> &more)
+{
+    std::vector<std::string> all =
+        with(tiny(data), {"--ranks", std::to_string(ranks), "--provider", "loopback"});
+    if (!rule.empty())
+        all = with(all, {"--sync", rule});
+    return with(all, more);
+}
+
+/* The numbers of one key in the lines of a log. */
+std::vector<double> series(const std::string &log, const char *key)
+{
+    std::vector<double> out;
+    const std::string text = read_text(log);
+    for (size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+        cJSON *json = cJSON_Parse(text.substr(at, end - at).c_str());
+        if (const cJSON *value = cJSON_GetObjectItem(json, key))
+            out.push_back(cJSON_GetNumberValue(value));
+        cJSON_Delete(json);
+    }
+    return out;
+}
+
+} // namespace
+
+/* A step of SGD on each worker's half of the batch, then the mean, is the step on the batch; with
+ * weights by tokens, and by workers of two ranks, too. */
+TEST(Sync, OneLocalStepIsAStepOfDataParallelTraining)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::vector<std::string> same = {"--optimizer", "sgd",     "--lr", "0.1",   "--clip",
+                                           "0",           "--steps", "3",    "--log", log};
+    double want = 0;
+    const struct {
+        const char *rule, *batch, *mesh;
+        int ranks;
+    } all[] = {{"", "4", "dp=2", 2},
+               {"local:1", "2", "dp=1", 2},
+               {"fedavg:1", "2", "dp=1", 2},
+               {"local:1", "2", "tp=2", 4}};
+    for (const auto &row : all) {
+        const ProgramResult r = run_program(
+            with(workers(data, row.rule, row.ranks, same),
+                 {"--batch", row.batch, "--micro-batches", row.batch, "--mesh", row.mesh}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const std::vector<double> held_out = series(log, "held_out_loss");
+        ASSERT_FALSE(held_out.empty());
+        want = *row.rule ? want : held_out.back();
+        EXPECT_NEAR(held_out.back(), want, 2e-6 * want) << row.rule << " " << row.mesh;
+    }
+}
+
+/* An exchange of n f32 parameters of two workers sends n of them from each; in 4 bits about an
+ * eighth. Between exchanges nothing is sent. */
+TEST(Sync, TheLogHasTheBytesOfExchanges)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    double whole = 0;
+    for (const char *rule : {"diloco:2", "diloco:2,form=nf4"}) {
+        const ProgramResult r = run_program(workers(data, rule, 2, {"--steps", "4", "--log", log}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const std::vector<double> sent = series(log, "sent");
+        ASSERT_GE(sent.size(), 4u);
+        EXPECT_EQ(sent[0], 0);
+        EXPECT_EQ(sent[2], 0);
+        EXPECT_EQ(sent[1], sent[3]);
+        whole = whole > 0 ? whole : sent[1];
+    }
+    const std::vector<double> sent = series(log, "sent");
+    EXPECT_GT(whole / sent[1], 7.4);
+    EXPECT_LT(whole / sent[1], 8);
+}
+
+TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save";
+    const std::vector<std::string> first =
+        workers(data, "gossip:1,order=mix-first", 3, {"--steps", "3", "--save", save});
+    ProgramResult r = run_program(first);
+    ASSERT_EQ(r.status, 0) << r.err;
+    r = run_program(
+        workers(data, "gossip:1,order=mix-first", 3, {"--steps", "5", "--resume", save}));
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("step 5/5"), std::string::npos) << r.out;
+}
+
+TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save";
+    const struct {
+        const char *rule;
+        std::vector<std::string> more;
+        const char *message;
+    } all[] = {
+        {"diloco", {}, "--sync diloco: diloco: write diloco:H"},
+        {"gossip:1,graph=star", {}, "graph=star"},
+        {"local:4", {"--elastic", "--save", save}, "--sync is not for --elastic"},
+        {"local:4", {"--audit", "2"}, "--sync is not for --audit"},
+        {"local:4", {"--save", save, "--save-every", "6"}, "use a multiple of 4"},
+        {"gossip:4", {"--save", save, "--save-every", "4"}, "--save-every 4"},
+        {"diloco:4", {"--resume", save}, "--resume with --sync diloco:4"},
+        {"local:4", {"--mesh", "tp=4"}, "no multiple of it"},
+    };
+    for (const auto &row : all) {
+        const ProgramResult r = run_program(workers(data, row.rule, 2, row.more));
+        EXPECT_EQ(r.status, 2) << row.message << r.err;
+        EXPECT_NE(r.err.find(row.message), std::string::npos) << r.err;
+    }
+}

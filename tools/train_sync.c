@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge train --sync`: the ranks are workers, each with a mesh of its own, which exchange
+ * parameters now and then (ringforge/rounds.h). The first worker alone prints and writes files.
+ */
+#include <ringforge/rounds.h>
+#include <string.h>
+
+#include "trainer.h"
+
+struct train_sync {
+    struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
+    struct rf_rounds_text rule;
+    struct rf_rounds_params params;
+    struct rf_rounds *rounds;
+    int workers;
+};
+
+/* ---- before ranks start ---------------------------------------------------------------------- */
+
+/* What --sync cannot be combined with, and why. */
+static int check_others(const struct tool_command *command, const struct train_options *o)
+{
+    const struct {
+        bool given;
+        const char *name, *why;
+    } others[] = {
+        {o->elastic, "elastic", "the workers that are left do not meet again in this version"},
+        {o->audit != 0, "audit", "workers differ between two exchanges"},
+        {o->setup.policy.pipeline == RF_PIPELINE_2BW, "schedule 2bw",
+         "parameters are exchanged between steps, and its steps overlap"},
+    };
+    for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
+        if (others[k].given)
+            return tool_usage_error(command, "--sync is not for --%s: %s", others[k].name,
+                                    others[k].why);
+    return TOOL_OK;
+}
+
+/* A checkpoint has the parameters of the first worker, and nothing of the rounds. */
+static int check_saves(const struct tool_command *command, const struct train_options *o,
+                       const struct rf_rounds_rule *rule)
+{
+    const bool meet = rule->mixing.graph == RF_GRAPH_ALL && rule->delay == 0 && rule->parts <= 1;
+    const bool state = rule->outer || rule->form != RF_FORM_F32;
+    if (o->save_every && (!meet || o->save_every % rule->every != 0))
+        return tool_usage_error(command,
+                                "--save-every %lld with --sync %s: workers have one model to save "
+                                "only behind an exchange of all parameters with all workers, "
+                                "without a delay; use a multiple of %lld with such a rule, or save "
+                                "at the end",
+                                (long long)o->save_every, o->sync, (long long)rule->every);
+    if (o->resume && state)
+        return tool_usage_error(command,
+                                "--resume with --sync %s: checkpoints do not have what its outer "
+                                "optimizer and its form keep from round to round; use local:H, or "
+                                "begin from the weights by --export and --from",
+                                o->sync);
+    return TOOL_OK;
+}
+
+int train_sync_check(const struct tool_command *command, const struct train_options *o, int workers)
+{
+    struct rf_rounds_text text;
+    if (rf_rounds_text_read(o->sync, workers, &text) < 0)
+        return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
+    int status = check_others(command, o);
+    if (status == TOOL_OK)
+        status = check_saves(command, o, &text.rule);
+    rf_rounds_text_free(&text);
+    return status;
+}
+
+/* ---- one rank -------------------------------------------------------------------------------- */
+
+int train_sync_place(struct trainer *t)
+{
+    struct rf_comm *world = t->comm, *inner = NULL;
+    const int size = setup_ranks(&t->o->setup), rank = t->rank, all = t->ranks;
+    if (!t->o->sync)
+        return TOOL_OK;
+    struct train_sync *sync = calloc(1, sizeof(*sync));
+    if (!sync)
+        return tool_error(t->command, "out of memory");
+    t->sync = sync;
+    t->worker = rank / size;
+    sync->world = world;
+    sync->workers = all / size;
+    if (rf_comm_split(world, t->worker, rank, &inner) < 0 ||
+        rf_comm_split(world, rank % size, t->worker, &sync->across) < 0 ||
+        rf_rounds_text_read(t->o->sync, sync->workers, &sync->rule) < 0) {
+        (void)rf_comm_close(inner);
+        return trainer_failed(t);
+    }
+    rf_comm_set_track(sync->across, "rounds");
+    trainer_be_in(t, inner);
+    return TOOL_OK;
+}
+
+int train_sync_open(struct trainer *t)
+{
+    struct train_sync *sync = t->sync;
+    if (!sync)
+        return TOOL_OK;
+    if (rf_run_rounds_params(t->run, &sync->params) < 0 ||
+        rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
+        return trainer_failed(t);
+    return TOOL_OK;
+}
+
+/* All workers stop behind the same step: one in which each has waited for the others. */
+int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
+{
+    struct rf_rounds_stats now;
+    int32_t stop = stats->stop;
+    const uint64_t from = rf_now_ns();
+    t->round_tokens += (double)stats->tokens;
+    const double share = t->sync->rule.rule.weighted ? t->round_tokens : 0;
+    stats->stop = 0;
+    if (rf_rounds_step(t->sync->rounds, share, &now) < 0)
+        return trainer_failed(t);
+    stats->sent_bytes += now.sent_bytes - t->round_bytes;
+    stats->exposed_comm_ns += now.wait_ns;
+    stats->step_ns += rf_now_ns() - from;
+    t->round_bytes = now.sent_bytes;
+    if (now.begun)
+        t->round_tokens = 0;
+    if (now.applied) {
+        if (rf_all_reduce(t->sync->world, &stop, &stop, 1, RF_I32, RF_MAX, NULL) < 0)
+            return trainer_failed(t);
+        stats->stop = stop;
+    }
+    return TOOL_OK;
+}
+
+int train_sync_end(struct trainer *t)
+{
+    const struct rf_rounds_rule *rule = &t->sync->rule.rule;
+    const bool equal = rule->mixing.graph == RF_GRAPH_ALL && rule->delay == 0 && rule->parts <= 1 &&
+                       t->progress.step % rule->every == 0;
+    return !equal && rf_rounds_mean(t->sync->rounds) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+/* The first worker may still be writing. */
+int train_sync_leave(struct trainer *t)
+{
+    return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+void train_sync_abort(struct trainer *t, const char *why)
+{
+    rf_comm_abort(t->sync->across, why);
+    rf_comm_abort(t->sync->world, why);
+}
+
+/* Before the run is closed, whose parameters the rounds read. */
+void train_sync_close(struct trainer *t)
+{
+    struct train_sync *sync = t->sync;
+    if (!sync)
+        return;
+    rf_rounds_close(sync->rounds);
+    rf_run_rounds_params_free(&sync->params);
+    rf_rounds_text_free(&sync->rule);
+    if (sync->across)
+        (void)rf_comm_close(sync->across); /* the communicator of all ranks says what was wrong */
+    free(sync);
+    t->sync = NULL;
+}
