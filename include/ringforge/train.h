@@ -138,11 +138,12 @@ RF_API int rf_run_params_sha256(struct rf_run *run, char hex[65]);
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-/* The trained parameters that this rank has, for rf_rounds_open (rounds.h): a run is then one worker
- * of several, and exchanges parameters with the others between its steps. Each rank of a worker opens
- * rounds of its own, on a communicator with the ranks in the same place of the other workers. The
- * workers have equal plans. With RF_PIPELINE_2BW call rf_run_drain before rf_rounds_step. Free it by
- * rf_run_rounds_params_free before the run is closed. Errors: RF_EINVAL, RF_ENOMEM. */
+/* The trained parameters that this rank has, for rf_rounds_open (rounds.h): a run is then one
+ * worker of several, and exchanges parameters with the others between its steps. Each rank of a
+ * worker opens rounds of its own, on a communicator with the ranks in the same place of the other
+ * workers. The workers have equal plans. With RF_PIPELINE_2BW call rf_run_drain before
+ * rf_rounds_step. Free it by rf_run_rounds_params_free before the run is closed. Errors: RF_EINVAL,
+ * RF_ENOMEM. */
 RF_API int rf_run_rounds_params(struct rf_run *run, struct rf_rounds_params *out);
 RF_EXPORT void rf_run_rounds_params_free(struct rf_rounds_params *params);
 

@@ -80,7 +80,7 @@ static int int8_encode(float fraction, const float *values, int64_t count, void 
 
 static int int8_decode(float fraction, const void *from, int64_t count, float *values)
 {
-    return rf_dequantize(RF_INT8, from, count, 0, count, values);
+    return rf_dequantize((struct rf_quantized){RF_INT8, from, count}, 0, count, values);
 }
 
 static uint64_t nf4_bytes(float fraction, int64_t count)
@@ -95,7 +95,7 @@ static int nf4_encode(float fraction, const float *values, int64_t count, void *
 
 static int nf4_decode(float fraction, const void *from, int64_t count, float *values)
 {
-    return rf_dequantize(RF_NF4, from, count, 0, count, values);
+    return rf_dequantize((struct rf_quantized){RF_NF4, from, count}, 0, count, values);
 }
 
 /* ---- the largest values, with their numbers -------------------------------------------------- */
