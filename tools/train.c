@@ -61,7 +61,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .eval_sequences = 64,
                               .decay = "none",
                               .scale_lr = "none",
-                              .prompt = "\n"};
+                              .prompt = "\n",
+                              .sync = "none"};
     struct tool_option table[SETUP_ROWS + 43];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {

@@ -31,7 +31,7 @@ struct train_options {
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
-    const char *sync; /* the rule by which workers exchange parameters; NULL: one worker */
+    const char *sync; /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;      /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
     int64_t rate_end;   /* the step at which a cosine ends */
@@ -89,6 +89,8 @@ int train_open_data(const struct tool_command *command, const struct train_optio
 
 /* ---- train_sync.c ----------------------------------------------------------------------------- */
 
+/* Whether ranks are workers with a mesh of their own each. */
+bool train_sync_on(const struct train_options *options);
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);

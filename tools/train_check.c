@@ -26,22 +26,22 @@ int train_check(const struct tool_command *command, struct train_options *o)
     int ranks = 0;
     int status = tool_ranks_count(command, &o->ranks, &ranks);
     if (status == TOOL_OK)
-        status = setup_check(command, &o->setup, o->join || o->sync ? 1 : ranks);
+        status = setup_check(command, &o->setup, o->join || train_sync_on(o) ? 1 : ranks);
     if (status != TOOL_OK)
         return status;
     o->setup.policy.packed = o->packing;
     if (o->packing && o->setup.mesh.cp > 1)
         return tool_usage_error(command, "--packing is not for ranks of cp in this version");
     int wanted = setup_ranks(&o->setup);
-    if (o->sync && ranks % wanted != 0)
+    if (train_sync_on(o) && ranks % wanted != 0)
         return tool_usage_error(command,
                                 "--mesh %s is a grid of %d ranks for each worker of --sync; %d "
                                 "ranks are no multiple of it",
                                 o->setup.mesh_text, wanted, ranks);
-    o->workers = o->sync ? ranks / wanted : 1;
-    if (o->sync && (status = train_sync_check(command, o, o->workers)) != TOOL_OK)
+    o->workers = train_sync_on(o) ? ranks / wanted : 1;
+    if (train_sync_on(o) && (status = train_sync_check(command, o, o->workers)) != TOOL_OK)
         return status;
-    if (wanted != ranks && !o->join && !o->sync)
+    if (wanted != ranks && !o->join && !train_sync_on(o))
         return tool_usage_error(command,
                                 "--mesh %s is a grid of %d ranks, but there %s %d; start "
                                 "as many, or change the mesh",

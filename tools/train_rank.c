@@ -417,8 +417,8 @@ static int one_step(struct trainer *t)
     uint64_t start = rf_now_ns();
     float lr = rate(t, t->progress.step + under_way);
     int status = TOOL_OK;
-    const struct rf_sample_range range = {
-        t->progress.samples + (under_way + t->worker) * p->batch, p->batch, p->seq};
+    const struct rf_sample_range range = {t->progress.samples + (under_way + t->worker) * p->batch,
+                                          p->batch, p->seq};
     if (rf_dataset_samples(t->dataset, t->progress.seed, range, t->tokens, t->targets) < 0 ||
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
         return trainer_failed(t);

@@ -59,6 +59,11 @@ static int check_saves(const struct tool_command *command, const struct train_op
     return TOOL_OK;
 }
 
+bool train_sync_on(const struct train_options *o)
+{
+    return strcmp(o->sync, "none") != 0;
+}
+
 int train_sync_check(const struct tool_command *command, const struct train_options *o, int workers)
 {
     struct rf_rounds_text text;
@@ -77,7 +82,7 @@ int train_sync_place(struct trainer *t)
 {
     struct rf_comm *world = t->comm, *inner = NULL;
     const int size = setup_ranks(&t->o->setup), rank = t->rank, all = t->ranks;
-    if (!t->o->sync)
+    if (!train_sync_on(t->o))
         return TOOL_OK;
     struct train_sync *sync = calloc(1, sizeof(*sync));
     if (!sync)

@@ -135,7 +135,7 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
 {
     struct timed_device *timed = self;
     int rc = take(ctx, timed, RF_VERB_FORWARD, timed->setting->seconds.forward);
-    return rc < 0 ? rc : fill(ctx, ctx->losses);
+    return rc < 0 || !ctx->losses.buffer ? rc : fill(ctx, ctx->losses); /* of the last block */
 }
 
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,

@@ -86,8 +86,7 @@ TEST(Elastic, ALostStageWithoutACheckpointEndsTheJobByName)
     TempFolder folder;
     const Ended e = killed(folder, 2, {1}, {"--mesh", "pp=2"});
     EXPECT_EQ(e.program.status, 137) << e.program.err;
-    EXPECT_NE(e.program.err.find("no remaining rank has element 0 of blocks.0."),
-              std::string::npos)
+    EXPECT_NE(e.program.err.find("no remaining rank has element 0 of blocks.0."), std::string::npos)
         << e.program.err;
     EXPECT_NE(e.program.err.find("use --save DIR --save-every N"), std::string::npos)
         << e.program.err;

@@ -112,7 +112,8 @@ TEST(OutputFiles, RanksEndTogetherWhenRankZeroCannotWrite)
     expect_refused(train + Words{"--ranks", "2", "--provider", "loopback"}, "it is a folder");
     ProgramOptions options;
     options.timeout_s = 30;
-    ProgramResult r = run_program(Words{"run", "--ranks", "2", "--", program_path()} + train, options);
+    ProgramResult r =
+        run_program(Words{"run", "--ranks", "2", "--", program_path()} + train, options);
     EXPECT_EQ(r.status, 1);
     const size_t first = r.err.find("[0] ringforge train: cannot write --log");
     EXPECT_NE(first, std::string::npos) << r.err;

@@ -51,16 +51,16 @@ Words given(const OptionRow &row, const std::string &value)
 
 bool writes(const OptionRow &row)
 {
-    return row.path == "writes" || row.path == "writes into" ||
-           row.path == "replaces";
+    return row.path == "writes" || row.path == "writes into" || row.path == "replaces";
 }
 
 } // namespace
 
 TEST(Options, ALetterMeansOneThingAndEveryOptionHasAGroupAndANounPhrase)
 {
-    const std::set<std::string> words = {"of", "in", "with", "how", "which", "where", "and", "draw",
-                                         "write", "print", "do", "take", "go", "keep", "say"};
+    const std::set<std::string> words = {"of",    "in",   "with", "how",   "which",
+                                         "where", "and",  "draw", "write", "print",
+                                         "do",    "take", "go",   "keep",  "say"};
     std::map<std::string, std::string> meaning;
     std::string commands = run_program({"--help"}).out;
     for (const std::string &command : all_commands()) {

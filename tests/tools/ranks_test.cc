@@ -297,6 +297,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"keep", {"1", "2", saving}},
         {"resume", {"", none}},
         {"scale-lr", {"linear", "sqrt", {"--resume", none}}},
+        {"sync", {"local:2", "local:4"}},
         {"audit", {"1", "2"}},
         {"change", {"lr", "lr,warmup", {"--resume", none, "--lr", "1", "--warmup", "1"}}},
         {"elastic", {"", "yes"}},

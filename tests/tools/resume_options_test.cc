@@ -121,6 +121,7 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
         {{"--clip", "1"}, "--clip 0.5"},
         {{"--weight-decay", "0.1"}, "--weight-decay 0.2"},
         {{"--packing"}, "without --packing"},
+        {{"--sync", "local:2"}, "--sync none"},
         {{"--lr", "3e-3"}, "--lr 0.01"},
         {{"--warmup", "0"}, "--warmup 1"},
         {{"--lr-decay", "none"}, "--lr-decay cosine"},

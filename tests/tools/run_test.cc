@@ -14,7 +14,8 @@ static ProgramResult run_shell(int ranks, const std::string &script, double time
     ProgramOptions options;
     options.timeout_s = timeout_s;
     options.environment = {"LP_NUM_THREADS"};
-    return run_program({"run", "--ranks", std::to_string(ranks), "--", "sh", "-c", script}, options);
+    return run_program({"run", "--ranks", std::to_string(ranks), "--", "sh", "-c", script},
+                       options);
 }
 
 TEST(Run, GivesEveryRankTheVariablesOfALauncher)
@@ -102,13 +103,14 @@ TEST(Run, PassesSignalsOnAndLeavesNoOrphan)
 TEST(Run, ElasticRanksThatAreToldToEndEndTheLauncherByThatSignal)
 {
     TempFolder folder;
-    Background b = start_command({program_path(), "run", "--ranks", "2", "--elastic", "--", "sh", "-c",
-                                  "[ $RANK = 0 ] || kill -KILL $$; "
-                                  "until grep -qs Killed " +
-                                      folder.path +
-                                      "/said; do :; done; "
-                                      "echo $$ >" +
-                                      folder.path + "/pid; exec sleep 600"});
+    Background b =
+        start_command({program_path(), "run", "--ranks", "2", "--elastic", "--", "sh", "-c",
+                       "[ $RANK = 0 ] || kill -KILL $$; "
+                       "until grep -qs Killed " +
+                           folder.path +
+                           "/said; do :; done; "
+                           "echo $$ >" +
+                           folder.path + "/pid; exec sleep 600"});
     std::string said, pid;
     for (char byte; said.find("was ended by signal 9") == std::string::npos;) {
         ASSERT_EQ(read(b.err, &byte, 1), 1) << said;
@@ -152,8 +154,8 @@ TEST(Run, EndsAsItsRanksDoWhateverSignalsItsParentIgnoresOrBlocks)
     ProgramResult r = run_command(
         with_signals_of_a_parent({"run", "--ranks", "2", "--", "sh", "-c", "exit $RANK"}), options);
     EXPECT_EQ(r.status, 1) << r.err;
-    r = run_command(with_signals_of_a_parent({"run", "--ranks", "2", "--", "grep", "-E", "^Sig(Blk|Ign)",
-                                              "/proc/self/status"}),
+    r = run_command(with_signals_of_a_parent({"run", "--ranks", "2", "--", "grep", "-E",
+                                              "^Sig(Blk|Ign)", "/proc/self/status"}),
                     options);
     EXPECT_EQ(r.status, 0) << r.err;
     for (const char *line : {"[1] SigBlk:\t0000000000000000\n", "[1] SigIgn:\t0000000000000000\n"})

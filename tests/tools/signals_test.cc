@@ -113,10 +113,10 @@ TEST(TrainSignals, ASignalToOneRankEndsAllOfThemInGoodOrder)
     TempFolder folder;
     const std::string data = folder.file("t.txt", some_text());
     const std::string script = "echo $$ >" + folder.path + "/pid.$RANK; exec \"$@\"";
-    ProgramResult r = stop(
-        with({program_path(), "run", "--ranks", "2", "--", "sh", "-c", script, "sh", program_path()},
-             tiny(data)),
-        folder.path + "/log", SIGTERM, folder.path + "/pid.1");
+    ProgramResult r = stop(with({program_path(), "run", "--ranks", "2", "--", "sh", "-c", script,
+                                 "sh", program_path()},
+                                tiny(data)),
+                           folder.path + "/log", SIGTERM, folder.path + "/pid.1");
     EXPECT_EQ(r.status, 128 + SIGTERM) << r.err;
     EXPECT_NE(r.out.find("[0] stopped by SIGTERM after step "), std::string::npos) << r.out;
     EXPECT_EQ(r.err.find("ringforge train: rank"), std::string::npos) << r.err;

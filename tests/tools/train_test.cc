@@ -493,9 +493,9 @@ TEST(Train, WhenARankIsKilledEverySurvivorNamesItAndTheJobEnds)
     std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
     /* Each rank's shell tells its process, which the trainer then takes over. */
     std::string script = "echo $$ >" + folder.path + "/pid.$RANK; exec \"$@\"";
-    Background job = start_command(
-        with({program_path(), "run", "--ranks", "4", "--", "sh", "-c", script, "sh", program_path()},
-             with(tiny(data), {"--steps", "1000000", "--log", log})));
+    Background job = start_command(with(
+        {program_path(), "run", "--ranks", "4", "--", "sh", "-c", script, "sh", program_path()},
+        with(tiny(data), {"--steps", "1000000", "--log", log})));
     while (read_text(log).find("\"step\":2") == std::string::npos)
         ASSERT_EQ(kill(job.pid, 0), 0);
     ASSERT_EQ(kill(std::stoi(read_text(folder.path + "/pid.2")), SIGKILL), 0);
