@@ -177,7 +177,7 @@ struct rf_ctx {
      * token in its document, from 0. */
     struct rf_tensor starts, positions;
     /* (rows) f32. The last block writes it in forward; in training also backward_input may. Every
-     * tensor rank writes all of it. */
+     * tensor rank writes all of it. For other blocks it has no buffer. */
     struct rf_tensor losses;
 
     struct rf_tensor_part tensor;   /* ranks 1 without tensor parallelism */

@@ -55,7 +55,7 @@ struct Rank {
 
 int forward(rf_ctx *ctx, void *, rf_tensor, rf_tensor)
 {
-    return rf_fill(ctx->stream, ctx->losses, 1.0f);
+    return ctx->losses.buffer ? rf_fill(ctx->stream, ctx->losses, 1.0f) : 0; // the last block
 }
 int backward_input(rf_ctx *, void *self, rf_tensor, rf_tensor, rf_tensor)
 {
