@@ -31,8 +31,8 @@ struct train_options {
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
-    const char *sync; /* the rule by which workers exchange parameters, or "none": one worker */
-    int workers;      /* with --sync: how many there are */
+    const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
+    int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
     int64_t rate_end;   /* the step at which a cosine ends */
     char *settings;     /* the checkpoint's, as seen by this process; NULL: none */
@@ -87,7 +87,8 @@ int train_check(const struct tool_command *command, struct train_options *option
 int train_open_data(const struct tool_command *command, const struct train_options *options,
                     struct rf_dataset **out);
 
-/* ---- train_sync.c ----------------------------------------------------------------------------- */
+/* ---- train_sync_check.c -----------------------------------------------------------------------
+ */
 
 /* Whether ranks are workers with a mesh of their own each. */
 bool train_sync_on(const struct train_options *options);

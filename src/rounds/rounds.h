@@ -76,7 +76,9 @@ void rf_rounds_thread_end(struct rf_rounds *rounds);
 void rf_rounds_ask(struct rf_rounds *rounds, int64_t number);
 /* Blocks until the exchange of this number has ended; returns its error. */
 int rf_rounds_wait(struct rf_rounds *rounds, int64_t number);
-/* What both threads read. */
+
+/* ---- progress.c ------------------------------------------------------------------------------ */
+
 void rf_rounds_set_progress(struct rf_rounds *rounds, int64_t complete, int64_t committed);
 void rf_rounds_number(struct rf_rounds *rounds, struct part *part, int64_t number);
 

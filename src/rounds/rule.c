@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a rule may say, and what it needs in memory.
+ * What a rule may say.
  */
 #include <math.h>
 #include <ringforge/rounds.h>
@@ -73,27 +73,4 @@ int rf_rounds_check(const struct rf_rounds_rule *rule, int ranks)
     if (rule->outer && !rf_optimizer_get_info(rule->outer->kind))
         return rf_fail(RF_EINVAL, "there is no such outer optimizer");
     return RF_OK;
-}
-
-/* local, value, mean, scratch; anchor; feedback and owned; states */
-static int arrays(const struct rf_rounds_rule *rule)
-{
-    int count = 4;
-    count += rule->difference || rule->mix_first;
-    if (!rf_form_is_exact(rule->form) && !rule->no_feedback)
-        count += rule->difference ? 2 : 1;
-    for (int s = 0; rule->outer && s < RF_STATE_COUNT; s++)
-        count += rf_optimizer_has(rule->outer, s);
-    return count;
-}
-
-uint64_t rf_rounds_bytes(const struct rf_rounds_rule *rule, int ranks, int64_t count)
-{
-    const struct rf_round_place place = {.ranks = ranks, .count = count};
-    struct rf_round_list list;
-    if (rf_round_list_make(rule, &place, &list) < 0)
-        return 0;
-    const uint64_t bytes = list.message_bytes + 4 * (uint64_t)arrays(rule) * (uint64_t)count;
-    rf_round_list_free(&list);
-    return bytes;
 }
