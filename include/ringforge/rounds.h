@@ -106,11 +106,11 @@ struct rf_rounds_rule {
     /* The workers' shares of the mean are the shares that they give in each round (samples, for
      * example) over their sum; otherwise they are equal. Needs RF_GRAPH_ALL. */
     bool weighted;
-    /* The parameters are exchanged in so many parts, one after the other, evenly over the round
-     * (Douillard et al. 2025); 0 = 1, at most `every`. */
+    /* The number of parts in which the parameters are exchanged, one after the other, evenly over
+     * the round (Douillard et al. 2025); 0 = 1, at most `every`. */
     int parts;
     /* What an exchange brings takes effect this number of local steps after it began, and these
-     * steps are kept: it goes on beside them. Below `every`. */
+     * steps are kept: the exchange runs beside them. Below `every`. */
     int64_t delay;
 };
 
@@ -230,7 +230,7 @@ struct rf_rounds_stats {
  * used in steps only in which an exchange begins or takes effect. stats may be NULL. If it fails,
  * no parameter of the exchange in question has changed. After the death of a worker (RF_EPEER) call
  * rf_rounds_move. Values that are not finite are RF_EINVAL on this rank, and RF_EABORT on the
- * others, if the form has none. */
+ * others, if the form has none; RF_ECORRUPT: a message is not of the form. */
 RF_API int rf_rounds_step(struct rf_rounds *rounds, double share, struct rf_rounds_stats *stats);
 
 /* Ends all exchanges in progress, and then a round of f32 means over all ranks, whatever the rule:
@@ -238,10 +238,11 @@ RF_API int rf_rounds_step(struct rf_rounds *rounds, double share, struct rf_roun
  * blocking. */
 RF_API int rf_rounds_mean(struct rf_rounds *rounds);
 
-/* Goes on with the ranks of another communicator, as rf_comm_shrink makes it: a failed exchange is
- * done again with them, unless a rank has all of it already; the shares and weights of those that
- * are gone are divided among the others. old_ranks: as from rf_comm_shrink. All ranks of comm call
- * it. Collective; blocking. Errors as those of rf_rounds_open. */
+/* Continues with the ranks of another communicator, as rf_comm_shrink makes it: a failed exchange
+ * is done again with them, unless a rank has all of it already; the shares and weights of those
+ * that are gone are divided among the others. old_ranks: as from rf_comm_shrink. All ranks of comm
+ * call it. The communicator before stays open until this has succeeded. Collective; blocking.
+ * Errors as those of rf_rounds_open. */
 RF_API int rf_rounds_move(struct rf_rounds *rounds, struct rf_comm *comm, const int *old_ranks);
 
 /* What a checkpoint keeps of one rank, f32 arrays by name, and the counters. index: from 0;

@@ -27,6 +27,10 @@ static int check_numbers(const struct rf_rounds_rule *rule)
                        (double)fraction);
     if (rule->fraction != 0 && rule->form != RF_FORM_TOP)
         return rf_fail(RF_EINVAL, "a fraction of the values belongs to the form \"top\" only");
+    if (rule->mixing.seed != 0 && rule->mixing.graph != RF_GRAPH_MATCHING)
+        return rf_fail(RF_EINVAL,
+                       "a seed has no effect on the graph \"%s\": it belongs to matching",
+                       rf_graph_name(rule->mixing.graph));
     if (!isfinite(rule->outer_lr) || rf_option(rule->outer_lr, 1) < 0)
         return rf_fail(RF_EINVAL, "the outer rate %g is negative or no number",
                        (double)rule->outer_lr);
@@ -72,5 +76,8 @@ int rf_rounds_check(const struct rf_rounds_rule *rule, int ranks)
     RETURN_IF_ERROR(check_pairs(rule));
     if (rule->outer && !rf_optimizer_get_info(rule->outer->kind))
         return rf_fail(RF_EINVAL, "there is no such outer optimizer");
+    if (rule->outer && rule->outer->stochastic_rounding)
+        return rf_fail(RF_EINVAL, "stochastic rounding has no effect on an outer optimizer, whose "
+                                  "parameters are f32");
     return RF_OK;
 }

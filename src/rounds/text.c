@@ -238,6 +238,9 @@ static int take_key(char *word, struct rf_rounds_text *out, bool *given, bool *h
         if (given[k])
             return rf_fail(RF_EINVAL, "%s is given twice", word);
         given[k] = true;
+        if (keys[k].take == take_weights && out->rule.mixing.graph != RF_GRAPH_ALL && given[0])
+            return rf_fail(RF_EINVAL, "graph=%s and weights= name two graphs: omit one",
+                           rf_graph_name(out->rule.mixing.graph));
         if (keys[k].take == take_outer)
             for (int other = 0; other < KEYS; other++)
                 if (given[other] && keys[other].is_outer && other != k &&
@@ -266,6 +269,9 @@ static int read_words(char *text, struct rf_rounds_text *out)
         RETURN_IF_ERROR(first ? take_preset(word, out, &has_outer)
                               : take_key(word, out, given, &has_outer));
     }
+    if (out->weights && out->rule.mixing.graph != RF_GRAPH_WEIGHTS)
+        return rf_fail(RF_EINVAL, "graph=%s and weights= name two graphs: omit one",
+                       rf_graph_name(out->rule.mixing.graph));
     if (has_outer)
         RETURN_IF_ERROR(check_outer(out, given));
     out->rule.outer = has_outer ? &out->outer : NULL;

@@ -195,7 +195,7 @@ TEST(Rounds, NeighboursMixBeforeOrBehindTheStep)
             const int ranks = 5;
             rf_rounds_rule rule = {};
             rule.mixing.graph = static_cast<rf_graph>(graph);
-            rule.mixing.seed = 3;
+            rule.mixing.seed = graph == RF_GRAPH_MATCHING ? 3 : 0;
             rule.mix_first = mix_first;
             const std::vector<Vector> got = train(rule, ranks, 10, 3);
             rf_mixing mixing = rule.mixing;
@@ -401,6 +401,13 @@ TEST(Rounds, RulesThatContradictThemselvesAreRefusedByName)
         {"mix_first", [](rf_rounds_rule &r) { r.mix_first = true; }},
         {"shares of the mean",
          [](rf_rounds_rule &r) { r.weighted = true, r.mixing.graph = RF_GRAPH_RING; }},
+        {"a seed has no effect", [](rf_rounds_rule &r) { r.mixing.seed = 1; }},
+        {"stochastic rounding has no effect",
+         [](rf_rounds_rule &r) {
+             static rf_optimizer_opts rounds_at_random = {};
+             rounds_at_random.stochastic_rounding = true;
+             r.difference = true, r.outer = &rounds_at_random;
+         }},
         {"a fraction of the values", [](rf_rounds_rule &r) { r.fraction = 0.5f; }},
         {"at most 1",
          [](rf_rounds_rule &r) { r.form = RF_FORM_TOP, r.fraction = 1.5f, r.difference = true; }},
@@ -454,6 +461,8 @@ TEST(Rounds, RulesAreReadFromText)
         {"local:4,lr=0.5", "need \"difference\""},
         {"diloco:4,beta1=0.5", "beta1 has no effect: the outer optimizer nesterov has none"},
         {"diloco:4,momentum=0.5,outer=sgd", "outer=sgd comes behind momentum"},
+        {"local:4,seed=3", "a seed has no effect on the graph \"all\""},
+        {"gossip:1,graph=torus,weights=/nowhere", "graph=torus and weights= name two graphs"},
         {"gossip:1,graph=star", "graph=star: it takes all"},
         {"gossip:1,weights=/nowhere/at/all", "weights=/nowhere/at/all"},
     };
