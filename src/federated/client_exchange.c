@@ -13,7 +13,7 @@
 #include "transport/control/socket.h"
 
 #define RETRY_NS 50000000ull
-#define MOST_RETRY_NS 1000000000ull
+#define MOST_RETRY_NS 400000000ull
 #define ANSWER_NS 3000000000ull   /* for the handshake */
 #define GOODBYE_NS 1000000000ull  /* to send the last message */
 #define SILENCE_NS 30000000000ull /* as the coordinator's */
