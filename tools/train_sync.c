@@ -10,6 +10,7 @@
 
 struct train_sync {
     struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
+    struct rf_client *client;       /* instead of these: there are no other ranks */
     struct rf_rounds_text rule;
     struct rf_rounds_params params;
     struct rf_rounds *rounds;
@@ -28,6 +29,8 @@ int train_sync_place(struct trainer *t)
     if (!sync)
         return tool_error(t->command, "out of memory");
     t->sync = sync;
+    if (t->o->coordinator)
+        return rf_rounds_text_read(t->o->sync, 1, &sync->rule) < 0 ? trainer_failed(t) : TOOL_OK;
     t->worker = rank / size;
     sync->world = world;
     sync->workers = all / size;
@@ -47,8 +50,11 @@ int train_sync_open(struct trainer *t)
     struct train_sync *sync = t->sync;
     if (!sync)
         return TOOL_OK;
-    if (rf_run_rounds_params(t->run, &sync->params) < 0 ||
-        rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
+    if (rf_run_rounds_params(t->run, &sync->params) < 0)
+        return trainer_failed(t);
+    if (t->o->coordinator)
+        return train_client_open(t, &sync->params, &sync->rule.rule, &sync->client);
+    if (rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
         return trainer_failed(t);
     return TOOL_OK;
 }
@@ -59,6 +65,8 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
     struct rf_rounds_stats now;
     int32_t stop = stats->stop;
     const uint64_t from = rf_now_ns();
+    if (t->sync->client)
+        return train_client_step(t, t->sync->client, &t->sync->rule.rule, stats);
     t->round_tokens += (double)stats->tokens;
     const double share = t->sync->rule.rule.weighted ? t->round_tokens : 0;
     stats->stop = 0;
@@ -83,17 +91,20 @@ int train_sync_end(struct trainer *t)
     const struct rf_rounds_rule *rule = &t->sync->rule.rule;
     const bool equal = rule->mixing.graph == RF_GRAPH_ALL && rule->delay == 0 && rule->parts <= 1 &&
                        t->progress.step % rule->every == 0;
-    return !equal && rf_rounds_mean(t->sync->rounds) < 0 ? trainer_failed(t) : TOOL_OK;
+    return t->sync->rounds && !equal && rf_rounds_mean(t->sync->rounds) < 0 ? trainer_failed(t)
+                                                                            : TOOL_OK;
 }
 
 /* The first worker may still be writing. */
 int train_sync_leave(struct trainer *t)
 {
-    return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+    return t->sync->world && rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 void train_sync_abort(struct trainer *t, const char *why)
 {
+    if (!t->sync->world)
+        return;
     rf_comm_abort(t->sync->across, why);
     rf_comm_abort(t->sync->world, why);
 }
@@ -105,6 +116,7 @@ void train_sync_close(struct trainer *t)
     if (!sync)
         return;
     rf_rounds_close(sync->rounds);
+    rf_client_close(sync->client);
     rf_run_rounds_params_free(&sync->params);
     rf_rounds_text_free(&sync->rule);
     if (sync->across)

@@ -60,7 +60,9 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
     int status = check_others(command, o);
     if (status == TOOL_OK)
-        status = check_saves(command, o, &text.rule);
+        status = o->coordinator
+                     ? train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule)
+                     : check_saves(command, o, &text.rule);
     rf_rounds_text_free(&text);
     return status;
 }

@@ -7,6 +7,8 @@
 #ifndef RF_TOOLS_TRAINER_H
 #define RF_TOOLS_TRAINER_H
 
+#include <ringforge/federated.h>
+
 #include "train.h"
 
 struct trainer {
@@ -50,6 +52,7 @@ struct trainer {
     int worker;
     double round_tokens;
     uint64_t round_bytes;
+    bool ended; /* by the coordinator */
 };
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
@@ -82,6 +85,13 @@ int train_sync_leave(struct trainer *t);
 /* Ends the other workers, which would wait for this one. */
 void train_sync_abort(struct trainer *t, const char *why);
 void train_sync_close(struct trainer *t);
+
+/* ---- train_client.c: a client of a coordinator; called by train_sync.c ----------------------- */
+
+int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
+                      const struct rf_rounds_rule *rule, struct rf_client **out);
+int train_client_step(struct trainer *t, struct rf_client *client,
+                      const struct rf_rounds_rule *rule, struct rf_step_stats *stats);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

@@ -127,7 +127,7 @@ RF_EXPORT void rf_coordinator_close(struct rf_coordinator *coordinator);
 struct rf_client_opts {
     const char *host;
     int port;
-    const char *name, *key;
+    const char *name, *key;            /* key NULL: RF_CLIENT_KEY of the environment */
     const struct rf_rounds_rule *rule; /* that of the coordinator */
     /* Lines "name=value" that all clients must have alike, as those of rf_comm_check_terms: what
      * shapes the model. NULL: none. */

@@ -36,7 +36,7 @@ static int check(const struct rf_client_opts *opts, const struct rf_rounds_param
 static int open_all(struct rf_client *client, const struct rf_client_opts *opts)
 {
     const size_t bytes = (size_t)client->params.count * sizeof(float);
-    RETURN_IF_ERROR(rf_job_key_init(&client->key, opts->key));
+    RETURN_IF_ERROR(rf_job_key_init(&client->key, opts->key ? opts->key : rf_env("RF_CLIENT_KEY")));
     if (!client->key.present)
         return rf_fail(RF_EAUTH,
                        "client %s has no key: it must prove the one that the coordinator "
