@@ -266,26 +266,43 @@ TEST(Rounds, FormsLoseNothingForGood)
         }
 }
 
-TEST(Rounds, SentBytesAreThoseOfTheList)
+struct Priced {
+    const char *text; /* as of --sync */
+    int ranks;
+};
+
+/* What a rule costs is known before it runs, to the byte: sums, shares and parts included. */
+TEST(Rounds, SentBytesAreThoseOfTheUsage)
 {
-    for (int form = 0; form < RF_FORM_COUNT; form++)
-        for (const int ranks : {1, 2, 3, 4})
-            for (const int64_t count : {1, 65, 1000}) {
-                rf_rounds_rule rule = {};
-                rule.form = static_cast<rf_form>(form);
-                rule.difference = form != RF_FORM_F32;
-                rule.mixing.graph = form == RF_FORM_F32 ? RF_GRAPH_RING : RF_GRAPH_ALL;
-                std::vector<rf_rounds_stats> stats;
-                train(rule, ranks, count, 3, &stats);
-                for (int rank = 0; rank < ranks; rank++) {
-                    const rf_round_place place = {rank, ranks, 0, count};
-                    rf_round_list list;
-                    ASSERT_EQ(rf_round_list_make(&rule, &place, &list), RF_OK);
-                    EXPECT_EQ(stats[rank].sent_bytes, 3 * list.sent_bytes)
-                        << rf_form_name(rf_form(form)) << " " << ranks << " " << count;
-                    rf_round_list_free(&list);
-                }
+    std::vector<Priced> all;
+    for (const int ranks : {1, 2, 3, 4}) {
+        for (const char *text :
+             {"local:2", "diloco:2,form=int8", "diloco:2,form=nf4,parts=2", "diloco:2,form=bf16",
+              "diloco:2,form=top,fraction=0.1", "diloco:2,form=sign", "diloco:2,delay=1",
+              "fedavg:2", "fedopt:2,form=nf4", "gossip:2", "gossip:2,form=bf16",
+              "gossip:2,graph=exponential", "gossip:2,graph=torus"})
+            all.push_back({text, ranks});
+    }
+    all.push_back({"gossip:2,graph=one-peer", 4});
+    all.push_back({"gossip:2,graph=matching,seed=3", 4});
+    for (const Priced &row : all)
+        for (const int64_t count : {1, 65, 1000}) {
+            rf_rounds_text text = {};
+            ASSERT_EQ(rf_rounds_text_read(row.text, row.ranks, &text), RF_OK)
+                << rf_last_error()->message;
+            std::vector<rf_rounds_stats> stats;
+            train(text.rule, row.ranks, count, 4 + text.rule.delay, &stats);
+            for (int rank = 0; rank < row.ranks; rank++) {
+                const rf_round_place place = {rank, row.ranks, 0, count};
+                struct rf_rounds_usage usage = {};
+                ASSERT_EQ(rf_rounds_usage(&text.rule, &place, &usage), RF_OK)
+                    << rf_last_error()->message;
+                EXPECT_EQ(stats[rank].sent_bytes, 2 * usage.sent_bytes)
+                    << row.text << " " << row.ranks << " " << count;
+                EXPECT_GE(usage.memory_bytes, 16u * static_cast<uint64_t>(count));
             }
+            rf_rounds_text_free(&text);
+        }
 }
 
 /* At least 380 times less than DDP's f32 gradients of 50 steps, in 4 bits. */
@@ -418,7 +435,9 @@ TEST(Rounds, RulesThatContradictThemselvesAreRefusedByName)
         EXPECT_EQ(rf_rounds_check(&rule, 4), RF_EINVAL) << row.message;
         EXPECT_NE(std::string(rf_last_error()->message).find(row.message), std::string::npos)
             << rf_last_error()->message;
-        EXPECT_EQ(rf_rounds_bytes(&rule, 4, 100), 0u);
+        const rf_round_place place = {0, 4, 0, 100};
+        struct rf_rounds_usage usage = {};
+        EXPECT_EQ(rf_rounds_usage(&rule, &place, &usage), RF_EINVAL);
     }
 }
 
