@@ -423,6 +423,7 @@ static int one_step(struct trainer *t)
         rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
         return trainer_failed(t);
     t->under_way = line.stats.version_lag > 0;
+    t->rate = lr;
     if (t->sync)
         status = train_sync_step(t, &line.stats);
     line.seconds = (double)(rf_now_ns() - start) / 1e9;

@@ -37,6 +37,7 @@ struct trainer {
     bool newcomer;                       /* this rank was not in it */
     bool lost;                           /* the last failure is about a lost rank */
     double lr;                           /* for this batch */
+    float rate;                          /* of the last step */
     int32_t *tokens, *targets;           /* one global batch */
     int32_t *eval_tokens, *eval_targets; /* all held-out sequences that are used */
     int64_t eval_micro_batches;
