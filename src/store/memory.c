@@ -73,20 +73,7 @@ static int map(struct rf_store_memory *memory, size_t bytes)
     return RF_OK;
 }
 
-/* All ranks, or none: those that succeeded get the error of the first one that did not. */
-static int agree(struct rf_comm *comm, int status)
-{
-    const struct rf_error error = *rf_last_error();
-    int32_t worst = status;
-    RETURN_IF_ERROR(rf_all_reduce(comm, &worst, &worst, 1, RF_I32, RF_MIN, NULL));
-    if (status < 0)
-        return rf_fail_error(&error);
-    return worst < 0 ? rf_fail(worst,
-                               "a store: another rank cannot share the memory of rank 0 "
-                               "(%s); its message says why",
-                               rf_status_text(worst))
-                     : RF_OK;
-}
+static const char cannot[] = "cannot share the memory of rank 0";
 
 int rf_store_memory_open(struct rf_comm *comm, size_t bytes, struct rf_store_memory *out)
 {
@@ -101,7 +88,7 @@ int rf_store_memory_open(struct rf_comm *comm, size_t bytes, struct rf_store_mem
         status = map(out, bytes);
     if (status == RF_OK && first)
         memcpy(out->base, place.words, sizeof place.words);
-    RETURN_IF_ERROR(agree(comm, status));
+    RETURN_IF_ERROR(rf_store_agree(comm, status, cannot));
     RETURN_IF_ERROR(rf_broadcast(comm, &place, sizeof place, RF_U8, 0, NULL));
     if (!first)
         status = find(bytes, &place, out);
@@ -110,7 +97,7 @@ int rf_store_memory_open(struct rf_comm *comm, size_t bytes, struct rf_store_mem
     if (status == RF_OK && memcmp(out->base, place.words, sizeof place.words) != 0)
         status = rf_fail(RF_ENOTSUP, "a store: what is open as rank 0's memory is not: processes "
                                      "in other containers cannot share it");
-    RETURN_IF_ERROR(agree(comm, status));
+    RETURN_IF_ERROR(rf_store_agree(comm, status, cannot));
     if (first)
         memset(out->base, 0, sizeof place.words);
     return rf_barrier(comm, NULL);

@@ -131,8 +131,11 @@ static int push(struct rf_store *store, const struct rf_store_keys *keys, const 
     return RF_OK;
 }
 
-static int pull(struct rf_store *store, const struct rf_store_keys *keys, float *values)
+static int pull(struct rf_store *store, const struct rf_store_keys *keys, int64_t least,
+                float *values)
 {
+    if (least != 0)
+        return rf_fail(RF_EINVAL, "pull: a store in shared memory has no versions: least is 0");
     struct rf_store_walk walk = {.keys = keys};
     struct rf_store_piece piece;
     while (rf_store_next(&walk, &piece)) {
@@ -167,4 +170,5 @@ static int get_stats(struct rf_store *store, struct rf_store_stats *out)
     return RF_OK;
 }
 
-const struct rf_store_kind rf_store_in_memory = {open_shared, close_shared, push, pull, get_stats};
+const struct rf_store_kind rf_store_in_memory = {
+    .open = open_shared, .close = close_shared, .push = push, .pull = pull, .get_stats = get_stats};

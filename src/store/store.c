@@ -6,12 +6,39 @@
 
 #include <math.h>
 
-static int compare(struct rf_comm *comm, const struct rf_store_opts *opts)
+/* Every number that all ranks must share. */
+static int compare(struct rf_comm *comm, const struct rf_store *store)
 {
-    char text[256];
-    snprintf(text, sizeof text, "store: rule=%s\nstore: parameters=%lld\n",
-             rf_store_rule_name(opts->rule), (long long)opts->count);
+    const struct rf_store_opts *o = &store->opts;
+    const struct rf_optimizer_opts *p = &store->optimizer;
+    char text[1024];
+    snprintf(text, sizeof text,
+             "store: rule=%s\nstore: parameters=%lld\nstore: servers=%d\nstore: stale=%lld\nstore: "
+             "optimizer=%s\t%a %a %a %a %a %a %a %a %d%d%d\nstore: folder=%s\nstore: restore=%d\n"
+             "store: timeout=%g s\n",
+             rf_store_rule_name(o->rule), (long long)o->count, o->servers, (long long)o->stale,
+             rf_optimizer_get_info(p->kind)->name, (double)p->beta1, (double)p->beta2,
+             (double)p->eps, (double)p->weight_decay, (double)p->momentum, (double)p->dampening,
+             (double)p->extra[0], (double)p->extra[1], p->eps_inside, p->no_bias_correction,
+             p->centered, o->folder ? "given" : "none", o->restore, o->timeout_s);
     return rf_comm_check_terms(comm, text);
+}
+
+static int open_store(struct rf_store *store, struct rf_comm *comm)
+{
+    static const struct rf_optimizer_opts sgd = {.kind = RF_SGD};
+    const struct rf_store_opts *o = &store->opts;
+    const bool serves = rf_store_has_servers(o->rule);
+    store->optimizer = o->optimizer ? *o->optimizer : sgd;
+    store->kind = serves ? &rf_store_on_servers : &rf_store_in_memory;
+    store->rank = rf_comm_rank(comm);
+    store->ranks = rf_comm_size(comm);
+    store->opts.servers = !serves ? 0 : o->servers ? o->servers : 1;
+    store->workers = store->ranks - store->opts.servers;
+    RETURN_IF_ERROR(compare(comm, store));
+    if (o->folder && !(store->folder = rf_strdup(o->folder)))
+        return rf_fail(RF_ENOMEM, "out of memory for a store");
+    return store->kind->open(store, comm);
 }
 
 int rf_store_open(struct rf_comm *comm, const struct rf_store_opts *opts, struct rf_store **out)
@@ -23,13 +50,9 @@ int rf_store_open(struct rf_comm *comm, const struct rf_store_opts *opts, struct
     if (!store)
         return rf_fail(RF_ENOMEM, "out of memory for a store");
     store->opts = *opts;
-    store->kind = rf_store_find_rule(opts->rule)->kind;
-    store->rank = rf_comm_rank(comm);
-    store->ranks = rf_comm_size(comm);
-    int status = compare(comm, opts);
-    if (status == RF_OK)
-        status = store->kind->open(store, comm);
+    const int status = open_store(store, comm);
     store->opts.initial = NULL;
+    store->opts.optimizer = NULL;
     if (status < 0)
         rf_store_close(store);
     else
@@ -37,11 +60,17 @@ int rf_store_open(struct rf_comm *comm, const struct rf_store_opts *opts, struct
     return status;
 }
 
+int rf_store_server(const struct rf_store *store)
+{
+    return store->rank >= store->workers ? store->rank - store->workers : -1;
+}
+
 void rf_store_close(struct rf_store *store)
 {
     if (!store)
         return;
     store->kind->close(store);
+    rf_free(store->folder);
     rf_free(store);
 }
 
@@ -63,12 +92,16 @@ int rf_store_push(struct rf_store *store, const struct rf_store_keys *keys, cons
     return RF_OK;
 }
 
-int rf_store_pull(struct rf_store *store, const struct rf_store_keys *keys, float *values)
+int rf_store_pull(struct rf_store *store, const struct rf_store_keys *keys, int64_t least,
+                  float *values)
 {
     if (!store || (!values && keys && keys->count > 0))
         return rf_fail(RF_EINVAL, "pull: a store and room for the values are needed");
     RETURN_IF_ERROR(rf_store_check_keys("pull", keys, store->opts.count));
-    RETURN_IF_ERROR(store->kind->pull(store, keys, values));
+    if (least < 0)
+        return rf_fail(RF_EINVAL, "pull: version %lld; versions are counted from 0",
+                       (long long)least);
+    RETURN_IF_ERROR(store->kind->pull(store, keys, least, values));
     store->stats.pulls++;
     return RF_OK;
 }

@@ -11,32 +11,37 @@
 
 /* How a kind of store does what the calls of the header say. Arguments have been checked. */
 struct rf_store_kind {
+    bool has_servers;
     /* Collective; what it fills it leaves for close, also after an error. */
     int (*open)(struct rf_store *store, struct rf_comm *comm);
     void (*close)(struct rf_store *store);
     int (*push)(struct rf_store *store, const struct rf_store_keys *keys, const float *gradient,
                 const struct rf_store_update *update);
-    int (*pull)(struct rf_store *store, const struct rf_store_keys *keys, float *values);
+    int (*pull)(struct rf_store *store, const struct rf_store_keys *keys, int64_t least,
+                float *values);
     int (*get_stats)(struct rf_store *store, struct rf_store_stats *out);
-};
-
-struct rf_store_row {
-    const char *name, *text; /* of the rule, and as --sync has it */
-    const struct rf_store_kind *kind;
 };
 
 struct rf_store {
     struct rf_store_opts opts;
+    struct rf_optimizer_opts optimizer; /* what opts.optimizer points to */
+    char *folder;
     const struct rf_store_kind *kind;
-    int rank, ranks;
+    int rank, ranks, workers;    /* the last ranks - workers ranks are servers */
     struct rf_store_stats stats; /* what this rank counts */
     struct rf_store_shared *shared;
+    /* With servers: a worker's connections to all servers, or a server's to all workers. In each
+     * the server is rank 0. NULL: not connected any more. */
+    struct rf_comm **links;
+    int64_t *numbers; /* [servers] of this worker's last request */
+    bool failed;      /* this worker has lost a server */
+    uint64_t *pieces; /* room for what a request has in front of its values */
+    uint64_t most_pieces;
+    struct rf_store_shards *shard; /* a server's */
 };
 
 /* ---- rule.c ---------------------------------------------------------------------------------- */
 
-/* NULL: there is no such rule. */
-const struct rf_store_row *rf_store_find_rule(enum rf_store_rule rule);
 int rf_store_check(const struct rf_store_opts *opts, int ranks);
 
 /* ---- keys.c ---------------------------------------------------------------------------------- */
@@ -56,10 +61,6 @@ struct rf_store_piece {
 };
 bool rf_store_next(struct rf_store_walk *walk, struct rf_store_piece *out);
 
-/* ---- shared.c -------------------------------------------------------------------------------- */
-
-extern const struct rf_store_kind rf_store_in_memory;
-
 /* ---- memory.c: memory that all ranks of a communicator map ----------------------------------- */
 
 struct rf_store_memory {
@@ -71,5 +72,16 @@ struct rf_store_memory {
  * are on several hosts. Any other error is that of one rank, and all ranks get it. */
 int rf_store_memory_open(struct rf_comm *comm, size_t bytes, struct rf_store_memory *out);
 void rf_store_memory_close(struct rf_store_memory *memory); /* fd -1 and NULL are allowed */
+
+/* ---- agree.c --------------------------------------------------------------------------------- */
+
+/* All ranks, or none: those that succeeded get an error if another one did not. `what`: the end of
+ * the sentence "a store: another rank ...". Collective; blocking. */
+int rf_store_agree(struct rf_comm *comm, int status, const char *what);
+
+/* ---- the kinds: shared.c, client.c ----------------------------------------------------------- */
+
+extern const struct rf_store_kind rf_store_in_memory;
+extern const struct rf_store_kind rf_store_on_servers;
 
 #endif

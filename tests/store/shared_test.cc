@@ -52,7 +52,7 @@ void count_exactly(const ranks::World &world, rf_store_rule rule)
         ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
         Vector values(count);
         rf_store_stats stats = {};
-        ASSERT_EQ(rf_store_pull(store, &all, values.data()), RF_OK);
+        ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK);
         ASSERT_EQ(rf_store_get_stats(store, &stats), RF_OK);
         double missing = 0;
         for (int64_t i = 0; i < count; i++) {
@@ -94,6 +94,7 @@ TEST(SharedStore, RanksThatDisagreeAndOtherHostsAreRefused)
     ranks::World world;
     ranks::run(world, [](rf_comm *comm, int rank) {
         rf_store_opts opts = {};
+        opts.rule = RF_STORE_HOGWILD;
         opts.count = 10 + rank;
         rf_store *store = nullptr;
         EXPECT_EQ(rf_store_open(comm, &opts, &store), RF_EINVAL);
@@ -104,6 +105,7 @@ TEST(SharedStore, RanksThatDisagreeAndOtherHostsAreRefused)
     world.hosts = "a,b";
     ranks::run(world, [](rf_comm *comm, int) {
         rf_store_opts opts = {};
+        opts.rule = RF_STORE_HOGWILD;
         opts.count = 10;
         rf_store *store = nullptr;
         EXPECT_EQ(rf_store_open(comm, &opts, &store), RF_ENOTSUP) << rf_last_error()->message;
@@ -138,7 +140,7 @@ TEST(SharedStore, ARankThatDiesLeavesTheParametersToTheOthers)
             __atomic_add_fetch(shared.as<int>(), 1, __ATOMIC_SEQ_CST);
             while (__atomic_load_n(shared.as<int>(), __ATOMIC_SEQ_CST) < 5)
                 sched_yield();
-            ASSERT_EQ(rf_store_pull(store, &key, &value), RF_OK);
+            ASSERT_EQ(rf_store_pull(store, &key, 0, &value), RF_OK);
             EXPECT_EQ(value, -5);
             rf_store_close(store);
         },
@@ -176,7 +178,7 @@ TEST(SharedStore, KeysAndGradientsThatMakeNoSenseAreRefused)
             EXPECT_EQ(rf_store_push(store, &keys, values.data(), nullptr), RF_EINVAL);
             EXPECT_NE(strstr(rf_last_error()->message, c.says), nullptr)
                 << rf_last_error()->message;
-            EXPECT_EQ(rf_store_pull(store, &keys, values.data()), RF_EINVAL);
+            EXPECT_EQ(rf_store_pull(store, &keys, 0, values.data()), RF_EINVAL);
         }
         const rf_store_keys all = rf_store_range(0, 20);
         values[19] = NAN;
@@ -185,7 +187,7 @@ TEST(SharedStore, KeysAndGradientsThatMakeNoSenseAreRefused)
         rf_store_update update = {};
         update.lr = INFINITY;
         EXPECT_EQ(rf_store_push(store, &all, values.data(), &update), RF_EINVAL);
-        ASSERT_EQ(rf_store_pull(store, &all, values.data()), RF_OK);
+        ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK);
         for (int i = 0; i < 32; i++)
             EXPECT_EQ(values[i], i < 20 ? 0 : 1) << i;
         rf_store_close(store);
@@ -246,7 +248,7 @@ void learn(rf_store *store, const Sample &sample, float lr)
     keys.rows = sample.rows;
     rf_store_update update = {};
     update.lr = lr;
-    ASSERT_EQ(rf_store_pull(store, &keys, weights), RF_OK);
+    ASSERT_EQ(rf_store_pull(store, &keys, 0, weights), RF_OK);
     const double slope = -sample.label / (1 + exp(margin(sample, weights, true)));
     for (float &g : gradient)
         g = static_cast<float>(slope);
@@ -267,7 +269,7 @@ double loss_with(const ranks::World &world, rf_store_rule rule)
         ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
         Vector weights(FEATURES);
         const rf_store_keys keys = rf_store_range(0, FEATURES);
-        ASSERT_EQ(rf_store_pull(store, &keys, weights.data()), RF_OK);
+        ASSERT_EQ(rf_store_pull(store, &keys, 0, weights.data()), RF_OK);
         double loss = 0;
         for (const Sample &sample : all)
             loss += log1p(exp(-margin(sample, weights.data(), false))) / SAMPLES;
