@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Stores in memory that ranks share: nothing is lost by atomic additions, losses of the others are
- * counted to the last one, and sparse logistic regression learns as well as one process does.
+ * counted to the last one.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -192,110 +192,6 @@ TEST(SharedStore, KeysAndGradientsThatMakeNoSenseAreRefused)
             EXPECT_EQ(values[i], i < 20 ? 0 : 1) << i;
         rf_store_close(store);
     });
-}
-
-/* ---- sparse logistic regression -------------------------------------------------------------- */
-
-/* 1 % of the features */
-enum { FEATURES = 500, NONZERO = 5, SAMPLES = 2000, UPDATES = 40000 };
-
-struct Sample {
-    int64_t rows[NONZERO];
-    float label;
-};
-
-struct Draw {
-    uint64_t state;
-    uint64_t operator()()
-    {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        return state >> 33;
-    }
-};
-
-/* Features of a sample are any 5 of 500, of weights made from their numbers. Its label has the
- * probability that the sum of these gives. */
-std::vector<Sample> samples()
-{
-    std::vector<Sample> all(SAMPLES);
-    Draw draw = {1};
-    for (Sample &sample : all) {
-        double side = 0;
-        for (int k = 0; k < NONZERO; k++) {
-            const int64_t row = FEATURES / NONZERO * k + draw() % (FEATURES / NONZERO);
-            sample.rows[k] = row;
-            side += sin(12.9898 * static_cast<double>(row));
-        }
-        sample.label = draw() / 2147483648.0 < 1 / (1 + exp(-side)) ? 1 : -1;
-    }
-    return all;
-}
-
-double margin(const Sample &sample, const float *weights, bool packed)
-{
-    double sum = 0;
-    for (int k = 0; k < NONZERO; k++)
-        sum += weights[packed ? k : sample.rows[k]];
-    return sample.label * sum;
-}
-
-/* One update by a sample: pull its rows, push their gradient. */
-void learn(rf_store *store, const Sample &sample, float lr)
-{
-    float weights[NONZERO], gradient[NONZERO];
-    rf_store_keys keys = {};
-    keys.count = NONZERO;
-    keys.rows = sample.rows;
-    rf_store_update update = {};
-    update.lr = lr;
-    ASSERT_EQ(rf_store_pull(store, &keys, 0, weights), RF_OK);
-    const double slope = -sample.label / (1 + exp(margin(sample, weights, true)));
-    for (float &g : gradient)
-        g = static_cast<float>(slope);
-    ASSERT_EQ(rf_store_push(store, &keys, gradient, &update), RF_OK);
-}
-
-/* The loss after UPDATES updates, which the ranks divide: each draws from all samples. */
-double loss_with(const ranks::World &world, rf_store_rule rule)
-{
-    const std::vector<Sample> all = samples();
-    ranks::Shared shared(sizeof(double));
-    ranks::run(world, [&](rf_comm *comm, int rank) {
-        rf_store *store = open_store(comm, rule, FEATURES, nullptr);
-        ASSERT_NE(store, nullptr);
-        Draw draw = {100u + rank};
-        for (int k = rank; k < UPDATES; k += world.size)
-            learn(store, all[draw() % SAMPLES], 0.05f * static_cast<float>(UPDATES - k) / UPDATES);
-        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
-        Vector weights(FEATURES);
-        const rf_store_keys keys = rf_store_range(0, FEATURES);
-        ASSERT_EQ(rf_store_pull(store, &keys, 0, weights.data()), RF_OK);
-        double loss = 0;
-        for (const Sample &sample : all)
-            loss += log1p(exp(-margin(sample, weights.data(), false))) / SAMPLES;
-        if (rank == 0)
-            *shared.as<double>() = loss;
-        rf_store_close(store);
-    });
-    return *shared.as<double>();
-}
-
-TEST(SharedStore, SparseLogisticRegressionIsAsGoodAsSerial)
-{
-    ranks::World world;
-    world.provider = "shm";
-    world.size = 1;
-    const double serial = loss_with(world, RF_STORE_HOGWILD);
-    EXPECT_LT(serial, 0.7 * log(2)); /* it has learned */
-    for (const int size : {2, 3, 4})
-        for (const rf_store_rule rule : {RF_STORE_HOGWILD, RF_STORE_RACY}) {
-            if (rule == RF_STORE_RACY && size != 4)
-                continue;
-            world.size = size;
-            const double loss = loss_with(world, rule);
-            EXPECT_NEAR(loss, serial, 0.02 * serial)
-                << rf_store_rule_name(rule) << ", " << size << " ranks";
-        }
 }
 
 } // namespace
