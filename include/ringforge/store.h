@@ -70,8 +70,11 @@ struct rf_store_opts {
     /* On servers only: */
     int servers;   /* 0 = 1. The last ranks, each with a range of count / servers parameters */
     int64_t stale; /* RF_STORE_STALE */
-    const struct rf_optimizer_opts
-        *optimizer;     /* of the servers; NULL: SGD. Decays all parameters */
+    /* The optimizer of the servers; NULL: SGD. It decays all parameters but those of `undecayed`,
+     * ascending ranges without rows. */
+    const struct rf_optimizer_opts *optimizer;
+    const struct rf_store_keys *undecayed;
+    int undecayed_count;
     const char *folder; /* of a server's state, for rf_store_save and `restore`; NULL: none */
     bool restore;       /* servers continue from what they saved last; `initial` is not read */
     /* The longest silence of a worker or a server, after which it counts as lost; 0 = that of the

@@ -13,13 +13,35 @@ static int begin(struct rf_store_shards *s, float lr, double share)
     return rf_host_step_begin(&s->optimizer, &s->scalars, 0);
 }
 
-static int step(struct rf_store_shards *s, int64_t first, int64_t count, const float *gradient)
+static int step_alike(struct rf_store_shards *s, int64_t first, int64_t count,
+                      const float *gradient, bool decays)
 {
     struct rf_host_part part = {
-        .count = count, .param = s->param + first, .grad = gradient, .decay = s->decay};
+        .count = count, .param = s->param + first, .grad = gradient, .decay = s->decay[decays]};
     for (int k = 0; k < RF_STATE_COUNT; k++)
         part.state[k] = s->state[k] ? s->state[k] + first : NULL;
     return rf_host_step(&s->optimizer, &part, 0, count, &s->scalars);
+}
+
+/* In parts of which all or no parameters are decayed. */
+static int step(struct rf_store_shards *s, int64_t first, int64_t count, const float *gradient)
+{
+    const int64_t begin = first, end = first + count;
+    for (int k = 0; k < s->undecayed_count && first < end; k++) {
+        const struct rf_store_piece *bare = s->undecayed + k;
+        const int64_t bare_end = bare->first + bare->count;
+        const int64_t from = bare->first < end ? bare->first : end;
+        const int64_t to = bare_end < end ? bare_end : end;
+        if (from > first) {
+            RETURN_IF_ERROR(step_alike(s, first, from - first, gradient + first - begin, true));
+            first = from;
+        }
+        if (to > first) {
+            RETURN_IF_ERROR(step_alike(s, first, to - first, gradient + first - begin, false));
+            first = to;
+        }
+    }
+    return first < end ? step_alike(s, first, end - first, gradient + first - begin, true) : RF_OK;
 }
 
 int rf_store_apply(struct rf_store_shards *s, const struct rf_store_request *request)

@@ -63,6 +63,22 @@ static int check_optimizer(const struct rf_optimizer_opts *o)
     return RF_OK;
 }
 
+static int check_undecayed(const struct rf_store_opts *o)
+{
+    int64_t end = 0;
+    for (int k = 0; k < o->undecayed_count; k++) {
+        const struct rf_store_keys *keys = o->undecayed + k;
+        RETURN_IF_ERROR(rf_store_check_keys("undecayed", keys, o->count));
+        if (keys->rows || keys->first < end)
+            return rf_fail(RF_EINVAL,
+                           "range %d of parameters that are not decayed begins at %lld: "
+                           "ranges have no rows, ascend and do not overlap",
+                           k, (long long)keys->first);
+        end = keys->first + rf_store_values(keys);
+    }
+    return RF_OK;
+}
+
 int rf_store_check(const struct rf_store_opts *o, int ranks)
 {
     if (!rf_store_rule_name(o->rule))
@@ -73,12 +89,14 @@ int rf_store_check(const struct rf_store_opts *o, int ranks)
     RETURN_IF_ERROR(rf_check_seconds("a store", o->timeout_s));
     if (rows[o->rule].has_servers) {
         RETURN_IF_ERROR(check_servers(o, ranks));
+        RETURN_IF_ERROR(check_undecayed(o));
         return check_optimizer(o->optimizer);
     }
-    if (o->servers || o->stale || o->optimizer || o->folder || o->restore || o->timeout_s != 0)
+    if (o->servers || o->stale || o->optimizer || o->undecayed_count || o->folder || o->restore ||
+        o->timeout_s != 0)
         return rf_fail(RF_EINVAL,
                        "the rule \"%s\" is without servers: it has no number of them, no "
-                       "staleness, optimizer, folder or timeout",
+                       "staleness, optimizer, decay, folder or timeout",
                        rows[o->rule].name);
     return RF_OK;
 }

@@ -15,9 +15,10 @@ static int make_room(struct rf_store_shards *s)
         arrays += rf_optimizer_has(&s->optimizer, (enum rf_optimizer_state)k);
     const int64_t grains = (s->count + 63) / 64;
     s->memory = rf_alloc((size_t)arrays * (size_t)s->count * sizeof(float));
-    s->decay = rf_alloc((size_t)grains * sizeof *s->decay);
+    for (int d = 0; d < 2; d++)
+        s->decay[d] = rf_alloc((size_t)grains * sizeof *s->decay[d]);
     s->seats = rf_alloc((size_t)s->workers * sizeof *s->seats);
-    if (!s->memory || !s->decay || !s->seats)
+    if (!s->memory || !s->decay[0] || !s->decay[1] || !s->seats)
         return rf_fail(RF_ENOMEM,
                        "server %d of a store: out of memory for %d arrays of %lld values",
                        s->server, arrays, (long long)s->count);
@@ -41,8 +42,24 @@ static int make_room(struct rf_store_shards *s)
         }
     }
     for (int64_t k = 0; k < grains; k++)
-        s->decay[k] = 1;
+        s->decay[1][k] = 1;
     s->stats.workers = s->workers;
+    return RF_OK;
+}
+
+/* The parts of ranges that lie in the shard. */
+static int take_undecayed(struct rf_store_shards *s, const struct rf_store_opts *opts)
+{
+    s->undecayed = rf_alloc((size_t)opts->undecayed_count * sizeof *s->undecayed + 1);
+    if (!s->undecayed)
+        return rf_fail(RF_ENOMEM, "out of memory for %d ranges", opts->undecayed_count);
+    for (int k = 0; k < opts->undecayed_count; k++) {
+        const int64_t first = opts->undecayed[k].first - s->first;
+        const int64_t end = first + rf_store_values(opts->undecayed + k);
+        const int64_t from = first > 0 ? first : 0, to = end < s->count ? end : s->count;
+        if (from < to)
+            s->undecayed[s->undecayed_count++] = (struct rf_store_piece){from, to - from};
+    }
     return RF_OK;
 }
 
@@ -65,7 +82,9 @@ int rf_store_shard_create(const struct rf_store *store, struct rf_store_shards *
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->saving, NULL);
     rf_cond_init(&s->changed);
-    const int status = make_room(s);
+    int status = make_room(s);
+    if (status == RF_OK)
+        status = take_undecayed(s, &store->opts);
     if (status < 0)
         rf_store_shard_destroy(s);
     else
@@ -83,7 +102,9 @@ void rf_store_shard_destroy(struct rf_store_shards *s)
     pthread_mutex_destroy(&s->saving);
     pthread_cond_destroy(&s->changed);
     rf_free(s->memory);
-    rf_free(s->decay);
+    rf_free(s->decay[0]);
+    rf_free(s->decay[1]);
+    rf_free(s->undecayed);
     rf_free(s->seats);
     rf_free(s);
 }

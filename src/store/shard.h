@@ -35,7 +35,9 @@ struct rf_store_shards {
     pthread_cond_t changed;
     uint64_t changed_ns; /* when it last did */
     float *memory, *param, *state[RF_STATE_COUNT];
-    int32_t *decay; /* 1 for each 64 parameters */
+    int32_t *decay[2];                /* 0, and 1, for each 64 parameters */
+    struct rf_store_piece *undecayed; /* ranges of the shard, ascending */
+    int undecayed_count;
     struct rf_step_scalars scalars;
     struct rf_store_seat *seats;
     struct rf_store_server_stats stats; /* has the version */

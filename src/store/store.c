@@ -11,16 +11,22 @@ static int compare(struct rf_comm *comm, const struct rf_store *store)
 {
     const struct rf_store_opts *o = &store->opts;
     const struct rf_optimizer_opts *p = &store->optimizer;
+    uint32_t bare = 0;
     char text[1024];
-    snprintf(text, sizeof text,
-             "store: rule=%s\nstore: parameters=%lld\nstore: servers=%d\nstore: stale=%lld\nstore: "
-             "optimizer=%s\t%a %a %a %a %a %a %a %a %d%d%d\nstore: folder=%s\nstore: restore=%d\n"
-             "store: timeout=%g s\n",
-             rf_store_rule_name(o->rule), (long long)o->count, o->servers, (long long)o->stale,
-             rf_optimizer_get_info(p->kind)->name, (double)p->beta1, (double)p->beta2,
-             (double)p->eps, (double)p->weight_decay, (double)p->momentum, (double)p->dampening,
-             (double)p->extra[0], (double)p->extra[1], p->eps_inside, p->no_bias_correction,
-             p->centered, o->folder ? "given" : "none", o->restore, o->timeout_s);
+    for (int k = 0; k < o->undecayed_count; k++) {
+        const int64_t range[2] = {o->undecayed[k].first, rf_store_values(o->undecayed + k)};
+        bare = rf_hash32(range, sizeof range, bare);
+    }
+    snprintf(
+        text, sizeof text,
+        "store: rule=%s\nstore: parameters=%lld\nstore: servers=%d\nstore: stale=%lld\nstore: "
+        "optimizer=%s\t%a %a %a %a %a %a %a %a %d%d%d %08x\nstore: folder=%s\nstore: restore=%d\n"
+        "store: timeout=%g s\n",
+        rf_store_rule_name(o->rule), (long long)o->count, o->servers, (long long)o->stale,
+        rf_optimizer_get_info(p->kind)->name, (double)p->beta1, (double)p->beta2, (double)p->eps,
+        (double)p->weight_decay, (double)p->momentum, (double)p->dampening, (double)p->extra[0],
+        (double)p->extra[1], p->eps_inside, p->no_bias_correction, p->centered, bare,
+        o->folder ? "given" : "none", o->restore, o->timeout_s);
     return rf_comm_check_terms(comm, text);
 }
 
@@ -53,6 +59,7 @@ int rf_store_open(struct rf_comm *comm, const struct rf_store_opts *opts, struct
     const int status = open_store(store, comm);
     store->opts.initial = NULL;
     store->opts.optimizer = NULL;
+    store->opts.undecayed = NULL;
     if (status < 0)
         rf_store_close(store);
     else

@@ -79,7 +79,7 @@ Vector data_parallel(int workers, int64_t count, int64_t steps, const rf_optimiz
     world.size = workers;
     ranks::run(world, [&](rf_comm *comm, int rank) {
         Vector params = start(count), states[RF_STATE_COUNT];
-        const std::vector<int32_t> decay(count / 64 + 1, 1);
+        const std::vector<int32_t> decay = {1, 0, 1};
         rf_step_scalars scalars = {};
         rf_host_part part = {};
         part.count = count;
@@ -122,12 +122,15 @@ TEST(ServerStore, SynchronousIsDataParallelInTreeOrderToTheBit)
                 optimizer.eps = info->eps;
                 optimizer.momentum = info->momentum;
                 optimizer.weight_decay = 0.1f;
+                const rf_store_keys bare = rf_store_range(64, 64);
                 const Vector initial = start(count);
                 const Vector want = data_parallel(workers, count, steps, optimizer);
                 rf_store_opts opts = {};
                 opts.count = count;
                 opts.servers = servers;
                 opts.optimizer = &optimizer;
+                opts.undecayed = &bare;
+                opts.undecayed_count = 1;
                 opts.initial = initial.data();
                 run(workers, opts, [&](rf_store *store, int worker) {
                     const rf_store_keys all = rf_store_range(0, count);
@@ -468,7 +471,7 @@ TEST(ServerStore, OptionsThatMakeNoSenseAreRefused)
         {"a rule of the list", {}}, {"0 parameters", {}},    {"3 servers", {}},
         {"at least one", {}},       {"staleness of 2", {}},  {"restore needs", {}},
         {"stochastic", {}},         {"without servers", {}}, {"without servers", {}},
-        {"staleness of -1", {}},    {"a timeout of -1", {}},
+        {"staleness of -1", {}},    {"range 1 of", {}},      {"a timeout of -1", {}},
     };
     for (auto &c : cases)
         c.opts.count = 10;
@@ -486,7 +489,10 @@ TEST(ServerStore, OptionsThatMakeNoSenseAreRefused)
     cases[8].opts.servers = 1;
     cases[9].opts.rule = RF_STORE_STALE;
     cases[9].opts.stale = -1;
-    cases[10].opts.timeout_s = -1;
+    const rf_store_keys ranges[] = {rf_store_range(2, 4), rf_store_range(5, 1)};
+    cases[10].opts.undecayed = ranges;
+    cases[10].opts.undecayed_count = 2;
+    cases[11].opts.timeout_s = -1;
     ranks::World world;
     world.size = 3;
     ranks::run(world, [&](rf_comm *comm, int) {
