@@ -25,6 +25,7 @@ rounds     comm optim
 tokenizer  base
 template   tokenizer
 io         comm template
+store      optim io
 parallel   comm optim
 train      parallel io rounds
 generate   train
@@ -63,6 +64,7 @@ collectives.h comm
 predict.h comm
 tree_order.h comm
 rounds.h rounds
+store.h store
 flight.h comm
 tokenizer.h tokenizer
 chat.h io
