@@ -57,6 +57,9 @@ void train_expect(const struct train_options *options, const struct rf_device *d
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
 
+/* A line of a checkpoint's settings that train_sync_save.c writes. */
+#define TRAIN_SYNC_LINE "sync-state"
+
 /* ---- train_settings.c: what a checkpoint continues with -------------------------------------- */
 
 /* Takes missing settings from the checkpoint of --resume, if this process sees it. A usage error if
@@ -76,6 +79,8 @@ char *train_settings_text(const struct train_options *options, const struct rf_d
 /* After a text is opened: its hash, if it is compared with that of other ranks or of a checkpoint.
  */
 void train_settings_hash(struct train_options *options, const struct rf_dataset *dataset);
+/* Whether --change names it. */
+bool train_settings_changed(const struct train_options *options, const char *name);
 /* Rank 0: prints the settings taken from the checkpoint. */
 void train_settings_print(const struct train_options *options);
 

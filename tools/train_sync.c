@@ -3,18 +3,9 @@
  * `ringforge train --sync`: the ranks are workers, each with a mesh of its own, which exchange
  * parameters now and then (ringforge/rounds.h). The first worker alone prints and writes files.
  */
-#include <ringforge/rounds.h>
 #include <string.h>
 
-#include "trainer.h"
-
-struct train_sync {
-    struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
-    struct rf_rounds_text rule;
-    struct rf_rounds_params params;
-    struct rf_rounds *rounds;
-    int workers;
-};
+#include "train_sync.h"
 
 /* ---- one rank -------------------------------------------------------------------------------- */
 
@@ -45,7 +36,7 @@ int train_sync_place(struct trainer *t)
 int train_sync_open(struct trainer *t)
 {
     struct train_sync *sync = t->sync;
-    if (!sync)
+    if (!sync || sync->rounds)
         return TOOL_OK;
     if (rf_run_rounds_params(t->run, &sync->params) < 0 ||
         rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
@@ -57,12 +48,13 @@ int train_sync_open(struct trainer *t)
 int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
 {
     struct rf_rounds_stats now;
-    int32_t stop = stats->stop;
+    struct train_sync *sync = t->sync;
+    int32_t said[2] = {stats->stop, sync->saving && t->worker > 0};
     const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
-    const double share = t->sync->rule.rule.weighted ? t->round_tokens : 0;
+    const double share = sync->rule.rule.weighted ? t->round_tokens : 0;
     stats->stop = 0;
-    if (rf_rounds_step(t->sync->rounds, share, &now) < 0)
+    if (rf_rounds_step(sync->rounds, share, &now) < 0)
         return trainer_failed(t);
     stats->sent_bytes += now.sent_bytes - t->round_bytes;
     stats->exposed_comm_ns += now.wait_ns;
@@ -71,9 +63,10 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
     if (now.begun)
         t->round_tokens = 0;
     if (now.applied) {
-        if (rf_all_reduce(t->sync->world, &stop, &stop, 1, RF_I32, RF_MAX, NULL) < 0)
+        if (rf_all_reduce(sync->world, said, said, 2, RF_I32, RF_MAX, NULL) < 0)
             return trainer_failed(t);
-        stats->stop = stop;
+        stats->stop = said[0];
+        sync->awaits_others = said[1] != 0;
     }
     return TOOL_OK;
 }
@@ -81,8 +74,10 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
 int train_sync_end(struct trainer *t)
 {
     const struct rf_rounds_rule *rule = &t->sync->rule.rule;
+    int64_t step, exchanges;
+    rf_rounds_get_counters(t->sync->rounds, &step, &exchanges);
     const bool equal = rule->mixing.graph == RF_GRAPH_ALL && rule->delay == 0 && rule->parts <= 1 &&
-                       t->progress.step % rule->every == 0;
+                       step % rule->every == 0;
     return !equal && rf_rounds_mean(t->sync->rounds) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
@@ -98,14 +93,22 @@ void train_sync_abort(struct trainer *t, const char *why)
     rf_comm_abort(t->sync->world, why);
 }
 
+void train_sync_end_rounds(struct trainer *t)
+{
+    if (!t->sync)
+        return;
+    rf_rounds_close(t->sync->rounds);
+    t->sync->rounds = NULL;
+    rf_run_rounds_params_free(&t->sync->params);
+}
+
 /* Before the run is closed, whose parameters the rounds read. */
 void train_sync_close(struct trainer *t)
 {
     struct train_sync *sync = t->sync;
     if (!sync)
         return;
-    rf_rounds_close(sync->rounds);
-    rf_run_rounds_params_free(&sync->params);
+    train_sync_end_rounds(t);
     rf_rounds_text_free(&sync->rule);
     if (sync->across)
         (void)rf_comm_close(sync->across); /* the communicator of all ranks says what was wrong */

@@ -26,28 +26,6 @@ static int check_others(const struct tool_command *command, const struct train_o
     return TOOL_OK;
 }
 
-/* A checkpoint has the parameters of the first worker, and nothing of the rounds. */
-static int check_saves(const struct tool_command *command, const struct train_options *o,
-                       const struct rf_rounds_rule *rule)
-{
-    const bool meet = rule->mixing.graph == RF_GRAPH_ALL && rule->delay == 0 && rule->parts <= 1;
-    const bool state = rule->outer || rule->form != RF_FORM_F32;
-    if (o->save_every && (!meet || o->save_every % rule->every != 0))
-        return tool_usage_error(command,
-                                "--save-every %lld with --sync %s: workers have one model to save "
-                                "only behind an exchange of all parameters with all workers, "
-                                "without a delay; use a multiple of %lld with such a rule, or save "
-                                "at the end",
-                                (long long)o->save_every, o->sync, (long long)rule->every);
-    if (o->resume && state)
-        return tool_usage_error(command,
-                                "--resume with --sync %s: checkpoints do not have what its outer "
-                                "optimizer and its form keep from round to round; use local:H, or "
-                                "begin from the weights by --export and --from",
-                                o->sync);
-    return TOOL_OK;
-}
-
 bool train_sync_on(const struct train_options *o)
 {
     return strcmp(o->sync, "none") != 0;
@@ -58,9 +36,6 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
     struct rf_rounds_text text;
     if (rf_rounds_text_read(o->sync, workers, &text) < 0)
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
-    int status = check_others(command, o);
-    if (status == TOOL_OK)
-        status = check_saves(command, o, &text.rule);
     rf_rounds_text_free(&text);
-    return status;
+    return check_others(command, o);
 }

@@ -71,17 +71,35 @@ int trainer_share_settings(struct trainer *t);
 
 /* Divides the ranks into workers, if --sync is given. Collective. */
 int train_sync_place(struct trainer *t);
-/* Once the run has its parameters. Collective. */
+/* Opens the rounds, unless they are. Collective. */
 int train_sync_open(struct trainer *t);
 /* After each step: adds to its stats what an exchange has sent and waited for. */
 int train_sync_step(struct trainer *t, struct rf_step_stats *stats);
 /* After the last step: all workers have one model. Collective. */
 int train_sync_end(struct trainer *t);
+/* Before the run is opened again. */
+void train_sync_end_rounds(struct trainer *t);
 /* Waits for all workers. */
 int train_sync_leave(struct trainer *t);
 /* Ends the other workers, which would wait for this one. */
 void train_sync_abort(struct trainer *t, const char *why);
 void train_sync_close(struct trainer *t);
+
+/* ---- train_sync_save.c: checkpoints, also without --sync --------------------------------------
+ */
+
+/* Locks the folder of this worker's checkpoints. Collective. */
+int train_sync_reserve(struct trainer *t);
+/* Opens the rounds, unless they are, and makes checkpoints keep their arrays. Collective. */
+int train_sync_begin(struct trainer *t);
+/* Loads the checkpoint of --resume, and continues its rounds. Collective. */
+int train_sync_load(struct trainer *t);
+/* Begins a save, after the end of an earlier one. Collective. */
+int train_sync_save(struct trainer *t);
+/* After each step: as rf_run_save_test. */
+int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
+/* Waits for the save in progress. Collective. */
+int train_sync_save_wait(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

@@ -245,15 +245,26 @@ RF_API int rf_rounds_mean(struct rf_rounds *rounds);
  * Errors as those of rf_rounds_open. */
 RF_API int rf_rounds_move(struct rf_rounds *rounds, struct rf_comm *comm, const int *old_ranks);
 
-/* What a checkpoint keeps of one rank, f32 arrays by name, and the counters. index: from 0;
- * RF_EINVAL behind the last. The arrays are the rounds' own: they may be read, or filled before the
- * first step (with rf_rounds_set_counters). No exchange may be in progress. */
+/* Waits for the exchanges in progress, which take effect when they would have. Blocking; errors as
+ * those of rf_rounds_step. */
+RF_API int rf_rounds_settle(struct rf_rounds *rounds);
+
+/* What a checkpoint keeps of one rank between two steps: f32 arrays by name, and two counters.
+ * index: from 0; RF_EINVAL behind the last. The arrays are the rounds' own:
+ * they may be read after rf_rounds_settle, or filled before the first step. Then
+ * rf_rounds_set_counters continues behind that step, with the same bits, also within a round, and
+ * with exchanges that have not yet taken effect. Errors: RF_EINVAL. */
 struct rf_rounds_array {
     const char *name; /* "anchor", "feedback", "m", ... */
     float *values;
     int64_t count;
+    /* Another number of ranks continues with the sum of this array over the ranks, on each of them:
+     * rf_rounds_set_counters divides it among them. Of other arrays it is their mean. */
+    bool is_sum;
 };
 RF_API int rf_rounds_get_array(struct rf_rounds *rounds, int index, struct rf_rounds_array *out);
+RF_EXPORT void rf_rounds_get_counters(const struct rf_rounds *rounds, int64_t *step,
+                                      int64_t *exchanges);
 RF_API int rf_rounds_set_counters(struct rf_rounds *rounds, int64_t step, int64_t exchanges);
 
 /* What the exchanges of a round, all parts together, cost one rank. */

@@ -46,6 +46,8 @@ struct rf_rounds {
 
     struct part *parts;
     int64_t step, begun, applied; /* local steps, and exchanges */
+    double share;                 /* of the last step */
+    bool unfinished;              /* it has failed: what is due in it is done by rf_rounds_move */
     /* Exchanges of which this rank has all data, and of which it knows that all ranks do. */
     int64_t complete, committed;
 

@@ -56,11 +56,14 @@ int rf_rounds_step(struct rf_rounds *r, double share, struct rf_rounds_stats *st
     if (!r || !(share >= 0) || (share != 0 && !r->rule.weighted))
         return rf_fail(RF_EINVAL, "a step of rounds needs rounds, and a share of 0 or more, which "
                                   "belongs to a weighted rule only");
-    if (r->error.status < 0)
+    /* The thread's error is met in the step in which its exchange is due, which is one for all. */
+    if (r->error.status < 0 && !r->has_thread)
         return rf_fail(RF_EABORT, "an exchange of the rounds has failed: continue by "
                                   "rf_rounds_move with the workers that are left");
     r->step++;
+    r->share = share;
     const int status = step(r, share, &now);
+    r->unfinished = status < 0;
     now.step = r->step;
     now.exchanges = r->applied;
     now.sent_bytes = sent(r);
@@ -146,47 +149,18 @@ int rf_rounds_move(struct rf_rounds *r, struct rf_comm *comm, const int *old_ran
     RETURN_IF_ERROR(rf_rounds_compare_rules(r));
     RETURN_IF_ERROR(rf_rounds_make_room(r));
     RETURN_IF_ERROR(rf_rounds_thread_start(r));
+    struct rf_rounds_stats stats = {0};
     if (r->has_thread) {
         rf_rounds_ask(r, r->begun);
-        return RF_OK;
+        const int status = r->unfinished ? step(r, r->share, &stats) : RF_OK;
+        r->unfinished = status < 0;
+        return status;
     }
     for (int p = 0; p < r->rule.parts; p++) {
-        struct rf_rounds_stats stats = {0};
         struct part *part = r->parts + p;
         if (part->number >= 0)
             RETURN_IF_ERROR(part->number < r->committed ? rf_rounds_apply(r, part)
                                                         : end(r, part, &stats));
     }
-    return RF_OK;
-}
-
-/* ---- checkpoints ----------------------------------------------------------------------------- */
-
-int rf_rounds_get_array(struct rf_rounds *r, int index, struct rf_rounds_array *out)
-{
-    const struct rf_rounds_array all[] = {{"anchor", r->anchor},       {"feedback", r->feedback},
-                                          {"owned", r->owned},         {"m", r->state[RF_STATE_M]},
-                                          {"v", r->state[RF_STATE_V]}, {"a", r->state[RF_STATE_A]},
-                                          {"u", r->state[RF_STATE_U]}};
-    if (r->applied != r->begun)
-        return rf_fail(RF_EINVAL, "an exchange is in progress: rounds are saved between them");
-    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
-        if (all[k].values && index-- == 0) {
-            *out = all[k];
-            out->count = r->params.count;
-            return RF_OK;
-        }
-    return rf_fail(RF_EINVAL, "rounds of this rule have no further array");
-}
-
-int rf_rounds_set_counters(struct rf_rounds *r, int64_t steps, int64_t exchanges)
-{
-    if (!r || steps < 0 || exchanges < 0 || r->begun != r->applied)
-        return rf_fail(RF_EINVAL, "counters of rounds are set before the first step, from 0 on");
-    r->step = steps;
-    r->begun = r->applied = r->complete = r->committed = r->asked = exchanges;
-    for (int p = 0; p < r->rule.parts; p++)
-        r->parts[p].scalars.updates =
-            (uint32_t)(exchanges / r->rule.parts + (p < exchanges % r->rule.parts));
     return RF_OK;
 }
