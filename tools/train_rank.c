@@ -152,7 +152,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
 {
     const struct train_options *o = t->o;
     int status = TOOL_OK;
-    if (t->rank == 0 && t->worker == 0)
+    if (t->rank == 0 && t->number == 0)
         status = report_open(t->command, o, expected, false, &t->report);
     if (status != TOOL_OK)
         return status;
@@ -453,13 +453,13 @@ static int finish(struct trainer *t)
         status = train_sync_save(t);
     if (status == TOOL_OK)
         status = train_sync_save_wait(t);
-    if (status == TOOL_OK && o->export.dir && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && o->export.dir && !t->stop && t->number == 0)
         status = setup_adapter(&o->setup)
                      ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,
                                              t->rank)
                      : export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
                                   rf_plan_params_sharded(t->plan));
-    if (status == TOOL_OK && o->export_adapter && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && o->export_adapter && !t->stop && t->number == 0)
         status =
             adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
@@ -468,13 +468,13 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && rf_all_gather(t->comm, &t->tokens_local, shares, 1, RF_I64, NULL) < 0)
         status = trainer_failed(t);
     end.tokens_local = shares;
-    if (status == TOOL_OK && o->trace_path && t->worker == 0)
+    if (status == TOOL_OK && o->trace_path && t->number == 0)
         status = write_trace(t);
-    if (status == TOOL_OK && t->rank == 0 && t->worker == 0)
+    if (status == TOOL_OK && t->rank == 0 && t->number == 0)
         status = report_end(t->report, &end);
     /* If parameters are sharded a forward pass is a collective. */
     const bool together = rf_plan_params_sharded(t->plan);
-    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->number == 0)
         status = train_sample(t->command, o, t->run, t->rank == 0);
     free(shares);
     /* Rank 0 may still be writing: the others stay until it is done. */
@@ -498,7 +498,7 @@ static int train(struct trainer *t)
 {
     int status = open_session(t);
     if (status == TOOL_OK) {
-        if (t->rank == 0 && t->worker == 0 && !t->again)
+        if (t->rank == 0 && t->number == 0 && !t->again)
             train_settings_print(t->o);
         report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();

@@ -19,11 +19,19 @@ int train_sync_place(struct trainer *t)
     if (!sync)
         return tool_error(t->command, "out of memory");
     t->sync = sync;
-    t->worker = rank / size;
+    t->worker = t->number = rank / size;
+    sync->size = size;
+    sync->place = rank % size;
     sync->world = world;
     sync->workers = all / size;
+    sync->ids = calloc((size_t)all, sizeof(int));
+    sync->members = calloc((size_t)all, sizeof(int));
+    if (!sync->ids || !sync->members)
+        return tool_error(t->command, "out of memory");
+    for (int k = 0; k < all; k++)
+        sync->ids[k] = sync->members[k] = k;
     if (rf_comm_split(world, t->worker, rank, &inner) < 0 ||
-        rf_comm_split(world, rank % size, t->worker, &sync->across) < 0 ||
+        rf_comm_split(world, sync->place, t->worker, &sync->across) < 0 ||
         rf_rounds_text_read(t->o->sync, sync->workers, &sync->rule) < 0) {
         (void)rf_comm_close(inner);
         return trainer_failed(t);
@@ -33,29 +41,23 @@ int train_sync_place(struct trainer *t)
     return TOOL_OK;
 }
 
-int train_sync_open(struct trainer *t)
-{
-    struct train_sync *sync = t->sync;
-    if (!sync || sync->rounds)
-        return TOOL_OK;
-    if (rf_run_rounds_params(t->run, &sync->params) < 0 ||
-        rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
-        return trainer_failed(t);
-    return TOOL_OK;
-}
-
 /* All workers stop behind the same step: one in which each has waited for the others. */
 int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
 {
     struct rf_rounds_stats now;
     struct train_sync *sync = t->sync;
-    int32_t said[2] = {stats->stop, sync->saving && t->worker > 0};
+    int32_t heard[2];
+    /* The second: how many saves are complete, except that nobody waits for the first worker. */
+    const int32_t said[2] = {stats->stop, -(sync->saves - (sync->saving && t->number > 0))};
     const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
     const double share = sync->rule.rule.weighted ? t->round_tokens : 0;
     stats->stop = 0;
-    if (rf_rounds_step(sync->rounds, share, &now) < 0)
-        return trainer_failed(t);
+    rf_rounds_say(sync->rounds, said);
+    const int status = train_sync_survive(t, rf_rounds_step(sync->rounds, share, NULL));
+    if (status != TOOL_OK)
+        return status;
+    rf_rounds_get_stats(sync->rounds, &now);
     stats->sent_bytes += now.sent_bytes - t->round_bytes;
     stats->exposed_comm_ns += now.wait_ns;
     stats->step_ns += rf_now_ns() - from;
@@ -63,10 +65,9 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
     if (now.begun)
         t->round_tokens = 0;
     if (now.applied) {
-        if (rf_all_reduce(sync->world, said, said, 2, RF_I32, RF_MAX, NULL) < 0)
-            return trainer_failed(t);
-        stats->stop = said[0];
-        sync->awaits_others = said[1] != 0;
+        rf_rounds_heard(sync->rounds, heard);
+        stats->stop = heard[0];
+        sync->awaits_others = -heard[1] < sync->saves;
     }
     return TOOL_OK;
 }
@@ -93,15 +94,6 @@ void train_sync_abort(struct trainer *t, const char *why)
     rf_comm_abort(t->sync->world, why);
 }
 
-void train_sync_end_rounds(struct trainer *t)
-{
-    if (!t->sync)
-        return;
-    rf_rounds_close(t->sync->rounds);
-    t->sync->rounds = NULL;
-    rf_run_rounds_params_free(&t->sync->params);
-}
-
 /* Before the run is closed, whose parameters the rounds read. */
 void train_sync_close(struct trainer *t)
 {
@@ -112,6 +104,10 @@ void train_sync_close(struct trainer *t)
     rf_rounds_text_free(&sync->rule);
     if (sync->across)
         (void)rf_comm_close(sync->across); /* the communicator of all ranks says what was wrong */
+    if (sync->world != t->first)
+        (void)rf_comm_close(sync->world);
+    free(sync->ids);
+    free(sync->members);
     free(sync);
     t->sync = NULL;
 }

@@ -14,7 +14,8 @@ static int check_others(const struct tool_command *command, const struct train_o
         bool given;
         const char *name, *why;
     } others[] = {
-        {o->elastic, "elastic", "the workers that are left do not meet again in this version"},
+        {o->accept != 0, "accept", "workers do not take newcomers in"},
+        {o->join != NULL, "join", "workers do not take newcomers in"},
         {o->audit != 0, "audit", "workers differ between two exchanges"},
         {o->setup.policy.pipeline == RF_PIPELINE_2BW, "schedule 2bw",
          "parameters are exchanged between steps, and its steps overlap"},
@@ -37,5 +38,8 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
     if (rf_rounds_text_read(o->sync, workers, &text) < 0)
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
     rf_rounds_text_free(&text);
+    if (o->elastic && o->save_every)
+        return tool_usage_error(command, "--sync with --elastic saves at the end only: leave out "
+                                         "--save-every");
     return check_others(command, o);
 }

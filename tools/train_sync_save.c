@@ -25,7 +25,7 @@ struct saved {
 
 static bool is_first(const struct trainer *t)
 {
-    return t->rank == 0 && t->worker == 0;
+    return t->rank == 0 && t->number == 0;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -39,19 +39,25 @@ static int folder_of(const struct trainer *t, const char *dir, int worker,
                                : tool_error(t->command, "the path %.60s... is too long", dir);
 }
 
-int train_sync_reserve(struct trainer *t)
+int train_sync_reserve_own(struct trainer *t)
 {
     char path[TOOL_PATH_BYTES];
-    int status = folder_of(t, t->o->save, t->worker, path);
-    if (status == TOOL_OK && t->worker == 0 && rf_run_reserve(t->run, path) < 0)
-        status = trainer_failed(t);
+    const int status = folder_of(t, t->o->save, t->number, path);
+    if (status != TOOL_OK)
+        return status;
+    if (t->number > 0)
+        (void)mkdir(t->o->save, 0755); /* on a host without the first worker; the next call tells */
+    return rf_run_reserve(t->run, path) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+int train_sync_reserve(struct trainer *t)
+{
+    const int status = t->number == 0 ? train_sync_reserve_own(t) : TOOL_OK;
     if (status != TOOL_OK || !t->sync)
         return status;
     if (rf_barrier(t->sync->world, NULL) < 0)
         return trainer_failed(t);
-    if (t->worker > 0)
-        (void)mkdir(t->o->save, 0755); /* on a host without the first worker; the next call tells */
-    return t->worker > 0 && rf_run_reserve(t->run, path) < 0 ? trainer_failed(t) : TOOL_OK;
+    return t->number > 0 ? train_sync_reserve_own(t) : TOOL_OK;
 }
 
 /* How the rank's parameters are laid out. */
@@ -98,8 +104,8 @@ int train_sync_save(struct trainer *t)
     char path[TOOL_PATH_BYTES], *settings = NULL;
     struct rf_progress progress = t->progress;
     /* Until the first worker's checkpoint is complete, DIR/latest names the one before. */
-    const struct rf_save_opts opts = {.keep = (int)t->o->keep + (t->o->keep && t->worker > 0)};
-    int status = folder_of(t, t->o->save, t->worker, path);
+    const struct rf_save_opts opts = {.keep = (int)t->o->keep + (t->o->keep && t->number > 0)};
+    int status = folder_of(t, t->o->save, t->number, path);
     if (status == TOOL_OK && t->sync)
         status = prepare(t, &settings);
     else if (status == TOOL_OK)
@@ -115,6 +121,7 @@ int train_sync_save(struct trainer *t)
         return trainer_failed(t);
     if (t->sync) {
         t->sync->saving = true;
+        t->sync->saves++;
         t->sync->awaits_others = t->sync->workers > 1;
     }
     return TOOL_OK;
@@ -124,7 +131,7 @@ int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
 {
     struct train_sync *sync = t->sync;
     *progress = (struct rf_save_progress){.ended = false};
-    if (sync && sync->saving && sync->awaits_others && t->worker == 0)
+    if (sync && sync->saving && sync->awaits_others && t->number == 0)
         return TOOL_OK;
     if (rf_run_save_test(t->run, progress) < 0)
         return trainer_failed(t);
@@ -136,11 +143,11 @@ int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
 int train_sync_save_wait(struct trainer *t)
 {
     struct train_sync *sync = t->sync;
-    if (sync && t->worker > 0 && rf_run_save_wait(t->run) < 0)
+    if (sync && t->number > 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
     if (sync && rf_barrier(sync->world, NULL) < 0)
         return trainer_failed(t);
-    if (t->worker == 0 && rf_run_save_wait(t->run) < 0)
+    if (t->number == 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
     if (sync)
         sync->saving = sync->awaits_others = false;

@@ -44,10 +44,11 @@ struct trainer {
     double loss, held_out;
     bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */
-    /* With --sync: which worker this rank belongs to, and since the last exchange its tokens and
-     * the bytes that it had sent. The first worker alone prints and writes. */
+    /* With --sync: which worker this rank belongs to, by which it takes its part of the data; its
+     * number among those that are left, the first of which alone prints and writes; and since the
+     * last exchange its tokens and the bytes that it had sent. */
     struct train_sync *sync;
-    int worker;
+    int worker, number;
     double round_tokens;
     uint64_t round_bytes;
 };
@@ -73,7 +74,8 @@ int trainer_share_settings(struct trainer *t);
 int train_sync_place(struct trainer *t);
 /* Opens the rounds, unless they are. Collective. */
 int train_sync_open(struct trainer *t);
-/* After each step: adds to its stats what an exchange has sent and waited for. */
+/* After each step: adds to its stats what an exchange has sent and waited for. With --elastic the
+ * workers that are left continue after a loss. */
 int train_sync_step(struct trainer *t, struct rf_step_stats *stats);
 /* After the last step: all workers have one model. Collective. */
 int train_sync_end(struct trainer *t);
@@ -84,6 +86,13 @@ int train_sync_leave(struct trainer *t);
 /* Ends the other workers, which would wait for this one. */
 void train_sync_abort(struct trainer *t, const char *why);
 void train_sync_close(struct trainer *t);
+
+/* ---- train_sync_lost.c ----------------------------------------------------------------------- */
+
+/* Behind rf_rounds_step, which returned rc. With --elastic, if a worker was lost, those that are
+ * left continue, and what was being exchanged has been exchanged by the time of return. Collective
+ * over the ranks of a worker, and after a loss over all that are left. */
+int train_sync_survive(struct trainer *t, int rc);
 
 /* ---- train_sync_save.c: checkpoints, also without --sync --------------------------------------
  */
