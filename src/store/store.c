@@ -113,6 +113,13 @@ int rf_store_pull(struct rf_store *store, const struct rf_store_keys *keys, int6
     return RF_OK;
 }
 
+int rf_store_finish(struct rf_store *store, int note)
+{
+    if (!store || note < 0)
+        return rf_fail(RF_EINVAL, "finish: a store, and a note of 0 or more are needed");
+    return store->kind->finish(store, note);
+}
+
 int rf_store_get_stats(struct rf_store *store, struct rf_store_stats *out)
 {
     if (!store || !out)
