@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * `ringforge train --sync`: the ranks are workers, each with a mesh of its own, which exchange
- * parameters now and then (ringforge/rounds.h). The first worker alone prints and writes files.
+ * parameters now and then (ringforge/rounds.h), or pull them from a store (train_store.c). The
+ * first worker alone prints and writes files.
  */
 #include <ringforge/rounds.h>
 #include <string.h>
 
-#include "trainer.h"
+#include "train_store.h"
 
 struct train_sync {
+    struct train_store *store;      /* NULL: rounds, which have all the rest */
     struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
     struct rf_rounds_text rule;
     struct rf_rounds_params params;
@@ -28,6 +30,8 @@ int train_sync_place(struct trainer *t)
     if (!sync)
         return tool_error(t->command, "out of memory");
     t->sync = sync;
+    if (train_store_on(t->o))
+        return train_store_place(t, &sync->store);
     t->worker = rank / size;
     sync->world = world;
     sync->workers = all / size;
@@ -47,15 +51,34 @@ int train_sync_open(struct trainer *t)
     struct train_sync *sync = t->sync;
     if (!sync)
         return TOOL_OK;
+    if (sync->store)
+        return train_store_open(t, sync->store);
     if (rf_run_rounds_params(t->run, &sync->params) < 0 ||
         rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
         return trainer_failed(t);
     return TOOL_OK;
 }
 
-/* All workers stop behind the same step: one in which each has waited for the others. */
-int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
+bool train_sync_serves(const struct trainer *t)
 {
+    return t->sync && t->sync->store && train_store_serves(t);
+}
+
+int train_sync_serve(struct trainer *t)
+{
+    return train_store_serve(t, t->sync->store);
+}
+
+int train_sync_report(struct trainer *t, struct report_store *out)
+{
+    return t->sync->store ? train_store_report(t, t->sync->store, out) : TOOL_OK;
+}
+
+/* All workers stop behind the same step: one in which each has waited for the others. */
+int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats)
+{
+    if (t->sync->store)
+        return train_store_step(t, t->sync->store, lr, stats);
     struct rf_rounds_stats now;
     int32_t stop = stats->stop;
     const uint64_t from = rf_now_ns();
@@ -80,6 +103,8 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
 
 int train_sync_end(struct trainer *t)
 {
+    if (t->sync->store)
+        return train_store_end(t, t->sync->store);
     const struct rf_rounds_rule *rule = &t->sync->rule.rule;
     const bool equal = rule->mixing.graph == RF_GRAPH_ALL && rule->delay == 0 && rule->parts <= 1 &&
                        t->progress.step % rule->every == 0;
@@ -89,11 +114,17 @@ int train_sync_end(struct trainer *t)
 /* The first worker may still be writing. */
 int train_sync_leave(struct trainer *t)
 {
+    if (t->sync->store)
+        return train_store_leave(t, t->sync->store);
     return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 void train_sync_abort(struct trainer *t, const char *why)
 {
+    if (t->sync->store) {
+        train_store_abort(t->sync->store, why);
+        return;
+    }
     rf_comm_abort(t->sync->across, why);
     rf_comm_abort(t->sync->world, why);
 }
@@ -104,6 +135,7 @@ void train_sync_close(struct trainer *t)
     struct train_sync *sync = t->sync;
     if (!sync)
         return;
+    train_store_close(sync->store);
     rf_rounds_close(sync->rounds);
     rf_run_rounds_params_free(&sync->params);
     rf_rounds_text_free(&sync->rule);
