@@ -77,8 +77,8 @@ struct rf_store_opts {
     int undecayed_count;
     const char *folder; /* of a server's state, for rf_store_save and `restore`; NULL: none */
     bool restore;       /* servers continue from what they saved last; `initial` is not read */
-    /* The longest silence of a worker or a server, after which it counts as lost; 0 = that of the
-     * communicator, which is 600 here if it is not given. */
+    /* The longest silence of a worker or a server, after which it counts as lost; 0 = the
+     * shortest that the ranks have for the communicator. */
     double timeout_s;
 };
 

@@ -77,7 +77,7 @@ int rf_store_shard_create(const struct rf_store *store, struct rf_store_shards *
     s->servers = store->opts.servers;
     s->workers = store->workers;
     s->slot = -1;
-    s->timeout_ns = rf_seconds_to_ns(store->opts.timeout_s > 0 ? store->opts.timeout_s : 600);
+    s->timeout_ns = rf_seconds_to_ns(store->opts.timeout_s);
     rf_store_shard(&store->opts, s->server, &s->first, &s->count);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->saving, NULL);

@@ -29,8 +29,8 @@ int kills()
     return all && strcmp(all, "1") == 0 ? 70 : 2;
 }
 
-/* This process ends in the middle of whatever it does then, this time after something has happened.
- */
+/* This process ends in the middle of whatever it does then, some time from now, or from when
+ * something has happened. */
 void die_after(uint64_t ns, const int *happened = nullptr)
 {
     std::thread([ns, happened] {
@@ -250,6 +250,39 @@ TEST(StoreDeath, StoppedRanksAreLost)
             EXPECT_EQ(*ended, 3);
         }
     }
+}
+
+/* A worker that waits for longer than the timeout, for another one that is slow and not silent,
+ * hears from the server meanwhile. */
+TEST(StoreDeath, AWorkerThatWaitsForASlowOneIsNotLost)
+{
+    ranks::World world;
+    world.size = 3;
+    world.timeout_s = 2 * ranks::patience();
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        const uint64_t end = rf_now_ns() + static_cast<uint64_t>(1.4e9 * world.timeout_s);
+        rf_store_opts opts = {};
+        opts.count = 10;
+        rf_store *store = nullptr;
+        ASSERT_EQ(rf_store_open(comm, &opts, &store), RF_OK) << rf_last_error()->message;
+        rf_store_server_stats stats = {};
+        if (rank == 2) {
+            EXPECT_EQ(rf_store_serve(store, &stats), RF_OK);
+            EXPECT_EQ(stats.lost, 0);
+        }
+        while (rank == 1 && rf_now_ns() < end) {
+            ASSERT_EQ(rf_store_ask(store, 0, &stats), RF_OK);
+        }
+        const rf_store_keys all = rf_store_range(0, 10);
+        Vector values(10, 1);
+        if (rank < 2) {
+            ASSERT_EQ(rf_store_push(store, &all, values.data(), nullptr), RF_OK);
+            ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK)
+                << rf_last_error()->message;
+            EXPECT_EQ(values, Vector(10, -1));
+        }
+        rf_store_close(store);
+    });
 }
 
 } // namespace
