@@ -128,7 +128,9 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "rank): "
          "local:H, diloco:H, gossip:H, fedavg:H or fedopt:H with H local steps between exchanges, "
          "and "
-         "keys such as graph=ring,form=nf4,lr=0.7,delay=2 (docs/decentralised.md)",
+         "keys such as graph=ring,form=nf4,lr=0.7,delay=2; or a store of the parameters: server, "
+         "server:async or server:stale=S with servers=N, hogwild, hogwild:racy "
+         "(docs/decentralised.md)",
          .kept = true},
         {"audit", TOOL_INT, &o.audit, "K",
          "steps between comparisons of what ranks hold copies of; a difference ends training; 0 = "

@@ -7,6 +7,7 @@
 #define RF_TOOLS_TRAIN_H
 
 #include <ringforge/data.h>
+#include <ringforge/store.h>
 
 #include "from.h"
 
@@ -95,8 +96,13 @@ int train_open_data(const struct tool_command *command, const struct train_optio
 /* ---- train_sync_check.c -----------------------------------------------------------------------
  */
 
-/* Whether ranks are workers with a mesh of their own each. */
+/* Whether ranks are workers with a mesh of their own each; whether they have a store, and how many
+ * of the ranks are its servers then. */
 bool train_sync_on(const struct train_options *options);
+bool train_store_on(const struct train_options *options);
+int train_store_servers(const struct train_options *options);
+/* A worker of a store has no optimizer: the store has it. */
+void train_store_policy(const struct train_options *options, struct rf_policy *policy);
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);
@@ -116,7 +122,15 @@ struct report_step {
     double held_out;
     struct rf_save_progress save;
 };
+/* What a store has done; rule NULL: there is none. */
+struct report_store {
+    const char *rule;
+    int servers;                         /* 0: shared memory */
+    struct rf_store_server_stats server; /* of the first one */
+    uint64_t additions, lost;            /* in shared memory */
+};
 struct report_end {
+    struct report_store store;
     int64_t step;
     double loss, held_out;
     bool evaluated;

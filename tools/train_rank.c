@@ -407,11 +407,11 @@ static int one_step(struct trainer *t)
     const struct rf_sample_range range = {t->progress.samples + (under_way + t->worker) * p->batch,
                                           p->batch, p->seq};
     if (rf_dataset_samples(t->dataset, t->progress.seed, range, t->tokens, t->targets) < 0 ||
-        rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
+        rf_run_step(t->run, t->tokens, t->targets, train_store_on(t->o) ? 0 : lr, &line.stats) < 0)
         return trainer_failed(t);
     t->under_way = line.stats.version_lag > 0;
     if (t->sync)
-        status = train_sync_step(t, &line.stats);
+        status = train_sync_step(t, lr, &line.stats);
     line.seconds = (double)(rf_now_ns() - start) / 1e9;
     if (status == TOOL_OK && line.stats.of_step >= 0)
         status = end_step(t, &line);
@@ -462,6 +462,8 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && o->export_adapter && !t->stop && t->number == 0)
         status =
             adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);
+    if (status == TOOL_OK && t->sync && t->worker == 0)
+        status = train_sync_report(t, &end.store);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
     if (status == TOOL_OK && !shares)
         status = tool_error(t->command, "out of memory");
@@ -537,10 +539,10 @@ int train_rank(struct rf_comm *comm, void *user)
         status = open_batch(&t);
     if (status == TOOL_OK)
         status = train_sync_place(&t);
-    if (status == TOOL_OK)
+    if (status == TOOL_OK && !train_sync_serves(&t))
         status = trainer_place(&t);
     if (status == TOOL_OK)
-        status = train(&t);
+        status = train_sync_serves(&t) ? train_sync_serve(&t) : train(&t);
     while ((status == TOOL_OK && t.grown) || (status != TOOL_OK && t.lost)) {
         status = status == TOOL_OK ? trainer_move(&t) : trainer_shrink(&t);
         if (status == TOOL_OK)

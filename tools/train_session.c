@@ -28,6 +28,7 @@ int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, stru
     struct rf_policy policy = o->setup.policy;
     if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
         policy.workspace_bytes = GPU_WORKSPACE;
+    train_store_policy(o, &policy);
     train_policy_left(&o->setup.mesh, mesh, &policy);
     return rf_plan_build((struct rf_blocks){t->model.blocks, t->model.count}, mesh, &policy,
                          t->rank, out);

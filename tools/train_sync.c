@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * `ringforge train --sync`: the ranks are workers, each with a mesh of its own, which exchange
- * parameters now and then (ringforge/rounds.h). The first worker alone prints and writes files.
+ * parameters now and then (ringforge/rounds.h), or pull them from a store (train_store.c). The
+ * first worker alone prints and writes files.
  */
 #include <string.h>
 
+#include "train_store.h"
 #include "train_sync.h"
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -19,6 +21,8 @@ int train_sync_place(struct trainer *t)
     if (!sync)
         return tool_error(t->command, "out of memory");
     t->sync = sync;
+    if (train_store_on(t->o))
+        return train_store_place(t, &sync->store);
     t->worker = t->number = rank / size;
     sync->size = size;
     sync->place = rank % size;
@@ -41,9 +45,26 @@ int train_sync_place(struct trainer *t)
     return TOOL_OK;
 }
 
-/* All workers stop behind the same step: one in which each has waited for the others. */
-int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
+bool train_sync_serves(const struct trainer *t)
 {
+    return t->sync && t->sync->store && train_store_serves(t);
+}
+
+int train_sync_serve(struct trainer *t)
+{
+    return train_store_serve(t, t->sync->store);
+}
+
+int train_sync_report(struct trainer *t, struct report_store *out)
+{
+    return t->sync->store ? train_store_report(t, t->sync->store, out) : TOOL_OK;
+}
+
+/* All workers stop behind the same step: one in which each has waited for the others. */
+int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats)
+{
+    if (t->sync->store)
+        return train_store_step(t, t->sync->store, lr, stats);
     struct rf_rounds_stats now;
     struct train_sync *sync = t->sync;
     int32_t heard[2];
@@ -74,6 +95,8 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
 
 int train_sync_end(struct trainer *t)
 {
+    if (t->sync->store)
+        return train_store_end(t, t->sync->store);
     const struct rf_rounds_rule *rule = &t->sync->rule.rule;
     int64_t step, exchanges;
     rf_rounds_get_counters(t->sync->rounds, &step, &exchanges);
@@ -85,11 +108,17 @@ int train_sync_end(struct trainer *t)
 /* The first worker may still be writing. */
 int train_sync_leave(struct trainer *t)
 {
+    if (t->sync->store)
+        return train_store_leave(t, t->sync->store);
     return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 void train_sync_abort(struct trainer *t, const char *why)
 {
+    if (t->sync->store) {
+        train_store_abort(t->sync->store, why);
+        return;
+    }
     rf_comm_abort(t->sync->across, why);
     rf_comm_abort(t->sync->world, why);
 }
@@ -100,6 +129,7 @@ void train_sync_close(struct trainer *t)
     struct train_sync *sync = t->sync;
     if (!sync)
         return;
+    train_store_close(sync->store);
     train_sync_end_rounds(t);
     rf_rounds_text_free(&sync->rule);
     if (sync->across)

@@ -11,6 +11,7 @@
 #include "trainer.h"
 
 struct train_sync {
+    struct train_store *store;      /* NULL: rounds, which have all the rest */
     struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
     struct rf_rounds_text rule;
     struct rf_rounds_params params;

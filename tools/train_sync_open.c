@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * `ringforge train --sync`: opens and closes the rounds of a rank.
+ * `ringforge train --sync`: opens and closes the rounds of a rank, and opens its store.
  */
+#include "train_store.h"
 #include "train_sync.h"
 
 int train_sync_open(struct trainer *t)
@@ -9,6 +10,8 @@ int train_sync_open(struct trainer *t)
     struct train_sync *sync = t->sync;
     if (!sync || sync->rounds)
         return TOOL_OK;
+    if (sync->store)
+        return train_store_open(t, sync->store);
     if (rf_run_rounds_params(t->run, &sync->params) < 0 ||
         rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
         return trainer_failed(t);

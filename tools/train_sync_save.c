@@ -145,7 +145,7 @@ int train_sync_save_wait(struct trainer *t)
     struct train_sync *sync = t->sync;
     if (sync && t->number > 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
-    if (sync && rf_barrier(sync->world, NULL) < 0)
+    if (sync && sync->world && rf_barrier(sync->world, NULL) < 0)
         return trainer_failed(t);
     if (t->number == 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
@@ -350,7 +350,7 @@ static int keep_arrays(struct trainer *t)
 int train_sync_begin(struct trainer *t)
 {
     const int status = train_sync_open(t);
-    return status == TOOL_OK && t->sync ? keep_arrays(t) : status;
+    return status == TOOL_OK && t->sync && t->sync->rounds ? keep_arrays(t) : status;
 }
 
 int train_sync_load(struct trainer *t)

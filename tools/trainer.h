@@ -72,11 +72,17 @@ int trainer_share_settings(struct trainer *t);
 
 /* Divides the ranks into workers, if --sync is given. Collective. */
 int train_sync_place(struct trainer *t);
-/* Opens the rounds, unless they are. Collective. */
+/* Whether this rank is a server of a store, which trains nothing; its work. */
+bool train_sync_serves(const struct trainer *t);
+int train_sync_serve(struct trainer *t);
+/* Of a store, if there is one: out->rule is not NULL. Between train_sync_end and train_sync_leave.
+ */
+int train_sync_report(struct trainer *t, struct report_store *out);
+/* Opens the store, or the rounds, unless they are. Collective. */
 int train_sync_open(struct trainer *t);
-/* After each step: adds to its stats what an exchange has sent and waited for. With --elastic the
- * workers that are left continue after a loss. */
-int train_sync_step(struct trainer *t, struct rf_step_stats *stats);
+/* After each step, of this rate: adds to its stats what an exchange has sent and waited for. With
+ * --elastic the workers that are left continue after a loss. */
+int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats);
 /* After the last step: all workers have one model. Collective. */
 int train_sync_end(struct trainer *t);
 /* Before the run is opened again. */

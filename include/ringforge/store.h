@@ -77,8 +77,8 @@ struct rf_store_opts {
     int undecayed_count;
     const char *folder; /* of a server's state, for rf_store_save and `restore`; NULL: none */
     bool restore;       /* servers continue from what they saved last; `initial` is not read */
-    /* The longest silence of a worker or a server, after which it counts as lost; 0 = that of the
-     * communicator, which is 600 here if it is not given. */
+    /* The longest silence of a worker or a server, after which it counts as lost; 0 = the
+     * shortest that the ranks have for the communicator. */
     double timeout_s;
 };
 
@@ -135,6 +135,11 @@ RF_API int rf_store_push(struct rf_store *store, const struct rf_store_keys *key
 RF_API int rf_store_pull(struct rf_store *store, const struct rf_store_keys *keys, int64_t least,
                          float *values);
 
+/* This worker pushes no more: others do not wait for it, as if it had left, but it may still pull,
+ * save and ask. note: 0 or more; the largest of all workers is in the statistics of each one that
+ * pulls behind it, for what they agree on (a request to end, for example). */
+RF_API int rf_store_finish(struct rf_store *store, int note);
+
 /* All servers write their state to `folder`, durably, and keep the one before. With SYNC these are
  * the states of one version, that behind the last push of this worker, if the worker has not pushed
  * again. Blocks until all are written. */
@@ -142,6 +147,7 @@ RF_API int rf_store_save(struct rf_store *store);
 
 struct rf_store_stats {
     int64_t pushes, pulls; /* of this rank */
+    int note;              /* of rf_store_finish, as of the last pull */
     /* With servers, of this rank: bytes of values pushed and pulled, of all else in messages, the
      * lowest version of the last pull, and the time that calls took. */
     uint64_t pushed_bytes, pulled_bytes, other_bytes;

@@ -97,6 +97,7 @@ static int take(struct rf_store *store, int server, const struct share *share, f
                        (unsigned long long)head.values, (unsigned long long)share->values);
     RETURN_IF_ERROR(rf_store_receive(store, server, values + share->from, 4 * share->values));
     store->stats.pulled_bytes += 4 * share->values;
+    store->stats.note = head.status > store->stats.note ? head.status : store->stats.note;
     if (store->stats.version < 0 || head.version < store->stats.version)
         store->stats.version = head.version;
     return RF_OK;

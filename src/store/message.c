@@ -7,20 +7,21 @@
 #include <math.h>
 
 static const char *const names[RF_STORE_MESSAGES] = {
-    [RF_STORE_PUSH] = "push",       [RF_STORE_PULL] = "pull",     [RF_STORE_STATS] = "stats",
-    [RF_STORE_SAVE] = "save",       [RF_STORE_BYE] = "bye",       [RF_STORE_VALUES] = "values",
-    [RF_STORE_WAIT] = "wait",       [RF_STORE_REPORT] = "report", [RF_STORE_DONE] = "done",
-    [RF_STORE_REFUSED] = "refused",
+    [RF_STORE_PUSH] = "push",     [RF_STORE_PULL] = "pull",       [RF_STORE_STATS] = "stats",
+    [RF_STORE_SAVE] = "save",     [RF_STORE_REST] = "rest",       [RF_STORE_BYE] = "bye",
+    [RF_STORE_VALUES] = "values", [RF_STORE_WAIT] = "wait",       [RF_STORE_REPORT] = "report",
+    [RF_STORE_DONE] = "done",     [RF_STORE_REFUSED] = "refused",
 };
 
 /* Which fields a kind has; those that it lacks are 0. */
 static const struct {
-    bool pieces, values, version, update, status;
+    bool pieces, values, version, update, status, refuses; /* status: below 0 if it refuses */
 } has[RF_STORE_MESSAGES] = {
     [RF_STORE_PUSH] = {.pieces = true, .values = true, .update = true},
     [RF_STORE_PULL] = {.pieces = true, .values = true, .version = true},
-    [RF_STORE_VALUES] = {.values = true, .version = true},
-    [RF_STORE_REFUSED] = {.status = true},
+    [RF_STORE_REST] = {.status = true},
+    [RF_STORE_VALUES] = {.values = true, .version = true, .status = true},
+    [RF_STORE_REFUSED] = {.status = true, .refuses = true},
 };
 
 static int check_fields(const struct rf_store_head *h, int64_t count)
@@ -44,8 +45,8 @@ static int check_fields(const struct rf_store_head *h, int64_t count)
     if (has[h->kind].update && (!isfinite(h->lr) || !isfinite(h->share) || !(h->share > 0)))
         return rf_fail(RF_ECORRUPT, "a push to a store has a rate of %g and a share of %g",
                        (double)h->lr, h->share);
-    if (has[h->kind].status && h->status >= 0)
-        return rf_fail(RF_ECORRUPT, "a store refuses a request with status %d", h->status);
+    if (has[h->kind].status && (h->status < 0) != has[h->kind].refuses)
+        return rf_fail(RF_ECORRUPT, "a message \"%s\" of a store has status %d", name, h->status);
     return RF_OK;
 }
 

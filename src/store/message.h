@@ -16,8 +16,9 @@ enum rf_store_message {
     RF_STORE_PULL,     /* pieces; version: the least one */
     RF_STORE_STATS,    /* asks for struct rf_store_server_stats */
     RF_STORE_SAVE,
+    RF_STORE_REST,   /* the worker pushes no more; `status` is its note; no answer */
     RF_STORE_BYE,    /* the worker leaves; no answer */
-    RF_STORE_VALUES, /* answers: values, of `version` */
+    RF_STORE_VALUES, /* answers: values, of `version`; `status` is the highest note */
     RF_STORE_WAIT,   /* the server lives, and the answer is still to come */
     RF_STORE_REPORT, /* the statistics follow */
     RF_STORE_DONE,

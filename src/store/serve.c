@@ -101,23 +101,20 @@ static int push(struct visit *v)
 /* A worker that waits hears from the server more often than it would give it up. */
 static int pull(struct visit *v)
 {
-    int64_t version = 0;
+    struct rf_store_head head = {.kind = RF_STORE_VALUES, .values = v->head.values};
     RETURN_IF_ERROR(receive_pieces(v));
     const struct rf_store_request request = request_of(v);
     int status;
     rf_store_shard_count(v->shard, 0, 4 * v->head.values, 8 * v->head.pieces);
     do {
         const uint64_t until = rf_add_ns(rf_now_ns(), v->shard->timeout_ns / 4);
-        status = rf_store_shard_pull(v->shard, &request, until, &version);
+        status = rf_store_shard_pull(v->shard, &request, until, &head);
         if (status == RF_EAGAIN)
             RETURN_IF_ERROR(answer(v, &(struct rf_store_head){.kind = RF_STORE_WAIT}, NULL, 0));
     } while (status == RF_EAGAIN);
     if (status < 0)
         return refuse(v, status);
-    return answer(v,
-                  &(struct rf_store_head){
-                      .kind = RF_STORE_VALUES, .version = version, .values = v->head.values},
-                  v->values, 4 * v->head.values);
+    return answer(v, &head, v->values, 4 * v->head.values);
 }
 
 static int report(struct visit *v)
@@ -134,6 +131,12 @@ static int save(struct visit *v)
                       : answer(v, &(struct rf_store_head){.kind = RF_STORE_DONE}, NULL, 0);
 }
 
+static int rest(struct visit *v)
+{
+    rf_store_shard_rest(v->shard, v->worker, v->head.status);
+    return RF_OK;
+}
+
 static int bye(struct visit *v)
 {
     v->leaves = true;
@@ -142,7 +145,7 @@ static int bye(struct visit *v)
 
 static int (*const requests[])(struct visit *) = {
     [RF_STORE_PUSH] = push, [RF_STORE_PULL] = pull, [RF_STORE_STATS] = report,
-    [RF_STORE_SAVE] = save, [RF_STORE_BYE] = bye,
+    [RF_STORE_SAVE] = save, [RF_STORE_REST] = rest, [RF_STORE_BYE] = bye,
 };
 
 static int serve_one(struct visit *v)

@@ -73,6 +73,18 @@ static void close_servers(struct rf_store *store)
     rf_free(store->pieces);
 }
 
+static int finish(struct rf_store *store, int note)
+{
+    const struct rf_store_head head = {.kind = RF_STORE_REST, .status = note};
+    RETURN_IF_ERROR(rf_store_check_worker(store, "finish"));
+    for (int s = 0; s < store->opts.servers; s++) {
+        const int status = rf_store_tell(store, s, &head);
+        if (status < 0)
+            return rf_store_lose(store, s, status);
+    }
+    return RF_OK;
+}
+
 static int get_stats(struct rf_store *store, struct rf_store_stats *out)
 {
     *out = store->stats;
@@ -84,6 +96,7 @@ const struct rf_store_kind rf_store_on_servers = {.has_servers = true,
                                                   .close = close_servers,
                                                   .push = rf_store_send_push,
                                                   .pull = rf_store_fetch,
+                                                  .finish = finish,
                                                   .get_stats = get_stats};
 
 /* ---- calls of their own ---------------------------------------------------------------------- */

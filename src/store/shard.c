@@ -77,7 +77,7 @@ int rf_store_shard_create(const struct rf_store *store, struct rf_store_shards *
     s->servers = store->opts.servers;
     s->workers = store->workers;
     s->slot = -1;
-    s->timeout_ns = rf_seconds_to_ns(store->opts.timeout_s > 0 ? store->opts.timeout_s : 600);
+    s->timeout_ns = rf_seconds_to_ns(store->opts.timeout_s);
     rf_store_shard(&store->opts, s->server, &s->first, &s->count);
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->saving, NULL);
@@ -281,13 +281,14 @@ static void copy_out(struct rf_store_shards *s, const struct rf_store_request *r
 }
 
 int rf_store_shard_pull(struct rf_store_shards *s, const struct rf_store_request *r,
-                        uint64_t until_ns, int64_t *version)
+                        uint64_t until_ns, struct rf_store_head *answer)
 {
     pthread_mutex_lock(&s->lock);
     const int status = wait_for(s, r, until_ns);
     if (status == RF_OK) {
         copy_out(s, r);
-        *version = s->stats.version;
+        answer->version = s->stats.version;
+        answer->status = s->note;
     }
     pthread_mutex_unlock(&s->lock);
     return status;
@@ -295,15 +296,29 @@ int rf_store_shard_pull(struct rf_store_shards *s, const struct rf_store_request
 
 /* ---- workers --------------------------------------------------------------------------------- */
 
-void rf_store_shard_leave(struct rf_store_shards *s, int worker, bool lost)
+/* Others may have waited for its push. */
+static void stop_waiting_for(struct rf_store_shards *s, int worker)
 {
-    pthread_mutex_lock(&s->lock);
     s->seats[worker].live = false;
-    s->stats.workers--;
-    s->stats.lost += lost;
     if (s->rule == RF_STORE_SYNC && rf_store_fold(s) < 0)
         rf_log("store", 0, "server %d: %s", s->server, rf_last_error()->message);
     changed(s);
+}
+
+void rf_store_shard_rest(struct rf_store_shards *s, int worker, int note)
+{
+    pthread_mutex_lock(&s->lock);
+    s->note = note > s->note ? note : s->note;
+    stop_waiting_for(s, worker);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void rf_store_shard_leave(struct rf_store_shards *s, int worker, bool lost)
+{
+    pthread_mutex_lock(&s->lock);
+    s->stats.workers--;
+    s->stats.lost += lost;
+    stop_waiting_for(s, worker);
     pthread_mutex_unlock(&s->lock);
 }
 

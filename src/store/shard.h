@@ -13,7 +13,7 @@
 
 /* A worker, as the server sees it. */
 struct rf_store_seat {
-    bool live;
+    bool live;      /* others wait for its pushes */
     int64_t clock;  /* its pushes */
     int64_t pulled; /* the version of its last pull */
     /* RF_STORE_SYNC: its gradient of the version that is to come. */
@@ -41,6 +41,7 @@ struct rf_store_shards {
     struct rf_step_scalars scalars;
     struct rf_store_seat *seats;
     struct rf_store_server_stats stats; /* has the version */
+    int note;                           /* the highest of all workers */
     int slot;                           /* file.c: of the last file; -1: none */
     pthread_mutex_t saving;
 };
@@ -64,14 +65,16 @@ void rf_store_shard_destroy(struct rf_store_shards *shard); /* NULL is allowed *
  * rate than other workers'. */
 RF_MUST_CHECK int rf_store_shard_push(struct rf_store_shards *shard,
                                       const struct rf_store_request *request);
-/* RF_EAGAIN: the values are not there by `until_ns`. RF_EINVAL: they never will be. RF_ETIMEOUT:
- * nothing has changed for the store's timeout. *version receives that of the values. */
+/* Fills version and status of the answer. RF_EAGAIN: the values are not there by `until_ns`.
+ * RF_EINVAL: they never will be. RF_ETIMEOUT: nothing has changed for the store's timeout. */
 RF_MUST_CHECK int rf_store_shard_pull(struct rf_store_shards *shard,
                                       const struct rf_store_request *request, uint64_t until_ns,
-                                      int64_t *version);
+                                      struct rf_store_head *answer);
 /* Under the lock: blocks until this worker's last push has been applied, with RF_STORE_SYNC.
  * RF_ETIMEOUT: nothing has changed for the store's timeout. */
 RF_MUST_CHECK int rf_store_shard_settle(struct rf_store_shards *shard, int worker);
+/* The worker pushes no more. */
+void rf_store_shard_rest(struct rf_store_shards *shard, int worker, int note);
 /* The worker has left, or is lost. */
 void rf_store_shard_leave(struct rf_store_shards *shard, int worker, bool lost);
 /* Adds what a connection has carried. */

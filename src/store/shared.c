@@ -13,6 +13,7 @@
 /* A rank's own line. */
 struct seat {
     alignas(64) uint64_t additions;
+    int note;
 };
 
 union cell {
@@ -149,6 +150,16 @@ static int pull(struct rf_store *store, const struct rf_store_keys *keys, int64_
         }
         values += piece.count;
     }
+    for (int r = 0; r < store->ranks; r++) {
+        const int note = __atomic_load_n(&store->shared->seats[r].note, __ATOMIC_RELAXED);
+        store->stats.note = note > store->stats.note ? note : store->stats.note;
+    }
+    return RF_OK;
+}
+
+static int finish(struct rf_store *store, int note)
+{
+    __atomic_store_n(&store->shared->seats[store->rank].note, note, __ATOMIC_RELAXED);
     return RF_OK;
 }
 
@@ -170,5 +181,9 @@ static int get_stats(struct rf_store *store, struct rf_store_stats *out)
     return RF_OK;
 }
 
-const struct rf_store_kind rf_store_in_memory = {
-    .open = open_shared, .close = close_shared, .push = push, .pull = pull, .get_stats = get_stats};
+const struct rf_store_kind rf_store_in_memory = {.open = open_shared,
+                                                 .close = close_shared,
+                                                 .push = push,
+                                                 .pull = pull,
+                                                 .finish = finish,
+                                                 .get_stats = get_stats};

@@ -2,9 +2,10 @@
  *
  * The calls on a store: what all kinds check, before the kind does it.
  */
-#include "store.h"
-
 #include <math.h>
+
+#include "comm/communicator.h"
+#include "store.h"
 
 /* Every number that all ranks must share. */
 static int compare(struct rf_comm *comm, const struct rf_store *store)
@@ -30,6 +31,14 @@ static int compare(struct rf_comm *comm, const struct rf_store *store)
     return rf_comm_check_terms(comm, text);
 }
 
+/* Ranks of a communicator may have timeouts of their own: the shortest one, so that a server tells
+ * a worker that waits in time that it is there. */
+static int agree_on_timeout(struct rf_comm *comm, double *out)
+{
+    *out = comm->settings.timeout_s;
+    return rf_all_reduce(comm, out, out, 1, RF_F64, RF_MIN, NULL);
+}
+
 static int open_store(struct rf_store *store, struct rf_comm *comm)
 {
     static const struct rf_optimizer_opts sgd = {.kind = RF_SGD};
@@ -42,6 +51,8 @@ static int open_store(struct rf_store *store, struct rf_comm *comm)
     store->opts.servers = !serves ? 0 : o->servers ? o->servers : 1;
     store->workers = store->ranks - store->opts.servers;
     RETURN_IF_ERROR(compare(comm, store));
+    if (serves && !(o->timeout_s > 0))
+        RETURN_IF_ERROR(agree_on_timeout(comm, &store->opts.timeout_s));
     if (o->folder && !(store->folder = rf_strdup(o->folder)))
         return rf_fail(RF_ENOMEM, "out of memory for a store");
     return store->kind->open(store, comm);
@@ -111,6 +122,13 @@ int rf_store_pull(struct rf_store *store, const struct rf_store_keys *keys, int6
     RETURN_IF_ERROR(store->kind->pull(store, keys, least, values));
     store->stats.pulls++;
     return RF_OK;
+}
+
+int rf_store_finish(struct rf_store *store, int note)
+{
+    if (!store || note < 0)
+        return rf_fail(RF_EINVAL, "finish: a store, and a note of 0 or more are needed");
+    return store->kind->finish(store, note);
 }
 
 int rf_store_get_stats(struct rf_store *store, struct rf_store_stats *out)

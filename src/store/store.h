@@ -19,6 +19,7 @@ struct rf_store_kind {
                 const struct rf_store_update *update);
     int (*pull)(struct rf_store *store, const struct rf_store_keys *keys, int64_t least,
                 float *values);
+    int (*finish)(struct rf_store *store, int note);
     int (*get_stats)(struct rf_store *store, struct rf_store_stats *out);
 };
 

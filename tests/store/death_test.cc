@@ -29,10 +29,13 @@ int kills()
     return all && strcmp(all, "1") == 0 ? 70 : 2;
 }
 
-/* This process ends in the middle of whatever it does then. */
-void die_after(uint64_t ns)
+/* This process ends in the middle of whatever it does then, some time from now, or from when
+ * something has happened. */
+void die_after(uint64_t ns, const int *happened = nullptr)
 {
-    std::thread([ns] {
+    std::thread([ns, happened] {
+        while (happened && !__atomic_load_n(happened, __ATOMIC_SEQ_CST))
+            sched_yield();
         const timespec wait = {static_cast<time_t>(ns / 1000000000u),
                                static_cast<long>(ns % 1000000000u)};
         nanosleep(&wait, nullptr);
@@ -130,6 +133,8 @@ void kill_a_server(uint64_t ns)
     SCOPED_TRACE(std::to_string(ns) + " ns");
     char folder[] = "/tmp/rf-store-XXXXXX";
     ASSERT_NE(mkdtemp(folder), nullptr);
+    ranks::Shared shared(sizeof(int));
+    int *saved = shared.as<int>();
     ranks::World world;
     world.provider = "shm";
     world.size = 4;
@@ -149,7 +154,7 @@ void kill_a_server(uint64_t ns)
                 Vector values(COUNT), ones(COUNT, 1);
                 ASSERT_EQ(rf_store_open(comm, &opts, &store), RF_OK) << rf_last_error()->message;
                 if (rank == 3 && !again)
-                    die_after(ns);
+                    die_after(ns, saved);
                 int status = rank < 2 ? RF_OK : rf_store_serve(store, nullptr);
                 EXPECT_EQ(status, RF_OK);
                 if (rank < 2 && again) {
@@ -164,8 +169,10 @@ void kill_a_server(uint64_t ns)
                     status = rf_store_push(store, &all, ones.data(), nullptr);
                     if (status == RF_OK)
                         status = rf_store_pull(store, &all, 0, values.data());
-                    if (status == RF_OK && rank == 0 && step % 4 == 0)
+                    if (status == RF_OK && rank == 0 && step % 4 == 0) {
                         status = rf_store_save(store);
+                        __atomic_store_n(saved, status == RF_OK, __ATOMIC_SEQ_CST);
+                    }
                 }
                 if (rank < 2 && !again) {
                     EXPECT_NE(strstr(rf_last_error()->message, "server 1 of the store, rank 3"),
@@ -185,7 +192,7 @@ TEST(StoreDeath, AServerIsNamedAndRestored)
 {
     std::mt19937_64 random(2);
     for (int k = 0; k < kills(); k++)
-        kill_a_server(100000000 + random() % 60000000);
+        kill_a_server(random() % 60000000);
 }
 
 /* A process that stops is one that is lost, once it has been silent for the timeout. */
@@ -243,6 +250,39 @@ TEST(StoreDeath, StoppedRanksAreLost)
             EXPECT_EQ(*ended, 3);
         }
     }
+}
+
+/* A worker that waits for longer than the timeout, for another one that is slow and not silent,
+ * hears from the server meanwhile. */
+TEST(StoreDeath, AWorkerThatWaitsForASlowOneIsNotLost)
+{
+    ranks::World world;
+    world.size = 3;
+    world.timeout_s = 2 * ranks::patience();
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        const uint64_t end = rf_now_ns() + static_cast<uint64_t>(1.4e9 * world.timeout_s);
+        rf_store_opts opts = {};
+        opts.count = 10;
+        rf_store *store = nullptr;
+        ASSERT_EQ(rf_store_open(comm, &opts, &store), RF_OK) << rf_last_error()->message;
+        rf_store_server_stats stats = {};
+        if (rank == 2) {
+            EXPECT_EQ(rf_store_serve(store, &stats), RF_OK);
+            EXPECT_EQ(stats.lost, 0);
+        }
+        while (rank == 1 && rf_now_ns() < end) {
+            ASSERT_EQ(rf_store_ask(store, 0, &stats), RF_OK);
+        }
+        const rf_store_keys all = rf_store_range(0, 10);
+        Vector values(10, 1);
+        if (rank < 2) {
+            ASSERT_EQ(rf_store_push(store, &all, values.data(), nullptr), RF_OK);
+            ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK)
+                << rf_last_error()->message;
+            EXPECT_EQ(values, Vector(10, -1));
+        }
+        rf_store_close(store);
+    });
 }
 
 } // namespace

@@ -273,6 +273,36 @@ TEST(ServerStore, AsynchronousAppliesEachGradientOnce)
     }
 }
 
+/* A worker that has finished is no longer waited for, and pulls what the others push. */
+TEST(ServerStore, AWorkerThatHasFinishedStillPulls)
+{
+    for (const rf_store_rule rule : {RF_STORE_SYNC, RF_STORE_STALE}) {
+        rf_store_opts opts = {};
+        opts.rule = rule;
+        opts.count = 10;
+        run(2, opts, [&](rf_store *store, int worker) {
+            const rf_store_keys all = rf_store_range(0, 10);
+            Vector values(10), ones(10, 1);
+            for (int k = 0; k < 2 + 3 * worker; k++) {
+                ASSERT_EQ(rf_store_push(store, &all, ones.data(), nullptr), RF_OK);
+                ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK);
+            }
+            ASSERT_EQ(rf_store_finish(store, worker ? 0 : 7), RF_OK);
+            const int64_t last = rule == RF_STORE_SYNC ? 5 : 7;
+            rf_store_server_stats served = {};
+            while (served.version < last) {
+                ASSERT_EQ(rf_store_ask(store, 0, &served), RF_OK);
+            }
+            ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK)
+                << rf_last_error()->message;
+            EXPECT_EQ(values, Vector(10, -static_cast<float>(last)));
+            rf_store_stats stats = {};
+            ASSERT_EQ(rf_store_get_stats(store, &stats), RF_OK);
+            EXPECT_EQ(stats.note, 7);
+        });
+    }
+}
+
 /* Rows of a table, some of which lie on both servers, as the dense gradient that they are. */
 TEST(ServerStore, RowsAreTheGradientThatIsZeroElsewhere)
 {
