@@ -32,6 +32,7 @@ struct train_options {
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
+    const char *coordinator, *client; /* HOST:PORT, and the name of this client; or NULL */
     const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
@@ -106,6 +107,15 @@ void train_store_policy(const struct train_options *options, struct rf_policy *p
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);
+
+/* ---- train_client_check.c -------------------------------------------------------------------- */
+
+/* Reads HOST:PORT; the host of an IPv6 address has colons itself. */
+bool train_client_address(const char *text, char host[256], int *port);
+/* Checks --coordinator, and what it cannot be combined with. */
+struct rf_rounds_rule;
+int train_client_check(const struct tool_command *command, const struct train_options *options,
+                       int ranks, const struct rf_rounds_rule *rule);
 
 /* ---- train_report.c: progress, log and plot; does nothing on ranks other than 0 -------------- */
 

@@ -349,7 +349,7 @@ static int end_step(struct trainer *t, struct report_step *line)
     t->tokens_local += line->stats.local_tokens;
     t->made++;
     t->skipped += line->stats.skipped;
-    bool last = t->progress.step == o->steps;
+    bool last = t->progress.step == o->steps || t->ended;
     t->stop = last ? 0 : line->stats.stop > t->stop ? line->stats.stop : t->stop;
     if (t->sync && last)
         status = train_sync_end(t);
@@ -505,7 +505,8 @@ static int train(struct trainer *t)
         report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();
     }
-    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown)
+    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown &&
+           !t->ended)
         status = one_step(t);
     return status == TOOL_OK && !t->grown ? finish(t) : status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * `ringforge train --sync`: the ranks are workers, each with a mesh of its own, which exchange
- * parameters now and then (ringforge/rounds.h), or pull them from a store (train_store.c). The
- * first worker alone prints and writes files.
+ * parameters now and then (ringforge/rounds.h), or pull them from a store (train_store.c), or are
+ * clients of a coordinator (train_client.c). The first worker alone prints and writes files.
  */
 #include <string.h>
 
@@ -23,6 +23,8 @@ int train_sync_place(struct trainer *t)
     t->sync = sync;
     if (train_store_on(t->o))
         return train_store_place(t, &sync->store);
+    if (t->o->coordinator)
+        return rf_rounds_text_read(t->o->sync, 1, &sync->rule) < 0 ? trainer_failed(t) : TOOL_OK;
     t->worker = t->number = rank / size;
     sync->size = size;
     sync->place = rank % size;
@@ -65,6 +67,8 @@ int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats)
 {
     if (t->sync->store)
         return train_store_step(t, t->sync->store, lr, stats);
+    if (t->sync->client)
+        return train_client_step(t, t->sync->client, &t->sync->rule.rule, stats);
     struct rf_rounds_stats now;
     struct train_sync *sync = t->sync;
     int32_t heard[2];
@@ -97,6 +101,8 @@ int train_sync_end(struct trainer *t)
 {
     if (t->sync->store)
         return train_store_end(t, t->sync->store);
+    if (t->sync->client)
+        return TOOL_OK;
     const struct rf_rounds_rule *rule = &t->sync->rule.rule;
     int64_t step, exchanges;
     rf_rounds_get_counters(t->sync->rounds, &step, &exchanges);
@@ -110,15 +116,15 @@ int train_sync_leave(struct trainer *t)
 {
     if (t->sync->store)
         return train_store_leave(t, t->sync->store);
-    return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+    return t->sync->world && rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 void train_sync_abort(struct trainer *t, const char *why)
 {
-    if (t->sync->store) {
+    if (t->sync->store)
         train_store_abort(t->sync->store, why);
+    if (!t->sync->world)
         return;
-    }
     rf_comm_abort(t->sync->across, why);
     rf_comm_abort(t->sync->world, why);
 }
@@ -134,7 +140,7 @@ void train_sync_close(struct trainer *t)
     rf_rounds_text_free(&sync->rule);
     if (sync->across)
         (void)rf_comm_close(sync->across); /* the communicator of all ranks says what was wrong */
-    if (sync->world != t->first)
+    if (sync->world && sync->world != t->first)
         (void)rf_comm_close(sync->world);
     free(sync->ids);
     free(sync->members);

@@ -11,7 +11,9 @@
 #include "trainer.h"
 
 struct train_sync {
-    struct train_store *store;      /* NULL: rounds, which have all the rest */
+    /* One of these, or the rounds, which have all the rest. */
+    struct train_store *store;
+    struct rf_client *client;
     struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
     struct rf_rounds_text rule;
     struct rf_rounds_params params;
@@ -26,6 +28,12 @@ struct train_sync {
     bool saving, awaits_others;
     int32_t saves; /* begun so far */
 };
+
+/* Whether there are other workers to exchange with. */
+static inline struct train_sync *train_sync_rounds(const struct trainer *t)
+{
+    return t->sync && t->sync->across ? t->sync : NULL;
+}
 
 /* train_sync_save.c: locks the folder of this worker's checkpoints, in place of an earlier one.
  * Collective over the worker. */

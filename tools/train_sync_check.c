@@ -116,9 +116,12 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
         return check_store(command, o, workers);
     if (rf_rounds_text_read(o->sync, workers, &text) < 0)
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
+    int status = check_others(command, o);
+    if (status == TOOL_OK && o->coordinator)
+        status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
     rf_rounds_text_free(&text);
-    if (o->elastic && o->save_every)
+    if (status == TOOL_OK && o->elastic && o->save_every)
         return tool_usage_error(command, "--sync with --elastic saves at the end only: leave out "
                                          "--save-every");
-    return check_others(command, o);
+    return status;
 }

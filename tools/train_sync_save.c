@@ -53,7 +53,7 @@ int train_sync_reserve_own(struct trainer *t)
 int train_sync_reserve(struct trainer *t)
 {
     const int status = t->number == 0 ? train_sync_reserve_own(t) : TOOL_OK;
-    if (status != TOOL_OK || !t->sync)
+    if (status != TOOL_OK || !train_sync_rounds(t))
         return status;
     if (rf_barrier(t->sync->world, NULL) < 0)
         return trainer_failed(t);
@@ -106,7 +106,7 @@ int train_sync_save(struct trainer *t)
     /* Until the first worker's checkpoint is complete, DIR/latest names the one before. */
     const struct rf_save_opts opts = {.keep = (int)t->o->keep + (t->o->keep && t->number > 0)};
     int status = folder_of(t, t->o->save, t->number, path);
-    if (status == TOOL_OK && t->sync)
+    if (status == TOOL_OK && train_sync_rounds(t))
         status = prepare(t, &settings);
     else if (status == TOOL_OK)
         settings = train_settings_text(t->o, t->dataset, t->lr);
@@ -119,7 +119,7 @@ int train_sync_save(struct trainer *t)
     free(settings);
     if (rc < 0)
         return trainer_failed(t);
-    if (t->sync) {
+    if (train_sync_rounds(t)) {
         t->sync->saving = true;
         t->sync->saves++;
         t->sync->awaits_others = t->sync->workers > 1;
@@ -129,7 +129,7 @@ int train_sync_save(struct trainer *t)
 
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
 {
-    struct train_sync *sync = t->sync;
+    struct train_sync *sync = train_sync_rounds(t);
     *progress = (struct rf_save_progress){.ended = false};
     if (sync && sync->saving && sync->awaits_others && t->number == 0)
         return TOOL_OK;
@@ -142,10 +142,10 @@ int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
 
 int train_sync_save_wait(struct trainer *t)
 {
-    struct train_sync *sync = t->sync;
+    struct train_sync *sync = train_sync_rounds(t);
     if (sync && t->number > 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
-    if (sync && sync->world && rf_barrier(sync->world, NULL) < 0)
+    if (sync && rf_barrier(sync->world, NULL) < 0)
         return trainer_failed(t);
     if (t->number == 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
@@ -183,8 +183,9 @@ static int share_line(struct trainer *t, struct saved *out)
     if (is_first(t)) {
         const bool changed = train_settings_changed(o, "sync");
         const bool known = read_line(o->settings, &s);
-        s.keeps = known && !changed && t->sync;
-        if (!known && t->sync && !changed && o->settings && strstr(o->settings, "\nsync=")) {
+        s.keeps = known && !changed && train_sync_rounds(t);
+        if (!known && train_sync_rounds(t) && !changed && o->settings &&
+            strstr(o->settings, "\nsync=")) {
             tool_error(t->command,
                        "%s has nothing of its rounds, as an earlier version saved it: say by "
                        "--change sync that they begin anew",
@@ -192,8 +193,8 @@ static int share_line(struct trainer *t, struct saved *out)
             s.workers = 0;
         }
     }
-    if (t->sync ? rf_broadcast(t->sync->world, &s, sizeof(s), RF_U8, 0, NULL) < 0
-                : rf_run_share(t->run, &s, sizeof(s)) < 0)
+    if (train_sync_rounds(t) ? rf_broadcast(t->sync->world, &s, sizeof(s), RF_U8, 0, NULL) < 0
+                             : rf_run_share(t->run, &s, sizeof(s)) < 0)
         return trainer_failed(t);
     *out = s;
     return s.workers > 0 ? TOOL_OK : TOOL_ERROR;
@@ -363,7 +364,7 @@ int train_sync_load(struct trainer *t)
     if (status != TOOL_OK)
         return status;
     mesh_text(t, mesh);
-    const int workers = t->sync ? t->sync->workers : 1;
+    const int workers = train_sync_rounds(t) ? t->sync->workers : 1;
     const bool other = s.workers != workers && s.workers > 1;
     const bool mean = other || (s.workers > 1 && !s.keeps);
     if (mean || (s.workers > 1 && s.keeps && strcmp(mesh, s.mesh) != 0))

@@ -7,6 +7,8 @@
 #ifndef RF_TOOLS_TRAINER_H
 #define RF_TOOLS_TRAINER_H
 
+#include <ringforge/federated.h>
+
 #include "train.h"
 
 struct trainer {
@@ -51,6 +53,7 @@ struct trainer {
     int worker, number;
     double round_tokens;
     uint64_t round_bytes;
+    bool ended; /* by the coordinator */
 };
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
@@ -115,6 +118,13 @@ int train_sync_save(struct trainer *t);
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
 /* Waits for the save in progress. Collective. */
 int train_sync_save_wait(struct trainer *t);
+
+/* ---- train_client.c: a client of a coordinator; called by train_sync.c ----------------------- */
+
+int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
+                      const struct rf_rounds_rule *rule, struct rf_client **out);
+int train_client_step(struct trainer *t, struct rf_client *client,
+                      const struct rf_rounds_rule *rule, struct rf_step_stats *stats);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 
