@@ -25,6 +25,7 @@ rounds     comm optim
 tokenizer  base
 template   tokenizer
 io         comm template
+store      optim io
 federated  rounds io
 parallel   comm optim
 train      parallel io rounds
@@ -64,6 +65,7 @@ collectives.h comm
 predict.h comm
 tree_order.h comm
 rounds.h rounds
+store.h store
 federated.h federated
 flight.h comm
 tokenizer.h tokenizer

@@ -130,7 +130,9 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "local:H, diloco:H, gossip:H, fedavg:H, fedopt:H or fedprox:H with H local steps between "
          "exchanges, "
          "and "
-         "keys such as graph=ring,form=nf4,lr=0.7,delay=2 (docs/decentralised.md)",
+         "keys such as graph=ring,form=nf4,lr=0.7,delay=2; or a store of the parameters: server, "
+         "server:async or server:stale=S with servers=N, hogwild, hogwild:racy "
+         "(docs/decentralised.md)",
          .kept = true},
         {"coordinator", TOOL_TEXT, &o.coordinator, "HOST:PORT",
          "address of ringforge coordinate, of which this process is a client with data of its own; "

@@ -7,6 +7,7 @@
 #define RF_TOOLS_TRAIN_H
 
 #include <ringforge/data.h>
+#include <ringforge/store.h>
 
 #include "from.h"
 
@@ -59,6 +60,9 @@ void train_expect(const struct train_options *options, const struct rf_device *d
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
 
+/* A line of a checkpoint's settings that train_sync_save.c writes. */
+#define TRAIN_SYNC_LINE "sync-state"
+
 /* ---- train_settings.c: what a checkpoint continues with -------------------------------------- */
 
 /* Takes missing settings from the checkpoint of --resume, if this process sees it. A usage error if
@@ -78,6 +82,8 @@ char *train_settings_text(const struct train_options *options, const struct rf_d
 /* After a text is opened: its hash, if it is compared with that of other ranks or of a checkpoint.
  */
 void train_settings_hash(struct train_options *options, const struct rf_dataset *dataset);
+/* Whether --change names it. */
+bool train_settings_changed(const struct train_options *options, const char *name);
 /* Rank 0: prints the settings taken from the checkpoint. */
 void train_settings_print(const struct train_options *options);
 
@@ -92,8 +98,13 @@ int train_open_data(const struct tool_command *command, const struct train_optio
 /* ---- train_sync_check.c -----------------------------------------------------------------------
  */
 
-/* Whether ranks are workers with a mesh of their own each. */
+/* Whether ranks are workers with a mesh of their own each; whether they have a store, and how many
+ * of the ranks are its servers then. */
 bool train_sync_on(const struct train_options *options);
+bool train_store_on(const struct train_options *options);
+int train_store_servers(const struct train_options *options);
+/* A worker of a store has no optimizer: the store has it. */
+void train_store_policy(const struct train_options *options, struct rf_policy *policy);
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);
@@ -122,7 +133,15 @@ struct report_step {
     double held_out;
     struct rf_save_progress save;
 };
+/* What a store has done; rule NULL: there is none. */
+struct report_store {
+    const char *rule;
+    int servers;                         /* 0: shared memory */
+    struct rf_store_server_stats server; /* of the first one */
+    uint64_t additions, lost;            /* in shared memory */
+};
 struct report_end {
+    struct report_store store;
     int64_t step;
     double loss, held_out;
     bool evaluated;
@@ -135,6 +154,8 @@ struct report_end {
 /* go_on: appends to the log of a previous rank 0. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
+/* Workers of --sync were lost, and others are left. */
+void report_workers(struct report *report, int64_t step, int lost, int left);
 /* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
  * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,

@@ -323,6 +323,34 @@ TEST(Rounds, FourBitsAndFiftyStepsAreAThreeHundredEightiethOfTheBytes)
     }
 }
 
+TEST(Rounds, AllHearTheLargestOfWhatEachSays)
+{
+    for (const int64_t delay : {0, 1}) {
+        ranks::World world;
+        world.size = 3;
+        ranks::run(world, [&](rf_comm *comm, int rank) {
+            Vector params(5, 1);
+            rf_rounds_rule rule = {};
+            rule.every = 2;
+            rule.delay = delay;
+            const rf_rounds_params in_host = rf_rounds_in_host(params.data(), 5);
+            rf_rounds *rounds = nullptr;
+            ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
+            for (int step = 1; step <= 7; step++) {
+                const int32_t said[2] = {10 * step + rank, -rank};
+                int32_t heard[2];
+                rf_rounds_say(rounds, said);
+                ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+                rf_rounds_heard(rounds, heard);
+                const int began = static_cast<int>((step - delay) / 2 * 2);
+                EXPECT_EQ(heard[0], began > 0 ? 10 * began + 2 : 0) << step;
+                EXPECT_EQ(heard[1], 0);
+            }
+            rf_rounds_close(rounds);
+        });
+    }
+}
+
 TEST(Rounds, TheMeanAtTheEndIsOneModelOfAll)
 {
     const int64_t count = 33;
@@ -349,7 +377,7 @@ TEST(Rounds, TheMeanAtTheEndIsOneModelOfAll)
     }
 }
 
-/* Saved after two rounds of three, and continued. */
+/* Saved within the second round, and continued. */
 TEST(Rounds, ArraysAndCountersContinueWithTheSameBits)
 {
     rf_optimizer_opts outer = {};
@@ -358,18 +386,21 @@ TEST(Rounds, ArraysAndCountersContinueWithTheSameBits)
     outer.beta2 = 0.99f;
     outer.eps = 1e-3f;
     rf_rounds_rule rule = {};
-    rule.every = 2;
     rule.difference = true;
     rule.outer = &outer;
     rule.form = RF_FORM_INT8;
+    rule.every = 3;
+    rule.parts = 3;
+    rule.delay = 2; /* in step 4 two exchanges are in progress */
     const int64_t count = 130;
-    const std::vector<Vector> want = train(rule, 2, count, 6);
+    const std::vector<Vector> want = train(rule, 2, count, 7);
     std::vector<Vector> params(2, start(count));
     ranks::World world;
     ranks::run(world, [&](rf_comm *comm, int rank) {
         const rf_rounds_params in_host = rf_rounds_in_host(params[rank].data(), count);
         std::vector<Vector> kept;
-        for (int64_t from = 0, to = 4; from < 6; from = to, to = 6) {
+        int64_t exchanges = 0;
+        for (int64_t from = 0, to = 4; from < 7; from = to, to = 7) {
             rf_rounds *rounds = nullptr;
             rf_rounds_array array;
             ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
@@ -377,16 +408,22 @@ TEST(Rounds, ArraysAndCountersContinueWithTheSameBits)
                 ASSERT_EQ(rf_rounds_get_array(rounds, k, &array), RF_OK);
                 std::copy(kept[k].begin(), kept[k].end(), array.values);
             }
-            ASSERT_EQ(rf_rounds_set_counters(rounds, from, from / 2), RF_OK);
+            ASSERT_EQ(rf_rounds_set_counters(rounds, from, exchanges), RF_OK);
+            EXPECT_EQ(rf_rounds_set_counters(rounds, 1, 5), RF_EINVAL);
             for (int64_t step = from + 1; step <= to; step++) {
                 for (int64_t i = 0; i < count; i++)
                     params[rank][i] -= local_step(rank, step, i);
                 ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
             }
             kept.clear();
+            int64_t step;
+            ASSERT_EQ(rf_rounds_settle(rounds), RF_OK);
+            rf_rounds_get_counters(rounds, &step, &exchanges);
+            EXPECT_EQ(step, to);
+            EXPECT_EQ(exchanges, to - 2);
             for (int k = 0; rf_rounds_get_array(rounds, k, &array) == RF_OK; k++)
                 kept.emplace_back(array.values, array.values + array.count);
-            EXPECT_EQ(kept.size(), 5u); /* anchor, feedback, owned, m, v */
+            EXPECT_EQ(kept.size(), 7u); /* anchor, feedback, owned, m, v, begun, arrived */
             rf_rounds_close(rounds);
         }
     });

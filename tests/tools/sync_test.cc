@@ -4,6 +4,11 @@
  */
 #include <cjson/cJSON.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
 
 #include "train_program.h"
 
@@ -135,6 +140,120 @@ TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
     EXPECT_NE(r.out.find("step 5/5"), std::string::npos) << r.out;
 }
 
+/* A checkpoint within a round, with an exchange of one of two parts in progress: begun behind step
+ * 4, it takes effect behind step 6. */
+TEST(Sync, ACheckpointWithinARoundContinuesWithTheSameBits)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const struct {
+        const char *rule, *mesh;
+        int ranks;
+    } all[] = {{"fedopt:4,form=nf4,delay=2,parts=2", "dp=1", 2}, {"diloco:4", "tp=2", 4}};
+    for (const auto &row : all) {
+        const std::string save = folder.path + "/" + row.mesh + std::to_string(row.ranks);
+        const std::vector<std::string> same = {"--mesh", row.mesh, "--steps", "9"};
+        const ProgramResult whole = run_program(
+            workers(data, row.rule, row.ranks, with(same, {"--save", save, "--save-every", "5"})));
+        ASSERT_EQ(whole.status, 0) << whole.err;
+        const ProgramResult rest = run_program(
+            workers(data, row.rule, row.ranks, with(same, {"--resume", save + "/step-5"})));
+        ASSERT_EQ(rest.status, 0) << rest.err;
+        const std::string sha = "parameters: sha256 ";
+        ASSERT_NE(whole.out.find(sha), std::string::npos);
+        EXPECT_EQ(whole.out.substr(whole.out.find(sha), 83),
+                  rest.out.substr(rest.out.find(sha), 83))
+            << row.rule;
+    }
+}
+
+/* The first worker's folder alone says which checkpoint is the last one, and what is not of one
+ * save is not continued. */
+TEST(Sync, OtherWorkersAndOtherRulesContinueFromTheMean)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save",
+                      log = folder.path + "/log";
+    const char *rule = "diloco:3,form=nf4";
+    const std::vector<std::string> first = workers(
+        data, rule, 2, {"--steps", "4", "--save", save, "--save-every", "2", "--keep", "1"});
+    ASSERT_EQ(mkdir(save.c_str(), 0755) + mkdir((save + "/worker-1").c_str(), 0755), 0);
+    fclose(fopen((save + "/worker-1/step-4.tmp").c_str(), "w"));
+    ProgramResult r = run_program(first);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("worker-1/step-4.tmp"), std::string::npos) << r.err;
+    EXPECT_EQ(read_text(save + "/latest"), "step-2\n");
+    ASSERT_EQ(remove((save + "/worker-1/step-4.tmp").c_str()), 0);
+    r = run_program(with(first, {"--resume", save}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(read_text(save + "/latest"), "step-4\n");
+    EXPECT_EQ(read_text(save + "/worker-1/latest"), "step-4\n");
+    EXPECT_NE(access((save + "/step-2").c_str(), F_OK), 0);
+    EXPECT_EQ(access((save + "/worker-1/step-2").c_str(), F_OK), 0);
+    for (const int ranks : {1, 3}) {
+        r = run_program(
+            workers(data, rule, ranks, {"--steps", "8", "--resume", save, "--log", log}));
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_NE(r.out.find("has 2 workers, and this job " + std::to_string(ranks) +
+                             ": each continues with the mean of their parameters, and of what"),
+                  std::string::npos)
+            << r.out;
+        EXPECT_LT(series(log, "loss").back(), series(log, "loss").front());
+    }
+    r = run_program(workers(
+        data, "none", 2, {"--mesh", "dp=2", "--steps", "6", "--resume", save, "--change", "sync"}));
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("; rounds begin anew"), std::string::npos) << r.out;
+    ASSERT_EQ(rename((save + "/worker-1/step-2").c_str(), (save + "/2").c_str()), 0);
+    ASSERT_EQ(rename((save + "/worker-1/step-4").c_str(), (save + "/worker-1/step-2").c_str()), 0);
+    ASSERT_EQ(rename((save + "/2").c_str(), (save + "/worker-1/step-4").c_str()), 0);
+    r = run_program(workers(data, rule, 2, {"--steps", "8", "--resume", save}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("worker-1/step-4"), std::string::npos) << r.err;
+}
+
+/* The servers' optimizer on the sum of the workers' gradients in tree order, decay included. The
+ * model has no tied parameter, of whose uses each worker sends one sum. */
+TEST(Sync, ServersAreDataParallelTrainingInTreeOrderToTheBit)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const std::vector<std::string> same = {"--model", "llama", "--steps", "3", "--clip", "0"};
+    std::string hashes[2];
+    for (const bool server : {false, true}) {
+        const std::string batch = server ? "2" : "4";
+        const ProgramResult r = run_program(
+            with(workers(data, server ? "server,servers=2" : "", server ? 4 : 2, same),
+                 {"--batch", batch, "--micro-batches", batch, "--mesh", server ? "dp=1" : "dp=2"}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const size_t at = r.out.find("parameters: sha256 ");
+        ASSERT_NE(at, std::string::npos) << r.out;
+        hashes[server] = r.out.substr(at, 19 + 64);
+    }
+    EXPECT_EQ(hashes[0], hashes[1]);
+}
+
+/* The log tells what the store has done: every gradient, and no pull beyond the bound. */
+TEST(Sync, TheLogHasTheHistogramOfStaleness)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::vector<std::string> same = {
+        "--steps", "6", "--log", log, "--lr", "0.1", "--weight-decay", "0", "--optimizer", "sgd"};
+    ProgramResult r = run_program(workers(data, "server:stale=1", 3, same));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "updates"), std::vector<double>{12});
+    ASSERT_EQ(series(log, "most_lag").size(), 1u);
+    EXPECT_LE(series(log, "most_lag")[0], 1);
+    EXPECT_NE(read_text(log).find("\"staleness\":["), std::string::npos);
+    const double sent = series(log, "sent").at(0); /* 6 steps and two workers */
+    EXPECT_EQ(series(log, "pushed"), std::vector<double>{12 * sent});
+    r = run_program(workers(data, "hogwild", 2, same));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "lost"), std::vector<double>{0});
+    EXPECT_EQ(series(log, "additions"), std::vector<double>{12 * sent / 4});
+}
+
 TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
 {
     TempFolder folder;
@@ -146,12 +265,20 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
     } all[] = {
         {"diloco", {}, "--sync diloco: diloco: write diloco:H"},
         {"gossip:1,graph=star", {}, "graph=star"},
-        {"local:4", {"--elastic", "--save", save}, "--sync is not for --elastic"},
+        {"local:4", {"--elastic", "--save", save, "--save-every", "4"}, "saves at the end only"},
         {"local:4", {"--audit", "2"}, "--sync is not for --audit"},
-        {"local:4", {"--save", save, "--save-every", "6"}, "use a multiple of 4"},
-        {"gossip:4", {"--save", save, "--save-every", "4"}, "--save-every 4"},
-        {"diloco:4", {"--resume", save}, "--resume with --sync diloco:4"},
         {"local:4", {"--mesh", "tp=4"}, "no multiple of it"},
+        {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
+        {"server:async,servers=2", {}, "start at least 3 ranks"},
+        {"server", {}, "is not for --clip: no rank has the norm"},
+        {"server:async", {"--mesh", "dp=1", "--save", save}, "is not for --save"},
+        {"server:async", {"--resume", save}, "is not for --resume"},
+        {"hogwild", {"--mesh", "dp=2"}, "is not for --mesh"},
+        {"hogwild", {}, "use --optimizer sgd"},
+        {"hogwild", {"--optimizer", "sgd", "--weight-decay", "0.1"}, "use --weight-decay 0"},
+        {"server:async", {"--dtype", "f16"}, "is not for --loss-scale"},
+        {"server:async", {"--offload", "optimizer"}, "is not for --offload"},
+        {"server:async", {"--audit", "2"}, "--sync is not for --audit"},
     };
     for (const auto &row : all) {
         const ProgramResult r = run_program(workers(data, row.rule, 2, row.more));
