@@ -26,6 +26,7 @@ tokenizer  base
 template   tokenizer
 io         comm template
 store      optim io
+federated  rounds io
 parallel   comm optim
 train      parallel io rounds
 generate   train
@@ -65,6 +66,7 @@ predict.h comm
 tree_order.h comm
 rounds.h rounds
 store.h store
+federated.h federated
 flight.h comm
 tokenizer.h tokenizer
 chat.h io

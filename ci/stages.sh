@@ -83,7 +83,7 @@ test_jobs() {
 }
 GPU_PARTS="device ops train"
 # The longest come first, so that they do not run alone at the end.
-ALL_PARTS="ops train coll device tokenizer base tools comm rounds store transport"
+ALL_PARTS="ops train coll device tokenizer base tools comm rounds store federated transport"
 # The tests of these, and of some more programs, wait for processes more than they compute, and run beside the others.
 WAITING_PARTS="tools comm store transport"
 WAITING_PROGRAM='/train_\(cube\|death\|disagree\|fault\|flush\)_test$'

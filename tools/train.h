@@ -32,6 +32,7 @@ struct train_options {
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
+    const char *coordinator, *client; /* HOST:PORT, and the name of this client; or NULL */
     const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
@@ -58,6 +59,9 @@ void train_expect(const struct train_options *options, const struct rf_device *d
                   const struct rf_comm *comm, const struct rf_plan *plan, int block_count,
                   struct train_expected *out);
 
+/* A line of a checkpoint's settings that train_sync_save.c writes. */
+#define TRAIN_SYNC_LINE "sync-state"
+
 /* ---- train_settings.c: what a checkpoint continues with -------------------------------------- */
 
 /* Takes missing settings from the checkpoint of --resume, if this process sees it. A usage error if
@@ -77,6 +81,8 @@ char *train_settings_text(const struct train_options *options, const struct rf_d
 /* After a text is opened: its hash, if it is compared with that of other ranks or of a checkpoint.
  */
 void train_settings_hash(struct train_options *options, const struct rf_dataset *dataset);
+/* Whether --change names it. */
+bool train_settings_changed(const struct train_options *options, const char *name);
 /* Rank 0: prints the settings taken from the checkpoint. */
 void train_settings_print(const struct train_options *options);
 
@@ -101,6 +107,15 @@ void train_store_policy(const struct train_options *options, struct rf_policy *p
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);
+
+/* ---- train_client_check.c -------------------------------------------------------------------- */
+
+/* Reads HOST:PORT; the host of an IPv6 address has colons itself. */
+bool train_client_address(const char *text, char host[256], int *port);
+/* Checks --coordinator, and what it cannot be combined with. */
+struct rf_rounds_rule;
+int train_client_check(const struct tool_command *command, const struct train_options *options,
+                       int ranks, const struct rf_rounds_rule *rule);
 
 /* ---- train_report.c: progress, log and plot; does nothing on ranks other than 0 -------------- */
 
@@ -138,6 +153,8 @@ struct report_end {
 /* go_on: appends to the log of a previous rank 0. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
+/* Workers of --sync were lost, and others are left. */
+void report_workers(struct report *report, int64_t step, int lost, int left);
 /* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
  * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,

@@ -22,9 +22,9 @@ static int open_run(struct trainer *t, uint64_t seed)
 static int open_first(struct trainer *t, uint64_t seed)
 {
     t->progress = (struct rf_progress){.seed = seed};
-    const int status = open_run(t, seed);
-    if (status == TOOL_OK && t->o->resume && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
-        return trainer_failed(t);
+    int status = open_run(t, seed);
+    if (status == TOOL_OK && t->o->resume && (status = train_sync_load(t)) != TOOL_OK)
+        return status;
     t->from.seed = seed;
     if (status == TOOL_OK && t->from.source && from_fill(&t->from, t->run) < 0)
         return trainer_failed(t);
@@ -60,6 +60,7 @@ static int check_resumed(struct trainer *t)
                           "%s was trained with --seed %llu; omit --seed or give the same",
                           o->resume, (unsigned long long)t->progress.seed);
     if (t->progress.seed != (uint64_t)o->seed) {
+        train_sync_end_rounds(t);
         rf_run_close(t->run);
         t->run = NULL;
         status = open_first(t, t->progress.seed);
@@ -151,7 +152,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
 {
     const struct train_options *o = t->o;
     int status = TOOL_OK;
-    if (t->rank == 0 && t->worker == 0)
+    if (t->rank == 0 && t->number == 0)
         status = report_open(t->command, o, expected, false, &t->report);
     if (status != TOOL_OK)
         return status;
@@ -165,7 +166,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
     if (status != TOOL_OK && !t->lost)
         return tool_ranks_settle(t->command, t->comm, status);
     tool_errors_release(t->command);
-    return status == TOOL_OK ? train_sync_open(t) : status;
+    return status == TOOL_OK ? train_sync_begin(t) : status;
 }
 
 static int no_state(const struct trainer *t)
@@ -242,8 +243,8 @@ static int open_session(struct trainer *t)
         rf_snapshot_destroy(t->snapshot);
         t->snapshot = NULL;
     }
-    if (status == TOOL_OK && t->o->save && t->worker == 0 && rf_run_reserve(t->run, t->o->save) < 0)
-        status = trainer_failed(t);
+    if (status == TOOL_OK && t->o->save)
+        status = train_sync_reserve(t);
     return status == TOOL_OK ? open_join_listener(t) : status;
 }
 
@@ -282,30 +283,15 @@ static int evaluate(struct trainer *t)
     return TOOL_OK;
 }
 
-/* Begins a save; an earlier one is waited for. */
-static int save(struct trainer *t)
-{
-    const struct rf_save_opts opts = {.keep = (int)t->o->keep};
-    struct rf_progress progress = t->progress;
-    if (t->worker > 0)
-        return TOOL_OK;
-    char *settings = train_settings_text(t->o, t->dataset, t->lr);
-    if (!settings)
-        return tool_error(t->command, "out of memory");
-    progress.settings = settings;
-    const int rc = rf_run_save_begin(t->run, t->o->save, &progress, &opts);
-    free(settings);
-    return rc < 0 ? trainer_failed(t) : TOOL_OK;
-}
-
 /* Every rank reaches this, because all see the same numbers. The last checkpoint stays unchanged.
  */
 static int end_diverged(struct trainer *t)
 {
     t->diverged = true;
-    /* The save begun before is valid. */
-    return rf_run_save_wait(t->run) < 0 || rf_barrier(t->comm, NULL) < 0 ? trainer_failed(t)
-                                                                         : TOOL_OK;
+    /* The save begun before is valid; of workers only if the others have it, too. */
+    if (!t->sync && rf_run_save_wait(t->run) < 0)
+        return trainer_failed(t);
+    return rf_barrier(t->comm, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 static int check_loss(struct trainer *t, const struct report_step *line)
@@ -363,9 +349,9 @@ static int end_step(struct trainer *t, struct report_step *line)
     t->tokens_local += line->stats.local_tokens;
     t->made++;
     t->skipped += line->stats.skipped;
-    bool last = t->progress.step == o->steps;
+    bool last = t->progress.step == o->steps || t->ended;
     t->stop = last ? 0 : line->stats.stop > t->stop ? line->stats.stop : t->stop;
-    if (t->sync && (last || t->stop))
+    if (t->sync && last)
         status = train_sync_end(t);
     if (status == TOOL_OK && (last || (!t->stop && every(o->eval_every, t->progress.step))))
         status = evaluate(t);
@@ -375,8 +361,9 @@ static int end_step(struct trainer *t, struct report_step *line)
         line->evaluated = t->evaluated;
         line->held_out = t->held_out;
     }
-    if (rf_run_save_test(t->run, &line->save) < 0)
-        return trainer_failed(t);
+    status = train_sync_save_test(t, &line->save);
+    if (status != TOOL_OK)
+        return status;
     report_step(t->report, line);
     status = check_loss(t, line);
     if (status == TOOL_OK && every(o->audit, t->progress.step) &&
@@ -385,7 +372,7 @@ static int end_step(struct trainer *t, struct report_step *line)
     if (last || t->stop || !every(o->save_every, t->progress.step))
         return status;
     if (status == TOOL_OK)
-        status = save(t);
+        status = train_sync_save(t);
     return status == TOOL_OK && o->accept ? trainer_take_newcomers(t) : status;
 }
 
@@ -463,16 +450,16 @@ static int finish(struct trainer *t)
     if (rf_run_params_sha256(t->run, sha256) < 0)
         return trainer_failed(t);
     if (o->save)
-        status = save(t);
-    if (status == TOOL_OK && rf_run_save_wait(t->run) < 0)
-        status = trainer_failed(t);
-    if (status == TOOL_OK && o->export.dir && !t->stop && t->worker == 0)
+        status = train_sync_save(t);
+    if (status == TOOL_OK)
+        status = train_sync_save_wait(t);
+    if (status == TOOL_OK && o->export.dir && !t->stop && t->number == 0)
         status = setup_adapter(&o->setup)
                      ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,
                                              t->rank)
                      : export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
                                   rf_plan_params_sharded(t->plan));
-    if (status == TOOL_OK && o->export_adapter && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && o->export_adapter && !t->stop && t->number == 0)
         status =
             adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);
     if (status == TOOL_OK && t->sync && t->worker == 0)
@@ -483,13 +470,13 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && rf_all_gather(t->comm, &t->tokens_local, shares, 1, RF_I64, NULL) < 0)
         status = trainer_failed(t);
     end.tokens_local = shares;
-    if (status == TOOL_OK && o->trace_path && t->worker == 0)
+    if (status == TOOL_OK && o->trace_path && t->number == 0)
         status = write_trace(t);
-    if (status == TOOL_OK && t->rank == 0 && t->worker == 0)
+    if (status == TOOL_OK && t->rank == 0 && t->number == 0)
         status = report_end(t->report, &end);
     /* If parameters are sharded a forward pass is a collective. */
     const bool together = rf_plan_params_sharded(t->plan);
-    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->number == 0)
         status = train_sample(t->command, o, t->run, t->rank == 0);
     free(shares);
     /* Rank 0 may still be writing: the others stay until it is done. */
@@ -513,12 +500,13 @@ static int train(struct trainer *t)
 {
     int status = open_session(t);
     if (status == TOOL_OK) {
-        if (t->rank == 0 && t->worker == 0 && !t->again)
+        if (t->rank == 0 && t->number == 0 && !t->again)
             train_settings_print(t->o);
         report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();
     }
-    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown)
+    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown &&
+           !t->ended)
         status = one_step(t);
     return status == TOOL_OK && !t->grown ? finish(t) : status;
 }

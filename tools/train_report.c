@@ -333,6 +333,17 @@ void report_resized(struct report *r, const struct train_expected *expected,
     log_line(r, json);
 }
 
+void report_workers(struct report *r, int64_t step, int lost, int left)
+{
+    printf("%s%d worker%s lost behind step %lld; %d continue%s\n",
+           r->terminal && r->seconds > 0 ? "\n" : "", lost, lost == 1 ? " was" : "s were",
+           (long long)step, left, left == 1 ? "s" : "");
+    fflush(stdout);
+    if (r->log)
+        log_line(r, tool_json_new("elastic=%hhd from_step=%g workers=%d lost=%d", true,
+                                  (double)step, left, lost));
+}
+
 static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
 {
     cJSON *object = cJSON_AddObjectToObject(json, name);

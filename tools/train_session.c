@@ -13,7 +13,7 @@
 void trainer_note_loss(struct trainer *t)
 {
     const bool goes_on = t->placed || t->snapshot || t->newcomer;
-    t->lost = t->o->elastic && t->ranks > 1 && goes_on && train_lost_a_rank();
+    t->lost = t->o->elastic && !t->sync && t->ranks > 1 && goes_on && train_lost_a_rank();
 }
 
 int trainer_failed(struct trainer *t)

@@ -32,8 +32,7 @@ static bool find_line(const char *text, const char *name, char *value, size_t by
     return false;
 }
 
-/* Whether --change names it. */
-static bool is_changed(const struct train_options *o, const char *name)
+bool train_settings_changed(const struct train_options *o, const char *name)
 {
     const size_t length = strlen(name);
     for (const char *at = o->change; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -147,7 +146,7 @@ static int take_row(const struct tool_command *command, struct train_options *o,
 {
     char theirs[VALUE_BYTES], own[VALUE_BYTES];
     const bool known = find_line(text, row->name, theirs, sizeof(theirs));
-    const bool changed = is_changed(o, row->name);
+    const bool changed = train_settings_changed(o, row->name);
     text_in_use(o, row, own);
     if (!known) { /* the kept rule does not have it */
         if (!row->said && row->kind == TOOL_REAL && tool_choice(row->name, of_rule) >= 0)
@@ -182,7 +181,8 @@ static int check_names(const struct tool_command *command, const struct train_op
         while (row->name &&
                ((int)strlen(row->name) != bytes || memcmp(row->name, at, (size_t)bytes) != 0))
             row++;
-        if (row->name || strncmp(at, rate_end, sizeof(rate_end) - 1) == 0)
+        if (row->name || strncmp(at, rate_end, sizeof(rate_end) - 1) == 0 ||
+            strncmp(at, TRAIN_SYNC_LINE "=", sizeof(TRAIN_SYNC_LINE)) == 0)
             continue;
         return tool_error(
             command,
@@ -201,7 +201,8 @@ int train_settings_take(const struct tool_command *command, struct train_options
     o->inherited[0] = 0;
     int status = check_names(command, o, text);
     const bool other_rule = find_line(text, "optimizer", rule, sizeof(rule)) &&
-                            is_changed(o, "optimizer") && strcmp(rule, o->setup.optimizer) != 0;
+                            train_settings_changed(o, "optimizer") &&
+                            strcmp(rule, o->setup.optimizer) != 0;
     for (struct tool_option *row = o->table; row->name && status == TOOL_OK; row++)
         if (row->kept && row->ranks != TOOL_CONTENT &&
             !(other_rule && tool_choice(row->name, of_rule) >= 0))
@@ -213,7 +214,7 @@ int train_settings_take(const struct tool_command *command, struct train_options
                                 "%s was trained with %s; give the same or leave it out, or say by "
                                 "--change NAME,... what you change",
                                 o->resume, differing);
-    if (!is_changed(o, "steps") && find_line(text, rate_end, end, sizeof(end)) &&
+    if (!train_settings_changed(o, "steps") && find_line(text, rate_end, end, sizeof(end)) &&
         tool_read_int(end, strlen(end), 1, INT64_MAX, &number) == TOOL_NUMBER_OK)
         o->rate_end = number;
     return TOOL_OK;
@@ -236,7 +237,7 @@ int train_settings_check_data(const struct tool_command *command, const struct t
                               const struct rf_dataset *dataset)
 {
     char theirs[96], own[96];
-    if (!o->settings || is_changed(o, data_name) ||
+    if (!o->settings || train_settings_changed(o, data_name) ||
         !find_line(o->settings, data_name, theirs, sizeof(theirs)))
         return TOOL_OK;
     data_line(o, dataset, own);

@@ -44,7 +44,7 @@ int train_store_place(struct trainer *t, struct train_store **out)
     }
     if (!inner)
         return TOOL_OK;
-    t->worker = rank;
+    t->worker = t->number = rank;
     rf_comm_set_track(s->workers, "store");
     trainer_be_in(t, inner);
     return TOOL_OK;

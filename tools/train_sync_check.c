@@ -15,7 +15,8 @@ static int check_others(const struct tool_command *command, const struct train_o
         bool given;
         const char *name, *why;
     } others[] = {
-        {o->elastic, "elastic", "the workers that are left do not meet again in this version"},
+        {o->accept != 0, "accept", "workers do not take newcomers in"},
+        {o->join != NULL, "join", "workers do not take newcomers in"},
         {o->audit != 0, "audit", "workers differ between two exchanges"},
         {o->setup.policy.pipeline == RF_PIPELINE_2BW, "schedule 2bw",
          "parameters are exchanged between steps, and its steps overlap"},
@@ -24,28 +25,6 @@ static int check_others(const struct tool_command *command, const struct train_o
         if (others[k].given)
             return tool_usage_error(command, "--sync is not for --%s: %s", others[k].name,
                                     others[k].why);
-    return TOOL_OK;
-}
-
-/* A checkpoint has the parameters of the first worker, and nothing of the rounds. */
-static int check_saves(const struct tool_command *command, const struct train_options *o,
-                       const struct rf_rounds_rule *rule)
-{
-    const bool meet = rule->mixing.graph == RF_GRAPH_ALL && rule->delay == 0 && rule->parts <= 1;
-    const bool state = rule->outer || rule->form != RF_FORM_F32;
-    if (o->save_every && (!meet || o->save_every % rule->every != 0))
-        return tool_usage_error(command,
-                                "--save-every %lld with --sync %s: workers have one model to save "
-                                "only behind an exchange of all parameters with all workers, "
-                                "without a delay; use a multiple of %lld with such a rule, or save "
-                                "at the end",
-                                (long long)o->save_every, o->sync, (long long)rule->every);
-    if (o->resume && state)
-        return tool_usage_error(command,
-                                "--resume with --sync %s: checkpoints do not have what its outer "
-                                "optimizer and its form keep from round to round; use local:H, or "
-                                "begin from the weights by --export and --from",
-                                o->sync);
     return TOOL_OK;
 }
 
@@ -84,6 +63,7 @@ static int check_store_others(const struct tool_command *command, const struct t
         const char *name, *why;
     } others[] = {
         {setup_ranks(&o->setup) > 1, "mesh", "a worker of a store is one rank"},
+        {o->elastic, "elastic", "a job with a store ends with a lost rank in this version"},
         {o->save != NULL, "save",
          "the store has the optimizer's state, and no checkpoint of it in this version; use "
          "--export DIR"},
@@ -137,8 +117,11 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
     if (rf_rounds_text_read(o->sync, workers, &text) < 0)
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
     int status = check_others(command, o);
-    if (status == TOOL_OK)
-        status = check_saves(command, o, &text.rule);
+    if (status == TOOL_OK && o->coordinator)
+        status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
     rf_rounds_text_free(&text);
+    if (status == TOOL_OK && o->elastic && o->save_every)
+        return tool_usage_error(command, "--sync with --elastic saves at the end only: leave out "
+                                         "--save-every");
     return status;
 }

@@ -7,6 +7,8 @@
 #ifndef RF_TOOLS_TRAINER_H
 #define RF_TOOLS_TRAINER_H
 
+#include <ringforge/federated.h>
+
 #include "train.h"
 
 struct trainer {
@@ -44,12 +46,14 @@ struct trainer {
     double loss, held_out;
     bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */
-    /* With --sync: which worker this rank belongs to, and since the last exchange its tokens and
-     * the bytes that it had sent. The first worker alone prints and writes. */
+    /* With --sync: which worker this rank belongs to, by which it takes its part of the data; its
+     * number among those that are left, the first of which alone prints and writes; and since the
+     * last exchange its tokens and the bytes that it had sent. */
     struct train_sync *sync;
-    int worker;
+    int worker, number;
     double round_tokens;
     uint64_t round_bytes;
+    bool ended; /* by the coordinator */
 };
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
@@ -77,17 +81,50 @@ int train_sync_serve(struct trainer *t);
 /* Of a store, if there is one: out->rule is not NULL. Between train_sync_end and train_sync_leave.
  */
 int train_sync_report(struct trainer *t, struct report_store *out);
-/* Once the run has its parameters. Collective. */
+/* Opens the store, or the rounds, unless they are. Collective. */
 int train_sync_open(struct trainer *t);
-/* After each step, of this rate: adds to its stats what an exchange has sent and waited for. */
+/* After each step, of this rate: adds to its stats what an exchange has sent and waited for. With
+ * --elastic the workers that are left continue after a loss. */
 int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats);
 /* After the last step: all workers have one model. Collective. */
 int train_sync_end(struct trainer *t);
+/* Before the run is opened again. */
+void train_sync_end_rounds(struct trainer *t);
 /* Waits for all workers. */
 int train_sync_leave(struct trainer *t);
 /* Ends the other workers, which would wait for this one. */
 void train_sync_abort(struct trainer *t, const char *why);
 void train_sync_close(struct trainer *t);
+
+/* ---- train_sync_lost.c ----------------------------------------------------------------------- */
+
+/* Behind rf_rounds_step, which returned rc. With --elastic, if a worker was lost, those that are
+ * left continue, and what was being exchanged has been exchanged by the time of return. Collective
+ * over the ranks of a worker, and after a loss over all that are left. */
+int train_sync_survive(struct trainer *t, int rc);
+
+/* ---- train_sync_save.c: checkpoints, also without --sync --------------------------------------
+ */
+
+/* Locks the folder of this worker's checkpoints. Collective. */
+int train_sync_reserve(struct trainer *t);
+/* Opens the rounds, unless they are, and makes checkpoints keep their arrays. Collective. */
+int train_sync_begin(struct trainer *t);
+/* Loads the checkpoint of --resume, and continues its rounds. Collective. */
+int train_sync_load(struct trainer *t);
+/* Begins a save, after the end of an earlier one. Collective. */
+int train_sync_save(struct trainer *t);
+/* After each step: as rf_run_save_test. */
+int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
+/* Waits for the save in progress. Collective. */
+int train_sync_save_wait(struct trainer *t);
+
+/* ---- train_client.c: a client of a coordinator; called by train_sync.c ----------------------- */
+
+int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
+                      const struct rf_rounds_rule *rule, struct rf_client **out);
+int train_client_step(struct trainer *t, struct rf_client *client,
+                      const struct rf_rounds_rule *rule, struct rf_step_stats *stats);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

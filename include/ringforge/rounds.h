@@ -150,7 +150,7 @@ enum rf_round_verb {
     RF_ROUND_CLEAR,  /* out = 0 */
     RF_ROUND_ADD,    /* out += weight * what a message says */
     RF_ROUND_TAKE,   /* out = what a message says */
-    RF_ROUND_COMMIT, /* all ranks have what they need: a barrier */
+    RF_ROUND_COMMIT, /* all ranks have what they need, and hear what each says: an all-reduce */
     RF_ROUND_VERB_COUNT
 };
 
@@ -233,6 +233,15 @@ struct rf_rounds_stats {
  * others, if the form has none; RF_ECORRUPT: a message is not of the form. */
 RF_API int rf_rounds_step(struct rf_rounds *rounds, double share, struct rf_rounds_stats *stats);
 
+/* Those of the last step, with what rf_rounds_move has made of it since. */
+RF_EXPORT void rf_rounds_get_stats(const struct rf_rounds *rounds, struct rf_rounds_stats *out);
+
+/* Two numbers of the caller, 0 at first: every exchange that begins from now on carries them, and
+ * brings all ranks the largest of each. An exchange costs nothing more for it. */
+RF_EXPORT void rf_rounds_say(struct rf_rounds *rounds, const int32_t said[2]);
+/* Those of the last exchange that has taken effect. */
+RF_EXPORT void rf_rounds_heard(const struct rf_rounds *rounds, int32_t heard[2]);
+
 /* Ends all exchanges in progress, and then a round of f32 means over all ranks, whatever the rule:
  * at the end of training, or for one model of workers that only meet neighbours. Collective;
  * blocking. */
@@ -241,24 +250,44 @@ RF_API int rf_rounds_mean(struct rf_rounds *rounds);
 /* Continues with the ranks of another communicator, as rf_comm_shrink makes it: a failed exchange
  * is done again with them, unless a rank has all of it already; the shares and weights of those
  * that are gone are divided among the others. old_ranks: as from rf_comm_shrink. All ranks of comm
- * call it. The communicator before stays open until this has succeeded. Collective; blocking.
- * Errors as those of rf_rounds_open. */
+ * call it. The communicator before stays open until the return. After an error of `comm`, because
+ * another worker was lost, the rounds belong to comm: shrink that, and move again. Collective;
+ * blocking. Errors as those of rf_rounds_open. */
 RF_API int rf_rounds_move(struct rf_rounds *rounds, struct rf_comm *comm, const int *old_ranks);
 
-/* What a checkpoint keeps of one rank, f32 arrays by name, and the counters. index: from 0;
- * RF_EINVAL behind the last. The arrays are the rounds' own: they may be read, or filled before the
- * first step (with rf_rounds_set_counters). No exchange may be in progress. */
+/* Waits for the exchanges in progress, which take effect when they would have. Blocking; errors as
+ * those of rf_rounds_step. */
+RF_API int rf_rounds_settle(struct rf_rounds *rounds);
+
+/* What a checkpoint keeps of one rank between two steps: f32 arrays by name, and two counters.
+ * index: from 0; RF_EINVAL behind the last. The arrays are the rounds' own:
+ * they may be read after rf_rounds_settle, or filled before the first step. Then
+ * rf_rounds_set_counters continues behind that step, with the same bits, also within a round, and
+ * with exchanges that have not yet taken effect. Errors: RF_EINVAL. */
 struct rf_rounds_array {
     const char *name; /* "anchor", "feedback", "m", ... */
     float *values;
     int64_t count;
+    /* Another number of ranks continues with the sum of this array over the ranks, on each of them:
+     * rf_rounds_set_counters divides it among them. Of other arrays it is their mean. */
+    bool is_sum;
 };
 RF_API int rf_rounds_get_array(struct rf_rounds *rounds, int index, struct rf_rounds_array *out);
+RF_EXPORT void rf_rounds_get_counters(const struct rf_rounds *rounds, int64_t *step,
+                                      int64_t *exchanges);
 RF_API int rf_rounds_set_counters(struct rf_rounds *rounds, int64_t step, int64_t exchanges);
 
-/* Bytes of host memory that the rounds of `count` parameters keep on each of `ranks` ranks, without
- * what collectives need. 0 if the rule is in error. */
-RF_EXPORT uint64_t rf_rounds_bytes(const struct rf_rounds_rule *rule, int ranks, int64_t count);
+/* What the exchanges of a round, all parts together, cost one rank. */
+struct rf_rounds_usage {
+    uint64_t sent_bytes;   /* payload to other ranks, with that of sums and of shares */
+    uint64_t memory_bytes; /* of host memory, without what collectives need */
+    uint64_t messages;     /* one after the other, each of which waits for a link */
+};
+
+/* place->round: the number of the round's first exchange. Pure and thread-safe. Errors: RF_EINVAL
+ * (also if the rule is in error), RF_ENOMEM. */
+RF_API int rf_rounds_usage(const struct rf_rounds_rule *rule, const struct rf_round_place *place,
+                           struct rf_rounds_usage *out);
 
 #ifdef __cplusplus
 }

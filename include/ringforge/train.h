@@ -147,6 +147,19 @@ RF_API int rf_run_params_sha256(struct rf_run *run, char hex[65]);
 RF_API int rf_run_rounds_params(struct rf_run *run, struct rf_rounds_params *out);
 RF_EXPORT void rf_run_rounds_params_free(struct rf_rounds_params *params);
 
+/* An array of a caller, with a value for each of those of rf_run_rounds_params. Checkpoints keep it
+ * with the states of the optimizer, as NAME.kept.LABEL of each parameter NAME. */
+struct rf_run_kept {
+    const char *label;
+    float *values;
+};
+
+/* From now on saves of the run write these arrays, and loads fill them: of a checkpoint without
+ * them a load is RF_EINVAL. A run that keeps none does not read what a checkpoint has of them.
+ * Labels and values must stay until the run is closed or another call replaces them. Errors:
+ * RF_EINVAL, RF_ENOMEM. */
+RF_API int rf_run_keep(struct rf_run *run, const struct rf_run_kept *arrays, int count);
+
 /* The gradients of the last step, of the parameters of rf_run_rounds_params and in their order, to
  * `to` (params->count): sums over the tokens, neither divided nor clipped. Blocking; between steps.
  * RF_ENOTSUP: states are sharded over several ranks. */

@@ -80,6 +80,14 @@ static int count_before(const struct rf_load *load)
     return count;
 }
 
+/* Arrays that the run which saved has kept beside the parameters, and this one does not. */
+static int count_kept(const struct rf_run *run, const struct rf_load *load)
+{
+    return run->kept_count > 0 ? 0
+                               : rf_kept_count(&load->listings[RF_PART_MODEL],
+                                               load->checkpoint.parts[RF_PART_OPTIMIZER].tensors);
+}
+
 /* States of parameters that were trained when the checkpoint was saved, and are frozen now: they
  * are not read. */
 static int count_frozen(const struct rf_run *run, const struct rf_load *load)
@@ -118,7 +126,8 @@ static int check_tensors(const struct rf_run *run, const struct rf_load *load)
     const int models = rf_safetensors_count(c->parts[RF_PART_MODEL].tensors);
     /* Other schedules continue from the newest version alone. */
     const int states = rf_safetensors_count(c->parts[RF_PART_OPTIMIZER].tensors) -
-                       (rf_plan_lags(run->plan) ? 0 : before) - count_frozen(run, load);
+                       (rf_plan_lags(run->plan) ? 0 : before) - count_frozen(run, load) -
+                       count_kept(run, load);
     if (models == lists[RF_PART_MODEL].count &&
         (run->plan->policy.forward_only || states == lists[RF_PART_OPTIMIZER].count))
         return 0;
@@ -147,6 +156,10 @@ static int prepare(const struct rf_run *run, struct rf_load *load)
         const enum rf_checkpoint_part part = (enum rf_checkpoint_part)p;
         RETURN_IF_ERROR(rf_listing_open(run, part, &load->listings[p]));
         RETURN_IF_ERROR(rf_spans_to_load(run, part, &load->listings[p], &load->spans[p]));
+        if (part == RF_PART_OPTIMIZER) {
+            RETURN_IF_ERROR(rf_kept_list(run, &load->listings[p]));
+            RETURN_IF_ERROR(rf_kept_spans(run, &load->listings[p], false, &load->spans[p]));
+        }
     }
     load->all_see = rf_alloc((size_t)rf_run_ranks(run));
     load->buffer = rf_alloc(run->files.piece_bytes);

@@ -263,6 +263,7 @@ void rf_run_close(struct rf_run *run)
     rf_free(run->call_overwrite_grad);
     rf_free(run->loss_sums);
     rf_free(run->config);
+    rf_free(run->kept);
     rf_folder_unlock(&run->lock);
     rf_free(run);
 }

@@ -96,6 +96,8 @@ struct rf_run {
     char *config;               /* the merged config of all blocks: rf_config_merge */
     struct rf_folder_lock lock; /* rank 0: of the reserved folder */
     struct rf_save *save;       /* the save in progress; NULL: none */
+    struct rf_run_kept *kept;   /* rf_run_keep; values are the caller's */
+    int kept_count;
     struct rf_run_files files;
 };
 

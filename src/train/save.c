@@ -34,6 +34,10 @@ static int lay_out(struct rf_save *save)
         const enum rf_checkpoint_part id = (enum rf_checkpoint_part)p;
         RETURN_IF_ERROR(rf_listing_open(run, id, &part->listing));
         RETURN_IF_ERROR(rf_spans_to_save(run, id, &part->listing, &part->spans));
+        if (id == RF_PART_OPTIMIZER) {
+            RETURN_IF_ERROR(rf_kept_list(run, &part->listing));
+            RETURN_IF_ERROR(rf_kept_spans(run, &part->listing, true, &part->spans));
+        }
         RETURN_IF_ERROR(
             rf_safetensors_lay_out(&(struct rf_file_content){.tensors = part->listing.tensors,
                                                              .tensor_count = part->listing.count,

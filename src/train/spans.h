@@ -31,6 +31,7 @@ struct rf_span {
     uint64_t first, count;
     struct rf_param_cut cut;
     struct rf_tensor stored;
+    float *host; /* if not NULL, its values are here, and not at `stored` (kept.c) */
 };
 struct rf_spans { /* zero: empty */
     struct rf_span *list;
@@ -79,6 +80,14 @@ RF_MUST_CHECK int rf_span_read(const struct rf_span *span, uint64_t from, uint64
                                void *values);
 RF_MUST_CHECK int rf_span_write(const struct rf_span *span, uint64_t from, uint64_t bytes,
                                 void *values);
+
+/* kept.c: arrays of rf_run_keep. Adds their tensors at the end of a listing of the optimizer's
+ * part, and this rank's spans of them: those that it saves, or all that it has. */
+RF_MUST_CHECK int rf_kept_list(const struct rf_run *run, struct rf_listing *list);
+RF_MUST_CHECK int rf_kept_spans(const struct rf_run *run, const struct rf_listing *list, bool saves,
+                                struct rf_spans *out);
+/* How many tensors of such arrays of this model's parameters a file has. */
+int rf_kept_count(const struct rf_listing *model, struct rf_safetensors *file);
 
 /* span_read.c. Reads whole tensors of a listing, as f32, for the spans of them that a rank has. */
 struct rf_span_reader {

@@ -266,26 +266,43 @@ TEST(Rounds, FormsLoseNothingForGood)
         }
 }
 
-TEST(Rounds, SentBytesAreThoseOfTheList)
+struct Priced {
+    const char *text; /* as of --sync */
+    int ranks;
+};
+
+/* What a rule costs is known before it runs, to the byte: sums, shares and parts included. */
+TEST(Rounds, SentBytesAreThoseOfTheUsage)
 {
-    for (int form = 0; form < RF_FORM_COUNT; form++)
-        for (const int ranks : {1, 2, 3, 4})
-            for (const int64_t count : {1, 65, 1000}) {
-                rf_rounds_rule rule = {};
-                rule.form = static_cast<rf_form>(form);
-                rule.difference = form != RF_FORM_F32;
-                rule.mixing.graph = form == RF_FORM_F32 ? RF_GRAPH_RING : RF_GRAPH_ALL;
-                std::vector<rf_rounds_stats> stats;
-                train(rule, ranks, count, 3, &stats);
-                for (int rank = 0; rank < ranks; rank++) {
-                    const rf_round_place place = {rank, ranks, 0, count};
-                    rf_round_list list;
-                    ASSERT_EQ(rf_round_list_make(&rule, &place, &list), RF_OK);
-                    EXPECT_EQ(stats[rank].sent_bytes, 3 * list.sent_bytes)
-                        << rf_form_name(rf_form(form)) << " " << ranks << " " << count;
-                    rf_round_list_free(&list);
-                }
+    std::vector<Priced> all;
+    for (const int ranks : {1, 2, 3, 4}) {
+        for (const char *text :
+             {"local:2", "diloco:2,form=int8", "diloco:2,form=nf4,parts=2", "diloco:2,form=bf16",
+              "diloco:2,form=top,fraction=0.1", "diloco:2,form=sign", "diloco:2,delay=1",
+              "fedavg:2", "fedopt:2,form=nf4", "gossip:2", "gossip:2,form=bf16",
+              "gossip:2,graph=exponential", "gossip:2,graph=torus"})
+            all.push_back({text, ranks});
+    }
+    all.push_back({"gossip:2,graph=one-peer", 4});
+    all.push_back({"gossip:2,graph=matching,seed=3", 4});
+    for (const Priced &row : all)
+        for (const int64_t count : {1, 65, 1000}) {
+            rf_rounds_text text = {};
+            ASSERT_EQ(rf_rounds_text_read(row.text, row.ranks, &text), RF_OK)
+                << rf_last_error()->message;
+            std::vector<rf_rounds_stats> stats;
+            train(text.rule, row.ranks, count, 4 + text.rule.delay, &stats);
+            for (int rank = 0; rank < row.ranks; rank++) {
+                const rf_round_place place = {rank, row.ranks, 0, count};
+                struct rf_rounds_usage usage = {};
+                ASSERT_EQ(rf_rounds_usage(&text.rule, &place, &usage), RF_OK)
+                    << rf_last_error()->message;
+                EXPECT_EQ(stats[rank].sent_bytes, 2 * usage.sent_bytes)
+                    << row.text << " " << row.ranks << " " << count;
+                EXPECT_GE(usage.memory_bytes, 16u * static_cast<uint64_t>(count));
             }
+            rf_rounds_text_free(&text);
+        }
 }
 
 /* At least 380 times less than DDP's f32 gradients of 50 steps, in 4 bits. */
@@ -303,6 +320,34 @@ TEST(Rounds, FourBitsAndFiftyStepsAreAThreeHundredEightiethOfTheBytes)
         const double ddp = 50 * 2.0 * (ranks - 1) / ranks * 4 * count;
         EXPECT_GT(ddp / static_cast<double>(list.sent_bytes), 380);
         rf_round_list_free(&list);
+    }
+}
+
+TEST(Rounds, AllHearTheLargestOfWhatEachSays)
+{
+    for (const int64_t delay : {0, 1}) {
+        ranks::World world;
+        world.size = 3;
+        ranks::run(world, [&](rf_comm *comm, int rank) {
+            Vector params(5, 1);
+            rf_rounds_rule rule = {};
+            rule.every = 2;
+            rule.delay = delay;
+            const rf_rounds_params in_host = rf_rounds_in_host(params.data(), 5);
+            rf_rounds *rounds = nullptr;
+            ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
+            for (int step = 1; step <= 7; step++) {
+                const int32_t said[2] = {10 * step + rank, -rank};
+                int32_t heard[2];
+                rf_rounds_say(rounds, said);
+                ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+                rf_rounds_heard(rounds, heard);
+                const int began = static_cast<int>((step - delay) / 2 * 2);
+                EXPECT_EQ(heard[0], began > 0 ? 10 * began + 2 : 0) << step;
+                EXPECT_EQ(heard[1], 0);
+            }
+            rf_rounds_close(rounds);
+        });
     }
 }
 
@@ -332,7 +377,7 @@ TEST(Rounds, TheMeanAtTheEndIsOneModelOfAll)
     }
 }
 
-/* Saved after two rounds of three, and continued. */
+/* Saved within the second round, and continued. */
 TEST(Rounds, ArraysAndCountersContinueWithTheSameBits)
 {
     rf_optimizer_opts outer = {};
@@ -341,18 +386,21 @@ TEST(Rounds, ArraysAndCountersContinueWithTheSameBits)
     outer.beta2 = 0.99f;
     outer.eps = 1e-3f;
     rf_rounds_rule rule = {};
-    rule.every = 2;
     rule.difference = true;
     rule.outer = &outer;
     rule.form = RF_FORM_INT8;
+    rule.every = 3;
+    rule.parts = 3;
+    rule.delay = 2; /* in step 4 two exchanges are in progress */
     const int64_t count = 130;
-    const std::vector<Vector> want = train(rule, 2, count, 6);
+    const std::vector<Vector> want = train(rule, 2, count, 7);
     std::vector<Vector> params(2, start(count));
     ranks::World world;
     ranks::run(world, [&](rf_comm *comm, int rank) {
         const rf_rounds_params in_host = rf_rounds_in_host(params[rank].data(), count);
         std::vector<Vector> kept;
-        for (int64_t from = 0, to = 4; from < 6; from = to, to = 6) {
+        int64_t exchanges = 0;
+        for (int64_t from = 0, to = 4; from < 7; from = to, to = 7) {
             rf_rounds *rounds = nullptr;
             rf_rounds_array array;
             ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
@@ -360,16 +408,22 @@ TEST(Rounds, ArraysAndCountersContinueWithTheSameBits)
                 ASSERT_EQ(rf_rounds_get_array(rounds, k, &array), RF_OK);
                 std::copy(kept[k].begin(), kept[k].end(), array.values);
             }
-            ASSERT_EQ(rf_rounds_set_counters(rounds, from, from / 2), RF_OK);
+            ASSERT_EQ(rf_rounds_set_counters(rounds, from, exchanges), RF_OK);
+            EXPECT_EQ(rf_rounds_set_counters(rounds, 1, 5), RF_EINVAL);
             for (int64_t step = from + 1; step <= to; step++) {
                 for (int64_t i = 0; i < count; i++)
                     params[rank][i] -= local_step(rank, step, i);
                 ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
             }
             kept.clear();
+            int64_t step;
+            ASSERT_EQ(rf_rounds_settle(rounds), RF_OK);
+            rf_rounds_get_counters(rounds, &step, &exchanges);
+            EXPECT_EQ(step, to);
+            EXPECT_EQ(exchanges, to - 2);
             for (int k = 0; rf_rounds_get_array(rounds, k, &array) == RF_OK; k++)
                 kept.emplace_back(array.values, array.values + array.count);
-            EXPECT_EQ(kept.size(), 5u); /* anchor, feedback, owned, m, v */
+            EXPECT_EQ(kept.size(), 7u); /* anchor, feedback, owned, m, v, begun, arrived */
             rf_rounds_close(rounds);
         }
     });
@@ -418,7 +472,9 @@ TEST(Rounds, RulesThatContradictThemselvesAreRefusedByName)
         EXPECT_EQ(rf_rounds_check(&rule, 4), RF_EINVAL) << row.message;
         EXPECT_NE(std::string(rf_last_error()->message).find(row.message), std::string::npos)
             << rf_last_error()->message;
-        EXPECT_EQ(rf_rounds_bytes(&rule, 4, 100), 0u);
+        const rf_round_place place = {0, 4, 0, 100};
+        struct rf_rounds_usage usage = {};
+        EXPECT_EQ(rf_rounds_usage(&rule, &place, &usage), RF_EINVAL);
     }
 }
 

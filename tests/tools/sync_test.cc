@@ -4,6 +4,11 @@
  */
 #include <cjson/cJSON.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
 
 #include "train_program.h"
 
@@ -86,6 +91,41 @@ TEST(Sync, TheLogHasTheBytesOfExchanges)
     EXPECT_LT(whole / sent[1], 8);
 }
 
+/* The bytes of a rank's exchange, its part of the model included, are those of `plan --sync`. */
+TEST(Sync, ThePlanHasTheBytesOfARound)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const struct {
+        const char *rule;
+        int ranks;
+        std::vector<std::string> mesh;
+    } all[] = {{"diloco:2,form=int8", 2, {"--freeze", "blocks.0.*"}},
+               {"gossip:2", 3, {}},
+               {"fedavg:2", 4, {"--mesh", "tp=2"}},
+               {"local:2", 4, {"--mesh", "pp=2", "--layers", "2"}},
+               {"diloco:2,form=nf4", 4, {"--mesh", "dp=2", "--zero", "3", "--order", "ring"}}};
+    for (const auto &row : all) {
+        std::vector<std::string> words = tiny(data);
+        words[0] = "plan";
+        words.erase(words.begin() + 1, words.begin() + 3); /* --data */
+        words = with(words, {"--ranks", std::to_string(row.ranks), "--sync", row.rule, "--json"});
+        ProgramResult r = run_program(with(words, row.mesh));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const double planned = last_number(r.out, "sent_round");
+        r = run_program(
+            with(workers(data, row.rule, row.ranks, row.mesh), {"--steps", "2", "--log", log}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const std::vector<double> sent = series(log, "sent");
+        ASSERT_GE(sent.size(), 2u);
+        EXPECT_EQ(sent[1] - sent[0], planned) << row.rule;
+    }
+    EXPECT_EQ(run_program({"plan", "--sync", "local:2"}).status, 2);
+    EXPECT_EQ(run_program({"plan", "--sync", "local:2", "--ranks", "3", "--mesh", "tp=2"}).status,
+              2);
+    EXPECT_EQ(run_program({"plan", "--sync", "local:2,key=1", "--ranks", "2"}).status, 2);
+}
+
 TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
 {
     TempFolder folder;
@@ -98,6 +138,78 @@ TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
         workers(data, "gossip:1,order=mix-first", 3, {"--steps", "5", "--resume", save}));
     EXPECT_EQ(r.status, 0) << r.err;
     EXPECT_NE(r.out.find("step 5/5"), std::string::npos) << r.out;
+}
+
+/* A checkpoint within a round, with an exchange of one of two parts in progress: begun behind step
+ * 4, it takes effect behind step 6. */
+TEST(Sync, ACheckpointWithinARoundContinuesWithTheSameBits)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const struct {
+        const char *rule, *mesh;
+        int ranks;
+    } all[] = {{"fedopt:4,form=nf4,delay=2,parts=2", "dp=1", 2}, {"diloco:4", "tp=2", 4}};
+    for (const auto &row : all) {
+        const std::string save = folder.path + "/" + row.mesh + std::to_string(row.ranks);
+        const std::vector<std::string> same = {"--mesh", row.mesh, "--steps", "9"};
+        const ProgramResult whole = run_program(
+            workers(data, row.rule, row.ranks, with(same, {"--save", save, "--save-every", "5"})));
+        ASSERT_EQ(whole.status, 0) << whole.err;
+        const ProgramResult rest = run_program(
+            workers(data, row.rule, row.ranks, with(same, {"--resume", save + "/step-5"})));
+        ASSERT_EQ(rest.status, 0) << rest.err;
+        const std::string sha = "parameters: sha256 ";
+        ASSERT_NE(whole.out.find(sha), std::string::npos);
+        EXPECT_EQ(whole.out.substr(whole.out.find(sha), 83),
+                  rest.out.substr(rest.out.find(sha), 83))
+            << row.rule;
+    }
+}
+
+/* The first worker's folder alone says which checkpoint is the last one, and what is not of one
+ * save is not continued. */
+TEST(Sync, OtherWorkersAndOtherRulesContinueFromTheMean)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save",
+                      log = folder.path + "/log";
+    const char *rule = "diloco:3,form=nf4";
+    const std::vector<std::string> first = workers(
+        data, rule, 2, {"--steps", "4", "--save", save, "--save-every", "2", "--keep", "1"});
+    ASSERT_EQ(mkdir(save.c_str(), 0755) + mkdir((save + "/worker-1").c_str(), 0755), 0);
+    fclose(fopen((save + "/worker-1/step-4.tmp").c_str(), "w"));
+    ProgramResult r = run_program(first);
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("worker-1/step-4.tmp"), std::string::npos) << r.err;
+    EXPECT_EQ(read_text(save + "/latest"), "step-2\n");
+    ASSERT_EQ(remove((save + "/worker-1/step-4.tmp").c_str()), 0);
+    r = run_program(with(first, {"--resume", save}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(read_text(save + "/latest"), "step-4\n");
+    EXPECT_EQ(read_text(save + "/worker-1/latest"), "step-4\n");
+    EXPECT_NE(access((save + "/step-2").c_str(), F_OK), 0);
+    EXPECT_EQ(access((save + "/worker-1/step-2").c_str(), F_OK), 0);
+    for (const int ranks : {1, 3}) {
+        r = run_program(
+            workers(data, rule, ranks, {"--steps", "8", "--resume", save, "--log", log}));
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_NE(r.out.find("has 2 workers, and this job " + std::to_string(ranks) +
+                             ": each continues with the mean of their parameters, and of what"),
+                  std::string::npos)
+            << r.out;
+        EXPECT_LT(series(log, "loss").back(), series(log, "loss").front());
+    }
+    r = run_program(workers(
+        data, "none", 2, {"--mesh", "dp=2", "--steps", "6", "--resume", save, "--change", "sync"}));
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("; rounds begin anew"), std::string::npos) << r.out;
+    ASSERT_EQ(rename((save + "/worker-1/step-2").c_str(), (save + "/2").c_str()), 0);
+    ASSERT_EQ(rename((save + "/worker-1/step-4").c_str(), (save + "/worker-1/step-2").c_str()), 0);
+    ASSERT_EQ(rename((save + "/2").c_str(), (save + "/worker-1/step-4").c_str()), 0);
+    r = run_program(workers(data, rule, 2, {"--steps", "8", "--resume", save}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("worker-1/step-4"), std::string::npos) << r.err;
 }
 
 /* The servers' optimizer on the sum of the workers' gradients in tree order, decay included. The
@@ -153,11 +265,8 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
     } all[] = {
         {"diloco", {}, "--sync diloco: diloco: write diloco:H"},
         {"gossip:1,graph=star", {}, "graph=star"},
-        {"local:4", {"--elastic", "--save", save}, "--sync is not for --elastic"},
+        {"local:4", {"--elastic", "--save", save, "--save-every", "4"}, "saves at the end only"},
         {"local:4", {"--audit", "2"}, "--sync is not for --audit"},
-        {"local:4", {"--save", save, "--save-every", "6"}, "use a multiple of 4"},
-        {"gossip:4", {"--save", save, "--save-every", "4"}, "--save-every 4"},
-        {"diloco:4", {"--resume", save}, "--resume with --sync diloco:4"},
         {"local:4", {"--mesh", "tp=4"}, "no multiple of it"},
         {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
         {"server:async,servers=2", {}, "start at least 3 ranks"},

@@ -74,3 +74,20 @@ uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
     }
     return elements;
 }
+
+int64_t rf_plan_trained_count(const struct rf_plan *plan)
+{
+    uint64_t count = 0;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->owner != i || !rf_plan_trains(plan, i))
+            continue;
+        struct rf_plan_span ours = {param->first, (uint64_t)param->count};
+        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+        if (rf_plan_shards_params(plan))
+            rf_plan_clip(&ours, piece->first + piece->borders[plan->shard],
+                         piece->counts[plan->shard]);
+        count += ours.count;
+    }
+    return (int64_t)count;
+}
