@@ -64,7 +64,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .scale_lr = "none",
                               .prompt = "\n",
                               .sync = "none"};
-    struct tool_option table[SETUP_ROWS + 45];
+    struct tool_option table[SETUP_ROWS + 47];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", TOOL_TEXT, &o.data, "PATH",
@@ -140,6 +140,13 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"client", TOOL_TEXT, &o.client, "NAME",
          "name of this client in the coordinator's list; its key is in RF_CLIENT_KEY",
          .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+        {"update-clip", TOOL_REAL, &o.update_clip, "C",
+         "largest norm of the difference that this client sends in a round (no limit)",
+         .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+        {"update-noise", TOOL_REAL, &o.update_noise, "Z",
+         "standard deviation of the noise on that difference, by --update-clip; the end of "
+         "training says its epsilon (0)",
+         .needs = "update-clip", .ranks = TOOL_OWN, .why = CLIENT},
         {"audit", TOOL_INT, &o.audit, "K",
          "steps between comparisons of what ranks hold copies of; a difference ends training; 0 = "
          "never (0)"},

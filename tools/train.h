@@ -33,6 +33,7 @@ struct train_options {
     /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
     const char *coordinator, *client; /* HOST:PORT, and the name of this client; or NULL */
+    double update_clip, update_noise; /* of this client */
     const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */

@@ -32,8 +32,12 @@ int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
                       const struct rf_rounds_rule *rule, struct rf_client **out)
 {
     char host[256] = "", *terms = NULL;
-    struct rf_client_opts opts = {
-        .host = host, .name = t->o->client, .rule = rule, .timeout_s = t->o->ranks.timeout_s};
+    struct rf_client_opts opts = {.host = host,
+                                  .name = t->o->client,
+                                  .rule = rule,
+                                  .clip = (float)t->o->update_clip,
+                                  .noise = (float)t->o->update_noise,
+                                  .timeout_s = t->o->ranks.timeout_s};
     int status = model_terms(t->command, t->o, &terms);
     opts.terms = terms;
     if (status == TOOL_OK && !train_client_address(t->o->coordinator, host, &opts.port))
@@ -60,7 +64,22 @@ int train_client_step(struct trainer *t, struct rf_client *client,
     stats->step_ns += rf_now_ns() - from;
     t->round_bytes = now.sent_bytes;
     t->ended = now.ended;
-    if (now.exchanged)
+    if (now.exchanged) {
         t->round_tokens = 0;
+        t->rounds_sent++;
+    }
+    return TOOL_OK;
+}
+
+int train_client_leave(const struct trainer *t)
+{
+    const struct rf_privacy privacy = {1, t->o->update_noise, t->rounds_sent, 1e-5};
+    double epsilon = 0;
+    if (t->o->update_noise == 0)
+        return TOOL_OK;
+    if (rf_privacy_epsilon(&privacy, &epsilon) < 0)
+        return tool_library_error(t->command, -1);
+    printf("privacy: epsilon %.4g for delta 1e-5, after %lld rounds of this process\n", epsilon,
+           (long long)t->rounds_sent);
     return TOOL_OK;
 }

@@ -116,7 +116,9 @@ int train_sync_leave(struct trainer *t)
 {
     if (t->sync->store)
         return train_store_leave(t, t->sync->store);
-    return t->sync->world && rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+    if (t->sync->client)
+        return train_client_leave(t);
+    return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 void train_sync_abort(struct trainer *t, const char *why)

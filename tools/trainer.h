@@ -53,7 +53,8 @@ struct trainer {
     int worker, number;
     double round_tokens;
     uint64_t round_bytes;
-    bool ended; /* by the coordinator */
+    bool ended;          /* by the coordinator */
+    int64_t rounds_sent; /* to it */
 };
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
@@ -125,6 +126,8 @@ int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
                       const struct rf_rounds_rule *rule, struct rf_client **out);
 int train_client_step(struct trainer *t, struct rf_client *client,
                       const struct rf_rounds_rule *rule, struct rf_step_stats *stats);
+/* At the end: what this client has disclosed, if it adds noise. */
+int train_client_leave(const struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

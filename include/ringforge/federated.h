@@ -122,6 +122,23 @@ RF_EXPORT int64_t rf_coordinator_rounds(const struct rf_coordinator *coordinator
 /* NULL is allowed. */
 RF_EXPORT void rf_coordinator_close(struct rf_coordinator *coordinator);
 
+/* ---- privacy --------------------------------------------------------------------------------- */
+
+/* Releases of a sum of contributions whose norm is at most 1, each with Gaussian noise of the
+ * standard deviation `noise`. */
+struct rf_privacy {
+    double rate;  /* the probability with which a contribution is in a release, chosen anew and
+                   * unknown to others (a Poisson sample); 1: it is in all */
+    double noise; /* > 0 */
+    int64_t releases;
+    double delta; /* between 0 and 1 */
+};
+
+/* The epsilon of (epsilon, delta)-differential privacy for neighbours that differ by one
+ * contribution: the least over Renyi orders 1.1, 1.2, ..., 10.9, 11, ..., 63, 128, 256, 512 and
+ * 1024. Pure and thread-safe. RF_EINVAL. */
+RF_API int rf_privacy_epsilon(const struct rf_privacy *privacy, double *out);
+
 /* ---- a client -------------------------------------------------------------------------------- */
 
 struct rf_client_opts {
@@ -132,6 +149,12 @@ struct rf_client_opts {
     /* Lines "name=value" that all clients must have alike, as those of rf_comm_check_terms: what
      * shapes the model. NULL: none. */
     const char *terms;
+    /* Differential privacy of the client, against the coordinator and all others: its difference is
+     * scaled to the norm `clip` if it is larger, and gets Gaussian noise of the standard deviation
+     * noise * clip. A client that is in all rounds has the epsilon of rf_privacy_epsilon with rate
+     * 1, this noise, and the number of rounds. Its weights, its times and the first parameters, if
+     * they are its own, are not protected. 0 = none; need a rule with `difference`. */
+    float clip, noise;
     double timeout_s; /* to connect, also again; and for a silent coordinator; 0 = 60 */
     /* Every message of this client, with its bytes without overhead, before it is sent or after it
      * has arrived. NULL: none. */

@@ -4,6 +4,7 @@
  */
 #include "client.h"
 
+#include <math.h>
 #include <ringforge/ringforge.h>
 #include <sodium.h>
 
@@ -29,6 +30,13 @@ static int check(const struct rf_client_opts *opts, const struct rf_rounds_param
     if (opts->terms && strlen(opts->terms) >= FEDERATED_TERMS_BYTES)
         return rf_fail(RF_EINVAL, "the terms of a client have less than %d bytes",
                        FEDERATED_TERMS_BYTES);
+    if (!(opts->clip >= 0 && opts->clip < INFINITY) ||
+        !(opts->noise >= 0 && opts->noise < INFINITY) || (opts->noise > 0 && opts->clip == 0) ||
+        (opts->clip > 0 && !opts->rule->difference))
+        return rf_fail(RF_EINVAL,
+                       "clip %g and noise %g: they are 0 or more, noise needs a norm to clip to, "
+                       "and both need a rule whose clients send differences",
+                       (double)opts->clip, (double)opts->noise);
     RETURN_IF_ERROR(rf_check_seconds("rf_client_open", opts->timeout_s));
     return federated_check_rule(opts->rule);
 }
@@ -100,6 +108,8 @@ static int make_update(struct rf_client *client, double share)
                        "a parameter is not finite after the local steps of round %lld: "
                        "nothing is sent",
                        (long long)client->round);
+    if (client->opts.clip > 0)
+        federated_privatise(update, count, (double)client->opts.clip, (double)client->opts.noise);
     client->weight = share;
     client->has_update = true;
     return RF_OK;

@@ -42,6 +42,8 @@ struct rf_client {
 /* Sends the update, if there is one, and waits for the parameters of the next round, which are in
  * `start` then; connects if necessary, again and again until timeout_s is over. */
 int federated_exchange(struct rf_client *client);
+/* privacy.c: scales the values to this norm, if theirs is larger, and adds noise * clip N(0, 1). */
+void federated_privatise(float *values, int64_t count, double clip, double noise);
 /* Ends the connection, politely if it works. */
 void federated_disconnect(struct rf_client *client);
 

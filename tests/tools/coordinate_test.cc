@@ -68,7 +68,8 @@ TEST(Coordinate, TwoClientsTrainOneModelAndOthersAreRefused)
     EXPECT_NE(stranger.err.find("no client \"mallory\""), std::string::npos) << stranger.err;
     Background north =
         start_command(Words{program_path()} + client(files.north, "north", address), key("a key"));
-    Background south = start_command(Words{program_path()} + client(files.south, "south", address),
+    Background south = start_command(Words{program_path()} + client(files.south, "south", address) +
+                                         Words{"--update-clip", "0.5", "--update-noise", "5"},
                                      key("another one"));
     const ProgramResult a = finish_command(north, 100), b = finish_command(south, 100),
                         c = finish_command(coordinator, 100);
@@ -78,6 +79,10 @@ TEST(Coordinate, TwoClientsTrainOneModelAndOthersAreRefused)
     EXPECT_EQ(sha256_of(a.out).size(), 64u) << a.out;
     EXPECT_EQ(sha256_of(a.out), sha256_of(b.out));
     EXPECT_NE(a.out.find("done: 4 steps"), std::string::npos) << a.out; /* of 6 */
+    EXPECT_EQ(a.out.find("privacy"), std::string::npos) << a.out;
+    EXPECT_NE(b.out.find("privacy: epsilon 1.158 for delta 1e-5, after 2 rounds"),
+              std::string::npos)
+        << b.out;
     EXPECT_NE(c.out.find("round 1: 2 of 2 clients"), std::string::npos) << c.out;
     EXPECT_NE(c.out.find("north 128, south 128"), std::string::npos) << c.out;
     EXPECT_NE(c.err.find("refused: mallory"), std::string::npos) << c.err;
@@ -124,6 +129,7 @@ TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
     refused(train + Words{"--ranks", "2"}, 2, "one rank");
     refused(train + Words{"--steps", "7"}, 2, "multiple");
     refused(train + Words{"--coordinator", "nowhere"}, 2, "HOST:PORT");
+    refused(train + Words{"--update-noise", "1"}, 2, "--update-clip");
     refused({"train", "--data", files.north, "--coordinator", "h:1", "--client", "x"}, 2, "--sync");
     refused({"train", "--data", files.north, "--sync", "fedavg:2", "--coordinator", "h:1"}, 2,
             "--client");
