@@ -118,7 +118,7 @@ int train_sync_leave(struct trainer *t)
         return train_store_leave(t, t->sync->store);
     if (t->sync->client)
         return train_client_leave(t);
-    return t->sync->world && rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+    return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 void train_sync_abort(struct trainer *t, const char *why)

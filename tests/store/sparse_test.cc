@@ -7,6 +7,7 @@
 #include <ringforge/store.h>
 
 #include <cmath>
+#include <map>
 
 #include "support/ranks.h"
 
@@ -50,32 +51,44 @@ std::vector<Sample> samples()
     return all;
 }
 
-double margin(const Sample &sample, const float *weights, bool packed)
+double margin(const Sample &sample, const std::map<int64_t, float> &weights)
 {
     double sum = 0;
-    for (int k = 0; k < NONZERO; k++)
-        sum += weights[packed ? k : sample.rows[k]];
+    for (const int64_t row : sample.rows)
+        sum += weights.at(row);
     return sample.label * sum;
 }
 
-/* One update by a sample: pull its rows, push their gradient. */
-void learn(rf_store *store, const Sample &sample, float lr)
+/* One update by some samples: pull their rows, push the sum of their gradients. */
+void learn(rf_store *store, const std::vector<const Sample *> &batch, float lr)
 {
-    float weights[NONZERO], gradient[NONZERO];
+    std::map<int64_t, float> weights, gradient;
+    for (const Sample *sample : batch)
+        for (const int64_t row : sample->rows)
+            gradient[row] = 0;
+    std::vector<int64_t> rows;
+    for (const auto &entry : gradient)
+        rows.push_back(entry.first);
+    Vector values(rows.size());
     rf_store_keys keys = {};
-    keys.count = NONZERO;
-    keys.rows = sample.rows;
+    keys.count = static_cast<int64_t>(rows.size());
+    keys.rows = rows.data();
+    ASSERT_EQ(rf_store_pull(store, &keys, 0, values.data()), RF_OK);
+    for (size_t k = 0; k < rows.size(); k++)
+        weights[rows[k]] = values[k];
+    for (const Sample *sample : batch)
+        for (const int64_t row : sample->rows)
+            gradient[row] -=
+                static_cast<float>(sample->label / (1 + exp(margin(*sample, weights))));
+    for (size_t k = 0; k < rows.size(); k++)
+        values[k] = gradient[rows[k]];
     rf_store_update update = {};
     update.lr = lr;
-    ASSERT_EQ(rf_store_pull(store, &keys, 0, weights), RF_OK);
-    const double slope = -sample.label / (1 + exp(margin(sample, weights, true)));
-    for (float &g : gradient)
-        g = static_cast<float>(slope);
-    ASSERT_EQ(rf_store_push(store, &keys, gradient, &update), RF_OK);
+    ASSERT_EQ(rf_store_push(store, &keys, values.data(), &update), RF_OK);
 }
 
 /* The loss after a number of updates, which the workers divide: each draws from all samples. */
-double loss_with(int workers, rf_store_rule rule, int updates)
+double loss_with(int workers, rf_store_rule rule, int updates, int batch)
 {
     const std::vector<Sample> all = samples();
     ranks::Shared shared(sizeof(double));
@@ -86,7 +99,7 @@ double loss_with(int workers, rf_store_rule rule, int updates)
         rf_store *store = nullptr;
         rf_store_opts opts = {};
         opts.rule = rule;
-        opts.stale = rule == RF_STORE_STALE ? 8 : 0;
+        opts.stale = rule == RF_STORE_STALE ? 4 : 0;
         opts.count = FEATURES;
         ASSERT_EQ(rf_store_open(comm, &opts, &store), RF_OK) << rf_last_error()->message;
         rf_comm *together = nullptr;
@@ -97,9 +110,13 @@ double loss_with(int workers, rf_store_rule rule, int updates)
             return;
         }
         Draw draw = {100u + rank};
-        for (int k = rank; k < updates; k += workers)
-            learn(store, all[draw() % SAMPLES],
-                  2000.0f / updates * static_cast<float>(updates - k) / updates);
+        for (int k = rank; k < updates; k += workers) {
+            std::vector<const Sample *> some(batch);
+            for (const Sample *&sample : some)
+                sample = &all[draw() % SAMPLES];
+            learn(store, some,
+                  2000.0f / (batch * updates) * static_cast<float>(updates - k) / updates);
+        }
         Vector weights(FEATURES);
         const rf_store_keys keys = rf_store_range(0, FEATURES);
         ASSERT_EQ(rf_barrier(together, nullptr), RF_OK);
@@ -107,9 +124,12 @@ double loss_with(int workers, rf_store_rule rule, int updates)
             rf_store_pull(store, &keys, rf_store_has_servers(rule) ? updates : 0, weights.data()),
             RF_OK)
             << rf_last_error()->message;
+        std::map<int64_t, float> trained;
+        for (int64_t i = 0; i < FEATURES; i++)
+            trained[i] = weights[i];
         double loss = 0;
         for (const Sample &sample : all)
-            loss += log1p(exp(-margin(sample, weights.data(), false))) / SAMPLES;
+            loss += log1p(exp(-margin(sample, trained))) / SAMPLES;
         if (rank == 0)
             *shared.as<double>() = loss;
         rf_comm_close(together);
@@ -118,22 +138,22 @@ double loss_with(int workers, rf_store_rule rule, int updates)
     return *shared.as<double>();
 }
 
-/* Fewer updates where each is a message. */
+/* Fewer updates, of more samples each, where each is a message. */
 TEST(SparseStore, LogisticRegressionIsAsGoodAsSerial)
 {
     const struct {
         rf_store_rule rule;
-        int updates;
+        int updates, batch;
         std::vector<int> workers;
-    } cases[] = {{RF_STORE_HOGWILD, 40000, {2, 3, 4}},
-                 {RF_STORE_RACY, 40000, {4}},
-                 {RF_STORE_ASYNC, 10000, {2, 4}},
-                 {RF_STORE_STALE, 10000, {3}}};
+    } cases[] = {{RF_STORE_HOGWILD, 20000, 1, {2, 3, 4}},
+                 {RF_STORE_RACY, 20000, 1, {4}},
+                 {RF_STORE_ASYNC, 1000, 10, {2}},
+                 {RF_STORE_STALE, 1000, 10, {3, 4}}};
     for (const auto &c : cases) {
-        const double serial = loss_with(1, RF_STORE_HOGWILD, c.updates);
+        const double serial = loss_with(1, RF_STORE_HOGWILD, c.updates, c.batch);
         EXPECT_LT(serial, 0.7 * log(2)); /* it has learned */
         for (const int workers : c.workers) {
-            const double loss = loss_with(workers, c.rule, c.updates);
+            const double loss = loss_with(workers, c.rule, c.updates, c.batch);
 
             EXPECT_NEAR(loss, serial, 0.02 * serial)
                 << rf_store_rule_name(c.rule) << ", " << workers << " workers";

@@ -50,11 +50,10 @@ int rf_channel_open(struct rf_channel *channel, struct rf_link *link, const stru
 void rf_channel_close(struct rf_channel *channel)
 {
     if (channel->streams) {
+        rf_link_close(&channel->link);
         sodium_memzero(channel->streams, sizeof *channel->streams);
         rf_free(channel->streams);
     }
-    if (channel->streams)
-        rf_link_close(&channel->link);
     *channel = (struct rf_channel){.link = {.fd = -1}};
 }
 
