@@ -139,3 +139,25 @@ TEST(Elastic, WorkersContinueWithoutThoseThatAreLost)
         EXPECT_EQ(r.out.find("each continues with the mean"), std::string::npos) << r.out;
     }
 }
+
+/* So they are at a store, whichever worker it is; a server's death ends the job, and names it. */
+TEST(Elastic, WorkersOfAStoreContinueWithoutThoseThatAreLost)
+{
+    const struct {
+        const char *rule;
+        int victim;
+    } all[] = {{"server:async", 0}, {"hogwild", 1}, {"server:async", 3}};
+    for (const auto &row : all) {
+        TempFolder folder;
+        const bool serves = row.victim == 3;
+        const Ended e = killed(folder, 4, {row.victim},
+                               {"--sync", row.rule, "--optimizer", "sgd", "--weight-decay", "0"});
+        EXPECT_EQ(e.program.status == 0, !serves) << e.program.err;
+        EXPECT_EQ(e.program.out.find("step 40/40") != std::string::npos, !serves) << e.program.out;
+        const char *said = serves ? "server 0 of the store, rank 3, has died"
+                           : strcmp(row.rule, "hogwild") == 0 ? "\"workers\":3,"
+                                                              : "\"workers\":2,";
+        EXPECT_NE((e.program.err + e.log).find(said), std::string::npos)
+            << row.rule << e.log << e.program.err;
+    }
+}
