@@ -117,6 +117,11 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
     if (rf_rounds_text_read(o->sync, workers, &text) < 0)
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
     int status = check_others(command, o);
+    if (status == TOOL_OK && rf_option(text.rule.proximal, 0) != 0 && !o->coordinator)
+        status = tool_usage_error(command,
+                                  "--sync %s has a proximal term, which belongs to clients "
+                                  "of a --coordinator",
+                                  o->sync);
     if (status == TOOL_OK && o->coordinator)
         status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
     rf_rounds_text_free(&text);

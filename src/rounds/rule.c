@@ -27,6 +27,9 @@ static int check_numbers(const struct rf_rounds_rule *rule)
                        (double)fraction);
     if (rule->fraction != 0 && rule->form != RF_FORM_TOP)
         return rf_fail(RF_EINVAL, "a fraction of the values belongs to the form \"top\" only");
+    if (!isfinite(rule->proximal) || rf_option(rule->proximal, 0) < 0)
+        return rf_fail(RF_EINVAL, "the proximal term %g is negative or no number",
+                       (double)rule->proximal);
     if (rule->mixing.seed != 0 && rule->mixing.graph != RF_GRAPH_MATCHING)
         return rf_fail(RF_EINVAL,
                        "a seed has no effect on the graph \"%s\": it belongs to matching",
