@@ -63,7 +63,7 @@ static int check_store_others(const struct tool_command *command, const struct t
         const char *name, *why;
     } others[] = {
         {setup_ranks(&o->setup) > 1, "mesh", "a worker of a store is one rank"},
-        {o->elastic, "elastic", "a job with a store ends with a lost rank in this version"},
+        {o->coordinator != NULL, "coordinator", "its clients make rounds, such as fedavg:H"},
         {o->save != NULL, "save",
          "the store has the optimizer's state, and no checkpoint of it in this version; use "
          "--export DIR"},
