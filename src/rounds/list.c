@@ -149,6 +149,48 @@ static int neighbours(struct builder *b)
     return status;
 }
 
+/* Factors of all ranks become those of their mean; what the last phase makes of them arrives. */
+static void in_factors(struct builder *b)
+{
+    const struct rf_form_factors factors = {.shapes = b->place->shapes,
+                                            .shape_count = b->place->shape_count,
+                                            .rank = b->rule->form_rank ? b->rule->form_rank : 1};
+    for (int phase = 0; phase <= RF_FORM_SUMS; phase++) {
+        struct rf_round_op op = {.verb = RF_ROUND_FACTOR, .count = b->place->count, .phase = phase};
+        if (phase < RF_FORM_SUMS) {
+            op.bytes = 4 * (uint64_t)rf_form_factor_values(b->rule->form, &factors, phase);
+            op.at = room(b, op.bytes);
+        }
+        add(b, op);
+        op.verb = RF_ROUND_AVERAGE;
+        op.weight = b->rule->weighted ? -1 : 1.0 / b->place->ranks;
+        if (op.bytes > 0)
+            add(b, op);
+    }
+}
+
+static int check_shapes(const struct rf_rounds_rule *rule, const struct rf_round_place *place)
+{
+    int64_t count = 0;
+    for (int k = 0; k < place->shape_count; k++) {
+        const struct rf_round_shape *shape = place->shapes + k;
+        if (shape->rows < 1 || shape->columns < 1 ||
+            shape->rows > (place->count - count) / shape->columns)
+            return rf_fail(RF_EINVAL,
+                           "shape %d of an exchange has %lld rows and %lld columns, of "
+                           "%lld values that are left",
+                           k, (long long)shape->rows, (long long)shape->columns,
+                           (long long)(place->count - count));
+        count += shape->rows * shape->columns;
+    }
+    if (rf_form_has_factors(rule->form) ? count == place->count : count == 0)
+        return RF_OK;
+    return rf_fail(RF_EINVAL, "the form \"%s\" of %lld values has shapes of %lld: %s",
+                   rf_form_name(rule->form), (long long)place->count, (long long)count,
+                   rf_form_has_factors(rule->form) ? "it needs those of all of them"
+                                                   : "it has none");
+}
+
 int rf_round_list_make(const struct rf_rounds_rule *rule, const struct rf_round_place *place,
                        struct rf_round_list *out)
 {
@@ -156,12 +198,15 @@ int rf_round_list_make(const struct rf_rounds_rule *rule, const struct rf_round_
         place->round < 0)
         return rf_fail(RF_EINVAL, "the place of an exchange has no such rank, round or count");
     RETURN_IF_ERROR(rf_rounds_check(rule, place->ranks));
+    RETURN_IF_ERROR(check_shapes(rule, place));
     struct rf_round_list list = {0};
     struct builder b = {.rule = rule, .place = place, .list = &list};
     if (rule->weighted)
         add(&b, (struct rf_round_op){.verb = RF_ROUND_SHARE});
     if (rule->mixing.graph != RF_GRAPH_ALL)
         b.status = neighbours(&b);
+    else if (rf_form_has_factors(rule->form))
+        in_factors(&b);
     else if (rf_form_is_exact(rule->form))
         add(&b, (struct rf_round_op){.verb = RF_ROUND_SUM,
                                      .count = place->count,

@@ -27,6 +27,15 @@ static int check_numbers(const struct rf_rounds_rule *rule)
                        (double)fraction);
     if (rule->fraction != 0 && rule->form != RF_FORM_TOP)
         return rf_fail(RF_EINVAL, "a fraction of the values belongs to the form \"top\" only");
+    if (rule->form_rank < 0 || rule->form_rank > RF_FORM_MOST_RANK)
+        return rf_fail(RF_EINVAL, "an approximation of rank %d: it is 1 to %d", rule->form_rank,
+                       RF_FORM_MOST_RANK);
+    if (rule->form_rank != 0 && rule->form != RF_FORM_POWERSGD)
+        return rf_fail(RF_EINVAL, "the rank of an approximation belongs to the form \"powersgd\" "
+                                  "only");
+    if (rule->parts > 1 && rf_form_has_factors(rule->form))
+        return rf_fail(RF_EINVAL, "%d parts would cut the matrices of the form \"%s\": use 1 part",
+                       rule->parts, rf_form_name(rule->form));
     if (rule->mixing.seed != 0 && rule->mixing.graph != RF_GRAPH_MATCHING)
         return rf_fail(RF_EINVAL,
                        "a seed has no effect on the graph \"%s\": it belongs to matching",

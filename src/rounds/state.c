@@ -17,6 +17,7 @@ int rf_rounds_get_array(struct rf_rounds *r, int index, struct rf_rounds_array *
     const struct rf_rounds_array all[] = {{"anchor", r->anchor},
                                           {"feedback", r->feedback},
                                           {"owned", r->owned, .is_sum = true},
+                                          {"warm", r->warm},
                                           {"m", r->state[RF_STATE_M]},
                                           {"v", r->state[RF_STATE_V]},
                                           {"a", r->state[RF_STATE_A]},
