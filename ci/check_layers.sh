@@ -25,8 +25,8 @@ rounds     comm optim
 tokenizer  base
 template   tokenizer
 io         comm template
-parallel   comm optim
-train      parallel io rounds
+parallel   rounds
+train      parallel io
 generate   train
 models     public
 tools      public models

@@ -52,7 +52,7 @@ struct setup {
     const char *quantize;              /* nf4, int8 */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
-    const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
+    const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again, *schedule, *stages,
         *optimizer;
     char optimizers[160]; /* all names: "adamw, sgd or lion" */
     char optimizers_help[192];
@@ -66,6 +66,7 @@ struct setup {
     int chunks;
     struct stage_list stage_list; /* policy.stage_blocks points into it */
     enum rf_dtype type, residual_type, reduce_type;
+    struct rf_compression compression;
     struct rf_mesh mesh;
     struct rf_policy policy;
 };

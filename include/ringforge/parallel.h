@@ -200,6 +200,7 @@ struct rf_transfer {
     int round;             /* of RF_COLL_PREFIX_REDUCE_SCATTER */
     int peer, tag;         /* of RF_COLL_SEND and RF_COLL_RECV: rank of the job */
     enum rf_lane group;    /* the participating ranks: those of this lane */
+    int compressed;        /* 1 + the piece whose gradients are sent in policy.compress; 0: none */
 };
 
 struct rf_instruction {

@@ -100,11 +100,17 @@ struct rf_rounds_rule {
     /* Sent is the difference that the round made, parameters at its start less those at its end,
      * and not the parameters. Needs RF_GRAPH_ALL. */
     bool difference;
+    /* What is exchanged are not parameters but gradients, new ones in every step, and what comes is
+     * their sum over the ranks. What a form loses is added to those of the next step. Needs
+     * RF_GRAPH_ALL; not with `difference` and what needs it, shares, a delay or parts. Rounds of
+     * gradients do not move to other ranks. */
+    bool gradients;
     /* With `difference`: the mean difference is the gradient of this optimizer, which updates the
      * parameters of the start of the round at the rate outer_lr (0 = 1). NULL: SGD. */
     const struct rf_optimizer_opts *outer;
     float outer_lr;
-    enum rf_form form; /* other than f32: needs `difference`; bf16 also goes among neighbours */
+    enum rf_form form; /* other than f32: needs `difference` or `gradients`; bf16 also goes among
+                          neighbours */
     float fraction;    /* RF_FORM_TOP: the share of the values that is sent; 0 = 1/64 */
     int form_rank;     /* RF_FORM_POWERSGD: the columns of a factor, to RF_FORM_MOST_RANK; 0 = 1 */
     bool no_feedback;  /* what the form loses is lost */

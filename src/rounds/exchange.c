@@ -19,7 +19,7 @@ int rf_rounds_begin(struct rf_rounds *r, struct part *part)
         r->value[i] = r->rule.difference  ? r->anchor[i] - r->local[i]
                       : r->rule.mix_first ? r->anchor[i]
                                           : r->local[i];
-    if (r->rule.difference && r->feedback)
+    if ((r->rule.difference || r->rule.gradients) && r->feedback)
         for (int64_t i = part->first; i < end; i++)
             r->value[i] += r->feedback[i];
     return RF_OK;
@@ -217,6 +217,8 @@ int rf_rounds_exchange(struct rf_rounds *r, struct part *part)
     if (status == RF_OK)
         status = run(&e, &list);
     rf_round_list_free(&list);
+    if (status == RF_OK)
+        rf_rounds_set_progress(r, part->number + 1, part->number + 1);
     return status < 0 ? fail_all(r, status) : RF_OK;
 }
 
@@ -240,7 +242,7 @@ static int outer_step(struct rf_rounds *r, struct part *part)
 static int result(struct rf_rounds *r, struct part *part)
 {
     const int64_t end = part->first + part->count;
-    const bool lost = r->feedback && !r->rule.difference;
+    const bool lost = r->feedback && !r->rule.difference && !r->rule.gradients;
     if (r->rule.difference)
         RETURN_IF_ERROR(outer_step(r, part));
     for (int64_t i = part->first; i < end; i++) {

@@ -38,6 +38,12 @@ static uint64_t form_bytes(const struct builder *b, int64_t count)
     return rf_form_bytes(b->rule->form, rf_option(b->rule->fraction, 1.0f / 64), count);
 }
 
+/* The weight of a rank's values. */
+static double share_of(const struct builder *b)
+{
+    return b->rule->gradients ? 1 : b->rule->weighted ? -1 : 1.0 / b->place->ranks;
+}
+
 /* Room for one more message, aligned for any vector. */
 static uint64_t room(struct builder *b, uint64_t bytes)
 {
@@ -80,8 +86,7 @@ static void in_pieces(struct builder *b)
     }
     on_piece(b, (struct rf_round_op){.verb = RF_ROUND_CLEAR}, rank, 0);
     for (int peer = 0; peer < ranks; peer++) {
-        const struct rf_round_op op = {
-            .verb = RF_ROUND_ADD, .peer = peer, .weight = b->rule->weighted ? -1 : 1.0 / ranks};
+        const struct rf_round_op op = {.verb = RF_ROUND_ADD, .peer = peer, .weight = share_of(b)};
         on_piece(b, op, rank, peer == rank ? rank : ranks + peer);
     }
     on_piece(b, (struct rf_round_op){.verb = RF_ROUND_ENCODE, .of_out = true}, rank, rank);
@@ -163,7 +168,7 @@ static void in_factors(struct builder *b)
         }
         add(b, op);
         op.verb = RF_ROUND_AVERAGE;
-        op.weight = b->rule->weighted ? -1 : 1.0 / b->place->ranks;
+        op.weight = share_of(b);
         if (op.bytes > 0)
             add(b, op);
     }
@@ -208,12 +213,12 @@ int rf_round_list_make(const struct rf_rounds_rule *rule, const struct rf_round_
     else if (rf_form_has_factors(rule->form))
         in_factors(&b);
     else if (rf_form_is_exact(rule->form))
-        add(&b, (struct rf_round_op){.verb = RF_ROUND_SUM,
-                                     .count = place->count,
-                                     .weight = rule->weighted ? -1 : 1.0 / place->ranks});
+        add(&b, (struct rf_round_op){
+                    .verb = RF_ROUND_SUM, .count = place->count, .weight = share_of(&b)});
     else
         in_pieces(&b);
-    add(&b, (struct rf_round_op){.verb = RF_ROUND_COMMIT});
+    if (!rule->gradients) /* which no rank exchanges again */
+        add(&b, (struct rf_round_op){.verb = RF_ROUND_COMMIT});
     if (b.status < 0)
         rf_round_list_free(&list);
     else

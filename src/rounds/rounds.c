@@ -21,7 +21,7 @@ static int lay_out(struct rf_rounds *r)
         arrays[count++] = &r->feedback;
     if (rf_form_has_factors(rule->form))
         arrays[count++] = &r->warm;
-    else if (loses && rule->difference)
+    else if (loses && (rule->difference || rule->gradients))
         arrays[count++] = &r->owned;
     for (int s = 0; rule->outer && s < RF_STATE_COUNT; s++)
         if (rf_optimizer_has(rule->outer, s))
@@ -92,7 +92,7 @@ static int arrays(const struct rf_rounds_rule *rule)
     count += rule->difference || rule->mix_first;
     const bool loses = !rf_form_is_exact(rule->form) && !rule->no_feedback;
     count += loses;
-    count += rf_form_has_factors(rule->form) || (loses && rule->difference);
+    count += rf_form_has_factors(rule->form) || (loses && (rule->difference || rule->gradients));
     for (int s = 0; rule->outer && s < RF_STATE_COUNT; s++)
         count += rf_optimizer_has(rule->outer, s);
     return count;
@@ -162,19 +162,20 @@ int rf_rounds_compare_rules(const struct rf_rounds *r)
     char text[1024];
     snprintf(text, sizeof text,
              "rounds: parameters=%lld\nrounds: local steps=%lld\nrounds: graph=%s\nrounds: "
-             "seed=%llu\nrounds: weights=given\t%08x\nrounds: difference=%d\nrounds: outer "
+             "gradients=%d\nrounds: seed=%llu\nrounds: weights=given\t%08x\nrounds: "
+             "difference=%d\nrounds: outer "
              "optimizer=%s, rate %a\t%a %a %a %a %a %a %a %a %d%d%d\nrounds: form=%s, fraction "
              "%g, rank %d, feedback %d, shapes\t%08x\nrounds: order=%s\nrounds: "
              "weighted=%d\nrounds: parts=%d\nrounds: "
              "delay=%lld\n",
              (long long)r->params.count, (long long)rule->every, rf_graph_name(rule->mixing.graph),
-             (unsigned long long)rule->mixing.seed, rf_hash32(r->weights, bytes, 0),
-             rule->difference, rule->outer ? rf_optimizer_get_info(o->kind)->name : "none",
-             (double)rule->outer_lr, (double)o->beta1, (double)o->beta2, (double)o->eps,
-             (double)o->weight_decay, (double)o->momentum, (double)o->dampening,
-             (double)o->extra[0], (double)o->extra[1], o->eps_inside, o->no_bias_correction,
-             o->centered, rf_form_name(rule->form), (double)rule->fraction, rule->form_rank,
-             !rule->no_feedback,
+             rule->gradients, (unsigned long long)rule->mixing.seed,
+             rf_hash32(r->weights, bytes, 0), rule->difference,
+             rule->outer ? rf_optimizer_get_info(o->kind)->name : "none", (double)rule->outer_lr,
+             (double)o->beta1, (double)o->beta2, (double)o->eps, (double)o->weight_decay,
+             (double)o->momentum, (double)o->dampening, (double)o->extra[0], (double)o->extra[1],
+             o->eps_inside, o->no_bias_correction, o->centered, rf_form_name(rule->form),
+             (double)rule->fraction, rule->form_rank, !rule->no_feedback,
              rf_hash32(r->shapes, (size_t)r->shape_count * sizeof *r->shapes, 0),
              rule->mix_first ? "mix, then step" : "step, then mix", rule->weighted, rule->parts,
              (long long)rule->delay);

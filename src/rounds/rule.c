@@ -58,7 +58,11 @@ static int check_pairs(const struct rf_rounds_rule *rule)
     if ((rule->outer || rule->outer_lr != 0) && !rule->difference)
         return rf_fail(RF_EINVAL, "an outer optimizer and its rate need \"difference\": the mean "
                                   "difference is its gradient");
-    if (!rf_form_is_exact(rule->form) && !rule->difference && (all || rule->form != RF_FORM_BF16))
+    if (rule->gradients && (!all || rule->difference || rule->weighted || rule->every > 1))
+        return rf_fail(RF_EINVAL, "gradients are added over all ranks in every step: omit the "
+                                  "graph, \"difference\", shares and local steps");
+    if (!rf_form_is_exact(rule->form) && !rule->difference && !rule->gradients &&
+        (all || rule->form != RF_FORM_BF16))
         return rf_fail(RF_EINVAL,
                        "parameters in the form \"%s\" would lose what no later exchange brings "
                        "back: use \"difference\", or f32, or bf16 among neighbours",

@@ -29,6 +29,7 @@ enum field {
     FIELD_OFFLOAD,
     FIELD_MASTERS,
     FIELD_REDUCE_DTYPE,
+    FIELD_COMPRESS,
     FIELD_BUCKETS,
     FIELD_OPTIMIZER,
     FIELD_CLIP,
@@ -62,6 +63,7 @@ static const char *const field_names[FIELD_COUNT] = {"library version",
                                                      "offload",
                                                      "f32 masters of parameters",
                                                      "type in which gradients travel",
+                                                     "form of gradients (compress)",
                                                      "bucket sizes",
                                                      "optimizer",
                                                      "clipping norm",
@@ -170,6 +172,11 @@ static uint32_t hash_loss_scale(const struct rf_policy *p)
     return rf_hash32(values, sizeof(values), p->loss_scaling.interval);
 }
 
+static uint32_t hash_compression(const struct rf_compression *c)
+{
+    return rf_hash32(&c->fraction, sizeof(c->fraction), (uint32_t)(c->form * 1000 + c->rank));
+}
+
 static void fill_record(const struct rf_run *run, int local, struct record *out)
 {
     const struct rf_plan *plan = run->plan;
@@ -198,6 +205,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_OFFLOAD] = (uint64_t)(policy->offload & RF_OFFLOAD_OPTIMIZER);
     f[FIELD_MASTERS] = !policy->no_masters;
     f[FIELD_REDUCE_DTYPE] = (uint64_t)policy->reduce_dtype;
+    f[FIELD_COMPRESS] = hash_compression(&policy->compress);
     f[FIELD_BUCKETS] = hash_buckets(policy);
     f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
     f[FIELD_CLIP] = clip;

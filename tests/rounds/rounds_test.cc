@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "support/ranks.h"
 
@@ -418,6 +419,57 @@ TEST(Rounds, PowerSgdLosesNothingOfTheSum)
     EXPECT_GT(most, 1e-3); /* something was kept */
 }
 
+/* Gradients: what has arrived over the steps, and what ranks have kept, is the sum of all that they
+ * gave, to rounding; in f32 nothing is kept. */
+TEST(Rounds, GradientsAreAddedAndNothingIsLost)
+{
+    for (int form = 0; form < RF_FORM_COUNT; form++)
+        for (const int ranks : {2, 3}) {
+            const int64_t count = 15 * kColumns + 7;
+            const int steps = 6;
+            rf_rounds_rule rule = {};
+            rule.gradients = true;
+            rule.form = static_cast<rf_form>(form);
+            ranks::World world;
+            world.size = ranks;
+            std::vector<std::vector<double>> sums(ranks, std::vector<double>(count)), kept = sums;
+            std::vector<Vector> last(ranks);
+            ranks::run(world, [&](rf_comm *comm, int me) {
+                Vector values(count);
+                Host host = {values.data(), count};
+                const rf_rounds_params its = in_host(&host);
+                rf_rounds *rounds = nullptr;
+                rf_rounds_array array;
+                ASSERT_EQ(rf_rounds_open(comm, &its, &rule, &rounds), RF_OK)
+                    << rf_last_error()->message;
+                for (int step = 1; step <= steps; step++) {
+                    for (int64_t i = 0; i < count; i++)
+                        values[i] = local_step(me, step, i * i);
+                    ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+                    for (int64_t i = 0; i < count; i++)
+                        sums[me][i] += static_cast<double>(values[i]);
+                }
+                last[me] = values;
+                for (int k = 0; rf_rounds_get_array(rounds, k, &array) == RF_OK; k++)
+                    for (int64_t i = 0; i < count && strcmp(array.name, "warm") != 0; i++)
+                        kept[me][i] += static_cast<double>(array.values[i]);
+                EXPECT_EQ(rf_rounds_mean(rounds), RF_EINVAL);
+                EXPECT_EQ(rf_rounds_move(rounds, comm, nullptr), RF_ENOTSUP);
+                rf_rounds_close(rounds);
+            });
+            for (int64_t i = 0; i < count; i++) {
+                double want = 0, all = sums[0][i];
+                for (int me = 0; me < ranks; me++) {
+                    EXPECT_EQ(last[me][i], last[0][i]);
+                    all += kept[me][i];
+                    for (int step = 1; step <= steps; step++)
+                        want += static_cast<double>(local_step(me, step, i * i));
+                }
+                EXPECT_NEAR(all, want, 4e-8 * steps) << rf_form_name(rule.form) << " " << i;
+            }
+        }
+}
+
 /* At least 380 times less than DDP's f32 gradients of 50 steps, in 4 bits. */
 TEST(Rounds, FourBitsAndFiftyStepsAreAThreeHundredEightiethOfTheBytes)
 {
@@ -555,6 +607,10 @@ TEST(Rounds, RulesThatContradictThemselvesAreRefusedByName)
          [](rf_rounds_rule &r) {
              r.every = r.parts = 2, r.form = RF_FORM_POWERSGD, r.difference = true;
          }},
+        {"gradients are added", [](rf_rounds_rule &r) { r.gradients = r.difference = true; }},
+        {"gradients are added", [](rf_rounds_rule &r) { r.gradients = true, r.every = 2; }},
+        {"gradients are added",
+         [](rf_rounds_rule &r) { r.gradients = true, r.mixing.graph = RF_GRAPH_RING; }},
         {"a fraction of the values", [](rf_rounds_rule &r) { r.fraction = 0.5f; }},
         {"at most 1",
          [](rf_rounds_rule &r) { r.form = RF_FORM_TOP, r.fraction = 1.5f, r.difference = true; }},

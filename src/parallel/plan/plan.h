@@ -155,6 +155,13 @@ static inline bool rf_plan_narrows(const struct rf_plan *plan)
     return plan->policy.reduce_dtype != RF_F32 && plan->mesh.dp > 1;
 }
 
+/* Whether gradients are sent in policy.compress. */
+static inline bool rf_plan_compresses(const struct rf_plan *plan)
+{
+    return plan->policy.compress.form != RF_FORM_F32 && plan->mesh.dp > 1 &&
+           !plan->policy.forward_only;
+}
+
 /* The type of a value's elements, if it has one. */
 static inline enum rf_dtype rf_plan_type(const struct rf_plan *plan, enum rf_value_kind kind)
 {
