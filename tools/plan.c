@@ -230,23 +230,32 @@ struct plan_options {
     int64_t ranks;
     const char *json_path, *plot_path;
     bool compare, explain, fits;
+    struct plan_sync sync;
     struct plan_search search;
 };
+
+/* The ranks of all workers. */
+static int64_t all_ranks(const struct plan_options *o)
+{
+    return o->sync.rule ? o->ranks : setup_ranks(&o->setup);
+}
 
 static int check(const struct tool_command *command, struct plan_options *o,
                  struct plan_rates *rates)
 {
-    if (rates->hosts_text && !o->ranks && !o->setup.mesh_text) {
+    if (rates->hosts_text && !o->ranks && (!o->setup.mesh_text || o->sync.rule)) {
         int status = plan_hosts_check(command, rates);
         if (status != TOOL_OK)
             return status;
         o->ranks = (int64_t)rates->hosts * rates->host_ranks;
     }
     o->setup.any_batch = true;
-    int status = setup_check(command, &o->setup, o->ranks ? (int)o->ranks : 1);
+    int status = setup_check(command, &o->setup, o->ranks && !o->sync.rule ? (int)o->ranks : 1);
+    if (status == TOOL_OK && o->sync.rule)
+        status = plan_sync_check(command, &o->setup, o->ranks, &o->sync);
     if (status != TOOL_OK)
         return status;
-    if (o->ranks && o->setup.mesh_text && o->ranks != setup_ranks(&o->setup))
+    if (o->ranks && !o->sync.rule && o->setup.mesh_text && o->ranks != setup_ranks(&o->setup))
         return tool_usage_error(command, "--ranks %d contradicts --mesh %s", (int)o->ranks,
                                 o->setup.mesh_text);
     if (setup_ranks(&o->setup) > PLAN_MAX_RANKS)
@@ -255,10 +264,13 @@ static int check(const struct tool_command *command, struct plan_options *o,
         status = svg_check(command, o->plot_path);
     if (status == TOOL_OK)
         status = plan_rates_check(command, &o->setup, o->plot_path ? "--plot" : NULL, rates);
-    const int ranks = setup_ranks(&o->setup);
-    if (status == TOOL_OK && rates->hosts_text && ranks != rates->hosts * rates->host_ranks)
-        return tool_usage_error(command, "--hosts %s has %d ranks, the mesh %d", rates->hosts_text,
-                                rates->hosts * rates->host_ranks, ranks);
+    if (status == TOOL_OK && rates->known && o->sync.workers > 1 && !(rates->link > 0))
+        return tool_usage_error(command,
+                                "--sync needs --link-gbps, which says how fast ranks send");
+    if (status == TOOL_OK && rates->hosts_text && all_ranks(o) != rates->hosts * rates->host_ranks)
+        return tool_usage_error(command, "--hosts %s has %d ranks, %s %d", rates->hosts_text,
+                                rates->hosts * rates->host_ranks,
+                                o->sync.rule ? "the workers" : "the mesh", (int)all_ranks(o));
     if (status == TOOL_OK && rates->known && o->params > 0)
         return tool_usage_error(command, "--params says nothing of arithmetic, so no time can be "
                                          "predicted; describe a model by --layers and so on");
@@ -287,6 +299,9 @@ static int tell(const struct tool_command *command, const struct plan_options *o
         status = plan_zero(command, &o->setup, model, print, json);
     if (o->compare && status == TOOL_OK)
         status = plan_compare(command, &o->setup, model, &out->rates, print, json);
+    const struct plan_view view = {out->plan, out->costs, &out->rates, &out->prediction};
+    if (o->sync.rule && status == TOOL_OK)
+        status = plan_sync(command, &o->sync, &o->setup, model, &view, print, json);
     if (json && status == TOOL_OK)
         return tool_json_write(command, o->json_path, json);
     cJSON_Delete(json);
@@ -327,6 +342,7 @@ static int check_several(const struct tool_command *command, const struct plan_o
     const char *other = o->params > 0  ? "params"
                         : o->compare   ? "compare"
                         : o->explain   ? "explain"
+                        : o->sync.rule ? "sync"
                         : o->plot_path ? "plot"
                                        : NULL;
     return other ? tool_usage_error(command, "--%s does not go with --%s; use either", other,
@@ -338,13 +354,17 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
 {
     struct plan_options o = {.params = 0};
     struct plan_rates rates = {0};
-    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 10];
+    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 11];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"params", TOOL_COUNT, &o.params, "N",
          "number of parameters (7.5e9) in place of a model, in layers of equal size"},
         {"ranks", TOOL_INT, &o.ranks, "N", "number of ranks (1)", .least = 1,
          .most = PLAN_MAX_RANKS},
+        {"sync", TOOL_TEXT, &o.sync.rule, "RULE",
+         "exchange of parameters among workers of a --mesh each, as in `ringforge train`: bytes "
+         "and "
+         "time beside data-parallel training"},
         {"explain", TOOL_FLAG, &o.explain, NULL,
          "table of what rank 0 exchanges in a step, and from which declaration each exchange "
          "follows"},

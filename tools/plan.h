@@ -66,6 +66,30 @@ int plan_plot_write(const struct tool_command *command, const char *path, const 
 int plan_explain(const struct tool_command *command, const struct rf_plan *plan,
                  const struct rf_mesh *mesh, int ranks);
 
+/* ---- plan_sync.c: workers that exchange parameters now and then ------------------------------ */
+
+struct plan_sync {
+    const char *rule; /* that of --sync; NULL: none */
+    int workers;
+};
+
+/* The plan of rank 0, and what is known of its times. */
+struct plan_view {
+    const struct rf_plan *plan;
+    const struct rf_block_cost *costs;
+    const struct plan_rates *rates;
+    const struct prediction *prediction; /* sim NULL: nothing */
+};
+
+/* ranks: of all workers. Fills workers. An exit status. */
+int plan_sync_check(const struct tool_command *command, const struct setup *setup, int64_t ranks,
+                    struct plan_sync *sync);
+/* Prints bytes, and times if they are predicted, of a rank with the exchanges, and of the same
+ * ranks that train data-parallel; adds "sync" to json, unless NULL. setup: of a worker. */
+int plan_sync(const struct tool_command *command, const struct plan_sync *sync,
+              const struct setup *setup, const struct model *model, const struct plan_view *view,
+              bool print, cJSON *json);
+
 /* ---- plan_zero.c: memory saved by sharding, for a model of a given size
  * ------------------------------
  */

@@ -71,7 +71,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 46
+#define SETUP_ROWS 47
 #define SETUP_MOST_RANKS (1 << 20) /* of an axis */
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);

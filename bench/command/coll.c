@@ -92,8 +92,14 @@ static int run_once(const struct work *w)
     case RF_COLL_BARRIER:
         return rf_barrier(w->comm, &w->opts);
     default:
-        return rf_sendrecv(w->comm, w->in, p->in_count, (p->rank + 1) % p->ranks, w->out,
-                           p->out_count, (p->rank + p->ranks - 1) % p->ranks, p->dtype, 0,
+        return rf_sendrecv(w->comm,
+                           &(struct rf_sendrecv_args){.send = w->in,
+                                                      .send_count = p->in_count,
+                                                      .dst = (p->rank + 1) % p->ranks,
+                                                      .recv = w->out,
+                                                      .recv_count = p->out_count,
+                                                      .src = (p->rank + p->ranks - 1) % p->ranks,
+                                                      .dtype = p->dtype},
                            &w->opts);
     }
 }

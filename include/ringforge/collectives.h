@@ -16,6 +16,8 @@ extern "C" {
 
 struct rf_comm;
 struct rf_request;
+struct rf_coll_model;
+struct rf_forest;
 
 enum rf_coll_op {
     RF_COLL_NONE = 0,
@@ -96,7 +98,7 @@ struct rf_coll_opts {
 
     /* Not NULL: the call returns at once, and *request tells whether the operation has ended, and
      * its status. Until then the buffers must stay valid; counts and strings are copied. For
-     * collectives, sends and receives. (all_to_all_v still blocks to exchange its counts.) */
+     * collectives, sends and receives. (all_to_all with counts still blocks to exchange them.) */
     struct rf_request **request;
 };
 
@@ -149,30 +151,64 @@ RF_API int rf_all_to_all(struct rf_comm *comm, const void *in, void *out, size_t
 /* Blocks until all ranks have called it. */
 RF_API int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts);
 
-/* ---- with a count for each rank -------------------------------------------------------------- */
+/* ---- any collective, as data ----------------------------------------------------------------- */
 
-/* counts: one entry for each rank, equal on all ranks; any may be 0. Pieces follow each other
- * without gaps, in rank order. Otherwise as the calls above. */
+/* A call as `rank` makes it. Zero is the default of every field but op and ranks. Pointers must
+ * stay valid while a function reads them. */
+struct rf_coll_desc {
+    enum rf_coll_op op;
+    int rank, ranks;
+    size_t count; /* elements, as in the call; ignored if there are counts */
+    enum rf_dtype dtype;
+    enum rf_redop redop;
+    enum rf_order order; /* of sums over micro-batches always RF_ORDER_TREE */
 
-RF_API int rf_all_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                           enum rf_dtype dtype, const struct rf_coll_opts *opts);
+    /* [ranks] Elements of each rank, for all_gather, reduce_scatter, gather, scatter, all_to_all
+     * and the sums over micro-batches in pieces. NULL: `count` for each. For all_to_all, counts is
+     * what this rank sends to each rank, and recv_counts what each rank sends to it; both are
+     * needed. */
+    const size_t *counts, *recv_counts;
 
-RF_API int rf_reduce_scatter_v(struct rf_comm *comm, const void *in, void *out,
-                               const size_t *counts, enum rf_dtype dtype, enum rf_redop redop,
-                               const struct rf_coll_opts *opts);
+    /* The root of a broadcast, reduce, gather or scatter; the peer of a send or recv (of a send to
+     * itself, this rank: IN is copied to OUT). */
+    int root;
 
-RF_API int rf_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                       enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+    /* Sums over micro-batches (tree_order.h). RF_COLL_FOREST_...: the forest, and the elements
+     * between parts (0: count). RF_COLL_PREFIX_...: the leaves, and which round. */
+    const struct rf_forest *forest;
+    size_t stride;
+    int leaves, round;
 
-RF_API int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                        enum rf_dtype dtype, int root, const struct rf_coll_opts *opts);
+    /* [ranks] The host of each rank. Hosts are numbered from 0 in the order of their first ranks.
+     * NULL: all ranks are on one host. */
+    const int *hosts;
 
-/* send_counts[r] elements go to rank r; recv_counts[r] elements come from it. The ranks exchange
- * their counts first, which costs one round of short messages. If a rank's count differs from its
- * peer's, all ranks get RF_EMISMATCH. */
-RF_API int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts,
-                           void *out, const size_t *recv_counts, enum rf_dtype dtype,
-                           const struct rf_coll_opts *opts);
+    /* Ranks can read and write each other's buffers, as on one host with memory of rf_comm_alloc.
+     */
+    bool shared;
+
+    /* Bytes of a segment of a long message, and of a window of a long call (docs/collectives.md).
+     * 0: 256 KiB and 4 MiB, as in a communicator. SIZE_MAX: no segments, no windows. */
+    size_t segment_bytes, window_bytes;
+
+    /* Set by the library; ignored elsewhere. */
+    const struct rf_coll_model *model; /* by which to choose; NULL: by size */
+    int most_parts;  /* rf_forest_most_parts of a forest that has been checked; 0: not known */
+    bool is_window;  /* part of a call of several windows, whose pieces are apart from each other */
+    unsigned staged; /* RF_STAGED_*: in or out is staging memory; messages are the same */
+};
+
+/* The same calls as above from a description, which predict.h can tell the cost of, and the only
+ * ones with a count for each rank: equal on all ranks; any may be 0. Pieces follow each other
+ * without gaps, in rank order. For all_to_all with counts the ranks exchange them first, which
+ * costs one round of short messages; if a rank's count differs from its peer's, all ranks get
+ * RF_EMISMATCH.
+ *   Used are op, count, dtype, redop, counts, recv_counts and root. rank and ranks are 0, or those
+ * of this rank in comm; what belongs to sums over micro-batches (tree_order.h) or to a prediction
+ * alone is 0. in, out: as in the call of this operation; of a broadcast both are the buffer.
+ * Errors: as above. */
+RF_API int rf_collective(struct rf_comm *comm, const void *in, void *out,
+                         const struct rf_coll_desc *desc, const struct rf_coll_opts *opts);
 
 /* ---- point to point -------------------------------------------------------------------------- */
 
@@ -188,9 +224,19 @@ RF_API int rf_send(struct rf_comm *comm, const void *buffer, size_t count, enum 
 RF_API int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtype, int peer,
                    int tag, const struct rf_coll_opts *opts);
 
+struct rf_sendrecv_args {
+    const void *send; /* send_count elements to rank dst */
+    size_t send_count;
+    int dst;
+    void *recv; /* recv_count elements from rank src */
+    size_t recv_count;
+    int src;
+    enum rf_dtype dtype;
+    int tag;
+};
+
 /* A send and a receive at once, so that two ranks can exchange without a deadlock. */
-RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int dst,
-                       void *recv, size_t recv_count, int src, enum rf_dtype dtype, int tag,
+RF_API int rf_sendrecv(struct rf_comm *comm, const struct rf_sendrecv_args *args,
                        const struct rf_coll_opts *opts);
 
 /* ---- groups of calls ------------------------------------------------------------------------- */
@@ -205,7 +251,7 @@ RF_API int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count
  * communicator has failed then, as after any call.
  *   A call with a request starts with the others; *request is valid when the call returns, and
  * rf_group_end does not wait for it.
- *   Not allowed in a group (RF_EINVAL): calls on tensors, all_to_all_v, split, shrink.
+ *   Not allowed in a group (RF_EINVAL): calls on tensors, all_to_all with counts, split, shrink.
  */
 RF_API int rf_group_start(struct rf_comm *comm);
 
@@ -232,43 +278,17 @@ RF_API int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struc
 RF_API int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
                                const struct rf_coll_opts *opts);
 
-/* A tensor that only the root needs may have a NULL buffer on other ranks, here and in the next two
- * calls. */
-RF_API int rf_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
-                            enum rf_redop redop, int root, const struct rf_coll_opts *opts);
-
-/* out has `size` times the elements of in. */
-RF_API int rf_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
-                            int root, const struct rf_coll_opts *opts);
-
-/* in has `size` times the elements of out. */
-RF_API int rf_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
-                             int root, const struct rf_coll_opts *opts);
-
 /* in and out have one piece of equal size for each rank, and must not overlap. */
 RF_API int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                                 const struct rf_coll_opts *opts);
 
-/* With a count for each rank, as on host memory. A tensor may have more elements than the call
- * uses. If the call uses none of its elements it may have a NULL buffer; its type is compared only
- * if both tensors have a buffer. (all_to_all_v blocks to exchange its counts.) */
-
-RF_API int rf_all_gather_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
-                                  const size_t *counts, const struct rf_coll_opts *opts);
-
-RF_API int rf_reduce_scatter_v_tensor(struct rf_comm *comm, struct rf_tensor in,
-                                      struct rf_tensor out, const size_t *counts,
-                                      enum rf_redop redop, const struct rf_coll_opts *opts);
-
-RF_API int rf_gather_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
-                              const size_t *counts, int root, const struct rf_coll_opts *opts);
-
-RF_API int rf_scatter_v_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
-                               const size_t *counts, int root, const struct rf_coll_opts *opts);
-
-RF_API int rf_all_to_all_v_tensor(struct rf_comm *comm, struct rf_tensor in,
-                                  const size_t *send_counts, struct rf_tensor out,
-                                  const size_t *recv_counts, const struct rf_coll_opts *opts);
+/* Any collective from a description, as rf_collective. desc: count and dtype are 0, as the tensors
+ * have them. The number of elements of `in` and `out` is that of the call; with a count for each
+ * rank it may be larger. A tensor that only the root needs, or of which the call uses no element,
+ * may have a NULL buffer; its type is compared only if both tensors have a buffer. (all_to_all with
+ * counts blocks to exchange them.) */
+RF_API int rf_collective_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                                const struct rf_coll_desc *desc, const struct rf_coll_opts *opts);
 
 /* As rf_send and rf_recv, and match these. The tensor may have any shape; with 0 elements it may
  * have a NULL buffer. Until the call has ended, a sent tensor must not change, and a received one

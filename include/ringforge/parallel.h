@@ -292,6 +292,15 @@ RF_EXPORT int rf_plan_version_lag(const struct rf_plan *plan);
 /* The number of parameter elements of the whole model; tied ones count once. */
 RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);
 
+/* The number of trained parameter elements that this rank stores: all of its part of the model, or,
+ * if parameters are sharded, its shard. Without padding; tied ones count once. */
+RF_EXPORT int64_t rf_plan_trained_count(const struct rf_plan *plan);
+
+/* Their shapes, as rf_run_rounds_params has them: matrices of whole rows along the first dimension,
+ * and vectors. *out: freed with free(). RF_ENOMEM. */
+RF_API int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **out,
+                                  int *count);
+
 /* ---- costs ----------------------------------------------------------------------------------- */
 
 /* The work of a block for one micro-batch. backward_*[0]: for a micro-batch that adds to gradients.

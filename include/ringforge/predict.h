@@ -13,56 +13,6 @@
 extern "C" {
 #endif
 
-struct rf_coll_model;
-struct rf_forest;
-
-/* ---- the call -------------------------------------------------------------------------------- */
-
-/* A call as `rank` makes it. Zero is the default of every field but op and ranks. Pointers must
- * stay valid while a function reads them. */
-struct rf_coll_desc {
-    enum rf_coll_op op;
-    int rank, ranks;
-    size_t count; /* elements, as in the call; ignored if there are counts */
-    enum rf_dtype dtype;
-    enum rf_redop redop;
-    enum rf_order order; /* of sums over micro-batches always RF_ORDER_TREE */
-
-    /* [ranks] Elements of each rank, for all_gather, reduce_scatter, gather, scatter, all_to_all
-     * and the sums over micro-batches in pieces. NULL: `count` for each. For all_to_all, counts is
-     * what this rank sends to each rank, and recv_counts what each rank sends to it; both are
-     * needed. */
-    const size_t *counts, *recv_counts;
-
-    /* The root of a broadcast, reduce, gather or scatter; the peer of a send or recv (of a send to
-     * itself, this rank: IN is copied to OUT). */
-    int root;
-
-    /* Sums over micro-batches (tree_order.h). RF_COLL_FOREST_...: the forest, and the elements
-     * between parts (0: count). RF_COLL_PREFIX_...: the leaves, and which round. */
-    const struct rf_forest *forest;
-    size_t stride;
-    int leaves, round;
-
-    /* [ranks] The host of each rank. Hosts are numbered from 0 in the order of their first ranks.
-     * NULL: all ranks are on one host. */
-    const int *hosts;
-
-    /* Ranks can read and write each other's buffers, as on one host with memory of rf_comm_alloc.
-     */
-    bool shared;
-
-    /* Bytes of a segment of a long message, and of a window of a long call (docs/collectives.md).
-     * 0: 256 KiB and 4 MiB, as in a communicator. SIZE_MAX: no segments, no windows. */
-    size_t segment_bytes, window_bytes;
-
-    /* Set by the library; ignored elsewhere. */
-    const struct rf_coll_model *model; /* by which to choose; NULL: by size */
-    int most_parts;  /* rf_forest_most_parts of a forest that has been checked; 0: not known */
-    bool is_window;  /* part of a call of several windows, whose pieces are apart from each other */
-    unsigned staged; /* RF_STAGED_*: in or out is staging memory; messages are the same */
-};
-
 /* ---- what it sends and needs ------------------------------------------------------------------
  */
 

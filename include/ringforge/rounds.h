@@ -295,12 +295,17 @@ RF_EXPORT void rf_rounds_get_counters(const struct rf_rounds *rounds, int64_t *s
                                       int64_t *exchanges);
 RF_API int rf_rounds_set_counters(struct rf_rounds *rounds, int64_t step, int64_t exchanges);
 
-/* Bytes of host memory that the rounds of `count` parameters keep on each of `ranks` ranks, without
- * what collectives need. 0 if the rule is in error. rf_rounds_bytes_at: with the shapes of a place.
- */
-RF_EXPORT uint64_t rf_rounds_bytes_at(const struct rf_rounds_rule *rule,
-                                      const struct rf_round_place *place);
-RF_EXPORT uint64_t rf_rounds_bytes(const struct rf_rounds_rule *rule, int ranks, int64_t count);
+/* What the exchanges of a round, all parts together, cost one rank. */
+struct rf_rounds_usage {
+    uint64_t sent_bytes;   /* payload to other ranks, with that of sums and of shares */
+    uint64_t memory_bytes; /* of host memory, without what collectives need */
+    uint64_t messages;     /* one after the other, each of which waits for a link */
+};
+
+/* place->round: the number of the round's first exchange. Pure and thread-safe. Errors: RF_EINVAL
+ * (also if the rule is in error), RF_ENOMEM. */
+RF_API int rf_rounds_usage(const struct rf_rounds_rule *rule, const struct rf_round_place *place,
+                           struct rf_rounds_usage *out);
 
 #ifdef __cplusplus
 }

@@ -101,6 +101,10 @@ RF_MUST_CHECK int rf_call_repeat(struct rf_comm *comm);
 
 /* ---- calls.c --------------------------------------------------------------------------------- */
 
+/* The call of a description, without its buffers. */
+RF_MUST_CHECK int rf_call_take(const struct rf_comm *comm, const struct rf_coll_desc *desc,
+                               const struct rf_coll_opts *opts, struct rf_call *call);
+
 /* All to all with counts: compares the send counts of each rank with the counts that the others
  * expect. Collective, blocking. */
 RF_MUST_CHECK int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_call *call,

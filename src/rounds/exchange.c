@@ -217,7 +217,7 @@ int rf_rounds_exchange(struct rf_rounds *r, struct part *part)
     if (status == RF_OK)
         status = run(&e, &list);
     rf_round_list_free(&list);
-    if (status == RF_OK)
+    if (status == RF_OK && r->rule.gradients) /* the list has no RF_ROUND_COMMIT */
         rf_rounds_set_progress(r, part->number + 1, part->number + 1);
     return status < 0 ? fail_all(r, status) : RF_OK;
 }

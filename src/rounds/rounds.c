@@ -67,51 +67,21 @@ int rf_rounds_make_room(struct rf_rounds *r)
 static int make_parts(struct rf_rounds *r)
 {
     const int parts = r->rule.parts;
-    const int64_t each = ((r->params.count + parts - 1) / parts + 63) / 64 * 64;
+    const int64_t each = rf_rounds_part_count(&r->rule, r->params.count, 0);
     r->parts = rf_alloc((size_t)parts * sizeof *r->parts);
     r->decay = rf_alloc((size_t)(each / 64 + 1) * sizeof *r->decay);
     if (!r->parts || !r->decay)
         return rf_fail(RF_ENOMEM, "out of memory for %d parts", parts);
-    for (int64_t k = 0; k < each / 64; k++)
+    for (int64_t k = 0; k <= each / 64; k++)
         r->decay[k] = 1;
     for (int p = 0; p < parts; p++) {
         struct part *part = r->parts + p;
         part->first = p * each < r->params.count ? p * each : r->params.count;
-        const int64_t left = r->params.count - part->first;
-        part->count = left < each ? left : each;
+        part->count = rf_rounds_part_count(&r->rule, r->params.count, p);
         part->due = (p + 1) * r->rule.every / parts % r->rule.every;
         part->number = -1;
     }
     return RF_OK;
-}
-
-/* local, value, mean, scratch; anchor; feedback; warm or owned; states */
-static int arrays(const struct rf_rounds_rule *rule)
-{
-    int count = 4;
-    count += rule->difference || rule->mix_first;
-    const bool loses = !rf_form_is_exact(rule->form) && !rule->no_feedback;
-    count += loses;
-    count += rf_form_has_factors(rule->form) || (loses && (rule->difference || rule->gradients));
-    for (int s = 0; rule->outer && s < RF_STATE_COUNT; s++)
-        count += rf_optimizer_has(rule->outer, s);
-    return count;
-}
-
-uint64_t rf_rounds_bytes_at(const struct rf_rounds_rule *rule, const struct rf_round_place *place)
-{
-    struct rf_round_list list;
-    if (rf_round_list_make(rule, place, &list) < 0)
-        return 0;
-    const uint64_t bytes = list.message_bytes + 4 * (uint64_t)arrays(rule) * (uint64_t)place->count;
-    rf_round_list_free(&list);
-    return bytes;
-}
-
-uint64_t rf_rounds_bytes(const struct rf_rounds_rule *rule, int ranks, int64_t count)
-{
-    const struct rf_round_place place = {.ranks = ranks, .count = count};
-    return rf_rounds_bytes_at(rule, &place);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

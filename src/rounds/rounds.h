@@ -93,4 +93,9 @@ void rf_rounds_number(struct rf_rounds *rounds, struct part *part, int64_t numbe
 int rf_rounds_make_room(struct rf_rounds *rounds);
 int rf_rounds_compare_rules(const struct rf_rounds *rounds);
 
+/* ---- usage.c --------------------------------------------------------------------------------- */
+
+/* How many of `count` values a part has; all but the last ones have as many as part 0. */
+int64_t rf_rounds_part_count(const struct rf_rounds_rule *rule, int64_t count, int part);
+
 #endif

@@ -191,7 +191,9 @@ static int gather_parts(struct rf_run *run, const struct logits *l, const float 
         return 0;
     RETURN_IF_ERROR(rf_transfer_sent(plan, &t, &sent));
     run->planned_sent += sent;
-    return rf_all_gather_v(run->comms[RF_LANE_TENSOR], own, all, counts, RF_F32, &opts);
+    const struct rf_coll_desc gather = {
+        .op = t.op, .counts = counts, .dtype = t.dtype, .order = opts.order};
+    return rf_collective(run->comms[RF_LANE_TENSOR], own, all, &gather, &opts);
 }
 
 /* Puts the columns of all parts side by side. */

@@ -8,9 +8,9 @@
  * training.
  */
 #include "save.h"
-#include "compress.h"
 
 #include "../base/base.h"
+#include "compress.h"
 
 /* ---- checks before anything is written ------------------------------------------------------- */
 

@@ -67,6 +67,11 @@ int rf_start_reduce(struct rf_execution *p, const struct rf_instruction *i, stru
         .order = t->order, .label = label, .algorithm = t->algorithm, .after = after, .done = done};
     const struct rf_coll_desc forest = {
         .op = t->op, .counts = t->counts, .forest = &plan->forest, .stride = plan->slot_elements};
+    const struct rf_coll_desc sum_of = {.op = t->op,
+                                        .counts =
+                                            t->op == RF_COLL_REDUCE_SCATTER ? t->counts : NULL,
+                                        .root = t->op == RF_COLL_REDUCE ? t->root : 0,
+                                        .order = t->order};
     if (t->op == RF_COLL_PREFIX_REDUCE_SCATTER)
         return push_round(p, i, &opts);
     struct rf_tensor in = typed(p, (struct rf_operands){&first, 1}), out = {0};
@@ -84,12 +89,8 @@ int rf_start_reduce(struct rf_execution *p, const struct rf_instruction *i, stru
     case RF_COLL_FOREST_ALL_REDUCE:
     case RF_COLL_FOREST_REDUCE_SCATTER:
         return rf_tree_sum_tensor(comm, &forest, forest_parts(p, i->ins, in), out, &opts);
-    case RF_COLL_REDUCE_SCATTER:
-        return rf_reduce_scatter_v_tensor(comm, in, out, t->counts, RF_SUM, &opts);
-    case RF_COLL_REDUCE:
-        return rf_reduce_tensor(comm, in, out, RF_SUM, t->root, &opts);
     default:
-        return rf_all_reduce_tensor(comm, in, out, RF_SUM, &opts);
+        return rf_collective_tensor(comm, in, out, &sum_of, &opts);
     }
 }
 
@@ -102,8 +103,9 @@ int rf_start_gather(struct rf_execution *p, const struct rf_instruction *i, stru
     snprintf(label, sizeof(label), "weights piece %d", p->run->plan->values[outs(p, i)[0]].piece);
     out.dtype = t->dtype;
     out.shape = rf_shape1((int64_t)t->count);
-    return rf_all_gather_v_tensor(
-        p->run->comms[i->lane], shard(p, ins(p, i)[0]), out, t->counts,
+    return rf_collective_tensor(
+        p->run->comms[i->lane], shard(p, ins(p, i)[0]), out,
+        &(struct rf_coll_desc){.op = RF_COLL_ALL_GATHER, .counts = t->counts, .order = t->order},
         &(struct rf_coll_opts){.order = t->order, .label = label, .after = after, .done = done});
 }
 

@@ -86,15 +86,8 @@ static void drop_frozen(struct worker *w)
 static void add_shapes(struct worker *w, const struct rf_span *span)
 {
     const struct rf_shape part = rf_cut_shape(&span->cut);
-    const int64_t count = (int64_t)span->count, first = (int64_t)span->first;
-    const int64_t columns = part.ndim > 1 ? rf_shape_count(part) / part.dim[0] : 1;
-    int64_t before = (columns - first % columns) % columns;
-    before = before < count ? before : count;
-    const struct rf_round_shape all[] = {
-        {1, before}, {(count - before) / columns, columns}, {1, (count - before) % columns}};
-    for (int k = 0; k < 3; k++)
-        if (all[k].rows > 0 && all[k].columns > 0)
-            w->shapes[w->shape_count++] = all[k];
+    w->shape_count += rf_plan_rows_of((int64_t)span->first, (int64_t)span->count, &part,
+                                      w->shapes + w->shape_count);
 }
 
 static int shape_of(void *user, int index, struct rf_round_shape *out)

@@ -9,6 +9,7 @@
 #include <random>
 #include <thread>
 
+#include "support/described_calls.h"
 #include "support/ranks.h"
 
 extern "C" {
@@ -87,18 +88,19 @@ std::vector<Operation> operations()
          }},
         {"all_gather_v",
          [=](rf_comm *c, size_t n, V &in, V &out) {
-             return rf_all_gather_v(c, in.data(), out.data(), counts(c, n).data(), RF_F32, nullptr);
+             return described::all_gather_v(c, in.data(), out.data(), counts(c, n).data(), RF_F32,
+                                            nullptr);
          }},
         {"reduce_scatter_v",
          [=](rf_comm *c, size_t n, V &in, V &out) {
-             return rf_reduce_scatter_v(c, in.data(), out.data(), counts(c, n).data(), RF_F32,
-                                        RF_SUM, nullptr);
+             return described::reduce_scatter_v(c, in.data(), out.data(), counts(c, n).data(),
+                                                RF_F32, RF_SUM, nullptr);
          }},
         {"sendrecv",
          [](rf_comm *c, size_t n, V &in, V &out) {
              int rank = rf_comm_rank(c), size = rf_comm_size(c);
-             return rf_sendrecv(c, in.data(), n, (rank + 1) % size, out.data(), n,
-                                (rank + size - 1) % size, RF_F32, 2, nullptr);
+             return described::sendrecv(c, in.data(), n, (rank + 1) % size, out.data(), n,
+                                        (rank + size - 1) % size, RF_F32, 2, nullptr);
          }},
     };
 }
@@ -172,8 +174,8 @@ TEST_P(ChecksumOver, ChangesNoResultAndNoMismatch)
                 << rf_last_error()->message;
             for (size_t i = 0; i < count; i++)
                 ASSERT_EQ(out[i], static_cast<int32_t>(i) * size + size * (size - 1) / 2);
-            ASSERT_EQ(rf_sendrecv(comm, in.data(), count, (rank + 1) % size, out.data(), count,
-                                  (rank + size - 1) % size, RF_I32, 1, nullptr),
+            ASSERT_EQ(described::sendrecv(comm, in.data(), count, (rank + 1) % size, out.data(),
+                                          count, (rank + size - 1) % size, RF_I32, 1, nullptr),
                       RF_OK)
                 << rf_last_error()->message;
             for (size_t i = 0; i < count; i++)

@@ -8,6 +8,7 @@
 #include <ringforge/schedule.h>
 
 #include "comm/element.h"
+#include "support/described_calls.h"
 #include "support/ranks.h"
 #include "support/usage.h"
 
@@ -371,13 +372,15 @@ TEST(Arguments, ACountWhoseBytesOverflowIsRefusedByEveryOperationBeforeItBegins)
             is_refused(rf_gather(comm, a, b, n, RF_F32, 0, nullptr), "gather");
             is_refused(rf_scatter(comm, a, b, n, RF_F32, 0, nullptr), "scatter");
             is_refused(rf_all_to_all(comm, a, b, n, RF_F32, nullptr), "all_to_all");
-            is_refused(rf_all_gather_v(comm, a, b, uneven, RF_F32, nullptr), "all_gather_v");
-            is_refused(rf_reduce_scatter_v(comm, a, b, uneven, RF_F32, RF_SUM, nullptr),
+            is_refused(described::all_gather_v(comm, a, b, uneven, RF_F32, nullptr),
+                       "all_gather_v");
+            is_refused(described::reduce_scatter_v(comm, a, b, uneven, RF_F32, RF_SUM, nullptr),
                        "reduce_scatter_v");
-            is_refused(rf_gather_v(comm, a, b, uneven, RF_F32, 0, nullptr), "gather_v");
-            is_refused(rf_scatter_v(comm, a, b, uneven, RF_F32, 0, nullptr), "scatter_v");
-            is_refused(rf_all_to_all_v(comm, a, uneven, b, few, RF_F32, nullptr), "all_to_all_v");
-            is_refused(rf_all_to_all_v(comm, a, few, b, uneven, RF_F32, nullptr),
+            is_refused(described::gather_v(comm, a, b, uneven, RF_F32, 0, nullptr), "gather_v");
+            is_refused(described::scatter_v(comm, a, b, uneven, RF_F32, 0, nullptr), "scatter_v");
+            is_refused(described::all_to_all_v(comm, a, uneven, b, few, RF_F32, nullptr),
+                       "all_to_all_v");
+            is_refused(described::all_to_all_v(comm, a, few, b, uneven, RF_F32, nullptr),
                        "all_to_all_v, received");
         }
         for (size_t n : {SIZE_MAX / 4 + 1, SIZE_MAX / 8 + 1}) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
 
+#include "support/described_calls.h"
 #include "support/ranks.h"
 
 namespace
@@ -91,7 +92,8 @@ Call all_gather_v(size_t first)
         std::vector<size_t> counts(static_cast<size_t>(rf_comm_size(comm)), 10);
         counts[0] = first;
         counts[1] = 20 - first;
-        return rf_all_gather_v(comm, m.in.data(), m.out.data(), counts.data(), RF_F32, nullptr);
+        return described::all_gather_v(comm, m.in.data(), m.out.data(), counts.data(), RF_F32,
+                                       nullptr);
     };
 }
 Call barrier()

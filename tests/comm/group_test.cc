@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <random>
 
+#include "support/described_calls.h"
 #include "support/ranks.h"
 
 namespace
@@ -119,12 +120,13 @@ TEST_P(Group, CollectivesFollowInTheOrderOfTheirCalls)
             ASSERT_EQ(rf_all_reduce(comm, &sum, &sum, 1, RF_I32, RF_SUM, &opts), RF_OK);
         }
         ASSERT_EQ(rf_group_start(comm), RF_OK); /* within a group */
-        ASSERT_EQ(rf_sendrecv(comm, &rank, 1, (rank + 1) % size, &next, 1, (rank + size - 1) % size,
-                              RF_I32, 0, nullptr),
+        ASSERT_EQ(described::sendrecv(comm, &rank, 1, (rank + 1) % size, &next, 1,
+                                      (rank + size - 1) % size, RF_I32, 0, nullptr),
                   RF_OK);
         ASSERT_EQ(rf_all_reduce(comm, &sum, &again, 1, RF_I32, RF_MAX, nullptr), RF_OK);
         ASSERT_EQ(rf_group_end(comm), RF_OK);
-        ASSERT_EQ(rf_all_gather_v(comm, mine.data(), whole.data(), counts.data(), RF_I32, nullptr),
+        ASSERT_EQ(described::all_gather_v(comm, mine.data(), whole.data(), counts.data(), RF_I32,
+                                          nullptr),
                   RF_OK);
         counts.assign(counts.size(), 77); /* copied */
         EXPECT_EQ(sum, rank);             /* nothing has run */
@@ -179,7 +181,7 @@ TEST(GroupErrors, WhatCannotBeInOneIsRefusedAndTheRestRuns)
     rf_coll_opts opts = {};
     opts.request = &request;
     ASSERT_EQ(rf_group_start(comm), RF_OK);
-    EXPECT_EQ(rf_all_to_all_v(comm, &x, &one, &y, &one, RF_I32, nullptr), RF_EINVAL);
+    EXPECT_EQ(described::all_to_all_v(comm, &x, &one, &y, &one, RF_I32, nullptr), RF_EINVAL);
     EXPECT_EQ(rf_comm_split(comm, 0, 0, &other), RF_EINVAL);
     EXPECT_EQ(rf_comm_shrink(comm, 0, nullptr, &other), RF_EINVAL);
     EXPECT_EQ(rf_send(comm, &x, 1, RF_I32, 7, 0, nullptr), RF_EINVAL);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "comm/element.h"
+#include "support/described_calls.h"
 #include "support/ranks.h"
 
 namespace
@@ -48,11 +49,11 @@ void check_rooted(rf_comm *comm, int rank, const std::vector<size_t> &counts, bo
     Words whole(is_root ? all.size() : 0, -1), own(mine.size(), -1);
     auto gather = [&](const int32_t *in, int32_t *out) {
         return equal ? rf_gather(comm, in, out, counts[0], RF_I32, root, nullptr)
-                     : rf_gather_v(comm, in, out, counts.data(), RF_I32, root, nullptr);
+                     : described::gather_v(comm, in, out, counts.data(), RF_I32, root, nullptr);
     };
     auto scatter = [&](const int32_t *in, int32_t *out) {
         return equal ? rf_scatter(comm, in, out, counts[0], RF_I32, root, nullptr)
-                     : rf_scatter_v(comm, in, out, counts.data(), RF_I32, root, nullptr);
+                     : described::scatter_v(comm, in, out, counts.data(), RF_I32, root, nullptr);
     };
     OK(gather(mine.data(), is_root ? whole.data() : nullptr));
     if (is_root) {
@@ -116,7 +117,8 @@ void check_exchange(rf_comm *comm, int rank, const std::vector<size_t> &counts, 
     if (equal)
         OK(rf_all_to_all(comm, in.data(), out.data(), counts[0], RF_I32, nullptr));
     else
-        OK(rf_all_to_all_v(comm, in.data(), send.data(), out.data(), recv.data(), RF_I32, nullptr));
+        OK(described::all_to_all_v(comm, in.data(), send.data(), out.data(), recv.data(), RF_I32,
+                                   nullptr));
     EXPECT_EQ(out, want);
     if (equal)
         return;
@@ -124,15 +126,15 @@ void check_exchange(rf_comm *comm, int rank, const std::vector<size_t> &counts, 
     for (int r = 0; r < ranks; r++)
         append(all, piece(r, 0, counts[(size_t)r]));
     Words gathered(all.size(), -1);
-    OK(rf_all_gather_v(comm, mine.data(), gathered.data(), counts.data(), RF_I32, nullptr));
+    OK(described::all_gather_v(comm, mine.data(), gathered.data(), counts.data(), RF_I32, nullptr));
     EXPECT_EQ(gathered, all);
     for (size_t i = 0; i < all.size(); i++) {
         summand.push_back((int32_t)i * (rank + 1));
         sums.push_back((int32_t)i * ranks * (ranks + 1) / 2);
     }
     Words share(mine.size(), -1);
-    OK(rf_reduce_scatter_v(comm, summand.data(), share.data(), counts.data(), RF_I32, RF_SUM,
-                           nullptr));
+    OK(described::reduce_scatter_v(comm, summand.data(), share.data(), counts.data(), RF_I32,
+                                   RF_SUM, nullptr));
     for (size_t i = 0; i < share.size(); i++)
         ASSERT_EQ(share[i], sums[before + i]);
 }
@@ -219,10 +221,10 @@ TEST_P(Pieces, DifferentCallsAreReported)
     static thread_local int32_t in[4096], out[4096];
     const size_t counts[4] = {5, 6, 7, 8}, swapped[4] = {6, 5, 7, 8};
     disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
-        return rf_gather_v(comm, in, out, deviates ? swapped : counts, RF_I32, 0, nullptr);
+        return described::gather_v(comm, in, out, deviates ? swapped : counts, RF_I32, 0, nullptr);
     });
     disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
-        return rf_all_gather_v(comm, in, out, deviates ? swapped : counts, RF_I32, nullptr);
+        return described::all_gather_v(comm, in, out, deviates ? swapped : counts, RF_I32, nullptr);
     });
     disagree(GetParam(), [&](rf_comm *comm, bool deviates) {
         return rf_reduce(comm, in, out, 100, RF_I32, RF_SUM, deviates ? 1 : 0, nullptr);
@@ -241,8 +243,8 @@ TEST_P(Pieces, DifferentCallsAreReported)
         [&](rf_comm *comm,
             bool deviates) { /* rank 1 expects more than is sent */
                              const size_t tens[4] = {10, 10, 10, 10}, more[4] = {11, 10, 10, 10};
-                             return rf_all_to_all_v(comm, in, tens, out, deviates ? more : tens,
-                                                    RF_I32, nullptr);
+                             return described::all_to_all_v(
+                                 comm, in, tens, out, deviates ? more : tens, RF_I32, nullptr);
         });
 }
 
@@ -253,8 +255,32 @@ TEST_P(Pieces, BadArgumentsAreRefused)
         const size_t huge[4] = {SIZE_MAX / 2, SIZE_MAX / 2, SIZE_MAX / 2, SIZE_MAX / 2};
         EXPECT_EQ(rf_gather(comm, a, b, 1, RF_I32, 9, nullptr), RF_EINVAL);
         EXPECT_EQ(rf_reduce(comm, a, b, 1, RF_I32, RF_SUM, -1, nullptr), RF_EINVAL);
-        EXPECT_EQ(rf_all_gather_v(comm, a, b, nullptr, RF_I32, nullptr), RF_EINVAL);
-        EXPECT_EQ(rf_all_gather_v(comm, a, b, huge, RF_I32, nullptr), RF_EINVAL);
+        EXPECT_EQ(described::all_gather_v(comm, a, b, huge, RF_I32, nullptr), RF_EINVAL);
+        const struct {
+            rf_coll_desc desc;
+            const char *message;
+        } wrong[] = {
+            {{RF_COLL_FOREST_ALL_REDUCE}, "a function of its own"},
+            {{RF_COLL_SEND}, "a function of its own"},
+            {{RF_COLL_ALL_REDUCE, 0, 0, 1, RF_I32, RF_SUM, RF_ORDER_ANY, huge}, "counts NULL"},
+            {{RF_COLL_ALL_REDUCE, 0, 0, 1, RF_I32, RF_SUM, RF_ORDER_RING}, "order"},
+            {{RF_COLL_ALL_REDUCE, 0, 99, 1, RF_I32}, "of rank 0 of 99"},
+            {{RF_COLL_ALL_GATHER, 0, 0, 1, RF_I32, RF_MAX}, "reduces nothing"},
+            {{RF_COLL_ALL_GATHER, 0, 0, 1, RF_I32, RF_SUM, RF_ORDER_ANY, nullptr, huge},
+             "for all_to_all"},
+            {{RF_COLL_ALL_TO_ALL, 0, 0, 1, RF_I32, RF_SUM, RF_ORDER_ANY, huge}, "together"},
+            {{RF_COLL_ALL_GATHER, 0, 0, 1, RF_I32, RF_SUM, RF_ORDER_ANY, nullptr, nullptr, 1},
+             "no root"},
+            {{RF_COLL_ALL_GATHER, 0, 0, 1, RF_I32, RF_SUM, RF_ORDER_ANY, nullptr, nullptr, 0,
+              nullptr, 1},
+             "leave them 0"},
+        };
+        for (const auto &row : wrong) {
+            EXPECT_EQ(rf_collective(comm, a, b, &row.desc, nullptr), RF_EINVAL) << row.message;
+            EXPECT_NE(strstr(rf_last_error()->message, row.message), nullptr)
+                << rf_last_error()->message;
+        }
+        EXPECT_EQ(rf_collective(comm, a, b, nullptr, nullptr), RF_EINVAL);
         EXPECT_EQ(rf_all_to_all(comm, a, a, 1, RF_I32, nullptr), RF_EINVAL);
         EXPECT_NE(strstr(rf_last_error()->message, "overlap"), nullptr);
         EXPECT_EQ(rf_scatter(comm, a, nullptr, 1, RF_I32, 0, nullptr), RF_EINVAL);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <random>
 
+#include "support/described_calls.h"
 #include "support/ranks.h"
 
 namespace
@@ -80,8 +81,8 @@ TEST_P(PointToPoint, LongMessagesExchangeWhenBothSendFirst)
         for (size_t count : {size_t{0}, size_t{2048}, size_t{2049}, size_t{3000001}}) {
             std::vector<float> out(count, static_cast<float>(rank + 1)), in(count);
             uint64_t before = rf_comm_sent_bytes(comm);
-            ASSERT_EQ(rf_sendrecv(comm, out.data(), count, (rank + 1) % size, in.data(), count,
-                                  (rank + size - 1) % size, RF_F32, 3, nullptr),
+            ASSERT_EQ(described::sendrecv(comm, out.data(), count, (rank + 1) % size, in.data(),
+                                          count, (rank + size - 1) % size, RF_F32, 3, nullptr),
                       RF_OK)
                 << rf_last_error()->message;
             EXPECT_EQ(in,
@@ -118,7 +119,7 @@ TEST_P(PointToPoint, AMessageToOneselfIsACopy)
 {
     ranks::run(GetParam(), [](rf_comm *comm, int rank) {
         int32_t out[3] = {rank, 2, 3}, in[3] = {};
-        ASSERT_EQ(rf_sendrecv(comm, out, 3, rank, in, 3, rank, RF_I32, 0, nullptr), RF_OK);
+        ASSERT_EQ(described::sendrecv(comm, out, 3, rank, in, 3, rank, RF_I32, 0, nullptr), RF_OK);
         EXPECT_EQ(in[0], rank);
         EXPECT_EQ(in[2], 3);
     });

@@ -3,6 +3,7 @@
  * See programs.h.
  */
 #include "programs.h"
+#include "support/described_calls.h"
 
 #include <gtest/gtest.h>
 
@@ -93,16 +94,16 @@ int start_call(rf_comm *comm, const Call &call, Buffers &b, rf_coll_opts opts)
     case RF_COLL_REDUCE:
         return rf_reduce(comm, in, out, call.count, RF_I64, call.redop, call.root, &opts);
     case RF_COLL_REDUCE_SCATTER:
-        return v ? rf_reduce_scatter_v(comm, in, out, counts, RF_I64, call.redop, &opts)
+        return v ? described::reduce_scatter_v(comm, in, out, counts, RF_I64, call.redop, &opts)
                  : rf_reduce_scatter(comm, in, out, call.count, RF_I64, call.redop, &opts);
     case RF_COLL_ALL_GATHER:
-        return v ? rf_all_gather_v(comm, in, out, counts, RF_I64, &opts)
+        return v ? described::all_gather_v(comm, in, out, counts, RF_I64, &opts)
                  : rf_all_gather(comm, in, out, call.count, RF_I64, &opts);
     case RF_COLL_GATHER:
-        return v ? rf_gather_v(comm, in, out, counts, RF_I64, call.root, &opts)
+        return v ? described::gather_v(comm, in, out, counts, RF_I64, call.root, &opts)
                  : rf_gather(comm, in, out, call.count, RF_I64, call.root, &opts);
     case RF_COLL_SCATTER:
-        return v ? rf_scatter_v(comm, in, out, counts, RF_I64, call.root, &opts)
+        return v ? described::scatter_v(comm, in, out, counts, RF_I64, call.root, &opts)
                  : rf_scatter(comm, in, out, call.count, RF_I64, call.root, &opts);
     case RF_COLL_ALL_TO_ALL:
         return rf_all_to_all(comm, in, out, call.count, RF_I64, &opts);

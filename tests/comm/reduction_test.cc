@@ -12,6 +12,7 @@
 #include <random>
 
 #include "element.h"
+#include "support/described_calls.h"
 #include "support/ranks.h"
 #include "support/usage.h"
 
@@ -68,7 +69,8 @@ int reduce(rf_comm *comm, Form form, std::vector<uint8_t> &in, std::vector<uint8
     case SCATTERED_V:
         *n = counts[place];
         *first = place * count + (rank > 0 ? count + 1 : 0);
-        return rf_reduce_scatter_v(comm, in.data(), out.data(), counts.data(), dtype, redop, &opts);
+        return described::reduce_scatter_v(comm, in.data(), out.data(), counts.data(), dtype, redop,
+                                           &opts);
     default: {
         rf_request *request = nullptr;
         opts.request = &request;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/described_calls.h"
 #include "support/ranks.h"
 
 namespace
@@ -105,7 +106,9 @@ TEST_P(Request, CountsAndTextsAreCopied)
         rf_coll_opts opts = {};
         opts.label = label;
         opts.request = &first;
-        ASSERT_EQ(rf_all_gather_v(comm, in.data(), out.data(), counts.data(), RF_I32, &opts), RF_OK)
+        ASSERT_EQ(
+            described::all_gather_v(comm, in.data(), out.data(), counts.data(), RF_I32, &opts),
+            RF_OK)
             << rf_last_error()->message;
         /* Rank r gets 3 r + 1 elements from every rank. */
         std::vector<size_t> from(size, counts[rank]);
@@ -113,8 +116,8 @@ TEST_P(Request, CountsAndTextsAreCopied)
         for (size_t i = 0; i < all; i++)
             sent[i] = rank;
         opts.request = &second;
-        ASSERT_EQ(rf_all_to_all_v(comm, sent.data(), counts.data(), got.data(), from.data(), RF_I32,
-                                  &opts),
+        ASSERT_EQ(described::all_to_all_v(comm, sent.data(), counts.data(), got.data(), from.data(),
+                                          RF_I32, &opts),
                   RF_OK)
             << rf_last_error()->message;
         std::fill(counts.begin(), counts.end(), 999);

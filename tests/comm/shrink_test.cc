@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "support/described_calls.h"
 #include "support/ranks.h"
 
 namespace
@@ -59,8 +60,8 @@ void expect_works(rf_comm *comm, int old_rank, const std::vector<int> &old_ranks
         ASSERT_EQ(all[i], want[i / 1001]);
     int size = rf_comm_size(comm);
     std::vector<float> out(300000, static_cast<float>(new_rank)), in(300000);
-    ASSERT_EQ(rf_sendrecv(comm, out.data(), out.size(), (new_rank + 1) % size, in.data(), in.size(),
-                          (new_rank + size - 1) % size, RF_F32, 1, nullptr),
+    ASSERT_EQ(described::sendrecv(comm, out.data(), out.size(), (new_rank + 1) % size, in.data(),
+                                  in.size(), (new_rank + size - 1) % size, RF_F32, 1, nullptr),
               RF_OK)
         << rf_last_error()->message;
     EXPECT_EQ(in[299999], static_cast<float>((new_rank + size - 1) % size));

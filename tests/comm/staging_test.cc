@@ -3,6 +3,7 @@
  * Tensors longer than a window, if all, some or none of the ranks can map their memory: the bits of
  * host memory, predicted staging, no copied byte if memory is mapped, and errors meanwhile.
  */
+#include "support/described_calls.h"
 #include "support/usage.h"
 #include "tensor_device.h"
 
@@ -100,18 +101,21 @@ TEST_P(Staging, OfLongRootedCallsGivesTheBitsOfHostMemory)
         rf_tensor out = device.tensor(std::vector<float>(whole, -1));
         ASSERT_EQ(rf_reduce(comm, data.data(), want.data(), whole, RF_F32, RF_SUM, root, nullptr),
                   RF_OK);
-        ASSERT_EQ(rf_reduce_tensor(comm, in, is_root ? out : none, RF_SUM, root, nullptr), RF_OK)
+        ASSERT_EQ(described::reduce_tensor(comm, in, is_root ? out : none, RF_SUM, root, nullptr),
+                  RF_OK)
             << rf_last_error()->message;
         if (is_root) {
             EXPECT_EQ(read(out), want);
         }
         ASSERT_EQ(rf_gather(comm, mine.data(), want.data(), part, RF_F32, root, nullptr), RF_OK);
-        ASSERT_EQ(rf_gather_tensor(comm, piece, is_root ? out : none, root, nullptr), RF_OK);
+        ASSERT_EQ(described::gather_tensor(comm, piece, is_root ? out : none, root, nullptr),
+                  RF_OK);
         if (is_root) {
             EXPECT_EQ(read(out), want);
         }
         ASSERT_EQ(rf_scatter(comm, data.data(), own.data(), part, RF_F32, root, nullptr), RF_OK);
-        ASSERT_EQ(rf_scatter_tensor(comm, is_root ? in : none, piece, root, nullptr), RF_OK);
+        ASSERT_EQ(described::scatter_tensor(comm, is_root ? in : none, piece, root, nullptr),
+                  RF_OK);
         EXPECT_EQ(read(piece), own);
         EXPECT_EQ(read(in), data) << "the input was changed";
     });

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "support/described_calls.h"
 #include "support/usage.h"
 #include "tensor_device.h"
 
@@ -82,7 +83,8 @@ TEST_P(Tensors, RootedCallsAndExchangesGiveTheBitsOfHostMemory)
             rf_tensor in = device.tensor(data), piece = device.tensor(mine);
             rf_tensor out = device.tensor(std::vector<float>(whole, -1));
             rf_tensor to = device.tensor(std::vector<float>(part, -1));
-            ASSERT_EQ(rf_reduce_tensor(comm, in, is_root ? out : none, RF_SUM, root, &opts), RF_OK)
+            ASSERT_EQ(described::reduce_tensor(comm, in, is_root ? out : none, RF_SUM, root, &opts),
+                      RF_OK)
                 << rf_last_error()->message;
             EXPECT_EQ(read(in), data) << "the input was changed";
             if (is_root) {
@@ -91,13 +93,15 @@ TEST_P(Tensors, RootedCallsAndExchangesGiveTheBitsOfHostMemory)
             rf_point done = {};
             rf_coll_opts later = {};
             later.done = &done; /* queued, too */
-            ASSERT_EQ(rf_gather_tensor(comm, piece, is_root ? out : none, root, &later), RF_OK)
+            ASSERT_EQ(described::gather_tensor(comm, piece, is_root ? out : none, root, &later),
+                      RF_OK)
                 << rf_last_error()->message;
             ASSERT_EQ(rf_point_wait(done, 20000000000ull), RF_OK);
             if (is_root) {
                 EXPECT_EQ(read(out), all);
             }
-            ASSERT_EQ(rf_scatter_tensor(comm, is_root ? in : none, to, root, nullptr), RF_OK)
+            ASSERT_EQ(described::scatter_tensor(comm, is_root ? in : none, to, root, nullptr),
+                      RF_OK)
                 << rf_last_error()->message;
             EXPECT_EQ(read(to), own);
             ASSERT_EQ(rf_all_to_all_tensor(comm, in, out, nullptr), RF_OK)
@@ -111,15 +115,17 @@ TEST_P(Tensors, RootedCallsAndExchangesGiveTheBitsOfHostMemory)
             ASSERT_EQ(rf_tensor_view(whole_tensor.buffer, 64 + first, rf_shape1((int64_t)part),
                                      RF_F32, &place),
                       RF_OK);
-            ASSERT_EQ(rf_scatter_tensor(comm, is_root ? in : none, place, root, nullptr), RF_OK);
+            ASSERT_EQ(described::scatter_tensor(comm, is_root ? in : none, place, root, nullptr),
+                      RF_OK);
             EXPECT_EQ(read(place), own);
-            ASSERT_EQ(rf_gather_tensor(comm, place, is_root ? in : none, root, nullptr), RF_OK);
+            ASSERT_EQ(described::gather_tensor(comm, place, is_root ? in : none, root, nullptr),
+                      RF_OK);
             if (is_root) {
                 const std::vector<float> back = read(in);
                 EXPECT_TRUE(std::equal(own.begin(), own.end(), back.begin() + rank * (long)part));
             }
         }
-        EXPECT_EQ(rf_gather_tensor(comm, none, none, 0, nullptr), RF_EINVAL);
+        EXPECT_EQ(described::gather_tensor(comm, none, none, 0, nullptr), RF_EINVAL);
         rf_tensor odd = device.tensor(thirds(1, 10));
         EXPECT_EQ(rf_all_to_all_tensor(comm, odd, odd, nullptr), RF_EINVAL);
     });
@@ -221,8 +227,8 @@ TEST_P(Tensors, ACallThatWaitsForADeviceBlocksNoOther)
             if (&sum - sums.data() < 5) {
                 ASSERT_EQ(rf_all_reduce(comm, &sum, &sum, 1, RF_I32, RF_SUM, &own), RF_OK);
             } else {
-                ASSERT_EQ(rf_sendrecv(comm, &rank, 1, (rank + 1) % 3, &sum, 1, (rank + 2) % 3,
-                                      RF_I32, 7, &own),
+                ASSERT_EQ(described::sendrecv(comm, &rank, 1, (rank + 1) % 3, &sum, 1,
+                                              (rank + 2) % 3, RF_I32, 7, &own),
                           RF_OK);
             }
             ASSERT_EQ(rf_request_wait(request, 0), RF_OK) << rf_last_error()->message;

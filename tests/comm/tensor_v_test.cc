@@ -6,6 +6,7 @@
 #include <numeric>
 #include <string>
 
+#include "support/described_calls.h"
 #include "tensor_device.h"
 
 using namespace tensors;
@@ -53,15 +54,16 @@ void scattered(rf_comm *comm, int rank, Device &device, const Counts &counts)
     const size_t whole = sum(counts), own = counts[(size_t)rank];
     const std::vector<float> data = thirds(rank, whole);
     std::vector<float> mine(own), all(whole);
-    RUNS(rf_reduce_scatter_v(comm, data.data(), mine.data(), counts.data(), RF_F32, RF_SUM, &opts));
-    RUNS(rf_all_gather_v(comm, mine.data(), all.data(), counts.data(), RF_F32, nullptr));
+    RUNS(described::reduce_scatter_v(comm, data.data(), mine.data(), counts.data(), RF_F32, RF_SUM,
+                                     &opts));
+    RUNS(described::all_gather_v(comm, mine.data(), all.data(), counts.data(), RF_F32, nullptr));
 
     rf_tensor in = tensor_of(device, data), piece = tensor_of(device, std::vector<float>(own, -1));
     rf_tensor out = tensor_of(device, std::vector<float>(whole, -1));
-    RUNS(rf_reduce_scatter_v_tensor(comm, in, piece, counts.data(), RF_SUM, &opts));
+    RUNS(described::reduce_scatter_v_tensor(comm, in, piece, counts.data(), RF_SUM, &opts));
     expect_read(piece, mine, "reduce_scatter");
     expect_read(in, data, "the input was changed");
-    RUNS(rf_all_gather_v_tensor(comm, piece, out, counts.data(), nullptr));
+    RUNS(described::all_gather_v_tensor(comm, piece, out, counts.data(), nullptr));
     expect_read(out, all, "all_gather");
 }
 
@@ -71,19 +73,21 @@ void rooted(rf_comm *comm, int rank, Device &device, const Counts &counts, int r
     const size_t whole = sum(counts), own = counts[(size_t)rank];
     const std::vector<float> data = thirds(rank + 3, whole);
     std::vector<float> mine(own), all(whole);
-    RUNS(rf_scatter_v(comm, data.data(), mine.data(), counts.data(), RF_F32, root, nullptr));
-    RUNS(rf_gather_v(comm, data.data(), all.data(), counts.data(), RF_F32, root, nullptr));
+    RUNS(
+        described::scatter_v(comm, data.data(), mine.data(), counts.data(), RF_F32, root, nullptr));
+    RUNS(described::gather_v(comm, data.data(), all.data(), counts.data(), RF_F32, root, nullptr));
 
     rf_tensor in = tensor_of(device, data), piece = tensor_of(device, std::vector<float>(own, -1));
     rf_tensor out = tensor_of(device, std::vector<float>(whole, -1));
-    RUNS(
-        rf_scatter_v_tensor(comm, is_root ? in : rf_tensor{}, piece, counts.data(), root, nullptr));
+    RUNS(described::scatter_v_tensor(comm, is_root ? in : rf_tensor{}, piece, counts.data(), root,
+                                     nullptr));
     expect_read(piece, mine, "scatter");
     /* A tensor longer than the gathered part; queued behind the others. */
     rf_point done = {};
     rf_coll_opts later = {};
     later.done = in.buffer ? &done : nullptr;
-    RUNS(rf_gather_v_tensor(comm, in, is_root ? out : rf_tensor{}, counts.data(), root, &later));
+    RUNS(described::gather_v_tensor(comm, in, is_root ? out : rf_tensor{}, counts.data(), root,
+                                    &later));
     if (later.done)
         RUNS(rf_point_wait(done, 20000000000ull));
     if (is_root)
@@ -99,10 +103,11 @@ void exchanged(rf_comm *comm, int rank, Device &device, const Counts &counts)
         to[p] = from[p] = counts[((size_t)rank + p) % size];
     const std::vector<float> data = thirds(rank + 9, sum(to));
     std::vector<float> want(sum(from));
-    RUNS(rf_all_to_all_v(comm, data.data(), to.data(), want.data(), from.data(), RF_F32, nullptr));
+    RUNS(described::all_to_all_v(comm, data.data(), to.data(), want.data(), from.data(), RF_F32,
+                                 nullptr));
     rf_tensor in = tensor_of(device, data);
     rf_tensor out = tensor_of(device, std::vector<float>(want.size(), -1));
-    RUNS(rf_all_to_all_v_tensor(comm, in, to.data(), out, from.data(), nullptr));
+    RUNS(described::all_to_all_v_tensor(comm, in, to.data(), out, from.data(), nullptr));
     expect_read(out, want, "all_to_all");
     expect_read(in, data, "the input was changed");
 }
@@ -132,9 +137,10 @@ TEST_P(Uneven, CallsMixWithRanksThatCallOnHostMemory)
         std::vector<float> own(counts[(size_t)rank], (float)rank), all(8, -1);
         rf_tensor in = tensor_of(device, own), out = device.tensor(all);
         if (rank == 0)
-            RUNS(rf_all_gather_v(comm, own.data(), all.data(), counts.data(), RF_F32, nullptr));
+            RUNS(described::all_gather_v(comm, own.data(), all.data(), counts.data(), RF_F32,
+                                         nullptr));
         else
-            RUNS(rf_all_gather_v_tensor(comm, in, out, counts.data(), nullptr));
+            RUNS(described::all_gather_v_tensor(comm, in, out, counts.data(), nullptr));
         EXPECT_EQ(rank == 0 ? all : read(out), (std::vector<float>{0, 0, 0, 2, 2, 2, 2, 2}));
     });
 }
@@ -144,28 +150,32 @@ TEST(UnevenTensors, WrongCountsAndTensorsAreNamed)
     run(2, false, [](rf_comm *comm, int rank, Device &device) {
         const Counts counts = {2, 4};
         rf_tensor four = device.tensor({1, 2, 3, 4}), six = device.tensor({1, 2, 3, 4, 5, 6});
-        EXPECT_EQ(rf_all_gather_v_tensor(comm, four, six, nullptr, nullptr), RF_EINVAL);
-        EXPECT_EQ(rf_all_gather_v_tensor(nullptr, four, six, counts.data(), nullptr), RF_EINVAL);
-        EXPECT_EQ(rf_all_gather_v_tensor(comm, six, four, counts.data(), nullptr), RF_EINVAL);
+        EXPECT_EQ(described::all_gather_v_tensor(comm, four, six, nullptr, nullptr), RF_EINVAL);
+        EXPECT_EQ(described::all_gather_v_tensor(nullptr, four, six, counts.data(), nullptr),
+                  RF_EINVAL);
+        EXPECT_EQ(described::all_gather_v_tensor(comm, six, four, counts.data(), nullptr),
+                  RF_EINVAL);
         EXPECT_NE(std::string(rf_last_error()->message).find("6 elements are needed"),
                   std::string::npos)
             << rf_last_error()->message;
-        EXPECT_EQ(rf_all_gather_v_tensor(comm, rf_tensor{}, six, counts.data(), nullptr),
+        EXPECT_EQ(described::all_gather_v_tensor(comm, rf_tensor{}, six, counts.data(), nullptr),
                   RF_EINVAL);
-        EXPECT_EQ(rf_scatter_v_tensor(comm, six, four, counts.data(), 2, nullptr), RF_EINVAL);
+        EXPECT_EQ(described::scatter_v_tensor(comm, six, four, counts.data(), 2, nullptr),
+                  RF_EINVAL);
         const Counts huge = {SIZE_MAX, 2}, nothing = {0, 0};
-        EXPECT_EQ(rf_gather_v_tensor(comm, four, six, huge.data(), 0, nullptr), RF_EINVAL);
+        EXPECT_EQ(described::gather_v_tensor(comm, four, six, huge.data(), 0, nullptr), RF_EINVAL);
         rf_point done = {};
         rf_coll_opts opts = {};
         opts.done = &done;
-        EXPECT_EQ(rf_all_gather_v_tensor(comm, rf_tensor{}, rf_tensor{}, nothing.data(), &opts),
-                  RF_EINVAL);
+        EXPECT_EQ(
+            described::all_gather_v_tensor(comm, rf_tensor{}, rf_tensor{}, nothing.data(), &opts),
+            RF_EINVAL);
         EXPECT_NE(std::string(rf_last_error()->message).find("no tensor in the call"),
                   std::string::npos)
             << rf_last_error()->message;
         /* The counts of sender and receiver differ. */
         const Counts to = {1, 1}, from = {1, rank == 0 ? 2u : 1u};
-        EXPECT_EQ(rf_all_to_all_v_tensor(comm, four, to.data(), six, from.data(), nullptr),
+        EXPECT_EQ(described::all_to_all_v_tensor(comm, four, to.data(), six, from.data(), nullptr),
                   RF_EMISMATCH);
         EXPECT_NE(std::string(rf_last_error()->message).find("which expects 2"), std::string::npos)
             << rf_last_error()->message;

@@ -91,6 +91,41 @@ TEST(Sync, TheLogHasTheBytesOfExchanges)
     EXPECT_LT(whole / sent[1], 8);
 }
 
+/* The bytes of a rank's exchange, its part of the model included, are those of `plan --sync`. */
+TEST(Sync, ThePlanHasTheBytesOfARound)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const struct {
+        const char *rule;
+        int ranks;
+        std::vector<std::string> mesh;
+    } all[] = {{"diloco:2,form=int8", 2, {"--freeze", "blocks.0.*"}},
+               {"gossip:2", 3, {}},
+               {"fedavg:2", 4, {"--mesh", "tp=2"}},
+               {"local:2", 4, {"--mesh", "pp=2", "--layers", "2"}},
+               {"diloco:2,form=nf4", 4, {"--mesh", "dp=2", "--zero", "3", "--order", "ring"}}};
+    for (const auto &row : all) {
+        std::vector<std::string> words = tiny(data);
+        words[0] = "plan";
+        words.erase(words.begin() + 1, words.begin() + 3); /* --data */
+        words = with(words, {"--ranks", std::to_string(row.ranks), "--sync", row.rule, "--json"});
+        ProgramResult r = run_program(with(words, row.mesh));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const double planned = last_number(r.out, "sent_round");
+        r = run_program(
+            with(workers(data, row.rule, row.ranks, row.mesh), {"--steps", "2", "--log", log}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const std::vector<double> sent = series(log, "sent");
+        ASSERT_GE(sent.size(), 2u);
+        EXPECT_EQ(sent[1] - sent[0], planned) << row.rule;
+    }
+    EXPECT_EQ(run_program({"plan", "--sync", "local:2"}).status, 2);
+    EXPECT_EQ(run_program({"plan", "--sync", "local:2", "--ranks", "3", "--mesh", "tp=2"}).status,
+              2);
+    EXPECT_EQ(run_program({"plan", "--sync", "local:2,key=1", "--ranks", "2"}).status, 2);
+}
+
 TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
 {
     TempFolder folder;

@@ -21,6 +21,12 @@ Training with_form(rf_form form, int steps)
     t.policy.batch = t.policy.micro_batches = 6;
     t.policy.first_bucket_bytes = 4096;
     t.policy.bucket_bytes = 30000;
+    t.edit_batch = [](int, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) {
+        for (size_t i = 0; i < tokens.size(); i++) { // the same text in each step
+            tokens[i] = static_cast<int32_t>(i * i % 11);
+            targets[i] = static_cast<int32_t>((i + 1) * (i + 1) % 11);
+        }
+    };
     t.policy.compress.form = form;
     t.policy.compress.fraction = form == RF_FORM_TOP ? 0.05f : 0;
     t.policy.compress.rank = form == RF_FORM_POWERSGD ? 2 : 0;
@@ -57,7 +63,7 @@ TEST(Compress, EveryFormTrainsWithTheSameBitsOnAllRanksAndSendsThePlannedBytes)
                 EXPECT_LT(s.measured.sent, whole.measured.sent * 0.7) << where;
             }
             EXPECT_NE(all[0].sha, whole.sha) << where;
-            // Half of what f32 has learned, at least.
+            // Half of what f32 has learned, at least: twelve steps are few for error feedback.
             EXPECT_LT(all[0].loss.back(), (whole.loss.front() + whole.loss.back()) / 2) << where;
         }
     }

@@ -43,21 +43,6 @@ static int equal(struct rf_comm *comm, enum rf_coll_op op, const void *in, void 
     return rf_call_start(comm, &call, opts);
 }
 
-/* A count for each rank. */
-static int uneven(struct rf_comm *comm, enum rf_coll_op op, const void *in, void *out,
-                  const size_t *counts, enum rf_dtype dtype, enum rf_redop redop, int root,
-                  const struct rf_coll_opts *opts)
-{
-    struct rf_call call = {
-        .desc = {.op = op, .counts = counts, .dtype = dtype, .redop = redop, .root = root},
-        .in = in,
-        .out = out};
-    if (!comm)
-        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(op));
-    RETURN_IF_ERROR(rf_call_sum(comm, op, counts, &call.desc.count));
-    return rf_call_start(comm, &call, opts);
-}
-
 int rf_all_reduce(struct rf_comm *comm, const void *in, void *out, size_t count,
                   enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
 {
@@ -111,30 +96,48 @@ int rf_barrier(struct rf_comm *comm, const struct rf_coll_opts *opts)
     return equal(comm, RF_COLL_BARRIER, NULL, NULL, 0, RF_U8, RF_SUM, NO_ROOT, opts);
 }
 
-/* ---- with a count for each rank -------------------------------------------------------------- */
+/* ---- from a description ---------------------------------------------------------------------- */
 
-int rf_all_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                    enum rf_dtype dtype, const struct rf_coll_opts *opts)
+int rf_call_take(const struct rf_comm *comm, const struct rf_coll_desc *desc,
+                 const struct rf_coll_opts *opts, struct rf_call *call)
 {
-    return uneven(comm, RF_COLL_ALL_GATHER, in, out, counts, dtype, RF_SUM, NO_ROOT, opts);
-}
-
-int rf_reduce_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                        enum rf_dtype dtype, enum rf_redop redop, const struct rf_coll_opts *opts)
-{
-    return uneven(comm, RF_COLL_REDUCE_SCATTER, in, out, counts, dtype, redop, NO_ROOT, opts);
-}
-
-int rf_gather_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
-{
-    return uneven(comm, RF_COLL_GATHER, in, out, counts, dtype, RF_SUM, root, opts);
-}
-
-int rf_scatter_v(struct rf_comm *comm, const void *in, void *out, const size_t *counts,
-                 enum rf_dtype dtype, int root, const struct rf_coll_opts *opts)
-{
-    return uneven(comm, RF_COLL_SCATTER, in, out, counts, dtype, RF_SUM, root, opts);
+    if (!comm || !desc)
+        return rf_fail(RF_EINVAL, "a collective: the %s is NULL",
+                       desc ? "communicator" : "description");
+    const char *op = rf_coll_op_name(desc->op);
+    if (rf_coll_adds_leaves(desc->op) || rf_coll_is_point(desc->op))
+        return rf_fail(RF_EINVAL, "%s has a function of its own (collectives.h, tree_order.h)", op);
+    if (desc->forest || desc->stride || desc->leaves || desc->round || desc->hosts ||
+        desc->shared || desc->segment_bytes || desc->window_bytes || desc->model ||
+        desc->most_parts || desc->is_window || desc->staged)
+        return rf_fail(RF_EINVAL,
+                       "%s: the description has fields for predictions or sums over "
+                       "micro-batches, which a call does not use: leave them 0",
+                       op);
+    if ((desc->ranks && desc->ranks != comm->size) || (desc->rank && desc->rank != comm->rank))
+        return rf_fail(RF_EINVAL,
+                       "%s: the description is of rank %d of %d, and this is rank %d of %d", op,
+                       desc->rank, desc->ranks, comm->rank, comm->size);
+    if (desc->recv_counts && desc->op != RF_COLL_ALL_TO_ALL)
+        return rf_fail(RF_EINVAL, "%s: recv_counts are for all_to_all", op);
+    if (desc->op == RF_COLL_ALL_TO_ALL && !desc->counts != !desc->recv_counts)
+        return rf_fail(RF_EINVAL, "all_to_all: counts and recv_counts are needed together");
+    if (desc->counts && !rf_coll_has_shares(desc->op))
+        return rf_fail(RF_EINVAL, "%s: every rank has all elements; leave counts NULL", op);
+    if (!rf_coll_has_root(desc->op) && desc->root > 0)
+        return rf_fail(RF_EINVAL, "%s has no root; leave it 0", op);
+    if (!rf_coll_reduces(desc->op) && desc->redop != RF_SUM)
+        return rf_fail(RF_EINVAL, "%s reduces nothing; leave redop 0", op);
+    if (desc->order != (opts ? opts->order : RF_ORDER_ANY))
+        return rf_fail(RF_EINVAL, "%s: the order is that of opts, and the description has another",
+                       op);
+    *call = (struct rf_call){.desc = *desc};
+    call->desc.rank = call->desc.ranks = 0;
+    if (!rf_coll_has_root(desc->op))
+        call->desc.root = NO_ROOT;
+    if (desc->op == RF_COLL_BARRIER)
+        call->desc.dtype = RF_U8;
+    return desc->counts ? rf_call_sum(comm, desc->op, desc->counts, &call->desc.count) : 0;
 }
 
 /* Compares the send counts of others with the counts that this rank expects. */
@@ -170,24 +173,28 @@ int rf_call_exchange_counts(struct rf_comm *comm, const struct rf_call *call,
     return rc;
 }
 
-int rf_all_to_all_v(struct rf_comm *comm, const void *in, const size_t *send_counts, void *out,
-                    const size_t *recv_counts, enum rf_dtype dtype, const struct rf_coll_opts *opts)
+static int check_both_counts(struct rf_comm *comm, struct rf_call *call)
 {
-    struct rf_call call = {.desc = {.op = RF_COLL_ALL_TO_ALL,
-                                    .counts = send_counts,
-                                    .recv_counts = recv_counts,
-                                    .dtype = dtype,
-                                    .root = -1},
-                           .in = in,
-                           .out = out};
     size_t expected;
-    if (!comm)
-        return rf_fail(RF_EINVAL, "all_to_all: the communicator is NULL");
     RETURN_IF_ERROR(rf_group_refuse(comm, "all_to_all with counts, which exchanges them first"));
-    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, recv_counts, &expected));
-    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, send_counts, &call.desc.count));
-    RETURN_IF_ERROR(rf_call_check(comm, &call));
-    RETURN_IF_ERROR(rf_call_check_buffers(comm, &call));
-    RETURN_IF_ERROR(rf_call_exchange_counts(comm, &call, opts));
+    RETURN_IF_ERROR(rf_call_sum(comm, RF_COLL_ALL_TO_ALL, call->desc.recv_counts, &expected));
+    RETURN_IF_ERROR(rf_call_check(comm, call));
+    return rf_call_check_buffers(comm, call);
+}
+
+int rf_collective(struct rf_comm *comm, const void *in, void *out, const struct rf_coll_desc *desc,
+                  const struct rf_coll_opts *opts)
+{
+    struct rf_call call;
+    RETURN_IF_ERROR(rf_call_take(comm, desc, opts, &call));
+    if (!desc->counts)
+        return equal(comm, desc->op, in, out, desc->count, call.desc.dtype, desc->redop,
+                     call.desc.root, opts);
+    call.in = in;
+    call.out = out;
+    if (desc->recv_counts) {
+        RETURN_IF_ERROR(check_both_counts(comm, &call));
+        RETURN_IF_ERROR(rf_call_exchange_counts(comm, &call, opts));
+    }
     return rf_call_start(comm, &call, opts);
 }

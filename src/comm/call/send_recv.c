@@ -133,38 +133,46 @@ int rf_recv(struct rf_comm *comm, void *buffer, size_t count, enum rf_dtype dtyp
     return start_ops(comm, &p2p_op, 1, opts);
 }
 
-static int to_self(const void *send, size_t send_count, void *recv, size_t recv_count, int src,
-                   int dst, enum rf_dtype dtype)
+static int to_self(const struct rf_sendrecv_args *a)
 {
-    if (src != dst)
+    if (a->src != a->dst)
         return rf_fail(RF_EINVAL,
                        "sendrecv: a message to this rank itself must be received in the same "
                        "call (dst %d, src %d)",
-                       dst, src);
-    if (send_count != recv_count)
+                       a->dst, a->src);
+    if (a->send_count != a->recv_count)
         return rf_fail(RF_EINVAL, "sendrecv: %zu elements sent to this rank itself, %zu received",
-                       send_count, recv_count);
-    if (send_count > 0)
-        memmove(recv, send, send_count * rf_dtype_bytes(dtype));
+                       a->send_count, a->recv_count);
+    if (a->send_count > 0)
+        memmove(a->recv, a->send, a->send_count * rf_dtype_bytes(a->dtype));
     return 0;
 }
 
-int rf_sendrecv(struct rf_comm *comm, const void *send, size_t send_count, int dst, void *recv,
-                size_t recv_count, int src, enum rf_dtype dtype, int tag,
+static bool overlap(const struct rf_sendrecv_args *a)
+{
+    const uintptr_t send = (uintptr_t)a->send, recv = (uintptr_t)a->recv;
+    const size_t element = rf_dtype_bytes(a->dtype);
+    return send < recv + a->recv_count * element && recv < send + a->send_count * element;
+}
+
+int rf_sendrecv(struct rf_comm *comm, const struct rf_sendrecv_args *a,
                 const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(rf_p2p_op_check(comm, "sendrecv", send, send_count, dtype, dst, tag, opts));
-    RETURN_IF_ERROR(rf_p2p_op_check(comm, "sendrecv", recv, recv_count, dtype, src, tag, opts));
-    uintptr_t s = (uintptr_t)send, r = (uintptr_t)recv;
-    size_t element = rf_dtype_bytes(dtype);
-    if (s < r + recv_count * element && r < s + send_count * element)
+    if (!a)
+        return rf_fail(RF_EINVAL, "sendrecv: the arguments are NULL");
+    RETURN_IF_ERROR(
+        rf_p2p_op_check(comm, "sendrecv", a->send, a->send_count, a->dtype, a->dst, a->tag, opts));
+    RETURN_IF_ERROR(
+        rf_p2p_op_check(comm, "sendrecv", a->recv, a->recv_count, a->dtype, a->src, a->tag, opts));
+    if (overlap(a))
         return rf_fail(RF_EINVAL, "sendrecv: the two buffers overlap");
-    if (!comm->group && !(opts && opts->request) && (dst == comm->rank || src == comm->rank)) {
+    if (!comm->group && !(opts && opts->request) &&
+        (a->dst == comm->rank || a->src == comm->rank)) {
         RETURN_IF_ERROR(rf_comm_enter(comm));
-        return to_self(send, send_count, recv, recv_count, src, dst, dtype);
+        return to_self(a);
     }
     struct rf_p2p_op p2p_ops[] = {
-        rf_p2p_op_of(RF_COLL_SEND, send, send_count, dtype, dst, tag, opts),
-        rf_p2p_op_of(RF_COLL_RECV, recv, recv_count, dtype, src, tag, opts)};
+        rf_p2p_op_of(RF_COLL_SEND, a->send, a->send_count, a->dtype, a->dst, a->tag, opts),
+        rf_p2p_op_of(RF_COLL_RECV, a->recv, a->recv_count, a->dtype, a->src, a->tag, opts)};
     return start_ops(comm, p2p_ops, 2, opts);
 }

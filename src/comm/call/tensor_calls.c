@@ -109,101 +109,95 @@ static size_t count_of(struct rf_tensor tensor)
     return count > 0 ? (size_t)count : 0;
 }
 
-static int same_count(const char *op, struct rf_tensor in, size_t in_ranks, struct rf_tensor out,
-                      size_t out_ranks)
+static size_t ranks_in(const struct rf_comm *comm, enum rf_coll_shape shape)
 {
+    return shape == RF_SHAPE_SHARES ? (size_t)comm->size : 1;
+}
+
+/* The `count` of a call without counts: that of the side which all ranks have. */
+static int count_call(const struct rf_comm *comm, struct rf_task *job)
+{
+    const char *op = rf_coll_op_name(job->call.desc.op);
+    const struct rf_operation *row = rf_operation(job->call.desc.op);
+    const bool is_root = comm->rank == job->call.desc.root;
+    const size_t in = count_of(job->in), out = count_of(job->out);
+    const size_t in_ranks = ranks_in(comm, row->in), out_ranks = ranks_in(comm, row->out);
+    const bool has_in = !row->in_on_root || is_root, has_out = !row->out_on_root || is_root;
     char a[96], b[96];
-    if (count_of(in) * out_ranks == count_of(out) * in_ranks)
-        return 0;
-    return rf_fail(RF_EINVAL, "%s: in is %s, out is %s; their elements do not go together", op,
-                   rf_tensor_text(in, a, sizeof(a)), rf_tensor_text(out, b, sizeof(b)));
+    if (has_in && has_out && in * out_ranks != out * in_ranks)
+        return rf_fail(RF_EINVAL, "%s: in is %s, out is %s; their elements do not go together", op,
+                       rf_tensor_text(job->in, a, sizeof(a)),
+                       rf_tensor_text(job->out, b, sizeof(b)));
+    if (in_ranks > 1 && out_ranks > 1 && in % in_ranks != 0)
+        return rf_fail(RF_EINVAL, "%s: %zu elements cannot be divided among %zu ranks", op, in,
+                       in_ranks);
+    job->call.desc.count = row->in_on_root ? out / out_ranks : in / in_ranks;
+    return 0;
+}
+
+/* Equal pieces. */
+static int equal(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                 const struct rf_coll_desc *desc, const struct rf_coll_opts *opts)
+{
+    struct rf_task job = {.in = in, .out = out, .call.desc = *desc};
+    if (!comm)
+        return rf_fail(RF_EINVAL, "%s: the communicator is NULL", rf_coll_op_name(desc->op));
+    RETURN_IF_ERROR(count_call(comm, &job));
+    return rf_task_start(comm, &job, opts);
 }
 
 int rf_all_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                          enum rf_redop redop, const struct rf_coll_opts *opts)
 {
-    RETURN_IF_ERROR(same_count("all_reduce", in, 1, out, 1));
-    struct rf_task job = {.in = in, .out = out};
-    job.call = (struct rf_call){
-        .desc = {.op = RF_COLL_ALL_REDUCE, .count = count_of(out), .redop = redop, .root = -1}};
-    return rf_task_start(comm, &job, opts);
+    const struct rf_coll_desc desc = {.op = RF_COLL_ALL_REDUCE, .redop = redop, .root = -1};
+    return equal(comm, in, out, &desc, opts);
 }
 
 int rf_reduce_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                              enum rf_redop redop, const struct rf_coll_opts *opts)
 {
-    size_t ranks = comm ? (size_t)comm->size : 1;
-    RETURN_IF_ERROR(same_count("reduce_scatter", in, ranks, out, 1));
-    struct rf_task job = {.in = in, .out = out};
-    job.call = (struct rf_call){
-        .desc = {.op = RF_COLL_REDUCE_SCATTER, .count = count_of(out), .redop = redop, .root = -1}};
-    return rf_task_start(comm, &job, opts);
+    const struct rf_coll_desc desc = {.op = RF_COLL_REDUCE_SCATTER, .redop = redop, .root = -1};
+    return equal(comm, in, out, &desc, opts);
 }
 
 int rf_all_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                          const struct rf_coll_opts *opts)
 {
-    size_t ranks = comm ? (size_t)comm->size : 1;
-    RETURN_IF_ERROR(same_count("all_gather", in, 1, out, ranks));
-    struct rf_task job = {.in = in, .out = out};
-    job.call =
-        (struct rf_call){.desc = {.op = RF_COLL_ALL_GATHER, .count = count_of(in), .root = -1}};
-    return rf_task_start(comm, &job, opts);
+    const struct rf_coll_desc desc = {.op = RF_COLL_ALL_GATHER, .root = -1};
+    return equal(comm, in, out, &desc, opts);
 }
 
 int rf_broadcast_tensor(struct rf_comm *comm, struct rf_tensor tensor, int root,
                         const struct rf_coll_opts *opts)
 {
-    struct rf_task job = {.in = tensor, .out = tensor};
-    job.call = (struct rf_call){
-        .desc = {.op = RF_COLL_BROADCAST, .count = count_of(tensor), .root = root}};
-    return rf_task_start(comm, &job, opts);
-}
-
-/* For operations with a root: only the root has one side, with `size` pieces or one. */
-static int rooted(struct rf_comm *comm, enum rf_coll_op op, struct rf_tensor in,
-                  struct rf_tensor out, size_t count, enum rf_redop redop, int root,
-                  const struct rf_coll_opts *opts)
-{
-    struct rf_task job = {.in = in, .out = out};
-    job.call = (struct rf_call){.desc = {.op = op, .count = count, .redop = redop, .root = root}};
-    return rf_task_start(comm, &job, opts);
-}
-
-int rf_reduce_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
-                     enum rf_redop redop, int root, const struct rf_coll_opts *opts)
-{
-    if (comm && comm->rank == root)
-        RETURN_IF_ERROR(same_count("reduce", in, 1, out, 1));
-    return rooted(comm, RF_COLL_REDUCE, in, out, count_of(in), redop, root, opts);
-}
-
-int rf_gather_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out, int root,
-                     const struct rf_coll_opts *opts)
-{
-    if (comm && comm->rank == root)
-        RETURN_IF_ERROR(same_count("gather", in, 1, out, (size_t)comm->size));
-    return rooted(comm, RF_COLL_GATHER, in, out, count_of(in), RF_SUM, root, opts);
-}
-
-int rf_scatter_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out, int root,
-                      const struct rf_coll_opts *opts)
-{
-    if (comm && comm->rank == root)
-        RETURN_IF_ERROR(same_count("scatter", in, (size_t)comm->size, out, 1));
-    return rooted(comm, RF_COLL_SCATTER, in, out, count_of(out), RF_SUM, root, opts);
+    const struct rf_coll_desc desc = {.op = RF_COLL_BROADCAST, .root = root};
+    return equal(comm, tensor, tensor, &desc, opts);
 }
 
 int rf_all_to_all_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
                          const struct rf_coll_opts *opts)
 {
-    const size_t ranks = comm ? (size_t)comm->size : 1;
-    RETURN_IF_ERROR(same_count("all_to_all", in, 1, out, 1));
-    if (count_of(in) % ranks)
-        return rf_fail(RF_EINVAL, "all_to_all: %zu elements cannot be divided among %zu ranks",
-                       count_of(in), ranks);
+    const struct rf_coll_desc desc = {.op = RF_COLL_ALL_TO_ALL, .root = -1};
+    return equal(comm, in, out, &desc, opts);
+}
+
+int rf_collective_tensor(struct rf_comm *comm, struct rf_tensor in, struct rf_tensor out,
+                         const struct rf_coll_desc *desc, const struct rf_coll_opts *opts)
+{
     struct rf_task job = {.in = in, .out = out};
-    job.call = (struct rf_call){
-        .desc = {.op = RF_COLL_ALL_TO_ALL, .count = count_of(in) / ranks, .root = -1}};
+    size_t expected;
+    RETURN_IF_ERROR(rf_call_take(comm, desc, opts, &job.call));
+    if (desc->count || desc->dtype || desc->op == RF_COLL_BARRIER)
+        return rf_fail(RF_EINVAL,
+                       "%s: tensors have the count and type of a call, and a barrier has none: "
+                       "leave them 0",
+                       rf_coll_op_name(desc->op));
+    if (!desc->counts)
+        return equal(comm, in, out, &job.call.desc, opts);
+    if (desc->recv_counts) {
+        RETURN_IF_ERROR(rf_call_sum(comm, desc->op, desc->recv_counts, &expected));
+        RETURN_IF_ERROR(rf_task_check(comm, &job, opts));
+        RETURN_IF_ERROR(rf_call_exchange_counts(comm, &job.call, opts));
+    }
     return rf_task_start(comm, &job, opts);
 }

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 #include "../../base/base.h"
-#include "../../coll/table.h"
 
 static int by_place(const void *a, const void *b)
 {
@@ -48,43 +47,17 @@ struct rf_rounds_rule rf_plan_compress_rule(const struct rf_policy *policy)
                                    .form_rank = policy->compress.rank};
 }
 
-/* Adds an instruction of an exchange. */
-static int add(const struct rf_plan *plan, const struct rf_round_op *op, uint64_t *bytes,
-               uint64_t *rounds)
-{
-    struct rf_coll_desc desc = {.op = RF_COLL_ALL_REDUCE,
-                                .rank = plan->groups[RF_LANE_DATA].rank,
-                                .ranks = plan->groups[RF_LANE_DATA].size,
-                                .count = op->bytes / sizeof(float),
-                                .window_bytes = RF_WINDOW_BYTES};
-    uint64_t more = 0;
-    if (op->verb != RF_ROUND_AVERAGE || desc.ranks == 1)
-        return 0;
-    if (bytes)
-        RETURN_IF_ERROR(rf_coll_count_sent(&desc, NULL, &more));
-    *(bytes ? bytes : &more) += more;
-    more = 0;
-    if (rounds)
-        RETURN_IF_ERROR(rf_coll_count_rounds(&desc, NULL, &more));
-    *(rounds ? rounds : &more) += more;
-    return 0;
-}
-
 static int count(const struct rf_plan *plan, const struct rf_round_place *place, uint64_t *bytes,
                  uint64_t *rounds)
 {
     const struct rf_rounds_rule rule = rf_plan_compress_rule(&plan->policy);
-    struct rf_round_list list;
-    RETURN_IF_ERROR(rf_round_list_make(&rule, place, &list));
+    struct rf_rounds_usage usage;
+    RETURN_IF_ERROR(rf_rounds_usage(&rule, place, &usage));
     if (bytes)
-        *bytes = list.sent_bytes;
+        *bytes = usage.sent_bytes;
     if (rounds)
-        *rounds = list.sent_bytes > 0 ? 2 : 0; /* values to those that add them, and sums back */
-    int rc = 0;
-    for (int64_t k = 0; k < list.count && rc == 0; k++)
-        rc = add(plan, list.ops + k, bytes, rounds);
-    rf_round_list_free(&list);
-    return rc;
+        *rounds = usage.messages;
+    return 0;
 }
 
 int rf_plan_compressed(const struct rf_plan *plan, int piece, uint64_t *bytes, uint64_t *rounds)
