@@ -25,6 +25,8 @@ rounds     comm optim
 tokenizer  base
 template   tokenizer
 io         comm template
+store      optim io
+federated  rounds io
 parallel   rounds
 train      parallel io
 generate   train
@@ -63,6 +65,8 @@ collectives.h comm
 predict.h comm
 tree_order.h comm
 rounds.h rounds
+store.h store
+federated.h federated
 flight.h comm
 tokenizer.h tokenizer
 chat.h io

@@ -83,9 +83,9 @@ test_jobs() {
 }
 GPU_PARTS="device ops train"
 # The longest come first, so that they do not run alone at the end.
-ALL_PARTS="ops train coll device tokenizer base tools comm rounds transport"
+ALL_PARTS="ops train coll device tokenizer base tools comm rounds store federated transport"
 # The tests of these, and of some more programs, wait for processes more than they compute, and run beside the others.
-WAITING_PARTS="tools comm transport"
+WAITING_PARTS="tools comm store transport"
 WAITING_PROGRAM='/train_\(cube\|death\|disagree\|fault\|flush\)_test$'
 
 # For kernels that take long to compile the whole suite tests f32 and one 16-bit type; the other type is only compared

@@ -340,7 +340,8 @@ static void show_environment(cJSON *json, bool quiet)
         printf("\nEnvironment variables\n");
     for (size_t i = 0; i < count; i++) {
         const char *value = getenv(rows[i].name);
-        bool secret = strcmp(rows[i].name, "RF_JOB_KEY") == 0;
+        const char *ending = strrchr(rows[i].name, '_');
+        bool secret = ending && strcmp(ending, "_KEY") == 0;
         if (value && secret)
             value = "(set)";
         if (!quiet)

@@ -9,7 +9,7 @@
 
 static const struct tool_command *const commands[] = {
     &tool_info,     &tool_run,    &tool_bench,    &tool_plan,  &tool_train,    &tool_tune,
-    &tool_schedule, &tool_flight, &tool_tokenize, &tool_merge, &tool_generate,
+    &tool_schedule, &tool_flight, &tool_tokenize, &tool_merge, &tool_generate, &tool_coordinate,
 };
 #define COMMAND_COUNT (sizeof(commands) / sizeof(commands[0]))
 
@@ -20,7 +20,7 @@ static void print_usage(FILE *file)
             "Usage: ringforge COMMAND [OPTIONS]\n\nCommands:\n",
             rf_version());
     for (size_t i = 0; i < COMMAND_COUNT; i++)
-        fprintf(file, "  %-9s %s\n", commands[i]->name, commands[i]->summary);
+        fprintf(file, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fprintf(file, "\n'ringforge COMMAND --help' lists a command's options.\n");
 }
 

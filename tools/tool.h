@@ -27,7 +27,7 @@ struct tool_command {
     const char *notes; /* lines after the options in the help; NULL = none */
 };
 extern const struct tool_command tool_info, tool_run, tool_bench, tool_plan, tool_train, tool_tune,
-    tool_schedule, tool_flight, tool_tokenize, tool_merge, tool_generate;
+    tool_schedule, tool_flight, tool_tokenize, tool_merge, tool_generate, tool_coordinate;
 
 /* ---- errors.c: one sentence on stderr; each returns the exit status -------------------------- */
 

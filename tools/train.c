@@ -50,6 +50,7 @@ static bool compares(const struct train_options *o)
 }
 
 #define SAVER "rank 0's folder is written to; ranks that do not find it there send it their part"
+#define CLIENT "a client of a coordinator is one rank"
 #define LOADER "rank 0's is loaded; ranks with the same one there read their own copy"
 
 static int train_main(const struct tool_command *command, int argc, char **argv)
@@ -63,7 +64,7 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .scale_lr = "none",
                               .prompt = "\n",
                               .sync = "none"};
-    struct tool_option table[SETUP_ROWS + 43];
+    struct tool_option table[SETUP_ROWS + 47];
     setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", TOOL_TEXT, &o.data, "PATH",
@@ -128,8 +129,24 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "rank): "
          "local:H, diloco:H, gossip:H, fedavg:H or fedopt:H with H local steps between exchanges, "
          "and "
-         "keys such as graph=ring,form=nf4,lr=0.7,delay=2 (docs/decentralised.md)",
+         "keys such as graph=ring,form=nf4,lr=0.7,delay=2; or a store of the parameters: server, "
+         "server:async or server:stale=S with servers=N, hogwild, hogwild:racy "
+         "(docs/decentralised.md)",
          .kept = true},
+        {"coordinator", TOOL_TEXT, &o.coordinator, "HOST:PORT",
+         "address of ringforge coordinate, of which this process is a client with data of its own; "
+         "training ends with it, or after --steps",
+         .needs = "sync", .ranks = TOOL_OWN, .why = CLIENT},
+        {"client", TOOL_TEXT, &o.client, "NAME",
+         "name of this client in the coordinator's list; its key is in RF_CLIENT_KEY",
+         .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+        {"update-clip", TOOL_REAL, &o.update_clip, "C",
+         "largest norm of the difference that this client sends in a round (no limit)",
+         .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+        {"update-noise", TOOL_REAL, &o.update_noise, "Z",
+         "standard deviation of the noise on that difference, by --update-clip; the end of "
+         "training says its epsilon (0)",
+         .needs = "update-clip", .ranks = TOOL_OWN, .why = CLIENT},
         {"audit", TOOL_INT, &o.audit, "K",
          "steps between comparisons of what ranks hold copies of; a difference ends training; 0 = "
          "never (0)"},

@@ -7,6 +7,7 @@
 #define RF_TOOLS_TRAIN_H
 
 #include <ringforge/data.h>
+#include <ringforge/store.h>
 
 #include "from.h"
 
@@ -31,6 +32,8 @@ struct train_options {
     char today[16];       /* the date, if none is given */
     /* ---- train_settings.c -------------------------------------------------------------------- */
     struct tool_option *table;
+    const char *coordinator, *client; /* HOST:PORT, and the name of this client; or NULL */
+    double update_clip, update_noise; /* of this client */
     const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
@@ -95,11 +98,25 @@ int train_open_data(const struct tool_command *command, const struct train_optio
 /* ---- train_sync_check.c -----------------------------------------------------------------------
  */
 
-/* Whether ranks are workers with a mesh of their own each. */
+/* Whether ranks are workers with a mesh of their own each; whether they have a store, and how many
+ * of the ranks are its servers then. */
 bool train_sync_on(const struct train_options *options);
+bool train_store_on(const struct train_options *options);
+int train_store_servers(const struct train_options *options);
+/* A worker of a store has no optimizer: the store has it. */
+void train_store_policy(const struct train_options *options, struct rf_policy *policy);
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);
+
+/* ---- train_client_check.c -------------------------------------------------------------------- */
+
+/* Reads HOST:PORT; the host of an IPv6 address has colons itself. */
+bool train_client_address(const char *text, char host[256], int *port);
+/* Checks --coordinator, and what it cannot be combined with. */
+struct rf_rounds_rule;
+int train_client_check(const struct tool_command *command, const struct train_options *options,
+                       int ranks, const struct rf_rounds_rule *rule);
 
 /* ---- train_report.c: progress, log and plot; does nothing on ranks other than 0 -------------- */
 
@@ -116,7 +133,15 @@ struct report_step {
     double held_out;
     struct rf_save_progress save;
 };
+/* What a store has done; rule NULL: there is none. */
+struct report_store {
+    const char *rule;
+    int servers;                         /* 0: shared memory */
+    struct rf_store_server_stats server; /* of the first one */
+    uint64_t additions, lost;            /* in shared memory */
+};
 struct report_end {
+    struct report_store store;
     int64_t step;
     double loss, held_out;
     bool evaluated;
@@ -129,6 +154,8 @@ struct report_end {
 /* go_on: appends to the log of a previous rank 0. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
+/* Workers of --sync were lost, and others are left. */
+void report_workers(struct report *report, int64_t step, int lost, int left);
 /* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
  * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,

@@ -152,7 +152,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
 {
     const struct train_options *o = t->o;
     int status = TOOL_OK;
-    if (t->rank == 0 && t->worker == 0)
+    if (t->rank == 0 && t->number == 0)
         status = report_open(t->command, o, expected, false, &t->report);
     if (status != TOOL_OK)
         return status;
@@ -349,7 +349,7 @@ static int end_step(struct trainer *t, struct report_step *line)
     t->tokens_local += line->stats.local_tokens;
     t->made++;
     t->skipped += line->stats.skipped;
-    bool last = t->progress.step == o->steps;
+    bool last = t->progress.step == o->steps || t->ended;
     t->stop = last ? 0 : line->stats.stop > t->stop ? line->stats.stop : t->stop;
     if (t->sync && last)
         status = train_sync_end(t);
@@ -407,11 +407,11 @@ static int one_step(struct trainer *t)
     const struct rf_sample_range range = {t->progress.samples + (under_way + t->worker) * p->batch,
                                           p->batch, p->seq};
     if (rf_dataset_samples(t->dataset, t->progress.seed, range, t->tokens, t->targets) < 0 ||
-        rf_run_step(t->run, t->tokens, t->targets, lr, &line.stats) < 0)
+        rf_run_step(t->run, t->tokens, t->targets, train_store_on(t->o) ? 0 : lr, &line.stats) < 0)
         return trainer_failed(t);
     t->under_way = line.stats.version_lag > 0;
     if (t->sync)
-        status = train_sync_step(t, &line.stats);
+        status = train_sync_step(t, lr, &line.stats);
     line.seconds = (double)(rf_now_ns() - start) / 1e9;
     if (status == TOOL_OK && line.stats.of_step >= 0)
         status = end_step(t, &line);
@@ -453,28 +453,30 @@ static int finish(struct trainer *t)
         status = train_sync_save(t);
     if (status == TOOL_OK)
         status = train_sync_save_wait(t);
-    if (status == TOOL_OK && o->export.dir && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && o->export.dir && !t->stop && t->number == 0)
         status = setup_adapter(&o->setup)
                      ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,
                                              t->rank)
                      : export_run(t->command, &o->setup, &o->export, &t->model, t->run, t->rank,
                                   rf_plan_params_sharded(t->plan));
-    if (status == TOOL_OK && o->export_adapter && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && o->export_adapter && !t->stop && t->number == 0)
         status =
             adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);
+    if (status == TOOL_OK && t->sync && t->worker == 0)
+        status = train_sync_report(t, &end.store);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
     if (status == TOOL_OK && !shares)
         status = tool_error(t->command, "out of memory");
     if (status == TOOL_OK && rf_all_gather(t->comm, &t->tokens_local, shares, 1, RF_I64, NULL) < 0)
         status = trainer_failed(t);
     end.tokens_local = shares;
-    if (status == TOOL_OK && o->trace_path && t->worker == 0)
+    if (status == TOOL_OK && o->trace_path && t->number == 0)
         status = write_trace(t);
-    if (status == TOOL_OK && t->rank == 0 && t->worker == 0)
+    if (status == TOOL_OK && t->rank == 0 && t->number == 0)
         status = report_end(t->report, &end);
     /* If parameters are sharded a forward pass is a collective. */
     const bool together = rf_plan_params_sharded(t->plan);
-    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->worker == 0)
+    if (status == TOOL_OK && (t->rank == 0 || together) && o->sample && !t->stop && t->number == 0)
         status = train_sample(t->command, o, t->run, t->rank == 0);
     free(shares);
     /* Rank 0 may still be writing: the others stay until it is done. */
@@ -498,12 +500,13 @@ static int train(struct trainer *t)
 {
     int status = open_session(t);
     if (status == TOOL_OK) {
-        if (t->rank == 0 && t->worker == 0 && !t->again)
+        if (t->rank == 0 && t->number == 0 && !t->again)
             train_settings_print(t->o);
         report_begin(t->report, t->dataset, &t->progress, t->lr, t->ranks);
         train_stop_listen();
     }
-    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown)
+    while (status == TOOL_OK && t->progress.step < t->o->steps && !t->stop && !t->grown &&
+           !t->ended)
         status = one_step(t);
     return status == TOOL_OK && !t->grown ? finish(t) : status;
 }
@@ -537,10 +540,10 @@ int train_rank(struct rf_comm *comm, void *user)
         status = open_batch(&t);
     if (status == TOOL_OK)
         status = train_sync_place(&t);
-    if (status == TOOL_OK)
+    if (status == TOOL_OK && !train_sync_serves(&t))
         status = trainer_place(&t);
     if (status == TOOL_OK)
-        status = train(&t);
+        status = train_sync_serves(&t) ? train_sync_serve(&t) : train(&t);
     while ((status == TOOL_OK && t.grown) || (status != TOOL_OK && t.lost)) {
         status = status == TOOL_OK ? trainer_move(&t) : trainer_shrink(&t);
         if (status == TOOL_OK)

@@ -333,6 +333,17 @@ void report_resized(struct report *r, const struct train_expected *expected,
     log_line(r, json);
 }
 
+void report_workers(struct report *r, int64_t step, int lost, int left)
+{
+    printf("%s%d worker%s lost behind step %lld; %d continue%s\n",
+           r->terminal && r->seconds > 0 ? "\n" : "", lost, lost == 1 ? " was" : "s were",
+           (long long)step, left, left == 1 ? "s" : "");
+    fflush(stdout);
+    if (r->log)
+        log_line(r, tool_json_new("elastic=%hhd from_step=%g workers=%d lost=%d", true,
+                                  (double)step, left, lost));
+}
+
 static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
 {
     cJSON *object = cJSON_AddObjectToObject(json, name);
@@ -399,6 +410,51 @@ static void log_summary(struct report *r, const struct report_end *end)
     log_line(r, json);
 }
 
+static void add_counts(cJSON *json, const char *name, const int64_t *counts)
+{
+    int used = RF_STORE_BUCKETS;
+    cJSON *list = cJSON_AddArrayToObject(json, name);
+    while (used > 0 && counts[used - 1] == 0)
+        used--;
+    for (int k = 0; k < used; k++)
+        cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[k]));
+}
+
+static void log_store(struct report *r, const struct report_store *s)
+{
+    const struct rf_store_server_stats *n = &s->server;
+    cJSON *json = tool_json_new("store=%s servers=%d", s->rule, s->servers);
+    if (s->servers) {
+        tool_json_put(json, "updates=%g pushes=%g pulls=%g most_stale=%g most_lag=%g",
+                      (double)n->version, (double)n->pushes, (double)n->pulls,
+                      (double)n->most_stale, (double)n->most_lag);
+        tool_json_put(json, "pushed=%g pulled=%g other=%g", (double)n->pushed_bytes,
+                      (double)n->pulled_bytes, (double)n->other_bytes);
+        add_counts(json, "staleness", n->staleness);
+        add_counts(json, "lag", n->lag);
+    } else {
+        tool_json_put(json, "additions=%g lost=%g", (double)s->additions, (double)s->lost);
+    }
+    log_line(r, json);
+}
+
+static void print_store(const struct report_store *s)
+{
+    const struct rf_store_server_stats *n = &s->server;
+    double sum = 0;
+    for (int k = 0; k < RF_STORE_BUCKETS; k++)
+        sum += (double)k * (double)n->staleness[k];
+    if (s->servers)
+        printf("store %s: %lld updates by %lld gradients, staleness %.2f updates in the mean, %lld "
+               "at most; workers at most %lld pushes ahead of the slowest\n",
+               s->rule, (long long)n->version, (long long)n->pushes,
+               n->pushes ? sum / (double)n->pushes : 0, (long long)n->most_stale,
+               (long long)n->most_lag);
+    else
+        printf("store %s: %llu additions to parameters, %llu of them lost\n", s->rule,
+               (unsigned long long)s->additions, (unsigned long long)s->lost);
+}
+
 static int draw(struct report *r)
 {
     struct tool_series series[2] = {
@@ -437,10 +493,14 @@ int report_end(struct report *r, const struct report_end *end)
         printf(", held-out loss %.4f", shown(end->held_out));
     printf("\n");
     print_step(r);
+    if (end->store.rule)
+        print_store(&end->store);
     printf("parameters: sha256 %s\n", end->sha256);
     if (memcmp(&end->planned, &end->measured, sizeof(end->planned)) == 0)
         printf("memory and traffic: measured as planned, to the byte\n");
     if (r->log) {
+        if (end->store.rule)
+            log_store(r, &end->store);
         log_summary(r, end);
         bool bad = ferror(r->log) != 0;
         int error = errno;

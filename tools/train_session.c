@@ -13,7 +13,7 @@
 void trainer_note_loss(struct trainer *t)
 {
     const bool goes_on = t->placed || t->snapshot || t->newcomer;
-    t->lost = t->o->elastic && t->ranks > 1 && goes_on && train_lost_a_rank();
+    t->lost = t->o->elastic && !t->sync && t->ranks > 1 && goes_on && train_lost_a_rank();
 }
 
 int trainer_failed(struct trainer *t)
@@ -28,6 +28,7 @@ int trainer_build_plan(const struct trainer *t, const struct rf_mesh *mesh, stru
     struct rf_policy policy = o->setup.policy;
     if (o->setup.workspace < 0 && rf_device_get_info(t->device)->kind != RF_DEVICE_CPU)
         policy.workspace_bytes = GPU_WORKSPACE;
+    train_store_policy(o, &policy);
     train_policy_left(&o->setup.mesh, mesh, &policy);
     return rf_plan_build((struct rf_blocks){t->model.blocks, t->model.count}, mesh, &policy,
                          t->rank, out);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * `ringforge train --sync`: the ranks are workers, each with a mesh of its own, which exchange
- * parameters now and then (ringforge/rounds.h). The first worker alone prints and writes files.
+ * parameters now and then (ringforge/rounds.h), or pull them from a store (train_store.c), or are
+ * clients of a coordinator (train_client.c). The first worker alone prints and writes files.
  */
 #include <string.h>
 
+#include "train_store.h"
 #include "train_sync.h"
 
 /* ---- one rank -------------------------------------------------------------------------------- */
@@ -19,11 +21,23 @@ int train_sync_place(struct trainer *t)
     if (!sync)
         return tool_error(t->command, "out of memory");
     t->sync = sync;
-    t->worker = rank / size;
+    if (train_store_on(t->o))
+        return train_store_place(t, &sync->store);
+    if (t->o->coordinator)
+        return rf_rounds_text_read(t->o->sync, 1, &sync->rule) < 0 ? trainer_failed(t) : TOOL_OK;
+    t->worker = t->number = rank / size;
+    sync->size = size;
+    sync->place = rank % size;
     sync->world = world;
     sync->workers = all / size;
+    sync->ids = calloc((size_t)all, sizeof(int));
+    sync->members = calloc((size_t)all, sizeof(int));
+    if (!sync->ids || !sync->members)
+        return tool_error(t->command, "out of memory");
+    for (int k = 0; k < all; k++)
+        sync->ids[k] = sync->members[k] = k;
     if (rf_comm_split(world, t->worker, rank, &inner) < 0 ||
-        rf_comm_split(world, rank % size, t->worker, &sync->across) < 0 ||
+        rf_comm_split(world, sync->place, t->worker, &sync->across) < 0 ||
         rf_rounds_text_read(t->o->sync, sync->workers, &sync->rule) < 0) {
         (void)rf_comm_close(inner);
         return trainer_failed(t);
@@ -33,29 +47,42 @@ int train_sync_place(struct trainer *t)
     return TOOL_OK;
 }
 
-int train_sync_open(struct trainer *t)
+bool train_sync_serves(const struct trainer *t)
 {
-    struct train_sync *sync = t->sync;
-    if (!sync || sync->rounds)
-        return TOOL_OK;
-    if (rf_run_rounds_params(t->run, &sync->params) < 0 ||
-        rf_rounds_open(sync->across, &sync->params, &sync->rule.rule, &sync->rounds) < 0)
-        return trainer_failed(t);
-    return TOOL_OK;
+    return t->sync && t->sync->store && train_store_serves(t);
+}
+
+int train_sync_serve(struct trainer *t)
+{
+    return train_store_serve(t, t->sync->store);
+}
+
+int train_sync_report(struct trainer *t, struct report_store *out)
+{
+    return t->sync->store ? train_store_report(t, t->sync->store, out) : TOOL_OK;
 }
 
 /* All workers stop behind the same step: one in which each has waited for the others. */
-int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
+int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats)
 {
+    if (t->sync->store)
+        return train_store_step(t, t->sync->store, lr, stats);
+    if (t->sync->client)
+        return train_client_step(t, t->sync->client, &t->sync->rule.rule, stats);
     struct rf_rounds_stats now;
     struct train_sync *sync = t->sync;
-    int32_t said[2] = {stats->stop, sync->saving && t->worker > 0};
+    int32_t heard[2];
+    /* The second: how many saves are complete, except that nobody waits for the first worker. */
+    const int32_t said[2] = {stats->stop, -(sync->saves - (sync->saving && t->number > 0))};
     const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
     const double share = sync->rule.rule.weighted ? t->round_tokens : 0;
     stats->stop = 0;
-    if (rf_rounds_step(sync->rounds, share, &now) < 0)
-        return trainer_failed(t);
+    rf_rounds_say(sync->rounds, said);
+    const int status = train_sync_survive(t, rf_rounds_step(sync->rounds, share, NULL));
+    if (status != TOOL_OK)
+        return status;
+    rf_rounds_get_stats(sync->rounds, &now);
     stats->sent_bytes += now.sent_bytes - t->round_bytes;
     stats->exposed_comm_ns += now.wait_ns;
     stats->step_ns += rf_now_ns() - from;
@@ -63,16 +90,19 @@ int train_sync_step(struct trainer *t, struct rf_step_stats *stats)
     if (now.begun)
         t->round_tokens = 0;
     if (now.applied) {
-        if (rf_all_reduce(sync->world, said, said, 2, RF_I32, RF_MAX, NULL) < 0)
-            return trainer_failed(t);
-        stats->stop = said[0];
-        sync->awaits_others = said[1] != 0;
+        rf_rounds_heard(sync->rounds, heard);
+        stats->stop = heard[0];
+        sync->awaits_others = -heard[1] < sync->saves;
     }
     return TOOL_OK;
 }
 
 int train_sync_end(struct trainer *t)
 {
+    if (t->sync->store)
+        return train_store_end(t, t->sync->store);
+    if (t->sync->client)
+        return TOOL_OK;
     const struct rf_rounds_rule *rule = &t->sync->rule.rule;
     int64_t step, exchanges;
     rf_rounds_get_counters(t->sync->rounds, &step, &exchanges);
@@ -84,22 +114,21 @@ int train_sync_end(struct trainer *t)
 /* The first worker may still be writing. */
 int train_sync_leave(struct trainer *t)
 {
+    if (t->sync->store)
+        return train_store_leave(t, t->sync->store);
+    if (t->sync->client)
+        return train_client_leave(t);
     return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 void train_sync_abort(struct trainer *t, const char *why)
 {
+    if (t->sync->store)
+        train_store_abort(t->sync->store, why);
+    if (!t->sync->world)
+        return;
     rf_comm_abort(t->sync->across, why);
     rf_comm_abort(t->sync->world, why);
-}
-
-void train_sync_end_rounds(struct trainer *t)
-{
-    if (!t->sync)
-        return;
-    rf_rounds_close(t->sync->rounds);
-    t->sync->rounds = NULL;
-    rf_run_rounds_params_free(&t->sync->params);
 }
 
 /* Before the run is closed, whose parameters the rounds read. */
@@ -108,10 +137,15 @@ void train_sync_close(struct trainer *t)
     struct train_sync *sync = t->sync;
     if (!sync)
         return;
+    train_store_close(sync->store);
     train_sync_end_rounds(t);
     rf_rounds_text_free(&sync->rule);
     if (sync->across)
         (void)rf_comm_close(sync->across); /* the communicator of all ranks says what was wrong */
+    if (sync->world && sync->world != t->first)
+        (void)rf_comm_close(sync->world);
+    free(sync->ids);
+    free(sync->members);
     free(sync);
     t->sync = NULL;
 }

@@ -3,18 +3,20 @@
  * The option --sync of `ringforge train`: what can be checked of it before a rank is started.
  */
 #include <ringforge/rounds.h>
+#include <ringforge/store.h>
 #include <string.h>
 
 #include "train.h"
 
-/* What --sync cannot be combined with, and why. */
+/* What no --sync can be combined with, and why. */
 static int check_others(const struct tool_command *command, const struct train_options *o)
 {
     const struct {
         bool given;
         const char *name, *why;
     } others[] = {
-        {o->elastic, "elastic", "the workers that are left do not meet again in this version"},
+        {o->accept != 0, "accept", "workers do not take newcomers in"},
+        {o->join != NULL, "join", "workers do not take newcomers in"},
         {o->audit != 0, "audit", "workers differ between two exchanges"},
         {o->setup.policy.pipeline == RF_PIPELINE_2BW, "schedule 2bw",
          "parameters are exchanged between steps, and its steps overlap"},
@@ -26,6 +28,82 @@ static int check_others(const struct tool_command *command, const struct train_o
     return TOOL_OK;
 }
 
+/* ---- stores ---------------------------------------------------------------------------------- */
+
+bool train_store_on(const struct train_options *o)
+{
+    return strncmp(o->sync, "server", 6) == 0 || strncmp(o->sync, "hogwild", 7) == 0;
+}
+
+int train_store_servers(const struct train_options *o)
+{
+    struct rf_store_opts opts = {0};
+    if (!train_store_on(o) || rf_store_text_read(o->sync, &opts) < 0 ||
+        !rf_store_has_servers(opts.rule))
+        return 0;
+    return opts.servers ? opts.servers : 1;
+}
+
+void train_store_policy(const struct train_options *o, struct rf_policy *policy)
+{
+    if (!train_store_on(o))
+        return;
+    policy->optimizer = (struct rf_optimizer_opts){.kind = RF_SGD};
+    policy->clip = 0;
+}
+
+/* What a store cannot be combined with, and why. */
+static int check_store_others(const struct tool_command *command, const struct train_options *o,
+                              const struct rf_store_opts *store)
+{
+    const struct rf_policy *p = &o->setup.policy;
+    const bool shared = !rf_store_has_servers(store->rule);
+    const struct {
+        bool given;
+        const char *name, *why;
+    } others[] = {
+        {setup_ranks(&o->setup) > 1, "mesh", "a worker of a store is one rank"},
+        {o->elastic, "elastic", "a job with a store ends with a lost rank in this version"},
+        {o->save != NULL, "save",
+         "the store has the optimizer's state, and no checkpoint of it in this version; use "
+         "--export DIR"},
+        {o->resume != NULL, "resume",
+         "the store begins with weights only; use --from DIR with what --export has written"},
+        {p->loss_scale != 0, "loss-scale",
+         "gradients of a store have none; use --dtype bf16 or f32"},
+        {p->offload != 0, "offload", "the store has the optimizer's state"},
+        {p->optimizer.stochastic_rounding, "stochastic-rounding", "parameters of a store are f32"},
+        {store->rule == RF_STORE_SYNC && p->clip != 0, "clip",
+         "no rank has the norm of the whole gradient; use --clip 0"},
+        {shared && p->optimizer.kind != RF_SGD, "optimizer other than sgd",
+         "ranks add to shared memory what SGD does; use --optimizer sgd"},
+        {shared && p->optimizer.weight_decay != 0, "weight-decay",
+         "additions to shared memory do not decay it; use --weight-decay 0"},
+    };
+    for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
+        if (others[k].given)
+            return tool_usage_error(command, "--sync %s is not for --%s: %s", o->sync,
+                                    others[k].name, others[k].why);
+    return TOOL_OK;
+}
+
+static int check_store(const struct tool_command *command, const struct train_options *o,
+                       int workers)
+{
+    struct rf_store_opts store = {0};
+    if (rf_store_text_read(o->sync, &store) < 0)
+        return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
+    const int servers = train_store_servers(o);
+    if (workers < 1)
+        return tool_usage_error(command,
+                                "--sync %s: %d of the ranks %s the store; start at least %d ranks",
+                                o->sync, servers, servers == 1 ? "serves" : "serve", servers + 1);
+    const int status = check_others(command, o);
+    return status == TOOL_OK ? check_store_others(command, o, &store) : status;
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
 bool train_sync_on(const struct train_options *o)
 {
     return strcmp(o->sync, "none") != 0;
@@ -34,8 +112,16 @@ bool train_sync_on(const struct train_options *o)
 int train_sync_check(const struct tool_command *command, const struct train_options *o, int workers)
 {
     struct rf_rounds_text text;
+    if (train_store_on(o))
+        return check_store(command, o, workers);
     if (rf_rounds_text_read(o->sync, workers, &text) < 0)
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
+    int status = check_others(command, o);
+    if (status == TOOL_OK && o->coordinator)
+        status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
     rf_rounds_text_free(&text);
-    return check_others(command, o);
+    if (status == TOOL_OK && o->elastic && o->save_every)
+        return tool_usage_error(command, "--sync with --elastic saves at the end only: leave out "
+                                         "--save-every");
+    return status;
 }

@@ -25,7 +25,7 @@ struct saved {
 
 static bool is_first(const struct trainer *t)
 {
-    return t->rank == 0 && t->worker == 0;
+    return t->rank == 0 && t->number == 0;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -39,19 +39,25 @@ static int folder_of(const struct trainer *t, const char *dir, int worker,
                                : tool_error(t->command, "the path %.60s... is too long", dir);
 }
 
-int train_sync_reserve(struct trainer *t)
+int train_sync_reserve_own(struct trainer *t)
 {
     char path[TOOL_PATH_BYTES];
-    int status = folder_of(t, t->o->save, t->worker, path);
-    if (status == TOOL_OK && t->worker == 0 && rf_run_reserve(t->run, path) < 0)
-        status = trainer_failed(t);
-    if (status != TOOL_OK || !t->sync)
+    const int status = folder_of(t, t->o->save, t->number, path);
+    if (status != TOOL_OK)
+        return status;
+    if (t->number > 0)
+        (void)mkdir(t->o->save, 0755); /* on a host without the first worker; the next call tells */
+    return rf_run_reserve(t->run, path) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+int train_sync_reserve(struct trainer *t)
+{
+    const int status = t->number == 0 ? train_sync_reserve_own(t) : TOOL_OK;
+    if (status != TOOL_OK || !train_sync_rounds(t))
         return status;
     if (rf_barrier(t->sync->world, NULL) < 0)
         return trainer_failed(t);
-    if (t->worker > 0)
-        (void)mkdir(t->o->save, 0755); /* on a host without the first worker; the next call tells */
-    return t->worker > 0 && rf_run_reserve(t->run, path) < 0 ? trainer_failed(t) : TOOL_OK;
+    return t->number > 0 ? train_sync_reserve_own(t) : TOOL_OK;
 }
 
 /* How the rank's parameters are laid out. */
@@ -98,9 +104,9 @@ int train_sync_save(struct trainer *t)
     char path[TOOL_PATH_BYTES], *settings = NULL;
     struct rf_progress progress = t->progress;
     /* Until the first worker's checkpoint is complete, DIR/latest names the one before. */
-    const struct rf_save_opts opts = {.keep = (int)t->o->keep + (t->o->keep && t->worker > 0)};
-    int status = folder_of(t, t->o->save, t->worker, path);
-    if (status == TOOL_OK && t->sync)
+    const struct rf_save_opts opts = {.keep = (int)t->o->keep + (t->o->keep && t->number > 0)};
+    int status = folder_of(t, t->o->save, t->number, path);
+    if (status == TOOL_OK && train_sync_rounds(t))
         status = prepare(t, &settings);
     else if (status == TOOL_OK)
         settings = train_settings_text(t->o, t->dataset, t->lr);
@@ -113,8 +119,9 @@ int train_sync_save(struct trainer *t)
     free(settings);
     if (rc < 0)
         return trainer_failed(t);
-    if (t->sync) {
+    if (train_sync_rounds(t)) {
         t->sync->saving = true;
+        t->sync->saves++;
         t->sync->awaits_others = t->sync->workers > 1;
     }
     return TOOL_OK;
@@ -122,9 +129,9 @@ int train_sync_save(struct trainer *t)
 
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
 {
-    struct train_sync *sync = t->sync;
+    struct train_sync *sync = train_sync_rounds(t);
     *progress = (struct rf_save_progress){.ended = false};
-    if (sync && sync->saving && sync->awaits_others && t->worker == 0)
+    if (sync && sync->saving && sync->awaits_others && t->number == 0)
         return TOOL_OK;
     if (rf_run_save_test(t->run, progress) < 0)
         return trainer_failed(t);
@@ -135,12 +142,12 @@ int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
 
 int train_sync_save_wait(struct trainer *t)
 {
-    struct train_sync *sync = t->sync;
-    if (sync && t->worker > 0 && rf_run_save_wait(t->run) < 0)
+    struct train_sync *sync = train_sync_rounds(t);
+    if (sync && t->number > 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
     if (sync && rf_barrier(sync->world, NULL) < 0)
         return trainer_failed(t);
-    if (t->worker == 0 && rf_run_save_wait(t->run) < 0)
+    if (t->number == 0 && rf_run_save_wait(t->run) < 0)
         return trainer_failed(t);
     if (sync)
         sync->saving = sync->awaits_others = false;
@@ -176,8 +183,9 @@ static int share_line(struct trainer *t, struct saved *out)
     if (is_first(t)) {
         const bool changed = train_settings_changed(o, "sync");
         const bool known = read_line(o->settings, &s);
-        s.keeps = known && !changed && t->sync;
-        if (!known && t->sync && !changed && o->settings && strstr(o->settings, "\nsync=")) {
+        s.keeps = known && !changed && train_sync_rounds(t);
+        if (!known && train_sync_rounds(t) && !changed && o->settings &&
+            strstr(o->settings, "\nsync=")) {
             tool_error(t->command,
                        "%s has nothing of its rounds, as an earlier version saved it: say by "
                        "--change sync that they begin anew",
@@ -185,8 +193,8 @@ static int share_line(struct trainer *t, struct saved *out)
             s.workers = 0;
         }
     }
-    if (t->sync ? rf_broadcast(t->sync->world, &s, sizeof(s), RF_U8, 0, NULL) < 0
-                : rf_run_share(t->run, &s, sizeof(s)) < 0)
+    if (train_sync_rounds(t) ? rf_broadcast(t->sync->world, &s, sizeof(s), RF_U8, 0, NULL) < 0
+                             : rf_run_share(t->run, &s, sizeof(s)) < 0)
         return trainer_failed(t);
     *out = s;
     return s.workers > 0 ? TOOL_OK : TOOL_ERROR;
@@ -343,7 +351,7 @@ static int keep_arrays(struct trainer *t)
 int train_sync_begin(struct trainer *t)
 {
     const int status = train_sync_open(t);
-    return status == TOOL_OK && t->sync ? keep_arrays(t) : status;
+    return status == TOOL_OK && t->sync && t->sync->rounds ? keep_arrays(t) : status;
 }
 
 int train_sync_load(struct trainer *t)
@@ -356,7 +364,7 @@ int train_sync_load(struct trainer *t)
     if (status != TOOL_OK)
         return status;
     mesh_text(t, mesh);
-    const int workers = t->sync ? t->sync->workers : 1;
+    const int workers = train_sync_rounds(t) ? t->sync->workers : 1;
     const bool other = s.workers != workers && s.workers > 1;
     const bool mean = other || (s.workers > 1 && !s.keeps);
     if (mean || (s.workers > 1 && s.keeps && strcmp(mesh, s.mesh) != 0))

@@ -7,6 +7,8 @@
 #ifndef RF_TOOLS_TRAINER_H
 #define RF_TOOLS_TRAINER_H
 
+#include <ringforge/federated.h>
+
 #include "train.h"
 
 struct trainer {
@@ -44,12 +46,15 @@ struct trainer {
     double loss, held_out;
     bool evaluated, diverged;
     int stop; /* why all ranks end before the last step; 0 = they do not */
-    /* With --sync: which worker this rank belongs to, and since the last exchange its tokens and
-     * the bytes that it had sent. The first worker alone prints and writes. */
+    /* With --sync: which worker this rank belongs to, by which it takes its part of the data; its
+     * number among those that are left, the first of which alone prints and writes; and since the
+     * last exchange its tokens and the bytes that it had sent. */
     struct train_sync *sync;
-    int worker;
+    int worker, number;
     double round_tokens;
     uint64_t round_bytes;
+    bool ended;          /* by the coordinator */
+    int64_t rounds_sent; /* to it */
 };
 
 /* ---- train_session.c ------------------------------------------------------------------------- */
@@ -71,10 +76,17 @@ int trainer_share_settings(struct trainer *t);
 
 /* Divides the ranks into workers, if --sync is given. Collective. */
 int train_sync_place(struct trainer *t);
-/* Opens the rounds, unless they are. Collective. */
+/* Whether this rank is a server of a store, which trains nothing; its work. */
+bool train_sync_serves(const struct trainer *t);
+int train_sync_serve(struct trainer *t);
+/* Of a store, if there is one: out->rule is not NULL. Between train_sync_end and train_sync_leave.
+ */
+int train_sync_report(struct trainer *t, struct report_store *out);
+/* Opens the store, or the rounds, unless they are. Collective. */
 int train_sync_open(struct trainer *t);
-/* After each step: adds to its stats what an exchange has sent and waited for. */
-int train_sync_step(struct trainer *t, struct rf_step_stats *stats);
+/* After each step, of this rate: adds to its stats what an exchange has sent and waited for. With
+ * --elastic the workers that are left continue after a loss. */
+int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats);
 /* After the last step: all workers have one model. Collective. */
 int train_sync_end(struct trainer *t);
 /* Before the run is opened again. */
@@ -84,6 +96,13 @@ int train_sync_leave(struct trainer *t);
 /* Ends the other workers, which would wait for this one. */
 void train_sync_abort(struct trainer *t, const char *why);
 void train_sync_close(struct trainer *t);
+
+/* ---- train_sync_lost.c ----------------------------------------------------------------------- */
+
+/* Behind rf_rounds_step, which returned rc. With --elastic, if a worker was lost, those that are
+ * left continue, and what was being exchanged has been exchanged by the time of return. Collective
+ * over the ranks of a worker, and after a loss over all that are left. */
+int train_sync_survive(struct trainer *t, int rc);
 
 /* ---- train_sync_save.c: checkpoints, also without --sync --------------------------------------
  */
@@ -100,6 +119,15 @@ int train_sync_save(struct trainer *t);
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
 /* Waits for the save in progress. Collective. */
 int train_sync_save_wait(struct trainer *t);
+
+/* ---- train_client.c: a client of a coordinator; called by train_sync.c ----------------------- */
+
+int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
+                      const struct rf_rounds_rule *rule, struct rf_client **out);
+int train_client_step(struct trainer *t, struct rf_client *client,
+                      const struct rf_rounds_rule *rule, struct rf_step_stats *stats);
+/* At the end: what this client has disclosed, if it adds noise. */
+int train_client_leave(const struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

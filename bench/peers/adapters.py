@@ -79,6 +79,12 @@ for name, rank in ("qwen2", 3), ("qwen2 of another rank", 8):
     compare(name, model, f"r={rank},alpha={5 * rank},targets={','.join(targets)}",
             peft.LoraConfig(r=rank, lora_alpha=5 * rank, target_modules=targets,
                             task_type="CAUSAL_LM"))
+compare("olmo2", transformers.Olmo2ForCausalLM(transformers.Olmo2Config(
+    vocab_size=257, hidden_size=24, intermediate_size=37, num_hidden_layers=2,
+    num_attention_heads=6, num_key_value_heads=2, eos_token_id=256)),
+    "r=3,alpha=4,targets=q_proj,o_proj,up_proj",
+    peft.LoraConfig(r=3, lora_alpha=4, target_modules=["q_proj", "o_proj", "up_proj"],
+                    task_type="CAUSAL_LM"))
 compare("gpt2", transformers.GPT2LMHeadModel(transformers.GPT2Config(
     vocab_size=257, n_embd=24, n_layer=2, n_head=6, n_positions=16)),
     "r=5,alpha=4,rslora,targets=all-linear,dropout=0.1",

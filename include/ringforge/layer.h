@@ -17,7 +17,7 @@ extern "C" {
 enum rf_layer_kind {
     RF_LAYER_NORM = 1, /* of each row: LayerNorm with weight and bias, or RMSNorm with weight */
     RF_LAYER_LINEAR,   /* in W' + b, with the weight (columns, columns of in) */
-    RF_LAYER_ACT,      /* an activation function: RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU */
+    RF_LAYER_ACT,      /* any activation function */
     RF_LAYER_GATE,     /* any activation function of the first half of the columns, times the second
                         * half (Shazeer 2020) */
     RF_LAYER_ATTEND,   /* causal attention; `in` has queries, keys and values side by side */
@@ -60,7 +60,7 @@ struct rf_layer_opts {
  * and the branch's result is added to the stream:
  *     [norm] linear (activation | gate | attend) linear [norm] add
  * The last sum is the block's output. A pass over the rows fuses operations that one kernel
- * computes: activations and sums with the product before them.
+ * computes: sums with the product before them, and RF_ACT_RELU, RF_ACT_GELU and RF_ACT_SILU.
  *
  * The first linear map of a branch is divided by rows over tensor ranks, the second by columns
  * (Shoeybi et al. 2019), heads of attention as a whole. The block may be divided by tensor and

@@ -168,6 +168,23 @@ struct rf_policy {
     bool update_on_rank_0;
 };
 
+/* Fields that must be equal on all ranks: ROW(field, name in messages). rf_run_open compares them.
+ * It compares fields of other types, and those that some ranks may differ in, by rules of their
+ * own. */
+#define RF_POLICY_EQUAL(ROW)                                                                       \
+    ROW(tensor_parts, "parts of tensor sums")                                                      \
+    ROW(batch, "batch")                                                                            \
+    ROW(seq, "sequence length")                                                                    \
+    ROW(packed, "several documents in a sequence")                                                 \
+    ROW(micro_batches, "micro-batches")                                                            \
+    ROW(order, "order")                                                                            \
+    ROW(update_on_rank_0, "update on rank 0")                                                      \
+    ROW(zero, "zero stage")                                                                        \
+    ROW(no_masters, "parameters without f32 masters")                                              \
+    ROW(reduce_dtype, "type in which gradients travel")                                            \
+    ROW(workspace_bytes, "workspace bytes")                                                        \
+    ROW(forward_only, "forward only")
+
 #ifdef __cplusplus
 }
 #endif

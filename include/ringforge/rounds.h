@@ -166,7 +166,7 @@ enum rf_round_verb {
     RF_ROUND_TAKE,    /* out = what a message says */
     RF_ROUND_FACTOR,  /* a phase of RF_FORM_POWERSGD: P = M Q; Q = M^T P; out = P Q^T */
     RF_ROUND_AVERAGE, /* a message = the weighted mean of all ranks' factors, by an all-reduce */
-    RF_ROUND_COMMIT,  /* all ranks have what they need: a barrier */
+    RF_ROUND_COMMIT,  /* all ranks have what they need, and hear what each says: an all-reduce */
     RF_ROUND_VERB_COUNT
 };
 
@@ -261,6 +261,15 @@ struct rf_rounds_stats {
  * others, if the form has none; RF_ECORRUPT: a message is not of the form. */
 RF_API int rf_rounds_step(struct rf_rounds *rounds, double share, struct rf_rounds_stats *stats);
 
+/* Those of the last step, with what rf_rounds_move has made of it since. */
+RF_EXPORT void rf_rounds_get_stats(const struct rf_rounds *rounds, struct rf_rounds_stats *out);
+
+/* Two numbers of the caller, 0 at first: every exchange that begins from now on carries them, and
+ * brings all ranks the largest of each. An exchange costs nothing more for it. */
+RF_EXPORT void rf_rounds_say(struct rf_rounds *rounds, const int32_t said[2]);
+/* Those of the last exchange that has taken effect. */
+RF_EXPORT void rf_rounds_heard(const struct rf_rounds *rounds, int32_t heard[2]);
+
 /* Ends all exchanges in progress, and then a round of f32 means over all ranks, whatever the rule:
  * at the end of training, or for one model of workers that only meet neighbours. Collective;
  * blocking. */
@@ -269,8 +278,9 @@ RF_API int rf_rounds_mean(struct rf_rounds *rounds);
 /* Continues with the ranks of another communicator, as rf_comm_shrink makes it: a failed exchange
  * is done again with them, unless a rank has all of it already; the shares and weights of those
  * that are gone are divided among the others. old_ranks: as from rf_comm_shrink. All ranks of comm
- * call it. The communicator before stays open until this has succeeded. Collective; blocking.
- * Errors as those of rf_rounds_open. */
+ * call it. The communicator before stays open until the return. After an error of `comm`, because
+ * another worker was lost, the rounds belong to comm: shrink that, and move again. Collective;
+ * blocking. Errors as those of rf_rounds_open. */
 RF_API int rf_rounds_move(struct rf_rounds *rounds, struct rf_comm *comm, const int *old_ranks);
 
 /* Waits for the exchanges in progress, which take effect when they would have. Blocking; errors as

@@ -160,6 +160,16 @@ struct rf_run_kept {
  * RF_EINVAL, RF_ENOMEM. */
 RF_API int rf_run_keep(struct rf_run *run, const struct rf_run_kept *arrays, int count);
 
+/* The gradients of the last step, of the parameters of rf_run_rounds_params and in their order, to
+ * `to` (params->count): sums over the tokens, neither divided nor clipped. Blocking; between steps.
+ * RF_ENOTSUP: states are sharded over several ranks. */
+RF_API int rf_run_rounds_grads(const struct rf_rounds_params *params, float *to);
+
+/* Range `index`, from 0, of these parameters to which weight decay does not apply. RF_EINVAL: there
+ * are no more. Ranges ascend. */
+RF_API int rf_run_rounds_undecayed(const struct rf_rounds_params *params, int index, int64_t *first,
+                                   int64_t *count);
+
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* Allocated bytes by category, and sent bytes. host: the part of the others in host memory. */

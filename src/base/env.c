@@ -56,6 +56,8 @@ static const struct rf_env_row rows[] = {
      "folder in which every rank records its last collectives; see ringforge flight",
      .own = FOLDER},
     {"RF_JOB_KEY", NULL, "secret that all ranks of a job share; required across hosts"},
+    {"RF_CLIENT_KEY", NULL, "secret of this client of a coordinator (train --coordinator)",
+     .own = "each client has its own"},
     {"RF_PORT", NULL, "bootstrap port, if MASTER_PORT is in use by another program", .least = 1,
      .most = 65535},
     {"RF_CHECKSUM", "0", "1: every message carries a checksum of its data; the same on every rank",

@@ -64,6 +64,10 @@ struct layer_op {
     int64_t hidden; /* LAYER_HIDDEN of a column linear; 0: the config's */
 };
 
+/* Whether the product before an activation computes it: RF_ACT_RELU, RF_ACT_GELU and RF_ACT_SILU.
+ * Others have a kernel of their own. */
+bool layer_fuses(const struct layer_op *act);
+
 #define LAYER_MOST 16 /* operations of a layer, with LAYER_END */
 
 /* The outputs that LAYER_HEADS and LAYER_ATTEND take. */

@@ -28,7 +28,7 @@ static struct lora_weight weight_of(const struct layer_config *g, int op)
     const struct layer_op *o = &g->ops[op];
     struct lora_weight out = {.name = o->name,
                               .in = inputs_of(g, op),
-                              .activated = op > 0 && g->ops[op - 1].kind == LAYER_ACT};
+                              .activated = op > 0 && layer_fuses(&g->ops[op - 1])};
     while (out.parts < LORA_MODULES && o->columns[out.parts]) {
         out.rows[out.parts] = layer_whole(g, op, o->columns[out.parts]);
         out.parts++;
@@ -214,11 +214,8 @@ static const char *fault_of(const struct layer_op *op, enum layer_kind before)
         return "a pre-norm takes the stream, and a post-norm is added to it";
     if (layer_rows[op->kind]->fault && layer_rows[op->kind]->fault(op))
         return layer_rows[op->kind]->fault(op);
-    if (op->kind == LAYER_ACT && op->act != RF_ACT_RELU && op->act != RF_ACT_GELU &&
-        op->act != RF_ACT_SILU)
-        return "an activation is RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU, which products compute";
     if (is_activation(op) && (op->act == RF_ACT_NONE || !rf_activation_name(op->act)))
-        return "a gate has an activation function";
+        return "an activation or a gate has an activation function";
     if (op->kind == LAYER_ROW_LINEAR && then == LAYER_NORM && op->bias)
         return "a row linear before a norm has no bias";
     if (op->kind == LAYER_ROW_LINEAR && op->columns[0] != LAYER_CHANNELS)

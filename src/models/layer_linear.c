@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Linear maps of a layer, and the activation between two of them; see layer_call.h. An activation
- * function of each element is part of the product before it. A gate has a kernel of its own.
+ * function of each element is part of the product before it if products compute it (layer_fuses).
+ * Others, and gates, have a kernel of their own.
  */
 #include "layer_call.h"
 
@@ -23,9 +24,17 @@ static int64_t bias_scratch(const struct layer *l, int op)
            (copies && linear_of(l, op)->bias ? columns : 0);
 }
 
+/* Whether the product computes the activation that follows it. */
 static bool is_activated(const struct layer *l, int op)
 {
-    return layer_kind_at(l, op + 1) == LAYER_ACT;
+    return op + 1 < l->b->count && layer_fuses(&l->g->ops[op + 1]);
+}
+
+/* Whether the operation is a gate or an activation with a kernel of its own. */
+static bool is_apart(const struct layer *l, int op)
+{
+    const enum layer_kind kind = layer_kind_at(l, op);
+    return kind == LAYER_GATE || (kind == LAYER_ACT && !is_activated(l, op - 1));
 }
 
 /* ---- outputs divided ------------------------------------------------------------------------- */
@@ -69,10 +78,9 @@ static void cut_column(struct layer *l, int op, struct layer_regions *r)
     struct layer_state *s = &l->op[op];
     const int64_t columns = layer_columns(l, op);
     const enum rf_dtype t = l->m.dtype;
-    const bool gated = layer_kind_at(l, op + 1) == LAYER_GATE;
     layer_cut(&r->saved, (struct model_cut){&s->out, columns, t, layer_drops(l, op)});
     layer_cut(&r->for_weight, (struct model_cut){&s->dout, columns, t});
-    if (gated)
+    if (is_apart(l, op + 1))
         layer_cut(&r->operands, (struct model_cut){&l->w.wide, columns, t, !layer_drops(l, op)});
 }
 
@@ -130,7 +138,7 @@ static int row_back(struct layer *l, int op)
 {
     const struct model_linear *linear = linear_of(l, op);
     const struct rf_tensor dout = l->op[op].dout;
-    if (layer_kind_at(l, op - 1) == LAYER_ACT) {
+    if (is_activated(l, op - 2)) {
         const struct model_act act = {.kind = l->g->ops[op - 1].act, .pre = l->op[op - 2].out};
         return layer_needs(l, op - 2)
                    ? model_linear_back(&l->m, linear, l->op[op - 2].dout, dout, &act)
@@ -138,9 +146,8 @@ static int row_back(struct layer *l, int op)
     }
     if (!layer_needs_input(l, op))
         return 0;
-    return model_linear_back(
-        &l->m, linear, layer_kind_at(l, op - 1) == LAYER_GATE ? l->op[op - 1].dact : l->w.mixed,
-        dout, NULL);
+    return model_linear_back(&l->m, linear, is_apart(l, op - 1) ? l->op[op - 1].dact : l->w.mixed,
+                             dout, NULL);
 }
 
 static int row_weight(struct layer *l, int op)
@@ -207,12 +214,32 @@ static int gate_again(struct layer *l, int op)
     return is_missing(l, op) ? MODEL_RECOMPUTED(l->m.ctx, gate(l, op)) : 0;
 }
 
+static int activate(struct layer *l, int op)
+{
+    return rf_activate(l->m.ctx->stream, l->g->ops[op].act, l->op[op].out, l->op[op - 1].out);
+}
+
+static int act(struct layer *l, int op)
+{
+    return is_apart(l, op) ? activate(l, op) : 0;
+}
+
+static int act_repeat(struct layer *l, int op)
+{
+    return MODEL_RECOMPUTED(l->m.ctx, act(l, op));
+}
+
+static int act_back(struct layer *l, int op)
+{
+    if (!is_apart(l, op) || !layer_needs_input(l, op))
+        return 0;
+    return rf_activate_backward(l->m.ctx->stream, l->g->ops[op].act, l->op[op - 1].dout,
+                                l->op[op].dact, l->op[op - 1].out);
+}
+
 static int act_again(struct layer *l, int op)
 {
-    return is_missing(l, op)
-               ? MODEL_RECOMPUTED(l->m.ctx, rf_activate(l->m.ctx->stream, l->g->ops[op].act,
-                                                        l->op[op].out, l->op[op - 1].out))
-               : 0;
+    return is_missing(l, op) ? MODEL_RECOMPUTED(l->m.ctx, activate(l, op)) : 0;
 }
 
 static void cut_activation(struct layer *l, int op, struct layer_regions *r)
@@ -224,11 +251,15 @@ static void cut_activation(struct layer *l, int op, struct layer_regions *r)
     layer_cut(&r->saved, (struct model_cut){&s->out, columns, t, drops});
     layer_cut(&r->for_weight, (struct model_cut){&s->held, columns, t, !layer_repeats(l, op)});
     layer_cut(&r->operands, (struct model_cut){&l->w.act, columns, t, !drops});
-    if (layer_kind_at(l, op) == LAYER_GATE)
+    if (is_apart(l, op))
         layer_cut(&r->gradients, (struct model_cut){&s->dact, columns, t});
 }
 
-const struct layer_row layer_act_row = {.cut = cut_activation, .again = {{act_again}}};
+const struct layer_row layer_act_row = {.cut = cut_activation,
+                                        .forward = {{act}},
+                                        .repeat = {{act_repeat}},
+                                        .back = {{act_back}},
+                                        .again = {{act_again}}};
 const struct layer_row layer_gate_row = {.cut = cut_activation,
                                          .forward = {{gate}},
                                          .repeat = {{gate_repeat}},

@@ -68,6 +68,12 @@ int64_t layer_columns(const struct layer *l, int op)
     }
 }
 
+bool layer_fuses(const struct layer_op *op)
+{
+    return op->kind == LAYER_ACT &&
+           (op->act == RF_ACT_RELU || op->act == RF_ACT_GELU || op->act == RF_ACT_SILU);
+}
+
 /* ---- recomputation --------------------------------------------------------------------------- */
 
 static bool is_activation(enum layer_kind kind)

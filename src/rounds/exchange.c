@@ -142,11 +142,14 @@ static int take(const struct exchange *e)
                           e->r->mean + e->at);
 }
 
-/* Whoever is behind the barrier knows that no rank needs this exchange again. */
+/* Whoever has this sum knows that no rank needs the exchange again. */
 static int commit(const struct exchange *e)
 {
+    const struct rf_coll_opts opts = {.label = "rounds"};
     rf_rounds_set_progress(e->r, e->part->number + 1, e->part->number);
-    RETURN_IF_ERROR(rf_barrier(e->r->comm, NULL));
+    RETURN_IF_ERROR(
+        rf_all_reduce(e->r->comm, e->part->said, e->part->heard, 2, RF_I32, RF_MAX, &opts));
+    memcpy(e->r->newest, e->part->heard, sizeof e->r->newest);
     rf_rounds_set_progress(e->r, e->part->number + 1, e->part->number + 1);
     return RF_OK;
 }
@@ -264,6 +267,7 @@ int rf_rounds_apply(struct rf_rounds *r, struct part *part)
     if (r->warm)
         memcpy(r->warm, r->scratch, (size_t)r->params.count * sizeof(float));
     rf_rounds_number(r, part, -1);
+    memcpy(r->heard, part->heard, sizeof r->heard);
     r->applied++;
     if (r->step == part->begun)
         return r->params.write(r->params.user, first, count, r->value + first);

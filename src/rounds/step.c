@@ -11,6 +11,12 @@ static uint64_t sent(const struct rf_rounds *r)
     return r->sent_before + rf_comm_sent_bytes(r->comm) - r->sent_at_start;
 }
 
+static int apply(struct rf_rounds *r, struct part *part, struct rf_rounds_stats *stats)
+{
+    stats->applied = true;
+    return rf_rounds_apply(r, part);
+}
+
 /* Waits for the exchange of a part, or makes it, and lets it take effect. */
 static int end(struct rf_rounds *r, struct part *part, struct rf_rounds_stats *stats)
 {
@@ -21,8 +27,7 @@ static int end(struct rf_rounds *r, struct part *part, struct rf_rounds_stats *s
     if (status < 0 && !r->has_thread)
         r->error = *rf_last_error();
     RETURN_IF_ERROR(status);
-    stats->applied = true;
-    return rf_rounds_apply(r, part);
+    return apply(r, part, stats);
 }
 
 static int begin(struct rf_rounds *r, struct part *part, double share,
@@ -31,6 +36,7 @@ static int begin(struct rf_rounds *r, struct part *part, double share,
     RETURN_IF_ERROR(rf_rounds_begin(r, part));
     part->begun = r->step;
     part->share = share;
+    memcpy(part->said, r->said, sizeof part->said);
     rf_rounds_number(r, part, r->begun++);
     stats->begun = true;
     if (!r->has_thread)
@@ -52,7 +58,6 @@ static int step(struct rf_rounds *r, double share, struct rf_rounds_stats *stats
 
 int rf_rounds_step(struct rf_rounds *r, double share, struct rf_rounds_stats *stats)
 {
-    struct rf_rounds_stats now = {0};
     if (!r || !(share >= 0) || (share != 0 && !r->rule.weighted))
         return rf_fail(RF_EINVAL, "a step of rounds needs rounds, and a share of 0 or more, which "
                                   "belongs to a weighted rule only");
@@ -62,14 +67,30 @@ int rf_rounds_step(struct rf_rounds *r, double share, struct rf_rounds_stats *st
                                   "rf_rounds_move with the workers that are left");
     r->step++;
     r->share = share;
-    const int status = step(r, share, &now);
+    r->stats = (struct rf_rounds_stats){0};
+    const int status = step(r, share, &r->stats);
     r->unfinished = status < 0;
-    now.step = r->step;
-    now.exchanges = r->applied;
-    now.sent_bytes = sent(r);
     if (stats)
-        *stats = now;
+        rf_rounds_get_stats(r, stats);
     return status;
+}
+
+void rf_rounds_get_stats(const struct rf_rounds *r, struct rf_rounds_stats *out)
+{
+    *out = r->stats;
+    out->step = r->step;
+    out->exchanges = r->applied;
+    out->sent_bytes = sent(r);
+}
+
+void rf_rounds_say(struct rf_rounds *r, const int32_t said[2])
+{
+    memcpy(r->said, said, sizeof r->said);
+}
+
+void rf_rounds_heard(const struct rf_rounds *r, int32_t heard[2])
+{
+    memcpy(heard, r->heard, sizeof r->heard);
 }
 
 /* In the order in which they began. */
@@ -124,11 +145,19 @@ static int agree(struct rf_rounds *r, struct rf_comm *comm)
 {
     int64_t last = r->committed;
     RETURN_IF_ERROR(rf_all_reduce(comm, &last, &last, 1, RF_I64, RF_MAX, NULL));
+    int32_t heard[2] = {INT32_MIN, INT32_MIN};
+    if (r->committed == last)
+        memcpy(heard, r->newest, sizeof heard);
+    RETURN_IF_ERROR(rf_all_reduce(comm, heard, heard, 2, RF_I32, RF_MAX, NULL));
     if (r->complete < last)
         return rf_fail(RF_EMISMATCH,
                        "this worker has %lld exchanges, and another one has %lld: they are not of "
                        "one training",
                        (long long)r->complete, (long long)last);
+    memcpy(r->newest, heard, sizeof heard);
+    for (int p = 0; p < r->rule.parts; p++)
+        if (r->parts[p].number >= 0 && r->parts[p].number == last - 1)
+            memcpy(r->parts[p].heard, heard, sizeof heard);
     r->complete = r->committed = last;
     return RF_OK;
 }
@@ -143,29 +172,28 @@ int rf_rounds_move(struct rf_rounds *r, struct rf_comm *comm, const int *old_ran
                                   "need the old ranks");
     rf_rounds_thread_end(r);
     RETURN_IF_ERROR(keep_weights(r, rf_comm_size(comm), old_ranks));
-    RETURN_IF_ERROR(agree(r, comm));
     r->sent_before = sent(r);
     r->sent_at_start = rf_comm_sent_bytes(comm);
     r->comm = comm;
     r->error = (struct rf_error){0};
+    RETURN_IF_ERROR(agree(r, comm));
     /* Other ranks own other pieces of the sums. */
     if (r->owned)
         memset(r->owned, 0, (size_t)r->params.count * sizeof(float));
     RETURN_IF_ERROR(rf_rounds_compare_rules(r));
     RETURN_IF_ERROR(rf_rounds_make_room(r));
     RETURN_IF_ERROR(rf_rounds_thread_start(r));
-    struct rf_rounds_stats stats = {0};
     if (r->has_thread) {
         rf_rounds_ask(r, r->begun);
-        const int status = r->unfinished ? step(r, r->share, &stats) : RF_OK;
+        const int status = r->unfinished ? step(r, r->share, &r->stats) : RF_OK;
         r->unfinished = status < 0;
         return status;
     }
     for (int p = 0; p < r->rule.parts; p++) {
         struct part *part = r->parts + p;
         if (part->number >= 0)
-            RETURN_IF_ERROR(part->number < r->committed ? rf_rounds_apply(r, part)
-                                                        : end(r, part, &stats));
+            RETURN_IF_ERROR(part->number < r->committed ? apply(r, part, &r->stats)
+                                                        : end(r, part, &r->stats));
     }
     return RF_OK;
 }

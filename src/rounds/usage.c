@@ -26,15 +26,14 @@ static int arrays(const struct rf_rounds_rule *rule)
     return count;
 }
 
-static int add_collective(const struct rf_round_place *place, enum rf_coll_op op, int64_t count,
-                          struct rf_rounds_usage *out)
+static int add_collective(const struct rf_round_place *place, enum rf_coll_op op,
+                          enum rf_dtype dtype, int64_t count, struct rf_rounds_usage *out)
 {
     const struct rf_coll_desc desc = {.op = op,
                                       .rank = place->rank,
                                       .ranks = place->ranks,
                                       .count = (size_t)count,
-                                      .dtype = op == RF_COLL_ALL_GATHER ? RF_F64 : RF_F32,
-                                      .redop = RF_SUM};
+                                      .dtype = dtype};
     struct rf_coll_usage usage;
     RETURN_IF_ERROR(rf_coll_usage(&desc, NULL, RF_USES_SENT | RF_USES_ROUNDS, &usage));
     out->sent_bytes += usage.sent_bytes;
@@ -52,14 +51,14 @@ static int add_list(const struct rf_round_place *place, const struct rf_round_li
         out->messages += travels && !travelled;
         travelled = travels;
         if (op->verb == RF_ROUND_SHARE)
-            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_GATHER, 1, out));
+            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_GATHER, RF_F64, 1, out));
         if (op->verb == RF_ROUND_SUM)
-            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, op->count, out));
+            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_F32, op->count, out));
         if (op->verb == RF_ROUND_AVERAGE)
-            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE,
+            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_F32,
                                            (int64_t)(op->bytes / sizeof(float)), out));
         if (op->verb == RF_ROUND_COMMIT)
-            RETURN_IF_ERROR(add_collective(place, RF_COLL_BARRIER, 0, out));
+            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_I32, 2, out));
     }
     out->sent_bytes += list->sent_bytes;
     return RF_OK;

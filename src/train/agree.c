@@ -8,74 +8,35 @@
 #include "../base/base.h"
 #include "run.h"
 
-/* The values compared, in the order of the names below. */
-enum field {
-    FIELD_VERSION,
-    FIELD_RANKS,
-    FIELD_TENSOR,
-    FIELD_TENSOR_PARTS,
-    FIELD_SEQUENCE,
-    FIELD_PIPELINE,
-    FIELD_BATCH,
-    FIELD_SEQ,
-    FIELD_PACKED,
-    FIELD_MICRO_BATCHES,
-    FIELD_CONTEXT,
-    FIELD_ORDER,
-    FIELD_UPDATE,
-    FIELD_ZERO,
-    FIELD_SHARD,
-    FIELD_GATHERS,
-    FIELD_OFFLOAD,
-    FIELD_MASTERS,
-    FIELD_REDUCE_DTYPE,
-    FIELD_COMPRESS,
-    FIELD_BUCKETS,
-    FIELD_OPTIMIZER,
-    FIELD_CLIP,
-    FIELD_LOSS_SCALE,
-    FIELD_WORKSPACE,
-    FIELD_FORWARD_ONLY,
-    FIELD_BLOCKS,
-    FIELD_CONFIG,
-    FIELD_PARAMS,
-    FIELD_PARAM_LIST,
-    FIELD_SPLITS,
-    FIELD_SEED,
-    FIELD_COUNT
-};
-static const char *const field_names[FIELD_COUNT] = {"library version",
-                                                     "number of ranks",
-                                                     "tensor ranks (tp)",
-                                                     "parts of tensor sums",
-                                                     "sequence parallelism",
-                                                     "pipeline",
-                                                     "batch",
-                                                     "sequence length",
-                                                     "several documents in a sequence",
-                                                     "micro-batches",
-                                                     "context ranks (cp)",
-                                                     "order",
-                                                     "update on rank 0",
-                                                     "zero stage",
-                                                     "ranks that share a copy",
-                                                     "gathers of parameters",
-                                                     "offload",
-                                                     "f32 masters of parameters",
-                                                     "type in which gradients travel",
-                                                     "form of gradients (compress)",
-                                                     "bucket sizes",
-                                                     "optimizer",
-                                                     "clipping norm",
-                                                     "loss scale",
-                                                     "workspace bytes",
-                                                     "forward only",
-                                                     "blocks",
-                                                     "blocks' config",
-                                                     "parameter elements",
-                                                     "parameters' names, shapes and initial values",
-                                                     "parameters' splits",
-                                                     "seed"};
+/* The values compared, in this order, and their names. */
+/* clang-format off */
+#define FIELDS(ROW)                                                                                \
+    ROW(version, "library version")                                                                \
+    ROW(ranks, "number of ranks")                                                                  \
+    ROW(tensor, "tensor ranks (tp)")                                                               \
+    ROW(sequence, "sequence parallelism")                                                          \
+    ROW(pipeline, "pipeline")                                                                      \
+    ROW(context, "context ranks (cp)")                                                             \
+    RF_POLICY_EQUAL(ROW)                                                                           \
+    ROW(shard, "ranks that share a copy")                                                          \
+    ROW(gathers, "gathers of parameters")                                                          \
+    ROW(offload, "offload")                                                                        \
+    ROW(compress, "form of gradients (compress)")                                                  \
+    ROW(buckets, "bucket sizes")                                                                   \
+    ROW(optimizer, "optimizer")                                                                    \
+    ROW(clip, "clipping norm")                                                                     \
+    ROW(loss_scale, "loss scale")                                                                  \
+    ROW(blocks, "blocks")                                                                          \
+    ROW(config, "blocks' config")                                                                  \
+    ROW(params, "parameter elements")                                                              \
+    ROW(param_list, "parameters' names, shapes and initial values")                                \
+    ROW(splits, "parameters' splits")                                                              \
+    ROW(seed, "seed")
+/* clang-format on */
+#define NUMBER(field, name) FIELD_##field,
+#define NAME(field, name) name,
+enum field { FIELDS(NUMBER) FIELD_COUNT };
+static const char *const field_names[FIELD_COUNT] = {FIELDS(NAME)};
 
 struct record {
     int32_t status; /* of this rank's own checks */
@@ -177,6 +138,7 @@ static uint32_t hash_compression(const struct rf_compression *c)
     return rf_hash32(&c->fraction, sizeof(c->fraction), (uint32_t)(c->form * 1000 + c->rank));
 }
 
+#define SET(field, name) f[FIELD_##field] = (uint64_t)policy->field;
 static void fill_record(const struct rf_run *run, int local, struct record *out)
 {
     const struct rf_plan *plan = run->plan;
@@ -186,38 +148,27 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     *out = (struct record){.status = local,
                            .driver = hash_text(rf_device_get_info(run->device)->driver, 0)};
     uint64_t *f = out->fields;
-    f[FIELD_VERSION] = RF_VERSION_MAJOR * 1000000 + RF_VERSION_MINOR * 1000 + RF_VERSION_PATCH;
-    f[FIELD_RANKS] = (uint64_t)rf_plan_ranks(plan);
-    f[FIELD_TENSOR] = (uint64_t)plan->mesh.tp;
-    f[FIELD_TENSOR_PARTS] = (uint64_t)policy->tensor_parts;
-    f[FIELD_SEQUENCE] = plan->mesh.tp > 1 && policy->sequence_parallel;
-    f[FIELD_PIPELINE] = hash_pipeline(plan);
-    f[FIELD_BATCH] = (uint64_t)policy->batch;
-    f[FIELD_SEQ] = (uint64_t)policy->seq;
-    f[FIELD_PACKED] = policy->packed;
-    f[FIELD_MICRO_BATCHES] = (uint64_t)policy->micro_batches;
-    f[FIELD_CONTEXT] = (uint64_t)plan->mesh.cp;
-    f[FIELD_ORDER] = (uint64_t)policy->order;
-    f[FIELD_UPDATE] = policy->update_on_rank_0;
-    f[FIELD_ZERO] = (uint64_t)policy->zero;
-    f[FIELD_SHARD] = (uint64_t)plan->mesh.shard;
-    f[FIELD_GATHERS] = hash_gathers(plan);
-    f[FIELD_OFFLOAD] = (uint64_t)(policy->offload & RF_OFFLOAD_OPTIMIZER);
-    f[FIELD_MASTERS] = !policy->no_masters;
-    f[FIELD_REDUCE_DTYPE] = (uint64_t)policy->reduce_dtype;
-    f[FIELD_COMPRESS] = hash_compression(&policy->compress);
-    f[FIELD_BUCKETS] = hash_buckets(policy);
-    f[FIELD_OPTIMIZER] = hash_optimizer(&policy->optimizer);
-    f[FIELD_CLIP] = clip;
-    f[FIELD_LOSS_SCALE] = hash_loss_scale(policy);
-    f[FIELD_WORKSPACE] = policy->workspace_bytes;
-    f[FIELD_FORWARD_ONLY] = policy->forward_only;
-    f[FIELD_BLOCKS] = hash_blocks(plan);
-    f[FIELD_CONFIG] = run->config ? hash_text(run->config, 0) : 0;
-    f[FIELD_PARAMS] = (uint64_t)plan->logical_elements;
-    f[FIELD_PARAM_LIST] = hash_params(plan);
-    f[FIELD_SPLITS] = hash_splits(plan);
-    f[FIELD_SEED] = run->seed;
+    f[FIELD_version] = RF_VERSION_MAJOR * 1000000 + RF_VERSION_MINOR * 1000 + RF_VERSION_PATCH;
+    f[FIELD_ranks] = (uint64_t)rf_plan_ranks(plan);
+    f[FIELD_tensor] = (uint64_t)plan->mesh.tp;
+    f[FIELD_sequence] = plan->mesh.tp > 1 && policy->sequence_parallel;
+    f[FIELD_pipeline] = hash_pipeline(plan);
+    f[FIELD_context] = (uint64_t)plan->mesh.cp;
+    RF_POLICY_EQUAL(SET)
+    f[FIELD_shard] = (uint64_t)plan->mesh.shard;
+    f[FIELD_gathers] = hash_gathers(plan);
+    f[FIELD_offload] = (uint64_t)(policy->offload & RF_OFFLOAD_OPTIMIZER);
+    f[FIELD_compress] = hash_compression(&policy->compress);
+    f[FIELD_buckets] = hash_buckets(policy);
+    f[FIELD_optimizer] = hash_optimizer(&policy->optimizer);
+    f[FIELD_clip] = clip;
+    f[FIELD_loss_scale] = hash_loss_scale(policy);
+    f[FIELD_blocks] = hash_blocks(plan);
+    f[FIELD_config] = run->config ? hash_text(run->config, 0) : 0;
+    f[FIELD_params] = (uint64_t)plan->logical_elements;
+    f[FIELD_param_list] = hash_params(plan);
+    f[FIELD_splits] = hash_splits(plan);
+    f[FIELD_seed] = run->seed;
 }
 
 /* The rank whose value rank r must have. The workspace determines the number of parts of sums: bits
@@ -225,7 +176,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
 static int compared_with(const struct record *all, int r, int field)
 {
     int other = 0;
-    while (field == FIELD_WORKSPACE && all[other].driver != all[r].driver)
+    while (field == FIELD_workspace_bytes && all[other].driver != all[r].driver)
         other++;
     return other;
 }

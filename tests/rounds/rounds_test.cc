@@ -486,6 +486,34 @@ TEST(Rounds, FourBitsAndFiftyStepsAreAThreeHundredEightiethOfTheBytes)
     }
 }
 
+TEST(Rounds, AllHearTheLargestOfWhatEachSays)
+{
+    for (const int64_t delay : {0, 1}) {
+        ranks::World world;
+        world.size = 3;
+        ranks::run(world, [&](rf_comm *comm, int rank) {
+            Vector params(5, 1);
+            rf_rounds_rule rule = {};
+            rule.every = 2;
+            rule.delay = delay;
+            const rf_rounds_params in_host = rf_rounds_in_host(params.data(), 5);
+            rf_rounds *rounds = nullptr;
+            ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
+            for (int step = 1; step <= 7; step++) {
+                const int32_t said[2] = {10 * step + rank, -rank};
+                int32_t heard[2];
+                rf_rounds_say(rounds, said);
+                ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+                rf_rounds_heard(rounds, heard);
+                const int began = static_cast<int>((step - delay) / 2 * 2);
+                EXPECT_EQ(heard[0], began > 0 ? 10 * began + 2 : 0) << step;
+                EXPECT_EQ(heard[1], 0);
+            }
+            rf_rounds_close(rounds);
+        });
+    }
+}
+
 TEST(Rounds, TheMeanAtTheEndIsOneModelOfAll)
 {
     const int64_t count = 33;

@@ -107,3 +107,35 @@ TEST(Elastic, WhatIsLostBeforeTheFirstSaveSaysThatThereIsNone)
               std::string::npos)
         << e.program.err;
 }
+
+/* Deaths are normal among workers: the others continue at once, with what they have, and the first
+ * of them prints and saves. */
+TEST(Elastic, WorkersContinueWithoutThoseThatAreLost)
+{
+    const struct {
+        const char *rule;
+        int ranks, left;
+        std::vector<int> victims;
+        std::vector<std::string> more;
+    } all[] = {{"diloco:3", 4, 2, {0, 3}, {}},
+               {"gossip:4,delay=2", 3, 2, {1}, {}},
+               {"fedavg:3", 6, 2, {2}, {"--mesh", "tp=2"}}};
+    for (const auto &row : all) {
+        TempFolder folder;
+        const std::string save = folder.path + "/save";
+        const Ended e = killed(folder, row.ranks, row.victims,
+                               with({"--sync", row.rule, "--save", save}, row.more));
+        EXPECT_EQ(e.program.status, 0) << e.program.err;
+        EXPECT_NE(e.program.out.find("step 40/40"), std::string::npos) << e.program.out;
+        EXPECT_NE(e.log.find("\"workers\":" + std::to_string(row.left) + ","), std::string::npos)
+            << row.rule << e.log;
+        if (row.victims.size() == 1)
+            continue;
+        /* The checkpoint is one of the workers that were left. */
+        const ProgramResult r =
+            run_program(with(tiny(folder.path + "/t.txt"), {"--sync", row.rule, "--ranks", "2",
+                                                            "--steps", "42", "--resume", save}));
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_EQ(r.out.find("each continues with the mean"), std::string::npos) << r.out;
+    }
+}

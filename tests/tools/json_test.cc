@@ -98,10 +98,10 @@ TEST(InfoJson, MeasuredAlgorithmsComeWithPredictions)
     }
 }
 
-TEST(InfoJson, DoesNotShowTheJobKey)
+TEST(InfoJson, DoesNotShowKeys)
 {
     ProgramOptions options;
-    options.environment = {"RF_JOB_KEY=very-secret"};
+    options.environment = {"RF_JOB_KEY=very-secret", "RF_CLIENT_KEY=very-secret-too"};
     EXPECT_EQ(run_program({"info", "--json"}, options).out.find("very-secret"), std::string::npos);
     EXPECT_EQ(run_program({"info"}, options).out.find("very-secret"), std::string::npos);
 }

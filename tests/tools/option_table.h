@@ -59,7 +59,7 @@ inline const std::vector<std::string> &all_commands()
 {
     static const std::vector<std::string> names = {"info",     "run",   "bench",    "plan",
                                                    "train",    "tune",  "schedule", "flight",
-                                                   "tokenize", "merge", "generate"};
+                                                   "tokenize", "merge", "generate", "coordinate"};
     return names;
 }
 

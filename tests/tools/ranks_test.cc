@@ -229,7 +229,8 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
                   "steps",
                   {"2", "3"},
                   {},
-                  {"join"}}; /* for a process that is not in the job yet: join_test.cc */
+                  /* for a process that is not in the job yet: join_test.cc; for one rank */
+                  {"join", "coordinator", "client", "update-clip", "update-noise"}};
     train.rows = {
         {"from", {files.hub, files.other_hub, {}, true}},
         {"allow-nan", {"", "yes", {}, true}},

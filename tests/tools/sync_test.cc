@@ -212,6 +212,48 @@ TEST(Sync, OtherWorkersAndOtherRulesContinueFromTheMean)
     EXPECT_NE(r.err.find("worker-1/step-4"), std::string::npos) << r.err;
 }
 
+/* The servers' optimizer on the sum of the workers' gradients in tree order, decay included. The
+ * model has no tied parameter, of whose uses each worker sends one sum. */
+TEST(Sync, ServersAreDataParallelTrainingInTreeOrderToTheBit)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text());
+    const std::vector<std::string> same = {"--model", "llama", "--steps", "3", "--clip", "0"};
+    std::string hashes[2];
+    for (const bool server : {false, true}) {
+        const std::string batch = server ? "2" : "4";
+        const ProgramResult r = run_program(
+            with(workers(data, server ? "server,servers=2" : "", server ? 4 : 2, same),
+                 {"--batch", batch, "--micro-batches", batch, "--mesh", server ? "dp=1" : "dp=2"}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        const size_t at = r.out.find("parameters: sha256 ");
+        ASSERT_NE(at, std::string::npos) << r.out;
+        hashes[server] = r.out.substr(at, 19 + 64);
+    }
+    EXPECT_EQ(hashes[0], hashes[1]);
+}
+
+/* The log tells what the store has done: every gradient, and no pull beyond the bound. */
+TEST(Sync, TheLogHasTheHistogramOfStaleness)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::vector<std::string> same = {
+        "--steps", "6", "--log", log, "--lr", "0.1", "--weight-decay", "0", "--optimizer", "sgd"};
+    ProgramResult r = run_program(workers(data, "server:stale=1", 3, same));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "updates"), std::vector<double>{12});
+    ASSERT_EQ(series(log, "most_lag").size(), 1u);
+    EXPECT_LE(series(log, "most_lag")[0], 1);
+    EXPECT_NE(read_text(log).find("\"staleness\":["), std::string::npos);
+    const double sent = series(log, "sent").at(0); /* 6 steps and two workers */
+    EXPECT_EQ(series(log, "pushed"), std::vector<double>{12 * sent});
+    r = run_program(workers(data, "hogwild", 2, same));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "lost"), std::vector<double>{0});
+    EXPECT_EQ(series(log, "additions"), std::vector<double>{12 * sent / 4});
+}
+
 TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
 {
     TempFolder folder;
@@ -223,9 +265,20 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
     } all[] = {
         {"diloco", {}, "--sync diloco: diloco: write diloco:H"},
         {"gossip:1,graph=star", {}, "graph=star"},
-        {"local:4", {"--elastic", "--save", save}, "--sync is not for --elastic"},
+        {"local:4", {"--elastic", "--save", save, "--save-every", "4"}, "saves at the end only"},
         {"local:4", {"--audit", "2"}, "--sync is not for --audit"},
         {"local:4", {"--mesh", "tp=4"}, "no multiple of it"},
+        {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
+        {"server:async,servers=2", {}, "start at least 3 ranks"},
+        {"server", {}, "is not for --clip: no rank has the norm"},
+        {"server:async", {"--mesh", "dp=1", "--save", save}, "is not for --save"},
+        {"server:async", {"--resume", save}, "is not for --resume"},
+        {"hogwild", {"--mesh", "dp=2"}, "is not for --mesh"},
+        {"hogwild", {}, "use --optimizer sgd"},
+        {"hogwild", {"--optimizer", "sgd", "--weight-decay", "0.1"}, "use --weight-decay 0"},
+        {"server:async", {"--dtype", "f16"}, "is not for --loss-scale"},
+        {"server:async", {"--offload", "optimizer"}, "is not for --offload"},
+        {"server:async", {"--audit", "2"}, "--sync is not for --audit"},
     };
     for (const auto &row : all) {
         const ProgramResult r = run_program(workers(data, row.rule, 2, row.more));

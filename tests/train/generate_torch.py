@@ -4,8 +4,12 @@
 # Greedy texts and logits of transformers (CPU, f32) for two small models of each architecture, whose
 # matrices are 4 times those of the formula of hub_torch.py. Its output is kept in generate_torch.txt; run it again with
 #     python3 generate_torch.py > generate_torch.txt
+# or for new cases alone with
+#     python3 generate_torch.py NAME... >> generate_torch.txt
 # Each case: a name, config.json on one line, three lines "prompt > text", and the logits after
 # tokens 1, 5 and 11 of the last prompt.
+import sys
+
 import torch
 import transformers as tf
 from hub_torch import CASES, at, config_line, fill, llama
@@ -16,6 +20,7 @@ MORE = {
     "mistral one key head": lambda: llama("Mistral", num_key_value_heads=1, num_hidden_layers=1),
     "qwen2 tied": lambda: llama("Qwen2", num_key_value_heads=4, intermediate_size=40, tie_word_embeddings=True),
     "qwen3 one key head": lambda: llama("Qwen3", num_key_value_heads=1, head_dim=8, rms_norm_eps=1e-5),
+    "olmo2 tied": lambda: llama("Olmo2", num_key_value_heads=4, head_dim=16, tie_word_embeddings=True),
 }
 
 
@@ -39,6 +44,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     tf.logging.set_verbosity_error()
-    print(f"# generate_torch.py, torch {torch.__version__}, transformers {tf.__version__}")
-    for case, make in {**CASES, **MORE}.items():
-        run(case, make().eval())
+    if not sys.argv[1:]:
+        print(f"# generate_torch.py, torch {torch.__version__}, transformers {tf.__version__}")
+    cases = {**CASES, **MORE}
+    for case in sys.argv[1:] or cases:
+        run(case, cases[case]().eval())

@@ -5,9 +5,13 @@
 # PEFT: tiny models with random weights are loaded from folders in which one field has another value. Its
 # output is kept in hub_fields.txt, which hub_fields_test.cc compares with the tables; run it again with
 #     python3 hub_fields.py > hub_fields.txt
+# or for a new architecture alone with
+#     python3 hub_fields.py NAME >> hub_fields.txt
 # A part begins with "file" and a name; then come the whole file as it was written, on one line, and for each
-# change: the effect (same, other: other logits or another text, error), the field and the value as JSON.
+# change: the effect (same, other: other logits or another text, error), the field and the value as JSON. Last come the values
+# that an architecture's absent fields have (default).
 import copy
+import dataclasses
 import json
 import os
 import sys
@@ -176,16 +180,24 @@ def gpt2():
                                             eos_token_id=1))
 
 
-def configs(folder):
+def defaults(config):
+    """Prints what an absent field means."""
+    for field in dataclasses.fields(config):
+        if field.default is not dataclasses.MISSING:
+            print("default", field.name, json.dumps(field.default), sep="\t")
+
+
+def configs(folder, names):
     llama3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
               "original_max_position_embeddings": 16}
     models = {"gpt2": gpt2, "llama": lambda: llama("Llama"), "llama3": lambda: llama("Llama", rope_parameters=llama3),
               "mistral": lambda: llama("Mistral", sliding_window=64), "qwen2": lambda: llama("Qwen2"),
               "qwen2 window": lambda: llama("Qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=1),
               "qwen3": lambda: llama("Qwen3", tie_word_embeddings=True), "olmo2": lambda: llama("Olmo2")}
-    for name, make in models.items():
+    for name in names or models:
         where = os.path.join(folder, name.replace(" ", "_"))
-        saved(make(), where)
+        made = models[name]()
+        saved(made, where)
         os.remove(where + "/generation_config.json")
         # All fields, not only those that differ from the defaults.
         whole = json.loads(tf.AutoConfig.from_pretrained(where).to_json_string(use_diff=False))
@@ -193,6 +205,7 @@ def configs(folder):
         write(where + "/config.json", whole)
         report("config.json of " + name, where + "/config.json", TRY, MORE,
                lambda where=where: seen(load(where), max_new_tokens=8))
+        defaults(type(made.config))
 
 
 def generation(folder):
@@ -229,11 +242,14 @@ def adapters(folder):
 
 def main():
     torch.set_num_threads(1)
-    print(f"# hub_fields.py, torch {torch.__version__}, transformers {tf.__version__}, peft {peft.__version__}")
+    names = sys.argv[1:]
+    if not names:
+        print(f"# hub_fields.py, torch {torch.__version__}, transformers {tf.__version__}, peft {peft.__version__}")
     with tempfile.TemporaryDirectory() as folder:
-        configs(folder)
-        generation(folder)
-        adapters(folder)
+        configs(folder, names)
+        if not names:
+            generation(folder)
+            adapters(folder)
 
 
 if __name__ == "__main__":

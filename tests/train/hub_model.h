@@ -9,7 +9,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "hub.h"
+#include "hub_table.h"
 }
 
 namespace hub_models
@@ -29,6 +29,18 @@ inline float formula(const std::string &name, uint64_t index)
     return name.find("norm") != std::string::npos || name.find("ln_") != std::string::npos
                ? 1.0f + small
                : small;
+}
+
+// Each architecture is in a case: of these texts of config.json, one names it.
+inline void expect_each_architecture(const std::vector<std::string> &configs)
+{
+    for (int i = 0; hub_archs[i]; i++) {
+        const std::string name = '"' + std::string(hub_archs[i]->name) + '"';
+        bool found = false;
+        for (const std::string &config : configs)
+            found = found || config.find(name) != std::string::npos;
+        EXPECT_TRUE(found) << "no case of " << name;
+    }
 }
 
 struct Tensor {

@@ -4,8 +4,11 @@
 # Losses of small models of each architecture in transformers (CPU, f32), with weights by the formula
 # of hub_test.cc. Its output is kept in hub_torch.txt; run it again with
 #     python3 hub_torch.py > hub_torch.txt
+# or for a new case alone with
+#     python3 hub_torch.py NAME >> hub_torch.txt
 # Each case: a name, config.json on one line, and the losses of five steps of SGD.
 import json
+import sys
 
 import numpy as np
 import torch
@@ -88,6 +91,7 @@ def run(name, model):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    print(f"# hub_torch.py, torch {torch.__version__}, transformers {tf.__version__}")
-    for case, make in CASES.items():
-        run(case, make().eval())
+    if not sys.argv[1:]:
+        print(f"# hub_torch.py, torch {torch.__version__}, transformers {tf.__version__}")
+    for case in sys.argv[1:] or CASES:
+        run(case, CASES[case]().eval())

@@ -138,7 +138,7 @@ struct Random {
             rf_layer_op middle = {.kind = kind == 2   ? RF_LAYER_ATTEND
                                           : kind == 1 ? RF_LAYER_GATE
                                                       : RF_LAYER_ACT};
-            middle.act = kind == 1 && one_of(2) ? RF_ACT_SIGMOID : RF_ACT_SILU;
+            middle.act = one_of(2) ? RF_ACT_SIGMOID : RF_ACT_SILU;
             row(middle, false);
             rf_layer_op down = {.kind = RF_LAYER_LINEAR};
             down.columns = opts.channels;
@@ -266,7 +266,7 @@ TEST(LayerBlock, WhatMakesNoBlockIsRefusedByRow)
         {[](Rows &r) { r[1].kind = RF_LAYER_ATTEND; }, "attention needs heads"},
         {[](Rows &r) { r[0].param = nullptr; }, "row 0 (linear) needs a name of its parameters"},
         {[](Rows &r) { r[2].param = "up"; }, "row 2 (linear) has the parameters up, as row 0"},
-        {[](Rows &r) { r[1].act = RF_ACT_TANH; }, "an activation is RF_ACT_RELU"},
+        {[](Rows &r) { r[1].act = RF_ACT_NONE; }, "an activation or a gate has an activation"},
         {[](Rows &r) { r[3].in = "c", r[3].with = "c"; },
          "row 3 (add) adds c to c; it must add the result of"},
         {[](Rows &r) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // Layers with other lists of operations than those of GPT-2 and Llama (src/models/layer.h):
-// post-norms, and norms of all heads together. hub_test.cc compares losses with transformers; here,
-// every technique gives the result of one rank that keeps everything.
+// post-norms, norms of all heads together, other activations. hub_test.cc compares losses with
+// transformers; here, every technique gives the result of one rank that keeps everything.
 #include <cmath>
 
 #include "mesh_case.h"
@@ -32,6 +32,24 @@ const layer_op *post_norms()
     return ops.data();
 }
 
+// An activation that no product computes.
+const layer_op *tanh_units()
+{
+    static const layer_op ops[] = {{LAYER_NORM, "norm1"},
+                                   {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
+                                   {LAYER_HEADS, "attention"},
+                                   {LAYER_ATTEND},
+                                   {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
+                                   {LAYER_ADD},
+                                   {LAYER_NORM, "norm2"},
+                                   {LAYER_COLUMN_LINEAR, "mlp.fc", {LAYER_HIDDEN}, LAYER_BIAS},
+                                   {.kind = LAYER_ACT, .act = RF_ACT_TANH},
+                                   {LAYER_ROW_LINEAR, "mlp.proj", {LAYER_CHANNELS}},
+                                   {LAYER_ADD},
+                                   {LAYER_END}};
+    return ops;
+}
+
 Training of(const layer_op *layer)
 {
     Training t = with_llama(clipped_training(3));
@@ -58,7 +76,7 @@ void expect_same(const Training &wanted, const Training &seen, int ranks, const 
 
 TEST(LayerList, RecomputationAndShardingChangeNoBit)
 {
-    for (const layer_op *layer : {olmo2(), post_norms()}) {
+    for (const layer_op *layer : {olmo2(), post_norms(), tanh_units()}) {
         const Training plain = of(layer);
         for (unsigned parts : {1u, 4u, 8u, 15u}) {
             Training t = plain;
@@ -83,12 +101,12 @@ TEST(LayerList, RanksThatShareItAreCloseToOneRank)
 {
     const std::vector<MeshCase> meshes = {{1, 2}, {1, 2, 1, 1, true}, {2, 2, 1, 1, true, 2},
                                           {1, 4}, {1, 4, 1, 1, true}, {1, 1, 2}};
-    for (const layer_op *layer : {post_norms(), olmo2()}) {
+    for (const layer_op *layer : {post_norms(), tanh_units(), olmo2()}) {
         const Training plain = of(layer);
         const Seen one = train(plain, 1)[0];
         for (const MeshCase &m : meshes)
             for (unsigned parts : {0u, 15u}) {
-                if (layer != post_norms() && m.tp > 1)
+                if (layer == olmo2() && m.tp > 1)
                     continue;
                 Training t = m.on(plain);
                 t.llama.recompute = parts;
@@ -135,7 +153,8 @@ TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
                    nameless = {LAYER_NORM}, heads = {LAYER_HEADS},
                    uneven = {LAYER_HEADS, "h", {LAYER_HEAD_SIZE, LAYER_KEYS}},
                    gates = {LAYER_COLUMN_LINEAR, "g", {LAYER_HIDDEN, LAYER_HIDDEN}},
-                   tanh = {LAYER_ACT, .act = RF_ACT_TANH}, none = {LAYER_GATE};
+                   tanh = {LAYER_ACT, .act = RF_ACT_TANH}, none = {LAYER_GATE},
+                   identity = {LAYER_ACT};
     const struct {
         std::vector<layer_op> ops;
         const char *fault;
@@ -154,9 +173,9 @@ TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
          "{LAYER_QUERIES, LAYER_KEYS}"},
         {{same, up, act, biased, norm, add, end}, "a row linear before a norm has no bias"},
         {{same, up, act, qkv, end}, "an activation is followed by a row linear"},
-        {{same, up, tanh, row, add, end},
-         "an activation is RF_ACT_RELU, RF_ACT_GELU or RF_ACT_SILU, which products compute"},
-        {{same, gates, none, row, add, end}, "a gate has an activation function"},
+        {{same, up, tanh, row, add, end}, nullptr},
+        {{same, up, identity, row, add, end}, "an activation or a gate has an activation function"},
+        {{same, gates, none, row, add, end}, "an activation or a gate has an activation function"},
         {{same, qkv, attend, row, add, same, qkv, attend, row, add, end},
          "a layer has one attention at most"},
         {{same, up, act, row, add},
@@ -190,17 +209,23 @@ TEST(LayerList, WhatCannotBeComputedIsRefusedByASentence)
 
 TEST(LayerList, AdaptersHaveTheSameBitsOnAnyRanks)
 {
-    const model_adapter adapter = {.rank = 2, .targets = "q_proj,o_proj,gate_proj,down_proj"};
-    Training one = of(olmo2());
-    one.llama.adapter = &adapter;
-    one.llama.architecture = "Olmo2ForCausalLM";
-    for (unsigned parts : {0u, 15u})
-        for (int zero : {0, 2}) {
-            Training t = one;
-            t.policy.zero = zero;
-            t.llama.recompute = parts;
-            expect_same(one, t, 2, "with adapters");
-        }
+    const struct {
+        const layer_op *layer;
+        const char *architecture, *targets;
+    } cases[] = {{olmo2(), "Olmo2ForCausalLM", "q_proj,o_proj,gate_proj,down_proj"},
+                 {tanh_units(), "GPT2LMHeadModel", "c_attn,c_proj,c_fc"}};
+    for (const auto &c : cases)
+        for (unsigned parts : {0u, 15u})
+            for (int zero : {0, 2}) {
+                const model_adapter adapter = {.rank = 2, .targets = c.targets};
+                Training one = of(c.layer);
+                one.llama.adapter = &adapter;
+                one.llama.architecture = c.architecture;
+                Training t = one;
+                t.policy.zero = zero;
+                t.llama.recompute = parts;
+                expect_same(one, t, 2, "with adapters");
+            }
 }
 
 TEST(LayerList, SixteenBitsFollowF32)

@@ -113,12 +113,13 @@ TEST(Frame, TextIsPrintableAndCut)
     EXPECT_STREQ(text, "");
 }
 
-TEST(Handshake, ProofHoldsOnlyForTheSameKeyJobRankSizeVersionNoncesAndRole)
+TEST(Handshake, ProofHoldsOnlyForTheSameKeyJobRankSizeVersionNoncesNameAndRole)
 {
     rf_job_key key, other;
     ASSERT_EQ(rf_job_key_init(&key, "secret"), 0);
     ASSERT_EQ(rf_job_key_init(&other, "secres"), 0);
-    rf_handshake h{1, 2, 3, {}, {}};
+    rf_handshake h{1, 2, 3, {}, {}, {}};
+    memset(h.name, 'n', RF_NAME_BYTES);
     rf_random(h.joiner, sizeof h.joiner);
     rf_random(h.listener, sizeof h.listener);
     uint8_t proof[RF_PROOF_BYTES];
@@ -126,7 +127,7 @@ TEST(Handshake, ProofHoldsOnlyForTheSameKeyJobRankSizeVersionNoncesAndRole)
     EXPECT_TRUE(rf_handshake_check(&key, &h, 'J', proof));
     EXPECT_FALSE(rf_handshake_check(&key, &h, 'H', proof));
     EXPECT_FALSE(rf_handshake_check(&other, &h, 'J', proof));
-    for (size_t i = 0; i < sizeof h; i++) {
+    for (size_t i = 0; i < sizeof h - 1; i++) { /* the last one ends the name */
         rf_handshake changed = h;
         ((uint8_t *)&changed)[i] ^= 1;
         EXPECT_FALSE(rf_handshake_check(&key, &changed, 'J', proof)) << i;

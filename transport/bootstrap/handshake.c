@@ -47,26 +47,47 @@ void rf_handshake_read_hello(struct rf_handshake *h, const uint8_t in[RF_HELLO_B
     memcpy(h->joiner, in + 12, RF_NONCE_BYTES);
 }
 
+enum { FIXED = 1 + RF_HELLO_BYTES + RF_NONCE_BYTES + RF_JOB_BYTES, MOST = FIXED + RF_NAME_BYTES };
+
 static size_t transcript(const struct rf_job_key *key, const struct rf_handshake *h, char role,
-                         uint8_t out[128])
+                         uint8_t out[MOST])
 {
+    const size_t name = strnlen(h->name, RF_NAME_BYTES);
     out[0] = (uint8_t)role;
     rf_handshake_hello(h, out + 1);
     memcpy(out + 1 + RF_HELLO_BYTES, h->listener, RF_NONCE_BYTES);
     memcpy(out + 1 + RF_HELLO_BYTES + RF_NONCE_BYTES, key->job, RF_JOB_BYTES);
-    return 1 + RF_HELLO_BYTES + RF_NONCE_BYTES + RF_JOB_BYTES;
+    memcpy(out + FIXED, h->name, name);
+    return FIXED + name;
 }
 
 void rf_handshake_prove(const struct rf_job_key *key, const struct rf_handshake *h, char role,
                         uint8_t out[RF_PROOF_BYTES])
 {
-    uint8_t text[128];
+    uint8_t text[MOST];
     crypto_auth(out, text, transcript(key, h, role, text), key->key);
 }
 
 bool rf_handshake_check(const struct rf_job_key *key, const struct rf_handshake *h, char role,
                         const uint8_t proof[RF_PROOF_BYTES])
 {
-    uint8_t text[128];
+    uint8_t text[MOST];
     return crypto_auth_verify(proof, text, transcript(key, h, role, text), key->key) == 0;
+}
+
+bool rf_handshake_is_name(const char *text, size_t bytes)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  ".-_";
+    for (size_t i = 0; i < bytes; i++)
+        if (text[i] == 0 || !strchr(allowed, text[i]))
+            return false;
+    return bytes > 0 && bytes <= RF_NAME_BYTES;
+}
+
+void rf_handshake_derive(const struct rf_job_key *key, const struct rf_handshake *h, char role,
+                         uint8_t out[32])
+{
+    uint8_t text[MOST];
+    crypto_auth(out, text, transcript(key, h, role, text), key->key);
 }

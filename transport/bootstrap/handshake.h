@@ -3,6 +3,8 @@
  * Proof that both ends of a connection hold the job key, without sending it: a nonce from each, and
  * an HMAC over both, bound to the protocol version, the job, the joiner's rank and the world's
  * size. The joiner proves first, so that a foreign connection gets no material for guessing keys.
+ * The clients of a coordinator (ringforge/federated.h) have a name and a key each, and no rank: the
+ * name travels in the hello, and is part of what is proved.
  */
 #ifndef RF_TRANSPORT_HANDSHAKE_H
 #define RF_TRANSPORT_HANDSHAKE_H
@@ -11,7 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { RF_NONCE_BYTES = 32, RF_PROOF_BYTES = 32, RF_JOB_BYTES = 16, RF_HELLO_BYTES = 44 };
+enum {
+    RF_NONCE_BYTES = 32,
+    RF_PROOF_BYTES = 32,
+    RF_JOB_BYTES = 16,
+    RF_HELLO_BYTES = 44,
+    RF_NAME_BYTES = 63 /* of a client's name, at most */
+};
 /* Set in the rank of a joiner that declines, and gives its reason after the welcome. */
 #define RF_HELLO_DECLINES 0x80000000u
 
@@ -24,6 +32,7 @@ struct rf_job_key {
 struct rf_handshake {
     uint32_t version, rank, size;
     uint8_t joiner[RF_NONCE_BYTES], listener[RF_NONCE_BYTES];
+    char name[RF_NAME_BYTES + 1]; /* of a client; empty: a rank */
 };
 
 /* text may be NULL or empty: no key. */
@@ -36,5 +45,11 @@ void rf_handshake_prove(const struct rf_job_key *key, const struct rf_handshake 
                         uint8_t out[RF_PROOF_BYTES]);
 bool rf_handshake_check(const struct rf_job_key *key, const struct rf_handshake *h, char role,
                         const uint8_t proof[RF_PROOF_BYTES]);
+
+/* Whether a text of `bytes` characters can be a client's name: letters, digits, '.', '-', '_'. */
+bool rf_handshake_is_name(const char *text, size_t bytes);
+/* A key for what follows the handshake, which depends on both nonces: another one for each role. */
+void rf_handshake_derive(const struct rf_job_key *key, const struct rf_handshake *h, char role,
+                         uint8_t out[32]);
 
 #endif

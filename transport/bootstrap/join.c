@@ -24,30 +24,55 @@ static uint64_t deadline_of(const struct rf_rendezvous *rendezvous)
     return rf_after_s(rendezvous->timeout_s);
 }
 
-int rf_join_refusal(const struct rf_frame *frame)
+/* who: the other end, for the message. */
+static int refusal(const struct rf_frame *frame, const char *who)
 {
     char text[400];
     int status = -(int)(rf_get32(frame->payload) & 0xff);
     rf_frame_text(frame->payload + 4, frame->bytes - 4, text, sizeof(text));
     if (status == 0 || status < RF_EAGAIN)
         status = RF_ENET;
-    return rf_fail_rank(status, 0, "rank 0 says: %s", text);
+    return rf_fail_rank(status, 0, "%s says: %s", who, text);
 }
 
-static int check_kind(const struct rf_frame *frame, int kind)
+int rf_join_refusal(const struct rf_frame *frame)
+{
+    return refusal(frame, "rank 0");
+}
+
+static int check_kind(const struct rf_frame *frame, int kind, const char *who)
 {
     if (frame->kind == RF_FRAME_REFUSE)
-        return rf_join_refusal(frame);
+        return refusal(frame, who);
     if (frame->kind != kind)
-        return rf_fail(RF_ECORRUPT, "control: rank 0 answered out of order");
+        return rf_fail(RF_ECORRUPT, "control: %s answered out of order", who);
     return 0;
 }
 
-/* Receives the next frame, which must be of this kind. */
-static int expect(struct rf_link *link, int kind, uint64_t deadline, struct rf_frame *frame)
+int rf_join_prove(const struct rf_job_key *key, struct rf_handshake *h, struct rf_link *link,
+                  uint64_t deadline)
 {
-    RETURN_IF_ERROR(rf_link_next_by(link, frame, deadline));
-    return check_kind(frame, kind);
+    const int rank = (int)(h->rank & ~RF_HELLO_DECLINES);
+    const char *who = h->name[0] ? "the coordinator" : "rank 0";
+    const size_t name = strnlen(h->name, RF_NAME_BYTES);
+    struct rf_frame frame;
+    uint8_t hello[RF_HELLO_BYTES + RF_NAME_BYTES], proof[RF_PROOF_BYTES];
+    rf_random(h->joiner, sizeof(h->joiner));
+    rf_handshake_hello(h, hello);
+    memcpy(hello + RF_HELLO_BYTES, h->name, name);
+    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_HELLO, rank, 0, hello, RF_HELLO_BYTES + name));
+    RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
+    RETURN_IF_ERROR(rf_link_next_by(link, &frame, deadline));
+    RETURN_IF_ERROR(check_kind(&frame, RF_FRAME_CHALLENGE, who));
+    memcpy(h->listener, frame.payload, sizeof(h->listener));
+    rf_handshake_prove(key, h, 'J', proof);
+    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_PROOF, rank, 0, proof, sizeof(proof)));
+    RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
+    RETURN_IF_ERROR(rf_link_next_by(link, &frame, deadline));
+    RETURN_IF_ERROR(check_kind(&frame, RF_FRAME_WELCOME, who));
+    if (rf_handshake_check(key, h, 'H', frame.payload))
+        return 0;
+    return rf_fail(RF_EAUTH, "%s does not have the key", who);
 }
 
 int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link *link,
@@ -57,25 +82,15 @@ int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link 
     struct rf_handshake h = {.version = RF_FRAME_VERSION,
                              .rank = (uint32_t)rendezvous->rank | declines,
                              .size = (uint32_t)rendezvous->size};
-    struct rf_frame frame;
-    uint8_t hello[RF_HELLO_BYTES], proof[RF_PROOF_BYTES];
-    rf_random(h.joiner, sizeof(h.joiner));
-    rf_handshake_hello(&h, hello);
-    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_HELLO, rendezvous->rank, 0, hello, sizeof(hello)));
-    RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
-    RETURN_IF_ERROR(expect(link, RF_FRAME_CHALLENGE, deadline, &frame));
-    memcpy(h.listener, frame.payload, sizeof(h.listener));
-    rf_handshake_prove(&rendezvous->key, &h, 'J', proof);
-    RETURN_IF_ERROR(rf_link_queue(link, RF_FRAME_PROOF, rendezvous->rank, 0, proof, sizeof(proof)));
-    RETURN_IF_ERROR(rf_link_flush_by(link, deadline));
-    RETURN_IF_ERROR(expect(link, RF_FRAME_WELCOME, deadline, &frame));
-    if (!rf_handshake_check(&rendezvous->key, &h, 'H', frame.payload))
+    const int rc = rf_join_prove(&rendezvous->key, &h, link, deadline);
+    /* A refusal, which is about rank 0, has its own reason. */
+    if (rc == RF_EAUTH && rf_last_error()->rank != 0)
         return rf_fail_rank(
             RF_EAUTH, 0,
             "the program that listens at %s port %d does not have the job key, so it is not "
             "rank 0 of this job",
             rendezvous->host, rendezvous->port);
-    return 0;
+    return rc;
 }
 
 /* One attempt, from connecting to being accepted. RF_EAGAIN: another attempt may succeed. *reached:
@@ -132,7 +147,7 @@ static int wait_for_start(const struct rf_rendezvous *rendezvous, struct rf_link
     if (rc == RF_ETIMEOUT)
         return rf_fail_rank(RF_ETIMEOUT, 0, "rank 0 did not start the job within %.3g s",
                             rendezvous->timeout_s);
-    return rc < 0 ? rc : check_kind(&frame, RF_FRAME_START);
+    return rc < 0 ? rc : check_kind(&frame, RF_FRAME_START, "rank 0");
 }
 
 /* Thousands of ranks must not retry all at once: each waits its own fraction of a time that

@@ -43,7 +43,13 @@ int rf_join_connect(struct rf_rendezvous *rendezvous, struct rf_link *link);
  * host. RF_EINVAL: it cannot be determined. */
 int rf_launcher_rendezvous(struct rf_rendezvous *rendezvous);
 
-/* Proves the job key to the other end of `link`, and checks that the other end knows the key. */
+/* Proves a key to the other end of `link`, and checks that the other end knows the key. Version,
+ * rank, size and name of the handshake are set; its nonces are filled in. RF_EAUTH: either end does
+ * not have the key. */
+int rf_join_prove(const struct rf_job_key *key, struct rf_handshake *handshake,
+                  struct rf_link *link, uint64_t deadline);
+
+/* The same with the job's key, as this rank. */
 int rf_join_authenticate(const struct rf_rendezvous *rendezvous, struct rf_link *link,
                          uint64_t deadline);
 

@@ -19,7 +19,7 @@ static const uint64_t HANDSHAKE_NS = 2000000000;
  */
 static const uint64_t PROTECTED_NS = 100000000;
 enum { RANKS_PROTECTED = 256 }; /* with more, they share rank 0's processor, and take longer */
-enum { MAX_PENDING_PAYLOAD = 64, ACCEPTS_PER_TURN = 16 };
+enum { MAX_PENDING_PAYLOAD = RF_HELLO_BYTES + RF_NAME_BYTES, ACCEPTS_PER_TURN = 16 };
 
 void rf_listener_init(struct rf_listener *listener, int fd, int size, const struct rf_job_key *key)
 {
@@ -119,12 +119,59 @@ static int refuse(struct rf_pending_connection *connection, int status, const ch
     return 0;
 }
 
-static int receive_hello(struct rf_pending_connection *connection, const struct rf_frame *frame)
+/* A client has a name, and a rank has none. For a name that nobody has the handshake continues,
+ * with a random key: a stranger does not learn the names. */
+static int receive_name(struct rf_listener *listener, struct rf_pending_connection *connection,
+                        const struct rf_frame *frame)
 {
+    const char *name = (const char *)frame->payload + RF_HELLO_BYTES;
+    const size_t bytes = frame->bytes - RF_HELLO_BYTES;
+    if ((bytes > 0) != (listener->key_of != NULL))
+        return refuse(connection, RF_EINVAL,
+                      bytes > 0 ? "this is a rank of a job, and no coordinator of clients"
+                                : "this is a coordinator of clients, and no rank of a job");
+    if (bytes == 0)
+        return 0;
+    if (!rf_handshake_is_name(name, bytes))
+        return rf_fail(RF_ECORRUPT, "control: a connection gave a name that none can be");
+    memcpy(connection->handshake.name, name, bytes);
+    connection->number =
+        listener->key_of(listener->owner, connection->handshake.name, &connection->key);
+    if (connection->number < 0)
+        rf_random(connection->key.key, sizeof(connection->key.key));
+    return 0;
+}
+
+static int receive_hello(struct rf_listener *listener, struct rf_pending_connection *connection,
+                         const struct rf_frame *frame)
+{
+    RETURN_IF_ERROR(receive_name(listener, connection, frame));
+    if (connection->refused)
+        return 0;
     rf_handshake_read_hello(&connection->handshake, frame->payload);
     rf_random(connection->handshake.listener, RF_NONCE_BYTES);
     return rf_link_queue(&connection->link, RF_FRAME_CHALLENGE, 0, 0,
                          connection->handshake.listener, RF_NONCE_BYTES);
+}
+
+static int refuse_proof(struct rf_listener *listener, struct rf_pending_connection *connection)
+{
+    char text[400];
+    if (listener->key_of) {
+        if (listener->refused)
+            listener->refused(listener->owner, connection->handshake.name);
+        snprintf(text, sizeof(text),
+                 "there is no client \"%s\" here with this key; name and key must be in the "
+                 "coordinator's list",
+                 connection->handshake.name);
+        return refuse(connection, RF_EAUTH, text);
+    }
+    if (!listener->warned)
+        rf_log("transport", 0,
+               "a connection with a wrong job key was refused; the job continues without it");
+    listener->warned = true; /* once, so that others cannot fill the log */
+    return refuse(connection, RF_EAUTH,
+                  "the job key is wrong; set RF_JOB_KEY to the same on every rank");
 }
 
 /* 1: the owner has taken the connection. */
@@ -134,15 +181,10 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
     const struct rf_handshake *h = &connection->handshake;
     const uint32_t rank = h->rank & ~RF_HELLO_DECLINES;
     const bool declines = rank != h->rank;
+    const struct rf_job_key *key = listener->key_of ? &connection->key : &listener->key;
     char text[400];
-    if (!rf_handshake_check(&listener->key, h, 'J', frame->payload)) {
-        if (!listener->warned)
-            rf_log("transport", 0,
-                   "a connection with a wrong job key was refused; the job continues without it");
-        listener->warned = true; /* once, so that others cannot fill the log */
-        return refuse(connection, RF_EAUTH,
-                      "the job key is wrong; set RF_JOB_KEY to the same on every rank");
-    }
+    if (!rf_handshake_check(key, h, 'J', frame->payload))
+        return refuse_proof(listener, connection);
     if (h->version != RF_FRAME_VERSION) {
         snprintf(text, sizeof(text),
                  "rank %" PRIu32 " speaks control protocol %" PRIu32
@@ -165,10 +207,13 @@ static int receive_proof(struct rf_listener *listener, struct rf_pending_connect
     if (declines && !heard)
         return refuse(connection, RF_EBUSY, "the job has begun");
     uint8_t proof[RF_PROOF_BYTES];
-    rf_handshake_prove(&listener->key, h, 'H', proof);
+    rf_handshake_prove(key, h, 'H', proof);
     RETURN_IF_ERROR(rf_link_queue(&connection->link, RF_FRAME_WELCOME, 0, 0, proof, sizeof(proof)));
     struct rf_link taken = connection->link;
-    int rc = (declines ? listener->decline : listener->admit)(listener->owner, (int)rank, &taken);
+    listener->admitting = connection;
+    const int number = listener->key_of ? connection->number : (int)rank;
+    int rc = (declines ? listener->decline : listener->admit)(listener->owner, number, &taken);
+    listener->admitting = NULL;
     if (rc < 0) {
         connection->link.out_end = connection->link.out_start = 0; /* withdraws the welcome */
         return refuse(connection, rc, rf_last_error()->message);
@@ -184,7 +229,7 @@ static int receive_frame(struct rf_listener *listener, struct rf_pending_connect
     static const uint8_t none[RF_NONCE_BYTES];
     bool greeted = memcmp(connection->handshake.listener, none, sizeof(none)) != 0;
     if (frame->kind == RF_FRAME_HELLO && !greeted)
-        return receive_hello(connection, frame);
+        return receive_hello(listener, connection, frame);
     if (frame->kind == RF_FRAME_PROOF && greeted)
         return receive_proof(listener, connection, frame);
     return rf_fail(RF_ECORRUPT, "control: a connection sent frames out of order");

@@ -19,6 +19,8 @@ enum { RF_LISTENER_MAX_PENDING = 64, RF_LISTENER_POLLS = 1 + RF_LISTENER_MAX_PEN
 struct rf_pending_connection {
     struct rf_link link;
     struct rf_handshake handshake;
+    struct rf_job_key key; /* with key_of: that of its name */
+    int number;
     uint64_t since_ns;
     bool refused; /* the refusal is sent; waits for the other end to close */
 };
@@ -37,6 +39,12 @@ struct rf_listener {
     int (*admit)(void *owner, int rank, struct rf_link *link);
     /* The same for one that declines; its reason, a refusal, follows. NULL: ignored. */
     int (*decline)(void *owner, int rank, struct rf_link *link);
+    /* NULL: all connections prove `key`. Otherwise each gives a name, and proves the key that this
+     * function writes for it; it returns the number that admit gets as rank. -1: nobody has this
+     * name; then no proof is accepted. */
+    int (*key_of)(void *owner, const char *name, struct rf_job_key *key);
+    void (*refused)(void *owner, const char *name); /* with key_of: a wrong proof; may be NULL */
+    const struct rf_pending_connection *admitting;  /* during admit */
     void *owner;
 };
 

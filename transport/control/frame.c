@@ -14,7 +14,7 @@ enum { LEAST_MEMBERS = 16 + 4 }; /* a job and one rank */
 static const struct {
     uint32_t least, most;
 } limits[RF_FRAME_KINDS] = {
-    [RF_FRAME_HELLO] = {44, 44},
+    [RF_FRAME_HELLO] = {44, 44 + 63},
     [RF_FRAME_CHALLENGE] = {32, 32},
     [RF_FRAME_PROOF] = {32, 32},
     [RF_FRAME_WELCOME] = {32, 32},
@@ -32,6 +32,8 @@ static const struct {
     [RF_FRAME_TERMS] = {0, 16 << 10},
     [RF_FRAME_NOTE] = {0, 400},
     [RF_FRAME_INVITE] = {28, 28},
+    [RF_FRAME_STREAM] = {24, 24},
+    [RF_FRAME_SEALED] = {18, RF_FRAME_MAX_SEALED},
 };
 
 void rf_put32(uint8_t *out, uint32_t value)

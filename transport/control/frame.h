@@ -11,7 +11,7 @@
 
 enum rf_frame_kind {
     /* Joining, in this order; either side may refuse instead. */
-    RF_FRAME_HELLO = 1, /* joiner: version, rank, size, nonce */
+    RF_FRAME_HELLO = 1, /* joiner: version, rank, size, nonce; a client: its name */
     RF_FRAME_CHALLENGE, /* rank 0: nonce */
     RF_FRAME_PROOF,     /* joiner: proof of the key */
     RF_FRAME_WELCOME,   /* rank 0: proof of the key */
@@ -32,6 +32,9 @@ enum rf_frame_kind {
     RF_FRAME_TERMS,  /* newcomer: text, its terms */
     RF_FRAME_NOTE,   /* rank 0: text, what the newcomer is waiting for */
     RF_FRAME_INVITE, /* rank 0: the address of the larger job */
+    /* After WELCOME, between a client and a coordinator (channel.h). */
+    RF_FRAME_STREAM, /* both: how the sealed frames begin */
+    RF_FRAME_SEALED, /* both */
     RF_FRAME_KINDS
 };
 
@@ -39,6 +42,7 @@ enum {
     RF_FRAME_HEADER = 16,
     RF_FRAME_MAX_TEXT = 400, /* of a refusal */
     RF_FRAME_MAX_PAYLOAD = 16 << 20,
+    RF_FRAME_MAX_SEALED = (256 << 10) + 64,
     RF_FRAME_VERSION = 4 /* of the whole control protocol */
 };
 

@@ -254,6 +254,17 @@ bool rf_socket_peer_is_loopback(int fd)
            is_loopback((struct sockaddr *)&peer);
 }
 
+void rf_socket_limit_silence(int fd, uint64_t ns)
+{
+    unsigned int ms = ns / 1000000 < INT32_MAX ? (unsigned int)(ns / 1000000) : INT32_MAX;
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
+
+void rf_socket_end_sending(int fd)
+{
+    shutdown(fd, SHUT_WR);
+}
+
 void rf_host_address(char *out, size_t bytes)
 {
     const char *named = rf_env("RF_INTERFACE");

@@ -30,6 +30,10 @@ int rf_socket_accept(int listener);
 /* Numeric IP of this end; loopback: whether it is a loopback address. */
 void rf_socket_local_address(int fd, char *out, size_t bytes, bool *loopback);
 bool rf_socket_peer_is_loopback(int fd);
+/* The connection breaks if the other end's host acknowledges nothing for this time. */
+void rf_socket_limit_silence(int fd, uint64_t ns);
+/* Nothing more will be sent: the other end reads to the end, and closes. */
+void rf_socket_end_sending(int fd);
 /* An address of this host that others can reach: RF_INTERFACE, else the first non-loopback address,
  * else 127.0.0.1. */
 void rf_host_address(char *out, size_t bytes);

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Stores in memory that ranks share: nothing is lost by atomic additions, losses of the others are
+ * counted to the last one.
+ */
+#include <gtest/gtest.h>
+#include <ringforge/ringforge.h>
+#include <ringforge/store.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstring>
+
+#include "support/ranks.h"
+
+namespace
+{
+
+using Vector = std::vector<float>;
+
+rf_store *open_store(rf_comm *comm, rf_store_rule rule, int64_t count, const float *initial)
+{
+    rf_store_opts opts = {};
+    opts.rule = rule;
+    opts.count = count;
+    opts.initial = initial;
+    rf_store *store = nullptr;
+    EXPECT_EQ(rf_store_open(comm, &opts, &store), RF_OK) << rf_last_error()->message;
+    return store;
+}
+
+/* Gradients are whole numbers, so each sum is exact in f32, in any order. */
+void count_exactly(const ranks::World &world, rf_store_rule rule)
+{
+    const int64_t count = 37, pushes = 3000;
+    Vector initial(count);
+    for (int64_t i = 0; i < count; i++)
+        initial[i] = static_cast<float>(i);
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        rf_store *store = open_store(comm, rule, count, initial.data());
+        ASSERT_NE(store, nullptr);
+        const Vector ones(count, 1);
+        const int64_t odd[] = {1, 3, 5};
+        rf_store_keys rows = {};
+        rows.first = 1;
+        rows.width = 4;
+        rows.count = 3;
+        rows.rows = odd; /* parameters 5 to 8, 13 to 16, 21 to 24 */
+        const rf_store_keys all = rf_store_range(0, count);
+        for (int64_t k = 0; k < pushes; k++)
+            ASSERT_EQ(rf_store_push(store, k % 2 ? &rows : &all, ones.data(), nullptr), RF_OK);
+        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
+        Vector values(count);
+        rf_store_stats stats = {};
+        ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK);
+        ASSERT_EQ(rf_store_get_stats(store, &stats), RF_OK);
+        double missing = 0;
+        for (int64_t i = 0; i < count; i++) {
+            const bool in_rows = i > 4 && i < 25 && ((i - 1) / 4) % 2 == 1;
+            const double want = initial[i] - pushes / 2.0 * world.size * (in_rows ? 2 : 1);
+            EXPECT_GE(values[i], want) << i;
+            missing += values[i] - want;
+        }
+        EXPECT_EQ(stats.pushes, pushes);
+        EXPECT_EQ(stats.pulls, 1);
+        EXPECT_EQ(stats.additions, static_cast<uint64_t>(world.size * pushes / 2 * (count + 12)));
+        /* Each addition is of 1: what is missing is what was lost. */
+        EXPECT_EQ(static_cast<double>(stats.lost), missing);
+        if (rule == RF_STORE_HOGWILD) {
+            EXPECT_EQ(missing, 0);
+        }
+        if (rank == 0 && rule == RF_STORE_RACY)
+            printf("%d ranks: %llu of %llu additions lost\n", world.size,
+                   static_cast<unsigned long long>(stats.lost),
+                   static_cast<unsigned long long>(stats.additions));
+        rf_store_close(store);
+    });
+}
+
+TEST(SharedStore, AtomicAdditionsLoseNothingAndRacyLossesAreCounted)
+{
+    for (const char *provider : {"loopback", "shm"})
+        for (const int size : {1, 2, 3, 4})
+            for (const rf_store_rule rule : {RF_STORE_HOGWILD, RF_STORE_RACY}) {
+                ranks::World world;
+                world.provider = provider;
+                world.size = size;
+                count_exactly(world, rule);
+            }
+}
+
+TEST(SharedStore, RanksThatDisagreeAndOtherHostsAreRefused)
+{
+    ranks::World world;
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_store_opts opts = {};
+        opts.rule = RF_STORE_HOGWILD;
+        opts.count = 10 + rank;
+        rf_store *store = nullptr;
+        EXPECT_EQ(rf_store_open(comm, &opts, &store), RF_EINVAL);
+        EXPECT_NE(strstr(rf_last_error()->message, "store: parameters"), nullptr)
+            << rf_last_error()->message;
+    });
+    world.provider = "shm+tcp";
+    world.hosts = "a,b";
+    ranks::run(world, [](rf_comm *comm, int) {
+        rf_store_opts opts = {};
+        opts.rule = RF_STORE_HOGWILD;
+        opts.count = 10;
+        rf_store *store = nullptr;
+        EXPECT_EQ(rf_store_open(comm, &opts, &store), RF_ENOTSUP) << rf_last_error()->message;
+    });
+}
+
+/* A rank that has left, or died, disturbs nobody. */
+TEST(SharedStore, ARankThatDiesLeavesTheParametersToTheOthers)
+{
+    ranks::World world;
+    world.provider = "shm";
+    world.size = 3;
+    world.expect_killed = 0;
+    world.by_signal = SIGKILL;
+    world.may_die = {0};
+    ranks::Shared shared(sizeof(int));
+    ranks::run(
+        world,
+        [&](rf_comm *comm, int rank) {
+            const float one = 1;
+            rf_store *store = open_store(comm, RF_STORE_HOGWILD, 5, nullptr);
+            ASSERT_NE(store, nullptr);
+            const rf_store_keys key = rf_store_range(2, 1);
+            ASSERT_EQ(rf_store_push(store, &key, &one, nullptr), RF_OK);
+            __atomic_add_fetch(shared.as<int>(), 1, __ATOMIC_SEQ_CST);
+            while (__atomic_load_n(shared.as<int>(), __ATOMIC_SEQ_CST) < 3)
+                sched_yield();
+            if (rank == 0)
+                raise(SIGKILL); /* its memory is that of the store */
+            float value = 0;
+            ASSERT_EQ(rf_store_push(store, &key, &one, nullptr), RF_OK);
+            __atomic_add_fetch(shared.as<int>(), 1, __ATOMIC_SEQ_CST);
+            while (__atomic_load_n(shared.as<int>(), __ATOMIC_SEQ_CST) < 5)
+                sched_yield();
+            ASSERT_EQ(rf_store_pull(store, &key, 0, &value), RF_OK);
+            EXPECT_EQ(value, -5);
+            rf_store_close(store);
+        },
+        [](int, int) {});
+}
+
+TEST(SharedStore, KeysAndGradientsThatMakeNoSenseAreRefused)
+{
+    ranks::World world;
+    world.size = 1;
+    ranks::run(world, [](rf_comm *comm, int) {
+        rf_store *store = open_store(comm, RF_STORE_HOGWILD, 20, nullptr);
+        ASSERT_NE(store, nullptr);
+        const struct {
+            int64_t first, width, count, rows[2];
+            bool sparse;
+            const char *says;
+        } cases[] = {
+            {0, 1, 21, {}, false, "21 rows of 1"},
+            {21, 1, 0, {}, false, "from 0 to 20"},
+            {-1, 1, 1, {}, false, "from 0 to 20"},
+            {0, -1, 1, {}, false, "from 0 to 20"},
+            {0, INT64_MAX, 2, {}, false, "rows of"},
+            {4, 4, 2, {1, 4}, true, "row 4 of a table that has 4"},
+            {0, 4, 2, {2, 2}, true, "row 2 comes behind row 2"},
+            {0, 4, 2, {-1, 2}, true, "row -1 comes behind"},
+        };
+        Vector values(32, 1);
+        for (const auto &c : cases) {
+            rf_store_keys keys = {};
+            keys.first = c.first;
+            keys.width = c.width;
+            keys.count = c.count;
+            keys.rows = c.sparse ? c.rows : nullptr;
+            EXPECT_EQ(rf_store_push(store, &keys, values.data(), nullptr), RF_EINVAL);
+            EXPECT_NE(strstr(rf_last_error()->message, c.says), nullptr)
+                << rf_last_error()->message;
+            EXPECT_EQ(rf_store_pull(store, &keys, 0, values.data()), RF_EINVAL);
+        }
+        const rf_store_keys all = rf_store_range(0, 20);
+        values[19] = NAN;
+        EXPECT_EQ(rf_store_push(store, &all, values.data(), nullptr), RF_EINVAL);
+        values[19] = 1;
+        rf_store_update update = {};
+        update.lr = INFINITY;
+        EXPECT_EQ(rf_store_push(store, &all, values.data(), &update), RF_EINVAL);
+        ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK);
+        for (int i = 0; i < 32; i++)
+            EXPECT_EQ(values[i], i < 20 ? 0 : 1) << i;
+        rf_store_close(store);
+    });
+}
+
+} // namespace

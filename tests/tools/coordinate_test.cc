@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge coordinate`, and `ringforge train --coordinator`: clients are processes with data and
+ * keys of their own.
+ */
+#include "train_program.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace
+{
+
+struct Files {
+    Files()
+    {
+        north = folder.file("north.txt", some_text());
+        south = folder.file("south.txt", "so it goes. " + some_text());
+        clients = folder.file("clients", "# names and keys\n\nnorth  a key\nsouth\tanother one \n");
+        chmod(clients.c_str(), 0600);
+    }
+    TempFolder folder;
+    std::string north, south, clients;
+};
+
+Words client(const std::string &data, const std::string &name, const std::string &address)
+{
+    return {
+        "train",    "--data",        data,    "--layers", "1",  "--channels",       "32", "--heads",
+        "2",        "--seq",         "16",    "--batch",  "4",  "--steps",          "6",  "--sync",
+        "fedavg:2", "--coordinator", address, "--client", name, "--eval-sequences", "4"};
+}
+
+ProgramOptions key(const std::string &text)
+{
+    ProgramOptions options;
+    options.environment = {"RF_CLIENT_KEY=" + text};
+    return options;
+}
+
+std::string sha256_of(const std::string &out)
+{
+    const size_t at = out.find("sha256 ");
+    return at == std::string::npos ? out : out.substr(at + 7, 64);
+}
+
+} // namespace
+
+TEST(Coordinate, TwoClientsTrainOneModelAndOthersAreRefused)
+{
+    const Files files;
+    const std::string state = files.folder.path + "/state";
+    Background coordinator =
+        start_command({program_path(), "coordinate", "--sync", "fedavg:2", "--clients",
+                       files.clients, "--rounds", "2", "--port", "0", "--save", state});
+    std::string said;
+    char some[1024];
+    while (said.find("rounds of") == std::string::npos) {
+        const ssize_t n = read(coordinator.out, some, sizeof some);
+        ASSERT_GT(n, 0) << said;
+        said.append(some, static_cast<size_t>(n));
+    }
+    const std::string port = std::to_string(atoi(said.c_str() + said.find("port ") + 5));
+    const std::string address = "127.0.0.1:" + port;
+    ProgramResult stranger = run_program(client(files.north, "mallory", address), key("a key"));
+    EXPECT_EQ(stranger.status, 1) << stranger.err;
+    EXPECT_NE(stranger.err.find("no client \"mallory\""), std::string::npos) << stranger.err;
+    Background north =
+        start_command(Words{program_path()} + client(files.north, "north", address), key("a key"));
+    Background south = start_command(Words{program_path()} + client(files.south, "south", address) +
+                                         Words{"--update-clip", "0.5", "--update-noise", "5"},
+                                     key("another one"));
+    const ProgramResult a = finish_command(north, 100), b = finish_command(south, 100),
+                        c = finish_command(coordinator, 100);
+    EXPECT_EQ(a.status, 0) << a.err;
+    EXPECT_EQ(b.status, 0) << b.err;
+    EXPECT_EQ(c.status, 0) << c.err;
+    EXPECT_EQ(sha256_of(a.out).size(), 64u) << a.out;
+    EXPECT_EQ(sha256_of(a.out), sha256_of(b.out));
+    EXPECT_NE(a.out.find("done: 4 steps"), std::string::npos) << a.out; /* of 6 */
+    EXPECT_EQ(a.out.find("privacy"), std::string::npos) << a.out;
+    EXPECT_NE(b.out.find("privacy: epsilon 1.158 for delta 1e-5, after 2 rounds"),
+              std::string::npos)
+        << b.out;
+    EXPECT_NE(c.out.find("round 1: 2 of 2 clients"), std::string::npos) << c.out;
+    EXPECT_NE(c.out.find("north 128, south 128"), std::string::npos) << c.out;
+    EXPECT_NE(c.err.find("refused: mallory"), std::string::npos) << c.err;
+    const ProgramResult again =
+        run_program({"coordinate", "--sync", "fedavg:2", "--clients", files.clients, "--rounds",
+                     "2", "--port", "0", "--resume", state});
+    EXPECT_EQ(again.status, 0) << again.err;
+    EXPECT_NE(again.out.find("continues after 2 rounds"), std::string::npos) << again.out;
+}
+
+TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
+{
+    const Files files;
+    const auto refused = [](const Words &words, int status, const std::string &sentence,
+                            const ProgramOptions &options = {}) {
+        const ProgramResult r = run_program(words, options);
+        EXPECT_EQ(r.status, status) << joined(words) << r.err;
+        EXPECT_NE(r.err.find(sentence), std::string::npos) << joined(words) << r.err;
+    };
+    const Words sound = {"coordinate", "--sync", "fedavg:2", "--rounds", "2", "--port", "0"};
+    const Words whole = sound + Words{"--clients", files.clients};
+    refused(sound, 2, "--clients is needed");
+    refused({"coordinate", "--clients", files.clients, "--rounds", "1"}, 2, "--sync is needed");
+    refused({"coordinate", "--clients", files.clients, "--sync", "local:1"}, 2,
+            "--rounds is needed");
+    refused(whole + Words{"--min-clients", "3"}, 1, "at least 3 of 2 clients");
+    refused(whole + Words{"--save-every", "3"}, 2, "--save");
+    refused({"coordinate", "--sync", "gossip:2", "--rounds", "2", "--clients", files.clients}, 1,
+            "ring");
+    refused(sound + Words{"--clients", files.folder.path + "/none"}, 1, "No such file");
+    refused(sound + Words{"--clients", files.folder.path}, 1, "is not a file");
+    const auto list = [&](const std::string &text, int mode = 0600) {
+        const std::string path = files.folder.file("list", text);
+        chmod(path.c_str(), static_cast<mode_t>(mode));
+        return sound + Words{"--clients", path};
+    };
+    refused(list("north key\n", 0644), 1, "chmod 600");
+    refused(list("north\n"), 1, "line 1");
+    refused(list("north key\nsouth " + std::string(5000, 'k')), 1, "line 2");
+    refused(list("north key\nsouth key\n"), 1, "have one key");
+    refused(list("north key\nnorth key2\n"), 1, "twice");
+    refused(list(""), 1, "nothing listens without a key");
+    Words train = client(files.north, "north", "127.0.0.1:1");
+    refused(train + Words{"--ranks", "2"}, 2, "one rank");
+    refused(train + Words{"--steps", "7"}, 2, "multiple");
+    refused(train + Words{"--coordinator", "nowhere"}, 2, "HOST:PORT");
+    refused(train + Words{"--update-noise", "1"}, 2, "--update-clip");
+    refused({"train", "--data", files.north, "--coordinator", "h:1", "--client", "x"}, 2, "--sync");
+    refused({"train", "--data", files.north, "--sync", "fedavg:2", "--coordinator", "h:1"}, 2,
+            "--client");
+}

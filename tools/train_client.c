@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge train --coordinator`: this process is a client of a coordinator, on one rank, with
+ * data of its own (ringforge/federated.h).
+ */
+#include <string.h>
+
+#include "trainer.h"
+
+/* What shapes the model: the options of this group of the help, and the files that they name. */
+static int model_terms(const struct tool_command *command, const struct train_options *o,
+                       char **terms)
+{
+    char text[2048];
+    int status = TOOL_OK;
+    for (const struct tool_option *row = o->table; row->name && status == TOOL_OK; row++) {
+        const char *group = tool_option_group(row->name);
+        if (!group || strcmp(group, "Model") != 0)
+            continue;
+        tool_option_text(row, text, sizeof(text));
+        if (row->ranks == TOOL_CONTENT)
+            status = tool_terms_add_content(command, terms, row);
+        else if (row->ranks == TOOL_ALIKE)
+            status = tool_terms_add(command, terms, row->name, text, 0);
+    }
+    return status;
+}
+
+/* ---- a rank ---------------------------------------------------------------------------------- */
+
+int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
+                      const struct rf_rounds_rule *rule, struct rf_client **out)
+{
+    char host[256] = "", *terms = NULL;
+    struct rf_client_opts opts = {.host = host,
+                                  .name = t->o->client,
+                                  .rule = rule,
+                                  .clip = (float)t->o->update_clip,
+                                  .noise = (float)t->o->update_noise,
+                                  .timeout_s = t->o->ranks.timeout_s};
+    int status = model_terms(t->command, t->o, &terms);
+    opts.terms = terms;
+    if (status == TOOL_OK && !train_client_address(t->o->coordinator, host, &opts.port))
+        status = TOOL_USAGE; /* it has been checked */
+    if (status == TOOL_OK && rf_client_open(&opts, params, out) < 0)
+        status = trainer_failed(t);
+    free(terms);
+    if (status == TOOL_OK)
+        printf("client %s: begins with the parameters of round %lld\n", t->o->client,
+               (long long)rf_client_round(*out));
+    return status;
+}
+
+int train_client_step(struct trainer *t, struct rf_client *client,
+                      const struct rf_rounds_rule *rule, struct rf_step_stats *stats)
+{
+    struct rf_client_stats now;
+    const uint64_t from = rf_now_ns();
+    t->round_tokens += (double)stats->tokens;
+    if (rf_client_step(client, rule->weighted ? t->round_tokens : 0, &now) < 0)
+        return trainer_failed(t);
+    stats->sent_bytes += now.sent_bytes - t->round_bytes;
+    stats->exposed_comm_ns += now.wait_ns;
+    stats->step_ns += rf_now_ns() - from;
+    t->round_bytes = now.sent_bytes;
+    t->ended = now.ended;
+    if (now.exchanged) {
+        t->round_tokens = 0;
+        t->rounds_sent++;
+    }
+    return TOOL_OK;
+}
+
+int train_client_leave(const struct trainer *t)
+{
+    const struct rf_privacy privacy = {1, t->o->update_noise, t->rounds_sent, 1e-5};
+    double epsilon = 0;
+    if (t->o->update_noise == 0)
+        return TOOL_OK;
+    if (rf_privacy_epsilon(&privacy, &epsilon) < 0)
+        return tool_library_error(t->command, -1);
+    printf("privacy: epsilon %.4g for delta 1e-5, after %lld rounds of this process\n", epsilon,
+           (long long)t->rounds_sent);
+    return TOOL_OK;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge train --sync server` and `hogwild`: workers of one rank each push the gradients of
+ * their steps to a store, and pull its parameters (ringforge/store.h). A worker's own step updates
+ * nothing: its rate is 0. The last ranks are servers, which train nothing.
+ */
+#include <ringforge/store.h>
+#include <string.h>
+
+#include "train_store.h"
+
+/* The share of a step without a token: it adds nothing to the others' shares. */
+#define NO_SHARE 1e-30
+
+struct train_store {
+    struct rf_comm *world, *workers; /* all ranks; all but the servers */
+    struct rf_store_opts opts;
+    struct rf_store_keys *undecayed;
+    struct rf_rounds_params params;
+    float *gradient, *values;
+    struct rf_store *store;
+    uint64_t pushed_bytes, wait_ns; /* so far */
+};
+
+bool train_store_serves(const struct trainer *t)
+{
+    return train_store_on(t->o) && t->rank >= t->o->workers;
+}
+
+int train_store_place(struct trainer *t, struct train_store **out)
+{
+    struct rf_comm *inner = NULL;
+    const int rank = t->rank, workers = t->o->workers;
+    struct train_store *s = calloc(1, sizeof(*s));
+    if (!s)
+        return tool_error(t->command, "out of memory");
+    *out = s;
+    s->world = t->comm;
+    if (rf_store_text_read(t->o->sync, &s->opts) < 0 ||
+        rf_comm_split(s->world, rank < workers ? rank : -1, 0, &inner) < 0 ||
+        rf_comm_split(s->world, rank < workers ? 0 : -1, rank, &s->workers) < 0) {
+        (void)rf_comm_close(inner);
+        return trainer_failed(t);
+    }
+    if (!inner)
+        return TOOL_OK;
+    t->worker = t->number = rank;
+    rf_comm_set_track(s->workers, "store");
+    trainer_be_in(t, inner);
+    return TOOL_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* What only a rank with a run knows: how many parameters there are, and which are not decayed. */
+static int share_sizes(struct trainer *t, struct train_store *s)
+{
+    int64_t sizes[2] = {s->params.count, 0};
+    int64_t first, count;
+    while (s->params.count > 0 &&
+           rf_run_rounds_undecayed(&s->params, (int)sizes[1], &first, &count) == 0)
+        sizes[1]++;
+    if (rf_broadcast(s->world, sizes, 2, RF_I64, 0, NULL) < 0)
+        return trainer_failed(t);
+    int64_t *ranges = calloc((size_t)(2 * sizes[1]) + 1, sizeof(*ranges));
+    s->undecayed = calloc((size_t)sizes[1] + 1, sizeof(*s->undecayed));
+    if (!ranges || !s->undecayed) {
+        free(ranges);
+        return tool_error(t->command, "out of memory");
+    }
+    for (int64_t k = 0; s->params.count > 0 && k < sizes[1]; k++)
+        (void)!rf_run_rounds_undecayed(&s->params, (int)k, ranges + 2 * k, ranges + 2 * k + 1);
+    const int rc = rf_broadcast(s->world, ranges, (size_t)(2 * sizes[1]), RF_I64, 0, NULL);
+    for (int64_t k = 0; k < sizes[1]; k++)
+        s->undecayed[k] = rf_store_range(ranges[2 * k], ranges[2 * k + 1]);
+    free(ranges);
+    s->opts.count = sizes[0];
+    s->opts.undecayed_count = (int)sizes[1];
+    s->opts.undecayed = s->undecayed;
+    return rc < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+static int open_store(struct trainer *t, struct train_store *s)
+{
+    const struct rf_optimizer_opts *optimizer = &t->o->setup.policy.optimizer;
+    const int status = share_sizes(t, s);
+    if (status != TOOL_OK)
+        return status;
+    if (rf_store_has_servers(s->opts.rule)) {
+        s->opts.optimizer = optimizer;
+    } else {
+        s->opts.undecayed = NULL;
+        s->opts.undecayed_count = 0;
+    }
+    s->opts.initial = s->values;
+    return rf_store_open(s->world, &s->opts, &s->store) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+int train_store_open(struct trainer *t, struct train_store *s)
+{
+    if (rf_run_rounds_params(t->run, &s->params) < 0)
+        return trainer_failed(t);
+    s->gradient = malloc((size_t)s->params.count * sizeof(float));
+    s->values = malloc((size_t)s->params.count * sizeof(float));
+    if (!s->gradient || !s->values)
+        return tool_error(t->command, "out of memory for the gradients of %lld parameters",
+                          (long long)s->params.count);
+    if (s->params.read(s->params.user, 0, s->params.count, s->values) < 0)
+        return trainer_failed(t);
+    return open_store(t, s);
+}
+
+int train_store_serve(struct trainer *t, struct train_store *s)
+{
+    int status = open_store(t, s);
+    if (status == TOOL_OK && rf_store_serve(s->store, NULL) < 0)
+        status = trainer_failed(t);
+    rf_store_close(s->store);
+    s->store = NULL;
+    return status == TOOL_OK ? train_store_leave(t, s) : status;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int pull(struct trainer *t, struct train_store *s)
+{
+    const struct rf_store_keys all = rf_store_range(0, s->params.count);
+    if (rf_store_pull(s->store, &all, 0, s->values) < 0 ||
+        s->params.write(s->params.user, 0, s->params.count, s->values) < 0)
+        return trainer_failed(t);
+    return TOOL_OK;
+}
+
+/* --clip limits the norm of this worker's mean gradient. */
+static double share_of(const struct trainer *t, const struct rf_step_stats *stats)
+{
+    const double tokens = stats->tokens > 0 ? (double)stats->tokens : NO_SHARE;
+    const double clip = t->o->setup.clip, norm = (double)stats->grad_norm;
+    return clip > 0 && norm + 1e-6 > clip ? tokens * (norm + 1e-6) / clip : tokens;
+}
+
+static void count(struct train_store *s, struct rf_step_stats *stats, uint64_t from)
+{
+    struct rf_store_stats now = {0};
+    (void)!rf_store_get_stats(s->store, &now);
+    stats->sent_bytes += now.pushed_bytes - s->pushed_bytes;
+    stats->exposed_comm_ns += now.wait_ns - s->wait_ns;
+    stats->step_ns += rf_now_ns() - from;
+    stats->stop = now.note > stats->stop ? now.note : stats->stop;
+    s->pushed_bytes = now.pushed_bytes;
+    s->wait_ns = now.wait_ns;
+}
+
+/* A request to end that a worker has had reaches the others as its note. */
+int train_store_step(struct trainer *t, struct train_store *s, double lr,
+                     struct rf_step_stats *stats)
+{
+    const struct rf_store_keys all = rf_store_range(0, s->params.count);
+    const struct rf_store_update update = {.lr = lr == 0 ? RF_ZERO : (float)lr,
+                                           .share = share_of(t, stats)};
+    const uint64_t from = rf_now_ns();
+    if (rf_run_rounds_grads(&s->params, s->gradient) < 0 ||
+        rf_store_push(s->store, &all, s->gradient, &update) < 0)
+        return trainer_failed(t);
+    const int status = pull(t, s);
+    count(s, stats, from);
+    return status;
+}
+
+int train_store_end(struct trainer *t, struct train_store *s)
+{
+    if (rf_store_finish(s->store, t->stop) < 0 || rf_barrier(s->workers, NULL) < 0)
+        return trainer_failed(t);
+    return pull(t, s);
+}
+
+int train_store_report(struct trainer *t, struct train_store *s, struct report_store *out)
+{
+    struct rf_store_stats mine = {0};
+    *out = (struct report_store){.rule = rf_store_rule_name(s->opts.rule),
+                                 .servers = rf_store_has_servers(s->opts.rule)
+                                                ? (s->opts.servers ? s->opts.servers : 1)
+                                                : 0};
+    if (rf_store_get_stats(s->store, &mine) < 0)
+        return trainer_failed(t);
+    out->additions = mine.additions;
+    out->lost = mine.lost;
+    if (out->servers && rf_store_ask(s->store, 0, &out->server) < 0)
+        return trainer_failed(t);
+    return TOOL_OK;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* The servers end once all workers have left the store. */
+int train_store_leave(struct trainer *t, struct train_store *s)
+{
+    rf_store_close(s->store);
+    s->store = NULL;
+    return rf_barrier(s->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+void train_store_abort(struct train_store *s, const char *why)
+{
+    if (s->workers)
+        rf_comm_abort(s->workers, why);
+    rf_comm_abort(s->world, why);
+}
+
+void train_store_close(struct train_store *s)
+{
+    if (!s)
+        return;
+    rf_store_close(s->store);
+    rf_run_rounds_params_free(&s->params);
+    if (s->workers)
+        (void)rf_comm_close(s->workers); /* the communicator of all ranks says what was wrong */
+    free(s->undecayed);
+    free(s->gradient);
+    free(s->values);
+    free(s);
+}

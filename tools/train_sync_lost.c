@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `ringforge train --sync --elastic`: the workers that are left continue without those that are
+ * lost. A worker that has lost one of its ranks ends as a whole. The others keep their parts of the
+ * data.
+ */
+#include <string.h>
+
+#include "train_sync.h"
+
+/* Another worker was lost meanwhile: all begin again. */
+enum { AGAIN = -1 };
+
+static int failed(struct trainer *t)
+{
+    return train_lost_a_rank() ? AGAIN : trainer_failed(t);
+}
+
+/* Takes another communicator of all ranks. old_ranks: of each, in the one before. */
+static void take_world(struct trainer *t, struct rf_comm *world, const int *old_ranks)
+{
+    struct train_sync *sync = t->sync;
+    for (int k = 0; k < rf_comm_size(world); k++)
+        sync->ids[k] = sync->ids[old_ranks[k]];
+    if (sync->world != t->first)
+        (void)rf_comm_close(sync->world);
+    sync->world = world;
+}
+
+/* The workers that have all their ranks; these follow each other. ranks: receives the ranks of
+ * them. Returns how many workers there are. */
+static int whole_workers(const struct train_sync *sync, int *workers, int *ranks)
+{
+    const int size = sync->size, all = rf_comm_size(sync->world);
+    int count = 0;
+    for (int first = 0, end; first < all; first = end) {
+        const int worker = sync->ids[first] / size;
+        for (end = first + 1; end < all && sync->ids[end] / size == worker; end++)
+            ;
+        if (end - first < size)
+            continue;
+        for (int k = 0; k < size; k++)
+            ranks[count * size + k] = first + k;
+        workers[count++] = worker;
+    }
+    return count;
+}
+
+static int find(const int *list, int count, int value)
+{
+    int k = 0;
+    while (k < count && list[k] != value)
+        k++;
+    return k < count ? k : -1;
+}
+
+/* Ranks that still run, then those of whole workers. A worker that is not whole ends. */
+static int meet(struct trainer *t, int *workers, int *ranks)
+{
+    struct train_sync *sync = t->sync;
+    struct rf_comm *next = NULL;
+    rf_comm_abort(sync->across, "a worker was lost; the others continue");
+    rf_comm_abort(sync->world, "a worker was lost; the others continue");
+    if (rf_comm_shrink(sync->world, 0, ranks, &next) < 0)
+        return trainer_failed(t);
+    take_world(t, next, ranks);
+    const int whole = whole_workers(sync, workers, ranks);
+    const int number = find(workers, whole, t->worker);
+    if (rf_comm_split(sync->world, number < 0 ? -1 : 0, rf_comm_rank(sync->world), &next) < 0)
+        return failed(t);
+    if (number < 0)
+        return tool_error(t->command, "this worker has lost a rank and ends; %d other%s", whole,
+                          whole == 1 ? " continues" : "s continue");
+    take_world(t, next, ranks);
+    sync->lost += sync->workers - whole;
+    sync->workers = whole;
+    t->number = number;
+    return TOOL_OK;
+}
+
+/* The rounds continue with the workers that are left. old: room for their old numbers. */
+static int move_rounds(struct trainer *t, const int *workers, int *old)
+{
+    struct train_sync *sync = t->sync;
+    struct rf_comm *across = NULL, *before = sync->across;
+    const int were = rf_comm_size(before);
+    if (rf_comm_split(sync->world, sync->place, t->number, &across) < 0)
+        return failed(t);
+    for (int k = 0; k < sync->workers; k++)
+        old[k] = find(sync->members, were, workers[k]);
+    rf_comm_set_track(across, "rounds");
+    const int status = rf_rounds_move(sync->rounds, across, old) < 0 ? failed(t) : TOOL_OK;
+    memcpy(sync->members, workers, (size_t)sync->workers * sizeof(int));
+    sync->across = across;
+    (void)rf_comm_close(before);
+    return status;
+}
+
+/* Folders move down with the numbers of their workers: one after the other, so that each is free
+ * when it is taken. */
+static int reserve_in_turn(struct trainer *t)
+{
+    for (int n = 0; n < t->sync->workers && t->o->save; n++) {
+        if (rf_barrier(t->sync->world, NULL) < 0)
+            return failed(t);
+        const int status = n == t->number ? train_sync_reserve_own(t) : TOOL_OK;
+        if (status != TOOL_OK)
+            return status;
+    }
+    return TOOL_OK;
+}
+
+/* The first of the workers may be another one than before. */
+static int tell(struct trainer *t)
+{
+    struct train_expected expected = {0};
+    int status = TOOL_OK;
+    if (t->rank != 0 || t->number != 0)
+        return TOOL_OK;
+    if (!t->report) {
+        train_expect(t->o, t->device, t->comm, t->plan, t->model.count, &expected);
+        status = report_open(t->command, t->o, &expected, true, &t->report);
+    }
+    if (status == TOOL_OK)
+        report_workers(t->report, t->progress.step, t->sync->lost, t->sync->workers);
+    t->sync->lost = 0;
+    return status;
+}
+
+static int shrink_with(struct trainer *t, int *workers, int *ranks)
+{
+    int status = AGAIN;
+    while (status == AGAIN) {
+        status = meet(t, workers, ranks);
+        if (status == TOOL_OK)
+            status = reserve_in_turn(t);
+        if (status == TOOL_OK) /* last: others reach the exchange only by further steps */
+            status = move_rounds(t, workers, ranks);
+    }
+    return status == TOOL_OK ? tell(t) : status;
+}
+
+static int shrink(struct trainer *t)
+{
+    const size_t ranks = (size_t)rf_comm_size(t->sync->world);
+    int *room = calloc(2 * ranks, sizeof(int));
+    if (!room)
+        return tool_error(t->command, "out of memory");
+    const int status = shrink_with(t, room, room + ranks);
+    free(room);
+    return status;
+}
+
+/* The ranks of a worker do as one of them: none would find the others in its next step. */
+int train_sync_survive(struct trainer *t, int rc)
+{
+    if (!t->o->elastic || (rc < 0 && !train_lost_a_rank()))
+        return rc < 0 ? trainer_failed(t) : TOOL_OK;
+    int32_t lost = rc < 0 || rf_comm_async_error(t->sync->world) < 0;
+    if (t->sync->size > 1 && rf_all_reduce(t->comm, &lost, &lost, 1, RF_I32, RF_MAX, NULL) < 0)
+        return trainer_failed(t);
+    return lost ? shrink(t) : TOOL_OK;
+}
