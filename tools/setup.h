@@ -52,8 +52,8 @@ struct setup {
     const char *quantize;              /* nf4, int8 */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
-    const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again, *schedule, *stages,
-        *optimizer;
+    const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again,
+        *schedule, *stages, *optimizer;
     char optimizers[160]; /* all names: "adamw, sgd or lion" */
     char optimizers_help[192];
     /* filled by setup_check */
