@@ -166,8 +166,9 @@ int plan_sync(const struct tool_command *command, const struct plan_sync *sync,
         return tool_library_error(command, -1);
     s.every = text.rule.every ? text.rule.every : 1;
     s.delay = text.rule.delay;
-    int status =
-        most(view->plan, &text.rule, sync->workers, &s) < 0 ? tool_library_error(command, -1) : TOOL_OK;
+    int status = most(view->plan, &text.rule, sync->workers, &s) < 0
+                     ? tool_library_error(command, -1)
+                     : TOOL_OK;
     rf_rounds_text_free(&text);
     if (status == TOOL_OK)
         status = data_parallel(command, setup, model, view, sync->workers, &s);
