@@ -194,8 +194,8 @@ static int coordinate_main(const struct tool_command *command, int argc, char **
     struct rf_rounds_text rule = {0};
     struct tool_option table[] = {
         {"sync", TOOL_TEXT, &c.sync, "RULE",
-         "rule of the rounds, the same as that of the clients: fedavg:H, fedopt:H, local:H, "
-         "diloco:H, and keys (docs/decentralised.md)"},
+         "rule of the rounds, the same as that of the clients: fedavg:H, fedopt:H, fedprox:H, "
+         "local:H, diloco:H, and keys (docs/decentralised.md)"},
         {"clients", TOOL_TEXT, &c.clients, "FILE",
          "file of a line \"NAME KEY\" for each client, which only its owner may read",
          .path = TOOL_READS},

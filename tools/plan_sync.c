@@ -4,6 +4,7 @@
  * train data-parallel.
  */
 #include <ringforge/rounds.h>
+#include <ringforge/store.h>
 #include <string.h>
 
 #include "plan.h"
@@ -23,6 +24,14 @@ int plan_sync_check(const struct tool_command *command, const struct setup *setu
 {
     const int size = setup_ranks(setup);
     struct rf_rounds_text text;
+    struct rf_store_opts store = {0};
+    if (rf_store_text_read(sync->rule, &store) == 0)
+        return tool_usage_error(
+            command,
+            "--sync %s: a store is not planned in this version; a worker pushes "
+            "and pulls each parameter, 4 bytes, once in a step "
+            "(docs/decentralised.md)",
+            sync->rule);
     sync->workers = (int)(ranks / size);
     if (sync->workers < 1 || ranks % size != 0)
         return tool_usage_error(command,

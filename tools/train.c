@@ -127,7 +127,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"sync", TOOL_TEXT, &o.sync, "RULE",
          "exchange of parameters instead of gradients, among workers of a --mesh each (of one "
          "rank): "
-         "local:H, diloco:H, gossip:H, fedavg:H or fedopt:H with H local steps between exchanges, "
+         "local:H, diloco:H, gossip:H, fedavg:H, fedopt:H or fedprox:H with H local steps between "
+         "exchanges, "
          "and "
          "keys such as graph=ring,form=nf4,lr=0.7,delay=2; or a store of the parameters: server, "
          "server:async or server:stale=S with servers=N, hogwild, hogwild:racy "

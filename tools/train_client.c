@@ -52,11 +52,14 @@ int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
 }
 
 int train_client_step(struct trainer *t, struct rf_client *client,
-                      const struct rf_rounds_rule *rule, struct rf_step_stats *stats)
+                      const struct rf_rounds_rule *rule, double lr, struct rf_step_stats *stats)
 {
     struct rf_client_stats now;
     const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
+    if (rf_option(rule->proximal, 0) != 0 &&
+        rf_client_pull(client, stats->skipped ? 0 : (float)lr) < 0)
+        return trainer_failed(t);
     if (rf_client_step(client, rule->weighted ? t->round_tokens : 0, &now) < 0)
         return trainer_failed(t);
     stats->sent_bytes += now.sent_bytes - t->round_bytes;

@@ -462,7 +462,7 @@ static int finish(struct trainer *t)
     if (status == TOOL_OK && o->export_adapter && !t->stop && t->number == 0)
         status =
             adapter_export(t->command, &o->setup, o->export_adapter, &t->model, t->run, t->rank);
-    if (status == TOOL_OK && t->sync && t->worker == 0)
+    if (status == TOOL_OK && t->sync && t->number == 0)
         status = train_sync_report(t, &end.store);
     int64_t *shares = calloc((size_t)t->ranks, sizeof(*shares));
     if (status == TOOL_OK && !shares)

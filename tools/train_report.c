@@ -438,6 +438,19 @@ static void log_store(struct report *r, const struct report_store *s)
     log_line(r, json);
 }
 
+/* A bar for each staleness that occurred, the most frequent one with 40 marks. */
+static void print_staleness(const struct rf_store_server_stats *n)
+{
+    static const char marks[] = "########################################";
+    int64_t most = 1;
+    for (int k = 0; k < RF_STORE_BUCKETS; k++)
+        most = n->staleness[k] > most ? n->staleness[k] : most;
+    for (int k = 0; k < RF_STORE_BUCKETS; k++)
+        if (n->staleness[k] > 0)
+            printf("  %2d%s %8lld %.*s\n", k, k == RF_STORE_BUCKETS - 1 ? "+" : " ",
+                   (long long)n->staleness[k], (int)(40 * n->staleness[k] / most), marks);
+}
+
 static void print_store(const struct report_store *s)
 {
     const struct rf_store_server_stats *n = &s->server;
@@ -450,6 +463,8 @@ static void print_store(const struct report_store *s)
                s->rule, (long long)n->version, (long long)n->pushes,
                n->pushes ? sum / (double)n->pushes : 0, (long long)n->most_stale,
                (long long)n->most_lag);
+    if (s->servers)
+        print_staleness(n);
     else
         printf("store %s: %llu additions to parameters, %llu of them lost\n", s->rule,
                (unsigned long long)s->additions, (unsigned long long)s->lost);

@@ -4,6 +4,7 @@
  * their steps to a store, and pull its parameters (ringforge/store.h). A worker's own step updates
  * nothing: its rate is 0. The last ranks are servers, which train nothing.
  */
+#include <math.h>
 #include <ringforge/store.h>
 #include <string.h>
 
@@ -167,11 +168,44 @@ int train_store_step(struct trainer *t, struct train_store *s, double lr,
     return status;
 }
 
+/* The first of those that are left prints and writes, which may be another one than before. */
+static int take_over(struct trainer *t, int lost, int left)
+{
+    struct train_expected expected = {0};
+    int status = TOOL_OK;
+    if (t->number != 0)
+        return TOOL_OK;
+    if (!t->report) {
+        train_expect(t->o, t->device, t->comm, t->plan, t->model.count, &expected);
+        status = report_open(t->command, t->o, &expected, true, &t->report);
+    }
+    if (status == TOOL_OK)
+        report_workers(t->report, t->progress.step, lost, left);
+    return status;
+}
+
+/* Waits until all workers have made their steps; with --elastic, all that are left. */
+static int meet(struct trainer *t, struct train_store *s)
+{
+    struct rf_comm *left = NULL;
+    const int were = rf_comm_size(s->workers);
+    if (rf_barrier(s->workers, NULL) == 0)
+        return TOOL_OK;
+    if (!t->o->elastic || !train_lost_a_rank() ||
+        rf_comm_shrink(s->workers, INFINITY, NULL, &left) < 0)
+        return trainer_failed(t);
+    (void)rf_comm_close(s->workers); /* that a worker was lost is known */
+    s->workers = left;
+    t->number = rf_comm_rank(left);
+    return take_over(t, were - rf_comm_size(left), rf_comm_size(left));
+}
+
 int train_store_end(struct trainer *t, struct train_store *s)
 {
-    if (rf_store_finish(s->store, t->stop) < 0 || rf_barrier(s->workers, NULL) < 0)
+    if (rf_store_finish(s->store, t->stop) < 0)
         return trainer_failed(t);
-    return pull(t, s);
+    const int status = meet(t, s);
+    return status == TOOL_OK ? pull(t, s) : status;
 }
 
 int train_store_report(struct trainer *t, struct train_store *s, struct report_store *out)
@@ -192,12 +226,15 @@ int train_store_report(struct trainer *t, struct train_store *s, struct report_s
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The servers end once all workers have left the store. */
+/* The servers end once all workers have left the store. With --elastic nobody waits for a rank that
+ * is lost. */
 int train_store_leave(struct trainer *t, struct train_store *s)
 {
     rf_store_close(s->store);
     s->store = NULL;
-    return rf_barrier(s->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+    if (rf_barrier(s->world, NULL) == 0 || (t->o->elastic && train_lost_a_rank()))
+        return TOOL_OK;
+    return trainer_failed(t);
 }
 
 void train_store_abort(struct train_store *s, const char *why)

@@ -68,7 +68,7 @@ int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats)
     if (t->sync->store)
         return train_store_step(t, t->sync->store, lr, stats);
     if (t->sync->client)
-        return train_client_step(t, t->sync->client, &t->sync->rule.rule, stats);
+        return train_client_step(t, t->sync->client, &t->sync->rule.rule, lr, stats);
     struct rf_rounds_stats now;
     struct train_sync *sync = t->sync;
     int32_t heard[2];

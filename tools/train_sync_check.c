@@ -63,7 +63,7 @@ static int check_store_others(const struct tool_command *command, const struct t
         const char *name, *why;
     } others[] = {
         {setup_ranks(&o->setup) > 1, "mesh", "a worker of a store is one rank"},
-        {o->elastic, "elastic", "a job with a store ends with a lost rank in this version"},
+        {o->coordinator != NULL, "coordinator", "its clients make rounds, such as fedavg:H"},
         {o->save != NULL, "save",
          "the store has the optimizer's state, and no checkpoint of it in this version; use "
          "--export DIR"},
@@ -117,6 +117,11 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
     if (rf_rounds_text_read(o->sync, workers, &text) < 0)
         return tool_usage_error(command, "--sync %s: %s", o->sync, rf_last_error()->message);
     int status = check_others(command, o);
+    if (status == TOOL_OK && rf_option(text.rule.proximal, 0) != 0 && !o->coordinator)
+        status = tool_usage_error(command,
+                                  "--sync %s has a proximal term, which belongs to clients "
+                                  "of a --coordinator",
+                                  o->sync);
     if (status == TOOL_OK && o->coordinator)
         status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
     rf_rounds_text_free(&text);

@@ -125,7 +125,7 @@ int train_sync_save_wait(struct trainer *t);
 int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
                       const struct rf_rounds_rule *rule, struct rf_client **out);
 int train_client_step(struct trainer *t, struct rf_client *client,
-                      const struct rf_rounds_rule *rule, struct rf_step_stats *stats);
+                      const struct rf_rounds_rule *rule, double lr, struct rf_step_stats *stats);
 /* At the end: what this client has disclosed, if it adds noise. */
 int train_client_leave(const struct trainer *t);
 

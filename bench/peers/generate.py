@@ -37,6 +37,8 @@ def models(names):
         "qwen2": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM, common),
         "qwen3": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM, dict(common, head_dim=16)),
         "olmo2": (transformers.Olmo2Config, transformers.Olmo2ForCausalLM, common),
+        "exaone4": (transformers.Exaone4Config, transformers.Exaone4ForCausalLM,
+                    dict(common, sliding_window=None, layer_types=["full_attention"] * 3)),
     }
     for name, (config, model, sizes) in all_of_them.items():
         if not names or name in names:

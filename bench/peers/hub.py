@@ -53,6 +53,10 @@ MODELS = {
     "olmo2": like(tf.Olmo2Config, tf.Olmo2ForCausalLM, num_key_value_heads=2),
     "olmo2-tied": like(tf.Olmo2Config, tf.Olmo2ForCausalLM, num_key_value_heads=4,
                        tie_word_embeddings=True),
+    "exaone4": like(tf.Exaone4Config, tf.Exaone4ForCausalLM, num_key_value_heads=2, sliding_window=None,
+                    layer_types=["full_attention"] * 2),
+    "exaone4-tied": like(tf.Exaone4Config, tf.Exaone4ForCausalLM, num_key_value_heads=1, sliding_window=None,
+                         head_dim=16, layer_types=["full_attention"] * 2, tie_word_embeddings=True),
     "qwen3-tied": like(tf.Qwen3Config, tf.Qwen3ForCausalLM, num_key_value_heads=1, head_dim=16,
                        tie_word_embeddings=True),
 }

@@ -83,8 +83,9 @@ struct rf_coordinator_opts {
     int port; /* 0: any free one; on all addresses of the host */
     const struct rf_federated_client_key *clients;
     int client_count;
-    const struct rf_rounds_rule *rule; /* `every`, `difference`, `outer`, `outer_lr`, `weighted`; a
-                                        * rule that needs more of rounds.h is refused by name */
+    /* `every`, `difference`, `outer`, `outer_lr`, `weighted`, `proximal`; a rule that needs more of
+     * rounds.h is refused by name. */
+    const struct rf_rounds_rule *rule;
     /* The first parameters. NULL: those of the first client that joins. */
     const float *initial;
     int64_t count;    /* with `initial` */
@@ -179,6 +180,14 @@ struct rf_client;
  * RF_ETIMEOUT (not connected within timeout_s), RF_ENOMEM, those of params. */
 RF_API int rf_client_open(const struct rf_client_opts *opts, const struct rf_rounds_params *params,
                           struct rf_client **out);
+/* Between each local step and rf_client_step, if the rule has a proximal term mu, with the learning
+ * rate of the local step: w -= rate mu (w' - w0), with the parameters w' before the local step and
+ * w0 at the start of the round. After a step of SGD w is that of the gradient g + mu (w' - w0), if
+ * the optimizer has no momentum (Li et al. 2020). After any other one the term is beside its
+ * update, as decoupled weight decay is. Reads and writes all parameters. Errors: RF_EINVAL, those
+ * of params.
+ */
+RF_API int rf_client_pull(struct rf_client *client, float rate);
 /* After each local step. Every `every` steps of a round sends the update, waits for the next round
  * and writes its parameters. share: n(k) of this round, 0 or more, if the rule is weighted; else 0.
  * If the connection ends, connects again, with the same update if its round is still open.

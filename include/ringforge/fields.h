@@ -29,8 +29,9 @@ enum rf_field_kind {
     RF_FIELD_IGNORED   /* does not change the result: `text` says why */
 };
 
-#define RF_FIELD_NEEDED (-1.0) /* of rf_field.null: null is an error */
-#define RF_FIELD_KEEP (-2.0)   /* of rf_field.absent: the value stays as it is */
+/* of rf_field.null: null is an error; of rf_field.absent of RF_FIELD_ONLY: so is its absence */
+#define RF_FIELD_NEEDED (-1.0)
+#define RF_FIELD_KEEP (-2.0) /* of rf_field.absent: the value stays as it is */
 
 struct rf_field {
     const char *name; /* * at its beginning or end: any name that ends or begins with the rest */

@@ -123,6 +123,9 @@ struct rf_rounds_rule {
     /* The number of parts in which the parameters are exchanged, one after the other, evenly over
      * the round (Douillard et al. 2025); 0 = 1, at most `every`. */
     int parts;
+    /* mu of FedProx (Li et al. 2020): clients of a coordinator (federated.h) are pulled to the
+     * parameters of the start of the round by rf_client_pull. Others refuse it. */
+    float proximal;
     /* What an exchange brings takes effect this number of local steps after it began, and these
      * steps are kept: the exchange runs beside them. Below `every`. */
     int64_t delay;
@@ -146,6 +149,7 @@ struct rf_rounds_text {
  *   fedavg:H  the mean of differences, weighted by the workers' shares
  *   fedopt:H  the same, and Adam (rate 0.1, betas 0.9 and 0.99, eps 1e-3, without bias correction:
  *             Reddi et al. 2021) on it
+ *   fedprox:H as fedavg, with the proximal term mu = 0.01 (Li et al. 2020)
  * Keys: graph, weights=FILE, seed, form (rf_form_read), fraction, feedback=on|off,
  * order=mix-first|step-first, parts, delay, outer, lr, momentum, beta1, beta2, eps. outer=NAME
  * comes before those of its numbers. FILE has the rows of W, `workers` numbers each. Free it by

@@ -147,6 +147,22 @@ static void set_absent(const struct rf_fields *f, const cJSON *object, void *val
                 store(row, values, row->absent);
 }
 
+/* The first field that has to be present, and is not. */
+static int check_present(const struct rf_fields *f, const cJSON *object)
+{
+    char text[300];
+    for (const struct rf_field *const *table = f->tables; *table; table++)
+        for (const struct rf_field *row = *table; row->name; row++) {
+            if (row->kind != RF_FIELD_ONLY || row->absent != RF_FIELD_NEEDED ||
+                cJSON_GetObjectItemCaseSensitive(object, row->name) ||
+                rf_fields_find(f, row->name) != row)
+                continue;
+            snprintf(text, sizeof(text), "this library computes only %s", row->text);
+            return rf_fields_refuse(f, row->name, NULL, text);
+        }
+    return 0;
+}
+
 /* A name with a star matches many fields, and the caller checks these. */
 static int check_once(const struct rf_fields *f, const cJSON *object, const cJSON *item)
 {
@@ -162,6 +178,7 @@ static int check_once(const struct rf_fields *f, const cJSON *object, const cJSO
 int rf_fields_read(const struct rf_fields *f, const struct cJSON *object, void *values)
 {
     set_absent(f, object, values);
+    RETURN_IF_ERROR(check_present(f, object));
     for (int others = 0; others < 2; others++)
         for (const cJSON *item = object->child; item; item = item->next) {
             const struct rf_field *row = rf_fields_find(f, item->string);

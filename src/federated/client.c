@@ -41,6 +41,16 @@ static int check(const struct rf_client_opts *opts, const struct rf_rounds_param
     return federated_check_rule(opts->rule);
 }
 
+/* The parameters are those that have arrived. */
+static int begin_round(struct rf_client *client)
+{
+    const int64_t count = client->params.count;
+    client->in_round = 0;
+    if (client->before)
+        memcpy(client->before, client->start, (size_t)count * sizeof(float));
+    return client->params.write(client->params.user, 0, count, client->start);
+}
+
 static int open_all(struct rf_client *client, const struct rf_client_opts *opts)
 {
     const size_t bytes = (size_t)client->params.count * sizeof(float);
@@ -60,8 +70,10 @@ static int open_all(struct rf_client *client, const struct rf_client_opts *opts)
                        (long long)client->params.count);
     RETURN_IF_ERROR(
         client->params.read(client->params.user, 0, client->params.count, client->update));
+    if (rf_option(opts->rule->proximal, 0) != 0 && !(client->before = rf_alloc(bytes)))
+        return rf_fail(RF_ENOMEM, "out of memory for a client with a proximal term");
     RETURN_IF_ERROR(federated_exchange(client));
-    return client->params.write(client->params.user, 0, client->params.count, client->start);
+    return begin_round(client);
 }
 
 int rf_client_open(const struct rf_client_opts *opts, const struct rf_rounds_params *params,
@@ -122,8 +134,25 @@ static int exchange(struct rf_client *client, double share, struct rf_client_sta
     RETURN_IF_ERROR(federated_exchange(client));
     stats->wait_ns = rf_now_ns() - from;
     stats->exchanged = true;
-    client->in_round = 0;
-    return client->params.write(client->params.user, 0, client->params.count, client->start);
+    return begin_round(client);
+}
+
+int rf_client_pull(struct rf_client *client, float rate)
+{
+    if (!client || !client->before || !(rate >= 0) || rate - rate != 0)
+        return rf_fail(RF_EINVAL,
+                       "clients of a rule with a proximal term are pulled, with the rate "
+                       "of their local step");
+    if (client->pulled)
+        return rf_fail(RF_EINVAL, "a client is pulled once in a local step");
+    const int64_t count = client->params.count;
+    const float factor = rate * client->rule.proximal;
+    float *now = client->update, *before = client->before;
+    RETURN_IF_ERROR(client->params.read(client->params.user, 0, count, now));
+    for (int64_t i = 0; i < count; i++)
+        before[i] = now[i] - factor * (before[i] - client->start[i]);
+    client->pulled = true;
+    return client->params.write(client->params.user, 0, count, before);
 }
 
 int rf_client_step(struct rf_client *client, double share, struct rf_client_stats *stats)
@@ -134,6 +163,11 @@ int rf_client_step(struct rf_client *client, double share, struct rf_client_stat
                                   "to a weighted rule only");
     if (client->ended)
         return rf_fail(RF_EABORT, "the training has ended: the client has its parameters");
+    if (client->before && !client->pulled)
+        return rf_fail(RF_EINVAL,
+                       "the rule has a proximal term: call rf_client_pull after the local "
+                       "step, before rf_client_step");
+    client->pulled = false;
     client->step++;
     if (++client->in_round >= client->rule.every)
         RETURN_IF_ERROR(exchange(client, share, &now));
@@ -162,5 +196,6 @@ void rf_client_close(struct rf_client *client)
     rf_free(client->terms);
     rf_free(client->start);
     rf_free(client->update);
+    rf_free(client->before);
     rf_free(client);
 }

@@ -30,6 +30,8 @@ struct rf_client {
     int64_t round;
     float *start;  /* the parameters of the round; or those that are arriving */
     float *update; /* what is sent: of the round, or the first parameters */
+    float *before; /* with a proximal term: the parameters before the local step; else NULL */
+    bool pulled;   /* since the last step */
     bool has_update;
     double weight;
 

@@ -165,17 +165,18 @@ void federated_rule_text(const struct rf_rounds_rule *rule, char out[FEDERATED_R
 {
     static const struct rf_optimizer_opts sgd = {.kind = RF_SGD};
     const struct rf_optimizer_opts *o = rule->outer ? rule->outer : &sgd;
-    snprintf(
-        out, FEDERATED_RULE_BYTES,
-        "local steps=%lld\nupdate=%s\nweights of clients=%s\nouter optimizer=%s, rate %g, betas "
-        "%g and %g, eps %g, momentum %g\t%a %a %a %a %a %a %a %a %a %d%d%d\n",
-        (long long)(rule->every ? rule->every : 1), rule->difference ? "difference" : "parameters",
-        rule->weighted ? "given" : "equal", rf_optimizer_get_info(o->kind)->name,
-        (double)rf_option(rule->outer_lr, 1), (double)o->beta1, (double)o->beta2, (double)o->eps,
-        (double)o->momentum, (double)rule->outer_lr, (double)o->beta1, (double)o->beta2,
-        (double)o->eps, (double)o->momentum, (double)o->weight_decay, (double)o->dampening,
-        (double)o->extra[0], (double)o->extra[1], o->eps_inside, o->no_bias_correction,
-        o->centered);
+    snprintf(out, FEDERATED_RULE_BYTES,
+             "local steps=%lld\nupdate=%s\nweights of clients=%s\nproximal term=%g\nouter "
+             "optimizer=%s, rate %g, betas "
+             "%g and %g, eps %g, momentum %g\t%a %a %a %a %a %a %a %a %a %d%d%d\n",
+             (long long)(rule->every ? rule->every : 1),
+             rule->difference ? "difference" : "parameters", rule->weighted ? "given" : "equal",
+             (double)rf_option(rule->proximal, 0), rf_optimizer_get_info(o->kind)->name,
+             (double)rf_option(rule->outer_lr, 1), (double)o->beta1, (double)o->beta2,
+             (double)o->eps, (double)o->momentum, (double)rule->outer_lr, (double)o->beta1,
+             (double)o->beta2, (double)o->eps, (double)o->momentum, (double)o->weight_decay,
+             (double)o->dampening, (double)o->extra[0], (double)o->extra[1], o->eps_inside,
+             o->no_bias_correction, o->centered);
 }
 
 int federated_check_rule(const struct rf_rounds_rule *rule)

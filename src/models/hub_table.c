@@ -279,7 +279,48 @@ static const struct hub_arch olmo2 = {.name = "Olmo2ForCausalLM",
                                       .rows = olmo2_rows,
                                       .ignored = llama_ignored};
 
-const struct hub_arch *const hub_archs[] = {&gpt2, &llama, &mistral, &qwen2, &qwen3, &olmo2, NULL};
+/* ---- EXAONE 4 -------------------------------------------------------------------------------- */
+
+/* Post-norms, and a norm of each head. */
+static const struct layer_op exaone4_layer[] = {
+    {LAYER_IDENTITY},
+    {LAYER_COLUMN_LINEAR, "attention.qkv", LAYER_PACKED},
+    {LAYER_HEADS, "attention", {LAYER_HEAD_SIZE, LAYER_HEAD_SIZE}},
+    {LAYER_ATTEND},
+    {LAYER_ROW_LINEAR, "attention.proj", {LAYER_CHANNELS}},
+    {LAYER_NORM, "norm1"},
+    {LAYER_ADD},
+    {LAYER_IDENTITY},
+    {LAYER_COLUMN_LINEAR, "mlp.gate_up", {LAYER_HIDDEN, LAYER_HIDDEN}},
+    {LAYER_GATE, .act = RF_ACT_SILU},
+    {LAYER_ROW_LINEAR, "mlp.down", {LAYER_CHANNELS}},
+    {LAYER_NORM, "norm2"},
+    {LAYER_ADD},
+    {LAYER_END}};
+
+/* With a sliding window, layers without a window are not rotated. */
+static const struct rf_field exaone4_fields[] = {
+    SIZE("vocab_size", vocab, 102400),
+    SIZE("intermediate_size", hidden, 16384),
+    SIZE("max_position_embeddings", positions, 2048),
+    REAL("rms_norm_eps", eps, 1e-5),
+    {"sliding_window", RF_FIELD_ONLY, "null", .absent = RF_FIELD_NEEDED},
+    {"sliding_window_pattern", RF_FIELD_IGNORED, "of models with a sliding window"},
+    {NULL}};
+
+static const struct hub_arch exaone4 = {
+    .name = "Exaone4ForCausalLM",
+    .base = "Exaone4Model",
+    .type = "exaone4",
+    .prefix = "model.",
+    .targets = "q_proj,v_proj",
+    .layer = exaone4_layer,
+    .fields = {exaone4_fields, family_fields, hub_common_fields},
+    .rows = olmo2_rows,
+    .ignored = llama_ignored};
+
+const struct hub_arch *const hub_archs[] = {&gpt2,  &llama, &mistral, &qwen2,
+                                            &qwen3, &olmo2, &exaone4, NULL};
 
 const struct hub_arch *hub_arch_named(const char *name)
 {

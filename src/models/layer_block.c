@@ -19,7 +19,7 @@ struct user_block {
     struct layer_config config;
     struct layer_op ops[LAYER_MOST];
     struct model_part part;
-    char text[512];
+    char text[1536];
 };
 
 struct value {
@@ -339,7 +339,7 @@ static struct layer_config config_of(const struct reader *r)
 
 static void say_config(struct user_block *b)
 {
-    char list[256] = "", eps[24];
+    char list[1024] = "", eps[24];
     const struct layer_config *c = &b->config;
     layer_text(c->ops, list, sizeof(list));
     const int n = snprintf(b->text, sizeof(b->text), "%s norm=%s eps=%s", list + 1,

@@ -27,7 +27,7 @@ static int64_t bias_scratch(const struct layer *l, int op)
 /* Whether the product computes the activation that follows it. */
 static bool is_activated(const struct layer *l, int op)
 {
-    return op + 1 < l->b->count && layer_fuses(&l->g->ops[op + 1]);
+    return op >= 0 && op + 1 < l->b->count && layer_fuses(&l->g->ops[op + 1]);
 }
 
 /* Whether the operation is a gate or an activation with a kernel of its own. */

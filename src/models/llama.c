@@ -9,7 +9,7 @@
 
 #include "transformer.h"
 
-#define TEXT 512 /* bytes of a config's text */
+#define TEXT 1536 /* bytes of a config's text, with a layer of LAYER_MOST operations */
 
 struct llama {
     struct transformer t;

@@ -172,6 +172,9 @@ int rf_rounds_open(struct rf_comm *comm, const struct rf_rounds_params *params,
     if (!comm || !params || !rule || !out || params->count < 1 || !params->read || !params->write)
         return rf_fail(RF_EINVAL, "rounds need a communicator, parameters that can be read and "
                                   "written, and a rule");
+    if (rf_option(rule->proximal, 0) != 0)
+        return rf_fail(RF_EINVAL, "a proximal term (mu) belongs to clients of a coordinator, and "
+                                  "workers without one have none");
     struct rf_rounds *r = rf_alloc(sizeof *r);
     if (!r)
         return rf_fail(RF_ENOMEM, "out of memory for rounds");

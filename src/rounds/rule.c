@@ -36,6 +36,9 @@ static int check_numbers(const struct rf_rounds_rule *rule)
     if (rule->parts > 1 && rf_form_has_factors(rule->form))
         return rf_fail(RF_EINVAL, "%d parts would cut the matrices of the form \"%s\": use 1 part",
                        rule->parts, rf_form_name(rule->form));
+    if (!isfinite(rule->proximal) || rf_option(rule->proximal, 0) < 0)
+        return rf_fail(RF_EINVAL, "the proximal term %g is negative or no number",
+                       (double)rule->proximal);
     if (rule->mixing.seed != 0 && rule->mixing.graph != RF_GRAPH_MATCHING)
         return rf_fail(RF_EINVAL,
                        "a seed has no effect on the graph \"%s\": it belongs to matching",

@@ -28,6 +28,7 @@ static const struct preset {
      .outer =
          {.kind = RF_ADAM, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-3f, .no_bias_correction = true},
      .has_outer = true},
+    {.name = "fedprox", .rule = {.difference = true, .weighted = true, .proximal = 0.01f}},
 };
 enum { PRESETS = sizeof presets / sizeof *presets };
 
@@ -213,6 +214,7 @@ static const struct key keys[] = {
     {"beta1", "a number from 0 to below 1", take_real, IN(outer.beta1), 0, 0.9999999, true},
     {"beta2", "a number from 0 to below 1", take_real, IN(outer.beta2), 0, 0.9999999, true},
     {"eps", "a number from 0 to 1", take_real, IN(outer.eps), 0, 1, true},
+    {"mu", "a number from 0 to 1000", take_real, IN(rule.proximal), 0, 1000},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
@@ -254,7 +256,7 @@ static int take_preset(const char *word, struct rf_rounds_text *out, bool *has_o
     }
     return rf_fail(RF_EINVAL,
                    "there is no rule \"%.60s\"; use local:H, diloco:H, gossip:H, "
-                   "fedavg:H or fedopt:H, with H local steps in a round",
+                   "fedavg:H, fedopt:H or fedprox:H, with H local steps in a round",
                    word);
 }
 
@@ -283,11 +285,12 @@ static int take_key(char *word, struct rf_rounds_text *out, bool *given, bool *h
         *has_outer = *has_outer || keys[k].is_outer;
         return keys[k].take(keys + k, equals + 1, out);
     }
-    return rf_fail(RF_EINVAL,
-                   "a rule has no key \"%.60s\"; keys are graph, weights, seed, form, fraction, "
-                   "feedback, order, parts, delay, outer, lr, momentum, beta1, beta2 and eps, each "
-                   "as key=value",
-                   word);
+    return rf_fail(
+        RF_EINVAL,
+        "a rule has no key \"%.60s\"; keys are graph, weights, seed, form, fraction, "
+        "feedback, order, parts, delay, outer, lr, momentum, beta1, beta2, eps and mu, each "
+        "as key=value",
+        word);
 }
 
 static int read_words(char *text, struct rf_rounds_text *out)

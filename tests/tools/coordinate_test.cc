@@ -129,6 +129,7 @@ TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
     refused(train + Words{"--ranks", "2"}, 2, "one rank");
     refused(train + Words{"--steps", "7"}, 2, "multiple");
     refused(train + Words{"--coordinator", "nowhere"}, 2, "HOST:PORT");
+    refused({"train", "--data", files.north, "--sync", "fedprox:2"}, 2, "proximal term");
     refused(train + Words{"--update-noise", "1"}, 2, "--update-clip");
     refused({"train", "--data", files.north, "--coordinator", "h:1", "--client", "x"}, 2, "--sync");
     refused({"train", "--data", files.north, "--sync", "fedavg:2", "--coordinator", "h:1"}, 2,

@@ -139,3 +139,25 @@ TEST(Elastic, WorkersContinueWithoutThoseThatAreLost)
         EXPECT_EQ(r.out.find("each continues with the mean"), std::string::npos) << r.out;
     }
 }
+
+/* So they are at a store, whichever worker it is; a server's death ends the job, and names it. */
+TEST(Elastic, WorkersOfAStoreContinueWithoutThoseThatAreLost)
+{
+    const struct {
+        const char *rule;
+        int ranks, victim;
+        const char *says;
+    } all[] = {{"server:async", 4, 0, "\"workers\":2,"},
+               {"hogwild", 2, 1, "\"workers\":1,"},
+               {"server:async", 2, 1, "server 0 of the store, rank 1, has died"}};
+    for (const auto &row : all) {
+        TempFolder folder;
+        const bool continues = row.says[0] == '"';
+        const Ended e = killed(folder, row.ranks, {row.victim},
+                               {"--sync", row.rule, "--optimizer", "sgd", "--weight-decay", "0"});
+        EXPECT_EQ(e.program.status == 0, continues) << e.program.err;
+        EXPECT_EQ(e.program.out.find("step 40/40") != std::string::npos, continues);
+        EXPECT_NE((e.program.err + e.log).find(row.says), std::string::npos)
+            << row.rule << e.log << e.program.err;
+    }
+}

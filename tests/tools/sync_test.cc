@@ -124,6 +124,9 @@ TEST(Sync, ThePlanHasTheBytesOfARound)
     EXPECT_EQ(run_program({"plan", "--sync", "local:2", "--ranks", "3", "--mesh", "tp=2"}).status,
               2);
     EXPECT_EQ(run_program({"plan", "--sync", "local:2,key=1", "--ranks", "2"}).status, 2);
+    const ProgramResult store = run_program({"plan", "--sync", "server:async", "--ranks", "2"});
+    EXPECT_EQ(store.status, 2);
+    EXPECT_NE(store.err.find("a store is not planned"), std::string::npos) << store.err;
 }
 
 TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
@@ -275,6 +278,7 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
         {"server:async", {"--mesh", "dp=1", "--save", save}, "is not for --save"},
         {"server:async", {"--resume", save}, "is not for --resume"},
         {"hogwild", {"--mesh", "dp=2"}, "is not for --mesh"},
+        {"hogwild", {"--coordinator", "localhost:7000"}, "is not for --coordinator"},
         {"hogwild", {}, "use --optimizer sgd"},
         {"hogwild", {"--optimizer", "sgd", "--weight-decay", "0.1"}, "use --weight-decay 0"},
         {"server:async", {"--dtype", "f16"}, "is not for --loss-scale"},

@@ -193,7 +193,8 @@ def configs(folder, names):
     models = {"gpt2": gpt2, "llama": lambda: llama("Llama"), "llama3": lambda: llama("Llama", rope_parameters=llama3),
               "mistral": lambda: llama("Mistral", sliding_window=64), "qwen2": lambda: llama("Qwen2"),
               "qwen2 window": lambda: llama("Qwen2", use_sliding_window=True, sliding_window=64, max_window_layers=1),
-              "qwen3": lambda: llama("Qwen3", tie_word_embeddings=True), "olmo2": lambda: llama("Olmo2")}
+              "qwen3": lambda: llama("Qwen3", tie_word_embeddings=True), "olmo2": lambda: llama("Olmo2"),
+              "exaone4": lambda: llama("Exaone4", sliding_window=None, layer_types=["full_attention"] * 2)}
     for name in names or models:
         where = os.path.join(folder, name.replace(" ", "_"))
         made = models[name]()

@@ -36,6 +36,7 @@ CASES = {
     "qwen2": lambda: llama("Qwen2", num_key_value_heads=2),
     "qwen3": lambda: llama("Qwen3", num_key_value_heads=2, head_dim=16, tie_word_embeddings=True),
     "olmo2": lambda: llama("Olmo2", num_key_value_heads=2),
+    "exaone4": lambda: llama("Exaone4", num_key_value_heads=2, sliding_window=None, layer_types=["full_attention"] * 2),
 }
 
 
