@@ -27,8 +27,8 @@ template   tokenizer
 io         comm template
 store      optim io
 federated  rounds io
-parallel   comm optim
-train      parallel io rounds
+parallel   rounds
+train      parallel io
 generate   train
 models     public
 tools      public models

@@ -45,19 +45,25 @@ int plan_sync_check(const struct tool_command *command, const struct setup *setu
 }
 
 /* The rank that sends most: a graph may give ranks different numbers of neighbours. */
-static int most(const struct rf_rounds_rule *rule, int workers, struct sides *s)
+static int most(const struct rf_plan *plan, const struct rf_rounds_rule *rule, int workers,
+                struct sides *s)
 {
     enum { MOST_ASKED = 64 };
-    for (int w = 0; w < workers && w < MOST_ASKED; w++) {
-        const struct rf_round_place place = {.rank = w, .ranks = workers, .count = s->exchanged};
+    struct rf_round_place place = {.ranks = workers, .count = s->exchanged};
+    struct rf_round_shape *shapes = NULL;
+    int status = 0;
+    if (rule->form == RF_FORM_POWERSGD)
+        status = rf_plan_trained_shapes(plan, &shapes, &place.shape_count);
+    place.shapes = shapes;
+    for (int w = 0; w < workers && w < MOST_ASKED && status == 0; w++) {
         struct rf_rounds_usage usage;
-        const int status = rf_rounds_usage(rule, &place, &usage);
-        if (status < 0)
-            return status;
-        if (w == 0 || usage.sent_bytes > s->round.sent_bytes)
+        place.rank = w;
+        status = rf_rounds_usage(rule, &place, &usage);
+        if (status == 0 && (w == 0 || usage.sent_bytes > s->round.sent_bytes))
             s->round = usage;
     }
-    return 0;
+    free(shapes);
+    return status;
 }
 
 /* Ranks in the same place of other workers are on other hosts, unless one host has all. */
@@ -169,8 +175,9 @@ int plan_sync(const struct tool_command *command, const struct plan_sync *sync,
         return tool_library_error(command, -1);
     s.every = text.rule.every ? text.rule.every : 1;
     s.delay = text.rule.delay;
-    int status =
-        most(&text.rule, sync->workers, &s) < 0 ? tool_library_error(command, -1) : TOOL_OK;
+    int status = most(view->plan, &text.rule, sync->workers, &s) < 0
+                     ? tool_library_error(command, -1)
+                     : TOOL_OK;
     rf_rounds_text_free(&text);
     if (status == TOOL_OK)
         status = data_parallel(command, setup, model, view, sync->workers, &s);

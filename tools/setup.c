@@ -47,6 +47,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .dtype = "f32",
                         .residual = "f32",
                         .reduce = "f32",
+                        .compress = "none",
                         .order = "ring",
                         .update = "all",
                         .again = "none",
@@ -108,6 +109,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "random rounding of updated 16-bit weights, up or down", .kept = true},
         {"reduce-dtype", TOOL_TEXT, &s->reduce, "TYPE",
          "type in which ranks send and add gradients: f32, bf16, f16 (f32)", .kept = true},
+        {"compress", TOOL_TEXT, &s->compress, "FORM",
+         "form in which data-parallel ranks send gradients, and what it loses is added to the next "
+         "ones: none, bf16, int8, nf4, sign, top:SHARE, powersgd:RANK (none)",
+         .kept = true},
         {"loss-scale", TOOL_REAL, &s->loss_scale, "X",
          "initial value of the dynamic loss scale; 0 = none (64 for f16, else none)", .kept = true},
         {"mesh", TOOL_TEXT, &s->mesh_text, "MESH",
@@ -328,6 +333,13 @@ static int check_names(const struct tool_command *command, struct setup *s)
         return refuse(command, "residual", s->residual, none, "f32 or same");
     if (reduce < 0)
         return refuse(command, "reduce-dtype", s->reduce, none, "f32, bf16 or f16");
+    s->compression = (struct rf_compression){0};
+    if (strcmp(s->compress, "none") != 0 &&
+        (rf_form_read(s->compress, &s->compression.form, &s->compression.fraction,
+                      &s->compression.rank) < 0 ||
+         s->compression.form == RF_FORM_F32))
+        return refuse(command, "compress", s->compress, none,
+                      "none, bf16, int8, nf4, sign, top, top:SHARE, powersgd or powersgd:RANK");
     s->type = types[dtype];
     s->reduce_type = types[reduce];
     s->residual_type = residual == 0 ? RF_F32 : s->type;
@@ -371,6 +383,11 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                 "--order tree gives the bits of one process, which rounds "
                                 "no gradients; use --order ring with --reduce-dtype %s",
                                 s->reduce);
+    if (s->compression.form != RF_FORM_F32 && strcmp(s->order, "tree") == 0)
+        return tool_usage_error(command,
+                                "--order tree gives the bits of one process, which sends no "
+                                "gradients; use --order ring with --compress %s",
+                                s->compress);
     if (s->zero != 3 && (s->keep_gathered || s->no_prefetch))
         return tool_usage_error(command, "%s is for --zero 3",
                                 s->keep_gathered ? "--keep-gathered" : "--no-prefetch");
@@ -529,6 +546,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .clip = (float)s->clip,
         .no_masters = s->no_masters,
         .reduce_dtype = s->reduce_type,
+        .compress = s->compression,
         .loss_scale = (float)(s->loss_scale >= 0 ? s->loss_scale : unasked),
         .sequence_parallel = s->sequence_parallel,
         .tensor_parts = (int)s->tensor_parts,

@@ -52,8 +52,8 @@ struct setup {
     const char *quantize;              /* nf4, int8 */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
-    const char *dtype, *residual, *reduce, *mesh_text, *order, *update, *again, *schedule, *stages,
-        *optimizer;
+    const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again,
+        *schedule, *stages, *optimizer;
     char optimizers[160]; /* all names: "adamw, sgd or lion" */
     char optimizers_help[192];
     /* filled by setup_check */
@@ -66,11 +66,12 @@ struct setup {
     int chunks;
     struct stage_list stage_list; /* policy.stage_blocks points into it */
     enum rf_dtype type, residual_type, reduce_type;
+    struct rf_compression compression;
     struct rf_mesh mesh;
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 46
+#define SETUP_ROWS 47
 #define SETUP_MOST_RANKS (1 << 20) /* of an axis */
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);

@@ -42,6 +42,10 @@ int train_check(const struct tool_command *command, struct train_options *o)
     o->workers = train_sync_on(o) ? (ranks - servers) / wanted : 1;
     if (train_sync_on(o) && (status = train_sync_check(command, o, o->workers)) != TOOL_OK)
         return status;
+    if (o->setup.compression.form != RF_FORM_F32 && (o->elastic || o->accept || o->join))
+        return tool_usage_error(command,
+                                "--compress is not for --elastic, --accept and --join: what each "
+                                "rank has lost of its gradients would be lost with it");
     if (wanted != ranks && !o->join && !train_sync_on(o))
         return tool_usage_error(command,
                                 "--mesh %s is a grid of %d ranks, but there %s %d; start "

@@ -200,6 +200,7 @@ struct rf_transfer {
     int round;             /* of RF_COLL_PREFIX_REDUCE_SCATTER */
     int peer, tag;         /* of RF_COLL_SEND and RF_COLL_RECV: rank of the job */
     enum rf_lane group;    /* the participating ranks: those of this lane */
+    int compressed;        /* 1 + the piece whose gradients are sent in policy.compress; 0: none */
 };
 
 struct rf_instruction {
@@ -294,6 +295,11 @@ RF_EXPORT int64_t rf_plan_param_count(const struct rf_plan *plan);
 /* The number of trained parameter elements that this rank stores: all of its part of the model, or,
  * if parameters are sharded, its shard. Without padding; tied ones count once. */
 RF_EXPORT int64_t rf_plan_trained_count(const struct rf_plan *plan);
+
+/* Their shapes, as rf_run_rounds_params has them: matrices of whole rows along the first dimension,
+ * and vectors. *out: freed with free(). RF_ENOMEM. */
+RF_API int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **out,
+                                  int *count);
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #define RINGFORGE_POLICY_H
 
 #include "ops.h"
+#include "rounds.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -106,6 +107,16 @@ struct rf_policy {
      * a power of two such that they are at most 256 times the mean, so the number of tokens is not
      * limited. RF_F32 (0): unchanged. Not in tree order. */
     enum rf_dtype reduce_dtype;
+    /* The gradients of data-parallel ranks are sent in this form (rounds.h), by the host and
+     * without overlap, and what a form loses is added to those of the next step (error feedback,
+     * which checkpoints keep). A gradient that is not finite ends the job: RF_EINVAL. In ring order
+     * only, and not with sharding, other axes of the mesh, offload of parameters, reduce_dtype or a
+     * loss scale. RF_FORM_F32 (0): as they are. */
+    struct rf_compression {
+        enum rf_form form;
+        float fraction; /* RF_FORM_TOP; 0 = 1/64 */
+        int rank;       /* RF_FORM_POWERSGD; 0 = 1 */
+    } compress;
 
     /* Stage of sharding (Rajbhandari et al. 2020, ZeRO). 0: none. 1: a rank holds and updates the
      * optimizer states of a part of the parameters, and, if blocks use 16 bits, the f32 parameters

@@ -75,6 +75,7 @@ enum rf_form {
     RF_FORM_TOP,  /* the largest values, 8 bytes each (Aji, Heafield 2017) */
     RF_FORM_SIGN, /* 1.03 bits a value: signs, and a mean magnitude of each 1,024 (Karimireddy et
                    * al. 2019) */
+    RF_FORM_POWERSGD, /* two factors of few columns for each matrix (Vogels et al. 2019) */
     RF_FORM_COUNT
 };
 
@@ -83,6 +84,12 @@ RF_EXPORT const char *rf_form_name(enum rf_form form);
 
 /* The form of this name; -1: there is none. */
 RF_EXPORT int rf_form_find(const char *name);
+
+#define RF_FORM_MOST_RANK 64
+
+/* A form as text: its name, and behind a colon the share of the values that top sends ("top:0.01"),
+ * or the rank of powersgd ("powersgd:2"). What is not said is 0. RF_EINVAL: it is none. */
+RF_API int rf_form_read(const char *text, enum rf_form *form, float *fraction, int *rank);
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
@@ -93,12 +100,19 @@ struct rf_rounds_rule {
     /* Sent is the difference that the round made, parameters at its start less those at its end,
      * and not the parameters. Needs RF_GRAPH_ALL. */
     bool difference;
+    /* What is exchanged are not parameters but gradients, new ones in every step, and what comes is
+     * their sum over the ranks. What a form loses is added to those of the next step. Needs
+     * RF_GRAPH_ALL; not with `difference` and what needs it, shares, a delay or parts. Rounds of
+     * gradients do not move to other ranks. */
+    bool gradients;
     /* With `difference`: the mean difference is the gradient of this optimizer, which updates the
      * parameters of the start of the round at the rate outer_lr (0 = 1). NULL: SGD. */
     const struct rf_optimizer_opts *outer;
     float outer_lr;
-    enum rf_form form; /* other than f32: needs `difference`; bf16 also goes among neighbours */
+    enum rf_form form; /* other than f32: needs `difference` or `gradients`; bf16 also goes among
+                          neighbours */
     float fraction;    /* RF_FORM_TOP: the share of the values that is sent; 0 = 1/64 */
+    int form_rank;     /* RF_FORM_POWERSGD: the columns of a factor, to RF_FORM_MOST_RANK; 0 = 1 */
     bool no_feedback;  /* what the form loses is lost */
     /* Neighbours mix the parameters of the start of the round, and the difference of the round is
      * added to the mean (the order of the paper on D-PSGD). Otherwise they mix those of its end. */
@@ -136,10 +150,10 @@ struct rf_rounds_text {
  *   fedopt:H  the same, and Adam (rate 0.1, betas 0.9 and 0.99, eps 1e-3, without bias correction:
  *             Reddi et al. 2021) on it
  *   fedprox:H as fedavg, with the proximal term mu = 0.01 (Li et al. 2020)
- * Keys: graph, weights=FILE, seed, form, fraction, feedback=on|off, order=mix-first|step-first,
- * parts, delay, outer, lr, momentum, beta1, beta2, eps. outer=NAME comes before those of its
- * numbers. FILE has the rows of W, `workers` numbers each. Free it by rf_rounds_text_free. Errors:
- * RF_EINVAL (what is not understood is named), RF_ENOMEM. */
+ * Keys: graph, weights=FILE, seed, form (rf_form_read), fraction, feedback=on|off,
+ * order=mix-first|step-first, parts, delay, outer, lr, momentum, beta1, beta2, eps. outer=NAME
+ * comes before those of its numbers. FILE has the rows of W, `workers` numbers each. Free it by
+ * rf_rounds_text_free. Errors: RF_EINVAL (what is not understood is named), RF_ENOMEM. */
 RF_API int rf_rounds_text_read(const char *text, int workers, struct rf_rounds_text *out);
 RF_EXPORT void rf_rounds_text_free(struct rf_rounds_text *text);
 
@@ -151,10 +165,12 @@ enum rf_round_verb {
     RF_ROUND_ENCODE,    /* values, or with `of_out` out, to a message */
     RF_ROUND_SEND, /* a message to a peer; sends and receives next to each other are one group */
     RF_ROUND_RECV,
-    RF_ROUND_CLEAR,  /* out = 0 */
-    RF_ROUND_ADD,    /* out += weight * what a message says */
-    RF_ROUND_TAKE,   /* out = what a message says */
-    RF_ROUND_COMMIT, /* all ranks have what they need, and hear what each says: an all-reduce */
+    RF_ROUND_CLEAR,   /* out = 0 */
+    RF_ROUND_ADD,     /* out += weight * what a message says */
+    RF_ROUND_TAKE,    /* out = what a message says */
+    RF_ROUND_FACTOR,  /* a phase of RF_FORM_POWERSGD: P = M Q; Q = M^T P; out = P Q^T */
+    RF_ROUND_AVERAGE, /* a message = the weighted mean of all ranks' factors, by an all-reduce */
+    RF_ROUND_COMMIT,  /* all ranks have what they need, and hear what each says: an all-reduce */
     RF_ROUND_VERB_COUNT
 };
 
@@ -166,12 +182,21 @@ struct rf_round_op {
     uint64_t at, bytes; /* the message: where it lies in the memory for messages */
     double weight;      /* negative: the share of `peer` */
     bool of_out;
+    int phase; /* RF_ROUND_FACTOR */
+};
+
+/* Values that are a matrix, row by row; with 1 column or row, a vector. */
+struct rf_round_shape {
+    int64_t rows, columns;
 };
 
 /* Which exchange: the number `round`, from 0, of `count` values, on this rank. */
 struct rf_round_place {
     int rank, ranks;
     int64_t round, count;
+    /* RF_FORM_POWERSGD: the shapes of all values, one after the other. */
+    const struct rf_round_shape *shapes;
+    int shape_count;
 };
 
 struct rf_round_list {
@@ -197,6 +222,9 @@ struct rf_rounds_params {
     int (*read)(void *user, int64_t first, int64_t count, float *to);
     int (*write)(void *user, int64_t first, int64_t count, const float *from);
     void *user;
+    /* RF_FORM_POWERSGD: the next matrix or vector of the values. index: from 0; RF_EINVAL behind
+     * the last. NULL: there are no matrices. */
+    int (*shape)(void *user, int index, struct rf_round_shape *out);
 };
 
 /* Parameters in host memory, and in tensors: f32, `tensors` of them, one after the other. The

@@ -36,9 +36,9 @@ enum {
 
 struct rf_search_opts {
     int ranks;
-    struct rf_mesh mesh;     /* fixed axes; 0: searched. Order of ranks: struct rf_mesh */
-    struct rf_policy policy; /* device_bytes: the limit; 0: everything fits */
-    unsigned open;           /* RF_SEARCH_* to be searched, or 0 */
+    struct rf_mesh mesh;       /* fixed axes; 0: searched. Order of ranks: struct rf_mesh */
+    struct rf_policy policy;   /* device_bytes: the limit; 0: everything fits */
+    unsigned open;             /* RF_SEARCH_* to be searched, or 0 */
     struct rf_sim_rates rates; /* host_ranks > 0 must divide `ranks` */
     /* The number of best candidates that are planned and simulated, if that is not too much work.
      * 0: 20. Negative: none. */

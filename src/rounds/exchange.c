@@ -19,7 +19,7 @@ int rf_rounds_begin(struct rf_rounds *r, struct part *part)
         r->value[i] = r->rule.difference  ? r->anchor[i] - r->local[i]
                       : r->rule.mix_first ? r->anchor[i]
                                           : r->local[i];
-    if (r->rule.difference && r->feedback)
+    if ((r->rule.difference || r->rule.gradients) && r->feedback)
         for (int64_t i = part->first; i < end; i++)
             r->value[i] += r->feedback[i];
     return RF_OK;
@@ -42,7 +42,8 @@ static double weight_of(const struct exchange *e)
     double sum = 0;
     for (int peer = 0; peer < rf_comm_size(e->r->comm); peer++)
         sum += e->r->shares[peer];
-    const int peer = e->op->verb == RF_ROUND_SUM ? rf_comm_rank(e->r->comm) : e->op->peer;
+    const bool own = e->op->verb == RF_ROUND_SUM || e->op->verb == RF_ROUND_AVERAGE;
+    const int peer = own ? rf_comm_rank(e->r->comm) : e->op->peer;
     return e->r->shares[peer] / sum;
 }
 
@@ -65,6 +66,37 @@ static int sum(const struct exchange *e)
         e->r->mean[i] = e->r->value[i] * weight;
     return rf_all_reduce(e->r->comm, e->r->mean + e->at, e->r->mean + e->at, (size_t)e->op->count,
                          RF_F32, RF_SUM, &opts);
+}
+
+static int factor(const struct exchange *e)
+{
+    struct rf_rounds *r = e->r;
+    struct rf_form_factors factors = {.shapes = r->shapes,
+                                      .shape_count = r->shape_count,
+                                      .rank = r->rule.form_rank ? r->rule.form_rank : 1,
+                                      .round = (uint64_t)e->part->number,
+                                      .value = r->value,
+                                      .feedback = r->feedback,
+                                      .warm = r->warm,
+                                      .next_warm = r->scratch,
+                                      .mean = r->mean};
+    uint64_t at = 0;
+    for (int phase = 0; phase < RF_FORM_SUMS; phase++) {
+        factors.sums[phase] = (float *)(r->messages + at);
+        at += (4 * (uint64_t)rf_form_factor_values(r->rule.form, &factors, phase) + 63) / 64 * 64;
+    }
+    return rf_form_phase(r->rule.form, &factors, e->op->phase);
+}
+
+static int average(const struct exchange *e)
+{
+    float *factors = (float *)(e->r->messages + e->op->at);
+    const float weight = (float)weight_of(e);
+    const size_t count = (size_t)(e->op->bytes / sizeof *factors);
+    const struct rf_coll_opts opts = {.label = "rounds"};
+    for (size_t i = 0; i < count; i++)
+        factors[i] *= weight;
+    return rf_all_reduce(e->r->comm, factors, factors, count, RF_F32, RF_SUM, &opts);
 }
 
 /* Of out, what was lost of it the last time is added first. */
@@ -137,9 +169,10 @@ static int receive(const struct exchange *e)
 }
 
 static int (*const verbs[RF_ROUND_VERB_COUNT])(const struct exchange *) = {
-    [RF_ROUND_SHARE] = share, [RF_ROUND_SUM] = sum,      [RF_ROUND_ENCODE] = encode,
-    [RF_ROUND_SEND] = send,   [RF_ROUND_RECV] = receive, [RF_ROUND_CLEAR] = clear,
-    [RF_ROUND_ADD] = add,     [RF_ROUND_TAKE] = take,    [RF_ROUND_COMMIT] = commit,
+    [RF_ROUND_FACTOR] = factor, [RF_ROUND_AVERAGE] = average, [RF_ROUND_SHARE] = share,
+    [RF_ROUND_SUM] = sum,       [RF_ROUND_ENCODE] = encode,   [RF_ROUND_SEND] = send,
+    [RF_ROUND_RECV] = receive,  [RF_ROUND_CLEAR] = clear,     [RF_ROUND_ADD] = add,
+    [RF_ROUND_TAKE] = take,     [RF_ROUND_COMMIT] = commit,
 };
 
 static bool travels(const struct rf_round_op *op)
@@ -178,13 +211,17 @@ int rf_rounds_exchange(struct rf_rounds *r, struct part *part)
     const struct rf_round_place place = {.rank = rf_comm_rank(r->comm),
                                          .ranks = rf_comm_size(r->comm),
                                          .round = part->number,
-                                         .count = part->count};
+                                         .count = part->count,
+                                         .shapes = r->shapes,
+                                         .shape_count = r->shape_count};
     struct rf_round_list list;
     struct exchange e = {.r = r, .part = part, .fraction = rf_option(r->rule.fraction, 1.0f / 64)};
     int status = rf_round_list_make(&r->rule, &place, &list);
     if (status == RF_OK)
         status = run(&e, &list);
     rf_round_list_free(&list);
+    if (status == RF_OK && r->rule.gradients) /* the list has no RF_ROUND_COMMIT */
+        rf_rounds_set_progress(r, part->number + 1, part->number + 1);
     return status < 0 ? fail_all(r, status) : RF_OK;
 }
 
@@ -208,7 +245,7 @@ static int outer_step(struct rf_rounds *r, struct part *part)
 static int result(struct rf_rounds *r, struct part *part)
 {
     const int64_t end = part->first + part->count;
-    const bool lost = r->feedback && !r->rule.difference;
+    const bool lost = r->feedback && !r->rule.difference && !r->rule.gradients;
     if (r->rule.difference)
         RETURN_IF_ERROR(outer_step(r, part));
     for (int64_t i = part->first; i < end; i++) {
@@ -227,6 +264,8 @@ int rf_rounds_apply(struct rf_rounds *r, struct part *part)
 {
     const int64_t first = part->first, count = part->count;
     RETURN_IF_ERROR(result(r, part));
+    if (r->warm)
+        memcpy(r->warm, r->scratch, (size_t)r->params.count * sizeof(float));
     rf_rounds_number(r, part, -1);
     memcpy(r->heard, part->heard, sizeof r->heard);
     r->applied++;

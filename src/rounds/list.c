@@ -38,6 +38,12 @@ static uint64_t form_bytes(const struct builder *b, int64_t count)
     return rf_form_bytes(b->rule->form, rf_option(b->rule->fraction, 1.0f / 64), count);
 }
 
+/* The weight of a rank's values. */
+static double share_of(const struct builder *b)
+{
+    return b->rule->gradients ? 1 : b->rule->weighted ? -1 : 1.0 / b->place->ranks;
+}
+
 /* Room for one more message, aligned for any vector. */
 static uint64_t room(struct builder *b, uint64_t bytes)
 {
@@ -80,8 +86,7 @@ static void in_pieces(struct builder *b)
     }
     on_piece(b, (struct rf_round_op){.verb = RF_ROUND_CLEAR}, rank, 0);
     for (int peer = 0; peer < ranks; peer++) {
-        const struct rf_round_op op = {
-            .verb = RF_ROUND_ADD, .peer = peer, .weight = b->rule->weighted ? -1 : 1.0 / ranks};
+        const struct rf_round_op op = {.verb = RF_ROUND_ADD, .peer = peer, .weight = share_of(b)};
         on_piece(b, op, rank, peer == rank ? rank : ranks + peer);
     }
     on_piece(b, (struct rf_round_op){.verb = RF_ROUND_ENCODE, .of_out = true}, rank, rank);
@@ -149,6 +154,48 @@ static int neighbours(struct builder *b)
     return status;
 }
 
+/* Factors of all ranks become those of their mean; what the last phase makes of them arrives. */
+static void in_factors(struct builder *b)
+{
+    const struct rf_form_factors factors = {.shapes = b->place->shapes,
+                                            .shape_count = b->place->shape_count,
+                                            .rank = b->rule->form_rank ? b->rule->form_rank : 1};
+    for (int phase = 0; phase <= RF_FORM_SUMS; phase++) {
+        struct rf_round_op op = {.verb = RF_ROUND_FACTOR, .count = b->place->count, .phase = phase};
+        if (phase < RF_FORM_SUMS) {
+            op.bytes = 4 * (uint64_t)rf_form_factor_values(b->rule->form, &factors, phase);
+            op.at = room(b, op.bytes);
+        }
+        add(b, op);
+        op.verb = RF_ROUND_AVERAGE;
+        op.weight = share_of(b);
+        if (op.bytes > 0)
+            add(b, op);
+    }
+}
+
+static int check_shapes(const struct rf_rounds_rule *rule, const struct rf_round_place *place)
+{
+    int64_t count = 0;
+    for (int k = 0; k < place->shape_count; k++) {
+        const struct rf_round_shape *shape = place->shapes + k;
+        if (shape->rows < 1 || shape->columns < 1 ||
+            shape->rows > (place->count - count) / shape->columns)
+            return rf_fail(RF_EINVAL,
+                           "shape %d of an exchange has %lld rows and %lld columns, of "
+                           "%lld values that are left",
+                           k, (long long)shape->rows, (long long)shape->columns,
+                           (long long)(place->count - count));
+        count += shape->rows * shape->columns;
+    }
+    if (rf_form_has_factors(rule->form) ? count == place->count : count == 0)
+        return RF_OK;
+    return rf_fail(RF_EINVAL, "the form \"%s\" of %lld values has shapes of %lld: %s",
+                   rf_form_name(rule->form), (long long)place->count, (long long)count,
+                   rf_form_has_factors(rule->form) ? "it needs those of all of them"
+                                                   : "it has none");
+}
+
 int rf_round_list_make(const struct rf_rounds_rule *rule, const struct rf_round_place *place,
                        struct rf_round_list *out)
 {
@@ -156,19 +203,22 @@ int rf_round_list_make(const struct rf_rounds_rule *rule, const struct rf_round_
         place->round < 0)
         return rf_fail(RF_EINVAL, "the place of an exchange has no such rank, round or count");
     RETURN_IF_ERROR(rf_rounds_check(rule, place->ranks));
+    RETURN_IF_ERROR(check_shapes(rule, place));
     struct rf_round_list list = {0};
     struct builder b = {.rule = rule, .place = place, .list = &list};
     if (rule->weighted)
         add(&b, (struct rf_round_op){.verb = RF_ROUND_SHARE});
     if (rule->mixing.graph != RF_GRAPH_ALL)
         b.status = neighbours(&b);
+    else if (rf_form_has_factors(rule->form))
+        in_factors(&b);
     else if (rf_form_is_exact(rule->form))
-        add(&b, (struct rf_round_op){.verb = RF_ROUND_SUM,
-                                     .count = place->count,
-                                     .weight = rule->weighted ? -1 : 1.0 / place->ranks});
+        add(&b, (struct rf_round_op){
+                    .verb = RF_ROUND_SUM, .count = place->count, .weight = share_of(&b)});
     else
         in_pieces(&b);
-    add(&b, (struct rf_round_op){.verb = RF_ROUND_COMMIT});
+    if (!rule->gradients) /* which no rank exchanges again */
+        add(&b, (struct rf_round_op){.verb = RF_ROUND_COMMIT});
     if (b.status < 0)
         rf_round_list_free(&list);
     else

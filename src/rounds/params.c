@@ -20,7 +20,7 @@ static int write_host(void *user, int64_t first, int64_t count, const float *fro
 
 struct rf_rounds_params rf_rounds_in_host(float *values, int64_t count)
 {
-    return (struct rf_rounds_params){count, read_host, write_host, values};
+    return (struct rf_rounds_params){count, read_host, write_host, values, NULL};
 }
 
 /* The part of the range [first, first + count) that lies in the tensor whose first element is
@@ -66,9 +66,21 @@ static int write_tensors(void *user, int64_t first, int64_t count, const float *
     return copy(user, first, count, NULL, from);
 }
 
+/* Rows are along the first dimension (Vogels et al. 2019). */
+static int shape_of(void *user, int index, struct rf_round_shape *out)
+{
+    const struct rf_rounds_tensors *all = user;
+    if (index >= all->count)
+        return RF_EINVAL;
+    const struct rf_tensor *t = all->tensors + index;
+    out->rows = t->shape.ndim > 0 ? t->shape.dim[0] : 1;
+    out->columns = rf_tensor_count(*t) / out->rows;
+    return RF_OK;
+}
+
 struct rf_rounds_params rf_rounds_in_tensors(struct rf_rounds_tensors *tensors)
 {
-    struct rf_rounds_params params = {0, read_tensors, write_tensors, tensors};
+    struct rf_rounds_params params = {0, read_tensors, write_tensors, tensors, shape_of};
     for (int t = 0; t < tensors->count; t++)
         params.count += rf_tensor_count(tensors->tensors[t]);
     return params;

@@ -13,13 +13,15 @@ static int lay_out(struct rf_rounds *r)
 {
     const struct rf_rounds_rule *rule = &r->rule;
     const bool loses = !rf_form_is_exact(rule->form) && !rule->no_feedback;
-    float **arrays[9 + RF_STATE_COUNT] = {&r->local, &r->value, &r->mean, &r->scratch};
+    float **arrays[10 + RF_STATE_COUNT] = {&r->local, &r->value, &r->mean, &r->scratch};
     int count = 4;
     if (rule->difference || rule->mix_first)
         arrays[count++] = &r->anchor;
     if (loses)
         arrays[count++] = &r->feedback;
-    if (loses && rule->difference)
+    if (rf_form_has_factors(rule->form))
+        arrays[count++] = &r->warm;
+    else if (loses && (rule->difference || rule->gradients))
         arrays[count++] = &r->owned;
     for (int s = 0; rule->outer && s < RF_STATE_COUNT; s++)
         if (rf_optimizer_has(rule->outer, s))
@@ -44,7 +46,9 @@ int rf_rounds_make_room(struct rf_rounds *r)
             const struct rf_round_place place = {.rank = rf_comm_rank(r->comm),
                                                  .ranks = ranks,
                                                  .round = round,
-                                                 .count = r->parts[p].count};
+                                                 .count = r->parts[p].count,
+                                                 .shapes = r->shapes,
+                                                 .shape_count = r->shape_count};
             RETURN_IF_ERROR(rf_round_list_make(&r->rule, &place, &list));
             most = list.message_bytes > most ? list.message_bytes : most;
             rf_round_list_free(&list);
@@ -68,7 +72,7 @@ static int make_parts(struct rf_rounds *r)
     r->decay = rf_alloc((size_t)(each / 64 + 1) * sizeof *r->decay);
     if (!r->parts || !r->decay)
         return rf_fail(RF_ENOMEM, "out of memory for %d parts", parts);
-    for (int64_t k = 0; k < each / 64; k++)
+    for (int64_t k = 0; k <= each / 64; k++)
         r->decay[k] = 1;
     for (int p = 0; p < parts; p++) {
         struct part *part = r->parts + p;
@@ -102,6 +106,23 @@ static int copy_rule(struct rf_rounds *r, const struct rf_rounds_rule *rule, int
     return RF_OK;
 }
 
+static int get_shapes(struct rf_rounds *r)
+{
+    struct rf_round_shape shape;
+    int count = 0;
+    if (!rf_form_has_factors(r->rule.form))
+        return RF_OK;
+    while (r->params.shape && r->params.shape(r->params.user, count, &shape) == RF_OK)
+        count++;
+    r->shapes = rf_alloc((size_t)count * sizeof *r->shapes + 1);
+    if (!r->shapes)
+        return rf_fail(RF_ENOMEM, "out of memory for the shapes of %d tensors", count);
+    for (r->shape_count = 0; r->shape_count < count; r->shape_count++)
+        RETURN_IF_ERROR(
+            r->params.shape(r->params.user, r->shape_count, r->shapes + r->shape_count));
+    return RF_OK;
+}
+
 /* Every number of the rule, which all ranks must share. */
 int rf_rounds_compare_rules(const struct rf_rounds *r)
 {
@@ -111,17 +132,21 @@ int rf_rounds_compare_rules(const struct rf_rounds *r)
     char text[1024];
     snprintf(text, sizeof text,
              "rounds: parameters=%lld\nrounds: local steps=%lld\nrounds: graph=%s\nrounds: "
-             "seed=%llu\nrounds: weights=given\t%08x\nrounds: difference=%d\nrounds: outer "
+             "gradients=%d\nrounds: seed=%llu\nrounds: weights=given\t%08x\nrounds: "
+             "difference=%d\nrounds: outer "
              "optimizer=%s, rate %a\t%a %a %a %a %a %a %a %a %d%d%d\nrounds: form=%s, fraction "
-             "%g, feedback %d\nrounds: order=%s\nrounds: weighted=%d\nrounds: parts=%d\nrounds: "
+             "%g, rank %d, feedback %d, shapes\t%08x\nrounds: order=%s\nrounds: "
+             "weighted=%d\nrounds: parts=%d\nrounds: "
              "delay=%lld\n",
              (long long)r->params.count, (long long)rule->every, rf_graph_name(rule->mixing.graph),
-             (unsigned long long)rule->mixing.seed, rf_hash32(r->weights, bytes, 0),
-             rule->difference, rule->outer ? rf_optimizer_get_info(o->kind)->name : "none",
-             (double)rule->outer_lr, (double)o->beta1, (double)o->beta2, (double)o->eps,
-             (double)o->weight_decay, (double)o->momentum, (double)o->dampening,
-             (double)o->extra[0], (double)o->extra[1], o->eps_inside, o->no_bias_correction,
-             o->centered, rf_form_name(rule->form), (double)rule->fraction, !rule->no_feedback,
+             rule->gradients, (unsigned long long)rule->mixing.seed,
+             rf_hash32(r->weights, bytes, 0), rule->difference,
+             rule->outer ? rf_optimizer_get_info(o->kind)->name : "none", (double)rule->outer_lr,
+             (double)o->beta1, (double)o->beta2, (double)o->eps, (double)o->weight_decay,
+             (double)o->momentum, (double)o->dampening, (double)o->extra[0], (double)o->extra[1],
+             o->eps_inside, o->no_bias_correction, o->centered, rf_form_name(rule->form),
+             (double)rule->fraction, rule->form_rank, !rule->no_feedback,
+             rf_hash32(r->shapes, (size_t)r->shape_count * sizeof *r->shapes, 0),
              rule->mix_first ? "mix, then step" : "step, then mix", rule->weighted, rule->parts,
              (long long)rule->delay);
     return rf_comm_check_terms(r->comm, text);
@@ -131,6 +156,7 @@ static int open_all(struct rf_rounds *r, const struct rf_rounds_rule *rule)
 {
     RETURN_IF_ERROR(rf_rounds_check(rule, rf_comm_size(r->comm)));
     RETURN_IF_ERROR(copy_rule(r, rule, rf_comm_size(r->comm)));
+    RETURN_IF_ERROR(get_shapes(r));
     RETURN_IF_ERROR(rf_rounds_compare_rules(r));
     RETURN_IF_ERROR(make_parts(r));
     RETURN_IF_ERROR(lay_out(r));
@@ -175,6 +201,7 @@ void rf_rounds_close(struct rf_rounds *r)
     rf_free(r->memory);
     rf_free(r->messages);
     rf_free(r->shares);
+    rf_free(r->shapes);
     rf_free(r->parts);
     rf_free(r->decay);
     rf_free(r->weights);

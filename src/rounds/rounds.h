@@ -37,10 +37,13 @@ struct rf_rounds {
     float *mean;     /* what the exchange brings */
     float *feedback; /* NULL: nothing is lost */
     float *owned;    /* feedback of the sums that this rank sends; NULL: it sends none */
+    float *warm;     /* factors of the exchange before; NULL: the form has none */
     float *state[RF_STATE_COUNT];
     int32_t *decay; /* of a part: 1 for each 64 values, as the outer optimizer decays them all */
     float *scratch;
-    float *memory;  /* all of them */
+    float *memory;                 /* all of them */
+    struct rf_round_shape *shapes; /* if the form has factors */
+    int shape_count;
     double *shares; /* of all ranks, in the exchange */
     uint64_t message_bytes;
     unsigned char *messages;

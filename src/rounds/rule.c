@@ -27,6 +27,15 @@ static int check_numbers(const struct rf_rounds_rule *rule)
                        (double)fraction);
     if (rule->fraction != 0 && rule->form != RF_FORM_TOP)
         return rf_fail(RF_EINVAL, "a fraction of the values belongs to the form \"top\" only");
+    if (rule->form_rank < 0 || rule->form_rank > RF_FORM_MOST_RANK)
+        return rf_fail(RF_EINVAL, "an approximation of rank %d: it is 1 to %d", rule->form_rank,
+                       RF_FORM_MOST_RANK);
+    if (rule->form_rank != 0 && rule->form != RF_FORM_POWERSGD)
+        return rf_fail(RF_EINVAL, "the rank of an approximation belongs to the form \"powersgd\" "
+                                  "only");
+    if (rule->parts > 1 && rf_form_has_factors(rule->form))
+        return rf_fail(RF_EINVAL, "%d parts would cut the matrices of the form \"%s\": use 1 part",
+                       rule->parts, rf_form_name(rule->form));
     if (!isfinite(rule->proximal) || rf_option(rule->proximal, 0) < 0)
         return rf_fail(RF_EINVAL, "the proximal term %g is negative or no number",
                        (double)rule->proximal);
@@ -52,7 +61,11 @@ static int check_pairs(const struct rf_rounds_rule *rule)
     if ((rule->outer || rule->outer_lr != 0) && !rule->difference)
         return rf_fail(RF_EINVAL, "an outer optimizer and its rate need \"difference\": the mean "
                                   "difference is its gradient");
-    if (!rf_form_is_exact(rule->form) && !rule->difference && (all || rule->form != RF_FORM_BF16))
+    if (rule->gradients && (!all || rule->difference || rule->weighted || rule->every > 1))
+        return rf_fail(RF_EINVAL, "gradients are added over all ranks in every step: omit the "
+                                  "graph, \"difference\", shares and local steps");
+    if (!rf_form_is_exact(rule->form) && !rule->difference && !rule->gradients &&
+        (all || rule->form != RF_FORM_BF16))
         return rf_fail(RF_EINVAL,
                        "parameters in the form \"%s\" would lose what no later exchange brings "
                        "back: use \"difference\", or f32, or bf16 among neighbours",

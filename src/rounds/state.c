@@ -17,6 +17,7 @@ int rf_rounds_get_array(struct rf_rounds *r, int index, struct rf_rounds_array *
     const struct rf_rounds_array all[] = {{"anchor", r->anchor},
                                           {"feedback", r->feedback},
                                           {"owned", r->owned, .is_sum = true},
+                                          {"warm", r->warm},
                                           {"m", r->state[RF_STATE_M]},
                                           {"v", r->state[RF_STATE_V]},
                                           {"a", r->state[RF_STATE_A]},
@@ -94,8 +95,9 @@ void rf_rounds_get_counters(const struct rf_rounds *r, int64_t *step, int64_t *e
 
 int rf_rounds_set_counters(struct rf_rounds *r, int64_t step, int64_t exchanges)
 {
-    if (!r || step < 0 || exchanges < 0 || r->step != 0)
-        return rf_fail(RF_EINVAL, "counters of rounds are set before the first step, from 0 on");
+    if (!r || step < 0 || exchanges < 0 || r->begun != r->applied)
+        return rf_fail(RF_EINVAL, "counters of rounds, from 0 on, are set while no exchange is in "
+                                  "progress");
     const int used = used_parts(r);
     const int64_t begun = begun_until(r, step);
     if (exchanges > begun || (exchanges < begun && begins(r, exchanges) + r->rule.delay <= step))
@@ -106,6 +108,8 @@ int rf_rounds_set_counters(struct rf_rounds *r, int64_t step, int64_t exchanges)
     RETURN_IF_ERROR(keep_own_sums(r));
     pthread_mutex_lock(&r->lock);
     r->step = step;
+    r->unfinished = false;
+    r->error = (struct rf_error){0};
     r->applied = exchanges;
     r->begun = r->complete = r->committed = r->asked = begun;
     for (int p = 0; p < used; p++)

@@ -110,6 +110,8 @@ int rf_rounds_mean(struct rf_rounds *r)
 {
     const int64_t count = r->params.count;
     const float weight = 1.0f / (float)rf_comm_size(r->comm);
+    if (r->rule.gradients)
+        return rf_fail(RF_EINVAL, "rounds of gradients have no parameters of which a mean is made");
     RETURN_IF_ERROR(end_all(r));
     RETURN_IF_ERROR(r->params.read(r->params.user, 0, count, r->mean));
     for (int64_t i = 0; i < count; i++)
@@ -162,6 +164,9 @@ static int agree(struct rf_rounds *r, struct rf_comm *comm)
 
 int rf_rounds_move(struct rf_rounds *r, struct rf_comm *comm, const int *old_ranks)
 {
+    if (r && r->rule.gradients)
+        return rf_fail(RF_ENOTSUP, "gradients are not exchanged again: open rounds of those ranks "
+                                   "that are left, or begin from a checkpoint");
     if (!r || !comm || (r->weights && !old_ranks))
         return rf_fail(RF_EINVAL, "rounds move to a communicator, and with weights of the caller "
                                   "need the old ranks");

@@ -92,13 +92,44 @@ static int take_graph(const struct key *key, const char *value, struct rf_rounds
     return RF_OK;
 }
 
+int rf_form_read(const char *text, enum rf_form *form, float *fraction, int *rank)
+{
+    char name[32];
+    double number = 0;
+    const char *colon = text ? strchr(text, ':') : NULL;
+    if (text)
+        snprintf(name, sizeof name, "%.*s", (int)(colon ? colon - text : 31), text);
+    const int found = text && (!colon || colon - text < 31) ? rf_form_find(name) : -1;
+    const bool top = found == RF_FORM_TOP, power = found == RF_FORM_POWERSGD;
+    if (found < 0 || (colon && !top && !power) ||
+        (colon && !number_of(colon + 1, top ? 1e-9 : 1, top ? 1 : RF_FORM_MOST_RANK, &number)) ||
+        (power && number != floor(number)))
+        return rf_fail(RF_EINVAL,
+                       "there is no form \"%.60s\"; use f32, bf16, int8, nf4, sign, top or "
+                       "top:SHARE (above 0, at most 1), powersgd or powersgd:RANK (1 to %d)",
+                       text ? text : "", RF_FORM_MOST_RANK);
+    *form = found;
+    *fraction = top ? (float)number : 0;
+    *rank = power ? (int)number : 0;
+    return RF_OK;
+}
+
 static int take_form(const struct key *key, const char *value, struct rf_rounds_text *out)
 {
-    const int form = rf_form_find(value);
-    if (form < 0)
+    struct rf_rounds_rule *rule = &out->rule;
+    const float fraction = rule->fraction;
+    if (rf_form_read(value, &rule->form, &rule->fraction, &rule->form_rank) < 0)
         return refuse(key, value);
-    out->rule.form = form;
+    if (fraction != 0 && rule->fraction != 0)
+        return rf_fail(RF_EINVAL, "fraction is given twice");
+    rule->fraction = fraction != 0 ? fraction : rule->fraction;
     return RF_OK;
+}
+
+static int take_fraction(const struct key *key, const char *value, struct rf_rounds_text *out)
+{
+    return out->rule.fraction != 0 ? rf_fail(RF_EINVAL, "fraction is given twice")
+                                   : take_real(key, value, out);
 }
 
 static int take_outer(const struct key *key, const char *value, struct rf_rounds_text *out)
@@ -171,8 +202,8 @@ static const struct key keys[] = {
     {"weights", "a file with the matrix W", take_weights},
     {"seed", "a whole number from 0 to 2^53", take_whole, IN(rule.mixing.seed), 0,
      9007199254740992},
-    {"form", "f32, bf16, int8, nf4, top or sign", take_form},
-    {"fraction", "a number above 0, at most 1", take_real, IN(rule.fraction), 1e-9, 1},
+    {"form", "f32, bf16, int8, nf4, top, sign or powersgd:R, a rank of 1 to 64", take_form},
+    {"fraction", "a number above 0, at most 1", take_fraction, IN(rule.fraction), 1e-9, 1},
     {"feedback", "on or off", take_feedback},
     {"order", "step-first or mix-first", take_order},
     {"parts", "a whole number from 1 to 65536", take_parts, 0, 1, 65536},

@@ -13,13 +13,14 @@ int64_t rf_rounds_part_count(const struct rf_rounds_rule *rule, int64_t count, i
     return left < 0 ? 0 : left < each ? left : each;
 }
 
-/* local, value, mean, scratch; anchor; feedback and owned; states */
+/* local, value, mean, scratch; anchor; feedback; warm or owned; states */
 static int arrays(const struct rf_rounds_rule *rule)
 {
     int count = 4;
     count += rule->difference || rule->mix_first;
-    if (!rf_form_is_exact(rule->form) && !rule->no_feedback)
-        count += rule->difference ? 2 : 1;
+    const bool loses = !rf_form_is_exact(rule->form) && !rule->no_feedback;
+    count += loses;
+    count += rf_form_has_factors(rule->form) || (loses && (rule->difference || rule->gradients));
     for (int s = 0; rule->outer && s < RF_STATE_COUNT; s++)
         count += rf_optimizer_has(rule->outer, s);
     return count;
@@ -53,6 +54,9 @@ static int add_list(const struct rf_round_place *place, const struct rf_round_li
             RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_GATHER, RF_F64, 1, out));
         if (op->verb == RF_ROUND_SUM)
             RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_F32, op->count, out));
+        if (op->verb == RF_ROUND_AVERAGE)
+            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_F32,
+                                           (int64_t)(op->bytes / sizeof(float)), out));
         if (op->verb == RF_ROUND_COMMIT)
             RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_I32, 2, out));
     }

@@ -21,6 +21,7 @@
     ROW(shard, "ranks that share a copy")                                                          \
     ROW(gathers, "gathers of parameters")                                                          \
     ROW(offload, "offload")                                                                        \
+    ROW(compress, "form of gradients (compress)")                                                  \
     ROW(buckets, "bucket sizes")                                                                   \
     ROW(optimizer, "optimizer")                                                                    \
     ROW(clip, "clipping norm")                                                                     \
@@ -132,6 +133,11 @@ static uint32_t hash_loss_scale(const struct rf_policy *p)
     return rf_hash32(values, sizeof(values), p->loss_scaling.interval);
 }
 
+static uint32_t hash_compression(const struct rf_compression *c)
+{
+    return rf_hash32(&c->fraction, sizeof(c->fraction), (uint32_t)(c->form * 1000 + c->rank));
+}
+
 #define SET(field, name) f[FIELD_##field] = (uint64_t)policy->field;
 static void fill_record(const struct rf_run *run, int local, struct record *out)
 {
@@ -152,6 +158,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_shard] = (uint64_t)plan->mesh.shard;
     f[FIELD_gathers] = hash_gathers(plan);
     f[FIELD_offload] = (uint64_t)(policy->offload & RF_OFFLOAD_OPTIMIZER);
+    f[FIELD_compress] = hash_compression(&policy->compress);
     f[FIELD_buckets] = hash_buckets(policy);
     f[FIELD_optimizer] = hash_optimizer(&policy->optimizer);
     f[FIELD_clip] = clip;

@@ -42,18 +42,6 @@ static int trained(const struct rf_run *run, struct rf_listing *out)
     return 0;
 }
 
-static int grow(struct rf_listing *list, int count)
-{
-    const size_t all = (size_t)(list->count + count) + 1;
-    struct rf_file_tensor *tensors = rf_realloc(list->tensors, all * sizeof(*tensors));
-    list->tensors = tensors ? tensors : list->tensors;
-    struct rf_listed *listed = rf_realloc(list->listed, all * sizeof(*listed));
-    list->listed = listed ? listed : list->listed;
-    for (int i = 0; i < list->count; i++)
-        list->tensors[i].name = list->listed[i].name;
-    return tensors && listed ? 0 : rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
-}
-
 static int add_array(struct rf_listing *list, const struct rf_listing *params, const char *label)
 {
     for (int i = 0; i < params->count; i++) {
@@ -75,7 +63,7 @@ int rf_kept_list(const struct rf_run *run, struct rf_listing *list)
     struct rf_listing params = {0};
     int rc = run->kept_count > 0 ? trained(run, &params) : 0;
     if (rc == 0)
-        rc = grow(list, run->kept_count * params.count);
+        rc = rf_listing_grow(list, run->kept_count * params.count);
     for (int k = 0; rc == 0 && k < run->kept_count; k++)
         rc = add_array(list, &params, run->kept[k].label);
     rf_listing_close(&params);

@@ -8,6 +8,7 @@
 
 #include "../base/base.h"
 #include "../optim/scalars.h"
+#include "compress.h"
 
 /* ---- does the checkpoint fit the run? (rank 0) ----------------------------------------------- */
 
@@ -83,9 +84,64 @@ static int count_before(const struct rf_load *load)
 /* Arrays that the run which saved has kept beside the parameters, and this one does not. */
 static int count_kept(const struct rf_run *run, const struct rf_load *load)
 {
-    return run->kept_count > 0 ? 0
-                               : rf_kept_count(&load->listings[RF_PART_MODEL],
-                                               load->checkpoint.parts[RF_PART_OPTIMIZER].tensors);
+    struct rf_safetensors *file = load->checkpoint.parts[RF_PART_OPTIMIZER].tensors;
+    int count = run->kept_count > 0 ? 0 : rf_kept_count(&load->listings[RF_PART_MODEL], file);
+    for (int i = 0; (!run->compressed || load->forgets) && i < rf_safetensors_count(file); i++)
+        count += rf_compress_names(rf_safetensors_tensor(file, i)->name);
+    return count;
+}
+
+/* What each rank has lost of its gradients can be continued by the same ranks with the same pieces
+ * and form only. */
+static bool lacks_compressed(const struct rf_load *load)
+{
+    struct rf_safetensors *file = load->checkpoint.parts[RF_PART_OPTIMIZER].tensors;
+    const struct rf_listing *list = &load->listings[RF_PART_OPTIMIZER];
+    int theirs = 0, ours = 0;
+    for (int i = 0; i < rf_safetensors_count(file); i++)
+        theirs += rf_compress_names(rf_safetensors_tensor(file, i)->name);
+    for (int i = 0; i < list->count; i++) {
+        const int at = rf_safetensors_find(file, list->listed[i].name);
+        if (list->listed[i].param >= 0)
+            continue;
+        ours++;
+        if (at < 0 ||
+            !rf_shape_equal(rf_safetensors_tensor(file, at)->shape, list->tensors[i].shape))
+            return true;
+    }
+    return theirs != ours;
+}
+
+/* Removes what this run cannot continue. */
+static void forget(struct rf_run *run, struct rf_load *load)
+{
+    struct rf_listing *list = &load->listings[RF_PART_OPTIMIZER];
+    struct rf_spans *spans = &load->spans[RF_PART_OPTIMIZER];
+    size_t kept = 0;
+    for (size_t k = 0; k < spans->count; k++)
+        if (list->listed[spans->list[k].tensor].param >= 0)
+            spans->list[kept++] = spans->list[k];
+    spans->count = kept;
+    while (list->count > 0 && list->listed[list->count - 1].param < 0)
+        list->count--;
+    rf_compress_forget(run);
+    if (run->plan->rank == 0)
+        rf_log("train", 0,
+               "the checkpoint was saved by other ranks, or with gradients in another form: what "
+               "that has lost of them is dropped");
+}
+
+/* Collective: whether all forget. */
+static int agree_compressed(struct rf_run *run, struct rf_load *load)
+{
+    int32_t forgets = run->plan->rank == 0 && run->compressed && lacks_compressed(load);
+    if (!run->compressed)
+        return 0;
+    RETURN_IF_ERROR(rf_run_broadcast(run, &forgets, sizeof(forgets), 0, "load state"));
+    load->forgets = forgets != 0;
+    if (load->forgets)
+        forget(run, load);
+    return 0;
 }
 
 /* States of parameters that were trained when the checkpoint was saved, and are frozen now: they
@@ -159,6 +215,8 @@ static int prepare(const struct rf_run *run, struct rf_load *load)
         if (part == RF_PART_OPTIMIZER) {
             RETURN_IF_ERROR(rf_kept_list(run, &load->listings[p]));
             RETURN_IF_ERROR(rf_kept_spans(run, &load->listings[p], false, &load->spans[p]));
+            RETURN_IF_ERROR(rf_compress_list(run, &load->listings[p]));
+            RETURN_IF_ERROR(rf_compress_spans(run, &load->listings[p], &load->spans[p]));
         }
     }
     load->all_see = rf_alloc((size_t)rf_run_ranks(run));
@@ -240,6 +298,7 @@ static int verify(struct rf_run *run, struct rf_load *load)
                                                (size_t)load->verifiers)
                         : 0;
     RETURN_IF_ERROR(rf_run_agree_status(run, rc, "load"));
+    RETURN_IF_ERROR(agree_compressed(run, load));
     if (run->plan->rank == 0) {
         rc = check_tensors(run, load);
         load->state = load->checkpoint.state;
@@ -269,6 +328,7 @@ int rf_run_apply_state(struct rf_run *run, const struct rf_checkpoint_state *sta
     }
     /* Stochastic rounding is a function of seed and update. */
     RETURN_IF_ERROR(rf_run_refresh_copy(run));
+    RETURN_IF_ERROR(rf_compress_set_step(run, state->step));
     return rf_run_refresh_before(run, false);
 }
 

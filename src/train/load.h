@@ -11,6 +11,7 @@
 struct rf_load {
     struct rf_checkpoint checkpoint; /* open on ranks that see it */
     struct rf_checkpoint_state state;
+    bool forgets;            /* what a form has lost of gradients (compress.h) */
     bool sees;               /* this rank sees the same checkpoint as rank 0 */
     uint8_t *all_see;        /* by rank */
     int verifier, verifiers; /* this rank's index among those that see the same files */

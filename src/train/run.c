@@ -11,6 +11,7 @@
 #include "../base/base.h"
 #include "../device/device.h"
 #include "../parallel/plan/traffic.h"
+#include "compress.h"
 
 static int check_ranks(const struct rf_run *run)
 {
@@ -231,6 +232,8 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
     if (rc < 0)
         goto fail;
     rc = open_groups(run);
+    if (rc == 0)
+        rc = rf_compress_open(run);
     if (rc < 0)
         goto fail;
     run->sent_before = rf_run_sent(run);
@@ -248,6 +251,7 @@ void rf_run_close(struct rf_run *run)
     if (!run)
         return;
     rf_save_close(run->save);
+    rf_compress_close(run);
     close_groups(run);
     rf_segments_close(run);
     rf_stalls_close(run);

@@ -98,6 +98,7 @@ struct rf_run {
     struct rf_save *save;       /* the save in progress; NULL: none */
     struct rf_run_kept *kept;   /* rf_run_keep; values are the caller's */
     int kept_count;
+    struct rf_compressed *compressed; /* of each trained piece (compress.c); NULL: none */
     struct rf_run_files files;
 };
 

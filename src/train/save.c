@@ -10,6 +10,7 @@
 #include "save.h"
 
 #include "../base/base.h"
+#include "compress.h"
 
 /* ---- checks before anything is written ------------------------------------------------------- */
 
@@ -37,6 +38,8 @@ static int lay_out(struct rf_save *save)
         if (id == RF_PART_OPTIMIZER) {
             RETURN_IF_ERROR(rf_kept_list(run, &part->listing));
             RETURN_IF_ERROR(rf_kept_spans(run, &part->listing, true, &part->spans));
+            RETURN_IF_ERROR(rf_compress_list(run, &part->listing));
+            RETURN_IF_ERROR(rf_compress_spans(run, &part->listing, &part->spans));
         }
         RETURN_IF_ERROR(
             rf_safetensors_lay_out(&(struct rf_file_content){.tensors = part->listing.tensors,

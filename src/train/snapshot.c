@@ -137,6 +137,9 @@ int rf_run_snapshot(struct rf_run *run, const struct rf_progress *progress,
     if (!run || !progress || !out)
         return rf_fail(RF_EINVAL,
                        "snapshot: a run, its progress and a pointer for the result are needed");
+    if (run->compressed)
+        return rf_fail(RF_ENOTSUP, "snapshot: what a rank has lost of gradients in another form "
+                                   "(compress) is not in a snapshot; use checkpoints");
     struct rf_snapshot *s = rf_alloc(sizeof(*s));
     if (!s)
         return rf_fail(RF_ENOMEM, "snapshot: out of host memory");

@@ -63,7 +63,19 @@ void rf_listing_close(struct rf_listing *listing)
     *listing = (struct rf_listing){0};
 }
 
-static int append_one(struct rf_spans *spans, const struct rf_span *span)
+int rf_listing_grow(struct rf_listing *list, int count)
+{
+    const size_t all = (size_t)(list->count + count) + 1;
+    struct rf_file_tensor *tensors = rf_realloc(list->tensors, all * sizeof(*tensors));
+    list->tensors = tensors ? tensors : list->tensors;
+    struct rf_listed *listed = rf_realloc(list->listed, all * sizeof(*listed));
+    list->listed = listed ? listed : list->listed;
+    for (int i = 0; i < list->count; i++)
+        list->tensors[i].name = list->listed[i].name;
+    return tensors && listed ? 0 : rf_fail(RF_ENOMEM, "checkpoint: out of host memory");
+}
+
+int rf_spans_append(struct rf_spans *spans, const struct rf_span *span)
 {
     if (spans->count == spans->capacity) {
         const size_t capacity = 2 * spans->capacity + 16;
@@ -93,7 +105,7 @@ static int append(struct rf_spans *spans, const struct rf_span *span)
         one.count = left < span->count - done ? left : span->count - done;
         one.stored.offset += done * rf_dtype_bytes(one.stored.dtype);
         one.stored.shape = rf_shape1((int64_t)one.count);
-        RETURN_IF_ERROR(append_one(spans, &one));
+        RETURN_IF_ERROR(rf_spans_append(spans, &one));
         done += one.count;
     }
     return 0;
@@ -405,6 +417,11 @@ uint64_t rf_span_piece(const struct rf_span *span, uint64_t from, uint64_t most)
     return left < to_border ? left : to_border;
 }
 
+struct rf_param_cut rf_span_whole(const struct rf_file_tensor *tensor)
+{
+    return (struct rf_param_cut){.shape = tensor->shape, .ranks = 1, .count = 1};
+}
+
 struct rf_span_name rf_span_to_name(const struct rf_span *span, int part)
 {
     return (struct rf_span_name){.part = part,
@@ -421,7 +438,9 @@ int rf_span_of_name(const struct rf_run *run, const struct rf_span_name *name,
     bool known = listing && name->tensor >= 0 && name->tensor < listing->count &&
                  name->tensor_rank >= 0 && name->tensor_rank < rf_plan_all_parts(run->plan);
     if (known) {
-        span.cut = rf_cut_part(&run->plan->params[listing->listed[name->tensor].param].cut, 0);
+        const int param = listing->listed[name->tensor].param;
+        span.cut = param < 0 ? rf_span_whole(&listing->tensors[name->tensor])
+                             : rf_cut_part(&run->plan->params[param].cut, 0);
         span.cut.rank = name->tensor_rank;
         const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(&span.cut));
         known = name->first <= all && name->count <= all - name->first;

@@ -15,7 +15,7 @@ struct rf_listing { /* zero: empty */
     struct rf_file_tensor *tensors;
     struct rf_listed {
         char name[192];
-        int param;  /* index in the plan */
+        int param;  /* index in the plan; -1: an array of one rank */
         int region; /* the region with the tensor, on a rank that has it */
     } * listed;
     int count;
@@ -23,6 +23,8 @@ struct rf_listing { /* zero: empty */
 RF_MUST_CHECK int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part,
                                   struct rf_listing *out);
 void rf_listing_close(struct rf_listing *listing);
+/* Makes room for more tensors. */
+RF_MUST_CHECK int rf_listing_grow(struct rf_listing *listing, int count);
 
 /* Elements [first, first + count) of one part (cut) of a tensor of a listing, and their place in
  * this rank's memory. */
@@ -48,6 +50,9 @@ RF_MUST_CHECK int rf_spans_to_save(const struct rf_run *run, enum rf_checkpoint_
 /* The spans that this rank needs: everything that it stores. */
 RF_MUST_CHECK int rf_spans_to_load(const struct rf_run *run, enum rf_checkpoint_part part,
                                    const struct rf_listing *listing, struct rf_spans *out);
+RF_MUST_CHECK int rf_spans_append(struct rf_spans *spans, const struct rf_span *span);
+/* Of a tensor of which one rank has all. */
+struct rf_param_cut rf_span_whole(const struct rf_file_tensor *tensor);
 /* The bytes of all spans as f32. */
 uint64_t rf_spans_bytes(const struct rf_spans *spans);
 void rf_spans_free(struct rf_spans *spans);

@@ -6,6 +6,7 @@
 
 #include "../base/base.h"
 #include "../parallel/plan/exchange.h"
+#include "compress.h"
 #include "operands.h"
 #include "verbs.h"
 
@@ -79,6 +80,11 @@ int rf_start_reduce(struct rf_execution *p, const struct rf_instruction *i, stru
         out = shard(p, sum.values[0]);
     if (sum.count > 0 && first == sum.values[0])
         in = out = out.buffer ? out : nothing(p, t->dtype);
+    if (t->compressed) {
+        RETURN_IF_ERROR(rf_run_wait(p, after));
+        *done = (struct rf_point){0};
+        return rf_compress_reduce(p->run, t->compressed - 1, in, out, &p->stats.exposed_comm_ns);
+    }
     switch (t->op) {
     case RF_COLL_FOREST_ALL_REDUCE:
     case RF_COLL_FOREST_REDUCE_SCATTER:

@@ -9,6 +9,8 @@
 
 struct worker {
     struct rf_run *run;
+    struct rf_round_shape *shapes;
+    int shape_count;
     struct rf_listing listing;
     struct rf_spans spans;
 };
@@ -81,6 +83,33 @@ static void drop_frozen(struct worker *w)
     w->spans.count = kept;
 }
 
+/* Part of a row, whole rows and part of another one of a parameter, along its first dimension. */
+static void add_shapes(struct worker *w, const struct rf_span *span)
+{
+    const struct rf_shape part = rf_cut_shape(&span->cut);
+    w->shape_count += rf_plan_rows_of((int64_t)span->first, (int64_t)span->count, &part,
+                                      w->shapes + w->shape_count);
+}
+
+static int shape_of(void *user, int index, struct rf_round_shape *out)
+{
+    const struct worker *w = user;
+    if (index >= w->shape_count)
+        return RF_EINVAL;
+    *out = w->shapes[index];
+    return RF_OK;
+}
+
+static int find_shapes(struct worker *w)
+{
+    w->shapes = rf_alloc(3 * w->spans.count * sizeof *w->shapes + 1);
+    if (!w->shapes)
+        return rf_fail(RF_ENOMEM, "exchange: out of host memory");
+    for (size_t k = 0; k < w->spans.count; k++)
+        add_shapes(w, w->spans.list + k);
+    return RF_OK;
+}
+
 int rf_run_rounds_params(struct rf_run *run, struct rf_rounds_params *out)
 {
     if (!run || !out)
@@ -89,12 +118,14 @@ int rf_run_rounds_params(struct rf_run *run, struct rf_rounds_params *out)
     if (!w)
         return rf_fail(RF_ENOMEM, "exchange: out of host memory");
     w->run = run;
-    struct rf_rounds_params params = {0, read_values, write_values, w};
+    struct rf_rounds_params params = {0, read_values, write_values, w, shape_of};
     int status = rf_listing_open(run, RF_PART_MODEL, &w->listing);
     if (status == 0)
         status = rf_spans_to_load(run, RF_PART_MODEL, &w->listing, &w->spans);
     if (status == 0)
         drop_frozen(w);
+    if (status == 0)
+        status = find_shapes(w);
     if (status < 0) {
         rf_run_rounds_params_free(&params);
         return status;
@@ -154,6 +185,7 @@ void rf_run_rounds_params_free(struct rf_rounds_params *params)
     if (w) {
         rf_spans_free(&w->spans);
         rf_listing_close(&w->listing);
+        rf_free(w->shapes);
         rf_free(w);
     }
     *params = (struct rf_rounds_params){0};

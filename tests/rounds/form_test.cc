@@ -44,7 +44,7 @@ TEST(Form, BytesAreThoseOfTheDocumentation)
     EXPECT_LT(rf_form_bytes(RF_FORM_NF4, 0, 1 << 20) * 8.0 / (1 << 20), 4.13);
     EXPECT_EQ(rf_form_bytes(RF_FORM_TOP, 0.01f, 1000), 8u * 10);
     EXPECT_EQ(rf_form_bytes(RF_FORM_SIGN, 0, 1 << 20), (1u << 20) / 8 + 4 * 1024);
-    for (int form = 0; form < RF_FORM_COUNT; form++)
+    for (int form = 0; form < RF_FORM_POWERSGD; form++)
         EXPECT_EQ(rf_form_bytes(rf_form(form), 0.5f, 0), 0u);
 }
 

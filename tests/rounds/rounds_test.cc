@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 #include "support/ranks.h"
 
@@ -31,6 +32,40 @@ Vector start(int64_t count)
 }
 
 /* The parameters of all ranks after `steps` local steps with exchanges by a rule. */
+/* A matrix of `columns` in rows, and the rest. */
+int shape_of(int64_t count, int64_t columns, int index, rf_round_shape *out)
+{
+    const int64_t rows = count / columns, rest = count % columns;
+    *out = index == 0 && rows > 0 ? rf_round_shape{rows, columns} : rf_round_shape{1, rest};
+    return index > (rows > 0) || out->columns == 0 ? RF_EINVAL : RF_OK;
+}
+
+const int64_t kColumns = 20;
+
+struct Host {
+    float *values;
+    int64_t count;
+};
+
+rf_rounds_params in_host(Host *host)
+{
+    rf_rounds_params params = {};
+    params.count = host->count;
+    params.user = host;
+    params.read = [](void *user, int64_t first, int64_t count, float *to) {
+        std::copy_n(static_cast<Host *>(user)->values + first, count, to);
+        return static_cast<int>(RF_OK);
+    };
+    params.write = [](void *user, int64_t first, int64_t count, const float *from) {
+        std::copy_n(from, count, static_cast<Host *>(user)->values + first);
+        return static_cast<int>(RF_OK);
+    };
+    params.shape = [](void *user, int index, rf_round_shape *out) {
+        return shape_of(static_cast<Host *>(user)->count, kColumns, index, out);
+    };
+    return params;
+}
+
 std::vector<Vector> train(const rf_rounds_rule &rule, int ranks, int64_t count, int64_t steps,
                           std::vector<rf_rounds_stats> *stats = nullptr)
 {
@@ -40,11 +75,11 @@ std::vector<Vector> train(const rf_rounds_rule &rule, int ranks, int64_t count, 
     ranks::World world;
     world.size = ranks;
     ranks::run(world, [&](rf_comm *comm, int rank) {
-        const rf_rounds_params in_host = rf_rounds_in_host(params[rank].data(), count);
+        Host host = {params[rank].data(), count};
+        const rf_rounds_params its = in_host(&host);
         rf_rounds *rounds = nullptr;
         rf_rounds_stats now = {};
-        ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK)
-            << rf_last_error()->message;
+        ASSERT_EQ(rf_rounds_open(comm, &its, &rule, &rounds), RF_OK) << rf_last_error()->message;
         for (int64_t step = 1; step <= steps; step++) {
             for (int64_t i = 0; i < count; i++)
                 params[rank][i] -= local_step(rank, step, i);
@@ -239,7 +274,8 @@ TEST(Rounds, NeighboursKeepTheMeanAlsoInBf16)
  * sum of what was to be sent: the distance does not grow with the rounds. */
 TEST(Rounds, FormsLoseNothingForGood)
 {
-    for (const int form : {RF_FORM_BF16, RF_FORM_INT8, RF_FORM_NF4, RF_FORM_TOP, RF_FORM_SIGN})
+    for (const int form :
+         {RF_FORM_BF16, RF_FORM_INT8, RF_FORM_NF4, RF_FORM_TOP, RF_FORM_SIGN, RF_FORM_POWERSGD})
         for (const int ranks : {2, 3}) {
             const int64_t count = 300;
             rf_rounds_rule rule = {};
@@ -278,8 +314,8 @@ TEST(Rounds, SentBytesAreThoseOfTheUsage)
     for (const int ranks : {1, 2, 3, 4}) {
         for (const char *text :
              {"local:2", "diloco:2,form=int8", "diloco:2,form=nf4,parts=2", "diloco:2,form=bf16",
-              "diloco:2,form=top,fraction=0.1", "diloco:2,form=sign", "diloco:2,delay=1",
-              "fedavg:2", "fedopt:2,form=nf4", "gossip:2", "gossip:2,form=bf16",
+              "diloco:2,form=top,fraction=0.1", "diloco:2,form=sign", "diloco:2,form=powersgd:3",
+              "diloco:2,delay=1", "fedavg:2", "fedopt:2,form=nf4", "gossip:2", "gossip:2,form=bf16",
               "gossip:2,graph=exponential", "gossip:2,graph=torus"})
             all.push_back({text, ranks});
     }
@@ -293,7 +329,12 @@ TEST(Rounds, SentBytesAreThoseOfTheUsage)
             std::vector<rf_rounds_stats> stats;
             train(text.rule, row.ranks, count, 4 + text.rule.delay, &stats);
             for (int rank = 0; rank < row.ranks; rank++) {
-                const rf_round_place place = {rank, row.ranks, 0, count};
+                rf_round_shape shapes[3];
+                rf_round_place place = {rank, row.ranks, 0, count, shapes, 0};
+                if (text.rule.form == RF_FORM_POWERSGD)
+                    while (shape_of(count, kColumns, place.shape_count,
+                                    shapes + place.shape_count) == RF_OK)
+                        place.shape_count++;
                 struct rf_rounds_usage usage = {};
                 ASSERT_EQ(rf_rounds_usage(&text.rule, &place, &usage), RF_OK)
                     << rf_last_error()->message;
@@ -302,6 +343,128 @@ TEST(Rounds, SentBytesAreThoseOfTheUsage)
                 EXPECT_GE(usage.memory_bytes, 16u * static_cast<uint64_t>(count));
             }
             rf_rounds_text_free(&text);
+        }
+}
+
+/* The mean of matrices of rank 1, whose columns or rows are alike, arrives whole; of a zero matrix
+ * zero, also in an exchange after it (Q = 0 would find nothing any more). */
+TEST(Rounds, PowerSgdSendsWhatIsOfItsRankAndKeepsZero)
+{
+    for (const int rank : {1, 2}) {
+        rf_rounds_rule rule = {};
+        rule.difference = true;
+        rule.form = RF_FORM_POWERSGD;
+        rule.form_rank = rank;
+        const int64_t count = 15 * kColumns;
+        ranks::World world;
+        std::vector<Vector> params(2, Vector(count));
+        ranks::run(world, [&](rf_comm *comm, int me) {
+            Host host = {params[me].data(), count};
+            const rf_rounds_params its = in_host(&host);
+            rf_rounds *rounds = nullptr;
+            ASSERT_EQ(rf_rounds_open(comm, &its, &rule, &rounds), RF_OK);
+            for (int step = 0; step < 4; step++) {
+                for (int64_t i = 0; i < count && step % 2 == 1; i++)
+                    params[me][i] +=
+                        static_cast<float>((me + 1) * (i / kColumns - 7) * (i % kColumns + 1));
+                ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK) << rf_last_error()->message;
+                for (int64_t i = 0; i < count; i++)
+                    EXPECT_NEAR(params[me][i],
+                                1.5 * ((step + 1) / 2) * (i / kColumns - 7) * (i % kColumns + 1),
+                                2e-4)
+                        << step << " " << i;
+            }
+            rf_rounds_close(rounds);
+        });
+        EXPECT_EQ(params[0], params[1]);
+    }
+}
+
+/* What arrives and what both have kept is what was to be sent, whatever the rank. */
+TEST(Rounds, PowerSgdLosesNothingOfTheSum)
+{
+    const int64_t count = 15 * kColumns + 7;
+    ranks::World world;
+    std::vector<Vector> params(2, Vector(count)), kept(2);
+    ranks::run(world, [&](rf_comm *comm, int me) {
+        rf_rounds_rule rule = {};
+        rule.difference = true;
+        rule.form = RF_FORM_POWERSGD;
+        Host host = {params[me].data(), count};
+        const rf_rounds_params its = in_host(&host);
+        rf_rounds *rounds = nullptr;
+        rf_rounds_array array;
+        ASSERT_EQ(rf_rounds_open(comm, &its, &rule, &rounds), RF_OK);
+        for (int step = 1; step <= 5; step++) {
+            for (int64_t i = 0; i < count; i++)
+                params[me][i] -= local_step(me, step, i * i);
+            ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+        }
+        ASSERT_EQ(rf_rounds_get_array(rounds, 1, &array), RF_OK);
+        EXPECT_STREQ(array.name, "feedback");
+        kept[me].assign(array.values, array.values + count);
+        rf_rounds_close(rounds);
+    });
+    double most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        double want = 0;
+        for (int me = 0; me < 2; me++)
+            for (int step = 1; step <= 5; step++)
+                want -= static_cast<double>(local_step(me, step, i * i)) / 2;
+        EXPECT_NEAR(params[0][i] - (kept[0][i] + kept[1][i]) / 2, want, 1e-7);
+        most = std::max(most, fabs(static_cast<double>(kept[0][i])));
+    }
+    EXPECT_GT(most, 1e-3); /* something was kept */
+}
+
+/* Gradients: what has arrived over the steps, and what ranks have kept, is the sum of all that they
+ * gave, to rounding; in f32 nothing is kept. */
+TEST(Rounds, GradientsAreAddedAndNothingIsLost)
+{
+    for (int form = 0; form < RF_FORM_COUNT; form++)
+        for (const int ranks : {2, 3}) {
+            const int64_t count = 15 * kColumns + 7;
+            const int steps = 6;
+            rf_rounds_rule rule = {};
+            rule.gradients = true;
+            rule.form = static_cast<rf_form>(form);
+            ranks::World world;
+            world.size = ranks;
+            std::vector<std::vector<double>> sums(ranks, std::vector<double>(count)), kept = sums;
+            std::vector<Vector> last(ranks);
+            ranks::run(world, [&](rf_comm *comm, int me) {
+                Vector values(count);
+                Host host = {values.data(), count};
+                const rf_rounds_params its = in_host(&host);
+                rf_rounds *rounds = nullptr;
+                rf_rounds_array array;
+                ASSERT_EQ(rf_rounds_open(comm, &its, &rule, &rounds), RF_OK)
+                    << rf_last_error()->message;
+                for (int step = 1; step <= steps; step++) {
+                    for (int64_t i = 0; i < count; i++)
+                        values[i] = local_step(me, step, i * i);
+                    ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
+                    for (int64_t i = 0; i < count; i++)
+                        sums[me][i] += static_cast<double>(values[i]);
+                }
+                last[me] = values;
+                for (int k = 0; rf_rounds_get_array(rounds, k, &array) == RF_OK; k++)
+                    for (int64_t i = 0; i < count && strcmp(array.name, "warm") != 0; i++)
+                        kept[me][i] += static_cast<double>(array.values[i]);
+                EXPECT_EQ(rf_rounds_mean(rounds), RF_EINVAL);
+                EXPECT_EQ(rf_rounds_move(rounds, comm, nullptr), RF_ENOTSUP);
+                rf_rounds_close(rounds);
+            });
+            for (int64_t i = 0; i < count; i++) {
+                double want = 0, all = sums[0][i];
+                for (int me = 0; me < ranks; me++) {
+                    EXPECT_EQ(last[me][i], last[0][i]);
+                    all += kept[me][i];
+                    for (int step = 1; step <= steps; step++)
+                        want += static_cast<double>(local_step(me, step, i * i));
+                }
+                EXPECT_NEAR(all, want, 4e-8 * steps) << rf_form_name(rule.form) << " " << i;
+            }
         }
 }
 
@@ -462,6 +625,18 @@ TEST(Rounds, RulesThatContradictThemselvesAreRefusedByName)
              rounds_at_random.stochastic_rounding = true;
              r.difference = true, r.outer = &rounds_at_random;
          }},
+        {"the form \"powersgd\" only",
+         [](rf_rounds_rule &r) { r.form_rank = 2, r.form = RF_FORM_INT8, r.difference = true; }},
+        {"an approximation of rank 65",
+         [](rf_rounds_rule &r) { r.form_rank = 65, r.form = RF_FORM_POWERSGD; }},
+        {"cut the matrices",
+         [](rf_rounds_rule &r) {
+             r.every = r.parts = 2, r.form = RF_FORM_POWERSGD, r.difference = true;
+         }},
+        {"gradients are added", [](rf_rounds_rule &r) { r.gradients = r.difference = true; }},
+        {"gradients are added", [](rf_rounds_rule &r) { r.gradients = true, r.every = 2; }},
+        {"gradients are added",
+         [](rf_rounds_rule &r) { r.gradients = true, r.mixing.graph = RF_GRAPH_RING; }},
         {"a fraction of the values", [](rf_rounds_rule &r) { r.fraction = 0.5f; }},
         {"at most 1",
          [](rf_rounds_rule &r) { r.form = RF_FORM_TOP, r.fraction = 1.5f, r.difference = true; }},
@@ -497,6 +672,11 @@ TEST(Rounds, RulesAreReadFromText)
     ASSERT_EQ(rf_rounds_text_read("gossip:1,graph=one-peer,order=mix-first", 4, &text), RF_OK);
     EXPECT_EQ(text.rule.mixing.graph, RF_GRAPH_ONE_PEER);
     EXPECT_TRUE(text.rule.mix_first);
+    ASSERT_EQ(rf_rounds_text_read("diloco:5,form=powersgd:3", 4, &text), RF_OK);
+    EXPECT_EQ(text.rule.form, RF_FORM_POWERSGD);
+    EXPECT_EQ(text.rule.form_rank, 3);
+    ASSERT_EQ(rf_rounds_text_read("diloco:5,form=top:0.5", 4, &text), RF_OK);
+    EXPECT_EQ(text.rule.fraction, 0.5f);
     ASSERT_EQ(rf_rounds_text_read("fedopt:5,outer=sgd", 4, &text), RF_OK);
     EXPECT_EQ(text.rule.outer->kind, RF_SGD);
     const struct {
@@ -508,6 +688,11 @@ TEST(Rounds, RulesAreReadFromText)
         {"diloco:0", "write diloco:H"},
         {"diloco:1.5", "write diloco:H"},
         {"local:4,form=fp4", "form=fp4: it takes f32"},
+        {"diloco:4,form=powersgd:65", "form=powersgd:65: it takes f32"},
+        {"diloco:4,form=powersgd:1.5", "form=powersgd:1.5: it takes f32"},
+        {"diloco:4,form=int8:2", "form=int8:2: it takes f32"},
+        {"diloco:4,form=top:0.5,fraction=0.1", "fraction is given twice"},
+        {"diloco:4,fraction=0.1,form=top:0.5", "fraction is given twice"},
         {"local:4,form=nf4", "in the form \"nf4\""},
         {"local:4,shape=ring", "no key \"shape\""},
         {"local:4,graph", "no key \"graph\""},

@@ -252,6 +252,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"no-masters", {"", "yes", same}},
         {"stochastic-rounding", {"", "yes", bf16}},
         {"reduce-dtype", {"f32", "bf16"}},
+        {"compress", {"int8", "nf4"}},
         {"loss-scale", {"0", "64"}},
         {"mesh", {"dp=2", "pp=2", {"--layers", "2"}}},
         {"tensor-parts", {"2", "4"}},

@@ -110,6 +110,7 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
         {{"--no-masters"}, "without --no-masters"},
         {{"--stochastic-rounding"}, "without --stochastic-rounding"},
         {{"--reduce-dtype", "bf16"}, "--reduce-dtype f32"},
+        {{"--compress", "nf4"}, "--compress none"},
         {{"--loss-scale", "2"}, "--loss-scale 0"},
         {{"--optimizer", "lion"}, "--optimizer adamw"},
         {{"--beta1", "0.9"}, "--beta1 0.8"},

@@ -152,7 +152,8 @@ TEST(Sync, ACheckpointWithinARoundContinuesWithTheSameBits)
     const struct {
         const char *rule, *mesh;
         int ranks;
-    } all[] = {{"fedopt:4,form=nf4,delay=2,parts=2", "dp=1", 2}, {"diloco:4", "tp=2", 4}};
+    } all[] = {{"fedopt:4,form=nf4,delay=2,parts=2", "dp=1", 2},
+               {"diloco:4,form=powersgd:2", "tp=2", 4}};
     for (const auto &row : all) {
         const std::string save = folder.path + "/" + row.mesh + std::to_string(row.ranks);
         const std::vector<std::string> same = {"--mesh", row.mesh, "--steps", "9"};

@@ -383,6 +383,7 @@ TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
     const std::vector<std::string> two =
         with(tiny(data), {"--order", "ring", "--steps", "2", "--ranks", "2"});
     const std::vector<std::vector<std::string>> ways = {{"--reduce-dtype", "bf16"},
+                                                        {"--compress", "top:0.1"},
                                                         {"--dtype", "bf16", "--residual", "same",
                                                          "--no-masters", "--stochastic-rounding",
                                                          "--zero", "1", "--sample", "4"}};
@@ -395,7 +396,12 @@ TEST(Train, PrecisionIsChosenByOptionAndWhatDoesNotFitIsRefused)
         {{"--no-masters", "--dtype", "bf16"}, "--residual same"},
         {{"--stochastic-rounding"}, "use --dtype bf16 or f16"},
         {{"--reduce-dtype", "f64"}, "f32, bf16 or f16"},
-        {{"--reduce-dtype", "bf16", "--order", "tree"}, "use --order ring"}};
+        {{"--reduce-dtype", "bf16", "--order", "tree"}, "use --order ring"},
+        {{"--compress", "nf4", "--order", "tree"}, "use --order ring"},
+        {{"--compress", "nf4:2"}, "powersgd:RANK"},
+        {{"--compress", "f32"}, "none, bf16, int8"},
+        {{"--compress", "nf4", "--zero", "1"}, "with sharding (zero)"},
+        {{"--compress", "nf4", "--elastic", "--save", "x"}, "--compress is not for --elastic"}};
     for (const auto &[way, says] : refused) {
         ProgramResult r = run_program(with(two, way));
         EXPECT_EQ(r.status, 2) << way[0];

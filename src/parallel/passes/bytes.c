@@ -264,7 +264,7 @@ static bool sends_alike(const struct rf_transfer *a, const struct rf_transfer *b
 {
     return a->op == b->op && a->group == b->group && a->count == b->count && a->dtype == b->dtype &&
            a->order == b->order && a->root == b->root && a->round == b->round &&
-           a->counts == b->counts && a->algorithm == b->algorithm;
+           a->counts == b->counts && a->algorithm == b->algorithm && a->compressed == b->compressed;
 }
 
 /* The bytes of a list's transfers. Those of all micro-batches are equal, so only the last one of

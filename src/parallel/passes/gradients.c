@@ -288,6 +288,8 @@ static void write_reduce(struct accumulation *p, int piece)
         transfer.op = RF_COLL_REDUCE;
         transfer.algorithm = RF_TO_RANK_0;
     }
+    if (rf_plan_compresses(plan))
+        transfer.compressed = piece + 1;
     const int sent = narrow ? rf_value_of(p->plan, RF_VALUE_GRAD_NARROW, -1, -1, -1, piece) : -1;
     if (narrow)
         rf_write_narrow(&p->w, grad(p, 0, piece), sent);

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "../../base/base.h"
+#include "../plan/compress.h"
 #include "passes.h"
 
 static int check_mesh(struct rf_plan *plan)
@@ -358,6 +359,37 @@ static int check_reduce_dtype(const struct rf_policy *policy)
     return 0;
 }
 
+/* Refuses what gradients in another form do not go with. */
+static int check_compress(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    const struct rf_mesh *mesh = &plan->mesh;
+    const struct rf_rounds_rule rule = rf_plan_compress_rule(policy);
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {{policy->order == RF_ORDER_TREE, "tree order, which has the bits of one process"},
+                {policy->zero > 0, "sharding (zero)"},
+                {mesh->tp > 1, "tensor ranks (tp)"},
+                {mesh->cp > 1, "context ranks (cp)"},
+                {mesh->pp > 1, "a pipeline (pp)"},
+                {policy->update_on_rank_0, "the update on rank 0 alone"},
+                {rf_plan_params_with_host(plan), "parameters in host memory (offload)"},
+                {policy->reduce_dtype != RF_F32, "reduce_dtype, another form"},
+                {policy->loss_scale != 0, "a loss scale, whose gradients may be infinite"}};
+    if (policy->compress.form == RF_FORM_F32 && policy->compress.fraction == 0 &&
+        policy->compress.rank == 0)
+        return 0;
+    RETURN_IF_ERROR(rf_rounds_check(&rule, mesh->dp));
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+        if (rows[k].asked)
+            return rf_fail(RF_ENOTSUP,
+                           "gradients in the form \"%s\" (compress) with %s are not in this "
+                           "version; use one of the two",
+                           rf_form_name(policy->compress.form), rows[k].what);
+    return 0;
+}
+
 int rf_pass_policy(struct rf_plan *plan)
 {
     struct rf_policy *policy = &plan->policy;
@@ -370,6 +402,7 @@ int rf_pass_policy(struct rf_plan *plan)
     RETURN_IF_ERROR(check_optimizer(policy));
     RETURN_IF_ERROR(check_loss_scale(plan));
     RETURN_IF_ERROR(check_reduce_dtype(policy));
+    RETURN_IF_ERROR(check_compress(plan));
     if (policy->order == RF_ORDER_ANY)
         policy->order = RF_ORDER_RING;
     if (policy->order != RF_ORDER_RING && policy->order != RF_ORDER_TREE)

@@ -2,6 +2,9 @@
  *
  * How many elements of parameters, gradients and optimizer states the rank with a given shard has.
  */
+#include <stdlib.h>
+
+#include "../../base/base.h"
 #include "plan.h"
 
 uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen)
@@ -90,4 +93,43 @@ int64_t rf_plan_trained_count(const struct rf_plan *plan)
         count += ours.count;
     }
     return (int64_t)count;
+}
+
+int rf_plan_rows_of(int64_t first, int64_t count, const struct rf_shape *shape,
+                    struct rf_round_shape out[3])
+{
+    const int64_t columns = shape->ndim > 1 ? rf_shape_count(*shape) / shape->dim[0] : 1;
+    int64_t before = (columns - first % columns) % columns;
+    before = before < count ? before : count;
+    const struct rf_round_shape all[] = {
+        {1, before}, {(count - before) / columns, columns}, {1, (count - before) % columns}};
+    int used = 0;
+    for (int k = 0; k < 3; k++)
+        if (all[k].rows > 0 && all[k].columns > 0)
+            out[used++] = all[k];
+    return used;
+}
+
+int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **out, int *count)
+{
+    struct rf_round_shape *list = malloc(3 * (size_t)plan->param_count * sizeof(*list) + 1);
+    int all = 0;
+    if (!list)
+        return rf_fail(RF_ENOMEM, "plan: out of memory for the shapes of parameters");
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        const struct rf_shape shape = rf_cut_shape(&param->cut);
+        if (param->owner != i || !rf_plan_trains(plan, i))
+            continue;
+        struct rf_plan_span ours = {param->first, (uint64_t)param->count};
+        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+        if (rf_plan_shards_params(plan))
+            rf_plan_clip(&ours, piece->first + piece->borders[plan->shard],
+                         piece->counts[plan->shard]);
+        all += rf_plan_rows_of((int64_t)(ours.first - param->first), (int64_t)ours.count, &shape,
+                               list + all);
+    }
+    *out = list;
+    *count = all;
+    return 0;
 }

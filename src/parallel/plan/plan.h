@@ -155,6 +155,13 @@ static inline bool rf_plan_narrows(const struct rf_plan *plan)
     return plan->policy.reduce_dtype != RF_F32 && plan->mesh.dp > 1;
 }
 
+/* Whether gradients are sent in policy.compress. */
+static inline bool rf_plan_compresses(const struct rf_plan *plan)
+{
+    return plan->policy.compress.form != RF_FORM_F32 && plan->mesh.dp > 1 &&
+           !plan->policy.forward_only;
+}
+
 /* The type of a value's elements, if it has one. */
 static inline enum rf_dtype rf_plan_type(const struct rf_plan *plan, enum rf_value_kind kind)
 {
@@ -415,6 +422,10 @@ uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
 /* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
 uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
+/* The elements [first, first + count) of a tensor as part of a row, whole rows and part of a row,
+ * as far as there are some; returns their number. */
+int rf_plan_rows_of(int64_t first, int64_t count, const struct rf_shape *shape,
+                    struct rf_round_shape out[3]);
 
 /* query.c. The operands of an instruction with this role, in their order: those that it reads, or
  * those that it writes. */

@@ -4,6 +4,7 @@
  */
 #include "../../base/base.h"
 #include "../../coll/table.h"
+#include "compress.h"
 #include "plan.h"
 #include "traffic.h"
 
@@ -31,6 +32,8 @@ static struct rf_coll_desc describe(const struct rf_plan *plan, const struct rf_
 
 int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
+    if (t->compressed)
+        return rf_plan_compressed(plan, t->compressed - 1, out, NULL);
     const struct rf_coll_desc desc = describe(plan, t);
     *out = t->op == RF_COLL_SEND ? t->count * rf_dtype_bytes(t->dtype) : 0;
     return desc.ranks <= 1 /* a message has no group */ ? 0
@@ -40,6 +43,8 @@ int rf_transfer_sent(const struct rf_plan *plan, const struct rf_transfer *t, ui
 
 int rf_transfer_rounds(const struct rf_plan *plan, const struct rf_transfer *t, uint64_t *out)
 {
+    if (t->compressed)
+        return rf_plan_compressed(plan, t->compressed - 1, NULL, out);
     const struct rf_coll_desc desc = describe(plan, t);
     *out = !rf_lane_collects((int)t->group);
     return desc.ranks <= 1 ? 0 : rf_coll_count_rounds(&desc, t->algorithm, out);
@@ -63,5 +68,7 @@ int rf_transfer_staging(const struct rf_plan *plan, const struct rf_transfer *t,
     struct rf_coll_desc desc = describe(plan, t);
     desc.staged = RF_STAGED_IN | RF_STAGED_OUT;
     *out = 0;
+    if (t->compressed) /* in host memory */
+        return 0;
     return desc.ranks <= 1 ? 0 : rf_sched_staging_bytes(&desc, t->algorithm, out);
 }

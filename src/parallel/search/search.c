@@ -84,6 +84,9 @@ static int check(const struct rf_search_model *models, int count, const struct r
                        "search: %lld micro-batches do not divide a batch of %lld; use a divisor, "
                        "or leave them open",
                        (long long)policy->micro_batches, (long long)policy->batch);
+    if (policy->compress.form != RF_FORM_F32)
+        return rf_fail(RF_ENOTSUP, "search: gradients in another form (compress) are not searched "
+                                   "with in this version; leave them out, or plan one mesh");
     RETURN_IF_ERROR(check_mesh(o));
     return rf_sim_check_opts(&sim);
 }
