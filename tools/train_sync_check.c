@@ -18,6 +18,8 @@ static int check_others(const struct tool_command *command, const struct train_o
         {o->accept != 0, "accept", "workers do not take newcomers in"},
         {o->join != NULL, "join", "workers do not take newcomers in"},
         {o->audit != 0, "audit", "workers differ between two exchanges"},
+        {o->setup.compression.form != RF_FORM_F32 && o->setup.mesh.dp == 1, "compress",
+         "a worker of one data-parallel rank sends no gradients; use the rule's form=NAME"},
         {o->setup.policy.pipeline == RF_PIPELINE_2BW, "schedule 2bw",
          "parameters are exchanged between steps, and its steps overlap"},
     };

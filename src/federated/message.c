@@ -190,6 +190,8 @@ int federated_check_rule(const struct rf_rounds_rule *rule)
     if (rule->form != RF_FORM_F32)
         return rf_fail(RF_EINVAL, "clients and their coordinator send f32, not \"%s\"",
                        rf_form_name(rule->form));
+    if (rule->gradients)
+        return rf_fail(RF_EINVAL, "clients send parameters or differences, not gradients");
     if (rule->parts > 1 || rule->delay > 0)
         return rf_fail(RF_EINVAL, "a client waits for the next round: parts and delay belong to "
                                   "workers without a coordinator");
