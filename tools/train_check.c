@@ -42,11 +42,6 @@ int train_check(const struct tool_command *command, struct train_options *o)
     o->workers = train_sync_on(o) ? (ranks - servers) / wanted : 1;
     if (train_sync_on(o) && (status = train_sync_check(command, o, o->workers)) != TOOL_OK)
         return status;
-    if (o->setup.compression.form != RF_FORM_F32 && train_sync_on(o) && o->setup.mesh.dp <= 1)
-        return tool_usage_error(command,
-                                "--compress is for data-parallel ranks, and a worker of --sync %s "
-                                "has one: leave it out, or use form= with --sync",
-                                o->sync);
     if (o->setup.compression.form != RF_FORM_F32 && (o->elastic || o->accept || o->join))
         return tool_usage_error(command,
                                 "--compress is not for --elastic, --accept and --join: what each "
