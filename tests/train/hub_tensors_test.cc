@@ -23,7 +23,7 @@ std::string tiny_llama(const std::string &name, const std::string &more)
 {
     return R"({"architectures": [")" + name + R"("], "vocab_size": 11, "hidden_size": 8,
         "intermediate_size": 12, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "num_key_value_heads": 1, "head_dim": 4)" +
+        "num_key_value_heads": 1, "head_dim": 4, "sliding_window": null)" +
            more + "}";
 }
 
