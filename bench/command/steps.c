@@ -241,6 +241,7 @@ static int measure(struct steps *b, struct rf_comm *comm, const struct timed_set
     if (status == TOOL_OK && marks)
         status = timed_draw(b->command, comm, b->options->plot_path, s, &result, idle, marks);
     rf_sim_destroy(result.sim);
+    rf_plan_destroy(result.plan);
     return status;
 }
 

@@ -321,7 +321,7 @@ int timed_measure(const struct tool_command *command, struct rf_comm *comm,
     }
     rf_run_close(course.run);
     close_timed(&timed);
-    rf_plan_destroy(plan);
+    out->plan = plan;
     free(tokens);
     return rc < 0 ? tool_library_error(command, rank) : status;
 }

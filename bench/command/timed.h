@@ -49,7 +49,8 @@ struct timed_result {
     double step_s, exposed_s; /* the best step and its report; overlapping steps: the mean */
     double planned_s;         /* by the plan's simulator */
     uint64_t sent_bytes, planned_bytes;
-    struct rf_sim *sim; /* the caller destroys it */
+    struct rf_sim *sim;   /* the caller destroys it, and then the plan, of which it is */
+    struct rf_plan *plan; /* its blocks are gone */
 };
 /* The calls of the best step on a rank, in the order in which they ended; the end is marked by verb
  * < 0. */
