@@ -55,10 +55,11 @@ static double get_real(const uint8_t *in)
 static bool parse_join(const uint8_t *in, uint32_t bytes, struct federated_message *out)
 {
     const uint8_t *rule = in + 12, *end = in + bytes;
-    const uint8_t *terms = memchr(rule, 0, (size_t)(end - rule));
+    const uint8_t *rule_end = memchr(rule, 0, (size_t)(end - rule));
+    const uint8_t *terms = rule_end ? rule_end + 1 : end;
     out->version = rf_get32(in);
     out->count = (int64_t)get64(in + 4);
-    if (!terms++ || terms - rule > FEDERATED_RULE_BYTES || terms >= end || end[-1] != 0 ||
+    if (terms - rule > FEDERATED_RULE_BYTES || terms >= end || end[-1] != 0 ||
         memchr(terms, 0, (size_t)(end - terms)) != end - 1)
         return false;
     out->rule = (const char *)rule;
