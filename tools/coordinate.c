@@ -13,7 +13,7 @@
 
 #include "tool.h"
 
-enum { MOST_LINE = 4096, MOST_CLIENTS = 10000 };
+enum { MOST_LINE = 4095, MOST_CLIENTS = 10000 };
 
 struct coordinate {
     const struct tool_command *command;
@@ -35,11 +35,11 @@ static int add_client(struct coordinate *c, char *line, int number)
         return TOOL_OK;
     while (last > key && (last[-1] == ' ' || last[-1] == '\t'))
         last--;
-    if (last == key || strlen(line) == MOST_LINE - 1)
+    if (last == key || strlen(line) >= MOST_LINE)
         return tool_error(c->command,
                           "%s, line %d: write the name of a client and its key, in less than %d "
                           "bytes",
-                          c->clients, number, MOST_LINE - 1);
+                          c->clients, number, MOST_LINE);
     *end = *last = 0;
     if (c->count == MOST_CLIENTS)
         return tool_error(c->command, "%s has more than %d clients", c->clients, MOST_CLIENTS);
@@ -78,14 +78,22 @@ static int open_list(const struct coordinate *c, FILE **out)
 
 static int read_clients(struct coordinate *c)
 {
-    char line[MOST_LINE];
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t bytes;
     FILE *file = NULL;
     int status = open_list(c, &file);
-    for (int number = 1; status == TOOL_OK && fgets(line, sizeof(line), file); number++)
-        status = add_client(c, line, number);
+    for (int number = 1; status == TOOL_OK && (bytes = getline(&line, &room, file)) >= 0; number++)
+        status = strlen(line) == (size_t)bytes
+                     ? add_client(c, line, number)
+                     : tool_error(c->command, "%s, line %d has a zero byte", c->clients, number);
+    if (status == TOOL_OK && !feof(file))
+        status = tool_error(c->command, "%s cannot be read: %s", c->clients, strerror(errno));
     if (file)
         fclose(file);
-    memset(line, 0, sizeof(line));
+    if (line)
+        memset(line, 0, room);
+    free(line);
     return status;
 }
 

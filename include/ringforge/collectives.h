@@ -203,10 +203,10 @@ struct rf_coll_desc {
  * without gaps, in rank order. For all_to_all with counts the ranks exchange them first, which
  * costs one round of short messages; if a rank's count differs from its peer's, all ranks get
  * RF_EMISMATCH.
- *   Used are op, count, dtype, redop, counts, recv_counts and root. rank and ranks are 0, or those
- * of this rank in comm; what belongs to sums over micro-batches (tree_order.h) or to a prediction
- * alone is 0. in, out: as in the call of this operation; of a broadcast both are the buffer.
- * Errors: as above. */
+ *   Used are op, count, dtype, redop, counts, recv_counts and root. order is that of opts. rank and
+ * ranks are 0, or those of this rank in comm; what belongs to sums over micro-batches
+ * (tree_order.h) or to a prediction alone is 0. in, out: as in the call of this operation; of a
+ * broadcast both are the buffer. Errors: as above. */
 RF_API int rf_collective(struct rf_comm *comm, const void *in, void *out,
                          const struct rf_coll_desc *desc, const struct rf_coll_opts *opts);
 

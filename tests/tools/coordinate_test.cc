@@ -124,6 +124,7 @@ TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
     refused(list("north key\nsouth " + std::string(5000, 'k')), 1, "line 2");
     refused(list("north key\nsouth key\n"), 1, "have one key");
     refused(list("north key\nnorth key2\n"), 1, "twice");
+    refused(list(std::string("north ke\0y\n", 11)), 1, "line 1 has a zero byte");
     refused(list(""), 1, "nothing listens without a key");
     Words train = client(files.north, "north", "127.0.0.1:1");
     refused(train + Words{"--ranks", "2"}, 2, "one rank");

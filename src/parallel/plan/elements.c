@@ -78,20 +78,26 @@ uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
     return elements;
 }
 
+/* The elements of a trained parameter that this rank stores, counted from the parameter's first;
+ * none: its count is 0. */
+static struct rf_plan_span trained_span(const struct rf_plan *plan, int i)
+{
+    const struct rf_plan_param *param = &plan->params[i];
+    struct rf_plan_span ours = {param->first, (uint64_t)param->count};
+    if (param->owner != i || !rf_plan_trains(plan, i))
+        return (struct rf_plan_span){0, 0};
+    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+    if (rf_plan_shards_params(plan))
+        rf_plan_clip(&ours, piece->first + piece->borders[plan->shard], piece->counts[plan->shard]);
+    ours.first -= param->first;
+    return ours;
+}
+
 int64_t rf_plan_trained_count(const struct rf_plan *plan)
 {
     uint64_t count = 0;
-    for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_param *param = &plan->params[i];
-        if (param->owner != i || !rf_plan_trains(plan, i))
-            continue;
-        struct rf_plan_span ours = {param->first, (uint64_t)param->count};
-        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-        if (rf_plan_shards_params(plan))
-            rf_plan_clip(&ours, piece->first + piece->borders[plan->shard],
-                         piece->counts[plan->shard]);
-        count += ours.count;
-    }
+    for (int i = 0; i < plan->param_count; i++)
+        count += trained_span(plan, i).count;
     return (int64_t)count;
 }
 
@@ -117,17 +123,11 @@ int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **o
     if (!list)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the shapes of parameters");
     for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_param *param = &plan->params[i];
-        const struct rf_shape shape = rf_cut_shape(&param->cut);
-        if (param->owner != i || !rf_plan_trains(plan, i))
+        const struct rf_plan_span ours = trained_span(plan, i);
+        if (ours.count == 0)
             continue;
-        struct rf_plan_span ours = {param->first, (uint64_t)param->count};
-        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-        if (rf_plan_shards_params(plan))
-            rf_plan_clip(&ours, piece->first + piece->borders[plan->shard],
-                         piece->counts[plan->shard]);
-        all += rf_plan_rows_of((int64_t)(ours.first - param->first), (int64_t)ours.count, &shape,
-                               list + all);
+        const struct rf_shape shape = rf_cut_shape(&plan->params[i].cut);
+        all += rf_plan_rows_of((int64_t)ours.first, (int64_t)ours.count, &shape, list + all);
     }
     *out = list;
     *count = all;
