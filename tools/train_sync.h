@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The workers of `ringforge train --sync`, as shared by train_sync.c (their exchanges) and
- * train_sync_save.c (their checkpoints).
+ * The workers of `ringforge train --sync`, as shared by the files train_sync_*.c, train_store.c and
+ * train_client.c.
  */
 #ifndef RF_TOOLS_TRAIN_SYNC_H
 #define RF_TOOLS_TRAIN_SYNC_H
@@ -10,13 +10,39 @@
 
 #include "trainer.h"
 
+/* What a rank does with a kind of --sync. A function that returns an int returns an exit status,
+ * and has reported the failure. NULL: nothing is to be done. */
+struct train_sync_kind {
+    /* Divides the ranks. Collective over all of them. */
+    int (*place)(struct trainer *t);
+    /* Once the run has its parameters. Collective. shut: before the run is closed, or opened again;
+     * also after an error. */
+    int (*open)(struct trainer *t);
+    void (*shut)(struct trainer *t);
+    /* After each local step, of this rate: adds to its stats. */
+    int (*step)(struct trainer *t, double lr, struct rf_step_stats *stats);
+    /* After the last step: all workers have one model. Collective. */
+    int (*end)(struct trainer *t);
+    /* Waits for the others, of whom some may be writing. */
+    int (*leave)(struct trainer *t);
+    /* Ends the others, which would wait for this rank. */
+    void (*abort)(struct trainer *t, const char *why);
+    void (*close)(struct trainer *t);
+};
+
+extern const struct train_sync_kind train_sync_by_rounds, train_sync_by_store,
+    train_sync_by_coordinator;
+
+struct train_store;
+
 struct train_sync {
-    /* One of these, or the rounds, which have all the rest. */
+    const struct train_sync_kind *kind;
     struct train_store *store;
     struct rf_client *client;
-    struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
-    struct rf_rounds_text rule;
+    struct rf_rounds_text rule; /* of rounds, and of a client */
     struct rf_rounds_params params;
+    /* Rounds: */
+    struct rf_comm *world, *across; /* all ranks; those in the same place of other workers */
     struct rf_rounds *rounds;
     int workers;     /* that are left */
     int size, place; /* ranks of a worker, and which of them this is */

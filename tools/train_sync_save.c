@@ -338,7 +338,7 @@ static int load_all(struct trainer *t, const struct saved *s, bool mean)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int keep_arrays(struct trainer *t)
+int train_sync_keep(struct trainer *t)
 {
     struct rf_run_kept kept[ARRAYS];
     struct rf_rounds_array array;
@@ -348,19 +348,13 @@ static int keep_arrays(struct trainer *t)
     return rf_run_keep(t->run, kept, count) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
-int train_sync_begin(struct trainer *t)
-{
-    const int status = train_sync_open(t);
-    return status == TOOL_OK && t->sync && t->sync->rounds ? keep_arrays(t) : status;
-}
-
 int train_sync_load(struct trainer *t)
 {
     struct saved s;
     char mesh[80];
     int status = share_line(t, &s);
     if (status == TOOL_OK && s.keeps)
-        status = train_sync_begin(t);
+        status = t->sync->kind->open(t);
     if (status != TOOL_OK)
         return status;
     mesh_text(t, mesh);
