@@ -450,9 +450,7 @@ static int finish(struct trainer *t)
     if (rf_run_params_sha256(t->run, sha256) < 0)
         return trainer_failed(t);
     if (o->save)
-        status = train_sync_save(t);
-    if (status == TOOL_OK)
-        status = train_sync_save_wait(t);
+        status = train_sync_save_last(t);
     if (status == TOOL_OK && o->export.dir && !t->stop && t->number == 0)
         status = setup_adapter(&o->setup)
                      ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,

@@ -53,6 +53,10 @@ struct train_sync {
      * checkpoint is the last one, does not yet know that those of all others are complete. */
     bool saving, awaits_others;
     int32_t saves; /* begun so far */
+    /* Losses so far, each of which ends the save in progress, and up to the last save that all
+     * workers have completed; whether one was begun since the last of them. */
+    int losses, settled;
+    bool begun;
 };
 
 /* Whether there are other workers to exchange with. */
@@ -61,8 +65,15 @@ static inline struct train_sync *train_sync_rounds(const struct trainer *t)
     return t->sync && t->sync->across ? t->sync : NULL;
 }
 
-/* train_sync_save.c: locks the folder of this worker's checkpoints, in place of an earlier one.
- * Collective over the worker. */
+/* ---- train_sync_folder.c --------------------------------------------------------------------- */
+
+/* The folder of a worker's checkpoints in the job's. */
+int train_sync_folder(const struct trainer *t, const char *dir, int worker,
+                      char path[TOOL_PATH_BYTES]);
+/* Locks the folder of this worker's checkpoints, in place of an earlier one. Collective over the
+ * worker. */
 int train_sync_reserve_own(struct trainer *t);
+/* A worker was lost, and with it its part of the save in progress. */
+void train_sync_save_drop(struct trainer *t);
 
 #endif

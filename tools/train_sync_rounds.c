@@ -55,9 +55,10 @@ static int step(struct trainer *t, double lr, struct rf_step_stats *stats)
 {
     struct rf_rounds_stats now;
     struct train_sync *sync = t->sync;
-    int32_t heard[2];
+    int32_t heard[RF_ROUNDS_WORDS];
     /* The second: how many saves are complete, except that nobody waits for the first worker. */
-    const int32_t said[2] = {stats->stop, -(sync->saves - (sync->saving && t->number > 0))};
+    const int32_t said[RF_ROUNDS_WORDS] = {stats->stop,
+                                           -(sync->saves - (sync->saving && t->number > 0))};
     const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
     const double share = sync->rule.rule.weighted ? t->round_tokens : 0;
@@ -93,7 +94,9 @@ static int end(struct trainer *t)
 
 static int leave(struct trainer *t)
 {
-    return rf_barrier(t->sync->world, NULL) < 0 ? trainer_failed(t) : TOOL_OK;
+    if (rf_barrier(t->sync->world, NULL) == 0 || (t->o->elastic && train_lost_a_rank()))
+        return TOOL_OK;
+    return trainer_failed(t);
 }
 
 static void end_others(struct trainer *t, const char *why)

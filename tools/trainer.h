@@ -123,6 +123,8 @@ int train_sync_save(struct trainer *t);
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
 /* Waits for the save in progress. Collective. */
 int train_sync_save_wait(struct trainer *t);
+/* Both, after the last step. */
+int train_sync_save_last(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

@@ -147,8 +147,8 @@ static int commit(const struct exchange *e)
 {
     const struct rf_coll_opts opts = {.label = "rounds"};
     rf_rounds_set_progress(e->r, e->part->number + 1, e->part->number);
-    RETURN_IF_ERROR(
-        rf_all_reduce(e->r->comm, e->part->said, e->part->heard, 2, RF_I32, RF_MAX, &opts));
+    RETURN_IF_ERROR(rf_all_reduce(e->r->comm, e->part->said, e->part->heard, RF_ROUNDS_WORDS,
+                                  RF_I32, RF_MAX, &opts));
     memcpy(e->r->newest, e->part->heard, sizeof e->r->newest);
     rf_rounds_set_progress(e->r, e->part->number + 1, e->part->number + 1);
     return RF_OK;
