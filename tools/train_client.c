@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "client_list.h"
 #include "trainer.h"
 
 /* What shapes the model: the options of this group of the help, and the files that they name. */
@@ -32,19 +33,26 @@ int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
                       const struct rf_rounds_rule *rule, struct rf_client **out)
 {
     char host[256] = "", *terms = NULL;
+    struct tool_client_list peers = {0};
     struct rf_client_opts opts = {.host = host,
                                   .name = t->o->client,
                                   .rule = rule,
                                   .clip = (float)t->o->update_clip,
                                   .noise = (float)t->o->update_noise,
+                                  .secure = (int)t->o->secure,
                                   .timeout_s = t->o->ranks.timeout_s};
     int status = model_terms(t->command, t->o, &terms);
     opts.terms = terms;
+    if (status == TOOL_OK && t->o->peers)
+        status = tool_client_list_read(t->command, t->o->peers, false, &peers);
+    opts.peers = peers.all;
+    opts.peer_count = peers.count;
     if (status == TOOL_OK && !train_client_address(t->o->coordinator, host, &opts.port))
         status = TOOL_USAGE; /* it has been checked */
     if (status == TOOL_OK && rf_client_open(&opts, params, out) < 0)
         status = trainer_failed(t);
     free(terms);
+    tool_client_list_free(&peers);
     if (status == TOOL_OK)
         printf("client %s: begins with the parameters of round %lld\n", t->o->client,
                (long long)rf_client_round(*out));
