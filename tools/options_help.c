@@ -34,8 +34,8 @@ static const struct {
     {"Call", "op count counts root algorithm shared segment rank in-place private-buffers"},
     {"Parallelism",
      "ranks mesh hosts tensor-parts sequence-parallel zero keep-gathered no-prefetch update "
-     "schedule stages sync coordinator client update-clip update-noise clients rounds min-clients "
-     "deadline wait provider "
+     "schedule stages sync coordinator client update-clip update-noise "
+     "secure-aggregation peers identity clients rounds min-clients deadline wait provider "
      "port no-prefix elastic accept join timeout",
      "--ranks N and --mesh dp=N mean the same: N data-parallel ranks. With other parts in --mesh "
      "the "

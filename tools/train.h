@@ -34,6 +34,8 @@ struct train_options {
     struct tool_option *table;
     const char *coordinator, *client; /* HOST:PORT, and the name of this client; or NULL */
     double update_clip, update_noise; /* of this client */
+    int64_t secure;                   /* its least threshold of secure aggregation; 0: any */
+    const char *peers;                /* the list of the other clients' identities; or NULL */
     const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */

@@ -230,7 +230,8 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
                   {"2", "3"},
                   {},
                   /* for a process that is not in the job yet: join_test.cc; for one rank */
-                  {"join", "coordinator", "client", "update-clip", "update-noise"}};
+                  {"join", "coordinator", "client", "update-clip", "update-noise",
+                   "secure-aggregation", "peers"}};
     train.rows = {
         {"from", {files.hub, files.other_hub, {}, true}},
         {"allow-nan", {"", "yes", {}, true}},
