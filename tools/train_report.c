@@ -333,15 +333,19 @@ void report_resized(struct report *r, const struct train_expected *expected,
     log_line(r, json);
 }
 
-void report_workers(struct report *r, int64_t step, int lost, int left)
+void report_workers(struct report *r, int64_t step, int lost, int joined, int now)
 {
-    printf("%s%d worker%s lost behind step %lld; %d continue%s\n",
-           r->terminal && r->seconds > 0 ? "\n" : "", lost, lost == 1 ? " was" : "s were",
-           (long long)step, left, left == 1 ? "s" : "");
+    const int count = lost ? lost : joined;
+    printf("%s%d worker%s %s behind step %lld; %d continue%s\n",
+           r->terminal && r->seconds > 0 ? "\n" : "", count, count == 1 ? "" : "s",
+           !lost        ? "joined"
+           : count == 1 ? "was lost"
+                        : "were lost",
+           (long long)step, now, now == 1 ? "s" : "");
     fflush(stdout);
     if (r->log)
-        log_line(r, tool_json_new("elastic=%hhd from_step=%g workers=%d lost=%d", true,
-                                  (double)step, left, lost));
+        log_line(r, tool_json_new("elastic=%hhd from_step=%g workers=%d lost=%d joined=%d", true,
+                                  (double)step, now, lost, joined));
 }
 
 static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)

@@ -196,7 +196,7 @@ static int take_over(struct trainer *t, int lost, int left)
         status = report_open(t->command, t->o, &expected, true, &t->report);
     }
     if (status == TOOL_OK)
-        report_workers(t->report, t->progress.step, lost, left);
+        report_workers(t->report, t->progress.step, lost, 0, left);
     return status;
 }
 
