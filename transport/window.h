@@ -23,12 +23,16 @@ enum rf_window_op {
 
 struct rf_window;
 
-/* Opens a window with `bytes` zeroed bytes of this rank; each rank has its own number. Collective
- * over `parent`, of which the window has a control link of its own. provider: the name of a
- * transport, as in rf_transport.name. timeout_s: the longest silence of a rank. RF_ENOTSUP: the
- * provider has no one-sided operations. */
-RF_MUST_CHECK int rf_window_open(struct rf_control *parent, const char *provider, size_t bytes,
-                                 double timeout_s, struct rf_window **out);
+/* Opens a window without memory. Collective over `parent`, of which it has a control link of its
+ * own. provider: the name of a transport, as in rf_transport.name. timeout_s: the longest silence
+ * of a rank. RF_ENOTSUP: the provider has no one-sided operations. */
+RF_MUST_CHECK int rf_window_open(struct rf_control *parent, const char *provider, double timeout_s,
+                                 struct rf_window **out);
+/* Gives it `bytes` zeroed bytes of this rank; each rank has its own number. Collective; once. */
+RF_MUST_CHECK int rf_window_expose(struct rf_window *w, size_t bytes);
+/* This rank gives up: operations of the others fail (RF_EABORT) with this text, and it waits for
+ * nobody when it closes the window. */
+void rf_window_abort(struct rf_window *w, const char *why);
 /* Tells the others that this rank needs the window no more, serves them until all have told so, at
  * most for the timeout, and frees everything. NULL is allowed. */
 void rf_window_close(struct rf_window *w);

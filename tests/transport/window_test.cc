@@ -42,7 +42,8 @@ void on_windows(int size, const char *provider, const Body &body, int dies = -1)
         Member m = join(url, rank, size);
         rf_window *w = nullptr;
         MUST(m.status == 0);
-        MUST(rf_window_open(m.c, provider, bytes_of(rank), 20, &w) == 0);
+        MUST(rf_window_open(m.c, provider, 20, &w) == 0);
+        MUST(rf_window_expose(w, bytes_of(rank)) == 0);
         const int code = body(w, rank);
         rf_window_close(w);
         m.c->ops->leave(m.c, 5);
@@ -206,7 +207,7 @@ TEST(Windows, ProvidersWithoutOneSidedOperationsAreRefusedByName)
     rf_window *w = nullptr;
     ASSERT_EQ(rf_self_control(&alone), 0);
     for (const char *provider : {"tcp", "shm", "shm+tcp", "ofi-shm", "udp;ofi_rxd", "loopback"}) {
-        EXPECT_EQ(rf_window_open(alone, provider, 64, 1, &w), RF_ENOTSUP);
+        EXPECT_EQ(rf_window_open(alone, provider, 1, &w), RF_ENOTSUP);
         EXPECT_NE(strstr(rf_last_error()->message, provider), nullptr) << rf_last_error()->message;
     }
     alone->ops->leave(alone, 1);

@@ -14,12 +14,14 @@
 
 static const double JOIN_TIMEOUT_S = 60;
 
-/* What a rank tells the others about its memory. */
+/* What a rank tells the others about its provider, and about its memory. */
+struct limits {
+    uint64_t most[RF_WINDOW_OPS];
+};
 struct place {
     int32_t status;
     uint32_t reserved;
     uint64_t key, base, bytes;
-    uint64_t most[RF_WINDOW_OPS];
 };
 
 /* ---- this rank ------------------------------------------------------------------------------- */
@@ -32,7 +34,7 @@ static uint64_t make_key(const struct fi_domain_attr *domain)
     return domain->mr_key_size < sizeof key ? key & ((1ull << 8 * domain->mr_key_size) - 1) : key;
 }
 
-static int expose(struct rf_window *w, size_t bytes, struct place *place)
+static int register_memory(struct rf_window *w, size_t bytes, struct place *place)
 {
     struct rf_fabric *f = w->fabric;
     const size_t pages = bytes / 4096 * 4096 + 4096;
@@ -48,8 +50,6 @@ static int expose(struct rf_window *w, size_t bytes, struct place *place)
     place->key = fi_mr_key(w->region);
     place->base = f->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)w->memory : 0;
     place->bytes = bytes;
-    for (int op = 0; op < RF_WINDOW_OPS; op++)
-        place->most[op] = rf_window_limit(f, (enum rf_window_op)op);
     return RF_OK;
 }
 
@@ -78,26 +78,21 @@ static int take_places(struct rf_window *w, const struct place *all, const char 
     for (int r = 0; r < size; r++)
         if (all[r].status < 0)
             return rf_place_fail(w->control, r, all[r].status, why);
-    for (int op = 0; op < RF_WINDOW_OPS; op++)
-        w->most[op] = SIZE_MAX;
     for (int r = 0; r < size; r++) {
         if (all[r].reserved || all[r].bytes > SIZE_MAX / 2 ||
             all[r].base > UINT64_MAX - all[r].bytes)
             return rf_fail_rank(RF_ECORRUPT, r, "rank %d sent a place of its memory that cannot be",
                                 r);
         w->peers[r] = (struct rf_window_peer){all[r].key, all[r].base, all[r].bytes};
-        for (int op = 0; op < RF_WINDOW_OPS; op++)
-            w->most[op] = all[r].most[op] < w->most[op] ? all[r].most[op] : w->most[op];
     }
     return RF_OK;
 }
 
-static int exchange(struct rf_window *w, size_t bytes, struct place *all)
+/* A rank that fails takes part to the end, and sends its reason. */
+static int exchange_places(struct rf_window *w, size_t bytes, struct place *all)
 {
     struct place mine = {0};
-    int status =
-        w->peers ? expose(w, bytes, &mine)
-                 : rf_fail(RF_ENOMEM, "no memory for the windows of %d ranks", w->control->size);
+    int status = register_memory(w, bytes, &mine);
     if (status == RF_OK)
         status = start_thread(w);
     const struct rf_error error = *rf_last_error();
@@ -108,15 +103,42 @@ static int exchange(struct rf_window *w, size_t bytes, struct place *all)
     return status < 0 ? rf_fail_error(&error) : taken;
 }
 
-static int open_window(struct rf_window *w, const struct rf_opening *opening, size_t bytes)
+int rf_window_expose(struct rf_window *w, size_t bytes)
+{
+    const size_t size = (size_t)w->control->size;
+    struct place *all = rf_alloc(size * sizeof *all);
+    const int status = all ? exchange_places(w, bytes, all)
+                           : rf_fail(RF_ENOMEM, "no memory for the windows of %zu ranks", size);
+    rf_free(all);
+    w->failed = status < 0; /* then nobody is waited for */
+    return status;
+}
+
+static int exchange_limits(struct rf_window *w, struct limits *all)
+{
+    struct limits mine;
+    for (int op = 0; op < RF_WINDOW_OPS; op++)
+        mine.most[op] = rf_window_limit(w->fabric, (enum rf_window_op)op);
+    RETURN_IF_ERROR(
+        w->control->ops->all_gather(w->control, &mine, sizeof mine, all, JOIN_TIMEOUT_S));
+    for (int op = 0; op < RF_WINDOW_OPS; op++) {
+        w->most[op] = mine.most[op];
+        for (int r = 0; r < w->control->size; r++)
+            w->most[op] = all[r].most[op] < w->most[op] ? all[r].most[op] : w->most[op];
+    }
+    return RF_OK;
+}
+
+static int open_window(struct rf_window *w, const struct rf_opening *opening)
 {
     struct rf_transport *transport = NULL;
     const size_t size = (size_t)w->control->size;
     RETURN_IF_ERROR(rf_fabric_create(w->control, opening, &transport));
     w->fabric = (struct rf_fabric *)transport;
     w->peers = rf_alloc(size * sizeof *w->peers);
-    struct place *all = rf_alloc(size * sizeof *all);
-    const int status = all ? exchange(w, bytes, all)
+    struct limits *all = rf_alloc(size * sizeof *all);
+    const int status = all && w->peers
+                           ? exchange_limits(w, all)
                            : rf_fail(RF_ENOMEM, "no memory for the windows of %zu ranks", size);
     rf_free(all);
     return status;
@@ -134,7 +156,7 @@ static int join(struct rf_control *parent, struct rf_control **out)
     return status;
 }
 
-int rf_window_open(struct rf_control *parent, const char *provider, size_t bytes, double timeout_s,
+int rf_window_open(struct rf_control *parent, const char *provider, double timeout_s,
                    struct rf_window **out)
 {
     struct rf_choice choice;
@@ -167,7 +189,7 @@ int rf_window_open(struct rf_control *parent, const char *provider, size_t bytes
                                        .why_bytes = sizeof why};
     int status = join(parent, &w->control);
     if (status == RF_OK)
-        status = open_window(w, &opening, bytes);
+        status = open_window(w, &opening);
     if (status < 0) {
         const struct rf_error error = *rf_last_error();
         w->failed = true; /* nobody is waited for */
@@ -176,6 +198,16 @@ int rf_window_open(struct rf_control *parent, const char *provider, size_t bytes
     }
     *out = w;
     return RF_OK;
+}
+
+void rf_window_abort(struct rf_window *w, const char *why)
+{
+    pthread_mutex_lock(&w->lock);
+    w->failed = true;
+    w->error.rank = w->control->rank;
+    snprintf(w->error.message, sizeof w->error.message, "this rank has given up: %.300s", why);
+    w->control->ops->abort(w->control, why);
+    pthread_mutex_unlock(&w->lock);
 }
 
 int rf_window_barrier(struct rf_window *w)
