@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <ringforge/store.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "train_store.h"
@@ -215,6 +216,7 @@ int train_store_report(struct trainer *t, struct train_store *s, struct report_s
                                  .servers = rf_store_has_servers(s->opts.rule)
                                                 ? (s->opts.servers ? s->opts.servers : 1)
                                                 : 0};
+    snprintf(out->path, sizeof(out->path), "%s", rf_store_path(s->store));
     if (rf_store_get_stats(s->store, &mine) < 0)
         return trainer_failed(t);
     out->additions = mine.additions;
@@ -239,6 +241,7 @@ int train_store_leave(struct trainer *t, struct train_store *s)
 
 void train_store_abort(struct train_store *s, const char *why)
 {
+    rf_store_abort(s->store, why);
     if (s->workers)
         rf_comm_abort(s->workers, why);
     rf_comm_abort(s->world, why);

@@ -159,10 +159,11 @@ static int open_across(struct rf_store *store, struct rf_comm *comm)
                                       store->opts.timeout_s, &a->window);
     if (status == RF_ENOTSUP) {
         const struct rf_error error = *rf_last_error();
-        return rf_fail(RF_ENOTSUP,
-                       "a store without servers on several hosts: %.300s; name it, or use a store "
-                       "with servers, such as server:async",
-                       error.message);
+        return rf_fail(
+            RF_ENOTSUP,
+            "a store without servers on several hosts: %.300s; name another provider, or "
+            "use a store with servers, such as server:async",
+            error.message);
     }
     RETURN_IF_ERROR(status);
     RETURN_IF_ERROR(choose(store));

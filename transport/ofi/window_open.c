@@ -165,8 +165,8 @@ int rf_window_open(struct rf_control *parent, const char *provider, double timeo
     const struct rf_provider *row = choice.network;
     if (!row || !(row->traits & RF_PROVIDER_ONE_SIDED))
         return rf_fail(RF_ENOTSUP,
-                       "the provider %s has no one-sided operations; one of libfabric's has, such "
-                       "as \"tcp;ofi_rxm\"",
+                       "the provider %s has no one-sided operations, and \"tcp;ofi_rxm\" for "
+                       "example has them",
                        choice.name);
     struct rf_window *w = rf_alloc(sizeof *w);
     if (!w)
