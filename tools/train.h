@@ -138,9 +138,10 @@ struct report_step {
 /* What a store has done; rule NULL: there is none. */
 struct report_store {
     const char *rule;
-    int servers;                         /* 0: shared memory */
+    int servers;                         /* 0: the workers change the parameters themselves */
     struct rf_store_server_stats server; /* of the first one */
-    uint64_t additions, lost;            /* in shared memory */
+    uint64_t additions, lost;            /* without servers */
+    char path[160];                      /* how parameters are reached */
 };
 struct report_end {
     struct report_store store;
