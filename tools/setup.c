@@ -54,7 +54,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
-                        .quantize = "none",
+                        .quantize = "auto",
                         .optimizer = "adamw"};
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     snprintf(s->optimizers_help, sizeof(s->optimizers_help), "update rule: %s (%s)", s->optimizers,
@@ -101,7 +101,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "names, patterns, or all-linear)"},
         {"quantize", TOOL_TEXT, &s->quantize, "KIND",
          "type of the frozen layers' weights beside adapters, of a model by --from: none, nf4, "
-         "int8 (none)"},
+         "int8; auto: nf4 if the files have them so, else none (auto)"},
         {"no-masters", TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, without f32 copies: less memory; needs --residual same",
          .kept = true},
@@ -302,13 +302,17 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
-int quantize_parse(const struct tool_command *command, const char *text, enum rf_quantization *out)
+int quantize_parse(const struct tool_command *command, const char *text, bool kept, struct setup *s)
 {
-    static const char *const names[] = {"none", "nf4", "int8", NULL}, *const none[] = {NULL};
+    static const char *const names[] = {"none", "nf4", "int8", "auto", NULL};
+    static const char *const none[] = {NULL};
     const int kind = tool_choice(text, names);
     if (kind < 0)
-        return refuse(command, "quantize", text, none, "none, nf4 or int8");
-    *out = (enum rf_quantization)kind;
+        return refuse(command, "quantize", text, none, "auto, none, nf4 or int8");
+    s->quantize_auto = kind == 3;
+    s->quantization = kind < 3         ? (enum rf_quantization)kind
+                      : s->hub && kept ? hub_packing_of(s->hub).quantized
+                                       : RF_QUANTIZE_NONE;
     return TOOL_OK;
 }
 
@@ -359,7 +363,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
         status = lora_parse(command, s->lora, hub_arch_targets(model_arch(s)), &s->adapter);
     if (status != TOOL_OK)
         return status;
-    status = quantize_parse(command, s->quantize, &s->quantization);
+    status = quantize_parse(command, s->quantize, setup_adapter(s), s);
     if (status != TOOL_OK)
         return status;
     if (s->quantization && !s->from)

@@ -49,7 +49,8 @@ struct setup {
     struct hub *hub;                   /* its config.json; opened by setup_check */
     struct tool_list freeze;           /* patterns of names */
     const char *lora;                  /* NULL: none */
-    const char *quantize;              /* nf4, int8 */
+    const char *quantize;              /* auto, none, nf4, int8 */
+    bool quantize_auto;                /* it was auto: weights as they are in files */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again,
@@ -99,9 +100,12 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
 
 int offload_parse(const struct tool_command *command, const char *text, int *out);
 
-/* ---- setup.c: none, nf4 or int8 -------------------------------------------------------------- */
+/* ---- setup.c: auto, none, nf4 or int8 -------------------------------------------------------- */
 
-int quantize_parse(const struct tool_command *command, const char *text, enum rf_quantization *out);
+/* Sets quantization and quantize_auto of a setup. auto: as the files of --from have the weights of
+ * layers, if kept is set and they can be taken so; else none. */
+int quantize_parse(const struct tool_command *command, const char *text, bool kept,
+                   struct setup *setup);
 
 /* ---- lora.c: settings separated by commas ---------------------------------------------------- */
 
