@@ -253,4 +253,4 @@ const struct rf_block_ops layer_block_ops = {forward,      backward_input, backw
                                              tensor_sizes, context_sizes,  &layer_decode_ops,
                                              NULL};
 const struct rf_block_ops layer_pair_ops = {forward,      backward_input, backward_weight, sizes,
-                                            tensor_sizes, context_sizes,  NULL,            invert};
+                                            tensor_sizes, context_sizes,  &layer_decode_ops, invert};

@@ -198,6 +198,9 @@ static inline bool layer_is_pair(const struct layer *l)
 int layer_pair_take(struct layer *l, int op);
 int layer_pair_add(struct layer *l, int op);
 int layer_pair_begin(const struct layer *l, int op);
+/* The same in text generation: the stream that a branch reads; the sum, in place. */
+int layer_pair_decode_take(const struct layer_decode *d, int branch, struct rf_tensor out);
+int layer_pair_decode_add(const struct layer_decode *d, int branch, struct rf_tensor term);
 /* The number of sums before the operation. */
 int layer_branch(const struct layer *l, int op);
 struct rf_tensor layer_pair_grad(struct rf_tensor pair, int half);

@@ -64,6 +64,30 @@ int layer_pair_add(struct layer *l, int op)
     return rf_add(stream, in, in, out);
 }
 
+/* In generation a pair is (n,2C) for its blocks' caller, and has the same elements. */
+static struct rf_tensor decode_half(struct rf_tensor pair, int half, bool fixed)
+{
+    pair.shape.dim[0] *= 2;
+    pair.shape.dim[1] /= 2;
+    return half_of(pair, half, fixed);
+}
+
+int layer_pair_decode_take(const struct layer_decode *d, int branch, struct rf_tensor out)
+{
+    const bool fixed = d->g->reversible == MODEL_REVERSIBLE_FIXED;
+    return read(d->call->stream, out,
+                branch == 0 ? decode_half(d->in, 1, fixed) : decode_half(d->out, 0, fixed));
+}
+
+int layer_pair_decode_add(const struct layer_decode *d, int branch, struct rf_tensor term)
+{
+    const bool fixed = d->g->reversible == MODEL_REVERSIBLE_FIXED;
+    const struct rf_tensor in = decode_half(d->in, branch, fixed);
+    const struct rf_tensor out = decode_half(d->out, branch, fixed);
+    return fixed ? rf_fixed_add(d->call->stream, out, in, term, false)
+                 : rf_add(d->call->stream, out, in, term);
+}
+
 int layer_pair_begin(const struct layer *l, int op)
 {
     const int half = 1 - layer_branch(l, op);
@@ -186,15 +210,54 @@ static int join_context(const void *self, const struct rf_context_part *part, in
     return join_sizes(self, rows, seq, out);
 }
 
+static int split_decode_sizes(const void *self, const struct rf_decode_shape *shape,
+                              struct rf_decode_sizes *out)
+{
+    const struct layer_config *g = self;
+    *out = (struct rf_decode_sizes){.out = rf_shape2(shape->rows, 2 * g->channels)};
+    return 0;
+}
+
+static int split_decode(const struct rf_decode *call, void *self, struct rf_tensor in,
+                        struct rf_tensor out)
+{
+    struct rf_ctx ctx = {.stream = call->stream};
+    out.shape = rf_shape2(2 * in.shape.dim[0], in.shape.dim[1]);
+    return split_forward(&ctx, self, in, out);
+}
+
+static int join_decode_sizes(const void *self, const struct rf_decode_shape *shape,
+                             struct rf_decode_sizes *out)
+{
+    struct rf_block_sizes sizes;
+    RETURN_IF_FAILED(join_sizes(self, shape->rows, 1, &sizes));
+    *out = (struct rf_decode_sizes){.scratch = sizes.scratch, .out = sizes.out};
+    return 0;
+}
+
+static int join_decode(const struct rf_decode *call, void *self, struct rf_tensor in,
+                       struct rf_tensor out)
+{
+    struct rf_ctx ctx = {.stream = call->stream, .scratch = call->scratch};
+    in.shape = rf_shape2(2 * out.shape.dim[0], out.shape.dim[1]);
+    return join_forward(&ctx, self, in, out);
+}
+
+static const struct rf_decode_ops split_decode_ops = {.sizes = split_decode_sizes,
+                                                      .decode = split_decode};
+static const struct rf_decode_ops join_decode_ops = {.sizes = join_decode_sizes,
+                                                     .decode = join_decode};
 const struct rf_block_ops layer_split_ops = {.forward = split_forward,
                                              .backward_input = split_back,
                                              .backward_weight = no_weights,
                                              .sizes = split_sizes,
                                              .tensor_sizes = split_tensor,
-                                             .context_sizes = split_context};
+                                             .context_sizes = split_context,
+                                             .decode = &split_decode_ops};
 const struct rf_block_ops layer_join_ops = {.forward = join_forward,
                                             .backward_input = join_back,
                                             .backward_weight = no_weights,
                                             .sizes = join_sizes,
                                             .tensor_sizes = join_tensor,
-                                            .context_sizes = join_context};
+                                            .context_sizes = join_context,
+                                            .decode = &join_decode_ops};
