@@ -186,7 +186,7 @@ struct rf_policy {
     ROW(order, "order")                                                                            \
     ROW(update_on_rank_0, "update on rank 0")                                                      \
     ROW(zero, "zero stage")                                                                        \
-    ROW(invert, "inverted blocks")                                                                  \
+    ROW(invert, "inverted blocks")                                                                 \
     ROW(no_masters, "parameters without f32 masters")                                              \
     ROW(reduce_dtype, "type in which gradients travel")                                            \
     ROW(workspace_bytes, "workspace bytes")                                                        \

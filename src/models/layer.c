@@ -249,8 +249,8 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return 0;
 }
 
-const struct rf_block_ops layer_block_ops = {forward,      backward_input, backward_weight,  sizes,
-                                             tensor_sizes, context_sizes,  &layer_decode_ops,
-                                             NULL};
-const struct rf_block_ops layer_pair_ops = {forward,      backward_input, backward_weight, sizes,
-                                            tensor_sizes, context_sizes,  &layer_decode_ops, invert};
+const struct rf_block_ops layer_block_ops = {forward,      backward_input, backward_weight,   sizes,
+                                             tensor_sizes, context_sizes,  &layer_decode_ops, NULL};
+const struct rf_block_ops layer_pair_ops = {
+    forward,      backward_input, backward_weight,   sizes,
+    tensor_sizes, context_sizes,  &layer_decode_ops, invert};

@@ -188,9 +188,9 @@ int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int
                    struct rf_heads *out);
 struct model_context layer_context(const struct layer *l);
 
-/* layer_pair.c. The steps of a branch of a reversible layer: reads the branch's stream into `taken`;
- * adds the branch's result to the other stream, or subtracts it; and copies the gradient of the
- * branch's stream, to which the branch's is added. */
+/* layer_pair.c. The steps of a branch of a reversible layer: reads the branch's stream into
+ * `taken`; adds the branch's result to the other stream, or subtracts it; and copies the gradient
+ * of the branch's stream, to which the branch's is added. */
 static inline bool layer_is_pair(const struct layer *l)
 {
     return l->g->reversible != MODEL_NOT_REVERSIBLE;

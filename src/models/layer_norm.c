@@ -191,8 +191,8 @@ static int identity_for_weights(struct layer *l, int op)
 bool layer_joins_stream(const struct layer *l, int op)
 {
     const struct model_linear *linear = &l->b->linear[op + 1];
-    return layer_kind_at(l, op) == LAYER_IDENTITY && model_alone(&l->m) && !layer_is_pair(l) && l->m.dtype == RF_F32 &&
-           !linear->lora.rank && linear->modules < 2;
+    return layer_kind_at(l, op) == LAYER_IDENTITY && model_alone(&l->m) && !layer_is_pair(l) &&
+           l->m.dtype == RF_F32 && !linear->lora.rank && linear->modules < 2;
 }
 
 static int identity_back(struct layer *l, int op)
@@ -228,9 +228,9 @@ const struct layer_row layer_identity_row = {.cut = cut_identity,
 static void cut_add(struct layer *l, int op, struct layer_regions *r)
 {
     const struct model_layer *m = &l->m;
-    layer_cut(&r->saved, (struct model_cut){&l->op[op].out, m->channels, m->residual,
-                                            op + 1 == l->b->count || layer_is_pair(l),
-                                            model_row_parts(m)});
+    layer_cut(&r->saved,
+              (struct model_cut){&l->op[op].out, m->channels, m->residual,
+                                 op + 1 == l->b->count || layer_is_pair(l), model_row_parts(m)});
 }
 
 static int add(struct layer *l, int op)

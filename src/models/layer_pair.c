@@ -115,7 +115,8 @@ int layer_pair_check(const struct layer_config *g)
 /* The blocks' self is a struct layer_config. */
 static struct rf_tensor half_at(const void *self, struct rf_tensor pair, int half)
 {
-    return half_of(pair, half, ((const struct layer_config *)self)->reversible == MODEL_REVERSIBLE_FIXED);
+    return half_of(pair, half,
+                   ((const struct layer_config *)self)->reversible == MODEL_REVERSIBLE_FIXED);
 }
 
 static int split_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
@@ -132,9 +133,9 @@ static int split_back(struct rf_ctx *ctx, void *self, struct rf_tensor in, struc
                       struct rf_tensor din)
 {
     (void)self, (void)in;
-    return ctx->din_unused ? 0
-                           : rf_add(ctx->stream, din, layer_pair_grad(dout, 0),
-                                    layer_pair_grad(dout, 1));
+    return ctx->din_unused
+               ? 0
+               : rf_add(ctx->stream, din, layer_pair_grad(dout, 0), layer_pair_grad(dout, 1));
 }
 
 static int join_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)

@@ -162,7 +162,7 @@ int transformer_adapter_modules(const struct transformer *t, struct model_adapte
 {
     int count = 0;
     for (int i = 0; i < t->config.layers; i++)
-        count += layer_modules(&t->layers[i], &t->model.parts[first_layer(&t->config) + i], out ? out + count : NULL,
-                               capacity - count);
+        count += layer_modules(&t->layers[i], &t->model.parts[first_layer(&t->config) + i],
+                               out ? out + count : NULL, capacity - count);
     return count;
 }

@@ -280,9 +280,9 @@ static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
     struct rf_ctx ctx = make_ctx(c, micro_batch);
     ctx.evaluate = evaluate;
     if (i->verb == RF_VERB_INVERT)
-        return b->ops->invert(
-            &ctx, b->self, part_of_output(c, i->block - 1, out_of(c, RF_ROLE_INPUT)),
-            part_of_output(c, i->block, in_of(c, RF_ROLE_OUTPUT)));
+        return b->ops->invert(&ctx, b->self,
+                              part_of_output(c, i->block - 1, out_of(c, RF_ROLE_INPUT)),
+                              part_of_output(c, i->block, in_of(c, RF_ROLE_OUTPUT)));
     if (is_forward(i))
         return b->ops->forward(&ctx, b->self, input(c),
                                part_of_output(c, i->block, out_of(c, RF_ROLE_OUTPUT)));

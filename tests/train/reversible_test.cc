@@ -152,9 +152,8 @@ TEST(Reversible, GradientsAgreeWithFiniteDifferences)
             t.after = [&](rf_run *run, rf_comm *, int) {
                 std::vector<int32_t> tokens, targets;
                 t.batch(0, tokens, targets);
-                ASSERT_RF(
-                    rf_run_evaluate(run, tokens.data(), targets.data(), t.policy.micro_batches,
-                                          &moved[k]));
+                ASSERT_RF(rf_run_evaluate(run, tokens.data(), targets.data(),
+                                          t.policy.micro_batches, &moved[k]));
             };
             norm = train(t, 1)[0].norm[0];
         }
@@ -182,12 +181,9 @@ TEST(Reversible, EveryMeshGivesTheResultOfOneRank)
                                          {1, 1, 1, 2},
                                          {2, 1, 1, 2, false, 1, RF_ORDER_TREE, RF_PIPELINE_ZBH1},
                                          {1, 1, 1, 3, false, 0, RF_ORDER_TREE, RF_PIPELINE_GPIPE}};
-    const std::vector<MeshCase> close = {{1, 2},
-                                         {1, 2, 1, 1, true},
-                                         {1, 4},
-                                         {2, 2, 1, 1, true, 3, RF_ORDER_RING},
-                                         {1, 1, 2},
-                                         {1, 2, 1, 2}};
+    const std::vector<MeshCase> close = {{1, 2},    {1, 2, 1, 1, true},
+                                         {1, 4},    {2, 2, 1, 1, true, 3, RF_ORDER_RING},
+                                         {1, 1, 2}, {1, 2, 1, 2}};
     for (model_reversible kind : {MODEL_REVERSIBLE, MODEL_REVERSIBLE_FIXED}) {
         const bool llama = kind == MODEL_REVERSIBLE_FIXED;
         const Training t = pairs(kind, llama);

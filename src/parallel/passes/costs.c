@@ -184,8 +184,7 @@ static int run_half(const struct call *call, enum rf_call half)
 static int count_half(struct counter *c, const struct call *call, enum rf_call half,
                       struct rf_work *out)
 {
-    static const char *const names[] = {"forward", "backward_input", "backward_weight",
-                                        "invert"};
+    static const char *const names[] = {"forward", "backward_input", "backward_weight", "invert"};
     struct rf_work before, after;
     rf_device_work(c->device, &before);
     int rc = run_half(call, half);

@@ -381,7 +381,8 @@ static bool halves_alternate(const struct rf_plan *plan, int stage)
     while (plan->stage_of[first] != stage)
         first++;
     return first == 0 || rf_plan_holds(plan, first - 1) || plan->policy.recompute != 0 ||
-           plan->policy.invert || plan->stage >= 2 || plan->units || delays_weights(plan, true, true);
+           plan->policy.invert || plan->stage >= 2 || plan->units ||
+           delays_weights(plan, true, true);
 }
 
 static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *calls, int count,

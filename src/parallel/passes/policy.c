@@ -169,8 +169,9 @@ static int check_invert(const struct rf_plan *plan)
     for (int b = 0; b < plan->block_count; b++)
         any = any || plan->blocks[b].ops->invert;
     if (!any)
-        return rf_fail(RF_EINVAL, "invert: none of the %d blocks is reversible (rf_block_ops."
-                                  "invert); leave it out, or use recompute",
+        return rf_fail(RF_EINVAL,
+                       "invert: none of the %d blocks is reversible (rf_block_ops."
+                       "invert); leave it out, or use recompute",
                        plan->block_count);
     if (plan->blocks[0].ops->invert || plan->blocks[plan->block_count - 1].ops->invert)
         return rf_fail(RF_EINVAL,

@@ -31,11 +31,10 @@ static inline const struct rf_exchange *rf_plan_exchange(const struct rf_plan *p
                                                          enum rf_call call, int number)
 {
     const struct rf_block_sizes *sizes = &plan->sizes[block];
-    const struct rf_exchange *all = call == RF_CALL_FORWARD          ? sizes->forward
-                                    : call == RF_CALL_BACKWARD_INPUT ? sizes->backward_input
-                                    : call == RF_CALL_BACKWARD_WEIGHT
-                                        ? sizes->backward_weight
-                                        : sizes->invert;
+    const struct rf_exchange *all = call == RF_CALL_FORWARD           ? sizes->forward
+                                    : call == RF_CALL_BACKWARD_INPUT  ? sizes->backward_input
+                                    : call == RF_CALL_BACKWARD_WEIGHT ? sizes->backward_weight
+                                                                      : sizes->invert;
     const bool there = number >= 0 && number < RF_MAX_EXCHANGES && all[number].kind;
     return there ? &all[number] : NULL;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The blocks with a backward pass if parameters are frozen, and those that it inverts. Used by passes that write calls of
- * blocks, and by train/block.c.
+ * The blocks with a backward pass if parameters are frozen, and those that it inverts. Used by
+ * passes that write calls of blocks, and by train/block.c.
  */
 #ifndef RF_PARALLEL_FROZEN_H
 #define RF_PARALLEL_FROZEN_H
