@@ -51,6 +51,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .order = "ring",
                         .update = "all",
                         .again = "none",
+                        .streams = "none",
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
@@ -78,6 +79,11 @@ void setup_init(struct setup *s, struct tool_option *rows)
          &s->given[4], 1, 1 << 12},
         {"head-rows", TOOL_INT, &s->head_rows, "N", "rows of logits in memory at once; 0 = all (0)",
          .most = 1 << 24},
+        {"reversible", TOOL_TEXT, &s->streams, "KIND",
+         "a pair of streams from layer to layer, from which the backward pass computes their "
+         "input: "
+         "activations of any number of layers take the same memory; none, f32, or fixed, to the "
+         "same bits as stored ones (none)"},
         {"seq", TOOL_INT, &s->seq, "N", "tokens of a sequence (64)", .least = 1, .most = 1 << 20},
         {"batch", TOOL_INT, &s->batch, "N", "sequences of a step, over all ranks (16)", 0,
          &s->batch_given, 1, 1 << 24, .of_job = true},
@@ -356,6 +362,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                          "--dtype bf16 or f16 with it");
     int status = recompute_parse(command, s->again, &s->recompute);
     if (status == TOOL_OK)
+        status = reversible_parse(command, s);
+    if (status == TOOL_OK)
         status = offload_parse(command, s->offload, &s->offloaded);
     if (status == TOOL_OK)
         status = adapter_open(command, s);
@@ -565,6 +573,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,
         .recompute = s->recompute.blocks,
+        .invert = s->reversible && !s->recompute.blocks,
         .offload = s->offloaded,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
