@@ -206,8 +206,9 @@ TEST(Options, NoOutputIsAnInputOrAnotherOutputOfTheSameCommand)
                 Words words = begin(command) + given(out, names[0]) + given(other, names[1]);
                 for (const std::string &needs : {out.needs, other.needs}) {
                     const std::string first = needs.substr(0, needs.find('|'));
-                    if (!first.empty() && first != out.name && first != other.name)
-                        words = words + Words{"--" + first, first == "lora" ? "r=2" : "x"};
+                    for (const OptionRow &row : rows)
+                        if (row.name == first && first != out.name && first != other.name)
+                            words = words + given(row, first == "lora" ? "r=2" : value_for(row));
                 }
                 expect_usage(words, "do not go together");
             }
