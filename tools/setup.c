@@ -59,7 +59,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     snprintf(s->optimizers_help, sizeof(s->optimizers_help), "update rule: %s (%s)", s->optimizers,
              s->optimizer);
-    const struct tool_option all[SETUP_ROWS] = {
+    const struct tool_option all[] = {
         {"from", TOOL_TEXT, &s->from, "DIR",
          "model and weights as a hub's folder: config.json, model.safetensors or its shards",
          .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
@@ -177,6 +177,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "weight decay: decoupled for adamw, sgd and lion (0.1), else added to gradients (0)",
          .kept = true},
     };
+    _Static_assert(sizeof(all) == SETUP_ROWS * sizeof(all[0]), "a row each");
     memcpy(rows, all, sizeof(all));
 }
 
@@ -410,7 +411,7 @@ static void list_rule(const struct setup *s, enum rf_optimizer kind,
                       struct rule_number rows[RULE_NUMBERS])
 {
     const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
-    const struct rule_number all[RULE_NUMBERS] = {
+    const struct rule_number all[] = {
         {"beta1", info->beta1 != 0, &s->beta1, info->beta1, 1},
         {"beta2", info->beta2 != 0, &s->beta2, info->corrects_bias ? 0.95 : info->beta2, 1},
         {"eps", info->eps != 0, &s->eps, info->eps, INFINITY},
@@ -418,6 +419,7 @@ static void list_rule(const struct setup *s, enum rf_optimizer kind,
         {"dampening", info->takes_dampening, &s->dampening, 0, 1},
         {"weight-decay", true, &s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY},
     };
+    _Static_assert(sizeof(all) == RULE_NUMBERS * sizeof(all[0]), "a row each");
     memcpy(rows, all, sizeof(all));
 }
 

@@ -64,8 +64,6 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .scale_lr = "none",
                               .prompt = "\n",
                               .sync = "none"};
-    struct tool_option table[SETUP_ROWS + 47];
-    setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", TOOL_TEXT, &o.data, "PATH",
          "text file or folder of text files, .jsonl, or file of tokens; no pipe",
@@ -201,6 +199,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          .why = TOOL_OWN_PATIENCE},
         {NULL},
     };
+    struct tool_option table[SETUP_ROWS + sizeof(own) / sizeof(own[0])];
+    setup_init(&o.setup, table);
     memcpy(table + SETUP_ROWS, own, sizeof(own));
     tool_ranks_begin();
     int status = tool_options(command, table, argc, argv, NULL);

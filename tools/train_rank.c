@@ -60,7 +60,7 @@ static int check_resumed(struct trainer *t)
                           "%s was trained with --seed %llu; omit --seed or give the same",
                           o->resume, (unsigned long long)t->progress.seed);
     if (t->progress.seed != (uint64_t)o->seed) {
-        train_sync_end_rounds(t);
+        train_sync_shut(t);
         rf_run_close(t->run);
         t->run = NULL;
         status = open_first(t, t->progress.seed);
@@ -166,7 +166,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
     if (status != TOOL_OK && !t->lost)
         return tool_ranks_settle(t->command, t->comm, status);
     tool_errors_release(t->command);
-    return status == TOOL_OK ? train_sync_begin(t) : status;
+    return status == TOOL_OK ? train_sync_open(t) : status;
 }
 
 static int no_state(const struct trainer *t)
@@ -450,9 +450,7 @@ static int finish(struct trainer *t)
     if (rf_run_params_sha256(t->run, sha256) < 0)
         return trainer_failed(t);
     if (o->save)
-        status = train_sync_save(t);
-    if (status == TOOL_OK)
-        status = train_sync_save_wait(t);
+        status = train_sync_save_last(t);
     if (status == TOOL_OK && o->export.dir && !t->stop && t->number == 0)
         status = setup_adapter(&o->setup)
                      ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,

@@ -127,8 +127,5 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
     if (status == TOOL_OK && o->coordinator)
         status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
     rf_rounds_text_free(&text);
-    if (status == TOOL_OK && o->elastic && o->save_every)
-        return tool_usage_error(command, "--sync with --elastic saves at the end only: leave out "
-                                         "--save-every");
     return status;
 }

@@ -75,6 +75,9 @@ static int meet(struct trainer *t, int *workers, int *ranks)
     sync->lost += sync->workers - whole;
     sync->workers = whole;
     t->number = number;
+    /* Some may have begun one more. */
+    if (rf_all_reduce(sync->world, &sync->saves, &sync->saves, 1, RF_I32, RF_MAX, NULL) < 0)
+        return failed(t);
     return TOOL_OK;
 }
 
@@ -130,6 +133,7 @@ static int tell(struct trainer *t)
 static int shrink_with(struct trainer *t, int *workers, int *ranks)
 {
     int status = AGAIN;
+    train_sync_save_drop(t);
     while (status == AGAIN) {
         status = meet(t, workers, ranks);
         if (status == TOOL_OK)

@@ -76,13 +76,7 @@ int trainer_share_settings(struct trainer *t);
 
 /* Divides the ranks into workers, if --sync is given. Collective. */
 int train_sync_place(struct trainer *t);
-/* Whether this rank is a server of a store, which trains nothing; its work. */
-bool train_sync_serves(const struct trainer *t);
-int train_sync_serve(struct trainer *t);
-/* Of a store, if there is one: out->rule is not NULL. Between train_sync_end and train_sync_leave.
- */
-int train_sync_report(struct trainer *t, struct report_store *out);
-/* Opens the store, or the rounds, unless they are. Collective. */
+/* Opens what there is to exchange with, unless it is open. Collective. */
 int train_sync_open(struct trainer *t);
 /* After each step, of this rate: adds to its stats what an exchange has sent and waited for. With
  * --elastic the workers that are left continue after a loss. */
@@ -90,12 +84,22 @@ int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats);
 /* After the last step: all workers have one model. Collective. */
 int train_sync_end(struct trainer *t);
 /* Before the run is opened again. */
-void train_sync_end_rounds(struct trainer *t);
+void train_sync_shut(struct trainer *t);
 /* Waits for all workers. */
 int train_sync_leave(struct trainer *t);
 /* Ends the other workers, which would wait for this one. */
 void train_sync_abort(struct trainer *t, const char *why);
 void train_sync_close(struct trainer *t);
+
+/* ---- train_store.c ----------------------------------------------------------------------------
+ */
+
+/* Whether this rank is a server of a store, which trains nothing; its work. */
+bool train_sync_serves(const struct trainer *t);
+int train_sync_serve(struct trainer *t);
+/* Of a store, if there is one: out->rule is not NULL. Between train_sync_end and train_sync_leave.
+ */
+int train_sync_report(struct trainer *t, struct report_store *out);
 
 /* ---- train_sync_lost.c ----------------------------------------------------------------------- */
 
@@ -109,8 +113,8 @@ int train_sync_survive(struct trainer *t, int rc);
 
 /* Locks the folder of this worker's checkpoints. Collective. */
 int train_sync_reserve(struct trainer *t);
-/* Opens the rounds, unless they are, and makes checkpoints keep their arrays. Collective. */
-int train_sync_begin(struct trainer *t);
+/* From now on checkpoints of the run keep the arrays of its rounds. */
+int train_sync_keep(struct trainer *t);
 /* Loads the checkpoint of --resume, and continues its rounds. Collective. */
 int train_sync_load(struct trainer *t);
 /* Begins a save, after the end of an earlier one. Collective. */
@@ -119,15 +123,8 @@ int train_sync_save(struct trainer *t);
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
 /* Waits for the save in progress. Collective. */
 int train_sync_save_wait(struct trainer *t);
-
-/* ---- train_client.c: a client of a coordinator; called by train_sync.c ----------------------- */
-
-int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
-                      const struct rf_rounds_rule *rule, struct rf_client **out);
-int train_client_step(struct trainer *t, struct rf_client *client,
-                      const struct rf_rounds_rule *rule, double lr, struct rf_step_stats *stats);
-/* At the end: what this client has disclosed, if it adds noise. */
-int train_client_leave(const struct trainer *t);
+/* Both, after the last step. */
+int train_sync_save_last(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 

@@ -62,6 +62,14 @@ RF_EXPORT const char *rf_store_rule_name(enum rf_store_rule rule);
 /* Whether parameters lie on servers. */
 RF_EXPORT bool rf_store_has_servers(enum rf_store_rule rule);
 
+/* What servers have beside the parameters, in memory of a worker: with these a checkpoint of the
+ * caller's own continues with any number of workers and servers. */
+struct rf_store_state {
+    int64_t version, updates;      /* of all, and those of them that the optimizer has made */
+    float *states[RF_STATE_COUNT]; /* of the optimizer, `count` values each; NULL: not wanted, or
+                                      not given: zeros */
+};
+
 /* Zero is the default of every field. */
 struct rf_store_opts {
     enum rf_store_rule rule;
@@ -75,6 +83,7 @@ struct rf_store_opts {
     const struct rf_optimizer_opts *optimizer;
     const struct rf_store_keys *undecayed;
     int undecayed_count;
+    const struct rf_store_state *state; /* on rank 0: servers continue from it, with `initial` */
     const char *folder; /* of a server's state, for rf_store_save and `restore`; NULL: none */
     bool restore;       /* servers continue from what they saved last; `initial` is not read */
     /* The longest silence of a worker or a server, after which it counts as lost; 0 = the
@@ -140,6 +149,10 @@ RF_API int rf_store_pull(struct rf_store *store, const struct rf_store_keys *key
  * pulls behind it, for what they agree on (a request to end, for example). */
 RF_API int rf_store_finish(struct rf_store *store, int note);
 
+/* Copies what servers have to *out. With SYNC it is behind this worker's last push; it is of one
+ * version if no worker pushes meanwhile. The numbers are the largest of all servers. */
+RF_API int rf_store_read_state(struct rf_store *store, struct rf_store_state *out);
+
 /* All servers write their state to `folder`, durably, and keep the one before. With SYNC these are
  * the states of one version, that behind the last push of this worker, if the worker has not pushed
  * again. Blocks until all are written. */
@@ -167,6 +180,7 @@ enum { RF_STORE_BUCKETS = 32 }; /* the last one counts all that is larger, too *
 
 struct rf_store_server_stats {
     int64_t version;                /* updates, those before the last restore included */
+    int64_t updates;                /* those of them that the optimizer has made */
     int64_t pushes, pulls, skipped; /* skipped: sums that are not finite, which change nothing */
     uint64_t pushed_bytes, pulled_bytes, other_bytes;
     int32_t workers, lost; /* connected; lost so far */

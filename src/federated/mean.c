@@ -2,9 +2,8 @@
  *
  * The weighted mean of updates, and the outer rule.
  */
-#include <ringforge/host_step.h>
-
 #include "base/base.h"
+#include "rounds/outer.h"
 #include "secure_round.h"
 
 /* mean = sum of n(k) x(k) / n, added in the order of the list, in f64, and rounded once. */
@@ -31,10 +30,7 @@ static int outer_step(struct rf_coordinator *c)
         .count = c->count, .param = c->params, .grad = c->mean, .decay = c->decay};
     for (int s = 0; s < RF_STATE_COUNT; s++)
         update.state[s] = c->state[s];
-    c->scalars.lr = rf_option(c->rule.outer_lr, 1);
-    c->scalars.inv_tokens = 1;
-    RETURN_IF_ERROR(rf_host_step_begin(&c->outer, &c->scalars, 0));
-    return rf_host_step(&c->outer, &update, 0, c->count, &c->scalars);
+    return rf_rounds_outer_step(&c->rule, &update, &c->scalars);
 }
 
 int federated_mean(struct rf_coordinator *c, double *weight)

@@ -71,6 +71,7 @@ int rf_store_open(struct rf_comm *comm, const struct rf_store_opts *opts, struct
     store->opts.initial = NULL;
     store->opts.optimizer = NULL;
     store->opts.undecayed = NULL;
+    store->opts.state = NULL;
     if (status < 0)
         rf_store_close(store);
     else

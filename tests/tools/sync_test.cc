@@ -269,7 +269,6 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
     } all[] = {
         {"diloco", {}, "--sync diloco: diloco: write diloco:H"},
         {"gossip:1,graph=star", {}, "graph=star"},
-        {"local:4", {"--elastic", "--save", save, "--save-every", "4"}, "saves at the end only"},
         {"local:4", {"--audit", "2"}, "--sync is not for --audit"},
         {"local:4", {"--compress", "nf4", "--order", "ring"}, "--sync is not for --compress"},
         {"local:4", {"--mesh", "tp=4"}, "no multiple of it"},
