@@ -24,7 +24,8 @@ static const struct {
 static const struct {
     const char *title, *names, *note;
 } groups[] = {
-    {"Model", "from allow-nan model layers channels heads kv-heads params freeze adapter lora"},
+    {"Model",
+     "from allow-nan model layers channels heads kv-heads reversible params freeze adapter lora"},
     {"Data and batch",
      "data packing chat date seq batch micro-batches head-rows steps seed eval-every "
      "eval-sequences raw"},

@@ -26,7 +26,7 @@ static int check_growth(const struct tool_command *command, struct train_options
     o->elastic = o->elastic || o->join;
     if (!o->accept)
         return TOOL_OK;
-    if (!o->elastic || !o->save_every)
+    if (!o->elastic || (!o->save_every && !train_sync_on(o)))
         return tool_usage_error(command, "--accept PORT is for jobs that take newcomers in when "
                                          "they save: use --elastic, --save DIR and --save-every N "
                                          "with it");
@@ -161,7 +161,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"elastic", TOOL_FLAG, &o.elastic, NULL,
          "continuation after a rank is lost, from memory or the last checkpoint in --save"},
         {"accept", TOOL_INT, &o.accept, "PORT",
-         "port at which processes may join the elastic job, whenever it saves (--save-every)",
+         "port at which processes may join the elastic job, whenever it saves (--save-every), or "
+         "behind an exchange of --sync",
          .least = 1, .most = 65535},
         {"join", TOOL_TEXT, &o.join, "HOST:PORT",
          "address of a running job to join: its --accept on rank 0's HOST; the other options as "

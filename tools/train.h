@@ -138,9 +138,10 @@ struct report_step {
 /* What a store has done; rule NULL: there is none. */
 struct report_store {
     const char *rule;
-    int servers;                         /* 0: shared memory */
+    int servers;                         /* 0: the workers change the parameters themselves */
     struct rf_store_server_stats server; /* of the first one */
-    uint64_t additions, lost;            /* in shared memory */
+    uint64_t additions, lost;            /* without servers */
+    char path[160];                      /* how parameters are reached */
 };
 struct report_end {
     struct report_store store;
@@ -156,8 +157,8 @@ struct report_end {
 /* go_on: appends to the log of a previous rank 0. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
-/* Workers of --sync were lost, and others are left. */
-void report_workers(struct report *report, int64_t step, int lost, int left);
+/* Workers of --sync were lost, or have joined, and `now` are there. */
+void report_workers(struct report *report, int64_t step, int lost, int joined, int now);
 /* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
  * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 #include <ringforge/store.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "train_sync.h"
@@ -196,7 +197,7 @@ static int take_over(struct trainer *t, int lost, int left)
         status = report_open(t->command, t->o, &expected, true, &t->report);
     }
     if (status == TOOL_OK)
-        report_workers(t->report, t->progress.step, lost, left);
+        report_workers(t->report, t->progress.step, lost, 0, left);
     return status;
 }
 
@@ -235,6 +236,7 @@ int train_sync_report(struct trainer *t, struct report_store *out)
                                  .servers = rf_store_has_servers(s->opts.rule)
                                                 ? (s->opts.servers ? s->opts.servers : 1)
                                                 : 0};
+    snprintf(out->path, sizeof(out->path), "%s", rf_store_path(s->store));
     if (rf_store_get_stats(s->store, &mine) < 0)
         return trainer_failed(t);
     out->additions = mine.additions;
@@ -248,10 +250,13 @@ int train_sync_report(struct trainer *t, struct report_store *out)
 
 static void end_others(struct trainer *t, const char *why)
 {
-    if (!t->sync->store)
+    struct train_store *s = t->sync->store;
+    if (!s)
         return;
-    rf_comm_abort(t->sync->store->workers, why);
-    rf_comm_abort(t->sync->store->world, why);
+    rf_store_abort(s->store, why);
+    if (s->workers)
+        rf_comm_abort(s->workers, why);
+    rf_comm_abort(s->world, why);
 }
 
 static void shut(struct trainer *t)

@@ -35,6 +35,12 @@ extern const struct train_sync_kind train_sync_by_rounds, train_sync_by_store,
 
 struct train_store;
 
+/* What newcomers must know of the others. */
+struct train_sync_join {
+    int64_t step, exchanges;   /* of the rounds */
+    int32_t old, saves, parts; /* old: ranks that were there before */
+};
+
 struct train_sync {
     const struct train_sync_kind *kind;
     struct train_store *store;
@@ -48,7 +54,10 @@ struct train_sync {
     int size, place; /* ranks of a worker, and which of them this is */
     /* By their numbers at the start: the ranks of `world`, and the workers of `across`. */
     int *ids, *members;
-    int lost; /* workers, of which nothing has been said yet */
+    int lost;          /* workers, of which nothing has been said yet */
+    int32_t newcomers; /* that wait, as all have heard in the last exchange */
+    struct train_sync_join join;
+    struct rf_comm *extra; /* of a join that is not complete; or NULL */
     /* A save is in progress: on this worker; and the first worker, whose folder says which
      * checkpoint is the last one, does not yet know that those of all others are complete. */
     bool saving, awaits_others;
@@ -56,6 +65,7 @@ struct train_sync {
     /* Losses so far, each of which ends the save in progress, and up to the last save that all
      * workers have completed; whether one was begun since the last of them. */
     int losses, settled;
+    int64_t left_out; /* nobody saves behind steps up to this one, or takes newcomers in */
     bool begun;
 };
 
@@ -64,6 +74,25 @@ static inline struct train_sync *train_sync_rounds(const struct trainer *t)
 {
     return t->sync && t->sync->across ? t->sync : NULL;
 }
+
+/* ---- train_sync_join.c ----------------------------------------------------------------------- */
+
+/* Before an exchange: how many ranks wait to join, on the first worker; 0 on others. Collective
+ * over the worker. */
+int train_sync_newcomers(struct trainer *t, int32_t *count);
+/* A newcomer takes its place: t->comm is that of all ranks, and then the worker's own. */
+int train_sync_join(struct trainer *t);
+
+/* ---- train_sync_lost.c ----------------------------------------------------------------------- */
+
+/* Takes another communicator of all ranks. */
+void train_sync_take_world(struct trainer *t, struct rf_comm *world);
+/* The workers that have all their ranks; these follow each other. ranks: receives the ranks of
+ * them. Returns how many workers there are. */
+int train_sync_whole(const struct train_sync *sync, int *workers, int *ranks);
+/* The rounds continue with these workers. old: room for their old numbers. A status, or -1: a rank
+ * was lost. */
+int train_sync_move_rounds(struct trainer *t, const int *workers, int *old);
 
 /* ---- train_sync_folder.c --------------------------------------------------------------------- */
 

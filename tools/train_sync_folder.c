@@ -29,7 +29,10 @@ int train_sync_reserve_own(struct trainer *t)
 
 int train_sync_reserve(struct trainer *t)
 {
-    const int status = t->number == 0 ? train_sync_reserve_own(t) : TOOL_OK;
+    const bool alone = t->number == 0 || t->newcomer; /* nobody else is at this point */
+    const int status = alone ? train_sync_reserve_own(t) : TOOL_OK;
+    if (t->newcomer)
+        return status;
     if (status != TOOL_OK || !train_sync_rounds(t))
         return status;
     if (rf_barrier(t->sync->world, NULL) < 0)

@@ -11,6 +11,8 @@ static int place(struct trainer *t)
     struct train_sync *sync = t->sync;
     struct rf_comm *world = t->comm, *inner = NULL;
     const int size = setup_ranks(&t->o->setup), rank = t->rank, all = t->ranks;
+    if (t->newcomer)
+        return train_sync_join(t);
     t->worker = t->number = rank / size;
     sync->size = size;
     sync->place = rank % size;
@@ -57,14 +59,16 @@ static int step(struct trainer *t, double lr, struct rf_step_stats *stats)
     struct train_sync *sync = t->sync;
     int32_t heard[RF_ROUNDS_WORDS];
     /* The second: how many saves are complete, except that nobody waits for the first worker. */
-    const int32_t said[RF_ROUNDS_WORDS] = {stats->stop,
-                                           -(sync->saves - (sync->saving && t->number > 0))};
+    int32_t said[RF_ROUNDS_WORDS] = {stats->stop, -(sync->saves - (sync->saving && t->number > 0))};
     const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
     const double share = sync->rule.rule.weighted ? t->round_tokens : 0;
     stats->stop = 0;
+    int status = train_sync_newcomers(t, &said[2]);
+    if (status != TOOL_OK)
+        return status;
     rf_rounds_say(sync->rounds, said);
-    const int status = train_sync_survive(t, rf_rounds_step(sync->rounds, share, NULL));
+    status = train_sync_survive(t, rf_rounds_step(sync->rounds, share, NULL));
     if (status != TOOL_OK)
         return status;
     rf_rounds_get_stats(sync->rounds, &now);
@@ -78,6 +82,7 @@ static int step(struct trainer *t, double lr, struct rf_step_stats *stats)
         rf_rounds_heard(sync->rounds, heard);
         stats->stop = heard[0];
         sync->awaits_others = -heard[1] < sync->saves;
+        sync->newcomers = heard[2];
     }
     return TOOL_OK;
 }
@@ -108,6 +113,8 @@ static void end_others(struct trainer *t, const char *why)
 static void close_comms(struct trainer *t)
 {
     struct train_sync *sync = t->sync;
+    if (sync->extra)
+        (void)rf_comm_close(sync->extra);
     if (sync->across)
         (void)rf_comm_close(sync->across); /* the communicator of all ranks says what was wrong */
     if (sync->world && sync->world != t->first)

@@ -89,7 +89,7 @@ static int prepare(struct trainer *t, char **settings)
     return *settings ? TOOL_OK : tool_error(t->command, "out of memory");
 }
 
-int train_sync_save(struct trainer *t)
+static int save(struct trainer *t)
 {
     struct train_sync *sync = train_sync_rounds(t);
     char path[TOOL_PATH_BYTES], *settings = NULL;
@@ -115,6 +115,12 @@ int train_sync_save(struct trainer *t)
     return rc < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
+int train_sync_save(struct trainer *t)
+{
+    const struct train_sync *sync = train_sync_rounds(t);
+    return sync && t->progress.step <= sync->left_out ? TOOL_OK : save(t);
+}
+
 /* After a loss the others save again. */
 int train_sync_save_last(struct trainer *t)
 {
@@ -122,7 +128,7 @@ int train_sync_save_last(struct trainer *t)
     int status, losses;
     do {
         losses = sync ? sync->losses : 0;
-        status = train_sync_save(t);
+        status = save(t);
         if (status == TOOL_OK && !sync)
             return train_sync_save_wait(t);
         if (status == TOOL_OK && sync->begun)

@@ -51,6 +51,7 @@ struct trainer {
      * last exchange its tokens and the bytes that it had sent. */
     struct train_sync *sync;
     int worker, number;
+    int parts; /* into which the data of a step is divided: one for each worker */
     double round_tokens;
     uint64_t round_bytes;
     bool ended;          /* by the coordinator */
@@ -108,6 +109,14 @@ int train_sync_report(struct trainer *t, struct report_store *out);
  * over the ranks of a worker, and after a loss over all that are left. */
 int train_sync_survive(struct trainer *t, int rc);
 
+/* ---- train_sync_join.c ----------------------------------------------------------------------- */
+
+/* Behind a step: takes in those that wait, as all workers have heard. Collective over the workers.
+ */
+int train_sync_grow(struct trainer *t);
+/* A newcomer that has opened its run and rounds takes the state of the others. */
+int train_sync_arrive(struct trainer *t);
+
 /* ---- train_sync_save.c: checkpoints, also without --sync --------------------------------------
  */
 
@@ -136,6 +145,9 @@ int trainer_place(struct trainer *t);
 int trainer_take_newcomers(struct trainer *t);
 /* Leaves the run, after taking this rank's state, for that of t->grown. Collective. */
 int trainer_move(struct trainer *t);
+/* Collective over t->comm, of which rank 0 is an old rank: newcomers get what they need to open the
+ * run. */
+int trainer_share_job_state(struct trainer *t, struct train_job_state *state);
 /* A process that joins a running job: it has no run yet, and continues as the others do. */
 int trainer_join(struct trainer *t, struct train_options *o);
 /* Leaves the run that lost a rank, with this rank's state of it, and meets the others. */

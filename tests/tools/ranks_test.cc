@@ -266,6 +266,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"order", {"ring", "tree"}},
         {"update", {"all", "rank0"}},
         {"recompute", {"none", "gelu"}},
+        {"reversible", {"f32", "fixed"}},
         {"schedule", {"1f1b", "gpipe", pp}},
         {"stages", {"even", "cost", pp}},
         {"workspace", {"0", "1024"}},
