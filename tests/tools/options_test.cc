@@ -54,6 +54,17 @@ bool writes(const OptionRow &row)
     return row.path == "writes" || row.path == "writes into" || row.path == "replaces";
 }
 
+/* The options without which this one has no effect, and without which those have none. */
+Words needed(const std::vector<OptionRow> &rows, const OptionRow &row, std::set<std::string> *said)
+{
+    const std::string first = row.needs.substr(0, row.needs.find('|'));
+    for (const OptionRow &other : rows)
+        if (other.name == first && said->insert(first).second)
+            return given(other, first == "lora" ? "r=2" : value_for(other)) +
+                   needed(rows, other, said);
+    return {};
+}
+
 } // namespace
 
 TEST(Options, ALetterMeansOneThingAndEveryOptionHasAGroupAndANounPhrase)
