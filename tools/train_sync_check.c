@@ -66,11 +66,6 @@ static int check_store_others(const struct tool_command *command, const struct t
         {o->accept != 0, "accept", "its servers are connected at the start"},
         {o->join != NULL, "join", "its servers are connected at the start"},
         {o->coordinator != NULL, "coordinator", "its clients make rounds, such as fedavg:H"},
-        {o->save != NULL, "save",
-         "the store has the optimizer's state, and no checkpoint of it in this version; use "
-         "--export DIR"},
-        {o->resume != NULL, "resume",
-         "the store begins with weights only; use --from DIR with what --export has written"},
         {p->loss_scale != 0, "loss-scale",
          "gradients of a store have none; use --dtype bf16 or f32"},
         {p->offload != 0, "offload", "the store has the optimizer's state"},

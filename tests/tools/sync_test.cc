@@ -237,6 +237,45 @@ TEST(Sync, ServersAreDataParallelTrainingInTreeOrderToTheBit)
     EXPECT_EQ(hashes[0], hashes[1]);
 }
 
+/* The state of the servers continues to the bit, on another number of servers, too, and of workers
+ * and under another rule with other gradients. Nothing else continues as a store's. */
+TEST(Sync, ACheckpointOfAStoreContinues)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save",
+                      log = folder.path + "/log";
+    const std::string two = "server,servers=2", sha = "parameters: sha256 ";
+    const std::vector<std::string> same = {"--steps", "7", "--clip", "0"};
+    const ProgramResult whole =
+        run_program(workers(data, two, 4, with(same, {"--save", save, "--save-every", "4"})));
+    ASSERT_EQ(whole.status, 0) << whole.err;
+    ASSERT_NE(whole.out.find(sha), std::string::npos);
+    for (const char *rule : {"server,servers=2", "server,servers=1"}) {
+        const ProgramResult rest =
+            run_program(workers(data, rule, rule == two ? 4 : 3,
+                                with(same, {"--change", "sync", "--resume", save + "/step-4"})));
+        ASSERT_EQ(rest.status, 0) << rest.err;
+        EXPECT_EQ(whole.out.substr(whole.out.find(sha), 83),
+                  rest.out.substr(rest.out.find(sha), 83))
+            << rule;
+    }
+    ProgramResult r =
+        run_program(workers(data, "server:async", 4,
+                            {"--steps", "9", "--log", log, "--change", "sync", "--resume", save}));
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "updates"), std::vector<double>{7 + 2 * 3});
+    EXPECT_EQ(series(log, "pushes"), std::vector<double>{2 * 3});
+    r = run_program(workers(data, "none", 1, {"--resume", save, "--change", "sync"}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("optimizer"), std::string::npos) << r.err;
+    const std::string other = folder.path + "/other";
+    ASSERT_EQ(run_program(workers(data, "", 1, {"--steps", "2", "--save", other})).status, 0);
+    r = run_program(
+        workers(data, two, 3, with(same, {"--resume", other, "--change", "sync,clip"})));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("is no checkpoint of a store"), std::string::npos) << r.err;
+}
+
 /* The log tells what the store has done: every gradient, and no pull beyond the bound. */
 TEST(Sync, TheLogHasTheHistogramOfStaleness)
 {
@@ -275,8 +314,6 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
         {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
         {"server:async,servers=2", {}, "start at least 3 ranks"},
         {"server", {}, "is not for --clip: no rank has the norm"},
-        {"server:async", {"--mesh", "dp=1", "--save", save}, "is not for --save"},
-        {"server:async", {"--resume", save}, "is not for --resume"},
         {"hogwild", {"--mesh", "dp=2"}, "is not for --mesh"},
         {"hogwild", {"--coordinator", "localhost:7000"}, "is not for --coordinator"},
         {"hogwild", {}, "use --optimizer sgd"},
