@@ -339,12 +339,13 @@ static int check_several(const struct tool_command *command, const struct plan_o
 {
     if (o->search.wanted && o->fits)
         return tool_usage_error(command, "--fits does not go with --search; use either");
-    const char *other = o->params > 0  ? "params"
-                        : o->compare   ? "compare"
-                        : o->explain   ? "explain"
-                        : o->sync.rule ? "sync"
-                        : o->plot_path ? "plot"
-                                       : NULL;
+    const char *other = o->params > 0                           ? "params"
+                        : o->compare                            ? "compare"
+                        : o->explain                            ? "explain"
+                        : o->sync.rule                          ? "sync"
+                        : o->plot_path                          ? "plot"
+                        : strcmp(o->setup.streams, "none") != 0 ? "reversible"
+                                                                : NULL;
     return other ? tool_usage_error(command, "--%s does not go with --%s; use either", other,
                                     o->fits ? "fits" : "search")
                  : TOOL_OK;

@@ -51,10 +51,11 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .order = "ring",
                         .update = "all",
                         .again = "none",
+                        .streams = "none",
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
-                        .quantize = "none",
+                        .quantize = "auto",
                         .optimizer = "adamw"};
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     snprintf(s->optimizers_help, sizeof(s->optimizers_help), "update rule: %s (%s)", s->optimizers,
@@ -78,6 +79,11 @@ void setup_init(struct setup *s, struct tool_option *rows)
          &s->given[4], 1, 1 << 12},
         {"head-rows", TOOL_INT, &s->head_rows, "N", "rows of logits in memory at once; 0 = all (0)",
          .most = 1 << 24},
+        {"reversible", TOOL_TEXT, &s->streams, "KIND",
+         "a pair of streams from layer to layer, from which the backward pass computes their "
+         "input: "
+         "activations of any number of layers take the same memory; none, f32, or fixed, to the "
+         "same bits as stored ones (none)"},
         {"seq", TOOL_INT, &s->seq, "N", "tokens of a sequence (64)", .least = 1, .most = 1 << 20},
         {"batch", TOOL_INT, &s->batch, "N", "sequences of a step, over all ranks (16)", 0,
          &s->batch_given, 1, 1 << 24, .of_job = true},
@@ -101,7 +107,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "names, patterns, or all-linear)"},
         {"quantize", TOOL_TEXT, &s->quantize, "KIND",
          "type of the frozen layers' weights beside adapters, of a model by --from: none, nf4, "
-         "int8 (none)"},
+         "int8; auto: nf4 if the files have them so, else none (auto)"},
         {"no-masters", TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, without f32 copies: less memory; needs --residual same",
          .kept = true},
@@ -302,13 +308,17 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
-int quantize_parse(const struct tool_command *command, const char *text, enum rf_quantization *out)
+int quantize_parse(const struct tool_command *command, const char *text, bool kept, struct setup *s)
 {
-    static const char *const names[] = {"none", "nf4", "int8", NULL}, *const none[] = {NULL};
+    static const char *const names[] = {"none", "nf4", "int8", "auto", NULL};
+    static const char *const none[] = {NULL};
     const int kind = tool_choice(text, names);
     if (kind < 0)
-        return refuse(command, "quantize", text, none, "none, nf4 or int8");
-    *out = (enum rf_quantization)kind;
+        return refuse(command, "quantize", text, none, "auto, none, nf4 or int8");
+    s->quantize_auto = kind == 3;
+    s->quantization = kind < 3         ? (enum rf_quantization)kind
+                      : s->hub && kept ? hub_packing_of(s->hub).quantized
+                                       : RF_QUANTIZE_NONE;
     return TOOL_OK;
 }
 
@@ -352,6 +362,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                          "--dtype bf16 or f16 with it");
     int status = recompute_parse(command, s->again, &s->recompute);
     if (status == TOOL_OK)
+        status = reversible_parse(command, s);
+    if (status == TOOL_OK)
         status = offload_parse(command, s->offload, &s->offloaded);
     if (status == TOOL_OK)
         status = adapter_open(command, s);
@@ -359,7 +371,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
         status = lora_parse(command, s->lora, hub_arch_targets(model_arch(s)), &s->adapter);
     if (status != TOOL_OK)
         return status;
-    status = quantize_parse(command, s->quantize, &s->quantization);
+    status = quantize_parse(command, s->quantize, setup_adapter(s), s);
     if (status != TOOL_OK)
         return status;
     if (s->quantization && !s->from)
@@ -561,6 +573,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,
         .recompute = s->recompute.blocks,
+        .invert = s->reversible && !s->recompute.blocks,
         .offload = s->offloaded,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,

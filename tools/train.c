@@ -146,6 +146,15 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "standard deviation of the noise on that difference, by --update-clip; the end of "
          "training says its epsilon (0)",
          .needs = "update-clip", .ranks = TOOL_OWN, .why = CLIENT},
+        {"secure-aggregation", TOOL_INT, &o.secure, "T",
+         "refusal of a coordinator that could learn less than the sum of T clients' updates; "
+         "without it the coordinator decides",
+         .least = 2, .most = 255, .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+        {"peers", TOOL_TEXT, &o.peers, "FILE",
+         "file of a line \"NAME IDENTITY\" for each client (coordinate --identity): who is not in "
+         "it, or has not signed its keys, is refused; without it the coordinator is trusted with "
+         "keys",
+         .needs = "secure-aggregation", .path = TOOL_READS, .ranks = TOOL_OWN, .why = CLIENT},
         {"audit", TOOL_INT, &o.audit, "K",
          "steps between comparisons of what ranks hold copies of; a difference ends training; 0 = "
          "never (0)"},

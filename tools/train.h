@@ -34,6 +34,8 @@ struct train_options {
     struct tool_option *table;
     const char *coordinator, *client; /* HOST:PORT, and the name of this client; or NULL */
     double update_clip, update_noise; /* of this client */
+    int64_t secure;                   /* its least threshold of secure aggregation; 0: any */
+    const char *peers;                /* the list of the other clients' identities; or NULL */
     const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
@@ -136,9 +138,10 @@ struct report_step {
 /* What a store has done; rule NULL: there is none. */
 struct report_store {
     const char *rule;
-    int servers;                         /* 0: shared memory */
+    int servers;                         /* 0: the workers change the parameters themselves */
     struct rf_store_server_stats server; /* of the first one */
-    uint64_t additions, lost;            /* in shared memory */
+    uint64_t additions, lost;            /* without servers */
+    char path[160];                      /* how parameters are reached */
 };
 struct report_end {
     struct report_store store;

@@ -73,6 +73,9 @@ int train_check(const struct tool_command *command, struct train_options *o)
     if (status != TOOL_OK)
         return status;
     status = adapter_options(command, o);
+    if (status == TOOL_OK && o->export.dir && o->setup.reversible)
+        return tool_usage_error(command, "--export: no hub has an architecture with reversible "
+                                         "layers; use --save, or leave out --reversible");
     if (status == TOOL_OK)
         status = export_check(command, &o->export);
     if (status == TOOL_OK && o->export.dir && o->setup.from &&

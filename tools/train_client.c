@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "client_list.h"
 #include "train_sync.h"
 
 /* What shapes the model: the options of this group of the help, and the files that they name. */
@@ -37,11 +38,13 @@ static int open_client(struct trainer *t)
 {
     struct train_sync *sync = t->sync;
     char host[256] = "", *terms = NULL;
+    struct tool_client_list peers = {0};
     struct rf_client_opts opts = {.host = host,
                                   .name = t->o->client,
                                   .rule = &sync->rule.rule,
                                   .clip = (float)t->o->update_clip,
                                   .noise = (float)t->o->update_noise,
+                                  .secure = (int)t->o->secure,
                                   .timeout_s = t->o->ranks.timeout_s};
     if (sync->client)
         return TOOL_OK;
@@ -49,11 +52,16 @@ static int open_client(struct trainer *t)
         return trainer_failed(t);
     int status = model_terms(t->command, t->o, &terms);
     opts.terms = terms;
+    if (status == TOOL_OK && t->o->peers)
+        status = tool_client_list_read(t->command, t->o->peers, false, &peers);
+    opts.peers = peers.all;
+    opts.peer_count = peers.count;
     if (status == TOOL_OK && !train_client_address(t->o->coordinator, host, &opts.port))
         status = TOOL_USAGE; /* it has been checked */
     if (status == TOOL_OK && rf_client_open(&opts, &sync->params, &sync->client) < 0)
         status = trainer_failed(t);
     free(terms);
+    tool_client_list_free(&peers);
     if (status == TOOL_OK)
         printf("client %s: begins with the parameters of round %lld\n", t->o->client,
                (long long)rf_client_round(sync->client));

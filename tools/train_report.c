@@ -427,7 +427,7 @@ static void add_counts(cJSON *json, const char *name, const int64_t *counts)
 static void log_store(struct report *r, const struct report_store *s)
 {
     const struct rf_store_server_stats *n = &s->server;
-    cJSON *json = tool_json_new("store=%s servers=%d", s->rule, s->servers);
+    cJSON *json = tool_json_new("store=%s servers=%d path=%s", s->rule, s->servers, s->path);
     if (s->servers) {
         tool_json_put(json, "updates=%g pushes=%g pulls=%g most_stale=%g most_lag=%g",
                       (double)n->version, (double)n->pushes, (double)n->pulls,
@@ -470,7 +470,7 @@ static void print_store(const struct report_store *s)
     if (s->servers)
         print_staleness(n);
     else
-        printf("store %s: %llu additions to parameters, %llu of them lost\n", s->rule,
+        printf("store %s, %s: %llu additions to parameters, %llu of them lost\n", s->rule, s->path,
                (unsigned long long)s->additions, (unsigned long long)s->lost);
 }
 

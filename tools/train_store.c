@@ -5,6 +5,7 @@
  * nothing: its rate is 0. The last ranks are servers, which train nothing.
  */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "train_store.h"
@@ -185,6 +186,7 @@ int train_sync_report(struct trainer *t, struct report_store *out)
                                  .servers = rf_store_has_servers(s->opts.rule)
                                                 ? (s->opts.servers ? s->opts.servers : 1)
                                                 : 0};
+    snprintf(out->path, sizeof(out->path), "%s", rf_store_path(s->store));
     if (rf_store_get_stats(s->store, &mine) < 0)
         return trainer_failed(t);
     out->additions = mine.additions;
@@ -198,10 +200,13 @@ int train_sync_report(struct trainer *t, struct report_store *out)
 
 static void end_others(struct trainer *t, const char *why)
 {
-    if (!t->sync->store)
+    struct train_store *s = t->sync->store;
+    if (!s)
         return;
-    rf_comm_abort(t->sync->store->workers, why);
-    rf_comm_abort(t->sync->store->world, why);
+    rf_store_abort(s->store, why);
+    if (s->workers)
+        rf_comm_abort(s->workers, why);
+    rf_comm_abort(s->world, why);
 }
 
 static void shut(struct trainer *t)

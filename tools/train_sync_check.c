@@ -73,9 +73,9 @@ static int check_store_others(const struct tool_command *command, const struct t
         {store->rule == RF_STORE_SYNC && p->clip != 0, "clip",
          "no rank has the norm of the whole gradient; use --clip 0"},
         {shared && p->optimizer.kind != RF_SGD, "optimizer other than sgd",
-         "ranks add to shared memory what SGD does; use --optimizer sgd"},
+         "ranks add to the parameters what SGD does; use --optimizer sgd"},
         {shared && p->optimizer.weight_decay != 0, "weight-decay",
-         "additions to shared memory do not decay it; use --weight-decay 0"},
+         "ranks add to the parameters and decay nothing; use --weight-decay 0"},
     };
     for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
         if (others[k].given)

@@ -3,8 +3,8 @@
  * The weighted mean of updates, and the outer rule.
  */
 #include "base/base.h"
-#include "coordinator.h"
 #include "rounds/outer.h"
+#include "secure_round.h"
 
 /* mean = sum of n(k) x(k) / n, added in the order of the list, in f64, and rounded once. */
 static void average(struct rf_coordinator *c, double all)
@@ -33,17 +33,23 @@ static int outer_step(struct rf_coordinator *c)
     return rf_rounds_outer_step(&c->rule, &update, &c->scalars);
 }
 
-int federated_mean(struct rf_coordinator *c)
+int federated_mean(struct rf_coordinator *c, double *weight)
 {
     double all = 0;
-    for (int k = 0; k < c->opts.client_count; k++)
+    if (c->secure && c->secure->failed)
+        return RF_OK;
+    for (int k = 0; k < c->opts.client_count && !c->secure; k++)
         all += c->clients[k].answered ? c->clients[k].weight : 0;
+    if (c->secure)
+        all = c->secure->weight;
+    *weight = all;
     if (!(all > 0)) {
         federated_note(c, "round %lld: the weights of all updates are 0, the parameters stay",
                        (long long)c->round);
         return RF_OK;
     }
-    average(c, all);
+    if (!c->secure) /* else its sum has made the mean */
+        average(c, all);
     if (c->rule.difference)
         return outer_step(c);
     memcpy(c->params, c->mean, (size_t)c->count * sizeof *c->params);

@@ -107,13 +107,29 @@ static int get_stats(struct rf_store *store, struct rf_store_stats *out)
     return RF_OK;
 }
 
+static void give_up(struct rf_store *store, const char *why)
+{
+    const int count = store->rank < store->workers ? store->opts.servers : store->workers;
+    for (int k = 0; store->links && k < count; k++)
+        if (store->links[k])
+            rf_comm_abort(store->links[k], why);
+}
+
+static const char *path(const struct rf_store *store)
+{
+    (void)store;
+    return "messages to servers";
+}
+
 const struct rf_store_kind rf_store_on_servers = {.has_servers = true,
                                                   .open = open_servers,
                                                   .close = close_servers,
                                                   .push = rf_store_send_push,
                                                   .pull = rf_store_fetch,
                                                   .finish = finish,
-                                                  .get_stats = get_stats};
+                                                  .get_stats = get_stats,
+                                                  .give_up = give_up,
+                                                  .path = path};
 
 /* ---- calls of their own ---------------------------------------------------------------------- */
 
