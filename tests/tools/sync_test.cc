@@ -124,9 +124,57 @@ TEST(Sync, ThePlanHasTheBytesOfARound)
     EXPECT_EQ(run_program({"plan", "--sync", "local:2", "--ranks", "3", "--mesh", "tp=2"}).status,
               2);
     EXPECT_EQ(run_program({"plan", "--sync", "local:2,key=1", "--ranks", "2"}).status, 2);
-    const ProgramResult store = run_program({"plan", "--sync", "server:async", "--ranks", "2"});
-    EXPECT_EQ(store.status, 2);
-    EXPECT_NE(store.err.find("a store is not planned"), std::string::npos) << store.err;
+}
+
+/* Of a store: a worker's steps, and behind them a pull and two heads of messages, for each server.
+ */
+TEST(Sync, ThePlanHasTheBytesOfAStore)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    std::vector<std::string> words = tiny(data);
+    words[0] = "plan";
+    words.erase(words.begin() + 1, words.begin() + 3); /* --data */
+    ProgramResult r =
+        run_program(with(words, {"--ranks", "2", "--sync", "server:async", "--json"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    const double sent = last_number(r.out, "sent_round"),
+                 received = last_number(r.out, "received_round"),
+                 values = 4 * last_number(r.out, "params");
+    EXPECT_EQ(sent, last_number(r.out, "server_received"));
+    EXPECT_EQ(received, last_number(r.out, "server_sent"));
+    r = run_program(workers(data, "server:async", 2, {"--steps", "3", "--log", log}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "pushed").at(0) + series(log, "pulled").at(0) +
+                  series(log, "other").at(0),
+              3 * (sent + received) + (64 + 8 + 64 + values) + 2 * 64);
+    /* Two servers have half of it each. */
+    r = run_program(with(words, {"--ranks", "5", "--sync", "server,servers=2", "--clip", "0",
+                                 "--peak", "1", "--memory", "10", "--link-gbps", "1", "--json"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(last_number(r.out, "sent_round"), sent + 2 * (64 + 8));
+    EXPECT_EQ(last_number(r.out, "server_received"), 3 * (values / 2 + 2 * (64 + 8)));
+    EXPECT_GT(last_number(r.out, "step_us"), 2 * 1.5e6 * values / (1e9 / 8));
+    EXPECT_GT(last_number(r.out, "data_parallel_sent"), values);
+    r = run_program(with(words, {"--sync", "fedavg:4", "--clients", "3", "--json"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(last_number(r.out, "server_received"), 3 * last_number(r.out, "sent_round"));
+    EXPECT_EQ(last_number(r.out, "sent_round"), values + 24 + 2 * 34);
+    r = run_program(with(words, {"--sync", "hogwild", "--ranks", "2", "--json"}));
+    EXPECT_EQ(last_number(r.out, "sent_round"), 0) << r.err;
+    const struct {
+        std::vector<std::string> more;
+        const char *says;
+    } refused[] = {{{"--sync", "server", "--ranks", "1"}, "at least 2"},
+                   {{"--sync", "server", "--ranks", "4", "--mesh", "tp=2"}, "is one rank"},
+                   {{"--sync", "gossip:2", "--clients", "2"}, "clients have a coordinator"},
+                   {{"--sync", "fedavg:2", "--clients", "2", "--ranks", "2"}, "has no --ranks"},
+                   {{"--clients", "2"}, "--sync"}};
+    for (const auto &row : refused) {
+        r = run_program(with(words, row.more));
+        EXPECT_EQ(r.status, 2) << row.says;
+        EXPECT_NE(r.err.find(row.says), std::string::npos) << r.err;
+    }
 }
 
 TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
