@@ -331,9 +331,22 @@ TEST(Sync, TheLogHasTheHistogramOfStaleness)
     const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
     const std::vector<std::string> same = {
         "--steps", "6", "--log", log, "--lr", "0.1", "--weight-decay", "0", "--optimizer", "sgd"};
-    ProgramResult r = run_program(workers(data, "server:stale=1", 3, same));
+    const std::string picture = folder.path + "/stale.svg";
+    ProgramResult r =
+        run_program(workers(data, "server:stale=1", 3, with(same, {"--plot-staleness", picture})));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(series(log, "updates"), std::vector<double>{12});
+    /* A bar for each number that occurred. */
+    const std::string svg = read_text(picture), bar = "<rect class=\"s0 ";
+    size_t bars = 0, occurred = 0;
+    for (size_t at = 0; (at = svg.find(bar, at)) != std::string::npos; at++)
+        bars++;
+    std::string line = read_text(log);
+    line = line.substr(line.find("\"staleness\":[") + 12);
+    for (size_t at = 0; line[at] != ']'; at++)
+        occurred += (line[at] == '[' || line[at] == ',') && line[at + 1] != '0';
+    EXPECT_EQ(bars, occurred) << line;
+    EXPECT_GT(bars, 0u);
     ASSERT_EQ(series(log, "most_lag").size(), 1u);
     EXPECT_LE(series(log, "most_lag")[0], 1);
     EXPECT_NE(read_text(log).find("\"staleness\":["), std::string::npos);
@@ -388,6 +401,10 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
         {"hogwild", {"--coordinator", "localhost:7000"}, "is not for --coordinator"},
         {"hogwild", {}, "use --optimizer sgd"},
         {"hogwild", {"--optimizer", "sgd", "--weight-decay", "0.1"}, "use --weight-decay 0"},
+        {"hogwild",
+         {"--optimizer", "sgd", "--weight-decay", "0", "--plot-staleness", "x.svg"},
+         "for a store on servers"},
+        {"server:async", {"--plot-staleness", "x.png"}, "pictures are SVG"},
         {"server:async", {"--dtype", "f16"}, "is not for --loss-scale"},
         {"server:async", {"--offload", "optimizer"}, "is not for --offload"},
         {"server:async", {"--audit", "2"}, "--sync is not for --audit"},
