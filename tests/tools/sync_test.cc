@@ -293,7 +293,7 @@ TEST(Sync, ACheckpointOfAStoreContinues)
     const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save",
                       log = folder.path + "/log";
     const std::string two = "server,servers=2", sha = "parameters: sha256 ";
-    const std::vector<std::string> same = {"--steps", "7", "--clip", "0"};
+    const std::vector<std::string> same = {"--steps", "7", "--clip", "0", "--order", "ring"};
     const ProgramResult whole =
         run_program(workers(data, two, 4, with(same, {"--save", save, "--save-every", "4"})));
     ASSERT_EQ(whole.status, 0) << whole.err;
@@ -397,6 +397,10 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
         {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
         {"server:async,servers=2", {}, "start at least 3 ranks"},
         {"server", {}, "is not for --clip: no rank has the norm"},
+        {"server", {"--clip", "0"}, "is tied to"},
+        {"server",
+         {"--clip", "0", "--model", "llama", "--batch", "3", "--micro-batches", "3"},
+         "is not for --order tree: the bits"},
         {"hogwild", {"--mesh", "dp=2"}, "is not for --mesh"},
         {"hogwild", {"--coordinator", "localhost:7000"}, "is not for --coordinator"},
         {"hogwild", {}, "use --optimizer sgd"},
