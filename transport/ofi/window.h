@@ -56,6 +56,7 @@ struct rf_window {
     struct rf_window_slot slots[RF_WINDOW_DEPTH], *free;
     int under_way;
     struct rf_window_gather gather; /* started, and not posted yet */
+    int at_once;                    /* sleeps of the caller that have ended at once, in a row */
     int status;                     /* of the first operation that failed */
     bool failed;
     struct rf_error error;
