@@ -215,12 +215,8 @@ TEST(Options, NoOutputIsAnInputOrAnotherOutputOfTheSameCommand)
                     continue;
                 const auto &names = same[pairs++ % (sizeof(same) / sizeof(same[0]))];
                 Words words = begin(command) + given(out, names[0]) + given(other, names[1]);
-                for (const std::string &needs : {out.needs, other.needs}) {
-                    const std::string first = needs.substr(0, needs.find('|'));
-                    for (const OptionRow &row : rows)
-                        if (row.name == first && first != out.name && first != other.name)
-                            words = words + given(row, first == "lora" ? "r=2" : value_for(row));
-                }
+                std::set<std::string> said = {out.name, other.name};
+                words = words + needed(rows, out, &said) + needed(rows, other, &said);
                 expect_usage(words, "do not go together");
             }
     }
