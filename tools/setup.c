@@ -55,6 +55,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .schedule = "1f1b",
                         .stages = "even",
                         .quantize = "none",
+                        .states = "f32",
                         .optimizer = "adamw"};
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     snprintf(s->optimizers_help, sizeof(s->optimizers_help), "update rule: %s (%s)", s->optimizers,
@@ -156,6 +157,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"workspace", TOOL_INT, &s->workspace, "BYTES",
          "scratch memory for split-k matrix products (32M on a GPU, else 0)"},
         {"optimizer", TOOL_TEXT, &s->optimizer, "NAME", s->optimizers_help, .kept = true},
+        {"optimizer-state", TOOL_TEXT, &s->states, "TYPE",
+         "type in which the optimizer's states are stored: f32, bf16, or 8bit for parameters of "
+         "4096 elements or more (f32)",
+         .kept = true},
         {"beta1", TOOL_REAL, &s->beta1, "X",
          "decay of the mean of gradients: adamw, adam, lion (0.9)", .kept = true},
         {"beta2", TOOL_REAL, &s->beta2, "X",
@@ -315,6 +320,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+    static const char *const states[] = {"f32", "bf16", "8bit", NULL};
+    static const enum rf_dtype state_types[] = {RF_F32, RF_BF16, RF_U8};
     static const char *const models[] = {"gpt2", "llama", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const updates[] = {"all", "rank0", NULL};
@@ -371,6 +378,10 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                 s->quantize);
     if (rf_optimizer_find(s->optimizer) < 0)
         return refuse(command, "optimizer", s->optimizer, none, s->optimizers);
+    const int state = tool_choice(s->states, states);
+    if (state < 0)
+        return refuse(command, "optimizer-state", s->states, none, "f32, bf16 or 8bit");
+    s->state_type = state_types[state];
     if (tool_choice(s->order, orders) < 0)
         return refuse(command, "order", s->order, none, "ring or tree");
     if (tool_choice(s->update, updates) < 0)
@@ -485,6 +496,11 @@ static int check_optimizer(const struct tool_command *command, struct setup *s)
         if (flags[i].given && !flags[i].has)
             return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
                                     flags[i].name);
+    if (!rf_optimizer_can_store(to, s->state_type))
+        return tool_usage_error(command,
+                                "--optimizer %s%s has no states in %s; use --optimizer-state "
+                                "f32, or another optimizer",
+                                s->optimizer, s->centered ? " --centered" : "", s->states);
     return TOOL_OK;
 }
 
@@ -544,6 +560,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
         .update_on_rank_0 = strcmp(s->update, "rank0") == 0,
         .clip = (float)s->clip,
+        .state_dtype = s->state_type,
         .no_masters = s->no_masters,
         .reduce_dtype = s->reduce_type,
         .compress = s->compression,

@@ -52,7 +52,7 @@ struct setup {
     const char *quantize;              /* nf4, int8 */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
-    const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again,
+    const char *dtype, *residual, *reduce, *states, *compress, *mesh_text, *order, *update, *again,
         *schedule, *stages, *optimizer;
     char optimizers[160]; /* all names: "adamw, sgd or lion" */
     char optimizers_help[192];
@@ -65,13 +65,13 @@ struct setup {
     enum rf_pipeline_kind policy_pipeline;
     int chunks;
     struct stage_list stage_list; /* policy.stage_blocks points into it */
-    enum rf_dtype type, residual_type, reduce_type;
+    enum rf_dtype type, residual_type, reduce_type, state_type;
     struct rf_compression compression;
     struct rf_mesh mesh;
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 47
+#define SETUP_ROWS 48
 #define SETUP_MOST_RANKS (1 << 20) /* of an axis */
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
