@@ -44,7 +44,8 @@ int from_open(const struct tool_command *command, struct setup *s)
 int from_check(const struct tool_command *command, const struct setup *s, const struct model *model,
                struct from *out)
 {
-    const struct rf_weights_opts opts = {.allow_nan = s->allow_nan};
+    const struct hub_packing packing = hub_packing_of(s->hub);
+    const struct rf_weights_opts opts = hub_weights_opts(&packing, s->allow_nan);
     if (rf_weights_open(s->from, &opts, &out->weights) < 0)
         return tool_library_error(command, -1);
     out->model = model;
@@ -54,9 +55,10 @@ int from_check(const struct tool_command *command, const struct setup *s, const 
     const struct rf_block *base = out->base.blocks;
     if (hub_source_create(s->hub, out->weights, base, model->count, &out->source) < 0)
         return tool_error(command, "--from %s: %s", s->from, rf_last_error()->message);
-    if (s->quantization &&
-        quantized_source_create(s->quantization, model->blocks, base, model->count,
-                                hub_source_of(out->source), &out->quantized) < 0)
+    const struct quantized_values values = {hub_source_of(out->source),
+                                            packing.kind ? out->source : NULL, s->quantize_auto};
+    if (s->quantization && quantized_source_create(s->quantization, model->blocks, base,
+                                                   model->count, &values, &out->quantized) < 0)
         return tool_error(command, "out of memory");
     return TOOL_OK;
 }

@@ -36,7 +36,7 @@ static int open_model(const struct generate_job *job, struct text_model *m, int6
     s->type = hub_dtype(s->hub);
     int status = from_open(job->command, s);
     if (status == TOOL_OK)
-        status = quantize_parse(job->command, o->quantize, &s->quantization);
+        status = quantize_parse(job->command, o->quantize, true, s);
     if (status == TOOL_OK && o->dtype)
         status = tool_read_dtype(job->command, o->dtype, &s->type);
     s->residual_type = s->type;
@@ -222,7 +222,7 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
 {
     struct generate_job job = {
         .command = command,
-        .o = {.max_new = 32, .batch = 8, .repetition_penalty = 1, .quantize = "none"}};
+        .o = {.max_new = 32, .batch = 8, .repetition_penalty = 1, .quantize = "auto"}};
     struct generate_options *o = &job.o;
     struct tool_option table[] = {
         {"from", TOOL_TEXT, &o->from, "DIR", "model as a hub's folder", .path = TOOL_READS,
@@ -274,7 +274,9 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
         {"dtype", TOOL_TEXT, &o->dtype, "TYPE",
          "type of weights: f32, f16 or bf16 (as config.json says)"},
         {"quantize", TOOL_TEXT, &o->quantize, "KIND",
-         "type of the layers' weights: none, nf4, int8 (none)"},
+         "type of the layers' weights: none, nf4, int8; auto: nf4 if the files have them so, else "
+         "none "
+         "(auto)"},
         {"device", TOOL_TEXT, &o->device, "WHICH", "device: its index, or part of its name",
          .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
         {"ranks", TOOL_INT, &o->ranks.ranks, "N",

@@ -11,7 +11,7 @@ struct merge {
     const struct tool_command *command;
     const struct merge_options *o;
     struct rf_weights *weights;
-    const struct hub_arch *arch; /* the base's; NULL: unknown to the tables */
+    struct hub_look look; /* at the base; look.arch NULL: unknown to the tables */
     struct rf_export *to;
     int merged;
 };
@@ -20,8 +20,8 @@ struct merge {
  * of weights. */
 static struct hub_about about(const struct merge *m, const char *name)
 {
-    if (m->arch)
-        return hub_tensor_about(m->arch, name);
+    if (m->look.arch)
+        return hub_tensor_about(m->look.arch, name);
     return (struct hub_about){.transposed =
                                   m->o->file && adapter_file_config(m->o->file)->fan_in_fan_out};
 }
@@ -101,12 +101,25 @@ static int check_merged(const struct merge *m)
     return TOOL_OK;
 }
 
+/* The weights that are written are not packed. */
+static int write_config(const struct merge *m)
+{
+    if (m->o->config)
+        return rf_export_text(m->to, "config.json", m->o->config);
+    if (!m->look.packing.kind)
+        return rf_export_copy(m->to, m->o->from, "config.json");
+    char *text = hub_unpacked_text(m->look.text);
+    const int rc = text ? rf_export_text(m->to, "config.json", text) : RF_ENOMEM;
+    free(text);
+    return rc;
+}
+
 static int merge_all(struct merge *m)
 {
     const struct merge_options *o = m->o;
-    const struct rf_weights_opts opts = {.allow_nan = o->allow_nan};
-    if (hub_look(o->from, &m->arch) < 0)
+    if (hub_look_at(o->from, &m->look) < 0)
         return tool_error(m->command, "--from %s: %s", o->from, rf_last_error()->message);
+    const struct rf_weights_opts opts = hub_weights_opts(&m->look.packing, o->allow_nan);
     if (rf_weights_open(o->from, &opts, &m->weights) < 0 || export_copy_others(NULL, o->from) < 0)
         return tool_library_error(m->command, -1);
     int status = begin(m);
@@ -114,10 +127,7 @@ static int merge_all(struct merge *m)
         status = copy_tensor(m, i);
     if (status == TOOL_OK)
         status = check_merged(m);
-    if (status == TOOL_OK && o->config && rf_export_text(m->to, "config.json", o->config) < 0)
-        status = tool_library_error(m->command, -1);
-    if (status == TOOL_OK && ((!o->config && rf_export_copy(m->to, o->from, "config.json") < 0) ||
-                              export_copy_others(m->to, o->from) < 0))
+    if (status == TOOL_OK && (write_config(m) < 0 || export_copy_others(m->to, o->from) < 0))
         status = tool_library_error(m->command, -1);
     return status;
 }
@@ -129,6 +139,7 @@ int merge_weights(const struct tool_command *command, const struct merge_options
     if (m.to && rf_export_close(m.to, status == TOOL_OK) < 0)
         status = tool_library_error(command, -1);
     rf_weights_close(m.weights);
+    free(m.look.text);
     *merged = m.merged;
     return status;
 }

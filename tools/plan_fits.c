@@ -75,8 +75,9 @@ static void name_row(const struct weights *w, const char *recompute, const struc
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --%s %s",
                                own->lora ? "lora" : "adapter",
                                own->lora ? own->lora : own->adapter_dir);
-    if (w->quantize && at < FITS_OPTIONS)
-        at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --quantize %s", w->quantize);
+    const bool packed = w->adapters && base->hub && hub_packing_of(base->hub).quantized;
+    if ((w->quantize || packed) && at < FITS_OPTIONS)
+        at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --quantize %s", own->quantize);
     if (strcmp(recompute, base->again) != 0 && at < FITS_OPTIONS)
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --recompute %s", recompute);
     if (p->zero != base->zero && at < FITS_OPTIONS)
@@ -248,12 +249,11 @@ static int fill(struct probe *probe, struct fits_row *row)
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Different types are a smaller change than different trained weights. */
-static int change_of(struct setup *base, struct setup *own)
+static int change_of(const struct setup *base, const struct setup *own)
 {
-    const char **before = quantize_of(base), **after = quantize_of(own);
     if (!setup_adapter(base) != !setup_adapter(own))
         return 2;
-    if (before && strcmp(*before, *after) != 0)
+    if (base->quantization != own->quantization)
         return 1;
     return strcmp(base->dtype, own->dtype) != 0 || base->no_masters != own->no_masters ||
            strcmp(base->residual, own->residual) != 0;

@@ -11,10 +11,6 @@
 
 #include "from.h"
 
-/* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
- * tokens, sums begin at a thousandth of that. */
-#define F16_SCALE 64
-
 /* The rules by name; the default is the first. */
 static void list_optimizers(char *text, size_t bytes)
 {
@@ -51,16 +47,17 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .order = "ring",
                         .update = "all",
                         .again = "none",
+                        .streams = "none",
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
-                        .quantize = "none",
+                        .quantize = "auto",
                         .states = "f32",
                         .optimizer = "adamw"};
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     snprintf(s->optimizers_help, sizeof(s->optimizers_help), "update rule: %s (%s)", s->optimizers,
              s->optimizer);
-    const struct tool_option all[SETUP_ROWS] = {
+    const struct tool_option all[] = {
         {"from", TOOL_TEXT, &s->from, "DIR",
          "model and weights as a hub's folder: config.json, model.safetensors or its shards",
          .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
@@ -79,6 +76,11 @@ void setup_init(struct setup *s, struct tool_option *rows)
          &s->given[4], 1, 1 << 12},
         {"head-rows", TOOL_INT, &s->head_rows, "N", "rows of logits in memory at once; 0 = all (0)",
          .most = 1 << 24},
+        {"reversible", TOOL_TEXT, &s->streams, "KIND",
+         "a pair of streams from layer to layer, from which the backward pass computes their "
+         "input: "
+         "activations of any number of layers take the same memory; none, f32, or fixed, to the "
+         "same bits as stored ones (none)"},
         {"seq", TOOL_INT, &s->seq, "N", "tokens of a sequence (64)", .least = 1, .most = 1 << 20},
         {"batch", TOOL_INT, &s->batch, "N", "sequences of a step, over all ranks (16)", 0,
          &s->batch_given, 1, 1 << 24, .of_job = true},
@@ -102,7 +104,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "names, patterns, or all-linear)"},
         {"quantize", TOOL_TEXT, &s->quantize, "KIND",
          "type of the frozen layers' weights beside adapters, of a model by --from: none, nf4, "
-         "int8 (none)"},
+         "int8; auto: nf4 if the files have them so, else none (auto)"},
         {"no-masters", TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, without f32 copies: less memory; needs --residual same",
          .kept = true},
@@ -182,6 +184,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "weight decay: decoupled for adamw, sgd and lion (0.1), else added to gradients (0)",
          .kept = true},
     };
+    _Static_assert(sizeof(all) == SETUP_ROWS * sizeof(all[0]), "a row each");
     memcpy(rows, all, sizeof(all));
 }
 
@@ -306,13 +309,17 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
-int quantize_parse(const struct tool_command *command, const char *text, enum rf_quantization *out)
+int quantize_parse(const struct tool_command *command, const char *text, bool kept, struct setup *s)
 {
-    static const char *const names[] = {"none", "nf4", "int8", NULL}, *const none[] = {NULL};
+    static const char *const names[] = {"none", "nf4", "int8", "auto", NULL};
+    static const char *const none[] = {NULL};
     const int kind = tool_choice(text, names);
     if (kind < 0)
-        return refuse(command, "quantize", text, none, "none, nf4 or int8");
-    *out = (enum rf_quantization)kind;
+        return refuse(command, "quantize", text, none, "auto, none, nf4 or int8");
+    s->quantize_auto = kind == 3;
+    s->quantization = kind < 3         ? (enum rf_quantization)kind
+                      : s->hub && kept ? hub_packing_of(s->hub).quantized
+                                       : RF_QUANTIZE_NONE;
     return TOOL_OK;
 }
 
@@ -358,6 +365,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                          "--dtype bf16 or f16 with it");
     int status = recompute_parse(command, s->again, &s->recompute);
     if (status == TOOL_OK)
+        status = reversible_parse(command, s);
+    if (status == TOOL_OK)
         status = offload_parse(command, s->offload, &s->offloaded);
     if (status == TOOL_OK)
         status = adapter_open(command, s);
@@ -365,7 +374,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
         status = lora_parse(command, s->lora, hub_arch_targets(model_arch(s)), &s->adapter);
     if (status != TOOL_OK)
         return status;
-    status = quantize_parse(command, s->quantize, &s->quantization);
+    status = quantize_parse(command, s->quantize, setup_adapter(s), s);
     if (status != TOOL_OK)
         return status;
     if (s->quantization && !s->from)
@@ -405,102 +414,6 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (s->zero && strcmp(s->update, "rank0") == 0)
         return tool_usage_error(command, "--zero spreads the update over the ranks, --update rank0 "
                                          "does it on one; use one of the two");
-    return TOOL_OK;
-}
-
-/* A number of the optimizer; negative if its option is not given. */
-struct rule_number {
-    const char *name;
-    bool has;
-    const double *given;
-    double otherwise, below;
-};
-enum { RULE_NUMBERS = 6 };
-
-static void list_rule(const struct setup *s, enum rf_optimizer kind,
-                      struct rule_number rows[RULE_NUMBERS])
-{
-    const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
-    const struct rule_number all[RULE_NUMBERS] = {
-        {"beta1", info->beta1 != 0, &s->beta1, info->beta1, 1},
-        {"beta2", info->beta2 != 0, &s->beta2, info->corrects_bias ? 0.95 : info->beta2, 1},
-        {"eps", info->eps != 0, &s->eps, info->eps, INFINITY},
-        {"momentum", info->takes_momentum, &s->momentum, info->momentum, 1},
-        {"dampening", info->takes_dampening, &s->dampening, 0, 1},
-        {"weight-decay", true, &s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY},
-    };
-    memcpy(rows, all, sizeof(all));
-}
-
-bool setup_in_use(const struct setup *s, const void *value, float *out)
-{
-    struct rule_number rows[RULE_NUMBERS];
-    const int kind = rf_optimizer_find(s->optimizer);
-    if (value == &s->loss_scale) {
-        *out = (float)(s->loss_scale >= 0             ? s->loss_scale
-                       : strcmp(s->dtype, "f16") == 0 ? F16_SCALE
-                                                      : 0);
-        return true;
-    }
-    if (kind < 0)
-        return false;
-    list_rule(s, (enum rf_optimizer)kind, rows);
-    for (int i = 0; i < RULE_NUMBERS; i++)
-        if (rows[i].given == value && rows[i].has) {
-            *out = (float)(*rows[i].given >= 0 ? *rows[i].given : rows[i].otherwise);
-            return true;
-        }
-    return false;
-}
-
-/* An option that the rule does not have would change nothing, so it is refused. Fills
- * policy.optimizer. */
-static int check_optimizer(const struct tool_command *command, struct setup *s)
-{
-    const enum rf_optimizer kind = (enum rf_optimizer)rf_optimizer_find(s->optimizer);
-    const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
-    const bool adam = info->corrects_bias;
-    struct rf_optimizer_opts *to = &s->policy.optimizer;
-    float *const numbers[RULE_NUMBERS] = {&to->beta1,    &to->beta2,     &to->eps,
-                                          &to->momentum, &to->dampening, &to->weight_decay};
-    struct rule_number reals[RULE_NUMBERS];
-    const struct {
-        const char *name;
-        bool has, given;
-    } flags[] = {{"eps-inside", info->eps != 0, s->eps_inside},
-                 {"no-bias-correction", adam, s->no_bias_correction},
-                 {"centered", info->takes_centered, s->centered}};
-    *to = (struct rf_optimizer_opts){.kind = kind,
-                                     .eps_inside = s->eps_inside,
-                                     .no_bias_correction = s->no_bias_correction,
-                                     .centered = s->centered,
-                                     .stochastic_rounding = s->stochastic};
-    list_rule(s, kind, reals);
-    for (int i = 0; i < RULE_NUMBERS; i++) {
-        const double value = *reals[i].given;
-        const bool given = value >= 0;
-        if (given && !reals[i].has)
-            return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
-                                    reals[i].name);
-        if (given && value >= reals[i].below)
-            return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
-                                    reals[i].below, value);
-        /* The library takes 0 as unset. */
-        if (value == 0 && numbers[i] == &to->eps)
-            return tool_usage_error(command, "--eps has to be more than 0");
-        *numbers[i] = (float)(given ? value : reals[i].otherwise);
-        if (value == 0 && reals[i].otherwise != 0 && numbers[i] != &to->weight_decay)
-            *numbers[i] = RF_ZERO;
-    }
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
-        if (flags[i].given && !flags[i].has)
-            return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
-                                    flags[i].name);
-    if (!rf_optimizer_can_store(to, s->state_type))
-        return tool_usage_error(command,
-                                "--optimizer %s%s has no states in %s; use --optimizer-state "
-                                "f32, or another optimizer",
-                                s->optimizer, s->centered ? " --centered" : "", s->states);
     return TOOL_OK;
 }
 
@@ -552,7 +465,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--batch %lld cannot be divided into %lld micro-batches; "
                                 "change --batch or --micro-batches",
                                 (long long)s->batch, (long long)pieces);
-    const double unasked = s->type == RF_F16 ? F16_SCALE : 0;
+    const double unasked = s->type == RF_F16 ? SETUP_F16_SCALE : 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,
         .seq = s->seq,
@@ -576,11 +489,12 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,
         .recompute = s->recompute.blocks,
+        .invert = s->reversible && !s->recompute.blocks,
         .offload = s->offloaded,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };
-    return check_optimizer(command, s);
+    return setup_check_optimizer(command, s);
 }
 
 void setup_close(struct setup *s)

@@ -49,7 +49,9 @@ struct setup {
     struct hub *hub;                   /* its config.json; opened by setup_check */
     struct tool_list freeze;           /* patterns of names */
     const char *lora;                  /* NULL: none */
-    const char *quantize;              /* nf4, int8 */
+    const char *quantize;              /* auto, none, nf4, int8 */
+    bool quantize_auto;                /* it was auto: weights as they are in files */
+    const char *streams;               /* --reversible: none, f32, fixed */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *states, *compress, *mesh_text, *order, *update, *again,
@@ -60,6 +62,7 @@ struct setup {
     struct recompute recompute;
     struct lora_option adapter;
     enum rf_quantization quantization; /* of the weights of layers */
+    int reversible;                    /* enum model_reversible */
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
@@ -71,7 +74,10 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 48
+#define SETUP_ROWS 49
+/* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
+ * tokens, sums begin at a thousandth of that. */
+#define SETUP_F16_SCALE 64
 #define SETUP_MOST_RANKS (1 << 20) /* of an axis */
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
@@ -82,6 +88,9 @@ void setup_close(struct setup *setup);
 /* The value in use of a number, &setup->beta1 or such, whose option may not have been given. False:
  * not one of these, or the rule does not have it. */
 bool setup_in_use(const struct setup *setup, const void *value, float *out);
+/* setup_optimizer.c. An option that the rule does not have would change nothing, so it is refused.
+ * Fills policy.optimizer. Called by setup_check. */
+int setup_check_optimizer(const struct tool_command *command, struct setup *setup);
 /* Of the whole mesh. */
 int setup_ranks(const struct setup *setup);
 /* Reads "dp=2,tp=2" into the values of the named axes (names: NULL-terminated); others stay. A
@@ -94,14 +103,19 @@ const char *setup_mesh_text(const struct setup *setup, char text[64]);
 /* ---- recompute.c: "none", or words separated by commas --------------------------------------- */
 
 int recompute_parse(const struct tool_command *command, const char *text, struct recompute *out);
+/* --reversible, beside what else the setup has. */
+int reversible_parse(const struct tool_command *command, struct setup *setup);
 
 /* ---- offload.c: "none", or words separated by commas ----------------------------------------- */
 
 int offload_parse(const struct tool_command *command, const char *text, int *out);
 
-/* ---- setup.c: none, nf4 or int8 -------------------------------------------------------------- */
+/* ---- setup.c: auto, none, nf4 or int8 -------------------------------------------------------- */
 
-int quantize_parse(const struct tool_command *command, const char *text, enum rf_quantization *out);
+/* Sets quantization and quantize_auto of a setup. auto: as the files of --from have the weights of
+ * layers, if kept is set and they can be taken so; else none. */
+int quantize_parse(const struct tool_command *command, const char *text, bool kept,
+                   struct setup *setup);
 
 /* ---- lora.c: settings separated by commas ---------------------------------------------------- */
 

@@ -8,6 +8,7 @@
 #ifndef RINGFORGE_WEIGHTS_H
 #define RINGFORGE_WEIGHTS_H
 
+#include "quantize.h"
 #include "tensor.h"
 
 #ifdef __cplusplus
@@ -24,9 +25,23 @@ struct rf_weight {
 
 struct rf_weights;
 
+/* How a quantised model's files store the weights of linear maps, each as several tensors. */
+enum rf_packing {
+    RF_PACKING_NONE,
+    RF_PACKING_BITSANDBYTES, /* nf4, fp4 and int8, as each weight says */
+    RF_PACKING_GPTQ,         /* 4 bits; stored zeros are one less */
+    RF_PACKING_GPTQ_V2,      /* 4 bits; zeros as they are */
+    RF_PACKING_AWQ           /* 4 bits, version gemm */
+};
+
 struct rf_weights_opts {
     const char *name; /* of the files, instead of "model": "adapter_model"; up to 32 bytes */
     bool allow_nan;   /* rf_weights_read returns non-finite numbers instead of an error */
+    /* If not NONE, the tensors of each packed weight are listed and read as one weight: (outputs,
+     * inputs), "....weight", in the type that the program which wrote it computes with. */
+    enum rf_packing packing;
+    int64_t group;  /* GPTQ, AWQ: inputs that share a scale; 0 or less: all */
+    bool reordered; /* GPTQ: the inputs' groups have another order, which has to be in the files */
 };
 
 /* Opens dir/model.safetensors, or dir/model.safetensors.index.json and the files that it names. The
@@ -57,6 +72,14 @@ RF_EXPORT int rf_weights_find(const struct rf_weights *weights, const char *name
  * type), RF_ECORRUPT (a number is not finite: the message names the tensor and the element). */
 RF_API int rf_weights_read(struct rf_weights *weights, int index, uint64_t first, uint64_t count,
                            float *values);
+
+/* Writes the bytes of a packed weight as a quantised tensor (quantize.h) if that has its values:
+ * nf4 of bitsandbytes in blocks of 64 with nested scales in blocks of 256. bytes:
+ * rf_quantized_bytes() of its elements. Returns 1, 0 (it is not held exactly; nothing is written),
+ * or a negative status. The program that wrote the file rounds these values to the type of the
+ * weight, in which rf_weights_read returns them. */
+RF_API int rf_weights_quantized(struct rf_weights *weights, int index, enum rf_quantization kind,
+                                void *bytes);
 
 /* The whole text file dir/name, of at most `limit` bytes, zero-terminated. The caller frees it with
  * free(). `name` has no slash. Errors: RF_EIO, RF_ECORRUPT (longer, or with zero bytes),

@@ -11,7 +11,7 @@
 
 #include "../base/base.h"
 #include "../coll/reduce.h"
-#include "safetensors.h"
+#include "packed.h"
 
 #define MAX_INDEX (64u << 20)
 #define MAX_FILES 900 /* all stay open; a process commonly has 1024 descriptors */
@@ -20,6 +20,7 @@
 
 struct place { /* a tensor: sorted by file and name while opened, then by name */
     struct rf_weight weight;
+    struct rf_packed *packed; /* a weight of several tensors; or NULL */
     const char *file_name;
     int file, index;
 };
@@ -34,6 +35,7 @@ struct rf_weights {
     int file_count;
     struct place *places;
     int count;
+    struct rf_packed *loaded; /* the packed weight whose parts are in memory; or NULL */
 };
 
 /* ---- paths ----------------------------------------------------------------------------------- */
@@ -217,6 +219,64 @@ static int open_single(struct rf_weights *w)
     return 0;
 }
 
+/* ---- packed weights -------------------------------------------------------------------------- */
+
+static bool find_tensor(void *self, const char *name, struct rf_packed_tensor *out)
+{
+    const struct rf_weights *w = self;
+    const int index = rf_weights_find(w, name);
+    if (index < 0)
+        return false;
+    const struct place *place = &w->places[index];
+    *out = (struct rf_packed_tensor){w->files[place->file], place->index};
+    return true;
+}
+
+/* `place` becomes the whole weight; `parts` has the places of its tensors. */
+static void take_packed(struct rf_weights *w, struct place *place, struct rf_packed *packed,
+                        bool *parts)
+{
+    for (int i = 0; i < w->count; i++)
+        for (int k = 0; k < RF_PACKED_PARTS; k++)
+            parts[i] = parts[i] || (packed->parts[k].file == w->files[w->places[i].file] &&
+                                    packed->parts[k].index == w->places[i].index);
+    *place = (struct place){
+        .weight = {packed->name, packed->dtype, rf_shape2(packed->rows, packed->columns)},
+        .packed = packed};
+}
+
+/* Replaces the tensors of each packed weight by the weight. */
+static int join_packed(struct rf_weights *w, const struct rf_weights_opts *opts)
+{
+    const struct rf_packed_finder finder = {w, find_tensor};
+    struct place *places = rf_alloc((size_t)w->count * sizeof(*places));
+    bool *parts = rf_alloc((size_t)w->count * sizeof(*parts));
+    int rc = places && parts ? 0 : rf_fail(RF_ENOMEM, "cannot read %s: out of memory", w->dir);
+    int count = 0;
+    for (int i = 0; rc == 0 && i < w->count; i++) {
+        struct rf_packed *packed = NULL;
+        rc = rf_packed_open(opts, w->places[i].weight.name, &finder, &packed);
+        if (packed)
+            take_packed(w, &places[count++], packed, parts);
+    }
+    for (int i = 0; rc == 0 && i < w->count; i++)
+        if (!parts[i])
+            places[count++] = w->places[i];
+    rf_free(parts);
+    if (places) {
+        rf_free(w->places);
+        w->places = places;
+        w->count = count;
+    }
+    RETURN_IF_ERROR(rc);
+    qsort(w->places, (size_t)w->count, sizeof(*w->places), by_name);
+    for (int i = 1; i < w->count; i++)
+        if (by_name(&w->places[i - 1], &w->places[i]) == 0)
+            return rf_fail(RF_ECORRUPT, "%s: the weight %s is there twice, or twice packed", w->dir,
+                           w->places[i].weight.name);
+    return 0;
+}
+
 int rf_weights_open(const char *dir, const struct rf_weights_opts *opts, struct rf_weights **out)
 {
     if (!dir || !out)
@@ -237,6 +297,8 @@ int rf_weights_open(const char *dir, const struct rf_weights_opts *opts, struct 
         rc = open_single(w);
     else
         rc = rf_fail(RF_EIO, "%s has neither %s nor %s", dir, w->single, w->index);
+    if (rc == 0 && opts && opts->packing)
+        rc = join_packed(w, opts);
     if (rc < 0)
         rf_weights_close(w);
     else
@@ -250,6 +312,8 @@ void rf_weights_close(struct rf_weights *w)
         return;
     for (int i = 0; i < w->file_count; i++)
         rf_safetensors_close(w->files[i]);
+    for (int i = 0; i < w->count; i++)
+        rf_packed_close(w->places[i].packed);
     cJSON_Delete(w->root);
     rf_free(w->places);
     rf_free(w);
@@ -287,6 +351,21 @@ static int check_finite(const struct rf_weights *w, const struct rf_weight *weig
     return 0;
 }
 
+/* Parts of one weight at a time are in memory. */
+static struct rf_packed *load_packed(struct rf_weights *w, const struct place *place)
+{
+    if (w->loaded && w->loaded != place->packed)
+        rf_packed_forget(w->loaded);
+    w->loaded = place->packed;
+    return w->loaded;
+}
+
+int rf_weights_quantized(struct rf_weights *w, int index, enum rf_quantization kind, void *bytes)
+{
+    const struct place *place = &w->places[index];
+    return place->packed ? rf_packed_quantized(load_packed(w, place), kind, bytes) : 0;
+}
+
 int rf_weights_read(struct rf_weights *w, int index, uint64_t first, uint64_t count, float *values)
 {
     const struct place *place = &w->places[index];
@@ -303,6 +382,10 @@ int rf_weights_read(struct rf_weights *w, int index, uint64_t first, uint64_t co
                        weight->name);
     if (count == 0)
         return 0; /* values may be NULL */
+    if (place->packed) {
+        RETURN_IF_ERROR(rf_packed_read(load_packed(w, place), first, count, values));
+        return check_finite(w, weight, first, count, values);
+    }
     /* Reads 16-bit data into the second half and widens it from there: no element is overwritten
      * before it is read. */
     char *bytes = (char *)values + (sizeof(float) - size) * count;

@@ -93,3 +93,27 @@ char *config_with(const char *text, const char *name, const char *value)
              end);
     return out;
 }
+
+char *config_without(const char *text, const char *name)
+{
+    const char *end, *at = find_value(text, name, &end);
+    char *out = malloc(strlen(text) + 1);
+    if (!out)
+        return NULL;
+    if (!at) {
+        strcpy(out, text);
+        return out;
+    }
+    while (*at != ':')
+        at--;
+    while (strncmp(at + 1, name, strlen(name)) != 0 || at[0] != '"')
+        at--;
+    if (*end == ',') /* behind the value, or else the one before the name */
+        end++;
+    else
+        while (at > text && *at != ',' && *at != '{')
+            at--;
+    at += *at == '{';
+    snprintf(out, strlen(text) + 1, "%.*s%s", (int)(at - text), text, end);
+    return out;
+}

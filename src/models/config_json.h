@@ -19,4 +19,7 @@ const cJSON *config_get(const cJSON *object, const char *name);
  * with free(). NULL: out of memory. */
 char *config_with(const char *text, const char *name, const char *value);
 
+/* The text without a field, if it has it. */
+char *config_without(const char *text, const char *name);
+
 #endif

@@ -32,20 +32,21 @@ int hub_open(const char *dir, struct hub **out)
     return rc;
 }
 
-int hub_look(const char *dir, const struct hub_arch **out)
+int hub_look_at(const char *dir, struct hub_look *out)
 {
-    char path[4096], *text = NULL;
+    char path[4096];
     struct stat about;
-    *out = NULL;
+    *out = (struct hub_look){NULL};
     snprintf(path, sizeof(path), "%s/config.json", dir);
     if (stat(path, &about) != 0)
         return 0;
-    int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &text);
-    if (rc < 0)
-        return rc;
-    rc = hub_find_arch(text, out);
-    free(text);
-    return rc;
+    int rc = rf_weights_read_text(dir, "config.json", MAX_CONFIG, &out->text);
+    return rc < 0 ? rc : hub_find_arch(out->text, &out->arch, &out->packing);
+}
+
+struct hub_packing hub_packing_of(const struct hub *hub)
+{
+    return hub->packing;
 }
 
 static int describe(const struct hub_arch *arch, const struct hub_values *values, struct hub **out)
@@ -265,6 +266,19 @@ static bool set_field(char **text, const char *name, const char *value)
     return changed != NULL;
 }
 
+static bool remove_field(char **text, const char *name)
+{
+    char *changed = config_without(*text, name);
+    free(*text);
+    *text = changed;
+    return changed != NULL;
+}
+
+char *hub_unpacked_text(const char *text)
+{
+    return config_without(text, "quantization_config");
+}
+
 /* The folder's text with the changes of the export: the type, a head that is written beside the
  * table of tokens, and the class of a model that had none. */
 static char *changed_text(const struct hub *hub, const char *dtype)
@@ -278,7 +292,9 @@ static char *changed_text(const struct hub *hub, const char *dtype)
     const char *name = cJSON_GetStringValue(cJSON_GetArrayItem(names, 0));
     const bool base = name && strcmp(name, hub->arch->base) == 0;
     snprintf(value, sizeof(value), "\"%s\"", dtype);
-    bool ok = text && config && (!newer || set_field(&text, "dtype", value)) &&
+    bool ok = text && config &&
+              (!hub->packing.kind || remove_field(&text, "quantization_config")) &&
+              (!newer || set_field(&text, "dtype", value)) &&
               (!older || set_field(&text, "torch_dtype", value)) &&
               (tied == hub->values.tied || hub->arch->gpt2 ||
                set_field(&text, "tie_word_embeddings", hub->values.tied ? "true" : "false"));

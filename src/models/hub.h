@@ -34,6 +34,15 @@ struct hub_values {
     bool uses_window;  /* of architectures with a switch for it */
 };
 
+/* How files have the weights of linear maps, as quantization_config says. */
+struct hub_packing {
+    enum rf_packing kind;
+    int group; /* of struct rf_weights_opts, like reordered */
+    bool reordered;
+    /* Such weights of all layers can be taken as they are. Only the files know block sizes. */
+    enum rf_quantization quantized;
+};
+
 struct hub; /* a described model */
 /* Reads dir/config.json. RF_EINVAL: an unsupported setting, with the field and its value. If
  * config.json ties the head to the table of tokens, but files of weights have both, with different
@@ -49,9 +58,21 @@ const char *hub_architecture(const struct hub *hub); /* "LlamaForCausalLM" */
 struct hub_arch;
 const struct hub_arch *hub_arch_of(const struct hub *hub);
 const struct hub_arch *hub_arch_named(const char *name); /* NULL: no architecture of that name */
-/* The architecture that dir/config.json names; other fields are ignored. *out is NULL if there is
- * no such file, or no such architecture in the table. */
-RF_MUST_CHECK int hub_look(const char *dir, const struct hub_arch **out);
+struct hub_packing hub_packing_of(const struct hub *hub);
+/* Options for opening the weights of a folder. */
+struct rf_weights_opts hub_weights_opts(const struct hub_packing *packing, bool allow_nan);
+/* What dir/config.json says of its architecture and of packed weights; other fields are ignored.
+ * out->arch is NULL if there is no such file, or no such architecture in the table. out->text: the
+ * file, or NULL; the caller frees it with free(). */
+struct hub_look {
+    const struct hub_arch *arch;
+    struct hub_packing packing;
+    char *text;
+};
+RF_MUST_CHECK int hub_look_at(const char *dir, struct hub_look *out);
+/* The text of a config.json for the same weights that are not packed; freed with free(). NULL: out
+ * of memory. */
+char *hub_unpacked_text(const char *text);
 const struct hub_values *hub_values(const struct hub *hub);
 enum rf_dtype hub_dtype(const struct hub *hub); /* of the weights, from config.json */
 bool hub_is_gpt2(const struct hub *hub);
@@ -110,6 +131,9 @@ RF_MUST_CHECK int hub_source_create(const struct hub *hub, struct rf_weights *we
                                     struct hub_source **out);
 void hub_source_destroy(struct hub_source *source); /* NULL is allowed */
 struct rf_param_source hub_source_of(struct hub_source *source);
+/* rf_weights_quantized for elements [first, first + count) of a parameter, which are a tensor. */
+RF_MUST_CHECK int hub_source_quantized(struct hub_source *source, const char *name, int64_t first,
+                                       int64_t count, enum rf_quantization kind, void *bytes);
 
 /* ---- generation ------------------------------------------------------------------------------ */
 

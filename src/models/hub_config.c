@@ -226,6 +226,7 @@ static int parse(const cJSON *config, struct hub *hub)
         RETURN_IF_FAILED(read_window(config, hub->arch, &hub->values));
     }
     RETURN_IF_FAILED(check_values(config, hub->arch, &hub->values));
+    RETURN_IF_FAILED(hub_read_packing(hub->arch, config, &hub->packing));
     return read_dtype(config, &hub->dtype);
 }
 
@@ -236,11 +237,13 @@ static int open_config(const char *text, cJSON **out)
     return *out ? 0 : rf_fail(RF_ECORRUPT, FILE_NAME " is not a JSON object");
 }
 
-int hub_find_arch(const char *text, const struct hub_arch **out)
+int hub_find_arch(const char *text, const struct hub_arch **out, struct hub_packing *packing)
 {
     cJSON *config;
     RETURN_IF_FAILED(open_config(text, &config));
-    const int rc = find_arch(config, out);
+    int rc = find_arch(config, out);
+    if (rc == 0)
+        rc = hub_read_packing(*out, config, packing);
     cJSON_Delete(config);
     return rc;
 }

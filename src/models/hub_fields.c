@@ -25,7 +25,7 @@ const struct rf_field hub_common_fields[] = {
     {"torch_dtype", RF_FIELD_READ},
     {"eos_token_id", RF_FIELD_READ}, /* by `generate` */
     {"is_causal", RF_FIELD_ONLY, "true"},
-    {"quantization_config", RF_FIELD_ONLY, "null"},
+    {"quantization_config", RF_FIELD_READ},
     {"pruned_heads", RF_FIELD_ONLY, "null {}"},
     {"per_layer_config", RF_FIELD_ONLY, "null {}"},
     {"is_encoder_decoder", RF_FIELD_ONLY, "false null"},

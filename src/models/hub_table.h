@@ -11,6 +11,8 @@
 
 #include "hub.h"
 
+struct cJSON;
+
 /* A parameter and its tensors in the hub, which are consecutive along its rows. In names # is the
  * layer, and @ a prefix that base models lack, such as "model.". The name of a matrix without
  * ".weight" is the name of its module, for adapters. */
@@ -54,6 +56,7 @@ struct hub {
     const struct hub_arch *arch;
     struct hub_values values;
     enum rf_dtype dtype;
+    struct hub_packing packing;
     bool head_settled; /* whether values.tied agrees with the files of the weights */
     char *text;        /* config.json; NULL: not from a hub */
 };
@@ -61,9 +64,13 @@ struct hub {
 /* hub_config.c. Checks whether a config is supported. Sets all members except hub->text. */
 int hub_parse(const char *text, struct hub *hub);
 
-/* The architecture that a config names; *out is NULL if the table has none of that name. An error
- * if architectures and model_type name different ones. */
-int hub_find_arch(const char *text, const struct hub_arch **out);
+/* The architecture that a config names, and how its weights are packed; *out is NULL if the table
+ * has none of that name. An error if architectures and model_type name different ones. */
+int hub_find_arch(const char *text, const struct hub_arch **out, struct hub_packing *packing);
+
+/* hub_packing.c. Reads quantization_config, if there is one. arch may be NULL: not known. */
+int hub_read_packing(const struct hub_arch *arch, const struct cJSON *config,
+                     struct hub_packing *out);
 
 /* hub_tensors.c. If files have a head beside the table of tokens, with other values, the head is
  * not tied, whatever config.json says. No effect on folders without weights. */

@@ -222,7 +222,7 @@ static bool has_prefix(const struct hub *hub, const struct rf_weights *weights)
 
 int hub_settle_head(struct hub *hub, const char *dir)
 {
-    const struct rf_weights_opts opts = {.allow_nan = true};
+    const struct rf_weights_opts opts = hub_weights_opts(&hub->packing, true);
     const struct hub_row *table = &hub->arch->rows[0];
     struct rf_weights *weights = NULL;
     char name[160];
@@ -329,6 +329,18 @@ static int read_param(void *self, const char *name, uint64_t first, uint64_t cou
         if (low < high)
             RETURN_IF_FAILED(
                 read_tensor(s, k, low - begin, high - low, (float *)values + (low - first)));
+    }
+    return 0;
+}
+
+int hub_source_quantized(struct hub_source *s, const char *name, int64_t first, int64_t count,
+                         enum rf_quantization kind, void *bytes)
+{
+    for (int k = 0; k < s->tensors.count; k++) {
+        const struct hub_tensor *t = &s->tensors.list[k];
+        if (strcmp(t->param->name, name) == 0 && t->first_row * t->columns == first &&
+            t->rows * t->columns == count && !t->transposed)
+            return rf_weights_quantized(s->weights, s->index[k], kind, bytes);
     }
     return 0;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "hub.h"
 #include "parts.h"
 
 #define PIECE ((int64_t)1 << 18) /* a multiple of RF_QUANTIZE_BLOCK */
@@ -15,20 +16,20 @@ struct quantized_source {
     enum rf_quantization kind;
     const struct rf_block *blocks, *plain;
     int count;
-    struct rf_param_source values;
+    struct quantized_values from;
     const struct rf_param_desc *kept; /* the parameter that `bytes` belongs to, or NULL */
     char *bytes;
 };
 
 int quantized_source_create(enum rf_quantization kind, const struct rf_block *blocks,
-                            const struct rf_block *plain, int count, struct rf_param_source values,
-                            struct quantized_source **out)
+                            const struct rf_block *plain, int count,
+                            const struct quantized_values *from, struct quantized_source **out)
 {
     struct quantized_source *s = calloc(1, sizeof(*s));
     if (!s)
         return RF_ENOMEM;
     *s = (struct quantized_source){
-        .kind = kind, .blocks = blocks, .plain = plain, .count = count, .values = values};
+        .kind = kind, .blocks = blocks, .plain = plain, .count = count, .from = *from};
     *out = s;
     return 0;
 }
@@ -64,12 +65,35 @@ static int add_all(const struct quantized_source *s, const char *name, int64_t f
     int rc = piece ? 0 : RF_ENOMEM;
     for (int64_t at = 0, n; rc == 0 && at < count; at += n) {
         n = count - at < PIECE ? count - at : PIECE;
-        rc = s->values.read(s->values.self, name, (uint64_t)(first + at), (uint64_t)n, piece);
+        rc = s->from.values.read(s->from.values.self, name, (uint64_t)(first + at), (uint64_t)n,
+                                 piece);
         if (rc == 0)
             rc = rf_quantizer_add(quantizer, piece, n);
     }
     free(piece);
     return rc == 0 ? rf_quantizer_finish(quantizer) : rc;
+}
+
+/* One module of a weight: the bytes of the files if they have it in this form. */
+static int quantize_module(const struct quantized_source *s, const char *name, int64_t first,
+                           int64_t count, char *bytes)
+{
+    struct rf_quantizer *quantizer = NULL;
+    int rc = s->from.packed
+                 ? hub_source_quantized(s->from.packed, name, first, count, s->kind, bytes)
+                 : 0;
+    if (rc != 0)
+        return rc < 0 ? rc : 0;
+    if (s->from.as_they_are)
+        return rf_fail(RF_EINVAL,
+                       "%s: the files do not have all of it in nf4 in blocks of 64 with nested "
+                       "scales in blocks of 256, and config.json suggests that; use --quantize nf4 "
+                       "to quantise it again, or --quantize none",
+                       name);
+    RETURN_IF_FAILED(rf_quantizer_create(s->kind, count, bytes, &quantizer));
+    rc = add_all(s, name, first, count, quantizer);
+    rf_quantizer_destroy(quantizer);
+    return rc;
 }
 
 static int quantize(struct quantized_source *s, const struct rf_param_desc *param,
@@ -88,11 +112,8 @@ static int quantize(struct quantized_source *s, const struct rf_param_desc *para
         return RF_ENOMEM;
     char *at = s->bytes;
     for (int k = 0; rc == 0 && k < rows->segments; k++) {
-        struct rf_quantizer *quantizer = NULL;
         const int64_t count = rows->sizes[k] * columns;
-        RETURN_IF_FAILED(rf_quantizer_create(s->kind, count, at, &quantizer));
-        rc = add_all(s, param->name, first, count, quantizer);
-        rf_quantizer_destroy(quantizer);
+        rc = quantize_module(s, param->name, first, count, at);
         first += count;
         at += rf_quantized_bytes(s->kind, count);
     }
@@ -107,7 +128,7 @@ static int read_param(void *self, const char *name, uint64_t first, uint64_t cou
     struct rf_split rows;
     const struct rf_param_desc *param = find_quantized(s, name, &rows);
     if (!param)
-        return s->values.read(s->values.self, name, first, count, values);
+        return s->from.values.read(s->from.values.self, name, first, count, values);
     if (s->kept != param)
         RETURN_IF_FAILED(quantize(s, param, &rows));
     memcpy(values, s->bytes + first, count);

@@ -17,12 +17,19 @@ extern "C" {
 #endif
 
 struct quantized_source;
+struct hub_source;
+/* Where weights come from that may be quantised already. */
+struct quantized_values {
+    struct rf_param_source values;
+    struct hub_source *packed; /* of the same values, or NULL */
+    bool as_they_are;          /* RF_EINVAL if a weight is not in this form in the files */
+};
 /* blocks: the model's. plain: those of the same model without quantised weights and adapters.
- * values: a source of the plain model's values, also used for all parameters that are not
+ * from: a source of the plain model's values, also used for all parameters that are not
  * quantised. Blocks and values must outlive the source. RF_ENOMEM. */
 RF_MUST_CHECK int quantized_source_create(enum rf_quantization kind, const struct rf_block *blocks,
                                           const struct rf_block *plain, int count,
-                                          struct rf_param_source values,
+                                          const struct quantized_values *from,
                                           struct quantized_source **out);
 void quantized_source_destroy(struct quantized_source *source); /* NULL is allowed */
 /* A weight is read whole and quantised when the first of its bytes is requested. The source keeps

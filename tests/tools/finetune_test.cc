@@ -5,8 +5,11 @@
  */
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <ringforge/weights.h>
 
+#include "../train/packed_weights.h"
 #include "train_program.h"
 
 namespace
@@ -136,6 +139,93 @@ TEST(FineTuning, QuantisedWeightsLearnThroughAdapters)
         return std::stod(out.substr(out.rfind(" loss ") + 6));
     };
     EXPECT_LT(loss("20"), loss("1") - 0.1);
+}
+
+/* The folder with its layers' matrices as bitsandbytes writes them in nf4. */
+std::string packed_copy(const Base &base)
+{
+    const std::string dir = base.path("packed");
+    packed_weights::RawTensors tensors;
+    rf_weights *w = nullptr;
+    EXPECT_EQ(rf_weights_open(base.dir.c_str(), nullptr, &w), 0);
+    for (int i = 0; i < rf_weights_count(w); i++) {
+        const rf_weight *weight = rf_weights_get(w, i);
+        const int64_t count = rf_shape_count(weight->shape);
+        std::string bytes((size_t)count * 4, 0);
+        float *values = reinterpret_cast<float *>(bytes.data());
+        EXPECT_EQ(rf_weights_read(w, i, 0, (uint64_t)count, values), 0);
+        const std::string name = weight->name;
+        const auto *dim = weight->shape.dim;
+        if (name.find("_proj.weight") == std::string::npos) {
+            tensors[name] = {"F32",
+                             packed_weights::shape_of(dim[0], weight->shape.ndim > 1 ? dim[1] : 0),
+                             bytes};
+            continue;
+        }
+        std::string packed(rf_quantized_bytes(RF_NF4, count), 0);
+        EXPECT_EQ(rf_quantize(RF_NF4, values, count, packed.data()), 0);
+        packed_weights::add_nf4(tensors, name, dim[0], dim[1], packed);
+    }
+    rf_weights_close(w);
+    std::filesystem::create_directory(dir);
+    for (const char *name : {"tokenizer.json", "tokenizer_config.json"})
+        std::filesystem::copy_file(base.dir + "/" + name, dir + "/" + name);
+    std::string config = read_text(base.dir + "/config.json");
+    config.insert(config.find('{') + 1, std::string(packed_weights::nf4_config) + ",");
+    std::ofstream(dir + "/config.json") << config;
+    std::ofstream(dir + "/model.safetensors") << packed_weights::file_of(tensors);
+    return dir;
+}
+
+/* A folder in nf4 trains and generates as its origin quantised to the same bytes; or as the values
+ * of these bytes, which an export of it has. */
+TEST(FineTuning, FilesInNf4AreTakenAsTheyAre)
+{
+    Base base("llama");
+    const std::string data = base.path("t.txt"), plain = base.path("plain"), origin = base.dir;
+    const std::vector<std::string> lora = {"--lora", "r=4,targets=all-linear"};
+    const auto adapter_of = [&](const std::vector<std::string> &more) {
+        static int count;
+        const std::string out = base.path("adapter" + std::to_string(count++));
+        run(base.train(data, with(with(lora, {"--export-adapter", out}), more)));
+        return read_text(out + "/adapter_model.safetensors");
+    };
+    const auto text_of = [&](const std::vector<std::string> &more) {
+        return run(with({"generate", "--from", base.dir, "--prompt", "ab", "--max-new", "6",
+                         "--json", "-"},
+                        more))
+            .out;
+    };
+    const auto logprobs = [](const std::string &text) {
+        return text.substr(text.find("logprobs"), text.find("seconds") - text.find("logprobs"));
+    };
+    const std::string adapter = adapter_of({"--quantize", "nf4"});
+    const std::string text = text_of({"--quantize", "nf4"});
+    base.dir = packed_copy(base);
+    EXPECT_TRUE(adapter_of({}) == adapter);
+    EXPECT_EQ(logprobs(text_of({})), logprobs(text));
+    const std::string unpacked = adapter_of({"--quantize", "none"});
+    EXPECT_FALSE(unpacked == adapter);
+    run({"merge", "--from", base.dir, "--adapter", base.path("adapter0"), "--export",
+         base.path("merged")});
+    run(base.train(data, {"--lr", "0", "--weight-decay", "0", "--steps", "1", "--export", plain}));
+    base.dir = plain;
+    EXPECT_EQ(read_text(plain + "/config.json").find("quantization_config"), std::string::npos);
+    EXPECT_TRUE(adapter_of({"--quantize", "none"}) == unpacked);
+    run({"merge", "--from", plain, "--adapter", base.path("adapter0"), "--export",
+         base.path("merged2")});
+    EXPECT_TRUE(read_text(base.path("merged") + "/model.safetensors") ==
+                read_text(base.path("merged2") + "/model.safetensors"));
+    EXPECT_EQ(read_text(base.path("merged") + "/config.json").find("quantization_config"),
+              std::string::npos);
+    /* config.json promises nf4, and the files have something else. */
+    std::string config = read_text(origin + "/config.json");
+    config.insert(config.find('{') + 1, std::string(packed_weights::nf4_config) + ",");
+    std::ofstream(origin + "/config.json") << config;
+    base.dir = origin;
+    const ProgramResult r = run_program(base.train(data, lora));
+    EXPECT_NE(r.status, 0);
+    EXPECT_NE(r.err.find("do not have all of it in nf4"), std::string::npos) << r.err;
 }
 
 TEST(FineTuning, WithoutATokenToLearnHasFailed)
