@@ -72,6 +72,10 @@ TEST(States, OfEightBitsGoWithEveryOtherTechnique)
         EXPECT_EQ(seen.sha, in_parts);
         expect_planned(seen, "tp");
     }
+    Training context = t;
+    context.cp = 2;
+    for (const Seen &seen : train(context, 2))
+        expect_planned(seen, "cp");
     Training bf16 = t;
     bf16.model.dtype = bf16.model.residual = RF_BF16;
     bf16.policy.optimizer.stochastic_rounding = true;
