@@ -42,9 +42,9 @@ static const struct {
      "the "
      "number of ranks is the product dp * tp * cp * pp."},
     {"Memory", "offload recompute device-bytes workspace length"},
-    {"Optimizer",
-     "optimizer lr warmup lr-decay beta1 beta2 eps eps-inside no-bias-correction momentum "
-     "dampening centered clip weight-decay"},
+    {"Optimizer", "optimizer optimizer-state lr warmup lr-decay beta1 beta2 eps eps-inside "
+                  "no-bias-correction momentum "
+                  "dampening centered clip weight-decay"},
     {"Text",
      "prompt prompts prompt-ids message messages tools sample max-new temperature top-k top-p "
      "repetition-penalty stop stop-id ignore-end"},

@@ -69,6 +69,8 @@ static int check_store_others(const struct tool_command *command, const struct t
         {p->loss_scale != 0, "loss-scale",
          "gradients of a store have none; use --dtype bf16 or f32"},
         {p->offload != 0, "offload", "the store has the optimizer's state"},
+        {p->state_dtype != RF_F32, "optimizer-state",
+         "the store has the optimizer's states, in f32"},
         {p->optimizer.stochastic_rounding, "stochastic-rounding", "parameters of a store are f32"},
         {store->rule == RF_STORE_SYNC && p->clip != 0, "clip",
          "no rank has the norm of the whole gradient; use --clip 0"},

@@ -271,6 +271,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"stages", {"even", "cost", pp}},
         {"workspace", {"0", "1024"}},
         {"optimizer", {"adamw", "sgd"}},
+        {"optimizer-state", {"bf16", "8bit"}},
         {"beta1", {"0.8", "0.9"}},
         {"beta2", {"0.8", "0.9"}},
         {"eps", {"1e-08", "1e-07"}},
