@@ -69,6 +69,7 @@ rf_builds(add_bias_f32 add_bias "v16 s16" LOAD=load_item_f32 STORE=store_item_f3
 # All rules and types by specialization constants.
 rf_builds(optimizer optimizer "v32 s32 views")
 rf_types(step_begin step_begin f32)
+rf_types(fixed fixed f32)
 rf_types(loss_scale loss_scale f32)
 set(norms layernorm layernorm_backward_input layernorm_backward_weight)
 set(team_norms layernorm_team layernorm_backward_input_team layernorm_backward_weight_team)

@@ -4,107 +4,19 @@
  * device and no model: the first parameters are those of the first client.
  */
 #include <errno.h>
-#include <fcntl.h>
-#include <ringforge/federated.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "tool.h"
-
-enum { MOST_LINE = 4095, MOST_CLIENTS = 10000 };
+#include "client_list.h"
 
 struct coordinate {
     const struct tool_command *command;
-    int64_t port, rounds, min_clients, save_every;
+    int64_t port, rounds, min_clients, secure, save_every;
     double deadline_s, wait_s;
     const char *sync, *clients, *save, *resume;
-    struct rf_federated_client_key *keys;
-    int count;
+    bool identity;
+    struct tool_client_list list;
 };
-
-/* ---- the list of clients --------------------------------------------------------------------- */
-
-/* A line "NAME KEY"; empty lines and those that begin with # have none. */
-static int add_client(struct coordinate *c, char *line, int number)
-{
-    char *name = line + strspn(line, " \t"), *end = name + strcspn(name, " \t\r\n");
-    char *key = end + strspn(end, " \t"), *last = key + strcspn(key, "\r\n");
-    if (*name == '#' || end == name)
-        return TOOL_OK;
-    while (last > key && (last[-1] == ' ' || last[-1] == '\t'))
-        last--;
-    if (last == key || strlen(line) >= MOST_LINE)
-        return tool_error(c->command,
-                          "%s, line %d: write the name of a client and its key, in less than %d "
-                          "bytes",
-                          c->clients, number, MOST_LINE);
-    *end = *last = 0;
-    if (c->count == MOST_CLIENTS)
-        return tool_error(c->command, "%s has more than %d clients", c->clients, MOST_CLIENTS);
-    struct rf_federated_client_key *keys =
-        realloc(c->keys, ((size_t)c->count + 1) * sizeof(*c->keys));
-    if (!keys)
-        return tool_error(c->command, "out of memory");
-    c->keys = keys;
-    c->keys[c->count] = (struct rf_federated_client_key){strdup(name), strdup(key)};
-    const bool sound = c->keys[c->count].name && c->keys[c->count].key;
-    c->count++;
-    return sound ? TOOL_OK : tool_error(c->command, "out of memory");
-}
-
-/* Whoever may read the file can be any client. */
-static int open_list(const struct coordinate *c, FILE **out)
-{
-    struct stat info;
-    const int fd = open(c->clients, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return tool_error(c->command, "%s cannot be read: %s", c->clients, strerror(errno));
-    int status = TOOL_OK;
-    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode))
-        status = tool_error(c->command, "%s is not a file", c->clients);
-    else if (info.st_mode & (S_IRWXG | S_IRWXO))
-        status = tool_error(c->command,
-                            "%s has the keys of clients, and others may read or change it: chmod "
-                            "600 %s",
-                            c->clients, c->clients);
-    if (status == TOOL_OK && !(*out = fdopen(fd, "r")))
-        status = tool_error(c->command, "out of memory");
-    if (status != TOOL_OK)
-        close(fd);
-    return status;
-}
-
-static int read_clients(struct coordinate *c)
-{
-    char *line = NULL;
-    size_t room = 0;
-    ssize_t bytes;
-    FILE *file = NULL;
-    int status = open_list(c, &file);
-    for (int number = 1; status == TOOL_OK && (bytes = getline(&line, &room, file)) >= 0; number++)
-        status = strlen(line) == (size_t)bytes
-                     ? add_client(c, line, number)
-                     : tool_error(c->command, "%s, line %d has a zero byte", c->clients, number);
-    if (status == TOOL_OK && !feof(file))
-        status = tool_error(c->command, "%s cannot be read: %s", c->clients, strerror(errno));
-    if (file)
-        fclose(file);
-    if (line)
-        memset(line, 0, room);
-    free(line);
-    return status;
-}
-
-static void free_clients(struct coordinate *c)
-{
-    for (int k = 0; k < c->count; k++) {
-        free((char *)(uintptr_t)c->keys[k].name);
-        free((char *)(uintptr_t)c->keys[k].key);
-    }
-    free(c->keys);
-}
 
 /* ---- running --------------------------------------------------------------------------------- */
 
@@ -122,15 +34,21 @@ static void on_signal(int number)
 
 static int print_round(void *user, const struct rf_federated_round *r)
 {
-    static const char *const words[] = {[RF_FEDERATED_LOST] = "lost", [RF_FEDERATED_LATE] = "late"};
+    static const char *const words[] = {[RF_FEDERATED_LOST] = "lost",
+                                        [RF_FEDERATED_LATE] = "late",
+                                        [RF_FEDERATED_FAILED] = "not counted"};
     const struct coordinate *c = user;
-    printf("round %lld: %d of %d clients, %.3g s", (long long)r->round, r->counted, c->count,
+    printf("round %lld: %d of %d clients, %.3g s", (long long)r->round, r->counted, c->list.count,
            (double)r->ns * 1e-9);
-    for (int k = 0; k < c->count; k++)
-        if (r->parts[k] == RF_FEDERATED_COUNTED)
-            printf(", %s %.15g", c->keys[k].name, r->weights[k]);
+    for (int k = 0; k < c->list.count; k++)
+        if (r->parts[k] == RF_FEDERATED_COUNTED && c->secure)
+            printf(", %s", c->list.all[k].name);
+        else if (r->parts[k] == RF_FEDERATED_COUNTED)
+            printf(", %s %.15g", c->list.all[k].name, r->weights[k]);
         else if (r->parts[k] != RF_FEDERATED_ABSENT)
-            printf(", %s %s", c->keys[k].name, words[r->parts[k]]);
+            printf(", %s %s", c->list.all[k].name, words[r->parts[k]]);
+    if (c->secure)
+        printf(", together %.15g", r->weight);
     printf("; %llu bytes sent, %llu received so far\n", (unsigned long long)r->sent_bytes,
            (unsigned long long)r->received_bytes);
     fflush(stdout);
@@ -145,28 +63,31 @@ static void print_note(void *user, const char *text)
 
 static int run(struct coordinate *c, const struct rf_rounds_rule *rule)
 {
-    const struct rf_coordinator_opts opts = {.port = (int)c->port,
-                                             .clients = c->keys,
-                                             .client_count = c->count,
-                                             .rule = rule,
-                                             .rounds = c->rounds,
-                                             .min_clients =
-                                                 (int)(c->min_clients ? c->min_clients : c->count),
-                                             .round_s = c->deadline_s,
-                                             .wait_s = c->wait_s,
-                                             .save = c->resume ? c->resume : c->save,
-                                             .save_every = c->save_every,
-                                             .resume = c->resume != NULL,
-                                             .ended = print_round,
-                                             .note = print_note,
-                                             .user = c};
+    const struct rf_coordinator_opts opts = {
+        .port = (int)c->port,
+        .clients = c->list.all,
+        .client_count = c->list.count,
+        .rule = rule,
+        .rounds = c->rounds,
+        .min_clients = (int)(c->min_clients ? c->min_clients : c->list.count),
+        .secure = (int)c->secure,
+        .round_s = c->deadline_s,
+        .wait_s = c->wait_s,
+        .save = c->resume ? c->resume : c->save,
+        .save_every = c->save_every,
+        .resume = c->resume != NULL,
+        .ended = print_round,
+        .note = print_note,
+        .user = c};
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     if (rf_coordinator_open(&opts, &running) < 0)
         return tool_library_error(c->command, -1);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     printf("coordinator on port %d: %d clients, %lld rounds of --sync %s\n",
-           rf_coordinator_port(running), c->count, (long long)c->rounds, c->sync);
+           rf_coordinator_port(running), c->list.count, (long long)c->rounds, c->sync);
+    if (c->secure)
+        printf("secure aggregation of at least %lld clients\n", (long long)c->secure);
     if (c->resume)
         printf("continues after %lld rounds\n", (long long)rf_coordinator_rounds(running));
     fflush(stdout);
@@ -196,6 +117,20 @@ static int check(const struct coordinate *c)
     return c->rounds > 0 ? TOOL_OK : tool_usage_error(c->command, "--rounds is needed");
 }
 
+/* Of the client whose key is in the environment. */
+static int print_identity(const struct tool_command *command, const struct tool_option *table)
+{
+    char text[65];
+    for (const struct tool_option *row = table; row->name; row++)
+        if (row->said && strcmp(row->name, "identity") != 0)
+            return tool_usage_error(command, "--identity prints one line only; omit --%s",
+                                    row->name);
+    if (rf_client_identity(NULL, text) < 0)
+        return tool_library_error(command, -1);
+    printf("%s\n", text);
+    return TOOL_OK;
+}
+
 static int coordinate_main(const struct tool_command *command, int argc, char **argv)
 {
     struct coordinate c = {.command = command, .port = 29700};
@@ -211,9 +146,18 @@ static int coordinate_main(const struct tool_command *command, int argc, char **
          .least = 1},
         {"min-clients", TOOL_INT, &c.min_clients, "N",
          "number of updates without which a round does not end (all clients of the list)",
-         .least = 1, .most = MOST_CLIENTS},
+         .least = 1, .most = TOOL_MOST_CLIENTS},
+        {"secure-aggregation", TOOL_INT, &c.secure, "T",
+         "threshold of an aggregation that tells the coordinator sums of T clients or more only; "
+         "more than half of the list, which has at most 255 (none)",
+         .least = 2, .most = 255},
+        {"identity", TOOL_FLAG, &c.identity, NULL,
+         "identity of the client whose secret is in RF_IDENTITY_KEY, for the lists of train "
+         "--peers; nothing else"},
         {"deadline", TOOL_COUNT, &c.deadline_s, "S",
-         "seconds after which a round ends without clients that have not answered (600)"},
+         "seconds after which a round ends without clients that have not answered, and so does "
+         "each "
+         "exchange of --secure-aggregation (600)"},
         {"wait", TOOL_COUNT, &c.wait_s, "S",
          "seconds to wait for enough clients, after which training ends with an error (600)"},
         {"port", TOOL_INT, &c.port, "P", "port for clients, on all addresses; 0: any (29700)",
@@ -227,22 +171,24 @@ static int coordinate_main(const struct tool_command *command, int argc, char **
         {NULL},
     };
     int status = tool_options(command, table, argc, argv, NULL);
+    if (status == TOOL_OK && c.identity)
+        return print_identity(command, table);
     if (status == TOOL_OK)
         status = check(&c);
     if (status == TOOL_OK && rf_rounds_text_read(c.sync, 1, &rule) < 0)
         status = tool_usage_error(command, "--sync %s: %s", c.sync, rf_last_error()->message);
     if (status == TOOL_OK)
-        status = read_clients(&c);
+        status = tool_client_list_read(command, c.clients, true, &c.list);
     if (status == TOOL_OK)
         status = run(&c, &rule.rule);
     rf_rounds_text_free(&rule);
-    free_clients(&c);
+    tool_client_list_free(&c.list);
     return status;
 }
 
 const struct tool_command tool_coordinate = {
     .name = "coordinate",
     .summary = "average what clients train, each with data of its own (train --coordinator)",
-    .usage = "--sync RULE --clients FILE --rounds N [OPTIONS]",
+    .usage = "--sync RULE --clients FILE --rounds N [OPTIONS] | --identity",
     .main = coordinate_main,
 };

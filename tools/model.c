@@ -50,7 +50,8 @@ static struct gpt2_config gpt2_config_of(const struct setup *setup)
                                  .residual = setup->residual_type,
                                  .recompute = setup->recompute.parts,
                                  .adapter = setup_adapter(setup),
-                                 .quantize = setup->quantization};
+                                 .quantize = setup->quantization,
+                                 .reversible = (enum model_reversible)setup->reversible};
     if (setup->hub)
         hub_set_gpt2(setup->hub, &config);
     return config;
@@ -67,7 +68,8 @@ static struct llama_config llama_config_of(const struct setup *setup)
                                   .residual = setup->residual_type,
                                   .recompute = setup->recompute.parts,
                                   .adapter = setup_adapter(setup),
-                                  .quantize = setup->quantization};
+                                  .quantize = setup->quantization,
+                                  .reversible = (enum model_reversible)setup->reversible};
     if (setup->hub)
         hub_set_llama(setup->hub, &config);
     return config;

@@ -24,7 +24,8 @@ static const struct {
 static const struct {
     const char *title, *names, *note;
 } groups[] = {
-    {"Model", "from allow-nan model layers channels heads kv-heads params freeze adapter lora"},
+    {"Model",
+     "from allow-nan model layers channels heads kv-heads reversible params freeze adapter lora"},
     {"Data and batch",
      "data packing chat date seq batch micro-batches head-rows steps seed eval-every "
      "eval-sequences raw"},
@@ -34,8 +35,8 @@ static const struct {
     {"Call", "op count counts root algorithm shared segment rank in-place private-buffers"},
     {"Parallelism",
      "ranks mesh hosts tensor-parts sequence-parallel zero keep-gathered no-prefetch update "
-     "schedule stages sync coordinator client update-clip update-noise clients rounds min-clients "
-     "deadline wait provider "
+     "schedule stages sync coordinator client update-clip update-noise "
+     "secure-aggregation peers identity clients rounds min-clients deadline wait provider "
      "port no-prefix elastic accept join timeout",
      "--ranks N and --mesh dp=N mean the same: N data-parallel ranks. With other parts in --mesh "
      "the "

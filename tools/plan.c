@@ -339,12 +339,13 @@ static int check_several(const struct tool_command *command, const struct plan_o
 {
     if (o->search.wanted && o->fits)
         return tool_usage_error(command, "--fits does not go with --search; use either");
-    const char *other = o->params > 0  ? "params"
-                        : o->compare   ? "compare"
-                        : o->explain   ? "explain"
-                        : o->sync.rule ? "sync"
-                        : o->plot_path ? "plot"
-                                       : NULL;
+    const char *other = o->params > 0                           ? "params"
+                        : o->compare                            ? "compare"
+                        : o->explain                            ? "explain"
+                        : o->sync.rule                          ? "sync"
+                        : o->plot_path                          ? "plot"
+                        : strcmp(o->setup.streams, "none") != 0 ? "reversible"
+                                                                : NULL;
     return other ? tool_usage_error(command, "--%s does not go with --%s; use either", other,
                                     o->fits ? "fits" : "search")
                  : TOOL_OK;
@@ -354,8 +355,6 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
 {
     struct plan_options o = {.params = 0};
     struct plan_rates rates = {0};
-    struct tool_option table[SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS + 11];
-    setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"params", TOOL_COUNT, &o.params, "N",
          "number of parameters (7.5e9) in place of a model, in layers of equal size"},
@@ -379,9 +378,12 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
         {"json", TOOL_FILE, &o.json_path, "FILE", "the plan as JSON (no FILE: printed)",
          .path = TOOL_WRITES},
         {NULL}};
+    enum { OTHERS = SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS };
+    struct tool_option table[OTHERS + sizeof(own) / sizeof(own[0])];
+    setup_init(&o.setup, table);
     plan_rates_options(&rates, table + SETUP_ROWS);
     plan_search_options(&o.search, table + SETUP_ROWS + PLAN_RATES_ROWS, table);
-    memcpy(table + SETUP_ROWS + PLAN_RATES_ROWS + PLAN_SEARCH_ROWS, own, sizeof(own));
+    memcpy(table + OTHERS, own, sizeof(own));
     int status = tool_options(command, table, argc, argv, NULL);
     if (status == TOOL_OK)
         status = o.search.wanted || o.fits ? check_several(command, &o) : TOOL_OK;

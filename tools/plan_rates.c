@@ -9,7 +9,7 @@
 
 void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
 {
-    const struct tool_option all[PLAN_RATES_ROWS] = {
+    const struct tool_option all[] = {
         {"peak", TOOL_COUNT, &r->peak, "TFLOPS",
          "speed of a device's products in --dtype, for a prediction"},
         {"memory", TOOL_COUNT, &r->memory, "GB", "memory bandwidth of a device, GB/s"},
@@ -30,6 +30,7 @@ void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
         {"device", TOOL_TEXT, &r->device, "WHICH",
          "device of this machine whose figures by `ringforge tune` are used"},
     };
+    _Static_assert(sizeof(all) == PLAN_RATES_ROWS * sizeof(all[0]), "a row each");
     memcpy(rows, all, sizeof(all));
 }
 

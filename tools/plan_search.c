@@ -18,13 +18,14 @@ void plan_search_options(struct plan_search *search, struct tool_option *rows,
                 {"recompute", &search->recompute}, {"offload", &search->offload},
                 {"schedule", &search->schedule},   {"micro-batches", &search->micro_batches},
                 {"dtype", &search->dtype},         {"sequence-parallel", &search->sequence}};
-    const struct tool_option all[PLAN_SEARCH_ROWS] = {
+    const struct tool_option all[] = {
         {"search", TOOL_FLAG, &search->wanted, NULL,
          "search for meshes that fit, by time, and for what is not given of --zero, --recompute, "
          "--offload, --schedule, --micro-batches, --dtype, --sequence-parallel"},
         {"top", TOOL_INT, &search->top, "N", "number of rows of --search; 0 = all that fit (20)",
          .most = INT32_MAX, .needs = "search", .given = &search->top_given},
     };
+    _Static_assert(sizeof(all) == PLAN_SEARCH_ROWS * sizeof(all[0]), "a row each");
     memcpy(rows, all, sizeof(all));
     for (int row = 0; row < SETUP_ROWS; row++)
         for (size_t k = 0; k < sizeof(open) / sizeof(open[0]); k++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The option --recompute of `train` and `plan`: values that are recomputed in the backward pass
- * instead of being kept. Parts of layers (recompute.h) are the model's, whole blocks are the plan's
- * (rf_policy.recompute).
+ * The options --recompute and --reversible of `train` and `plan`: values that are recomputed in the
+ * backward pass instead of being kept. Parts of layers (recompute.h) are the model's, whole blocks
+ * are the plan's (rf_policy.recompute).
  */
 #include <recompute.h>
 #include <string.h>
@@ -77,5 +77,21 @@ int recompute_parse(const struct tool_command *command, const char *text, struct
         return tool_usage_error(command, "there is no --recompute \"%.*s\"; use " CHOICES, bytes,
                                 at);
     }
+    return TOOL_OK;
+}
+
+int reversible_parse(const struct tool_command *command, struct setup *setup)
+{
+    static const char *const kinds[] = {"none", "f32", "fixed", NULL};
+    const int kind = tool_choice(setup->streams, kinds);
+    if (kind < 0)
+        return tool_usage_error(command, "there is no --reversible \"%s\"; use none, f32 or fixed",
+                                setup->streams);
+    if (kind > 0 && setup->from)
+        return tool_usage_error(command,
+                                "--reversible %s: the weights of --from are those of layers with "
+                                "one stream; leave out one of the two",
+                                setup->streams);
+    setup->reversible = kind;
     return TOOL_OK;
 }

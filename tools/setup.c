@@ -51,6 +51,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .order = "ring",
                         .update = "all",
                         .again = "none",
+                        .streams = "none",
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
@@ -59,7 +60,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     snprintf(s->optimizers_help, sizeof(s->optimizers_help), "update rule: %s (%s)", s->optimizers,
              s->optimizer);
-    const struct tool_option all[SETUP_ROWS] = {
+    const struct tool_option all[] = {
         {"from", TOOL_TEXT, &s->from, "DIR",
          "model and weights as a hub's folder: config.json, model.safetensors or its shards",
          .path = TOOL_READS, .ranks = TOOL_CONTENT, .why = TOOL_OWN_COPY},
@@ -78,6 +79,11 @@ void setup_init(struct setup *s, struct tool_option *rows)
          &s->given[4], 1, 1 << 12},
         {"head-rows", TOOL_INT, &s->head_rows, "N", "rows of logits in memory at once; 0 = all (0)",
          .most = 1 << 24},
+        {"reversible", TOOL_TEXT, &s->streams, "KIND",
+         "a pair of streams from layer to layer, from which the backward pass computes their "
+         "input: "
+         "activations of any number of layers take the same memory; none, f32, or fixed, to the "
+         "same bits as stored ones (none)"},
         {"seq", TOOL_INT, &s->seq, "N", "tokens of a sequence (64)", .least = 1, .most = 1 << 20},
         {"batch", TOOL_INT, &s->batch, "N", "sequences of a step, over all ranks (16)", 0,
          &s->batch_given, 1, 1 << 24, .of_job = true},
@@ -177,6 +183,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "weight decay: decoupled for adamw, sgd and lion (0.1), else added to gradients (0)",
          .kept = true},
     };
+    _Static_assert(sizeof(all) == SETUP_ROWS * sizeof(all[0]), "a row each");
     memcpy(rows, all, sizeof(all));
 }
 
@@ -355,6 +362,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                          "--dtype bf16 or f16 with it");
     int status = recompute_parse(command, s->again, &s->recompute);
     if (status == TOOL_OK)
+        status = reversible_parse(command, s);
+    if (status == TOOL_OK)
         status = offload_parse(command, s->offload, &s->offloaded);
     if (status == TOOL_OK)
         status = adapter_open(command, s);
@@ -414,7 +423,7 @@ static void list_rule(const struct setup *s, enum rf_optimizer kind,
                       struct rule_number rows[RULE_NUMBERS])
 {
     const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
-    const struct rule_number all[RULE_NUMBERS] = {
+    const struct rule_number all[] = {
         {"beta1", info->beta1 != 0, &s->beta1, info->beta1, 1},
         {"beta2", info->beta2 != 0, &s->beta2, info->corrects_bias ? 0.95 : info->beta2, 1},
         {"eps", info->eps != 0, &s->eps, info->eps, INFINITY},
@@ -422,6 +431,7 @@ static void list_rule(const struct setup *s, enum rf_optimizer kind,
         {"dampening", info->takes_dampening, &s->dampening, 0, 1},
         {"weight-decay", true, &s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY},
     };
+    _Static_assert(sizeof(all) == RULE_NUMBERS * sizeof(all[0]), "a row each");
     memcpy(rows, all, sizeof(all));
 }
 
@@ -563,6 +573,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .keep_gathered = s->keep_gathered,
         .no_prefetch = s->no_prefetch,
         .recompute = s->recompute.blocks,
+        .invert = s->reversible && !s->recompute.blocks,
         .offload = s->offloaded,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,

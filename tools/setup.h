@@ -51,6 +51,7 @@ struct setup {
     const char *lora;                  /* NULL: none */
     const char *quantize;              /* auto, none, nf4, int8 */
     bool quantize_auto;                /* it was auto: weights as they are in files */
+    const char *streams;               /* --reversible: none, f32, fixed */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again,
@@ -61,6 +62,7 @@ struct setup {
     struct recompute recompute;
     struct lora_option adapter;
     enum rf_quantization quantization; /* of the weights of layers */
+    int reversible;                    /* enum model_reversible */
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
@@ -72,7 +74,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 47
+#define SETUP_ROWS 48
 #define SETUP_MOST_RANKS (1 << 20) /* of an axis */
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
@@ -95,6 +97,8 @@ const char *setup_mesh_text(const struct setup *setup, char text[64]);
 /* ---- recompute.c: "none", or words separated by commas --------------------------------------- */
 
 int recompute_parse(const struct tool_command *command, const char *text, struct recompute *out);
+/* --reversible, beside what else the setup has. */
+int reversible_parse(const struct tool_command *command, struct setup *setup);
 
 /* ---- offload.c: "none", or words separated by commas ----------------------------------------- */
 

@@ -26,7 +26,7 @@ static int check_growth(const struct tool_command *command, struct train_options
     o->elastic = o->elastic || o->join;
     if (!o->accept)
         return TOOL_OK;
-    if (!o->elastic || !o->save_every)
+    if (!o->elastic || (!o->save_every && !train_sync_on(o)))
         return tool_usage_error(command, "--accept PORT is for jobs that take newcomers in when "
                                          "they save: use --elastic, --save DIR and --save-every N "
                                          "with it");
@@ -64,8 +64,6 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .scale_lr = "none",
                               .prompt = "\n",
                               .sync = "none"};
-    struct tool_option table[SETUP_ROWS + 47];
-    setup_init(&o.setup, table);
     const struct tool_option own[] = {
         {"data", TOOL_TEXT, &o.data, "PATH",
          "text file or folder of text files, .jsonl, or file of tokens; no pipe",
@@ -148,13 +146,23 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "standard deviation of the noise on that difference, by --update-clip; the end of "
          "training says its epsilon (0)",
          .needs = "update-clip", .ranks = TOOL_OWN, .why = CLIENT},
+        {"secure-aggregation", TOOL_INT, &o.secure, "T",
+         "refusal of a coordinator that could learn less than the sum of T clients' updates; "
+         "without it the coordinator decides",
+         .least = 2, .most = 255, .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+        {"peers", TOOL_TEXT, &o.peers, "FILE",
+         "file of a line \"NAME IDENTITY\" for each client (coordinate --identity): who is not in "
+         "it, or has not signed its keys, is refused; without it the coordinator is trusted with "
+         "keys",
+         .needs = "secure-aggregation", .path = TOOL_READS, .ranks = TOOL_OWN, .why = CLIENT},
         {"audit", TOOL_INT, &o.audit, "K",
          "steps between comparisons of what ranks hold copies of; a difference ends training; 0 = "
          "never (0)"},
         {"elastic", TOOL_FLAG, &o.elastic, NULL,
          "continuation after a rank is lost, from memory or the last checkpoint in --save"},
         {"accept", TOOL_INT, &o.accept, "PORT",
-         "port at which processes may join the elastic job, whenever it saves (--save-every)",
+         "port at which processes may join the elastic job, whenever it saves (--save-every), or "
+         "behind an exchange of --sync",
          .least = 1, .most = 65535},
         {"join", TOOL_TEXT, &o.join, "HOST:PORT",
          "address of a running job to join: its --accept on rank 0's HOST; the other options as "
@@ -192,6 +200,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          .why = TOOL_OWN_PATIENCE},
         {NULL},
     };
+    struct tool_option table[SETUP_ROWS + sizeof(own) / sizeof(own[0])];
+    setup_init(&o.setup, table);
     memcpy(table + SETUP_ROWS, own, sizeof(own));
     tool_ranks_begin();
     int status = tool_options(command, table, argc, argv, NULL);

@@ -34,6 +34,8 @@ struct train_options {
     struct tool_option *table;
     const char *coordinator, *client; /* HOST:PORT, and the name of this client; or NULL */
     double update_clip, update_noise; /* of this client */
+    int64_t secure;                   /* its least threshold of secure aggregation; 0: any */
+    const char *peers;                /* the list of the other clients' identities; or NULL */
     const char *sync;   /* the rule by which workers exchange parameters, or "none": one worker */
     int workers;        /* with --sync: how many there are */
     const char *change; /* names of settings that may differ from the checkpoint's; NULL: none */
@@ -136,9 +138,10 @@ struct report_step {
 /* What a store has done; rule NULL: there is none. */
 struct report_store {
     const char *rule;
-    int servers;                         /* 0: shared memory */
+    int servers;                         /* 0: the workers change the parameters themselves */
     struct rf_store_server_stats server; /* of the first one */
-    uint64_t additions, lost;            /* in shared memory */
+    uint64_t additions, lost;            /* without servers */
+    char path[160];                      /* how parameters are reached */
 };
 struct report_end {
     struct report_store store;
@@ -154,8 +157,8 @@ struct report_end {
 /* go_on: appends to the log of a previous rank 0. */
 int report_open(const struct tool_command *command, const struct train_options *options,
                 const struct train_expected *expected, bool go_on, struct report **out);
-/* Workers of --sync were lost, and others are left. */
-void report_workers(struct report *report, int64_t step, int lost, int left);
+/* Workers of --sync were lost, or have joined, and `now` are there. */
+void report_workers(struct report *report, int64_t step, int lost, int joined, int now);
 /* Other ranks continue: at this step, with what was taken from `source`, "memory" or a folder.
  * joined: how many are new. */
 void report_resized(struct report *report, const struct train_expected *expected,

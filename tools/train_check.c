@@ -34,12 +34,12 @@ int train_check(const struct tool_command *command, struct train_options *o)
         return tool_usage_error(command, "--packing is not for ranks of cp in this version");
     int wanted = setup_ranks(&o->setup);
     const int servers = train_store_servers(o);
-    if (train_sync_on(o) && (ranks - servers) % wanted != 0)
+    if (train_sync_on(o) && !o->join && (ranks - servers) % wanted != 0)
         return tool_usage_error(command,
                                 "--mesh %s is a grid of %d ranks for each worker of --sync; %d "
                                 "ranks are no multiple of it",
                                 o->setup.mesh_text, wanted, ranks - servers);
-    o->workers = train_sync_on(o) ? (ranks - servers) / wanted : 1;
+    o->workers = train_sync_on(o) && !o->join ? (ranks - servers) / wanted : 1;
     if (train_sync_on(o) && (status = train_sync_check(command, o, o->workers)) != TOOL_OK)
         return status;
     if (o->setup.compression.form != RF_FORM_F32 && (o->elastic || o->accept || o->join))
@@ -73,6 +73,9 @@ int train_check(const struct tool_command *command, struct train_options *o)
     if (status != TOOL_OK)
         return status;
     status = adapter_options(command, o);
+    if (status == TOOL_OK && o->export.dir && o->setup.reversible)
+        return tool_usage_error(command, "--export: no hub has an architecture with reversible "
+                                         "layers; use --save, or leave out --reversible");
     if (status == TOOL_OK)
         status = export_check(command, &o->export);
     if (status == TOOL_OK && o->export.dir && o->setup.from &&

@@ -5,7 +5,8 @@
  */
 #include <string.h>
 
-#include "trainer.h"
+#include "client_list.h"
+#include "train_sync.h"
 
 /* What shapes the model: the options of this group of the help, and the files that they name. */
 static int model_terms(const struct tool_command *command, const struct train_options *o,
@@ -28,32 +29,55 @@ static int model_terms(const struct tool_command *command, const struct train_op
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
-                      const struct rf_rounds_rule *rule, struct rf_client **out)
+static int place(struct trainer *t)
 {
+    return rf_rounds_text_read(t->o->sync, 1, &t->sync->rule) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+static int open_client(struct trainer *t)
+{
+    struct train_sync *sync = t->sync;
     char host[256] = "", *terms = NULL;
+    struct tool_client_list peers = {0};
     struct rf_client_opts opts = {.host = host,
                                   .name = t->o->client,
-                                  .rule = rule,
+                                  .rule = &sync->rule.rule,
                                   .clip = (float)t->o->update_clip,
                                   .noise = (float)t->o->update_noise,
+                                  .secure = (int)t->o->secure,
                                   .timeout_s = t->o->ranks.timeout_s};
+    if (sync->client)
+        return TOOL_OK;
+    if (rf_run_rounds_params(t->run, &sync->params) < 0)
+        return trainer_failed(t);
     int status = model_terms(t->command, t->o, &terms);
     opts.terms = terms;
+    if (status == TOOL_OK && t->o->peers)
+        status = tool_client_list_read(t->command, t->o->peers, false, &peers);
+    opts.peers = peers.all;
+    opts.peer_count = peers.count;
     if (status == TOOL_OK && !train_client_address(t->o->coordinator, host, &opts.port))
         status = TOOL_USAGE; /* it has been checked */
-    if (status == TOOL_OK && rf_client_open(&opts, params, out) < 0)
+    if (status == TOOL_OK && rf_client_open(&opts, &sync->params, &sync->client) < 0)
         status = trainer_failed(t);
     free(terms);
+    tool_client_list_free(&peers);
     if (status == TOOL_OK)
         printf("client %s: begins with the parameters of round %lld\n", t->o->client,
-               (long long)rf_client_round(*out));
+               (long long)rf_client_round(sync->client));
     return status;
 }
 
-int train_client_step(struct trainer *t, struct rf_client *client,
-                      const struct rf_rounds_rule *rule, double lr, struct rf_step_stats *stats)
+static void shut(struct trainer *t)
 {
+    rf_client_close(t->sync->client);
+    t->sync->client = NULL;
+}
+
+static int step(struct trainer *t, double lr, struct rf_step_stats *stats)
+{
+    struct rf_client *client = t->sync->client;
+    const struct rf_rounds_rule *rule = &t->sync->rule.rule;
     struct rf_client_stats now;
     const uint64_t from = rf_now_ns();
     t->round_tokens += (double)stats->tokens;
@@ -74,7 +98,8 @@ int train_client_step(struct trainer *t, struct rf_client *client,
     return TOOL_OK;
 }
 
-int train_client_leave(const struct trainer *t)
+/* What this client has disclosed, if it adds noise. */
+static int leave(struct trainer *t)
 {
     const struct rf_privacy privacy = {1, t->o->update_noise, t->rounds_sent, 1e-5};
     double epsilon = 0;
@@ -86,3 +111,6 @@ int train_client_leave(const struct trainer *t)
            (long long)t->rounds_sent);
     return TOOL_OK;
 }
+
+const struct train_sync_kind train_sync_by_coordinator = {
+    .place = place, .open = open_client, .shut = shut, .step = step, .leave = leave};

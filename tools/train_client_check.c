@@ -6,6 +6,7 @@
 #include <ringforge/rounds.h>
 #include <string.h>
 
+#include "client_list.h"
 #include "train.h"
 
 bool train_client_address(const char *text, char host[256], int *port)
@@ -40,6 +41,11 @@ int train_client_check(const struct tool_command *command, const struct train_op
         if (others[k].given)
             return tool_usage_error(command, "--coordinator is not for --%s: %s", others[k].name,
                                     others[k].why);
+    struct tool_client_list peers = {0};
+    const int status = o->peers ? tool_client_list_read(command, o->peers, false, &peers) : TOOL_OK;
+    tool_client_list_free(&peers); /* read again when there is a client */
+    if (status != TOOL_OK)
+        return status;
     if (o->steps % rule->every != 0)
         return tool_usage_error(command,
                                 "--steps %lld is no multiple of the %lld local steps of a round: "

@@ -74,11 +74,12 @@ int train_newcomers(struct rf_join_listener *join_listener, const struct train_o
 void train_join_listener_set_status(struct rf_join_listener *join_listener,
                                     const struct train_options *o)
 {
-    char text[128];
+    char text[128] = "it takes in newcomers behind an exchange of its workers";
     if (!join_listener)
         return;
-    snprintf(text, sizeof(text), "it takes in newcomers when it saves, every %lld steps",
-             (long long)o->save_every);
+    if (!train_sync_on(o))
+        snprintf(text, sizeof(text), "it takes in newcomers when it saves, every %lld steps",
+                 (long long)o->save_every);
     rf_join_listener_set_status(join_listener, text);
 }
 

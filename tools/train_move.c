@@ -79,8 +79,7 @@ int trainer_place(struct trainer *t)
     return status;
 }
 
-/* Collective over the larger communicator: newcomers get what they need to open the run. */
-static int share_job_state(struct trainer *t, struct train_job_state *state)
+int trainer_share_job_state(struct trainer *t, struct train_job_state *state)
 {
     const struct rf_policy *p = &t->o->setup.policy;
     *state = (struct train_job_state){.wanted = t->o->setup.mesh,
@@ -107,7 +106,7 @@ int trainer_move(struct trainer *t)
     t->first = NULL;
     trainer_be_in(t, t->grown);
     t->grown = NULL;
-    const int status = share_job_state(t, &state);
+    const int status = trainer_share_job_state(t, &state);
     return status == TOOL_OK ? trainer_place(t) : status;
 }
 
@@ -120,7 +119,7 @@ int trainer_join(struct trainer *t, struct train_options *o)
         return status;
     trainer_be_in(t, comm);
     t->again = true;
-    status = share_job_state(t, &state);
+    status = trainer_share_job_state(t, &state);
     if (status != TOOL_OK)
         return status;
     train_take_job_state(o, &state);

@@ -60,7 +60,7 @@ static int check_resumed(struct trainer *t)
                           "%s was trained with --seed %llu; omit --seed or give the same",
                           o->resume, (unsigned long long)t->progress.seed);
     if (t->progress.seed != (uint64_t)o->seed) {
-        train_sync_end_rounds(t);
+        train_sync_shut(t);
         rf_run_close(t->run);
         t->run = NULL;
         status = open_first(t, t->progress.seed);
@@ -166,7 +166,7 @@ static int open_anew(struct trainer *t, const struct train_expected *expected)
     if (status != TOOL_OK && !t->lost)
         return tool_ranks_settle(t->command, t->comm, status);
     tool_errors_release(t->command);
-    return status == TOOL_OK ? train_sync_begin(t) : status;
+    return status == TOOL_OK ? train_sync_open(t) : status;
 }
 
 static int no_state(const struct trainer *t)
@@ -207,10 +207,14 @@ static int open_again(struct trainer *t, const struct train_expected *expected)
 {
     const char *source = NULL;
     int status = TOOL_OK;
-    if (t->rank == 0 && !t->report)
+    if (t->rank == 0 && !t->report && !t->sync)
         status = report_open(t->command, t->o, expected, true, &t->report);
     if (status == TOOL_OK)
         status = open_run(t, t->progress.seed);
+    if (status == TOOL_OK && t->sync) {
+        status = train_sync_open(t);
+        return status == TOOL_OK ? train_sync_arrive(t) : status;
+    }
     if (status == TOOL_OK)
         status = take_state(t, &source);
     if (status == TOOL_OK)
@@ -222,7 +226,7 @@ static int open_again(struct trainer *t, const struct train_expected *expected)
 static int open_join_listener(struct trainer *t)
 {
     int status = TOOL_OK;
-    if (!t->o->accept || t->rank != 0)
+    if (!t->o->accept || t->rank != 0 || t->number != 0)
         return TOOL_OK;
     if (!t->join_listener)
         status = train_join_listener_open(t->command, t->o, t->comm, &t->join_listener);
@@ -343,7 +347,7 @@ static int end_step(struct trainer *t, struct report_step *line)
     int status = TOOL_OK;
     line->lr = rate(t, t->progress.step);
     line->step = ++t->progress.step;
-    line->samples = t->progress.samples += o->setup.policy.batch * o->workers;
+    line->samples = t->progress.samples += o->setup.policy.batch * t->parts;
     t->loss = line->stats.tokens > 0 ? line->stats.loss : t->loss;
     t->learned += line->stats.tokens;
     t->tokens_local += line->stats.local_tokens;
@@ -369,11 +373,14 @@ static int end_step(struct trainer *t, struct report_step *line)
     if (status == TOOL_OK && every(o->audit, t->progress.step) &&
         rf_run_audit(t->run, &t->progress) < 0)
         status = trainer_failed(t);
-    if (last || t->stop || !every(o->save_every, t->progress.step))
+    if (last || t->stop)
         return status;
-    if (status == TOOL_OK)
+    const bool saves = every(o->save_every, t->progress.step);
+    if (status == TOOL_OK && saves)
         status = train_sync_save(t);
-    return status == TOOL_OK && o->accept ? trainer_take_newcomers(t) : status;
+    if (status == TOOL_OK && saves && o->accept && !t->sync)
+        status = trainer_take_newcomers(t);
+    return status == TOOL_OK && t->sync ? train_sync_grow(t) : status;
 }
 
 /* Whether the step in progress must end before another begins. */
@@ -450,9 +457,7 @@ static int finish(struct trainer *t)
     if (rf_run_params_sha256(t->run, sha256) < 0)
         return trainer_failed(t);
     if (o->save)
-        status = train_sync_save(t);
-    if (status == TOOL_OK)
-        status = train_sync_save_wait(t);
+        status = train_sync_save_last(t);
     if (status == TOOL_OK && o->export.dir && !t->stop && t->number == 0)
         status = setup_adapter(&o->setup)
                      ? adapter_export_merged(t->command, &o->setup, &o->export, &t->model, t->run,
@@ -540,6 +545,7 @@ int train_rank(struct rf_comm *comm, void *user)
         status = open_batch(&t);
     if (status == TOOL_OK)
         status = train_sync_place(&t);
+    t.parts = t.parts ? t.parts : t.o->workers;
     if (status == TOOL_OK && !train_sync_serves(&t))
         status = trainer_place(&t);
     if (status == TOOL_OK)

@@ -333,15 +333,19 @@ void report_resized(struct report *r, const struct train_expected *expected,
     log_line(r, json);
 }
 
-void report_workers(struct report *r, int64_t step, int lost, int left)
+void report_workers(struct report *r, int64_t step, int lost, int joined, int now)
 {
-    printf("%s%d worker%s lost behind step %lld; %d continue%s\n",
-           r->terminal && r->seconds > 0 ? "\n" : "", lost, lost == 1 ? " was" : "s were",
-           (long long)step, left, left == 1 ? "s" : "");
+    const int count = lost ? lost : joined;
+    printf("%s%d worker%s %s behind step %lld; %d continue%s\n",
+           r->terminal && r->seconds > 0 ? "\n" : "", count, count == 1 ? "" : "s",
+           !lost        ? "joined"
+           : count == 1 ? "was lost"
+                        : "were lost",
+           (long long)step, now, now == 1 ? "s" : "");
     fflush(stdout);
     if (r->log)
-        log_line(r, tool_json_new("elastic=%hhd from_step=%g workers=%d lost=%d", true,
-                                  (double)step, left, lost));
+        log_line(r, tool_json_new("elastic=%hhd from_step=%g workers=%d lost=%d joined=%d", true,
+                                  (double)step, now, lost, joined));
 }
 
 static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
@@ -423,7 +427,7 @@ static void add_counts(cJSON *json, const char *name, const int64_t *counts)
 static void log_store(struct report *r, const struct report_store *s)
 {
     const struct rf_store_server_stats *n = &s->server;
-    cJSON *json = tool_json_new("store=%s servers=%d", s->rule, s->servers);
+    cJSON *json = tool_json_new("store=%s servers=%d path=%s", s->rule, s->servers, s->path);
     if (s->servers) {
         tool_json_put(json, "updates=%g pushes=%g pulls=%g most_stale=%g most_lag=%g",
                       (double)n->version, (double)n->pushes, (double)n->pulls,
@@ -466,7 +470,7 @@ static void print_store(const struct report_store *s)
     if (s->servers)
         print_staleness(n);
     else
-        printf("store %s: %llu additions to parameters, %llu of them lost\n", s->rule,
+        printf("store %s, %s: %llu additions to parameters, %llu of them lost\n", s->rule, s->path,
                (unsigned long long)s->additions, (unsigned long long)s->lost);
 }
 

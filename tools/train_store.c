@@ -6,9 +6,10 @@
  */
 #include <math.h>
 #include <ringforge/store.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "train_store.h"
+#include "train_sync.h"
 
 /* The share of a step without a token: it adds nothing to the others' shares. */
 #define NO_SHARE 1e-30
@@ -23,19 +24,19 @@ struct train_store {
     uint64_t pushed_bytes, wait_ns; /* so far */
 };
 
-bool train_store_serves(const struct trainer *t)
+bool train_sync_serves(const struct trainer *t)
 {
     return train_store_on(t->o) && t->rank >= t->o->workers;
 }
 
-int train_store_place(struct trainer *t, struct train_store **out)
+static int place(struct trainer *t)
 {
     struct rf_comm *inner = NULL;
     const int rank = t->rank, workers = t->o->workers;
     struct train_store *s = calloc(1, sizeof(*s));
     if (!s)
         return tool_error(t->command, "out of memory");
-    *out = s;
+    t->sync->store = s;
     s->world = t->comm;
     if (rf_store_text_read(t->o->sync, &s->opts) < 0 ||
         rf_comm_split(s->world, rank < workers ? rank : -1, 0, &inner) < 0 ||
@@ -97,8 +98,11 @@ static int open_store(struct trainer *t, struct train_store *s)
     return rf_store_open(s->world, &s->opts, &s->store) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
-int train_store_open(struct trainer *t, struct train_store *s)
+static int open_worker(struct trainer *t)
 {
+    struct train_store *s = t->sync->store;
+    if (s->store)
+        return TOOL_OK;
     if (rf_run_rounds_params(t->run, &s->params) < 0)
         return trainer_failed(t);
     s->gradient = malloc((size_t)s->params.count * sizeof(float));
@@ -111,14 +115,27 @@ int train_store_open(struct trainer *t, struct train_store *s)
     return open_store(t, s);
 }
 
-int train_store_serve(struct trainer *t, struct train_store *s)
+/* The servers end once all workers have left the store. With --elastic nobody waits for a rank that
+ * is lost. */
+static int leave(struct trainer *t)
 {
+    struct train_store *s = t->sync->store;
+    rf_store_close(s->store);
+    s->store = NULL;
+    if (rf_barrier(s->world, NULL) == 0 || (t->o->elastic && train_lost_a_rank()))
+        return TOOL_OK;
+    return trainer_failed(t);
+}
+
+int train_sync_serve(struct trainer *t)
+{
+    struct train_store *s = t->sync->store;
     int status = open_store(t, s);
     if (status == TOOL_OK && rf_store_serve(s->store, NULL) < 0)
         status = trainer_failed(t);
     rf_store_close(s->store);
     s->store = NULL;
-    return status == TOOL_OK ? train_store_leave(t, s) : status;
+    return status == TOOL_OK ? leave(t) : status;
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -153,9 +170,9 @@ static void count(struct train_store *s, struct rf_step_stats *stats, uint64_t f
 }
 
 /* A request to end that a worker has had reaches the others as its note. */
-int train_store_step(struct trainer *t, struct train_store *s, double lr,
-                     struct rf_step_stats *stats)
+static int step(struct trainer *t, double lr, struct rf_step_stats *stats)
 {
+    struct train_store *s = t->sync->store;
     const struct rf_store_keys all = rf_store_range(0, s->params.count);
     const struct rf_store_update update = {.lr = lr == 0 ? RF_ZERO : (float)lr,
                                            .share = share_of(t, stats)};
@@ -180,7 +197,7 @@ static int take_over(struct trainer *t, int lost, int left)
         status = report_open(t->command, t->o, &expected, true, &t->report);
     }
     if (status == TOOL_OK)
-        report_workers(t->report, t->progress.step, lost, left);
+        report_workers(t->report, t->progress.step, lost, 0, left);
     return status;
 }
 
@@ -200,21 +217,26 @@ static int meet(struct trainer *t, struct train_store *s)
     return take_over(t, were - rf_comm_size(left), rf_comm_size(left));
 }
 
-int train_store_end(struct trainer *t, struct train_store *s)
+static int end(struct trainer *t)
 {
+    struct train_store *s = t->sync->store;
     if (rf_store_finish(s->store, t->stop) < 0)
         return trainer_failed(t);
     const int status = meet(t, s);
     return status == TOOL_OK ? pull(t, s) : status;
 }
 
-int train_store_report(struct trainer *t, struct train_store *s, struct report_store *out)
+int train_sync_report(struct trainer *t, struct report_store *out)
 {
+    struct train_store *s = t->sync->store;
     struct rf_store_stats mine = {0};
+    if (!s)
+        return TOOL_OK;
     *out = (struct report_store){.rule = rf_store_rule_name(s->opts.rule),
                                  .servers = rf_store_has_servers(s->opts.rule)
                                                 ? (s->opts.servers ? s->opts.servers : 1)
                                                 : 0};
+    snprintf(out->path, sizeof(out->path), "%s", rf_store_path(s->store));
     if (rf_store_get_stats(s->store, &mine) < 0)
         return trainer_failed(t);
     out->additions = mine.additions;
@@ -226,34 +248,45 @@ int train_store_report(struct trainer *t, struct train_store *s, struct report_s
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* The servers end once all workers have left the store. With --elastic nobody waits for a rank that
- * is lost. */
-int train_store_leave(struct trainer *t, struct train_store *s)
+static void end_others(struct trainer *t, const char *why)
 {
-    rf_store_close(s->store);
-    s->store = NULL;
-    if (rf_barrier(s->world, NULL) == 0 || (t->o->elastic && train_lost_a_rank()))
-        return TOOL_OK;
-    return trainer_failed(t);
-}
-
-void train_store_abort(struct train_store *s, const char *why)
-{
+    struct train_store *s = t->sync->store;
+    if (!s)
+        return;
+    rf_store_abort(s->store, why);
     if (s->workers)
         rf_comm_abort(s->workers, why);
     rf_comm_abort(s->world, why);
 }
 
-void train_store_close(struct train_store *s)
+static void shut(struct trainer *t)
 {
+    struct train_store *s = t->sync->store;
     if (!s)
         return;
     rf_store_close(s->store);
+    s->store = NULL;
     rf_run_rounds_params_free(&s->params);
-    if (s->workers)
-        (void)rf_comm_close(s->workers); /* the communicator of all ranks says what was wrong */
     free(s->undecayed);
     free(s->gradient);
     free(s->values);
+    s->undecayed = NULL;
+    s->gradient = s->values = NULL;
+}
+
+static void close_comms(struct trainer *t)
+{
+    struct train_store *s = t->sync->store;
+    if (s && s->workers)
+        (void)rf_comm_close(s->workers); /* the communicator of all ranks says what was wrong */
     free(s);
 }
+
+const struct train_sync_kind train_sync_by_store = {.place = place,
+                                                    .open = open_worker,
+                                                    .shut = shut,
+                                                    .step = step,
+                                                    .end = end,
+                                                    .leave = leave,
+                                                    .abort = end_others,
+                                                    .close = close_comms};

@@ -15,8 +15,6 @@ static int check_others(const struct tool_command *command, const struct train_o
         bool given;
         const char *name, *why;
     } others[] = {
-        {o->accept != 0, "accept", "workers do not take newcomers in"},
-        {o->join != NULL, "join", "workers do not take newcomers in"},
         {o->audit != 0, "audit", "workers differ between two exchanges"},
         {o->setup.compression.form != RF_FORM_F32 && o->setup.mesh.dp == 1, "compress",
          "a worker of one data-parallel rank sends no gradients; use the rule's form=NAME"},
@@ -65,6 +63,8 @@ static int check_store_others(const struct tool_command *command, const struct t
         const char *name, *why;
     } others[] = {
         {setup_ranks(&o->setup) > 1, "mesh", "a worker of a store is one rank"},
+        {o->accept != 0, "accept", "its servers are connected at the start"},
+        {o->join != NULL, "join", "its servers are connected at the start"},
         {o->coordinator != NULL, "coordinator", "its clients make rounds, such as fedavg:H"},
         {o->save != NULL, "save",
          "the store has the optimizer's state, and no checkpoint of it in this version; use "
@@ -78,9 +78,9 @@ static int check_store_others(const struct tool_command *command, const struct t
         {store->rule == RF_STORE_SYNC && p->clip != 0, "clip",
          "no rank has the norm of the whole gradient; use --clip 0"},
         {shared && p->optimizer.kind != RF_SGD, "optimizer other than sgd",
-         "ranks add to shared memory what SGD does; use --optimizer sgd"},
+         "ranks add to the parameters what SGD does; use --optimizer sgd"},
         {shared && p->optimizer.weight_decay != 0, "weight-decay",
-         "additions to shared memory do not decay it; use --weight-decay 0"},
+         "ranks add to the parameters and decay nothing; use --weight-decay 0"},
     };
     for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
         if (others[k].given)
@@ -124,11 +124,13 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
                                   "--sync %s has a proximal term, which belongs to clients "
                                   "of a --coordinator",
                                   o->sync);
+    if (status == TOOL_OK && o->accept && text.rule.mixing.weights)
+        status = tool_usage_error(command,
+                                  "--sync %s has a row of its matrix for each worker, and none for "
+                                  "newcomers: leave out --accept, or use graph=NAME",
+                                  o->sync);
     if (status == TOOL_OK && o->coordinator)
         status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
     rf_rounds_text_free(&text);
-    if (status == TOOL_OK && o->elastic && o->save_every)
-        return tool_usage_error(command, "--sync with --elastic saves at the end only: leave out "
-                                         "--save-every");
     return status;
 }

@@ -16,20 +16,23 @@ static int failed(struct trainer *t)
     return train_lost_a_rank() ? AGAIN : trainer_failed(t);
 }
 
-/* Takes another communicator of all ranks. old_ranks: of each, in the one before. */
-static void take_world(struct trainer *t, struct rf_comm *world, const int *old_ranks)
+void train_sync_take_world(struct trainer *t, struct rf_comm *world)
 {
     struct train_sync *sync = t->sync;
-    for (int k = 0; k < rf_comm_size(world); k++)
-        sync->ids[k] = sync->ids[old_ranks[k]];
     if (sync->world != t->first)
         (void)rf_comm_close(sync->world);
     sync->world = world;
 }
 
-/* The workers that have all their ranks; these follow each other. ranks: receives the ranks of
- * them. Returns how many workers there are. */
-static int whole_workers(const struct train_sync *sync, int *workers, int *ranks)
+/* old_ranks: of each, in the communicator before. */
+static void take_left(struct trainer *t, struct rf_comm *world, const int *old_ranks)
+{
+    for (int k = 0; k < rf_comm_size(world); k++)
+        t->sync->ids[k] = t->sync->ids[old_ranks[k]];
+    train_sync_take_world(t, world);
+}
+
+int train_sync_whole(const struct train_sync *sync, int *workers, int *ranks)
 {
     const int size = sync->size, all = rf_comm_size(sync->world);
     int count = 0;
@@ -63,23 +66,30 @@ static int meet(struct trainer *t, int *workers, int *ranks)
     rf_comm_abort(sync->world, "a worker was lost; the others continue");
     if (rf_comm_shrink(sync->world, 0, ranks, &next) < 0)
         return trainer_failed(t);
-    take_world(t, next, ranks);
-    const int whole = whole_workers(sync, workers, ranks);
+    take_left(t, next, ranks);
+    const int whole = train_sync_whole(sync, workers, ranks);
     const int number = find(workers, whole, t->worker);
     if (rf_comm_split(sync->world, number < 0 ? -1 : 0, rf_comm_rank(sync->world), &next) < 0)
         return failed(t);
     if (number < 0)
         return tool_error(t->command, "this worker has lost a rank and ends; %d other%s", whole,
                           whole == 1 ? " continues" : "s continue");
-    take_world(t, next, ranks);
+    take_left(t, next, ranks);
     sync->lost += sync->workers - whole;
     sync->workers = whole;
     t->number = number;
+    /* Some may have begun one more save, or have counted newcomers that the others have lost. Up to
+     * the last step that one of them has made, all leave out what they would do together. */
+    int64_t most[3] = {sync->saves, t->parts, t->progress.step};
+    if (rf_all_reduce(sync->world, most, most, 3, RF_I64, RF_MAX, NULL) < 0)
+        return failed(t);
+    sync->saves = (int32_t)most[0];
+    t->parts = (int)most[1];
+    sync->left_out = most[2];
     return TOOL_OK;
 }
 
-/* The rounds continue with the workers that are left. old: room for their old numbers. */
-static int move_rounds(struct trainer *t, const int *workers, int *old)
+int train_sync_move_rounds(struct trainer *t, const int *workers, int *old)
 {
     struct train_sync *sync = t->sync;
     struct rf_comm *across = NULL, *before = sync->across;
@@ -122,20 +132,24 @@ static int tell(struct trainer *t)
         status = report_open(t->command, t->o, &expected, true, &t->report);
     }
     if (status == TOOL_OK)
-        report_workers(t->report, t->progress.step, t->sync->lost, t->sync->workers);
+        report_workers(t->report, t->progress.step, t->sync->lost, 0, t->sync->workers);
     t->sync->lost = 0;
+    if (status == TOOL_OK && t->o->accept && !t->join_listener) /* or nobody joins any more */
+        (void)train_join_listener_open(t->command, t->o, t->sync->world, &t->join_listener);
+    train_join_listener_set_status(t->join_listener, t->o);
     return status;
 }
 
 static int shrink_with(struct trainer *t, int *workers, int *ranks)
 {
     int status = AGAIN;
+    train_sync_save_drop(t);
     while (status == AGAIN) {
         status = meet(t, workers, ranks);
         if (status == TOOL_OK)
             status = reserve_in_turn(t);
         if (status == TOOL_OK) /* last: others reach the exchange only by further steps */
-            status = move_rounds(t, workers, ranks);
+            status = train_sync_move_rounds(t, workers, ranks);
     }
     return status == TOOL_OK ? tell(t) : status;
 }

@@ -6,7 +6,6 @@
  * there is one worker.
  */
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "train_sync.h"
@@ -29,36 +28,6 @@ static bool is_first(const struct trainer *t)
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
-
-static int folder_of(const struct trainer *t, const char *dir, int worker,
-                     char path[TOOL_PATH_BYTES])
-{
-    const int n = worker == 0 ? snprintf(path, TOOL_PATH_BYTES, "%s", dir)
-                              : snprintf(path, TOOL_PATH_BYTES, "%s/worker-%d", dir, worker);
-    return n < TOOL_PATH_BYTES ? TOOL_OK
-                               : tool_error(t->command, "the path %.60s... is too long", dir);
-}
-
-int train_sync_reserve_own(struct trainer *t)
-{
-    char path[TOOL_PATH_BYTES];
-    const int status = folder_of(t, t->o->save, t->number, path);
-    if (status != TOOL_OK)
-        return status;
-    if (t->number > 0)
-        (void)mkdir(t->o->save, 0755); /* on a host without the first worker; the next call tells */
-    return rf_run_reserve(t->run, path) < 0 ? trainer_failed(t) : TOOL_OK;
-}
-
-int train_sync_reserve(struct trainer *t)
-{
-    const int status = t->number == 0 ? train_sync_reserve_own(t) : TOOL_OK;
-    if (status != TOOL_OK || !train_sync_rounds(t))
-        return status;
-    if (rf_barrier(t->sync->world, NULL) < 0)
-        return trainer_failed(t);
-    return t->number > 0 ? train_sync_reserve_own(t) : TOOL_OK;
-}
 
 /* How the rank's parameters are laid out. */
 static void mesh_text(const struct trainer *t, char text[80])
@@ -84,47 +53,88 @@ static char *settings_of(const struct trainer *t, const char *token)
     return text;
 }
 
+/* Waits for the save in progress, on all workers. A status of the library. */
+static int wait_for_all(struct trainer *t)
+{
+    struct train_sync *sync = train_sync_rounds(t);
+    int rc = sync && t->number > 0 ? rf_run_save_wait(t->run) : 0;
+    if (rc == 0 && sync)
+        rc = rf_barrier(sync->world, NULL);
+    return rc == 0 && t->number == 0 ? rf_run_save_wait(t->run) : rc;
+}
+
 /* Exchanges in progress end without taking effect, and all workers save the same step. */
+static int meet(struct trainer *t, char token[40])
+{
+    const int rc = wait_for_all(t);
+    snprintf(token, 40, "%llx-%lx", (unsigned long long)rf_now_ns(), (long)getpid());
+    if (rc < 0 || rf_rounds_settle(t->sync->rounds) < 0)
+        return -1;
+    return rf_broadcast(t->sync->world, token, 40, RF_U8, 0, NULL);
+}
+
+/* *settings NULL: a worker was lost meanwhile, and nobody saves this step. */
 static int prepare(struct trainer *t, char **settings)
 {
+    struct train_sync *sync = t->sync;
     char token[40] = "";
-    snprintf(token, sizeof(token), "%llx-%lx", (unsigned long long)rf_now_ns(), (long)getpid());
-    const int status = train_sync_save_wait(t);
-    if (status != TOOL_OK)
+    const int losses = sync->losses;
+    const int status = train_sync_survive(t, meet(t, token));
+    if (status != TOOL_OK || losses != sync->losses)
         return status;
-    if (rf_rounds_settle(t->sync->rounds) < 0 ||
-        rf_broadcast(t->sync->world, token, sizeof(token), RF_U8, 0, NULL) < 0)
-        return trainer_failed(t);
+    if (sync->begun)
+        sync->settled = losses;
+    sync->saving = sync->awaits_others = false;
     *settings = settings_of(t, token);
-    return TOOL_OK;
+    return *settings ? TOOL_OK : tool_error(t->command, "out of memory");
+}
+
+static int save(struct trainer *t)
+{
+    struct train_sync *sync = train_sync_rounds(t);
+    char path[TOOL_PATH_BYTES], *settings = NULL;
+    struct rf_progress progress = t->progress;
+    int status = train_sync_folder(t, t->o->save, t->number, path);
+    if (status == TOOL_OK && sync)
+        status = prepare(t, &settings);
+    else if (status == TOOL_OK && !(settings = train_settings_text(t->o, t->dataset, t->lr)))
+        status = tool_error(t->command, "out of memory");
+    if (status != TOOL_OK || !settings)
+        return status;
+    /* Until the first worker's checkpoint is complete, DIR/latest names the one before. */
+    const int more = sync ? (t->number > 0) + sync->losses - sync->settled : 0;
+    const struct rf_save_opts opts = {.keep = (int)t->o->keep + (t->o->keep ? more : 0)};
+    progress.settings = settings;
+    const int rc = rf_run_save_begin(t->run, path, &progress, &opts);
+    free(settings);
+    if (sync) {
+        sync->saving = sync->begun = rc == 0;
+        sync->saves++;
+        sync->awaits_others = sync->workers > 1;
+    }
+    return rc < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 int train_sync_save(struct trainer *t)
 {
-    char path[TOOL_PATH_BYTES], *settings = NULL;
-    struct rf_progress progress = t->progress;
-    /* Until the first worker's checkpoint is complete, DIR/latest names the one before. */
-    const struct rf_save_opts opts = {.keep = (int)t->o->keep + (t->o->keep && t->number > 0)};
-    int status = folder_of(t, t->o->save, t->number, path);
-    if (status == TOOL_OK && train_sync_rounds(t))
-        status = prepare(t, &settings);
-    else if (status == TOOL_OK)
-        settings = train_settings_text(t->o, t->dataset, t->lr);
-    if (status != TOOL_OK)
-        return status;
-    if (!settings)
-        return tool_error(t->command, "out of memory");
-    progress.settings = settings;
-    const int rc = rf_run_save_begin(t->run, path, &progress, &opts);
-    free(settings);
-    if (rc < 0)
-        return trainer_failed(t);
-    if (train_sync_rounds(t)) {
-        t->sync->saving = true;
-        t->sync->saves++;
-        t->sync->awaits_others = t->sync->workers > 1;
-    }
-    return TOOL_OK;
+    const struct train_sync *sync = train_sync_rounds(t);
+    return sync && t->progress.step <= sync->left_out ? TOOL_OK : save(t);
+}
+
+/* After a loss the others save again. */
+int train_sync_save_last(struct trainer *t)
+{
+    struct train_sync *sync = train_sync_rounds(t);
+    int status, losses;
+    do {
+        losses = sync ? sync->losses : 0;
+        status = save(t);
+        if (status == TOOL_OK && !sync)
+            return train_sync_save_wait(t);
+        if (status == TOOL_OK && sync->begun)
+            status = train_sync_survive(t, wait_for_all(t));
+    } while (status == TOOL_OK && sync && sync->losses != losses);
+    return status;
 }
 
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
@@ -142,16 +152,7 @@ int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress)
 
 int train_sync_save_wait(struct trainer *t)
 {
-    struct train_sync *sync = train_sync_rounds(t);
-    if (sync && t->number > 0 && rf_run_save_wait(t->run) < 0)
-        return trainer_failed(t);
-    if (sync && rf_barrier(sync->world, NULL) < 0)
-        return trainer_failed(t);
-    if (t->number == 0 && rf_run_save_wait(t->run) < 0)
-        return trainer_failed(t);
-    if (sync)
-        sync->saving = sync->awaits_others = false;
-    return TOOL_OK;
+    return wait_for_all(t) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -204,9 +205,9 @@ static int share_line(struct trainer *t, struct saved *out)
 static int path_of(struct trainer *t, const struct saved *s, int worker, char path[TOOL_PATH_BYTES])
 {
     char dir[TOOL_PATH_BYTES];
-    const int status = folder_of(t, t->o->resume, 0, dir);
+    const int status = train_sync_folder(t, t->o->resume, 0, dir);
     if (status != TOOL_OK || worker == 0)
-        return status == TOOL_OK ? folder_of(t, t->o->resume, 0, path) : status;
+        return status == TOOL_OK ? train_sync_folder(t, t->o->resume, 0, path) : status;
     size_t length = strlen(dir);
     while (length > 1 && dir[length - 1] == '/')
         dir[--length] = 0;
@@ -338,7 +339,7 @@ static int load_all(struct trainer *t, const struct saved *s, bool mean)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int keep_arrays(struct trainer *t)
+int train_sync_keep(struct trainer *t)
 {
     struct rf_run_kept kept[ARRAYS];
     struct rf_rounds_array array;
@@ -348,19 +349,13 @@ static int keep_arrays(struct trainer *t)
     return rf_run_keep(t->run, kept, count) < 0 ? trainer_failed(t) : TOOL_OK;
 }
 
-int train_sync_begin(struct trainer *t)
-{
-    const int status = train_sync_open(t);
-    return status == TOOL_OK && t->sync && t->sync->rounds ? keep_arrays(t) : status;
-}
-
 int train_sync_load(struct trainer *t)
 {
     struct saved s;
     char mesh[80];
     int status = share_line(t, &s);
     if (status == TOOL_OK && s.keeps)
-        status = train_sync_begin(t);
+        status = t->sync->kind->open(t);
     if (status != TOOL_OK)
         return status;
     mesh_text(t, mesh);

@@ -51,6 +51,7 @@ struct trainer {
      * last exchange its tokens and the bytes that it had sent. */
     struct train_sync *sync;
     int worker, number;
+    int parts; /* into which the data of a step is divided: one for each worker */
     double round_tokens;
     uint64_t round_bytes;
     bool ended;          /* by the coordinator */
@@ -76,13 +77,7 @@ int trainer_share_settings(struct trainer *t);
 
 /* Divides the ranks into workers, if --sync is given. Collective. */
 int train_sync_place(struct trainer *t);
-/* Whether this rank is a server of a store, which trains nothing; its work. */
-bool train_sync_serves(const struct trainer *t);
-int train_sync_serve(struct trainer *t);
-/* Of a store, if there is one: out->rule is not NULL. Between train_sync_end and train_sync_leave.
- */
-int train_sync_report(struct trainer *t, struct report_store *out);
-/* Opens the store, or the rounds, unless they are. Collective. */
+/* Opens what there is to exchange with, unless it is open. Collective. */
 int train_sync_open(struct trainer *t);
 /* After each step, of this rate: adds to its stats what an exchange has sent and waited for. With
  * --elastic the workers that are left continue after a loss. */
@@ -90,12 +85,22 @@ int train_sync_step(struct trainer *t, double lr, struct rf_step_stats *stats);
 /* After the last step: all workers have one model. Collective. */
 int train_sync_end(struct trainer *t);
 /* Before the run is opened again. */
-void train_sync_end_rounds(struct trainer *t);
+void train_sync_shut(struct trainer *t);
 /* Waits for all workers. */
 int train_sync_leave(struct trainer *t);
 /* Ends the other workers, which would wait for this one. */
 void train_sync_abort(struct trainer *t, const char *why);
 void train_sync_close(struct trainer *t);
+
+/* ---- train_store.c ----------------------------------------------------------------------------
+ */
+
+/* Whether this rank is a server of a store, which trains nothing; its work. */
+bool train_sync_serves(const struct trainer *t);
+int train_sync_serve(struct trainer *t);
+/* Of a store, if there is one: out->rule is not NULL. Between train_sync_end and train_sync_leave.
+ */
+int train_sync_report(struct trainer *t, struct report_store *out);
 
 /* ---- train_sync_lost.c ----------------------------------------------------------------------- */
 
@@ -104,13 +109,21 @@ void train_sync_close(struct trainer *t);
  * over the ranks of a worker, and after a loss over all that are left. */
 int train_sync_survive(struct trainer *t, int rc);
 
+/* ---- train_sync_join.c ----------------------------------------------------------------------- */
+
+/* Behind a step: takes in those that wait, as all workers have heard. Collective over the workers.
+ */
+int train_sync_grow(struct trainer *t);
+/* A newcomer that has opened its run and rounds takes the state of the others. */
+int train_sync_arrive(struct trainer *t);
+
 /* ---- train_sync_save.c: checkpoints, also without --sync --------------------------------------
  */
 
 /* Locks the folder of this worker's checkpoints. Collective. */
 int train_sync_reserve(struct trainer *t);
-/* Opens the rounds, unless they are, and makes checkpoints keep their arrays. Collective. */
-int train_sync_begin(struct trainer *t);
+/* From now on checkpoints of the run keep the arrays of its rounds. */
+int train_sync_keep(struct trainer *t);
 /* Loads the checkpoint of --resume, and continues its rounds. Collective. */
 int train_sync_load(struct trainer *t);
 /* Begins a save, after the end of an earlier one. Collective. */
@@ -119,15 +132,8 @@ int train_sync_save(struct trainer *t);
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
 /* Waits for the save in progress. Collective. */
 int train_sync_save_wait(struct trainer *t);
-
-/* ---- train_client.c: a client of a coordinator; called by train_sync.c ----------------------- */
-
-int train_client_open(struct trainer *t, const struct rf_rounds_params *params,
-                      const struct rf_rounds_rule *rule, struct rf_client **out);
-int train_client_step(struct trainer *t, struct rf_client *client,
-                      const struct rf_rounds_rule *rule, double lr, struct rf_step_stats *stats);
-/* At the end: what this client has disclosed, if it adds noise. */
-int train_client_leave(const struct trainer *t);
+/* Both, after the last step. */
+int train_sync_save_last(struct trainer *t);
 
 /* ---- train_move.c ---------------------------------------------------------------------------- */
 
@@ -139,6 +145,9 @@ int trainer_place(struct trainer *t);
 int trainer_take_newcomers(struct trainer *t);
 /* Leaves the run, after taking this rank's state, for that of t->grown. Collective. */
 int trainer_move(struct trainer *t);
+/* Collective over t->comm, of which rank 0 is an old rank: newcomers get what they need to open the
+ * run. */
+int trainer_share_job_state(struct trainer *t, struct train_job_state *state);
 /* A process that joins a running job: it has no run yet, and continues as the others do. */
 int trainer_join(struct trainer *t, struct train_options *o);
 /* Leaves the run that lost a rank, with this rank's state of it, and meets the others. */

@@ -20,11 +20,12 @@ enum rf_reach {
 
 /* Properties of a provider. */
 enum {
-    RF_PROVIDER_ONE_HOST = 1,     /* it sends messages, but only within the host */
-    RF_PROVIDER_NATIVE_TCP = 2,   /* libfabric's, under the name that its version uses */
-    RF_PROVIDER_STALLS = 4,       /* rf_transport.stalls */
-    RF_PROVIDER_LOCKS_PEERS = 8,  /* a rank that dies may leave the memory of others locked */
-    RF_PROVIDER_LEAVES_FILES = 16 /* a killed process leaves files behind: ofi/leftovers.c */
+    RF_PROVIDER_ONE_HOST = 1,      /* it sends messages, but only within the host */
+    RF_PROVIDER_NATIVE_TCP = 2,    /* libfabric's, under the name that its version uses */
+    RF_PROVIDER_STALLS = 4,        /* rf_transport.stalls */
+    RF_PROVIDER_LOCKS_PEERS = 8,   /* a rank that dies may leave the memory of others locked */
+    RF_PROVIDER_LEAVES_FILES = 16, /* a killed process leaves files behind: ofi/leftovers.c */
+    RF_PROVIDER_ONE_SIDED = 32     /* may have windows: window.h */
 };
 
 /* All providers; the last row is for those without a row. */
@@ -40,6 +41,7 @@ struct rf_opening {
     const char *name;      /* our name: the row's, or libfabric's for a provider without a row */
     const char *fabric;    /* libfabric's */
     bool named;            /* a user has named it */
+    bool one_sided;        /* for a window instead of messages */
     const uint64_t *hosts; /* [size], as control->host of each rank; NULL: all are on one */
     char *why;             /* receives one sentence */
     size_t why_bytes;

@@ -136,6 +136,7 @@ struct rf_block_sizes {
     struct rf_exchange forward[RF_MAX_EXCHANGES];
     struct rf_exchange backward_input[RF_MAX_EXCHANGES];
     struct rf_exchange backward_weight[RF_MAX_EXCHANGES];
+    struct rf_exchange invert[RF_MAX_EXCHANGES];
 };
 
 /* The arguments of a call of a block. Tensors are valid during the call only. The block records on
@@ -228,6 +229,11 @@ struct rf_block_ops {
 
     /* For text generation (generate.h). NULL: the block cannot. */
     const struct rf_decode_ops *decode;
+
+    /* For reversible blocks (Gomez et al. 2017): computes the input from the output. Writes `in`,
+     * and ctx->saved as forward does. rf_policy.invert calls it before backward_input, which then
+     * gets this input. NULL: the block is not reversible. */
+    int (*invert)(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out);
 };
 
 /* The caller keeps everything that this refers to alive for as long as a plan or run uses it. */

@@ -13,6 +13,7 @@
 extern "C" {
 #endif
 
+struct rf_comm;
 struct rf_run;
 
 /* The progress of a run. */
@@ -74,6 +75,10 @@ RF_API int rf_run_save_test(struct rf_run *run, struct rf_save_progress *progres
 /* Waits for the save in progress, ends it, and returns its status; RF_OK without one. Blocking;
  * collective. */
 RF_API int rf_run_save_wait(struct rf_run *run);
+
+/* Abandons the save in progress, as rf_run_close does: dir/latest stays. Does nothing without one.
+ * Every rank calls it, or the next call that ends a save fails. Not collective. */
+RF_EXPORT void rf_run_save_abandon(struct rf_run *run);
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
@@ -157,6 +162,12 @@ RF_EXPORT void rf_snapshot_destroy(struct rf_snapshot *snapshot);
  * after a failed load. */
 RF_API int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
                           struct rf_progress *progress);
+
+/* The same of the snapshots of the ranks of another communicator, of whom some have a run and no
+ * snapshot: those of other runs of equal plans, for example. NULL: the run's own ranks. Bytes that
+ * are sent are not the run's. */
+RF_API int rf_run_restore_from(struct rf_run *run, struct rf_comm *comm,
+                               const struct rf_snapshot *snapshot, struct rf_progress *progress);
 
 #ifdef __cplusplus
 }

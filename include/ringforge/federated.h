@@ -37,6 +37,17 @@ enum rf_federated_message {
     RF_FEDERATED_HEARTBEAT, /* coordinator: empty */
     RF_FEDERATED_REFUSE,    /* coordinator: status, and a sentence */
     RF_FEDERATED_LEAVE,     /* client: empty */
+    /* Of secure aggregation. All but the first have run and number of the round. */
+    RF_FEDERATED_SECURE,  /* coordinator, after JOIN: the threshold */
+    RF_FEDERATED_READY,   /* client: has an update; its keys of this round, signed; a hash */
+    RF_FEDERATED_PEERS,   /* coordinator: names and keys of all who are ready */
+    RF_FEDERATED_SHARES,  /* client: two shares for each peer, sealed for it; coordinator: those
+                           * that the peers have sealed for this client */
+    RF_FEDERATED_MASKED,  /* client: masked parameters or difference follow, and the weight */
+    RF_FEDERATED_UNMASK,  /* coordinator: the set of those whose MASKED has arrived */
+    RF_FEDERATED_CONFIRM, /* client: its signature of that set */
+    RF_FEDERATED_AGREED,  /* coordinator: all signatures */
+    RF_FEDERATED_REVEAL,  /* client: a share for each peer */
     RF_FEDERATED_MESSAGES
 };
 
@@ -44,7 +55,8 @@ struct rf_federated_message_info {
     const char *name;
     bool from_client, from_coordinator; /* who may send it */
     uint32_t least, most;               /* its bytes; anything else is refused */
-    bool values_follow;                 /* 4 bytes for each parameter, in pieces of VALUES */
+    /* In pieces of VALUES: 4 bytes for each parameter; of MASKED 8, and 8 for the weight. */
+    bool values_follow;
 };
 
 /* NULL: there is no such message. */
@@ -52,7 +64,8 @@ RF_EXPORT const struct rf_federated_message_info *rf_federated_message_get_info(
 
 /* ---- the coordinator ------------------------------------------------------------------------- */
 
-/* Letters, digits, '.', '-' and '_', at most 63; the key is any text that is not empty. */
+/* Letters, digits, '.', '-' and '_', at most 63; the key is any text that is not empty, and of a
+ * peer its identity. */
 struct rf_federated_client_key {
     const char *name, *key;
 };
@@ -62,7 +75,8 @@ enum rf_federated_part {
     RF_FEDERATED_ABSENT = 0, /* was not asked */
     RF_FEDERATED_COUNTED,    /* its update is in the mean */
     RF_FEDERATED_LOST,       /* its connection ended before its update was complete */
-    RF_FEDERATED_LATE        /* had not answered at the deadline */
+    RF_FEDERATED_LATE,       /* had not answered at the deadline */
+    RF_FEDERATED_FAILED      /* took part in a secure aggregation of which too few were left */
 };
 
 /* A round that has ended; the arrays have an entry for each client of the list. */
@@ -71,12 +85,23 @@ struct rf_federated_round {
     int64_t count;
     const float *values; /* the new parameters */
     const enum rf_federated_part *parts;
-    const double *weights; /* n(k), 0 unless counted */
-    int counted;
+    const double *weights; /* n(k), 0 unless counted; of a secure aggregation 0 */
+    double weight;         /* the sum of n(k) */
+    int counted;           /* 0: the parameters are those of before */
     uint64_t sent_bytes,
         received_bytes; /* by the coordinator, since it was opened, with overhead */
     uint64_t ns;        /* from the start of the round */
 };
+
+/* Secure aggregation (Bonawitz et al. 2017) by pairwise masks, and shares for clients that drop
+ * out: the coordinator gets the sum of the updates and that of the weights, and nothing else of
+ * them. `secure` is its threshold t, which must be more than half of the clients of the list: it
+ * gets no sum of fewer than t updates, and t of those whose updates are in a sum must stay until
+ * the masks are removed. If fewer are left, the round has no mean, and the next one begins with
+ * those. Updates are added as integers of 64 bits, each rounded to 2^-40, or 2^-24 if the rule is
+ * weighted; a client refuses a value above 2^15, or one above 2^31 with its weight. At most 255
+ * clients. docs/decentralised.md says what is assumed of whom.
+ */
 
 /* Zero is the default of every field that has one. */
 struct rf_coordinator_opts {
@@ -90,9 +115,11 @@ struct rf_coordinator_opts {
     const float *initial;
     int64_t count;    /* with `initial` */
     int64_t rounds;   /* to make, 1 or more; those before a restart count */
-    int min_clients;  /* fewer updates make no mean; 0 = 1 */
+    int min_clients;  /* fewer updates make no mean; 0 = 1; at least `secure` */
+    int secure;       /* the threshold of secure aggregation, 2 or more; 0: none */
     double round_s;   /* from the start of a round, after which it ends without those that have not
-                       * answered; 0 = 600 */
+                       * answered; 0 = 600. Each exchange of a secure aggregation, of
+                       * those that have answered, may take as long */
     double wait_s;    /* for min_clients, without progress; 0 = 600; then RF_ETIMEOUT */
     const char *save; /* a folder: the state after each round, durable; NULL: none */
     int64_t save_every; /* rounds; 0 = 1; after the last one always */
@@ -142,6 +169,11 @@ RF_API int rf_privacy_epsilon(const struct rf_privacy *privacy, double *out);
 
 /* ---- a client -------------------------------------------------------------------------------- */
 
+/* The public key, 64 hexadecimal digits, by which other clients know this one. It follows from a
+ * secret of this client, which the coordinator does not have. NULL: RF_IDENTITY_KEY of the
+ * environment. Errors: RF_EAUTH (no secret). */
+RF_API int rf_client_identity(const char *secret, char out[65]);
+
 struct rf_client_opts {
     const char *host;
     int port;
@@ -156,6 +188,15 @@ struct rf_client_opts {
      * 1, this noise, and the number of rounds. Its weights, its times and the first parameters, if
      * they are its own, are not protected. 0 = none; need a rule with `difference`. */
     float clip, noise;
+    /* 2 or more: a coordinator without secure aggregation, or with a lower threshold, is refused.
+     * 0: as the coordinator says. */
+    int secure;
+    const char *secret; /* NULL: RF_IDENTITY_KEY of the environment; empty: no identity */
+    /* Names and identities of all clients that may be in a secure aggregation, with this one; needs
+     * `secure`. A round with another one, or with keys that its member has not signed, is refused.
+     * NULL: the coordinator is trusted to hand out the keys of the clients, and not its own. */
+    const struct rf_federated_client_key *peers;
+    int peer_count;
     double timeout_s; /* to connect, also again; and for a silent coordinator; 0 = 60 */
     /* Every message of this client, with its bytes without overhead, before it is sent or after it
      * has arrived. NULL: none. */
@@ -176,8 +217,9 @@ struct rf_client;
 
 /* Connects, and waits for the parameters of a round, which are written to `params`; those before
  * are sent only if the coordinator has none. Blocking. Errors: RF_EAUTH (name and key are not in
- * the coordinator's list), RF_EINVAL (rule, terms or number of parameters differ: named),
- * RF_ETIMEOUT (not connected within timeout_s), RF_ENOMEM, those of params. */
+ * the coordinator's list; it does not do what `secure` and `peers` say), RF_EINVAL (rule, terms or
+ * number of parameters differ: named), RF_ETIMEOUT (not connected within timeout_s), RF_ENOMEM,
+ * those of params. */
 RF_API int rf_client_open(const struct rf_client_opts *opts, const struct rf_rounds_params *params,
                           struct rf_client **out);
 /* Between each local step and rf_client_step, if the rule has a proximal term mu, with the learning

@@ -95,6 +95,17 @@ RF_API int rf_add_bias(struct rf_stream *stream, struct rf_tensor out, struct rf
 RF_API int rf_mul(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                   struct rf_tensor b);
 
+/* Fixed point of 32 bits, in units of 2^-16 (RF_I32), in which sums are exact: rf_fixed_add with
+ * `subtract` and the same term undoes rf_fixed_add, to the bit. Streams of reversible blocks are
+ * such sums (rf_policy.invert). f32 values are rounded to nearest, ties to even. The lowest number
+ * stands for NaN: for a value or a sum that is not finite or not below 2^15 in magnitude. Counts
+ * are equal. rf_fixed_read: f32 out = x. rf_fixed_write: out = f32 x. rf_fixed_add: out = x + f32
+ * term, or x - term; out may be x. */
+RF_API int rf_fixed_read(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x);
+RF_API int rf_fixed_write(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x);
+RF_API int rf_fixed_add(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor x,
+                        struct rf_tensor term, bool subtract);
+
 /* out = max(a, b) of each element; NaN if one of them is NaN. */
 RF_API int rf_maximum(struct rf_stream *stream, struct rf_tensor out, struct rf_tensor a,
                       struct rf_tensor b);

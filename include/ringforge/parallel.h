@@ -79,6 +79,7 @@ enum rf_verb {
     RF_VERB_ZERO,     /* clear gradients of a slot, except those that its calls overwrite */
     RF_VERB_FORWARD,
     RF_VERB_RECOMPUTE, /* a second forward pass, for values that were not saved */
+    RF_VERB_INVERT,    /* the input of a reversible block, from its output; rf_policy.invert */
     RF_VERB_BACKWARD_INPUT,
     RF_VERB_BACKWARD_WEIGHT,
     RF_VERB_MERGE,        /* gradients += others: a sibling subtree of micro-batches, or a round */
@@ -305,9 +306,9 @@ RF_API int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_sh
 
 /* The work of a block for one micro-batch. backward_*[0]: for a micro-batch that adds to gradients.
  * [1]: for the first micro-batch, which overwrites gradients with RF_PARAM_OVERWRITE_GRAD. With
- * forward_only only `forward` is set. */
+ * forward_only only `forward` is set. invert: of a block that the plan inverts. */
 struct rf_block_cost {
-    struct rf_work forward, backward_input[2], backward_weight[2];
+    struct rf_work forward, backward_input[2], backward_weight[2], invert;
 };
 
 /* Fills out[block] for each block, by calling it on a counting device (rf_device_open_counting)

@@ -133,6 +133,12 @@ struct rf_policy {
      * and the backward pass computes the rest again. 1: every output. 0: no recomputation. Or
      * RF_RECOMPUTE_SQRT or RF_RECOMPUTE_AUTO. The gradients have the same bits. */
     int recompute;
+    /* Blocks with rf_block_ops.invert keep neither their input nor anything else from forward to
+     * backward: the backward pass computes both from the block's output (Gomez et al. 2017). The
+     * memory of activations then does not depend on the number of these blocks, at the arithmetic
+     * of recompute = 1. Not with recompute, offload of activations, or a pipeline without a flush.
+     */
+    bool invert;
 
     bool sequence_parallel; /* mesh.tp > 1: rf_tensor_part.sequence */
     /* Every block is computed in this many parts, whose results are added as a tree. A power of
@@ -180,6 +186,7 @@ struct rf_policy {
     ROW(order, "order")                                                                            \
     ROW(update_on_rank_0, "update on rank 0")                                                      \
     ROW(zero, "zero stage")                                                                        \
+    ROW(invert, "inverted blocks")                                                                 \
     ROW(no_masters, "parameters without f32 masters")                                              \
     ROW(reduce_dtype, "type in which gradients travel")                                            \
     ROW(workspace_bytes, "workspace bytes")                                                        \

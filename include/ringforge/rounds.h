@@ -268,11 +268,12 @@ RF_API int rf_rounds_step(struct rf_rounds *rounds, double share, struct rf_roun
 /* Those of the last step, with what rf_rounds_move has made of it since. */
 RF_EXPORT void rf_rounds_get_stats(const struct rf_rounds *rounds, struct rf_rounds_stats *out);
 
-/* Two numbers of the caller, 0 at first: every exchange that begins from now on carries them, and
+/* Numbers of the caller, 0 at first: every exchange that begins from now on carries them, and
  * brings all ranks the largest of each. An exchange costs nothing more for it. */
-RF_EXPORT void rf_rounds_say(struct rf_rounds *rounds, const int32_t said[2]);
+enum { RF_ROUNDS_WORDS = 3 };
+RF_EXPORT void rf_rounds_say(struct rf_rounds *rounds, const int32_t said[RF_ROUNDS_WORDS]);
 /* Those of the last exchange that has taken effect. */
-RF_EXPORT void rf_rounds_heard(const struct rf_rounds *rounds, int32_t heard[2]);
+RF_EXPORT void rf_rounds_heard(const struct rf_rounds *rounds, int32_t heard[RF_ROUNDS_WORDS]);
 
 /* Ends all exchanges in progress, and then a round of f32 means over all ranks, whatever the rule:
  * at the end of training, or for one model of workers that only meet neighbours. Collective;
@@ -281,10 +282,12 @@ RF_API int rf_rounds_mean(struct rf_rounds *rounds);
 
 /* Continues with the ranks of another communicator, as rf_comm_shrink makes it: a failed exchange
  * is done again with them, unless a rank has all of it already; the shares and weights of those
- * that are gone are divided among the others. old_ranks: as from rf_comm_shrink. All ranks of comm
- * call it. The communicator before stays open until the return. After an error of `comm`, because
- * another worker was lost, the rounds belong to comm: shrink that, and move again. Collective;
- * blocking. Errors as those of rf_rounds_open. */
+ * that are gone are divided among the others. old_ranks: as from rf_comm_shrink. With a graph that
+ * any number of ranks has, comm may have more ranks: newcomers, whose rounds have the counters and
+ * arrays of the others (rf_rounds_get_array). All ranks of comm call it. The communicator before
+ * stays open until the return. After an error of `comm`, because another worker was lost, the
+ * rounds belong to comm: shrink that, and move again. Collective; blocking. Errors as those of
+ * rf_rounds_open. */
 RF_API int rf_rounds_move(struct rf_rounds *rounds, struct rf_comm *comm, const int *old_ranks);
 
 /* Waits for the exchanges in progress, which take effect when they would have. Blocking; errors as

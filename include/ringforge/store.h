@@ -2,8 +2,9 @@
  *
  * A store: f32 parameters that workers share, for training without a step that all of them wait
  * for. A worker pulls the parameters that it needs, and pushes gradients of them; the store
- * updates. The parameters lie in memory that the ranks of a host share (Hogwild, Recht et al.
- * 2011).
+ * updates. The parameters lie on servers, or the workers change them themselves (Hogwild, Recht et
+ * al. 2011): in memory that the ranks of a host share, or across hosts in parts of each rank's
+ * memory, by one-sided operations of the network.
  *
  * A store is not a replacement for collectives: each rank calls push and pull when it likes.
  */
@@ -47,10 +48,11 @@ enum rf_store_rule {
     RF_STORE_SYNC = 0,
     RF_STORE_ASYNC,
     RF_STORE_STALE,
-    /* In shared memory: every rank adds -lr times the gradient itself, as plain SGD.
-     *   HOGWILD: by atomic operations. No addition is lost.
-     *   RACY: by plain loads and stores. An addition may be lost to another one that happens at the
-     * same time. Losses are counted. */
+    /* Without servers: every rank adds -lr times the gradient itself, as plain SGD.
+     *   HOGWILD: by atomic operations, or across hosts by writes that no other rank overwrites. No
+     * addition is lost.
+     *   RACY: by loads and stores. An addition may be lost to another one that happens at the same
+     * time. Losses are counted. */
     RF_STORE_HOGWILD,
     RF_STORE_RACY,
     RF_STORE_RULE_COUNT
@@ -61,6 +63,14 @@ RF_EXPORT const char *rf_store_rule_name(enum rf_store_rule rule);
 
 /* Whether parameters lie on servers. */
 RF_EXPORT bool rf_store_has_servers(enum rf_store_rule rule);
+
+/* What servers have beside the parameters, in memory of a worker: with these a checkpoint of the
+ * caller's own continues with any number of workers and servers. */
+struct rf_store_state {
+    int64_t version, updates;      /* of all, and those of them that the optimizer has made */
+    float *states[RF_STATE_COUNT]; /* of the optimizer, `count` values each; NULL: not wanted, or
+                                      not given: zeros */
+};
 
 /* Zero is the default of every field. */
 struct rf_store_opts {
@@ -75,6 +85,7 @@ struct rf_store_opts {
     const struct rf_optimizer_opts *optimizer;
     const struct rf_store_keys *undecayed;
     int undecayed_count;
+    const struct rf_store_state *state; /* on rank 0: servers continue from it, with `initial` */
     const char *folder; /* of a server's state, for rf_store_save and `restore`; NULL: none */
     bool restore;       /* servers continue from what they saved last; `initial` is not read */
     /* The longest silence of a worker or a server, after which it counts as lost; 0 = the
@@ -96,15 +107,25 @@ RF_API int rf_store_text_read(const char *text, struct rf_store_opts *out);
 struct rf_store;
 
 /* Opens a store. All ranks pass equal options; those that differ are named. Uses comm in this call
- * only: the store has connections of its own between each worker and each server. Collective;
- * blocking. Errors, on all ranks: RF_EINVAL, RF_ENOMEM, RF_ENOTSUP (shared memory, and ranks on
- * several hosts), RF_EIO and RF_ECORRUPT (nothing to restore), those of a communicator. */
+ * only: the store has connections of its own. Without servers, and with ranks on several hosts,
+ * comm's provider is one of libfabric that has one-sided operations; with atomic operations on f32
+ * HOGWILD adds by them, otherwise each rank writes sums of its own, which pulls add up. Collective;
+ * blocking. Errors, on all ranks: RF_EINVAL, RF_ENOMEM, RF_ENOTSUP (the provider lacks an
+ * operation), RF_EIO and RF_ECORRUPT (nothing to restore), those of a communicator. */
 RF_API int rf_store_open(struct rf_comm *comm, const struct rf_store_opts *opts,
                          struct rf_store **out);
 
 /* Leaves the store, and frees what this rank has of it. Does not wait for other workers, which may
- * continue. NULL is allowed. */
+ * continue; but across hosts without servers a rank has a part of the store, and waits until all
+ * others close it, at most for the communicator's timeout. NULL is allowed. */
 RF_EXPORT void rf_store_close(struct rf_store *store);
+
+/* This rank gives up, and closes the store next, without waiting. Those that need it get RF_EABORT,
+ * or on servers count it as lost. */
+RF_EXPORT void rf_store_abort(struct rf_store *store, const char *why);
+
+/* How parameters are reached, for people: "memory that the ranks share". */
+RF_EXPORT const char *rf_store_path(const struct rf_store *store);
 
 /* Which server this rank is, from 0; -1: a worker. */
 RF_EXPORT int rf_store_server(const struct rf_store *store);
@@ -114,7 +135,8 @@ RF_EXPORT int rf_store_server(const struct rf_store *store);
 /* One thread at a time uses a store. If a server dies, is silent for timeout_s or gives up, the
  * call that needs it fails (RF_EPEER, RF_ETIMEOUT, RF_EABORT) with a message that names it, and
  * each later one is RF_EABORT. Then open a store again, with `restore`. If another worker is lost,
- * the servers continue without it, and this one does not notice. */
+ * the servers continue without it, and this one does not notice. Across hosts without servers every
+ * rank has a part of the parameters, and the loss of any ends the store in the same way. */
 
 struct rf_store_update {
     float lr;     /* rate of the update; 0 = 1. With SYNC all workers have the same */
@@ -123,15 +145,16 @@ struct rf_store_update {
 };
 
 /* Pushes a gradient: the values of the keys, f32. Values that are not finite: RF_EINVAL, and
- * nothing is pushed. update may be NULL. Does not wait for the update. */
+ * nothing is pushed. update may be NULL. Servers are not waited for; without servers the gradient
+ * is in the store when the call returns. */
 RF_API int rf_store_push(struct rf_store *store, const struct rf_store_keys *keys,
                          const float *gradient, const struct rf_store_update *update);
 
 /* Copies the parameters of the keys to `values`. On servers: waits as the rule says, and until the
  * ranges that the keys are in have had `least` updates (their versions; 0: any). RF_EINVAL: no
- * other worker is left that could bring that. Parameters of one server are of one version. In
- * shared memory `least` must be 0, and others may write meanwhile: each value is one that the
- * parameter had, but two may be of different times. */
+ * other worker is left that could bring that. Parameters of one server are of one version. Without
+ * servers `least` must be 0, and others may write meanwhile: each value is one that the parameter
+ * had, but two may be of different times. */
 RF_API int rf_store_pull(struct rf_store *store, const struct rf_store_keys *keys, int64_t least,
                          float *values);
 
@@ -139,6 +162,10 @@ RF_API int rf_store_pull(struct rf_store *store, const struct rf_store_keys *key
  * save and ask. note: 0 or more; the largest of all workers is in the statistics of each one that
  * pulls behind it, for what they agree on (a request to end, for example). */
 RF_API int rf_store_finish(struct rf_store *store, int note);
+
+/* Copies what servers have to *out. With SYNC it is behind this worker's last push; it is of one
+ * version if no worker pushes meanwhile. The numbers are the largest of all servers. */
+RF_API int rf_store_read_state(struct rf_store *store, struct rf_store_state *out);
 
 /* All servers write their state to `folder`, durably, and keep the one before. With SYNC these are
  * the states of one version, that behind the last push of this worker, if the worker has not pushed
@@ -149,11 +176,12 @@ struct rf_store_stats {
     int64_t pushes, pulls; /* of this rank */
     int note;              /* of rf_store_finish, as of the last pull */
     /* With servers, of this rank: bytes of values pushed and pulled, of all else in messages, the
-     * lowest version of the last pull, and the time that calls took. */
+     * lowest version of the last pull, and the time that calls took. Across hosts without servers:
+     * bytes written to and read from the memory of other ranks, and the time. */
     uint64_t pushed_bytes, pulled_bytes, other_bytes;
     int64_t version;
     uint64_t wait_ns;
-    /* In shared memory, of all ranks, as they are now: additions to single parameters, and those of
+    /* Without servers, of all ranks, as they are now: additions to single parameters, and those of
      * them that a later one has overwritten. Exact while nobody pushes, and up to 2^32 additions to
      * one parameter. */
     uint64_t additions, lost;
@@ -167,6 +195,7 @@ enum { RF_STORE_BUCKETS = 32 }; /* the last one counts all that is larger, too *
 
 struct rf_store_server_stats {
     int64_t version;                /* updates, those before the last restore included */
+    int64_t updates;                /* those of them that the optimizer has made */
     int64_t pushes, pulls, skipped; /* skipped: sums that are not finite, which change nothing */
     uint64_t pushed_bytes, pulled_bytes, other_bytes;
     int32_t workers, lost; /* connected; lost so far */

@@ -60,6 +60,9 @@ static int open_all(struct rf_client *client, const struct rf_client_opts *opts)
                        "client %s has no key: it must prove the one that the coordinator "
                        "has for it",
                        opts->name);
+    if (!(client->secure = rf_alloc(sizeof *client->secure)))
+        return rf_fail(RF_ENOMEM, "out of memory for a client");
+    RETURN_IF_ERROR(federated_identify(client->secure, opts));
     federated_rule_text(opts->rule, client->rule_text);
     client->host = rf_strdup(opts->host);
     client->terms = rf_strdup(opts->terms ? opts->terms : "");
@@ -88,6 +91,8 @@ int rf_client_open(const struct rf_client_opts *opts, const struct rf_rounds_par
     client->opts = *opts;
     client->opts.host = client->opts.name = client->opts.key = client->opts.terms = NULL;
     client->opts.rule = NULL;
+    client->opts.secret = NULL;
+    client->opts.peers = NULL;
     snprintf(client->name, sizeof client->name, "%s", opts->name);
     client->params = *params;
     client->rule = *opts->rule;
@@ -122,7 +127,10 @@ static int make_update(struct rf_client *client, double share)
                        (long long)client->round);
     if (client->opts.clip > 0)
         federated_privatise(update, count, (double)client->opts.clip, (double)client->opts.noise);
-    client->weight = share;
+    client->weight = client->rule.weighted || !client->secure->threshold ? share : 1;
+    if (client->secure->threshold)
+        RETURN_IF_ERROR(
+            federated_fixed_check(update, count, client->weight, client->rule.weighted));
     client->has_update = true;
     return RF_OK;
 }
@@ -192,6 +200,13 @@ void rf_client_close(struct rf_client *client)
         return;
     federated_disconnect(client);
     sodium_memzero(&client->key, sizeof client->key);
+    if (client->secure) {
+        rf_free(client->secure->peers);
+        sodium_memzero(client->secure, sizeof *client->secure);
+    }
+    rf_free(client->secure);
+    rf_free(client->piece);
+    rf_free(client->stream);
     rf_free(client->host);
     rf_free(client->terms);
     rf_free(client->start);

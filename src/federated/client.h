@@ -5,8 +5,7 @@
 #ifndef RF_FEDERATED_CLIENT_H
 #define RF_FEDERATED_CLIENT_H
 
-#include "message.h"
-#include "transport/bootstrap/handshake.h"
+#include "secure.h"
 
 struct rf_client {
     struct rf_client_opts opts; /* without pointers to the caller's memory, but user */
@@ -35,7 +34,11 @@ struct rf_client {
     bool has_update;
     double weight;
 
-    int64_t out_done; /* values of `update` that are queued; -1: none are due */
+    int64_t out_done; /* values of what is sent that are queued; -1: none are due */
+    bool masked;      /* the update is sent with masks: each value is two of them */
+    struct secure_client *secure;
+    bool secure_here;         /* the coordinator has said a threshold on this connection */
+    uint64_t *piece, *stream; /* of masked values; NULL: it never has */
     enum rf_federated_message arriving;
     uint64_t arriving_run;
     int64_t arriving_round, in_done;

@@ -22,7 +22,7 @@
 
 static int send(struct rf_client *client, const struct federated_message *message)
 {
-    uint8_t bytes[FEDERATED_JOIN_BYTES];
+    uint8_t bytes[FEDERATED_MESSAGE_BYTES];
     const size_t count = federated_write(message, bytes);
     if (client->opts.audit)
         client->opts.audit(client->opts.user, true, message->kind, count);
@@ -37,6 +37,9 @@ static void disconnect(struct rf_client *client)
     client->here = false;
     client->arriving = 0;
     client->out_done = -1;
+    client->masked = client->secure_here = false;
+    if (client->secure)
+        federated_secure_forget(client->secure);
 }
 
 void federated_disconnect(struct rf_client *client)
@@ -119,8 +122,28 @@ static int receive_start(struct rf_client *client, const struct federated_messag
     return 0;
 }
 
+static int send_body(struct rf_client *client, enum rf_federated_message kind, const uint8_t *body,
+                     size_t bytes)
+{
+    const struct federated_message message = {.kind = kind,
+                                              .run = client->run,
+                                              .round = client->round,
+                                              .body = body,
+                                              .body_bytes = bytes};
+    return send(client, &message);
+}
+
+static int send_ready(struct rf_client *client)
+{
+    uint8_t body[FEDERATED_READY_BYTES];
+    RETURN_IF_ERROR(federated_secure_ready(client->secure, client->run, client->round, body));
+    return send_body(client, RF_FEDERATED_READY, body, sizeof body);
+}
+
 static int send_update(struct rf_client *client)
 {
+    if (client->secure->threshold)
+        return send_ready(client);
     const struct federated_message update = {.kind = RF_FEDERATED_UPDATE,
                                              .run = client->run,
                                              .round = client->round,
@@ -145,8 +168,9 @@ static int complete(struct rf_client *client)
     client->has_round = true;
     client->run = client->arriving_run;
     client->round = client->arriving_round;
-    client->has_update = false;
+    client->has_update = client->masked = false;
     client->out_done = -1;
+    federated_secure_forget(client->secure);
     return 1;
 }
 
@@ -160,17 +184,71 @@ static int receive_values(struct rf_client *client, const struct federated_messa
     return client->in_done == count ? complete(client) : 0;
 }
 
+/* ---- secure aggregation ---------------------------------------------------------------------- */
+
+static int receive_secure(struct rf_client *client, const struct federated_message *m)
+{
+    RETURN_IF_ERROR(federated_secure_begin(client->secure, m->threshold));
+    client->secure_here = true;
+    if (!client->piece)
+        client->piece = rf_alloc(SECURE_PIECE * sizeof *client->piece);
+    if (!client->stream)
+        client->stream = rf_alloc(SECURE_PIECE * sizeof *client->stream);
+    return client->piece && client->stream
+               ? 0
+               : rf_fail(RF_ENOMEM, "out of memory for the masks of a client");
+}
+
+/* What answers a message of an aggregation. */
+static int continue_secure(struct rf_client *client, const struct federated_message *m)
+{
+    uint8_t body[FEDERATED_MESSAGE_BYTES];
+    size_t bytes = 0;
+    if (client->out_done >= 0)
+        return rf_fail(RF_ECORRUPT, "the coordinator continued before the update was sent");
+    switch (m->kind) {
+    case RF_FEDERATED_PEERS:
+        RETURN_IF_ERROR(federated_secure_peers(client->secure, m, body, &bytes));
+        return send_body(client, RF_FEDERATED_SHARES, body, bytes);
+    case RF_FEDERATED_SHARES:
+        RETURN_IF_ERROR(federated_secure_shares(client->secure, m));
+        client->out_done = 0;
+        client->masked = true;
+        return send_body(client, RF_FEDERATED_MASKED, NULL, 0);
+    case RF_FEDERATED_UNMASK:
+        RETURN_IF_ERROR(federated_secure_unmask(client->secure, m, body, &bytes));
+        return send_body(client, RF_FEDERATED_CONFIRM, body, bytes);
+    default:
+        RETURN_IF_ERROR(federated_secure_agreed(client->secure, m, body, &bytes));
+        return send_body(client, RF_FEDERATED_REVEAL, body, bytes);
+    }
+}
+
+/* Nothing of a round is begun with a coordinator that does not say what this client wants. */
+static int check_secure(const struct rf_client *client)
+{
+    if (client->secure_here || (!client->secure->least && !client->secure->threshold))
+        return 0;
+    return rf_fail(RF_EAUTH,
+                   "client %s wants secure aggregation, and the coordinator does not do it: start "
+                   "it with a threshold",
+                   client->name);
+}
+
 /* 1: the parameters of another round are complete. */
 static int receive(struct rf_client *client, const struct federated_message *m)
 {
     switch (m->kind) {
     case RF_FEDERATED_ROUND:
+        RETURN_IF_ERROR(check_secure(client));
+        /* fall through */
     case RF_FEDERATED_END:
         return receive_start(client, m);
     case RF_FEDERATED_VALUES:
         return receive_values(client, m);
     case RF_FEDERATED_ASK: {
         const struct federated_message state = {.kind = RF_FEDERATED_STATE};
+        RETURN_IF_ERROR(check_secure(client));
         if (client->has_round || client->out_done >= 0)
             return rf_fail(RF_ECORRUPT, "the coordinator asked for parameters out of order");
         client->out_done = 0;
@@ -178,6 +256,13 @@ static int receive(struct rf_client *client, const struct federated_message *m)
     }
     case RF_FEDERATED_REFUSE:
         return rf_fail_rank(m->status, 0, "the coordinator says: %s", m->text);
+    case RF_FEDERATED_SECURE:
+        return receive_secure(client, m);
+    case RF_FEDERATED_PEERS:
+    case RF_FEDERATED_SHARES:
+    case RF_FEDERATED_UNMASK:
+    case RF_FEDERATED_AGREED:
+        return continue_secure(client, m);
     default:
         return 0; /* a heartbeat */
     }
@@ -203,18 +288,30 @@ static int take_messages(struct rf_client *client)
 
 /* ---- one connection -------------------------------------------------------------------------- */
 
+/* The next values of an update, with masks: two of 4 bytes make one. */
+static const void *masked_piece(struct rf_client *client, int64_t n)
+{
+    const int64_t first = client->out_done / 2;
+    federated_fixed(client->update, client->params.count, client->weight, client->rule.weighted,
+                    first, n / 2, client->piece);
+    federated_secure_mask(client->secure, first, n / 2, client->stream, client->piece);
+    return client->piece;
+}
+
 static int send_values(struct rf_client *client)
 {
     struct rf_link *link = &client->channel.link;
+    const int64_t count = client->params.count, total = client->masked ? 2 * (count + 1) : count;
     RETURN_IF_ERROR(rf_link_flush(link));
     while (client->out_done >= 0 && !rf_link_has_output(link)) {
-        const int64_t n = federated_piece(client->params.count, client->out_done);
+        const int64_t n = federated_piece(total, client->out_done);
         const size_t bytes = (size_t)n * sizeof(float);
+        const void *values =
+            client->masked ? masked_piece(client, n) : client->update + client->out_done;
         if (client->opts.audit)
             client->opts.audit(client->opts.user, true, RF_FEDERATED_VALUES, bytes);
-        RETURN_IF_ERROR(rf_channel_queue(&client->channel, RF_FEDERATED_VALUES,
-                                         client->update + client->out_done, bytes));
-        client->out_done = client->out_done + n < client->params.count ? client->out_done + n : -1;
+        RETURN_IF_ERROR(rf_channel_queue(&client->channel, RF_FEDERATED_VALUES, values, bytes));
+        client->out_done = client->out_done + n < total ? client->out_done + n : -1;
         RETURN_IF_ERROR(rf_link_flush(link));
     }
     return 0;

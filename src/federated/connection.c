@@ -5,13 +5,13 @@
 #include <ringforge/ringforge.h>
 
 #include "base/base.h"
-#include "coordinator.h"
+#include "secure_round.h"
 
 #define LINGER_NS 2000000000ull /* for the other end to read the last message */
 
 int federated_send(struct client *client, const struct federated_message *message)
 {
-    uint8_t bytes[512]; /* none that a coordinator sends is longer */
+    uint8_t bytes[FEDERATED_MESSAGE_BYTES];
     const size_t count = federated_write(message, bytes);
     return rf_channel_queue(&client->channel, message->kind, bytes, count);
 }
@@ -55,7 +55,10 @@ static struct rf_channel take(struct rf_coordinator *c, struct client *client)
     c->sent_bytes += channel.sent_bytes;
     c->received_bytes += channel.received_bytes;
     client->channel = (struct rf_channel){.link = {.fd = -1}};
-    client->here = client->joined = client->busy = false;
+    client->here = client->joined = client->busy = client->reveals = false;
+    client->member = -1;
+    if (c->secure && c->secure->phase == SECURE_COLLECTS)
+        client->answered = false; /* its secrets have ended with the connection */
     client->arriving = 0;
     client->out_done = -1;
     if (c->asked == client - c->clients && !c->has_params)

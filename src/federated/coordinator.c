@@ -2,8 +2,6 @@
  *
  * A coordinator: opening, running, closing.
  */
-#include "coordinator.h"
-
 #include <math.h>
 #include <poll.h>
 #include <ringforge/ringforge.h>
@@ -12,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "secure_round.h"
 #include "transport/control/socket.h"
 
 #define LINGER_NS 10000000000ull /* for clients to take the last parameters */
@@ -75,7 +74,7 @@ static int add_client(struct rf_coordinator *c, const struct rf_federated_client
         if (sodium_memcmp(c->clients[k].key.key, client->key.key, 32) == 0)
             return rf_fail(RF_EINVAL, "clients %s and %s have one key: give each its own",
                            c->clients[k].name, given->name);
-    client->out_done = -1;
+    client->out_done = client->member = -1;
     client->channel.link.fd = -1;
     c->opts.client_count++;
     return RF_OK;
@@ -158,6 +157,7 @@ static int open_all(struct rf_coordinator *c, const struct rf_coordinator_opts *
     RETURN_IF_ERROR(make_lists(c, opts->client_count));
     for (int k = 0; k < opts->client_count; k++)
         RETURN_IF_ERROR(add_client(c, opts->clients + k));
+    RETURN_IF_ERROR(federated_secure_open(c));
     RETURN_IF_ERROR(copy_start(c, opts));
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (c->wake_fd < 0)
@@ -297,10 +297,12 @@ void rf_coordinator_close(struct rf_coordinator *c)
     for (int k = 0; k < c->opts.client_count; k++) {
         sodium_memzero(&c->clients[k].key, sizeof c->clients[k].key);
         rf_free(c->clients[k].update);
+        rf_free(c->clients[k].masked);
     }
     for (int s = 0; s < RF_STATE_COUNT; s++)
         rf_free(c->state[s]);
     rf_folder_unlock(&c->lock);
+    federated_secure_close(c);
     rf_free(c->params);
     rf_free(c->mean);
     rf_free(c->decay);

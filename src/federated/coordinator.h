@@ -34,6 +34,13 @@ struct client {
     bool asked, answered;
     double weight;
     float *update; /* NULL before its first */
+
+    /* Of secure aggregation. */
+    uint8_t ready[FEDERATED_READY_BYTES]; /* its keys, if it has answered */
+    int member;                           /* of the open aggregation, on this connection; or -1 */
+    bool late, failed;                    /* it was ready too late; too few were left with it */
+    bool reveals;                         /* it owes shares */
+    uint64_t *masked;                     /* as `update`, and the weight behind it */
 };
 
 /* A connection whose last message is on its way. */
@@ -70,6 +77,8 @@ struct rf_coordinator {
     float *state[RF_STATE_COUNT];
     int32_t *decay;
     struct rf_step_scalars scalars;
+
+    struct secure_round *secure; /* NULL: updates are not masked */
 
     uint64_t run; /* of this process: an update of another one has another start */
     int64_t round, saved;
@@ -118,8 +127,8 @@ int federated_advance(struct rf_coordinator *c, uint64_t *next_ns);
 
 /* ---- mean.c ---------------------------------------------------------------------------------- */
 
-/* The parameters that follow from the updates of the answered clients. */
-int federated_mean(struct rf_coordinator *c);
+/* The parameters that follow from the updates of the answered clients, and their weight. */
+int federated_mean(struct rf_coordinator *c, double *weight);
 
 /* ---- save.c ---------------------------------------------------------------------------------- */
 

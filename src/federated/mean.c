@@ -2,10 +2,9 @@
  *
  * The weighted mean of updates, and the outer rule.
  */
-#include <ringforge/host_step.h>
-
 #include "base/base.h"
-#include "coordinator.h"
+#include "rounds/outer.h"
+#include "secure_round.h"
 
 /* mean = sum of n(k) x(k) / n, added in the order of the list, in f64, and rounded once. */
 static void average(struct rf_coordinator *c, double all)
@@ -31,23 +30,26 @@ static int outer_step(struct rf_coordinator *c)
         .count = c->count, .param = c->params, .grad = c->mean, .decay = c->decay};
     for (int s = 0; s < RF_STATE_COUNT; s++)
         update.state[s] = c->state[s];
-    c->scalars.lr = rf_option(c->rule.outer_lr, 1);
-    c->scalars.inv_tokens = 1;
-    RETURN_IF_ERROR(rf_host_step_begin(&c->outer, &c->scalars, 0));
-    return rf_host_step(&c->outer, &update, 0, c->count, &c->scalars);
+    return rf_rounds_outer_step(&c->rule, &update, &c->scalars);
 }
 
-int federated_mean(struct rf_coordinator *c)
+int federated_mean(struct rf_coordinator *c, double *weight)
 {
     double all = 0;
-    for (int k = 0; k < c->opts.client_count; k++)
+    if (c->secure && c->secure->failed)
+        return RF_OK;
+    for (int k = 0; k < c->opts.client_count && !c->secure; k++)
         all += c->clients[k].answered ? c->clients[k].weight : 0;
+    if (c->secure)
+        all = c->secure->weight;
+    *weight = all;
     if (!(all > 0)) {
         federated_note(c, "round %lld: the weights of all updates are 0, the parameters stay",
                        (long long)c->round);
         return RF_OK;
     }
-    average(c, all);
+    if (!c->secure) /* else its sum has made the mean */
+        average(c, all);
     if (c->rule.difference)
         return outer_step(c);
     memcpy(c->params, c->mean, (size_t)c->count * sizeof *c->params);

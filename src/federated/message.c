@@ -5,22 +5,45 @@
 #include "message.h"
 
 #include <math.h>
+#include <sodium.h>
 
 #include "base/base.h"
 
-enum { PIECE = RF_CHANNEL_BYTES, JOIN_LEAST = 12 + 2 };
+enum {
+    PIECE = RF_CHANNEL_BYTES,
+    JOIN_LEAST = 12 + 2,
+    ROUND = 16, /* run and number of a round */
+    SET = FEDERATED_SET_BYTES,
+    MOST = FEDERATED_MEMBERS
+};
+_Static_assert((int)FEDERATED_JOIN_BYTES <= (int)FEDERATED_MESSAGE_BYTES, "room for every message");
 
 static const struct rf_federated_message_info infos[RF_FEDERATED_MESSAGES] = {
     [RF_FEDERATED_JOIN] = {"join", true, false, JOIN_LEAST, FEDERATED_JOIN_BYTES, false},
     [RF_FEDERATED_ASK] = {"ask", false, true, 0, 0, false},
     [RF_FEDERATED_STATE] = {"state", true, false, 0, 0, true},
-    [RF_FEDERATED_ROUND] = {"round", false, true, 16, 16, true},
-    [RF_FEDERATED_UPDATE] = {"update", true, false, 24, 24, true},
+    [RF_FEDERATED_ROUND] = {"round", false, true, ROUND, ROUND, true},
+    [RF_FEDERATED_UPDATE] = {"update", true, false, ROUND + 8, ROUND + 8, true},
     [RF_FEDERATED_VALUES] = {"values", true, true, 4, PIECE, false},
-    [RF_FEDERATED_END] = {"end", false, true, 16, 16, true},
+    [RF_FEDERATED_END] = {"end", false, true, ROUND, ROUND, true},
     [RF_FEDERATED_HEARTBEAT] = {"heartbeat", false, true, 0, 0, false},
     [RF_FEDERATED_REFUSE] = {"refuse", false, true, 4, 404, false},
     [RF_FEDERATED_LEAVE] = {"leave", true, false, 0, 0, false},
+    [RF_FEDERATED_SECURE] = {"secure", false, true, 4, 4, false},
+    [RF_FEDERATED_READY] = {"ready", true, false, ROUND + FEDERATED_READY_BYTES,
+                            ROUND + FEDERATED_READY_BYTES, false},
+    [RF_FEDERATED_PEERS] = {"peers", false, true, ROUND + 2 * FEDERATED_PEER_BYTES,
+                            ROUND + MOST *FEDERATED_PEER_BYTES, false},
+    [RF_FEDERATED_SHARES] = {"shares", true, true, ROUND + SET + FEDERATED_BOX_BYTES,
+                             ROUND + SET + (MOST - 1) * FEDERATED_BOX_BYTES, false},
+    [RF_FEDERATED_MASKED] = {"masked", true, false, ROUND, ROUND, true},
+    [RF_FEDERATED_UNMASK] = {"unmask", false, true, ROUND + SET, ROUND + SET, false},
+    [RF_FEDERATED_CONFIRM] = {"confirm", true, false, ROUND + FEDERATED_SIGNATURE_BYTES,
+                              ROUND + FEDERATED_SIGNATURE_BYTES, false},
+    [RF_FEDERATED_AGREED] = {"agreed", false, true, ROUND + SET + 2 * FEDERATED_SIGNATURE_BYTES,
+                             ROUND + SET + MOST *FEDERATED_SIGNATURE_BYTES, false},
+    [RF_FEDERATED_REVEAL] = {"reveal", true, false, ROUND + 2 * FEDERATED_KEY_BYTES,
+                             ROUND + MOST *FEDERATED_KEY_BYTES, false},
 };
 
 const struct rf_federated_message_info *rf_federated_message_get_info(int message)
@@ -77,6 +100,40 @@ static bool parse_refusal(const uint8_t *in, uint32_t bytes, struct federated_me
     return true;
 }
 
+/* Whole peers, by name: their order is the same for all, and none is twice. */
+static bool are_peers(const uint8_t *body, size_t bytes)
+{
+    const char *last = "";
+    for (size_t at = 0; at < bytes; at += FEDERATED_PEER_BYTES) {
+        const char *name = (const char *)body + at;
+        const size_t length = strnlen(name, RF_NAME_BYTES + 1);
+        if (bytes - at < FEDERATED_PEER_BYTES || !rf_handshake_is_name(name, length) ||
+            !sodium_is_zero(body + at + length, FEDERATED_NAME_BYTES - length) ||
+            strcmp(last, name) >= 0)
+            return false;
+        last = name;
+    }
+    return true;
+}
+
+static bool parse_secure(const uint8_t *in, uint32_t bytes, struct federated_message *out)
+{
+    out->run = get64(in);
+    out->round = (int64_t)get64(in + 8);
+    out->body = in + ROUND;
+    out->body_bytes = bytes - ROUND;
+    if (out->kind == RF_FEDERATED_PEERS && !are_peers(out->body, out->body_bytes))
+        return false;
+    const size_t each = out->kind == RF_FEDERATED_SHARES   ? FEDERATED_BOX_BYTES
+                        : out->kind == RF_FEDERATED_AGREED ? FEDERATED_SIGNATURE_BYTES
+                                                           : 0;
+    if (each && out->body_bytes != SET + (size_t)federated_members(out->body) * each)
+        return false;
+    if (out->kind == RF_FEDERATED_REVEAL && out->body_bytes % FEDERATED_KEY_BYTES != 0)
+        return false;
+    return out->round >= 0;
+}
+
 static bool parse_body(const uint8_t *in, uint32_t bytes, struct federated_message *out)
 {
     switch (out->kind) {
@@ -98,6 +155,18 @@ static bool parse_body(const uint8_t *in, uint32_t bytes, struct federated_messa
         out->values = in;
         out->value_count = bytes / 4;
         return bytes % 4 == 0;
+    case RF_FEDERATED_SECURE:
+        out->threshold = (int)rf_get32(in);
+        return out->threshold >= 2 && out->threshold <= MOST;
+    case RF_FEDERATED_READY:
+    case RF_FEDERATED_PEERS:
+    case RF_FEDERATED_SHARES:
+    case RF_FEDERATED_MASKED:
+    case RF_FEDERATED_UNMASK:
+    case RF_FEDERATED_CONFIRM:
+    case RF_FEDERATED_AGREED:
+    case RF_FEDERATED_REVEAL:
+        return parse_secure(in, bytes, out);
     default:
         return true;
     }
@@ -150,9 +219,45 @@ size_t federated_write(const struct federated_message *m, uint8_t *out)
         put64(out + 8, (uint64_t)m->round);
         put64(out + 16, bits);
         return infos[m->kind].most;
+    case RF_FEDERATED_SECURE:
+        rf_put32(out, (uint32_t)m->threshold);
+        return 4;
+    case RF_FEDERATED_READY:
+    case RF_FEDERATED_PEERS:
+    case RF_FEDERATED_SHARES:
+    case RF_FEDERATED_MASKED:
+    case RF_FEDERATED_UNMASK:
+    case RF_FEDERATED_CONFIRM:
+    case RF_FEDERATED_AGREED:
+    case RF_FEDERATED_REVEAL:
+        put64(out, m->run);
+        put64(out + 8, (uint64_t)m->round);
+        if (m->body_bytes)
+            memcpy(out + ROUND, m->body, m->body_bytes);
+        return ROUND + m->body_bytes;
     default:
         return 0;
     }
+}
+
+/* ---- sets ------------------------------------------------------------------------------------ */
+
+bool federated_has(const uint8_t set[FEDERATED_SET_BYTES], int member)
+{
+    return set[member / 8] >> (member % 8) & 1;
+}
+
+void federated_add(uint8_t set[FEDERATED_SET_BYTES], int member)
+{
+    set[member / 8] |= (uint8_t)(1u << (member % 8));
+}
+
+int federated_members(const uint8_t set[FEDERATED_SET_BYTES])
+{
+    int found = 0;
+    for (int member = 0; member < 8 * FEDERATED_SET_BYTES; member++)
+        found += federated_has(set, member);
+    return found;
 }
 
 int64_t federated_piece(int64_t count, int64_t done)

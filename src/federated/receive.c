@@ -7,7 +7,7 @@
 #include <ringforge/ringforge.h>
 
 #include "base/base.h"
-#include "coordinator.h"
+#include "secure_round.h"
 #include "transport/transport.h"
 
 static int out_of_order(const struct federated_message *message)
@@ -50,11 +50,24 @@ static void refuse(struct rf_coordinator *c, struct client *client, int status, 
     federated_dismiss(c, client, &message);
 }
 
+/* Memory for what the client will send in rounds. */
+static bool make_room_of(const struct rf_coordinator *c, struct client *client)
+{
+    const size_t count = (size_t)c->count;
+    if (c->secure && !client->masked)
+        client->masked = rf_alloc((count + 1) * sizeof *client->masked);
+    else if (!c->secure && !client->update)
+        client->update = rf_alloc(count * sizeof *client->update + 1);
+    return c->secure ? client->masked != NULL : client->update != NULL;
+}
+
 /* The first client's terms and number of parameters are those of the training. */
 static int receive_join(struct rf_coordinator *c, struct client *client,
                         const struct federated_message *m)
 {
     char why[400];
+    const struct federated_message secure = {.kind = RF_FEDERATED_SECURE,
+                                             .threshold = c->opts.secure};
     if (client->joined)
         return out_of_order(m);
     if (disagrees(c, m, why, sizeof why)) {
@@ -62,27 +75,36 @@ static int receive_join(struct rf_coordinator *c, struct client *client,
         return RF_OK;
     }
     if ((c->count == 0 && federated_make_room(c, m->count) < 0) ||
-        (!c->terms && !(c->terms = rf_strdup(m->terms))) ||
-        (!client->update && !(client->update = rf_alloc((size_t)c->count * sizeof(float) + 1)))) {
+        (!c->terms && !(c->terms = rf_strdup(m->terms))) || !make_room_of(c, client)) {
         refuse(c, client, RF_ENOMEM, "the coordinator is out of memory for this client");
         return RF_OK;
     }
+    if (c->secure)
+        RETURN_IF_ERROR(federated_send(client, &secure));
     client->joined = true;
     c->progress_ns = rf_now_ns();
     federated_note(c, "client %s has joined: %d here", client->name, federated_here(c));
     if (c->ended)
         federated_send_end(c, client);
     /* One that was lost in this round comes back to it. */
-    else if (c->open && client->asked && !client->answered)
+    else if (c->open && client->asked && !client->answered && federated_collects(c))
         federated_send_round(c, client);
     return RF_OK;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static float *room_of(struct rf_coordinator *c, struct client *client)
+/* What is arriving: 4 bytes each, of a masked value 8. */
+static int64_t arriving_count(const struct rf_coordinator *c, const struct client *client)
 {
-    return client->arriving == RF_FEDERATED_STATE ? c->params : client->update;
+    return client->arriving == RF_FEDERATED_MASKED ? 2 * (c->count + 1) : c->count;
+}
+
+static void *room_of(struct rf_coordinator *c, struct client *client)
+{
+    return client->arriving == RF_FEDERATED_STATE    ? (void *)c->params
+           : client->arriving == RF_FEDERATED_MASKED ? (void *)client->masked
+                                                     : client->update;
 }
 
 static int receive_state(struct rf_coordinator *c, struct client *client,
@@ -98,6 +120,8 @@ static int receive_state(struct rf_coordinator *c, struct client *client,
 static int receive_update(struct client *client, const struct rf_coordinator *c,
                           const struct federated_message *m)
 {
+    if (c->secure)
+        return rf_fail(RF_ECORRUPT, "it sent an update that is not masked");
     if (!client->joined || client->arriving || !client->busy || client->out_done >= 0 ||
         m->run != c->run || m->round != client->round)
         return out_of_order(m);
@@ -114,8 +138,13 @@ static int complete(struct rf_coordinator *c, struct client *client)
 {
     const enum rf_federated_message kind = client->arriving;
     const bool counts = c->open && client->round == c->round;
+    const float *values = room_of(c, client);
     client->arriving = 0;
-    if (!federated_finite(room_of(c, client), c->count)) {
+    if (kind == RF_FEDERATED_MASKED) {
+        federated_secure_uploaded(c, client);
+        return RF_OK;
+    }
+    if (!federated_finite(values, c->count)) {
         refuse(c, client, RF_EINVAL, "the client sent a value that is not finite");
         return RF_OK;
     }
@@ -137,12 +166,13 @@ static int complete(struct rf_coordinator *c, struct client *client)
 static int receive_values(struct rf_coordinator *c, struct client *client,
                           const struct federated_message *m)
 {
-    if (!client->arriving || m->value_count != federated_piece(c->count, client->in_done))
+    const int64_t count = arriving_count(c, client);
+    if (!client->arriving || m->value_count != federated_piece(count, client->in_done))
         return out_of_order(m);
-    float *to = client->arriving == RF_FEDERATED_STATE ? c->params : client->update;
-    memcpy(to + client->in_done, m->values, (size_t)m->value_count * sizeof *to);
+    uint8_t *to = room_of(c, client);
+    memcpy(to + 4 * client->in_done, m->values, 4 * (size_t)m->value_count);
     client->in_done += m->value_count;
-    return client->in_done == c->count ? complete(c, client) : RF_OK;
+    return client->in_done == count ? complete(c, client) : RF_OK;
 }
 
 /* ---- all messages ---------------------------------------------------------------------------- */
@@ -163,6 +193,12 @@ static int receive(struct rf_coordinator *c, struct client *client,
         federated_note(c, "client %s leaves", client->name);
         federated_drop(c, client, NULL);
         return RF_OK;
+    case RF_FEDERATED_READY:
+    case RF_FEDERATED_SHARES:
+    case RF_FEDERATED_MASKED:
+    case RF_FEDERATED_CONFIRM:
+    case RF_FEDERATED_REVEAL:
+        return federated_secure_receive(c, client, m);
     default:
         return out_of_order(m);
     }

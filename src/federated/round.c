@@ -6,7 +6,7 @@
 #include <ringforge/ringforge.h>
 
 #include "base/base.h"
-#include "coordinator.h"
+#include "secure_round.h"
 
 static bool idle(const struct client *client)
 {
@@ -51,8 +51,9 @@ static void send_to_idle(struct rf_coordinator *c)
 static void begin(struct rf_coordinator *c)
 {
     for (int k = 0; k < c->opts.client_count; k++) {
-        c->clients[k].asked = c->clients[k].answered = false;
-        c->clients[k].weight = 0;
+        struct client *client = c->clients + k;
+        client->asked = client->answered = client->late = client->failed = false;
+        client->weight = 0;
     }
     c->open = true;
     c->began_ns = c->progress_ns = rf_now_ns();
@@ -61,19 +62,21 @@ static void begin(struct rf_coordinator *c)
 
 static enum rf_federated_part part_of(const struct rf_coordinator *c, const struct client *client)
 {
-    return client->answered  ? RF_FEDERATED_COUNTED
-           : owes(c, client) ? RF_FEDERATED_LATE
-           : client->asked   ? RF_FEDERATED_LOST
-                             : RF_FEDERATED_ABSENT;
+    return client->answered                  ? RF_FEDERATED_COUNTED
+           : client->failed                  ? RF_FEDERATED_FAILED
+           : client->late || owes(c, client) ? RF_FEDERATED_LATE
+           : client->asked                   ? RF_FEDERATED_LOST
+                                             : RF_FEDERATED_ABSENT;
 }
 
-static int report(struct rf_coordinator *c, int counted)
+static int report(struct rf_coordinator *c, int counted, double weight)
 {
     struct rf_federated_round r = {.round = c->round,
                                    .count = c->count,
                                    .values = c->params,
                                    .parts = c->parts,
                                    .weights = c->weights,
+                                   .weight = weight,
                                    .counted = counted,
                                    .sent_bytes = c->sent_bytes,
                                    .received_bytes = c->received_bytes,
@@ -98,9 +101,10 @@ static void drop_slow_readers(struct rf_coordinator *c)
 
 static int end(struct rf_coordinator *c)
 {
+    double weight = 0;
     drop_slow_readers(c);
-    RETURN_IF_ERROR(federated_mean(c));
-    const int stop = report(c, count(c, has_answered));
+    RETURN_IF_ERROR(federated_mean(c, &weight));
+    const int stop = report(c, count(c, has_answered), weight);
     c->open = false;
     c->round++;
     c->progress_ns = rf_now_ns();
@@ -145,6 +149,16 @@ static void ask(struct rf_coordinator *c)
     }
 }
 
+/* Enough updates are here, or those that will be. */
+static int collected(struct rf_coordinator *c, uint64_t *next_ns)
+{
+    if (!c->secure)
+        return end(c);
+    federated_secure_start(c);
+    *next_ns = rf_now_ns();
+    return RF_OK;
+}
+
 int federated_advance(struct rf_coordinator *c, uint64_t *next_ns)
 {
     const int least = c->opts.min_clients;
@@ -159,13 +173,15 @@ int federated_advance(struct rf_coordinator *c, uint64_t *next_ns)
         *next_ns = waits < asks || c->has_params ? waits : asks;
         return now < waits ? RF_OK : fail_waiting(c, federated_here(c), least);
     }
+    if (!federated_collects(c))
+        return federated_secure_advance(c, next_ns) ? end(c) : RF_OK;
     const uint64_t deadline = later(c->began_ns, c->opts.round_s);
     /* Those that are late are not counted on. */
     if (count(c, has_answered) + (now < deadline ? count(c, owes) : 0) < least)
         send_to_idle(c);
     const int answered = count(c, has_answered), owing = count(c, owes);
     if (answered >= least && (owing == 0 || now >= deadline))
-        return end(c);
+        return collected(c, next_ns);
     *next_ns = deadline;
     if (answered >= least || (owing > 0 && now < deadline))
         return RF_OK;

@@ -40,6 +40,8 @@ struct gpt2_config {
      * (quantized.h): initial values are zero bytes. Not with tensor parallelism. Without an adapter
      * it is for generation (generate.h). */
     enum rf_quantization quantize;
+    /* Layers have a pair of streams. Only for training: such a model has no architecture on a hub. */
+    enum model_reversible reversible;
     const char *architecture; /* as in llama.h; NULL: "GPT2LMHeadModel" */
 };
 
@@ -54,7 +56,7 @@ void gpt2_destroy(struct gpt2 *model); /* after its runs and plans; NULL is allo
 int gpt2_freeze(struct gpt2 *model, const char *pattern);
 /* The modules with an adapter. Fills at most `capacity`; returns the total number. */
 int gpt2_adapter_modules(const struct gpt2 *model, struct model_adapter_module *out, int capacity);
-/* layers + 2 blocks. The model owns them. */
+/* layers + 2 blocks, and 2 more of a reversible model. The model owns them. */
 const struct rf_block *gpt2_blocks(const struct gpt2 *model, int *count);
 
 #ifdef __cplusplus

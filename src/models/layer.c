@@ -29,10 +29,28 @@ static void add(struct call *call, const struct layer_step *steps, int most, int
 }
 #define ADD(call, steps, op) add(call, steps, (int)(sizeof(steps) / sizeof((steps)[0])), op)
 
+static void list_branch(const struct layer *l, struct call *call, int branch)
+{
+    static const struct layer_step take[] = {{layer_pair_take}};
+    for (int k = 0; k < l->b->count; k++) {
+        if (layer_branch(l, k) != branch)
+            continue;
+        if (layer_is_pair(l) && layer_takes_stream(l, k))
+            ADD(call, take, k);
+        ADD(call, layer_row_of(l, k)->forward, k);
+    }
+}
+
 static void list_forward(const struct layer *l, struct call *call)
 {
-    for (int k = 0; k < l->b->count; k++)
-        ADD(call, layer_row_of(l, k)->forward, k);
+    for (int branch = 0; branch <= layer_branch(l, l->b->count); branch++)
+        list_branch(l, call, branch);
+}
+
+static void list_invert(const struct layer *l, struct call *call)
+{
+    for (int branch = 1; branch >= 0; branch--)
+        list_branch(l, call, branch);
 }
 
 /* The operations that lead from the stream to this one. */
@@ -126,6 +144,19 @@ static int forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct r
     return run(&l, &call);
 }
 
+static int invert(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)
+{
+    struct layer l;
+    struct call call = {.count = 0};
+    init(&l, ctx, self, &ctx->tensor, ctx->rows);
+    l.x = in;
+    l.out = out;
+    l.inverts = true;
+    RETURN_IF_FAILED(layer_open(&l, LAYER_FORWARD));
+    list_invert(&l, &call);
+    return run(&l, &call);
+}
+
 static int backward_input(struct rf_ctx *ctx, void *self, struct rf_tensor in,
                           struct rf_tensor dout, struct rf_tensor din)
 {
@@ -155,7 +186,8 @@ static int backward_weight(struct rf_ctx *ctx, void *self, struct rf_tensor in,
 
 static void fill(struct layer *l, struct rf_block_sizes *out)
 {
-    struct call forward = {.count = 0}, input = {.count = 0}, weight = {.count = 0};
+    struct call forward = {.count = 0}, input = {.count = 0}, weight = {.count = 0},
+                inverse = {.count = 0};
     layer_fill_sizes(l, out);
     list_forward(l, &forward);
     list_input(l, &input);
@@ -163,6 +195,10 @@ static void fill(struct layer *l, struct rf_block_sizes *out)
     list_exchanges(l, &forward, out->forward);
     list_exchanges(l, &input, out->backward_input);
     list_exchanges(l, &weight, out->backward_weight);
+    if (!layer_is_pair(l))
+        return;
+    list_invert(l, &inverse);
+    list_exchanges(l, &inverse, out->invert);
 }
 
 static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_sizes *out)
@@ -216,5 +252,8 @@ static int context_sizes(const void *self, const struct rf_context_part *part, i
     return 0;
 }
 
-const struct rf_block_ops layer_block_ops = {forward,      backward_input, backward_weight,  sizes,
-                                             tensor_sizes, context_sizes,  &layer_decode_ops};
+const struct rf_block_ops layer_block_ops = {forward,      backward_input, backward_weight,   sizes,
+                                             tensor_sizes, context_sizes,  &layer_decode_ops, NULL};
+const struct rf_block_ops layer_pair_ops = {
+    forward,      backward_input, backward_weight,   sizes,
+    tensor_sizes, context_sizes,  &layer_decode_ops, invert};

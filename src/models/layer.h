@@ -6,7 +6,8 @@
  *
  * The list is a chain: each operation's input is the result of the previous one. LAYER_ADD adds
  * that result to the residual stream, and the next operation's input is the stream. The stream
- * begins as the layer's input and ends as its output.
+ * begins as the layer's input and ends as its output. A reversible layer has two streams, of which
+ * each branch reads one and adds to the other (layer_pair.c).
  */
 #ifndef RF_MODELS_LAYER_H
 #define RF_MODELS_LAYER_H
@@ -88,6 +89,7 @@ struct layer_config {
     struct rf_rotary_opts rotary;
     const struct model_adapter *adapter;
     enum rf_quantization quantize;
+    enum model_reversible reversible;
 };
 
 /* A single layer's data: indices of parameters, and its linear maps, by operation. */
@@ -131,7 +133,14 @@ int64_t layer_whole(const struct layer_config *config, int op, enum layer_column
 int64_t layer_outputs(const struct layer_config *config, int op);
 int64_t layer_largest(const struct layer_config *config);
 
-/* Operations of a block whose self is a struct layer_block. */
-extern const struct rf_block_ops layer_block_ops;
+/* RF_EINVAL: the layer cannot be reversible. */
+int layer_pair_check(const struct layer_config *config);
+
+/* Operations of a block whose self is a struct layer_block: layer_pair_ops if its config has a pair
+ * of streams. */
+extern const struct rf_block_ops layer_block_ops, layer_pair_ops;
+/* Blocks before and after reversible layers; their self is a struct layer_config. They make the
+ * pair, two copies of the stream, and the stream, its mean. */
+extern const struct rf_block_ops layer_split_ops, layer_join_ops;
 
 #endif

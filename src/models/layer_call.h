@@ -44,6 +44,8 @@ struct layer {
     const struct layer_config *g;
     int64_t heads, keys, size; /* h, k, D */
     struct rf_tensor x, out, dout, din;
+    struct rf_tensor taken[2]; /* (n',C), of a reversible layer: the inputs of its branches */
+    bool inverts;
     struct layer_state op[LAYER_MOST];
     struct layer_work w;
 };
@@ -164,6 +166,8 @@ struct rf_tensor layer_stream_after(const struct layer *l, int op);
  * to it, din. */
 struct rf_tensor layer_stream_grad(const struct layer *l, int op);
 int layer_begin_din(const struct layer *l, int op);
+/* The gradient to which an operation adds whose input is the stream. */
+struct rf_tensor layer_din(const struct layer *l, int op);
 /* Whether the half for the input must compute the gradient of the operation's result, or of its
  * input. Ranks that share the layer take part in all exchanges, so they compute all except the
  * gradient of the layer's input. */
@@ -184,6 +188,23 @@ bool layer_joins_stream(const struct layer *l, int op);
 int layer_heads_of(const struct layer *l, struct rf_tensor t, int64_t first, int64_t heads,
                    struct rf_heads *out);
 struct model_context layer_context(const struct layer *l);
+
+/* layer_pair.c. The steps of a branch of a reversible layer: reads the branch's stream into
+ * `taken`; adds the branch's result to the other stream, or subtracts it; and copies the gradient
+ * of the branch's stream, to which the branch's is added. */
+static inline bool layer_is_pair(const struct layer *l)
+{
+    return l->g->reversible != MODEL_NOT_REVERSIBLE;
+}
+int layer_pair_take(struct layer *l, int op);
+int layer_pair_add(struct layer *l, int op);
+int layer_pair_begin(const struct layer *l, int op);
+/* The same in text generation: the stream that a branch reads; the sum, in place. */
+int layer_pair_decode_take(const struct layer_decode *d, int branch, struct rf_tensor out);
+int layer_pair_decode_add(const struct layer_decode *d, int branch, struct rf_tensor term);
+/* The number of sums before the operation. */
+int layer_branch(const struct layer *l, int op);
+struct rf_tensor layer_pair_grad(struct rf_tensor pair, int half);
 
 /* layer_shared.c. Gradients that tensor ranks add: of rows of weights and elements of biases that
  * several ranks have copies of, and what rows of kinds have. */

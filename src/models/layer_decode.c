@@ -30,7 +30,7 @@ static int cut(struct layer_decode *d, const struct rf_decode_shape *shape,
                struct model_cut cuts[MOST_CUTS])
 {
     const struct layer_config *g = d->g;
-    bool post = false;
+    bool post = g->reversible;
     for (int k = 0; k < d->b->count; k++)
         post = post || (g->ops[k].kind == LAYER_NORM && g->ops[k + 1].kind == LAYER_ADD);
     const struct model_cut all[] = {
@@ -81,7 +81,7 @@ static int sizes(const void *self, const struct rf_decode_shape *shape, struct r
         .table = g->rotates ? rf_suballocate_bytes(angles_shape(g, shape), RF_F32) : 0,
         .scratch = model_cut_bytes(shape->rows, cuts, cut(&d, shape, cuts)) +
                    model_decode_adapter_bytes(shape, linears, count),
-        .out = rf_shape2(shape->rows, g->channels),
+        .out = rf_shape2(shape->rows, g->reversible ? 2 * g->channels : g->channels),
         .dtype = g->residual};
     return g->head_size % 2 == 0
                ? 0
@@ -132,12 +132,12 @@ static int run(const struct layer_decode *d, int op, struct rf_tensor *value,
 {
     const struct layer_op *o = &d->g->ops[op];
     const struct rf_tensor none = {0}, in = *value;
-    const bool adds = o[1].kind == LAYER_ADD;
+    const bool ends = o[1].kind == LAYER_ADD, adds = ends && !d->g->reversible;
     const struct rf_tensor sum = op + 2 == d->b->count ? d->out : d->middle;
     *value = d->result[op];
     switch (o->kind) {
     case LAYER_NORM:
-        *value = adds ? d->post : d->norm;
+        *value = ends ? d->post : d->norm;
         RETURN_IF_FAILED(norm(d, op, *value, in));
         if (adds)
             RETURN_IF_FAILED(rf_add(d->call->stream, sum, *stream, *value));
@@ -148,6 +148,7 @@ static int run(const struct layer_decode *d, int op, struct rf_tensor *value,
     case LAYER_COLUMN_LINEAR:
         return model_decode_linear(d->call, &d->b->linear[op], *value, in, none);
     case LAYER_ROW_LINEAR:
+        *value = ends ? d->post : *value;
         RETURN_IF_FAILED(model_decode_linear(d->call, &d->b->linear[op], adds ? sum : *value, in,
                                              adds ? *stream : none));
         break;
@@ -167,10 +168,31 @@ static int run(const struct layer_decode *d, int op, struct rf_tensor *value,
     return 0;
 }
 
+/* Operations `first` to `end` - 1. */
+static int run_all(const struct layer_decode *d, int first, int end, struct rf_tensor stream)
+{
+    struct rf_tensor value = stream;
+    for (int k = first; k < end; k++)
+        RETURN_IF_FAILED(run(d, k, &value, &stream));
+    return 0;
+}
+
+/* The branches of a reversible layer, each up to its sum. */
+static int run_pair(const struct layer_decode *d)
+{
+    for (int branch = 0, first = 0, end = 0; branch < 2; branch++, first = ++end) {
+        while (d->g->ops[end].kind != LAYER_ADD)
+            end++;
+        RETURN_IF_FAILED(layer_pair_decode_take(d, branch, d->middle));
+        RETURN_IF_FAILED(run_all(d, first, end, d->middle));
+        RETURN_IF_FAILED(layer_pair_decode_add(d, branch, d->post));
+    }
+    return 0;
+}
+
 static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
                   struct rf_tensor out)
 {
-    struct rf_tensor value = in, stream = in;
     struct model_cut cuts[MOST_CUTS];
     struct layer_decode d;
     open_layer(&d, self, call);
@@ -179,9 +201,7 @@ static int decode(const struct rf_decode *call, void *self, struct rf_tensor in,
     RETURN_IF_FAILED(
         model_suballocate(call->scratch, call->shape.rows, cuts, cut(&d, &call->shape, cuts)));
     RETURN_IF_FAILED(get_angles(call, d.g, &d.angles));
-    for (int k = 0; k < d.b->count; k++)
-        RETURN_IF_FAILED(run(&d, k, &value, &stream));
-    return 0;
+    return d.g->reversible ? run_pair(&d) : run_all(&d, 0, d.b->count, in);
 }
 
 const struct rf_decode_ops layer_decode_ops = {sizes, prepare, decode};

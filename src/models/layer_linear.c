@@ -116,9 +116,15 @@ const struct layer_row layer_column_linear_row = {.cut = cut_column,
 
 /* ---- inputs divided -------------------------------------------------------------------------- */
 
-static bool is_added(const struct layer *l, int op)
+static bool ends_branch(const struct layer *l, int op)
 {
     return layer_kind_at(l, op + 1) == LAYER_ADD;
+}
+
+/* Whether the product adds its result to the stream. */
+static bool is_added(const struct layer *l, int op)
+{
+    return ends_branch(l, op) && !layer_is_pair(l);
 }
 
 /* Without an addition to the stream, the sum over the ranks is a separate tensor. */
@@ -142,7 +148,7 @@ static int row_end(struct layer *l, int op)
 /* The gradient of the result: all rows, of the operand type. */
 static int row_begin(struct layer *l, int op)
 {
-    const struct rf_tensor grad = is_added(l, op) ? layer_stream_grad(l, op) : l->w.post;
+    const struct rf_tensor grad = ends_branch(l, op) ? layer_stream_grad(l, op) : l->w.post;
     if (l->m.part.sequence)
         return model_write_rows(&l->m, grad);
     return l->op[op].dout.buffer != grad.buffer || l->op[op].dout.offset != grad.offset

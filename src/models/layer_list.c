@@ -125,6 +125,8 @@ bool layer_takes_stream(const struct layer *l, int op)
 
 struct rf_tensor layer_stream(const struct layer *l, int op)
 {
+    if (layer_is_pair(l))
+        return l->taken[layer_branch(l, op)];
     for (int k = op - 1; k >= 0; k--)
         if (layer_kind_at(l, k) == LAYER_ADD)
             return l->op[k].out;
@@ -150,13 +152,22 @@ static int last_taker(const struct layer *l)
 
 struct rf_tensor layer_stream_grad(const struct layer *l, int op)
 {
+    if (layer_is_pair(l)) /* y1's is complete when the second branch has added to it */
+        return layer_branch(l, op) == 1 ? layer_pair_grad(l->dout, 1) : layer_pair_grad(l->din, 0);
     return op < last_taker(l) ? l->din : l->dout;
 }
 
 /* backward_weight needs dout unchanged, so the sum starts from a copy. */
 int layer_begin_din(const struct layer *l, int op)
 {
+    if (layer_is_pair(l))
+        return layer_pair_begin(l, op);
     return op == last_taker(l) ? rf_copy(l->m.ctx->stream, l->din, l->dout) : 0;
+}
+
+struct rf_tensor layer_din(const struct layer *l, int op)
+{
+    return layer_is_pair(l) ? layer_pair_grad(l->din, 1 - layer_branch(l, op)) : l->din;
 }
 
 /* ---- needed gradients ------------------------------------------------------------------------ */

@@ -64,6 +64,9 @@ static void cut_regions(struct layer *l, struct layer_regions *r)
     r->saved.count = r->for_weight.count = 0;
     r->operands.count = r->attention.count = r->gradients.count = 0;
     cut_norms(l, &r->operands);
+    for (int k = 0; k < 2; k++)
+        layer_cut(&r->saved, (struct model_cut){&l->taken[k], l->m.channels, l->m.residual,
+                                                !layer_is_pair(l), model_row_parts(&l->m)});
     for (int k = 0; k < l->b->count; k++) {
         const struct layer_row *row = layer_row_of(l, k);
         if (row->cut)
@@ -142,10 +145,10 @@ void layer_fill_sizes(struct layer *l, struct rf_block_sizes *out)
     }
     const uint64_t scratch[] = {bytes_of(l, &r.operands), bytes_of(l, &r.attention),
                                 bytes_of(l, &r.gradients), model_scratch_bytes(vectors)};
-    *out = (struct rf_block_sizes){.saved = bytes_of(l, &r.saved),
-                                   .saved_for_weight = bytes_of(l, &r.for_weight),
-                                   .scratch = model_most(scratch, 4) +
-                                              model_linear_adapter_bytes(m, linears, count),
-                                   .out = rf_shape2(m->own_rows, m->channels),
-                                   .dtype = m->residual};
+    *out = (struct rf_block_sizes){
+        .saved = bytes_of(l, &r.saved),
+        .saved_for_weight = bytes_of(l, &r.for_weight),
+        .scratch = model_most(scratch, 4) + model_linear_adapter_bytes(m, linears, count),
+        .out = rf_shape2(layer_is_pair(l) ? 2 * m->own_rows : m->own_rows, m->channels),
+        .dtype = m->residual};
 }

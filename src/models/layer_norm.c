@@ -70,6 +70,8 @@ static int post_norm(const struct layer *l, int op)
     const struct layer_state *s = &l->op[op];
     const struct rf_tensor stat[2] = {s->mean, s->rstd};
     RETURN_IF_FAILED(apply(l, op, l->w.post, input_of(l, op), stat));
+    if (layer_is_pair(l))
+        return 0;
     return rf_add(l->m.ctx->stream, layer_stream_after(l, op), layer_stream(l, op), l->w.post);
 }
 
@@ -112,7 +114,7 @@ static int norm_back(struct layer *l, int op)
     if (!layer_needs_input(l, op))
         return 0;
     RETURN_IF_FAILED(layer_begin_din(l, op));
-    return apply_back(l, op, l->din, s->dout, layer_stream(l, op), true);
+    return apply_back(l, op, layer_din(l, op), s->dout, layer_stream(l, op), true);
 }
 
 static bool trains(const struct layer *l, int op)
@@ -189,8 +191,8 @@ static int identity_for_weights(struct layer *l, int op)
 bool layer_joins_stream(const struct layer *l, int op)
 {
     const struct model_linear *linear = &l->b->linear[op + 1];
-    return layer_kind_at(l, op) == LAYER_IDENTITY && model_alone(&l->m) && l->m.dtype == RF_F32 &&
-           !linear->lora.rank && linear->modules < 2;
+    return layer_kind_at(l, op) == LAYER_IDENTITY && model_alone(&l->m) && !layer_is_pair(l) &&
+           l->m.dtype == RF_F32 && !linear->lora.rank && linear->modules < 2;
 }
 
 static int identity_back(struct layer *l, int op)
@@ -201,7 +203,10 @@ static int identity_back(struct layer *l, int op)
     RETURN_IF_FAILED(model_copy_sum(&l->m, s->dout));
     if (!layer_needs_input(l, op))
         return 0;
-    return rf_add(l->m.ctx->stream, l->din, layer_stream_grad(l, op), s->dout);
+    if (!layer_is_pair(l))
+        return rf_add(l->m.ctx->stream, l->din, layer_stream_grad(l, op), s->dout);
+    RETURN_IF_FAILED(layer_pair_begin(l, op));
+    return rf_add(l->m.ctx->stream, layer_din(l, op), layer_din(l, op), s->dout);
 }
 
 static void cut_identity(struct layer *l, int op, struct layer_regions *r)
@@ -223,8 +228,14 @@ const struct layer_row layer_identity_row = {.cut = cut_identity,
 static void cut_add(struct layer *l, int op, struct layer_regions *r)
 {
     const struct model_layer *m = &l->m;
-    layer_cut(&r->saved, (struct model_cut){&l->op[op].out, m->channels, m->residual,
-                                            op + 1 == l->b->count, model_row_parts(m)});
+    layer_cut(&r->saved,
+              (struct model_cut){&l->op[op].out, m->channels, m->residual,
+                                 op + 1 == l->b->count || layer_is_pair(l), model_row_parts(m)});
 }
 
-const struct layer_row layer_add_row = {.cut = cut_add};
+static int add(struct layer *l, int op)
+{
+    return layer_is_pair(l) ? layer_pair_add(l, op) : 0;
+}
+
+const struct layer_row layer_add_row = {.cut = cut_add, .forward = {{add}}};

@@ -147,7 +147,8 @@ int model_linear_sum(const struct model_layer *m, const struct model_linear *lin
 int model_linear_part(const struct model_layer *m, const struct model_linear *linear,
                       struct rf_tensor out, struct rf_tensor in)
 {
-    const struct rf_matmul_opts opts = {.bias = model_alone(m) ? bias_of(m, linear) : NULL};
+    /* The ranks' results are added, so one of them has the bias. */
+    const struct rf_matmul_opts opts = {.bias = m->part.rank == 0 ? bias_of(m, linear) : NULL};
     if (!model_alone(m))
         out = m->ctx->exchange;
     RETURN_IF_FAILED(product(m, linear, out, in, opts));

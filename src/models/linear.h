@@ -54,8 +54,8 @@ int model_linear_forward(const struct model_layer *m, const struct model_linear 
  * the exchange. */
 int model_linear_sum(const struct model_layer *m, const struct model_linear *linear,
                      struct rf_tensor out, struct rf_tensor in, struct rf_tensor residual);
-/* The same without a residual. model_copy_sum takes the sum over the ranks, which then has no bias.
- */
+/* The same without a residual. The first rank's part has the bias, and model_copy_sum takes the sum
+ * over the ranks. */
 int model_linear_part(const struct model_layer *m, const struct model_linear *linear,
                       struct rf_tensor out, struct rf_tensor in);
 int model_linear_end(const struct model_layer *m, const struct model_linear *linear,

@@ -49,6 +49,7 @@ struct llama_config {
     const struct model_adapter *adapter;
     /* As in gpt2.h. */
     enum rf_quantization quantize;
+    enum model_reversible reversible;
     /* The architecture whose names modules and exported weights have (hub_table.h); NULL:
      * "LlamaForCausalLM". */
     const char *architecture;
@@ -65,7 +66,7 @@ int llama_freeze(struct llama *model, const char *pattern); /* like gpt2_freeze 
 /* The modules with an adapter. Fills at most `capacity`; returns the total number. */
 int llama_adapter_modules(const struct llama *model, struct model_adapter_module *out,
                           int capacity);
-/* layers + 2 blocks. The model owns them. */
+/* layers + 2 blocks, and 2 more of a reversible model. The model owns them. */
 const struct rf_block *llama_blocks(const struct llama *model, int *count);
 
 #ifdef __cplusplus

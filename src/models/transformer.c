@@ -37,6 +37,17 @@ static void make_embedding(struct transformer *t)
     model_set_block(&t->model, 0, &model_embedding_ops, &t->embedding);
 }
 
+/* The block of the first layer. */
+static int first_layer(const struct transformer_config *c)
+{
+    return c->layer.reversible ? 2 : 1;
+}
+
+static int count_blocks(const struct transformer_config *c)
+{
+    return c->layers + 2 * first_layer(c);
+}
+
 static void make_layer(struct transformer *t, int layer)
 {
     const struct transformer_config *c = &t->config;
@@ -51,15 +62,28 @@ static void make_layer(struct transformer *t, int layer)
                                           .modules = hub_modules};
     snprintf(name, sizeof(name), "layer %d", layer);
     snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
-    layer_declare(&t->layers[layer], &t->model.parts[layer + 1], &c->layer, &initial);
-    model_set_block(&t->model, layer + 1, &layer_block_ops, &t->layers[layer]);
+    const int block = first_layer(c) + layer;
+    layer_declare(&t->layers[layer], &t->model.parts[block], &c->layer, &initial);
+    model_set_block(&t->model, block, c->layer.reversible ? &layer_pair_ops : &layer_block_ops,
+                    &t->layers[layer]);
+}
+
+/* The blocks before and after reversible layers. */
+static void make_pair(struct transformer *t)
+{
+    const struct transformer_config *c = &t->config;
+    const int split = 1, join = first_layer(c) + c->layers;
+    snprintf(t->model.parts[split].name, sizeof(t->model.parts[0].name), "split");
+    snprintf(t->model.parts[join].name, sizeof(t->model.parts[0].name), "join");
+    model_set_block(&t->model, split, &layer_split_ops, &t->config.layer);
+    model_set_block(&t->model, join, &layer_join_ops, &t->config.layer);
 }
 
 static void make_head(struct transformer *t)
 {
     const struct transformer_config *c = &t->config;
     const struct layer_config *g = &c->layer;
-    const int last = c->layers + 1;
+    const int last = count_blocks(c) - 1;
     struct model_part *part = &t->model.parts[last];
     t->head = (struct model_head){.channels = g->channels,
                                   .vocab = c->vocab,
@@ -84,6 +108,11 @@ int transformer_check(const struct transformer_config *c)
 {
     const struct layer_config *g = &c->layer;
     RETURN_IF_FAILED(layer_check(g->ops));
+    if ((unsigned)g->reversible > MODEL_REVERSIBLE_FIXED)
+        return rf_fail(RF_EINVAL, "reversible %d: use one of enum model_reversible",
+                       (int)g->reversible);
+    if (g->reversible)
+        RETURN_IF_FAILED(layer_pair_check(g));
     RETURN_IF_FAILED(model_adapter_check(g->adapter));
     RETURN_IF_FAILED(model_quantize_check(g->quantize, layer_largest(g)));
     RETURN_IF_FAILED(model_check_types(g->dtype, g->residual));
@@ -99,16 +128,20 @@ int transformer_check(const struct transformer_config *c)
 int transformer_create(struct transformer *t, const struct transformer_config *config,
                        const char *text)
 {
+    static const char *const reversible[] = {"", " reversible=f32", " reversible=fixed"};
     t->config = *config;
-    int rc = model_blocks_create(&t->model, config->layers + 2);
+    int rc = model_blocks_create(&t->model, count_blocks(config));
     t->layers = calloc((size_t)config->layers, sizeof(*t->layers));
     if (rc == 0 && !t->layers)
         rc = rf_fail(RF_ENOMEM, "out of memory for a model of %d layers", config->layers);
     if (rc == 0) {
-        snprintf(t->model.config, sizeof(t->model.config), "%s", text);
+        snprintf(t->model.config, sizeof(t->model.config), "%s%s", text,
+                 reversible[config->layer.reversible]);
         make_embedding(t);
         for (int i = 0; i < config->layers; i++)
             make_layer(t, i);
+        if (config->layer.reversible)
+            make_pair(t);
         make_head(t);
         rc = lora_finish(&t->model, config->layer.adapter);
     }
@@ -129,7 +162,7 @@ int transformer_adapter_modules(const struct transformer *t, struct model_adapte
 {
     int count = 0;
     for (int i = 0; i < t->config.layers; i++)
-        count += layer_modules(&t->layers[i], &t->model.parts[i + 1], out ? out + count : NULL,
-                               capacity - count);
+        count += layer_modules(&t->layers[i], &t->model.parts[first_layer(&t->config) + i],
+                               out ? out + count : NULL, capacity - count);
     return count;
 }

@@ -30,7 +30,7 @@ struct transformer {
 /* RF_EINVAL: a list that cannot be computed, types, an unknown architecture. Sizes are the caller's
  * to check. */
 RF_MUST_CHECK int transformer_check(const struct transformer_config *config);
-/* For a config that has passed. text: rf_block.config, at most 511 bytes. The config is copied, but
+/* For a config that has passed. text: rf_block.config, at most 490 bytes. The config is copied, but
  * for what it points to. RF_EINVAL: an adapter that matches no module. RF_ENOMEM. *t is empty then.
  */
 RF_MUST_CHECK int transformer_create(struct transformer *t, const struct transformer_config *config,

@@ -3,9 +3,9 @@
  * An exchange: what is read before it, the interpreter of its list, and what is written after it.
  */
 #include <math.h>
-#include <ringforge/host_step.h>
 
 #include "form.h"
+#include "outer.h"
 #include "rounds.h"
 
 /* ---- before ---------------------------------------------------------------------------------- */
@@ -147,8 +147,8 @@ static int commit(const struct exchange *e)
 {
     const struct rf_coll_opts opts = {.label = "rounds"};
     rf_rounds_set_progress(e->r, e->part->number + 1, e->part->number);
-    RETURN_IF_ERROR(
-        rf_all_reduce(e->r->comm, e->part->said, e->part->heard, 2, RF_I32, RF_MAX, &opts));
+    RETURN_IF_ERROR(rf_all_reduce(e->r->comm, e->part->said, e->part->heard, RF_ROUNDS_WORDS,
+                                  RF_I32, RF_MAX, &opts));
     memcpy(e->r->newest, e->part->heard, sizeof e->r->newest);
     rf_rounds_set_progress(e->r, e->part->number + 1, e->part->number + 1);
     return RF_OK;
@@ -235,10 +235,7 @@ static int outer_step(struct rf_rounds *r, struct part *part)
                                   .decay = r->decay};
     for (int s = 0; s < RF_STATE_COUNT; s++)
         update.state[s] = r->state[s] ? r->state[s] + part->first : NULL;
-    part->scalars.lr = rf_option(r->rule.outer_lr, 1);
-    part->scalars.inv_tokens = 1;
-    RETURN_IF_ERROR(rf_host_step_begin(&r->outer, &part->scalars, 0));
-    return rf_host_step(&r->outer, &update, 0, part->count, &part->scalars);
+    return rf_rounds_outer_step(&r->rule, &update, &part->scalars);
 }
 
 /* value = the parameters that the exchange leads to */

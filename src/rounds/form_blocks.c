@@ -7,35 +7,22 @@
 #include "base/base.h"
 #include "form.h"
 
-static uint64_t int8_bytes(float fraction, int64_t count)
-{
-    return rf_quantized_bytes(RF_INT8, count);
-}
+#define BLOCKS(name, kind)                                                                         \
+    static uint64_t name##_bytes(float fraction, int64_t count)                                    \
+    {                                                                                              \
+        return rf_quantized_bytes(kind, count);                                                    \
+    }                                                                                              \
+    static int name##_encode(float fraction, const float *values, int64_t count, void *to,         \
+                             float *scratch)                                                       \
+    {                                                                                              \
+        return rf_quantize(kind, values, count, to);                                               \
+    }                                                                                              \
+    static int name##_decode(float fraction, const void *from, int64_t count, float *values)       \
+    {                                                                                              \
+        return rf_dequantize((struct rf_quantized){kind, from, count}, 0, count, values);          \
+    }                                                                                              \
+    const struct rf_form_row rf_form_##name = {#name, false, name##_bytes, name##_encode,          \
+                                               name##_decode}
 
-static int int8_encode(float fraction, const float *values, int64_t count, void *to, float *scratch)
-{
-    return rf_quantize(RF_INT8, values, count, to);
-}
-
-static int int8_decode(float fraction, const void *from, int64_t count, float *values)
-{
-    return rf_dequantize((struct rf_quantized){RF_INT8, from, count}, 0, count, values);
-}
-
-static uint64_t nf4_bytes(float fraction, int64_t count)
-{
-    return rf_quantized_bytes(RF_NF4, count);
-}
-
-static int nf4_encode(float fraction, const float *values, int64_t count, void *to, float *scratch)
-{
-    return rf_quantize(RF_NF4, values, count, to);
-}
-
-static int nf4_decode(float fraction, const void *from, int64_t count, float *values)
-{
-    return rf_dequantize((struct rf_quantized){RF_NF4, from, count}, 0, count, values);
-}
-
-const struct rf_form_row rf_form_int8 = {"int8", false, int8_bytes, int8_encode, int8_decode};
-const struct rf_form_row rf_form_nf4 = {"nf4", false, nf4_bytes, nf4_encode, nf4_decode};
+BLOCKS(int8, RF_INT8);
+BLOCKS(nf4, RF_NF4);

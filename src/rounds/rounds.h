@@ -17,7 +17,8 @@ struct part {
     int64_t number; /* of its exchange that is in progress, over all parts; -1: none */
     int64_t begun;  /* the step in which that began */
     double share;
-    int32_t said[2], heard[2];      /* with its exchange, by this rank and the largest of all */
+    int32_t said[RF_ROUNDS_WORDS],
+        heard[RF_ROUNDS_WORDS];     /* with its exchange, by this rank and the largest of all */
     struct rf_step_scalars scalars; /* of the outer optimizer */
 };
 
@@ -54,9 +55,10 @@ struct rf_rounds {
     bool unfinished;              /* it has failed: what is due in it is done by rf_rounds_move */
     /* Exchanges of which this rank has all data, and of which it knows that all ranks do. */
     int64_t complete, committed;
-    int32_t said[2], heard[2]; /* for the next exchange, and with the last that took effect */
+    int32_t said[RF_ROUNDS_WORDS],
+        heard[RF_ROUNDS_WORDS]; /* for the next exchange, and with the last that took effect */
     struct rf_rounds_stats stats;
-    int32_t newest[2]; /* with the last exchange that was committed */
+    int32_t newest[RF_ROUNDS_WORDS]; /* with the last exchange that was committed */
 
     /* With a delay, exchanges are made by a thread, in order. */
     bool has_thread, ends;

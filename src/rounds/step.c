@@ -83,12 +83,12 @@ void rf_rounds_get_stats(const struct rf_rounds *r, struct rf_rounds_stats *out)
     out->sent_bytes = sent(r);
 }
 
-void rf_rounds_say(struct rf_rounds *r, const int32_t said[2])
+void rf_rounds_say(struct rf_rounds *r, const int32_t said[RF_ROUNDS_WORDS])
 {
     memcpy(r->said, said, sizeof r->said);
 }
 
-void rf_rounds_heard(const struct rf_rounds *r, int32_t heard[2])
+void rf_rounds_heard(const struct rf_rounds *r, int32_t heard[RF_ROUNDS_WORDS])
 {
     memcpy(heard, r->heard, sizeof r->heard);
 }
@@ -145,10 +145,10 @@ static int agree(struct rf_rounds *r, struct rf_comm *comm)
 {
     int64_t last = r->committed;
     RETURN_IF_ERROR(rf_all_reduce(comm, &last, &last, 1, RF_I64, RF_MAX, NULL));
-    int32_t heard[2] = {INT32_MIN, INT32_MIN};
-    if (r->committed == last)
-        memcpy(heard, r->newest, sizeof heard);
-    RETURN_IF_ERROR(rf_all_reduce(comm, heard, heard, 2, RF_I32, RF_MAX, NULL));
+    int32_t heard[RF_ROUNDS_WORDS];
+    for (int k = 0; k < RF_ROUNDS_WORDS; k++)
+        heard[k] = r->committed == last ? r->newest[k] : INT32_MIN;
+    RETURN_IF_ERROR(rf_all_reduce(comm, heard, heard, RF_ROUNDS_WORDS, RF_I32, RF_MAX, NULL));
     if (r->complete < last)
         return rf_fail(RF_EMISMATCH,
                        "this worker has %lld exchanges, and another one has %lld: they are not of "
@@ -170,6 +170,9 @@ int rf_rounds_move(struct rf_rounds *r, struct rf_comm *comm, const int *old_ran
     if (!r || !comm || (r->weights && !old_ranks))
         return rf_fail(RF_EINVAL, "rounds move to a communicator, and with weights of the caller "
                                   "need the old ranks");
+    if (r->weights && rf_comm_size(comm) > r->rule.mixing.ranks)
+        return rf_fail(RF_ENOTSUP, "a matrix of weights is for its number of ranks: it has no row "
+                                   "for a newcomer");
     rf_rounds_thread_end(r);
     RETURN_IF_ERROR(keep_weights(r, rf_comm_size(comm), old_ranks));
     r->sent_before = sent(r);

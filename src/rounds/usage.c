@@ -58,7 +58,8 @@ static int add_list(const struct rf_round_place *place, const struct rf_round_li
             RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_F32,
                                            (int64_t)(op->bytes / sizeof(float)), out));
         if (op->verb == RF_ROUND_COMMIT)
-            RETURN_IF_ERROR(add_collective(place, RF_COLL_ALL_REDUCE, RF_I32, 2, out));
+            RETURN_IF_ERROR(
+                add_collective(place, RF_COLL_ALL_REDUCE, RF_I32, RF_ROUNDS_WORDS, out));
     }
     out->sent_bytes += list->sent_bytes;
     return RF_OK;

@@ -30,5 +30,7 @@ RF_MUST_CHECK int rf_store_send_push(struct rf_store *store, const struct rf_sto
                                      const float *gradient, const struct rf_store_update *update);
 RF_MUST_CHECK int rf_store_fetch(struct rf_store *store, const struct rf_store_keys *keys,
                                  int64_t least, float *values);
+/* A state of the servers' optimizer. */
+RF_MUST_CHECK int rf_store_fetch_state(struct rf_store *store, int state, float *values);
 
 #endif

@@ -143,3 +143,21 @@ int rf_store_fetch(struct rf_store *store, const struct rf_store_keys *keys, int
     store->stats.wait_ns += rf_now_ns() - start;
     return status;
 }
+
+int rf_store_fetch_state(struct rf_store *store, int state, float *values)
+{
+    for (int s = 0; s < store->opts.servers; s++) {
+        struct rf_store_head head = {.kind = RF_STORE_STATE, .status = state};
+        struct share share = {0};
+        int64_t count;
+        bool refused = false;
+        rf_store_shard(&store->opts, s, &share.from, &count);
+        share.values = (uint64_t)count;
+        int status = rf_store_tell(store, s, &head);
+        if (status == RF_OK)
+            status = take(store, s, &share, values, &refused);
+        if (status < 0)
+            return refused ? status : rf_store_lose(store, s, status);
+    }
+    return RF_OK;
+}

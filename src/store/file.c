@@ -270,8 +270,7 @@ int rf_store_shard_restore(struct rf_store_shards *s, int64_t version)
         rf_free(values);
         if (!found)
             continue;
-        s->stats.version = version;
-        s->scalars.updates = (uint32_t)numbers[1];
+        rf_store_shard_continue(s, version, (uint32_t)numbers[1]);
         s->slot = slot;
         return RF_OK;
     }

@@ -16,12 +16,16 @@ struct rf_store_keys rf_store_range(int64_t first, int64_t count)
     return (struct rf_store_keys){.first = first, .count = count};
 }
 
+void rf_store_divide(int64_t all, int parts, int part, int64_t *first, int64_t *count)
+{
+    const int64_t each = all / parts, longer = all % parts;
+    *first = part * each + (part < longer ? part : longer);
+    *count = each + (part < longer);
+}
+
 void rf_store_shard(const struct rf_store_opts *opts, int server, int64_t *first, int64_t *count)
 {
-    const int64_t servers = opts->servers ? opts->servers : 1;
-    const int64_t each = opts->count / servers, longer = opts->count % servers;
-    *first = server * each + (server < longer ? server : longer);
-    *count = each + (server < longer);
+    rf_store_divide(opts->count, opts->servers ? opts->servers : 1, server, first, count);
 }
 
 int64_t rf_store_values(const struct rf_store_keys *keys)

@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "comm/communicator.h"
 #include "store.h"
 
 /* What rank 0 tells the others. The words are those at the start of the file: a process of the same
@@ -80,9 +79,6 @@ int rf_store_memory_open(struct rf_comm *comm, size_t bytes, struct rf_store_mem
     struct place place = {0};
     const bool first = rf_comm_rank(comm) == 0;
     *out = (struct rf_store_memory){.fd = -1};
-    if (comm->layout.hosts)
-        return rf_fail(RF_ENOTSUP, "a store in shared memory is for ranks of one host, and these "
-                                   "are on several: use a store with servers");
     int status = first ? create(bytes, out, &place) : RF_OK;
     if (status == RF_OK && first)
         status = map(out, bytes);

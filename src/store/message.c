@@ -7,10 +7,10 @@
 #include <math.h>
 
 static const char *const names[RF_STORE_MESSAGES] = {
-    [RF_STORE_PUSH] = "push",     [RF_STORE_PULL] = "pull",       [RF_STORE_STATS] = "stats",
-    [RF_STORE_SAVE] = "save",     [RF_STORE_REST] = "rest",       [RF_STORE_BYE] = "bye",
-    [RF_STORE_VALUES] = "values", [RF_STORE_WAIT] = "wait",       [RF_STORE_REPORT] = "report",
-    [RF_STORE_DONE] = "done",     [RF_STORE_REFUSED] = "refused",
+    [RF_STORE_PUSH] = "push",     [RF_STORE_PULL] = "pull",     [RF_STORE_STATS] = "stats",
+    [RF_STORE_SAVE] = "save",     [RF_STORE_STATE] = "state",   [RF_STORE_REST] = "rest",
+    [RF_STORE_BYE] = "bye",       [RF_STORE_VALUES] = "values", [RF_STORE_WAIT] = "wait",
+    [RF_STORE_REPORT] = "report", [RF_STORE_DONE] = "done",     [RF_STORE_REFUSED] = "refused",
 };
 
 /* Which fields a kind has; those that it lacks are 0. */
@@ -19,6 +19,7 @@ static const struct {
 } has[RF_STORE_MESSAGES] = {
     [RF_STORE_PUSH] = {.pieces = true, .values = true, .update = true},
     [RF_STORE_PULL] = {.pieces = true, .values = true, .version = true},
+    [RF_STORE_STATE] = {.status = true},
     [RF_STORE_REST] = {.status = true},
     [RF_STORE_VALUES] = {.values = true, .version = true, .status = true},
     [RF_STORE_REFUSED] = {.status = true, .refuses = true},

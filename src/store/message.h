@@ -16,6 +16,7 @@ enum rf_store_message {
     RF_STORE_PULL,     /* pieces; version: the least one */
     RF_STORE_STATS,    /* asks for struct rf_store_server_stats */
     RF_STORE_SAVE,
+    RF_STORE_STATE,  /* a state of the optimizer: number `status`; answered by values */
     RF_STORE_REST,   /* the worker pushes no more; `status` is its note; no answer */
     RF_STORE_BYE,    /* the worker leaves; no answer */
     RF_STORE_VALUES, /* answers: values, of `version`; `status` is the highest note */

@@ -48,6 +48,12 @@ static int check_servers(const struct rf_store_opts *o, int ranks)
                        (long long)o->stale);
     if (o->restore && !o->folder)
         return rf_fail(RF_EINVAL, "restore needs the folder of the servers' state");
+    if (o->state && (o->state->version < 0 || o->state->updates < 0 ||
+                     o->state->updates > UINT32_MAX || o->restore || !o->initial))
+        return rf_fail(RF_EINVAL,
+                       "a state of version %lld with %lld updates: both are 0 or more, and it goes "
+                       "with `initial`, and not with `restore`",
+                       (long long)o->state->version, (long long)o->state->updates);
     return RF_OK;
 }
 
@@ -93,10 +99,10 @@ int rf_store_check(const struct rf_store_opts *o, int ranks)
         return check_optimizer(o->optimizer);
     }
     if (o->servers || o->stale || o->optimizer || o->undecayed_count || o->folder || o->restore ||
-        o->timeout_s != 0)
+        o->state || o->timeout_s != 0)
         return rf_fail(RF_EINVAL,
                        "the rule \"%s\" is without servers: it has no number of them, no "
-                       "staleness, optimizer, decay, folder or timeout",
+                       "staleness, optimizer, decay, folder, state or timeout",
                        rows[o->rule].name);
     return RF_OK;
 }

@@ -131,6 +131,19 @@ static int save(struct visit *v)
                       : answer(v, &(struct rf_store_head){.kind = RF_STORE_DONE}, NULL, 0);
 }
 
+static int state(struct visit *v)
+{
+    struct rf_store_head head = {.kind = RF_STORE_VALUES, .values = (uint64_t)v->shard->count};
+    v->head.values = head.values;
+    RETURN_IF_ERROR(make_room(v));
+    const int status =
+        rf_store_shard_read_state(v->shard, v->worker, v->head.status, v->values, &head);
+    if (status < 0)
+        return refuse(v, status);
+    rf_store_shard_count(v->shard, 0, 4 * head.values, 0);
+    return answer(v, &head, v->values, 4 * head.values);
+}
+
 static int rest(struct visit *v)
 {
     rf_store_shard_rest(v->shard, v->worker, v->head.status);
@@ -144,8 +157,9 @@ static int bye(struct visit *v)
 }
 
 static int (*const requests[])(struct visit *) = {
-    [RF_STORE_PUSH] = push, [RF_STORE_PULL] = pull, [RF_STORE_STATS] = report,
-    [RF_STORE_SAVE] = save, [RF_STORE_REST] = rest, [RF_STORE_BYE] = bye,
+    [RF_STORE_PUSH] = push, [RF_STORE_PULL] = pull,   [RF_STORE_STATS] = report,
+    [RF_STORE_SAVE] = save, [RF_STORE_STATE] = state, [RF_STORE_REST] = rest,
+    [RF_STORE_BYE] = bye,
 };
 
 static int serve_one(struct visit *v)

@@ -24,21 +24,37 @@ static int restore(struct rf_store *store, struct rf_comm *comm)
                                   store->opts.rule == RF_STORE_SYNC ? oldest : latest);
 }
 
-/* Rank 0, which is a worker, sends each server its range. */
-static int fill(struct rf_store *store, struct rf_comm *comm)
+/* Rank 0, which is a worker, sends each server its range of an array, if it has the array. */
+static int fill_array(struct rf_store *store, struct rf_comm *comm, const float *from, float *to)
 {
-    int32_t given = store->opts.initial != NULL;
+    int32_t given = from != NULL;
     RETURN_IF_ERROR(rf_broadcast(comm, &given, 1, RF_I32, 0, NULL));
-    if (!given)
-        return RF_OK;
-    for (int s = 0; store->rank == 0 && s < store->opts.servers; s++) {
+    for (int s = 0; given && store->rank == 0 && s < store->opts.servers; s++) {
         int64_t first, count;
         rf_store_shard(&store->opts, s, &first, &count);
-        RETURN_IF_ERROR(rf_store_send(store, s, store->opts.initial + first, 4 * (uint64_t)count));
+        RETURN_IF_ERROR(rf_store_send(store, s, from + first, 4 * (uint64_t)count));
     }
-    if (!store->shard)
+    if (!given || !store->shard)
         return RF_OK;
-    return rf_store_receive(store, 0, store->shard->param, 4 * (uint64_t)store->shard->count);
+    return rf_store_receive(store, 0, to, 4 * (uint64_t)store->shard->count);
+}
+
+static int fill(struct rf_store *store, struct rf_comm *comm)
+{
+    const struct rf_store_state none = {0}, *state = store->opts.state;
+    struct rf_store_shards *shard = store->shard;
+    state = store->rank == 0 && state ? state : &none;
+    int64_t numbers[2] = {state->version, state->updates};
+    RETURN_IF_ERROR(rf_broadcast(comm, numbers, 2, RF_I64, 0, NULL));
+    RETURN_IF_ERROR(fill_array(store, comm, store->opts.initial, shard ? shard->param : NULL));
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (rf_optimizer_has(&store->optimizer, (enum rf_optimizer_state)k))
+            RETURN_IF_ERROR(
+                fill_array(store, comm, state->states[k], shard ? shard->state[k] : NULL));
+    if (!shard)
+        return RF_OK;
+    rf_store_shard_continue(shard, numbers[0], (uint32_t)numbers[1]);
+    return RF_OK;
 }
 
 static int open_server(struct rf_store *store)
@@ -91,13 +107,29 @@ static int get_stats(struct rf_store *store, struct rf_store_stats *out)
     return RF_OK;
 }
 
+static void give_up(struct rf_store *store, const char *why)
+{
+    const int count = store->rank < store->workers ? store->opts.servers : store->workers;
+    for (int k = 0; store->links && k < count; k++)
+        if (store->links[k])
+            rf_comm_abort(store->links[k], why);
+}
+
+static const char *path(const struct rf_store *store)
+{
+    (void)store;
+    return "messages to servers";
+}
+
 const struct rf_store_kind rf_store_on_servers = {.has_servers = true,
                                                   .open = open_servers,
                                                   .close = close_servers,
                                                   .push = rf_store_send_push,
                                                   .pull = rf_store_fetch,
                                                   .finish = finish,
-                                                  .get_stats = get_stats};
+                                                  .get_stats = get_stats,
+                                                  .give_up = give_up,
+                                                  .path = path};
 
 /* ---- calls of their own ---------------------------------------------------------------------- */
 
@@ -121,5 +153,24 @@ int rf_store_ask(struct rf_store *store, int server, struct rf_store_server_stat
     RETURN_IF_ERROR(
         rf_store_ask_for(store, server, RF_STORE_STATS, RF_STORE_REPORT, &stats, sizeof stats));
     *out = stats;
+    return RF_OK;
+}
+
+/* All servers' numbers, and then one state after the other. */
+int rf_store_read_state(struct rf_store *store, struct rf_store_state *out)
+{
+    struct rf_store_server_stats now;
+    if (!store || !out || !store->kind->has_servers)
+        return rf_fail(RF_EINVAL, "read_state: a store on servers and room are needed");
+    RETURN_IF_ERROR(rf_store_check_worker(store, "read_state"));
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (out->states[k])
+            RETURN_IF_ERROR(rf_store_fetch_state(store, k, out->states[k]));
+    out->version = out->updates = 0;
+    for (int s = 0; s < store->opts.servers; s++) {
+        RETURN_IF_ERROR(rf_store_ask(store, s, &now));
+        out->version = now.version > out->version ? now.version : out->version;
+        out->updates = now.updates > out->updates ? now.updates : out->updates;
+    }
     return RF_OK;
 }

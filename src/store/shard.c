@@ -109,6 +109,14 @@ void rf_store_shard_destroy(struct rf_store_shards *s)
     rf_free(s);
 }
 
+void rf_store_shard_continue(struct rf_store_shards *s, int64_t version, uint32_t updates)
+{
+    s->stats.version = version;
+    s->scalars.updates = updates;
+    for (int w = 0; w < s->workers; w++)
+        s->seats[w].pulled = version;
+}
+
 static void changed(struct rf_store_shards *s)
 {
     s->changed_ns = rf_now_ns();
@@ -294,6 +302,22 @@ int rf_store_shard_pull(struct rf_store_shards *s, const struct rf_store_request
     return status;
 }
 
+int rf_store_shard_read_state(struct rf_store_shards *s, int worker, int state, float *values,
+                              struct rf_store_head *answer)
+{
+    if (state >= RF_STATE_COUNT || !s->state[state])
+        return rf_fail(RF_EINVAL, "the optimizer of the store, %s, has no state of number %d",
+                       rf_optimizer_get_info(s->optimizer.kind)->name, state);
+    pthread_mutex_lock(&s->lock);
+    const int status = rf_store_shard_settle(s, worker);
+    if (status == RF_OK)
+        memcpy(values, s->state[state], (size_t)s->count * sizeof(float));
+    answer->version = s->stats.version;
+    answer->status = s->note;
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
 /* ---- workers --------------------------------------------------------------------------------- */
 
 /* Others may have waited for its push. */
@@ -336,5 +360,6 @@ void rf_store_shard_report(struct rf_store_shards *s, struct rf_store_server_sta
 {
     pthread_mutex_lock(&s->lock);
     *out = s->stats;
+    out->updates = s->scalars.updates;
     pthread_mutex_unlock(&s->lock);
 }

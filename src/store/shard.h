@@ -61,6 +61,8 @@ struct rf_store_request {
 RF_MUST_CHECK int rf_store_shard_create(const struct rf_store *store, struct rf_store_shards **out);
 void rf_store_shard_destroy(struct rf_store_shards *shard); /* NULL is allowed */
 
+/* Before the first request: the parameters and states are those of this version. */
+void rf_store_shard_continue(struct rf_store_shards *shard, int64_t version, uint32_t updates);
 /* Blocks with RF_STORE_SYNC until the worker's push before has been applied. RF_EMISMATCH: another
  * rate than other workers'. */
 RF_MUST_CHECK int rf_store_shard_push(struct rf_store_shards *shard,
@@ -70,6 +72,10 @@ RF_MUST_CHECK int rf_store_shard_push(struct rf_store_shards *shard,
 RF_MUST_CHECK int rf_store_shard_pull(struct rf_store_shards *shard,
                                       const struct rf_store_request *request, uint64_t until_ns,
                                       struct rf_store_head *answer);
+/* Copies a state of the optimizer behind this worker's last push. Fills version and status of the
+ * answer. RF_EINVAL: the optimizer has no such state. */
+RF_MUST_CHECK int rf_store_shard_read_state(struct rf_store_shards *shard, int worker, int state,
+                                            float *values, struct rf_store_head *answer);
 /* Under the lock: blocks until this worker's last push has been applied, with RF_STORE_SYNC.
  * RF_ETIMEOUT: nothing has changed for the store's timeout. */
 RF_MUST_CHECK int rf_store_shard_settle(struct rf_store_shards *shard, int worker);

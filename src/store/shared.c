@@ -136,7 +136,7 @@ static int pull(struct rf_store *store, const struct rf_store_keys *keys, int64_
                 float *values)
 {
     if (least != 0)
-        return rf_fail(RF_EINVAL, "pull: a store in shared memory has no versions: least is 0");
+        return rf_fail(RF_EINVAL, "pull: a store without servers has no versions: least is 0");
     struct rf_store_walk walk = {.keys = keys};
     struct rf_store_piece piece;
     while (rf_store_next(&walk, &piece)) {
@@ -181,9 +181,16 @@ static int get_stats(struct rf_store *store, struct rf_store_stats *out)
     return RF_OK;
 }
 
+static const char *path(const struct rf_store *store)
+{
+    (void)store;
+    return "memory that the ranks share";
+}
+
 const struct rf_store_kind rf_store_in_memory = {.open = open_shared,
                                                  .close = close_shared,
                                                  .push = push,
                                                  .pull = pull,
                                                  .finish = finish,
-                                                 .get_stats = get_stats};
+                                                 .get_stats = get_stats,
+                                                 .path = path};

@@ -45,13 +45,15 @@ static int open_store(struct rf_store *store, struct rf_comm *comm)
     const struct rf_store_opts *o = &store->opts;
     const bool serves = rf_store_has_servers(o->rule);
     store->optimizer = o->optimizer ? *o->optimizer : sgd;
-    store->kind = serves ? &rf_store_on_servers : &rf_store_in_memory;
+    store->kind = serves               ? &rf_store_on_servers
+                  : comm->layout.hosts ? &rf_store_across_hosts
+                                       : &rf_store_in_memory;
     store->rank = rf_comm_rank(comm);
     store->ranks = rf_comm_size(comm);
     store->opts.servers = !serves ? 0 : o->servers ? o->servers : 1;
     store->workers = store->ranks - store->opts.servers;
     RETURN_IF_ERROR(compare(comm, store));
-    if (serves && !(o->timeout_s > 0))
+    if (store->kind != &rf_store_in_memory && !(o->timeout_s > 0))
         RETURN_IF_ERROR(agree_on_timeout(comm, &store->opts.timeout_s));
     if (o->folder && !(store->folder = rf_strdup(o->folder)))
         return rf_fail(RF_ENOMEM, "out of memory for a store");
@@ -71,6 +73,7 @@ int rf_store_open(struct rf_comm *comm, const struct rf_store_opts *opts, struct
     store->opts.initial = NULL;
     store->opts.optimizer = NULL;
     store->opts.undecayed = NULL;
+    store->opts.state = NULL;
     if (status < 0)
         rf_store_close(store);
     else
@@ -90,6 +93,17 @@ void rf_store_close(struct rf_store *store)
     store->kind->close(store);
     rf_free(store->folder);
     rf_free(store);
+}
+
+void rf_store_abort(struct rf_store *store, const char *why)
+{
+    if (store && store->kind->give_up)
+        store->kind->give_up(store, why ? why : "no reason given");
+}
+
+const char *rf_store_path(const struct rf_store *store)
+{
+    return store->kind->path(store);
 }
 
 int rf_store_push(struct rf_store *store, const struct rf_store_keys *keys, const float *gradient,

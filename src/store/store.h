@@ -21,6 +21,8 @@ struct rf_store_kind {
                 float *values);
     int (*finish)(struct rf_store *store, int note);
     int (*get_stats)(struct rf_store *store, struct rf_store_stats *out);
+    void (*give_up)(struct rf_store *store, const char *why); /* NULL: nobody needs to know */
+    const char *(*path)(const struct rf_store *store);
 };
 
 struct rf_store {
@@ -31,6 +33,7 @@ struct rf_store {
     int rank, ranks, workers;    /* the last ranks - workers ranks are servers */
     struct rf_store_stats stats; /* what this rank counts */
     struct rf_store_shared *shared;
+    struct rf_store_across *across;
     /* With servers: a worker's connections to all servers, or a server's to all workers. In each
      * the server is rank 0. NULL: not connected any more. */
     struct rf_comm **links;
@@ -47,6 +50,8 @@ int rf_store_check(const struct rf_store_opts *opts, int ranks);
 
 /* ---- keys.c ---------------------------------------------------------------------------------- */
 
+/* Ranges of equal numbers, to 1: the part-th of them. */
+void rf_store_divide(int64_t all, int parts, int part, int64_t *first, int64_t *count);
 /* RF_EINVAL: they are outside of the store, or do not ascend. The message names `call`. */
 int rf_store_check_keys(const char *call, const struct rf_store_keys *keys, int64_t count);
 /* RF_EINVAL: a value is not finite. */
@@ -69,8 +74,8 @@ struct rf_store_memory {
     void *base;
     size_t bytes;
 };
-/* Zeros. Collective; blocking. The memory exists as long as a rank maps it. RF_ENOTSUP: the ranks
- * are on several hosts. Any other error is that of one rank, and all ranks get it. */
+/* Zeros. Collective; blocking. The memory exists as long as a rank maps it. An error is that of one
+ * rank, and all ranks get it. */
 int rf_store_memory_open(struct rf_comm *comm, size_t bytes, struct rf_store_memory *out);
 void rf_store_memory_close(struct rf_store_memory *memory); /* fd -1 and NULL are allowed */
 
@@ -80,9 +85,10 @@ void rf_store_memory_close(struct rf_store_memory *memory); /* fd -1 and NULL ar
  * the sentence "a store: another rank ...". Collective; blocking. */
 int rf_store_agree(struct rf_comm *comm, int status, const char *what);
 
-/* ---- the kinds: shared.c, client.c ----------------------------------------------------------- */
+/* ---- the kinds: shared.c, across.c, servers.c ------------------------------------------------ */
 
 extern const struct rf_store_kind rf_store_in_memory;
+extern const struct rf_store_kind rf_store_across_hosts;
 extern const struct rf_store_kind rf_store_on_servers;
 
 #endif

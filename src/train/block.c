@@ -182,7 +182,7 @@ static struct rf_tensor documents(const struct rf_run *run, struct rf_tensor tar
 
 static bool is_forward(const struct rf_instruction *i)
 {
-    return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE;
+    return i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE || i->verb == RF_VERB_INVERT;
 }
 
 /* An exchange of this call. */
@@ -279,6 +279,10 @@ static int call_part(const struct call *c, int64_t micro_batch, bool evaluate)
     const struct rf_block *b = &c->run->plan->blocks[i->block];
     struct rf_ctx ctx = make_ctx(c, micro_batch);
     ctx.evaluate = evaluate;
+    if (i->verb == RF_VERB_INVERT)
+        return b->ops->invert(&ctx, b->self,
+                              part_of_output(c, i->block - 1, out_of(c, RF_ROLE_INPUT)),
+                              part_of_output(c, i->block, in_of(c, RF_ROLE_OUTPUT)));
     if (is_forward(i))
         return b->ops->forward(&ctx, b->self, input(c),
                                part_of_output(c, i->block, out_of(c, RF_ROLE_OUTPUT)));

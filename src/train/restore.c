@@ -360,14 +360,13 @@ static void close_restore(struct restore *r)
     rf_free(r->elements);
 }
 
-int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
+static int restore(struct rf_run *run, const struct rf_snapshot *snapshot,
                    struct rf_progress *progress)
 {
-    if (!run)
-        return rf_fail(RF_EINVAL, "restore: a run is needed");
-    struct restore r = {
-        .run = run, .mine = snapshot, .ranks = rf_run_ranks(run), .rank = run->plan->rank};
-    RETURN_IF_ERROR(rf_run_begin_call(run, "restore"));
+    struct restore r = {.run = run,
+                        .mine = snapshot,
+                        .ranks = rf_run_ranks(run),
+                        .rank = run->comm ? rf_comm_rank(run->comm) : 0};
     int rc = rf_run_agree_status(run, prepare(&r), "restore");
     if (rc == 0)
         rc = share_rows(&r);
@@ -389,4 +388,26 @@ int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
     const struct rf_error error = *rf_last_error();
     close_restore(&r);
     return rc < 0 ? rf_fail_error(&error) : 0;
+}
+
+int rf_run_restore(struct rf_run *run, const struct rf_snapshot *snapshot,
+                   struct rf_progress *progress)
+{
+    return rf_run_restore_from(run, NULL, snapshot, progress);
+}
+
+int rf_run_restore_from(struct rf_run *run, struct rf_comm *comm,
+                        const struct rf_snapshot *snapshot, struct rf_progress *progress)
+{
+    if (!run)
+        return rf_fail(RF_EINVAL, "restore: a run is needed");
+    RETURN_IF_ERROR(rf_run_begin_call(run, "restore"));
+    struct rf_comm *own = run->comm;
+    const uint64_t planned_sent = run->planned_sent;
+    run->comm = comm ? comm : own;
+    const int rc = restore(run, snapshot, progress);
+    run->comm = own;
+    if (comm)
+        run->planned_sent = planned_sent;
+    return rc;
 }

@@ -224,6 +224,14 @@ int rf_run_save(struct rf_run *run, const char *dir, const struct rf_progress *p
     return rf_run_save_wait(run);
 }
 
+void rf_run_save_abandon(struct rf_run *run)
+{
+    if (!run)
+        return;
+    rf_save_close(run->save);
+    run->save = NULL;
+}
+
 static int complete(struct rf_run *run, struct rf_save *save)
 {
     struct rf_pieces pieces[RF_PART_COUNT];

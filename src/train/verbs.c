@@ -400,6 +400,7 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_ZERO_WHOLE] = {.record = zero_whole},
     [RF_VERB_FORWARD] = {.record = block},
     [RF_VERB_RECOMPUTE] = {.record = block},
+    [RF_VERB_INVERT] = {.record = block},
     [RF_VERB_BACKWARD_INPUT] = {.record = block},
     [RF_VERB_BACKWARD_WEIGHT] = {.record = block},
     [RF_VERB_MERGE] = {.record = add},

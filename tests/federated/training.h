@@ -28,6 +28,7 @@ struct Round {
     Vector values;
     std::vector<rf_federated_part> parts;
     std::vector<double> weights;
+    double weight;
     uint64_t sent, received, ns;
 };
 
@@ -118,8 +119,8 @@ class Coordinator
         const std::lock_guard<std::mutex> lock(mutex);
         rounds.push_back({r->round, Vector(r->values, r->values + r->count),
                           std::vector<rf_federated_part>(r->parts, r->parts + names.size()),
-                          std::vector<double>(r->weights, r->weights + names.size()), r->sent_bytes,
-                          r->received_bytes, r->ns});
+                          std::vector<double>(r->weights, r->weights + names.size()), r->weight,
+                          r->sent_bytes, r->received_bytes, r->ns});
         changed.notify_all();
         return on_round ? on_round(rounds.back()) : 0;
     }

@@ -8,7 +8,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static uint8_t again[FEDERATED_JOIN_BYTES];
+    static uint8_t again[FEDERATED_MESSAGE_BYTES];
     struct federated_message m, second;
     if (size < 2)
         return 0;

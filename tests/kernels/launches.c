@@ -429,6 +429,11 @@ static void elementwise(const struct run *run, enum rf_dtype dtype, int64_t n)
     plain(run, odd ? "mul odd" : "mul", dtype, rf_mul(s, out, a, b));
     plain(run, odd ? "add odd" : "add", dtype, rf_add(s, out, a, b));
     plain(run, odd ? "maximum odd" : "maximum", dtype, rf_maximum(s, out, a, b));
+    if (dtype == RF_F32) {
+        const struct rf_tensor fixed = take(run, RF_I32, 1, n);
+        plain(run, odd ? "fixed_add odd" : "fixed_add", dtype,
+              rf_fixed_add(s, fixed, fixed, b, true));
+    }
     plain(run, odd ? "add_bias odd" : "add_bias", dtype,
           rf_add_bias(s, out, a, take(run, dtype, 1, n), b));
     struct rf_tensor rows = take(run, RF_F32, 1, n);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * Workers that are lost: the others continue with the right mean, whichever instruction of the
- * exchange the loss meets.
+ * exchange the loss meets. A worker that joins has the mean, and keeps it.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -108,5 +108,89 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"ring", RF_GRAPH_RING, RF_FORM_F32, false, false, 1, 0},
                     Case{"delay", RF_GRAPH_ALL, RF_FORM_F32, true, false, 3, 2}),
     [](const testing::TestParamInfo<Case> &info) { return info.param.name; });
+
+/* The mean of `values` on ranks 0 and 1, for all of them to see and for rank 2 to take. */
+double share_mean(rf_comm *comm, float *values, int64_t count)
+{
+    std::vector<double> sum(count);
+    for (int64_t i = 0; i < count; i++)
+        sum[i] = rf_comm_rank(comm) < 2 ? values[i] : 0;
+    EXPECT_EQ(rf_all_reduce(comm, sum.data(), sum.data(), count, RF_F64, RF_SUM, nullptr), RF_OK);
+    for (int64_t i = 0; i < count && rf_comm_rank(comm) == 2; i++)
+        values[i] = static_cast<float>(sum[i] / 2);
+    return sum[7] / 2;
+}
+
+/* With an exchange in progress, if the rule has a delay: ranks 0 and 1 have begun it. */
+TEST_P(Loss, ANewcomerHasTheMeanAndKeepsIt)
+{
+    const Case &c = GetParam();
+    ranks::World world;
+    world.size = 3;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        rf_rounds_rule rule = {};
+        rule.mixing.graph = static_cast<rf_graph>(c.graph);
+        rule.form = static_cast<rf_form>(c.form);
+        rule.difference = c.difference;
+        rule.weighted = c.weighted;
+        rule.every = c.every;
+        rule.delay = c.delay;
+        std::vector<float> params(kCount);
+        const rf_rounds_params in_host = rf_rounds_in_host(params.data(), kCount);
+        rf_comm *own = nullptr;
+        rf_rounds *rounds = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, rank / 2, rank, &own), RF_OK);
+        ASSERT_EQ(rf_rounds_open(own, &in_host, &rule, &rounds), RF_OK);
+        for (int step = 1; step <= 4 && rank < 2; step++) {
+            for (float &value : params)
+                value += static_cast<float>(rank + 1);
+            ASSERT_EQ(rf_rounds_step(rounds, c.weighted, nullptr), RF_OK);
+        }
+        ASSERT_EQ(rf_rounds_settle(rounds), RF_OK);
+        const double mean = share_mean(comm, params.data(), kCount);
+        rf_rounds_array array;
+        for (int k = 0; rf_rounds_get_array(rounds, k, &array) == RF_OK; k++)
+            if (!array.is_sum && strcmp(array.name, "feedback") != 0)
+                share_mean(comm, array.values, kCount);
+        int64_t counters[2];
+        rf_rounds_get_counters(rounds, &counters[0], &counters[1]);
+        ASSERT_EQ(rf_broadcast(comm, counters, 2, RF_I64, 0, nullptr), RF_OK);
+        if (rank == 2) {
+            ASSERT_EQ(rf_rounds_set_counters(rounds, counters[0], counters[1]), RF_OK);
+        }
+        ASSERT_EQ(rf_rounds_move(rounds, comm, nullptr), RF_OK) << rf_last_error()->message;
+        for (int64_t step = 0; step < 3 * c.every; step++)
+            ASSERT_EQ(rf_rounds_step(rounds, c.weighted, nullptr), RF_OK);
+        ASSERT_EQ(rf_rounds_mean(rounds), RF_OK);
+        /* What a form has lost of two workers' sums is lost when there are three. */
+        EXPECT_NEAR(params[7], mean, (c.form == RF_FORM_INT8 ? 4e-3 : 1e-6) * mean);
+        rf_rounds_close(rounds);
+        rf_comm_close(own);
+    });
+}
+
+TEST(Newcomer, HasNoRowInAMatrixOfWeights)
+{
+    ranks::World world;
+    world.size = 3;
+    ranks::run(world, [&](rf_comm *comm, int rank) {
+        const double half[] = {0.5, 0.5, 0.5, 0.5};
+        const int old_ranks[] = {0, 1, 2};
+        rf_rounds_rule rule = {};
+        rule.mixing.graph = RF_GRAPH_WEIGHTS;
+        rule.mixing.weights = half;
+        float value = 1;
+        const rf_rounds_params in_host = rf_rounds_in_host(&value, 1);
+        rf_comm *own = nullptr;
+        rf_rounds *rounds = nullptr;
+        ASSERT_EQ(rf_comm_split(comm, rank / 2, rank, &own), RF_OK);
+        if (rank < 2) {
+            ASSERT_EQ(rf_rounds_open(own, &in_host, &rule, &rounds), RF_OK);
+            EXPECT_EQ(rf_rounds_move(rounds, comm, old_ranks), RF_ENOTSUP);
+        }
+        rf_rounds_close(rounds);
+        rf_comm_close(own);
+    });
+}
 
 } // namespace

@@ -198,14 +198,15 @@ TEST(Rounds, AllHearTheLargestOfWhatEachSays)
             rf_rounds *rounds = nullptr;
             ASSERT_EQ(rf_rounds_open(comm, &in_host, &rule, &rounds), RF_OK);
             for (int step = 1; step <= 7; step++) {
-                const int32_t said[2] = {10 * step + rank, -rank};
-                int32_t heard[2];
+                const int32_t said[RF_ROUNDS_WORDS] = {10 * step + rank, -rank, rank == 1};
+                int32_t heard[RF_ROUNDS_WORDS];
                 rf_rounds_say(rounds, said);
                 ASSERT_EQ(rf_rounds_step(rounds, 0, nullptr), RF_OK);
                 rf_rounds_heard(rounds, heard);
                 const int began = static_cast<int>((step - delay) / 2 * 2);
                 EXPECT_EQ(heard[0], began > 0 ? 10 * began + 2 : 0) << step;
                 EXPECT_EQ(heard[1], 0);
+                EXPECT_EQ(heard[2], began > 0);
             }
             rf_rounds_close(rounds);
         });

@@ -252,6 +252,60 @@ TEST(StoreDeath, StoppedRanksAreLost)
     }
 }
 
+/* Across hosts each rank has a part of the parameters: the others are told whose is lost, in the
+ * middle of whatever they do. ns 0: the rank stops instead. */
+void lose_a_part(const char *provider, uint64_t ns)
+{
+    SCOPED_TRACE(std::string(provider) + ", " + std::to_string(ns) + " ns");
+    ranks::Shared shared(2 * sizeof(int));
+    int *process = shared.as<int>(), *ended = process + 1;
+    ranks::World world;
+    world.provider = provider;
+    world.hosts = "a,b,c";
+    world.size = 3;
+    world.timeout_s = ns ? 20 : ranks::patience();
+    world.may_die = {1};
+    ranks::run(
+        world,
+        [&](rf_comm *comm, int rank) {
+            rf_store_opts opts = {};
+            opts.rule = RF_STORE_HOGWILD;
+            opts.count = COUNT;
+            rf_store *store = nullptr;
+            ASSERT_EQ(rf_store_open(comm, &opts, &store), RF_OK) << rf_last_error()->message;
+            const rf_store_keys all = rf_store_range(0, COUNT);
+            Vector values(COUNT, 1);
+            int status = RF_OK;
+            if (rank == 1 && ns)
+                die_after(ns);
+            for (int step = 0; status == RF_OK; step++) {
+                if (rank == 1 && !ns && step == 10) {
+                    __atomic_store_n(process, getpid(), __ATOMIC_SEQ_CST);
+                    raise(SIGSTOP);
+                }
+                status = rf_store_push(store, &all, values.data(), nullptr);
+                if (status == RF_OK)
+                    status = rf_store_pull(store, &all, 0, values.data());
+            }
+            EXPECT_NE(strstr(rf_last_error()->message, "rank 1"), nullptr)
+                << rf_last_error()->message;
+            EXPECT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_EABORT);
+            rf_store_close(store);
+            if (__atomic_add_fetch(ended, 1, __ATOMIC_SEQ_CST) == 2 && !ns)
+                kill(*process, SIGKILL);
+        },
+        [](int, int) {});
+    EXPECT_EQ(*ended, 2);
+}
+
+TEST(StoreDeath, WithoutServersTheLossOfARankIsTheLossOfTheStore)
+{
+    std::mt19937_64 random(3);
+    for (int k = 0; k < kills(); k++)
+        lose_a_part(k % 2 ? "ofi-tcp" : "tcp;ofi_rxm", 1 + random() % 60000000);
+    lose_a_part("tcp;ofi_rxm", 0);
+}
+
 /* A worker that waits for longer than the timeout, for another one that is slow and not silent,
  * hears from the server meanwhile. */
 TEST(StoreDeath, AWorkerThatWaitsForASlowOneIsNotLost)

@@ -58,6 +58,7 @@ void run(int workers, const rf_store_opts &given, const Work &work, const Served
         rf_store *store = nullptr;
         rf_store_opts opts = given;
         opts.initial = rank == 0 ? given.initial : nullptr;
+        opts.state = rank == 0 ? given.state : nullptr;
         ASSERT_EQ(rf_store_open(comm, &opts, &store), RF_OK) << rf_last_error()->message;
         ASSERT_EQ(rf_store_server(store), rank < workers ? -1 : rank - workers);
         rf_store_server_stats stats = {};
@@ -361,7 +362,18 @@ struct Folder {
     }
 };
 
-Vector train(const rf_store_opts &opts, int64_t from, int64_t to, bool save)
+/* What a worker has read of the servers at the end of a training. */
+struct State {
+    Vector m, v;
+    rf_store_state is = {};
+    explicit State(int64_t count) : m(count), v(count)
+    {
+        is.states[RF_STATE_M] = m.data();
+        is.states[RF_STATE_V] = v.data();
+    }
+};
+
+Vector train(const rf_store_opts &opts, int64_t from, int64_t to, bool save, State *state = nullptr)
 {
     Vector out;
     run(2, opts, [&](rf_store *store, int worker) {
@@ -376,6 +388,9 @@ Vector train(const rf_store_opts &opts, int64_t from, int64_t to, bool save)
                 << rf_last_error()->message;
             const int saved = save && worker == 0 ? rf_store_save(store) : RF_OK;
             ASSERT_EQ(saved, RF_OK) << rf_last_error()->message;
+        }
+        if (worker == 0 && state) {
+            ASSERT_EQ(rf_store_read_state(store, &state->is), RF_OK) << rf_last_error()->message;
         }
         if (worker == 0)
             out = got;
@@ -432,6 +447,42 @@ TEST(ServerStore, RestoredStateContinuesToTheBit)
                       nullptr)
                 << rf_last_error()->message;
         }
+    });
+}
+
+/* A worker's copy of the state continues on another number of servers. */
+TEST(ServerStore, AStateThatAWorkerHasReadContinuesToTheBit)
+{
+    rf_optimizer_opts adam = {};
+    adam.kind = RF_ADAM;
+    adam.beta1 = 0.9f;
+    adam.beta2 = 0.99f;
+    adam.eps = 1e-8f;
+    const Vector initial = start(97);
+    rf_store_opts opts = {};
+    opts.count = 97;
+    opts.servers = 2;
+    opts.optimizer = &adam;
+    opts.initial = initial.data();
+    const Vector want = train(opts, 0, 6, false);
+    State state(97);
+    const Vector middle = train(opts, 0, 3, false, &state);
+    EXPECT_EQ(state.is.version, 3);
+    EXPECT_EQ(state.is.updates, 3);
+    opts.servers = 3;
+    opts.initial = middle.data();
+    opts.state = &state.is;
+    EXPECT_EQ(train(opts, 3, 6, false), want);
+    /* The first gradient of a worker is not stale by what was before. */
+    run(2, opts, [&](rf_store *store, int worker) {
+        const rf_store_keys all = rf_store_range(0, 97);
+        rf_store_server_stats stats = {};
+        ASSERT_EQ(rf_store_push(store, &all, gradients(worker, 3, 97).data(), nullptr), RF_OK);
+        ASSERT_EQ(rf_store_ask(store, 0, &stats), RF_OK);
+        EXPECT_EQ(stats.most_stale, 0);
+        state.is.states[RF_STATE_A] = state.m.data();
+        EXPECT_EQ(rf_store_read_state(store, &state.is), RF_EINVAL);
+        EXPECT_NE(strstr(rf_last_error()->message, "no state of number 2"), nullptr);
     });
 }
 
@@ -498,10 +549,19 @@ TEST(ServerStore, OptionsThatMakeNoSenseAreRefused)
         const char *says;
         rf_store_opts opts;
     } cases[] = {
-        {"a rule of the list", {}}, {"0 parameters", {}},    {"3 servers", {}},
-        {"at least one", {}},       {"staleness of 2", {}},  {"restore needs", {}},
-        {"stochastic", {}},         {"without servers", {}}, {"without servers", {}},
-        {"staleness of -1", {}},    {"range 1 of", {}},      {"a timeout of -1", {}},
+        {"a rule of the list", {}},
+        {"0 parameters", {}},
+        {"3 servers", {}},
+        {"at least one", {}},
+        {"staleness of 2", {}},
+        {"restore needs", {}},
+        {"stochastic", {}},
+        {"without servers", {}},
+        {"without servers", {}},
+        {"staleness of -1", {}},
+        {"range 1 of", {}},
+        {"a timeout of -1", {}},
+        {"a state of version -1", {}},
     };
     for (auto &c : cases)
         c.opts.count = 10;
@@ -523,6 +583,9 @@ TEST(ServerStore, OptionsThatMakeNoSenseAreRefused)
     cases[10].opts.undecayed = ranges;
     cases[10].opts.undecayed_count = 2;
     cases[11].opts.timeout_s = -1;
+    rf_store_state bad = {};
+    bad.version = -1;
+    cases[12].opts.state = &bad;
     ranks::World world;
     world.size = 3;
     ranks::run(world, [&](rf_comm *comm, int) {

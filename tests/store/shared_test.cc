@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Stores in memory that ranks share: nothing is lost by atomic additions, losses of the others are
- * counted to the last one.
+ * Stores without servers, in memory that ranks share and across hosts: nothing is lost by atomic
+ * additions, losses of the others are counted to the last one.
  */
 #include <gtest/gtest.h>
 #include <ringforge/ringforge.h>
@@ -30,9 +30,9 @@ rf_store *open_store(rf_comm *comm, rf_store_rule rule, int64_t count, const flo
 }
 
 /* Gradients are whole numbers, so each sum is exact in f32, in any order. */
-void count_exactly(const ranks::World &world, rf_store_rule rule)
+void count_exactly(const ranks::World &world, rf_store_rule rule, int64_t count, int64_t pushes)
 {
-    const int64_t count = 37, pushes = 3000;
+    SCOPED_TRACE(world.provider + " " + world.hosts + " " + rf_store_rule_name(rule));
     Vector initial(count);
     for (int64_t i = 0; i < count; i++)
         initial[i] = static_cast<float>(i);
@@ -70,7 +70,7 @@ void count_exactly(const ranks::World &world, rf_store_rule rule)
             EXPECT_EQ(missing, 0);
         }
         if (rank == 0 && rule == RF_STORE_RACY)
-            printf("%d ranks: %llu of %llu additions lost\n", world.size,
+            printf("%d ranks, %s: %llu of %llu additions lost\n", world.size, rf_store_path(store),
                    static_cast<unsigned long long>(stats.lost),
                    static_cast<unsigned long long>(stats.additions));
         rf_store_close(store);
@@ -85,11 +85,35 @@ TEST(SharedStore, AtomicAdditionsLoseNothingAndRacyLossesAreCounted)
                 ranks::World world;
                 world.provider = provider;
                 world.size = size;
-                count_exactly(world, rule);
+                count_exactly(world, rule, 37, 3000);
             }
 }
 
-TEST(SharedStore, RanksThatDisagreeAndOtherHostsAreRefused)
+/* Parameters of several calls and operations, and fewer than ranks, too. */
+TEST(StoreAcrossHosts, OneSidedAdditionsLoseNothingAndLossesAreCounted)
+{
+    const struct {
+        const char *provider, *hosts;
+        int size;
+        int64_t count, pushes;
+        std::vector<rf_store_rule> rules;
+    } all[] = {
+        {"tcp;ofi_rxm", "a,b", 2, 37, 400, {RF_STORE_HOGWILD, RF_STORE_RACY}},
+        {"shm+tcp;ofi_rxm", "a,a,b", 3, 200001, 2, {RF_STORE_HOGWILD, RF_STORE_RACY}},
+        {"ofi-tcp", "a,b", 2, 537, 400, {RF_STORE_HOGWILD}},
+        {"shm+ofi-tcp", "a,b,b,c", 4, 200001, 2, {RF_STORE_HOGWILD}},
+    };
+    for (const auto &row : all)
+        for (const rf_store_rule rule : row.rules) {
+            ranks::World world;
+            world.provider = row.provider;
+            world.hosts = row.hosts;
+            world.size = row.size;
+            count_exactly(world, rule, row.count, row.pushes);
+        }
+}
+
+TEST(SharedStore, RanksThatDisagreeAndNetworksWithoutTheOperationsAreRefused)
 {
     ranks::World world;
     ranks::run(world, [](rf_comm *comm, int rank) {
@@ -109,6 +133,18 @@ TEST(SharedStore, RanksThatDisagreeAndOtherHostsAreRefused)
         opts.count = 10;
         rf_store *store = nullptr;
         EXPECT_EQ(rf_store_open(comm, &opts, &store), RF_ENOTSUP) << rf_last_error()->message;
+        EXPECT_NE(strstr(rf_last_error()->message, "tcp has no one-sided operations"), nullptr)
+            << rf_last_error()->message;
+    });
+    world.provider = "ofi-tcp";
+    ranks::run(world, [](rf_comm *comm, int) {
+        rf_store_opts opts = {};
+        opts.rule = RF_STORE_RACY;
+        opts.count = 10;
+        rf_store *store = nullptr;
+        EXPECT_EQ(rf_store_open(comm, &opts, &store), RF_ENOTSUP) << rf_last_error()->message;
+        EXPECT_NE(strstr(rf_last_error()->message, "atomic reads and writes"), nullptr)
+            << rf_last_error()->message;
     });
 }
 

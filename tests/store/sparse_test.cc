@@ -87,13 +87,16 @@ void learn(rf_store *store, const std::vector<const Sample *> &batch, float lr)
     ASSERT_EQ(rf_store_push(store, &keys, values.data(), &update), RF_OK);
 }
 
-/* The loss after a number of updates, which the workers divide: each draws from all samples. */
-double loss_with(int workers, rf_store_rule rule, int updates, int batch)
+/* The loss after a number of updates, which the workers divide: each draws from all samples. With a
+ * network each worker is on a host of its own. */
+double loss_with(int workers, rf_store_rule rule, int updates, int batch,
+                 const char *network = nullptr)
 {
     const std::vector<Sample> all = samples();
     ranks::Shared shared(sizeof(double));
     ranks::World world;
-    world.provider = "shm";
+    world.provider = network ? network : "shm";
+    world.hosts = network ? std::string("a,b,c,d").substr(0, 2 * workers - 1) : "";
     world.size = workers + rf_store_has_servers(rule);
     ranks::run(world, [&](rf_comm *comm, int rank) {
         rf_store *store = nullptr;
@@ -145,18 +148,21 @@ TEST(SparseStore, LogisticRegressionIsAsGoodAsSerial)
         rf_store_rule rule;
         int updates, batch;
         std::vector<int> workers;
+        const char *network;
     } cases[] = {{RF_STORE_HOGWILD, 20000, 1, {2, 3, 4}},
                  {RF_STORE_RACY, 20000, 1, {4}},
                  {RF_STORE_ASYNC, 1000, 10, {2}},
-                 {RF_STORE_STALE, 1000, 10, {3, 4}}};
+                 {RF_STORE_STALE, 1000, 10, {3, 4}},
+                 {RF_STORE_HOGWILD, 500, 20, {3}, "tcp;ofi_rxm"},
+                 {RF_STORE_HOGWILD, 500, 20, {2}, "ofi-tcp"}};
     for (const auto &c : cases) {
         const double serial = loss_with(1, RF_STORE_HOGWILD, c.updates, c.batch);
         EXPECT_LT(serial, 0.7 * log(2)); /* it has learned */
         for (const int workers : c.workers) {
-            const double loss = loss_with(workers, c.rule, c.updates, c.batch);
-
+            const double loss = loss_with(workers, c.rule, c.updates, c.batch, c.network);
             EXPECT_NEAR(loss, serial, 0.02 * serial)
-                << rf_store_rule_name(c.rule) << ", " << workers << " workers";
+                << rf_store_rule_name(c.rule) << ", " << workers << " workers, "
+                << (c.network ? c.network : "shm");
         }
     }
 }

@@ -39,6 +39,26 @@ ProgramOptions key(const std::string &text)
     return options;
 }
 
+/* A coordinator that listens, and its address. */
+struct Listening {
+    explicit Listening(const Words &words) : program(start_command(Words{program_path()} + words))
+    {
+        std::string said;
+        char some[1024];
+        while (said.find("rounds of") == std::string::npos) {
+            const ssize_t n = read(program.out, some, sizeof some);
+            if (n <= 0) {
+                ADD_FAILURE() << said;
+                return;
+            }
+            said.append(some, static_cast<size_t>(n));
+        }
+        address = "127.0.0.1:" + std::to_string(atoi(said.c_str() + said.find("port ") + 5));
+    }
+    Background program;
+    std::string address;
+};
+
 std::string sha256_of(const std::string &out)
 {
     const size_t at = out.find("sha256 ");
@@ -51,18 +71,9 @@ TEST(Coordinate, TwoClientsTrainOneModelAndOthersAreRefused)
 {
     const Files files;
     const std::string state = files.folder.path + "/state";
-    Background coordinator =
-        start_command({program_path(), "coordinate", "--sync", "fedavg:2", "--clients",
-                       files.clients, "--rounds", "2", "--port", "0", "--save", state});
-    std::string said;
-    char some[1024];
-    while (said.find("rounds of") == std::string::npos) {
-        const ssize_t n = read(coordinator.out, some, sizeof some);
-        ASSERT_GT(n, 0) << said;
-        said.append(some, static_cast<size_t>(n));
-    }
-    const std::string port = std::to_string(atoi(said.c_str() + said.find("port ") + 5));
-    const std::string address = "127.0.0.1:" + port;
+    Listening coordinator({"coordinate", "--sync", "fedavg:2", "--clients", files.clients,
+                           "--rounds", "2", "--port", "0", "--save", state});
+    const std::string &address = coordinator.address;
     ProgramResult stranger = run_program(client(files.north, "mallory", address), key("a key"));
     EXPECT_EQ(stranger.status, 1) << stranger.err;
     EXPECT_NE(stranger.err.find("no client \"mallory\""), std::string::npos) << stranger.err;
@@ -72,7 +83,7 @@ TEST(Coordinate, TwoClientsTrainOneModelAndOthersAreRefused)
                                          Words{"--update-clip", "0.5", "--update-noise", "5"},
                                      key("another one"));
     const ProgramResult a = finish_command(north, 100), b = finish_command(south, 100),
-                        c = finish_command(coordinator, 100);
+                        c = finish_command(coordinator.program, 100);
     EXPECT_EQ(a.status, 0) << a.err;
     EXPECT_EQ(b.status, 0) << b.err;
     EXPECT_EQ(c.status, 0) << c.err;
@@ -93,6 +104,40 @@ TEST(Coordinate, TwoClientsTrainOneModelAndOthersAreRefused)
     EXPECT_NE(again.out.find("continues after 2 rounds"), std::string::npos) << again.out;
 }
 
+TEST(Coordinate, ClientsThatKnowEachOthersIdentitiesAggregateSecurely)
+{
+    const Files files;
+    std::string list;
+    for (const char *name : {"north", "south"}) {
+        ProgramOptions options;
+        options.environment = {std::string("RF_IDENTITY_KEY=secret of ") + name};
+        const ProgramResult r = run_program({"coordinate", "--identity"}, options);
+        EXPECT_EQ(r.status, 0) << r.err;
+        list += std::string(name) + " " + r.out;
+    }
+    const std::string peers = files.folder.file("peers", list);
+    chmod(peers.c_str(), 0644);
+    Listening coordinator({"coordinate", "--sync", "fedavg:2", "--clients", files.clients,
+                           "--rounds", "2", "--port", "0", "--secure-aggregation", "2"});
+    std::vector<Background> clients;
+    for (const auto &[name, data, text] :
+         {std::tuple{"north", files.north, "a key"}, {"south", files.south, "another one"}}) {
+        ProgramOptions options = key(text);
+        options.environment.push_back(std::string("RF_IDENTITY_KEY=secret of ") + name);
+        clients.push_back(start_command(Words{program_path()} +
+                                            client(data, name, coordinator.address) +
+                                            Words{"--secure-aggregation", "2", "--peers", peers},
+                                        options));
+    }
+    const ProgramResult a = finish_command(clients[0], 100), b = finish_command(clients[1], 100),
+                        c = finish_command(coordinator.program, 100);
+    EXPECT_EQ(a.status, 0) << a.err;
+    EXPECT_EQ(b.status, 0) << b.err;
+    EXPECT_EQ(c.status, 0) << c.err;
+    EXPECT_EQ(sha256_of(a.out), sha256_of(b.out));
+    EXPECT_NE(c.out.find(", north, south, together 256;"), std::string::npos) << c.out;
+}
+
 TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
 {
     const Files files;
@@ -110,6 +155,10 @@ TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
             "--rounds is needed");
     refused(whole + Words{"--min-clients", "3"}, 1, "at least 3 of 2 clients");
     refused(whole + Words{"--save-every", "3"}, 2, "--save");
+    refused(whole + Words{"--secure-aggregation", "1"}, 2, "2 to 255");
+    refused(whole + Words{"--secure-aggregation", "3"}, 1, "threshold 3 of 2 clients");
+    refused(whole + Words{"--identity"}, 2, "omit --");
+    refused({"coordinate", "--identity"}, 1, "RF_IDENTITY_KEY");
     refused({"coordinate", "--sync", "gossip:2", "--rounds", "2", "--clients", files.clients}, 1,
             "ring");
     refused(sound + Words{"--clients", files.folder.path + "/none"}, 1, "No such file");
@@ -132,6 +181,10 @@ TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
     refused(train + Words{"--coordinator", "nowhere"}, 2, "HOST:PORT");
     refused({"train", "--data", files.north, "--sync", "fedprox:2"}, 2, "proximal term");
     refused(train + Words{"--update-noise", "1"}, 2, "--update-clip");
+    refused(train + Words{"--peers", files.clients}, 2, "--secure-aggregation");
+    const Words secure = train + Words{"--secure-aggregation", "2", "--peers"};
+    chmod(files.clients.c_str(), 0666);
+    refused(secure + Words{files.clients}, 1, "chmod go-w");
     refused({"train", "--data", files.north, "--coordinator", "h:1", "--client", "x"}, 2, "--sync");
     refused({"train", "--data", files.north, "--sync", "fedavg:2", "--coordinator", "h:1"}, 2,
             "--client");

@@ -117,16 +117,17 @@ TEST(Elastic, WorkersContinueWithoutThoseThatAreLost)
         int ranks, left;
         std::vector<int> victims;
         std::vector<std::string> more;
-    } all[] = {{"diloco:3", 4, 2, {0, 3}, {}},
+    } all[] = {{"diloco:3", 4, 2, {0, 3}, {"--save-every", "6", "--keep", "1"}},
                {"gossip:4,delay=2", 3, 2, {1}, {}},
-               {"fedavg:3", 6, 2, {2}, {"--mesh", "tp=2"}}};
+               {"fedavg:3", 6, 2, {2}, {"--mesh", "tp=2", "--save-every", "20"}}};
     for (const auto &row : all) {
         TempFolder folder;
         const std::string save = folder.path + "/save";
-        const Ended e = killed(folder, row.ranks, row.victims,
-                               with({"--sync", row.rule, "--save", save}, row.more));
+        const Ended e =
+            killed(folder, row.ranks, row.victims,
+                   with({"--sync", row.rule, "--save", save, "--steps", "90"}, row.more));
         EXPECT_EQ(e.program.status, 0) << e.program.err;
-        EXPECT_NE(e.program.out.find("step 40/40"), std::string::npos) << e.program.out;
+        EXPECT_NE(e.program.out.find("step 90/90"), std::string::npos) << e.program.out;
         EXPECT_NE(e.log.find("\"workers\":" + std::to_string(row.left) + ","), std::string::npos)
             << row.rule << e.log;
         if (row.victims.size() == 1)
@@ -134,10 +135,26 @@ TEST(Elastic, WorkersContinueWithoutThoseThatAreLost)
         /* The checkpoint is one of the workers that were left. */
         const ProgramResult r =
             run_program(with(tiny(folder.path + "/t.txt"), {"--sync", row.rule, "--ranks", "2",
-                                                            "--steps", "42", "--resume", save}));
+                                                            "--steps", "92", "--resume", save}));
         EXPECT_EQ(r.status, 0) << r.err;
         EXPECT_EQ(r.out.find("each continues with the mean"), std::string::npos) << r.out;
     }
+}
+
+/* Whoever is lost, and if at last all are: the last checkpoint that all of its workers had is
+ * there. Another worker takes a lost one's folder before there is a new one. */
+TEST(Elastic, LossesOfWorkersLeaveTheLastCheckpoint)
+{
+    TempFolder folder;
+    const std::string save = folder.path + "/save";
+    const std::vector<std::string> same = {"--sync", "diloco:2", "--save", save};
+    const Ended e = killed(folder, 3, {1, 0, 2}, with(same, {"--save-every", "2", "--keep", "1"}));
+    EXPECT_NE(e.program.status, 0) << e.program.err;
+    const ProgramResult r = run_program(with(
+        tiny(folder.path + "/t.txt"),
+        with(same, {"--ranks", "2", "--provider", "loopback", "--steps", "42", "--resume", save})));
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_NE(r.out.find("step 42/42"), std::string::npos) << r.out;
 }
 
 /* So they are at a store, whichever worker it is; a server's death ends the job, and names it. */

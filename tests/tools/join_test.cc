@@ -246,3 +246,60 @@ TEST(Join, WhoIsNotOfTheJobIsTurnedAwayInOneSentenceAndWhoFindsNoWorkWaits)
     expect_has(n.err, "the job has ended\n");
     EXPECT_EQ(n.status, 1);
 }
+
+/* Workers take newcomers in behind an exchange, and a lost one's place is filled again. */
+TEST(Join, WorkersTakeNewcomersInBehindAnExchange)
+{
+    Job job(2, 20, {"--sync", "gossip:2,delay=1", "--steps", "140"});
+    job.read_until("\"step\":3,");
+    Newcomer one = job.join();
+    one.read_until("waiting to join");
+    job.read_until("\"workers\":3,\"lost\":0,\"joined\":1}");
+    kill(process_of(job.program.pid, 0), SIGKILL); // whose join listener the next one needs
+    job.read_until("\"workers\":2,\"lost\":1,\"joined\":0}");
+    Newcomer other = job.join();
+    other.read_until("waiting to join");
+    job.read_until("\"workers\":3,\"lost\":0,\"joined\":1}");
+    kill(one.program.pid, SIGKILL);
+    job.read_until("\"workers\":2,\"lost\":1,\"joined\":0}");
+    const ProgramResult r = job.finish(), b = other.finish();
+    EXPECT_EQ(one.finish().status, 137);
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(b.status, 0) << b.err;
+    EXPECT_EQ(b.err, "");
+    expect_has(job.log.text, "\"step\":140,");
+    /* All workers that are there have saved together. */
+    const ProgramResult rest =
+        run_program(with(with(tiny(job.data), {"--sync", "gossip:2,delay=1", "--ranks", "2"}),
+                         {"--steps", "142", "--resume", job.folder.path + "/ckpt"}));
+    EXPECT_EQ(rest.status, 0) << rest.err;
+    EXPECT_EQ(rest.out.find("each continues with the mean"), std::string::npos) << rest.out;
+}
+
+/* Groups of ranks join as a whole, with the state of each of them. */
+TEST(Join, AWorkerOfTwoRanksJoinsAsAWhole)
+{
+    Job job(4, 1000, {"--sync", "diloco:3", "--steps", "90", "--mesh", "tp=2"});
+    job.read_until("\"step\":3,");
+    Newcomer one = job.join();
+    one.read_until("waiting to join");
+    job.read_steps(24);
+    one.read_until("its workers have 2 ranks each, and 1 waits: waiting for more\n");
+    Newcomer other = job.join();
+    other.read_until("waiting to join");
+    job.read_until("\"workers\":3,\"lost\":0,\"joined\":1}");
+    const ProgramResult r = job.finish(), a = one.finish(), b = other.finish();
+    for (const ProgramResult *result : {&r, &a, &b}) {
+        EXPECT_EQ(result->status, 0) << result->err;
+        EXPECT_EQ(result->err, "");
+    }
+    const std::string w = job.folder.file("w", "0.5 0.5\n0.5 0.5\n");
+    const ProgramResult refused =
+        finish_command(start_command(with(with({program_path()}, tiny(job.data)),
+                                          {"--sync", "gossip:2,weights=" + w, "--ranks", "2",
+                                           "--elastic", "--accept", std::to_string(job.port)}),
+                                     with_key()),
+                       60);
+    EXPECT_EQ(refused.status, 2);
+    expect_has(refused.err, "none for newcomers: leave out --accept, or use graph=NAME");
+}

@@ -101,7 +101,8 @@ TEST(InfoJson, MeasuredAlgorithmsComeWithPredictions)
 TEST(InfoJson, DoesNotShowKeys)
 {
     ProgramOptions options;
-    options.environment = {"RF_JOB_KEY=very-secret", "RF_CLIENT_KEY=very-secret-too"};
+    options.environment = {"RF_JOB_KEY=very-secret", "RF_CLIENT_KEY=very-secret-too",
+                           "RF_IDENTITY_KEY=very-secret-as-well"};
     EXPECT_EQ(run_program({"info", "--json"}, options).out.find("very-secret"), std::string::npos);
     EXPECT_EQ(run_program({"info"}, options).out.find("very-secret"), std::string::npos);
 }

@@ -230,7 +230,8 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
                   {"2", "3"},
                   {},
                   /* for a process that is not in the job yet: join_test.cc; for one rank */
-                  {"join", "coordinator", "client", "update-clip", "update-noise"}};
+                  {"join", "coordinator", "client", "update-clip", "update-noise",
+                   "secure-aggregation", "peers"}};
     train.rows = {
         {"from", {files.hub, files.other_hub, {}, true}},
         {"allow-nan", {"", "yes", {}, true}},
@@ -265,6 +266,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"order", {"ring", "tree"}},
         {"update", {"all", "rank0"}},
         {"recompute", {"none", "gelu"}},
+        {"reversible", {"f32", "fixed"}},
         {"schedule", {"1f1b", "gpipe", pp}},
         {"stages", {"even", "cost", pp}},
         {"workspace", {"0", "1024"}},

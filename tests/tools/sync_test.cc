@@ -258,6 +258,28 @@ TEST(Sync, TheLogHasTheHistogramOfStaleness)
     EXPECT_EQ(series(log, "additions"), std::vector<double>{12 * sent / 4});
 }
 
+/* On several hosts the workers reach the parameters by the network, and the log says how. */
+TEST(Sync, HogwildAcrossHostsSaysHowItReachesParameters)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::vector<std::string> job =
+        with(tiny(data), {"--ranks", "2", "--sync", "hogwild", "--steps", "3", "--log", log,
+                          "--weight-decay", "0", "--optimizer", "sgd"});
+    ProgramOptions two_hosts;
+    two_hosts.environment = {"RF_HOSTS=a,b"};
+    ProgramResult r = run_program(with(job, {"--provider", "tcp;ofi_rxm"}), two_hosts);
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "lost"), std::vector<double>{0});
+    EXPECT_NE(read_text(log).find("\"path\":\"atomic one-sided additions over tcp;ofi_rxm\""),
+              std::string::npos);
+    r = run_program(job, two_hosts);
+    EXPECT_NE(r.status, 0);
+    EXPECT_NE(r.err.find("the provider tcp has no one-sided operations, and \"tcp;ofi_rxm\""),
+              std::string::npos)
+        << r.err;
+}
+
 TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
 {
     TempFolder folder;
@@ -269,7 +291,6 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
     } all[] = {
         {"diloco", {}, "--sync diloco: diloco: write diloco:H"},
         {"gossip:1,graph=star", {}, "graph=star"},
-        {"local:4", {"--elastic", "--save", save, "--save-every", "4"}, "saves at the end only"},
         {"local:4", {"--audit", "2"}, "--sync is not for --audit"},
         {"local:4", {"--compress", "nf4", "--order", "ring"}, "--sync is not for --compress"},
         {"local:4", {"--mesh", "tp=4"}, "no multiple of it"},

@@ -19,7 +19,8 @@ struct Model {
 
     explicit Model(bool is_llama, rf_dtype dtype = RF_F32, int layers = 2, int length = 160,
                    rf_dtype residual = RF_F32, const model_adapter *adapter = nullptr,
-                   rf_quantization quantize = RF_QUANTIZE_NONE)
+                   rf_quantization quantize = RF_QUANTIZE_NONE,
+                   model_reversible reversible = MODEL_NOT_REVERSIBLE)
         : name(std::string(is_llama ? "llama " : "gpt2 ") + rf_dtype_name(dtype))
     {
         if (is_llama) {
@@ -38,6 +39,7 @@ struct Model {
             c.residual = residual;
             c.adapter = adapter;
             c.quantize = quantize;
+            c.reversible = reversible;
             EXPECT_EQ(llama_create(&c, &l), 0);
             blocks = llama_blocks(l, &count);
         } else {
@@ -51,6 +53,7 @@ struct Model {
             c.residual = residual;
             c.adapter = adapter;
             c.quantize = quantize;
+            c.reversible = reversible;
             EXPECT_EQ(gpt2_create(&c, &g), 0);
             blocks = gpt2_blocks(g, &count);
         }

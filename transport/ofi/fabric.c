@@ -32,8 +32,9 @@ static int region_create(struct rf_fabric *f, void *base, size_t bytes, void *co
     struct rf_fabric_region *region = rf_alloc(sizeof(*region));
     if (!region)
         return rf_fail(RF_ENOMEM, "%s: no memory to note a registration", f->name);
-    ssize_t rc = fi_mr_reg(f->domain, base, bytes, FI_SEND | FI_RECV, 0, f->next_key++, 0,
-                           &region->mr, NULL);
+    ssize_t rc =
+        fi_mr_reg(f->domain, base, bytes, f->one_sided ? FI_READ | FI_WRITE : FI_SEND | FI_RECV, 0,
+                  f->next_key++, 0, &region->mr, NULL);
     if (rc) {
         rf_free(region);
         return fabric_error(f, "registering memory", rc);
@@ -88,6 +89,19 @@ static void drop_message_region(struct rf_fabric *f, void *context)
             return;
         }
     }
+}
+
+int rf_fabric_describe(struct rf_fabric *f, const void *buffer, size_t bytes, void *context,
+                       void **out)
+{
+    *out = NULL;
+    return f->register_always ? find_descriptor(f, buffer, bytes, context, out) : 0;
+}
+
+void rf_fabric_release(struct rf_fabric *f, void *context)
+{
+    if (f->register_always)
+        drop_message_region(f, context);
 }
 
 static int fabric_register(struct rf_transport *t, void *base, size_t bytes, void **handle)
@@ -158,7 +172,7 @@ static int fabric_post_recv(struct rf_transport *t, int peer, uint64_t tag, void
     return rc ? post_failed(f, "receiving from", peer, context, rc) : 0;
 }
 
-static int status_of(int fi_code)
+int rf_fabric_status(int fi_code)
 {
     switch (fi_code) {
     case FI_ETRUNC:
@@ -190,7 +204,7 @@ static int poll_error(struct rf_fabric *f, struct rf_completion *out)
     if (rc < 0)
         return fabric_error(f, "reading an error", rc);
     int code = abs(entry.err); /* some providers report it negated */
-    int status = status_of(code);
+    int status = rf_fabric_status(code);
     bool is_recv = (entry.flags & FI_RECV) != 0;
     const char *what = is_recv ? "a receive" : "a send";
     if (status == RF_EMISMATCH)
@@ -322,11 +336,25 @@ static ssize_t enable_endpoint(struct rf_fabric *f)
     return rc;
 }
 
+/* A window's thread sleeps until something arrives, if the provider can tell. */
+static ssize_t open_queue(struct rf_fabric *f)
+{
+    struct fi_cq_attr cq = {
+        .format = FI_CQ_FORMAT_TAGGED, .size = QUEUE_ENTRIES, .wait_obj = FI_WAIT_FD};
+    if (f->one_sided && fi_cq_open(f->domain, &cq, &f->cq, NULL) == 0) {
+        if (fi_control(&f->cq->fid, FI_GETWAIT, &f->wait_fd) == 0)
+            return 0;
+        f->wait_fd = -1;
+        fi_close(&f->cq->fid);
+        f->cq = NULL;
+    }
+    cq.wait_obj = FI_WAIT_NONE;
+    return fi_cq_open(f->domain, &cq, &f->cq, NULL);
+}
+
 static int open_endpoint(struct rf_fabric *f)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE, .count = (size_t)f->transport.size};
-    struct fi_cq_attr cq = {
-        .format = FI_CQ_FORMAT_TAGGED, .size = QUEUE_ENTRIES, .wait_obj = FI_WAIT_NONE};
     ssize_t rc = rf_ofi()->fabric(f->info->fabric_attr, &f->fabric, NULL);
     if (rc)
         return fabric_error(f, "opening the fabric", rc);
@@ -334,7 +362,7 @@ static int open_endpoint(struct rf_fabric *f)
         return fabric_error(f, "opening the domain", rc);
     if ((rc = fi_av_open(f->domain, &av, &f->av, NULL)))
         return fabric_error(f, "opening the address table", rc);
-    if ((rc = fi_cq_open(f->domain, &cq, &f->cq, NULL)))
+    if ((rc = open_queue(f)))
         return fabric_error(f, "opening the completion queue", rc);
     const bool leaves_files = (f->traits & RF_PROVIDER_LEAVES_FILES) != 0;
     if (leaves_files)
@@ -358,6 +386,8 @@ int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int r
     }
     f->info = info;
     f->mark = -1;
+    f->wait_fd = -1;
+    f->one_sided = opening->one_sided;
     f->traits = opening->provider->traits;
     snprintf(f->name, sizeof(f->name), "%s", opening->name);
     f->transport = (struct rf_transport){.ops = &fabric_ops,

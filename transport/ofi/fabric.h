@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Declarations shared by fabric.c (endpoints and messages), fabric_open.c (agreement among ranks),
- * fabric_select.c (choice of the provider) and library.c (loading libfabric). Only these include
- * it.
+ * fabric_select.c (choice of the provider), window.c (one-sided operations) and library.c (loading
+ * libfabric). Only these include it.
  */
 #ifndef RF_TRANSPORT_FABRIC_H
 #define RF_TRANSPORT_FABRIC_H
@@ -47,6 +47,8 @@ struct rf_fabric {
     struct fid_fabric *fabric;
     struct fid_domain *domain;
     struct fid_av *av;
+    bool one_sided;  /* of a window, without messages */
+    int wait_fd;     /* readable if the queue may have something: see fi_trywait; -1 = none */
     unsigned traits; /* RF_PROVIDER_* */
     char name[64];
     int mark; /* see rf_leftovers_mark; -1 = none */
@@ -78,6 +80,13 @@ int rf_fabric_select(const struct rf_opening *opening, const char *address, stru
 int rf_fabric_open(const struct rf_opening *opening, struct fi_info *info, int rank, int size,
                    struct rf_fabric **out);
 void rf_fabric_close(struct rf_fabric *f);
+/* The descriptor of memory for one operation; NULL if the provider needs none. With a negative
+ * status or rf_fabric_release, which follows the operation's end, it is dropped. */
+RF_MUST_CHECK int rf_fabric_describe(struct rf_fabric *f, const void *buffer, size_t bytes,
+                                     void *context, void **out);
+void rf_fabric_release(struct rf_fabric *f, void *context);
+/* The status for an error of a completion queue. */
+int rf_fabric_status(int fi_code);
 /* leftovers.c: for libfabric's shm. Removes the files of processes that have ended. */
 void rf_leftovers_clear(void);
 /* Marks the file of an open endpoint, by its address, for removal after this process has ended.

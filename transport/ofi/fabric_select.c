@@ -15,12 +15,15 @@ const char *rf_fabric_native_name(void)
     return rf_ofi_load() < 0 || rf_ofi()->version() < FI_VERSION(1, 18) ? "net" : "tcp";
 }
 
-static struct fi_info *make_hints(const char *provider)
+enum { MESSAGES = FI_TAGGED | FI_DIRECTED_RECV };
+
+/* caps: MESSAGES, or what a window needs. */
+static struct fi_info *make_hints(const char *provider, uint64_t caps)
 {
     struct fi_info *hints = rf_ofi()->dupinfo(NULL);
     if (!hints)
         return NULL;
-    hints->caps = FI_TAGGED | FI_DIRECTED_RECV;
+    hints->caps = caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_LOCAL;
@@ -36,20 +39,20 @@ static struct fi_info *make_hints(const char *provider)
 }
 
 /* All 64 bits of the tag are used. */
-static bool fits(const struct fi_info *info)
+static bool fits(const struct fi_info *info, uint64_t caps)
 {
-    return (info->ep_attr->mem_tag_format >> 62) != 0 &&
-           info->domain_attr->cq_data_size >= sizeof(uint32_t);
+    return caps != MESSAGES || ((info->ep_attr->mem_tag_format >> 62) != 0 &&
+                                info->domain_attr->cq_data_size >= sizeof(uint32_t));
 }
 
 /* Keeps the matching entries of exactly this provider; frees the others. */
-static struct fi_info *keep(struct fi_info *list, const char *name)
+static struct fi_info *keep(struct fi_info *list, const char *name, uint64_t caps)
 {
     struct fi_info *kept = NULL, **end = &kept, *next;
     for (struct fi_info *info = list; info; info = next) {
         next = info->next;
         info->next = NULL;
-        if (fits(info) && (!name || strcmp(info->fabric_attr->prov_name, name) == 0)) {
+        if (fits(info, caps) && (!name || strcmp(info->fabric_attr->prov_name, name) == 0)) {
             *end = info;
             end = &info->next;
         } else {
@@ -61,11 +64,12 @@ static struct fi_info *keep(struct fi_info *list, const char *name)
 
 /* The offers of one provider, or with NULL of all, on the interface of `address`, or with NULL on
  * all. */
-static int get_offers(const char *provider, const char *address, struct fi_info **out)
+static int get_offers(const char *provider, const char *address, uint64_t caps,
+                      struct fi_info **out)
 {
     struct rf_signals kept;
     RETURN_IF_ERROR(rf_ofi_load());
-    struct fi_info *hints = make_hints(provider), *found = NULL;
+    struct fi_info *hints = make_hints(provider, caps), *found = NULL;
     if (!hints || rf_signals_keep(&kept) < 0) {
         rf_ofi()->freeinfo(hints);
         return rf_fail(RF_ENOMEM, "no memory to ask libfabric for its providers");
@@ -78,28 +82,54 @@ static int get_offers(const char *provider, const char *address, struct fi_info 
     rf_ofi()->freeinfo(hints);
     if (rc && rc != -FI_ENODATA)
         return rf_fail(RF_ENET, "libfabric's fi_getinfo failed: %s", rf_ofi()->strerror(-rc));
-    *out = rc ? NULL : keep(found, provider);
+    *out = rc ? NULL : keep(found, provider, caps);
     return 0;
 }
 
 bool rf_fabric_is_offered(const char *fabric)
 {
     struct fi_info *offers = NULL;
-    if (get_offers(fabric, NULL, &offers) < 0 || !offers)
+    if (get_offers(fabric, NULL, MESSAGES, &offers) < 0 || !offers)
         return false;
     rf_ofi()->freeinfo(offers);
     return true;
+}
+
+static int find_offers(const struct rf_opening *opening, const char *address, uint64_t caps,
+                       struct fi_info **out)
+{
+    const unsigned traits = opening->provider->traits;
+    *out = NULL;
+    if (!(traits & RF_PROVIDER_ONE_HOST))
+        RETURN_IF_ERROR(get_offers(opening->fabric, address, caps, out));
+    /* Providers that do not use IP addresses are queried again without one. */
+    if (!*out && !(traits & RF_PROVIDER_NATIVE_TCP))
+        RETURN_IF_ERROR(get_offers(opening->fabric, NULL, caps, out));
+    return 0;
+}
+
+/* With atomic operations, if there are any. */
+static int select_one_sided(const struct rf_opening *opening, const char *address,
+                            struct fi_info **out)
+{
+    RETURN_IF_ERROR(find_offers(opening, address, FI_RMA | FI_ATOMIC, out));
+    if (!*out)
+        RETURN_IF_ERROR(find_offers(opening, address, FI_RMA, out));
+    if (!*out)
+        return rf_fail(RF_ENOTSUP, "provider %s of libfabric %u.%u has no one-sided operations",
+                       opening->name, FI_MAJOR(rf_ofi()->version()), FI_MINOR(rf_ofi()->version()));
+    rf_ofi()->freeinfo((*out)->next);
+    (*out)->next = NULL;
+    return 0;
 }
 
 int rf_fabric_select(const struct rf_opening *opening, const char *address, struct fi_info **out)
 {
     const bool native = (opening->provider->traits & RF_PROVIDER_NATIVE_TCP) != 0;
     struct fi_info *offers = NULL;
-    if (!(opening->provider->traits & RF_PROVIDER_ONE_HOST))
-        RETURN_IF_ERROR(get_offers(opening->fabric, address, &offers));
-    /* Providers that do not use IP addresses are queried again without one. */
-    if (!offers && !native)
-        RETURN_IF_ERROR(get_offers(opening->fabric, NULL, &offers));
+    if (opening->one_sided)
+        return select_one_sided(opening, address, out);
+    RETURN_IF_ERROR(find_offers(opening, address, MESSAGES, &offers));
     if (!offers && native)
         return rf_fail(RF_EINVAL, "provider %s is not offered by libfabric %u.%u on address %s",
                        opening->name, FI_MAJOR(rf_ofi()->version()), FI_MINOR(rf_ofi()->version()),
@@ -154,7 +184,7 @@ int rf_fabric_probe(const struct rf_provider *self, struct rf_provider_lines *li
     }
     const bool native = (self->traits & RF_PROVIDER_NATIVE_TCP) != 0;
     const char *wanted = native ? rf_fabric_native_name() : self->fabric;
-    RETURN_IF_ERROR(get_offers(wanted, NULL, &all));
+    RETURN_IF_ERROR(get_offers(wanted, NULL, MESSAGES, &all));
     for (struct fi_info *info = all; info; info = info->next) {
         const char *fabric = info->fabric_attr->prov_name;
         if (!is_first_of_its_name(all, info) ||

@@ -8,6 +8,7 @@
 
 #include "../../base/base.h"
 #include "../plan/exchange.h"
+#include "../plan/frozen.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
@@ -35,14 +36,13 @@ static int read_params(const struct rf_at *a)
 static int begin_block(const struct rf_at *a)
 {
     const struct rf_instruction *i = a->i;
+    const int from = i->verb == RF_VERB_INVERT ? i->block : i->block - 1;
     const int local = i->micro_batch < 0 ? -1 : rf_plan_local(a->plan, i->micro_batch);
     if (i->block < 0 || i->micro_batch < 0 || local < 0 || local >= a->plan->local_micro_batches ||
         rf_plan_micro_batch(a->plan, local) != i->micro_batch)
         return rf_check_fail(a->plan, i, "calls a block of another rank");
-    RETURN_IF_ERROR(
-        i->block == 0
-            ? rf_token_read(a, RF_VALUE_TOKENS, -1, i->micro_batch, RF_TOKEN_HELD)
-            : rf_token_read(a, RF_VALUE_OUT, i->block - 1, i->micro_batch, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(from < 0 ? rf_token_read(a, RF_VALUE_TOKENS, -1, i->micro_batch, RF_TOKEN_HELD)
+                             : rf_token_read(a, RF_VALUE_OUT, from, i->micro_batch, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_TARGETS, -1, i->micro_batch, RF_TOKEN_HELD));
     if (!a->plan->policy.forward_only)
         RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_HELD));
@@ -70,6 +70,18 @@ int rf_meaning_forward(const struct rf_at *a)
         return rf_check_fail(a->plan, i, "would overwrite its gradient");
     if (is_last(a))
         RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_LOSSES, -1, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_phase_exchanges(a));
+    return end_block(a);
+}
+
+int rf_meaning_invert(const struct rf_at *a)
+{
+    const struct rf_instruction *i = a->i;
+    if (!rf_plan_inverts(a->plan, i->block))
+        return rf_check_fail(a->plan, i, "inverts a block that is not reversible");
+    RETURN_IF_ERROR(begin_block(a));
+    RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_OUT, i->block - 1, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
+    RETURN_IF_ERROR(rf_phase_value(a, RF_VALUE_SAVED, i->block, RF_TOKEN_NOTHING, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_phase_exchanges(a));
     return end_block(a);
 }

@@ -58,7 +58,7 @@ static enum rf_role role_in_block(const struct rf_instruction *i, const struct r
         return out ? RF_ROLE_EXCHANGE : RF_ROLE_EXCHANGED;
     if (v->kind == RF_VALUE_STATE) /* 2bw: the version before the last update */
         return v->slot == RF_STATE_BEFORE ? RF_ROLE_PARAM : RF_ROLE_COUNT;
-    if (v->kind == RF_VALUE_OUT && v->block != i->block)
+    if (v->kind == RF_VALUE_OUT && v->block != i->block) /* INVERT writes it */
         return RF_ROLE_INPUT;
     if (v->kind == RF_VALUE_OUT && backward) /* the last output has its own gradient */
         return RF_ROLE_OUTPUT_GRAD;

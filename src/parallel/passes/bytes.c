@@ -64,7 +64,7 @@ static int check_exchanges(const struct rf_plan *plan, int b)
 {
     const struct rf_block *block = &plan->blocks[b];
     bool any = false;
-    for (int call = RF_CALL_FORWARD; call <= RF_CALL_BACKWARD_WEIGHT; call++)
+    for (int call = RF_CALL_FORWARD; call < RF_CALL_COUNT; call++)
         for (int k = 0; rf_plan_exchange(plan, b, (enum rf_call)call, k); k++) {
             any = true;
             RETURN_IF_ERROR(

@@ -87,7 +87,7 @@ struct call {
     const struct rf_block *block;
     struct rf_ctx ctx;
     struct rf_tensor in, out, dout, din;
-    struct rf_tensor exchanges[3][RF_MAX_EXCHANGES]; /* by enum rf_call */
+    struct rf_tensor exchanges[RF_CALL_COUNT][RF_MAX_EXCHANGES]; /* by enum rf_call */
 };
 
 static void take_params(struct counter *c, int block)
@@ -140,7 +140,7 @@ static void make_call(struct counter *c, int block, struct call *call)
     call->dout = last ? call->out : take_out(c, block);
     if (block > 0)
         call->din = take_out(c, block - 1);
-    for (int half = RF_CALL_FORWARD; half <= RF_CALL_BACKWARD_WEIGHT; half++)
+    for (int half = RF_CALL_FORWARD; half < RF_CALL_COUNT; half++)
         for (int k = 0; k < RF_MAX_EXCHANGES; k++) {
             const struct rf_exchange *x = rf_plan_exchange(plan, block, (enum rf_call)half, k);
             if (x)
@@ -165,6 +165,8 @@ static int run_phase(const struct call *call, enum rf_call half, int phase)
         return b->ops->forward(&ctx, b->self, call->in, call->out);
     case RF_CALL_BACKWARD_INPUT:
         return b->ops->backward_input(&ctx, b->self, call->in, call->dout, call->din);
+    case RF_CALL_INVERT:
+        return b->ops->invert(&ctx, b->self, call->in, call->out);
     default:
         return b->ops->backward_weight(&ctx, b->self, call->in, call->dout);
     }
@@ -182,7 +184,7 @@ static int run_half(const struct call *call, enum rf_call half)
 static int count_half(struct counter *c, const struct call *call, enum rf_call half,
                       struct rf_work *out)
 {
-    static const char *const names[] = {"forward", "backward_input", "backward_weight"};
+    static const char *const names[] = {"forward", "backward_input", "backward_weight", "invert"};
     struct rf_work before, after;
     rf_device_work(c->device, &before);
     int rc = run_half(call, half);
@@ -210,6 +212,8 @@ static int count_block(struct counter *c, int block, struct rf_block_cost *out)
     RETURN_IF_ERROR(count_half(c, &call, RF_CALL_FORWARD, &out->forward));
     if (c->plan->policy.forward_only || !rf_plan_has_backward(c->plan, block))
         return 0;
+    if (rf_plan_inverts(c->plan, block))
+        RETURN_IF_ERROR(count_half(c, &call, RF_CALL_INVERT, &out->invert));
     call.ctx.din_unused = rf_plan_ends_backward(c->plan, block);
     call.ctx.grads = c->grads;
     call.ctx.overwrite_grad = c->overwrite_grad;

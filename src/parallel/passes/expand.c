@@ -106,11 +106,14 @@ static void read_params(struct rf_writer *w, int block, bool narrow)
 }
 
 /* The operands of every call of a block. */
-static void read_block(struct rf_writer *w, int block, int micro_batch)
+static void read_block(struct rf_writer *w, enum rf_verb verb, int block, int micro_batch)
 {
-    rf_write_in(w, RF_ROLE_INPUT,
-                block == 0 ? of_micro_batch(w, RF_VALUE_TOKENS, micro_batch)
-                           : of_block(w, RF_VALUE_OUT, block - 1, micro_batch));
+    if (verb == RF_VERB_INVERT)
+        rf_write_in(w, RF_ROLE_OUTPUT, of_block(w, RF_VALUE_OUT, block, micro_batch));
+    else
+        rf_write_in(w, RF_ROLE_INPUT,
+                    block == 0 ? of_micro_batch(w, RF_VALUE_TOKENS, micro_batch)
+                               : of_block(w, RF_VALUE_OUT, block - 1, micro_batch));
     read_params(w, block, false);
     read_params(w, block, true);
     rf_write_in(w, RF_ROLE_TARGETS, of_micro_batch(w, RF_VALUE_TARGETS, micro_batch));
@@ -179,7 +182,10 @@ static void made(struct rf_writer *w, const struct phase *p, bool out)
     if (p->verb == RF_VERB_FORWARD) {
         write_unread(w, RF_ROLE_OUTPUT, of_block(w, RF_VALUE_OUT, b, m), out, false);
         write_unread(w, RF_ROLE_SAVED, of_block(w, RF_VALUE_SAVED, b, m), out,
-                     !rf_plan_has_backward(plan, b));
+                     !rf_plan_has_backward(plan, b) || rf_plan_inverts(plan, b));
+    } else if (p->verb == RF_VERB_INVERT) {
+        write_unread(w, RF_ROLE_INPUT, of_block(w, RF_VALUE_OUT, b - 1, m), out, false);
+        write_unread(w, RF_ROLE_SAVED, of_block(w, RF_VALUE_SAVED, b, m), out, false);
     } else if (p->verb == RF_VERB_BACKWARD_INPUT) {
         if (b > 0)
             write_unread(w, RF_ROLE_INPUT_GRAD, dout(w, b - 1, m), out,
@@ -187,7 +193,7 @@ static void made(struct rf_writer *w, const struct phase *p, bool out)
         write_unread(w, RF_ROLE_SAVED_FOR_WEIGHT, of_block(w, RF_VALUE_SAVED_FOR_WEIGHT, b, m), out,
                      !rf_plan_block_trains(plan, b));
     }
-    if (p->verb != RF_VERB_BACKWARD_WEIGHT)
+    if (p->verb == RF_VERB_FORWARD || p->verb == RF_VERB_BACKWARD_INPUT)
         write_losses(w, p, out);
 }
 
@@ -200,8 +206,8 @@ static void write_phase(struct rf_writer *w, const struct phase *p)
     rf_write_phase(w, p->number);
     if (m == RF_PHANTOM)
         return;
-    read_block(w, b, m);
-    if (p->verb != RF_VERB_FORWARD) {
+    read_block(w, p->verb, b, m);
+    if (p->verb == RF_VERB_BACKWARD_INPUT || p->verb == RF_VERB_BACKWARD_WEIGHT) {
         rf_write_in(w, RF_ROLE_SAVED, of_block(w, RF_VALUE_SAVED, b, m));
         rf_write_in(w, RF_ROLE_OUTPUT_GRAD, dout(w, b, m));
     }
@@ -346,6 +352,8 @@ static void backward_pass(struct rf_writer *w, int stage, int m, bool input, boo
         const bool trains = weight && rf_plan_block_trains(plan, b);
         if (input && b + 1 < plan->block_count && !rf_plan_holds(plan, b + 1) && !has_arrived(w, m))
             message(w, RF_VERB_RECV, RF_LANE_RECV_GRAD, RF_VALUE_DOUT, b, b + 1, m);
+        if (input && rf_plan_inverts(plan, b))
+            call(w, RF_VERB_INVERT, b, m, NULL);
         if (input)
             call(w, RF_VERB_BACKWARD_INPUT, b, m, &later);
         if (input && !rf_plan_ends_backward(plan, b) && !rf_plan_holds(plan, b - 1))
@@ -373,7 +381,8 @@ static bool halves_alternate(const struct rf_plan *plan, int stage)
     while (plan->stage_of[first] != stage)
         first++;
     return first == 0 || rf_plan_holds(plan, first - 1) || plan->policy.recompute != 0 ||
-           plan->stage >= 2 || plan->units || delays_weights(plan, true, true);
+           plan->policy.invert || plan->stage >= 2 || plan->units ||
+           delays_weights(plan, true, true);
 }
 
 static void write_calls(struct rf_writer *w, const struct rf_pipeline_call *calls, int count,

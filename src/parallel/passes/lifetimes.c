@@ -27,6 +27,7 @@ struct place {
     enum rf_memory memory;
     int region;       /* -1: not yet */
     int first, count; /* its intervals, in the order of their begins */
+    int begin, life;  /* of the longest one */
 };
 
 /* The most frequently read members of a place with an offset, in contiguous memory. */
@@ -95,6 +96,11 @@ static void share_out(struct placing *p)
     }
     for (int k = 0; k < p->interval_count; k++) {
         struct place *place = &p->places[p->place_of[p->found[k].value]];
+        const int life = p->found[k].end - p->found[k].begin + 1;
+        if (life > place->life) {
+            place->begin = p->found[k].begin;
+            place->life = life;
+        }
         p->intervals[place->first + place->count++] = p->found[k];
     }
 }
@@ -227,10 +233,14 @@ static int put(struct placing *p, struct place *place)
     return take(p, &p->tenants[place->region], place);
 }
 
+/* The largest first. Equal ones in the order of their longest lives, so that each takes what one
+ * before it has left. */
 static int by_size(const void *a, const void *b)
 {
     const struct place *x = *(struct place *const *)a, *y = *(struct place *const *)b;
-    return x->bytes != y->bytes ? (x->bytes < y->bytes) - (x->bytes > y->bytes) : (x > y) - (x < y);
+    if (x->bytes != y->bytes)
+        return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+    return x->begin != y->begin ? (x->begin > y->begin) - (x->begin < y->begin) : (x > y) - (x < y);
 }
 
 static int put_all(struct placing *p)

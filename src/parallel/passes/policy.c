@@ -100,6 +100,7 @@ static int check_lag(const struct rf_plan *plan)
                 {policy->tensor_parts > 1, "blocks in parts (tensor_parts)"},
                 {policy->offload != 0, "offload"},
                 {policy->recompute != 0, "recomputation"},
+                {policy->invert, "inverted blocks"},
                 {policy->loss_scale != 0, "a loss scale"},
                 {policy->packed, "several documents in a sequence (packing)"},
                 {policy->no_masters, "parameters without f32 masters"}};
@@ -159,6 +160,31 @@ static int check_offload(const struct rf_plan *plan)
     return 0;
 }
 
+/* Blocks that the backward pass inverts. The first block has no input of its own, and the last one
+ * is never followed by another. */
+static int check_invert(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    bool any = false;
+    for (int b = 0; b < plan->block_count; b++)
+        any = any || plan->blocks[b].ops->invert;
+    if (!any)
+        return rf_fail(RF_EINVAL,
+                       "invert: none of the %d blocks is reversible (rf_block_ops."
+                       "invert); leave it out, or use recompute",
+                       plan->block_count);
+    if (plan->blocks[0].ops->invert || plan->blocks[plan->block_count - 1].ops->invert)
+        return rf_fail(RF_EINVAL,
+                       "invert: the first and the last block cannot be reversible; begin with one "
+                       "that reads tokens, and end with one that computes losses");
+    if (policy->recompute != 0 || (policy->offload & RF_OFFLOAD_ACTIVATIONS))
+        return rf_fail(RF_EINVAL,
+                       "invert with %s: inverted blocks keep nothing that it could save; use one "
+                       "of the two",
+                       policy->recompute ? "recompute" : "offload of activations");
+    return 0;
+}
+
 /* The ranks over which data is sharded, and the ranks with copies of the same shards. */
 static int check_shards(struct rf_plan *plan)
 {
@@ -190,7 +216,7 @@ static int check_shards(struct rf_plan *plan)
                        "recompute %d: use 0 for none, 1 for every block, N for every N blocks, "
                        "RF_RECOMPUTE_SQRT or RF_RECOMPUTE_AUTO",
                        policy->recompute);
-    return 0;
+    return policy->invert ? check_invert(plan) : 0;
 }
 
 void rf_plan_form_groups(struct rf_plan *plan)

@@ -10,11 +10,18 @@
 #include "plan.h"
 
 /* Calls that may have exchanges. */
-enum rf_call { RF_CALL_FORWARD, RF_CALL_BACKWARD_INPUT, RF_CALL_BACKWARD_WEIGHT };
+enum rf_call {
+    RF_CALL_FORWARD,
+    RF_CALL_BACKWARD_INPUT,
+    RF_CALL_BACKWARD_WEIGHT,
+    RF_CALL_INVERT,
+    RF_CALL_COUNT
+};
 static inline enum rf_call rf_call_of(enum rf_verb verb)
 {
     return verb == RF_VERB_BACKWARD_INPUT    ? RF_CALL_BACKWARD_INPUT
            : verb == RF_VERB_BACKWARD_WEIGHT ? RF_CALL_BACKWARD_WEIGHT
+           : verb == RF_VERB_INVERT          ? RF_CALL_INVERT
                                              : RF_CALL_FORWARD;
 }
 
@@ -24,9 +31,10 @@ static inline const struct rf_exchange *rf_plan_exchange(const struct rf_plan *p
                                                          enum rf_call call, int number)
 {
     const struct rf_block_sizes *sizes = &plan->sizes[block];
-    const struct rf_exchange *all = call == RF_CALL_FORWARD          ? sizes->forward
-                                    : call == RF_CALL_BACKWARD_INPUT ? sizes->backward_input
-                                                                     : sizes->backward_weight;
+    const struct rf_exchange *all = call == RF_CALL_FORWARD           ? sizes->forward
+                                    : call == RF_CALL_BACKWARD_INPUT  ? sizes->backward_input
+                                    : call == RF_CALL_BACKWARD_WEIGHT ? sizes->backward_weight
+                                                                      : sizes->invert;
     const bool there = number >= 0 && number < RF_MAX_EXCHANGES && all[number].kind;
     return there ? &all[number] : NULL;
 }

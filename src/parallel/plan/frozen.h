@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * The blocks with a backward pass if parameters are frozen. Used by passes that write calls of
- * blocks, and by train/block.c.
+ * The blocks with a backward pass if parameters are frozen, and those that it inverts. Used by
+ * passes that write calls of blocks, and by train/block.c.
  */
 #ifndef RF_PARALLEL_FROZEN_H
 #define RF_PARALLEL_FROZEN_H
@@ -21,6 +21,13 @@ static inline bool rf_plan_block_trains(const struct rf_plan *plan, int block)
 static inline bool rf_plan_has_backward(const struct rf_plan *plan, int block)
 {
     return block >= plan->first_back;
+}
+
+/* Whether the backward pass computes the block's input and what it keeps from its output. */
+static inline bool rf_plan_inverts(const struct rf_plan *plan, int block)
+{
+    return plan->policy.invert && !plan->policy.forward_only && plan->blocks[block].ops->invert &&
+           rf_plan_has_backward(plan, block);
 }
 
 /* Whether the gradient of a block's input is not read. */

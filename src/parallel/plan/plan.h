@@ -368,8 +368,8 @@ static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece
 /* Whether the verb calls a block. */
 static inline bool rf_verb_calls_block(enum rf_verb verb)
 {
-    return verb == RF_VERB_FORWARD || verb == RF_VERB_RECOMPUTE || verb == RF_VERB_BACKWARD_INPUT ||
-           verb == RF_VERB_BACKWARD_WEIGHT;
+    return verb == RF_VERB_FORWARD || verb == RF_VERB_RECOMPUTE || verb == RF_VERB_INVERT ||
+           verb == RF_VERB_BACKWARD_INPUT || verb == RF_VERB_BACKWARD_WEIGHT;
 }
 
 /* Whether the host executes the verb, and blocks until it is done. */

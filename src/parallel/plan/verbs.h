@@ -20,6 +20,7 @@ struct rf_at;
     VERB(ZERO, "zero gradients", rf_meaning_zero, rf_work_zero)                                    \
     VERB(FORWARD, "forward", rf_meaning_forward, NULL)                                             \
     VERB(RECOMPUTE, "recompute", rf_meaning_forward, NULL)                                         \
+    VERB(INVERT, "invert", rf_meaning_invert, NULL)                                                \
     VERB(BACKWARD_INPUT, "backward input", rf_meaning_backward, NULL)                              \
     VERB(BACKWARD_WEIGHT, "backward weight", rf_meaning_backward, NULL)                            \
     VERB(MERGE, "merge gradients", rf_meaning_merge, rf_work_merge)                                \
@@ -52,6 +53,7 @@ RF_MUST_CHECK int rf_meaning_load(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_zero(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_zero_whole(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_forward(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_invert(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_backward(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);

@@ -156,13 +156,15 @@ bool rf_instruction_work(const struct rf_plan *plan, const struct rf_block_cost 
         return false;
     if (i->verb == RF_VERB_FORWARD || i->verb == RF_VERB_RECOMPUTE)
         *out = costs[i->block].forward;
+    else if (i->verb == RF_VERB_INVERT)
+        *out = costs[i->block].invert;
     else if (i->verb == RF_VERB_BACKWARD_INPUT)
         *out = costs[i->block].backward_input[!adds(plan, i)];
     else if (i->verb == RF_VERB_BACKWARD_WEIGHT)
         *out = costs[i->block].backward_weight[!adds(plan, i)];
     else
         return flat_work(plan, i, out);
-    if (i->verb == RF_VERB_RECOMPUTE)
+    if (i->verb == RF_VERB_RECOMPUTE || i->verb == RF_VERB_INVERT)
         out->repeated = out->flops;
     take_share(plan, i, out);
     return true;

@@ -87,6 +87,9 @@ static int check(const struct rf_search_model *models, int count, const struct r
     if (policy->compress.form != RF_FORM_F32)
         return rf_fail(RF_ENOTSUP, "search: gradients in another form (compress) are not searched "
                                    "with in this version; leave them out, or plan one mesh");
+    if (policy->invert)
+        return rf_fail(RF_ENOTSUP, "search: inverted blocks (invert) are not searched with in this "
+                                   "version; plan one mesh");
     RETURN_IF_ERROR(check_mesh(o));
     return rf_sim_check_opts(&sim);
 }
