@@ -122,10 +122,11 @@ struct layer_row {
     /* The text of the operation in a config, after the kind's name. */
     const char *(*text)(const struct layer_op *op);
     /* Elements of gradients that tensor ranks compute in parts and add in the exchange MODEL_COPIES
-     * (layer_shared.c): `weight`, which then comes after that of the operation before, writes them
-     * to layer_shared_of, and take_shared adds the sums to the gradients. */
+     * (layer_shared.c): `weight` writes them to layer_shared_of, and take_shared adds the sums to
+     * the gradients. late: `weight` comes after that of the operation before. */
     int64_t (*shared)(const struct layer *l, int op);
     layer_function take_shared;
+    bool late;
 
     /* Text generation, for operations that change the previous result in place: tensors in scratch
      * (returns the number of cuts, at most 2), and the operation. */
