@@ -137,6 +137,11 @@ int stages_parse(const struct tool_command *command, const char *text, struct st
 
 /* ---- model.c: the blocks that a setup describes ---------------------------------------------- */
 
+/* A usage error if a store of this rule (of --sync) cannot train so. */
+struct rf_store_opts;
+int setup_check_store(const struct tool_command *command, const struct setup *setup,
+                      const char *rule, const struct rf_store_opts *store);
+
 struct model {
     const struct rf_block *blocks;
     int count;
