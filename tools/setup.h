@@ -150,6 +150,9 @@ struct model {
     int (*freeze)(void *owner, const char *pattern);
     int (*modules)(void *owner, struct model_adapter_module *out, int capacity);
 };
+/* The same of a model, if rule is that of a store. */
+int setup_check_store_model(const struct tool_command *command, const struct setup *setup,
+                            const char *rule, const struct model *model);
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
 /* As in a hub: without adapters and quantised weights; nothing is frozen. */

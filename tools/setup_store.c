@@ -40,3 +40,25 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
                                     others[k].why);
     return TOOL_OK;
 }
+
+/* Data-parallel training adds each use of a tied parameter up over all ranks before it adds the
+ * uses, and a worker pushes the sum of its own uses. */
+int setup_check_store_model(const struct tool_command *command, const struct setup *setup,
+                            const char *rule, const struct model *model)
+{
+    struct rf_store_opts store = {0};
+    if (rf_store_text_read(rule, &store) < 0 || store.rule != RF_STORE_SYNC ||
+        setup->policy.order != RF_ORDER_TREE)
+        return TOOL_OK;
+    for (int b = 0; b < model->count; b++)
+        for (int k = 0; k < model->blocks[b].param_count; k++) {
+            const struct rf_param_desc *param = model->blocks[b].params + k;
+            if (param->tied_to && !(param->flags & RF_PARAM_FROZEN))
+                return tool_usage_error(command,
+                                        "--sync %s is not for --order tree: %s is tied to %s, and "
+                                        "the bits would not be those of data-parallel training; "
+                                        "use --order ring",
+                                        rule, param->name, param->tied_to);
+        }
+    return TOOL_OK;
+}

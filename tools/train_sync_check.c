@@ -71,28 +71,6 @@ static int check_store_others(const struct tool_command *command, const struct t
     return setup_check_store(command, &o->setup, o->sync, store);
 }
 
-/* Data-parallel training adds each use of a tied parameter up over all ranks before it adds the
- * uses, and a worker pushes the sum of its own uses. */
-int train_store_check_model(const struct tool_command *command, const struct train_options *o,
-                            const struct model *model)
-{
-    struct rf_store_opts store = {0};
-    if (!train_store_on(o) || rf_store_text_read(o->sync, &store) < 0 ||
-        store.rule != RF_STORE_SYNC || o->setup.policy.order != RF_ORDER_TREE)
-        return TOOL_OK;
-    for (int b = 0; b < model->count; b++)
-        for (int k = 0; k < model->blocks[b].param_count; k++) {
-            const struct rf_param_desc *param = model->blocks[b].params + k;
-            if (param->tied_to && !(param->flags & RF_PARAM_FROZEN))
-                return tool_usage_error(command,
-                                        "--sync %s is not for --order tree: %s is tied to %s, and "
-                                        "the bits would not be those of data-parallel training; "
-                                        "use --order ring",
-                                        o->sync, param->name, param->tied_to);
-        }
-    return TOOL_OK;
-}
-
 static int check_store(const struct tool_command *command, const struct train_options *o,
                        int workers)
 {
