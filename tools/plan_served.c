@@ -46,14 +46,12 @@ int plan_served_check(const struct tool_command *command, struct setup *setup, i
 {
     struct rf_store_opts store = {0};
     const bool clients = sync->clients > 0;
-    const char *who = clients ? "a client" : "a worker of a store";
     if (!clients && rf_store_text_read(sync->rule, &store) < 0)
         return tool_usage_error(command, "--sync %s: %s", sync->rule, rf_last_error()->message);
     const bool has_servers = !clients && rf_store_has_servers(store.rule);
     const int servers = !has_servers ? 0 : store.servers ? store.servers : 1;
-    if (setup_ranks(setup) > 1)
-        return tool_usage_error(command, "--sync %s is not for --mesh: %s is one rank", sync->rule,
-                                who);
+    if (clients && setup_ranks(setup) > 1)
+        return tool_usage_error(command, "--clients N is not for --mesh: a client is one rank");
     if (clients && ranks)
         return tool_usage_error(command, "--clients N has no --ranks: each client is one");
     sync->workers = (int)(clients ? sync->clients : ranks - servers);
@@ -63,6 +61,8 @@ int plan_served_check(const struct tool_command *command, struct setup *setup, i
             servers, servers == 1 ? "serves" : "serve", servers + 1);
     if (clients)
         return check_rule(command, sync);
+    if (setup_check_store(command, setup, sync->rule, &store) != TOOL_OK)
+        return TOOL_USAGE;
     setup->policy.optimizer = (struct rf_optimizer_opts){.kind = RF_SGD}; /* the servers have it */
     setup->policy.clip = 0;
     return TOOL_OK;

@@ -137,6 +137,11 @@ int stages_parse(const struct tool_command *command, const char *text, struct st
 
 /* ---- model.c: the blocks that a setup describes ---------------------------------------------- */
 
+/* A usage error if a store of this rule (of --sync) cannot train so. */
+struct rf_store_opts;
+int setup_check_store(const struct tool_command *command, const struct setup *setup,
+                      const char *rule, const struct rf_store_opts *store);
+
 struct model {
     const struct rf_block *blocks;
     int count;
@@ -145,6 +150,9 @@ struct model {
     int (*freeze)(void *owner, const char *pattern);
     int (*modules)(void *owner, struct model_adapter_module *out, int capacity);
 };
+/* The same of a model, if rule is that of a store. */
+int setup_check_store_model(const struct tool_command *command, const struct setup *setup,
+                            const char *rule, const struct model *model);
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
 /* As in a hub: without adapters and quantised weights; nothing is frozen. */

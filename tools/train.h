@@ -108,9 +108,6 @@ bool train_store_on(const struct train_options *options);
 int train_store_servers(const struct train_options *options);
 /* A worker of a store has no optimizer: the store has it. */
 void train_store_policy(const struct train_options *options, struct rf_policy *policy);
-/* What a store cannot do with a model. */
-int train_store_check_model(const struct tool_command *command, const struct train_options *options,
-                            const struct model *model);
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
                      int workers);

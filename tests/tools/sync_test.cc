@@ -149,8 +149,9 @@ TEST(Sync, ThePlanHasTheBytesOfAStore)
                   series(log, "other").at(0),
               3 * (sent + received) + (64 + 8 + 64 + values) + 2 * 64);
     /* Two servers have half of it each. */
-    r = run_program(with(words, {"--ranks", "5", "--sync", "server,servers=2", "--clip", "0",
-                                 "--peak", "1", "--memory", "10", "--link-gbps", "1", "--json"}));
+    r = run_program(
+        with(words, {"--ranks", "5", "--sync", "server,servers=2", "--clip", "0", "--order", "ring",
+                     "--peak", "1", "--memory", "10", "--link-gbps", "1", "--json"}));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(last_number(r.out, "sent_round"), sent + 2 * (64 + 8));
     EXPECT_EQ(last_number(r.out, "server_received"), 3 * (values / 2 + 2 * (64 + 8)));
@@ -160,13 +161,17 @@ TEST(Sync, ThePlanHasTheBytesOfAStore)
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(last_number(r.out, "server_received"), 3 * last_number(r.out, "sent_round"));
     EXPECT_EQ(last_number(r.out, "sent_round"), values + 24 + 2 * 34);
-    r = run_program(with(words, {"--sync", "hogwild", "--ranks", "2", "--json"}));
+    r = run_program(with(words, {"--sync", "hogwild", "--ranks", "2", "--optimizer", "sgd",
+                                 "--weight-decay", "0", "--json"}));
     EXPECT_EQ(last_number(r.out, "sent_round"), 0) << r.err;
     const struct {
         std::vector<std::string> more;
         const char *says;
     } refused[] = {{{"--sync", "server", "--ranks", "1"}, "at least 2"},
                    {{"--sync", "server", "--ranks", "4", "--mesh", "tp=2"}, "is one rank"},
+                   {{"--sync", "server", "--ranks", "4"}, "is not for --clip"},
+                   {{"--sync", "server", "--ranks", "4", "--clip", "0"}, "is tied to"},
+                   {{"--sync", "hogwild", "--ranks", "4"}, "use --optimizer sgd"},
                    {{"--sync", "gossip:2", "--clients", "2"}, "clients have a coordinator"},
                    {{"--sync", "fedavg:2", "--clients", "2", "--ranks", "2"}, "has no --ranks"},
                    {{"--clients", "2"}, "--sync"}};
