@@ -42,6 +42,12 @@ foreach(type f16 bf16)
               DEFINES TYPE=${number_${type}} SPLIT=0 OUT16=0)
     rf_shader(matmul_cooperative_same_${type} matmul_cooperative.comp OPERAND ${type}
               DEFINES TYPE=${number_${type}} SPLIT=0 OUT16=1)
+    foreach(kind nf4 int8)
+        rf_shader(matmul_cooperative_${kind}_${type} matmul_cooperative.comp OPERAND ${type}
+                  DEFINES TYPE=${number_${type}} SPLIT=0 OUT16=0 ${quantized_${kind}})
+        rf_shader(matmul_cooperative_same_${kind}_${type} matmul_cooperative.comp OPERAND ${type}
+                  DEFINES TYPE=${number_${type}} SPLIT=0 OUT16=1 ${quantized_${kind}})
+    endforeach()
     foreach(parts 1 2 3)
         rf_shader(matmul_cooperative_split${parts}_${type} matmul_cooperative.comp OPERAND ${type}
                   DEFINES TYPE=${number_${type}} SPLIT=${parts} OUT16=0)

@@ -10,6 +10,8 @@
 //   SPLIT=0    a and b hold 16-bit elements. SPLIT=1..3: they hold fp32 and are multiplied as sums of
 //              SPLIT 16-bit parts, without terms below the last part's rounding
 //   OUT16=1    out holds 16-bit elements, else fp32
+//   QUANTIZED  b is in 8 bits, or with QUANTIZED_NF4 in 4 (quantized.glsl); rows of b are whole chunks
+//              of eight. It is unpacked to 16 bits on its way from registers to shared memory
 #version 450
 #pragma use_vulkan_memory_model
 #extension GL_EXT_buffer_reference : require
@@ -18,6 +20,10 @@
 #extension GL_EXT_shader_16bit_storage : require
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_basic : require
+
+#if defined(QUANTIZED) && TYPE == 1
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#endif
 
 #include "cooperative.glsl"
 
@@ -55,6 +61,11 @@ const uint OPERAND_TYPE = SPLIT > 0 ? 0 : TYPE, RESULT_TYPE = OUT16 != 0 ? TYPE 
 #define FINISHED 1
 #include "matmul.glsl"
 #include "matmul_epilogue.glsl"
+
+#ifdef QUANTIZED
+#define CHUNKS_OF TYPE
+#include "quantized.glsl"
+#endif
 
 layout(buffer_reference, std430, buffer_reference_align = 16) buffer Chunks { uvec4 at[]; };
 
@@ -177,6 +188,19 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
     next_##t[i] = READ(read_chunk, t, wide, line, lines, column, columns);
 #endif
 
+#ifdef QUANTIZED
+// Past the ends it reads other elements: a is zero past K, and columns past N are not stored.
+#define READ_PACKED(line0, lines, column0, columns)                                                \
+    [[unroll]] for (uint i = 0; i < LOADS_B; i++) {                                                \
+        const uint chunk = min(i / STEP_B * LANES + id, CHUNKS_B / STEP_B - 1);                    \
+        const uint line = (line0) + chunk / WIDTH_B * STEP_B + i % STEP_B;                         \
+        const uint column = (column0) + chunk % WIDTH_B * 8;                                       \
+        const uint at = gl_WorkGroupID.z * pc.b_step + min(line, (lines) - 1) * pc.b_row +         \
+                        min(column, (columns) - 8);                                                \
+        packed_b[i] = packed_chunk(at / 8);                                                        \
+    }
+#endif
+
 #if SPLIT
 // Takes the next part of four elements and subtracts it from them. Infinities and NaNs have one
 // part.
@@ -243,6 +267,11 @@ void main()
     const uint sub_n = gl_SubgroupID % (TILE_N / SUB_N) * SUB_N;
 
     REGISTER next_a[LOADS_A * CHUNK_REGISTERS], next_b[LOADS_B * CHUNK_REGISTERS];
+#ifdef QUANTIZED
+    uvec3 packed_b[LOADS_B];
+    fill_tables(id, LANES);
+    const float offset = packed_offset();
+#endif
     MATRIX_SUM sum[ACROSS_M][ACROSS_N];
     [[unroll]] for (uint r = 0; r < ACROSS_M; r++)
         [[unroll]] for (uint s = 0; s < ACROSS_N; s++)
@@ -260,15 +289,29 @@ void main()
 #define READ_A(k0)                                                                                 \
     READ_SLICE(a, WIDE_A, LOADS_A, CHUNKS_A, STEP_A, WIDTH_A, (TRANS_A ? k0 : row0),               \
                (TRANS_A ? K : pc.M), (TRANS_A ? row0 : k0), (TRANS_A ? pc.M : K))
+#ifdef QUANTIZED
+#define READ_B(k0)                                                                                 \
+    READ_PACKED((TRANS_B ? column0 : k0), (TRANS_B ? pc.N : K), (TRANS_B ? k0 : column0),          \
+                (TRANS_B ? K : pc.N))
+#define UNPACK_B                                                                                   \
+    [[unroll]] for (uint i = 0; i < LOADS_B; i++)                                                  \
+        next_b[i] = unpacked_chunk(packed_b[i], offset);
+#else
+#define UNPACK_B
 #define READ_B(k0)                                                                                 \
     READ_SLICE(b, WIDE_B, LOADS_B, CHUNKS_B, STEP_B, WIDTH_B, (TRANS_B ? column0 : k0),            \
                (TRANS_B ? pc.N : K), (TRANS_B ? k0 : column0), (TRANS_B ? K : pc.N))
+#endif
 #define WRITE_A(to) WRITE_SLICE(next_a, to, LOADS_A, CHUNKS_A, STEP_A, WIDTH_A, PITCH_A, SLICE_A)
 #define WRITE_B(to)                                                                                \
+    UNPACK_B                                                                                       \
     WRITE_SLICE(next_b, to + PARTS * SLICE_A, LOADS_B, CHUNKS_B, STEP_B, WIDTH_B, PITCH_B, SLICE_B)
 
     READ_A(0)
     READ_B(0)
+#ifdef QUANTIZED
+    barrier(); // the tables
+#endif
     WRITE_A(0)
     WRITE_B(0)
     if (!LEAN) {

@@ -4,9 +4,24 @@
  * PACKED, its words; PACKED_BLOCKS, the offset in words of the blocks' numbers; and for NF4
  * PACKED_LARGEST, the offset of the numbers of groups of blocks, and PACKED_OFFSET. Multiplied and
  * added as on the host, in f32. LEVELS: the subgroup's invocations, 4 to 16, which then keep the
- * levels in registers.
+ * levels in registers. CHUNKS_OF: the type of 16-bit elements, for those that are unpacked by eight.
  */
 const uint BLOCK = 64, GROUP = 256;
+
+#ifdef CHUNKS_OF
+/* Rounds finite numbers. In f16 by the device's instruction, which rounds to nearest on known
+ * drivers; the one of convert.glsl takes longer than the product. */
+uint pack_finite(vec2 x)
+{
+#if CHUNKS_OF == TYPE_F16
+    return packFloat2x16(f16vec2(x));
+#else
+    uvec2 u = floatBitsToUint(x);
+    u += 0x7fffu + (u >> 16 & 1u);
+    return u.x >> 16 | (u.y & 0xffff0000u);
+#endif
+}
+#endif
 
 #ifdef QUANTIZED_NF4
 shared float codes[256]; /* the value of each */
@@ -23,6 +38,8 @@ float level(uint i)
     }
     return x;
 }
+#elif defined(CHUNKS_OF)
+shared vec2 pairs[256]; /* the levels of each byte */
 #else
 shared float levels[16];
 float level(uint i)
@@ -42,7 +59,9 @@ void fill_tables(uint id, uint lanes)
     for (uint i = id; i < 256; i += lanes) {
         const float x = code_values[i > 127 ? i - 128 : 126 - min(i, 126)];
         codes[i] = i > 127 ? x : i == 127 ? 0 : -x;
-#ifndef LEVELS
+#ifdef CHUNKS_OF
+        pairs[i] = vec2(level_values[i / 16], level_values[i % 16]);
+#elif !defined(LEVELS)
         if (i < 16)
             levels[i] = level_values[i];
 #endif
@@ -62,6 +81,28 @@ float block_scale(uint block)
     return scale;
 }
 
+#ifdef CHUNKS_OF
+/* Eight elements of a block, as they lie in memory; and unpacked and rounded, which waits for them. */
+uvec3 packed_chunk(uint chunk)
+{
+    const uint block = chunk / (BLOCK / 8);
+    return uvec3(PACKED.at[chunk], PACKED.at[PACKED_BLOCKS + block / 4] >> 8 * (block % 4),
+                 PACKED.at[PACKED_LARGEST + block / GROUP]);
+}
+uvec4 unpacked_chunk(uvec3 x, float offset)
+{
+    precise const float part = codes[x.y & 255] * uintBitsToFloat(x.z);
+    precise const float scale = part + offset;
+    uvec4 words;
+    [[unroll]] for (uint i = 0; i < 4; i++)
+        words[i] = pack_finite(pairs[bitfieldExtract(x.x, int(8 * i), 8)] * scale);
+    return words;
+}
+float packed_offset()
+{
+    return uintBitsToFloat(PACKED.at[PACKED_OFFSET]);
+}
+#else
 /* Without the block's scale. */
 vec4 unscaled_quad(uint quad)
 {
@@ -74,6 +115,7 @@ float quantized_one(uint i)
     const uint x = PACKED.at[i / 8] >> 8 * (i / 2 % 4);
     return level(x >> 4 * (1 - i % 2) & 15) * block_scale(i / BLOCK);
 }
+#endif
 #else
 void fill_tables(uint id, uint lanes)
 {
@@ -84,6 +126,28 @@ float block_scale(uint block)
     return uintBitsToFloat(PACKED.at[PACKED_BLOCKS + block]);
 }
 
+#ifdef CHUNKS_OF
+uvec3 packed_chunk(uint chunk)
+{
+    return uvec3(PACKED.at[2 * chunk], PACKED.at[2 * chunk + 1],
+                 PACKED.at[PACKED_BLOCKS + chunk / (BLOCK / 8)]);
+}
+uvec4 unpacked_chunk(uvec3 x, float offset)
+{
+    const float scale = uintBitsToFloat(x.z);
+    uvec4 words;
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        const int word = int(x[i / 2]), at = 16 * int(i % 2);
+        const vec2 pair = vec2(bitfieldExtract(word, at, 8), bitfieldExtract(word, at + 8, 8));
+        words[i] = pack_finite(pair * scale);
+    }
+    return words;
+}
+float packed_offset()
+{
+    return 0;
+}
+#else
 vec4 unscaled_quad(uint quad)
 {
     const int x = int(PACKED.at[quad]);
@@ -97,7 +161,9 @@ float quantized_one(uint i)
     return float(bitfieldExtract(x, int(8 * (i % 4)), 8)) * block_scale(i / BLOCK);
 }
 #endif
+#endif
 
+#ifndef CHUNKS_OF
 vec4 quantized_quad(uint quad)
 {
     return unscaled_quad(quad) * block_scale(quad / (BLOCK / 4));
@@ -108,3 +174,4 @@ vec4 quantized_four(uvec4 at)
     return vec4(quantized_one(at.x), quantized_one(at.y), quantized_one(at.z),
                 quantized_one(at.w));
 }
+#endif

@@ -58,7 +58,7 @@ int from_check(const struct tool_command *command, const struct setup *s, const 
     const struct quantized_values values = {hub_source_of(out->source),
                                             packing.kind ? out->source : NULL, s->quantize_auto};
     if (s->quantization && quantized_source_create(s->quantization, model->blocks, base,
-                                                   model->count, &values, &out->quantized) < 0)
+                                                   model->count, values, &out->quantized) < 0)
         return tool_error(command, "out of memory");
     return TOOL_OK;
 }

@@ -54,7 +54,8 @@ static const struct {
      "minbytes maxbytes stepfactor stepbytes shape form split path iters warmup_iters agg_iters "
      "seconds scale times check one-clock rewrite"},
     {"Files", "save save-every keep resume scale-lr change export export-adapter export-dtype "
-              "export-shard-bytes out log trace trace-kernels plot json"},
+              "export-shard-bytes out log trace trace-kernels plot plot-staleness "
+              "json"},
     {"Run", "device audit record-each-step dry-run algorithms list measure markdown help"},
 };
 enum { GROUPS = sizeof(groups) / sizeof(groups[0]) };

@@ -62,7 +62,7 @@ struct setup {
     struct recompute recompute;
     struct lora_option adapter;
     enum rf_quantization quantization; /* of the weights of layers */
-    int reversible;                    /* enum model_reversible */
+    int reversible;                    /* enum rf_reversible */
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;

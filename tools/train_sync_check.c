@@ -66,11 +66,6 @@ static int check_store_others(const struct tool_command *command, const struct t
         {o->accept != 0, "accept", "its servers are connected at the start"},
         {o->join != NULL, "join", "its servers are connected at the start"},
         {o->coordinator != NULL, "coordinator", "its clients make rounds, such as fedavg:H"},
-        {o->save != NULL, "save",
-         "the store has the optimizer's state, and no checkpoint of it in this version; use "
-         "--export DIR"},
-        {o->resume != NULL, "resume",
-         "the store begins with weights only; use --from DIR with what --export has written"},
         {p->loss_scale != 0, "loss-scale",
          "gradients of a store have none; use --dtype bf16 or f32"},
         {p->offload != 0, "offload", "the store has the optimizer's state"},
@@ -79,6 +74,11 @@ static int check_store_others(const struct tool_command *command, const struct t
         {p->optimizer.stochastic_rounding, "stochastic-rounding", "parameters of a store are f32"},
         {store->rule == RF_STORE_SYNC && p->clip != 0, "clip",
          "no rank has the norm of the whole gradient; use --clip 0"},
+        {store->rule == RF_STORE_SYNC && p->order == RF_ORDER_TREE &&
+             (p->micro_batches & (p->micro_batches - 1)) != 0,
+         "order tree",
+         "the bits are those of data-parallel training only if the micro-batches of a worker are a "
+         "power of two; use --order ring, or such --micro-batches"},
         {shared && p->optimizer.kind != RF_SGD, "optimizer other than sgd",
          "ranks add to the parameters what SGD does; use --optimizer sgd"},
         {shared && p->optimizer.weight_decay != 0, "weight-decay",
@@ -88,6 +88,28 @@ static int check_store_others(const struct tool_command *command, const struct t
         if (others[k].given)
             return tool_usage_error(command, "--sync %s is not for --%s: %s", o->sync,
                                     others[k].name, others[k].why);
+    return TOOL_OK;
+}
+
+/* Data-parallel training adds each use of a tied parameter up over all ranks before it adds the
+ * uses, and a worker pushes the sum of its own uses. */
+int train_store_check_model(const struct tool_command *command, const struct train_options *o,
+                            const struct model *model)
+{
+    struct rf_store_opts store = {0};
+    if (!train_store_on(o) || rf_store_text_read(o->sync, &store) < 0 ||
+        store.rule != RF_STORE_SYNC || o->setup.policy.order != RF_ORDER_TREE)
+        return TOOL_OK;
+    for (int b = 0; b < model->count; b++)
+        for (int k = 0; k < model->blocks[b].param_count; k++) {
+            const struct rf_param_desc *param = model->blocks[b].params + k;
+            if (param->tied_to && !(param->flags & RF_PARAM_FROZEN))
+                return tool_usage_error(command,
+                                        "--sync %s is not for --order tree: %s is tied to %s, and "
+                                        "the bits would not be those of data-parallel training; "
+                                        "use --order ring",
+                                        o->sync, param->name, param->tied_to);
+        }
     return TOOL_OK;
 }
 

@@ -82,8 +82,9 @@ struct rf_matmul_opts {
     enum rf_dtype split_type; /* RF_F16 or RF_BF16; 0 = RF_BF16 */
 
     /* b is RF_U8: k n elements in rf_quantized_bytes() of this kind, from a multiple of 4 bytes on.
-     * They are unpacked during the product, in f32. Sizes are m, n and k, or come from the shapes
-     * of a and out. b has no layout; not with transpose_a or a batch. */
+     * They are unpacked during the product, in f32; on matrix units they are then rounded to the
+     * 16-bit type of a. Sizes are m, n and k, or come from the shapes of a and out. b has no
+     * layout; not with transpose_a or a batch. */
     enum rf_quantization b_quantized;
 
     /* NULL = the best. "cooperative", "workgroup", "subgroup" or "tiled" forces that path;

@@ -257,15 +257,9 @@ int lora_finish(struct model_blocks *model, const struct model_adapter *adapter)
     return 0;
 }
 
-int lora_check_part(const struct model_adapter *adapter, const struct rf_tensor_part *part,
-                    bool copies)
+int lora_check_part(const struct model_adapter *adapter, bool copies)
 {
-    if (!adapter || part->ranks <= 1)
-        return 0;
-    if (!part->sequence)
-        return rf_fail(RF_EINVAL,
-                       "adapters on tensor ranks need sequence parallelism; use it, or tp=1");
-    return copies
+    return adapter && copies
                ? rf_fail(RF_EINVAL, "adapters need at least as many heads of keys as tensor ranks")
                : 0;
 }

@@ -82,8 +82,9 @@ static int nothing(struct layer *l, int op)
     return 0;
 }
 
-/* Gradients that ranks add are written in the last phase: after the first product's operand, which
- * comes last, has been recomputed. */
+/* Gradients that ranks add are written in the last phase. With sequence parallelism it begins after
+ * the first product's operand, which comes last, has been recomputed; without, it is the only one.
+ */
 static void list_weight(const struct layer *l, struct call *call)
 {
     static const struct layer_step begin[] = {{layer_shared_begin}},
@@ -91,14 +92,16 @@ static void list_weight(const struct layer *l, struct call *call)
     int first = 0;
     while (layer_kind_at(l, first) != LAYER_COLUMN_LINEAR && first < l->b->count)
         first++;
+    if (!l->m.part.sequence)
+        ADD(call, begin, 0);
     for (int k = l->b->count - 1; k >= 0; k--) {
         if (layer_row_of(l, k)->trains && k > 0)
             ADD(call, layer_row_of(l, k - 1)->again, k - 1);
-        if (k == first)
+        if (k == first && l->m.part.sequence)
             ADD(call, begin, k);
-        if (!layer_row_of(l, k)->shared)
+        if (!layer_row_of(l, k)->late)
             ADD(call, layer_row_of(l, k)->weight, k);
-        if (layer_row_of(l, k + 1)->shared)
+        if (layer_row_of(l, k + 1)->late)
             ADD(call, layer_row_of(l, k + 1)->weight, k + 1);
     }
     ADD(call, end, 0);
@@ -232,7 +235,7 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     for (int k = 0; k < block->count; k++)
         if (layer_rows[g->ops[k].kind]->check_part)
             RETURN_IF_FAILED(layer_rows[g->ops[k].kind]->check_part(g, k, part));
-    RETURN_IF_FAILED(lora_check_part(g->adapter, part, g->kv_heads < part->ranks));
+    RETURN_IF_FAILED(lora_check_part(g->adapter, g->kv_heads < part->ranks));
     init(&l, NULL, block, part, rows);
     fill(&l, out);
     return 0;

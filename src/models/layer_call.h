@@ -122,10 +122,11 @@ struct layer_row {
     /* The text of the operation in a config, after the kind's name. */
     const char *(*text)(const struct layer_op *op);
     /* Elements of gradients that tensor ranks compute in parts and add in the exchange MODEL_COPIES
-     * (layer_shared.c): `weight`, which then comes after that of the operation before, writes them
-     * to layer_shared_of, and take_shared adds the sums to the gradients. */
+     * (layer_shared.c): `weight` writes them to layer_shared_of, and take_shared adds the sums to
+     * the gradients. late: `weight` comes after that of the operation before. */
     int64_t (*shared)(const struct layer *l, int op);
     layer_function take_shared;
+    bool late;
 
     /* Text generation, for operations that change the previous result in place: tensors in scratch
      * (returns the number of cuts, at most 2), and the operation. */
@@ -193,7 +194,7 @@ struct model_context layer_context(const struct layer *l);
  * of the branch's stream, to which the branch's is added. */
 static inline bool layer_is_pair(const struct layer *l)
 {
-    return l->g->reversible != MODEL_NOT_REVERSIBLE;
+    return l->g->reversible != RF_NOT_REVERSIBLE;
 }
 int layer_pair_take(struct layer *l, int op);
 int layer_pair_add(struct layer *l, int op);

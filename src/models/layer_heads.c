@@ -308,5 +308,6 @@ const struct layer_row layer_heads_row = {.cut = cut_heads,
                                           .text = text,
                                           .shared = shared,
                                           .take_shared = take_shared,
+                                          .late = true,
                                           .decode_cut = decode_cut,
                                           .decode = decode};

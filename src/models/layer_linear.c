@@ -37,6 +37,26 @@ static bool is_apart(const struct layer *l, int op)
     return kind == LAYER_GATE || (kind == LAYER_ACT && !is_activated(l, op - 1));
 }
 
+/* ---- gradients of adapters that ranks add ---------------------------------------------------- */
+
+static int64_t shared(const struct layer *l, int op)
+{
+    return lora_shared(&l->m, &linear_of(l, op)->lora);
+}
+
+static int take_shared(struct layer *l, int op)
+{
+    return lora_take_shared(&l->m, &linear_of(l, op)->lora,
+                            layer_shared_of(l, op, l->m.ctx->exchanged));
+}
+
+static int grads(struct layer *l, int op, struct rf_tensor in)
+{
+    const struct rf_tensor none = {0};
+    return model_linear_grads(&l->m, linear_of(l, op), l->op[op].dout, in,
+                              shared(l, op) ? layer_shared_of(l, op, l->m.ctx->exchange) : none);
+}
+
 /* ---- outputs divided ------------------------------------------------------------------------- */
 
 static int column_forward(struct layer *l, int op)
@@ -70,7 +90,7 @@ static int column_weight(struct layer *l, int op)
     const struct rf_tensor in = layer_operand(l, op - 1);
     if (l->m.copied && l->g->ops[op].columns[1] == LAYER_KEYS)
         return layer_split_linear(l, op, in);
-    return model_linear_grads(&l->m, linear_of(l, op), l->op[op].dout, in);
+    return grads(l, op, in);
 }
 
 static void cut_column(struct layer *l, int op, struct layer_regions *r)
@@ -90,7 +110,9 @@ const struct layer_row layer_column_linear_row = {.cut = cut_column,
                                                   .back = {{column_back, MODEL_SUM}},
                                                   .weight = {{column_weight}},
                                                   .trains = trains,
-                                                  .scratch = bias_scratch};
+                                                  .scratch = bias_scratch,
+                                                  .shared = shared,
+                                                  .take_shared = take_shared};
 
 /* ---- inputs divided -------------------------------------------------------------------------- */
 
@@ -158,7 +180,7 @@ static int row_back(struct layer *l, int op)
 
 static int row_weight(struct layer *l, int op)
 {
-    return model_linear_grads(&l->m, linear_of(l, op), l->op[op].dout, l->op[op - 1].out);
+    return grads(l, op, l->op[op - 1].out);
 }
 
 static void cut_row(struct layer *l, int op, struct layer_regions *r)
@@ -183,7 +205,9 @@ const struct layer_row layer_row_linear_row = {.cut = cut_row,
                                                .back = {{row_back}},
                                                .weight = {{row_weight}},
                                                .trains = trains,
-                                               .scratch = bias_scratch};
+                                               .scratch = bias_scratch,
+                                               .shared = shared,
+                                               .take_shared = take_shared};
 
 /* ---- activations ----------------------------------------------------------------------------- */
 

@@ -258,7 +258,7 @@ static int bias_grad(const struct model_layer *m, struct rf_tensor db, struct rf
 }
 
 int model_linear_grads(const struct model_layer *m, const struct model_linear *linear,
-                       struct rf_tensor dout, struct rf_tensor in)
+                       struct rf_tensor dout, struct rf_tensor in, struct rf_tensor sums)
 {
     const struct rf_ctx *ctx = m->ctx;
     const int weight = linear->weight;
@@ -267,7 +267,7 @@ int model_linear_grads(const struct model_layer *m, const struct model_linear *l
             model_matmul(ctx, ctx->grads[weight], dout, in,
                          &(struct rf_matmul_opts){.transpose_a = true,
                                                   .accumulate = !ctx->overwrite_grad[weight]}));
-    RETURN_IF_FAILED(lora_grads(m, &linear->lora, dout, in));
+    RETURN_IF_FAILED(lora_grads(m, &linear->lora, dout, in, sums));
     if (!linear->bias || !model_wants(ctx, linear->bias))
         return 0;
     if (linear->summed)

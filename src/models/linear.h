@@ -81,9 +81,9 @@ bool model_linear_trains(const struct model_layer *m, const struct model_linear 
 /* Adds dout' in to the gradient of the weight, the column sums of dout to that of the bias, and the
  * gradients of adapters, as far as needed. The bias of a summed map is not split: each rank adds
  * its own rows. `in` is read only if model_linear_wants, and may be in the scratch of the call,
- * which is overwritten after the product. */
+ * which is overwritten after the product. sums: of lora_grads. */
 int model_linear_grads(const struct model_layer *m, const struct model_linear *linear,
-                       struct rf_tensor dout, struct rf_tensor in);
+                       struct rf_tensor dout, struct rf_tensor in, struct rf_tensor sums);
 /* out (count,K) = the gradient of `count` rows of the weight, from row `first`; or adds it. */
 int model_linear_grad_rows(const struct model_layer *m, struct rf_tensor out, struct rf_tensor dout,
                            struct rf_tensor in, int64_t first, int64_t count, bool accumulate);

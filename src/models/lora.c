@@ -198,30 +198,71 @@ bool lora_wants(const struct model_layer *m, const struct lora *lora)
     return lora->rank && (model_wants(m->ctx, lora->a) || model_wants(m->ctx, lora->b));
 }
 
+static int shared_param(const struct lora *lora)
+{
+    return lora->summed ? lora->b : lora->a;
+}
+
+int64_t lora_shared(const struct model_layer *m, const struct lora *lora)
+{
+    int64_t rows = 0;
+    if (!lora->rank || model_alone(m) || m->part.sequence)
+        return 0;
+    for (int k = 0; k < lora->count; k++)
+        rows += lora->segment[k].rows;
+    return lora->summed ? rows * lora->rank : (int64_t)lora->count * lora->rank * lora->in;
+}
+
+/* Where this rank's part of the gradient of a parameter goes. */
+struct target {
+    struct rf_tensor grad;
+    bool accumulate;
+};
+static struct target target_of(const struct model_layer *m, const struct lora *lora, int param,
+                               struct rf_tensor sums)
+{
+    const bool shared = param == shared_param(lora) && lora_shared(m, lora) > 0;
+    if (!shared)
+        return (struct target){m->ctx->grads[param], !m->ctx->overwrite_grad[param]};
+    sums.shape = m->ctx->grads[param].shape;
+    return (struct target){sums, false};
+}
+
+int lora_take_shared(const struct model_layer *m, const struct lora *lora, struct rf_tensor sums)
+{
+    const int param = shared_param(lora);
+    const struct rf_tensor grad = m->ctx->grads[param];
+    if (!model_wants(m->ctx, param))
+        return 0;
+    sums.shape = grad.shape;
+    return m->ctx->overwrite_grad[param] ? rf_copy(m->ctx->stream, grad, sums)
+                                         : rf_add(m->ctx->stream, grad, grad, sums);
+}
+
 /* dB += scale dy' u, for each segment. */
 static int b_grads(const struct model_layer *m, const struct lora *lora, const struct work *w,
-                   struct rf_tensor dout)
+                   struct rf_tensor dout, struct rf_tensor sums)
 {
     const struct rf_ctx *ctx = m->ctx;
+    const struct target to = target_of(m, lora, lora->b, sums);
     for (int k = 0; k < lora->count; k++) {
         const struct columns c = segment_of(m, lora, k);
-        RETURN_IF_FAILED(
-            model_matmul(ctx, from(ctx->grads[lora->b], c.b_first * w->rank), from(dout, c.first),
-                         from(w->low, k * w->rank),
-                         &(struct rf_matmul_opts){.transpose_a = true,
-                                                  .accumulate = !ctx->overwrite_grad[lora->b],
-                                                  .alpha = lora->scale,
-                                                  .m = c.count,
-                                                  .n = w->rank,
-                                                  .k = m->rows,
-                                                  .a_layout = {.row = w->out},
-                                                  .b_layout = {.row = w->all}}));
+        RETURN_IF_FAILED(model_matmul(ctx, from(to.grad, c.b_first * w->rank), from(dout, c.first),
+                                      from(w->low, k * w->rank),
+                                      &(struct rf_matmul_opts){.transpose_a = true,
+                                                               .accumulate = to.accumulate,
+                                                               .alpha = lora->scale,
+                                                               .m = c.count,
+                                                               .n = w->rank,
+                                                               .k = m->rows,
+                                                               .a_layout = {.row = w->out},
+                                                               .b_layout = {.row = w->all}}));
     }
     return 0;
 }
 
 int lora_grads(const struct model_layer *m, const struct lora *lora, struct rf_tensor dout,
-               struct rf_tensor in)
+               struct rf_tensor in, struct rf_tensor sums)
 {
     const struct rf_ctx *ctx = m->ctx;
     struct work w;
@@ -230,11 +271,11 @@ int lora_grads(const struct model_layer *m, const struct lora *lora, struct rf_t
     RETURN_IF_FAILED(open_work(m, lora, m->dtype, &w));
     RETURN_IF_FAILED(MODEL_RECOMPUTED(ctx, reduce(m, lora, &w, &in)));
     if (model_wants(ctx, lora->b))
-        RETURN_IF_FAILED(b_grads(m, lora, &w, dout));
+        RETURN_IF_FAILED(b_grads(m, lora, &w, dout, sums));
     if (!model_wants(ctx, lora->a))
         return 0;
     RETURN_IF_FAILED(MODEL_RECOMPUTED(ctx, reduce_back(m, lora, &w, dout)));
-    return model_matmul(
-        ctx, ctx->grads[lora->a], w.low, in,
-        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = !ctx->overwrite_grad[lora->a]});
+    const struct target to = target_of(m, lora, lora->a, sums);
+    return model_matmul(ctx, to.grad, w.low, in,
+                        &(struct rf_matmul_opts){.transpose_a = true, .accumulate = to.accumulate});
 }

@@ -62,8 +62,7 @@ int lora_list(const struct lora *lora, const struct model_part *part, int weight
  * belongs to modules without an adapter. adapter may be NULL. */
 int lora_finish(struct model_blocks *model, const struct model_adapter *adapter);
 /* RF_EINVAL: tensor ranks cannot divide adapters. copies: some rows of weights are copied. */
-int lora_check_part(const struct model_adapter *adapter, const struct rf_tensor_part *part,
-                    bool copies);
+int lora_check_part(const struct model_adapter *adapter, bool copies);
 
 /* Bytes of scratch of a call, the last ones of ctx->scratch. */
 uint64_t lora_scratch(const struct model_layer *m, const struct lora *lora);
@@ -77,7 +76,12 @@ int lora_back(const struct model_layer *m, const struct lora *lora, struct rf_te
 int lora_back_apart(const struct model_layer *m, const struct lora *lora, struct rf_tensor dout,
                     struct rf_tensor *out);
 bool lora_wants(const struct model_layer *m, const struct lora *lora);
+/* The matrix that is not split has a gradient to which each tensor rank adds its part: A of split
+ * outputs, B of split inputs. Without sequence parallelism the ranks add these lora_shared elements
+ * in an exchange: lora_grads writes its part to `sums`, and lora_take_shared gets the result. */
+int64_t lora_shared(const struct model_layer *m, const struct lora *lora);
 int lora_grads(const struct model_layer *m, const struct lora *lora, struct rf_tensor dout,
-               struct rf_tensor in);
+               struct rf_tensor in, struct rf_tensor sums);
+int lora_take_shared(const struct model_layer *m, const struct lora *lora, struct rf_tensor sums);
 
 #endif

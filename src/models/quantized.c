@@ -22,14 +22,14 @@ struct quantized_source {
 };
 
 int quantized_source_create(enum rf_quantization kind, const struct rf_block *blocks,
-                            const struct rf_block *plain, int count,
-                            const struct quantized_values *from, struct quantized_source **out)
+                            const struct rf_block *plain, int count, struct quantized_values from,
+                            struct quantized_source **out)
 {
     struct quantized_source *s = calloc(1, sizeof(*s));
     if (!s)
         return RF_ENOMEM;
     *s = (struct quantized_source){
-        .kind = kind, .blocks = blocks, .plain = plain, .count = count, .from = *from};
+        .kind = kind, .blocks = blocks, .plain = plain, .count = count, .from = from};
     *out = s;
     return 0;
 }

@@ -29,7 +29,7 @@ struct quantized_values {
  * quantised. Blocks and values must outlive the source. RF_ENOMEM. */
 RF_MUST_CHECK int quantized_source_create(enum rf_quantization kind, const struct rf_block *blocks,
                                           const struct rf_block *plain, int count,
-                                          const struct quantized_values *from,
+                                          struct quantized_values from,
                                           struct quantized_source **out);
 void quantized_source_destroy(struct quantized_source *source); /* NULL is allowed */
 /* A weight is read whole and quantised when the first of its bytes is requested. The source keeps

@@ -10,7 +10,7 @@
 /* The first that suits is used; the last suits every device. */
 static const struct rf_matmul_path paths[] = {
     {"cooperative", rf_matmul_cooperative_why_not, rf_matmul_cooperative_suits,
-     rf_matmul_cooperative_tiles, rf_matmul_cooperative_run, rf_matmul_cooperative_built},
+     rf_matmul_cooperative_tiles, rf_matmul_cooperative_run, rf_matmul_cooperative_built, true},
     {"workgroup", rf_matmul_workgroup_why_not, rf_matmul_workgroup_suits, rf_matmul_workgroup_tiles,
      rf_matmul_workgroup_run, rf_matmul_workgroup_built},
     {"subgroup", rf_matmul_subgroup_why_not, rf_matmul_subgroup_suits, rf_matmul_subgroup_tiles,

@@ -68,7 +68,8 @@ static uint32_t shared_bytes(const struct choice *c, const struct rf_product *p,
     uint32_t b = b_across ? (g->tile_n / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_n;
     uint32_t stages = 2 * c->parts * (a + b);
     uint32_t patches = subgroups * c->fragment.m * (g->sub_n / 4 + 1);
-    return 16 * (stages > patches ? stages : patches);
+    uint32_t tables = p->quantized == RF_NF4 ? 256 * (4 + 8) : 0;
+    return 16 * (stages > patches ? stages : patches) + tables;
 }
 
 static bool fits(const struct rf_device_info *info, const struct rf_product *p, struct choice *c)
@@ -119,13 +120,18 @@ static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
                                           RF_BUILD_16(matmul_cooperative_split2),
                                           RF_BUILD_16(matmul_cooperative_split3)},
                              same_type = RF_BUILD_16(matmul_cooperative_same);
+static const struct rf_build quantized[RF_QUANTIZATION_COUNT][2] = {
+    [RF_NF4] = {RF_BUILD_16(matmul_cooperative_nf4), RF_BUILD_16(matmul_cooperative_same_nf4)},
+    [RF_INT8] = {RF_BUILD_16(matmul_cooperative_int8), RF_BUILD_16(matmul_cooperative_same_int8)}};
 
 /* Shader and constants, without those that depend on the operands' addresses and the epilogue. */
 static void describe_job(const struct rf_device_info *info, const struct rf_product *p,
                          const struct choice *c, struct rf_job *job)
 {
     job->op = "matmul";
-    job->shader = p->out.dtype != RF_F32 ? same_type : shaders[p->split];
+    job->shader = p->quantized             ? quantized[p->quantized][p->out.dtype != RF_F32]
+                  : p->out.dtype != RF_F32 ? same_type
+                                           : shaders[p->split];
     job->type = part_type(p);
     job->subgroup_size = rf_register_lanes(info);
     job->push_bytes = RF_PUSH_BYTES(struct rf_push_matmul);
@@ -207,12 +213,13 @@ static bool choose(const struct rf_device_info *info, const struct rf_product *p
         .count = FORMS, .variants = 2, .fits = fits_product, .describe = describe_form};
     if (p->tile)
         return p->tile <= FORMS && find_choice(info, p, form_of_tile(p->tile), c);
-    snprintf(forms.family, sizeof(forms.family), "matmul_cooperative/%s/%c%c%s%.0u",
+    snprintf(forms.family, sizeof(forms.family), "matmul_cooperative/%s/%c%c%s%.0u%s%s",
              rf_dtype_name(part_type(p)), p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n',
              p->split                 ? "/split"
              : p->out.dtype != RF_F32 ? "/same"
                                       : "",
-             p->split);
+             p->split, p->quantized ? "/" : "",
+             p->quantized ? rf_quantization_name(p->quantized) : "");
     const size_t i = rf_pick_form(p->device, &forms, (void *)p);
     return i < FORMS && find_choice(info, p, i, c);
 }
@@ -237,6 +244,10 @@ const char *rf_matmul_cooperative_why_not(const struct rf_device_info *info,
     enum rf_dtype type = part_type(p);
     if (!info->cooperative_matrix)
         return info->matrix_reason;
+    if (p->quantized && p->split)
+        return "a quantised b is unpacked to 16 bits, and not to parts of f32";
+    if (p->quantized && (p->transpose_b ? p->k : p->n) % 8)
+        return "rows of the quantised b are not whole groups of 8";
     if (p->a.dtype == RF_F32 && !p->split)
         return "matrix units take 16-bit operands; the option split lets them take f32";
     if (!rf_matmul_cooperative_built(type))
@@ -297,13 +308,13 @@ int rf_matmul_cooperative_run(struct rf_stream *stream, const struct rf_product 
     (void)chosen;
     struct rf_job job = {.op = "matmul"};
     const bool wide_a = wide(p->a, p->a_layout, p->transpose_a ? p->m : p->k);
-    const bool wide_b = wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n);
+    const bool wide_b = p->quantized || wide(p->b, p->b_layout, p->transpose_b ? p->k : p->n);
     if (!wide_a || !wide_b)
         c = by_elements(c);
     describe_job(info, p, &c, &job);
     rf_matmul_fill(p, c.g.tile_m, c.g.tile_n, &push, &job);
     rf_job_spec(&job, 11, reads(p, &c, wide_a));
-    rf_job_spec(&job, 12, reads(p, &c, wide_b));
+    rf_job_spec(&job, 12, p->quantized ? CHUNKS : reads(p, &c, wide_b));
     rf_job_spec(&job, 13, rf_matmul_out_wide(p));
     rf_job_spec(&job, 14, p->act != RF_ACT_NONE);
     return rf_job_run(stream, &job);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include <ringforge/ops.h>
+#include <ringforge/quantize.h>
 
 #include "base/base.h"
 #include "device/internal.h"
@@ -71,12 +72,12 @@ static void write_texts(const struct rf_kernel *kernel, FILE *file)
         free(texts[i].pData);
 }
 
-static int write_file(const struct rf_kernel *kernel, const char *path, const char *launch,
-                      const char *constants)
+static int write_file(const struct rf_device *device, const struct rf_kernel *kernel,
+                      const char *path, const char *launch, const char *constants)
 {
     struct rf_kernel_statistic list[RF_MAX_STATISTICS];
     uint32_t count = rf_kernel_statistics(kernel, list, RF_MAX_STATISTICS);
-    const struct rf_device_info *info = rf_device_get_info(kernel->device);
+    const struct rf_device_info *info = rf_device_get_info(device);
     FILE *file = fopen(path, "w");
     if (!file) {
         fprintf(stderr, "kernel_disassemble: cannot write %s\n", path);
@@ -127,7 +128,7 @@ static void visit(void *user, const struct rf_kernel_desc *desc, const struct rf
         if (!isalnum((unsigned char)*c))
             *c = '_';
     snprintf(path, sizeof(path), "%s/%s-%s.txt", p->folder, name, kernel->name);
-    p->failures += write_file(kernel, path, p->launch, constants) < 0;
+    p->failures += write_file(p->device, kernel, path, p->launch, constants) < 0;
 }
 
 static bool wanted(const struct products *p, const char *launch)
@@ -174,6 +175,23 @@ static void matmul(struct products *p, const char *path, enum rf_dtype dtype, in
         launched(p, name,
                  rf_matmul(p->stream, take(p, square, dtype), take(p, square, dtype),
                            take(p, square, dtype), &opts));
+}
+
+static void quantized_matmul(struct products *p, enum rf_dtype dtype, enum rf_quantization kind,
+                             bool transpose_b)
+{
+    const int64_t n = 4096;
+    const struct rf_shape square = rf_shape2(n, n);
+    const struct rf_matmul_opts opts = {.transpose_b = transpose_b, .b_quantized = kind};
+    char name[64];
+    snprintf(name, sizeof(name), "matmul %s %s %s", transpose_b ? "nt" : "nn", rf_dtype_name(dtype),
+             rf_quantization_name(kind));
+    p->used = 0;
+    if (wanted(p, name))
+        launched(p, name,
+                 rf_matmul(p->stream, take(p, square, dtype), take(p, square, dtype),
+                           take(p, rf_shape1((int64_t)rf_quantized_bytes(kind, n * n)), RF_U8),
+                           &opts));
 }
 
 static void attention(struct products *p, const char *path, enum rf_dtype dtype, int64_t head,
@@ -225,6 +243,9 @@ static int disassemble_products(struct rf_device *device, const char *folder, ch
     for (int type = 0; type < 3; type++) {
         for (int form = 0; form < 3; form++)
             matmul(&p, NULL, types[type], form, 0);
+        for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++)
+            for (int transposed = 0; transposed < 2; transposed++)
+                quantized_matmul(&p, types[type], kind, transposed);
         for (int backward = 0; backward < 2; backward++)
             for (int64_t head = 64; head <= 128; head += 64)
                 attention(&p, types[type] == RF_F32 ? "tiled" : "units", types[type], head,
@@ -330,7 +351,7 @@ static int disassemble_file(struct rf_device *device, const char *path, const ch
         fprintf(stderr, "kernel_disassemble: %s: %s\n", path, rf_vk_result_text(result));
         return 1;
     }
-    return write_file(&kernel, to, path, constants) < 0;
+    return write_file(device, &kernel, to, path, constants) < 0;
 }
 
 static const char *option(int argc, char **argv, const char *name, const char *otherwise)

@@ -75,7 +75,30 @@ class Quantized : public OpTest, public ::testing::WithParamInterface<rf_quantiz
         }
         expect_close(read(out), want, most, type, s.k);
     }
+    /* 1; 0: the device has no units of this type, or the tile is too large. */
+    int on_units(Size s, bool transpose_b, rf_dtype type, rf_dtype to, const char *path)
+    {
+        SCOPED_TRACE(std::to_string(s.k) + (transpose_b ? " nt " : " nn ") + rf_dtype_name(type) +
+                     " to " + rf_dtype_name(to) + " " + path);
+        const Floats a = rounded_to(type, normal(s.m * s.k));
+        rf_tensor w = packed(normal(s.n * s.k, 0.05F)), out = typed_blank(rf_shape2(s.m, s.n), to);
+        rf_matmul_opts opts = {};
+        opts.transpose_b = transpose_b;
+        opts.b_quantized = GetParam();
+        opts.path = path;
+        const int rc = rf_matmul(stream, out, typed(rf_shape2(s.m, s.k), type, a), w, &opts);
+        if (rc == RF_ENOTSUP)
+            return 0;
+        EXPECT_OK(rc);
+        const Floats rounded = rounded_to(type, values);
+        expect_close(
+            read(out), oracle::matmul(wide(a), wide(rounded), s.m, s.n, s.k, false, transpose_b),
+            oracle::matmul(magnitudes(a), magnitudes(rounded), s.m, s.n, s.k, false, transpose_b),
+            to, s.k);
+        return 1;
+    }
     Floats values;
+    int ran = 0;
 };
 INSTANTIATE_TEST_SUITE_P(Kind, Quantized, ::testing::Values(RF_NF4, RF_INT8),
                          [](const auto &info) { return rf_quantization_name(info.param); });
@@ -101,6 +124,31 @@ TEST_P(Quantized, EveryBlockOfALargerWeightIsFound)
         check({4, 1024, 320}, true, RF_F32, false, path);
         check({40, 320, 1024}, false, RF_BF16, false, path);
     }
+}
+
+/* Weights are rounded to the type of the operands. Rows of weights are whole groups of 8; all other
+ * sizes are odd. CPU drivers compile large tiles for seconds. */
+TEST_P(Quantized, MatrixUnitsGiveTheProductOfTheRoundedWeights)
+{
+    const rf_device_info *info = rf_device_get_info(device);
+    const bool cpu = info->kind == RF_DEVICE_CPU;
+    if (!info->cooperative_matrix)
+        GTEST_SKIP() << info->matrix_reason;
+    for (rf_dtype type : {RF_F16, RF_BF16})
+        for (bool transpose_b : {false, true})
+            for (rf_dtype to : {type, RF_F32})
+                for (int tile = 1; tile <= 28; tile++) {
+                    const bool few = type == RF_F16 && to == type && (tile == 11 || tile == 24);
+                    if (cpu && tile != 10 && !few)
+                        continue;
+                    const std::string path = "cooperative:" + std::to_string(tile);
+                    ran += on_units(transpose_b ? Size{33, 72, 65} : Size{33, 67, 72}, transpose_b,
+                                    type, to, path.c_str());
+                    if (cpu ? tile == 10 && to == type : tile == 7)
+                        ran += on_units(transpose_b ? Size{5, 1032, 3} : Size{3, 1027, 8},
+                                        transpose_b, type, to, path.c_str());
+                }
+    EXPECT_GT(ran, 0);
 }
 
 TEST_P(Quantized, BiasActivationAndResidualFollow)
@@ -165,6 +213,8 @@ TEST_P(Quantized, WhatDoesNotFitIsRefused)
     EXPECT_FAILS(RF_EINVAL, "quantised", rf_matmul(stream, out, a, w, &opts));
     opts.transpose_a = false;
     opts.path = "cooperative";
+    EXPECT_EQ(rf_matmul(stream, out, a, w, &opts), RF_ENOTSUP); /* f32, or no units at all */
+    opts.path = "workgroup";
     EXPECT_FAILS(RF_ENOTSUP, "unpack", rf_matmul(stream, out, a, w, &opts));
     opts.path = "subgroup";
     EXPECT_EQ(rf_matmul(stream, out, a, w, &opts), RF_ENOTSUP); /* rows of 8 elements */

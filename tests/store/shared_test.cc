@@ -113,6 +113,44 @@ TEST(StoreAcrossHosts, OneSidedAdditionsLoseNothingAndLossesAreCounted)
         }
 }
 
+/* Who gives up is not waited for, and the others are told why; a server counts it as lost. */
+TEST(StoreAcrossHosts, ARankThatGivesUpTellsTheOthers)
+{
+    ranks::World world;
+    world.provider = "tcp;ofi_rxm";
+    world.hosts = "a,b";
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_store *store = open_store(comm, RF_STORE_HOGWILD, 5, nullptr);
+        ASSERT_NE(store, nullptr);
+        const rf_store_keys all = rf_store_range(0, 5);
+        float values[5];
+        int status = RF_OK;
+        if (rank == 1)
+            rf_store_abort(store, "the disk is full");
+        while (status == RF_OK)
+            status = rf_store_pull(store, &all, 0, values);
+        EXPECT_EQ(status, RF_EABORT);
+        EXPECT_EQ(rf_last_error()->rank, 1);
+        EXPECT_NE(strstr(rf_last_error()->message, "the disk is full"), nullptr)
+            << rf_last_error()->message;
+        rf_store_close(store);
+    });
+    ranks::World servers;
+    servers.size = 3;
+    ranks::run(servers, [](rf_comm *comm, int rank) {
+        rf_store *store = open_store(comm, RF_STORE_ASYNC, 5, nullptr);
+        ASSERT_NE(store, nullptr);
+        rf_store_server_stats stats = {};
+        if (rank == 2) {
+            EXPECT_EQ(rf_store_serve(store, &stats), RF_OK);
+            EXPECT_EQ(stats.lost, 1);
+        }
+        if (rank == 1)
+            rf_store_abort(store, "the disk is full");
+        rf_store_close(store);
+    });
+}
+
 TEST(SharedStore, RanksThatDisagreeAndNetworksWithoutTheOperationsAreRefused)
 {
     ranks::World world;

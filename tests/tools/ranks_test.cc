@@ -314,6 +314,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"trace", {"", files.folder.path + "/trace"}},
         {"trace-kernels", {"", "yes", {"--trace", files.folder.path + "/trace"}}},
         {"plot", {"", files.folder.path + "/plot.svg"}},
+        {"plot-staleness", {"", files.folder.path + "/s.svg", {"--sync", "server:async"}}},
         {"device", {"", "0"}},
         {"peak", {"1", "2"}},
         {"record-each-step", {"", "yes"}},

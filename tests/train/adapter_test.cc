@@ -243,7 +243,8 @@ TEST(Adapter, TensorAndContextRanksAreCloseToOne)
 {
     const model_adapter adapter = lora(3, "all-linear");
     for (bool is_llama : {false, true})
-        for (int cp : {1, 2}) {
+        for (int way = 0; way < 3; way++) { // sequence-parallel, tensor and context ranks
+            const int cp = way == 2 ? 2 : 1;
             Training t = adapted(is_llama, &adapter);
             t.llama.hidden = 38;
             t.policy.optimizer.kind = RF_SGD; // small differences stay small
@@ -259,7 +260,7 @@ TEST(Adapter, TensorAndContextRanksAreCloseToOne)
             train(t, 1);
             t.cp = cp;
             t.tp = 3 - cp;
-            t.policy.sequence_parallel = cp == 1;
+            t.policy.sequence_parallel = way == 0;
             t.after = [&](rf_run *run, rf_comm *, int rank) {
                 const Values mine = read(run, false);
                 if (rank == 0)
@@ -269,7 +270,7 @@ TEST(Adapter, TensorAndContextRanksAreCloseToOne)
                 expect_planned(seen, "two ranks");
             for (const auto &[name, v] : one)
                 for (size_t i = 0; i < v.size(); i++)
-                    ASSERT_NEAR(v[i], two.at(name)[i], 1e-5 * (norm_of(v) + 1)) << name << cp;
+                    ASSERT_NEAR(v[i], two.at(name)[i], 1e-5 * (norm_of(v) + 1)) << name << way;
         }
 }
 
@@ -289,13 +290,18 @@ TEST(Adapter, WhatIsRefusedIsNamed)
     const llama_config config = adapted(true, &none).llama;
     EXPECT_EQ(llama_create(&config, &model), RF_EINVAL);
     const model_adapter adapter = lora(8, "all-linear");
-    const Training t = adapted(true, &adapter);
+    Training t = adapted(true, &adapter);
+    t.llama.hidden = 38;
+    t.llama.kv_heads = 1;
     rf_plan *plan = nullptr;
     rf_mesh mesh = {1, 2, 1, 0, 1};
     int count = 0;
     ASSERT_EQ(llama_create(&t.llama, &model), 0);
     const rf_block *blocks = llama_blocks(model, &count);
     EXPECT_LT(rf_plan_build({blocks, count}, &mesh, &t.policy, 0, &plan), 0);
+    EXPECT_NE(std::string(rf_last_error()->message).find("heads of keys as tensor ranks"),
+              std::string::npos)
+        << rf_last_error()->message;
     llama_destroy(model);
 }
 } // namespace

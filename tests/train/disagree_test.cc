@@ -324,6 +324,20 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
              b->scales_loss();
              p->loss_scale = 64;
          }},
+        {"parameters without f32 masters",
+         [](rf_policy *p, StubBlocks *b) {
+             StubBlocks all;
+             all.add("a", {3000, 40}).type(0, RF_BF16).type(1, RF_BF16);
+             all.add("b", {3000}).type(0, RF_BF16);
+             *b = std::move(all);
+             p->no_masters = true;
+         }},
+        {"form of gradients", [](rf_policy *p, StubBlocks *) { p->compress.form = RF_FORM_NF4; }},
+        {"form of gradients",
+         [](rf_policy *p, StubBlocks *) {
+             p->compress.form = RF_FORM_TOP;
+             p->compress.fraction = 0.5f;
+         }},
         {"workspace bytes", [](rf_policy *p, StubBlocks *) { p->workspace_bytes = 1 << 16; }},
         {"forward only", [](rf_policy *p, StubBlocks *) { p->forward_only = true; }},
         {"blocks", [](rf_policy *, StubBlocks *b) { b->add("c", {10}); }},

@@ -54,7 +54,7 @@ struct Packed {
           plain(model_of({c.is_llama, c.kind, false}, false, dtype))
     {
         EXPECT_EQ(quantized_source_create(c.kind, model.blocks, plain.blocks, plain.count,
-                                          generation::source, &source),
+                                          {generation::source}, &source),
                   0);
     }
     ~Packed()

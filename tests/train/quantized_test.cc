@@ -281,8 +281,8 @@ TEST(Quantized, TheSourceReportsErrors)
     for (const auto &[values, status] : {std::pair{nan, RF_EINVAL}, std::pair{failing, RF_EIO}}) {
         quantized_source *source = nullptr;
         float out[4];
-        ASSERT_EQ(quantized_source_create(RF_INT8, model.blocks, plain.blocks, plain.count, values,
-                                          &source),
+        ASSERT_EQ(quantized_source_create(RF_INT8, model.blocks, plain.blocks, plain.count,
+                                          {values}, &source),
                   0);
         const rf_param_source of = quantized_source_of(source);
         EXPECT_EQ(of.read(of.self, "blocks.1.mlp.down.weight", 0, 16, out), (int)status);
