@@ -103,11 +103,16 @@ float packed_offset()
     return uintBitsToFloat(PACKED.at[PACKED_OFFSET]);
 }
 #else
-/* Without the block's scale. */
+/* Without the block's scale: a quad of the two in a word. */
+vec4 unscaled_half(uint word, uint quad)
+{
+    const uint x = word >> 16 * (quad % 2);
+    return vec4(level(x >> 4 & 15), level(x & 15), level(x >> 12 & 15), level(x >> 8 & 15));
+}
+
 vec4 unscaled_quad(uint quad)
 {
-    const uint x = PACKED.at[quad / 2] >> 16 * (quad % 2);
-    return vec4(level(x >> 4 & 15), level(x & 15), level(x >> 12 & 15), level(x >> 8 & 15));
+    return unscaled_half(PACKED.at[quad / 2], quad);
 }
 
 float quantized_one(uint i)

@@ -17,7 +17,8 @@ struct terms {
     float prescale, factor, lr, weight_decay;
     float beta1, beta2, rest1, rest2, eps;
     float bias1, bias2;
-    float momentum, rest; /* rest: 1 - dampening */
+    double inverse1, inverse2; /* 1 / bias1, 1 / bias2 */
+    float momentum, rest;      /* rest: 1 - dampening */
     float extra[RF_OPTIMIZER_EXTRA];
     bool first; /* the first of all updates */
 };
@@ -151,6 +152,13 @@ RF_LOOPS void loop_adam_states(const struct terms *t, struct form f, struct deca
     }
 }
 
+/* x divided by an f32 number whose inverse is given, in f32: a quotient of such numbers is further
+ * from the middle of two others than the product is from the quotient. */
+RF_LOOPS float quotient(float x, double inverse)
+{
+    return (float)((double)x * inverse);
+}
+
 /* Adam's parameters, from the updated states. Separate loops: instructions that wait for a square
  * root would otherwise fill the processor's reorder window. */
 RF_LOOPS void loop_adam_params(const struct terms *t, struct form f, struct decay decay,
@@ -159,9 +167,9 @@ RF_LOOPS void loop_adam_params(const struct terms *t, struct form f, struct deca
 {
     float square[GRAIN];
     for (int e = 0; e < GRAIN; e++)
-        square[e] = f.by_bias2 ? v[e] / t->bias2 : v[e];
+        square[e] = f.by_bias2 ? quotient(v[e], t->inverse2) : v[e];
     for (int e = 0; e < GRAIN; e++) {
-        const float mean = f.by_bias1 ? m[e] / t->bias1 : m[e];
+        const float mean = f.by_bias1 ? quotient(m[e], t->inverse1) : m[e];
         p[e] = shrunk(f, decay, p[e]) - t->lr * (mean / root_of(square[e], t->eps, f.inside));
     }
 }

@@ -298,6 +298,8 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"gathers of parameters", [](rf_policy *p, StubBlocks *) { p->recompute = 1; }, 3},
         {"gathers of parameters",
          [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_PARAMS; }, 3},
+        {"type of the optimizer's states",
+         [](rf_policy *p, StubBlocks *) { p->state_dtype = RF_U8; }},
         {"type in which gradients travel",
          [](rf_policy *p, StubBlocks *) { p->reduce_dtype = RF_BF16; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->bucket_bytes = 1 << 20; }},

@@ -51,6 +51,33 @@ TEST(States, OfEightBitsHaveTheSameBitsOnAnyNumberOfRanks)
     }
 }
 
+// A gradient that blocks overwrite is not cleared, but the padding after it is: it belongs to the
+// last block of states, and may lie in memory that had other values.
+TEST(States, OfEightBitsDoNotDependOnWhatIsBehindAParameter)
+{
+    Training t = coded();
+    t.model = {2, 68, 4, 8, 61}; // 18496 elements, which are 72.25 blocks
+    t.policy.zero = 2;
+    t.steps = 1;
+    t.before = [](rf_run *run, rf_comm *, int) {
+        int found = 0;
+        for (int i = 0; i < run->plan->param_count; i++) {
+            const rf_plan_param &p = run->plan->params[i];
+            const uint64_t end = p.grad_first + (uint64_t)p.count;
+            const uint64_t padding = rf_plan_padded(run->plan, end) - end;
+            bool cleared = false;
+            for (int k = 0; k < run->plan->cleared_count; k++) {
+                const rf_plan_span &span = run->plan->cleared[k];
+                cleared |= span.first <= end && span.first + span.count >= end + padding;
+            }
+            found += p.overwrite_grad && padding > 0;
+            EXPECT_TRUE(!p.overwrite_grad || padding == 0 || cleared) << p.desc->name;
+        }
+        EXPECT_GT(found, 0);
+    };
+    train(t, 2);
+}
+
 // The same on stages of a pipeline and on tensor ranks, with recomputation, 16-bit weights with and
 // without masters, and adapters' frozen parameters.
 TEST(States, OfEightBitsGoWithEveryOtherTechnique)

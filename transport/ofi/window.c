@@ -12,7 +12,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { READ_AT_ONCE = 16, SLEEP_MS = 100, MANY = 32 };
+enum { READ_AT_ONCE = 16, SLEEP_MS = 100, MANY = 32, IDLE = 2000 };
 static const uint64_t SPIN_NS = 20000, LOOK_NS = 1000000, NAP_NS = 40000, AT_ONCE_NS = 5000,
                       REASON_NS = 500000000;
 static const size_t PIECE_BYTES = 1 << 20; /* a longer one would show no progress */
@@ -171,7 +171,7 @@ static void sleep_on(struct pollfd *events, int count, int timeout_ms, int *at_o
         rf_sleep_ns(NAP_NS);
     const uint64_t start_ns = rf_now_ns();
     (void)poll(events, (nfds_t)count, timeout_ms);
-    *at_once = rf_now_ns() - start_ns < AT_ONCE_NS ? *at_once + (*at_once < MANY) : 0;
+    *at_once = rf_now_ns() - start_ns < AT_ONCE_NS ? *at_once + (*at_once < IDLE) : 0;
 }
 
 /* Something may arrive without waking the sleeper, so no sleep is long. */
@@ -207,6 +207,15 @@ static int wait_some(struct rf_window *w)
     return RF_OK;
 }
 
+/* A blocking read resets such a descriptor. It may keep the caller waiting for a millisecond, so
+ * this is for a thread that has been idle for long. */
+static void reset_descriptor(struct rf_window *w)
+{
+    struct fi_cq_tagged_entry entry;
+    if (fi_cq_sread(w->fabric->cq, &entry, 1, NULL, 1) == 1 && entry.op_context)
+        end(w, entry.op_context);
+}
+
 void *rf_window_serve(void *window)
 {
     struct rf_window *w = window;
@@ -219,6 +228,10 @@ void *rf_window_serve(void *window)
         const bool ends = w->stopping || w->failed;
         if (!ends)
             rf_window_drain(w);
+        if (!ends && at_once == IDLE) {
+            reset_descriptor(w);
+            at_once = 0;
+        }
         const bool sleeps = !ends && count == 2 && may_sleep(w);
         pthread_mutex_unlock(&w->lock);
         if (ends)
