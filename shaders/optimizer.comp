@@ -13,6 +13,11 @@
 #include "round.glsl"
 #include "step_scalars.glsl"
 
+/* How states are stored: 0 as f32, 1 as bf16, 2 in 8 bits (optimizer_8bit.glsl). */
+#ifndef STATES
+#define STATES 0
+#endif
+
 layout(constant_id = 1) const uint KIND = 0;
 /* The same as in src/ops/optimizer.c. */
 const uint COPY_ALONE = 255; /* a KIND: only the copy after an update */
@@ -46,6 +51,15 @@ const uint PER_LANE = 4;
 #else
 const uint PER_LANE = 1;
 #define LOAD_AS(type, t, item) load_as(type, pc.t, item)
+#endif
+#if STATES == 1
+#define LOAD_STATE(t, item) load_as(TYPE_BF16, pc.t, item)
+#define LOAD_MORE(t, item) load_as(TYPE_BF16, pc.t, item)
+#define STORE_STATE(t, item, x) store_as(TYPE_BF16, pc.t, item, x, uvec4(0), true)
+#else
+#define LOAD_STATE(t, item) load_item(FROM(t), item)
+#define LOAD_MORE(t, item) load_item(pc.t, item)
+#define STORE_STATE(t, item, x) store_item(pc.t, item, x)
 #endif
 
 vec2 widen(uint type, uint word)
@@ -194,6 +208,9 @@ void copy_alone(uint first, uvec2 seed, uint updates)
     }
 }
 
+#if STATES == 2
+#include "optimizer_8bit.glsl"
+#else
 void main()
 {
     uint first = flat_index() * PER_LANE;
@@ -220,14 +237,14 @@ void main()
         precise ITEM p = LOAD_AS(PARAM_TYPE, param, item), old = p;
         State state = State(ITEM(0.0), ITEM(0.0), ITEM(0.0), ITEM(0.0));
         if (HAS_M)
-            state.m = load_item(FROM(m), item);
+            state.m = LOAD_STATE(m, item);
         if (HAS_V)
-            state.v = load_item(FROM(v), item);
+            state.v = LOAD_STATE(v, item);
 #if !WIDE /* has only m and v */
         if (HAS_A)
-            state.a = load_item(pc.a, item);
+            state.a = LOAD_MORE(a, item);
         if (HAS_U)
-            state.u = load_item(pc.u, item);
+            state.u = LOAD_MORE(u, item);
 #endif
         State before = state;
         if (DECOUPLED)
@@ -246,13 +263,13 @@ void main()
 #else
         if (goes && first + k < pc.items) {
             if (HAS_M)
-                store_item(pc.m, item, state.m);
+                STORE_STATE(m, item, state.m);
             if (HAS_V)
-                store_item(pc.v, item, state.v);
+                STORE_STATE(v, item, state.v);
             if (HAS_A)
-                store_item(pc.a, item, state.a);
+                STORE_STATE(a, item, state.a);
             if (HAS_U)
-                store_item(pc.u, item, state.u);
+                STORE_STATE(u, item, state.u);
             store_as(PARAM_TYPE, pc.param, item, p, random, false);
             if (COPY_TYPE != TYPE_F32)
                 store_as(COPY_TYPE, pc.copy, item, p, random, false);
@@ -260,3 +277,4 @@ void main()
 #endif
     }
 }
+#endif

@@ -68,6 +68,8 @@ rf_builds(add_bias add_bias "v s views")
 rf_builds(add_bias_f32 add_bias "v16 s16" LOAD=load_item_f32 STORE=store_item_f32) # the bias in a type, the others f32
 # All rules and types by specialization constants.
 rf_builds(optimizer optimizer "v32 s32 views")
+rf_builds(optimizer_bf16 optimizer "v32 s32" STATES=1)
+rf_builds(optimizer_8bit optimizer "v32 s32" STATES=2)
 rf_types(step_begin step_begin f32)
 rf_types(fixed fixed f32)
 rf_types(loss_scale loss_scale f32)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Lines over two axes, as SVG: the loss of a training, or figures by size.
+ * Lines or bars over two axes, as SVG: the loss of a training, figures by size, a histogram.
  */
 #include <math.h>
 #include <string.h>
@@ -34,7 +34,9 @@ static void find_axes(const struct tool_plot *plot, struct axis *x, struct axis 
     for (int s = 0; s < plot->series_count; s++)
         for (int i = 0; i < plot->series[s].count; i++)
             if (is_drawn(plot, plot->series[s].x[i], plot->series[s].y[i])) {
-                include(x, plot->series[s].x[i]);
+                include(x, plot->series[s].x[i] - (plot->bars ? 0.5 : 0));
+                include(x, plot->series[s].x[i] + (plot->bars ? 0.5 : 0));
+                include(y, plot->bars ? 0 : plot->series[s].y[i]);
                 include(y, plot->series[s].y[i]);
             }
     for (int k = 0; k < 2; k++) {
@@ -98,8 +100,25 @@ static void draw_axis(FILE *file, const struct axis *a, bool across)
     }
 }
 
-static void draw_series(FILE *file, const struct tool_plot *plot, int s, const struct axis *x,
-                        const struct axis *y)
+static void draw_bars(FILE *file, const struct tool_plot *plot, int s, const struct axis *x,
+                      const struct axis *y)
+{
+    const struct tool_series *series = &plot->series[s];
+    const double width = 0.8 / plot->series_count;
+    for (int i = 0; i < series->count; i++) {
+        const double from = place(x, series->x[i] - 0.4 + s * width);
+        const double to = place(x, series->x[i] - 0.4 + (s + 1) * width);
+        if (series->y[i] > 0)
+            fprintf(file,
+                    "<rect class=\"s%d f%d\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "
+                    "height=\"%.1f\"/>\n",
+                    s % COLOURS, s % COLOURS, from, place(y, series->y[i]), to - from,
+                    BOTTOM - place(y, series->y[i]));
+    }
+}
+
+static void draw_lines(FILE *file, const struct tool_plot *plot, int s, const struct axis *x,
+                       const struct axis *y)
 {
     const struct tool_series *series = &plot->series[s];
     const int colour = s % COLOURS;
@@ -119,8 +138,15 @@ static void draw_series(FILE *file, const struct tool_plot *plot, int s, const s
         if (is_drawn(plot, series->x[i], series->y[i]))
             fprintf(file, "<circle class=\"s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2\"/>\n", colour,
                     place(x, series->x[i]), place(y, series->y[i]));
-    fprintf(file, "<path class=\"s%d\" d=\"M%d %dh24\"/>\n", colour, RIGHT - 24, TOP + 12 + 16 * s);
-    svg_words(file, RIGHT - 30, TOP + 16 + 16 * s, "l", series->title);
+}
+
+static void draw_series(FILE *file, const struct tool_plot *plot, int s, const struct axis *x,
+                        const struct axis *y)
+{
+    (plot->bars ? draw_bars : draw_lines)(file, plot, s, x, y);
+    fprintf(file, "<path class=\"s%d\" d=\"M%d %dh24\"/>\n", s % COLOURS, RIGHT - 24,
+            TOP + 12 + 16 * s);
+    svg_words(file, RIGHT - 30, TOP + 16 + 16 * s, "l", plot->series[s].title);
 }
 
 int tool_plot_write(const struct tool_command *command, const char *path,
@@ -147,6 +173,8 @@ int tool_plot_write(const struct tool_command *command, const char *path,
         .title = plot->title,
         .style = ".g{stroke:#8884;fill:none}path{fill:none;stroke-width:2}.g{stroke-width:1}"
                  ".s0{stroke:#2a7de1}.s1{stroke:#d9822b}.s2{stroke:#2f9e5b}.s3{stroke:#c23b6e}"
-                 ".s4{stroke:#7b4fc9}.s5{stroke:#888}circle{fill:none}"};
+                 ".s4{stroke:#7b4fc9}.s5{stroke:#888}circle{fill:none}"
+                 ".f0{fill:#2a7de1}.f1{fill:#d9822b}.f2{fill:#2f9e5b}.f3{fill:#c23b6e}"
+                 ".f4{fill:#7b4fc9}.f5{fill:#888}"};
     return svg_write(&svg, command, path, &page);
 }

@@ -42,9 +42,9 @@ static const struct {
      "the "
      "number of ranks is the product dp * tp * cp * pp."},
     {"Memory", "offload recompute device-bytes workspace length"},
-    {"Optimizer",
-     "optimizer lr warmup lr-decay beta1 beta2 eps eps-inside no-bias-correction momentum "
-     "dampening centered clip weight-decay"},
+    {"Optimizer", "optimizer optimizer-state lr warmup lr-decay beta1 beta2 eps eps-inside "
+                  "no-bias-correction momentum "
+                  "dampening centered clip weight-decay"},
     {"Text",
      "prompt prompts prompt-ids message messages tools sample max-new temperature top-k top-p "
      "repetition-penalty stop stop-id ignore-end"},
@@ -54,7 +54,8 @@ static const struct {
      "minbytes maxbytes stepfactor stepbytes shape form split path iters warmup_iters agg_iters "
      "seconds scale times check one-clock rewrite"},
     {"Files", "save save-every keep resume scale-lr change export export-adapter export-dtype "
-              "export-shard-bytes out log trace trace-kernels plot json"},
+              "export-shard-bytes out log trace trace-kernels plot plot-staleness "
+              "json"},
     {"Run", "device audit record-each-step dry-run algorithms list measure markdown help"},
 };
 enum { GROUPS = sizeof(groups) / sizeof(groups[0]) };

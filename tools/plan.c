@@ -237,7 +237,7 @@ struct plan_options {
 /* The ranks of all workers. */
 static int64_t all_ranks(const struct plan_options *o)
 {
-    return o->sync.rule ? o->ranks : setup_ranks(&o->setup);
+    return o->sync.clients ? o->sync.clients : o->sync.rule ? o->ranks : setup_ranks(&o->setup);
 }
 
 static int check(const struct tool_command *command, struct plan_options *o,
@@ -251,8 +251,12 @@ static int check(const struct tool_command *command, struct plan_options *o,
     }
     o->setup.any_batch = true;
     int status = setup_check(command, &o->setup, o->ranks && !o->sync.rule ? (int)o->ranks : 1);
+    o->sync.optimizer = o->setup.policy.optimizer;
+    o->sync.clip = o->setup.policy.clip;
     if (status == TOOL_OK && o->sync.rule)
-        status = plan_sync_check(command, &o->setup, o->ranks, &o->sync);
+        status = plan_is_served(&o->sync)
+                     ? plan_served_check(command, &o->setup, o->ranks, &o->sync)
+                     : plan_sync_check(command, &o->setup, o->ranks, &o->sync);
     if (status != TOOL_OK)
         return status;
     if (o->ranks && !o->sync.rule && o->setup.mesh_text && o->ranks != setup_ranks(&o->setup))
@@ -301,7 +305,8 @@ static int tell(const struct tool_command *command, const struct plan_options *o
         status = plan_compare(command, &o->setup, model, &out->rates, print, json);
     const struct plan_view view = {out->plan, out->costs, &out->rates, &out->prediction};
     if (o->sync.rule && status == TOOL_OK)
-        status = plan_sync(command, &o->sync, &o->setup, model, &view, print, json);
+        status = (plan_is_served(&o->sync) ? plan_served : plan_sync)(command, &o->sync, &o->setup,
+                                                                      model, &view, print, json);
     if (json && status == TOOL_OK)
         return tool_json_write(command, o->json_path, json);
     cJSON_Delete(json);
@@ -317,6 +322,11 @@ static int print_plan(const struct tool_command *command, const struct plan_opti
                                : model_create(command, &o->setup, &model);
     if (status != TOOL_OK)
         return status;
+    if (o->sync.rule &&
+        setup_check_store_model(command, &o->setup, o->sync.rule, &model) != TOOL_OK) {
+        model_destroy(&model);
+        return TOOL_USAGE;
+    }
     out.per_rank = calloc((size_t)out.ranks, sizeof(*out.per_rank));
     if (!out.per_rank)
         status = tool_error(command, "out of memory for %d ranks", out.ranks);
@@ -364,6 +374,9 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
          "exchange of parameters among workers of a --mesh each, as in `ringforge train`: bytes "
          "and "
          "time beside data-parallel training"},
+        {"clients", TOOL_INT, &o.sync.clients, "N",
+         "number of clients of a coordinator, in place of workers", .most = PLAN_MAX_RANKS,
+         .needs = "sync"},
         {"explain", TOOL_FLAG, &o.explain, NULL,
          "table of what rank 0 exchanges in a step, and from which declaration each exchange "
          "follows"},

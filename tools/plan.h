@@ -70,7 +70,11 @@ int plan_explain(const struct tool_command *command, const struct rf_plan *plan,
 
 struct plan_sync {
     const char *rule; /* that of --sync; NULL: none */
-    int workers;
+    int64_t clients;  /* of a coordinator; 0: workers */
+    int workers;      /* or clients */
+    /* That of --optimizer, which a worker of a store does not have itself. */
+    struct rf_optimizer_opts optimizer;
+    float clip;
 };
 
 /* The plan of rank 0, and what is known of its times. */
@@ -89,6 +93,33 @@ int plan_sync_check(const struct tool_command *command, const struct setup *setu
 int plan_sync(const struct tool_command *command, const struct plan_sync *sync,
               const struct setup *setup, const struct model *model, const struct plan_view *view,
               bool print, cJSON *json);
+
+/* ---- plan_served.c: workers of a store, and clients of a coordinator ------------------------- */
+
+bool plan_is_served(const struct plan_sync *sync);
+/* As plan_sync_check. Takes the optimizer from setup if the servers have it. */
+int plan_served_check(const struct tool_command *command, struct setup *setup, int64_t ranks,
+                      struct plan_sync *sync);
+/* As plan_sync. */
+int plan_served(const struct tool_command *command, const struct plan_sync *sync,
+                const struct setup *setup, const struct model *model, const struct plan_view *view,
+                bool print, cJSON *json);
+
+/* ---- plan_beside.c: the same workers, if they trained data-parallel -------------------------- */
+
+struct plan_beside {
+    double sent;                  /* by a rank in a step */
+    struct prediction prediction; /* sim NULL: none; to be freed */
+    char reason[768];             /* why they cannot; empty: they can */
+};
+
+int plan_beside(const struct tool_command *command, const struct plan_sync *sync,
+                const struct setup *setup, const struct model *model, const struct plan_view *view,
+                struct plan_beside *out);
+/* Ends a line about the bytes that one of them sends in a step. who: "ranks". */
+void plan_beside_print(const struct plan_beside *beside, const char *who, double sent);
+void plan_beside_print_time(const struct plan_beside *beside);
+void plan_beside_to_json(const struct plan_beside *beside, cJSON *object);
 
 /* ---- plan_zero.c: memory saved by sharding, for a model of a given size
  * ------------------------------

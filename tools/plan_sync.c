@@ -4,7 +4,6 @@
  * train data-parallel.
  */
 #include <ringforge/rounds.h>
-#include <ringforge/store.h>
 #include <string.h>
 
 #include "plan.h"
@@ -14,9 +13,7 @@ struct sides {
     struct rf_rounds_usage round;
     int64_t every, delay, exchanged;
     double exchange_s, step_s; /* with the exchange, averaged over a round */
-    double ddp_sent;
-    struct prediction ddp;
-    char reason[768]; /* why the ranks do not train data-parallel; empty: they do */
+    struct plan_beside beside;
 };
 
 int plan_sync_check(const struct tool_command *command, const struct setup *setup, int64_t ranks,
@@ -24,14 +21,6 @@ int plan_sync_check(const struct tool_command *command, const struct setup *setu
 {
     const int size = setup_ranks(setup);
     struct rf_rounds_text text;
-    struct rf_store_opts store = {0};
-    if (rf_store_text_read(sync->rule, &store) == 0)
-        return tool_usage_error(
-            command,
-            "--sync %s: a store is not planned in this version; a worker pushes "
-            "and pulls each parameter, 4 bytes, once in a step "
-            "(docs/decentralised.md)",
-            sync->rule);
     sync->workers = (int)(ranks / size);
     if (sync->workers < 1 || ranks % size != 0)
         return tool_usage_error(command,
@@ -85,49 +74,17 @@ static void take_times(const struct plan_view *view, int ranks, struct sides *s)
     s->step_s = step + seen / (double)s->every;
 }
 
-/* The same ranks and tokens with a mesh of `workers` times as many copies. */
-static int data_parallel(const struct tool_command *command, const struct setup *setup,
-                         const struct model *model, const struct plan_view *view, int workers,
-                         struct sides *s)
-{
-    struct setup all = *setup;
-    struct rf_plan *plan = NULL;
-    struct rf_bytes bytes;
-    all.mesh.dp *= workers;
-    all.policy.batch *= workers;
-    all.policy.micro_batches *= workers;
-    if (rf_plan_build((struct rf_blocks){model->blocks, model->count}, &all.mesh, &all.policy, 0,
-                      &plan) < 0) {
-        snprintf(s->reason, sizeof(s->reason), "%s", rf_last_error()->message);
-        return TOOL_OK;
-    }
-    rf_plan_bytes(plan, &bytes);
-    s->ddp_sent = (double)bytes.sent;
-    const int status = view->prediction->sim
-                           ? predict(command, plan, view->costs, &all, view->rates, &s->ddp)
-                           : TOOL_OK;
-    rf_plan_destroy(plan);
-    return status;
-}
-
 static void print_bytes(const struct sides *s, double own)
 {
     const double a_step = own + (double)s->round.sent_bytes / (double)s->every;
-    char text[3][24];
+    char text[2][24];
     printf("A rank exchanges %lld parameters every %lld step%s, keeps %s in host memory for it, "
            "and sends %s in a round\n",
            (long long)s->exchanged, (long long)s->every, s->every == 1 ? "" : "s",
            tool_bytes_text(s->round.memory_bytes, text[0], sizeof(text[0])),
            tool_bytes_text(s->round.sent_bytes, text[1], sizeof(text[1])));
     printf("Sent a step: %s", tool_bytes_text((uint64_t)a_step, text[0], sizeof(text[0])));
-    if (!s->reason[0])
-        printf("; by data-parallel training of the same ranks %s",
-               tool_bytes_text((uint64_t)s->ddp_sent, text[1], sizeof(text[1])));
-    if (!s->reason[0] && a_step > 0)
-        printf(" (%.*f times as much)", s->ddp_sent < 100 * a_step ? 1 : 0, s->ddp_sent / a_step);
-    printf("\n");
-    if (s->reason[0])
-        printf("The same ranks cannot train data-parallel: %s\n", s->reason);
+    plan_beside_print(&s->beside, "ranks", a_step);
 }
 
 static void print_times(const struct sides *s, double tokens)
@@ -139,10 +96,7 @@ static void print_times(const struct sides *s, double tokens)
     if (s->delay)
         printf(", beside %lld step%s", (long long)s->delay, s->delay == 1 ? "" : "s");
     printf(")");
-    if (s->ddp.sim)
-        printf("; data-parallel %s, %.0f tokens/s",
-               plan_time_text(s->ddp.result.step_s, text[2], sizeof(text[2])), s->ddp.tokens_per_s);
-    printf("\n");
+    plan_beside_print_time(&s->beside);
 }
 
 static void to_json(const struct sides *s, bool timed, int workers, double tokens, cJSON *json)
@@ -152,14 +106,10 @@ static void to_json(const struct sides *s, bool timed, int workers, double token
         object, "workers=%d every=%g delay=%g params=%g host=%g sent_round=%g messages=%g", workers,
         (double)s->every, (double)s->delay, (double)s->exchanged, (double)s->round.memory_bytes,
         (double)s->round.sent_bytes, (double)s->round.messages);
-    if (!s->reason[0])
-        cJSON_AddNumberToObject(object, "data_parallel_sent", s->ddp_sent);
     if (timed)
         tool_json_put(object, "exchange_us=%g step_us=%g tokens_per_s=%g", 1e6 * s->exchange_s,
                       1e6 * s->step_s, tokens / s->step_s);
-    if (s->ddp.sim)
-        tool_json_put(object, "data_parallel_step_us=%g data_parallel_tokens_per_s=%g",
-                      1e6 * s->ddp.result.step_s, s->ddp.tokens_per_s);
+    plan_beside_to_json(&s->beside, object);
 }
 
 int plan_sync(const struct tool_command *command, const struct plan_sync *sync,
@@ -180,7 +130,7 @@ int plan_sync(const struct tool_command *command, const struct plan_sync *sync,
                      : TOOL_OK;
     rf_rounds_text_free(&text);
     if (status == TOOL_OK)
-        status = data_parallel(command, setup, model, view, sync->workers, &s);
+        status = plan_beside(command, sync, setup, model, view, &s.beside);
     if (status == TOOL_OK && timed)
         take_times(view, sync->workers * setup_ranks(setup), &s);
     rf_plan_bytes(view->plan, &own);
@@ -192,6 +142,6 @@ int plan_sync(const struct tool_command *command, const struct plan_sync *sync,
         print_times(&s, tokens);
     if (status == TOOL_OK && json)
         to_json(&s, timed, sync->workers, tokens, json);
-    prediction_free(&s.ddp);
+    prediction_free(&s.beside.prediction);
     return status;
 }

@@ -11,10 +11,6 @@
 
 #include "from.h"
 
-/* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
- * tokens, sums begin at a thousandth of that. */
-#define F16_SCALE 64
-
 /* The rules by name; the default is the first. */
 static void list_optimizers(char *text, size_t bytes)
 {
@@ -56,6 +52,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .schedule = "1f1b",
                         .stages = "even",
                         .quantize = "auto",
+                        .states = "f32",
                         .optimizer = "adamw"};
     list_optimizers(s->optimizers, sizeof(s->optimizers));
     snprintf(s->optimizers_help, sizeof(s->optimizers_help), "update rule: %s (%s)", s->optimizers,
@@ -162,6 +159,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"workspace", TOOL_INT, &s->workspace, "BYTES",
          "scratch memory for split-k matrix products (32M on a GPU, else 0)"},
         {"optimizer", TOOL_TEXT, &s->optimizer, "NAME", s->optimizers_help, .kept = true},
+        {"optimizer-state", TOOL_TEXT, &s->states, "TYPE",
+         "type in which the optimizer's states are stored: f32, bf16, or 8bit for parameters of "
+         "4096 elements or more (f32)",
+         .kept = true},
         {"beta1", TOOL_REAL, &s->beta1, "X",
          "decay of the mean of gradients: adamw, adam, lion (0.9)", .kept = true},
         {"beta2", TOOL_REAL, &s->beta2, "X",
@@ -326,6 +327,8 @@ static int check_names(const struct tool_command *command, struct setup *s)
 {
     static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
     static const enum rf_dtype types[] = {RF_F32, RF_F16, RF_BF16};
+    static const char *const states[] = {"f32", "bf16", "8bit", NULL};
+    static const enum rf_dtype state_types[] = {RF_F32, RF_BF16, RF_U8};
     static const char *const models[] = {"gpt2", "llama", NULL};
     static const char *const orders[] = {"ring", "tree", NULL};
     static const char *const updates[] = {"all", "rank0", NULL};
@@ -384,6 +387,10 @@ static int check_names(const struct tool_command *command, struct setup *s)
                                 s->quantize);
     if (rf_optimizer_find(s->optimizer) < 0)
         return refuse(command, "optimizer", s->optimizer, none, s->optimizers);
+    const int state = tool_choice(s->states, states);
+    if (state < 0)
+        return refuse(command, "optimizer-state", s->states, none, "f32, bf16 or 8bit");
+    s->state_type = state_types[state];
     if (tool_choice(s->order, orders) < 0)
         return refuse(command, "order", s->order, none, "ring or tree");
     if (tool_choice(s->update, updates) < 0)
@@ -407,98 +414,6 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (s->zero && strcmp(s->update, "rank0") == 0)
         return tool_usage_error(command, "--zero spreads the update over the ranks, --update rank0 "
                                          "does it on one; use one of the two");
-    return TOOL_OK;
-}
-
-/* A number of the optimizer; negative if its option is not given. */
-struct rule_number {
-    const char *name;
-    bool has;
-    const double *given;
-    double otherwise, below;
-};
-enum { RULE_NUMBERS = 6 };
-
-static void list_rule(const struct setup *s, enum rf_optimizer kind,
-                      struct rule_number rows[RULE_NUMBERS])
-{
-    const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
-    const struct rule_number all[] = {
-        {"beta1", info->beta1 != 0, &s->beta1, info->beta1, 1},
-        {"beta2", info->beta2 != 0, &s->beta2, info->corrects_bias ? 0.95 : info->beta2, 1},
-        {"eps", info->eps != 0, &s->eps, info->eps, INFINITY},
-        {"momentum", info->takes_momentum, &s->momentum, info->momentum, 1},
-        {"dampening", info->takes_dampening, &s->dampening, 0, 1},
-        {"weight-decay", true, &s->weight_decay, info->decoupled ? 0.1 : 0, INFINITY},
-    };
-    _Static_assert(sizeof(all) == RULE_NUMBERS * sizeof(all[0]), "a row each");
-    memcpy(rows, all, sizeof(all));
-}
-
-bool setup_in_use(const struct setup *s, const void *value, float *out)
-{
-    struct rule_number rows[RULE_NUMBERS];
-    const int kind = rf_optimizer_find(s->optimizer);
-    if (value == &s->loss_scale) {
-        *out = (float)(s->loss_scale >= 0             ? s->loss_scale
-                       : strcmp(s->dtype, "f16") == 0 ? F16_SCALE
-                                                      : 0);
-        return true;
-    }
-    if (kind < 0)
-        return false;
-    list_rule(s, (enum rf_optimizer)kind, rows);
-    for (int i = 0; i < RULE_NUMBERS; i++)
-        if (rows[i].given == value && rows[i].has) {
-            *out = (float)(*rows[i].given >= 0 ? *rows[i].given : rows[i].otherwise);
-            return true;
-        }
-    return false;
-}
-
-/* An option that the rule does not have would change nothing, so it is refused. Fills
- * policy.optimizer. */
-static int check_optimizer(const struct tool_command *command, struct setup *s)
-{
-    const enum rf_optimizer kind = (enum rf_optimizer)rf_optimizer_find(s->optimizer);
-    const struct rf_optimizer_info *info = rf_optimizer_get_info(kind);
-    const bool adam = info->corrects_bias;
-    struct rf_optimizer_opts *to = &s->policy.optimizer;
-    float *const numbers[RULE_NUMBERS] = {&to->beta1,    &to->beta2,     &to->eps,
-                                          &to->momentum, &to->dampening, &to->weight_decay};
-    struct rule_number reals[RULE_NUMBERS];
-    const struct {
-        const char *name;
-        bool has, given;
-    } flags[] = {{"eps-inside", info->eps != 0, s->eps_inside},
-                 {"no-bias-correction", adam, s->no_bias_correction},
-                 {"centered", info->takes_centered, s->centered}};
-    *to = (struct rf_optimizer_opts){.kind = kind,
-                                     .eps_inside = s->eps_inside,
-                                     .no_bias_correction = s->no_bias_correction,
-                                     .centered = s->centered,
-                                     .stochastic_rounding = s->stochastic};
-    list_rule(s, kind, reals);
-    for (int i = 0; i < RULE_NUMBERS; i++) {
-        const double value = *reals[i].given;
-        const bool given = value >= 0;
-        if (given && !reals[i].has)
-            return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
-                                    reals[i].name);
-        if (given && value >= reals[i].below)
-            return tool_usage_error(command, "--%s has to be less than %g, not %g", reals[i].name,
-                                    reals[i].below, value);
-        /* The library takes 0 as unset. */
-        if (value == 0 && numbers[i] == &to->eps)
-            return tool_usage_error(command, "--eps has to be more than 0");
-        *numbers[i] = (float)(given ? value : reals[i].otherwise);
-        if (value == 0 && reals[i].otherwise != 0 && numbers[i] != &to->weight_decay)
-            *numbers[i] = RF_ZERO;
-    }
-    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++)
-        if (flags[i].given && !flags[i].has)
-            return tool_usage_error(command, "--optimizer %s has no --%s", s->optimizer,
-                                    flags[i].name);
     return TOOL_OK;
 }
 
@@ -550,7 +465,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--batch %lld cannot be divided into %lld micro-batches; "
                                 "change --batch or --micro-batches",
                                 (long long)s->batch, (long long)pieces);
-    const double unasked = s->type == RF_F16 ? F16_SCALE : 0;
+    const double unasked = s->type == RF_F16 ? SETUP_F16_SCALE : 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,
         .seq = s->seq,
@@ -558,6 +473,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .order = strcmp(s->order, "tree") == 0 ? RF_ORDER_TREE : RF_ORDER_RING,
         .update_on_rank_0 = strcmp(s->update, "rank0") == 0,
         .clip = (float)s->clip,
+        .state_dtype = s->state_type,
         .no_masters = s->no_masters,
         .reduce_dtype = s->reduce_type,
         .compress = s->compression,
@@ -578,7 +494,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };
-    return check_optimizer(command, s);
+    return setup_check_optimizer(command, s);
 }
 
 void setup_close(struct setup *s)

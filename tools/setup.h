@@ -54,7 +54,7 @@ struct setup {
     const char *streams;               /* --reversible: none, f32, fixed */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
-    const char *dtype, *residual, *reduce, *compress, *mesh_text, *order, *update, *again,
+    const char *dtype, *residual, *reduce, *states, *compress, *mesh_text, *order, *update, *again,
         *schedule, *stages, *optimizer;
     char optimizers[160]; /* all names: "adamw, sgd or lion" */
     char optimizers_help[192];
@@ -62,19 +62,22 @@ struct setup {
     struct recompute recompute;
     struct lora_option adapter;
     enum rf_quantization quantization; /* of the weights of layers */
-    int reversible;                    /* enum model_reversible */
+    int reversible;                    /* enum rf_reversible */
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
     int chunks;
     struct stage_list stage_list; /* policy.stage_blocks points into it */
-    enum rf_dtype type, residual_type, reduce_type;
+    enum rf_dtype type, residual_type, reduce_type, state_type;
     struct rf_compression compression;
     struct rf_mesh mesh;
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 48
+#define SETUP_ROWS 49
+/* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
+ * tokens, sums begin at a thousandth of that. */
+#define SETUP_F16_SCALE 64
 #define SETUP_MOST_RANKS (1 << 20) /* of an axis */
 /* Sets the defaults and writes SETUP_ROWS rows of options that point into *setup. */
 void setup_init(struct setup *setup, struct tool_option *rows);
@@ -85,6 +88,9 @@ void setup_close(struct setup *setup);
 /* The value in use of a number, &setup->beta1 or such, whose option may not have been given. False:
  * not one of these, or the rule does not have it. */
 bool setup_in_use(const struct setup *setup, const void *value, float *out);
+/* setup_optimizer.c. An option that the rule does not have would change nothing, so it is refused.
+ * Fills policy.optimizer. Called by setup_check. */
+int setup_check_optimizer(const struct tool_command *command, struct setup *setup);
 /* Of the whole mesh. */
 int setup_ranks(const struct setup *setup);
 /* Reads "dp=2,tp=2" into the values of the named axes (names: NULL-terminated); others stay. A
@@ -131,6 +137,11 @@ int stages_parse(const struct tool_command *command, const char *text, struct st
 
 /* ---- model.c: the blocks that a setup describes ---------------------------------------------- */
 
+/* A usage error if a store of this rule (of --sync) cannot train so. */
+struct rf_store_opts;
+int setup_check_store(const struct tool_command *command, const struct setup *setup,
+                      const char *rule, const struct rf_store_opts *store);
+
 struct model {
     const struct rf_block *blocks;
     int count;
@@ -139,6 +150,9 @@ struct model {
     int (*freeze)(void *owner, const char *pattern);
     int (*modules)(void *owner, struct model_adapter_module *out, int capacity);
 };
+/* The same of a model, if rule is that of a store. */
+int setup_check_store_model(const struct tool_command *command, const struct setup *setup,
+                            const char *rule, const struct model *model);
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
 /* As in a hub: without adapters and quantised weights; nothing is frozen. */

@@ -16,7 +16,7 @@ int svg_check(const struct tool_command *command, const char *path)
     if (strcmp(path, "-") == 0 || (dot && strcmp(dot, ".svg") == 0))
         return TOOL_OK;
     return tool_usage_error(
-        command, "--plot draws SVG; use a file name that ends in .svg, not \"%s\"", path);
+        command, "pictures are SVG; use a file name that ends in .svg, not \"%s\"", path);
 }
 
 void svg_open(struct svg *svg)

@@ -241,6 +241,7 @@ struct tool_series {
 struct tool_plot {
     const char *title, *x_label, *y_label;
     bool log_x, log_y;
+    bool bars; /* from 0, those of several series side by side; x are whole numbers */
     const struct tool_series *series;
     int series_count;
 };

@@ -23,7 +23,8 @@ struct train_options {
     const char *join;   /* HOST:PORT of the job that this process joins, or NULL */
     char *terms;        /* of train_terms */
     char *terms_of_job; /* those that a newcomer may leave to the job */
-    const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *device, *decay, *prompt;
+    const char *data, *save, *resume, *log_path, *trace_path, *plot_path, *plot_staleness, *device,
+        *decay, *prompt;
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: the model's */
@@ -143,6 +144,15 @@ struct report_store {
     uint64_t additions, lost;            /* without servers */
     char path[160];                      /* how parameters are reached */
 };
+/* ---- train_report_store.c: called by train_report.c ------------------------------------------ */
+
+void report_store_print(const struct report_store *store);
+/* A line of the log; to be freed. */
+cJSON *report_store_json(const struct report_store *store);
+/* The histograms of a server. An exit status. */
+int report_store_draw(const struct tool_command *command, const char *path,
+                      const struct rf_store_server_stats *stats);
+
 struct report_end {
     struct report_store store;
     int64_t step;

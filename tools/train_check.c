@@ -51,6 +51,9 @@ int train_check(const struct tool_command *command, struct train_options *o)
                                 "--mesh %s is a grid of %d ranks, but there %s %d; start "
                                 "as many, or change the mesh",
                                 o->setup.mesh_text, wanted, ranks == 1 ? "is" : "are", ranks);
+    if (o->plot_staleness && servers == 0)
+        return tool_usage_error(command, "--plot-staleness is for a store on servers: use it with "
+                                         "--sync server, server:async or server:stale=S");
     if (!o->data)
         return tool_usage_error(command, "--data names the text file or folder to learn from");
     if (strcmp(o->decay, "none") != 0 && strcmp(o->decay, "cosine") != 0)
@@ -81,6 +84,8 @@ int train_check(const struct tool_command *command, struct train_options *o)
     if (status == TOOL_OK && o->export.dir && o->setup.from &&
         export_copy_others(NULL, o->setup.from) < 0)
         status = tool_library_error(command, -1);
+    if (status == TOOL_OK && o->plot_staleness)
+        status = svg_check(command, o->plot_staleness);
     return status == TOOL_OK && o->plot_path ? svg_check(command, o->plot_path) : status;
 }
 

@@ -414,66 +414,6 @@ static void log_summary(struct report *r, const struct report_end *end)
     log_line(r, json);
 }
 
-static void add_counts(cJSON *json, const char *name, const int64_t *counts)
-{
-    int used = RF_STORE_BUCKETS;
-    cJSON *list = cJSON_AddArrayToObject(json, name);
-    while (used > 0 && counts[used - 1] == 0)
-        used--;
-    for (int k = 0; k < used; k++)
-        cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[k]));
-}
-
-static void log_store(struct report *r, const struct report_store *s)
-{
-    const struct rf_store_server_stats *n = &s->server;
-    cJSON *json = tool_json_new("store=%s servers=%d path=%s", s->rule, s->servers, s->path);
-    if (s->servers) {
-        tool_json_put(json, "updates=%g pushes=%g pulls=%g most_stale=%g most_lag=%g",
-                      (double)n->version, (double)n->pushes, (double)n->pulls,
-                      (double)n->most_stale, (double)n->most_lag);
-        tool_json_put(json, "pushed=%g pulled=%g other=%g", (double)n->pushed_bytes,
-                      (double)n->pulled_bytes, (double)n->other_bytes);
-        add_counts(json, "staleness", n->staleness);
-        add_counts(json, "lag", n->lag);
-    } else {
-        tool_json_put(json, "additions=%g lost=%g", (double)s->additions, (double)s->lost);
-    }
-    log_line(r, json);
-}
-
-/* A bar for each staleness that occurred, the most frequent one with 40 marks. */
-static void print_staleness(const struct rf_store_server_stats *n)
-{
-    static const char marks[] = "########################################";
-    int64_t most = 1;
-    for (int k = 0; k < RF_STORE_BUCKETS; k++)
-        most = n->staleness[k] > most ? n->staleness[k] : most;
-    for (int k = 0; k < RF_STORE_BUCKETS; k++)
-        if (n->staleness[k] > 0)
-            printf("  %2d%s %8lld %.*s\n", k, k == RF_STORE_BUCKETS - 1 ? "+" : " ",
-                   (long long)n->staleness[k], (int)(40 * n->staleness[k] / most), marks);
-}
-
-static void print_store(const struct report_store *s)
-{
-    const struct rf_store_server_stats *n = &s->server;
-    double sum = 0;
-    for (int k = 0; k < RF_STORE_BUCKETS; k++)
-        sum += (double)k * (double)n->staleness[k];
-    if (s->servers)
-        printf("store %s: %lld updates by %lld gradients, staleness %.2f updates in the mean, %lld "
-               "at most; workers at most %lld pushes ahead of the slowest\n",
-               s->rule, (long long)n->version, (long long)n->pushes,
-               n->pushes ? sum / (double)n->pushes : 0, (long long)n->most_stale,
-               (long long)n->most_lag);
-    if (s->servers)
-        print_staleness(n);
-    else
-        printf("store %s, %s: %llu additions to parameters, %llu of them lost\n", s->rule, s->path,
-               (unsigned long long)s->additions, (unsigned long long)s->lost);
-}
-
 static int draw(struct report *r)
 {
     struct tool_series series[2] = {
@@ -513,13 +453,13 @@ int report_end(struct report *r, const struct report_end *end)
     printf("\n");
     print_step(r);
     if (end->store.rule)
-        print_store(&end->store);
+        report_store_print(&end->store);
     printf("parameters: sha256 %s\n", end->sha256);
     if (memcmp(&end->planned, &end->measured, sizeof(end->planned)) == 0)
         printf("memory and traffic: measured as planned, to the byte\n");
     if (r->log) {
         if (end->store.rule)
-            log_store(r, &end->store);
+            log_line(r, report_store_json(&end->store));
         log_summary(r, end);
         bool bad = ferror(r->log) != 0;
         int error = errno;
@@ -531,5 +471,8 @@ int report_end(struct report *r, const struct report_end *end)
         if (bad)
             return tool_error(r->command, "cannot write %s: %s", r->o->log_path, strerror(error));
     }
-    return r->o->plot_path ? draw(r) : TOOL_OK;
+    const int status = r->o->plot_path ? draw(r) : TOOL_OK;
+    return status == TOOL_OK && r->o->plot_staleness
+               ? report_store_draw(r->command, r->o->plot_staleness, &end->store.server)
+               : status;
 }

@@ -5,24 +5,13 @@
  * nothing: its rate is 0. The last ranks are servers, which train nothing.
  */
 #include <math.h>
-#include <ringforge/store.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "train_sync.h"
+#include "train_store.h"
 
 /* The share of a step without a token: it adds nothing to the others' shares. */
 #define NO_SHARE 1e-30
-
-struct train_store {
-    struct rf_comm *world, *workers; /* all ranks; all but the servers */
-    struct rf_store_opts opts;
-    struct rf_store_keys *undecayed;
-    struct rf_rounds_params params;
-    float *gradient, *values;
-    struct rf_store *store;
-    uint64_t pushed_bytes, wait_ns; /* so far */
-};
 
 bool train_sync_serves(const struct trainer *t)
 {
@@ -90,6 +79,7 @@ static int open_store(struct trainer *t, struct train_store *s)
         return status;
     if (rf_store_has_servers(s->opts.rule)) {
         s->opts.optimizer = optimizer;
+        s->opts.state = s->resumed ? &s->state : NULL;
     } else {
         s->opts.undecayed = NULL;
         s->opts.undecayed_count = 0;
@@ -103,7 +93,7 @@ static int open_worker(struct trainer *t)
     struct train_store *s = t->sync->store;
     if (s->store)
         return TOOL_OK;
-    if (rf_run_rounds_params(t->run, &s->params) < 0)
+    if (!s->params.count && rf_run_rounds_params(t->run, &s->params) < 0)
         return trainer_failed(t);
     s->gradient = malloc((size_t)s->params.count * sizeof(float));
     s->values = malloc((size_t)s->params.count * sizeof(float));
@@ -140,15 +130,6 @@ int train_sync_serve(struct trainer *t)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static int pull(struct trainer *t, struct train_store *s)
-{
-    const struct rf_store_keys all = rf_store_range(0, s->params.count);
-    if (rf_store_pull(s->store, &all, 0, s->values) < 0 ||
-        s->params.write(s->params.user, 0, s->params.count, s->values) < 0)
-        return trainer_failed(t);
-    return TOOL_OK;
-}
-
 /* --clip limits the norm of this worker's mean gradient. */
 static double share_of(const struct trainer *t, const struct rf_step_stats *stats)
 {
@@ -180,41 +161,9 @@ static int step(struct trainer *t, double lr, struct rf_step_stats *stats)
     if (rf_run_rounds_grads(&s->params, s->gradient) < 0 ||
         rf_store_push(s->store, &all, s->gradient, &update) < 0)
         return trainer_failed(t);
-    const int status = pull(t, s);
+    const int status = train_store_pull(t);
     count(s, stats, from);
     return status;
-}
-
-/* The first of those that are left prints and writes, which may be another one than before. */
-static int take_over(struct trainer *t, int lost, int left)
-{
-    struct train_expected expected = {0};
-    int status = TOOL_OK;
-    if (t->number != 0)
-        return TOOL_OK;
-    if (!t->report) {
-        train_expect(t->o, t->device, t->comm, t->plan, t->model.count, &expected);
-        status = report_open(t->command, t->o, &expected, true, &t->report);
-    }
-    if (status == TOOL_OK)
-        report_workers(t->report, t->progress.step, lost, 0, left);
-    return status;
-}
-
-/* Waits until all workers have made their steps; with --elastic, all that are left. */
-static int meet(struct trainer *t, struct train_store *s)
-{
-    struct rf_comm *left = NULL;
-    const int were = rf_comm_size(s->workers);
-    if (rf_barrier(s->workers, NULL) == 0)
-        return TOOL_OK;
-    if (!t->o->elastic || !train_lost_a_rank() ||
-        rf_comm_shrink(s->workers, INFINITY, NULL, &left) < 0)
-        return trainer_failed(t);
-    (void)rf_comm_close(s->workers); /* that a worker was lost is known */
-    s->workers = left;
-    t->number = rf_comm_rank(left);
-    return take_over(t, were - rf_comm_size(left), rf_comm_size(left));
 }
 
 static int end(struct trainer *t)
@@ -222,8 +171,9 @@ static int end(struct trainer *t)
     struct train_store *s = t->sync->store;
     if (rf_store_finish(s->store, t->stop) < 0)
         return trainer_failed(t);
-    const int status = meet(t, s);
-    return status == TOOL_OK ? pull(t, s) : status;
+    s->ended = true;
+    const int status = train_store_meet(t, TRAIN_STORE_END);
+    return status == TOOL_OK ? train_store_pull(t) : status;
 }
 
 int train_sync_report(struct trainer *t, struct report_store *out)
@@ -267,6 +217,10 @@ static void shut(struct trainer *t)
     rf_store_close(s->store);
     s->store = NULL;
     rf_run_rounds_params_free(&s->params);
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        free(s->state.states[k]);
+    memset(&s->state, 0, sizeof(s->state));
+    s->resumed = false;
     free(s->undecayed);
     free(s->gradient);
     free(s->values);
@@ -287,6 +241,8 @@ const struct train_sync_kind train_sync_by_store = {.place = place,
                                                     .shut = shut,
                                                     .step = step,
                                                     .end = end,
+                                                    .prepare = train_store_prepare,
+                                                    .load = train_store_load,
                                                     .leave = leave,
                                                     .abort = end_others,
                                                     .close = close_comms};

@@ -23,6 +23,12 @@ struct train_sync_kind {
     int (*step)(struct trainer *t, double lr, struct rf_step_stats *stats);
     /* After the last step: all workers have one model. Collective. */
     int (*end)(struct trainer *t);
+    /* Before a save: what the checkpoint keeps of it, with the settings of the run, to be freed.
+     * *settings NULL: this rank saves nothing. Collective. */
+    int (*prepare)(struct trainer *t, char **settings);
+    /* Loads the checkpoint of --resume. NULL: train_sync_save.c does. Collective over the workers.
+     */
+    int (*load)(struct trainer *t);
     /* Waits for the others, of whom some may be writing. */
     int (*leave)(struct trainer *t);
     /* Ends the others, which would wait for this rank. */
@@ -93,6 +99,10 @@ int train_sync_whole(const struct train_sync *sync, int *workers, int *ranks);
 /* The rounds continue with these workers. old: room for their old numbers. A status, or -1: a rank
  * was lost. */
 int train_sync_move_rounds(struct trainer *t, const int *workers, int *old);
+
+/* ---- train_sync_save.c ----------------------------------------------------------------------- */
+
+int train_sync_prepare(struct trainer *t, char **settings);
 
 /* ---- train_sync_folder.c --------------------------------------------------------------------- */
 

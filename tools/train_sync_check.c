@@ -56,37 +56,19 @@ void train_store_policy(const struct train_options *o, struct rf_policy *policy)
 static int check_store_others(const struct tool_command *command, const struct train_options *o,
                               const struct rf_store_opts *store)
 {
-    const struct rf_policy *p = &o->setup.policy;
-    const bool shared = !rf_store_has_servers(store->rule);
     const struct {
         bool given;
         const char *name, *why;
     } others[] = {
-        {setup_ranks(&o->setup) > 1, "mesh", "a worker of a store is one rank"},
         {o->accept != 0, "accept", "its servers are connected at the start"},
         {o->join != NULL, "join", "its servers are connected at the start"},
         {o->coordinator != NULL, "coordinator", "its clients make rounds, such as fedavg:H"},
-        {o->save != NULL, "save",
-         "the store has the optimizer's state, and no checkpoint of it in this version; use "
-         "--export DIR"},
-        {o->resume != NULL, "resume",
-         "the store begins with weights only; use --from DIR with what --export has written"},
-        {p->loss_scale != 0, "loss-scale",
-         "gradients of a store have none; use --dtype bf16 or f32"},
-        {p->offload != 0, "offload", "the store has the optimizer's state"},
-        {p->optimizer.stochastic_rounding, "stochastic-rounding", "parameters of a store are f32"},
-        {store->rule == RF_STORE_SYNC && p->clip != 0, "clip",
-         "no rank has the norm of the whole gradient; use --clip 0"},
-        {shared && p->optimizer.kind != RF_SGD, "optimizer other than sgd",
-         "ranks add to the parameters what SGD does; use --optimizer sgd"},
-        {shared && p->optimizer.weight_decay != 0, "weight-decay",
-         "ranks add to the parameters and decay nothing; use --weight-decay 0"},
     };
     for (size_t k = 0; k < sizeof(others) / sizeof(others[0]); k++)
         if (others[k].given)
             return tool_usage_error(command, "--sync %s is not for --%s: %s", o->sync,
                                     others[k].name, others[k].why);
-    return TOOL_OK;
+    return setup_check_store(command, &o->setup, o->sync, store);
 }
 
 static int check_store(const struct tool_command *command, const struct train_options *o,

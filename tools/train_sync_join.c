@@ -258,25 +258,34 @@ int train_sync_grow(struct trainer *t)
 
 /* ---- newcomers ------------------------------------------------------------------------------- */
 
+static int take_place(struct trainer *t, struct rf_comm **own)
+{
+    struct train_sync *sync = t->sync;
+    if (share_places(t) < 0)
+        return -1;
+    t->worker = sync->ids[t->rank] / sync->size;
+    t->parts = sync->join.parts;
+    sync->place = sync->ids[t->rank] % sync->size;
+    sync->saves = sync->join.saves;
+    sync->members[0] = t->worker;
+    if (rf_comm_split(sync->world, t->worker, t->rank, own) < 0 ||
+        rf_comm_split(sync->world, t->rank, 0, &sync->across) < 0 || take_places(t) < 0)
+        return -1;
+    return rf_rounds_text_read(t->o->sync, 1, &sync->rule);
+}
+
 int train_sync_join(struct trainer *t)
 {
     struct train_sync *sync = t->sync;
     struct rf_comm *own = NULL;
     sync->world = t->comm;
     sync->size = setup_ranks(&t->o->setup);
-    if (share_places(t) < 0)
-        return trainer_failed(t);
-    t->worker = sync->ids[t->rank] / sync->size;
-    t->parts = sync->join.parts;
-    sync->place = sync->ids[t->rank] % sync->size;
-    sync->saves = sync->join.saves;
-    sync->members[0] = t->worker;
-    if (rf_comm_split(sync->world, t->worker, t->rank, &own) < 0 ||
-        rf_comm_split(sync->world, t->rank, 0, &sync->across) < 0 || take_places(t) < 0 ||
-        rf_rounds_text_read(t->o->sync, 1, &sync->rule) < 0) {
+    if (take_place(t, &own) < 0) {
+        const int status = trainer_failed(t);
         if (own)
             (void)rf_comm_close(own);
-        return trainer_failed(t);
+        sync->world = NULL; /* t->comm is closed with the trainer */
+        return status;
     }
     trainer_be_in(t, own);
     return TOOL_OK;

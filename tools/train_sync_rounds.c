@@ -128,6 +128,7 @@ const struct train_sync_kind train_sync_by_rounds = {.place = place,
                                                      .shut = shut,
                                                      .step = step,
                                                      .end = end,
+                                                     .prepare = train_sync_prepare,
                                                      .leave = leave,
                                                      .abort = end_others,
                                                      .close = close_comms};

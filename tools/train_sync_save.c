@@ -74,7 +74,7 @@ static int meet(struct trainer *t, char token[40])
 }
 
 /* *settings NULL: a worker was lost meanwhile, and nobody saves this step. */
-static int prepare(struct trainer *t, char **settings)
+int train_sync_prepare(struct trainer *t, char **settings)
 {
     struct train_sync *sync = t->sync;
     char token[40] = "";
@@ -95,8 +95,8 @@ static int save(struct trainer *t)
     char path[TOOL_PATH_BYTES], *settings = NULL;
     struct rf_progress progress = t->progress;
     int status = train_sync_folder(t, t->o->save, t->number, path);
-    if (status == TOOL_OK && sync)
-        status = prepare(t, &settings);
+    if (status == TOOL_OK && t->sync && t->sync->kind->prepare)
+        status = t->sync->kind->prepare(t, &settings);
     else if (status == TOOL_OK && !(settings = train_settings_text(t->o, t->dataset, t->lr)))
         status = tool_error(t->command, "out of memory");
     if (status != TOOL_OK || !settings)
@@ -353,6 +353,8 @@ int train_sync_load(struct trainer *t)
 {
     struct saved s;
     char mesh[80];
+    if (t->sync && t->sync->kind->load)
+        return t->sync->kind->load(t);
     int status = share_line(t, &s);
     if (status == TOOL_OK && s.keeps)
         status = t->sync->kind->open(t);

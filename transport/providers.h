@@ -25,7 +25,8 @@ enum {
     RF_PROVIDER_STALLS = 4,        /* rf_transport.stalls */
     RF_PROVIDER_LOCKS_PEERS = 8,   /* a rank that dies may leave the memory of others locked */
     RF_PROVIDER_LEAVES_FILES = 16, /* a killed process leaves files behind: ofi/leftovers.c */
-    RF_PROVIDER_ONE_SIDED = 32     /* may have windows: window.h */
+    RF_PROVIDER_ONE_SIDED = 32,    /* may have windows: window.h */
+    RF_PROVIDER_OWNER_WORKS = 64   /* atomic operations are done when their target polls */
 };
 
 /* All providers; the last row is for those without a row. */

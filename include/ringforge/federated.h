@@ -62,6 +62,17 @@ struct rf_federated_message_info {
 /* NULL: there is no such message. */
 RF_EXPORT const struct rf_federated_message_info *rf_federated_message_get_info(int message);
 
+/* What a round without secure aggregation costs: bytes of a client with all overhead, but without
+ * heartbeats, and the memory of the coordinator. */
+struct rf_federated_usage {
+    uint64_t sent_bytes, received_bytes, memory_bytes;
+};
+
+/* Of `count` parameters and clients that all take part. Pure. Errors: RF_EINVAL, RF_ENOTSUP (the
+ * rule is none of a coordinator's). */
+RF_API int rf_federated_usage(const struct rf_rounds_rule *rule, int64_t count, int clients,
+                              struct rf_federated_usage *out);
+
 /* ---- the coordinator ------------------------------------------------------------------------- */
 
 /* Letters, digits, '.', '-' and '_', at most 63; the key is any text that is not empty, and of a

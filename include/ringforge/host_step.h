@@ -28,23 +28,26 @@ extern "C" {
  * from its element `first` on. An array that is written must not overlap another one. */
 struct rf_host_part {
     int64_t count;
-    uint64_t first;               /* a multiple of 64 */
-    void *param;                  /* (count) */
-    const void *grad;             /* (count) */
-    float *state[RF_STATE_COUNT]; /* (count); states that the rule lacks are ignored */
+    uint64_t first;              /* a multiple of 64 */
+    void *param;                 /* (count) */
+    const void *grad;            /* (count) */
+    void *state[RF_STATE_COUNT]; /* of state_type; states that the rule lacks are ignored */
     void *copy; /* (count): receives the f32 parameters, rounded to 16 bits; NULL: none */
     const int32_t
         *decay; /* (ceil(count/64)), 0 or 1: whether weight decay applies to 64 elements */
     const int32_t *places;               /* as in struct rf_optimizer_part; NULL: by first */
     enum rf_dtype param_type, grad_type; /* f32 (0), f16 or bf16 */
     enum rf_dtype copy_type;             /* f16 or bf16; ignored without a copy */
-    bool flush; /* subnormal operands and results are 0, as on a device with
-                 * rf_device_flushes_subnormals; RF_ENOTSUP if the processor does not support it */
+    enum rf_dtype state_type; /* f32 (0), bf16, or RF_U8: as in struct rf_optimizer_part */
+    /* Subnormal operands and results are 0, as on a device with rf_device_flushes_subnormals;
+     * RF_ENOTSUP if the processor does not support it. */
+    bool flush;
 };
 
 /* rf_optimizer_step of elements from to from + count - 1 of the part. `from` is a multiple of 64,
- * and so is `count`, unless the range ends where the part ends. Several threads may work on ranges
- * of one part. scalars: as set by rf_host_step_begin; with `skipped` set nothing is changed. */
+ * or of RF_STATE_BLOCK with states in 8 bits, and so is `count`, unless the range ends where the
+ * part ends. Several threads may work on ranges of one part. scalars: as set by rf_host_step_begin;
+ * with `skipped` set nothing is changed. */
 RF_API int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
                         int64_t from, int64_t count, const struct rf_step_scalars *scalars);
 

@@ -40,6 +40,12 @@ struct rf_layer_op {
 
 #define RF_LAYER_MOST_OPS 15
 
+/* A reversible block (Gomez et al. 2017) has two streams, x1 and x2, and two branches, F and G:
+ * y1 = x1 + F(x2), y2 = x2 + G(y1). With rf_policy.invert the backward pass computes its input from
+ * its output. The streams are f32; or in fixed point of 2^-16 (rf_fixed_add), from which the
+ * inverse has the same bits. */
+enum rf_reversible { RF_NOT_REVERSIBLE = 0, RF_REVERSIBLE_F32, RF_REVERSIBLE_FIXED };
+
 struct rf_layer_opts {
     const char *name;   /* rf_block.name */
     const char *prefix; /* prefix of the names of parameters: "blocks.3."; NULL: none */
@@ -53,6 +59,7 @@ struct rf_layer_opts {
     int64_t head_size;       /* channels of a head; 1 to 256 */
     float init_std;          /* for weights of linear maps; 0 = 0.02, RF_ZERO = 0 */
     float residual_std;      /* for those whose results are added to the stream; 0 = init_std */
+    enum rf_reversible reversible; /* the rows have two branches, and residual is f32 */
 };
 
 /* Makes a block from rows, in the order of computation. The block is a chain of branches. The
@@ -75,7 +82,13 @@ struct rf_layer_opts {
 RF_API int rf_layer_block(const struct rf_layer_op *ops, int count,
                           const struct rf_layer_opts *opts, struct rf_block *out);
 
-/* Only for blocks of rf_layer_block, or a zeroed struct. Sets *block to zero. */
+/* The blocks before and after reversible ones: two copies of the stream, and the mean of both. They
+ * read channels and reversible of *opts. rows of such a pair are twice those of a stream: x1, then
+ * x2. Free them like others. RF_EINVAL, RF_ENOMEM. */
+RF_API int rf_layer_split(const struct rf_layer_opts *opts, struct rf_block *out);
+RF_API int rf_layer_join(const struct rf_layer_opts *opts, struct rf_block *out);
+
+/* Only for blocks of these functions, or a zeroed struct. Sets *block to zero. */
 RF_EXPORT void rf_layer_block_free(struct rf_block *block);
 
 #ifdef __cplusplus

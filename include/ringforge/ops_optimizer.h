@@ -99,9 +99,22 @@ struct rf_optimizer_opts {
     bool stochastic_rounding; /* of parameters, or their copy, in 16 bits */
 };
 
-/* The states of an optimizer, each one f32 for each parameter: m, v and a above; u is for rules
+/* The states of an optimizer, each one number for each parameter: m, v and a above; u is for rules
  * with four. */
 enum rf_optimizer_state { RF_STATE_M = 0, RF_STATE_V, RF_STATE_A, RF_STATE_U, RF_STATE_COUNT };
+
+/* The types in which states are stored; updates are in f32:
+ *   RF_F32
+ *   RF_BF16  rounded to nearest, ties to even
+ *   RF_U8    8 bits by blocks (Dettmers et al. 2022): RF_STATE_BLOCK_BYTES for each RF_STATE_BLOCK
+ *            elements of a buffer, of which the last block may have fewer. A block has the codes of
+ *            its elements, then their largest magnitude in f32. A code is an index of a table of
+ *            256 ascending levels from 0 or -1 to 1, denser at 0: the dynamic map (Dettmers 2015)
+ *            with the bits of bitsandbytes. An element is its level times the largest magnitude.
+ *            The nearest level is stored; the lower one if two are equally near. Zero bytes are
+ *            states of 0, and a state of 0 stays 0. */
+#define RF_STATE_BLOCK 256
+#define RF_STATE_BLOCK_BYTES 260
 
 struct rf_optimizer_info {
     const char *name;                  /* "adamw" */
@@ -125,11 +138,22 @@ RF_EXPORT const char *rf_optimizer_state_name(enum rf_optimizer_state state);
 RF_EXPORT bool rf_optimizer_has(const struct rf_optimizer_opts *opts,
                                 enum rf_optimizer_state state);
 
+/* Whether the states of a rule with these options can be stored in this type. Rules without states
+ * have f32 only. Centered RMSProp has no 8-bit states: its spread is a difference of two. */
+RF_EXPORT bool rf_optimizer_can_store(const struct rf_optimizer_opts *opts, enum rf_dtype dtype);
+
+/* Whether the levels of this state in 8 bits have both signs: those of the second state of a rule
+ * with two have not. */
+RF_EXPORT bool rf_optimizer_signed(const struct rf_optimizer_opts *opts,
+                                   enum rf_optimizer_state state);
+
 /* The operands of one update: n parameters of a flat buffer, from its element `first` on. */
 struct rf_optimizer_part {
-    struct rf_tensor param;                 /* (n) f32; f16 or bf16 without an f32 master */
-    struct rf_tensor grad;                  /* (n) f32, f16 or bf16 */
-    struct rf_tensor state[RF_STATE_COUNT]; /* (n) f32; a NULL buffer if the rule lacks it */
+    struct rf_tensor param; /* (n) f32; f16 or bf16 without an f32 master */
+    struct rf_tensor grad;  /* (n) f32, f16 or bf16 */
+    /* (n) f32 or bf16, or RF_U8 (ceil(n/256) * 260); all of one type. A NULL buffer if the rule
+     * lacks it. */
+    struct rf_tensor state[RF_STATE_COUNT];
     struct rf_tensor
         copy; /* (n) f16 or bf16: receives the f32 parameters, rounded; NULL buffer: none */
     /* i32 (ceil(n/64)), 0 or 1 for each 64 elements: whether weight decay applies to them. */
@@ -153,7 +177,8 @@ struct rf_place_run {
 /* One update in place, by one launch. 16-bit stores round to nearest, or stochastically:
  * Philox4x32-10 with key seed and counter {number / 4, updates} gives the random words of four
  * numbers. The bits do not depend on the division of a buffer into parts, if `first` is right, nor
- * on the distribution of its elements, if `places` is right. */
+ * on the distribution of its elements, if `places` is right. With states in 8 bits a buffer is
+ * divided at multiples of RF_STATE_BLOCK. */
 RF_API int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *opts,
                              const struct rf_optimizer_part *part, struct rf_tensor scalars);
 
@@ -164,11 +189,14 @@ RF_API int rf_optimizer_copy(struct rf_stream *stream, const struct rf_optimizer
                              const struct rf_optimizer_part *part, struct rf_tensor scalars,
                              bool before);
 
-/* The work of an update of `count` parameters of type `param`, with f32 gradients and a copy of
- * type `copy` (RF_F32: no copy). For each f32 parameter AdamW reads 16 bytes and writes 12; a copy
- * adds 2. */
+/* The types of an update, for its work. */
+struct rf_optimizer_types {
+    enum rf_dtype param, copy, state; /* copy: RF_F32 is no copy */
+};
+/* The work of an update of `count` parameters, with f32 gradients. For each f32 parameter AdamW
+ * reads 16 bytes and writes 12; a copy adds 2. */
 RF_EXPORT void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count,
-                                 enum rf_dtype param, enum rf_dtype copy, struct rf_work *out);
+                                 struct rf_optimizer_types types, struct rf_work *out);
 
 #ifdef __cplusplus
 }

@@ -77,6 +77,9 @@ enum rf_stage_split {
  * transformers, which keep much more inside a block, K is 1 up to some tens of blocks. */
 #define RF_RECOMPUTE_AUTO (-2)
 
+/* rf_policy.state_dtype */
+#define RF_STATE_LEAST 4096
+
 /* The settings of a run. Zero is the default, except for batch and seq. RF_ZERO is the number 0. */
 struct rf_policy {
     int64_t batch; /* sequences in a global batch */
@@ -91,7 +94,12 @@ struct rf_policy {
     uint64_t first_bucket_bytes; /* of the first complete bucket; 0 = 1 MiB */
     struct rf_optimizer_opts
         optimizer; /* fields of 0: the customary value (rf_optimizer_get_info); RF_ZERO: 0 */
-    float clip;    /* global norm; 0 = no clipping */
+    /* The type of its states: RF_F32 (0), RF_BF16, or RF_U8 (ops_optimizer.h) for parameters of at
+     * least RF_STATE_LEAST elements, counted over all ranks; the others keep f32. Blocks begin anew
+     * in every parameter, and in every part of it that a tensor rank has. Checkpoints keep 8 bits
+     * as they are, and other types as f32. */
+    enum rf_dtype state_dtype;
+    float clip; /* global norm; 0 = no clipping */
     float
         loss_scale; /* initial value of a dynamic loss scale; 0 = none. The last block applies it */
     struct rf_loss_scale_opts loss_scaling; /* how it changes */
@@ -186,6 +194,7 @@ struct rf_policy {
     ROW(order, "order")                                                                            \
     ROW(update_on_rank_0, "update on rank 0")                                                      \
     ROW(zero, "zero stage")                                                                        \
+    ROW(state_dtype, "type of the optimizer's states")                                             \
     ROW(invert, "inverted blocks")                                                                 \
     ROW(no_masters, "parameters without f32 masters")                                              \
     ROW(reduce_dtype, "type in which gradients travel")                                            \

@@ -97,6 +97,21 @@ struct rf_store_opts {
 RF_EXPORT void rf_store_shard(const struct rf_store_opts *opts, int server, int64_t *first,
                               int64_t *count);
 
+/* What a step of all workers costs, in which each pushes and pulls all parameters. Bytes of shared
+ * memory are not sent. */
+struct rf_store_usage {
+    uint64_t value_bytes;                /* pushed, and pulled, by a worker */
+    uint64_t sent_bytes, received_bytes; /* by a worker, with heads and keys */
+    /* By the first server, which has the largest range; and its memory. Without servers, that which
+     * the ranks share. */
+    uint64_t server_sent_bytes, server_received_bytes, memory_bytes;
+    int messages; /* one after the other that a worker waits for */
+};
+
+/* opts->initial and opts->state are not read. Pure. Errors: RF_EINVAL. */
+RF_API int rf_store_usage(const struct rf_store_opts *opts, int workers,
+                          struct rf_store_usage *out);
+
 /* Reads a rule as `train --sync` has it: "server", "server:async", "server:stale=3", "hogwild" or
  * "hogwild:racy"; with servers also ",servers=2". Sets what it says in *out and nothing else.
  * RF_EINVAL: what is not understood is named. */

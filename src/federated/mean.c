@@ -13,9 +13,12 @@ static void average(struct rf_coordinator *c, double all)
         n = federated_piece(c->count, first);
         memset(c->sum, 0, (size_t)n * sizeof *c->sum);
         for (int k = 0; k < c->opts.client_count; k++) {
-            const double weight = c->clients[k].weight;
-            const float *x = c->clients[k].update + first;
-            for (int64_t i = 0; c->clients[k].answered && i < n; i++)
+            const struct client *client = c->clients + k;
+            if (!client->answered) /* it may have no memory for an update */
+                continue;
+            const double weight = client->weight;
+            const float *x = client->update + first;
+            for (int64_t i = 0; i < n; i++)
                 c->sum[i] += weight * (double)x[i];
         }
         for (int64_t i = 0; i < n; i++)

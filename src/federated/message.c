@@ -105,9 +105,11 @@ static bool are_peers(const uint8_t *body, size_t bytes)
 {
     const char *last = "";
     for (size_t at = 0; at < bytes; at += FEDERATED_PEER_BYTES) {
+        if (bytes - at < FEDERATED_PEER_BYTES)
+            return false;
         const char *name = (const char *)body + at;
         const size_t length = strnlen(name, RF_NAME_BYTES + 1);
-        if (bytes - at < FEDERATED_PEER_BYTES || !rf_handshake_is_name(name, length) ||
+        if (!rf_handshake_is_name(name, length) ||
             !sodium_is_zero(body + at + length, FEDERATED_NAME_BYTES - length) ||
             strcmp(last, name) >= 0)
             return false;

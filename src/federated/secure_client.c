@@ -208,6 +208,20 @@ static int unseal(struct secure_client *s, int from, const uint8_t *box)
                              s->names[from], s->name);
 }
 
+int federated_secure_check_set(const struct secure_client *s, const uint8_t *set,
+                               const uint8_t *within)
+{
+    const int members = federated_members(set);
+    for (int k = 0; k < 8 * FEDERATED_SET_BYTES; k++)
+        if (federated_has(set, k) && (k >= s->count || (within && !federated_has(within, k))))
+            return rf_fail(RF_ECORRUPT, "the coordinator names a member that there is not");
+    return members >= s->threshold
+               ? RF_OK
+               : rf_fail(RF_EAUTH,
+                         "the coordinator wants a sum of %d clients, and the threshold is %d",
+                         members, s->threshold);
+}
+
 int federated_secure_shares(struct secure_client *s, const struct federated_message *m)
 {
     const uint8_t *box = m->body + FEDERATED_SET_BYTES;

@@ -21,20 +21,6 @@ void federated_secure_mask(const struct secure_client *s, int64_t first, int64_t
             federated_mask(s->masks[k], s->own < k ? 1 : -1, first, n, stream, values);
 }
 
-int federated_secure_check_set(const struct secure_client *s, const uint8_t *set,
-                               const uint8_t *within)
-{
-    const int members = federated_members(set);
-    for (int k = 0; k < 8 * FEDERATED_SET_BYTES; k++)
-        if (federated_has(set, k) && (k >= s->count || (within && !federated_has(within, k))))
-            return rf_fail(RF_ECORRUPT, "the coordinator names a member that there is not");
-    return members >= s->threshold
-               ? RF_OK
-               : rf_fail(RF_EAUTH,
-                         "the coordinator wants a sum of %d clients, and the threshold is %d",
-                         members, s->threshold);
-}
-
 int federated_secure_unmask(struct secure_client *s, const struct federated_message *m,
                             uint8_t *body, size_t *bytes)
 {

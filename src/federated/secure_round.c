@@ -178,17 +178,6 @@ static bool fail(struct rf_coordinator *c, int have, int least, const char *what
     return end(c);
 }
 
-/* Those who have shared and then left need no mask that somebody would have to remove. */
-static void forget_lost(struct rf_coordinator *c)
-{
-    struct secure_round *s = c->secure;
-    uint8_t left[FEDERATED_SET_BYTES] = {0};
-    for (int m = 0; m < s->count; m++)
-        if (federated_has(s->shared, m) && member(c, m)->member == m)
-            federated_add(left, m);
-    memcpy(s->shared, left, sizeof left);
-}
-
 /* To those who have answered, what the next phase begins with. */
 static void tell(struct rf_coordinator *c, int m)
 {
@@ -206,8 +195,6 @@ static void tell(struct rf_coordinator *c, int m)
 static bool next_phase(struct rf_coordinator *c)
 {
     struct secure_round *s = c->secure;
-    if (s->phase == SECURE_SHARES)
-        forget_lost(c);
     const struct phase phase = phase_of(s);
     const int least = s->phase < SECURE_CONFIRMS ? c->opts.min_clients : s->threshold;
     if (federated_members(phase.done) < least)

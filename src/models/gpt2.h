@@ -41,7 +41,7 @@ struct gpt2_config {
      * it is for generation (generate.h). */
     enum rf_quantization quantize;
     /* Layers have a pair of streams. Only for training: such a model has no architecture on a hub. */
-    enum model_reversible reversible;
+    enum rf_reversible reversible;
     const char *architecture; /* as in llama.h; NULL: "GPT2LMHeadModel" */
 };
 

@@ -89,7 +89,7 @@ struct layer_config {
     struct rf_rotary_opts rotary;
     const struct model_adapter *adapter;
     enum rf_quantization quantize;
-    enum model_reversible reversible;
+    enum rf_reversible reversible;
 };
 
 /* A single layer's data: indices of parameters, and its linear maps, by operation. */
@@ -135,6 +135,8 @@ int64_t layer_largest(const struct layer_config *config);
 
 /* RF_EINVAL: the layer cannot be reversible. */
 int layer_pair_check(const struct layer_config *config);
+/* "", or " reversible=f32" for the text of a config. */
+const char *layer_pair_text(enum rf_reversible kind);
 
 /* Operations of a block whose self is a struct layer_block: layer_pair_ops if its config has a pair
  * of streams. */

@@ -328,7 +328,8 @@ static struct layer_config config_of(const struct reader *r)
                              .dtype = o->dtype,
                              .residual = o->residual,
                              .rms = o->rms,
-                             .eps = rf_option(o->eps, 1e-5f)};
+                             .eps = rf_option(o->eps, 1e-5f),
+                             .reversible = o->reversible};
     if (!attends(r))
         return c;
     c.heads = o->heads;
@@ -342,8 +343,9 @@ static void say_config(struct user_block *b)
     char list[1024] = "", eps[24];
     const struct layer_config *c = &b->config;
     layer_text(c->ops, list, sizeof(list));
-    const int n = snprintf(b->text, sizeof(b->text), "%s norm=%s eps=%s", list + 1,
-                           c->rms ? "rms" : "layer", model_real_text(c->eps, eps));
+    const int n = snprintf(b->text, sizeof(b->text), "%s norm=%s eps=%s%s", list + 1,
+                           c->rms ? "rms" : "layer", model_real_text(c->eps, eps),
+                           layer_pair_text(c->reversible));
     if (c->heads)
         snprintf(b->text + n, sizeof(b->text) - (size_t)n, " heads=%lld kv-heads=%lld",
                  (long long)c->heads, (long long)c->kv_heads);
@@ -364,6 +366,10 @@ int rf_layer_block(const struct rf_layer_op *ops, int count, const struct rf_lay
     b->config = config_of(&r);
     memcpy(b->ops, chain, sizeof(chain));
     b->config.ops = b->ops;
+    if (b->config.reversible && layer_pair_check(&b->config) < 0) {
+        free(b);
+        return RF_EINVAL;
+    }
     say_config(b);
     const float std = rf_option(opts->init_std, 0.02f);
     layer_declare(&b->block, &b->part, &b->config,
@@ -374,12 +380,38 @@ int rf_layer_block(const struct rf_layer_op *ops, int count, const struct rf_lay
     for (int k = 0; k < b->block.count; k++)
         b->ops[k].name = NULL; /* the caller's */
     *out = (struct rf_block){.name = b->part.name,
-                             .ops = &layer_block_ops,
+                             .ops = opts->reversible ? &layer_pair_ops : &layer_block_ops,
                              .self = b,
                              .params = b->part.params,
                              .param_count = b->part.param_count,
                              .config = b->text};
     return 0;
+}
+
+static int make_end(const struct rf_layer_opts *opts, const char *name,
+                    const struct rf_block_ops *ops, struct rf_block *out)
+{
+    if (!opts || opts->channels < 1 || opts->channels > 1 << 20 || !opts->reversible ||
+        (unsigned)opts->reversible > RF_REVERSIBLE_FIXED)
+        return rf_fail(RF_EINVAL, "a %s needs options with 1 to 2^20 channels, and reversible",
+                       name);
+    struct layer_config *config = calloc(1, sizeof(*config));
+    if (!config)
+        return rf_fail(RF_ENOMEM, "out of memory for a %s", name);
+    config->channels = opts->channels;
+    config->reversible = opts->reversible;
+    *out = (struct rf_block){.name = name, .ops = ops, .self = config};
+    return 0;
+}
+
+int rf_layer_split(const struct rf_layer_opts *opts, struct rf_block *out)
+{
+    return make_end(opts, "split", &layer_split_ops, out);
+}
+
+int rf_layer_join(const struct rf_layer_opts *opts, struct rf_block *out)
+{
+    return make_end(opts, "join", &layer_join_ops, out);
 }
 
 void rf_layer_block_free(struct rf_block *block)

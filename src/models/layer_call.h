@@ -194,7 +194,7 @@ struct model_context layer_context(const struct layer *l);
  * of the branch's stream, to which the branch's is added. */
 static inline bool layer_is_pair(const struct layer *l)
 {
-    return l->g->reversible != MODEL_NOT_REVERSIBLE;
+    return l->g->reversible != RF_NOT_REVERSIBLE;
 }
 int layer_pair_take(struct layer *l, int op);
 int layer_pair_add(struct layer *l, int op);

@@ -9,7 +9,7 @@
 
 static bool is_fixed(const struct layer *l)
 {
-    return l->g->reversible == MODEL_REVERSIBLE_FIXED;
+    return l->g->reversible == RF_REVERSIBLE_FIXED;
 }
 
 static struct rf_tensor half_of(struct rf_tensor pair, int half, bool fixed)
@@ -74,14 +74,14 @@ static struct rf_tensor decode_half(struct rf_tensor pair, int half, bool fixed)
 
 int layer_pair_decode_take(const struct layer_decode *d, int branch, struct rf_tensor out)
 {
-    const bool fixed = d->g->reversible == MODEL_REVERSIBLE_FIXED;
+    const bool fixed = d->g->reversible == RF_REVERSIBLE_FIXED;
     return read(d->call->stream, out,
                 branch == 0 ? decode_half(d->in, 1, fixed) : decode_half(d->out, 0, fixed));
 }
 
 int layer_pair_decode_add(const struct layer_decode *d, int branch, struct rf_tensor term)
 {
-    const bool fixed = d->g->reversible == MODEL_REVERSIBLE_FIXED;
+    const bool fixed = d->g->reversible == RF_REVERSIBLE_FIXED;
     const struct rf_tensor in = decode_half(d->in, branch, fixed);
     const struct rf_tensor out = decode_half(d->out, branch, fixed);
     return fixed ? rf_fixed_add(d->call->stream, out, in, term, false)
@@ -94,9 +94,18 @@ int layer_pair_begin(const struct layer *l, int op)
     return rf_copy(l->m.ctx->stream, layer_pair_grad(l->din, half), layer_pair_grad(l->dout, half));
 }
 
+const char *layer_pair_text(enum rf_reversible kind)
+{
+    static const char *const texts[] = {"", " reversible=f32", " reversible=fixed"};
+    return texts[kind];
+}
+
 int layer_pair_check(const struct layer_config *g)
 {
     int branches = 0;
+    if ((unsigned)g->reversible > RF_REVERSIBLE_FIXED)
+        return rf_fail(RF_EINVAL, "reversible %d: use one of enum rf_reversible",
+                       (int)g->reversible);
     for (const struct layer_op *op = g->ops; op->kind; op++)
         branches += op->kind == LAYER_ADD;
     if (branches != 2)
@@ -116,7 +125,7 @@ int layer_pair_check(const struct layer_config *g)
 static struct rf_tensor half_at(const void *self, struct rf_tensor pair, int half)
 {
     return half_of(pair, half,
-                   ((const struct layer_config *)self)->reversible == MODEL_REVERSIBLE_FIXED);
+                   ((const struct layer_config *)self)->reversible == RF_REVERSIBLE_FIXED);
 }
 
 static int split_forward(struct rf_ctx *ctx, void *self, struct rf_tensor in, struct rf_tensor out)

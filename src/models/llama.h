@@ -49,7 +49,7 @@ struct llama_config {
     const struct model_adapter *adapter;
     /* As in gpt2.h. */
     enum rf_quantization quantize;
-    enum model_reversible reversible;
+    enum rf_reversible reversible;
     /* The architecture whose names modules and exported weights have (hub_table.h); NULL:
      * "LlamaForCausalLM". */
     const char *architecture;

@@ -7,12 +7,9 @@
 #ifndef RF_MODELS_RECOMPUTE_H
 #define RF_MODELS_RECOMPUTE_H
 
-/* A set of bits. 0: everything is kept. */
-/* Reversible layers, whose input the backward pass computes from their output (rf_policy.invert):
- * in f32, with the rounding errors of a sum and a difference; or with a stream in fixed point of
- * 2^-16, from which the inverse gets the same bits (rf_fixed_add). */
-enum model_reversible { MODEL_NOT_REVERSIBLE = 0, MODEL_REVERSIBLE, MODEL_REVERSIBLE_FIXED };
+#include <ringforge/layer.h> /* enum rf_reversible */
 
+/* A set of bits. 0: everything is kept. */
 enum model_recompute_part {
     /* The output of the activation function, from its inputs. In a GPT-2 with 16-bit activations
      * this includes MLP: GELU gets sums in f32 in forward, and a kept copy of them would be

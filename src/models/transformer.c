@@ -108,9 +108,6 @@ int transformer_check(const struct transformer_config *c)
 {
     const struct layer_config *g = &c->layer;
     RETURN_IF_FAILED(layer_check(g->ops));
-    if ((unsigned)g->reversible > MODEL_REVERSIBLE_FIXED)
-        return rf_fail(RF_EINVAL, "reversible %d: use one of enum model_reversible",
-                       (int)g->reversible);
     if (g->reversible)
         RETURN_IF_FAILED(layer_pair_check(g));
     RETURN_IF_FAILED(model_adapter_check(g->adapter));
@@ -128,7 +125,6 @@ int transformer_check(const struct transformer_config *c)
 int transformer_create(struct transformer *t, const struct transformer_config *config,
                        const char *text)
 {
-    static const char *const reversible[] = {"", " reversible=f32", " reversible=fixed"};
     t->config = *config;
     int rc = model_blocks_create(&t->model, count_blocks(config));
     t->layers = calloc((size_t)config->layers, sizeof(*t->layers));
@@ -136,7 +132,7 @@ int transformer_create(struct transformer *t, const struct transformer_config *c
         rc = rf_fail(RF_ENOMEM, "out of memory for a model of %d layers", config->layers);
     if (rc == 0) {
         snprintf(t->model.config, sizeof(t->model.config), "%s%s", text,
-                 reversible[config->layer.reversible]);
+                 layer_pair_text(config->layer.reversible));
         make_embedding(t);
         for (int i = 0; i < config->layers; i++)
             make_layer(t, i);

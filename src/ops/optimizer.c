@@ -23,6 +23,7 @@ _Static_assert(RF_STATE_COUNT - BEYOND <= 2, "push constants hold the addresses 
 #define STOCHASTIC 1024u
 #define PLACED 2048u
 #define BEFORE 4096u
+#define UNSIGNED_V 65536u
 #define COPY_ALONE 255u /* KIND */
 
 #define M HAS(RF_STATE_M)
@@ -87,22 +88,49 @@ bool rf_optimizer_has(const struct rf_optimizer_opts *opts, enum rf_optimizer_st
     return (unsigned)opts->kind < RF_OPTIMIZER_COUNT && (states_of(opts) & HAS(state));
 }
 
-void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count, enum rf_dtype param,
-                       enum rf_dtype copy, struct rf_work *out)
+bool rf_optimizer_signed(const struct rf_optimizer_opts *opts, enum rf_optimizer_state state)
+{
+    return state != RF_STATE_V || !rf_optimizer_has(opts, RF_STATE_M);
+}
+
+bool rf_optimizer_can_store(const struct rf_optimizer_opts *opts, enum rf_dtype dtype)
+{
+    if ((unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
+        return false;
+    if (dtype == RF_BF16 || dtype == RF_U8)
+        return states_of(opts) != 0 && (dtype == RF_BF16 || !opts->centered);
+    return dtype == RF_F32;
+}
+
+static uint64_t blocks_of(uint64_t count)
+{
+    return (count + RF_STATE_BLOCK - 1) / RF_STATE_BLOCK;
+}
+
+/* The elements of a tensor of states of `count` parameters. */
+static int64_t state_elements(enum rf_dtype dtype, int64_t count)
+{
+    return dtype == RF_U8 ? (int64_t)blocks_of((uint64_t)count) * RF_STATE_BLOCK_BYTES : count;
+}
+
+void rf_optimizer_work(const struct rf_optimizer_opts *opts, uint64_t count,
+                       struct rf_optimizer_types types, struct rf_work *out)
 {
     const uint64_t words = count + GRAIN - 1;
-    uint64_t updated = rf_dtype_bytes(param);
+    uint64_t updated = count * rf_dtype_bytes(types.param);
     *out = (struct rf_work){0};
     if (!opts || count == 0 || (unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
         return;
     for (int i = 0; i < RF_STATE_COUNT; i++)
-        updated += states_of(opts) & HAS(i) ? sizeof(float) : 0;
+        if (states_of(opts) & HAS(i))
+            updated +=
+                (uint64_t)state_elements(types.state, (int64_t)count) * rf_dtype_bytes(types.state);
     *out = (struct rf_work){
         .launches = 1,
         .flops = count * rules[opts->kind].flops,
-        .read = count * (updated + sizeof(float)) + words / GRAIN * sizeof(int32_t) +
+        .read = updated + count * sizeof(float) + words / GRAIN * sizeof(int32_t) +
                 RF_SCALAR_WORDS * sizeof(float),
-        .written = count * updated + (copy != RF_F32 ? count * rf_dtype_bytes(copy) : 0)};
+        .written = updated + (types.copy != RF_F32 ? count * rf_dtype_bytes(types.copy) : 0)};
 }
 
 static int check_types(const char *op, const struct rf_optimizer_part *part, int64_t count)
@@ -140,20 +168,43 @@ static int check_places(const char *op, const struct rf_optimizer_part *part, in
 
 static const char *const state_texts[RF_STATE_COUNT] = {"state m", "state v", "state a", "state u"};
 
-static int check_part(const char *op, uint32_t has, const struct rf_optimizer_part *part,
-                      struct rf_tensor scalars)
+/* The type of a part's states: that of the first. */
+static enum rf_dtype state_type(const struct rf_optimizer_part *part)
+{
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        if (part->state[i].buffer)
+            return part->state[i].dtype;
+    return RF_F32;
+}
+
+/* Any other type of states is refused as not f32. */
+static int check_states(const char *op, const struct rf_optimizer_opts *opts, uint32_t has,
+                        const struct rf_optimizer_part *part, int64_t count)
+{
+    enum rf_dtype type = state_type(part);
+    if (type == RF_U8 && !rf_optimizer_can_store(opts, type))
+        return rf_fail(RF_ENOTSUP, "%s: %s with these options has no states of 8 bits", op,
+                       rules[opts->kind].info.name);
+    if (type != RF_BF16 && type != RF_U8)
+        type = RF_F32;
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        if (has & HAS(i))
+            RETURN_IF_ERROR(rf_check_operand(op, state_texts[i], part->state[i], type,
+                                             state_elements(type, count)));
+    return 0;
+}
+
+static int check_part(const char *op, const struct rf_optimizer_opts *opts, uint32_t has,
+                      const struct rf_optimizer_part *part, struct rf_tensor scalars)
 {
     RETURN_IF_ERROR(rf_check_typed(op, "param", part->param, -1));
     int64_t count = rf_tensor_count(part->param);
     RETURN_IF_ERROR(check_types(op, part, count));
     struct rf_named_tensor written[2 + RF_STATE_COUNT] = {{"param", part->param},
                                                           {"copy", part->copy}};
-    for (int i = 0; i < RF_STATE_COUNT; i++) {
-        const char *name = state_texts[i];
-        if (has & HAS(i))
-            RETURN_IF_ERROR(rf_check_operand(op, name, part->state[i], RF_F32, count));
-        written[2 + i] = (struct rf_named_tensor){name, part->state[i]};
-    }
+    RETURN_IF_ERROR(check_states(op, opts, has, part, count));
+    for (int i = 0; i < RF_STATE_COUNT; i++)
+        written[2 + i] = (struct rf_named_tensor){state_texts[i], part->state[i]};
     RETURN_IF_ERROR(
         rf_check_operand(op, "decay", part->decay, RF_I32, (count + GRAIN - 1) / GRAIN));
     RETURN_IF_ERROR(rf_check_operand(op, "scalars", scalars, RF_F32, RF_SCALAR_WORDS));
@@ -176,8 +227,21 @@ static uint32_t type_of(struct rf_tensor tensor)
 static bool is_vector(const struct rf_optimizer_part *part)
 {
     struct rf_tensor all[3 + RF_STATE_COUNT] = {part->param, part->grad, part->copy};
+    const int states = state_type(part) == RF_U8 ? 0 : RF_STATE_COUNT;
     memcpy(all + 3, part->state, sizeof(part->state));
-    return rf_pick_vector(rf_tensor_count(part->param), all, 3 + RF_STATE_COUNT);
+    return rf_pick_vector(rf_tensor_count(part->param), all, 3 + (size_t)states);
+}
+
+/* A workgroup updates several blocks of 8-bit states, because it fills tables first. A CPU device
+ * runs few workgroups at once. */
+static uint64_t coded_groups(const struct rf_device *device, int64_t count)
+{
+    const bool gpu = rf_device_teams(device);
+    const uint64_t blocks = blocks_of((uint64_t)count), enough = gpu ? 1024 : 32;
+    const uint64_t most_blocks = gpu ? 16 : 4096;
+    const uint64_t least = (blocks + most_blocks - 1) / most_blocks;
+    const uint64_t most = blocks < enough ? blocks : enough;
+    return least > most ? least : most;
 }
 
 /* Lists the storage buffers of optimizer_wide; the parameters stand in for an absent state. */
@@ -208,7 +272,16 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
                                          .wide = RF_BUILD(optimizer_wide)};
     static const struct rf_builds typed = {.aligned = RF_BUILD(optimizer_v),
                                            .any = RF_BUILD(optimizer_s)};
+    static const struct rf_builds bf16 = {.aligned = RF_BUILD(optimizer_bf16_v),
+                                          .any = RF_BUILD(optimizer_bf16_s)};
+    static const struct rf_builds coded = {.aligned = RF_BUILD(optimizer_8bit_v),
+                                           .any = RF_BUILD(optimizer_8bit_s)};
     const struct rf_tensor *state = part->state;
+    const enum rf_dtype stored = state_type(part);
+    const struct rf_builds *builds = stored == RF_U8                               ? &coded
+                                     : stored == RF_BF16                           ? &bf16
+                                     : type_of(part->param) || type_of(part->grad) ? &typed
+                                                                                   : &f32;
     const bool vector = is_vector(part);
     struct rf_device *device = rf_stream_device(stream);
     struct rf_job job = {.op = "optimizer_step", .push = push, .push_bytes = RF_PUSH_BYTES(*push)};
@@ -220,7 +293,7 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     push->decay = rf_address_of(part->decay);
     push->places = rf_address_of(part->places);
     push->first_block = place_word(part);
-    rf_job_build(&job, device, type_of(part->param) || type_of(part->grad) ? &typed : &f32, vector,
+    rf_job_build(&job, device, builds, vector,
                  (struct rf_source[]){{part->param}, {part->grad}, {state[0]}, {state[1]}},
                  flags & (HAS(RF_STATE_M) | HAS(RF_STATE_V)) ? 4 : 2, push->first);
     push->items =
@@ -233,7 +306,12 @@ static int run_part(struct rf_stream *stream, const struct rf_optimizer_opts *op
     } else {
         for (int i = BEYOND; i < RF_STATE_COUNT; i++)
             push->more[i - BEYOND] = rf_address_of(state[i]);
-        rf_job_flat(&job, device, push->items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
+        if (stored == RF_U8)
+            rf_job_flat(&job, device,
+                        coded_groups(device, rf_tensor_count(part->param)) * RF_FLAT_LANES,
+                        RF_FLAT_LANES, 1);
+        else
+            rf_job_flat(&job, device, push->items, RF_FLAT_LANES, job.view_count ? PER_LANE : 1);
     }
     rf_job_spec(&job, 1, (uint32_t)opts->kind);
     rf_job_spec(&job, 2, flags);
@@ -282,7 +360,7 @@ static int run_parts(struct rf_stream *stream, const struct rf_optimizer_opts *o
     int64_t done = 0, items = 0;
     struct rf_optimizer_part part;
     bool wide = whole->param.dtype == RF_F32 && whole->grad.dtype == RF_F32 &&
-                !whole->copy.buffer && is_vector(whole);
+                !whole->copy.buffer && state_type(whole) == RF_F32 && is_vector(whole);
     for (int i = BEYOND; i < RF_STATE_COUNT; i++)
         wide = wide && !whole->state[i].buffer;
     for (; wide && done < count; done += items) {
@@ -297,7 +375,7 @@ static int run_parts(struct rf_stream *stream, const struct rf_optimizer_opts *o
     }
     if (done == count)
         return 0;
-    part = part_of(whole, done, count - done);
+    part = done ? part_of(whole, done, count - done) : *whole;
     return run_part(stream, opts, flags, &part, scalars, push, false);
 }
 
@@ -312,7 +390,7 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
     for (int i = 0; i < RF_STATE_COUNT; i++)
         if (!(has & HAS(i)))
             part.state[i] = (struct rf_tensor){0};
-    RETURN_IF_ERROR(check_part(op, has, &part, scalars));
+    RETURN_IF_ERROR(check_part(op, opts, has, &part, scalars));
     if (rf_tensor_count(part.param) == 0)
         return 0;
     if (!opts->stochastic_rounding || (part.param.dtype == RF_F32 && !part.copy.buffer))
@@ -320,7 +398,8 @@ int rf_optimizer_step(struct rf_stream *stream, const struct rf_optimizer_opts *
     uint32_t flags = has | (rules[opts->kind].info.decoupled ? DECOUPLED : 0) |
                      (opts->eps_inside ? EPS_INSIDE : 0) |
                      (opts->stochastic_rounding ? STOCHASTIC : 0) |
-                     (part.places.buffer ? PLACED : 0);
+                     (part.places.buffer ? PLACED : 0) |
+                     (rf_optimizer_signed(opts, RF_STATE_V) ? 0 : UNSIGNED_V);
     struct rf_push_optimizer push = {
         .scalars = rf_address_of(scalars),
         .beta1 = opts->beta1,

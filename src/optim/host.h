@@ -15,9 +15,17 @@
 #if defined(__x86_64__)
 #define RF_ON_AVX2 __attribute__((target("avx2")))
 #define RF_ON_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+/* Loops over tables: the compiler reads a vector from a table only if it believes that to be fast.
+ */
+#define RF_TABLES_ON_AVX2 __attribute__((target("avx2,tune=haswell")))
+#define RF_TABLES_ON_AVX512                                                                        \
+    __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,tune=skylake-avx512,"                \
+                          "prefer-vector-width=512")))
 #else /* the plain loops again: the compiler uses the target's instructions */
 #define RF_ON_AVX2
 #define RF_ON_AVX512
+#define RF_TABLES_ON_AVX2
+#define RF_TABLES_ON_AVX512
 #endif
 
 enum rf_host_path { RF_HOST_PLAIN = 0, RF_HOST_AVX2, RF_HOST_AVX512, RF_HOST_PATHS };

@@ -7,6 +7,7 @@
 #ifndef RF_OPTIM_HOST_BLOCK_H
 #define RF_OPTIM_HOST_BLOCK_H
 
+#include "codes.h"
 #include "host_half.h"
 
 #include "../base/base.h"
@@ -16,9 +17,8 @@ struct terms {
     float prescale, factor, lr, weight_decay;
     float beta1, beta2, rest1, rest2, eps;
     float bias1, bias2;
-    double bias2_inverse;
-    bool quick;           /* divide by Adam's bias2 by multiplying with bias2_inverse */
-    float momentum, rest; /* rest: 1 - dampening */
+    double inverse1, inverse2; /* 1 / bias1, 1 / bias2 */
+    float momentum, rest;      /* rest: 1 - dampening */
     float extra[RF_OPTIMIZER_EXTRA];
     bool first; /* the first of all updates */
 };
@@ -29,6 +29,8 @@ struct update {
     bool decoupled, eps_inside, stochastic;
     uint64_t seed;
     uint32_t updates;
+    const struct rf_codes *codes[RF_STATE_COUNT]; /* of states in 8 bits */
+    const struct rf_code_loops *loops;            /* the same */
 };
 
 /* Blocks of 64 elements that all have weight decay, or all have none. States that the rule lacks
@@ -150,6 +152,13 @@ RF_LOOPS void loop_adam_states(const struct terms *t, struct form f, struct deca
     }
 }
 
+/* x divided by an f32 number whose inverse is given, in f32: a quotient of such numbers is further
+ * from the middle of two others than the product is from the quotient. */
+RF_LOOPS float quotient(float x, double inverse)
+{
+    return (float)((double)x * inverse);
+}
+
 /* Adam's parameters, from the updated states. Separate loops: instructions that wait for a square
  * root would otherwise fill the processor's reorder window. */
 RF_LOOPS void loop_adam_params(const struct terms *t, struct form f, struct decay decay,
@@ -158,9 +167,9 @@ RF_LOOPS void loop_adam_params(const struct terms *t, struct form f, struct deca
 {
     float square[GRAIN];
     for (int e = 0; e < GRAIN; e++)
-        square[e] = f.by_bias2 ? v[e] / t->bias2 : v[e];
+        square[e] = f.by_bias2 ? quotient(v[e], t->inverse2) : v[e];
     for (int e = 0; e < GRAIN; e++) {
-        const float mean = f.by_bias1 ? m[e] / t->bias1 : m[e];
+        const float mean = f.by_bias1 ? quotient(m[e], t->inverse1) : m[e];
         p[e] = shrunk(f, decay, p[e]) - t->lr * (mean / root_of(square[e], t->eps, f.inside));
     }
 }
@@ -333,18 +342,51 @@ RF_LOOPS int64_t span_of(const struct update *u, int64_t i, int64_t end)
     return blocks * GRAIN;
 }
 
-/* Updates elements from..end-1 of the part. `from` is a multiple of 64. */
+/* States in 8 bits of the block from element i of the part on. */
+static inline uint8_t *codes_at(const struct update *u, int k, int64_t i)
+{
+    return (uint8_t *)u->part.state[k] + i / RF_STATE_BLOCK * RF_STATE_BLOCK_BYTES;
+}
+
+static inline void decode_states(const struct update *u, int64_t i, float buffers[][SPAN])
+{
+    for (int k = 0; k < RF_STATE_COUNT; k++)
+        if (u->part.state[k])
+            u->loops->read(u->codes[k], codes_at(u, k, i), buffers[k]);
+}
+
+/* Encodes the block with element i, of which the elements from `end` on are padding. */
+static inline void encode_states(const struct update *u, int64_t i, int64_t end,
+                                 float buffers[][SPAN])
+{
+    const int64_t first = i / RF_STATE_BLOCK * RF_STATE_BLOCK;
+    for (int k = 0; k < RF_STATE_COUNT; k++) {
+        if (!u->part.state[k])
+            continue;
+        for (int64_t e = end - first; e < RF_STATE_BLOCK; e++)
+            buffers[k][e] = 0;
+        u->loops->write(u->codes[k], buffers[k], codes_at(u, k, i));
+    }
+}
+
+/* Updates elements from..end-1 of the part. `from` is a multiple of 64; with states in 8 bits, of
+ * RF_STATE_BLOCK. */
 RF_LOOPS void update_blocks(const struct update *u, int64_t from, int64_t end)
 {
     const struct rf_host_part *part = &u->part;
-    float *const *state = part->state;
+    const bool coded = part->state_type == RF_U8;
+    _Alignas(64) float buffers[2 + RF_STATE_COUNT][SPAN];
     for (int64_t i = from, n; i < end; i += n) {
-        n = span_of(u, i, end);
-        _Alignas(64) float buffers[2 + RF_STATE_COUNT][SPAN];
+        const int64_t within = i % RF_STATE_BLOCK, block = i - within + RF_STATE_BLOCK;
+        n = span_of(u, i, coded && block < end ? block : end);
         uint32_t words[SPAN];
         f32_place *at[RF_STATE_COUNT];
+        if (coded && within == 0)
+            decode_states(u, i, buffers);
         for (int k = 0; k < RF_STATE_COUNT; k++)
-            at[k] = state[k] ? take(state[k], RF_F32, i, n, buffers[k]) : NULL;
+            at[k] = !part->state[k] ? NULL
+                    : coded         ? buffers[k] + within
+                                    : take(part->state[k], part->state_type, i, n, buffers[k]);
         const struct span s = {
             .blocks = blocks_of(n),
             .decays = part->decay[i / GRAIN] != 0,
@@ -356,9 +398,11 @@ RF_LOOPS void update_blocks(const struct update *u, int64_t from, int64_t end)
             .u = at[RF_STATE_U]};
         run_rule(u, &s);
         const uint32_t *random = draw(words, u, i, n);
-        for (int k = 0; k < RF_STATE_COUNT; k++)
-            if (state[k])
-                put(state[k], RF_F32, i, n, at[k], NULL);
+        if (coded && (i + n == end || i + n == block))
+            encode_states(u, i, i + n, buffers);
+        for (int k = 0; k < RF_STATE_COUNT && !coded; k++)
+            if (part->state[k])
+                put(part->state[k], part->state_type, i, n, at[k], NULL);
         put(part->param, part->param_type, i, n, s.p, random);
         if (part->copy)
             put(part->copy, part->copy_type, i, n, s.p, random);

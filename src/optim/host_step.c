@@ -30,11 +30,14 @@ RF_ON_AVX512 static void update_avx512(const struct update *u, int64_t from, int
 static void (*const updates[RF_HOST_PATHS])(const struct update *u, int64_t from, int64_t end) = {
     update_plain, update_avx2, update_avx512};
 
-static void run_update(enum rf_host_path path, const struct update *u, int64_t from, int64_t end)
+static void run_update(enum rf_host_path path, const struct update *update, int64_t from,
+                       int64_t end)
 {
-    const uint64_t before = rf_flush_begin(u->part.flush);
-    updates[path](u, from, end);
-    rf_flush_end(u->part.flush, before);
+    struct update u = *update;
+    const uint64_t before = rf_flush_begin(u.part.flush);
+    u.loops = &rf_code_loops[path];
+    updates[path](&u, from, end);
+    rf_flush_end(u.part.flush, before);
 }
 
 enum rf_host_path rf_host_best_path(void)
@@ -84,8 +87,10 @@ static int check_arrays(const struct rf_optimizer_opts *opts, const struct rf_ho
         {"copy", part->copy, n * rf_dtype_bytes(part->copy_type)},
         [2 + RF_STATE_COUNT] = {"grad", part->grad, n * rf_dtype_bytes(part->grad_type)},
         {"decay", part->decay, (n + GRAIN - 1) / GRAIN * sizeof(int32_t)}};
+    const uint64_t bytes =
+        part->state_type == RF_U8 ? rf_code_bytes(n) : n * rf_dtype_bytes(part->state_type);
     for (int k = 0; k < RF_STATE_COUNT; k++)
-        arrays[2 + k] = (struct array){names[k], part->state[k], n * sizeof(float)};
+        arrays[2 + k] = (struct array){names[k], part->state[k], bytes};
     if (!part->param || !part->grad || !part->decay)
         return rf_fail(RF_EINVAL, "%s: %s is NULL; a part needs param, grad and decay", op,
                        !part->param  ? "param"
@@ -110,10 +115,13 @@ static int check_part(const struct rf_optimizer_opts *opts, const struct rf_host
         (part->grad_type != RF_F32 && !is_16_bit(part->grad_type)))
         return rf_fail(RF_EINVAL, "%s: param is %s and grad %s; both must be f32, f16 or bf16", op,
                        rf_dtype_name(part->param_type), rf_dtype_name(part->grad_type));
+    if (part->state_type != RF_F32 && !rf_optimizer_can_store(opts, part->state_type))
+        return rf_fail(RF_ENOTSUP, "%s: %s with these options has no states in %s", op,
+                       rf_optimizer_get_info(opts->kind)->name, rf_dtype_name(part->state_type));
     if (part->copy && (part->param_type != RF_F32 || !is_16_bit(part->copy_type)))
         return rf_fail(RF_EINVAL,
-                       "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s",
-                       op, rf_dtype_name(part->param_type), rf_dtype_name(part->copy_type));
+                       "%s: a copy is for f32 parameters, in f16 or bf16; param is %s, copy %s", op,
+                       rf_dtype_name(part->param_type), rf_dtype_name(part->copy_type));
     if (part->flush && !rf_can_flush())
         return rf_fail(RF_ENOTSUP, "%s: this processor cannot flush subnormal numbers; omit flush",
                        op);
@@ -136,6 +144,8 @@ static struct terms terms_of(const struct rf_optimizer_opts *opts,
                           .rest2 = 1 - opts->beta2,
                           .bias1 = scalars->bias1,
                           .bias2 = scalars->bias2,
+                          .inverse1 = 1 / (double)scalars->bias1,
+                          .inverse2 = 1 / (double)scalars->bias2,
                           .eps = opts->eps,
                           .momentum = opts->momentum,
                           .rest = 1 - (dampens ? opts->dampening : 0),
@@ -143,9 +153,17 @@ static struct terms terms_of(const struct rf_optimizer_opts *opts,
                           .first = scalars->updates <= 1};
 }
 
-/* Checks everything except the range, and prepares the loops' arguments. */
+/* The grain at which a part is cut: whole blocks of states. */
+static int64_t grain_of(const struct rf_host_part *part)
+{
+    return part->state_type == RF_U8 ? RF_STATE_BLOCK : GRAIN;
+}
+
+/* Checks everything except the range, and prepares the loops' arguments. codes: memory for the
+ * tables of states in 8 bits, with signs and without. */
 static int prepare(const struct rf_optimizer_opts *opts, const struct rf_host_part *part,
-                   const struct rf_step_scalars *scalars, struct update *out)
+                   const struct rf_step_scalars *scalars, struct rf_codes codes[2],
+                   struct update *out)
 {
     if (!opts || !part || !scalars || (unsigned)opts->kind >= RF_OPTIMIZER_COUNT)
         return rf_fail(RF_EINVAL, "%s: a part, scalars and a known kind of optimizer are needed",
@@ -163,6 +181,16 @@ static int prepare(const struct rf_optimizer_opts *opts, const struct rf_host_pa
         if (!rf_optimizer_has(opts, (enum rf_optimizer_state)k))
             u.part.state[k] = NULL;
     RETURN_IF_ERROR(check_part(opts, &u.part));
+    bool made[2] = {false, false};
+    for (int k = 0; u.part.state_type == RF_U8 && k < RF_STATE_COUNT; k++) {
+        const bool bare = !rf_optimizer_signed(opts, (enum rf_optimizer_state)k);
+        if (!u.part.state[k])
+            continue;
+        if (!made[bare])
+            rf_codes_make(!bare, &codes[bare]);
+        made[bare] = true;
+        u.codes[k] = &codes[bare];
+    }
     *out = u;
     return 0;
 }
@@ -171,7 +199,8 @@ int rf_host_step_by(enum rf_host_path path, const struct rf_optimizer_opts *opts
                     const struct rf_host_part *part, const struct rf_step_scalars *scalars)
 {
     struct update u;
-    RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
+    struct rf_codes codes[2];
+    RETURN_IF_ERROR(prepare(opts, part, scalars, codes, &u));
     if (!scalars->skipped)
         run_update(path, &u, 0, part->count);
     return 0;
@@ -181,15 +210,17 @@ int rf_host_step(const struct rf_optimizer_opts *opts, const struct rf_host_part
                  int64_t from, int64_t count, const struct rf_step_scalars *scalars)
 {
     struct update u;
-    RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
+    struct rf_codes codes[2];
+    RETURN_IF_ERROR(prepare(opts, part, scalars, codes, &u));
     if (from < 0 || count < 0 || from > part->count || count > part->count - from)
         return rf_fail(RF_EINVAL, "%s: %lld elements from %lld on are not within a part of %lld",
                        op, (long long)count, (long long)from, (long long)part->count);
-    if (from % GRAIN != 0 || (count % GRAIN != 0 && from + count != part->count))
+    const int64_t grain = grain_of(part);
+    if (from % grain != 0 || (count % grain != 0 && from + count != part->count))
         return rf_fail(
             RF_EINVAL,
-            "%s: %lld elements from %lld on: a part of %lld can only be cut at multiples of %d", op,
-            (long long)count, (long long)from, (long long)part->count, GRAIN);
+            "%s: %lld elements from %lld on: a part of %lld can only be cut at multiples of %lld",
+            op, (long long)count, (long long)from, (long long)part->count, (long long)grain);
     if (!scalars->skipped)
         run_update(rf_host_best_path(), &u, from, from + count);
     return 0;
@@ -222,15 +253,17 @@ int rf_host_step_threads(const struct rf_optimizer_opts *opts, const struct rf_h
                          const struct rf_step_scalars *scalars, int threads)
 {
     struct update u;
+    struct rf_codes codes[2];
     pthread_t helpers[RF_HOST_THREADS];
-    RETURN_IF_ERROR(prepare(opts, part, scalars, &u));
+    RETURN_IF_ERROR(prepare(opts, part, scalars, codes, &u));
     if (threads < 1 || threads > RF_HOST_THREADS)
         return rf_fail(RF_EINVAL, "%s: %d threads; use 1 to %d", op, threads, RF_HOST_THREADS);
     if (scalars->skipped)
         return 0;
-    const int64_t share = (part->count / threads + GRAIN - 1) / GRAIN * GRAIN;
+    const int64_t grain = grain_of(part);
+    const int64_t share = (part->count / threads + grain - 1) / grain * grain;
     struct work work = {.update = &u,
-                        .piece = share < GRAIN   ? GRAIN
+                        .piece = share < grain   ? grain
                                  : share < PIECE ? share
                                                  : PIECE};
     const int64_t pieces = (part->count + work.piece - 1) / work.piece;

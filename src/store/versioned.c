@@ -155,10 +155,13 @@ static int read_again(struct rf_store *store, int owner, int writer, int64_t at,
 {
     const uint64_t until_ns = rf_after_s(store->opts.timeout_s);
     while (block->version == 0 || block->checksum != checksum(block)) {
-        if (rf_now_ns() > until_ns)
-            return rf_fail_rank(RF_ETIMEOUT, writer,
-                                "rank %d has not written block %lld to the end for %g s", writer,
-                                (long long)at, store->opts.timeout_s);
+        if (rf_now_ns() > until_ns) {
+            const int status = rf_fail_rank(
+                RF_ETIMEOUT, writer, "rank %d has not written block %lld to the end for %g s",
+                writer, (long long)at, store->opts.timeout_s);
+            rf_window_abort(store->across->window, rf_last_error()->message);
+            return status;
+        }
         RETURN_IF_ERROR(read_blocks(store, owner, writer, at, 1, block));
         RETURN_IF_ERROR(rf_window_flush(store->across->window));
     }

@@ -53,8 +53,8 @@ static void fill_decay(const struct rf_plan *plan, uint32_t *words)
             continue;
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
         const uint64_t begin = piece->first + piece->borders[plan->shard];
-        struct rf_plan_span span = {param->first, rf_padded((uint64_t)param->count)};
-        if (!rf_plan_clip(&span, begin, rf_padded(piece->counts[plan->shard])))
+        struct rf_plan_span span = {param->first, rf_plan_padded(plan, (uint64_t)param->count)};
+        if (!rf_plan_clip(&span, begin, rf_plan_padded(plan, piece->counts[plan->shard])))
             continue;
         const uint64_t first = span.first - begin + rf_plan_state_first(plan, param->piece);
         for (uint64_t w = 0; w < span.count / RF_FLAT_GRAIN; w++)
@@ -91,7 +91,7 @@ int rf_run_upload_tables(struct rf_run *run)
     if (!plan->trains)
         return 0;
     RETURN_IF_ERROR(upload_places(run));
-    const uint64_t words = rf_plan_state_bytes(plan, plan->shard) / sizeof(float) / RF_FLAT_GRAIN;
+    const uint64_t words = rf_plan_state_elements(plan, plan->shard) / RF_FLAT_GRAIN;
     struct rf_norm_chunk *chunks = rf_alloc((plan->chunk_count + 1) * sizeof(*chunks));
     uint32_t *decay = rf_alloc((words + 1) * sizeof(*decay));
     int rc = 0;

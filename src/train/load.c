@@ -9,6 +9,7 @@
 #include "../base/base.h"
 #include "../optim/scalars.h"
 #include "compress.h"
+#include "states.h"
 
 /* ---- does the checkpoint fit the run? (rank 0) ----------------------------------------------- */
 
@@ -46,8 +47,9 @@ static int check_rule(const struct rf_policy *policy, const struct rf_checkpoint
                    c->path, theirs ? theirs : "(not named)", ours);
 }
 
+/* any: it may have another type. */
 static int check_tensor(const struct rf_checkpoint *c, struct rf_safetensors *file,
-                        const struct rf_file_tensor *wanted)
+                        const struct rf_file_tensor *wanted, bool any)
 {
     int at = rf_safetensors_find(file, wanted->name);
     if (at < 0)
@@ -56,6 +58,8 @@ static int check_tensor(const struct rf_checkpoint *c, struct rf_safetensors *fi
                        "it was trained with",
                        c->path, wanted->name);
     const struct rf_file_tensor *found = rf_safetensors_tensor(file, at);
+    if (any)
+        return 0;
     if (found->dtype == wanted->dtype && rf_shape_equal(found->shape, wanted->shape))
         return 0;
     char theirs[96], ours[96];
@@ -170,6 +174,7 @@ static int check_tensors(const struct rf_run *run, const struct rf_load *load)
     const struct rf_checkpoint *c = &load->checkpoint;
     const struct rf_listing *lists = load->listings;
     const int before = count_before(load);
+    bool converts = false;
     RETURN_IF_ERROR(check_rule(&run->plan->policy, c));
     if (rf_plan_lags(run->plan) && before == 0)
         return rf_fail(RF_EINVAL,
@@ -177,8 +182,18 @@ static int check_tensors(const struct rf_run *run, const struct rf_load *load)
                        "flush (2bw) continues from two: use the schedule it was trained with",
                        c->path);
     for (int part = 0; part < RF_PART_COUNT; part++)
-        for (int i = 0; i < lists[part].count; i++)
-            RETURN_IF_ERROR(check_tensor(c, c->parts[part].tensors, &lists[part].tensors[i]));
+        for (int i = 0; i < lists[part].count; i++) {
+            const bool state = part == RF_PART_OPTIMIZER && rf_states_are(&lists[part].listed[i]);
+            RETURN_IF_ERROR(
+                check_tensor(c, c->parts[part].tensors, &lists[part].tensors[i], state));
+            if (state)
+                RETURN_IF_ERROR(rf_states_check(run, load, i, &converts));
+        }
+    if (converts)
+        rf_log("train", 0,
+               "the checkpoint %s has states of the optimizer in another type or division than "
+               "this run: they are converted",
+               c->path);
     const int models = rf_safetensors_count(c->parts[RF_PART_MODEL].tensors);
     /* Other schedules continue from the newest version alone. */
     const int states = rf_safetensors_count(c->parts[RF_PART_OPTIMIZER].tensors) -
@@ -261,6 +276,8 @@ static int open_all(struct rf_run *run, const char *dir, struct rf_load *load)
     RETURN_IF_ERROR(rf_run_status_of(run, rc, 0, "load"));
     RETURN_IF_ERROR(rf_run_broadcast(run, &which, sizeof(which), 0, "load which"));
     rc = first ? 0 : open_other(run, dir, &which, load);
+    if (rc == 0)
+        rc = rf_states_open(run, load);
     return rf_run_agree_status(run, rc, "load");
 }
 
@@ -346,6 +363,7 @@ static void close_load(struct rf_load *load)
         rf_spans_free(&load->spans[part]);
     }
     rf_free(load->all_see);
+    rf_free(load->codes);
     rf_free(load->buffer);
     rf_span_reader_free(&load->reader);
 }

@@ -19,6 +19,9 @@ struct rf_load {
     struct rf_spans spans[RF_PART_COUNT];
     uint8_t *buffer; /* one piece */
     struct rf_span_reader reader;
+    const struct rf_run *run;
+    struct rf_codes *codes; /* of states in 8 bits: without signs and with them */
+    int state_parts;        /* of the checkpoint: RF_STATES_NOTE */
 };
 
 /* load_read.c. Fills this rank's spans from the files, or from rank 0, which reads the files for

@@ -3,7 +3,7 @@
  * Reads a verified checkpoint into the memory of a run, piece by piece. See load.h.
  */
 #include "../base/base.h"
-#include "load.h"
+#include "states.h"
 
 static uint64_t piece_left(const struct rf_run *run, uint64_t count, uint64_t from)
 {
@@ -17,6 +17,8 @@ static int read_file(void *self, int part, int tensor, uint64_t at, uint64_t byt
     struct rf_load *load = self;
     struct rf_safetensors *file = load->checkpoint.parts[part].tensors;
     const char *name = load->listings[part].listed[tensor].name;
+    if (part == RF_PART_OPTIMIZER && rf_states_are(&load->listings[part].listed[tensor]))
+        return rf_states_read(load, tensor, at, bytes, out);
     const int index = rf_safetensors_find(file, name);
     if (index < 0)
         return rf_fail(RF_EINVAL, "the checkpoint %s has no %s", load->checkpoint.path, name);

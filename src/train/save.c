@@ -11,6 +11,7 @@
 
 #include "../base/base.h"
 #include "compress.h"
+#include "states.h"
 
 /* ---- checks before anything is written ------------------------------------------------------- */
 
@@ -20,7 +21,9 @@ static int lay_out(struct rf_save *save)
     const struct rf_policy *policy = &run->plan->policy;
     const struct rf_step_scalars *scalars =
         policy->forward_only ? NULL : rf_tensor_map(run->regions[RF_REGION_SCALARS]);
-    char updates[24], scale[24], good[24];
+    char updates[24], scale[24], good[24], parts[16];
+    snprintf(parts, sizeof(parts), "%d",
+             rf_plan_shares_sequences(run->plan) ? 1 : rf_plan_all_parts(run->plan));
     snprintf(scale, sizeof(scale), "%.9g", scalars ? (double)scalars->loss_scale : 0.0);
     snprintf(good, sizeof(good), "%u", scalars ? scalars->good_steps : 0);
     snprintf(updates, sizeof(updates), "%lld", (long long)run->updates);
@@ -29,7 +32,9 @@ static int lay_out(struct rf_save *save)
         {"updates", updates},
         {"optimizer", rf_optimizer_get_info(policy->optimizer.kind)->name},
         {"loss_scale", scale},
-        {"good_steps", good}};
+        {"good_steps", good},
+        {RF_STATES_NOTE, parts}};
+    const int note_count = rf_plan_codes(run->plan) ? 6 : 5;
     for (int p = 0; p < RF_PART_COUNT; p++) {
         struct rf_save_part *part = &save->parts[p];
         const enum rf_checkpoint_part id = (enum rf_checkpoint_part)p;
@@ -45,7 +50,7 @@ static int lay_out(struct rf_save *save)
             rf_safetensors_lay_out(&(struct rf_file_content){.tensors = part->listing.tensors,
                                                              .tensor_count = part->listing.count,
                                                              .notes = notes,
-                                                             .note_count = id ? 5 : 1},
+                                                             .note_count = id ? note_count : 1},
                                    &part->layout));
         save->bytes += rf_spans_bytes(&part->spans);
     }

@@ -18,6 +18,7 @@ uint32_t rf_listings_hash(const struct rf_listing listings[RF_PART_COUNT])
             const int64_t count = rf_shape_count(t->shape);
             hash = rf_hash32(t->name, strlen(t->name) + 1, hash);
             hash = rf_hash32(&count, sizeof(count), hash);
+            hash = rf_hash32(&listings[p].listed[i].parts, sizeof(int), hash);
         }
     return hash;
 }

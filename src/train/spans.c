@@ -8,6 +8,7 @@
 #include "spans.h"
 
 #include "../base/base.h"
+#include "states.h"
 #include "stored.h"
 
 /* state: the name of a state; NULL: the parameter itself. */
@@ -22,6 +23,13 @@ static void add(struct rf_listing *list, const struct rf_run *run, int param, co
     listed->region = region;
     list->tensors[list->count++] = (struct rf_file_tensor){
         .name = listed->name, .dtype = desc->dtype == RF_U8 ? RF_U8 : RF_F32, .shape = desc->shape};
+    if (!rf_states_are(listed) || !rf_plan_coded(run->plan, param))
+        return;
+    const struct rf_param_cut *cut = &run->plan->params[param].cut;
+    struct rf_file_tensor *tensor = &list->tensors[list->count - 1];
+    listed->parts = rf_states_parts(cut);
+    tensor->dtype = RF_U8;
+    tensor->shape = rf_shape1((int64_t)(rf_states_words(cut, listed->parts) * sizeof(uint32_t)));
 }
 
 int rf_listing_open(const struct rf_run *run, enum rf_checkpoint_part part, struct rf_listing *out)
@@ -89,9 +97,59 @@ int rf_spans_append(struct rf_spans *spans, const struct rf_span *span)
     return 0;
 }
 
-/* If a rank has several parts of a parameter, each part has its own span. */
-static int append(struct rf_spans *spans, const struct rf_span *span)
+/* Elements of the memory of a tensor of the listing; of blocks of 8-bit states, `count` words.
+ * first: the element's index in its region, or in memory with all states. */
+static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed *listed,
+                               uint64_t first, uint64_t count)
 {
+    const struct rf_plan *plan = run->plan;
+    const int k = listed->region - RF_REGION_STATE;
+    struct rf_tensor t = run->regions[listed->region];
+    t.dtype = listed->region == RF_REGION_COPY                ? plan->copy_type
+              : rf_states_are(listed) && !rf_plan_codes(plan) ? plan->policy.state_dtype
+                                                              : RF_F32;
+    if (plan->params[listed->param].raw)
+        first -= rf_plan_bare_elements(plan, plan->shard);
+    t.offset += k >= 0 && k < RF_PLAN_STATES ? rf_plan_state_offset(plan, k, plan->shard, first)
+                                             : first * rf_dtype_bytes(t.dtype);
+    t.shape = rf_shape1((int64_t)count);
+    return t;
+}
+
+static struct rf_param_cut words_of(const struct rf_file_tensor *tensor)
+{
+    return (struct rf_param_cut){
+        .shape = rf_shape1(rf_shape_count(tensor->shape) / (int64_t)sizeof(uint32_t)),
+        .ranks = 1,
+        .count = 1};
+}
+
+/* The blocks of 8-bit states that begin at elements of a span of one part, as words. *out has a
+ * count of 0 if there are none. element: that of the span's first in the memory of states. */
+static struct rf_span blocks_of(const struct rf_run *run, const struct rf_listing *list,
+                                const struct rf_span *span, uint64_t element)
+{
+    const struct rf_listed *listed = &list->listed[span->tensor];
+    const uint64_t first = (span->first + RF_STATE_BLOCK - 1) / RF_STATE_BLOCK;
+    const uint64_t end = (span->first + span->count + RF_STATE_BLOCK - 1) / RF_STATE_BLOCK;
+    const uint64_t words = RF_STATE_BLOCK_BYTES / sizeof(uint32_t);
+    struct rf_span blocks = *span;
+    blocks.first = rf_states_words(&run->plan->params[listed->param].cut,
+                                   listed->parts > 1 ? span->cut.rank : 0) +
+                   first * words;
+    blocks.count = (end - first) * words;
+    blocks.cut = words_of(&list->tensors[span->tensor]);
+    blocks.stored = stored(run, listed, element + first * RF_STATE_BLOCK - span->first, 0);
+    blocks.stored.shape = rf_shape1((int64_t)blocks.count);
+    return blocks;
+}
+
+/* If a rank has several parts of a parameter, each part has its own span. element: as in stored. */
+static int append(const struct rf_run *run, const struct rf_listing *list, struct rf_spans *spans,
+                  struct rf_span *span, uint64_t element)
+{
+    const struct rf_listed *listed = &list->listed[span->tensor];
+    span->stored = stored(run, listed, element, span->count);
     for (uint64_t done = 0, part = 0; done < span->count; part++) {
         struct rf_span one = *span;
         const uint64_t begin = rf_cut_part_first(&span->cut, (int)part);
@@ -105,23 +163,14 @@ static int append(struct rf_spans *spans, const struct rf_span *span)
         one.count = left < span->count - done ? left : span->count - done;
         one.stored.offset += done * rf_dtype_bytes(one.stored.dtype);
         one.stored.shape = rf_shape1((int64_t)one.count);
-        RETURN_IF_ERROR(rf_spans_append(spans, &one));
-        done += one.count;
+        const uint64_t count = one.count;
+        if (listed->parts)
+            one = blocks_of(run, list, &one, element + done);
+        if (one.count)
+            RETURN_IF_ERROR(rf_spans_append(spans, &one));
+        done += count;
     }
     return 0;
-}
-
-/* Elements of the memory of a tensor of the listing. */
-static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed *listed,
-                               uint64_t first, uint64_t count)
-{
-    struct rf_tensor t = run->regions[listed->region];
-    t.dtype = listed->region == RF_REGION_COPY ? run->plan->copy_type : RF_F32;
-    if (run->plan->params[listed->param].raw)
-        first -= rf_plan_bare_elements(run->plan, run->plan->shard);
-    t.offset += first * rf_dtype_bytes(t.dtype);
-    t.shape = rf_shape1((int64_t)count);
-    return t;
 }
 
 /* The index of the plan's parameter for a tensor of the listing on this rank; -1: none. If several
@@ -191,6 +240,13 @@ static bool next_range(const struct rf_plan_param *param, const struct turns *tu
     return (*at)++ == 0;
 }
 
+/* Each rank writes all blocks of its own parts. */
+static const struct turns *turns_for(const struct rf_listed *listed, bool writes,
+                                     const struct turns *turns)
+{
+    return writes && listed->parts <= 1 ? turns : NULL;
+}
+
 /* ---- this rank's spans ------------------------------------------------------------------------
  */
 
@@ -207,19 +263,16 @@ static int cut(const struct rf_run *run, const struct rf_listing *list, bool wri
         if (holder < 0)
             continue;
         const struct rf_plan_param *param = &run->plan->params[holder];
-        for (uint64_t at = 0; next_range(param, writes ? &turns : NULL, &at, &range);
+        for (uint64_t at = 0;
+             next_range(param, turns_for(&list->listed[i], writes, &turns), &at, &range);
              before += range.count) {
             struct rf_plan_span ours = {before, range.count};
             if (!rf_plan_clip(&ours, from, to - from))
                 continue;
             const uint64_t first = range.first + ours.first - before;
-            const struct rf_span span = {
-                .tensor = i,
-                .first = first,
-                .count = ours.count,
-                .cut = param->cut,
-                .stored = stored(run, &list->listed[i], param->first + first, ours.count)};
-            RETURN_IF_ERROR(append(out, &span));
+            struct rf_span span = {
+                .tensor = i, .first = first, .count = ours.count, .cut = param->cut};
+            RETURN_IF_ERROR(append(run, list, out, &span, param->first + first));
         }
     }
     return 0;
@@ -233,8 +286,8 @@ static uint64_t all_elements(const struct rf_run *run, const struct rf_listing *
     for (int i = 0; i < list->count; turns.before += copied_of(run, &list->listed[i++])) {
         const int holder = holder_of(run, &list->listed[i], writes);
         uint64_t at = 0;
-        while (holder >= 0 &&
-               next_range(&run->plan->params[holder], writes ? &turns : NULL, &at, &range))
+        while (holder >= 0 && next_range(&run->plan->params[holder],
+                                         turns_for(&list->listed[i], writes, &turns), &at, &range))
             count += range.count;
     }
     return count;
@@ -260,18 +313,17 @@ static int own_shards(const struct rf_run *run, const struct rf_listing *list, b
         const struct rf_plan_param *param = &plan->params[holder];
         const struct rf_plan_piece *piece = &plan->pieces[param->piece];
         const uint64_t begin = piece->first + piece->borders[plan->shard];
-        for (uint64_t at = 0; next_range(param, writes ? &turns : NULL, &at, &range);) {
+        for (uint64_t at = 0;
+             next_range(param, turns_for(&list->listed[i], writes, &turns), &at, &range);) {
             struct rf_plan_span ours = {param->first + range.first, range.count};
             if (!rf_plan_clip(&ours, begin, piece->counts[plan->shard]))
                 continue;
             const uint64_t first = piece->shard_first + ours.first - begin;
-            const struct rf_span span = {.tensor = i,
-                                         .first = ours.first - param->first,
-                                         .count = ours.count,
-                                         .cut = param->cut,
-                                         .stored =
-                                             stored(run, &list->listed[i], first, ours.count)};
-            RETURN_IF_ERROR(append(out, &span));
+            struct rf_span span = {.tensor = i,
+                                   .first = ours.first - param->first,
+                                   .count = ours.count,
+                                   .cut = param->cut};
+            RETURN_IF_ERROR(append(run, list, out, &span, first));
         }
     }
     return 0;
@@ -440,7 +492,9 @@ int rf_span_of_name(const struct rf_run *run, const struct rf_span_name *name,
     if (known) {
         const int param = listing->listed[name->tensor].param;
         span.cut = param < 0 ? rf_span_whole(&listing->tensors[name->tensor])
-                             : rf_cut_part(&run->plan->params[param].cut, 0);
+                   : listing->listed[name->tensor].parts
+                       ? words_of(&listing->tensors[name->tensor])
+                       : rf_cut_part(&run->plan->params[param].cut, 0);
         span.cut.rank = name->tensor_rank;
         const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(&span.cut));
         known = name->first <= all && name->count <= all - name->first;

@@ -10,13 +10,15 @@
 
 #include "run.h"
 
-/* The logical tensors of a part, in the order of its file. All are f32. */
+/* The logical tensors of a part, in the order of its file. All are f32, except for bytes, which are
+ * read and written as 32-bit words: raw parameters, and states in 8 bits. */
 struct rf_listing { /* zero: empty */
     struct rf_file_tensor *tensors;
     struct rf_listed {
         char name[192];
         int param;  /* index in the plan; -1: an array of one rank */
         int region; /* the region with the tensor, on a rank that has it */
+        int parts;  /* states in 8 bits: of rf_states_parts; 0: f32 */
     } * listed;
     int count;
 };

@@ -308,8 +308,11 @@ static int step(struct rf_execution *p, const struct rf_instruction *i)
         rf_plan_state_first(plan, (int)(piece - plan->pieces)) / RF_FLAT_GRAIN * sizeof(uint32_t);
     part.decay.shape = rf_shape1(rf_tensor_count(part.param) / RF_FLAT_GRAIN);
     part.places = rf_run_places(run, (int)(piece - plan->pieces));
-    for (int k = 0; k < RF_STATE_COUNT; k++)
-        part.state[k] = as_f32(out_span(p, i, rf_state_role(k)));
+    const enum rf_dtype states = rf_plan_state_type(plan, (int)(piece - plan->pieces));
+    for (int k = 0; k < RF_STATE_COUNT; k++) {
+        const struct rf_tensor state = out_span(p, i, rf_state_role(k));
+        part.state[k] = state.buffer ? rf_as(state, states) : state;
+    }
     RETURN_IF_ERROR(keep_version(p, i));
     return rf_optimizer_step(run->stream, &plan->policy.optimizer, &part, scalars(p, i));
 }
@@ -329,6 +332,7 @@ static int host_step(struct rf_execution *p, const struct rf_instruction *i)
                                 .param_type = type_of(p, param),
                                 .grad_type = RF_F32,
                                 .copy_type = plan->copy_type,
+                                .state_type = rf_plan_state_type(plan, piece),
                                 .flush = run->flush};
     if (part.count == 0)
         return 0;

@@ -190,6 +190,23 @@ TEST(Federated, MessagesAreAClosedListOfKnownSizes)
         /* On the wire: 34 bytes more for each message, and 40 once. LEAVE is sent after the last
          * stats. */
         EXPECT_EQ(last[k].sent_bytes, sent + 34 * messages + 40);
+        /* The plan of a round has all but the beginning and messages without values. */
+        const rf_rounds_rule rule = {};
+        struct rf_federated_usage usage = {};
+        ASSERT_EQ(rf_federated_usage(&rule, count, 2, &usage), RF_OK);
+        const auto bytes_of = [&](bool out, int kind) {
+            uint64_t sum = 0;
+            for (const uint64_t size : seen[k][{out, kind}])
+                sum += size + 34;
+            return sum;
+        };
+        EXPECT_EQ(last[k].sent_bytes,
+                  rounds * usage.sent_bytes + 40 + bytes_of(true, RF_FEDERATED_JOIN) +
+                      bytes_of(true, RF_FEDERATED_STATE) + bytes_of(true, RF_FEDERATED_LEAVE) +
+                      gave * (bytes + 34 * pieces));
+        EXPECT_EQ(last[k].received_bytes, (rounds + 1) * usage.received_bytes + 40 +
+                                              bytes_of(false, RF_FEDERATED_ASK) +
+                                              bytes_of(false, RF_FEDERATED_HEARTBEAT));
         EXPECT_LT(last[k].sent_bytes, 1.002 * static_cast<double>((rounds + gave) * bytes));
         EXPECT_LT(last[k].received_bytes, 1.002 * static_cast<double>((rounds + 1) * bytes));
     }

@@ -109,6 +109,21 @@ TEST(FederatedMessages, OnlyThoseOfTheListAreParsed)
     update[15] = 0x80; /* a negative round */
     EXPECT_EQ(weighs(1), RF_ECORRUPT);
     EXPECT_EQ(parse(RF_FEDERATED_VALUES, std::vector<uint8_t>(7), true, &m), RF_ECORRUPT);
+    std::vector<uint8_t> peers(16 + 2 * FEDERATED_PEER_BYTES);
+    peers[16] = 'a', peers[16 + FEDERATED_PEER_BYTES] = 'b';
+    EXPECT_EQ(parse(RF_FEDERATED_PEERS, peers, false, &m), RF_OK);
+    peers.push_back(0); /* a third one begins */
+    EXPECT_EQ(parse(RF_FEDERATED_PEERS, peers, false, &m), RF_ECORRUPT);
+    peers.pop_back();
+    peers[16] = 'b'; /* twice */
+    EXPECT_EQ(parse(RF_FEDERATED_PEERS, peers, false, &m), RF_ECORRUPT);
+    for (const int kind : {RF_FEDERATED_SHARES, RF_FEDERATED_AGREED}) {
+        std::vector<uint8_t> set(16 + 32 + 160);
+        set[16] = kind == RF_FEDERATED_SHARES ? 5 : 0;
+        EXPECT_EQ(parse(kind, set, false, &m), set[16] ? RF_OK : RF_ECORRUPT) << kind;
+        set[16] = 7; /* three, and two are there */
+        EXPECT_EQ(parse(kind, set, false, &m), RF_ECORRUPT) << kind;
+    }
     std::vector<uint8_t> join(20, 'x');
     EXPECT_EQ(parse(RF_FEDERATED_JOIN, join, true, &m), RF_ECORRUPT); /* no ends of texts */
     join[14] = join[19] = 0;

@@ -20,7 +20,7 @@ namespace
 const int64_t COUNT = 40000; /* two pieces */
 using Bytes = std::vector<uint8_t>;
 
-enum Stop { NEVER, BEFORE_READY, READY, SHARED, HALF, UPLOADED, ASKED, CONFIRMED, REVEALED };
+enum Stop { BEFORE_READY, GONE, READY, SHARED, HALF, UPLOADED, ASKED, CONFIRMED, REVEALED };
 
 /* A client by hand that follows the rules, adds its weight to each value, and stops. */
 struct Hand : Raw {
@@ -44,6 +44,8 @@ struct Hand : Raw {
         Bytes body(FEDERATED_READY_BYTES);
         EXPECT_EQ(federated_secure_ready(&s, id, round, body.data()), RF_OK);
         send_body(RF_FEDERATED_READY, id, round, body);
+        if (stop == GONE)
+            return;
         federated_message m = next(RF_FEDERATED_PEERS);
         if (stop == READY)
             return;
@@ -137,7 +139,7 @@ float mean(const std::vector<int> &clients)
 TEST(FederatedSecureLost, AClientMayJoinLateAndDropOutAtAnyTime)
 {
     for (const Stop stop :
-         {BEFORE_READY, READY, SHARED, HALF, UPLOADED, ASKED, CONFIRMED, REVEALED}) {
+         {BEFORE_READY, GONE, READY, SHARED, HALF, UPLOADED, ASKED, CONFIRMED, REVEALED}) {
         Coordinator c(4);
         const Vector initial(COUNT, 0);
         configure(c, initial, 3, 3);
@@ -148,7 +150,13 @@ TEST(FederatedSecureLost, AClientMayJoinLateAndDropOutAtAnyTime)
                 Client client(c, k, COUNT);
                 ASSERT_EQ(client.open(), RF_OK) << rf_last_error()->message;
                 c.wait_for("client c3 has joined"); /* then round 0 ends */
-                train(client, k);
+                client.train(
+                    [&](Client &self) {
+                        if (stop == GONE && rf_client_round(self.client) == 1)
+                            c.wait_for("client c3 is lost"); /* it was ready */
+                        self.values.assign(COUNT, static_cast<float>(k + 1));
+                    },
+                    k + 1);
             });
         c.wait_for(": 3 here");
         {

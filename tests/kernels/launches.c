@@ -474,9 +474,12 @@ static void reductions(const struct run *run)
 }
 
 static void optimizer(const struct run *run, int64_t n, const struct rf_optimizer_opts *opts,
-                      enum rf_dtype param, enum rf_dtype grad, enum rf_dtype copy)
+                      enum rf_dtype param, enum rf_dtype grad, enum rf_dtype copy,
+                      enum rf_dtype state)
 {
     const int64_t words = (n + 63) / 64;
+    const int64_t stored =
+        state == RF_U8 ? (n + RF_STATE_BLOCK - 1) / RF_STATE_BLOCK * RF_STATE_BLOCK_BYTES : n;
     struct rf_optimizer_part part = {0};
     struct launch launch = {.chosen = true};
     afresh(run);
@@ -484,19 +487,20 @@ static void optimizer(const struct run *run, int64_t n, const struct rf_optimize
     part.grad = reshape(take(run, grad, 1, n), rf_shape1(n));
     for (int i = 0; i < RF_STATE_COUNT; i++)
         if (rf_optimizer_has(opts, i))
-            part.state[i] = reshape(take(run, RF_F32, 1, n), rf_shape1(n));
+            part.state[i] = reshape(take(run, state, 1, stored), rf_shape1(stored));
     if (copy != RF_F32)
         part.copy = reshape(take(run, copy, 1, n), rf_shape1(n));
     part.decay = reshape(take(run, RF_I32, 1, words), rf_shape1(words));
     struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 16), rf_shape1(RF_SCALAR_WORDS));
-    snprintf(launch.name, sizeof(launch.name), "%s%s grad %s%s%s%s",
+    snprintf(launch.name, sizeof(launch.name), "%s%s grad %s%s%s%s%s%s",
              rf_optimizer_get_info(opts->kind)->name, n % 4 ? " odd" : "", rf_dtype_name(grad),
              copy == RF_F32 ? "" : " copy ", copy == RF_F32 ? "" : rf_dtype_name(copy),
-             opts->stochastic_rounding ? " stochastic" : "");
+             opts->stochastic_rounding ? " stochastic" : "", state == RF_F32 ? "" : " states ",
+             state == RF_F32 ? "" : rf_dtype_name(state));
     end(run, launch, param, rf_optimizer_step(run->operands->stream, opts, &part, scalars));
     /* The same for all rules. */
     if (!opts->stochastic_rounding || (copy == RF_F32 && param == RF_F32) ||
-        opts->kind != RF_ADAMW || grad != RF_F32)
+        opts->kind != RF_ADAMW || grad != RF_F32 || state != RF_F32)
         return;
     snprintf(launch.name + strlen(launch.name), sizeof(launch.name) - strlen(launch.name),
              " placed");
@@ -507,7 +511,8 @@ static void optimizer(const struct run *run, int64_t n, const struct rf_optimize
               rf_optimizer_copy(run->operands->stream, opts, &part, scalars, false));
 }
 
-/* Every rule with every combination of types; copies are of f32 parameters only. */
+/* Every rule with every combination of types; copies are of f32 parameters only. States of fewer
+ * bits do not depend on the other types. */
 static void optimizers(const struct run *run, int64_t n)
 {
     struct rf_tensor scalars = reshape(take(run, RF_F32, 1, 16), rf_shape1(RF_SCALAR_WORDS));
@@ -529,8 +534,11 @@ static void optimizers(const struct run *run, int64_t n)
                         opts.stochastic_rounding = stochastic;
                         if (types[param] != RF_F32 && types[copy] != RF_F32)
                             continue;
-                        optimizer(run, n, &opts, types[param], types[grad], types[copy]);
+                        optimizer(run, n, &opts, types[param], types[grad], types[copy], RF_F32);
                     }
+        for (enum rf_dtype state = RF_F32; state < RF_DTYPE_COUNT; state++)
+            if (state != RF_F32 && rf_optimizer_can_store(&opts, state))
+                optimizer(run, n, &opts, RF_F32, RF_F32, RF_BF16, state);
     }
     plain(run, "loss_scale_update", RF_F32, rf_loss_scale_update(s, NULL, scalars));
 }

@@ -14,7 +14,7 @@
 
 extern "C" {
 #include "base/base.h"
-#include "optim/host.h"
+#include "optim/codes.h"
 }
 
 namespace

@@ -96,4 +96,74 @@ TEST_F(HostStepAndKernel, StochasticRoundingIsTheKernelsToTheBit)
         }
 }
 
+/* A state in 8 or 16 bits on the device, as f32. */
+Floats decoded(const rf_optimizer_opts &o, int k, rf_dtype type, const void *data, int64_t n)
+{
+    Floats values(n);
+    const auto *half = (const uint16_t *)data;
+    if (type == RF_BF16)
+        return oracle::from_half(std::vector<uint16_t>(half, half + n), true);
+    rf_codes codes;
+    rf_codes_make(rf_optimizer_signed(&o, (rf_optimizer_state)k), &codes);
+    for (int64_t i = 0; i < n; i += 256)
+        rf_codes_read(&codes, (const char *)data + i / 256 * RF_STATE_BLOCK_BYTES,
+                      (int)std::min<int64_t>(256, n - i), &values[i]);
+    return values;
+}
+
+TEST_F(HostStepAndKernel, StatesOfFewerBitsAreThoseOfTheKernel)
+{
+    int turn = 0;
+    for (const Rule &rule : all_rules())
+        for (rf_dtype type : {RF_BF16, RF_U8})
+            for (int64_t n : {4096 + 64, 4099}) {
+                const rf_optimizer_opts &o = rule.opts;
+                const bool other = o.eps_inside || o.no_bias_correction || o.kind == RF_NESTEROV;
+                if (!rf_optimizer_can_store(&o, type) || other || (n % 2 && o.kind != RF_ADAMW))
+                    continue;
+                const Types types = turn++ % 2 ? plain : Types{RF_F32, RF_BF16, RF_F16};
+                const Floats p = normal(n);
+                const Ints decay(HostStepAndKernel::alternating(n));
+                Flat device = flat(o, p, decay, {0, n, 0}, types.param, types.copy);
+                Host host(o, p, decay, types);
+                const uint64_t bytes = type == RF_U8 ? rf_code_bytes(n) : 2 * n;
+                std::vector<unsigned char> states[RF_STATE_COUNT];
+                host.part.state_type = type;
+                for (int k = 0; k < RF_STATE_COUNT; k++)
+                    if (host.part.state[k]) {
+                        states[k].resize(bytes);
+                        host.part.state[k] = states[k].data();
+                        device.part.state[k] = words(rf_shape1(type == RF_U8 ? (int64_t)bytes : n),
+                                                     type, states[k].data(), 0);
+                    }
+                for (int t = 0; t < 3; t++) {
+                    Floats g = normal(n);
+                    for (int64_t i = 0; i < n; i += 5)
+                        g[i] = 0;
+                    set(device.scalars, 1e-3f, 0.5f);
+                    host.scalars.inv_tokens = 0.5f;
+                    ASSERT_OK(step(o, device, typed(rf_shape1(n), types.grad, g)));
+                    ASSERT_OK(host.step(g));
+                }
+                /* A division of 2.5 ULP leads to the next level now and then. */
+                int64_t others = 0;
+                ASSERT_OK(rf_stream_wait(stream));
+                for (int k = 0; k < RF_STATE_COUNT; k++) {
+                    if (!host.part.state[k])
+                        continue;
+                    std::vector<unsigned char> got(bytes);
+                    ASSERT_OK(rf_tensor_read(device.part.state[k], got.data(), bytes));
+                    const Floats a = decoded(o, k, type, got.data(), n);
+                    const Floats b = decoded(o, k, type, states[k].data(), n);
+                    for (int64_t i = 0; i < n; i++) {
+                        others += a[i] != b[i];
+                        EXPECT_EQ(a[i] == 0, b[i] == 0) << rule.name << " " << i;
+                    }
+                }
+                EXPECT_LE(others, n / 500) << rule.name << " " << rf_dtype_name(type);
+                if (others == 0)
+                    expect_near(host.param(), wide(read(device.part.param)), 1e-6, rule.name);
+            }
+}
+
 } // namespace

@@ -374,7 +374,7 @@ TEST_F(HostStep, MisuseIsNamedAndWritesNothing)
     refused("param is i32", [](auto &part) { part.param_type = RF_I32; });
     refused("param must not overlap grad", [](auto &part) { part.grad = part.param; });
     refused("state m must not overlap state v",
-            [](auto &part) { part.state[RF_STATE_V] = part.state[RF_STATE_M] + 99; });
+            [](auto &part) { part.state[RF_STATE_V] = (float *)part.state[RF_STATE_M] + 99; });
     refused("param must not overlap copy",
             [](auto &part) { part.copy = (char *)part.param + 396; });
     refused("a copy is for f32 parameters", [](auto &part) { part.copy_type = RF_F32; });

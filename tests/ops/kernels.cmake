@@ -8,7 +8,8 @@ rf_test(ops_kernels_test
 rf_test(ops_optimizer_test SOURCES optimizer_test.cc optimizer_types_test.cc step_scalars_test.cc
         LAYERS base device ops)
 target_compile_definitions(ops_optimizer_test PRIVATE RF_OPS_FOLDER="${RF_TEST_FOLDER}")
-rf_test(ops_host_step_test SOURCES host_scalars_test.cc host_step_test.cc host_step_kernel_test.cc LAYERS base device ops optim)
+rf_test(ops_host_step_test SOURCES host_scalars_test.cc host_states_test.cc host_step_test.cc host_step_kernel_test.cc
+        LAYERS base device ops optim)
 rf_test(ops_work_test SOURCES work_test.cc LAYERS base device ops)
 rf_test(ops_ranges_test SOURCES ranges_test.cc LAYERS base device ops)
 rf_test(ops_quantize_test SOURCES quantize_test.cc LAYERS base device ops)

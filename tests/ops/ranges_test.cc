@@ -443,6 +443,21 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_round_squares(stream, out, exact));
     }
 
+    void states_of_fewer_bits(const rf_optimizer_opts &opts, rf_optimizer_part part,
+                              rf_tensor scalars, int64_t n)
+    {
+        const int64_t bytes = (n + 255) / 256 * RF_STATE_BLOCK_BYTES;
+        for (rf_dtype state : {RF_BF16, RF_U8}) {
+            if (!rf_optimizer_can_store(&opts, state))
+                continue;
+            const std::vector<unsigned char> zeros((size_t)std::max(bytes, 2 * n));
+            for (rf_tensor &t : part.state)
+                if (t.buffer)
+                    t = this->words(rf_shape1(state == RF_U8 ? bytes : n), state, zeros.data(), 0);
+            EXPECT_OK(rf_optimizer_step(stream, &opts, &part, scalars));
+        }
+    }
+
     void optimizers(rf_dtype type, int64_t n)
     {
         rf_tensor scalars = f32(rf_shape1(RF_SCALAR_WORDS), Floats(RF_SCALAR_WORDS)),
@@ -474,8 +489,10 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             if (type != RF_F32)
                 part.copy = typed_blank(rf_shape1(n), type);
             EXPECT_OK(rf_optimizer_step(stream, &opts, &part, scalars));
-            if (type == RF_F32)
+            if (type == RF_F32) {
+                states_of_fewer_bits(opts, part, scalars, n);
                 continue;
+            }
             opts.stochastic_rounding = true;
             const Ints table = place_table({{5, 64}, {(uint64_t)n, 1000}}, 0, n);
             part.places = i32(rf_shape1((int64_t)table.size()), table);

@@ -298,16 +298,19 @@ TEST_F(Work, EveryOptimizerCountsAsItsRuleSays)
                     part.copy = tensor(rf_shape1(count), copy);
                 part.decay = tensor(rf_shape1((count + 63) / 64), RF_I32);
                 rf_work rule;
-                rf_optimizer_work(&opts, (uint64_t)count, type, copy, &rule);
+                rf_optimizer_work(&opts, (uint64_t)count, {type, copy, RF_F32}, &rule);
                 ASSERT_OK(
                     rf_optimizer_step(stream, &opts, &part, tensor(rf_shape1(RF_SCALAR_WORDS))));
                 EXPECT_WORK(rule.launches, rule.flops, rule.read, rule.written);
             }
     rf_optimizer_opts adamw = {};
     rf_work rule;
-    rf_optimizer_work(&adamw, 64, RF_F32, RF_BF16, &rule);
+    rf_optimizer_work(&adamw, 64, {RF_F32, RF_BF16, RF_F32}, &rule);
     EXPECT_EQ(rule.read, 64u * 16 + 4 + 64);
     EXPECT_EQ(rule.written, 64u * (12 + 2));
+    rf_optimizer_work(&adamw, 4096, {RF_F32, RF_F32, RF_U8}, &rule);
+    EXPECT_EQ(rule.read, 4096u * 8 + 16 * 2 * 260 + 64 * 4 + 64);
+    EXPECT_EQ(rule.written, 4096u * 4 + 16 * 2 * 260);
 }
 
 TEST_F(Work, ArgumentsAreCheckedAsOnAnyDevice)

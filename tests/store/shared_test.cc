@@ -13,6 +13,10 @@
 
 #include "support/ranks.h"
 
+extern "C" {
+#include "store/across.h"
+}
+
 namespace
 {
 
@@ -47,10 +51,21 @@ void count_exactly(const ranks::World &world, rf_store_rule rule, int64_t count,
         rows.count = 3;
         rows.rows = odd; /* parameters 5 to 8, 13 to 16, 21 to 24 */
         const rf_store_keys all = rf_store_range(0, count);
-        for (int64_t k = 0; k < pushes; k++)
+        Vector values(count), before = initial;
+        for (int64_t k = 0; k < pushes; k++) {
             ASSERT_EQ(rf_store_push(store, k % 2 ? &rows : &all, ones.data(), nullptr), RF_OK);
+            if (k % 20 != 0)
+                continue;
+            /* What is read while others write is a value that was there. */
+            ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK);
+            for (int64_t i = 0; i < count; i++) {
+                ASSERT_EQ(values[i], std::floor(values[i])) << i;
+                ASSERT_GE(values[i], initial[i] - static_cast<double>(pushes * world.size)) << i;
+                ASSERT_LE(values[i], rule == RF_STORE_HOGWILD ? before[i] : initial[i]) << i;
+            }
+            before = values;
+        }
         ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
-        Vector values(count);
         rf_store_stats stats = {};
         ASSERT_EQ(rf_store_pull(store, &all, 0, values.data()), RF_OK);
         ASSERT_EQ(rf_store_get_stats(store, &stats), RF_OK);
@@ -62,7 +77,7 @@ void count_exactly(const ranks::World &world, rf_store_rule rule, int64_t count,
             missing += values[i] - want;
         }
         EXPECT_EQ(stats.pushes, pushes);
-        EXPECT_EQ(stats.pulls, 1);
+        EXPECT_EQ(stats.pulls, (pushes + 19) / 20 + 1);
         EXPECT_EQ(stats.additions, static_cast<uint64_t>(world.size * pushes / 2 * (count + 12)));
         /* Each addition is of 1: what is missing is what was lost. */
         EXPECT_EQ(static_cast<double>(stats.lost), missing);
@@ -111,6 +126,75 @@ TEST(StoreAcrossHosts, OneSidedAdditionsLoseNothingAndLossesAreCounted)
             world.size = row.size;
             count_exactly(world, rule, row.count, row.pushes);
         }
+}
+
+/* A block that is not whole is read again, until the timeout. */
+TEST(StoreAcrossHosts, ABlockThatIsNeverWholeIsNoValue)
+{
+    ranks::World world;
+    world.provider = "ofi-tcp";
+    world.hosts = "a,b";
+    world.timeout_s = ranks::patience();
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_store *store = open_store(comm, RF_STORE_HOGWILD, 5, nullptr);
+        ASSERT_NE(store, nullptr);
+        const rf_store_keys first = rf_store_range(0, 1);
+        rf_store_across *across = store->across;
+        float value = 7; /* into rank 1's only block on rank 0, behind rank 0's block */
+        if (rank == 1) {
+            ASSERT_EQ(rf_window_start(across->window, RF_WINDOW_PUT, 0, across->head + 256 + 16,
+                                      &value, sizeof value),
+                      RF_OK);
+            ASSERT_EQ(rf_window_flush(across->window), RF_OK);
+        }
+        ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
+        if (rank == 0) {
+            EXPECT_EQ(rf_store_pull(store, &first, 0, &value), RF_ETIMEOUT);
+            EXPECT_EQ(rf_last_error()->rank, 1);
+            EXPECT_NE(strstr(rf_last_error()->message, "rank 1 has not written block 0"), nullptr)
+                << rf_last_error()->message;
+            EXPECT_EQ(rf_store_pull(store, &first, 0, &value), RF_EABORT);
+        }
+        rf_store_close(store);
+    });
+}
+
+/* Who gives up is not waited for, and the others are told why; a server counts it as lost. */
+TEST(StoreAcrossHosts, ARankThatGivesUpTellsTheOthers)
+{
+    ranks::World world;
+    world.provider = "tcp;ofi_rxm";
+    world.hosts = "a,b";
+    ranks::run(world, [](rf_comm *comm, int rank) {
+        rf_store *store = open_store(comm, RF_STORE_HOGWILD, 5, nullptr);
+        ASSERT_NE(store, nullptr);
+        const rf_store_keys all = rf_store_range(0, 5);
+        float values[5];
+        int status = RF_OK;
+        if (rank == 1)
+            rf_store_abort(store, "the disk is full");
+        while (status == RF_OK)
+            status = rf_store_pull(store, &all, 0, values);
+        EXPECT_EQ(status, RF_EABORT);
+        EXPECT_EQ(rf_last_error()->rank, 1);
+        EXPECT_NE(strstr(rf_last_error()->message, "the disk is full"), nullptr)
+            << rf_last_error()->message;
+        rf_store_close(store);
+    });
+    ranks::World servers;
+    servers.size = 3;
+    ranks::run(servers, [](rf_comm *comm, int rank) {
+        rf_store *store = open_store(comm, RF_STORE_ASYNC, 5, nullptr);
+        ASSERT_NE(store, nullptr);
+        rf_store_server_stats stats = {};
+        if (rank == 2) {
+            EXPECT_EQ(rf_store_serve(store, &stats), RF_OK);
+            EXPECT_EQ(stats.lost, 1);
+        }
+        if (rank == 1)
+            rf_store_abort(store, "the disk is full");
+        rf_store_close(store);
+    });
 }
 
 TEST(SharedStore, RanksThatDisagreeAndNetworksWithoutTheOperationsAreRefused)

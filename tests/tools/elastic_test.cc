@@ -170,11 +170,19 @@ TEST(Elastic, WorkersOfAStoreContinueWithoutThoseThatAreLost)
     for (const auto &row : all) {
         TempFolder folder;
         const bool continues = row.says[0] == '"';
-        const Ended e = killed(folder, row.ranks, {row.victim},
-                               {"--sync", row.rule, "--optimizer", "sgd", "--weight-decay", "0"});
+        const std::string save = folder.path + "/save";
+        const std::vector<std::string> same = {"--sync", row.rule, "--optimizer",    "sgd",
+                                               "--save", save,     "--weight-decay", "0"};
+        const Ended e = killed(folder, row.ranks, {row.victim}, with(same, {"--save-every", "2"}));
         EXPECT_EQ(e.program.status == 0, continues) << e.program.err;
         EXPECT_EQ(e.program.out.find("step 40/40") != std::string::npos, continues);
         EXPECT_NE((e.program.err + e.log).find(row.says), std::string::npos)
             << row.rule << e.log << e.program.err;
+        /* With another number of workers, from the last save. */
+        const ProgramResult r = run_program(
+            with(tiny(folder.path + "/t.txt"), with(same, {"--ranks", "3", "--provider", "loopback",
+                                                           "--steps", "42", "--resume", save})));
+        EXPECT_EQ(r.status, 0) << r.err;
+        EXPECT_NE(r.out.find("step 42/42"), std::string::npos) << r.out;
     }
 }

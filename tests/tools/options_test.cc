@@ -54,6 +54,17 @@ bool writes(const OptionRow &row)
     return row.path == "writes" || row.path == "writes into" || row.path == "replaces";
 }
 
+/* The options without which this one has no effect, and without which those have none. */
+Words needed(const std::vector<OptionRow> &rows, const OptionRow &row, std::set<std::string> *said)
+{
+    const std::string first = row.needs.substr(0, row.needs.find('|'));
+    for (const OptionRow &other : rows)
+        if (other.name == first && said->insert(first).second)
+            return given(other, first == "lora" ? "r=2" : value_for(other)) +
+                   needed(rows, other, said);
+    return {};
+}
+
 } // namespace
 
 TEST(Options, ALetterMeansOneThingAndEveryOptionHasAGroupAndANounPhrase)
@@ -204,11 +215,8 @@ TEST(Options, NoOutputIsAnInputOrAnotherOutputOfTheSameCommand)
                     continue;
                 const auto &names = same[pairs++ % (sizeof(same) / sizeof(same[0]))];
                 Words words = begin(command) + given(out, names[0]) + given(other, names[1]);
-                for (const std::string &needs : {out.needs, other.needs}) {
-                    const std::string first = needs.substr(0, needs.find('|'));
-                    if (!first.empty() && first != out.name && first != other.name)
-                        words = words + Words{"--" + first, first == "lora" ? "r=2" : "x"};
-                }
+                std::set<std::string> said = {out.name, other.name};
+                words = words + needed(rows, out, &said) + needed(rows, other, &said);
                 expect_usage(words, "do not go together");
             }
     }

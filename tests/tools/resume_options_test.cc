@@ -113,6 +113,7 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
         {{"--compress", "nf4"}, "--compress none"},
         {{"--loss-scale", "2"}, "--loss-scale 0"},
         {{"--optimizer", "lion"}, "--optimizer adamw"},
+        {{"--optimizer-state", "8bit"}, "--optimizer-state f32"},
         {{"--beta1", "0.9"}, "--beta1 0.8"},
         {{"--beta2", "0.9"}, "--beta2 0.95"},
         {{"--eps", "1e-7"}, "--eps 1e-08"},

@@ -124,9 +124,62 @@ TEST(Sync, ThePlanHasTheBytesOfARound)
     EXPECT_EQ(run_program({"plan", "--sync", "local:2", "--ranks", "3", "--mesh", "tp=2"}).status,
               2);
     EXPECT_EQ(run_program({"plan", "--sync", "local:2,key=1", "--ranks", "2"}).status, 2);
-    const ProgramResult store = run_program({"plan", "--sync", "server:async", "--ranks", "2"});
-    EXPECT_EQ(store.status, 2);
-    EXPECT_NE(store.err.find("a store is not planned"), std::string::npos) << store.err;
+}
+
+/* Of a store: a worker's steps, and behind them a pull and two heads of messages, for each server.
+ */
+TEST(Sync, ThePlanHasTheBytesOfAStore)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    std::vector<std::string> words = tiny(data);
+    words[0] = "plan";
+    words.erase(words.begin() + 1, words.begin() + 3); /* --data */
+    ProgramResult r =
+        run_program(with(words, {"--ranks", "2", "--sync", "server:async", "--json"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    const double sent = last_number(r.out, "sent_round"),
+                 received = last_number(r.out, "received_round"),
+                 values = 4 * last_number(r.out, "params");
+    EXPECT_EQ(sent, last_number(r.out, "server_received"));
+    EXPECT_EQ(received, last_number(r.out, "server_sent"));
+    r = run_program(workers(data, "server:async", 2, {"--steps", "3", "--log", log}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "pushed").at(0) + series(log, "pulled").at(0) +
+                  series(log, "other").at(0),
+              3 * (sent + received) + (64 + 8 + 64 + values) + 2 * 64);
+    /* Two servers have half of it each. */
+    r = run_program(
+        with(words, {"--ranks", "5", "--sync", "server,servers=2", "--clip", "0", "--order", "ring",
+                     "--peak", "1", "--memory", "10", "--link-gbps", "1", "--json"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(last_number(r.out, "sent_round"), sent + 2 * (64 + 8));
+    EXPECT_EQ(last_number(r.out, "server_received"), 3 * (values / 2 + 2 * (64 + 8)));
+    EXPECT_GT(last_number(r.out, "step_us"), 2 * 1.5e6 * values / (1e9 / 8));
+    EXPECT_GT(last_number(r.out, "data_parallel_sent"), values);
+    r = run_program(with(words, {"--sync", "fedavg:4", "--clients", "3", "--json"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(last_number(r.out, "server_received"), 3 * last_number(r.out, "sent_round"));
+    EXPECT_EQ(last_number(r.out, "sent_round"), values + 24 + 2 * 34);
+    r = run_program(with(words, {"--sync", "hogwild", "--ranks", "2", "--optimizer", "sgd",
+                                 "--weight-decay", "0", "--json"}));
+    EXPECT_EQ(last_number(r.out, "sent_round"), 0) << r.err;
+    const struct {
+        std::vector<std::string> more;
+        const char *says;
+    } refused[] = {{{"--sync", "server", "--ranks", "1"}, "at least 2"},
+                   {{"--sync", "server", "--ranks", "4", "--mesh", "tp=2"}, "is one rank"},
+                   {{"--sync", "server", "--ranks", "4"}, "is not for --clip"},
+                   {{"--sync", "server", "--ranks", "4", "--clip", "0"}, "is tied to"},
+                   {{"--sync", "hogwild", "--ranks", "4"}, "use --optimizer sgd"},
+                   {{"--sync", "gossip:2", "--clients", "2"}, "clients have a coordinator"},
+                   {{"--sync", "fedavg:2", "--clients", "2", "--ranks", "2"}, "has no --ranks"},
+                   {{"--clients", "2"}, "--sync"}};
+    for (const auto &row : refused) {
+        r = run_program(with(words, row.more));
+        EXPECT_EQ(r.status, 2) << row.says;
+        EXPECT_NE(r.err.find(row.says), std::string::npos) << r.err;
+    }
 }
 
 TEST(Sync, NeighboursEndWithOneModelThatIsSavedAndContinued)
@@ -237,6 +290,45 @@ TEST(Sync, ServersAreDataParallelTrainingInTreeOrderToTheBit)
     EXPECT_EQ(hashes[0], hashes[1]);
 }
 
+/* The state of the servers continues to the bit, on another number of servers, too, and of workers
+ * and under another rule with other gradients. Nothing else continues as a store's. */
+TEST(Sync, ACheckpointOfAStoreContinues)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), save = folder.path + "/save",
+                      log = folder.path + "/log";
+    const std::string two = "server,servers=2", sha = "parameters: sha256 ";
+    const std::vector<std::string> same = {"--steps", "7", "--clip", "0", "--order", "ring"};
+    const ProgramResult whole =
+        run_program(workers(data, two, 4, with(same, {"--save", save, "--save-every", "4"})));
+    ASSERT_EQ(whole.status, 0) << whole.err;
+    ASSERT_NE(whole.out.find(sha), std::string::npos);
+    for (const char *rule : {"server,servers=2", "server,servers=1"}) {
+        const ProgramResult rest =
+            run_program(workers(data, rule, rule == two ? 4 : 3,
+                                with(same, {"--change", "sync", "--resume", save + "/step-4"})));
+        ASSERT_EQ(rest.status, 0) << rest.err;
+        EXPECT_EQ(whole.out.substr(whole.out.find(sha), 83),
+                  rest.out.substr(rest.out.find(sha), 83))
+            << rule;
+    }
+    ProgramResult r =
+        run_program(workers(data, "server:async", 4,
+                            {"--steps", "9", "--log", log, "--change", "sync", "--resume", save}));
+    EXPECT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "updates"), std::vector<double>{7 + 2 * 3});
+    EXPECT_EQ(series(log, "pushes"), std::vector<double>{2 * 3});
+    r = run_program(workers(data, "none", 1, {"--resume", save, "--change", "sync"}));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("optimizer"), std::string::npos) << r.err;
+    const std::string other = folder.path + "/other";
+    ASSERT_EQ(run_program(workers(data, "", 1, {"--steps", "2", "--save", other})).status, 0);
+    r = run_program(
+        workers(data, two, 3, with(same, {"--resume", other, "--change", "sync,clip"})));
+    EXPECT_EQ(r.status, 1);
+    EXPECT_NE(r.err.find("is no checkpoint of a store"), std::string::npos) << r.err;
+}
+
 /* The log tells what the store has done: every gradient, and no pull beyond the bound. */
 TEST(Sync, TheLogHasTheHistogramOfStaleness)
 {
@@ -244,9 +336,22 @@ TEST(Sync, TheLogHasTheHistogramOfStaleness)
     const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
     const std::vector<std::string> same = {
         "--steps", "6", "--log", log, "--lr", "0.1", "--weight-decay", "0", "--optimizer", "sgd"};
-    ProgramResult r = run_program(workers(data, "server:stale=1", 3, same));
+    const std::string picture = folder.path + "/stale.svg";
+    ProgramResult r =
+        run_program(workers(data, "server:stale=1", 3, with(same, {"--plot-staleness", picture})));
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(series(log, "updates"), std::vector<double>{12});
+    /* A bar for each number that occurred. */
+    const std::string svg = read_text(picture), bar = "<rect class=\"s0 ";
+    size_t bars = 0, occurred = 0;
+    for (size_t at = 0; (at = svg.find(bar, at)) != std::string::npos; at++)
+        bars++;
+    std::string line = read_text(log);
+    line = line.substr(line.find("\"staleness\":[") + 12);
+    for (size_t at = 0; line[at] != ']'; at++)
+        occurred += (line[at] == '[' || line[at] == ',') && line[at + 1] != '0';
+    EXPECT_EQ(bars, occurred) << line;
+    EXPECT_GT(bars, 0u);
     ASSERT_EQ(series(log, "most_lag").size(), 1u);
     EXPECT_LE(series(log, "most_lag")[0], 1);
     EXPECT_NE(read_text(log).find("\"staleness\":["), std::string::npos);
@@ -297,12 +402,18 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
         {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
         {"server:async,servers=2", {}, "start at least 3 ranks"},
         {"server", {}, "is not for --clip: no rank has the norm"},
-        {"server:async", {"--mesh", "dp=1", "--save", save}, "is not for --save"},
-        {"server:async", {"--resume", save}, "is not for --resume"},
+        {"server", {"--clip", "0"}, "is tied to"},
+        {"server",
+         {"--clip", "0", "--model", "llama", "--batch", "3", "--micro-batches", "3"},
+         "is not for --order tree: the bits"},
         {"hogwild", {"--mesh", "dp=2"}, "is not for --mesh"},
         {"hogwild", {"--coordinator", "localhost:7000"}, "is not for --coordinator"},
         {"hogwild", {}, "use --optimizer sgd"},
         {"hogwild", {"--optimizer", "sgd", "--weight-decay", "0.1"}, "use --weight-decay 0"},
+        {"hogwild",
+         {"--optimizer", "sgd", "--weight-decay", "0", "--plot-staleness", "x.svg"},
+         "for a store on servers"},
+        {"server:async", {"--plot-staleness", "x.png"}, "pictures are SVG"},
         {"server:async", {"--dtype", "f16"}, "is not for --loss-scale"},
         {"server:async", {"--offload", "optimizer"}, "is not for --offload"},
         {"server:async", {"--audit", "2"}, "--sync is not for --audit"},

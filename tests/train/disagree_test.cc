@@ -298,6 +298,8 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"gathers of parameters", [](rf_policy *p, StubBlocks *) { p->recompute = 1; }, 3},
         {"gathers of parameters",
          [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_PARAMS; }, 3},
+        {"type of the optimizer's states",
+         [](rf_policy *p, StubBlocks *) { p->state_dtype = RF_U8; }},
         {"type in which gradients travel",
          [](rf_policy *p, StubBlocks *) { p->reduce_dtype = RF_BF16; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->bucket_bytes = 1 << 20; }},
@@ -321,6 +323,20 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
          [](rf_policy *p, StubBlocks *b) {
              b->scales_loss();
              p->loss_scale = 64;
+         }},
+        {"parameters without f32 masters",
+         [](rf_policy *p, StubBlocks *b) {
+             StubBlocks all;
+             all.add("a", {3000, 40}).type(0, RF_BF16).type(1, RF_BF16);
+             all.add("b", {3000}).type(0, RF_BF16);
+             *b = std::move(all);
+             p->no_masters = true;
+         }},
+        {"form of gradients", [](rf_policy *p, StubBlocks *) { p->compress.form = RF_FORM_NF4; }},
+        {"form of gradients",
+         [](rf_policy *p, StubBlocks *) {
+             p->compress.form = RF_FORM_TOP;
+             p->compress.fraction = 0.5f;
          }},
         {"workspace bytes", [](rf_policy *p, StubBlocks *) { p->workspace_bytes = 1 << 16; }},
         {"forward only", [](rf_policy *p, StubBlocks *) { p->forward_only = true; }},

@@ -399,8 +399,8 @@ TEST(Frozen, InSixteenBitsTheyHaveNoMaster)
         const rf_plan_param &p = plan->params[i];
         const bool narrow = p.desc->dtype != RF_F32 && p.block <= 2;
         EXPECT_EQ(p.bare, narrow) << p.desc->name; // not norms, which are f32
-        all += p.logical == i ? rf_padded((uint64_t)p.count) : 0;
-        bare += narrow ? rf_padded((uint64_t)p.count) : 0;
+        all += p.logical == i ? rf_plan_padded(plan, (uint64_t)p.count) : 0;
+        bare += narrow ? rf_plan_padded(plan, (uint64_t)p.count) : 0;
     }
     rf_bytes bytes;
     rf_plan_bytes(plan, &bytes);
@@ -438,7 +438,7 @@ TEST(Frozen, NothingOfThemIsPlannedOrComputed)
     uint64_t trained = 0;
     for (int i = 0; i < plan->param_count; i++)
         if (rf_plan_trains(plan, i))
-            trained += rf_padded((uint64_t)elements(plan, i)) * sizeof(float);
+            trained += rf_plan_padded(plan, (uint64_t)elements(plan, i)) * sizeof(float);
     EXPECT_EQ(some.grads, trained);
     EXPECT_EQ(some.optimizer, 2 * trained);
     EXPECT_EQ(some.params, all.params);

@@ -20,7 +20,7 @@ struct Model {
     explicit Model(bool is_llama, rf_dtype dtype = RF_F32, int layers = 2, int length = 160,
                    rf_dtype residual = RF_F32, const model_adapter *adapter = nullptr,
                    rf_quantization quantize = RF_QUANTIZE_NONE,
-                   model_reversible reversible = MODEL_NOT_REVERSIBLE)
+                   rf_reversible reversible = RF_NOT_REVERSIBLE)
         : name(std::string(is_llama ? "llama " : "gpt2 ") + rf_dtype_name(dtype))
     {
         if (is_llama) {

@@ -83,7 +83,7 @@ TEST(Generate, LogitsAreThoseOfTheForwardPass)
     for (int kind = 0; kind < 4; kind++) {
         // The rows' block has one stream: it follows the block that joins the two.
         Model m(kind % 2, RF_F32, 2, 160, RF_F32, nullptr, RF_QUANTIZE_NONE,
-                (model_reversible)(kind / 2 * (1 + kind % 2)));
+                (rf_reversible)(kind / 2 * (1 + kind % 2)));
         std::vector<rf_block> blocks = with_block_of_rows(m);
         m.blocks = blocks.data();
         m.count++;

@@ -14,8 +14,8 @@ namespace
 {
 
 // The choices, one of each.
-enum { RANKS, STAGE, ORDER, AGAIN, PRECISION, OFFLOAD, GATHER, AXES };
-const int choices[AXES] = {4, 5, 2, 4, 4, 6, 3};
+enum { RANKS, STAGE, ORDER, AGAIN, PRECISION, OFFLOAD, GATHER, STATES, AXES };
+const int choices[AXES] = {4, 5, 2, 4, 4, 6, 3, 3};
 using Row = std::vector<int>;
 
 Training training_of(const Row &row)
@@ -45,6 +45,7 @@ Training training_of(const Row &row)
     t.model.residual = row[PRECISION] == 2 ? RF_BF16 : RF_F32;
     t.policy.no_masters = row[PRECISION] == 2;
     t.policy.reduce_dtype = row[PRECISION] == 3 ? RF_BF16 : RF_F32;
+    t.policy.state_dtype = row[STATES] == 2 ? RF_U8 : row[STATES] ? RF_BF16 : RF_F32;
     t.policy.keep_gathered = row[GATHER] == 1;
     t.policy.no_prefetch = row[GATHER] == 2;
     return t;

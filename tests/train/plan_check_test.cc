@@ -82,6 +82,9 @@ const Setting settings[] = {
     of("pipeline_host_all", "dp=2 micro_batches=3 tied copies zero=3 offload=15 pp=2 interleaved"),
     of("pipeline_activations", "micro_batches=4 tree tied offload=8 pp=2"),
     of("pipeline_activations_zbh1", "micro_batches=4 tied recompute=1 offload=10 pp=2 zbh1"),
+    of("invert", "dp=2 micro_batches=3 tree tied copies zero=3 invert"),
+    of("invert_sequence", "micro_batches=2 tied copies tp=2 sequence invert"),
+    of("invert_zbh1", "dp=2 micro_batches=4 tied zero=1 pp=2 zbh1 invert"),
     of("no_masters", "dp=2 micro_batches=4 tree scaled tied copies zero=2 offload=1 no_masters"),
 };
 
@@ -91,6 +94,7 @@ const Setting context_settings[] = {
     of("context_tree", "dp=2 micro_batches=3 tree scaled tied copies zero=1 cp=2"),
     of("context_zero_3", "dp=2 micro_batches=2 copies zero=3 recompute=1 cp=2"),
     of("context_pipeline", "micro_batches=2 tied pp=2 cp=2"),
+    of("context_invert", "micro_batches=2 zero=0 pp=2 cp=2 invert"),
 };
 
 class OfSetting : public testing::TestWithParam<Setting>

@@ -30,6 +30,7 @@ struct Setting {
     bool frozen = false;
     rf_dtype reduce = RF_F32;
     bool no_masters = false;
+    bool invert = false; // block b, and those behind c but the last
     int more_blocks = 0; // than three
     int pp = 1;
     rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
@@ -53,10 +54,10 @@ inline Setting of(const char *name, const char *text)
         {"tp", &Setting::tp},
         {"cp", &Setting::cp}};
     static const std::map<std::string, bool Setting::*> flags = {
-        {"rank0", &Setting::rank0},      {"scaled", &Setting::scaled},
-        {"tied", &Setting::tied},        {"copies", &Setting::copies},
-        {"frozen", &Setting::frozen},    {"no_masters", &Setting::no_masters},
-        {"sequence", &Setting::sequence}};
+        {"rank0", &Setting::rank0},       {"scaled", &Setting::scaled},
+        {"tied", &Setting::tied},         {"copies", &Setting::copies},
+        {"frozen", &Setting::frozen},     {"no_masters", &Setting::no_masters},
+        {"sequence", &Setting::sequence}, {"invert", &Setting::invert}};
     static const std::map<std::string, rf_dtype> types = {{"bf16", RF_BF16}, {"f16", RF_F16}};
     static const std::map<std::string, rf_pipeline_kind> pipelines = {
         {"gpipe", RF_PIPELINE_GPIPE},
@@ -97,6 +98,8 @@ inline StubBlocks blocks_of(const Setting &s)
     share(s.sequence);
     blocks.add("b", {200, 70}).type(0, type).type(1, type);
     share(true);
+    if (s.invert)
+        blocks.reversible();
     if (s.frozen)
         blocks.flag(0, RF_PARAM_FROZEN);
     if (s.tied && s.sequence) // a.0 is cut, as all but the last parameter of a block are
@@ -109,6 +112,8 @@ inline StubBlocks blocks_of(const Setting &s)
     for (int more = 0; s.pp > 1 && more < 5; more++) {
         blocks.add("p" + std::to_string(more), {90 + more});
         share(true);
+        if (s.invert && more < 4)
+            blocks.reversible();
     }
     if (s.copies || narrow)
         blocks.type(0, RF_BF16);
@@ -133,6 +138,7 @@ inline rf_policy policy_of(const Setting &s)
     policy.offload = s.offload;
     policy.reduce_dtype = s.reduce;
     policy.no_masters = s.no_masters;
+    policy.invert = s.invert;
     policy.pipeline = s.pipeline;
     policy.sequence_parallel = s.sequence;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;

@@ -3,6 +3,8 @@
 // Reversible layers (src/models/layer_pair.c): in fixed point the inverse has the bits of stored
 // activations, in f32 the gradients are close; gradients agree with finite differences; memory does
 // not depend on the number of layers; and every mesh gives the result of one rank.
+#include <ringforge/layer.h>
+
 #include <cmath>
 #include <map>
 
@@ -15,7 +17,7 @@ extern "C" {
 namespace
 {
 
-Training pairs(model_reversible kind, bool llama, bool invert = true, int layers = 2)
+Training pairs(rf_reversible kind, bool llama, bool invert = true, int layers = 2)
 {
     Training t = clipped_training(3);
     if (llama)
@@ -68,7 +70,7 @@ const layer_op *post_norms()
     return hub_arch_named("Olmo2ForCausalLM")->layer;
 }
 
-uint64_t activations(model_reversible kind, int layers, bool invert, int recompute = 0)
+uint64_t activations(rf_reversible kind, int layers, bool invert, int recompute = 0)
 {
     gpt2_config config = {layers, 32, 4, 64, 61};
     config.reversible = kind;
@@ -88,7 +90,6 @@ uint64_t activations(model_reversible kind, int layers, bool invert, int recompu
     rf_plan_bytes(plan, &bytes);
     rf_plan_destroy(plan);
     gpt2_destroy(model);
-    printf("layers %d invert %d: %llu\n", layers, invert, (unsigned long long)bytes.activations);
     return bytes.activations;
 }
 
@@ -98,7 +99,7 @@ TEST(Reversible, InFixedPointTheInverseHasTheBitsOfStoredActivations)
 {
     for (bool llama : {false, true})
         for (rf_dtype dtype : {RF_F32, RF_BF16}) {
-            Training stored = pairs(MODEL_REVERSIBLE_FIXED, llama, false, 3);
+            Training stored = pairs(RF_REVERSIBLE_FIXED, llama, false, 3);
             stored.model.dtype = stored.llama.dtype = dtype;
             Training inverted = stored;
             inverted.policy.invert = true;
@@ -108,7 +109,7 @@ TEST(Reversible, InFixedPointTheInverseHasTheBitsOfStoredActivations)
             EXPECT_EQ(a.grads, b.grads) << llama;
             EXPECT_LT(b.seen.planned.activations, a.seen.planned.activations);
         }
-    Training stored = pairs(MODEL_REVERSIBLE_FIXED, true, false);
+    Training stored = pairs(RF_REVERSIBLE_FIXED, true, false);
     stored.llama.layer = post_norms();
     Training inverted = stored;
     inverted.policy.invert = true;
@@ -124,9 +125,9 @@ TEST(Reversible, InFixedPointTheInverseHasTheBitsOfStoredActivations)
 TEST(Reversible, InF32TheGradientsAreClose)
 {
     for (bool llama : {false, true}) {
-        const Result a = result_of(pairs(MODEL_REVERSIBLE, llama, false, 6));
-        const Result b = result_of(pairs(MODEL_REVERSIBLE, llama, true, 6));
-        const Result fixed = result_of(pairs(MODEL_REVERSIBLE_FIXED, llama, true, 6));
+        const Result a = result_of(pairs(RF_REVERSIBLE_F32, llama, false, 6));
+        const Result b = result_of(pairs(RF_REVERSIBLE_F32, llama, true, 6));
+        const Result fixed = result_of(pairs(RF_REVERSIBLE_FIXED, llama, true, 6));
         for (const auto &[name, grad] : a.grads)
             EXPECT_LT(distance(b.grads.at(name), grad), 1e-4) << name;
         for (size_t k = 0; k < a.seen.loss.size(); k++) {
@@ -140,7 +141,7 @@ TEST(Reversible, InF32TheGradientsAreClose)
 TEST(Reversible, GradientsAgreeWithFiniteDifferences)
 {
     for (bool llama : {false, true}) {
-        Training t = pairs(MODEL_REVERSIBLE, llama);
+        Training t = pairs(RF_REVERSIBLE_F32, llama);
         t.policy.optimizer.kind = RF_SGD;
         t.policy.optimizer.weight_decay = RF_ZERO;
         t.policy.clip = 0;
@@ -163,7 +164,7 @@ TEST(Reversible, GradientsAgreeWithFiniteDifferences)
 
 TEST(Reversible, ActivationMemoryDoesNotDependOnTheNumberOfLayers)
 {
-    for (model_reversible kind : {MODEL_REVERSIBLE, MODEL_REVERSIBLE_FIXED}) {
+    for (rf_reversible kind : {RF_REVERSIBLE_F32, RF_REVERSIBLE_FIXED}) {
         const double two = (double)activations(kind, 2, true);
         for (int layers : {8, 32})
             EXPECT_NEAR((double)activations(kind, layers, true) / two, 1, 0.01) << layers;
@@ -184,14 +185,15 @@ TEST(Reversible, EveryMeshGivesTheResultOfOneRank)
     const std::vector<MeshCase> close = {{1, 2},    {1, 2, 1, 1, true},
                                          {1, 4},    {2, 2, 1, 1, true, 3, RF_ORDER_RING},
                                          {1, 1, 2}, {1, 2, 1, 2}};
-    for (model_reversible kind : {MODEL_REVERSIBLE, MODEL_REVERSIBLE_FIXED}) {
-        const bool llama = kind == MODEL_REVERSIBLE_FIXED;
+    for (rf_reversible kind : {RF_REVERSIBLE_F32, RF_REVERSIBLE_FIXED}) {
+        const bool llama = kind == RF_REVERSIBLE_FIXED;
         const Training t = pairs(kind, llama);
         const Seen one = train(t, 1)[0];
         for (const MeshCase &m : exact)
             for (const Seen &s : train_on(t, m)) {
                 // In f32 a stage begins with the stored output of its last layer, not an inverse.
-                EXPECT_TRUE(s.sha == one.sha || (kind == MODEL_REVERSIBLE && m.pp > 1)) << m.text();
+                EXPECT_TRUE(s.sha == one.sha || (kind == RF_REVERSIBLE_F32 && m.pp > 1))
+                    << m.text();
                 EXPECT_NEAR(s.loss[2], one.loss[2], 1e-5) << m.text();
                 expect_planned(s, m.text());
             }
@@ -205,6 +207,58 @@ TEST(Reversible, EveryMeshGivesTheResultOfOneRank)
     }
 }
 
+// Two branches as rows, in the middle of a model.
+TEST(Reversible, ABlockOfRowsIsInvertedToo)
+{
+    const rf_layer_op rows[] = {
+        {.kind = RF_LAYER_NORM, .in = "in", .out = "a", .param = "n"},
+        {.kind = RF_LAYER_LINEAR, .in = "a", .out = "b", .param = "up", .columns = 64},
+        {.kind = RF_LAYER_GATE, .in = "b", .out = "c", .act = RF_ACT_SILU},
+        {.kind = RF_LAYER_LINEAR, .in = "c", .out = "d", .param = "down", .columns = 32},
+        {.kind = RF_LAYER_ADD, .in = "in", .out = "e", .with = "d"},
+        {.kind = RF_LAYER_LINEAR, .in = "e", .out = "f", .param = "q", .columns = 40},
+        {.kind = RF_LAYER_ACT, .in = "f", .out = "g", .act = RF_ACT_TANH},
+        {.kind = RF_LAYER_LINEAR, .in = "g", .out = "h", .param = "r", .columns = 32, .bias = true},
+        {.kind = RF_LAYER_ADD, .in = "e", .out = "i", .with = "h"}};
+    rf_layer_opts opts = {};
+    opts.name = "rows";
+    opts.channels = 32;
+    opts.reversible = RF_REVERSIBLE_FIXED;
+    rf_block block = {}, split = {}, join = {};
+    ASSERT_RF(rf_layer_block(rows, 9, &opts, &block));
+    ASSERT_RF(rf_layer_split(&opts, &split));
+    ASSERT_RF(rf_layer_join(&opts, &join));
+    Training stored = pairs(RF_NOT_REVERSIBLE, false, false);
+    stored.edit_blocks = [&](std::vector<rf_block> &blocks, int) {
+        blocks.insert(blocks.end() - 1, {split, block, block, join});
+        static const std::vector<rf_param_desc> second = [&] {
+            std::vector<rf_param_desc> params(block.params, block.params + block.param_count);
+            static const char *const names[] = {"s.0", "s.1", "s.2", "s.3", "s.4", "s.5", "s.6"};
+            for (size_t k = 0; k < params.size(); k++)
+                params[k].name = names[k];
+            return params;
+        }();
+        blocks[blocks.size() - 3].params = second.data();
+    };
+    Training inverted = stored;
+    inverted.policy.invert = true;
+    const Seen one = train(stored, 1)[0];
+    for (int ranks : {1, 2})
+        for (const Seen &s : train(inverted, ranks)) {
+            EXPECT_EQ(s.sha, one.sha);
+            expect_planned(s, "blocks of rows");
+        }
+    rf_block *const all[] = {&block, &split, &join};
+    for (rf_block *b : all)
+        rf_layer_block_free(b);
+    opts.residual = opts.dtype = RF_BF16;
+    EXPECT_EQ(rf_layer_block(rows, 9, &opts, &block), RF_EINVAL);
+    opts.residual = opts.dtype = RF_F32;
+    EXPECT_EQ(rf_layer_block(rows, 5, &opts, &block), RF_EINVAL); // one branch
+    opts.reversible = RF_NOT_REVERSIBLE;
+    EXPECT_EQ(rf_layer_split(&opts, &split), RF_EINVAL);
+}
+
 TEST(Reversible, WhatCannotBeInvertedIsRefused)
 {
     const struct {
@@ -213,9 +267,9 @@ TEST(Reversible, WhatCannotBeInvertedIsRefused)
     } rows[] = {
         {[](Training &t) { t.policy.recompute = 1; }, "invert with recompute"},
         {[](Training &t) { t.policy.offload = RF_OFFLOAD_ACTIVATIONS; }, "offload of activations"},
-        {[](Training &t) { t.model.reversible = MODEL_NOT_REVERSIBLE; }, "is reversible"}};
+        {[](Training &t) { t.model.reversible = RF_NOT_REVERSIBLE; }, "is reversible"}};
     for (const auto &row : rows) {
-        Training t = pairs(MODEL_REVERSIBLE, false);
+        Training t = pairs(RF_REVERSIBLE_F32, false);
         gpt2 *model = nullptr;
         rf_plan *plan = nullptr;
         int count = 0;
@@ -230,7 +284,7 @@ TEST(Reversible, WhatCannotBeInvertedIsRefused)
     gpt2_config config = {2, 32, 4, 16, 61};
     gpt2 *model = nullptr;
     config.dtype = config.residual = RF_BF16;
-    config.reversible = MODEL_REVERSIBLE;
+    config.reversible = RF_REVERSIBLE_F32;
     EXPECT_EQ(gpt2_create(&config, &model), RF_EINVAL);
     EXPECT_NE(std::string(rf_last_error()->message).find("residual stream of f32"),
               std::string::npos);

@@ -159,6 +159,7 @@ TEST(Search, FormulasSayWhatPlansHoldAndSend)
     for (rf_dtype dtype : {RF_F32, RF_BF16}) {
         Model model(dtype);
         rf_search_opts opts = options(8);
+        opts.policy.state_dtype = dtype;
         opts.top = -1;
         opts.open &= ~(unsigned)RF_SEARCH_OFFLOAD;
         Search s = search({model.of}, opts);
@@ -194,6 +195,7 @@ TEST(Search, WithMemoryOfTheHostFormulasStayNearPlans)
     for (int offload : {1, 2, 3, 8, 9, 11}) {
         opts.policy.offload = offload;
         opts.mesh.tp = offload == 8 ? 2 : 1;
+        opts.policy.state_dtype = offload == 1 ? RF_U8 : offload == 2 ? RF_BF16 : RF_F32;
         Search s = search({model.of}, opts);
         ASSERT_GT(rf_search_count(s.get()), 6);
         for (int64_t k = 0; k < rf_search_count(s.get()); k += 3) {

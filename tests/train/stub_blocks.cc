@@ -18,6 +18,10 @@ int never_backward_weight(rf_ctx *, void *, rf_tensor, rf_tensor)
 {
     return RF_ENOTSUP;
 }
+int never_invert(rf_ctx *, void *, rf_tensor, rf_tensor)
+{
+    return RF_ENOTSUP;
+}
 int some_sizes(const void *, int64_t rows, int64_t, rf_block_sizes *out)
 {
     out->saved = (uint64_t)rows * 12;
@@ -42,6 +46,8 @@ int shared_sizes(const void *, const rf_tensor_part *part, int64_t rows, int64_t
     for (rf_exchange *call : {out->forward, out->backward_input})
         for (int k = 0; k < (s ? 4 : 2); k++)
             call[k] = !s ? sum : k % 2 ? scatter : gather;
+    for (int k = 0; k < (s ? 4 : 2); k++) // the other branch first
+        out->invert[k] = out->forward[k];
     for (int k = 0; s && k < 2; k++)
         out->backward_weight[k] = gather;
     return 0;
@@ -53,7 +59,7 @@ int context_sizes(const void *, const rf_context_part *part, int64_t rows, int64
 {
     const rf_shape all = rf_shape2(part->ranks * rows, 6);
     some_sizes(nullptr, rows, seq, out);
-    out->forward[0] = out->backward_input[0] = {RF_EXCHANGE_GATHER, all, RF_BF16};
+    out->forward[0] = out->invert[0] = out->backward_input[0] = {RF_EXCHANGE_GATHER, all, RF_BF16};
     out->backward_input[1] = {RF_EXCHANGE_SCATTER, all, RF_F32};
     return 0;
 }
@@ -129,5 +135,13 @@ StubBlocks &StubBlocks::shared()
     blocks_.back().ops = &shared_ops;
     for (size_t i = 0; i + 1 < params_.back().size(); i++)
         params_.back()[i].split.kind = RF_SPLIT_ROWS;
+    return *this;
+}
+
+StubBlocks &StubBlocks::reversible()
+{
+    reversible_.push_back(*blocks_.back().ops);
+    reversible_.back().invert = never_invert;
+    blocks_.back().ops = &reversible_.back();
     return *this;
 }

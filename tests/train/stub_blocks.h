@@ -29,6 +29,8 @@ class StubBlocks
     StubBlocks &shared();
     // Context ranks share the sequences of the last block, like a layer of a transformer.
     StubBlocks &in_context();
+    // The backward pass may invert the last block.
+    StubBlocks &reversible();
     const rf_block *blocks() const
     {
         return blocks_.data();
@@ -42,6 +44,7 @@ class StubBlocks
     std::deque<std::string> names_;
     std::deque<std::vector<rf_param_desc>> params_;
     std::vector<rf_block> blocks_;
+    std::deque<rf_block_ops> reversible_;
 };
 
 #endif

@@ -12,8 +12,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-enum { READ_AT_ONCE = 16, SLEEP_MS = 100 };
-static const uint64_t SPIN_NS = 20000, LOOK_NS = 1000000, NAP_NS = 50000, REASON_NS = 500000000;
+enum { READ_AT_ONCE = 16, SLEEP_MS = 100, MANY = 32, IDLE = 2000 };
+static const uint64_t SPIN_NS = 20000, LOOK_NS = 1000000, NAP_NS = 40000, AT_ONCE_NS = 5000,
+                      REASON_NS = 500000000;
 static const size_t PIECE_BYTES = 1 << 20; /* a longer one would show no progress */
 
 enum kind { WRITES, READS, CHANGES, FETCHES };
@@ -162,14 +163,25 @@ static bool may_sleep(const struct rf_window *w)
     return w->fabric->wait_fd >= 0 && fi_trywait(w->fabric->fabric, &queue, 1) == FI_SUCCESS;
 }
 
+/* Sleeps until one of the descriptors is readable. Native TCP (1.17) leaves the queue's readable
+ * for good once something has ended: after many sleeps that end at once, each is a nap at least. */
+static void sleep_on(struct pollfd *events, int count, int timeout_ms, int *at_once)
+{
+    if (*at_once >= MANY)
+        rf_sleep_ns(NAP_NS);
+    const uint64_t start_ns = rf_now_ns();
+    (void)poll(events, (nfds_t)count, timeout_ms);
+    *at_once = rf_now_ns() - start_ns < AT_ONCE_NS ? *at_once + (*at_once < IDLE) : 0;
+}
+
 /* Something may arrive without waking the sleeper, so no sleep is long. */
 static void rest(struct rf_window *w)
 {
     struct pollfd event = {.fd = w->fabric->wait_fd, .events = POLLIN};
     if (may_sleep(w))
-        (void)poll(&event, 1, 1);
+        sleep_on(&event, 1, 1, &w->at_once);
     else if (w->fabric->wait_fd < 0)
-        rf_sleep_ns(NAP_NS / 2);
+        rf_sleep_ns(NAP_NS);
 }
 
 /* One look at the queue, and at the ranks now and then. */
@@ -195,95 +207,154 @@ static int wait_some(struct rf_window *w)
     return RF_OK;
 }
 
+/* A blocking read resets such a descriptor. It may keep the caller waiting for a millisecond, so
+ * this is for a thread that has been idle for long. */
+static void reset_descriptor(struct rf_window *w)
+{
+    struct fi_cq_tagged_entry entry;
+    if (fi_cq_sread(w->fabric->cq, &entry, 1, NULL, 1) == 1 && entry.op_context)
+        end(w, entry.op_context);
+}
+
 void *rf_window_serve(void *window)
 {
     struct rf_window *w = window;
     struct pollfd events[2] = {{.fd = w->wake_fd, .events = POLLIN},
                                {.fd = w->fabric->wait_fd, .events = POLLIN}};
     const int count = w->fabric->wait_fd >= 0 ? 2 : 1;
-    const struct timespec nap = {.tv_nsec = (long)NAP_NS};
+    int at_once = 0;
     for (;;) {
         pthread_mutex_lock(&w->lock);
         const bool ends = w->stopping || w->failed;
         if (!ends)
             rf_window_drain(w);
+        if (!ends && at_once == IDLE) {
+            reset_descriptor(w);
+            at_once = 0;
+        }
         const bool sleeps = !ends && count == 2 && may_sleep(w);
         pthread_mutex_unlock(&w->lock);
         if (ends)
             return NULL;
         if (sleeps)
-            (void)poll(events, 2, SLEEP_MS);
+            sleep_on(events, 2, SLEEP_MS, &at_once);
         else if (count == 1)
-            nanosleep(&nap, NULL);
+            rf_sleep_ns(NAP_NS);
     }
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-static ssize_t post(struct rf_window *w, enum rf_window_op op, struct rf_window_slot *slot,
-                    uint64_t offset, void *local, size_t count, void *desc)
+static int most_segments(const struct rf_fabric *f)
 {
-    const struct rf_fabric *f = w->fabric;
-    const struct rf_window_peer *peer = &w->peers[slot->rank];
-    const fi_addr_t to = f->peers[slot->rank];
-    const uint64_t at = peer->base + offset;
-    const struct iovec range = {.iov_base = local, .iov_len = count};
-    const struct fi_rma_iov there = {.addr = at, .len = count, .key = peer->key};
-    const struct fi_ioc values = {.addr = local, .count = count};
-    const struct fi_rma_ioc values_there = {.addr = at, .count = count, .key = peer->key};
-    const struct fi_msg_rma message = {.msg_iov = &range,
-                                       .desc = &desc,
-                                       .iov_count = 1,
-                                       .addr = to,
-                                       .rma_iov = &there,
-                                       .rma_iov_count = 1,
-                                       .context = slot};
-    const struct fi_msg_atomic change = {.msg_iov = &values,
-                                         .desc = &desc,
-                                         .iov_count = 1,
-                                         .addr = to,
-                                         .rma_iov = &values_there,
-                                         .rma_iov_count = 1,
-                                         .datatype = rows[op].type,
-                                         .op = rows[op].op,
-                                         .context = slot};
-    /* By a flag of each operation: native TCP (1.17) ignores the endpoint's default. */
-    switch (rows[op].kind) {
-    case WRITES:
-        return fi_writemsg(f->ep, &message, FI_DELIVERY_COMPLETE);
-    case READS:
-        return fi_readmsg(f->ep, &message, FI_COMPLETION);
-    case CHANGES:
-        return fi_atomicmsg(f->ep, &change, FI_DELIVERY_COMPLETE);
-    case FETCHES:
-        break;
-    }
-    return fi_fetch_atomic(f->ep, NULL, count, NULL, local, desc, to, at, peer->key, rows[op].type,
-                           rows[op].op, slot);
+    const struct fi_tx_attr *tx = f->info->tx_attr;
+    const size_t most = tx->rma_iov_limit < tx->iov_limit ? tx->rma_iov_limit : tx->iov_limit;
+    if (f->register_always || most < 1) /* a registration is of one range */
+        return 1;
+    return most < RF_WINDOW_SEGMENTS ? (int)most : RF_WINDOW_SEGMENTS;
 }
 
-static int start_one(struct rf_window *w, enum rf_window_op op, int rank, uint64_t offset,
-                     void *local, size_t count)
+static ssize_t post_bytes(struct rf_window *w, struct rf_window_slot *slot, void **desc)
+{
+    const struct rf_window_gather *g = &w->gather;
+    struct iovec here[RF_WINDOW_SEGMENTS];
+    struct fi_rma_iov there[RF_WINDOW_SEGMENTS];
+    const struct rf_window_peer *peer = &w->peers[g->rank];
+    for (int k = 0; k < g->segments; k++) {
+        here[k] = (struct iovec){g->segment[k].local, g->segment[k].count};
+        there[k] = (struct fi_rma_iov){.addr = peer->base + g->segment[k].offset,
+                                       .len = g->segment[k].count,
+                                       .key = peer->key};
+    }
+    const struct fi_msg_rma message = {.msg_iov = here,
+                                       .desc = desc,
+                                       .iov_count = (size_t)g->segments,
+                                       .addr = w->fabric->peers[g->rank],
+                                       .rma_iov = there,
+                                       .rma_iov_count = (size_t)g->segments,
+                                       .context = slot};
+    /* By a flag of each operation: native TCP (1.17) ignores the endpoint's default. */
+    return rows[g->op].kind == WRITES ? fi_writemsg(w->fabric->ep, &message, FI_DELIVERY_COMPLETE)
+                                      : fi_readmsg(w->fabric->ep, &message, FI_COMPLETION);
+}
+
+static ssize_t post_values(struct rf_window *w, struct rf_window_slot *slot, void **desc)
+{
+    const struct rf_window_gather *g = &w->gather;
+    struct fi_ioc here[RF_WINDOW_SEGMENTS];
+    struct fi_rma_ioc there[RF_WINDOW_SEGMENTS];
+    const struct rf_window_peer *peer = &w->peers[g->rank];
+    for (int k = 0; k < g->segments; k++) {
+        here[k] = (struct fi_ioc){g->segment[k].local, g->segment[k].count};
+        there[k] = (struct fi_rma_ioc){.addr = peer->base + g->segment[k].offset,
+                                       .count = g->segment[k].count,
+                                       .key = peer->key};
+    }
+    const struct fi_msg_atomic message = {.msg_iov = here,
+                                          .desc = desc,
+                                          .iov_count = (size_t)g->segments,
+                                          .addr = w->fabric->peers[g->rank],
+                                          .rma_iov = there,
+                                          .rma_iov_count = (size_t)g->segments,
+                                          .datatype = rows[g->op].type,
+                                          .op = rows[g->op].op,
+                                          .context = slot};
+    return rows[g->op].kind == CHANGES ? fi_atomicmsg(w->fabric->ep, &message, FI_DELIVERY_COMPLETE)
+                                       : fi_fetch_atomicmsg(w->fabric->ep, &message, here, desc,
+                                                            (size_t)g->segments, FI_COMPLETION);
+}
+
+static ssize_t post(struct rf_window *w, struct rf_window_slot *slot, void **desc)
+{
+    const enum kind kind = rows[w->gather.op].kind;
+    return kind == WRITES || kind == READS ? post_bytes(w, slot, desc) : post_values(w, slot, desc);
+}
+
+/* Posts what has been gathered. */
+static int post_gathered(struct rf_window *w)
 {
     struct rf_fabric *f = w->fabric;
-    void *desc = NULL;
+    struct rf_window_gather *g = &w->gather;
+    void *desc[RF_WINDOW_SEGMENTS] = {NULL};
+    if (g->segments == 0)
+        return RF_OK;
     if (w->under_way == 0)
         w->quiet_ns = rf_now_ns();
     while (!w->free)
         RETURN_IF_ERROR(wait_some(w));
     struct rf_window_slot *slot = w->free;
-    RETURN_IF_ERROR(rf_fabric_describe(f, local, count * rows[op].bytes, slot, &desc));
+    RETURN_IF_ERROR(rf_fabric_describe(f, g->segment[0].local,
+                                       g->segment[0].count * rows[g->op].bytes, slot, desc));
     w->free = slot->next;
     w->under_way++;
-    slot->rank = rank;
+    slot->rank = g->rank;
     ssize_t rc;
-    while ((rc = post(w, op, slot, offset, local, count, desc)) == -FI_EAGAIN)
+    while ((rc = post(w, slot, desc)) == -FI_EAGAIN)
         RETURN_IF_ERROR(wait_some(w));
+    g->segments = 0;
     if (rc == 0)
         return RF_OK;
     end(w, slot);
-    return rf_fail_rank(rf_fabric_status((int)-rc), rank, "%s: %s the memory of rank %d failed: %s",
-                        f->name, rows[op].name, rank, rf_ofi()->strerror((int)-rc));
+    return rf_fail_rank(rf_fabric_status((int)-rc), g->rank,
+                        "%s: %s the memory of rank %d failed: %s", f->name, rows[g->op].name,
+                        g->rank, rf_ofi()->strerror((int)-rc));
+}
+
+/* count: no more than one operation may have. */
+static int gather(struct rf_window *w, enum rf_window_op op, int rank, uint64_t offset, void *local,
+                  size_t count)
+{
+    struct rf_window_gather *g = &w->gather;
+    if (g->segments == most_segments(w->fabric) ||
+        (g->segments > 0 && (g->op != op || g->rank != rank || g->elements + count > w->most[op])))
+        RETURN_IF_ERROR(post_gathered(w));
+    if (g->segments == 0)
+        *g = (struct rf_window_gather){.op = op, .rank = rank};
+    g->elements += count;
+    g->segment[g->segments].offset = offset;
+    g->segment[g->segments].local = local;
+    g->segment[g->segments++].count = count;
+    return RF_OK;
 }
 
 static int check(const struct rf_window *w, enum rf_window_op op, int rank, uint64_t offset,
@@ -316,10 +387,25 @@ static int start_all(struct rf_window *w, enum rf_window_op op, int rank, uint64
     while (status == RF_OK && count > 0) {
         const size_t some = count < w->most[op] ? count : w->most[op];
         const size_t bytes = some * rows[op].bytes;
-        status = start_one(w, op, rank, offset, local, some);
+        status = gather(w, op, rank, offset, local, some);
         offset += bytes, local += bytes, count -= some;
     }
     return status;
+}
+
+/* An operation of this rank on its own memory, which nobody else works on under the lock. */
+static void do_here(struct rf_window *w, enum rf_window_op op, uint64_t offset, void *local,
+                    size_t count)
+{
+    unsigned char *here = w->memory + offset;
+    const enum kind kind = rows[op].kind;
+    if (op == RF_WINDOW_ADD_F32)
+        for (size_t i = 0; i < count; i++)
+            ((float *)here)[i] += ((const float *)local)[i];
+    else if (kind == READS || kind == FETCHES)
+        memcpy(local, here, count * rows[op].bytes);
+    else
+        memcpy(here, local, count * rows[op].bytes);
 }
 
 int rf_window_start(struct rf_window *w, enum rf_window_op op, int rank, uint64_t offset,
@@ -328,7 +414,10 @@ int rf_window_start(struct rf_window *w, enum rf_window_op op, int rank, uint64_
     RETURN_IF_ERROR(check(w, op, rank, offset, count));
     pthread_mutex_lock(&w->lock);
     int status = refuse_failed(w);
-    if (status == RF_OK) {
+    if (status == RF_OK && rank == w->control->rank &&
+        (w->fabric->traits & RF_PROVIDER_OWNER_WORKS) != 0) {
+        do_here(w, op, offset, local, count);
+    } else if (status == RF_OK) {
         status = start_all(w, op, rank, offset, local, count);
         if (status < 0)
             status = fail(w);
@@ -343,6 +432,8 @@ int rf_window_flush(struct rf_window *w)
     int status = refuse_failed(w);
     if (status == RF_OK) {
         status = look_after_ranks(w);
+        if (status == RF_OK)
+            status = post_gathered(w);
         w->quiet_ns = rf_now_ns();
         while (status == RF_OK && (w->under_way > 0 || w->status < 0))
             status = wait_some(w);

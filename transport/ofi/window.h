@@ -25,7 +25,19 @@ struct rf_window_peer {
     uint64_t key, base, bytes;
 };
 
-enum { RF_WINDOW_DEPTH = 64 };
+enum { RF_WINDOW_DEPTH = 64, RF_WINDOW_SEGMENTS = 4 };
+
+/* What becomes one operation: ranges of one rank's memory, such as the rows of a table. */
+struct rf_window_gather {
+    enum rf_window_op op;
+    int rank, segments; /* segments 0: nothing */
+    size_t elements;    /* of all */
+    struct {
+        uint64_t offset;
+        void *local;
+        size_t count;
+    } segment[RF_WINDOW_SEGMENTS];
+};
 
 struct rf_window {
     struct rf_control *control;
@@ -43,7 +55,9 @@ struct rf_window {
     int wake_fd; /* ends the thread's sleep */
     struct rf_window_slot slots[RF_WINDOW_DEPTH], *free;
     int under_way;
-    int status; /* of the first operation that failed */
+    struct rf_window_gather gather; /* started, and not posted yet */
+    int at_once;                    /* sleeps of the caller that have ended at once, in a row */
+    int status;                     /* of the first operation that failed */
     bool failed;
     struct rf_error error;
     uint64_t quiet_ns, looked_ns; /* since when nothing has ended; when ranks were looked after */

@@ -110,8 +110,12 @@ int rf_window_expose(struct rf_window *w, size_t bytes)
     const int status = all ? exchange_places(w, bytes, all)
                            : rf_fail(RF_ENOMEM, "no memory for the windows of %zu ranks", size);
     rf_free(all);
-    w->failed = status < 0; /* then nobody is waited for */
-    return status;
+    if (status < 0) {
+        const struct rf_error error = *rf_last_error();
+        rf_window_abort(w, error.message);
+        return rf_fail_error(&error);
+    }
+    return RF_OK;
 }
 
 static int exchange_limits(struct rf_window *w, struct limits *all)

@@ -163,7 +163,10 @@ int rf_meaning_backward(const struct rf_at *a)
     const int b = i->block, m = i->micro_batch, half = i->verb == RF_VERB_BACKWARD_WEIGHT;
     const enum rf_value_kind dout = is_last(a) ? RF_VALUE_OUT : RF_VALUE_DOUT;
     RETURN_IF_ERROR(begin_block(a));
-    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SAVED, b, m, RF_TOKEN_HELD));
+    const int saved = rf_token_operand(a, false, RF_VALUE_SAVED, b, m, -1);
+    RETURN_IF_ERROR(rf_token_demand(a, saved, RF_TOKEN_HELD));
+    if (rf_plan_inverts(a->plan, b) && a->tokens[saved].call != RF_VERB_INVERT)
+        return rf_check_fail(a->plan, i, "uses what the forward pass left, and not the inverse's");
     if (half) {
         RETURN_IF_ERROR(rf_token_read(a, dout, b, m, RF_TOKEN_CARRIED));
         RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SAVED_FOR_WEIGHT, b, m, RF_TOKEN_HELD));

@@ -277,18 +277,18 @@ static int read_places(const struct rf_at *a)
     return a->plan->place_runs ? rf_token_read(a, RF_VALUE_PLACES, -1, -1, RF_TOKEN_HELD) : 0;
 }
 
-/* Updates all pieces, or one if they are sharded. */
+/* Updates all pieces whose states have the type of the first one's, or one if they are sharded. */
 int rf_meaning_step(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
-    const int one = plan->shards > 1 && a->i->ins > 0
-                        ? plan->values[plan->operands[a->i->first_operand]].piece
-                        : -1;
+    const int first = a->i->ins > 0 ? plan->values[plan->operands[a->i->first_operand]].piece : -1;
+    const int one = plan->shards > 1 ? first : -1;
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
     RETURN_IF_ERROR(read_places(a));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
     for (int piece = 0; piece < plan->trained_pieces; piece++) {
-        if (plan->pieces[piece].use >= 0 || (plan->shards > 1 && piece != one))
+        if (plan->pieces[piece].use >= 0 || (plan->shards > 1 && piece != one) ||
+            (first >= 0 && plan->pieces[piece].coded != plan->pieces[first].coded))
             continue;
         RETURN_IF_ERROR(read_total(a, piece, false));
         RETURN_IF_ERROR(update_piece(a, piece));

@@ -175,7 +175,7 @@ uint64_t rf_plan_spare_bytes(const struct rf_plan *plan)
 
 static void plan_states(struct rf_plan *plan)
 {
-    const uint64_t state_bytes = rf_plan_state_bytes(plan, plan->shard);
+    const uint64_t updated = rf_plan_state_elements(plan, plan->shard);
     const uint64_t steps = rf_plan_lags(plan) ? 2 : 1;
     const uint64_t rows = (uint64_t)plan->rows * (uint64_t)plan->local_micro_batches * steps;
     const uint64_t param_elements = rf_plan_param_elements(plan, plan->shard);
@@ -201,7 +201,7 @@ static void plan_states(struct rf_plan *plan)
     for (int i = 0; i < RF_PLAN_STATES; i++) {
         bool has = rf_plan_updates(plan) && rf_plan_has_state(plan, i);
         set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, optimizer,
-                   has ? state_bytes : 0);
+                   has ? rf_plan_state_bytes(plan, i, plan->shard) : 0);
     }
     set_region(plan, RF_REGION_TOKENS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
                rows * sizeof(int32_t));
@@ -220,9 +220,9 @@ static void plan_states(struct rf_plan *plan)
     if (plan->policy.forward_only)
         return;
     set_region(plan, RF_REGION_HOST_GRADS, RF_CATEGORY_GRADS, RF_MEMORY_HOST,
-               rf_plan_evicts(plan) ? state_bytes : 0);
+               rf_plan_evicts(plan) ? updated * sizeof(float) : 0);
     set_region(plan, RF_REGION_DECAY, RF_CATEGORY_SCRATCH, optimizer,
-               state_bytes / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t));
+               updated / RF_FLAT_GRAIN * sizeof(uint32_t));
     set_region(plan, RF_REGION_PLACES, RF_CATEGORY_SCRATCH, optimizer,
                rf_plan_place_words(plan, plan->shard) * sizeof(uint32_t));
     set_region(plan, RF_REGION_CHUNKS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,

@@ -87,17 +87,21 @@ static int check_type(struct rf_plan *plan, const struct rf_param_desc *desc)
 }
 
 /* Kernels choose their form by alignment, so the alignment of a part must not depend on the number
- * of ranks. */
-static int check_grain(const struct rf_plan *plan, const struct rf_param_cut *cut, const char *name)
+ * of ranks; nor must the blocks of states in 8 bits. */
+static int check_grain(const struct rf_plan *plan, const struct rf_param_cut *cut,
+                       const struct rf_param_desc *desc)
 {
+    const bool coded = rf_plan_codes(plan) && !(desc->flags & RF_PARAM_FROZEN) &&
+                       rf_shape_count(cut->shape) >= RF_STATE_LEAST;
+    const int64_t least = coded ? RF_STATE_BLOCK : LEAST_PART;
     for (int k = 0; plan->policy.tensor_parts && k + 1 < cut->ranks; k++) {
         const struct rf_param_cut part = {cut->shape, cut->split, cut->ranks, k, 1};
         const int64_t count = rf_shape_count(rf_cut_shape(&part));
-        if (cut->split.kind != RF_SPLIT_NONE && count % LEAST_PART != 0)
+        if (cut->split.kind != RF_SPLIT_NONE && count % least != 0)
             return rf_fail(RF_EINVAL,
                            "parameter %s: each of its %d parts has %lld elements, which must be a "
                            "multiple of %d; use fewer tensor_parts, or a larger model",
-                           name, cut->ranks, (long long)count, LEAST_PART);
+                           desc->name, cut->ranks, (long long)count, (int)least);
     }
     return 0;
 }
@@ -126,7 +130,7 @@ static int add_param(struct rf_plan *plan, struct names *names, int block, int i
     if (rf_shape_count(desc->shape) < 1)
         return rf_fail(RF_EINVAL, "parameter %s has an empty or impossible shape", desc->name);
     RETURN_IF_ERROR(rf_cut_check(&cut, desc->name));
-    RETURN_IF_ERROR(check_grain(plan, &cut, desc->name));
+    RETURN_IF_ERROR(check_grain(plan, &cut, desc));
     *param = (struct rf_plan_param){.desc = desc,
                                     .block = block,
                                     .index = index,
@@ -254,8 +258,10 @@ static void place_owners(struct rf_plan *plan)
             param->first = at;
             if (pass < RF_ZONES)
                 param->grad_first = at;
-            at += rf_padded((uint64_t)param->count);
+            at += rf_plan_padded(plan, (uint64_t)param->count);
         }
+        if (pass == RF_CODED_ZONES - 1)
+            plan->coded_elements = at;
         if (pass == RF_ZONES - 1)
             plan->train_elements = at;
         if (pass == 2 * RF_ZONES - 3)
@@ -279,7 +285,7 @@ static void place_params(struct rf_plan *plan)
         param->grad_first = plan->params[param->owner].grad_first;
         if (plan->policy.order == RF_ORDER_TREE && !frozen(plan, i)) {
             param->grad_first = at;
-            at += rf_padded((uint64_t)param->count);
+            at += rf_plan_padded(plan, (uint64_t)param->count);
         }
     }
     plan->slot_elements = at;
@@ -324,10 +330,13 @@ static int place_cleared(struct rf_plan *plan)
             list[count++] = &plan->params[i];
     qsort(list, (size_t)count, sizeof(*list), by_gradient);
     for (int k = 0; k <= count; k++) {
-        const uint64_t end = k < count ? list[k]->grad_first : plan->slot_elements;
+        uint64_t end = k < count ? list[k]->grad_first : plan->slot_elements;
         if (end > at)
             plan->cleared[plan->cleared_count++] = (struct rf_plan_span){at, end - at};
-        at = k < count ? end + rf_padded((uint64_t)list[k]->count) : end;
+        if (k < count) /* the padding of a block of states must stay 0 */
+            end += rf_plan_codes(plan) ? (uint64_t)list[k]->count
+                                       : rf_plan_padded(plan, (uint64_t)list[k]->count);
+        at = end;
     }
     rf_free(list);
     return 0;

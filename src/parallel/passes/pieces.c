@@ -65,7 +65,7 @@ static void make_buckets(struct rf_plan *plan, int zone)
                                                  plan->stage_of[param->block] !=
                                                      plan->stage_of[plan->params[before].block]));
         before = i;
-        size = rf_padded(size) + largest_part(param);
+        size = rf_plan_padded(plan, size) + largest_part(param);
         if (bucket.count > 0 && (alone || size > limit)) {
             add_piece(plan, bucket);
             size = largest_part(param);
@@ -247,23 +247,32 @@ static int shard_pieces(struct rf_plan *plan)
     return 0;
 }
 
-/* Places this rank's shards one after the other, those of tied uses, which only gradients have, at
- * the end. Partial sums have the length of the shard without padding, and the highest one is the
- * shard. */
+/* In memory of shards, those with states in 8 bits are first, and those of tied uses, which only
+ * gradients have, are last. */
+enum { CODED = 0, OTHERS, USES, CLASSES };
+
+static int class_of(const struct rf_plan_piece *piece)
+{
+    return piece->use >= 0 ? USES : piece->coded ? CODED : OTHERS;
+}
+
+/* Places this rank's shards one after the other, by class. Partial sums have the length of the
+ * shard without padding, and the highest one is the shard. */
 static void place_shards(struct rf_plan *plan)
 {
     uint64_t at = 0, part = 0;
-    for (int uses = 0; uses < 2; uses++)
+    for (int class = 0; class < CLASSES; class ++)
         for (int k = 0; k < plan->piece_count; k++) {
             struct rf_plan_piece *piece = &plan->pieces[k];
-            if ((piece->use >= 0) != uses)
+            if (class_of(piece) != class)
                 continue;
             const uint64_t count = piece->counts[plan->shard];
             piece->shard_first = plan->shards > 1 ? at : piece->first;
-            at += rf_padded(count);
+            at += rf_plan_padded(plan, count);
             piece->part_first = part;
             if (piece->trained)
-                part += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
+                part += rf_plan_padded(plan, count * (uint64_t)(plan->sum_slots - 1)) +
+                        rf_plan_padded(plan, count);
         }
 }
 
@@ -286,6 +295,7 @@ static void assign_params(struct rf_plan *plan)
             if (param->piece == k) {
                 plan->pieces[k].bare = param->bare;
                 plan->pieces[k].raw = param->raw;
+                plan->pieces[k].coded = rf_plan_coded(plan, i);
             }
             if (param->piece == k && rf_plan_sums_tensor(plan, i))
                 plan->pieces[k].sums_tensor = true;

@@ -21,13 +21,14 @@ static bool is_wide(const struct rf_plan *plan, int param)
 static void find_first(const struct rf_plan *plan, uint64_t *first)
 {
     uint64_t at = 0;
-    for (int wide = 0; wide < 2; wide++)
+    for (int zone = 0; zone < 4; zone++)
         for (int i = plan->param_count - 1; i >= 0; i--) {
             if (plan->params[i].logical != i || !rf_plan_trains(plan, i) ||
-                is_wide(plan, i) != wide)
+                is_wide(plan, i) != zone % 2 ||
+                (rf_plan_codes(plan) && !rf_plan_coded(plan, i)) != zone / 2)
                 continue;
             first[i] = at;
-            at += rf_padded((uint64_t)rf_shape_count(plan->params[i].cut.shape));
+            at += rf_plan_padded(plan, (uint64_t)rf_shape_count(plan->params[i].cut.shape));
         }
 }
 
@@ -38,7 +39,8 @@ static bool is_stored(const struct rf_plan *plan, int param)
 }
 
 /* Appends the runs of a parameter to `runs`, if it is not NULL. Returns their number. */
-static uint64_t list_runs(const struct rf_plan_param *p, uint64_t first, struct rf_place_run *runs)
+static uint64_t list_runs(const struct rf_plan *plan, const struct rf_plan_param *p, uint64_t first,
+                          struct rf_place_run *runs)
 {
     uint64_t count = 0;
     for (uint64_t at = 0; at < (uint64_t)p->count; count++) {
@@ -46,9 +48,9 @@ static uint64_t list_runs(const struct rf_plan_param *p, uint64_t first, struct 
         const uint64_t end = at + run.count;
         const bool last = end >= (uint64_t)p->count;
         if (runs)
-            runs[count] =
-                (struct rf_place_run){p->first + (last ? rf_padded((uint64_t)p->count) : end),
-                                      first + run.first - p->first - at};
+            runs[count] = (struct rf_place_run){
+                p->first + (last ? rf_plan_padded(plan, (uint64_t)p->count) : end),
+                first + run.first - p->first - at};
         at = end;
     }
     return count;
@@ -76,7 +78,7 @@ int rf_pass_places(struct rf_plan *plan)
         return 0;
     for (int i = 0; i < plan->param_count; i++)
         if (is_stored(plan, i))
-            plan->place_runs += list_runs(&plan->params[i], 0, NULL);
+            plan->place_runs += list_runs(plan, &plan->params[i], 0, NULL);
     return 0;
 }
 
@@ -93,7 +95,7 @@ static void fill_piece(const struct rf_plan *plan, const struct rf_plan_piece *p
     const uint64_t before = block_words(plan, plan->shard),
                    begin = piece->first + piece->borders[plan->shard];
     const uint64_t word = piece->shard_first / RF_FLAT_GRAIN * 2;
-    const uint64_t blocks = rf_padded(piece->counts[plan->shard]) / RF_FLAT_GRAIN;
+    const uint64_t blocks = rf_plan_padded(plan, piece->counts[plan->shard]) / RF_FLAT_GRAIN;
     uint64_t low = 0, high = plan->place_runs - 1;
     while (low < high) { /* the first run that ends after the first element */
         const uint64_t middle = (low + high) / 2;
@@ -120,7 +122,7 @@ int rf_plan_fill_places(const struct rf_plan *plan, uint32_t *words)
     find_first(plan, first);
     for (int i = 0; i < plan->param_count; i++)
         if (is_stored(plan, i))
-            at += list_runs(&plan->params[i], first[plan->params[i].logical], &runs[at]);
+            at += list_runs(plan, &plan->params[i], first[plan->params[i].logical], &runs[at]);
     rf_free(first);
     qsort(runs, (size_t)plan->place_runs, sizeof(*runs), compare_ends);
     for (int k = 0; k < plan->trained_pieces; k++)

@@ -350,6 +350,11 @@ static int check_optimizer(struct rf_policy *policy)
             "optimizer: beta1 %g and beta2 %g must be in [0, 1), eps %g and weight decay "
             "%g must not be negative",
             o->beta1, o->beta2, o->eps, o->weight_decay);
+    if (policy->state_dtype != RF_F32 && !policy->forward_only &&
+        !rf_optimizer_can_store(o, policy->state_dtype))
+        return rf_fail(
+            RF_ENOTSUP, "states in %s: %s%s cannot store them so; use f32, or another optimizer",
+            rf_dtype_name(policy->state_dtype), info->name, o->centered ? " (centered)" : "");
     if (!(policy->clip >= 0) || !isfinite(policy->clip))
         return rf_fail(RF_EINVAL, "clip %g: the largest norm must be positive, or 0 for none",
                        policy->clip);

@@ -159,15 +159,27 @@ static void write_tensor_sums(struct rf_writer *w)
     }
 }
 
-/* A range of pieces. One launch updates all trained ones, which are adjacent; or one, of which this
- * rank has a shard. */
+/* A range of pieces, of those with this type of states. One launch updates all trained ones, which
+ * are adjacent; or one, of which this rank has a shard. */
 struct updated {
     int first, end;
+    enum rf_dtype states; /* RF_DTYPE_COUNT: any */
 };
 
 static struct updated all_pieces(const struct rf_writer *w)
 {
-    return (struct updated){0, w->plan->trained_pieces};
+    return (struct updated){0, w->plan->trained_pieces, RF_DTYPE_COUNT};
+}
+
+static struct updated one_piece(int piece)
+{
+    return (struct updated){piece, piece + 1, RF_DTYPE_COUNT};
+}
+
+static bool is_updated(const struct rf_plan *plan, struct updated u, int piece)
+{
+    return plan->pieces[piece].use < 0 &&
+           (u.states == RF_DTYPE_COUNT || u.states == rf_plan_state_type(plan, piece));
 }
 
 /* One value for each of these pieces that has parameters. */
@@ -175,7 +187,7 @@ static void operands(struct rf_writer *w, struct updated u, enum rf_role role,
                      enum rf_value_kind kind, int slot, bool out)
 {
     for (int k = u.first; k < u.end; k++) {
-        if (w->plan->pieces[k].use >= 0)
+        if (!is_updated(w->plan, u, k))
             continue;
         if (out)
             rf_write_out(w, role, of_piece(w, kind, slot, k));
@@ -272,9 +284,28 @@ static void write_shards(struct rf_writer *w)
     for (int k = 0; k < plan->trained_pieces; k++) {
         if (plan->pieces[k].use >= 0)
             continue;
-        write_update(w, (struct updated){k, k + 1});
+        write_update(w, one_piece(k));
         if (!plan->units)
             rf_write_gather(w, k, RF_F32);
+    }
+}
+
+/* All pieces that this rank has whole: at once, or one launch for each type of states. */
+static void write_whole(struct rf_writer *w)
+{
+    const struct rf_plan *plan = w->plan;
+    static const enum rf_dtype types[] = {RF_U8, RF_F32};
+    if (!rf_plan_codes(plan)) {
+        write_update(w, all_pieces(w));
+        return;
+    }
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+        const struct updated u = {0, plan->trained_pieces, types[t]};
+        bool any = false;
+        for (int k = 0; k < plan->trained_pieces; k++)
+            any = any || is_updated(plan, u, k);
+        if (any)
+            write_update(w, u);
     }
 }
 
@@ -303,7 +334,7 @@ static void write_host_steps(struct rf_writer *w)
         if (plan->pieces[k].use >= 0)
             continue;
         rf_write(w, RF_VERB_HOST_STEP, RF_LANE_HOST, -1, -1);
-        write_updated(w, (struct updated){k, k + 1},
+        write_updated(w, one_piece(k),
                       rf_plan_evicts(plan) ? RF_VALUE_HOST_GRAD : RF_VALUE_GRAD_SHARD);
     }
 }
@@ -316,7 +347,7 @@ static void write_step(struct rf_writer *w)
     else if (plan->shards > 1)
         write_shards(w);
     else if (plan->train_elements > 0) /* a rank's blocks may have none */
-        write_update(w, all_pieces(w));
+        write_whole(w);
     if (plan->policy.loss_scale == 0)
         return;
     rf_write(w, RF_VERB_END_STEP, RF_LANE_COMPUTE, -1, -1);

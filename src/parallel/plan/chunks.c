@@ -48,7 +48,8 @@ static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_pa
     const uint64_t sums = piece->counts[plan->shard] * (uint64_t)(plan->sum_slots - 1);
     if (plan->stage < 2)
         return first;
-    return piece->part_first + rf_padded(sums) + first - piece->first - piece->borders[plan->shard];
+    return piece->part_first + rf_plan_padded(plan, sums) + first - piece->first -
+           piece->borders[plan->shard];
 }
 
 void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)

@@ -12,19 +12,44 @@ uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool froz
     uint64_t elements = 0;
     for (int k = 0; k < (frozen ? plan->piece_count : plan->trained_pieces); k++)
         if (plan->pieces[k].use < 0)
-            elements += rf_padded(plan->pieces[k].counts[shard]);
+            elements += rf_plan_padded(plan, plan->pieces[k].counts[shard]);
     return elements;
 }
 
-uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard)
+uint64_t rf_plan_state_elements(const struct rf_plan *plan, int shard)
 {
-    return (plan->shards == 1 ? plan->train_elements : rf_plan_shard_elements(plan, shard, false)) *
-           sizeof(float);
+    return plan->shards == 1 ? plan->train_elements : rf_plan_shard_elements(plan, shard, false);
+}
+
+/* Of these, those with states in 8 bits. */
+static uint64_t coded_elements(const struct rf_plan *plan, int shard)
+{
+    uint64_t elements = 0;
+    if (plan->shards == 1)
+        return plan->coded_elements;
+    for (int k = 0; k < plan->trained_pieces; k++)
+        if (plan->pieces[k].use < 0 && plan->pieces[k].coded)
+            elements += rf_plan_padded(plan, plan->pieces[k].counts[shard]);
+    return elements;
+}
+
+uint64_t rf_plan_state_offset(const struct rf_plan *plan, int k, int shard, uint64_t element)
+{
+    if (k == RF_STATE_BEFORE || !rf_plan_codes(plan))
+        return element *
+               (k == RF_STATE_BEFORE ? sizeof(float) : rf_dtype_bytes(plan->policy.state_dtype));
+    const uint64_t most = coded_elements(plan, shard), coded = element < most ? element : most;
+    return coded / RF_STATE_BLOCK * RF_STATE_BLOCK_BYTES + (element - coded) * sizeof(float);
+}
+
+uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int k, int shard)
+{
+    return rf_plan_state_offset(plan, k, shard, rf_plan_state_elements(plan, shard));
 }
 
 uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard)
 {
-    const uint64_t blocks = rf_plan_state_bytes(plan, shard) / sizeof(float) / RF_FLAT_GRAIN;
+    const uint64_t blocks = rf_plan_state_elements(plan, shard) / RF_FLAT_GRAIN;
     return plan->place_runs
                ? 2 * blocks + plan->place_runs * sizeof(struct rf_place_run) / sizeof(uint32_t)
                : 0;
@@ -42,7 +67,7 @@ static uint64_t frozen_elements(const struct rf_plan *plan, int shard, bool raw)
     uint64_t elements = 0;
     for (int k = plan->trained_pieces; k < plan->piece_count; k++)
         if (raw ? plan->pieces[k].raw : plan->pieces[k].bare)
-            elements += rf_padded(plan->pieces[k].counts[shard]);
+            elements += rf_plan_padded(plan, plan->pieces[k].counts[shard]);
     return elements;
 }
 
@@ -73,7 +98,8 @@ uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
         return (uint64_t)plan->slots * plan->slot_elements;
     for (int k = 0; k < plan->trained_pieces; k++) {
         const uint64_t count = plan->pieces[k].counts[shard];
-        elements += rf_padded(count * (uint64_t)(plan->sum_slots - 1)) + rf_padded(count);
+        elements += rf_plan_padded(plan, count * (uint64_t)(plan->sum_slots - 1)) +
+                    rf_plan_padded(plan, count);
     }
     return elements;
 }

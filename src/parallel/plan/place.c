@@ -56,16 +56,20 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
 {
     const struct rf_plan_piece *piece = &plan->pieces[v->piece];
     const uint64_t count = piece->counts[plan->shard];
-    const uint64_t bytes = rf_padded(count) * sizeof(float);
+    const uint64_t bytes = rf_plan_padded(plan, count) * sizeof(float);
     const uint64_t within = piece->first + piece->borders[plan->shard];
     const uint64_t param = plan->units ? piece->shard_first : within;
     const uint64_t sums = count * (uint64_t)(plan->sum_slots - 1);
-    const uint64_t last = piece->part_first + rf_padded(sums);
+    const uint64_t last = piece->part_first + rf_plan_padded(plan, sums);
     switch (v->kind) {
-    case RF_VALUE_STATE:
-        place(v, RF_REGION_STATE + v->slot, rf_plan_state_first(plan, v->piece) * sizeof(float),
-              bytes);
+    case RF_VALUE_STATE: {
+        const uint64_t first = rf_plan_state_first(plan, v->piece);
+        const uint64_t at = rf_plan_state_offset(plan, v->slot, plan->shard, first);
+        const uint64_t end = first + rf_plan_padded(plan, count);
+        place(v, RF_REGION_STATE + v->slot, at,
+              rf_plan_state_offset(plan, v->slot, plan->shard, end) - at);
         break;
+    }
     case RF_VALUE_COPY_SHARD:
         place(v, RF_REGION_COPY, param * sizeof(uint16_t), bytes / 2);
         break;
@@ -77,7 +81,7 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
         break;
     case RF_VALUE_GRAD_PART: /* the highest of them is the shard */
         place(v, RF_REGION_GRADS, (last - sums) * sizeof(float),
-              count ? (sums + rf_padded(count)) * sizeof(float) : 0);
+              count ? (sums + rf_plan_padded(plan, count)) * sizeof(float) : 0);
         break;
     default:
         place(v, RF_REGION_GRADS, (plan->stage >= 2 ? last : within) * sizeof(float), bytes);
@@ -87,7 +91,7 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
 static void place_piece(const struct rf_plan *plan, struct rf_value *v)
 {
     const struct rf_plan_piece *piece = &plan->pieces[v->piece];
-    const uint64_t count = rf_padded(piece->count);
+    const uint64_t count = rf_plan_padded(plan, piece->count);
     const uint64_t slot = v->kind == RF_VALUE_GRAD ? (uint64_t)v->slot * plan->slot_elements : 0;
     const uint64_t element = v->kind == RF_VALUE_COPY ? sizeof(uint16_t) : sizeof(float);
     const int region = v->kind == RF_VALUE_PARAM   ? RF_REGION_PARAMS
@@ -99,12 +103,12 @@ static void place_piece(const struct rf_plan *plan, struct rf_value *v)
 }
 
 /* The same on all ranks, so that temporary values have the same places. */
-static uint64_t largest_shard(const struct rf_plan_piece *piece, int shards)
+static uint64_t largest_shard(const struct rf_plan *plan, const struct rf_plan_piece *piece)
 {
     uint64_t most = 0;
-    for (int k = 0; k < shards; k++)
+    for (int k = 0; k < plan->shards; k++)
         most = piece->counts[k] > most ? piece->counts[k] : most;
-    return rf_padded(most);
+    return rf_plan_padded(plan, most);
 }
 
 /* The size of a value that lifetimes.c will place. */
@@ -124,14 +128,14 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
         return rf_exchange_value_bytes(plan, rf_plan_exchange_of(plan, v));
     case RF_VALUE_GRAD_PART:
     case RF_VALUE_GRAD_TIED:
-        return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(float);
+        return largest_shard(plan, &plan->pieces[v->piece]) * sizeof(float);
     case RF_VALUE_GRAD_NARROW_SHARD:
-        return largest_shard(&plan->pieces[v->piece], plan->shards) * sizeof(uint16_t);
+        return largest_shard(plan, &plan->pieces[v->piece]) * sizeof(uint16_t);
     case RF_VALUE_COPY:
     case RF_VALUE_GRAD_NARROW:
-        return rf_padded(plan->pieces[v->piece].count) * sizeof(uint16_t);
+        return rf_plan_padded(plan, plan->pieces[v->piece].count) * sizeof(uint16_t);
     default:
-        return rf_padded(plan->pieces[v->piece].count) * sizeof(float);
+        return rf_plan_padded(plan, plan->pieces[v->piece].count) * sizeof(float);
     }
 }
 

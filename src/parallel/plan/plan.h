@@ -70,13 +70,39 @@ static inline bool rf_plan_sums_tensor(const struct rf_plan *plan, int param)
            plan->params[param].cut.split.kind == RF_SPLIT_NONE;
 }
 
+/* Whether states are in 8 bits: those of parameters with enough elements. */
+static inline bool rf_plan_codes(const struct rf_plan *plan)
+{
+    return plan->policy.state_dtype == RF_U8 && !plan->policy.forward_only;
+}
+
+/* With states in 8 bits, parameters start at whole blocks of them. */
+static inline uint64_t rf_plan_grain(const struct rf_plan *plan)
+{
+    return rf_plan_codes(plan) ? RF_STATE_BLOCK : RF_FLAT_GRAIN;
+}
+
+/* The number of elements including padding. */
+static inline uint64_t rf_plan_padded(const struct rf_plan *plan, uint64_t count)
+{
+    const uint64_t grain = rf_plan_grain(plan);
+    return (count + grain - 1) / grain * grain;
+}
+
+static inline bool rf_plan_coded(const struct rf_plan *plan, int param)
+{
+    const struct rf_plan_param *p = &plan->params[param];
+    return rf_plan_codes(plan) && !(plan->params[p->logical].desc->flags & RF_PARAM_FROZEN) &&
+           rf_shape_count(p->cut.shape) >= RF_STATE_LEAST;
+}
+
 /* In the flat buffer 16-bit parameters precede f32 ones, of which there are few, so that few pieces
  * are needed for pieces of a single type. Parameters whose gradients are added over the tensor lane
  * are grouped in the same way. A model that is all f32, and not shared by tensor ranks, has one
- * zone. Frozen parameters without a master are in the last zone but one, those of bytes in the
- * last.
+ * zone. With states in 8 bits, parameters that keep f32 states follow in zones of their own. Frozen
+ * parameters without a master are in the last zone but one, those of bytes in the last.
  */
-enum { RF_ZONES = 6 };
+enum { RF_CODED_ZONES = 4, RF_ZONES = 10 };
 
 static inline int rf_plan_zone(const struct rf_plan *plan, int param)
 {
@@ -84,7 +110,8 @@ static inline int rf_plan_zone(const struct rf_plan *plan, int param)
     const bool wide = plan->copy_type != RF_F32 && !rf_plan_narrow(p);
     if (p->bare || p->raw)
         return RF_ZONES - 1 - p->bare;
-    return 2 * rf_plan_sums_tensor(plan, param) + wide;
+    const bool small = rf_plan_codes(plan) && !rf_plan_coded(plan, param);
+    return RF_CODED_ZONES * small + 2 * rf_plan_sums_tensor(plan, param) + wide;
 }
 
 /* Whether steps overlap and weights are one update behind (2bw). */
@@ -141,6 +168,21 @@ static inline enum rf_value_kind rf_plan_stored(const struct rf_plan *plan)
 static inline enum rf_dtype rf_plan_stored_type(const struct rf_plan *plan)
 {
     return plan->policy.no_masters ? plan->copy_type : RF_F32;
+}
+
+/* The type of the states of a piece. */
+static inline enum rf_dtype rf_plan_state_type(const struct rf_plan *plan, int piece)
+{
+    return rf_plan_codes(plan) && !plan->pieces[piece].coded ? RF_F32 : plan->policy.state_dtype;
+}
+
+/* The types of an update, with this type of states. */
+static inline struct rf_optimizer_types rf_plan_update_types(const struct rf_plan *plan,
+                                                             enum rf_dtype state)
+{
+    return (struct rf_optimizer_types){.param = rf_plan_stored_type(plan),
+                                       .copy = rf_plan_step_copies(plan) ? plan->copy_type : RF_F32,
+                                       .state = state};
 }
 
 /* The region in which a parameter is stored, trained or not. */
@@ -355,7 +397,7 @@ static inline int rf_plan_holder(const struct rf_plan *plan, int param)
     return -1;
 }
 
-/* Where a piece's shard begins in memory with all states. */
+/* The element at which a piece's shard begins in memory with all states. */
 static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece)
 {
     return plan->pieces[piece].shard_first;
@@ -410,9 +452,12 @@ void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunk
 /* Bytes of RF_REGION_SQUARES. */
 uint64_t rf_plan_squares_bytes(uint64_t chunks);
 
-/* Bytes of one of the optimizer's states on the rank with this shard; and the same including frozen
- * pieces, which have no states. */
-uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int shard);
+/* Elements of a state on the rank with this shard, its bytes (k: enum rf_optimizer_state, or
+ * RF_STATE_BEFORE), and the bytes before element `element`. Those in 8 bits precede others. */
+uint64_t rf_plan_state_elements(const struct rf_plan *plan, int shard);
+uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int k, int shard);
+uint64_t rf_plan_state_offset(const struct rf_plan *plan, int k, int shard, uint64_t element);
+/* The same elements including frozen pieces, which have no states. */
 uint64_t rf_plan_shard_elements(const struct rf_plan *plan, int shard, bool frozen);
 /* Elements of the regions of parameters and of gradients on that rank. */
 uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard);

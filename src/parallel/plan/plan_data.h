@@ -14,8 +14,8 @@
 /* The micro-batch of a round in which this rank has none. expand.c writes it for the passes that
  * need all rounds; gather.c removes it. */
 #define RF_PHANTOM (-2)
-/* Parameters start at multiples of this many elements. This is the grain of the decay words, and
- * cuts at these multiples do not change the bits of an update. */
+/* Parameters start at multiples of this many elements, or of rf_plan_grain. This is the grain of
+ * the decay words, and cuts at these multiples do not change the bits of an update. */
 #define RF_FLAT_GRAIN 64u
 /* In a pipeline without a flush (2bw): the slot of inputs, losses and 16-bit parameters of the
  * previous step. The f32 parameters of that step are a state of the optimizer. */
@@ -26,12 +26,6 @@ enum { RF_STATE_BEFORE = RF_STATE_COUNT, RF_PLAN_STATES };
 enum { RF_SCALARS_NOW = 1, RF_SCALARS_BEFORE, RF_SCALARS_COUNT };
 #define RF_SCALARS_STRIDE 256u
 #define RF_NORM_CHUNK 1024u
-
-/* The number of elements including padding. */
-static inline uint64_t rf_padded(uint64_t count)
-{
-    return (count + RF_FLAT_GRAIN - 1) / RF_FLAT_GRAIN * RF_FLAT_GRAIN;
-}
 
 /* One declared use of a parameter. */
 struct rf_plan_param {
@@ -84,6 +78,7 @@ struct rf_plan_piece {
     int use;               /* the parameter whose tied use this is; -1: none */
     bool trained;
     bool bare, raw;       /* those of rf_plan_param, of all its parameters */
+    bool coded;           /* rf_plan_coded, of all its parameters */
     bool sums_tensor;     /* rf_plan_sums_tensor, of all its parameters */
     uint64_t *borders;    /* shards + 1 elements, from 0 to count: where shards begin */
     size_t *counts;       /* of each shard; any may be 0 */
@@ -181,6 +176,7 @@ struct rf_plan {
     uint64_t master_elements; /* its front part that is stored in f32: all but bare and raw ones */
     uint64_t copy_elements;   /* its front part that may have a copy in 16 bits: all but raw ones */
     uint64_t train_elements;  /* its front part, which the optimizer updates */
+    uint64_t coded_elements;  /* its front part with states in 8 bits, if there are any */
     uint64_t slot_elements;   /* of one gradient slot: the same, then, in tree order, tied uses */
     struct rf_plan_span *cleared;
     int cleared_count;

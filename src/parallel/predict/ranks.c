@@ -179,13 +179,13 @@ static int plan_kind(const struct kinds *kinds, const struct rf_plan *plan, int 
 static void add_shards(const struct rf_plan *plan, int shard, bool take, struct rf_bytes *bytes)
 {
     const uint64_t sign = take ? UINT64_MAX : 1;
-    const uint64_t state = rf_plan_state_bytes(plan, shard);
+    const uint64_t updated = rf_plan_state_elements(plan, shard);
     const uint64_t params = rf_plan_param_elements(plan, shard);
     const uint64_t copy = plan->copy_type == RF_F32 ? 0 : sizeof(uint16_t);
     const struct rf_bytes before = *bytes;
     for (int k = 0; k < RF_PLAN_STATES && !plan->policy.forward_only; k++)
         if (rf_plan_has_state(plan, k))
-            bytes->optimizer += sign * rf_plan_aligned(state);
+            bytes->optimizer += sign * rf_plan_aligned(rf_plan_state_bytes(plan, k, shard));
     const uint64_t copies = rf_plan_copy_elements(plan, shard);
     const uint64_t masters =
         plan->policy.no_masters ? 0 : params - rf_plan_bare_elements(plan, shard);
@@ -196,12 +196,11 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     if (plan->policy.forward_only)
         return;
     const uint64_t grads = rf_plan_aligned(rf_plan_grad_elements(plan, shard) * sizeof(float));
-    const uint64_t evicted = rf_plan_evicts(plan) ? rf_plan_aligned(state) : 0;
+    const uint64_t evicted = rf_plan_evicts(plan) ? rf_plan_aligned(updated * sizeof(float)) : 0;
     bytes->grads += sign * (grads + evicted);
     const uint64_t chunks = rf_plan_chunks(plan, shard);
-    const uint64_t decay =
-        rf_plan_aligned(state / sizeof(float) / RF_FLAT_GRAIN * sizeof(uint32_t)) +
-        rf_plan_aligned(rf_plan_place_words(plan, shard) * sizeof(uint32_t));
+    const uint64_t decay = rf_plan_aligned(updated / RF_FLAT_GRAIN * sizeof(uint32_t)) +
+                           rf_plan_aligned(rf_plan_place_words(plan, shard) * sizeof(uint32_t));
     bytes->scratch += sign * (decay + rf_plan_aligned(chunks * sizeof(struct rf_norm_chunk)) +
                               rf_plan_aligned(rf_plan_squares_bytes(chunks)));
     bytes->host += sign * evicted;

@@ -46,7 +46,7 @@ struct rf_work rf_work_zero(const struct rf_plan *plan, const struct rf_instruct
     struct rf_work work = {0};
     for (int k = 0; k < plan->cleared_count; k++) {
         struct rf_plan_span span = plan->cleared[k];
-        if (one && !rf_plan_clip(&span, one->first, rf_padded(one->count)))
+        if (one && !rf_plan_clip(&span, one->first, rf_plan_padded(plan, one->count)))
             continue;
         work.launches++;
         work.written += span.count * sizeof(float);
@@ -110,9 +110,11 @@ struct rf_work rf_work_step(const struct rf_plan *plan, const struct rf_instruct
 {
     const int *outs = rf_plan_operands(plan, i) + i->ins;
     struct rf_work work = {0};
+    if (i->outs == 0)
+        return work;
+    const enum rf_dtype state = rf_plan_state_type(plan, plan->values[outs[0]].piece);
     rf_optimizer_work(&plan->policy.optimizer, elements(plan, outs, i->outs, rf_plan_stored(plan)),
-                      rf_plan_stored_type(plan),
-                      rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, &work);
+                      rf_plan_update_types(plan, state), &work);
     return work;
 }
 

@@ -16,13 +16,13 @@
 /* ---- search_model.c: one tensor rank of a model ---------------------------------------------- */
 
 struct rf_search_param {
-    int block, logical; /* logical: as in struct rf_plan_param */
-    uint64_t count;     /* elements on a tensor rank, padded */
-    bool narrow;        /* in 16 bits */
-    bool trained;
-    bool bare, raw;  /* those of rf_plan_param */
-    bool summed;     /* its gradients are added over the tensor ranks */
-    uint64_t chunks; /* of the norm */
+    int block, logical;  /* logical: as in struct rf_plan_param */
+    uint64_t count;      /* elements on a tensor rank, padded */
+    bool narrow;         /* in 16 bits */
+    bool trained, coded; /* coded: its states are in 8 bits */
+    bool bare, raw;      /* those of rf_plan_param */
+    bool summed;         /* its gradients are added over the tensor ranks */
+    uint64_t chunks;     /* of the norm */
 };
 
 struct rf_search_view {
@@ -69,6 +69,7 @@ struct rf_search_rank {
      * of those that other ranks of the pipeline also have. */
     uint64_t all, narrow, bare, raw, trained, tied;
     uint64_t summed;                  /* of the trained ones: also added over the tensor ranks */
+    uint64_t coded;                   /* of the trained ones: with states in 8 bits */
     uint64_t chunks;                  /* of the norm, in all its shards */
     uint64_t unit_params, unit_grads; /* maximum of two consecutive blocks, bytes */
     /* Per micro-batch: temporary memory during its computation, and that of two visits if other

@@ -11,7 +11,7 @@
 
 static uint64_t shard_of(const struct rf_plan *plan, uint64_t elements)
 {
-    return plan->shards > 1 ? rf_padded(elements / (uint64_t)plan->shards) : elements;
+    return plan->shards > 1 ? rf_plan_padded(plan, elements / (uint64_t)plan->shards) : elements;
 }
 
 /* The number of slots for sums of gradients over micro-batches. */
@@ -75,15 +75,18 @@ static void add_optimizer(const struct rf_search_case *c, const struct rf_search
                           struct rf_bytes *out)
 {
     const struct rf_plan *plan = &c->probe;
-    const uint64_t state = 4 * shard_of(plan, r->trained);
+    const uint64_t elements = shard_of(plan, r->trained), coded = shard_of(plan, r->coded);
+    const uint64_t state = 4 * (elements - coded) + coded * RF_STATE_BLOCK_BYTES / RF_STATE_BLOCK;
     /* A table of places has two words for one of decay, and little more. */
     const bool placed = plan->policy.optimizer.stochastic_rounding && r->narrow > 0 &&
                         (plan->mesh.pp > 1 || plan->mesh.tp > 1);
-    const uint64_t decay = (placed ? 3 : 1) * state / RF_FLAT_GRAIN;
+    const uint64_t decay = (placed ? 3 : 1) * 4 * elements / RF_FLAT_GRAIN;
     const uint64_t chunks = r->chunks / (uint64_t)plan->shards;
     for (int k = 0; k < RF_PLAN_STATES; k++)
         if (rf_plan_has_state(plan, k))
-            out->optimizer += state;
+            out->optimizer += k == RF_STATE_BEFORE                  ? 4 * elements
+                              : plan->policy.state_dtype == RF_BF16 ? 2 * elements
+                                                                    : state;
     out->scratch = c->ranks->scratch + plan->policy.workspace_bytes + decay +
                    chunks * sizeof(struct rf_norm_chunk) + rf_plan_squares_bytes(chunks);
     if (plan->policy.offload & RF_OFFLOAD_OPTIMIZER)

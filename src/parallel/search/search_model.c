@@ -38,9 +38,10 @@ static void take_params(const struct rf_plan *plan, struct rf_search_view *out)
         out->params[k] = (struct rf_search_param){
             .block = plan->params[k].block,
             .logical = plan->params[k].logical,
-            .count = rf_padded((uint64_t)plan->params[k].count),
+            .count = rf_plan_padded(plan, (uint64_t)plan->params[k].count),
             .narrow = rf_plan_narrow(&plan->params[k]),
             .trained = rf_plan_trains(plan, k),
+            .coded = rf_plan_coded(plan, k),
             .bare = plan->params[k].bare,
             .raw = plan->params[k].raw,
             .summed = rf_plan_sums_tensor(plan, k),

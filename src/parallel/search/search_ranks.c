@@ -48,6 +48,7 @@ static void add_param(const struct rf_search_view *view, struct rf_search_ranks 
     rank->bare += param->bare ? param->count : 0;
     rank->raw += param->raw ? param->count : 0;
     rank->trained += param->trained ? param->count : 0;
+    rank->coded += param->coded ? param->count : 0;
     rank->chunks += param->trained ? param->chunks : 0;
     rank->tied += elsewhere && param->trained ? param->count : 0;
     rank->summed += param->summed && param->trained ? param->count : 0;
@@ -167,6 +168,7 @@ static void clear_load(struct rf_search_rank *rank)
                                     .trained = params.trained,
                                     .tied = params.tied,
                                     .summed = params.summed,
+                                    .coded = params.coded,
                                     .unit_params = params.unit_params,
                                     .unit_grads = params.unit_grads,
                                     .last_params = params.last_params};

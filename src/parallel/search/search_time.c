@@ -157,8 +157,8 @@ static double update_s(const struct rf_search_case *c, const struct rf_search_ra
     const struct rf_plan_group tensor = plan->groups[RF_LANE_TENSOR];
     struct rf_work work = {0}, norm = {.read = 4 * count};
     struct rf_sim_cost cost = {{0}}, norm_cost = {{0}};
-    rf_optimizer_work(&plan->policy.optimizer, count, rf_plan_stored_type(plan),
-                      rf_plan_step_copies(plan) ? plan->copy_type : RF_F32, &work);
+    rf_optimizer_work(&plan->policy.optimizer, count,
+                      rf_plan_update_types(plan, plan->policy.state_dtype), &work);
     rf_sim_work_cost(&work, c->rates->flops_per_s, c->rates, &cost);
     rf_sim_work_cost(&norm, c->rates->flops_per_s, c->rates, &norm_cost);
     const double bytes = (double)work.read + (double)work.written;
