@@ -84,6 +84,9 @@ table() {
     row 2 '`--recompute gelu,norms`' --recompute gelu,norms
     row 2 '`--recompute block`' --recompute block
     row 2 '`--recompute sqrt`' --recompute sqrt
+    row 2 '`--reversible f32`' --reversible f32
+    row 2 '`--optimizer-state bf16`' --optimizer-state bf16
+    row 2 '`--optimizer-state 8bit`' --optimizer-state 8bit
     row 2 '`--reduce-dtype bf16`' --reduce-dtype bf16
     row 2 '`--dtype bf16`' --dtype bf16
     row 2 '`--dtype bf16 --zero 1`' --dtype bf16 --zero 1

@@ -14,10 +14,12 @@ struct weights {
     const char *dtype;
     bool masters, adapters;
     const char *quantize; /* NULL: not */
+    const char *states;   /* NULL: as given */
 };
 static const struct weights weights[] = {
-    {"f32", true, false, NULL}, {"bf16", true, false, NULL}, {"bf16", false, false, NULL},
-    {"f32", true, true, NULL},  {"bf16", false, true, NULL}, {"bf16", true, true, "nf4"},
+    {"f32", true, false},   {"f32", true, false, NULL, "8bit"},   {"bf16", true, false},
+    {"bf16", false, false}, {"bf16", false, false, NULL, "8bit"}, {"f32", true, true},
+    {"bf16", false, true},  {"bf16", true, true, "nf4"},
 };
 static const char *const recomputes[] = {"none", "gelu,norms,attention,mlp", "block"};
 struct placement {
@@ -54,6 +56,7 @@ static void set_weights(const struct weights *to, const struct setup *base, stru
 {
     const char **quantize = quantize_of(own);
     own->dtype = to->dtype;
+    own->states = to->states ? to->states : base->states;
     own->residual = to->masters ? "f32" : "same";
     own->no_masters = !to->masters;
     own->stochastic = !to->masters && !to->adapters;
@@ -71,6 +74,8 @@ static void name_row(const struct weights *w, const char *recompute, const struc
     size_t at = (size_t)snprintf(text, FITS_OPTIONS, "--dtype %s%s%s", w->dtype,
                                  w->masters ? "" : " --residual same --no-masters",
                                  own->stochastic ? " --stochastic-rounding" : "");
+    if (w->states && at < FITS_OPTIONS)
+        at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --optimizer-state %s", w->states);
     if (w->adapters && at < FITS_OPTIONS)
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --%s %s",
                                own->lora ? "lora" : "adapter",
@@ -255,8 +260,8 @@ static int change_of(const struct setup *base, const struct setup *own)
         return 2;
     if (base->quantization != own->quantization)
         return 1;
-    return strcmp(base->dtype, own->dtype) != 0 || base->no_masters != own->no_masters ||
-           strcmp(base->residual, own->residual) != 0;
+    return strcmp(base->dtype, own->dtype) != 0 || base->state_type != own->state_type ||
+           base->no_masters != own->no_masters || strcmp(base->residual, own->residual) != 0;
 }
 
 static int add(const struct tool_command *command, const struct setup *own,
@@ -285,6 +290,10 @@ static bool applies(const struct setup *base, const struct weights *w, const str
     struct setup other = *base;
     const bool several = base->mesh.dp > 1;
     if (w->quantize && (!quantize_of(&other) || !base->from))
+        return false;
+    /* A row with the states that are given is there anyway. */
+    if (w->states &&
+        (base->state_type != RF_F32 || !rf_optimizer_can_store(&base->policy.optimizer, RF_U8)))
         return false;
     if (p->zero && (strcmp(base->update, "rank0") == 0 || strcmp(base->order, "tree") == 0))
         return false;
