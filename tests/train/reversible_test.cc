@@ -120,6 +120,22 @@ TEST(Reversible, InFixedPointTheInverseHasTheBitsOfStoredActivations)
     }
 }
 
+// The inverse draws the mask of the forward pass.
+TEST(Reversible, DropoutOfAdaptersIsTheSameInTheInverse)
+{
+    const model_adapter adapter = {3, 4, 0.3f, false, "all-linear"};
+    Training stored = pairs(RF_REVERSIBLE_FIXED, true, false);
+    stored.llama.adapter = &adapter;
+    Training inverted = stored;
+    inverted.policy.invert = true;
+    const Seen one = train(stored, 1)[0];
+    for (int zero : {0, 3}) {
+        inverted.policy.zero = zero;
+        for (const Seen &s : train(inverted, 2))
+            EXPECT_EQ(s.sha, one.sha) << zero;
+    }
+}
+
 // Errors of an inverse in f32 are some units in the last place of the stream; 1e-4 is the bound
 // that docs/memory.md states.
 TEST(Reversible, InF32TheGradientsAreClose)
