@@ -40,7 +40,8 @@ struct gpt2_config {
      * (quantized.h): initial values are zero bytes. Not with tensor parallelism. Without an adapter
      * it is for generation (generate.h). */
     enum rf_quantization quantize;
-    /* Layers have a pair of streams. Only for training: such a model has no architecture on a hub. */
+    /* Layers have a pair of streams. Only for training: such a model has no architecture on a hub.
+     */
     enum rf_reversible reversible;
     const char *architecture; /* as in llama.h; NULL: "GPT2LMHeadModel" */
 };

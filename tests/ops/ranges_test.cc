@@ -26,7 +26,8 @@ std::ostream &operator<<(std::ostream &out, const Family &family)
     return out << family.name;
 }
 const Family families[] = {
-    {"Flat", {"add_bias_", "elementwise_", "activation_", "glu_", "dropout_", "fill_", "cast_", "fixed"}},
+    {"Flat",
+     {"add_bias_", "elementwise_", "activation_", "glu_", "dropout_", "fill_", "cast_", "fixed"}},
     {"Rows", {"layernorm", "softmax_"}},
     {"Vocabulary", {"embedding", "cross_entropy"}},
     {"Attention", {"attention", "rotary", "copy_heads"}},
@@ -126,11 +127,11 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         EXPECT_OK(rf_dropout(stream, out, a, 0.5f, &random));
         EXPECT_OK(rf_fill(stream, out, 7));
         if (type == RF_F32) {
-            rf_tensor fixed = out;
-            fixed.dtype = RF_I32;
+            rf_tensor fixed = out, sum = typed_blank(shape, type);
+            fixed.dtype = sum.dtype = RF_I32;
             EXPECT_OK(rf_fixed_write(stream, fixed, a));
-            EXPECT_OK(rf_fixed_add(stream, fixed, fixed, b, true));
-            EXPECT_OK(rf_fixed_read(stream, b, fixed));
+            EXPECT_OK(rf_fixed_add(stream, sum, fixed, b, true));
+            EXPECT_OK(rf_fixed_read(stream, b, sum));
         }
         if (n > 1000)
             return;
