@@ -47,6 +47,12 @@ Ended killed(const TempFolder &folder, int ranks, const std::vector<int> &victim
     return out;
 }
 
+int last_step(const std::string &log)
+{
+    const size_t at = log.rfind("\"step\":");
+    return at == std::string::npos ? 0 : std::atoi(log.c_str() + at + 7);
+}
+
 } // namespace
 
 TEST(Elastic, AfterKillsTheOthersEndWithTheBitsOfARunThatWasNotInterrupted)
@@ -123,11 +129,14 @@ TEST(Elastic, WorkersContinueWithoutThoseThatAreLost)
     for (const auto &row : all) {
         TempFolder folder;
         const std::string save = folder.path + "/save";
+        /* Enough that the job has not ended when the last one is killed. */
+        const std::string steps = row.victims.size() > 1 ? "300" : "60";
         const Ended e =
             killed(folder, row.ranks, row.victims,
-                   with({"--sync", row.rule, "--save", save, "--steps", "90"}, row.more));
+                   with({"--sync", row.rule, "--save", save, "--steps", steps}, row.more));
         EXPECT_EQ(e.program.status, 0) << e.program.err;
-        EXPECT_NE(e.program.out.find("step 90/90"), std::string::npos) << e.program.out;
+        EXPECT_NE(e.program.out.find("step " + steps + "/" + steps), std::string::npos)
+            << e.program.out;
         EXPECT_NE(e.log.find("\"workers\":" + std::to_string(row.left) + ","), std::string::npos)
             << row.rule << e.log;
         if (row.victims.size() == 1)
@@ -135,7 +144,7 @@ TEST(Elastic, WorkersContinueWithoutThoseThatAreLost)
         /* The checkpoint is one of the workers that were left. */
         const ProgramResult r =
             run_program(with(tiny(folder.path + "/t.txt"), {"--sync", row.rule, "--ranks", "2",
-                                                            "--steps", "92", "--resume", save}));
+                                                            "--steps", "302", "--resume", save}));
         EXPECT_EQ(r.status, 0) << r.err;
         EXPECT_EQ(r.out.find("each continues with the mean"), std::string::npos) << r.out;
     }
@@ -148,13 +157,16 @@ TEST(Elastic, LossesOfWorkersLeaveTheLastCheckpoint)
     TempFolder folder;
     const std::string save = folder.path + "/save";
     const std::vector<std::string> same = {"--sync", "diloco:2", "--save", save};
-    const Ended e = killed(folder, 3, {1, 0, 2}, with(same, {"--save-every", "2", "--keep", "1"}));
+    /* It does not end before the last of them is killed. */
+    const Ended e = killed(folder, 3, {1, 0, 2},
+                           with(same, {"--save-every", "2", "--keep", "1", "--steps", "100000"}));
     EXPECT_NE(e.program.status, 0) << e.program.err;
-    const ProgramResult r = run_program(with(
-        tiny(folder.path + "/t.txt"),
-        with(same, {"--ranks", "2", "--provider", "loopback", "--steps", "42", "--resume", save})));
+    const std::string steps = std::to_string(last_step(e.log) + 4);
+    const ProgramResult r = run_program(
+        with(tiny(folder.path + "/t.txt"), with(same, {"--ranks", "2", "--provider", "loopback",
+                                                       "--steps", steps, "--resume", save})));
     EXPECT_EQ(r.status, 0) << r.err;
-    EXPECT_NE(r.out.find("step 42/42"), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find("step " + steps + "/" + steps), std::string::npos) << r.out;
 }
 
 /* So they are at a store, whichever worker it is; a server's death ends the job, and names it. */
