@@ -5,6 +5,7 @@
  * of these ranges if it is halved, shifted or omitted.
  */
 #include "op_fixture.h"
+#include "shader_families.h"
 
 #include <cstdlib>
 #include <map>
@@ -17,26 +18,6 @@ extern "C" {
 
 namespace
 {
-struct Family {
-    const char *name;
-    std::vector<std::string> shaders; /* prefixes */
-};
-std::ostream &operator<<(std::ostream &out, const Family &family)
-{
-    return out << family.name;
-}
-const Family families[] = {
-    {"Flat",
-     {"add_bias_", "elementwise_", "activation_", "glu_", "dropout_", "fill_", "cast_", "fixed"}},
-    {"Rows", {"layernorm", "softmax_"}},
-    {"Vocabulary", {"embedding", "cross_entropy"}},
-    {"Attention", {"attention", "rotary", "copy_heads"}},
-    {"Decode", {"gemv", "cache_append", "attend_cache"}},
-    {"Matmul", {"matmul"}},
-    {"Reductions", {"reduce", "squares"}},
-    {"Optimizers", {"optimizer", "step_begin", "loss_scale"}},
-};
-
 bool starts(const std::string &text, const std::string &with)
 {
     return text.compare(0, with.size(), with) == 0;
