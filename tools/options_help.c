@@ -29,9 +29,9 @@ static const struct {
     {"Data and batch",
      "data packing chat date seq batch micro-batches head-rows steps seed eval-every "
      "eval-sequences raw"},
-    {"Precision",
-     "dtype order residual quantize no-masters stochastic-rounding reduce-dtype compress "
-     "wire-dtype loss-scale"},
+    {"Precision", "dtype matmul-precision order residual quantize no-masters stochastic-rounding "
+                  "reduce-dtype compress "
+                  "wire-dtype loss-scale"},
     {"Call", "op count counts root algorithm shared segment rank in-place private-buffers"},
     {"Parallelism",
      "ranks mesh hosts tensor-parts sequence-parallel zero keep-gathered no-prefetch update "

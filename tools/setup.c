@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include <adapter_file.h>
 
@@ -21,6 +22,11 @@ static void list_optimizers(char *text, size_t bytes)
                                : k + 1 == RF_OPTIMIZER_COUNT ? " or "
                                                              : ", ",
                                rf_optimizer_get_info((enum rf_optimizer)k)->name);
+}
+
+static bool is_same_recipe(const char *a, const char *b)
+{
+    return rf_recipe_find(a) >= 0 && rf_recipe_find(a) == rf_recipe_find(b);
 }
 
 void setup_init(struct setup *s, struct tool_option *rows)
@@ -48,6 +54,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .update = "all",
                         .again = "none",
                         .streams = "none",
+                        .products = "none",
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
@@ -91,6 +98,11 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "type of activations and of the weights in use: f32, bf16, f16 (f32)", .kept = true},
         {"residual", TOOL_TEXT, &s->residual, "TYPE",
          "type of the residual stream: f32, or same as --dtype (f32)", .kept = true},
+        {"matmul-precision", TOOL_TEXT, &s->products, "RECIPE",
+         "8-bit formats to whose numbers the operands of the layers' products are rounded, as "
+         "recipes of Transformer Engine and torchao: none, fp8, fp8-e4m3, fp8-rows, fp8-blocks, "
+         "mxfp8 (none)",
+         .kept = true, .same = is_same_recipe},
         {"freeze", TOOL_LIST, &s->freeze, "PATTERN",
          "names of parameters not to train, such as \"blocks.0.*\"; \"!PATTERN\": exceptions; may "
          "be repeated"},
@@ -309,6 +321,34 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
+static int recipe_parse(const struct tool_command *command, struct setup *s)
+{
+    static const char *const none[] = {NULL};
+    const int recipe = rf_recipe_find(s->products);
+    if (strcasecmp(s->products, "DelayedScaling") == 0)
+        return tool_usage_error(command,
+                                "--matmul-precision %s takes scales from earlier products, which "
+                                "ranks would not have alike; use fp8, with scales of each product",
+                                s->products);
+    if (recipe < 0)
+        return refuse(command, "matmul-precision", s->products, none,
+                      "none, fp8, fp8-e4m3, fp8-rows, fp8-blocks or mxfp8");
+    s->recipe = (enum rf_recipe)recipe;
+    s->products = rf_recipe_name(s->recipe); /* which checkpoints keep */
+    if (s->recipe && (s->quantization || setup_adapter(s)))
+        return tool_usage_error(command,
+                                "--matmul-precision %s is for weights that are trained; leave it "
+                                "out with adapters",
+                                s->products);
+    for (int k = 0; s->recipe && k < 2; k++)
+        if ((k ? s->mesh.cp : s->mesh.tp) > 1 || (k == 0 && s->tensor_parts > 1))
+            return tool_usage_error(command,
+                                    "--matmul-precision %s has scales of whole operands, of which "
+                                    "%s ranks have parts; leave out one of the two",
+                                    s->products, k ? "context" : "tensor");
+    return TOOL_OK;
+}
+
 int quantize_parse(const struct tool_command *command, const char *text, bool kept, struct setup *s)
 {
     static const char *const names[] = {"none", "nf4", "int8", "auto", NULL};
@@ -442,6 +482,8 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         status = parse_schedule(command, s);
     if (status == TOOL_OK)
         status = stages_parse(command, s->stages, &s->stage_list);
+    if (status == TOOL_OK)
+        status = recipe_parse(command, s);
     if (status != TOOL_OK)
         return status;
     if (s->sequence_parallel && s->mesh.tp == 1)

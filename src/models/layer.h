@@ -90,6 +90,7 @@ struct layer_config {
     const struct model_adapter *adapter;
     enum rf_quantization quantize;
     enum rf_reversible reversible;
+    enum rf_recipe recipe;
 };
 
 /* A single layer's data: indices of parameters, and its linear maps, by operation. */

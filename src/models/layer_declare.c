@@ -87,7 +87,11 @@ static void add_linear(struct layer_block *b, struct model_part *part, const cha
                                                   summed ? initial->residual_std : initial->std, 0);
     param->flags |= RF_PARAM_OVERWRITE_GRAD;
     param->split = split_of(g, op);
-    b->linear[op] = (struct model_linear){.weight = part->param_count - 1, .summed = summed};
+    b->linear[op] = (struct model_linear){.weight = part->param_count - 1,
+                                          .summed = summed,
+                                          .recipe = g->recipe,
+                                          .in = w.in,
+                                          .out = shape.dim[0]};
     if (g->ops[op].bias == LAYER_BIAS)
         add_bias(b, part, prefix, op);
 }

@@ -246,6 +246,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"micro-batches", {"2", "4"}},
         {"dtype", {"f32", "bf16"}},
         {"residual", {"f32", "same", bf16}},
+        {"matmul-precision", {"fp8", "mxfp8"}},
         {"freeze", {"", "blocks.0.*"}},
         {"adapter", {files.adapter, files.other_adapter, {}, true}},
         {"lora", {"r=2", "r=4"}},

@@ -340,6 +340,7 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
          }},
         {"workspace bytes", [](rf_policy *p, StubBlocks *) { p->workspace_bytes = 1 << 16; }},
         {"forward only", [](rf_policy *p, StubBlocks *) { p->forward_only = true; }},
+        {"blocks' rounding", [](rf_policy *, StubBlocks *b) { b->rounds("mxfp8"); }},
         {"blocks", [](rf_policy *, StubBlocks *b) { b->add("c", {10}); }},
         {params, [](rf_policy *, StubBlocks *b) { b->flag(0, RF_PARAM_DECAY); }},
         {params, [](rf_policy *, StubBlocks *b) { b->type(0, RF_F16); }},
