@@ -36,7 +36,7 @@ struct setup {
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
-    bool keep_gathered, no_prefetch, no_masters, stochastic;
+    bool keep_gathered, no_prefetch, no_masters, stochastic, in_backward;
     int64_t device_bytes;
     const char *offload;
     int offloaded;  /* RF_OFFLOAD_* */

@@ -319,6 +319,12 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.no_bias_correction = true; }},
         {"parts of tensor sums", [](rf_policy *p, StubBlocks *) { p->tensor_parts = 2; }},
         {"clipping norm", [](rf_policy *p, StubBlocks *) { p->clip = 2; }},
+        {"update in the backward pass",
+         [](rf_policy *p, StubBlocks *) {
+             p->update_in_backward = true;
+             p->clip = 0;
+             p->micro_batches = FAULT_RANKS;
+         }},
         {"loss scale",
          [](rf_policy *p, StubBlocks *b) {
              b->scales_loss();
