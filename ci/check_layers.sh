@@ -13,7 +13,7 @@ cd "$root"
 # Layer: the layers that it may include directly. Arrows are transitive.
 table='
 compat
-base
+base       shaders
 device     base compat
 transport  base
 shaders
