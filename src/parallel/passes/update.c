@@ -43,6 +43,18 @@ static void write_loss(struct rf_writer *w)
                                 .order = RF_ORDER_RING});
 }
 
+/* The gradient of a use that nothing is added to is for the caller. */
+static void leave_apart(struct rf_writer *w, int piece)
+{
+    const int values[] = {of_piece(w, RF_VALUE_GRAD, 0, piece),
+                          of_piece(w, RF_VALUE_GRAD_SHARD, -1, piece)};
+    for (int k = 0; k < 2; k++)
+        if (values[k] >= 0)
+            w->plan->values[values[k]].may_stay_unread = true;
+        else
+            w->status = values[k];
+}
+
 /* In tree order, in the order of registration. */
 static void write_ties(struct rf_writer *w)
 {
@@ -51,6 +63,10 @@ static void write_ties(struct rf_writer *w)
         const struct rf_plan_param *param = &plan->params[i];
         if (param->grad_piece < 0 || plan->pieces[param->grad_piece].use != i)
             continue;
+        if (plan->policy.uses_apart) {
+            leave_apart(w, param->grad_piece);
+            continue;
+        }
         const int owner =
             of_piece(w, RF_VALUE_GRAD_SHARD, -1, plan->params[param->owner].grad_piece);
         rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
