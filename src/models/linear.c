@@ -107,7 +107,7 @@ static int product(const struct model_layer *m, const struct model_linear *linea
     if (linear->modules > 1)
         return products(m, linear, out, in, opts);
     RETURN_IF_FAILED(model_operands(
-        m, linear->recipe,
+        m, linear->recipe, linear->site,
         (struct model_operand[]){{&in, RF_OPERAND_INPUT}, {&weight, RF_OPERAND_WEIGHT}}));
     return model_matmul(m->ctx, out, in, weight, &opts);
 }
@@ -194,7 +194,7 @@ static int product_back(const struct model_layer *m, const struct model_linear *
     opts.b_quantized = linear->quantized;
     if (linear->modules > 1)
         return products_back(m, linear, din, dout, opts);
-    RETURN_IF_FAILED(model_operands(m, linear->recipe,
+    RETURN_IF_FAILED(model_operands(m, linear->recipe, linear->site,
                                     (struct model_operand[]){{&dout, RF_OPERAND_GRADIENT},
                                                              {&weight, RF_OPERAND_WEIGHT, true}}));
     return model_matmul(m->ctx, din, dout, weight, &opts);
@@ -269,7 +269,7 @@ static int weight_grad(const struct model_layer *m, const struct model_linear *l
                        struct rf_tensor dout, struct rf_tensor in)
 {
     const struct rf_ctx *ctx = m->ctx;
-    RETURN_IF_FAILED(model_operands(m, linear->recipe,
+    RETURN_IF_FAILED(model_operands(m, linear->recipe, linear->site,
                                     (struct model_operand[]){{&dout, RF_OPERAND_GRADIENT, true},
                                                              {&in, RF_OPERAND_INPUT, true}}));
     return model_matmul(
