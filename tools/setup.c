@@ -99,9 +99,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"residual", TOOL_TEXT, &s->residual, "TYPE",
          "type of the residual stream: f32, or same as --dtype (f32)", .kept = true},
         {"matmul-precision", TOOL_TEXT, &s->products, "RECIPE",
-         "8-bit formats to whose numbers the operands of the layers' products are rounded, as "
+         "8- or 4-bit formats to whose numbers the operands of the layers' products are rounded, "
+         "as "
          "recipes of Transformer Engine and torchao: none, fp8, fp8-e4m3, fp8-rows, fp8-blocks, "
-         "mxfp8 (none)",
+         "mxfp8; experimental: mxfp4, nvfp4 (none)",
          .kept = true, .same = is_same_recipe},
         {"freeze", TOOL_LIST, &s->freeze, "PATTERN",
          "names of parameters not to train, such as \"blocks.0.*\"; \"!PATTERN\": exceptions; may "
@@ -335,7 +336,7 @@ static int recipe_parse(const struct tool_command *command, struct setup *s)
                                 s->products);
     if (recipe < 0)
         return refuse(command, "matmul-precision", s->products, none,
-                      "none, fp8, fp8-e4m3, fp8-rows, fp8-blocks or mxfp8");
+                      "none, fp8, fp8-e4m3, fp8-rows, fp8-blocks, mxfp8, mxfp4 or nvfp4");
     s->recipe = (enum rf_recipe)recipe;
     s->products = rf_recipe_name(s->recipe); /* which checkpoints keep */
     if (s->recipe && (s->quantization || setup_adapter(s)))
