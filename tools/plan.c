@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan.h"
+#include "plan_peak.h"
 #include "timeline.h"
 
 struct outcome {
@@ -17,9 +18,10 @@ struct outcome {
     double bubble;
     int version_lag;
     int64_t params;
-    struct rf_scaling scaling; /* of rank 0 */
-    int again;                 /* blocks of a recomputed segment; 0: none */
-    int *stages, stage_count;  /* blocks of each stage */
+    struct rf_scaling scaling;          /* of rank 0 */
+    struct rf_held held[RF_HELD_COUNT]; /* likewise */
+    int again;                          /* blocks of a recomputed segment; 0: none */
+    int *stages, stage_count;           /* blocks of each stage */
     struct plan_rates rates;
     struct prediction prediction; /* if the rates are known */
 };
@@ -52,6 +54,7 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
     if (rc == 0) {
         count_blocks(plan, model, out);
         rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);
+        rc = rc == 0 ? rf_plan_peak(plan, out->held) : rc;
         out->bubble = rf_plan_bubble(plan);
         out->version_lag = rf_plan_version_lag(plan);
         out->params = rf_plan_param_count(plan);
@@ -82,7 +85,7 @@ static double flops_of(const struct outcome *o, int first, int count)
     return sum;
 }
 
-static cJSON *to_json(const struct outcome *o)
+static cJSON *to_json(const struct setup *setup, const struct outcome *o)
 {
     cJSON *json = tool_json_new("ranks=%d bubble=%g version_lag=%d param_count=%g recompute=%d",
                                 o->ranks, o->bubble, o->version_lag, (double)o->params, o->again);
@@ -90,6 +93,7 @@ static cJSON *to_json(const struct outcome *o)
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
     tool_json_put(scaling, "params=%g tokens=%g fixed=%g", (double)o->scaling.params,
                   (double)o->scaling.tokens, (double)o->scaling.fixed);
+    plan_peak_json(o->held, setup, json);
     cJSON *list = cJSON_AddArrayToObject(json, "per_rank");
     for (int r = 0; r < o->ranks; r++) {
         const struct rf_bytes *b = &o->per_rank[r];
@@ -220,6 +224,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
         printf("Gradients of a step are those of the weights of %d update before\n",
                o->version_lag);
     print_work(o);
+    plan_peak_print(o->held, setup);
     if (o->prediction.sim)
         prediction_print(&o->prediction);
 }
@@ -287,7 +292,7 @@ static int tell(const struct tool_command *command, const struct plan_options *o
 {
     const bool print = !(o->json_path && strcmp(o->json_path, "-") == 0) &&
                        !(o->plot_path && strcmp(o->plot_path, "-") == 0);
-    cJSON *json = o->json_path ? to_json(out) : NULL;
+    cJSON *json = o->json_path ? to_json(&o->setup, out) : NULL;
     int status = TOOL_OK;
     if (print && o->params > 0)
         printf("%s%d layers of equal size%s\n",

@@ -161,7 +161,8 @@ struct report_end {
     int signal; /* the one that ended training early; 0 = none */
     const char *sha256;
     struct rf_bytes planned, measured;
-    const int64_t *tokens_local; /* per rank */
+    struct rf_held held[RF_HELD_COUNT]; /* rf_plan_peak */
+    const int64_t *tokens_local;        /* per rank */
     int ranks;
 };
 /* go_on: appends to the log of a previous rank 0. */

@@ -454,6 +454,8 @@ static int finish(struct trainer *t)
                              .ranks = t->ranks};
     rf_run_measured(t->run, &end.measured);
     rf_run_planned(t->run, &end.planned);
+    if (rf_plan_peak(t->plan, end.held) < 0)
+        return trainer_failed(t);
     if (rf_run_params_sha256(t->run, sha256) < 0)
         return trainer_failed(t);
     if (o->save)

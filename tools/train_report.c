@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plan_peak.h"
 #include "train.h"
 
 struct report {
@@ -407,6 +408,7 @@ static void log_summary(struct report *r, const struct report_end *end)
         cJSON_AddNumberToObject(json, "signal", end->signal);
     add_bytes(json, "planned", &end->planned);
     add_bytes(json, "measured", &end->measured);
+    plan_peak_json(end->held, &r->o->setup, json);
     add_step(json, r);
     cJSON *shares = cJSON_AddArrayToObject(json, "tokens_local");
     for (int i = 0; i < end->ranks; i++)

@@ -269,6 +269,40 @@ struct rf_scaling {
 
 RF_EXPORT void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *out);
 
+/* What device memory holds: ROW(constant, name). */
+#define RF_HELD_KINDS(ROW)                                                                         \
+    ROW(RF_HELD_PARAMS, "trained parameters in f32")                                               \
+    ROW(RF_HELD_COPIES, "trained parameters in 16 bits")                                           \
+    ROW(RF_HELD_FROZEN, "frozen parameters")                                                       \
+    ROW(RF_HELD_GATHERED, "parameters gathered or fetched for blocks")                             \
+    ROW(RF_HELD_GRADS, "gradients")                                                                \
+    ROW(RF_HELD_SENT, "gradients as they are sent")                                                \
+    ROW(RF_HELD_STATES, "optimizer states")                                                        \
+    ROW(RF_HELD_OUTPUTS, "outputs of blocks, and their gradients")                                 \
+    ROW(RF_HELD_LAST_OUTPUT, "output of the last block")                                           \
+    ROW(RF_HELD_KEPT, "what blocks keep for the backward pass")                                    \
+    ROW(RF_HELD_HEAD, "what the last block keeps for the backward pass")                           \
+    ROW(RF_HELD_FOR_WEIGHT, "what a block keeps for gradients of weights")                         \
+    ROW(RF_HELD_EXCHANGED, "exchanges of tensor ranks")                                            \
+    ROW(RF_HELD_SCRATCH, "scratch of blocks")                                                      \
+    ROW(RF_HELD_WORKSPACE, "workspace of products")                                                \
+    ROW(RF_HELD_TABLES, "tables of the update")                                                    \
+    ROW(RF_HELD_UNUSED, "memory that only other moments use")
+#define RF_HELD_CONSTANT(constant, name) constant,
+enum rf_held_kind { RF_HELD_KINDS(RF_HELD_CONSTANT) RF_HELD_COUNT };
+
+struct rf_held {
+    int values; /* alive at once; 1 for memory that lives as long as the run; 0: none */
+    uint64_t bytes;
+    uint64_t largest;    /* bytes of the largest of them */
+    char largest_of[96]; /* and its name; empty if it has none */
+};
+
+/* What is in device memory when a list of the plan has most temporary values: by kind. The sum is
+ * all device memory of the plan. */
+RF_API int rf_plan_peak(const struct rf_plan *plan, struct rf_held out[RF_HELD_COUNT]);
+RF_EXPORT const char *rf_held_name(enum rf_held_kind kind);
+
 /* The idle share of a step due to the pipeline schedule (bubble). Assumes that forward,
  * backward_input and backward_weight take the same time on all stages, and that messages take none.
  * 0 without pipeline stages. */

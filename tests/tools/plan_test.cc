@@ -260,6 +260,7 @@ TEST(PlanFits, ProposesWhatTrainsInTheDevicesMemory)
                    : log.substr(log.find('{', at), log.find('}', at) - log.find('{', at));
     };
     EXPECT_EQ(object("planned"), object("measured")) << log;
+    EXPECT_NE(log.find("\"peak\":[{\"name\":"), std::string::npos) << log;
     std::unique_ptr<cJSON, void (*)(cJSON *)> bytes(cJSON_Parse((object("measured") + "}").c_str()),
                                                     cJSON_Delete);
     double sum = -cJSON_GetNumberValue(cJSON_GetObjectItem(bytes.get(), "host"));

@@ -460,6 +460,45 @@ TEST(PlanCheck, RolesByWhichTheExecutorWouldFindAnotherValueAreRefused)
     EXPECT_EQ(job.check(), 0) << rf_last_error()->message;
 }
 
+// The kinds at the peak are all device memory, and no moment has more temporary values.
+TEST_P(OfSetting, ThePeakIsAllDeviceMemory)
+{
+    Job job(GetParam());
+    for (int r = 0; r < job.ranks(); r++) {
+        const rf_plan *plan = job.rank(r);
+        rf_held held[RF_HELD_COUNT];
+        ASSERT_EQ(rf_plan_peak(plan, held), 0);
+        uint64_t all = 0, regions = 0, temporary = 0, most = 0;
+        for (const rf_held &h : held) {
+            all += h.bytes;
+            EXPECT_EQ(h.values > 0, h.bytes > 0);
+            EXPECT_LE(h.largest, h.bytes);
+        }
+        for (int k = 0; k < plan->region_count; k++) {
+            const bool device = plan->regions[k].memory == RF_MEMORY_DEVICE;
+            regions += device ? plan->regions[k].bytes : 0;
+            temporary += device && k >= RF_REGION_FIXED ? plan->regions[k].bytes : 0;
+        }
+        EXPECT_EQ(all, regions);
+        rf_interval *intervals = nullptr;
+        int count = 0;
+        ASSERT_EQ(rf_plan_intervals(plan, &intervals, &count), 0);
+        for (int k = 0; k < count; k++) {
+            uint64_t alive = 0;
+            for (int other = 0; other < count; other++) {
+                const rf_value &v = plan->values[intervals[other].value];
+                if (intervals[other].begin <= intervals[k].begin &&
+                    intervals[other].end >= intervals[k].begin &&
+                    plan->regions[v.region].memory == RF_MEMORY_DEVICE)
+                    alive += rf_plan_aligned(v.bytes);
+            }
+            most = std::max(most, alive);
+        }
+        rf_free(intervals);
+        EXPECT_EQ(held[RF_HELD_UNUSED].bytes, temporary - most);
+    }
+}
+
 TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)
 {
     const Job job(GetParam());

@@ -18,6 +18,8 @@
 #include "stub_blocks.h"
 
 extern "C" {
+#include "base/base.h"
+#include "parallel/passes/intervals.h"
 #include "parallel/passes/passes.h"
 }
 

@@ -177,7 +177,7 @@ static const struct rf_value *gradient(const struct rf_plan *plan, const int *op
 static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(plan, i);
-    return plan->shards > 1 ? plan->values[operands[0]].piece : -1;
+    return rf_plan_updates_pieces(plan) ? plan->values[operands[0]].piece : -1;
 }
 
 const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_instruction *i,
