@@ -90,6 +90,7 @@ const std::vector<Row> rows = {
     {{1, 4, 2, 0}, 61, 3, true},                         // a stage without tables
     {{2, 4, 2, 0}, 61, 5, false, true, 1, RF_ORDER_TREE},
     {{1, 4, 2, 0}, 61, 4, false, false, 0, RF_ORDER_RING, RF_PIPELINE_ZBV},
+    {{3, 4, 1, 0}, 61, 7, true, false, 2}, // sums over tensor ranks of shards
 };
 
 Plan plan_of(const Model &model, const Row &row, int rank)

@@ -284,10 +284,11 @@ int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *
         if (i->transfer < 0)
             continue;
         struct rf_transfer t = plan->transfers[i->transfer];
-        const int of = t.group == RF_LANE_REPLICATE || t.op == RF_COLL_SEND
+        const bool tensor = t.group == RF_LANE_TENSOR && i->verb == RF_VERB_REDUCE;
+        const int of = tensor || t.group == RF_LANE_REPLICATE || t.op == RF_COLL_SEND
                            ? plan->values[plan->operands[i->first_operand]].piece
                            : -1;
-        if (of >= 0) /* messages of gradients have only this rank's shard */
+        if (of >= 0) /* these transfers of gradients have only this rank's shard */
             t.count = plan->pieces[of].counts[plan->shard];
         struct sent *sent = &last[t.group][t.op];
         if (!sends_alike(&t, &sent->transfer)) {
