@@ -153,6 +153,9 @@ int rf_run_rounds_grads(const struct rf_rounds_params *params, float *to)
     if (!w || !to)
         return rf_fail(RF_EINVAL, "the gradients of a run need its parameters, and room");
     RETURN_IF_ERROR(rf_run_check_idle(w->run, "read gradients"));
+    if (rf_plan_in_backward(w->run->plan))
+        return rf_fail(RF_ENOTSUP, "gradients are used in the backward pass and dropped: read them "
+                                   "without update_in_backward");
     if (w->run->plan->shards > 1)
         return rf_fail(RF_ENOTSUP, "gradients are spread over the ranks: read them with zero=0");
     for (size_t k = 0; k < w->spans.count; to += w->spans.list[k++].count)
