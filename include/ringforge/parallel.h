@@ -312,6 +312,12 @@ RF_EXPORT int64_t rf_plan_trained_count(const struct rf_plan *plan);
 RF_API int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **out,
                                   int *count);
 
+/* Range `index`, from 0, of the trained elements of this rank whose gradients lack those of another
+ * use of a tied parameter, with policy.uses_apart. A parameter has a range for each such use; they
+ * are added in this order. RF_EINVAL: there are no more. */
+RF_API int rf_plan_trained_use(const struct rf_plan *plan, int index, int64_t *first,
+                               int64_t *count);
+
 /* ---- costs ----------------------------------------------------------------------------------- */
 
 /* The work of a block for one micro-batch. backward_*[0]: for a micro-batch that adds to gradients.

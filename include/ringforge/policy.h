@@ -195,6 +195,10 @@ struct rf_policy {
      * comparisons. The bits are the same. In ring order only. Other ranks have no optimizer states,
      * and their gradients are not reduced. */
     bool update_on_rank_0;
+    /* In tree order the gradients of the uses of a tied parameter on a rank stay apart, for a
+     * caller who adds each over several runs (rf_plan_trained_use). Steps have a rate of 0, and
+     * their norm lacks all uses but the first. */
+    bool uses_apart;
 };
 
 /* Fields that must be equal on all ranks: ROW(field, name in messages). rf_run_open compares them.
@@ -209,6 +213,7 @@ struct rf_policy {
     ROW(micro_batches, "micro-batches")                                                            \
     ROW(order, "order")                                                                            \
     ROW(update_on_rank_0, "update on rank 0")                                                      \
+    ROW(uses_apart, "uses of tied parameters apart")                                               \
     ROW(zero, "zero stage")                                                                        \
     ROW(state_dtype, "type of the optimizer's states")                                             \
     ROW(disk, "data on a disk")                                                                    \

@@ -19,7 +19,7 @@ static int whole_of(const struct rf_at *a, int shard)
 static int uses_of(const struct rf_plan *plan, int piece)
 {
     int uses = 0;
-    for (int k = 0; k < plan->piece_count; k++)
+    for (int k = 0; !plan->policy.uses_apart && k < plan->piece_count; k++)
         if (plan->pieces[k].use >= 0 &&
             plan->params[plan->params[plan->pieces[k].use].owner].grad_piece == piece)
             uses++;

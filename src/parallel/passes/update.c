@@ -44,6 +44,19 @@ void rf_write_loss(struct rf_writer *w)
                                 .order = RF_ORDER_RING});
 }
 
+/* The gradient of a use that nothing is added to is for the caller. */
+static void leave_apart(struct rf_writer *w, int piece)
+{
+    const int values[] = {of_piece(w, RF_VALUE_GRAD, 0, piece),
+                          of_piece(w, RF_VALUE_GRAD_SHARD, -1, piece)};
+    for (int k = 0; k < 2; k++)
+        if (values[k] >= 0)
+            w->plan->values[values[k]].may_stay_unread = true;
+        else
+            w->status = values[k];
+}
+
+/* In tree order, in the order of registration. */
 void rf_write_ties(struct rf_writer *w, int piece)
 {
     const struct rf_plan *plan = w->plan;
@@ -54,6 +67,10 @@ void rf_write_ties(struct rf_writer *w, int piece)
         const int owners = plan->params[param->owner].grad_piece;
         if (piece >= 0 && piece != owners)
             continue;
+        if (plan->policy.uses_apart) {
+            leave_apart(w, param->grad_piece);
+            continue;
+        }
         const int owner = of_piece(w, RF_VALUE_GRAD_SHARD, -1, owners);
         rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
         rf_write_in(w, RF_ROLE_SUM, owner);

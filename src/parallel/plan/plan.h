@@ -508,6 +508,8 @@ uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
 /* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
 uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
+/* As rf_plan_trained_use: the use, a number of plan->params; -1: there are no more. */
+int rf_plan_use_apart(const struct rf_plan *plan, int index, int64_t *first, int64_t *count);
 /* The elements [first, first + count) of a tensor as part of a row, whole rows and part of a row,
  * as far as there are some; returns their number. */
 int rf_plan_rows_of(int64_t first, int64_t count, const struct rf_shape *shape,
