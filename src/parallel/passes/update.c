@@ -63,7 +63,7 @@ static void write_ties(struct rf_writer *w)
         const struct rf_plan_param *param = &plan->params[i];
         if (param->grad_piece < 0 || plan->pieces[param->grad_piece].use != i)
             continue;
-        if (plan->policy.uses_apart) {
+        if (rf_plan_leaves_apart(plan)) {
             leave_apart(w, param->grad_piece);
             continue;
         }
@@ -149,7 +149,7 @@ static int next_shared(const struct rf_plan *plan, int after)
 static void write_all_shared(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    if (plan->mesh.pp == 1)
+    if (plan->mesh.pp == 1 || rf_plan_leaves_apart(plan))
         return;
     for (int i = next_shared(plan, -1); i >= 0; i = next_shared(plan, i))
         if (rf_plan_trains(plan, i))
