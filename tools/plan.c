@@ -350,6 +350,7 @@ static int check_several(const struct tool_command *command, const struct plan_o
                         : o->sync.rule                          ? "sync"
                         : o->plot_path                          ? "plot"
                         : strcmp(o->setup.streams, "none") != 0 ? "reversible"
+                        : o->setup.recipe                       ? "matmul-precision"
                                                                 : NULL;
     return other ? tool_usage_error(command, "--%s does not go with --%s; use either", other,
                                     o->fits ? "fits" : "search")

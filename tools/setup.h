@@ -36,7 +36,7 @@ struct setup {
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
-    bool keep_gathered, no_prefetch, no_masters, stochastic;
+    bool keep_gathered, no_prefetch, no_masters, stochastic, in_backward;
     int64_t device_bytes;
     const char *offload;
     int offloaded;  /* RF_OFFLOAD_* */
@@ -52,6 +52,7 @@ struct setup {
     const char *quantize;              /* auto, none, nf4, int8 */
     bool quantize_auto;                /* it was auto: weights as they are in files */
     const char *streams;               /* --reversible: none, f32, fixed */
+    const char *products;              /* --matmul-precision: a name of enum rf_recipe */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *states, *compress, *mesh_text, *order, *update, *again,
@@ -63,6 +64,7 @@ struct setup {
     struct lora_option adapter;
     enum rf_quantization quantization; /* of the weights of layers */
     int reversible;                    /* enum rf_reversible */
+    enum rf_recipe recipe;
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
@@ -74,7 +76,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 49
+#define SETUP_ROWS 50
 /* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
  * tokens, sums begin at a thousandth of that. */
 #define SETUP_F16_SCALE 64

@@ -19,6 +19,7 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
         {p->loss_scale != 0, "loss-scale",
          "gradients of a store have none; use --dtype bf16 or f32"},
         {p->offload != 0, "offload", "the store has the optimizer's state"},
+        {p->update_in_backward, "update-in-backward", "the store updates the weights"},
         {p->state_dtype != RF_F32, "optimizer-state",
          "the store has the optimizer's states, in f32"},
         {p->optimizer.stochastic_rounding, "stochastic-rounding", "parameters of a store are f32"},

@@ -18,7 +18,7 @@
  * heads, D = C/H. (n,C) is a tensor with these dimensions.
  *
  * This header has products, attention and reductions, and includes ops_decode.h,
- * ops_elementwise.h, ops_norm.h, ops_optimizer.h and ops_vocabulary.h.
+ * ops_elementwise.h, ops_norm.h, ops_operand.h, ops_optimizer.h and ops_vocabulary.h.
  */
 #ifndef RINGFORGE_OPS_H
 #define RINGFORGE_OPS_H
@@ -26,6 +26,7 @@
 #include "ops_decode.h"
 #include "ops_elementwise.h"
 #include "ops_norm.h"
+#include "ops_operand.h"
 #include "ops_optimizer.h"
 #include "ops_vocabulary.h"
 #include "quantize.h"
@@ -84,8 +85,10 @@ struct rf_matmul_opts {
     /* b is RF_U8: k n elements in rf_quantized_bytes() of this kind, from a multiple of 4 bytes on.
      * They are unpacked during the product, in f32; on matrix units they are then rounded to the
      * 16-bit type of a. Sizes are m, n and k, or come from the shapes of a and out. b has no
-     * layout; not with transpose_a or a batch. */
+     * layout; not with transpose_a or a batch. With b_part, b is this part of such a matrix, up to
+     * the end of the numbers of its blocks. */
     enum rf_quantization b_quantized;
+    struct rf_quantized_part b_part;
 
     /* NULL = the best. "cooperative", "workgroup", "subgroup" or "tiled" forces that path;
      * "cooperative:N" also its tile N, "subgroup:1" tiles of 32 rows, "subgroup:2" of 8 (the bits

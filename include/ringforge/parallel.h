@@ -52,7 +52,7 @@ enum rf_value_kind {
     RF_VALUE_SCALARS,   /* struct rf_step_scalars */
     RF_VALUE_NORM,      /* the sum of squares of all gradients */
     RF_VALUE_PARTIALS,  /* the same exactly, summed over the ranks that share it */
-    RF_VALUE_SQUARES,   /* for the chunks of the norm that this rank has */
+    RF_VALUE_SQUARES,   /* for the chunks of the norm that this rank has; piece: for those of it */
     RF_VALUE_CHUNKS,    /* table: these chunks */
     RF_VALUE_DECAY,     /* table: the elements with weight decay */
     RF_VALUE_PLACES,    /* table: the numbers by which elements draw, for stochastic rounding */
@@ -86,6 +86,7 @@ enum rf_verb {
     RF_VERB_REDUCE,       /* reduce gradients of a piece over the ranks */
     RF_VERB_LOSS,         /* the host shares losses and token counts */
     RF_VERB_TIE,          /* gradients of a parameter += those of a tied use */
+    RF_VERB_SQUARES,      /* update_in_backward: the sums of squares of a piece's gradients */
     RF_VERB_NORM_PARTIAL, /* the sum of squares of this rank's gradients, exactly */
     RF_VERB_NORM_SHARE,   /* add the sums of all ranks */
     RF_VERB_NORM,         /* round the sum */

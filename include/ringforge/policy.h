@@ -148,6 +148,14 @@ struct rf_policy {
      */
     bool invert;
 
+    /* Parameters of a block are updated during the backward pass, as soon as their gradients are
+     * complete, so that the gradients of a few blocks only are in memory. The bits are the same in
+     * tree order, and in ring order with zero >= 2. One micro-batch for each data-parallel rank;
+     * with zero=1 gradients are sharded, too. Not with what needs all gradients before the first
+     * update: clip, loss_scale. Not with a pipeline, compress, update_on_rank_0, or offload of the
+     * optimizer or of gradients. A step with a gradient that is not finite fails. */
+    bool update_in_backward;
+
     bool sequence_parallel; /* mesh.tp > 1: rf_tensor_part.sequence */
     /* Every block is computed in this many parts, whose results are added as a tree. A power of
      * two, and a multiple of mesh.tp. The bits of a run are then equal for 1, 2, 4, ... tensor
@@ -190,6 +198,7 @@ struct rf_policy {
  * It compares fields of other types, and those that some ranks may differ in, by rules of their
  * own. */
 #define RF_POLICY_EQUAL(ROW)                                                                       \
+    ROW(update_in_backward, "update in the backward pass")                                         \
     ROW(tensor_parts, "parts of tensor sums")                                                      \
     ROW(batch, "batch")                                                                            \
     ROW(seq, "sequence length")                                                                    \

@@ -66,6 +66,8 @@ static void make_layer(struct transformer *t, int layer)
     layer_declare(&t->layers[layer], &t->model.parts[block], &c->layer, &initial);
     model_set_block(&t->model, block, c->layer.reversible ? &layer_pair_ops : &layer_block_ops,
                     &t->layers[layer]);
+    if (c->layer.recipe)
+        t->model.blocks[block].rounding = rf_recipe_name(c->layer.recipe);
 }
 
 /* The blocks before and after reversible layers. */
@@ -113,6 +115,12 @@ int transformer_check(const struct transformer_config *c)
     RETURN_IF_FAILED(model_adapter_check(g->adapter));
     RETURN_IF_FAILED(model_quantize_check(g->quantize, layer_largest(g)));
     RETURN_IF_FAILED(model_check_types(g->dtype, g->residual));
+    RETURN_IF_FAILED(model_recipe_check(g->recipe));
+    if (g->recipe && (g->adapter || g->quantize))
+        return rf_fail(RF_EINVAL,
+                       "products of %s are for weights that are trained, without adapters and not "
+                       "quantised; leave out one of the two",
+                       rf_recipe_name(g->recipe));
     if (!hub_arch_named(c->architecture))
         return rf_fail(RF_EINVAL, "there is no architecture %.100s; for example LlamaForCausalLM",
                        c->architecture);

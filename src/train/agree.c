@@ -28,6 +28,7 @@
     ROW(loss_scale, "loss scale")                                                                  \
     ROW(blocks, "blocks")                                                                          \
     ROW(config, "blocks' config")                                                                  \
+    ROW(rounding, "blocks' rounding")                                                              \
     ROW(params, "parameter elements")                                                              \
     ROW(param_list, "parameters' names, shapes and initial values")                                \
     ROW(splits, "parameters' splits")                                                              \
@@ -71,9 +72,11 @@ static uint32_t hash_splits(const struct rf_plan *plan)
     uint32_t hash = 0;
     for (int i = 0; rf_plan_all_parts(plan) > 1 && i < plan->param_count; i++) {
         const struct rf_split *split = &plan->params[i].cut.split;
-        const int32_t ints[] = {(int32_t)split->kind, split->segments, split->unit};
+        const int32_t ints[] = {(int32_t)split->kind, split->segments, split->unit,
+                                (int32_t)split->whole};
         hash = rf_hash32(ints, sizeof(ints), hash);
         hash = rf_hash32(split->sizes, sizeof(split->sizes), hash);
+        hash = rf_hash32(&split->lines, sizeof(split->lines), hash);
     }
     return hash;
 }
@@ -90,6 +93,14 @@ static uint32_t hash_blocks(const struct rf_plan *plan)
         hash = rf_hash32(sizes.out.dim, (size_t)sizes.out.ndim * sizeof(int64_t), hash);
         hash = rf_hash32(limits, sizeof(limits), hash);
     }
+    return hash;
+}
+
+static uint32_t hash_rounding(const struct rf_plan *plan)
+{
+    uint32_t hash = 0;
+    for (int b = 0; b < plan->block_count; b++)
+        hash = hash_text(plan->blocks[b].rounding ? plan->blocks[b].rounding : "", hash);
     return hash;
 }
 
@@ -165,6 +176,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_loss_scale] = hash_loss_scale(policy);
     f[FIELD_blocks] = hash_blocks(plan);
     f[FIELD_config] = run->config ? hash_text(run->config, 0) : 0;
+    f[FIELD_rounding] = hash_rounding(plan);
     f[FIELD_params] = (uint64_t)plan->logical_elements;
     f[FIELD_param_list] = hash_params(plan);
     f[FIELD_splits] = hash_splits(plan);

@@ -324,6 +324,9 @@ int rf_run_group_grads(struct rf_run_group *g, float *to)
     if (!g || !to)
         return rf_fail(RF_EINVAL, "the gradients of a worker need the worker, and room");
     RETURN_IF_ERROR(rf_run_check_idle(g->run, "read gradients"));
+    if (rf_plan_in_backward(g->run->plan))
+        return rf_fail(RF_ENOTSUP, "gradients are used in the backward pass and dropped: read them "
+                                   "without update_in_backward");
     RETURN_IF_ERROR(check_first(g, 0, g->count));
     return g->plain ? rf_group_read_grads(g->run, to) : all_obey(g, GRADS, to);
 }

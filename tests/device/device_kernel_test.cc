@@ -12,9 +12,12 @@
 #include <vector>
 
 #include "constants_spv.h"
+#include "small_float_spv.h"
+#include "support/half.h"
 #include "wide_spv.h"
 
 extern "C" {
+#include "base/small_float.h"
 #include "device/glsl.h"
 }
 
@@ -60,6 +63,55 @@ TEST_F(DeviceKernel, SpecializationConstantsArriveById)
     EXPECT_EQ(got[1], 70u);
     EXPECT_EQ(got[2], rf_device_get_info(device)->subgroup_size);
     rf_kernel_destroy(kernel);
+}
+
+/* shaders/small_float.h as GLSL and as C: all f16 and bf16 numbers, which are every code in their
+ * low bytes, and f32 numbers between them. */
+TEST_F(DeviceKernel, SmallFloatsHaveTheCodesAndValuesOfTheHost)
+{
+    std::vector<uint32_t> in;
+    for (uint32_t h = 0; h < 65536; h++) {
+        uint32_t bits;
+        const float half = oracle::from_half((uint16_t)h, false);
+        std::memcpy(&bits, &half, sizeof(bits));
+        in.insert(in.end(), {h << 16 | (h & 255), h << 16, bits, bits + 1, bits - 1});
+    }
+    struct rf_kernel_desc desc = {};
+    desc.name = "small_float";
+    desc.spirv = small_float_spv;
+    desc.spirv_bytes = sizeof(small_float_spv);
+    desc.push_bytes = 20;
+    struct rf_kernel *kernel = nullptr;
+    ASSERT_RF_OK(rf_kernel_create(device, &desc, &kernel));
+    struct rf_buffer *from = buffer(4 * in.size()), *to = buffer(48 * in.size());
+    ASSERT_RF_OK(rf_buffer_write(from, 0, in.data(), 4 * in.size()));
+    struct {
+        uint64_t in, out;
+        uint32_t count;
+    } push = {rf_buffer_address(from), rf_buffer_address(to), (uint32_t)in.size()};
+    const uint32_t groups[3] = {(push.count + 63) / 64, 1, 1};
+    struct rf_stream *stream = nullptr;
+    ASSERT_RF_OK(rf_stream_create(device, "s", &stream));
+    ASSERT_RF_OK(rf_launch(stream, kernel, {&push, 20, groups, nullptr, 0}));
+    ASSERT_RF_OK(rf_stream_wait(stream));
+    rf_stream_destroy(stream);
+    rf_kernel_destroy(kernel);
+    const std::vector<uint32_t> got = read(to);
+    for (size_t i = 0; i < in.size(); i++) {
+        float x;
+        std::memcpy(&x, &in[i], sizeof(x));
+        for (int format = 0; format < RF_SMALL_FLOAT_COUNT; format++) {
+            const uint32_t *mine = &got[12 * i + 3 * format];
+            const float value = rf_small_float_value((rf_small_float)format, (uint8_t)in[i]);
+            ASSERT_EQ(memcmp(mine, &value, 4), 0) << "code " << (in[i] & 255);
+            for (int saturate = 0; saturate < 2; saturate++)
+                for (int rounding = 0; rounding <= RF_ROUND_RANDOM; rounding++)
+                    ASSERT_EQ(mine[1 + saturate] >> 8 * rounding & 255,
+                              rf_small_float_code((rf_small_float)format, x, (rf_rounding)rounding,
+                                                  saturate, in[i] * 2654435769u))
+                        << x << ", format " << format << ", rounding " << rounding;
+        }
+    }
 }
 
 TEST_F(DeviceKernel, GlslTextIsCompiled)

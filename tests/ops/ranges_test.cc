@@ -140,6 +140,17 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             norms(type, RF_F32, n, C);
         EXPECT_OK(rf_softmax(stream, out, x));
         EXPECT_OK(rf_softmax_backward(stream, x, out, some(all, type)));
+        operands(type, 4, 25 * C); /* rows of several strips */
+    }
+    void operands(rf_dtype type, int64_t n, int64_t C)
+    {
+        rf_tensor x = some(rf_shape2(n, C), type), out = typed_blank(rf_shape2(n, C), type);
+        for (rf_recipe recipe : {RF_RECIPE_FP8_ROWS, RF_RECIPE_MXFP8})
+            for (bool columns : {false, true}) {
+                const rf_operand_opts opts = {recipe, RF_OPERAND_INPUT, columns};
+                const rf_tensor most = blank(rf_shape1(1 + rf_round_operand_scratch(n, C, &opts)));
+                EXPECT_OK(rf_round_operand(stream, out, x, &opts, &most));
+            }
     }
     /* out and its gradient have one type, everything else the other. */
     void norms(rf_dtype type, rf_dtype in, int64_t n, int64_t C)

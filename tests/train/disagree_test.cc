@@ -320,6 +320,12 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.no_bias_correction = true; }},
         {"parts of tensor sums", [](rf_policy *p, StubBlocks *) { p->tensor_parts = 2; }},
         {"clipping norm", [](rf_policy *p, StubBlocks *) { p->clip = 2; }},
+        {"update in the backward pass",
+         [](rf_policy *p, StubBlocks *) {
+             p->update_in_backward = true;
+             p->clip = 0;
+             p->micro_batches = FAULT_RANKS;
+         }},
         {"loss scale",
          [](rf_policy *p, StubBlocks *b) {
              b->scales_loss();
@@ -341,6 +347,7 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
          }},
         {"workspace bytes", [](rf_policy *p, StubBlocks *) { p->workspace_bytes = 1 << 16; }},
         {"forward only", [](rf_policy *p, StubBlocks *) { p->forward_only = true; }},
+        {"blocks' rounding", [](rf_policy *, StubBlocks *b) { b->rounds("mxfp8"); }},
         {"blocks", [](rf_policy *, StubBlocks *b) { b->add("c", {10}); }},
         {params, [](rf_policy *, StubBlocks *b) { b->flag(0, RF_PARAM_DECAY); }},
         {params, [](rf_policy *, StubBlocks *b) { b->type(0, RF_F16); }},

@@ -94,6 +94,8 @@ uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard)
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
 {
     uint64_t elements = 0;
+    if (rf_plan_in_backward(plan))
+        return 0;
     if (plan->stage < 2)
         return (uint64_t)plan->slots * plan->slot_elements;
     for (int k = 0; k < plan->trained_pieces; k++) {
