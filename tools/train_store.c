@@ -50,27 +50,6 @@ static int place(struct trainer *t)
     return TOOL_OK;
 }
 
-/* ---- the ranks of a worker ------------------------------------------------------------------- */
-
-int train_store_group(struct trainer *t)
-{
-    struct train_store *s = t->sync->store;
-    if (s->group)
-        return TOOL_OK;
-    if (rf_run_group_open(t->run, &s->group) < 0)
-        return trainer_failed(t);
-    s->params = rf_run_group_params(s->group);
-    return TOOL_OK;
-}
-
-int train_store_agree(struct trainer *t, struct train_store_word *word)
-{
-    const int32_t own = word->status;
-    if (rf_run_group_attend(t->sync->store->group, word, sizeof(*word)) < 0 && own == TOOL_OK)
-        return trainer_failed(t);
-    return own == TOOL_OK ? word->status : own;
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static int take_ranges(struct trainer *t, struct train_store *s, int64_t sizes[3])
@@ -219,22 +198,6 @@ static void count(struct train_store *s, struct rf_step_stats *stats, uint64_t f
     s->wait_ns = now.wait_ns;
 }
 
-static int pull(struct trainer *t)
-{
-    struct train_store *s = t->sync->store;
-    const struct rf_store_keys all = rf_store_range(0, s->params.count);
-    if (rf_store_pull(s->store, &all, 0, s->values) < 0 ||
-        s->params.write(s->params.user, 0, s->params.count, s->values) < 0)
-        return trainer_failed(t);
-    return TOOL_OK;
-}
-
-int train_store_pull(struct trainer *t)
-{
-    struct train_store_word word = {.status = t->rank == 0 ? pull(t) : TOOL_OK};
-    return train_store_agree(t, &word);
-}
-
 /* A request to end that a worker has had reaches the others as its note. */
 static int step_first(struct trainer *t, double lr, struct rf_step_stats *stats)
 {
@@ -250,7 +213,7 @@ static int step_first(struct trainer *t, double lr, struct rf_step_stats *stats)
         return trainer_failed(t);
     if (s->term_values)
         add_terms(s, stats);
-    const int status = pull(t);
+    const int status = train_store_pull_first(t);
     count(s, stats, from);
     return status;
 }

@@ -38,6 +38,8 @@ struct train_store_word {
     float grad_norm;
     int64_t version, updates;
 };
+/* ---- train_store_group.c --------------------------------------------------------------------- */
+
 /* Behind what the first rank has done for all, with the status that it returns: the others do their
  * part of it until then. */
 int train_store_agree(struct trainer *t, struct train_store_word *word);
@@ -45,8 +47,11 @@ int train_store_agree(struct trainer *t, struct train_store_word *word);
 /* The ranks of this worker as one. Collective over them. */
 int train_store_group(struct trainer *t);
 
-/* The worker takes the store's parameters. */
+/* The worker takes the store's parameters; what the first rank does of it. */
 int train_store_pull(struct trainer *t);
+int train_store_pull_first(struct trainer *t);
+
+/* ---- train_store_save.c ---------------------------------------------------------------------- */
 
 /* Waits until all workers are at this point of the training or beyond; with --elastic, all that are
  * left. Points ascend. */
