@@ -118,10 +118,11 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
 
 /* Reads HOST:PORT; the host of an IPv6 address has colons itself. */
 bool train_client_address(const char *text, char host[256], int *port);
-/* Checks --coordinator, and what it cannot be combined with. */
+/* Checks --coordinator, and what it cannot be combined with. workers: the ranks by those of a mesh.
+ */
 struct rf_rounds_rule;
 int train_client_check(const struct tool_command *command, const struct train_options *options,
-                       int ranks, const struct rf_rounds_rule *rule);
+                       int workers, const struct rf_rounds_rule *rule);
 
 /* ---- train_report.c: progress, log and plot; does nothing on ranks other than 0 -------------- */
 

@@ -37,6 +37,9 @@ struct rf_progress {
  * needs no lock. On a file system without locks a warning is logged. Waits for a save in progress.
  * Collective; rank 0 takes the lock. */
 RF_API int rf_run_reserve(struct rf_run *run, const char *dir);
+/* Abandons a save in progress, and releases the folder: others, to whom this run is lost, may
+ * reserve it. Not collective. NULL is allowed. */
+RF_EXPORT void rf_run_release(struct rf_run *run);
 
 /* Writes dir/step-N.tmp (model and optimizer, each as .safetensors and .hashes; state.json), syncs
  * it, renames it to dir/step-N, then replaces the file dir/latest. The tensors are whole,

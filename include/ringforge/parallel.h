@@ -346,11 +346,18 @@ RF_EXPORT int64_t rf_plan_trained_count(const struct rf_plan *plan);
 RF_API int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **out,
                                   int *count);
 
-/* Range `index`, from 0, of the trained elements of this rank whose gradients lack those of another
- * use of a tied parameter, with policy.uses_apart. A parameter has a range for each such use; they
- * are added in this order. RF_EINVAL: there are no more. */
+/* The number of trained elements of the whole model, tied ones once. The elements of a parameter
+ * are consecutive, and parameters in the order in which they are declared. */
+RF_EXPORT int64_t rf_plan_trained_all(const struct rf_plan *plan);
+/* Range `index`, from 0, of these whose gradients lack those of another use of a tied parameter,
+ * with policy.uses_apart. A parameter has a range for each such use; they are added in this order.
+ * RF_EINVAL: there are no more. */
 RF_API int rf_plan_trained_use(const struct rf_plan *plan, int index, int64_t *first,
                                int64_t *count);
+/* Range `index`, from 0, of these to which weight decay does not apply. RF_EINVAL: there are no
+ * more. Ranges ascend. */
+RF_API int rf_plan_trained_undecayed(const struct rf_plan *plan, int index, int64_t *first,
+                                     int64_t *count);
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 

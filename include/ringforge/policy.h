@@ -195,9 +195,9 @@ struct rf_policy {
      * comparisons. The bits are the same. In ring order only. Other ranks have no optimizer states,
      * and their gradients are not reduced. */
     bool update_on_rank_0;
-    /* In tree order the gradients of the uses of a tied parameter on a rank stay apart, for a
-     * caller who adds each over several runs (rf_plan_trained_use). Steps have a rate of 0, and
-     * their norm lacks all uses but the first. */
+    /* In tree order the gradients of the uses of a tied parameter stay apart, for a caller who adds
+     * each over several runs (rf_plan_trained_use). Steps have a rate of 0, and their norm lacks
+     * further uses on this rank. */
     bool uses_apart;
 };
 

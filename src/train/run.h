@@ -155,6 +155,9 @@ RF_MUST_CHECK int rf_run_all_to_all(struct rf_run *run, const void *in, void *ou
                                     const char *label);
 RF_MUST_CHECK int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root,
                                    const char *label);
+/* The same from rank 0, which may be late by as much as timeout_s. */
+RF_MUST_CHECK int rf_run_await(struct rf_run *run, void *data, size_t bytes, double timeout_s,
+                               const char *label);
 RF_MUST_CHECK int rf_run_send(struct rf_run *run, const void *data, size_t bytes, int peer,
                               const char *label);
 RF_MUST_CHECK int rf_run_recv(struct rf_run *run, void *data, size_t bytes, int peer,

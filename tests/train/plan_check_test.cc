@@ -261,16 +261,17 @@ void expect_accepted(const StubBlocks &blocks, const rf_mesh &mesh, const rf_pol
 // The gradient of a use that is for the caller is complete, and in no sum.
 TEST(PlanCheck, UsesOfTiedParametersMayStayApart)
 {
-    for (const int dp : {1, 2})
+    for (const rf_mesh &mesh : {rf_mesh{1, 1, 1}, {2, 1, 1}, {2, 1, 2}})
         for (int zero = 0; zero <= 3; zero++) {
-            Setting s = {.dp = dp, .micro_batches = 4};
+            Setting s = {.dp = mesh.dp, .micro_batches = 4};
             s.order = RF_ORDER_TREE;
             s.zero = zero;
             s.tied = true;
+            s.pp = mesh.pp;
             const StubBlocks blocks = blocks_of(s);
             rf_policy policy = policy_of(s);
             policy.uses_apart = true;
-            expect_accepted(blocks, {dp, 1, 1}, policy);
+            expect_accepted(blocks, mesh, policy);
         }
 }
 

@@ -19,7 +19,7 @@ static int whole_of(const struct rf_at *a, int shard)
 static int uses_of(const struct rf_plan *plan, int piece)
 {
     int uses = 0;
-    for (int k = 0; !plan->policy.uses_apart && k < plan->piece_count; k++)
+    for (int k = 0; !rf_plan_leaves_apart(plan) && k < plan->piece_count; k++)
         if (plan->pieces[k].use >= 0 &&
             plan->params[plan->params[plan->pieces[k].use].owner].grad_piece == piece)
             uses++;
@@ -60,7 +60,7 @@ static int others_of(const struct rf_plan *plan, int piece)
 {
     const int logical = logical_of(plan, piece);
     int others = 0;
-    for (int home = 0; logical >= 0 && home < plan->mesh.pp; home++)
+    for (int home = 0; logical >= 0 && !rf_plan_leaves_apart(plan) && home < plan->mesh.pp; home++)
         others += home != plan->pp_rank && rf_plan_uses(plan, logical, home);
     return others;
 }

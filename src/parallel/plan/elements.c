@@ -144,9 +144,7 @@ uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
     return elements;
 }
 
-/* The elements of a trained parameter that this rank stores, counted from the parameter's first;
- * none: its count is 0. */
-static struct rf_plan_span trained_span(const struct rf_plan *plan, int i)
+struct rf_plan_span rf_plan_trained_span(const struct rf_plan *plan, int i)
 {
     const struct rf_plan_param *param = &plan->params[i];
     struct rf_plan_span ours = {param->first, (uint64_t)param->count};
@@ -163,21 +161,33 @@ int64_t rf_plan_trained_count(const struct rf_plan *plan)
 {
     uint64_t count = 0;
     for (int i = 0; i < plan->param_count; i++)
-        count += trained_span(plan, i).count;
+        count += rf_plan_trained_span(plan, i).count;
     return (int64_t)count;
+}
+
+/* The elements of trained parameters before one of the whole model. */
+static int64_t elements_before(const struct rf_plan *plan, int param)
+{
+    int64_t count = 0;
+    for (int i = 0; i < param; i++)
+        if (plan->params[i].logical == i && rf_plan_trains(plan, i))
+            count += rf_shape_count(plan->params[i].cut.shape);
+    return count;
+}
+
+int64_t rf_plan_trained_all(const struct rf_plan *plan)
+{
+    return elements_before(plan, plan->param_count);
 }
 
 int rf_plan_use_apart(const struct rf_plan *plan, int index, int64_t *first, int64_t *count)
 {
-    for (int i = 0; plan->policy.uses_apart && i < plan->param_count; i++) {
+    for (int i = 0; rf_plan_leaves_apart(plan) && i < plan->param_count; i++) {
         const struct rf_plan_param *param = &plan->params[i];
-        if (param->grad_piece < 0 || plan->pieces[param->grad_piece].use != i || index-- > 0)
+        if (param->logical == i || !rf_plan_trains(plan, i) || index-- > 0)
             continue;
-        *first = 0;
-        *count = (int64_t)trained_span(plan, param->owner).count;
-        for (int k = 0; k < param->logical; k++)
-            if (plan->params[k].logical == k && rf_plan_holder(plan, k) >= 0)
-                *first += (int64_t)trained_span(plan, rf_plan_holder(plan, k)).count;
+        *first = elements_before(plan, param->logical);
+        *count = rf_shape_count(param->cut.shape);
         return i;
     }
     return -1;
@@ -188,6 +198,18 @@ int rf_plan_trained_use(const struct rf_plan *plan, int index, int64_t *first, i
     if (!plan || !first || !count || rf_plan_use_apart(plan, index, first, count) < 0)
         return rf_fail(RF_EINVAL, "the plan has no further uses of parameters apart");
     return 0;
+}
+
+int rf_plan_trained_undecayed(const struct rf_plan *plan, int index, int64_t *first, int64_t *count)
+{
+    for (int i = 0; plan && first && count && i < plan->param_count; i++)
+        if (plan->params[i].logical == i && rf_plan_trains(plan, i) &&
+            !(rf_plan_desc(plan, i)->flags & RF_PARAM_DECAY) && index-- == 0) {
+            *first = elements_before(plan, i);
+            *count = rf_shape_count(plan->params[i].cut.shape);
+            return 0;
+        }
+    return rf_fail(RF_EINVAL, "the plan has no further parameters that are not decayed");
 }
 
 int rf_plan_rows_of(int64_t first, int64_t count, const struct rf_shape *shape,
@@ -212,7 +234,7 @@ int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **o
     if (!list)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the shapes of parameters");
     for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_span ours = trained_span(plan, i);
+        const struct rf_plan_span ours = rf_plan_trained_span(plan, i);
         if (ours.count == 0)
             continue;
         const struct rf_shape shape = rf_cut_shape(&plan->params[i].cut);

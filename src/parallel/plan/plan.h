@@ -191,6 +191,12 @@ static inline enum rf_region_id rf_plan_param_region(const struct rf_plan *plan,
     return plan->policy.no_masters || plan->params[param].bare ? RF_REGION_COPY : RF_REGION_PARAMS;
 }
 
+/* Whether the gradients of each use of a tied parameter are for the caller. */
+static inline bool rf_plan_leaves_apart(const struct rf_plan *plan)
+{
+    return plan->policy.uses_apart && plan->policy.order == RF_ORDER_TREE;
+}
+
 /* Whether the optimizer updates pieces during the backward pass. Gradients are then temporary
  * values. Without shards RF_VALUE_GRAD_SHARD is the memory of RF_VALUE_GRAD. */
 static inline bool rf_plan_in_backward(const struct rf_plan *plan)
@@ -508,6 +514,9 @@ uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
 /* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
 uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
+/* The elements of a trained parameter that this rank stores, counted from the parameter's first;
+ * none: its count is 0. */
+struct rf_plan_span rf_plan_trained_span(const struct rf_plan *plan, int param);
 /* As rf_plan_trained_use: the use, a number of plan->params; -1: there are no more. */
 int rf_plan_use_apart(const struct rf_plan *plan, int index, int64_t *first, int64_t *count);
 /* The elements [first, first + count) of a tensor as part of a row, whole rows and part of a row,
