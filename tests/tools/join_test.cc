@@ -282,7 +282,7 @@ TEST(Join, ANewcomerIsOneOfTheOthersForTheNextOne)
 {
     const std::vector<std::string> still = {"--sync", "diloco:2",       "--lr",
                                             "0",      "--weight-decay", "0"};
-    Job job(2, 1000, with(still, {"--steps", "120"}));
+    Job job(2, 1000, with(still, {"--steps", "121"})); // ends between exchanges: with a mean
     job.read_until("\"step\":3,");
     Newcomer one = job.join();
     job.read_until("\"workers\":3,\"lost\":0,\"joined\":1}");
