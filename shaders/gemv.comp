@@ -44,10 +44,10 @@ vec4 four_of_w(uint row, uint term)
 {
     uint first = row * pc.terms + term;
 #if VEC
-    return quantized_quad(first / 4);
+    return quantized_quad(first / 4, 0);
 #else
     uvec4 ahead = min(uvec4(0, 1, 2, 3), uvec4(pc.terms - 1 - term));
-    return quantized_four(first + ahead); /* x is 0 beyond the end */
+    return quantized_four(first + ahead, 0); /* x is 0 beyond the end */
 #endif
 }
 #else

@@ -15,15 +15,20 @@ const uint SPLIT_K = 256;    /* z counts parts of k, not products of a batch */
 
 #include "push/matmul.h"
 
-#ifdef QUANTIZED /* for quantized.glsl: b has pc.b_first elements; see ringforge/quantize.h */
+#ifdef QUANTIZED /* for quantized.glsl; see push/matmul.h */
 #define PACKED Words(pc.b)
-#ifdef QUANTIZED_NF4
-#define PACKED_BLOCKS ((pc.b_first + 7) / 8)
-#define PACKED_LARGEST (PACKED_BLOCKS + ((pc.b_first + 63) / 64 + 3) / 4)
-#define PACKED_OFFSET (PACKED_LARGEST + ((pc.b_first + 63) / 64 + 255) / 256)
+#define PACKED_BLOCKS pc.b_first
+#define PACKED_LARGEST (PACKED_BLOCKS + (pc.b_row + 3) / 4)
+#define PACKED_OFFSET (PACKED_LARGEST + (pc.b_row + 255) / 256)
+#define PACKED_FIRST pc.b_step
+#define PACKED_GAP pc.a_step
+#define A_STEP pc.part
+#define B_STEP(trans) (pc.part * ((trans) ? 1 : pc.N))
+#define B_ROW(trans) ((trans) ? pc.K : pc.N)
 #else
-#define PACKED_BLOCKS ((pc.b_first + 3) / 4)
-#endif
+#define A_STEP pc.a_step
+#define B_STEP(trans) pc.b_step
+#define B_ROW(trans) pc.b_row
 #endif
 
 uint part_of_k()

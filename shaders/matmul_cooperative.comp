@@ -151,12 +151,14 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
 }
 #endif
 
+#define STEP_OF_a A_STEP
+#define STEP_OF_b B_STEP(TRANS_B)
 // Reads a lane's chunks of the slice whose first line and column are given; `step` lines at a time.
 #define READ_SLICE(t, wide, loads, chunks, step, width, line0, lines, column0, columns)            \
     if (whole_##t) {                                                                               \
         const uint k = min(lines_are_k_##t ? line0 : column0, K - DEPTH);                          \
         const uvec2 from = advance(pc.t, k, lines_are_k_##t ? pc.t##_row : 1);                     \
-        const uint start = gl_WorkGroupID.z * pc.t##_step;                                         \
+        const uint start = gl_WorkGroupID.z * STEP_OF_##t;                                         \
         [[unroll]] for (uint i = 0; i < loads; i++) {                                              \
             const uint chunk = min(i / step * LANES + id, chunks / step - 1);                      \
             const uint line = chunk / width * step + i % step, column = chunk % width * 8;         \
@@ -174,7 +176,7 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
         }                                                                                          \
     }
 #define READ(reader, t, wide, line, lines, column, columns)                                        \
-    reader(pc.t, gl_WorkGroupID.z * pc.t##_step, pc.t##_row, wide, line, lines, column, columns)
+    reader(pc.t, gl_WorkGroupID.z * STEP_OF_##t, pc.t##_row, wide, line, lines, column, columns)
 #if SPLIT
 #define READ_REGISTERS(t, wide, line, lines, column, columns)                                      \
     next_##t[2 * i] = READ(read_quad, t, wide, line, lines, column, columns);                      \
@@ -195,9 +197,11 @@ uvec4 read_chunk(uvec2 base, uint start, uint pitch, bool wide, uint line, uint 
         const uint chunk = min(i / STEP_B * LANES + id, CHUNKS_B / STEP_B - 1);                    \
         const uint line = (line0) + chunk / WIDTH_B * STEP_B + i % STEP_B;                         \
         const uint column = (column0) + chunk % WIDTH_B * 8;                                       \
-        const uint at = gl_WorkGroupID.z * pc.b_step + min(line, (lines) - 1) * pc.b_row +         \
+        const uint row = min(line, (lines) - 1);                                                   \
+        const uint at = gl_WorkGroupID.z * B_STEP(TRANS_B) + row * B_ROW(TRANS_B) +                \
                         min(column, (columns) - 8);                                                \
-        packed_b[i] = packed_chunk(at / 8);                                                        \
+        packed_b[i] = packed_chunk(                                                                \
+            at / 8, blocks_before(TRANS_B ? row : row + gl_WorkGroupID.z * pc.part));              \
     }
 #endif
 

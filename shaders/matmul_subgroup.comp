@@ -51,6 +51,11 @@ const uint ROWS = 8;
 const uint ROWS = 32;
 #define EACH_ROW ROW16(0) ROW16(16)
 #endif
+#ifdef TRANS_B
+const bool B_ALONG_K = true;
+#else
+const bool B_ALONG_K = false;
+#endif
 const uint QUADS = 2;  // of columns, per lane
 const uint PICKED = 2; // rows at a time when storing
 #ifdef TRANS_A
@@ -129,15 +134,19 @@ void main()
     const uint column0 = place.y * (4 * QUADS * LANES) + lane * 4;
     const uint step = 4 * LANES; // from one quad of columns of an invocation to its next
 
-    const uint K = part_of_k(), a_row = pc.a_row, b_row = pc.b_row;
+    const uint K = part_of_k(), a_row = pc.a_row, b_row = B_ROW(B_ALONG_K);
 #ifdef QUANTIZED
     fill_tables(lane, LANES);
     subgroupBarrier();
 #endif
-    const uint a_start = gl_WorkGroupID.z * pc.a_step, b_start = gl_WorkGroupID.z * pc.b_step;
+    const uint a_start = gl_WorkGroupID.z * A_STEP;
+    const uint b_start = gl_WorkGroupID.z * B_STEP(B_ALONG_K);
 
     // The offsets of an invocation's values, without the part that k adds.
     uint a_quad[A_ROWS], b_quad[4 * QUADS];
+#if defined(QUANTIZED) && defined(TRANS_B)
+    uint before[4 * QUADS];
+#endif
     uvec4 a_at[A_ROWS], b_at[QUADS];
     [[unroll]] for (uint r = 0; r < A_ROWS; r++) {
 #ifdef TRANS_A
@@ -152,6 +161,10 @@ void main()
     [[unroll]] for (uint q = 0; q < QUADS; q++) {
         uint column = column0 + q * step;
 #ifdef TRANS_B
+#ifdef QUANTIZED
+        [[unroll]] for (uint c = 0; c < 4; c++)
+            before[4 * q + c] = blocks_before(min(column + c, pc.N - 1));
+#endif
         [[unroll]] for (uint c = 0; c < 4; c++)
             b_quad[4 * q + c] = (b_start + min(column + c, pc.N - 1) * b_row) / (B_WIDE ? 4 : 1);
 #else
@@ -175,7 +188,7 @@ void main()
 #endif
         if (k0 % BLOCK == 0)
             [[unroll]] for (uint c = 0; c < 4 * QUADS; c++)
-                scales[c] = block_scale((b_quad[c] + k0 / 4) / (BLOCK / 4));
+                scales[c] = block_scale((b_quad[c] + k0 / 4) / (BLOCK / 4) + before[c]);
 #else
         // All lanes have the same block of a row of b; each finds the factor of another row.
         const uint row = min(k0 + lane % (4 * STEP), K - 1);
@@ -186,7 +199,8 @@ void main()
                           min(place.y * LANES + lane, pc.N / 8 - 1)];
 #endif
         [[unroll]] for (uint q = 0; q < QUADS; q++)
-            scales[q] = block_scale((row * (b_row / 4) + b_quad[q]) / (BLOCK / 4));
+            scales[q] = block_scale((row * (b_row / 4) + b_quad[q]) / (BLOCK / 4) +
+                                    blocks_before(row + gl_WorkGroupID.z * pc.part));
 #endif
 #endif
         [[unroll]] for (uint s = 0; s < STEP; s++) {

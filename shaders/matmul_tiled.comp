@@ -91,8 +91,11 @@ vec4 load_quad(uvec2 base, uint start, uint pitch, bool wide, bool along_k, uint
 vec4 load_quantized(uint start, uint k, uint line, uint K)
 {
     uvec4 each;
-    const uint quad = quad_at(start, pc.b_row, B_ALONG_K, k, line, K, pc.N, each);
-    return within_k(B_WIDE ? quantized_quad(quad) : quantized_four(each), B_ALONG_K, k, K);
+    const uint quad = quad_at(start, B_ROW(B_ALONG_K), B_ALONG_K, k, line, K, pc.N, each);
+    const uint row = B_ALONG_K ? min(line, pc.N - 1) : gl_WorkGroupID.z * pc.part + min(k, K - 1);
+    const uint before = blocks_before(row);
+    return within_k(B_WIDE ? quantized_quad(quad, before) : quantized_four(each, before), B_ALONG_K,
+                    k, K);
 }
 #define LOAD_B(k, line) load_quantized(b_start, k, line, K)
 #else
@@ -133,7 +136,8 @@ void main()
     const uint tile = gl_WorkGroupID.y * pc.groups_x + gl_WorkGroupID.x;
     const uvec2 corner = tile_place(tile);
     const uint row0 = corner.x * TILE_M, column0 = corner.y * TILE_N, K = part_of_k();
-    const uint a_start = gl_WorkGroupID.z * pc.a_step, b_start = gl_WorkGroupID.z * pc.b_step;
+    const uint a_start = gl_WorkGroupID.z * A_STEP;
+    const uint b_start = gl_WorkGroupID.z * B_STEP(B_ALONG_K);
 
 #ifdef QUANTIZED
     fill_tables(id, LANES);

@@ -2,11 +2,22 @@
  *
  * Elements of a quantised matrix; the layout is that of ringforge/quantize.h. The includer defines
  * PACKED, its words; PACKED_BLOCKS, the offset in words of the blocks' numbers; and for NF4
- * PACKED_LARGEST, the offset of the numbers of groups of blocks, and PACKED_OFFSET. Multiplied and
+ * PACKED_LARGEST, the offset of the numbers of groups of blocks, PACKED_OFFSET, and if the matrix is
+ * part of a larger one PACKED_FIRST, its first block, and PACKED_GAP, the number of blocks between
+ * the end of a row and the next. Functions take blocks_before(row) as `before`. Multiplied and
  * added as on the host, in f32. LEVELS: the subgroup's invocations, 4 to 16, which then keep the
  * levels in registers. CHUNKS_OF: the type of 16-bit elements, for those that are unpacked by eight.
  */
 const uint BLOCK = 64, GROUP = 256;
+
+uint blocks_before(uint row)
+{
+#if defined(QUANTIZED_NF4) && defined(PACKED_FIRST)
+    return PACKED_FIRST + row * PACKED_GAP;
+#else
+    return 0;
+#endif
+}
 
 #ifdef CHUNKS_OF
 /* Rounds finite numbers. In f16 by the device's instruction, which rounds to nearest on known
@@ -83,9 +94,9 @@ float block_scale(uint block)
 
 #ifdef CHUNKS_OF
 /* Eight elements of a block, as they lie in memory; and unpacked and rounded, which waits for them. */
-uvec3 packed_chunk(uint chunk)
+uvec3 packed_chunk(uint chunk, uint before)
 {
-    const uint block = chunk / (BLOCK / 8);
+    const uint block = chunk / (BLOCK / 8) + before;
     return uvec3(PACKED.at[chunk], PACKED.at[PACKED_BLOCKS + block / 4] >> 8 * (block % 4),
                  PACKED.at[PACKED_LARGEST + block / GROUP]);
 }
@@ -115,10 +126,10 @@ vec4 unscaled_quad(uint quad)
     return unscaled_half(PACKED.at[quad / 2], quad);
 }
 
-float quantized_one(uint i)
+float quantized_one(uint i, uint before)
 {
     const uint x = PACKED.at[i / 8] >> 8 * (i / 2 % 4);
-    return level(x >> 4 * (1 - i % 2) & 15) * block_scale(i / BLOCK);
+    return level(x >> 4 * (1 - i % 2) & 15) * block_scale(i / BLOCK + before);
 }
 #endif
 #else
@@ -132,7 +143,7 @@ float block_scale(uint block)
 }
 
 #ifdef CHUNKS_OF
-uvec3 packed_chunk(uint chunk)
+uvec3 packed_chunk(uint chunk, uint before)
 {
     return uvec3(PACKED.at[2 * chunk], PACKED.at[2 * chunk + 1],
                  PACKED.at[PACKED_BLOCKS + chunk / (BLOCK / 8)]);
@@ -160,7 +171,7 @@ vec4 unscaled_quad(uint quad)
                 bitfieldExtract(x, 24, 8));
 }
 
-float quantized_one(uint i)
+float quantized_one(uint i, uint before)
 {
     const int x = int(PACKED.at[i / 4]);
     return float(bitfieldExtract(x, int(8 * (i % 4)), 8)) * block_scale(i / BLOCK);
@@ -169,14 +180,14 @@ float quantized_one(uint i)
 #endif
 
 #ifndef CHUNKS_OF
-vec4 quantized_quad(uint quad)
+vec4 quantized_quad(uint quad, uint before)
 {
-    return unscaled_quad(quad) * block_scale(quad / (BLOCK / 4));
+    return unscaled_quad(quad) * block_scale(quad / (BLOCK / 4) + before);
 }
 
-vec4 quantized_four(uvec4 at)
+vec4 quantized_four(uvec4 at, uint before)
 {
-    return vec4(quantized_one(at.x), quantized_one(at.y), quantized_one(at.z),
-                quantized_one(at.w));
+    return vec4(quantized_one(at.x, before), quantized_one(at.y, before),
+                quantized_one(at.z, before), quantized_one(at.w, before));
 }
 #endif

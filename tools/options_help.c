@@ -41,7 +41,7 @@ static const struct {
      "--ranks N and --mesh dp=N mean the same: N data-parallel ranks. With other parts in --mesh "
      "the "
      "number of ranks is the product dp * tp * cp * pp."},
-    {"Memory", "offload recompute device-bytes workspace length"},
+    {"Memory", "offload recompute update-in-backward device-bytes workspace length"},
     {"Optimizer", "optimizer optimizer-state lr warmup lr-decay beta1 beta2 eps eps-inside "
                   "no-bias-correction momentum "
                   "dampening centered clip weight-decay"},

@@ -322,11 +322,6 @@ static int print_plan(const struct tool_command *command, const struct plan_opti
                                : model_create(command, &o->setup, &model);
     if (status != TOOL_OK)
         return status;
-    if (o->sync.rule &&
-        setup_check_store_model(command, &o->setup, o->sync.rule, &model) != TOOL_OK) {
-        model_destroy(&model);
-        return TOOL_USAGE;
-    }
     out.per_rank = calloc((size_t)out.ranks, sizeof(*out.per_rank));
     if (!out.per_rank)
         status = tool_error(command, "out of memory for %d ranks", out.ranks);

@@ -63,20 +63,24 @@ int plan_served_check(const struct tool_command *command, struct setup *setup, i
         return check_rule(command, sync);
     if (setup_check_store(command, setup, sync->rule, &store) != TOOL_OK)
         return TOOL_USAGE;
-    setup->policy.optimizer = (struct rf_optimizer_opts){.kind = RF_SGD}; /* the servers have it */
-    setup->policy.clip = 0;
+    setup_store_policy(&store, &setup->policy);
     return TOOL_OK;
 }
 
-static int store_bytes(const struct plan_sync *sync, struct served *s)
+static int store_bytes(const struct plan_sync *sync, const struct rf_plan *plan, struct served *s)
 {
     struct rf_store_opts opts = {.count = s->params};
     struct rf_store_usage u;
+    struct rf_store_keys *terms = NULL;
     if (rf_store_text_read(sync->rule, &opts) < 0)
         return -1;
     const bool has_servers = rf_store_has_servers(opts.rule);
     opts.optimizer = has_servers ? &sync->optimizer : NULL;
-    if (rf_store_usage(&opts, sync->workers, &u) < 0)
+    opts.term_count = setup_store_terms(plan, &terms);
+    opts.terms = terms;
+    const int rc = opts.term_count < 0 ? -1 : rf_store_usage(&opts, sync->workers, &u);
+    free(terms);
+    if (rc < 0)
         return -1;
     s->what = "step";
     s->steps = 1;
@@ -170,7 +174,7 @@ int plan_served(const struct tool_command *command, const struct plan_sync *sync
     struct served s = {.params = rf_plan_trained_count(view->plan)};
     const bool timed = view->prediction->sim != NULL;
     const double tokens = (double)setup->policy.batch * (double)setup->policy.seq * sync->workers;
-    if ((sync->clients ? client_bytes(sync, &s) : store_bytes(sync, &s)) < 0)
+    if ((sync->clients ? client_bytes(sync, &s) : store_bytes(sync, view->plan, &s)) < 0)
         return tool_library_error(command, -1);
     if (!s.servers && !s.coordinator && view->rates->hosts > 1)
         return tool_error(command, "--sync %s is planned within a host: leave out --hosts",

@@ -163,6 +163,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"recompute", TOOL_TEXT, &s->again, "WHAT",
          "values to recompute in the backward pass instead of storing: gelu,norms,attention,mlp; "
          "block, every=N, sqrt or auto (none)"},
+        {"update-in-backward", TOOL_FLAG, &s->in_backward, NULL,
+         "update of a block's weights as soon as its gradients are complete: only those of a few "
+         "blocks are in memory; needs --clip 0 and one micro-batch a rank"},
         {"schedule", TOOL_TEXT, &s->schedule, "NAME",
          "pp: order of micro-batches: 1f1b, gpipe, naive, interleaved:V (V parts of a rank), zbh1, "
          "zbv, or 2bw: never idle, with weights one update behind (1f1b)"},
@@ -508,6 +511,16 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--batch %lld cannot be divided into %lld micro-batches; "
                                 "change --batch or --micro-batches",
                                 (long long)s->batch, (long long)pieces);
+    if (s->in_backward && s->clip != 0)
+        return tool_usage_error(command,
+                                "--update-in-backward with --clip %g: the norm of all gradients is "
+                                "known after the last update only; use --clip 0 with it",
+                                s->clip);
+    if (s->in_backward && pieces != s->mesh.dp)
+        return tool_usage_error(command,
+                                "--update-in-backward with %lld micro-batches: gradients would "
+                                "have to be kept from one to the next; use --micro-batches %d",
+                                (long long)pieces, s->mesh.dp);
     const double unasked = s->type == RF_F16 ? SETUP_F16_SCALE : 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,
@@ -533,6 +546,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .no_prefetch = s->no_prefetch,
         .recompute = s->recompute.blocks,
         .invert = s->reversible && !s->recompute.blocks,
+        .update_in_backward = s->in_backward,
         .offload = s->offloaded,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,

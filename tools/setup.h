@@ -36,7 +36,7 @@ struct setup {
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
-    bool keep_gathered, no_prefetch, no_masters, stochastic;
+    bool keep_gathered, no_prefetch, no_masters, stochastic, in_backward;
     int64_t device_bytes;
     const char *offload;
     int offloaded;  /* RF_OFFLOAD_* */
@@ -76,7 +76,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 50
+#define SETUP_ROWS 51
 /* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
  * tokens, sums begin at a thousandth of that. */
 #define SETUP_F16_SCALE 64
@@ -143,6 +143,13 @@ int stages_parse(const struct tool_command *command, const char *text, struct st
 struct rf_store_opts;
 int setup_check_store(const struct tool_command *command, const struct setup *setup,
                       const char *rule, const struct rf_store_opts *store);
+/* A worker has no optimizer: the store has it, and adds each use of a tied parameter over the
+ * workers. */
+void setup_store_policy(const struct rf_store_opts *store, struct rf_policy *policy);
+/* The further terms of a worker's gradients (rf_store_opts.terms); *out: freed with free(). Returns
+ * their number; -1: out of memory. */
+struct rf_store_keys;
+int setup_store_terms(const struct rf_plan *plan, struct rf_store_keys **out);
 
 struct model {
     const struct rf_block *blocks;
@@ -152,9 +159,6 @@ struct model {
     int (*freeze)(void *owner, const char *pattern);
     int (*modules)(void *owner, struct model_adapter_module *out, int capacity);
 };
-/* The same of a model, if rule is that of a store. */
-int setup_check_store_model(const struct tool_command *command, const struct setup *setup,
-                            const char *rule, const struct model *model);
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
 /* As in a hub: without adapters and quantised weights; nothing is frozen. */

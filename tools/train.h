@@ -106,7 +106,7 @@ int train_open_data(const struct tool_command *command, const struct train_optio
 bool train_sync_on(const struct train_options *options);
 bool train_store_on(const struct train_options *options);
 int train_store_servers(const struct train_options *options);
-/* A worker of a store has no optimizer: the store has it. */
+/* With a store: as setup_store_policy. */
 void train_store_policy(const struct train_options *options, struct rf_policy *policy);
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,

@@ -109,8 +109,6 @@ static int open_machine(struct trainer *t)
     struct rf_device_opts device_opts = {.profile = o->trace_path != NULL,
                                          .profile_launches = o->trace_kernels};
     int status = model_create(t->command, &o->setup, &t->model);
-    if (status == TOOL_OK)
-        status = setup_check_store_model(t->command, &o->setup, o->sync, &t->model);
     if (status == TOOL_OK && o->setup.from && !o->resume && !o->join)
         status = from_check(t->command, &o->setup, &t->model, &t->from);
     if (status == TOOL_OK)

@@ -43,32 +43,58 @@ static int place(struct trainer *t)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* What only a rank with a run knows: how many parameters there are, and which are not decayed. */
+/* Ranges of a rank with a run; their number, after `all` of them. */
+static int undecayed_of(const struct train_store *s, struct rf_store_keys *out)
+{
+    int64_t first, count;
+    int all = 0;
+    while (rf_run_rounds_undecayed(&s->params, all, &first, &count) == 0) {
+        if (out)
+            out[all] = rf_store_range(first, count);
+        all++;
+    }
+    return all;
+}
+
+static int take_ranges(struct trainer *t, struct train_store *s, int64_t sizes[3])
+{
+    struct rf_store_keys *terms = NULL;
+    sizes[0] = s->params.count;
+    sizes[1] = undecayed_of(s, NULL);
+    sizes[2] = setup_store_terms(t->plan, &terms);
+    if (sizes[2] >= 0)
+        s->ranges = calloc((size_t)(sizes[1] + sizes[2]) + 1, sizeof(*s->ranges));
+    if (s->ranges) {
+        undecayed_of(s, s->ranges);
+        memcpy(s->ranges + sizes[1], terms, (size_t)sizes[2] * sizeof(*terms));
+    }
+    free(terms);
+    return s->ranges ? TOOL_OK : tool_error(t->command, "out of memory");
+}
+
+/* What only a rank with a run knows: how many parameters there are, which are not decayed, and
+ * which have further terms. */
 static int share_sizes(struct trainer *t, struct train_store *s)
 {
-    int64_t sizes[2] = {s->params.count, 0};
-    int64_t first, count;
-    while (s->params.count > 0 &&
-           rf_run_rounds_undecayed(&s->params, (int)sizes[1], &first, &count) == 0)
-        sizes[1]++;
-    if (rf_broadcast(s->world, sizes, 2, RF_I64, 0, NULL) < 0)
+    int64_t sizes[3] = {0};
+    int status = t->run ? take_ranges(t, s, sizes) : TOOL_OK;
+    if (status != TOOL_OK)
+        return status;
+    if (rf_broadcast(s->world, sizes, 3, RF_I64, 0, NULL) < 0)
         return trainer_failed(t);
-    int64_t *ranges = calloc((size_t)(2 * sizes[1]) + 1, sizeof(*ranges));
-    s->undecayed = calloc((size_t)sizes[1] + 1, sizeof(*s->undecayed));
-    if (!ranges || !s->undecayed) {
-        free(ranges);
+    const size_t all = (size_t)(sizes[1] + sizes[2]);
+    if (!s->ranges)
+        s->ranges = calloc(all + 1, sizeof(*s->ranges));
+    if (!s->ranges)
         return tool_error(t->command, "out of memory");
-    }
-    for (int64_t k = 0; s->params.count > 0 && k < sizes[1]; k++)
-        (void)!rf_run_rounds_undecayed(&s->params, (int)k, ranges + 2 * k, ranges + 2 * k + 1);
-    const int rc = rf_broadcast(s->world, ranges, (size_t)(2 * sizes[1]), RF_I64, 0, NULL);
-    for (int64_t k = 0; k < sizes[1]; k++)
-        s->undecayed[k] = rf_store_range(ranges[2 * k], ranges[2 * k + 1]);
-    free(ranges);
+    if (rf_broadcast(s->world, s->ranges, all * sizeof(*s->ranges), RF_U8, 0, NULL) < 0)
+        return trainer_failed(t);
     s->opts.count = sizes[0];
     s->opts.undecayed_count = (int)sizes[1];
-    s->opts.undecayed = s->undecayed;
-    return rc < 0 ? trainer_failed(t) : TOOL_OK;
+    s->opts.undecayed = s->ranges;
+    s->opts.term_count = (int)sizes[2];
+    s->opts.terms = s->ranges + sizes[1];
+    return TOOL_OK;
 }
 
 static int open_store(struct trainer *t, struct train_store *s)
@@ -91,11 +117,14 @@ static int open_store(struct trainer *t, struct train_store *s)
 static int open_worker(struct trainer *t)
 {
     struct train_store *s = t->sync->store;
+    int64_t first, count;
     if (s->store)
         return TOOL_OK;
     if (!s->params.count && rf_run_rounds_params(t->run, &s->params) < 0)
         return trainer_failed(t);
-    s->gradient = malloc((size_t)s->params.count * sizeof(float));
+    for (int k = 0; rf_plan_trained_use(t->plan, k, &first, &count) == 0; k++)
+        s->term_values += count;
+    s->gradient = malloc((size_t)(s->params.count + s->term_values) * sizeof(float));
     s->values = malloc((size_t)s->params.count * sizeof(float));
     if (!s->gradient || !s->values)
         return tool_error(t->command, "out of memory for the gradients of %lld parameters",
@@ -138,6 +167,19 @@ static double share_of(const struct trainer *t, const struct rf_step_stats *stat
     return clip > 0 && norm + 1e-6 > clip ? tokens * (norm + 1e-6) / clip : tokens;
 }
 
+/* What is in the log is the norm of the whole gradient, after its terms have been pushed. */
+static void add_terms(struct train_store *s, struct rf_step_stats *stats)
+{
+    const float *term = s->gradient + s->params.count;
+    double squares = 0;
+    for (int k = 0; k < s->opts.term_count; k++)
+        for (int64_t i = 0; i < s->opts.terms[k].count; i++)
+            s->gradient[s->opts.terms[k].first + i] += *term++;
+    for (int64_t i = 0; i < s->params.count; i++)
+        squares += (double)s->gradient[i] * (double)s->gradient[i];
+    stats->grad_norm = stats->tokens > 0 ? (float)(sqrt(squares) / (double)stats->tokens) : 0;
+}
+
 static void count(struct train_store *s, struct rf_step_stats *stats, uint64_t from)
 {
     struct rf_store_stats now = {0};
@@ -156,11 +198,15 @@ static int step(struct trainer *t, double lr, struct rf_step_stats *stats)
     struct train_store *s = t->sync->store;
     const struct rf_store_keys all = rf_store_range(0, s->params.count);
     const struct rf_store_update update = {.lr = lr == 0 ? RF_ZERO : (float)lr,
-                                           .share = share_of(t, stats)};
+                                           .share = share_of(t, stats),
+                                           .terms = s->term_values ? s->gradient + s->params.count
+                                                                   : NULL};
     const uint64_t from = rf_now_ns();
     if (rf_run_rounds_grads(&s->params, s->gradient) < 0 ||
         rf_store_push(s->store, &all, s->gradient, &update) < 0)
         return trainer_failed(t);
+    if (s->term_values)
+        add_terms(s, stats);
     const int status = train_store_pull(t);
     count(s, stats, from);
     return status;
@@ -221,10 +267,11 @@ static void shut(struct trainer *t)
         free(s->state.states[k]);
     memset(&s->state, 0, sizeof(s->state));
     s->resumed = false;
-    free(s->undecayed);
+    free(s->ranges);
     free(s->gradient);
     free(s->values);
-    s->undecayed = NULL;
+    s->ranges = NULL;
+    s->term_values = 0;
     s->gradient = s->values = NULL;
 }
 

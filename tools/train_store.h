@@ -12,7 +12,8 @@
 struct train_store {
     struct rf_comm *world, *workers; /* all ranks; all but the servers */
     struct rf_store_opts opts;
-    struct rf_store_keys *undecayed;
+    struct rf_store_keys *ranges; /* those of opts: undecayed, then terms */
+    int64_t term_values;          /* behind the parameters' in `gradient` */
     struct rf_rounds_params params;
     float *gradient, *values;
     struct rf_store *store;

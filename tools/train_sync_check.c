@@ -46,10 +46,9 @@ int train_store_servers(const struct train_options *o)
 
 void train_store_policy(const struct train_options *o, struct rf_policy *policy)
 {
-    if (!train_store_on(o))
-        return;
-    policy->optimizer = (struct rf_optimizer_opts){.kind = RF_SGD};
-    policy->clip = 0;
+    struct rf_store_opts store = {0};
+    if (train_store_on(o) && rf_store_text_read(o->sync, &store) == 0)
+        setup_store_policy(&store, policy);
 }
 
 /* What a store cannot be combined with, and why. */

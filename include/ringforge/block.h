@@ -32,7 +32,7 @@ enum rf_param_flags {
 
 enum rf_split_kind { RF_SPLIT_NONE = 0, RF_SPLIT_ROWS, RF_SPLIT_COLUMNS };
 
-#define RF_MAX_SEGMENTS 4
+#define RF_MAX_SEGMENTS 6
 
 /* How tensor parallelism divides a parameter, along its rows (first dimension) or columns (last
  * dimension). The dimension consists of segments, such as the three of a fused q, k, v. Each
@@ -40,12 +40,19 @@ enum rf_split_kind { RF_SPLIT_NONE = 0, RF_SPLIT_ROWS, RF_SPLIT_COLUMNS };
  * rank k of t has units k * n / t to (k + 1) * n / t - 1, rounded down. A rank stores its parts of
  * all segments consecutively. If a segment of rows has fewer units than ranks, and its units divide
  * the ranks, units are copied: rank k has unit k * n / t. The block must then write the gradient of
- * the whole unit to all copies, with the same bits. */
+ * the whole unit to all copies, with the same bits.
+ *
+ * For RF_U8 rows are words of 4 bytes. A segment may then be a matrix of which a rank has columns,
+ * or be on every rank. */
 struct rf_split {
     enum rf_split_kind kind;
     int segments;                   /* 0 = 1 */
     int unit;                       /* 0 = 1 */
     int64_t sizes[RF_MAX_SEGMENTS]; /* rows or columns of each segment; all 0: equal sizes */
+    /* Only for RF_U8. Each segment consists of so many lines of equal length, and each of them is
+     * divided; 0 = 1. */
+    int64_t lines;
+    uint32_t whole; /* only for RF_U8: bit k: every rank has all of segment k */
 };
 
 /* A parameter. Initial values, norm, sums of tied uses and checkpoints follow from this. */
@@ -55,7 +62,7 @@ struct rf_param_desc {
     /* RF_F32. Or RF_F16 or RF_BF16, the same for all parameters that are not f32: the block gets a
      * copy in this type, rounded to nearest after each update. The optimizer, gradients and
      * checkpoints still have the parameter in f32. Or RF_U8 for a parameter that is frozen by its
-     * flag, neither split nor tied, of one dimension, a multiple of 4 bytes: it is stored, moved
+     * flag, not tied, of one dimension, a multiple of 4 bytes: it is stored, moved
      * and saved as it is, such as a quantised weight (quantize.h). Functions that read and write
      * values of parameters take 4 of its bytes as one f32. */
     enum rf_dtype dtype;

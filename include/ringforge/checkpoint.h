@@ -33,8 +33,9 @@ struct rf_progress {
 /* Locks dir for the checkpoints of this run, and creates it if needed, until rf_run_close or until
  * another folder is reserved. Meanwhile no other run, of this process or another, can reserve it or
  * save to it: RF_EBUSY, naming the process that holds it. The lock is on the file dir/lock, which
- * is never removed, and ends with the process. Loading needs no lock. On a file system without
- * locks a warning is logged. Waits for a save in progress. Collective; rank 0 takes the lock. */
+ * is never removed, and ends with the process; a holder that is ending is waited for. Loading
+ * needs no lock. On a file system without locks a warning is logged. Waits for a save in progress.
+ * Collective; rank 0 takes the lock. */
 RF_API int rf_run_reserve(struct rf_run *run, const char *dir);
 
 /* Writes dir/step-N.tmp (model and optimizer, each as .safetensors and .hashes; state.json), syncs

@@ -85,8 +85,10 @@ struct rf_matmul_opts {
     /* b is RF_U8: k n elements in rf_quantized_bytes() of this kind, from a multiple of 4 bytes on.
      * They are unpacked during the product, in f32; on matrix units they are then rounded to the
      * 16-bit type of a. Sizes are m, n and k, or come from the shapes of a and out. b has no
-     * layout; not with transpose_a or a batch. */
+     * layout; not with transpose_a or a batch. With b_part, b is this part of such a matrix, up to
+     * the end of the numbers of its blocks. */
     enum rf_quantization b_quantized;
+    struct rf_quantized_part b_part;
 
     /* NULL = the best. "cooperative", "workgroup", "subgroup" or "tiled" forces that path;
      * "cooperative:N" also its tile N, "subgroup:1" tiles of 32 rows, "subgroup:2" of 8 (the bits

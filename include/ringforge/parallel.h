@@ -52,7 +52,7 @@ enum rf_value_kind {
     RF_VALUE_SCALARS,   /* struct rf_step_scalars */
     RF_VALUE_NORM,      /* the sum of squares of all gradients */
     RF_VALUE_PARTIALS,  /* the same exactly, summed over the ranks that share it */
-    RF_VALUE_SQUARES,   /* for the chunks of the norm that this rank has */
+    RF_VALUE_SQUARES,   /* for the chunks of the norm that this rank has; piece: for those of it */
     RF_VALUE_CHUNKS,    /* table: these chunks */
     RF_VALUE_DECAY,     /* table: the elements with weight decay */
     RF_VALUE_PLACES,    /* table: the numbers by which elements draw, for stochastic rounding */
@@ -86,6 +86,7 @@ enum rf_verb {
     RF_VERB_REDUCE,       /* reduce gradients of a piece over the ranks */
     RF_VERB_LOSS,         /* the host shares losses and token counts */
     RF_VERB_TIE,          /* gradients of a parameter += those of a tied use */
+    RF_VERB_SQUARES,      /* update_in_backward: the sums of squares of a piece's gradients */
     RF_VERB_NORM_PARTIAL, /* the sum of squares of this rank's gradients, exactly */
     RF_VERB_NORM_SHARE,   /* add the sums of all ranks */
     RF_VERB_NORM,         /* round the sum */
@@ -301,6 +302,12 @@ RF_EXPORT int64_t rf_plan_trained_count(const struct rf_plan *plan);
  * and vectors. *out: freed with free(). RF_ENOMEM. */
 RF_API int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **out,
                                   int *count);
+
+/* Range `index`, from 0, of the trained elements of this rank whose gradients lack those of another
+ * use of a tied parameter, with policy.uses_apart. A parameter has a range for each such use; they
+ * are added in this order. RF_EINVAL: there are no more. */
+RF_API int rf_plan_trained_use(const struct rf_plan *plan, int index, int64_t *first,
+                               int64_t *count);
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 

@@ -48,6 +48,24 @@ struct rf_quantized_layout {
 };
 RF_EXPORT struct rf_quantized_layout rf_quantized_layout(enum rf_quantization kind, int64_t count);
 
+/* Some rows of a quantised matrix, or some columns of all rows, as a tensor rank has them: their
+ * elements row after row, as in the whole, and behind them the numbers of blocks. Rows begin and
+ * end at whole blocks of the matrix; parts of rows, too. RF_NF4: the numbers are those of the whole
+ * matrix; RF_INT8: those of the part's blocks. */
+struct rf_quantized_part {
+    int64_t rows, columns;           /* of the whole matrix; 0: no part */
+    int64_t first_row, first_column; /* of the part */
+    uint64_t numbers;                /* bytes from the first element to the numbers */
+};
+
+/* Bytes of the elements and of the numbers of a part with so many elements; `whole`: the elements
+ * of the whole matrix. Both are 0 if kind or counts are out of range. */
+struct rf_quantized_sizes {
+    uint64_t elements, numbers;
+};
+RF_EXPORT struct rf_quantized_sizes rf_quantized_sizes(enum rf_quantization kind, int64_t count,
+                                                       int64_t whole);
+
 /* Writes `count` elements to `bytes`, of rf_quantized_bytes(), aligned to 4. RF_EINVAL: a value is
  * NaN or infinite; the message has its index. */
 RF_API int rf_quantize(enum rf_quantization kind, const float *values, int64_t count, void *bytes);

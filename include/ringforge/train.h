@@ -161,8 +161,9 @@ struct rf_run_kept {
 RF_API int rf_run_keep(struct rf_run *run, const struct rf_run_kept *arrays, int count);
 
 /* The gradients of the last step, of the parameters of rf_run_rounds_params and in their order, to
- * `to` (params->count): sums over the tokens, neither divided nor clipped. Blocking; between steps.
- * RF_ENOTSUP: states are sharded over several ranks. */
+ * `to` (params->count): sums over the tokens, neither divided nor clipped; and behind them those of
+ * the ranges of rf_plan_trained_use, one after the other. Blocking; between steps. RF_ENOTSUP:
+ * states are sharded over several ranks. */
 RF_API int rf_run_rounds_grads(const struct rf_rounds_params *params, float *to);
 
 /* Range `index`, from 0, of these parameters to which weight decay does not apply. RF_EINVAL: there

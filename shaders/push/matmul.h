@@ -12,6 +12,9 @@ PUSH_BEGIN(matmul)
     uint a_step, b_step, out_step; /* and from one z to the next */
     uint part;                     /* SPLIT_K: k of a part; the last may be smaller */
     float alpha;
-    /* First texels of views; for a quantised b, b_first is the number of its elements. */
+    /* First texels of views. */
     uint a_first, b_first, residual_first, pre_first;
+    /* For a quantised b the sizes determine a_step, b_step and b_row. Then b_first is the number of
+     * words from b to the numbers of blocks, b_row the number of these blocks, b_step the first one
+     * of b, and a_step how many blocks are between two rows of b (rf_quantized_part). */
 PUSH_END(matmul)

@@ -95,10 +95,11 @@ static int quantized_modules(const struct rf_decode *call, const struct model_li
 {
     const int64_t n = call->shape.rows;
     const uint64_t end = (uint64_t)rf_tensor_count(call->scratch);
+    const struct rf_tensor_part alone = {.ranks = 1};
     struct rf_gemv_opts opts = {.w_quantized = linear->quantized};
     for (int k = 0; k < linear->modules; k++) {
-        const struct model_module x =
-            model_linear_module(linear, k, call->params[linear->weight], in.shape.dim[1]);
+        const struct model_piece x =
+            model_linear_piece(linear, k, call->params[linear->weight], in.shape.dim[1], &alone);
         uint64_t at = (end - modules_bytes(linear, n)) / 256 * 256;
         struct rf_tensor part, bias;
         RETURN_IF_FAILED(

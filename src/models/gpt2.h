@@ -37,8 +37,8 @@ struct gpt2_config {
     const struct model_adapter *adapter;
     /* The quantization of the weights of linear maps in layers, which are then frozen parameters of
      * RF_U8: one row of bytes for each weight, fused or not. Needs a source of values
-     * (quantized.h): initial values are zero bytes. Not with tensor parallelism. Without an adapter
-     * it is for generation (generate.h). */
+     * (quantized.h): initial values are zero bytes. Tensor ranks must not cut blocks of
+     * RF_QUANTIZE_BLOCK. Without an adapter it is for generation (generate.h). */
     enum rf_quantization quantize;
     /* Layers have a pair of streams. Only for training: such a model has no architecture on a hub.
      */

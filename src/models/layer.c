@@ -229,10 +229,8 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     if (part->sequence)
         divisions[count++] = (struct model_division){rows, "rows of a micro-batch"};
     RETURN_IF_FAILED(model_divide(part, divisions, count));
-    if (g->quantize && part->ranks > 1)
-        return rf_fail(RF_EINVAL,
-                       "quantised weights cannot be divided among tensor ranks; use tp=1");
     RETURN_IF_FAILED(model_recipe_check_ranks(g->recipe, "tp", part->ranks));
+    RETURN_IF_FAILED(layer_check_quantized(block, part));
     for (int k = 0; k < block->count; k++)
         if (layer_rows[g->ops[k].kind]->check_part)
             RETURN_IF_FAILED(layer_rows[g->ops[k].kind]->check_part(g, k, part));

@@ -119,6 +119,8 @@ struct layer_initial {
 /* Declares the parameters. */
 void layer_declare(struct layer_block *block, struct model_part *part,
                    const struct layer_config *config, const struct layer_initial *initial);
+/* RF_EINVAL: tensor ranks cannot divide the quantised weights. */
+int layer_check_quantized(const struct layer_block *block, const struct rf_tensor_part *part);
 /* The modules with an adapter; as model_linear_modules. */
 int layer_modules(const struct layer_block *block, const struct model_part *part,
                   struct model_adapter_module *out, int capacity);

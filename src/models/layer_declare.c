@@ -148,8 +148,22 @@ void layer_declare(struct layer_block *b, struct model_part *part,
             initial->modules(initial->architecture, &w, initial->layer);
         lora_add(&b->linear[k].lora, part, config->adapter, &modules, config->dtype,
                  b->linear[k].weight, initial->layer);
-        model_linear_quantize(&b->linear[k], part, &modules, config->quantize);
+        model_linear_quantize(&b->linear[k], part, &w, &modules, config->quantize);
     }
+}
+
+int layer_check_quantized(const struct layer_block *b, const struct rf_tensor_part *part)
+{
+    if (b->config->quantize && b->config->heads && b->config->kv_heads < part->ranks)
+        return rf_fail(RF_EINVAL,
+                       "%d tensor ranks would copy heads of keys of quantised weights; use a tp of "
+                       "at most %lld",
+                       part->ranks, (long long)b->config->kv_heads);
+    for (int k = 0; k < b->count; k++)
+        if (b->linear[k].quantized)
+            RETURN_IF_FAILED(model_linear_check_part(&b->linear[k], part, b->config->ops[k].name,
+                                                     inputs_of(b->config, k)));
+    return 0;
 }
 
 int layer_modules(const struct layer_block *b, const struct model_part *part,

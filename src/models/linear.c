@@ -15,75 +15,17 @@ static const struct rf_tensor *bias_of(const struct model_layer *m,
     return linear->bias ? &m->ctx->params[linear->bias] : NULL;
 }
 
-/* ---- quantised weights ----------------------------------------------------------------------- */
-
-void model_linear_quantize(struct model_linear *linear, struct model_part *part,
-                           const struct lora_modules *modules, enum rf_quantization kind)
-{
-    struct rf_param_desc *param = &part->params[linear->weight];
-    struct rf_split rows = {.segments = modules->count};
-    uint64_t bytes = 0;
-    linear->quantized = kind;
-    if (!kind)
-        return;
-    linear->modules = modules->count;
-    for (int k = 0; k < modules->count; k++) {
-        rows.sizes[k] = linear->module_rows[k] = modules->module[k].rows;
-        bytes += rf_quantized_bytes(kind, modules->module[k].rows * modules->in);
-    }
-    *param = (struct rf_param_desc){.name = param->name,
-                                    .shape = rf_shape1((int64_t)bytes),
-                                    .dtype = RF_U8,
-                                    .flags = RF_PARAM_FROZEN,
-                                    .split = rows};
-}
-
-int model_quantize_check(enum rf_quantization kind, int64_t elements)
-{
-    if (!kind)
-        return 0;
-    if ((int)kind < 0 || kind >= RF_QUANTIZATION_COUNT)
-        return rf_fail(RF_EINVAL, "weights are quantised to nf4 or int8");
-    /* A limit of rf_matmul. */
-    return elements > INT32_MAX
-               ? rf_fail(RF_EINVAL, "quantised weights must have fewer than 2^31 elements each")
-               : 0;
-}
-
 /* ---- forward --------------------------------------------------------------------------------- */
 
-struct rf_tensor model_elements(struct rf_tensor t, int64_t first, int64_t count)
-{
-    t.offset += (uint64_t)first * rf_dtype_bytes(t.dtype);
-    t.shape = rf_shape1(count);
-    return t;
-}
-
-struct model_module model_linear_module(const struct model_linear *linear, int index,
-                                        struct rf_tensor weight, int64_t in)
-{
-    struct model_module out = {.rows = linear->module_rows[index]};
-    int64_t at = 0;
-    for (int k = 0; k < linear->modules; k++) {
-        const int64_t rows = linear->module_rows[k];
-        out.first += k < index ? rows : 0;
-        at += k < index ? (int64_t)rf_quantized_bytes(linear->quantized, rows * in) : 0;
-        out.all += rows;
-    }
-    out.weight =
-        model_elements(weight, at, (int64_t)rf_quantized_bytes(linear->quantized, out.rows * in));
-    return out;
-}
-
-/* Computes the columns of out that belong to each module. opts has at most a bias. */
+/* Computes the columns of out that belong to each piece. opts has at most a bias. */
 static int products(const struct model_layer *m, const struct model_linear *linear,
                     struct rf_tensor out, struct rf_tensor in, struct rf_matmul_opts opts)
 {
     const struct rf_tensor *bias = opts.bias;
     const int64_t channels = in.shape.dim[1];
-    for (int k = 0; k < linear->modules; k++) {
-        const struct model_module x =
-            model_linear_module(linear, k, weight_of(m, linear), channels);
+    for (int k = 0; k < model_linear_pieces(linear, &m->part); k++) {
+        const struct model_piece x =
+            model_linear_piece(linear, k, weight_of(m, linear), channels, &m->part);
         const struct rf_tensor part =
             bias ? model_elements(*bias, x.first, x.rows) : (struct rf_tensor){0};
         opts.bias = bias ? &part : NULL;
@@ -91,21 +33,34 @@ static int products(const struct model_layer *m, const struct model_linear *line
         opts.n = x.rows;
         opts.k = channels;
         opts.out_layout = (struct rf_layout){.row = x.all};
+        opts.b_part = x.part;
         RETURN_IF_FAILED(model_matmul(
             m->ctx, model_elements(out, x.first, m->rows * x.all - x.first), in, x.weight, &opts));
     }
     return 0;
 }
 
+/* The weight, which is one piece at most. */
+static struct rf_tensor take_only(const struct model_layer *m, const struct model_linear *linear,
+                                  int64_t channels, struct rf_matmul_opts *opts)
+{
+    const struct rf_tensor weight = weight_of(m, linear);
+    if (!linear->quantized)
+        return weight;
+    const struct model_piece x = model_linear_piece(linear, 0, weight, channels, &m->part);
+    opts->b_part = x.part;
+    return x.weight;
+}
+
 /* out = in W', plus the terms in opts. */
 static int product(const struct model_layer *m, const struct model_linear *linear,
                    struct rf_tensor out, struct rf_tensor in, struct rf_matmul_opts opts)
 {
-    struct rf_tensor weight = weight_of(m, linear);
     opts.transpose_b = true;
     opts.b_quantized = linear->quantized;
-    if (linear->modules > 1)
+    if (model_linear_pieces(linear, &m->part) > 1)
         return products(m, linear, out, in, opts);
+    struct rf_tensor weight = take_only(m, linear, in.shape.dim[1], &opts);
     RETURN_IF_FAILED(model_operands(
         m, linear->recipe, linear->site,
         (struct model_operand[]){{&in, RF_OPERAND_INPUT}, {&weight, RF_OPERAND_WEIGHT}}));
@@ -167,18 +122,19 @@ int model_linear_end(const struct model_layer *m, const struct model_linear *lin
 
 /* ---- gradient of the input ------------------------------------------------------------------- */
 
-/* The sum of the modules' parts. opts must have no other terms. */
+/* The sum of the pieces' parts. opts must have no other terms. */
 static int products_back(const struct model_layer *m, const struct model_linear *linear,
                          struct rf_tensor din, struct rf_tensor dout, struct rf_matmul_opts opts)
 {
-    for (int k = 0; k < linear->modules; k++) {
-        const struct model_module x =
-            model_linear_module(linear, k, weight_of(m, linear), din.shape.dim[1]);
+    for (int k = 0; k < model_linear_pieces(linear, &m->part); k++) {
+        const struct model_piece x =
+            model_linear_piece(linear, k, weight_of(m, linear), din.shape.dim[1], &m->part);
         opts.accumulate = k > 0;
         opts.m = m->rows;
         opts.n = din.shape.dim[1];
         opts.k = x.rows;
         opts.a_layout = (struct rf_layout){.row = x.all};
+        opts.b_part = x.part;
         RETURN_IF_FAILED(model_matmul(m->ctx, din,
                                       model_elements(dout, x.first, m->rows * x.all - x.first),
                                       x.weight, &opts));
@@ -190,10 +146,10 @@ static int products_back(const struct model_layer *m, const struct model_linear 
 static int product_back(const struct model_layer *m, const struct model_linear *linear,
                         struct rf_tensor din, struct rf_tensor dout, struct rf_matmul_opts opts)
 {
-    struct rf_tensor weight = weight_of(m, linear);
     opts.b_quantized = linear->quantized;
-    if (linear->modules > 1)
+    if (model_linear_pieces(linear, &m->part) > 1)
         return products_back(m, linear, din, dout, opts);
+    struct rf_tensor weight = take_only(m, linear, din.shape.dim[1], &opts);
     RETURN_IF_FAILED(model_operands(m, linear->recipe, linear->site,
                                     (struct model_operand[]){{&dout, RF_OPERAND_GRADIENT},
                                                              {&weight, RF_OPERAND_WEIGHT, true}}));
@@ -323,7 +279,9 @@ uint64_t model_linear_own_bytes(const struct model_layer *m,
     for (int i = 0; i < count; i++) {
         const struct model_linear *l = linears[i];
         const uint64_t bytes =
-            lora_scratch(m, &l->lora) + model_operand_bytes(m, l->recipe, l->in, l->out);
+            lora_scratch(m, &l->lora) +
+            model_operand_bytes(m, l->recipe, l->in / (l->summed ? m->part.ranks : 1),
+                                l->out / (l->summed ? 1 : m->part.ranks));
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -17,27 +17,38 @@ struct model_linear {
     int bias;    /* index of the parameter (N); 0: no bias, since a layer begins with a norm */
     bool summed; /* the weight is split by columns: products are added over the tensor ranks */
     /* The weight is RF_U8: the rows of each module (N of it,K) in the layout of quantize.h, one
-     * after the other. So the numbers are those of the modules' own weights. */
+     * after the other. So the numbers are those of the modules' own weights. A module consists of
+     * one or all of the natural parts of the rows; tensor ranks have some rows of each part. */
     enum rf_quantization quantized;
-    int modules;
-    int64_t module_rows[LORA_MODULES];
+    int modules, parts;
+    int64_t module_rows[LORA_MODULES], part_rows[LORA_MODULES];
     struct lora lora;      /* if it has adapters */
     enum rf_recipe recipe; /* of the operands of its products; not with adapters */
     int64_t in, out;       /* K and N of one rank; if it has a recipe */
     uint32_t site;         /* of random numbers: by the weight's name */
 };
 
-/* The weight becomes quantised. Called after lora_add. kind may be RF_QUANTIZE_NONE. The
- * parameter's split, of kind NONE, gets the rows of the modules (quantized.h). */
+/* ---- quantised weights (linear_quantized.c) -------------------------------------------------- */
+
+/* The weight becomes quantised. Called after lora_add. kind may be RF_QUANTIZE_NONE. */
 void model_linear_quantize(struct model_linear *linear, struct model_part *part,
-                           const struct lora_modules *modules, enum rf_quantization kind);
-/* Module `index` of a quantised weight that has several; `in`: the channels K. */
-struct model_module {
+                           const struct lora_weight *weight, const struct lora_modules *modules,
+                           enum rf_quantization kind);
+/* RF_EINVAL: tensor ranks cannot divide the quantised weight. `channels`: K of the whole. */
+int model_linear_check_part(const struct model_linear *linear, const struct rf_tensor_part *part,
+                            const char *name, int64_t channels);
+/* What one product multiplies by: a module on one rank; this rank's rows of a part; or its columns
+ * of a summed map. At least 1, also if the weight is not quantised. */
+int model_linear_pieces(const struct model_linear *linear, const struct rf_tensor_part *part);
+struct model_piece {
     struct rf_tensor weight;
-    int64_t first, rows, all; /* rows [first, first + rows) of all */
+    struct rf_quantized_part part; /* for rf_matmul_opts.b_part */
+    int64_t first, rows, all;      /* rows [first, first + rows) of all of this rank */
 };
-struct model_module model_linear_module(const struct model_linear *linear, int index,
-                                        struct rf_tensor weight, int64_t in);
+/* weight: this rank's; channels: K of this rank. */
+struct model_piece model_linear_piece(const struct model_linear *linear, int index,
+                                      struct rf_tensor weight, int64_t channels,
+                                      const struct rf_tensor_part *part);
 /* `count` elements of t, from element `first` on. */
 struct rf_tensor model_elements(struct rf_tensor t, int64_t first, int64_t count);
 /* RF_EINVAL: weights of `elements` elements at most cannot be quantised. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "hub.h"
-#include "parts.h"
+#include "layer_call.h"
 
 #define PIECE ((int64_t)1 << 18) /* a multiple of RF_QUANTIZE_BLOCK */
 
@@ -42,17 +42,36 @@ void quantized_source_destroy(struct quantized_source *s)
     free(s);
 }
 
+int quantized_modules(const struct rf_block *block, int param, int64_t rows[3])
+{
+    const struct layer_block *layer = block->self;
+    if (block->params[param].dtype != RF_U8 ||
+        (block->ops != &layer_block_ops && block->ops != &layer_pair_ops))
+        return 0;
+    for (int k = 0; k < layer->count; k++)
+        if (layer->linear[k].weight == param && layer->linear[k].quantized) {
+            memcpy(rows, layer->linear[k].module_rows, LORA_MODULES * sizeof(*rows));
+            return layer->linear[k].modules;
+        }
+    return 0;
+}
+
+/* Rows of the tensors that are quantised separately. */
+struct modules {
+    int64_t rows[LORA_MODULES];
+    int count;
+};
+
 /* Adapters follow the other parameters of a block, so these have the same index in both lists.
- * *rows gets the rows of the tensors that are quantised separately. */
+ */
 static const struct rf_param_desc *find_quantized(const struct quantized_source *s,
-                                                  const char *name, struct rf_split *rows)
+                                                  const char *name, struct modules *out)
 {
     for (int b = 0; b < s->count; b++)
         for (int k = 0; k < s->plain[b].param_count; k++)
-            if (s->blocks[b].params[k].dtype == RF_U8 &&
-                strcmp(s->plain[b].params[k].name, name) == 0) {
-                *rows = s->blocks[b].params[k].split;
-                return &s->plain[b].params[k];
+            if (strcmp(s->plain[b].params[k].name, name) == 0) {
+                out->count = quantized_modules(&s->blocks[b], k, out->rows);
+                return out->count ? &s->plain[b].params[k] : NULL;
             }
     return NULL;
 }
@@ -97,7 +116,7 @@ static int quantize_module(const struct quantized_source *s, const char *name, i
 }
 
 static int quantize(struct quantized_source *s, const struct rf_param_desc *param,
-                    const struct rf_split *rows)
+                    const struct modules *modules)
 {
     const int64_t columns = rf_shape_count(param->shape) / param->shape.dim[0];
     uint64_t bytes = 0;
@@ -105,14 +124,14 @@ static int quantize(struct quantized_source *s, const struct rf_param_desc *para
     int rc = 0;
     free(s->bytes);
     s->kept = NULL;
-    for (int k = 0; k < rows->segments; k++)
-        bytes += rf_quantized_bytes(s->kind, rows->sizes[k] * columns);
+    for (int k = 0; k < modules->count; k++)
+        bytes += rf_quantized_bytes(s->kind, modules->rows[k] * columns);
     s->bytes = malloc(bytes);
     if (!s->bytes)
         return RF_ENOMEM;
     char *at = s->bytes;
-    for (int k = 0; rc == 0 && k < rows->segments; k++) {
-        const int64_t count = rows->sizes[k] * columns;
+    for (int k = 0; rc == 0 && k < modules->count; k++) {
+        const int64_t count = modules->rows[k] * columns;
         rc = quantize_module(s, param->name, first, count, at);
         first += count;
         at += rf_quantized_bytes(s->kind, count);
@@ -125,12 +144,12 @@ static int quantize(struct quantized_source *s, const struct rf_param_desc *para
 static int read_param(void *self, const char *name, uint64_t first, uint64_t count, void *values)
 {
     struct quantized_source *s = self;
-    struct rf_split rows;
-    const struct rf_param_desc *param = find_quantized(s, name, &rows);
+    struct modules modules;
+    const struct rf_param_desc *param = find_quantized(s, name, &modules);
     if (!param)
         return s->from.values.read(s->from.values.self, name, first, count, values);
     if (s->kept != param)
-        RETURN_IF_FAILED(quantize(s, param, &rows));
+        RETURN_IF_FAILED(quantize(s, param, &modules));
     memcpy(values, s->bytes + first, count);
     return 0;
 }

@@ -2,8 +2,7 @@
  *
  * A source of parameters for models with quantised weights (gpt2_config.quantize). The modules of a
  * fused weight, such as queries, keys and values, are quantised separately, in the layout of
- * quantize.h, and their bytes are consecutive. split.sizes of the parameter, which has kind NONE,
- * has the rows of each of its split.segments modules.
+ * quantize.h, and their bytes are consecutive.
  */
 #ifndef RF_MODELS_QUANTIZED_H
 #define RF_MODELS_QUANTIZED_H
@@ -15,6 +14,9 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The modules of a quantised parameter of a block, at most 3, and their rows; 0: it is none. */
+int quantized_modules(const struct rf_block *block, int param, int64_t rows[3]);
 
 struct quantized_source;
 struct hub_source;

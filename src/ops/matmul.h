@@ -24,7 +24,10 @@ struct rf_product {
     uint32_t split; /* number of 16-bit parts of split_type per f32 operand; 0: none */
     enum rf_dtype split_type;
     enum rf_quantization quantized; /* of b; its layout counts elements, not bytes */
-    int64_t elements;               /* number of elements of a quantised b */
+    struct rf_quantized_part b_part;
+    /* Of a quantised b, in words from b on: the numbers of its blocks; and the number of these
+     * blocks, the first of b's, and how many of them are between two rows of b. */
+    uint32_t numbers, blocks, first_block, block_gap;
     uint32_t tile; /* from 1: row of the path's table of tiles; 0: the path's choice */
     int64_t part;  /* 0, or z counts parts of k of this length (the last may be shorter) instead of
                     * products */

@@ -39,6 +39,7 @@ void rf_matmul_take_options(struct rf_product *p, const struct rf_matmul_opts *o
     p->k = opts->k;
     p->split = opts->split;
     p->quantized = opts->b_quantized;
+    p->b_part = opts->b_part;
     p->split_type = opts->split_type == RF_F16 ? RF_F16 : RF_BF16;
     const char *tile = opts->path ? strchr(opts->path, ':') : NULL;
     p->tile = tile ? (uint32_t)strtoul(tile + 1, NULL, 10) : 0;
@@ -109,6 +110,37 @@ static int64_t own_rows(struct rf_tensor tensor, int64_t products)
     return rows_of(tensor) % products == 0 ? rows_of(tensor) / products : 0;
 }
 
+static int64_t blocks_of(int64_t elements)
+{
+    return (elements + RF_QUANTIZE_BLOCK - 1) / RF_QUANTIZE_BLOCK;
+}
+
+/* The part of a quantised matrix that has these sizes. */
+static int check_part(const struct rf_product *p, int64_t rows, int64_t columns)
+{
+    const struct rf_quantized_part *o = &p->b_part;
+    const bool fits = o->rows > 0 && o->columns > 0 && o->columns <= INT32_MAX / o->rows &&
+                      o->first_row >= 0 && o->first_row <= o->rows - rows && o->first_column >= 0 &&
+                      o->first_column <= o->columns - columns;
+    const int64_t first = fits ? o->first_row * o->columns + o->first_column : 0;
+    const int64_t end = first + (fits ? rows * columns : 0);
+    const bool blocks = columns == o->columns
+                            ? first % RF_QUANTIZE_BLOCK == 0 &&
+                                  (end % RF_QUANTIZE_BLOCK == 0 || end == o->rows * o->columns)
+                            : columns % RF_QUANTIZE_BLOCK == 0 && first % RF_QUANTIZE_BLOCK == 0 &&
+                                  o->columns % RF_QUANTIZE_BLOCK == 0;
+    const uint64_t least = rf_quantized_layout(p->quantized, rows * columns).blocks;
+    if (fits && blocks && o->numbers >= least && o->numbers % 4 == 0 && o->numbers <= INT32_MAX)
+        return 0;
+    return rf_fail(RF_EINVAL,
+                   "matmul: b_part is (%lld, %lld) from (%lld, %lld) on of (%lld, %lld), with the "
+                   "numbers of blocks at byte %llu; it has to consist of whole blocks of %d of a "
+                   "matrix below 2^31 elements, and the numbers be behind its elements",
+                   (long long)rows, (long long)columns, (long long)o->first_row,
+                   (long long)o->first_column, (long long)o->rows, (long long)o->columns,
+                   (unsigned long long)o->numbers, RF_QUANTIZE_BLOCK);
+}
+
 /* A quantised b has no shape: the sizes come from a and out. */
 static int check_quantized(struct rf_product *p)
 {
@@ -121,17 +153,32 @@ static int check_quantized(struct rf_product *p)
             return rf_fail(RF_EINVAL, "matmul: out is %s, but a has %lld rows",
                            rf_tensor_text(p->out, text, sizeof(text)), (long long)p->m);
     }
-    p->elements = p->k <= INT32_MAX / p->n ? p->n * p->k : 0;
-    const uint64_t bytes = rf_quantized_bytes(p->quantized, p->elements);
+    const int64_t elements = p->k <= INT32_MAX / p->n ? p->n * p->k : 0;
+    const int64_t rows = p->transpose_b ? p->n : p->k, columns = p->transpose_b ? p->k : p->n;
+    if (!p->b_part.rows) {
+        p->b_part = (struct rf_quantized_part){.rows = rows, .columns = columns};
+        p->b_part.numbers = rf_quantized_layout(p->quantized, elements).blocks;
+    }
+    if (elements)
+        RETURN_IF_ERROR(check_part(p, rows, columns));
+    const struct rf_quantized_part *part = &p->b_part;
+    const uint64_t numbers =
+        rf_quantized_sizes(p->quantized, elements, part->rows * part->columns).numbers;
+    const uint64_t bytes = numbers ? part->numbers + numbers : 0;
     if (!bytes || (uint64_t)rf_tensor_count(p->b) != bytes || p->b.offset % 4)
         return rf_fail(RF_EINVAL,
                        "matmul: b is %s; (%lld, %lld) in %s, below 2^31 elements, has %llu bytes, "
                        "from a multiple of 4 on",
-                       rf_tensor_text(p->b, text, sizeof(text)),
-                       (long long)(p->transpose_b ? p->n : p->k),
-                       (long long)(p->transpose_b ? p->k : p->n),
-                       rf_quantization_name(p->quantized), (unsigned long long)bytes);
-    p->b_layout = (struct rf_layout){.row = p->transpose_b ? p->k : p->n};
+                       rf_tensor_text(p->b, text, sizeof(text)), (long long)rows,
+                       (long long)columns, rf_quantization_name(p->quantized),
+                       (unsigned long long)bytes);
+    p->b_layout = (struct rf_layout){.row = columns};
+    p->numbers = (uint32_t)(part->numbers / 4);
+    p->blocks = (uint32_t)blocks_of(part->rows * part->columns);
+    if (p->quantized != RF_NF4)
+        return 0;
+    p->first_block = (uint32_t)blocks_of(part->first_row * part->columns + part->first_column);
+    p->block_gap = (uint32_t)blocks_of(part->columns - columns);
     return 0;
 }
 

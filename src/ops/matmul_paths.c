@@ -58,6 +58,17 @@ static void declare(const struct rf_product *p, struct rf_job *job)
     rf_job_touches(job, p->pre, outs, p->act_backward ? RF_TOUCH_READ : RF_TOUCH_WRITE);
 }
 
+/* Fields that follow from the sizes for a quantised b, and say something else (push/matmul.h). */
+static void fill_quantized(const struct rf_product *p, struct rf_push_matmul *push)
+{
+    if (!p->quantized)
+        return;
+    push->b_first = p->numbers;
+    push->b_row = p->blocks;
+    push->b_step = p->first_block;
+    push->a_step = p->block_gap;
+}
+
 void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n,
                     struct rf_push_matmul *push, struct rf_job *job)
 {
@@ -87,8 +98,8 @@ void rf_matmul_fill(const struct rf_product *p, uint32_t tile_m, uint32_t tile_n
                                     .b_step = (uint32_t)p->b_layout.step,
                                     .out_step = (uint32_t)p->out_layout.step,
                                     .part = (uint32_t)p->part,
-                                    .alpha = p->alpha,
-                                    .b_first = p->quantized ? (uint32_t)p->elements : 0};
+                                    .alpha = p->alpha};
+    fill_quantized(p, push);
     rf_flat_groups(p->device, (uint64_t)push->tiles_m * push->tiles_n, 1, job->groups);
     job->groups[2] = (uint32_t)p->batch;
     push->groups_x = job->groups[0];
@@ -226,8 +237,7 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
     struct rf_job job = {.op = "matmul", .subgroup_size = lanes};
     rf_matmul_fill(p, subgroup_rows[low], 8 * lanes, &push, &job);
     int build = add_views(p, &push, &job) ? 2 : info->int64;
-    if (p->quantized)
-        push.b_first = (uint32_t)p->elements;
+    fill_quantized(p, &push); /* the view of b has changed it */
     job.shader = p->quantized ? quantized[low][p->quantized][build == 2][p->transpose_b]
                               : shaders[low][build][p->transpose_a ? 2 : p->transpose_b];
     rf_job_spec(&job, 0, lanes);

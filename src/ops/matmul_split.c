@@ -40,6 +40,7 @@ static int run_fold(struct rf_stream *stream, const struct rf_product *p, struct
     struct rf_product fold = *p;
     fold.a = sums;
     fold.b = (struct rf_tensor){0};
+    fold.quantized = RF_QUANTIZE_NONE;
     fold.k = parts;
     fold.a_layout = (struct rf_layout){.row = p->n, .step = p->m * p->n};
     rf_matmul_fill(&fold, 1, 1, &push, &job);

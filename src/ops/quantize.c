@@ -58,6 +58,17 @@ uint64_t rf_quantized_bytes(enum rf_quantization kind, int64_t count)
     return rf_quantized_layout(kind, count).bytes;
 }
 
+struct rf_quantized_sizes rf_quantized_sizes(enum rf_quantization kind, int64_t count,
+                                             int64_t whole)
+{
+    const struct rf_quantized_layout part = rf_quantized_layout(kind, count);
+    const struct rf_quantized_layout all =
+        rf_quantized_layout(kind, kind == RF_NF4 ? whole : count);
+    if (!part.bytes || !all.bytes)
+        return (struct rf_quantized_sizes){0};
+    return (struct rf_quantized_sizes){part.blocks, all.bytes - all.blocks};
+}
+
 /* ---- one block ------------------------------------------------------------------------------- */
 
 /* The largest magnitude; above FLT_MAX if any value is NaN or infinite: magnitudes have the order

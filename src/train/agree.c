@@ -72,9 +72,11 @@ static uint32_t hash_splits(const struct rf_plan *plan)
     uint32_t hash = 0;
     for (int i = 0; rf_plan_all_parts(plan) > 1 && i < plan->param_count; i++) {
         const struct rf_split *split = &plan->params[i].cut.split;
-        const int32_t ints[] = {(int32_t)split->kind, split->segments, split->unit};
+        const int32_t ints[] = {(int32_t)split->kind, split->segments, split->unit,
+                                (int32_t)split->whole};
         hash = rf_hash32(ints, sizeof(ints), hash);
         hash = rf_hash32(split->sizes, sizeof(split->sizes), hash);
+        hash = rf_hash32(&split->lines, sizeof(split->lines), hash);
     }
     return hash;
 }

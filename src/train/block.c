@@ -95,11 +95,13 @@ static struct rf_tensor param_of(const struct call *c, const struct rf_plan_para
     const uint64_t element = param->raw ? sizeof(float) : rf_dtype_bytes(dtype);
     t.offset += (param->first - c->run->plan->pieces[param->piece].first) * element;
     t.dtype = dtype;
-    if (param->raw) {
-        t.shape = param->desc->shape;
-        return t;
-    }
-    return part_of_param(c, param, t);
+    if (!param->raw)
+        return part_of_param(c, param, t);
+    t.dtype = RF_F32; /* as words */
+    t = part_of_param(c, param, t);
+    t.dtype = RF_U8;
+    t.shape.dim[0] *= (int64_t)element;
+    return t;
 }
 
 /* Parts have equal gradients of parameters that are not sharded, so only the first part's gradient

@@ -65,20 +65,25 @@ int rf_save_snapshot(struct rf_save *save)
 
 /* ---- into the files -------------------------------------------------------------------------- */
 
+static struct rf_cut_lines lines_at(const struct rf_span *span, uint64_t from)
+{
+    return rf_cut_lines_at(&span->cut, span->first + from / sizeof(float));
+}
+
 /* Writes `rows` rows of a part that has some columns of a tensor, from byte `from` of the span on.
  * Each segment of columns is one strided write, because its rows are at equal distances in the
  * file. */
 static int write_rows(struct rf_save_part *part, const struct rf_span *span, uint64_t from,
                       uint64_t rows, const uint8_t *data)
 {
-    const struct rf_shape shape = span->cut.shape;
-    const uint64_t line = rf_cut_line(&span->cut) * sizeof(float);
+    const struct rf_cut_lines lines = lines_at(span, from);
+    const uint64_t line = lines.length * sizeof(float);
     for (uint64_t at = 0; at < line;) {
         const struct rf_span_run run = rf_span_run_at(span, from + at, line - at);
         const struct rf_piece where = {.begin = part->layout.begin[span->tensor] + run.at,
                                        .run = run.bytes,
                                        .runs = rows,
-                                       .step = (uint64_t)shape.dim[shape.ndim - 1] * sizeof(float)};
+                                       .step = lines.step * sizeof(float)};
         RETURN_IF_ERROR(rf_shared_put_runs(&part->file, &where, data + at, line));
         at += run.bytes;
     }
@@ -90,9 +95,11 @@ static int write_rows(struct rf_save_part *part, const struct rf_span *span, uin
 static int write_piece(struct rf_save_part *part, const struct rf_span *span, uint64_t from,
                        uint64_t bytes, const uint8_t *data)
 {
-    const uint64_t line = rf_cut_line(&span->cut) * sizeof(float);
     for (uint64_t done = 0; done < bytes;) {
-        const bool begins = line && (span->first * sizeof(float) + from + done) % line == 0;
+        const struct rf_cut_lines lines = lines_at(span, from + done);
+        const uint64_t line = lines.length * sizeof(float);
+        const uint64_t at_line = span->first + (from + done) / sizeof(float) - lines.begin;
+        const bool begins = line && at_line % lines.length == 0;
         const uint64_t rows = begins ? (bytes - done) / line : 0;
         if (rows > 1) {
             RETURN_IF_ERROR(write_rows(part, span, from + done, rows, data + done));

@@ -217,11 +217,12 @@ static bool next_written(const struct rf_param_cut *cut, const struct turns *tur
     const uint64_t all = (uint64_t)rf_shape_count(rf_cut_shape(cut));
     while (*at < all) {
         const struct rf_cut_run run = rf_cut_run_at(cut, *at);
+        const struct rf_cut_lines lines = rf_cut_lines_at(cut, *at);
         const uint64_t place = turns->before + run.first, turn = place / turns->length;
         const uint64_t left = (turn + 1) * turns->length - place;
         uint64_t count = run.count < left ? run.count : left;
         if (run.copies == 1)
-            count = rf_cut_line(cut) ? all - *at : run.count; /* no column has copies */
+            count = lines.length ? lines.end - *at : run.count; /* no line has copies */
         *out = (struct rf_plan_span){*at, count};
         *at += count;
         if (turn % (uint64_t)run.copies == (uint64_t)run.copy)
@@ -456,17 +457,18 @@ struct rf_span_run rf_span_run_at(const struct rf_span *span, uint64_t from, uin
 
 uint64_t rf_span_piece(const struct rf_span *span, uint64_t from, uint64_t most)
 {
-    const struct rf_param_cut *cut = &span->cut;
     const uint64_t all = span->count * sizeof(float) - from, left = all < most ? all : most;
-    const uint64_t line = rf_cut_line(cut) * sizeof(float);
-    if (line == 0)
+    const uint64_t at = span->first + from / sizeof(float);
+    const struct rf_cut_lines lines = rf_cut_lines_at(&span->cut, at);
+    if (lines.length == 0)
         return left;
-    const uint64_t ranks = (uint64_t)cut->ranks;
-    const uint64_t columns = (uint64_t)cut->shape.dim[cut->shape.ndim - 1];
-    const uint64_t widest = (columns + ranks - 1) / ranks * sizeof(float); /* of all ranks */
+    const uint64_t ranks = (uint64_t)span->cut.ranks;
+    const uint64_t widest = (lines.step + ranks - 1) / ranks * sizeof(float); /* of all ranks */
     const uint64_t rows = most > widest ? most / widest : 1;
-    const uint64_t to_border = rows * line - (span->first * sizeof(float) + from) % (rows * line);
-    return left < to_border ? left : to_border;
+    const uint64_t piece = rows * lines.length, to_end = (lines.end - at) * sizeof(float);
+    const uint64_t to_border = (piece - (at - lines.begin) % piece) * sizeof(float);
+    const uint64_t most_here = to_end < to_border ? to_end : to_border;
+    return left < most_here ? left : most_here;
 }
 
 struct rf_param_cut rf_span_whole(const struct rf_file_tensor *tensor)

@@ -79,6 +79,11 @@ static int give_up(struct rf_execution *p, int rc)
 static int check_norm(const struct rf_execution *p)
 {
     const struct rf_run *run = p->run;
+    if (rf_plan_in_backward(run->plan) && !isfinite(p->stats.grad_norm))
+        return rf_fail(RF_EINVAL,
+                       "step: a gradient is infinite or NaN, and parameters are updated already "
+                       "(update_in_backward); load a checkpoint, and use a smaller learning rate, "
+                       "or leave update_in_backward out, so that such steps are skipped");
     if (!run->check_replay || run->plan->policy.loss_scale != 0 || !run->plan->trains ||
         isfinite(p->stats.grad_norm))
         return 0;

@@ -195,6 +195,84 @@ TEST_P(Quantized, PartsOfALongKAddUp)
     }
 }
 
+/* As tensor ranks have them. */
+TEST_P(Quantized, PartsOfAMatrixHaveTheValuesOfTheWhole)
+{
+    const int64_t rows = 160, columns = 256;
+    const rf_device_info *info = rf_device_get_info(device);
+    const Floats weights = normal(rows * columns, 0.05F);
+    const struct rf_quantized_layout all = rf_quantized_layout(GetParam(), rows * columns);
+    std::vector<uint8_t> bytes(all.bytes);
+    ASSERT_OK(rf_quantize(GetParam(), weights.data(), rows * columns, bytes.data()));
+    packed(weights); /* sets values */
+    for (int along = 0; along < 2; along++) {
+        rf_quantized_part part = {rows, columns, along ? 0 : 31, along ? 64 : 0, 0};
+        const int64_t n = along ? rows : 96, k = along ? 128 : columns;
+        const struct rf_quantized_sizes sizes =
+            rf_quantized_sizes(GetParam(), n * k, rows * columns);
+        part.numbers = sizes.elements + 12; /* with something between them */
+        std::vector<uint8_t> own(part.numbers + sizes.numbers);
+        Floats mine;
+        for (int64_t r = 0; r < n; r++) {
+            const int64_t at = (part.first_row + r) * columns + part.first_column;
+            mine.insert(mine.end(), values.begin() + at, values.begin() + at + k);
+            const auto take = [&](uint64_t from, uint64_t to, int64_t of_block) {
+                std::copy_n(&bytes[from + (uint64_t)(at / 64 * of_block)], k / 64 * of_block,
+                            &own[to + (uint64_t)(r * k / 64 * of_block)]);
+            };
+            take(0, 0, GetParam() == RF_NF4 ? 32 : 64);
+            if (GetParam() == RF_INT8)
+                take(all.blocks, part.numbers, 4);
+        }
+        if (GetParam() == RF_NF4)
+            std::copy(bytes.begin() + (ptrdiff_t)all.blocks, bytes.end(),
+                      own.begin() + (ptrdiff_t)part.numbers);
+        const rf_tensor b = words(rf_shape1((int64_t)own.size()), RF_U8, own.data(), 0);
+        for (bool transpose_b : {false, true})
+            for (int way = 0; way < 4; way++) {
+                const Size s = {5, transpose_b ? k : n, transpose_b ? n : k};
+                const rf_dtype type = way == 3 ? RF_F16 : RF_F32;
+                const Floats a = rounded_to(type, normal(s.m * s.k));
+                rf_tensor out = typed_blank(rf_shape2(s.m, s.n), type), scratch;
+                rf_matmul_opts opts = {};
+                opts.transpose_b = transpose_b;
+                opts.b_quantized = GetParam();
+                opts.b_part = part;
+                opts.path = way == 1 ? "tiled" : way == 3 ? "cooperative:10" : nullptr;
+                if (way == 3 && !info->cooperative_matrix)
+                    continue;
+                if (way == 2) {
+                    scratch = blank(rf_shape1(8 * s.m * s.n));
+                    opts.scratch = &scratch;
+                }
+                const int rc =
+                    rf_matmul(stream, out, typed(rf_shape2(s.m, s.k), type, a), b, &opts);
+                if (way == 3 && rc == RF_ENOTSUP)
+                    continue;
+                ASSERT_OK(rc);
+                const Floats rounded = rounded_to(type, mine);
+                expect_close(
+                    read(out),
+                    oracle::matmul(wide(a), wide(rounded), s.m, s.n, s.k, false, transpose_b),
+                    oracle::matmul(magnitudes(a), magnitudes(rounded), s.m, s.n, s.k, false,
+                                   transpose_b),
+                    type, s.k);
+            }
+        rf_tensor out = blank(rf_shape2(5, n));
+        rf_matmul_opts opts = {};
+        opts.transpose_b = true;
+        opts.b_quantized = GetParam();
+        opts.b_part = part;
+        (along ? opts.b_part.first_column : opts.b_part.first_row) += 128;
+        const rf_tensor a = f32(rf_shape2(5, k), normal(5 * k));
+        EXPECT_FAILS(RF_EINVAL, "b_part", rf_matmul(stream, out, a, b, &opts));
+        opts.b_part = part;
+        opts.b_part.columns += along ? 4 : 0;
+        opts.b_part.numbers -= along ? 0 : 16;
+        EXPECT_FAILS(RF_EINVAL, "b_part", rf_matmul(stream, out, a, b, &opts));
+    }
+}
+
 TEST_P(Quantized, WhatDoesNotFitIsRefused)
 {
     rf_tensor a = f32(rf_shape2(4, 64), normal(256)), out = blank(rf_shape2(4, 8));

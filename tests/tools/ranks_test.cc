@@ -268,6 +268,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"update", {"all", "rank0"}},
         {"recompute", {"none", "gelu"}},
         {"reversible", {"f32", "fixed"}},
+        {"update-in-backward", {"", "yes", {"--clip", "0"}}},
         {"schedule", {"1f1b", "gpipe", pp}},
         {"stages", {"even", "cost", pp}},
         {"workspace", {"0", "1024"}},

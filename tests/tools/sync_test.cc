@@ -170,7 +170,6 @@ TEST(Sync, ThePlanHasTheBytesOfAStore)
     } refused[] = {{{"--sync", "server", "--ranks", "1"}, "at least 2"},
                    {{"--sync", "server", "--ranks", "4", "--mesh", "tp=2"}, "is one rank"},
                    {{"--sync", "server", "--ranks", "4"}, "is not for --clip"},
-                   {{"--sync", "server", "--ranks", "4", "--clip", "0"}, "is tied to"},
                    {{"--sync", "hogwild", "--ranks", "4"}, "use --optimizer sgd"},
                    {{"--sync", "gossip:2", "--clients", "2"}, "clients have a coordinator"},
                    {{"--sync", "fedavg:2", "--clients", "2", "--ranks", "2"}, "has no --ranks"},
@@ -269,25 +268,54 @@ TEST(Sync, OtherWorkersAndOtherRulesContinueFromTheMean)
     EXPECT_NE(r.err.find("worker-1/step-4"), std::string::npos) << r.err;
 }
 
-/* The servers' optimizer on the sum of the workers' gradients in tree order, decay included. The
- * model has no tied parameter, of whose uses each worker sends one sum. */
+/* The servers' optimizer on the sum of the workers' gradients in tree order, decay included: of a
+ * model with a tied parameter, each use of which is added over the workers; of one without; and of
+ * one whose ranks compute several parts of each block. */
 TEST(Sync, ServersAreDataParallelTrainingInTreeOrderToTheBit)
 {
     TempFolder folder;
-    const std::string data = folder.file("t.txt", some_text());
-    const std::vector<std::string> same = {"--model", "llama", "--steps", "3", "--clip", "0"};
-    std::string hashes[2];
-    for (const bool server : {false, true}) {
-        const std::string batch = server ? "2" : "4";
-        const ProgramResult r = run_program(
-            with(workers(data, server ? "server,servers=2" : "", server ? 4 : 2, same),
-                 {"--batch", batch, "--micro-batches", batch, "--mesh", server ? "dp=1" : "dp=2"}));
-        ASSERT_EQ(r.status, 0) << r.err;
-        const size_t at = r.out.find("parameters: sha256 ");
-        ASSERT_NE(at, std::string::npos) << r.out;
-        hashes[server] = r.out.substr(at, 19 + 64);
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    for (const std::vector<std::string> &model : {std::vector<std::string>{"--model", "gpt2"},
+                                                  {"--model", "llama", "--tensor-parts", "2"}}) {
+        std::string hashes[2];
+        for (const bool server : {false, true}) {
+            const std::string batch = server ? "2" : "4";
+            const ProgramResult r = run_program(
+                with(workers(data, server ? "server,servers=2" : "", server ? 4 : 2, model),
+                     {"--steps", "3", "--clip", "0", "--log", log, "--batch", batch,
+                      "--micro-batches", batch, "--mesh", server ? "dp=1" : "dp=2"}));
+            ASSERT_EQ(r.status, 0) << r.err;
+            const size_t at = r.out.find("parameters: sha256 ");
+            ASSERT_NE(at, std::string::npos) << r.out;
+            hashes[server] = r.out.substr(at, 19 + 64);
+        }
+        EXPECT_EQ(hashes[0], hashes[1]) << model[1];
     }
-    EXPECT_EQ(hashes[0], hashes[1]);
+}
+
+/* Uses of a tied parameter that are pushed apart are planned, and the norm in the log is that of
+ * their sum: in ring order a worker adds them itself. */
+TEST(Sync, UsesOfATiedParameterArePlannedAndNormed)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    double norms[2], sent[2], planned[2];
+    for (const bool tree : {false, true}) {
+        const std::vector<std::string> order = {"--clip", "0", "--order", tree ? "tree" : "ring"};
+        std::vector<std::string> words = with(tiny(data), order);
+        words[0] = "plan";
+        words.erase(words.begin() + 1, words.begin() + 3); /* --data */
+        ProgramResult r = run_program(with(words, {"--ranks", "3", "--sync", "server", "--json"}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        planned[tree] = last_number(r.out, "sent_round");
+        r = run_program(workers(data, "server", 3, with(order, {"--steps", "1", "--log", log})));
+        ASSERT_EQ(r.status, 0) << r.err;
+        norms[tree] = series(log, "grad_norm").at(0);
+        sent[tree] = series(log, "sent").at(0);
+    }
+    EXPECT_NEAR(norms[0], norms[1], 1e-5 * norms[0]);
+    EXPECT_EQ(sent[1] - sent[0], 4 * 257 * 32); /* of the embedding */
+    EXPECT_EQ(planned[1] - planned[0], sent[1] - sent[0] + 8);
 }
 
 /* The state of the servers continues to the bit, on another number of servers, too, and of workers
@@ -402,7 +430,6 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
         {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
         {"server:async,servers=2", {}, "start at least 3 ranks"},
         {"server", {}, "is not for --clip: no rank has the norm"},
-        {"server", {"--clip", "0"}, "is tied to"},
         {"server",
          {"--clip", "0", "--model", "llama", "--batch", "3", "--micro-batches", "3"},
          "is not for --order tree: the bits"},

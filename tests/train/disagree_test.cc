@@ -292,6 +292,7 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"micro-batches", [](rf_policy *p, StubBlocks *) { p->micro_batches = 6; }},
         {"order", [](rf_policy *p, StubBlocks *) { p->order = RF_ORDER_TREE; }},
         {"update on rank 0", [](rf_policy *p, StubBlocks *) { p->update_on_rank_0 = true; }},
+        {"uses of tied parameters", [](rf_policy *p, StubBlocks *) { p->uses_apart = true; }},
         {"zero stage", [](rf_policy *p, StubBlocks *) { p->zero = 1; }},
         {"offload", [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_OPTIMIZER; }},
         {"gathers of parameters", [](rf_policy *p, StubBlocks *) { p->keep_gathered = true; }, 3},
@@ -319,6 +320,12 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.no_bias_correction = true; }},
         {"parts of tensor sums", [](rf_policy *p, StubBlocks *) { p->tensor_parts = 2; }},
         {"clipping norm", [](rf_policy *p, StubBlocks *) { p->clip = 2; }},
+        {"update in the backward pass",
+         [](rf_policy *p, StubBlocks *) {
+             p->update_in_backward = true;
+             p->clip = 0;
+             p->micro_batches = FAULT_RANKS;
+         }},
         {"loss scale",
          [](rf_policy *p, StubBlocks *b) {
              b->scales_loss();

@@ -81,7 +81,7 @@ struct Unpacked {
                 std::vector<float> &values = weights[plain.name];
                 values.resize((size_t)rf_shape_count(plain.shape));
                 any_values(nullptr, plain.name, 0, values.size(), values.data());
-                unpack(kind, packed.model.blocks[b].params[k].split, values);
+                unpack(kind, packed.model.blocks[b], k, values);
             }
         EXPECT_EQ(weights.size(), 8u); /* four in each of two layers */
     }

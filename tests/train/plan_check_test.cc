@@ -86,6 +86,13 @@ const Setting settings[] = {
     of("invert_sequence", "micro_batches=2 tied copies tp=2 sequence invert"),
     of("invert_zbh1", "dp=2 micro_batches=4 tied zero=1 pp=2 zbh1 invert"),
     of("no_masters", "dp=2 micro_batches=4 tree scaled tied copies zero=2 offload=1 no_masters"),
+    of("eager", "micro_batches=1 tree tied copies eager"),
+    of("eager_ring", "dp=2 micro_batches=2 tied recompute=1 bf16 eager"),
+    of("eager_tree", "dp=3 micro_batches=3 tree tied frozen eager"),
+    of("eager_zero_1", "dp=3 micro_batches=3 tree tied copies zero=1 eager"),
+    of("eager_zero_3", "dp=4 micro_batches=4 tied zero=3 shard=2 bf16 offload=8 eager"),
+    of("eager_sequence", "dp=2 micro_batches=2 tree tied copies zero=2 tp=2 sequence eager"),
+    of("eager_host", "dp=2 micro_batches=2 tied copies zero=2 offload=2 no_masters eager"),
 };
 
 // The same for ranks that share sequences.
@@ -131,6 +138,8 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
                     s.shard = s.zero && dp % 2 == 0 && order == RF_ORDER_RING ? dp / 2 : 0;
                     if (s.rank0 && order == RF_ORDER_TREE)
                         continue;
+                    s.eager = m == dp && !s.scaled && !s.rank0;
+                    s.offload &= s.eager ? ~(RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_GRADS) : -1;
                     Job job(s);
                     ASSERT_EQ(job.check(), 0)
                         << rf_last_error()->message << " with dp " << dp << " m " << m;
@@ -244,6 +253,22 @@ void expect_accepted(const StubBlocks &blocks, const rf_mesh &mesh, const rf_pol
     EXPECT_EQ(rf_plan_check(plans.data(), (int)plans.size()), 0) << rf_last_error()->message;
     for (rf_plan *plan : plans)
         rf_plan_destroy(plan);
+}
+
+// The gradient of a use that is for the caller is complete, and in no sum.
+TEST(PlanCheck, UsesOfTiedParametersMayStayApart)
+{
+    for (const int dp : {1, 2})
+        for (int zero = 0; zero <= 3; zero++) {
+            Setting s = {.dp = dp, .micro_batches = 4};
+            s.order = RF_ORDER_TREE;
+            s.zero = zero;
+            s.tied = true;
+            const StubBlocks blocks = blocks_of(s);
+            rf_policy policy = policy_of(s);
+            policy.uses_apart = true;
+            expect_accepted(blocks, {dp, 1, 1}, policy);
+        }
 }
 
 // Of 129 rows one rank has 65, which with the 64 before exceed a bucket.

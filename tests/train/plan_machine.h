@@ -31,6 +31,7 @@ struct Setting {
     rf_dtype reduce = RF_F32;
     bool no_masters = false;
     bool invert = false; // block b, and those behind c but the last
+    bool eager = false;  // updates in the backward pass
     int more_blocks = 0; // than three
     int pp = 1;
     rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
@@ -57,7 +58,8 @@ inline Setting of(const char *name, const char *text)
         {"rank0", &Setting::rank0},       {"scaled", &Setting::scaled},
         {"tied", &Setting::tied},         {"copies", &Setting::copies},
         {"frozen", &Setting::frozen},     {"no_masters", &Setting::no_masters},
-        {"sequence", &Setting::sequence}, {"invert", &Setting::invert}};
+        {"sequence", &Setting::sequence}, {"invert", &Setting::invert},
+        {"eager", &Setting::eager}};
     static const std::map<std::string, rf_dtype> types = {{"bf16", RF_BF16}, {"f16", RF_F16}};
     static const std::map<std::string, rf_pipeline_kind> pipelines = {
         {"gpipe", RF_PIPELINE_GPIPE},
@@ -139,6 +141,7 @@ inline rf_policy policy_of(const Setting &s)
     policy.reduce_dtype = s.reduce;
     policy.no_masters = s.no_masters;
     policy.invert = s.invert;
+    policy.update_in_backward = s.eager;
     policy.pipeline = s.pipeline;
     policy.sequence_parallel = s.sequence;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;

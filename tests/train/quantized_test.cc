@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "adapted.h"
+#include "folder.h"
 #include "quantized.h"
 #include "unpacked.h"
 
@@ -79,11 +80,11 @@ struct Dequantized {
         std::copy_n(found->second.begin() + (ptrdiff_t)first, count, (float *)out);
         return 0;
     }
-    void add(rf_quantization kind, const rf_param_desc &plain, const rf_split &rows)
+    void add(rf_quantization kind, const rf_param_desc &plain, const rf_block &block, int param)
     {
         std::vector<float> values((size_t)rf_shape_count(plain.shape));
         read_values(nullptr, plain.name, 0, values.size(), values.data());
-        unpack(kind, rows, values);
+        unpack(kind, block, param, values);
         weights[plain.name] = values;
     }
 };
@@ -109,7 +110,7 @@ Dequantized dequantized(const Training &t, rf_quantization kind)
     for (int b = 0; b < plain.count; b++)
         for (int k = 0; k < plain.blocks[b].param_count; k++)
             if (model.blocks[b].params[k].dtype == RF_U8)
-                d.add(kind, plain.blocks[b].params[k], model.blocks[b].params[k].split);
+                d.add(kind, plain.blocks[b].params[k], model.blocks[b], k);
     EXPECT_EQ(d.weights.size(), 8u); // four in each of two layers
     return d;
 }
@@ -141,9 +142,10 @@ void expect_equal_to_f32(bool is_llama, rf_quantization kind, unsigned recompute
     EXPECT_NEAR(quantized.loss[0], whole.loss[0], 1e-5 * whole.loss[0]) << where;
     ASSERT_EQ(grads[0].size(), 16u) << where; // A and B of each
     for (const auto &[name, v] : grads[1]) {
-        ASSERT_GT(norm_of(v), 0) << where;
+        const double norm = norm_of(v);
+        ASSERT_GT(norm, 0) << where;
         for (size_t i = 0; i < v.size(); i++)
-            ASSERT_NEAR(grads[0].at(name)[i], v[i], 1e-5 * norm_of(v)) << where << name;
+            ASSERT_NEAR(grads[0].at(name)[i], v[i], 1e-5 * norm) << where << name;
     }
 }
 
@@ -246,6 +248,114 @@ TEST(Quantized, ParametersAreTheSameBitsOnAnyRanks)
     }
 }
 
+// Blocks of 64 in 1024, and so four groups of the second level, are whole in the part of each of
+// four ranks.
+Training divided(bool is_llama, rf_quantization kind)
+{
+    Training t = adapted(is_llama, &adapter, kind);
+    t.model.layers = 1;
+    t.llama.layers = is_llama;
+    t.model.channels = 256;
+    t.model.heads = 4;
+    t.llama.channels = is_llama ? 256 : 0;
+    t.llama.heads = 8;
+    t.llama.kv_heads = 4;
+    t.llama.hidden = 256;
+    t.policy.batch = t.policy.micro_batches = 2;
+    t.policy.seq = 8;
+    t.policy.optimizer.kind = RF_SGD; // small differences stay small
+    t.steps = 1;
+    return t;
+}
+
+// The values are those of one rank, so the results differ by the order of sums alone; and with
+// tensor_parts they do not.
+TEST(Quantized, TensorRanksComputeWhatOneDoes)
+{
+    for (bool is_llama : {false, true})
+        for (rf_quantization kind : {RF_NF4, RF_INT8}) {
+            Training t = divided(is_llama, kind);
+            Values one, raw, got, bytes;
+            t.before = [&](rf_run *run, rf_comm *, int) { fill_quantized(t, run); };
+            t.after = [&](rf_run *run, rf_comm *, int rank) {
+                const Values all = read(run, false), packed = read(run, false, true);
+                if (rank == 0) {
+                    got = all;
+                    bytes = packed;
+                }
+            };
+            const Seen alone = train(t, 1)[0];
+            expect_planned(alone, "one rank");
+            one = got;
+            raw = bytes;
+            for (int tp : {2, 4, -2}) { // -2: by sequence parallelism, too
+                if (tp != 4 && (kind == RF_NF4) != is_llama)
+                    continue;
+                const std::string where = (is_llama ? "llama " : "gpt2 ") +
+                                          std::string(rf_quantization_name(kind)) + ", tp " +
+                                          std::to_string(tp);
+                Training u = t;
+                u.tp = std::abs(tp);
+                u.policy.sequence_parallel = tp < 0;
+                for (const Seen &seen : train(u, u.tp)) {
+                    expect_planned(seen, where);
+                    EXPECT_LT(seen.planned.params, alone.planned.params) << where;
+                    for (size_t k = 0; k < alone.loss.size(); k++)
+                        EXPECT_NEAR(seen.loss[k], alone.loss[k], 5e-6 * alone.loss[k]) << where;
+                }
+                for (const auto &[name, v] : raw)
+                    EXPECT_EQ(memcmp(v.data(), bytes.at(name).data(), v.size() * 4), 0)
+                        << where << name;
+                for (const auto &[name, v] : one) {
+                    if (raw.count(name))
+                        continue;
+                    const double most = 1e-5 * (norm_of(v) + 1);
+                    const std::vector<float> &w = got.at(name);
+                    for (size_t i = 0; i < v.size(); i++)
+                        ASSERT_NEAR(v[i], w[i], most) << name << where;
+                }
+            }
+        }
+}
+
+TEST(Quantized, TensorPartsHaveTheSameBitsOnAnyRanks)
+{
+    for (bool is_llama : {false, true}) {
+        Training t = divided(is_llama, is_llama ? RF_NF4 : RF_INT8);
+        t.policy.tensor_parts = 4;
+        t.policy.clip = 1;
+        t.llama.dtype = is_llama ? RF_BF16 : RF_F32;
+        t.before = [&](rf_run *run, rf_comm *, int) { fill_quantized(t, run); };
+        const Seen one = train(t, 1)[0];
+        expect_planned(one, "one rank");
+        /* And a checkpoint of any of them is that of the others. */
+        Folder folder;
+        Training saved = t, loaded = t;
+        saved.tp = 4;
+        saved.steps = loaded.steps = 0;
+        saved.after = [&](rf_run *run, rf_comm *, int) { save_at(run, folder.path(), 0); };
+        loaded.before = [&](rf_run *run, rf_comm *, int) {
+            EXPECT_RF(rf_run_load(run, folder.path().c_str(), nullptr));
+        };
+        const std::string want = train(saved, 4)[0].sha;
+        EXPECT_LE(folder.read("step-0/model.hashes").size(), 40u * 4 * 4 * 24);
+        EXPECT_EQ(train(loaded, 1)[0].sha, want);
+        loaded.tp = 2;
+        EXPECT_EQ(train(loaded, 2)[0].sha, want);
+        for (int tp : {2, 4})
+            for (int zero : {0, 3}) {
+                Training u = t;
+                u.tp = tp;
+                u.policy.zero = zero;
+                for (const Seen &seen : train(u, zero ? 4 : tp)) {
+                    EXPECT_EQ(seen.sha, one.sha) << is_llama << tp << zero;
+                    EXPECT_EQ(seen.loss, one.loss);
+                    expect_planned(seen, "tensor ranks");
+                }
+            }
+    }
+}
+
 TEST(Quantized, WhatIsRefusedIsNamed)
 {
     for (bool is_llama : {false, true}) {
@@ -256,7 +366,8 @@ TEST(Quantized, WhatIsRefusedIsNamed)
         rf_plan *plan = nullptr;
         const rf_mesh mesh = {1, 2, 1, 0, 1};
         EXPECT_LT(rf_plan_build({model.blocks, model.count}, &mesh, &t.policy, 0, &plan), 0);
-        EXPECT_TRUE(has(rf_last_error()->message, "quantised")) << rf_last_error()->message;
+        EXPECT_TRUE(has(rf_last_error()->message, "blocks of 64 elements of the quantised"))
+            << rf_last_error()->message;
         t.llama.quantize = (rf_quantization)7;
         if (is_llama) {
             llama *model = nullptr;

@@ -18,7 +18,10 @@ namespace
 
 rf_split split_of(rf_split_kind kind, const std::vector<int64_t> &sizes, int unit)
 {
-    rf_split split = {kind, (int)sizes.size(), unit, {}};
+    rf_split split = {};
+    split.kind = kind;
+    split.segments = (int)sizes.size();
+    split.unit = unit;
     std::copy(sizes.begin(), sizes.end(), split.sizes);
     return split;
 }
@@ -36,6 +39,22 @@ struct Line {
     int64_t at;
     bool first_copy;
 };
+void add_line(const rf_param_cut &cut, bool whole, int64_t first, int64_t n,
+              std::vector<Line> &lines)
+{
+    const int64_t unit = cut.split.unit ? cut.split.unit : 1;
+    for (int64_t u = 0; u < n; u++) {
+        const bool mine = whole || (n < cut.ranks ? cut.rank * n / cut.ranks == u
+                                                  : cut.rank * n / cut.ranks <= u &&
+                                                        u < (cut.rank + 1) * n / cut.ranks);
+        const bool before =
+            whole ? cut.rank > 0
+                  : n < cut.ranks && cut.rank > 0 && (cut.rank - 1) * n / cut.ranks == u;
+        for (int64_t i = 0; mine && i < unit; i++)
+            lines.push_back({first + u * unit + i, !before});
+    }
+}
+
 std::vector<Line> lines_of(const rf_param_cut &cut)
 {
     std::vector<Line> lines;
@@ -44,16 +63,10 @@ std::vector<Line> lines_of(const rf_param_cut &cut)
     int64_t first = 0;
     for (int k = 0; k < count; k++) {
         const int64_t size = cut.split.sizes[0] ? cut.split.sizes[k] : length_of(cut) / count;
-        const int64_t n = size / unit;
-        for (int64_t u = 0; u < n; u++) {
-            const bool mine =
-                n < cut.ranks ? cut.rank * n / cut.ranks == u
-                              : cut.rank * n / cut.ranks <= u && u < (cut.rank + 1) * n / cut.ranks;
-            const bool before =
-                n < cut.ranks && cut.rank > 0 && (cut.rank - 1) * n / cut.ranks == u;
-            for (int64_t i = 0; mine && i < unit; i++)
-                lines.push_back({first + u * unit + i, !before});
-        }
+        const bool whole = cut.split.whole >> k & 1;
+        const int64_t line = whole || !cut.split.lines ? size : size / cut.split.lines;
+        for (int64_t begin = 0; begin < size; begin += line)
+            add_line(cut, whole, first + begin, line / unit, lines);
         first += size;
     }
     return lines;
@@ -97,6 +110,20 @@ void for_all_cuts(const std::function<void(rf_param_cut)> &fn)
                         if (rf_cut_check(&cut, "p") == 0)
                             fn(cut);
                     }
+    // Quantised weights: matrices in a vector, and what every rank has.
+    for (const std::vector<int64_t> &s : {std::vector<int64_t>{48}, {24, 6}, {16, 16, 16, 5, 5, 5}})
+        for (int64_t lines : {0, 1, 2, 4})
+            for (uint32_t whole : {0u, 2u, 1u, 56u})
+                for (int ranks : {1, 2, 3, 4}) {
+                    rf_split split = split_of(RF_SPLIT_ROWS, s, 0);
+                    split.lines = lines;
+                    split.whole = whole;
+                    const rf_shape shape =
+                        rf_shape1(std::accumulate(s.begin(), s.end(), INT64_C(0)));
+                    const rf_param_cut cut = {shape, split, ranks, 0};
+                    if (rf_cut_check(&cut, "p") == 0)
+                        fn(cut);
+                }
 }
 
 std::string text(const rf_param_cut &cut)
@@ -107,6 +134,8 @@ std::string text(const rf_param_cut &cut)
     s += ", kind " + std::to_string(cut.split.kind) + ", sizes";
     for (int k = 0; k < cut.split.segments; k++)
         s += " " + std::to_string(cut.split.sizes[k]);
+    s +=
+        ", lines " + std::to_string(cut.split.lines) + ", whole " + std::to_string(cut.split.whole);
     return s + ", unit " + std::to_string(cut.split.unit) + ", rank " + std::to_string(cut.rank) +
            " of " + std::to_string(cut.ranks);
 }
@@ -248,10 +277,13 @@ TEST(Split, WhatCannotBeCutIsRefusedByASentenceThatSaysWhy)
     const rf_shape matrix = rf_shape2(24, 10);
     const std::vector<Case> cases = {
         {matrix, {(rf_split_kind)3, 0, 0, {}}, 2, "a kind of enum rf_split_kind"},
-        {matrix, {rows, -1, 0, {}}, 2, "up to 4 segments"},
-        {matrix, {rows, 5, 0, {}}, 2, "up to 4 segments"},
+        {matrix, {rows, -1, 0, {}}, 2, "up to 6 segments"},
+        {matrix, {rows, 7, 0, {}}, 2, "up to 6 segments"},
         {matrix, {rows, 0, -2, {}}, 2, "a unit that is not negative"},
         {rf_shape1(24), {columns, 0, 0, {}}, 2, "a vector has no columns to split"},
+        {matrix, {rows, 1, 0, {24}, 2, 0}, 2, "need a vector"},
+        {rf_shape1(24), {rows, 1, 2, {24}, 0, 1}, 2, "without a unit"},
+        {rf_shape1(24), {rows, 1, 0, {24}, 8, 0}, 2, "do not divide the 24 words of segment 0"},
         {matrix, {rows, 2, 0, {0, 24}}, 2, "its split has 2 segments"},
         {matrix, {rows, 2, 0, {24}}, 2, "its split has 2 segments"},
         {matrix, {rows, 1, 0, {20, 4}}, 2, "its split has 1 segments"},

@@ -11,17 +11,21 @@
 #include <ringforge/block.h>
 #include <ringforge/quantize.h>
 
-// Module by module: rows is the split of the quantised parameter (quantized.h).
-inline void unpack(rf_quantization kind, const rf_split &rows, std::vector<float> &values)
+#include "quantized.h"
+
+// Parameter `param` of a block, module by module.
+inline void unpack(rf_quantization kind, const rf_block &block, int param,
+                   std::vector<float> &values)
 {
-    int64_t all = 0;
-    for (int k = 0; k < rows.segments; k++)
-        all += rows.sizes[k];
+    int64_t all = 0, rows[3];
+    const int modules = quantized_modules(&block, param, rows);
+    for (int k = 0; k < modules; k++)
+        all += rows[k];
     const int64_t columns = (int64_t)values.size() / all;
     EXPECT_EQ(all * columns, (int64_t)values.size());
     float *at = values.data();
-    for (int k = 0; k < rows.segments; k++) {
-        const int64_t count = rows.sizes[k] * columns;
+    for (int k = 0; k < modules; k++) {
+        const int64_t count = rows[k] * columns;
         std::vector<uint32_t> bytes(rf_quantized_bytes(kind, count) / 4);
         EXPECT_EQ(rf_quantize(kind, at, count, bytes.data()), 0);
         EXPECT_EQ(rf_dequantize({kind, bytes.data(), count}, 0, count, at), 0);

@@ -115,7 +115,9 @@ static int check_places(const struct rf_plan *plan)
     char text[96];
     for (int k = 0; k < plan->value_count; k++) {
         const struct rf_value *v = &plan->values[k];
-        struct rf_value placed = *v;
+        const int storage = rf_value_storage(plan, k);
+        struct rf_value placed = storage < 0 ? (struct rf_value){0} : plan->values[storage];
+        placed.kind = v->kind;
         rf_place_value(plan, &placed);
         if (v->bytes != placed.bytes || v->region != placed.region || v->offset != placed.offset)
             return rf_fail(RF_EINVAL, "plan of rank %d: %s is not at its place in memory",

@@ -19,7 +19,7 @@ static int whole_of(const struct rf_at *a, int shard)
 static int uses_of(const struct rf_plan *plan, int piece)
 {
     int uses = 0;
-    for (int k = 0; k < plan->piece_count; k++)
+    for (int k = 0; !plan->policy.uses_apart && k < plan->piece_count; k++)
         if (plan->pieces[k].use >= 0 &&
             plan->params[plan->params[plan->pieces[k].use].owner].grad_piece == piece)
             uses++;
@@ -200,12 +200,39 @@ int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3])
     return count;
 }
 
-int rf_meaning_norm_partial(const struct rf_at *a)
+/* The squares of a piece that is updated in the backward pass. */
+int rf_meaning_squares(const struct rf_at *a)
 {
+    const int piece =
+        a->i->ins > 0 ? a->plan->values[rf_plan_operands(a->plan, a->i)[0]].piece : -1;
+    if (piece < 0 || !rf_plan_in_backward(a->plan))
+        return rf_check_fail(a->plan, a->i, "adds the squares of no piece");
+    RETURN_IF_ERROR(read_total(a, piece, true));
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
+    const int out = rf_token_operand(a, true, RF_VALUE_SQUARES, -1, -1, piece);
+    if (out < 0)
+        return rf_check_fail(a->plan, a->i, "lacks a result");
+    rf_token_put(a, out, RF_TOKEN_HELD);
+    return 0;
+}
+
+/* The squares of all pieces, or their gradients. */
+static int read_squares(const struct rf_at *a)
+{
+    const bool squared = rf_plan_in_backward(a->plan);
     for (int piece = 0; piece < a->plan->trained_pieces; piece++)
         if (a->plan->pieces[piece].use < 0)
-            RETURN_IF_ERROR(read_total(a, piece, true));
-    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
+            RETURN_IF_ERROR(squared ? rf_token_demand(a,
+                                                      rf_token_operand(a, false, RF_VALUE_SQUARES,
+                                                                       -1, -1, piece),
+                                                      RF_TOKEN_HELD)
+                                    : read_total(a, piece, true));
+    return squared ? 0 : rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD);
+}
+
+int rf_meaning_norm_partial(const struct rf_at *a)
+{
+    RETURN_IF_ERROR(read_squares(a));
     RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_SQUARES, -1, -1, RF_TOKEN_NOTHING));
     enum rf_lane lanes[3];
     const bool alone = rf_meaning_norm_lanes(a->plan, lanes) == 0;
@@ -221,7 +248,10 @@ int rf_meaning_norm(const struct rf_at *a)
 
 int rf_meaning_begin_step(const struct rf_at *a)
 {
-    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_HELD));
+    if (rf_plan_in_backward(a->plan)) /* it sets the norm to 0, which is known at the end */
+        RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_NOTHING));
+    else
+        RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_KNOWN));
     return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN);
 }
@@ -277,17 +307,17 @@ static int read_places(const struct rf_at *a)
     return a->plan->place_runs ? rf_token_read(a, RF_VALUE_PLACES, -1, -1, RF_TOKEN_HELD) : 0;
 }
 
-/* Updates all pieces whose states have the type of the first one's, or one if they are sharded. */
+/* Updates all pieces whose states have the type of the first one's, or one. */
 int rf_meaning_step(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
     const int first = a->i->ins > 0 ? plan->values[plan->operands[a->i->first_operand]].piece : -1;
-    const int one = plan->shards > 1 ? first : -1;
+    const bool alone = rf_plan_updates_pieces(plan);
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
     RETURN_IF_ERROR(read_places(a));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
     for (int piece = 0; piece < plan->trained_pieces; piece++) {
-        if (plan->pieces[piece].use >= 0 || (plan->shards > 1 && piece != one) ||
+        if (plan->pieces[piece].use >= 0 || (alone && piece != first) ||
             (first >= 0 && plan->pieces[piece].coded != plan->pieces[first].coded))
             continue;
         RETURN_IF_ERROR(read_total(a, piece, false));

@@ -234,7 +234,8 @@ static void plan_states(struct rf_plan *plan)
     set_region(plan, RF_REGION_SCALARS, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST,
                rf_plan_lags(plan) ? RF_SCALARS_COUNT * RF_SCALARS_STRIDE
                                   : sizeof(struct rf_step_scalars));
-    set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, sizeof(float));
+    set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH,
+               rf_plan_in_backward(plan) ? RF_MEMORY_HOST : RF_MEMORY_DEVICE, sizeof(float));
     set_region(plan, RF_REGION_PARTIALS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                RF_EXACT_WORDS * sizeof(int32_t));
     set_region(plan, RF_REGION_SQUARES, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,

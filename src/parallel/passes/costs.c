@@ -97,9 +97,10 @@ static void take_params(struct counter *c, int block)
     for (int i = 0; i < plan->blocks[block].param_count; i++) {
         const struct rf_plan_param *param = &plan->params[first + i];
         const struct rf_param_cut part = rf_cut_part(&param->cut, 0);
-        c->params[i] =
-            take(c, RF_MEMORY_DEVICE, param->raw ? param->desc->shape : rf_cut_shape(&part),
-                 param->desc->dtype);
+        struct rf_shape shape = rf_cut_shape(&part);
+        if (param->raw)
+            shape.dim[0] *= (int64_t)sizeof(float);
+        c->params[i] = take(c, RF_MEMORY_DEVICE, shape, param->desc->dtype);
         c->grads[i] = (struct rf_tensor){0};
         if (rf_plan_trains(plan, first + i))
             c->grads[i] = take(c, RF_MEMORY_DEVICE, rf_cut_shape(&part), RF_F32);

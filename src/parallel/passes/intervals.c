@@ -75,7 +75,7 @@ static bool begins(const struct rf_plan *plan, const struct rf_instruction *i, i
 {
     const int *ins = plan->operands + i->first_operand;
     for (int k = 0; k < i->ins; k++)
-        if (ins[k] == value)
+        if (rf_value_storage(plan, ins[k]) == value)
             return false;
     return plan->values[value].kind != RF_VALUE_GRAD || i->verb == RF_VERB_ZERO ||
            i->verb == RF_VERB_ZERO_WHOLE;
@@ -184,9 +184,11 @@ static int follow(struct uses *p, const struct rf_list *list, int base)
         if (kept)
             RETURN_IF_ERROR(arrived(p, list, at, &seen));
         const int end = base + later(free_after(p, list, at), seen);
-        for (int k = 0; k < i->ins + i->outs; k++)
-            RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
-                                k >= i->ins && begins(plan, i, operands[k])));
+        for (int k = 0; k < i->ins + i->outs; k++) {
+            const int value = rf_value_storage(plan, operands[k]);
+            RETURN_IF_ERROR(use(p, value, base + at, k < i->ins ? end : base + at,
+                                k >= i->ins && begins(plan, i, value)));
+        }
     }
     return carry(p, list, base, false);
 }

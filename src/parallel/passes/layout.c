@@ -60,11 +60,11 @@ static int check_tie(struct rf_plan *plan, const struct names *names, int index)
 static int check_raw(const struct rf_param_desc *desc)
 {
     if (!(desc->flags & RF_PARAM_FROZEN) || desc->tied_to || desc->init_std != 0 ||
-        desc->init_value != 0 || desc->split.kind != RF_SPLIT_NONE || desc->shape.ndim != 1 ||
+        desc->init_value != 0 || desc->split.kind == RF_SPLIT_COLUMNS || desc->shape.ndim != 1 ||
         desc->shape.dim[0] % 4 != 0)
         return rf_fail(RF_ENOTSUP,
                        "parameter %s is u8: such a parameter is frozen, of one dimension, a "
-                       "multiple of 4, zero at first, and neither split nor tied",
+                       "multiple of 4, zero at first, not split by columns, and not tied",
                        desc->name);
     return 0;
 }
@@ -94,7 +94,9 @@ static int check_grain(const struct rf_plan *plan, const struct rf_param_cut *cu
     const bool coded = rf_plan_codes(plan) && !(desc->flags & RF_PARAM_FROZEN) &&
                        rf_shape_count(cut->shape) >= RF_STATE_LEAST;
     const int64_t least = coded ? RF_STATE_BLOCK : LEAST_PART;
-    for (int k = 0; plan->policy.tensor_parts && k + 1 < cut->ranks; k++) {
+    /* Kernels read words of raw parameters. */
+    const bool any = desc->dtype == RF_U8;
+    for (int k = 0; plan->policy.tensor_parts && !any && k + 1 < cut->ranks; k++) {
         const struct rf_param_cut part = {cut->shape, cut->split, cut->ranks, k, 1};
         const int64_t count = rf_shape_count(rf_cut_shape(&part));
         if (cut->split.kind != RF_SPLIT_NONE && count % least != 0)

@@ -94,6 +94,8 @@ uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard)
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
 {
     uint64_t elements = 0;
+    if (rf_plan_in_backward(plan))
+        return 0;
     if (plan->stage < 2)
         return (uint64_t)plan->slots * plan->slot_elements;
     for (int k = 0; k < plan->trained_pieces; k++) {
@@ -125,6 +127,29 @@ int64_t rf_plan_trained_count(const struct rf_plan *plan)
     for (int i = 0; i < plan->param_count; i++)
         count += trained_span(plan, i).count;
     return (int64_t)count;
+}
+
+int rf_plan_use_apart(const struct rf_plan *plan, int index, int64_t *first, int64_t *count)
+{
+    for (int i = 0; plan->policy.uses_apart && i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->grad_piece < 0 || plan->pieces[param->grad_piece].use != i || index-- > 0)
+            continue;
+        *first = 0;
+        *count = (int64_t)trained_span(plan, param->owner).count;
+        for (int k = 0; k < param->logical; k++)
+            if (plan->params[k].logical == k && rf_plan_holder(plan, k) >= 0)
+                *first += (int64_t)trained_span(plan, rf_plan_holder(plan, k)).count;
+        return i;
+    }
+    return -1;
+}
+
+int rf_plan_trained_use(const struct rf_plan *plan, int index, int64_t *first, int64_t *count)
+{
+    if (!plan || !first || !count || rf_plan_use_apart(plan, index, first, count) < 0)
+        return rf_fail(RF_EINVAL, "the plan has no further uses of parameters apart");
+    return 0;
 }
 
 int rf_plan_rows_of(int64_t first, int64_t count, const struct rf_shape *shape,

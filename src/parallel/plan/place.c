@@ -4,6 +4,7 @@
  * and by the checker, which compares every plan with it.
  */
 #include "exchange.h"
+#include "list.h"
 #include "plan.h"
 
 bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
@@ -24,12 +25,24 @@ bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
     case RF_VALUE_COPY:
         return plan->units;
     case RF_VALUE_GRAD:
-        return plan->stage >= 2;
+        return plan->stage >= 2 || rf_plan_in_backward(plan);
+    case RF_VALUE_GRAD_SHARD:
+        return rf_plan_in_backward(plan);
     case RF_VALUE_GRAD_PART:
         return plan->stage >= 2 && plan->policy.order == RF_ORDER_RING;
     default:
         return false;
     }
+}
+
+int rf_value_storage(const struct rf_plan *plan, int value)
+{
+    const struct rf_value *v = &plan->values[value];
+    const struct rf_value whole = {
+        .kind = RF_VALUE_GRAD, .block = -1, .slot = 0, .piece = v->piece};
+    return v->kind == RF_VALUE_GRAD_SHARD && plan->shards == 1 && rf_plan_in_backward(plan)
+               ? rf_value_find(plan, &whole, -1)
+               : value;
 }
 
 static void place(struct rf_value *v, int region, uint64_t offset, uint64_t bytes)
@@ -126,6 +139,7 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
         return plan->sizes[v->block].saved_for_weight;
     case RF_VALUE_EXCHANGE:
         return rf_exchange_value_bytes(plan, rf_plan_exchange_of(plan, v));
+    case RF_VALUE_GRAD_SHARD:
     case RF_VALUE_GRAD_PART:
     case RF_VALUE_GRAD_TIED:
         return largest_shard(plan, &plan->pieces[v->piece]) * sizeof(float);
@@ -171,6 +185,9 @@ void rf_place_value(const struct rf_plan *plan, struct rf_value *v)
 {
     if (rf_value_is_temporary(plan, v->kind))
         v->bytes = passing_bytes(plan, v);
+    else if (v->kind == RF_VALUE_SQUARES && v->piece >= 0)
+        place(v, RF_REGION_SQUARES, plan->pieces[v->piece].first_chunk * sizeof(float),
+              plan->pieces[v->piece].chunks * sizeof(float));
     else if (v->kind == RF_VALUE_PARAM_SHARD || v->kind == RF_VALUE_COPY_SHARD ||
              v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_GRAD_PART ||
              v->kind == RF_VALUE_HOST_GRAD || v->kind == RF_VALUE_STATE)

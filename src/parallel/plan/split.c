@@ -9,7 +9,8 @@
 /* One segment, in rows or columns: its begin in the whole, and the rank's part of it. */
 struct segment {
     int64_t first, size;
-    int64_t begin, end; /* relative to the segment */
+    int64_t lines;      /* of which each is divided */
+    int64_t begin, end; /* relative to a line */
     int copies, copy;   /* like those of struct rf_cut_run */
 };
 
@@ -36,12 +37,29 @@ static int64_t size_of(const struct rf_param_cut *cut, int segment)
                                : length_of(cut) / segment_count(&cut->split);
 }
 
+static bool is_on_all(const struct rf_split *split, int segment)
+{
+    return split->whole >> segment & 1;
+}
+
+static int64_t lines_of(const struct rf_split *split)
+{
+    return split->lines > 0 ? split->lines : 1;
+}
+
 /* `first`: where the segment begins. */
 static struct segment segment_of(const struct rf_param_cut *cut, int segment, int64_t first)
 {
     const int64_t unit = unit_of(&cut->split);
-    struct segment s = {.first = first, .size = size_of(cut, segment)};
-    const int64_t units = s.size / unit;
+    struct segment s = {.first = first, .size = size_of(cut, segment), .lines = 1};
+    if (is_on_all(&cut->split, segment)) {
+        s.end = s.size;
+        s.copies = cut->ranks;
+        s.copy = cut->rank;
+        return s;
+    }
+    s.lines = lines_of(&cut->split);
+    const int64_t units = s.size / s.lines / unit;
     const int64_t begin = cut->rank * units / cut->ranks;
     const int64_t end = (cut->rank + 1) * units / cut->ranks;
     const bool copied = units < cut->ranks;
@@ -100,6 +118,28 @@ static struct rf_param_cut part_at(const struct rf_param_cut *cut, uint64_t *at)
     return one;
 }
 
+/* Lines, and segments that every rank has. */
+static int check_raw(const struct rf_param_cut *cut, const char *name)
+{
+    const struct rf_split *split = &cut->split;
+    if (!split->lines && !split->whole)
+        return 0;
+    if (split->kind != RF_SPLIT_ROWS || cut->shape.ndim != 1 || unit_of(split) != 1 ||
+        !split->sizes[0] || split->lines < 0)
+        return rf_fail(RF_EINVAL,
+                       "parameter %s: lines, and segments that every rank has, need a vector that "
+                       "is split by rows, with sizes and without a unit",
+                       name);
+    for (int k = 0; k < segment_count(split); k++)
+        if (!is_on_all(split, k) && split->sizes[k] % (lines_of(split) * cut->ranks) != 0)
+            return rf_fail(RF_EINVAL,
+                           "parameter %s: %d tensor ranks do not divide the %lld words of segment "
+                           "%d in %lld lines; use a tp that does",
+                           name, cut->ranks, (long long)split->sizes[k], k,
+                           (long long)lines_of(split));
+    return 0;
+}
+
 static int check_segments(const struct rf_param_cut *cut, const char *name)
 {
     const struct rf_split *split = &cut->split;
@@ -121,7 +161,7 @@ static int check_segments(const struct rf_param_cut *cut, const char *name)
         const bool ragged = units % cut->ranks != 0 && (count > 1 || unit_of(split) > 1);
         const bool copies =
             units < cut->ranks && split->kind == RF_SPLIT_ROWS && cut->ranks % units == 0;
-        if ((ragged || units < cut->ranks) && !copies)
+        if ((ragged || units < cut->ranks) && !copies && !is_on_all(split, k))
             return rf_fail(RF_EINVAL,
                            "parameter %s: %d tensor ranks do not divide the %lld units of a "
                            "segment of its split; use a tp that does",
@@ -149,6 +189,7 @@ int rf_cut_check(const struct rf_param_cut *cut, const char *name)
                        name, RF_MAX_SEGMENTS);
     if (split->kind == RF_SPLIT_COLUMNS && cut->shape.ndim < 2)
         return rf_fail(RF_EINVAL, "parameter %s: a vector has no columns to split; use rows", name);
+    RETURN_IF_ERROR(check_raw(cut, name));
     return check_segments(cut, name);
 }
 
@@ -159,7 +200,8 @@ bool rf_cut_same(const struct rf_param_cut *a, const struct rf_param_cut *b)
     if (a->split.kind == RF_SPLIT_NONE)
         return true;
     const int count = segment_count(&a->split);
-    if (count != segment_count(&b->split) || unit_of(&a->split) != unit_of(&b->split))
+    if (count != segment_count(&b->split) || unit_of(&a->split) != unit_of(&b->split) ||
+        lines_of(&a->split) != lines_of(&b->split) || a->split.whole != b->split.whole)
         return false;
     for (int k = 0; k < count; k++)
         if (size_of(a, k) != size_of(b, k))
@@ -173,7 +215,7 @@ static int64_t part_length(const struct rf_param_cut *cut)
     int64_t own = 0, first = 0;
     for (int k = 0; k < segment_count(&cut->split); k++) {
         const struct segment s = segment_of(cut, k, first);
-        own += s.end - s.begin;
+        own += s.lines * (s.end - s.begin);
         first += s.size;
     }
     return own;
@@ -198,9 +240,25 @@ struct rf_shape rf_cut_shape(const struct rf_param_cut *cut)
     return shape;
 }
 
-uint64_t rf_cut_line(const struct rf_param_cut *cut)
+struct rf_cut_lines rf_cut_lines_at(const struct rf_param_cut *cut, uint64_t at)
 {
-    return cut->split.kind == RF_SPLIT_COLUMNS && !is_whole(cut) ? (uint64_t)own_length(cut) : 0;
+    struct rf_cut_lines out = {0};
+    if (cut->split.kind == RF_SPLIT_COLUMNS && !is_whole(cut))
+        return (struct rf_cut_lines){(uint64_t)own_length(cut), (uint64_t)length_of(cut), 0,
+                                     own_elements(cut)};
+    if (cut->split.lines < 2 || is_whole(cut))
+        return out;
+    uint64_t left = at;
+    const struct rf_param_cut one = part_at(cut, &left);
+    out.end = at - left;
+    for (int k = 0; k < segment_count(&cut->split) && out.end <= at; k++) {
+        const struct segment s = segment_of(&one, k, 0);
+        out.begin = out.end;
+        out.end += (uint64_t)(s.lines * (s.end - s.begin));
+        out.length = s.lines > 1 ? (uint64_t)(s.end - s.begin) : 0;
+        out.step = (uint64_t)(s.size / s.lines);
+    }
+    return out;
 }
 
 /* The run in a cut of one part. */
@@ -217,10 +275,12 @@ static struct rf_cut_run run_in_part(const struct rf_param_cut *cut, uint64_t at
     for (int k = 0; k < segment_count(&cut->split); k++) {
         const struct segment s = segment_of(cut, k, first);
         const uint64_t size = (uint64_t)(s.end - s.begin) * width;
-        if (left < size)
-            return (struct rf_cut_run){line * length + (uint64_t)(s.first + s.begin) * width + left,
-                                       size - left, s.copy == 0, s.copies, s.copy};
-        left -= size;
+        const uint64_t all_of_line = (uint64_t)(s.size / s.lines) * width;
+        if (left < (uint64_t)s.lines * size)
+            return (struct rf_cut_run){line * length + (uint64_t)(s.first + s.begin) * width +
+                                           left / size * all_of_line + left % size,
+                                       size - left % size, s.copy == 0, s.copies, s.copy};
+        left -= (uint64_t)s.lines * size;
         first += s.size;
     }
     return (struct rf_cut_run){.first = all};
@@ -276,7 +336,8 @@ static bool has_copies(const struct rf_param_cut *cut)
 {
     bool copies = false;
     for (int k = 0; k < segment_count(&cut->split); k++)
-        copies = copies || size_of(cut, k) / unit_of(&cut->split) < cut->ranks;
+        copies = copies || (is_on_all(&cut->split, k) && cut->ranks > 1) ||
+                 size_of(cut, k) / unit_of(&cut->split) < cut->ranks;
     return cut->split.kind == RF_SPLIT_ROWS && copies;
 }
 

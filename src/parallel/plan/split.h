@@ -42,8 +42,12 @@ struct rf_cut_run {
 /* Whether several ranks have some of its elements. */
 bool rf_cut_has_copies(const struct rf_param_cut *cut);
 
-/* The length of a row of this rank's part, if columns are split; otherwise 0. */
-uint64_t rf_cut_line(const struct rf_param_cut *cut);
+/* Elements [begin, end) of this rank's part are lines of `length`, of which each is a part of a line
+ * of `step` elements of the whole: columns that are split, or lines of a segment. length 0: none. */
+struct rf_cut_lines {
+    uint64_t length, step, begin, end;
+};
+struct rf_cut_lines rf_cut_lines_at(const struct rf_param_cut *cut, uint64_t at);
 
 /* The run that begins at element `at` of this rank's part. */
 struct rf_cut_run rf_cut_run_at(const struct rf_param_cut *cut, uint64_t at);

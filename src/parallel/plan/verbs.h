@@ -27,6 +27,7 @@ struct rf_at;
     VERB(REDUCE, "reduce gradients", NULL, NULL)                                                   \
     VERB(LOSS, "share losses and token counts", NULL, NULL)                                        \
     VERB(TIE, "tie gradients", rf_meaning_tie, rf_work_tie)                                        \
+    VERB(SQUARES, "squares of gradients", rf_meaning_squares, rf_work_squares)                     \
     VERB(NORM_PARTIAL, "partial norms", rf_meaning_norm_partial, rf_work_norm_partial)             \
     VERB(NORM_SHARE, "share partial norms", NULL, NULL)                                            \
     VERB(NORM, "global norm", rf_meaning_norm, NULL)                                               \
@@ -57,6 +58,7 @@ RF_MUST_CHECK int rf_meaning_invert(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_backward(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_squares(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_begin_step(const struct rf_at *a);
@@ -72,6 +74,7 @@ struct rf_work rf_work_zero(const struct rf_plan *plan, const struct rf_instruct
 struct rf_work rf_work_zero_whole(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_merge(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_tie(const struct rf_plan *plan, const struct rf_instruction *i);
+struct rf_work rf_work_squares(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_step(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_cast(const struct rf_plan *plan, const struct rf_instruction *i);
