@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include <ringforge/layer.h>
+
 #include "mesh_case.h"
 
 extern "C" {
@@ -363,6 +365,22 @@ TEST(Recipe, RanksThatShareALayerAdaptersAndUnknownRecipesAreRefused)
     config.quantize = RF_NF4;
     EXPECT_EQ(gpt2_create(&config, &model), RF_EINVAL);
     EXPECT_NE(strstr(rf_last_error()->message, "quantised"), nullptr) << rf_last_error()->message;
+    rf_layer_op rows_of_block[] = {
+        {.kind = RF_LAYER_LINEAR, .in = "in", .out = "a", .param = "up", .columns = 8},
+        {.kind = RF_LAYER_ACT, .in = "a", .out = "b", .act = RF_ACT_GELU},
+        {.kind = RF_LAYER_LINEAR, .in = "b", .out = "c", .param = "down", .columns = 4},
+        {.kind = RF_LAYER_ADD, .in = "in", .out = "d", .with = "c"}};
+    rf_layer_opts opts = {};
+    opts.name = "block";
+    opts.channels = 4;
+    opts.recipe = RF_RECIPE_MXFP8;
+    rf_block block = {};
+    ASSERT_RF(rf_layer_block(rows_of_block, 4, &opts, &block));
+    EXPECT_STREQ(block.rounding, "mxfp8");
+    rf_layer_block_free(&block);
+    opts.recipe = RF_RECIPE_COUNT;
+    EXPECT_EQ(rf_layer_block(rows_of_block, 4, &opts, &block), RF_EINVAL);
+    EXPECT_NE(strstr(rf_last_error()->message, "enum rf_recipe"), nullptr);
     config.quantize = RF_QUANTIZE_NONE;
     config.recipe = RF_RECIPE_COUNT;
     EXPECT_EQ(gpt2_create(&config, &model), RF_EINVAL);
