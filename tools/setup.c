@@ -346,10 +346,11 @@ static int recipe_parse(const struct tool_command *command, struct setup *s)
                                 "out with adapters",
                                 s->products);
     for (int k = 0; s->recipe && k < 2; k++)
-        if ((k ? s->mesh.cp : s->mesh.tp) > 1 || (k == 0 && s->tensor_parts > 1))
+        if (k ? s->mesh.cp > 1
+              : !rf_recipe_block(s->recipe) && (s->mesh.tp > 1 || s->tensor_parts > 1))
             return tool_usage_error(command,
-                                    "--matmul-precision %s has scales of whole operands, of which "
-                                    "%s ranks have parts; leave out one of the two",
+                                    "--matmul-precision %s has scales of numbers that several %s "
+                                    "ranks have; leave out one of the two",
                                     s->products, k ? "context" : "tensor");
     return TOOL_OK;
 }

@@ -145,11 +145,10 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
     void operands(rf_dtype type, int64_t n, int64_t C)
     {
         rf_tensor x = some(rf_shape2(n, C), type), out = typed_blank(rf_shape2(n, C), type),
-                  scalars = f32(rf_shape1(RF_SCALAR_WORDS), Floats(RF_SCALAR_WORDS)),
-                  most = blank(rf_shape1(100 * C)); /* more than any needs */
-        for (int k = 0; k < 4; k++) {
-            const rf_operand_opts opts = {k < 2 ? RF_RECIPE_FP8_ROWS : RF_RECIPE_MXFP4,
-                                          RF_OPERAND_GRADIENT, k % 2 == 1, &scalars};
+                  scalars = blank(rf_shape1(RF_SCALAR_WORDS)), most = blank(rf_shape1(100 * C));
+        for (bool columns : {false, true}) {
+            const rf_recipe recipe = columns ? RF_RECIPE_MXFP4 : RF_RECIPE_FP8_ROWS;
+            const rf_operand_opts opts = {recipe, RF_OPERAND_GRADIENT, columns, &scalars};
             EXPECT_OK(rf_round_operand(stream, out, x, &opts, &most));
         }
     }
