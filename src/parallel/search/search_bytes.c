@@ -32,9 +32,9 @@ static void add_params(const struct rf_plan *plan, const struct rf_search_rank *
 {
     const uint64_t elements = rf_plan_shards_params(plan) ? shard_of(plan, r->all) : r->all;
     const uint64_t bare = rf_plan_shards_params(plan) ? shard_of(plan, r->bare) : r->bare;
-    const uint64_t raw = rf_plan_shards_params(plan) ? shard_of(plan, r->raw) : r->raw;
+    const uint64_t single = rf_plan_shards_params(plan) ? shard_of(plan, r->single) : r->single;
     uint64_t stored = plan->policy.no_masters ? 0 : 4 * (elements - bare);
-    stored += plan->copy_type != RF_F32 ? (rf_plan_lags(plan) ? 4 : 2) * (elements - raw) : 0;
+    stored += plan->copy_type != RF_F32 ? (rf_plan_lags(plan) ? 4 : 2) * (elements - single) : 0;
     out->params = stored;
     if (rf_plan_params_with_host(plan))
         out->host += stored;
