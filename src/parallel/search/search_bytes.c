@@ -50,6 +50,12 @@ static void add_grads(const struct rf_plan *plan, const struct rf_search_rank *r
 {
     const uint64_t shards = (uint64_t)plan->shards;
     const uint64_t shard = shard_of(plan, r->trained);
+    if (rf_plan_in_backward(plan)) { /* of two blocks; of three until a sum has arrived */
+        out->grads = r->unit_grads + (plan->mesh.dp > 1 ? r->unit_grads / 2 : 0);
+        out->grads += shards > 1 ? r->unit_grads / shards : 0;
+        out->grads += rf_plan_narrows(plan) ? r->unit_grads / 2 : 0;
+        return;
+    }
     out->grads = 4 * slots(plan) * (plan->stage >= 2 ? shard : r->trained);
     if (rf_plan_lags(plan)) /* that are held */
         out->grads += 4 * r->trained;
