@@ -518,11 +518,6 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--update-in-backward with --clip %g: the norm of all gradients is "
                                 "known after the last update only; use --clip 0 with it",
                                 s->clip);
-    if (s->in_backward && pieces != s->mesh.dp)
-        return tool_usage_error(command,
-                                "--update-in-backward with %lld micro-batches: gradients would "
-                                "have to be kept from one to the next; use --micro-batches %d",
-                                (long long)pieces, s->mesh.dp);
     const double unasked = s->type == RF_F16 ? SETUP_F16_SCALE : 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,
