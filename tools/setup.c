@@ -117,7 +117,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "names, patterns, or all-linear)"},
         {"quantize", TOOL_TEXT, &s->quantize, "KIND",
          "type of the frozen layers' weights beside adapters, of a model by --from: none, nf4, "
-         "int8; auto: nf4 if the files have them so, else none (auto)"},
+         "int8, fp8, mxfp4, nvfp4; auto: nf4 if the files have them so, else none (auto)"},
         {"no-masters", TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, without f32 copies: less memory; needs --residual same",
          .kept = true},
@@ -357,15 +357,18 @@ static int recipe_parse(const struct tool_command *command, struct setup *s)
 
 int quantize_parse(const struct tool_command *command, const char *text, bool kept, struct setup *s)
 {
-    static const char *const names[] = {"none", "nf4", "int8", "auto", NULL};
+    const char *names[RF_QUANTIZATION_COUNT + 2] = {[RF_QUANTIZATION_COUNT] = "auto"};
     static const char *const none[] = {NULL};
+    for (int k = 0; k < RF_QUANTIZATION_COUNT; k++)
+        names[k] = rf_quantization_name((enum rf_quantization)k);
     const int kind = tool_choice(text, names);
     if (kind < 0)
-        return refuse(command, "quantize", text, none, "auto, none, nf4 or int8");
-    s->quantize_auto = kind == 3;
-    s->quantization = kind < 3         ? (enum rf_quantization)kind
-                      : s->hub && kept ? hub_packing_of(s->hub).quantized
-                                       : RF_QUANTIZE_NONE;
+        return refuse(command, "quantize", text, none,
+                      "auto, none, nf4, int8, fp8, mxfp4 or nvfp4");
+    s->quantize_auto = kind == RF_QUANTIZATION_COUNT;
+    s->quantization = !s->quantize_auto ? (enum rf_quantization)kind
+                      : s->hub && kept  ? hub_packing_of(s->hub).quantized
+                                        : RF_QUANTIZE_NONE;
     return TOOL_OK;
 }
 
