@@ -28,12 +28,14 @@ int offload_parse(const struct tool_command *command, const char *text, int *out
         if (k == count)
             return tool_usage_error(command,
                                     "there is no --offload \"%.*s\"; use none, or a list of "
-                                    "optimizer, params, grads, activations, or optimizer=disk",
+                                    "optimizer, params, grads, activations; optimizer=disk and "
+                                    "activations=disk are on a disk",
                                     (int)all, at);
-        if (file && flags[k] != RF_OFFLOAD_OPTIMIZER)
+        if (file && !(flags[k] & (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_ACTIVATIONS)))
             return tool_usage_error(command,
                                     "--offload %s=disk is not in this version; only the "
-                                    "optimizer's states can be on a disk: use optimizer=disk",
+                                    "optimizer's states and activations can be on a disk: use "
+                                    "optimizer=disk, activations=disk",
                                     names[k]);
         *out |= flags[k];
         *disk |= file ? flags[k] : 0;

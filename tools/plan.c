@@ -222,7 +222,7 @@ static void print_disk(const struct outcome *o)
         snprintf(time, sizeof(time), ", which takes %s",
                  plan_time_text((double)most->disk_moved / (1e9 * o->rates.disk), text[2],
                                 sizeof(text[2])));
-    printf("On the disk: %s of optimizer states of a rank; a step reads and writes %s%s\n",
+    printf("On the disk: %s of a rank; a step reads and writes %s%s\n",
            tool_bytes_text(most->disk, text[0], sizeof(text[0])),
            tool_bytes_text(most->disk_moved, text[1], sizeof(text[1])), time);
 }
@@ -378,7 +378,7 @@ static int check_several(const struct tool_command *command, const struct plan_o
                         : o->sync.rule                          ? "sync"
                         : o->plot_path                          ? "plot"
                         : strcmp(o->setup.streams, "none") != 0 ? "reversible"
-                        : strstr(o->setup.offload, "=disk")     ? "offload optimizer=disk"
+                        : strstr(o->setup.offload, "=disk")     ? "offload with a disk"
                         : o->setup.recipe                       ? "matmul-precision"
                                                                 : NULL;
     return other ? tool_usage_error(command, "--%s does not go with --%s; use either", other,

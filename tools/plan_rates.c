@@ -18,7 +18,7 @@ void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
         {"host-memory", TOOL_COUNT, &r->host_memory, "GB",
          "bandwidth between host and device, GB/s (as --memory)"},
         {"disk-rate", TOOL_COUNT, &r->disk, "GB",
-         "speed of the disk of --offload optimizer=disk, read and written, GB/s"},
+         "speed of the disk of --offload, read and written, GB/s"},
         {"link-gbps", TOOL_COUNT, &r->link, "G",
          "bandwidth of a rank's link in each direction, Gbit/s"},
         {"latency", TOOL_REAL, &r->latency, "US", "time of a short message, microseconds (0)",
@@ -88,7 +88,8 @@ int plan_rates_check(const struct tool_command *command, const struct setup *set
     if (!(r->disk > 0) && setup->on_disk)
         return missing(command, needed, "disk-rate", "how fast the disk is");
     if (r->disk > 0 && !setup->on_disk)
-        return tool_usage_error(command, "--disk-rate is for --offload optimizer=disk");
+        return tool_usage_error(command, "--disk-rate is for --offload optimizer=disk or "
+                                         "activations=disk");
     r->rates = (struct rf_sim_rates){
         .block_flops_per_s = 1e12 * r->peak,
         .flops_per_s = 1e12 * r->peak,

@@ -151,9 +151,8 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"no-prefetch", TOOL_FLAG, &s->no_prefetch, NULL,
          "zero 3: no gathers ahead of the block that needs them"},
         {"offload", TOOL_TEXT, &s->offload, "LIST",
-         "what lies in host memory: optimizer (with its step; optimizer=disk: its states in a "
-         "file), "
-         "params, grads (zero 2, 3), activations (none)"},
+         "what lies in host memory: optimizer (with its step), params, grads (zero 2, 3), "
+         "activations; optimizer=disk and activations=disk: in a file (none)"},
         {"device-bytes", TOOL_INT, &s->device_bytes, "BYTES",
          "limit of device memory; a plan beyond it is refused, with what would fit (none)"},
         {"order", TOOL_TEXT, &s->order, "ORDER",

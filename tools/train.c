@@ -110,8 +110,9 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
          "largest size of an exported file, unless one tensor is larger (5000000000)", .least = 1,
          .needs = "export"},
         {"disk", TOOL_TEXT, &o.disk, "DIR",
-         "folder on a disk, for --offload optimizer=disk; its file has no name, and ends with the "
-         "job",
+         "folder on a disk, for --offload optimizer=disk or activations=disk; its file has no "
+         "name, "
+         "and ends with the job",
          .needs = "offload", .path = TOOL_WRITES_INTO, .beside = "save", .ranks = TOOL_OWN,
          .why = "each host has a disk of its own"},
         {"disk-slowdown", TOOL_REAL, &o.disk_slowdown, "X",

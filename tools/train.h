@@ -28,7 +28,7 @@ struct train_options {
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: the model's */
-    const char *disk;     /* the folder of --offload optimizer=disk */
+    const char *disk;     /* the folder of what --offload has on a disk */
     double disk_slowdown; /* refused above; 0: no limit */
     const char *date;     /* printed by templates; NULL: not given, and no template is used */
     int64_t now;          /* the same in seconds since 1970 */

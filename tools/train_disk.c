@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Whether the disk of `ringforge train --offload optimizer=disk` is fast enough: measured in the
+ * Whether the disk of `ringforge train --disk` is fast enough: measured in the
  * second and third step, because the first one compiles kernels.
  */
 #include "trainer.h"
@@ -25,8 +25,8 @@ int train_disk_step(struct trainer *t, const struct rf_step_stats *stats)
     return tool_error(
         t->command,
         "the disk of --disk %s makes a step %.3g times longer, as it moves %s a step "
-        "at %s/s: use a faster one, --optimizer-state 8bit, --zero on more ranks or a "
-        "larger --batch, or allow it by --disk-slowdown %.3g",
+        "at %s/s: use a faster one, put less on it (--optimizer-state 8bit, --zero on more "
+        "ranks, --recompute), use a larger --batch, or allow it by --disk-slowdown %.3g",
         t->o->disk, t->disk_s.step / without,
         tool_bytes_text(planned.disk_moved, text[0], sizeof(text[0])),
         tool_bytes_text((uint64_t)(moved / (t->disk_s.busy > 0 ? t->disk_s.busy : 1)), text[1],

@@ -48,10 +48,12 @@ enum rf_value_kind {
     RF_VALUE_SAVED,            /* block, micro_batch: from forward to backward */
     RF_VALUE_SAVED_FOR_WEIGHT, /* block, micro_batch: from backward_input to backward_weight */
     RF_VALUE_EXCHANGE, /* block, micro_batch; slot: the exchange and the call of the block */
-    /* Copies of RF_VALUE_OUT and RF_VALUE_SAVED in host memory. Slot 1 of those two kinds is the
-     * copy back on the device. */
+    /* Copies of RF_VALUE_OUT and RF_VALUE_SAVED in host memory, and of these on a disk. Slot 1 of
+     * the first four kinds is the copy back. */
     RF_VALUE_HOST_OUT,
     RF_VALUE_HOST_SAVED,
+    RF_VALUE_DISK_OUT,
+    RF_VALUE_DISK_SAVED,
     RF_VALUE_SCALARS,   /* struct rf_step_scalars */
     RF_VALUE_NORM,      /* the sum of squares of all gradients */
     RF_VALUE_PARTIALS,  /* the same exactly, summed over the ranks that share it */
@@ -111,7 +113,7 @@ enum rf_verb {
     RF_VERB_HOLD,         /* 2bw: copy gradients of a step, kept for its update */
     RF_VERB_ZERO_WHOLE,   /* clear all gradients of a piece: no call writes them before they are
                            * reduced, because the rank has no micro-batch in the round */
-    RF_VERB_READ,         /* copy a block of states from the disk to host memory */
+    RF_VERB_READ,         /* copy a block of states, or activations, from the disk to host memory */
     RF_VERB_WRITE,        /* copy it back */
     RF_VERB_COUNT
 };

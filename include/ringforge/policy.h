@@ -175,10 +175,10 @@ struct rf_policy {
 
     int offload; /* RF_OFFLOAD_* or 0 */
     /* Of `offload`, what is in a file on a disk and not in host memory: RF_OFFLOAD_OPTIMIZER, for
-     * the optimizer's states, or 0. Each rank has a file (rf_run_opts.disk). Blocks of states are
-     * read into one of two buffers in host memory while the host updates the block before, and
-     * written back (Rajbhandari et al. 2021, ZeRO-Infinity). The bits are those of offload alone.
-     */
+     * the optimizer's states, RF_OFFLOAD_ACTIVATIONS, or 0. Each rank has a file
+     * (rf_run_opts.disk). Blocks of states are read into one of two buffers in host memory while
+     * the host updates the block before, and written back (Rajbhandari et al. 2021, ZeRO-Infinity).
+     * Activations pass through host memory on their way. The bits are those of offload alone. */
     int disk;
     uint64_t disk_block_bytes; /* of all states of a block, at most; 0 = 8 MiB */
     /* Limit of device memory, without host memory; 0 = none. If a plan needs more: RF_ENOMEM, and

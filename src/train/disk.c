@@ -24,6 +24,7 @@ struct copy {
     int count;
     struct rf_disk_range ranges[RF_DISK_RANGES];
     char text[TEXT_BYTES];
+    struct rf_point after;
 };
 
 struct rf_disk {
@@ -49,7 +50,7 @@ struct rf_disk {
 static int failed(const struct rf_disk *disk, const char *what, uint64_t at, int error)
 {
     return rf_fail(RF_EIO,
-                   "the file of optimizer states on the disk of %s cannot be %s at byte %llu of "
+                   "the file of the run on the disk of %s cannot be %s at byte %llu of "
                    "%llu: %s; repair the disk or name another folder, and continue from a "
                    "checkpoint",
                    disk->folder, what, (unsigned long long)at, (unsigned long long)disk->bytes,
@@ -66,7 +67,7 @@ static int check_size(const struct rf_disk *disk)
     return (uint64_t)st.st_size >= disk->bytes
                ? 0
                : rf_fail(RF_EIO,
-                         "the file of optimizer states on the disk of %s ends at byte %llu of "
+                         "the file of the run on the disk of %s ends at byte %llu of "
                          "%llu: something has cut it; continue from a checkpoint",
                          disk->folder, (unsigned long long)st.st_size,
                          (unsigned long long)disk->bytes);
@@ -190,9 +191,11 @@ static void *run_copies(void *user)
             break;
         const struct copy copy = disk->copies[disk->ended % MOST_COPIES];
         const bool makes = disk->error.status == 0;
-        const uint64_t start = rf_now_ns();
         pthread_mutex_unlock(&disk->lock);
-        const int status = makes ? make(disk, &copy) : 0;
+        int status = makes ? rf_point_wait(copy.after, UINT64_MAX) : 0;
+        const uint64_t start = rf_now_ns();
+        if (makes && status == 0)
+            status = make(disk, &copy);
         pthread_mutex_lock(&disk->lock);
         if (makes)
             note(disk, &copy, status, start);
@@ -206,13 +209,13 @@ static void *run_copies(void *user)
 }
 
 int rf_disk_start(struct rf_disk *disk, bool writes, const struct rf_disk_range *ranges, int count,
-                  const char *text, struct rf_point *done)
+                  const char *text, struct rf_point after, struct rf_point *done)
 {
     pthread_mutex_lock(&disk->lock);
     while (disk->begun - disk->ended == MOST_COPIES)
         pthread_cond_wait(&disk->changed, &disk->lock);
     struct copy *copy = &disk->copies[disk->begun % MOST_COPIES];
-    *copy = (struct copy){.writes = writes, .count = count};
+    *copy = (struct copy){.writes = writes, .count = count, .after = after};
     memcpy(copy->ranges, ranges, (size_t)count * sizeof(*ranges));
     snprintf(copy->text, sizeof(copy->text), "%s", text);
     *done = (struct rf_point){disk->timeline, ++disk->begun};
@@ -301,30 +304,31 @@ static void warn_of_memory(const struct rf_disk *disk)
     if (fstatfs(disk->fd, &fs) == 0 &&
         ((uint32_t)fs.f_type == TMPFS_MAGIC || (uint32_t)fs.f_type == RAMFS_MAGIC))
         rf_log("train", 0,
-               "%s is a file system in host memory: optimizer states there take host memory "
-               "beyond the plan; name a folder on a disk",
+               "%s is a file system in host memory: what is there takes host memory beyond the "
+               "plan; name a folder on a disk",
                disk->folder);
 }
 
 static int create(struct rf_disk *disk, const char *folder)
 {
     char name[4096];
-    if ((size_t)snprintf(name, sizeof(name), "%s/ringforge-states-XXXXXX", folder) >= sizeof(name))
+    if ((size_t)snprintf(name, sizeof(name), "%s/ringforge-run-XXXXXX", folder) >= sizeof(name))
         return rf_fail(RF_EINVAL, "the folder's name %.60s... is too long", folder);
     disk->fd = mkostemp(name, O_CLOEXEC);
     if (disk->fd < 0)
         return rf_fail(RF_EIO,
-                       "cannot create a file for optimizer states in %s: %s; name a folder that "
+                       "cannot create a file for the run in %s: %s; name a folder that "
                        "can be written",
                        folder, strerror(errno));
     (void)!unlink(name);
     warn_of_memory(disk);
     const int error = posix_fallocate(disk->fd, 0, (off_t)disk->bytes);
     if (error)
-        return rf_fail(RF_EIO,
-                       "cannot reserve the %llu bytes of this rank's optimizer states on the disk "
-                       "of %s: %s; free some, name another folder, or use states in fewer bits",
-                       (unsigned long long)disk->bytes, folder, strerror(error));
+        return rf_fail(
+            RF_EIO,
+            "cannot reserve the %llu bytes of this rank's file on the disk of %s: %s; free "
+            "some, name another folder, or use states in fewer bits",
+            (unsigned long long)disk->bytes, folder, strerror(error));
     (void)!posix_fadvise(disk->fd, 0, 0, POSIX_FADV_RANDOM); /* reads ahead by itself */
     return 0;
 }

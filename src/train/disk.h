@@ -35,11 +35,11 @@ struct rf_disk_range {
 enum { RF_DISK_RANGES = 4 };
 
 /* Appends a copy, of at most RF_DISK_RANGES, to those of the thread, which makes them in their
- * order. Waits for a place if there are too many. *done is reached at its end, also if it fails.
- * text: for the trace, copied. */
+ * order, each after its point. Waits for a place if there are too many. *done is reached at its
+ * end, also if it fails. text: for the trace, copied. */
 RF_MUST_CHECK int rf_disk_start(struct rf_disk *disk, bool writes,
                                 const struct rf_disk_range *ranges, int count, const char *text,
-                                struct rf_point *done);
+                                struct rf_point after, struct rf_point *done);
 /* The first error of copies since rf_disk_begin; later ones were not made. NULL: 0. */
 RF_MUST_CHECK int rf_disk_status(struct rf_disk *disk);
 /* Waits for all copies, and returns that status. NULL: 0. */

@@ -68,8 +68,10 @@ static int wait_on_stream(struct rf_execution *p, const struct rf_instruction *i
     const struct rf_wait *waits = rf_plan_waits(p->run->plan, i);
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
-        if (rf_lane_transfers(waits[k].lane))
-            rf_stalls_add(p, point);
+        const bool disk = rf_plan_activations_on_disk(p->run->plan) &&
+                          (waits[k].lane == RF_LANE_FETCH || waits[k].lane == RF_LANE_EVICT);
+        if (disk || rf_lane_transfers(waits[k].lane))
+            rf_stalls_add(p, point, disk);
         if (point.timeline)
             RETURN_IF_ERROR(rf_stream_after(p->run->stream, point));
     }
@@ -117,6 +119,16 @@ static int compute(struct rf_execution *p, int at, const char *text)
     return 0;
 }
 
+/* A stream waits for any number of points by itself; a call takes one. */
+static int wait_before(struct rf_execution *p, const struct rf_instruction *i,
+                       struct rf_point point)
+{
+    struct rf_stream *stream = p->run->copies[i->lane];
+    if (!stream)
+        return rf_run_wait(p, point);
+    return point.timeline ? rf_stream_after(stream, point) : 0;
+}
+
 /* Starts a transfer after the last of the points that it waits for, and after the preceding work of
  * its lane. The communicator keeps the order of calls, but each call begins at its own point. */
 static int transfer(struct rf_execution *p, const struct rf_instruction *i, const char *text)
@@ -127,7 +139,7 @@ static int transfer(struct rf_execution *p, const struct rf_instruction *i, cons
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
         if (after->timeline != point.timeline)
-            RETURN_IF_ERROR(rf_run_wait(p, *after));
+            RETURN_IF_ERROR(wait_before(p, i, *after));
         *after = point.timeline ? point : *after;
     }
     uint64_t start = 0;
@@ -165,6 +177,8 @@ static int on_host(struct rf_execution *p, const struct rf_instruction *i, const
 {
     RETURN_IF_ERROR(wait_on_host(p, i));
     RETURN_IF_ERROR(check_groups(p->run));
+    /* In a loss: gradients of activations that were not read have been sent. No rank updates. */
+    RETURN_IF_ERROR(rf_disk_status(p->run->disk));
     *point_of(p, (int)i->lane, p->next[i->lane]) = (struct rf_point){0};
     const uint64_t start = rf_now_ns();
     int rc = rf_verbs[i->verb].act(p, i);

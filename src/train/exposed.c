@@ -39,7 +39,8 @@ static void begin(struct rf_stall *s)
 
 static void end(struct rf_execution *p, const struct rf_stall *s)
 {
-    p->stats.exposed_comm_ns += s->begin_ns ? rf_now_ns() - s->begin_ns : 0;
+    uint64_t *sum = s->disk ? &p->stats.exposed_disk_ns : &p->stats.exposed_comm_ns;
+    *sum += s->begin_ns ? rf_now_ns() - s->begin_ns : 0;
     p->stalls_seen++;
 }
 
@@ -56,11 +57,12 @@ void rf_stalls_poll(struct rf_execution *p)
     }
 }
 
-void rf_stalls_add(struct rf_execution *p, struct rf_point transfer)
+void rf_stalls_add(struct rf_execution *p, struct rf_point transfer, bool disk)
 {
     if (rf_point_reached(transfer))
         return;
-    p->run->stalls[p->stalls++] = (struct rf_stall){.before = p->computed, .transfer = transfer};
+    p->run->stalls[p->stalls++] =
+        (struct rf_stall){.before = p->computed, .transfer = transfer, .disk = disk};
     rf_stalls_poll(p);
 }
 

@@ -30,6 +30,7 @@ enum rf_segment_mode {
 /* The submission after instruction `before` waits for a transfer. */
 struct rf_stall {
     struct rf_point before, transfer;
+    bool disk;         /* it is a copy of what is on a disk */
     uint64_t begin_ns; /* when the host saw the device wait; 0: not yet */
 };
 
@@ -186,8 +187,8 @@ struct rf_tensor rf_run_part_of_output(const struct rf_plan *plan, int block, in
  * wait that began and ended between two checks of the host is not counted. */
 RF_MUST_CHECK int rf_stalls_open(struct rf_run *run);
 void rf_stalls_close(struct rf_run *run);
-/* The next submission waits for this transfer. */
-void rf_stalls_add(struct rf_execution *p, struct rf_point transfer);
+/* The next submission waits for this transfer, or for this copy from a disk or to it. */
+void rf_stalls_add(struct rf_execution *p, struct rf_point transfer, bool disk);
 /* Adds the waits that are over. Does not block. */
 void rf_stalls_poll(struct rf_execution *p);
 /* Blocks until all waits are over. */

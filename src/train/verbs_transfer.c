@@ -195,7 +195,7 @@ int rf_start_norm_share(struct rf_execution *p, const struct rf_instruction *i,
         &(struct rf_coll_opts){.order = t->order, .label = "norm", .after = after, .done = done});
 }
 
-/* Copies a block of states between the disk and host memory. It waits for the host's lane only. */
+/* Copies a block of states, or activations, between the disk and host memory. */
 int rf_start_disk(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
                   struct rf_point *done)
 {
@@ -212,7 +212,6 @@ int rf_start_disk(struct rf_execution *p, const struct rf_instruction *i, struct
                 (struct rf_disk_range){rf_tensor_map(rf_run_value(p->run, memory[k])),
                                        p->run->regions[v->region].offset + v->offset, v->bytes};
     }
-    RETURN_IF_ERROR(rf_run_wait(p, after));
     return rf_disk_start(p->run->disk, writes, ranges, count,
-                         rf_instruction_text(plan, i, text, sizeof(text)), done);
+                         rf_instruction_text(plan, i, text, sizeof(text)), after, done);
 }

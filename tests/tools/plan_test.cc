@@ -479,7 +479,7 @@ TEST(PlanPrediction, HasADiskOnALaneOfItsOwn)
     const std::pair<std::string, const char *> refusals[] = {
         {disk + rates, "needs --disk-rate"},
         {"--offload optimizer" + rates + " --disk-rate 1", "is for --offload optimizer=disk"},
-        {"--offload grads=disk", "only the optimizer's states can be on a disk"},
+        {"--offload grads=disk", "only the optimizer's states and activations can be on a disk"},
         {"--offload optimizer=tape", "there is no --offload \"optimizer=tape\""},
         {disk + " --fits --device-bytes 1G", "does not go with --fits"},
         {disk + " --search --device-bytes 1G", "does not go with --search"}};

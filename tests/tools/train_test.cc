@@ -288,7 +288,7 @@ TEST(Train, StatesOnADiskMakeTheSameRunAndASlowDiskIsRefused)
         {{"--offload", "optimizer=disk"}, "needs a folder on a disk"},
         {{"--offload", "optimizer", "--disk", folder.path}, "is for --offload optimizer=disk"},
         {with(disk, {"0.5"}), "use 1 or more, or 0 for any"},
-        {with(disk, {"0", "--elastic"}), "--disk is not for --elastic"}};
+        {with(disk, {"0", "--elastic"}), "optimizer=disk is not for --elastic"}};
     for (const auto &[words, says] : refusals) {
         const ProgramResult r = run_program(with(two, words));
         EXPECT_EQ(r.status, 2) << says;

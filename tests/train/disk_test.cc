@@ -267,6 +267,62 @@ TEST(Disk, IsReservedBeforeTheFirstStepAndItsFileHasNoName)
     gpt2_destroy(model);
 }
 
+// A model of several layers, all of whose activations leave the device but those of the last ones.
+static Training deep(const Folder &folder, int layers)
+{
+    Training t = on_disk(folder);
+    t.model.layers = layers;
+    t.policy.offload = t.policy.disk = RF_OFFLOAD_ACTIVATIONS;
+    return t;
+}
+
+TEST(Disk, OfActivationsHasTheBitsOfTheDeviceAndHostMemoryOfAFewBlocks)
+{
+    Folder folder;
+    const Training t = deep(folder, 6);
+    Training device = t;
+    device.policy.offload = device.policy.disk = 0;
+    const std::string straight = train(device, 1)[0].sha;
+    for (int ranks : {1, 2, 3})
+        for (int zero : {0, 3}) {
+            Training of = t;
+            of.policy.zero = zero;
+            of.policy.no_prefetch = zero == 3 && ranks == 3;
+            of.policy.offload |= zero ? RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS : 0;
+            of.policy.disk |= zero && ranks == 2 ? RF_OFFLOAD_OPTIMIZER : 0;
+            Training on = of;
+            on.policy.disk = 0;
+            const std::string same = zero ? train(on, 1)[0].sha : straight;
+            const std::string where = std::to_string(ranks) + " zero=" + std::to_string(zero);
+            for (const Seen &s : train(of, ranks)) {
+                EXPECT_EQ(s.sha, same) << where;
+                expect_planned(s, where);
+                EXPECT_GT(s.planned.disk, 0u) << where;
+            }
+        }
+    const Seen six = train(t, 1)[0], nine = train(deep(folder, 9), 1)[0];
+    EXPECT_LT(nine.planned.host, train(in_memory(deep(folder, 9)), 1)[0].planned.host);
+    EXPECT_EQ(six.planned.host, nine.planned.host);
+    EXPECT_GT(nine.planned.disk, six.planned.disk);
+}
+
+TEST(Disk, ThatFailsWithActivationsIsAnErrorOnAllRanksBeforeAnyUpdate)
+{
+    Folder folder;
+    const Training t = deep(folder, 5);
+    std::vector<std::string> before(2), after(2);
+    const auto reads = [&](rf_run *run, int rank) {
+        before[(size_t)rank] = sha_of(run);
+        if (rank == 0)
+            rf_disk_calls(run->disk)->read = read_fails;
+    };
+    Training seen = t;
+    seen.after = [&](rf_run *run, rf_comm *, int rank) { after[(size_t)rank] = sha_of(run); };
+    for (const std::string &says : fails(seen, 2, reads))
+        EXPECT_NE(says.find("cannot be read at byte"), says.npos) << says;
+    EXPECT_EQ(after, before);
+}
+
 // Pages of the file that the kernel keeps are host memory beyond the plan.
 TEST(Disk, LeavesNoPagesInTheCache)
 {
@@ -304,9 +360,10 @@ TEST(Disk, RefusesByNameWhatItCannotDo)
     };
     rf_policy policy = t.policy;
     policy.offload = RF_OFFLOAD_PARAMS;
-    EXPECT_NE(refused(policy).find("without their offload"), std::string::npos);
+    EXPECT_NE(refused(policy).find("without its offload"), std::string::npos);
     policy.offload = policy.disk = RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS;
-    EXPECT_NE(refused(policy).find("only the optimizer's states"), std::string::npos);
+    EXPECT_NE(refused(policy).find("only the optimizer's states and activations"),
+              std::string::npos);
     t.after = [](rf_run *run, rf_comm *, int) {
         const rf_progress progress = {2, 5, 8};
         rf_snapshot *snapshot = nullptr;

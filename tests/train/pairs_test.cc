@@ -51,7 +51,7 @@ Training training_of(const Row &row)
     t.policy.order = row[ORDER] ? RF_ORDER_TREE : RF_ORDER_RING;
     t.policy.recompute = again[row[AGAIN]];
     t.policy.offload = offload[row[OFFLOAD]];
-    t.policy.disk = row[OFFLOAD] == ON_DISK ? RF_OFFLOAD_OPTIMIZER : 0;
+    t.policy.disk = row[OFFLOAD] == ON_DISK ? t.policy.offload : 0;
     t.policy.disk_block_bytes = 20000;
     t.disk = folder.path();
     t.model.dtype = row[PRECISION] == 1 || row[PRECISION] == 2 ? RF_BF16 : RF_F32;

@@ -30,6 +30,7 @@ struct Setting {
     bool rank0 = false, scaled = false, tied = false, copies = false;
     int zero = 0, shard = 0, recompute = 0, offload = 0;
     bool frozen = false;
+    int on_disk = 0;   // rf_policy.disk
     bool disk = false; // of the optimizer's states, in blocks of 1024 elements
     rf_dtype reduce = RF_F32;
     bool no_masters = false;
@@ -53,6 +54,7 @@ inline Setting of(const char *name, const char *text)
         {"shard", &Setting::shard},
         {"recompute", &Setting::recompute},
         {"offload", &Setting::offload},
+        {"on_disk", &Setting::on_disk},
         {"more_blocks", &Setting::more_blocks},
         {"pp", &Setting::pp},
         {"tp", &Setting::tp},
@@ -141,7 +143,7 @@ inline rf_policy policy_of(const Setting &s)
     policy.zero = s.zero;
     policy.recompute = s.recompute;
     policy.offload = s.offload;
-    policy.disk = s.disk ? RF_OFFLOAD_OPTIMIZER : 0;
+    policy.disk = s.on_disk | (s.disk ? RF_OFFLOAD_OPTIMIZER : 0);
     policy.disk_block_bytes = 1;
     policy.reduce_dtype = s.reduce;
     policy.no_masters = s.no_masters;

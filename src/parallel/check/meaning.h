@@ -130,7 +130,7 @@ RF_MUST_CHECK int rf_lag_check_version(const struct rf_at *a, int value);
 /* meaning_lag.c: inputs and gradients of two steps. */
 RF_MUST_CHECK int rf_lag_load(const struct rf_at *a);
 
-/* meaning_spill.c: whether an evict or a fetch copies activations. */
+/* meaning_spill.c: whether an evict, a fetch, a read or a write copies activations. */
 bool rf_meaning_is_spill(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_spill(const struct rf_at *a);
 

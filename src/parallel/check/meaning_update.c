@@ -345,11 +345,15 @@ static int copy_block(const struct rf_at *a, enum rf_value_kind from, enum rf_va
 
 int rf_meaning_read(const struct rf_at *a)
 {
+    if (rf_meaning_is_spill(a))
+        return rf_meaning_spill(a);
     return copy_block(a, RF_VALUE_STATE, RF_VALUE_HOST_STATE, RF_TOKEN_HELD);
 }
 
 int rf_meaning_write(const struct rf_at *a)
 {
+    if (rf_meaning_is_spill(a))
+        return rf_meaning_spill(a);
     return copy_block(a, RF_VALUE_HOST_STATE, RF_VALUE_STATE, RF_TOKEN_UPDATED);
 }
 

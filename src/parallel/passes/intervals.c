@@ -3,7 +3,7 @@
  * Lifetimes of temporary values: see intervals.h. Called by lifetimes.c, which assigns memory.
  *
  * Memory that another lane reads becomes free when that lane has read it, not at its position in
- * the list; the disk's lane waits for its buffers, of which there are few. If compute reused such
+ * the list; for states the disk's lane waits, as it has few buffers. If compute reused such
  * memory at once, it would wait, so the memory is kept for SETTLE more calls of blocks. A value
  * that is copied to the host while the next block computes is kept for that call. The memory of a
  * message is kept until its receiver reaches it: at most as many passes through a stage later as a
@@ -60,11 +60,20 @@ static int delay_calls(const struct uses *p, int lane)
     return p->send_calls;
 }
 
+static bool copies_states(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    if (i->lane != RF_LANE_DISK)
+        return false;
+    const enum rf_value_kind kind = plan->values[plan->operands[i->first_operand]].kind;
+    return kind == RF_VALUE_STATE || kind == RF_VALUE_HOST_STATE;
+}
+
 /* The list position up to which memory that the instruction at `at` reads is kept. */
 static int free_after(const struct uses *p, const struct rf_list *list, int at)
 {
-    const int lane = (int)list->instructions[at].lane;
-    if (lane == RF_LANE_COMPUTE || lane == RF_LANE_HOST || lane == RF_LANE_DISK)
+    const struct rf_instruction *i = &list->instructions[at];
+    const int lane = (int)i->lane;
+    if (lane == RF_LANE_COMPUTE || lane == RF_LANE_HOST || copies_states(p->plan, i))
         return at;
     const int last = p->called + delay_calls(p, lane) - 1;
     return last < p->call_count ? p->calls[last] : list->count - 1;

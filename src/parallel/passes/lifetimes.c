@@ -82,6 +82,8 @@ static enum rf_memory memory_of(enum rf_value_kind kind)
 {
     const bool host =
         kind == RF_VALUE_HOST_OUT || kind == RF_VALUE_HOST_SAVED || kind == RF_VALUE_HOST_STATE;
+    if (kind == RF_VALUE_DISK_OUT || kind == RF_VALUE_DISK_SAVED)
+        return RF_MEMORY_DISK;
     return host ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
 }
 

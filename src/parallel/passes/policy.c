@@ -154,14 +154,16 @@ static int check_offload(const struct rf_plan *plan)
                        "offload of parameters with zero=1 on %d ranks is not in this version; use "
                        "zero=2 or 3, or zero=0",
                        mesh->dp);
-    if (policy->disk & ~RF_OFFLOAD_OPTIMIZER)
+    if (policy->disk & ~(RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_ACTIVATIONS))
         return rf_fail(RF_ENOTSUP,
-                       "disk %d: only the optimizer's states can be on a disk in this version; use "
-                       "RF_OFFLOAD_OPTIMIZER, or 0",
+                       "disk %d: only the optimizer's states and activations can be on a disk in "
+                       "this version; use RF_OFFLOAD_OPTIMIZER, RF_OFFLOAD_ACTIVATIONS, or 0",
                        policy->disk);
     if (policy->disk & ~policy->offload)
-        return rf_fail(RF_EINVAL, "the optimizer's states on a disk without their offload: the "
-                                  "host updates them; use RF_OFFLOAD_OPTIMIZER for offload, too");
+        return rf_fail(RF_EINVAL,
+                       "disk %d without its offload: what is on a disk passes through host memory; "
+                       "use the same flags for offload, too",
+                       policy->disk);
     if (rf_plan_params_with_host(plan) && policy->update_on_rank_0)
         return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone is not possible; use "
                                   "one of the two, or offload activations only");

@@ -5,8 +5,10 @@
  * value that a block saved or returned, and that is not read for some visits, is copied to the host
  * after its last use before them. It is copied back when the visit before its next use begins, so
  * that it arrives while that one computes. It comes back as a value of its own, so between the two
- * its memory is free (lifetimes.c). A value that has not changed since it was copied is not copied
- * again. A value that is used again at once stays in device memory.
+ * its memory is free (lifetimes.c). With policy.disk the copy goes on to a file, and is read from
+ * it one visit earlier, so its memory on the host is free between the two. A value that has not
+ * changed since it was copied is not copied again. A value that is used again at once stays in
+ * device memory.
  */
 #include <stdlib.h>
 
@@ -86,23 +88,45 @@ static int add_move(struct spilling *p, int before, enum rf_verb verb, int from,
     return 0;
 }
 
-/* Copies a value to the host, unless its copy there is valid, and back before the instruction at
- * `begin`. */
-static int spill(struct spilling *p, int value, int begin)
+/* The part of a spill between host memory and the disk: the copy is written unless it is valid, and
+ * read one visit ahead. Returns the value in host memory that it is read into. */
+static int by_disk(struct spilling *p, const struct track *t, const struct rf_value *v, int host,
+                   int visit)
+{
+    const bool out = v->kind == RF_VALUE_OUT;
+    const int file = rf_value_of(p->plan, out ? RF_VALUE_DISK_OUT : RF_VALUE_DISK_SAVED, v->block,
+                                 v->micro_batch, -1, -1);
+    const int back = rf_value_of(p->plan, out ? RF_VALUE_HOST_OUT : RF_VALUE_HOST_SAVED, v->block,
+                                 v->micro_batch, BACK, -1);
+    const int ahead = visit - 1 > p->visit[t->last] ? visit - 1 : visit;
+    if (file < 0 || back < 0)
+        return RF_ENOMEM;
+    if (!t->copied)
+        RETURN_IF_ERROR(add_move(p, t->last + 1, RF_VERB_WRITE, host, file));
+    RETURN_IF_ERROR(add_move(p, p->begin[ahead], RF_VERB_READ, file, back));
+    return back;
+}
+
+/* Copies a value to the host, unless its copy there is valid, and back before the first call of a
+ * visit. */
+static int spill(struct spilling *p, int value, int visit)
 {
     const struct rf_value v = p->plan->values[value];
     const enum rf_value_kind kind =
         v.kind == RF_VALUE_OUT ? RF_VALUE_HOST_OUT : RF_VALUE_HOST_SAVED;
-    const int host = rf_value_of(p->plan, kind, v.block, v.micro_batch, -1, -1);
+    int host = rf_value_of(p->plan, kind, v.block, v.micro_batch, -1, -1);
     const int back = rf_value_of(p->plan, v.kind, v.block, v.micro_batch, BACK, -1);
     struct track *t = &p->tracks[value];
     if (host < 0 || back < 0)
         return RF_ENOMEM;
     if (!t->copied)
         RETURN_IF_ERROR(add_move(p, t->last + 1, RF_VERB_EVICT, t->now, host));
+    if (rf_plan_activations_on_disk(p->plan))
+        host = by_disk(p, t, &v, host, visit);
+    RETURN_IF_ERROR(host);
     t->copied = true;
     t->now = back;
-    return add_move(p, begin, RF_VERB_FETCH, host, back);
+    return add_move(p, p->begin[visit], RF_VERB_FETCH, host, back);
 }
 
 static int use(struct spilling *p, int at, int value)
@@ -115,7 +139,7 @@ static int use(struct spilling *p, int at, int value)
     if (!reads)
         *t = (struct track){.now = value};
     else if (t->last >= 0 && p->visit[t->last] + 1 < needed)
-        RETURN_IF_ERROR(spill(p, value, p->begin[needed]));
+        RETURN_IF_ERROR(spill(p, value, needed));
     t->copied = t->copied && !writes;
     t->last = at;
     return 0;
@@ -155,13 +179,17 @@ static int by_position(const void *a, const void *b)
 
 static void write_moves(struct spilling *p, const struct rf_list *renamed, struct rf_writer *w)
 {
+    static const enum rf_lane lanes[RF_VERB_COUNT] = {[RF_VERB_EVICT] = RF_LANE_EVICT,
+                                                      [RF_VERB_FETCH] = RF_LANE_FETCH,
+                                                      [RF_VERB_WRITE] = RF_LANE_DISK,
+                                                      [RF_VERB_READ] = RF_LANE_DISK};
     int next = 0;
     if (p->move_count > 0)
         qsort(p->moves, (size_t)p->move_count, sizeof(*p->moves), by_position);
     for (int at = 0; at < renamed->count; at++) {
         for (; next < p->move_count && p->moves[next].before == at; next++) {
             const struct move *m = &p->moves[next];
-            rf_write(w, m->verb, m->verb == RF_VERB_EVICT ? RF_LANE_EVICT : RF_LANE_FETCH, -1, -1);
+            rf_write(w, m->verb, lanes[m->verb], -1, -1);
             rf_write_in(w, RF_ROLE_FROM, m->from);
             rf_write_out(w, RF_ROLE_TO, m->to);
         }

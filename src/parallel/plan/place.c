@@ -21,6 +21,8 @@ bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
     case RF_VALUE_HOST_SAVED:
     case RF_VALUE_GRAD_TIED:
     case RF_VALUE_HOST_STATE:
+    case RF_VALUE_DISK_OUT:
+    case RF_VALUE_DISK_SAVED:
         return true;
     case RF_VALUE_PARAM:
     case RF_VALUE_COPY:
@@ -138,10 +140,12 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
     switch (v->kind) {
     case RF_VALUE_OUT:
     case RF_VALUE_HOST_OUT:
+    case RF_VALUE_DISK_OUT:
     case RF_VALUE_DOUT:
         return out_bytes(plan, v->block);
     case RF_VALUE_SAVED:
     case RF_VALUE_HOST_SAVED:
+    case RF_VALUE_DISK_SAVED:
         return plan->sizes[v->block].saved;
     case RF_VALUE_SAVED_FOR_WEIGHT:
         return plan->sizes[v->block].saved_for_weight;

@@ -422,6 +422,12 @@ static inline bool rf_plan_states_on_disk(const struct rf_plan *plan)
     return (plan->policy.disk & RF_OFFLOAD_OPTIMIZER) != 0 && !plan->policy.forward_only;
 }
 
+/* Whether copies of activations pass through host memory to a file. */
+static inline bool rf_plan_activations_on_disk(const struct rf_plan *plan)
+{
+    return (plan->policy.disk & RF_OFFLOAD_ACTIVATIONS) != 0;
+}
+
 /* Of the slot of a value of states. */
 static inline int rf_state_of_slot(int slot)
 {
