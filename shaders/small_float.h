@@ -95,12 +95,10 @@ SMALL_FLOAT_FUNCTION uint small_float_code(SMALL_FLOAT f, uint bits, uint roundi
     return sign | (code <= f.largest ? code : saturate ? f.largest : beyond);
 }
 
-/* The bits of the smallest power of two by which numbers up to `most` (bits without a sign) are
- * divided so that none is above the format's largest number; 2^-126 at least; 1 for 0; NaN if
- * `most` is not finite. */
-SMALL_FLOAT_FUNCTION uint small_float_scale(SMALL_FLOAT f, uint most)
+/* The bits of the smallest power of two by which numbers up to `most` are divided so that none is
+ * above `limit` (both bits, without a sign); 2^-126 at least; 1 for 0; NaN if `most` is not finite. */
+SMALL_FLOAT_FUNCTION uint power_scale(uint limit, uint most)
 {
-    const uint limit = small_float_value(f, f.largest);
     const uint exponent =
         (most >> 23) + 127u + ((most & 0x7fffffu) > (limit & 0x7fffffu) ? 1u : 0u);
     if (most > 0x7f7fffffu)

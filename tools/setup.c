@@ -99,9 +99,10 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"residual", TOOL_TEXT, &s->residual, "TYPE",
          "type of the residual stream: f32, or same as --dtype (f32)", .kept = true},
         {"matmul-precision", TOOL_TEXT, &s->products, "RECIPE",
-         "8-bit formats to whose numbers the operands of the layers' products are rounded, as "
+         "8- or 4-bit formats to whose numbers the operands of the layers' products are rounded, "
+         "as "
          "recipes of Transformer Engine and torchao: none, fp8, fp8-e4m3, fp8-rows, fp8-blocks, "
-         "mxfp8 (none)",
+         "mxfp8; experimental: mxfp4, nvfp4 (none)",
          .kept = true, .same = is_same_recipe},
         {"freeze", TOOL_LIST, &s->freeze, "PATTERN",
          "names of parameters not to train, such as \"blocks.0.*\"; \"!PATTERN\": exceptions; may "
@@ -150,8 +151,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"no-prefetch", TOOL_FLAG, &s->no_prefetch, NULL,
          "zero 3: no gathers ahead of the block that needs them"},
         {"offload", TOOL_TEXT, &s->offload, "LIST",
-         "what lies in host memory: optimizer (with its step), params, grads (zero 2, 3), "
-         "activations (none)"},
+         "what lies in host memory: optimizer (with its step; optimizer=disk: its states in a "
+         "file), "
+         "params, grads (zero 2, 3), activations (none)"},
         {"device-bytes", TOOL_INT, &s->device_bytes, "BYTES",
          "limit of device memory; a plan beyond it is refused, with what would fit (none)"},
         {"order", TOOL_TEXT, &s->order, "ORDER",
@@ -335,7 +337,7 @@ static int recipe_parse(const struct tool_command *command, struct setup *s)
                                 s->products);
     if (recipe < 0)
         return refuse(command, "matmul-precision", s->products, none,
-                      "none, fp8, fp8-e4m3, fp8-rows, fp8-blocks or mxfp8");
+                      "none, fp8, fp8-e4m3, fp8-rows, fp8-blocks, mxfp8, mxfp4 or nvfp4");
     s->recipe = (enum rf_recipe)recipe;
     s->products = rf_recipe_name(s->recipe); /* which checkpoints keep */
     if (s->recipe && (s->quantization || setup_adapter(s)))
@@ -410,7 +412,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (status == TOOL_OK)
         status = reversible_parse(command, s);
     if (status == TOOL_OK)
-        status = offload_parse(command, s->offload, &s->offloaded);
+        status = offload_parse(command, s->offload, &s->offloaded, &s->on_disk);
     if (status == TOOL_OK)
         status = adapter_open(command, s);
     if (status == TOOL_OK && s->lora)
@@ -547,6 +549,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .invert = s->reversible && !s->recompute.blocks,
         .update_in_backward = s->in_backward,
         .offload = s->offloaded,
+        .disk = s->on_disk,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };

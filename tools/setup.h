@@ -40,6 +40,7 @@ struct setup {
     int64_t device_bytes;
     const char *offload;
     int offloaded;  /* RF_OFFLOAD_* */
+    int on_disk;    /* those of them that are in a file */
     bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
     bool batch_given;
     const char *model;                 /* gpt2, llama */
@@ -110,7 +111,7 @@ int reversible_parse(const struct tool_command *command, struct setup *setup);
 
 /* ---- offload.c: "none", or words separated by commas ----------------------------------------- */
 
-int offload_parse(const struct tool_command *command, const char *text, int *out);
+int offload_parse(const struct tool_command *command, const char *text, int *out, int *disk);
 
 /* ---- setup.c: auto, none, nf4 or int8 -------------------------------------------------------- */
 

@@ -62,7 +62,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n",
-                              .sync = "none"};
+                              .sync = "none",
+                              .disk_slowdown = 2};
     const struct tool_option own[] = {
         {"data", TOOL_TEXT, &o.data, "PATH",
          "text file or folder of text files, .jsonl, or file of tokens; no pipe",
@@ -108,6 +109,15 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"export-shard-bytes", TOOL_INT, &o.export.shard_bytes, "BYTES",
          "largest size of an exported file, unless one tensor is larger (5000000000)", .least = 1,
          .needs = "export"},
+        {"disk", TOOL_TEXT, &o.disk, "DIR",
+         "folder on a disk, for --offload optimizer=disk; its file has no name, and ends with the "
+         "job",
+         .needs = "offload", .path = TOOL_WRITES_INTO, .beside = "save", .ranks = TOOL_OWN,
+         .why = "each host has a disk of its own"},
+        {"disk-slowdown", TOOL_REAL, &o.disk_slowdown, "X",
+         "limit of the time of a step, in times of that without its waits for the disk; 0 = none "
+         "(2)",
+         .needs = "disk"},
         {"keep", TOOL_INT, &o.keep, "K", "number of last checkpoints that are kept; 0 = all (0)",
          .most = INT32_MAX, .needs = "save"},
         {"resume", TOOL_TEXT, &o.resume, "DIR",

@@ -28,6 +28,8 @@ struct train_options {
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: the model's */
+    const char *disk;     /* the folder of --offload optimizer=disk */
+    double disk_slowdown; /* refused above; 0: no limit */
     const char *date;     /* printed by templates; NULL: not given, and no template is used */
     int64_t now;          /* the same in seconds since 1970 */
     char today[16];       /* the date, if none is given */
@@ -162,7 +164,8 @@ struct report_end {
     int signal; /* the one that ended training early; 0 = none */
     const char *sha256;
     struct rf_bytes planned, measured;
-    const int64_t *tokens_local; /* per rank */
+    struct rf_held held[RF_HELD_COUNT]; /* rf_plan_peak */
+    const int64_t *tokens_local;        /* per rank */
     int ranks;
 };
 /* go_on: appends to the log of a previous rank 0. */

@@ -37,6 +37,10 @@ struct rf_run_opts {
      * in struct rf_progress. For callers that adapt the learning rate (rf_lr_scale_linear,
      * rf_lr_scale_sqrt). */
     bool other_batch;
+    /* The folder on whose disk the file of rf_policy.disk is. The rank creates the file with all of
+     * its bytes reserved and unlinks it at once, so it has no name, and ends with the process.
+     * RF_EIO: the folder cannot be written, or the disk has too little space. NULL: none. */
+    const char *disk;
 };
 
 /* Allocates all memory of the plan, and fills the parameters with their initial values (Philox by
@@ -63,6 +67,8 @@ struct rf_step_stats {
     /* The time in which the rank waited for communication and had nothing to compute. Waits of the
      * device that ended before all work was recorded are not included. */
     uint64_t exposed_comm_ns;
+    uint64_t exposed_disk_ns; /* likewise for the disk; 0 without rf_policy.disk */
+    uint64_t disk_ns;         /* in which the disk was read and written */
     uint64_t step_ns;
     uint64_t record_ns;     /* of step_ns: host time for recording or replaying */
     int recorded, replayed; /* parts of the step that were recorded, and replayed */
@@ -191,13 +197,15 @@ RF_API int rf_run_group_deal(struct rf_run_group *group, const float *all, float
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Allocated bytes by category, and sent bytes. host: the part of the others in host memory. */
+/* Allocated bytes by category, and sent bytes. host: the part of the others in host memory. disk:
+ * bytes of the file of rf_policy.disk, which are in no category; disk_moved: bytes read from it and
+ * written to it by steps. */
 struct rf_bytes {
-    uint64_t params, grads, optimizer, activations, comm, scratch, host, sent;
+    uint64_t params, grads, optimizer, activations, comm, scratch, host, sent, disk, disk_moved;
 };
 
-/* Measured since rf_run_open: the peak of vkAllocateMemory by category, and payload that the
- * transport has sent. */
+/* Measured since rf_run_open: the peak of vkAllocateMemory by category, payload that the transport
+ * has sent, and the file. */
 RF_EXPORT void rf_run_measured(const struct rf_run *run, struct rf_bytes *out);
 
 /* The same as planned, for the steps and evaluations made. */

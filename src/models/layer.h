@@ -109,6 +109,7 @@ struct layer_initial {
                               * to the stream */
     const char *name, *prefix; /* of the block; of its parameters: "blocks.3." */
     int layer;
+    bool exact; /* products are not rounded by the config's recipe */
     /* Names the modules that adapters have and that are quantised separately (hub_modules.h); NULL:
      * no adapters, and nothing is quantised. */
     struct lora_modules (*modules)(const struct hub_arch *architecture,

@@ -62,7 +62,7 @@ static int product(const struct model_layer *m, const struct model_linear *linea
         return products(m, linear, out, in, opts);
     struct rf_tensor weight = take_only(m, linear, in.shape.dim[1], &opts);
     RETURN_IF_FAILED(model_operands(
-        m, linear->recipe,
+        m, linear->recipe, linear->site,
         (struct model_operand[]){{&in, RF_OPERAND_INPUT}, {&weight, RF_OPERAND_WEIGHT}}));
     return model_matmul(m->ctx, out, in, weight, &opts);
 }
@@ -150,7 +150,7 @@ static int product_back(const struct model_layer *m, const struct model_linear *
     if (model_linear_pieces(linear, &m->part) > 1)
         return products_back(m, linear, din, dout, opts);
     struct rf_tensor weight = take_only(m, linear, din.shape.dim[1], &opts);
-    RETURN_IF_FAILED(model_operands(m, linear->recipe,
+    RETURN_IF_FAILED(model_operands(m, linear->recipe, linear->site,
                                     (struct model_operand[]){{&dout, RF_OPERAND_GRADIENT},
                                                              {&weight, RF_OPERAND_WEIGHT, true}}));
     return model_matmul(m->ctx, din, dout, weight, &opts);
@@ -225,7 +225,7 @@ static int weight_grad(const struct model_layer *m, const struct model_linear *l
                        struct rf_tensor dout, struct rf_tensor in)
 {
     const struct rf_ctx *ctx = m->ctx;
-    RETURN_IF_FAILED(model_operands(m, linear->recipe,
+    RETURN_IF_FAILED(model_operands(m, linear->recipe, linear->site,
                                     (struct model_operand[]){{&dout, RF_OPERAND_GRADIENT, true},
                                                              {&in, RF_OPERAND_INPUT, true}}));
     return model_matmul(

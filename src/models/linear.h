@@ -25,6 +25,7 @@ struct model_linear {
     struct lora lora;      /* if it has adapters */
     enum rf_recipe recipe; /* of the operands of its products; not with adapters */
     int64_t in, out;       /* K and N of one rank; if it has a recipe */
+    uint32_t site;         /* of random numbers: by the weight's name */
 };
 
 /* ---- quantised weights (linear_quantized.c) -------------------------------------------------- */

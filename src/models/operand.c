@@ -6,7 +6,7 @@
 
 static struct rf_operand_opts opts_of(enum rf_recipe recipe, const struct model_operand *o)
 {
-    return (struct rf_operand_opts){recipe, o->role, o->columns};
+    return (struct rf_operand_opts){.recipe = recipe, .role = o->role, .columns = o->columns};
 }
 
 /* f32: the largest magnitudes of an operand's blocks. */
@@ -28,7 +28,7 @@ static uint64_t bytes_of(enum rf_recipe recipe, const struct model_operand pair[
            model_scratch_bytes(scratch_of_pair(recipe, pair));
 }
 
-int model_operands(const struct model_layer *m, enum rf_recipe recipe,
+int model_operands(const struct model_layer *m, enum rf_recipe recipe, uint32_t site,
                    const struct model_operand pair[2])
 {
     const struct rf_tensor all = m->ctx->scratch;
@@ -39,8 +39,11 @@ int model_operands(const struct model_layer *m, enum rf_recipe recipe,
     uint64_t at = ((uint64_t)rf_tensor_count(all) - bytes_of(recipe, pair)) / 256 * 256;
     RETURN_IF_FAILED(rf_suballocate(all, &at, rf_shape1(count), RF_F32, &most));
     for (int k = 0; k < 2; k++) {
-        const struct rf_operand_opts opts = opts_of(recipe, &pair[k]);
+        struct rf_operand_opts opts = opts_of(recipe, &pair[k]);
         const struct rf_tensor x = *pair[k].tensor;
+        opts.scalars = &m->ctx->scalars;
+        opts.site = site;
+        opts.micro_batch = (uint32_t)m->ctx->micro_batch;
         RETURN_IF_FAILED(rf_suballocate(all, &at, x.shape, x.dtype, pair[k].tensor));
         RETURN_IF_FAILED(rf_round_operand(m->ctx->stream, *pair[k].tensor, x, &opts, &most));
     }

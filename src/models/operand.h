@@ -14,8 +14,8 @@ struct model_operand {
     enum rf_operand_role role;
     bool columns; /* as in struct rf_operand_opts */
 };
-/* Both operands of a product. Nothing happens for RF_RECIPE_NONE. */
-int model_operands(const struct model_layer *m, enum rf_recipe recipe,
+/* Both operands of a product. Nothing happens for RF_RECIPE_NONE. site: of random numbers. */
+int model_operands(const struct model_layer *m, enum rf_recipe recipe, uint32_t site,
                    const struct model_operand pair[2]);
 /* Bytes of scratch for any product of a map with `in` inputs and `out` outputs. */
 uint64_t model_operand_bytes(const struct model_layer *m, enum rf_recipe recipe, int64_t in,

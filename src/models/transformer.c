@@ -53,13 +53,15 @@ static void make_layer(struct transformer *t, int layer)
     const struct transformer_config *c = &t->config;
     /* Radford et al. 2019: residual projections are scaled by 1 / sqrt(their number). */
     char name[32], prefix[32];
-    const struct layer_initial initial = {.std = STD,
-                                          .residual_std = STD / sqrtf(2.0f * (float)c->layers),
-                                          .name = name,
-                                          .prefix = prefix,
-                                          .layer = layer,
-                                          .architecture = hub_arch_named(c->architecture),
-                                          .modules = hub_modules};
+    const struct layer_initial initial = {
+        .std = STD,
+        .residual_std = STD / sqrtf(2.0f * (float)c->layers),
+        .name = name,
+        .prefix = prefix,
+        .layer = layer,
+        .exact = layer >= c->layers - rf_recipe_kept_layers(c->layer.recipe, c->layers),
+        .architecture = hub_arch_named(c->architecture),
+        .modules = hub_modules};
     snprintf(name, sizeof(name), "layer %d", layer);
     snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
     const int block = first_layer(c) + layer;

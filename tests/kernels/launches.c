@@ -268,7 +268,7 @@ static void wide_rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, 
 static void operands_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     static const struct rf_operand_opts all[] = {
-        {RF_RECIPE_FP8}, {RF_RECIPE_MXFP8}, {RF_RECIPE_MXFP8, .columns = true}};
+        {RF_RECIPE_FP8}, {RF_RECIPE_MXFP8, .columns = true}, {RF_RECIPE_NVFP4, .columns = true}};
     struct rf_tensor x = take(run, dtype, n, C), most = take(run, RF_F32, 1, 1);
     for (int k = 0; k < 3; k++) {
         char name[48];

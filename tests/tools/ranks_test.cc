@@ -272,6 +272,8 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"keep-gathered", {"", "yes", zero3}},
         {"no-prefetch", {"", "yes", zero3}},
         {"offload", {"none", "optimizer"}},
+        {"disk", {save, none, {"--offload", "optimizer=disk"}}},
+        {"disk-slowdown", {"2", "3", {"--offload", "optimizer=disk", "--disk", save}}},
         {"device-bytes", {"1000000000", "2000000000"}},
         {"order", {"ring", "tree"}},
         {"update", {"all", "rank0"}},

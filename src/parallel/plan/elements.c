@@ -47,6 +47,44 @@ uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int k, int shard)
     return rf_plan_state_offset(plan, k, shard, rf_plan_state_elements(plan, shard));
 }
 
+uint64_t rf_plan_largest_shard(const struct rf_plan *plan, const struct rf_plan_piece *piece)
+{
+    uint64_t most = 0;
+    for (int k = 0; k < plan->shards; k++)
+        most = piece->counts[k] > most ? piece->counts[k] : most;
+    return rf_plan_padded(plan, most);
+}
+
+/* ---- blocks of states on a disk -------------------------------------------------------------- */
+
+enum { DISK_GRAIN = 1024 }; /* elements: blocks of 8-bit states and words of decay stay whole */
+
+uint64_t rf_plan_disk_block(const struct rf_plan *plan, int piece)
+{
+    const enum rf_dtype type = rf_plan_state_type(plan, piece);
+    const uint64_t grain_bytes = type == RF_U8 ? DISK_GRAIN / RF_STATE_BLOCK * RF_STATE_BLOCK_BYTES
+                                               : DISK_GRAIN * rf_dtype_bytes(type);
+    uint64_t states = 0;
+    for (int k = 0; k < RF_PLAN_STATES; k++)
+        states += rf_plan_has_state(plan, k);
+    const uint64_t grains = plan->policy.disk_block_bytes / (grain_bytes * (states ? states : 1));
+    return (grains ? grains : 1) * DISK_GRAIN;
+}
+
+int rf_plan_disk_blocks(const struct rf_plan *plan, int piece)
+{
+    const uint64_t block = rf_plan_disk_block(plan, piece);
+    return (int)((rf_plan_largest_shard(plan, &plan->pieces[piece]) + block - 1) / block);
+}
+
+struct rf_plan_span rf_plan_disk_span(const struct rf_plan *plan, int piece, int block)
+{
+    const uint64_t each = rf_plan_disk_block(plan, piece);
+    struct rf_plan_span span = {(uint64_t)block * each, each};
+    rf_plan_clip(&span, 0, rf_plan_padded(plan, plan->pieces[piece].counts[plan->shard]));
+    return span;
+}
+
 uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard)
 {
     const uint64_t blocks = rf_plan_state_elements(plan, shard) / RF_FLAT_GRAIN;
