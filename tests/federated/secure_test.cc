@@ -88,7 +88,7 @@ struct Training {
 } // namespace
 
 /* Another round costs each client what is planned; heartbeats have 34 bytes. */
-TEST(Secure, ARoundCostsWhatIsPlanned)
+TEST(FederatedSecure, ARoundCostsWhatIsPlanned)
 {
     const int64_t count = 70000; /* three pieces of values */
     std::vector<rf_client_stats> stats[2];
@@ -100,7 +100,7 @@ TEST(Secure, ARoundCostsWhatIsPlanned)
         stats[more] = t.stats;
     }
     const rf_rounds_rule rule = {};
-    rf_federated_usage usage = {}, plain = {};
+    struct rf_federated_usage usage = {}, plain = {};
     ASSERT_EQ(rf_federated_usage(&rule, count, 3, 2, &usage), RF_OK);
     ASSERT_EQ(rf_federated_usage(&rule, count, 3, 0, &plain), RF_OK);
     for (int k = 0; k < 3; k++) {

@@ -156,7 +156,7 @@ TEST(StoreAcrossHosts, APushAndAPullCostWhatIsPlanned)
                     if (turn != rank)
                         continue;
                     const rf_store_stats before = store->stats;
-                    rf_store_usage planned = {};
+                    struct rf_store_usage planned = {};
                     ASSERT_EQ(rf_store_usage_across(&opts, world.size, rank, atomic, &planned),
                               RF_OK);
                     ASSERT_EQ(rf_store_push(store, &keys, values.data(), nullptr), RF_OK);
