@@ -402,6 +402,9 @@ static int plan_main(const struct tool_command *command, int argc, char **argv)
         {"clients", TOOL_INT, &o.sync.clients, "N",
          "number of clients of a coordinator, in place of workers", .most = PLAN_MAX_RANKS,
          .needs = "sync"},
+        {"secure-aggregation", TOOL_INT, &o.sync.secure, "T",
+         "threshold of secure aggregation of their updates", .least = 2, .most = 255,
+         .needs = "clients"},
         {"explain", TOOL_FLAG, &o.explain, NULL,
          "table of what rank 0 exchanges in a step, and from which declaration each exchange "
          "follows"},

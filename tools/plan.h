@@ -71,6 +71,7 @@ int plan_explain(const struct tool_command *command, const struct rf_plan *plan,
 struct plan_sync {
     const char *rule; /* that of --sync; NULL: none */
     int64_t clients;  /* of a coordinator; 0: workers */
+    int64_t secure;   /* threshold of secure aggregation; 0: none */
     int workers;      /* or clients */
     /* That of --optimizer, which a worker of a store does not have itself. */
     struct rf_optimizer_opts optimizer;

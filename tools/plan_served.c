@@ -11,13 +11,14 @@
 
 /* Of a step of a worker, or of a round of a client. */
 struct served {
-    const char *what; /* "step", or "round" */
-    int servers;      /* 0: memory that the workers share, or a coordinator */
-    bool coordinator, waits;
+    const char *what;                /* "step", or "round" */
+    int servers;                     /* 0: memory that the workers share, or a coordinator */
+    bool coordinator, waits, across; /* across: each rank has a part of the store */
     int64_t steps, params;
-    double sent, received;               /* by one of them */
-    double server_sent, server_received; /* by the busiest server, for all of them */
-    double memory;                       /* of it */
+    double sent, received;                     /* by one of them */
+    double server_sent, server_received;       /* by the busiest server, for all of them */
+    double memory;                             /* of it */
+    double versioned_sent, versioned_received; /* across, without atomic operations */
     double own, within; /* by the first rank of a worker: in its step, and to its other ranks */
     double messages, step_s;
     struct plan_beside beside;
@@ -35,7 +36,7 @@ static int check_rule(const struct tool_command *command, const struct plan_sync
     struct rf_federated_usage usage;
     int rc = rf_rounds_text_read(sync->rule, 1, &text);
     if (rc == 0) {
-        rc = rf_federated_usage(&text.rule, 1, sync->workers, &usage);
+        rc = rf_federated_usage(&text.rule, 1, sync->workers, (int)sync->secure, &usage);
         rf_rounds_text_free(&text);
     }
     return rc < 0 ? tool_usage_error(command, "--sync %s: %s", sync->rule, rf_last_error()->message)
@@ -69,8 +70,32 @@ int plan_served_check(const struct tool_command *command, struct setup *setup, i
     return TOOL_OK;
 }
 
-static int store_bytes(const struct plan_sync *sync, const struct rf_plan *plan, struct served *s)
+/* Without servers, across hosts: of the last rank, which has the smallest range of its own. A
+ * provider that only reads and writes costs more. */
+static int across_bytes(const struct rf_store_opts *opts, int ranks, struct served *s)
 {
+    struct rf_store_usage u;
+    for (int atomic = 0; atomic < 2; atomic++) {
+        if (!atomic && opts->rule == RF_STORE_RACY)
+            continue;
+        if (rf_store_usage_across(opts, ranks, ranks - 1, atomic, &u) < 0)
+            return -1;
+        s->versioned_sent = atomic ? s->versioned_sent : (double)u.sent_bytes;
+        s->versioned_received = atomic ? s->versioned_received : (double)u.received_bytes;
+    }
+    s->across = true;
+    s->sent = (double)u.sent_bytes;
+    s->received = (double)u.received_bytes;
+    s->server_sent = s->received;
+    s->server_received = s->sent;
+    s->memory = (double)u.memory_bytes;
+    s->messages = u.messages;
+    return 0;
+}
+
+static int store_bytes(const struct plan_sync *sync, const struct plan_view *view, struct served *s)
+{
+    const struct rf_plan *plan = view->plan;
     struct rf_store_opts opts = {.count = s->params};
     struct rf_store_usage u;
     struct rf_store_keys *terms = NULL;
@@ -89,6 +114,8 @@ static int store_bytes(const struct plan_sync *sync, const struct rf_plan *plan,
         return -1;
     s->what = "step";
     s->steps = 1;
+    if (!has_servers && view->rates->hosts > 1)
+        return across_bytes(&opts, sync->workers, s);
     s->servers = !has_servers ? 0 : opts.servers ? opts.servers : 1;
     s->waits = opts.rule == RF_STORE_SYNC;
     s->sent = (double)u.sent_bytes;
@@ -106,7 +133,7 @@ static int client_bytes(const struct plan_sync *sync, struct served *s)
     struct rf_federated_usage u;
     if (rf_rounds_text_read(sync->rule, 1, &text) < 0)
         return -1;
-    const int rc = rf_federated_usage(&text.rule, s->params, sync->workers, &u);
+    const int rc = rf_federated_usage(&text.rule, s->params, sync->workers, (int)sync->secure, &u);
     s->what = "round";
     s->steps = text.rule.every ? text.rule.every : 1;
     rf_rounds_text_free(&text);
@@ -118,7 +145,7 @@ static int client_bytes(const struct plan_sync *sync, struct served *s)
     s->server_sent = sync->workers * s->received;
     s->server_received = sync->workers * s->sent;
     s->memory = (double)u.memory_bytes;
-    s->messages = 2;
+    s->messages = u.messages;
     return 0;
 }
 
@@ -168,12 +195,28 @@ static double step_bytes(const struct served *s)
     return (s->sent + s->within + s->own) / (double)s->steps;
 }
 
+static void print_across(const struct served *s)
+{
+    char text[4][24];
+    printf("Each has %s of the store, writes %s to other ranks in a step, and reads %s",
+           tool_bytes_text((uint64_t)s->memory, text[0], sizeof(text[0])),
+           tool_bytes_text((uint64_t)s->sent, text[1], sizeof(text[1])),
+           tool_bytes_text((uint64_t)s->received, text[2], sizeof(text[2])));
+    if (s->versioned_sent > 0)
+        printf("; if the provider only reads and writes, %s and %s",
+               tool_bytes_text((uint64_t)s->versioned_sent, text[0], sizeof(text[0])),
+               tool_bytes_text((uint64_t)s->versioned_received, text[1], sizeof(text[1])));
+    printf("\nSent a step: %s", tool_bytes_text((uint64_t)step_bytes(s), text[3], sizeof(text[3])));
+}
+
 static void print(const struct plan_sync *sync, const struct served *s, bool timed, double tokens)
 {
     char text[4][24];
     printf("\n%d %s of this batch, --sync %s\n", sync->workers,
            s->coordinator ? "clients" : "workers", sync->rule);
-    if (!s->coordinator && !s->servers)
+    if (s->across)
+        print_across(s);
+    else if (!s->coordinator && !s->servers)
         printf("They share %lld parameters, %s; nothing is sent to them", (long long)s->params,
                tool_bytes_text((uint64_t)s->memory, text[0], sizeof(text[0])));
     else
@@ -209,12 +252,9 @@ int plan_served(const struct tool_command *command, const struct plan_sync *sync
     struct served s = {.params = rf_plan_trained_all(view->plan)};
     const bool timed = view->prediction->sim != NULL;
     const double tokens = (double)setup->policy.batch * (double)setup->policy.seq * sync->workers;
-    if ((sync->clients ? client_bytes(sync, &s) : store_bytes(sync, view->plan, &s)) < 0 ||
+    if ((sync->clients ? client_bytes(sync, &s) : store_bytes(sync, view, &s)) < 0 ||
         group_bytes(setup, model, view->plan, &s) < 0)
         return tool_library_error(command, -1);
-    if (!s.servers && !s.coordinator && view->rates->hosts > 1)
-        return tool_error(command, "--sync %s is planned within a host: leave out --hosts",
-                          sync->rule);
     const int status = plan_beside(command, sync, setup, model, view, &s.beside);
     if (status == TOOL_OK && timed)
         take_times(view, &s);
@@ -227,6 +267,9 @@ int plan_served(const struct tool_command *command, const struct plan_sync *sync
                       "server_sent=%g server_received=%g server_memory=%g own=%g within=%g",
                       sync->workers, s.servers, (double)s.steps, (double)s.params, s.sent,
                       s.received, s.server_sent, s.server_received, s.memory, s.own, s.within);
+        if (s.versioned_sent > 0)
+            tool_json_put(object, "versioned_sent=%g versioned_received=%g", s.versioned_sent,
+                          s.versioned_received);
         if (timed)
             tool_json_put(object, "step_us=%g tokens_per_s=%g", 1e6 * s.step_s, tokens / s.step_s);
         plan_beside_to_json(&s.beside, object);

@@ -62,16 +62,17 @@ struct rf_federated_message_info {
 /* NULL: there is no such message. */
 RF_EXPORT const struct rf_federated_message_info *rf_federated_message_get_info(int message);
 
-/* What a round without secure aggregation costs: bytes of a client with all overhead, but without
- * heartbeats, and the memory of the coordinator. */
+/* What a round costs: bytes of a client with all overhead, but without heartbeats; the memory of
+ * the coordinator for updates; and messages, one after the other. */
 struct rf_federated_usage {
     uint64_t sent_bytes, received_bytes, memory_bytes;
+    int messages;
 };
 
-/* Of `count` parameters and clients that all take part. Pure. Errors: RF_EINVAL, RF_ENOTSUP (the
- * rule is none of a coordinator's). */
+/* Of `count` parameters and clients that all take part. secure: as in rf_coordinator_opts. Pure.
+ * Errors: RF_EINVAL, RF_ENOTSUP (the rule is none of a coordinator's). */
 RF_API int rf_federated_usage(const struct rf_rounds_rule *rule, int64_t count, int clients,
-                              struct rf_federated_usage *out);
+                              int secure, struct rf_federated_usage *out);
 
 /* ---- the coordinator ------------------------------------------------------------------------- */
 

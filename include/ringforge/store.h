@@ -117,6 +117,12 @@ struct rf_store_usage {
 RF_API int rf_store_usage(const struct rf_store_opts *opts, int workers,
                           struct rf_store_usage *out);
 
+/* The same of a rank of a store without servers across hosts: bytes that it writes to the memory of
+ * other ranks, and reads there; its memory. atomic: the provider adds and reads f32 atomically;
+ * otherwise it only reads and writes, and blocks that are read again cost more. Pure. */
+RF_API int rf_store_usage_across(const struct rf_store_opts *opts, int ranks, int rank, bool atomic,
+                                 struct rf_store_usage *out);
+
 /* Reads a rule as `train --sync` has it: "server", "server:async", "server:stale=3", "hogwild" or
  * "hogwild:racy"; with servers also ",servers=2". Sets what it says in *out and nothing else.
  * RF_EINVAL: what is not understood is named. */

@@ -54,3 +54,14 @@ double federated_fixed_number(uint64_t sum, bool weighted)
 {
     return ldexp((double)(int64_t)sum, -bits(weighted));
 }
+
+int federated_check_threshold(int threshold, int clients)
+{
+    if (threshold == 0 || (clients <= FEDERATED_MEMBERS && threshold >= 2 && threshold <= clients &&
+                           2 * threshold > clients))
+        return RF_OK;
+    return rf_fail(RF_EINVAL,
+                   "secure aggregation with the threshold %d of %d clients: there are at most %d, "
+                   "and the threshold is at least 2 and more than half of them",
+                   threshold, clients, FEDERATED_MEMBERS);
+}

@@ -20,6 +20,9 @@ enum {
 };
 #define SECURE_LEAST_WEIGHT 0x1p-8 /* or 0 */
 
+/* RF_EINVAL: a threshold that makes no secure aggregation of these clients. 0: there is none. */
+int federated_check_threshold(int threshold, int clients);
+
 /* ---- numbers: fixed.c ------------------------------------------------------------------------ */
 
 /* RF_EINVAL: a value, the weight, or a product of both is outside the range. */

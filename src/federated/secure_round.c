@@ -16,14 +16,9 @@
 int federated_secure_open(struct rf_coordinator *c)
 {
     const int clients = c->opts.client_count, threshold = c->opts.secure;
+    RETURN_IF_ERROR(federated_check_threshold(threshold, clients));
     if (threshold == 0)
         return RF_OK;
-    if (clients > FEDERATED_MEMBERS || threshold < 2 || threshold > clients ||
-        2 * threshold <= clients)
-        return rf_fail(RF_EINVAL,
-                       "secure aggregation with the threshold %d of %d clients: there are at most "
-                       "%d, and the threshold is at least 2 and more than half of them",
-                       threshold, clients, FEDERATED_MEMBERS);
     struct secure_round *s = c->secure = rf_alloc(sizeof *s);
     if (s) {
         s->boxes = rf_alloc((size_t)clients * (size_t)clients * sizeof *s->boxes);

@@ -69,6 +69,11 @@ static uint64_t note_offset(int rank)
     return sizeof(uint64_t) * (uint64_t)(1 + rank);
 }
 
+static uint64_t head_bytes(int ranks)
+{
+    return (note_offset(ranks) + 63) / 64 * 64;
+}
+
 static void take_notes(struct rf_store *store)
 {
     for (int r = 0; r < store->ranks; r++) {
@@ -121,7 +126,7 @@ static int expose(struct rf_store *store)
     struct rf_store_across *a = store->across;
     int64_t first, count;
     rf_store_divide(store->opts.count, store->ranks, store->rank, &first, &count);
-    a->head = (note_offset(store->ranks) + 63) / 64 * 64;
+    a->head = head_bytes(store->ranks);
     a->room = rf_alloc(a->form->room(store->ranks));
     const int status = a->room ? RF_OK : rf_fail(RF_ENOMEM, "out of memory for a store");
     if (status < 0)
@@ -261,6 +266,32 @@ static void give_up(struct rf_store *store, const char *why)
 static const char *path(const struct rf_store *store)
 {
     return store->across->path;
+}
+
+int rf_store_usage_across(const struct rf_store_opts *opts, int ranks, int rank, bool atomic,
+                          struct rf_store_usage *out)
+{
+    struct rf_store_job job = {0};
+    int64_t first, count;
+    if (!opts || !out || ranks < 1 || rank < 0 || rank >= ranks)
+        return rf_fail(RF_EINVAL, "the usage of a store needs options, a rank, and room");
+    RETURN_IF_ERROR(rf_store_check(opts, ranks));
+    if (rf_store_has_servers(opts->rule) || (opts->rule == RF_STORE_RACY && !atomic))
+        return rf_fail(RF_EINVAL, "the rule \"%s\" has %s", rf_store_rule_name(opts->rule),
+                       opts->rule == RF_STORE_RACY ? "atomic operations" : "servers");
+    const struct rf_store_form *form = opts->rule == RF_STORE_RACY ? &rf_store_racing
+                                       : atomic                    ? &rf_store_atomic
+                                                                   : &rf_store_versioned;
+    struct rf_store store = {.opts = *opts, .rank = rank, .ranks = ranks};
+    const struct rf_store_keys all = rf_store_range(0, opts->count);
+    RETURN_IF_ERROR(for_all(&store, &all, form->plan, &job));
+    rf_store_divide(opts->count, ranks, rank, &first, &count);
+    *out = (struct rf_store_usage){.value_bytes = 4 * (uint64_t)opts->count,
+                                   .sent_bytes = job.written,
+                                   .received_bytes = job.read,
+                                   .memory_bytes = head_bytes(ranks) + form->memory(ranks, count),
+                                   .messages = 2};
+    return RF_OK;
 }
 
 const struct rf_store_kind rf_store_across_hosts = {.open = open_across,

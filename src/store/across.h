@@ -25,7 +25,8 @@ struct rf_store_job {
     const float *from; /* initial values, or a gradient */
     float *to;         /* pulled values */
     float lr, factor;
-    uint64_t kept; /* additions that are in the parameters */
+    uint64_t kept;          /* additions that are in the parameters */
+    uint64_t written, read; /* bytes in the memory of other ranks */
 };
 
 /* A function of a form does one thing to all parts, and waits until it is done. */
@@ -42,6 +43,9 @@ struct rf_store_form {
     int (*open)(struct rf_store *store); /* before fill; NULL: nothing to do */
     int (*seal)(struct rf_store *store); /* after fill; NULL: nothing to do */
     rf_store_do *count;                  /* adds to job.kept; NULL: nothing is ever lost */
+    /* Adds to job.written and job.read what a push and a pull of the parts cost. Pure: of the store
+     * it reads rank and ranks. */
+    rf_store_do *plan;
 };
 
 extern const struct rf_store_form rf_store_atomic, rf_store_racing, rf_store_versioned;

@@ -80,13 +80,32 @@ static int load(struct rf_store *store, const struct rf_store_part *parts, int c
     return rf_window_flush(store->across->window);
 }
 
+/* Bytes of the parts that lie on other ranks. */
+static uint64_t others(const struct rf_store *store, const struct rf_store_part *parts, int count,
+                       size_t each)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < count; k++)
+        bytes += parts[k].rank == store->rank ? 0 : each * (uint64_t)parts[k].count;
+    return bytes;
+}
+
+static int plan_floats(struct rf_store *store, const struct rf_store_part *parts, int count,
+                       struct rf_store_job *job)
+{
+    job->written += others(store, parts, count, sizeof(float));
+    job->read += others(store, parts, count, sizeof(float));
+    return RF_OK;
+}
+
 const struct rf_store_form rf_store_atomic = {.path = "atomic one-sided additions",
                                               .needs = {RF_WINDOW_ADD_F32, RF_WINDOW_LOAD_F32},
                                               .memory = floats,
                                               .room = room_of_floats,
                                               .fill = fill_floats,
                                               .push = add,
-                                              .pull = load};
+                                              .pull = load,
+                                              .plan = plan_floats};
 
 /* ---- racing ---------------------------------------------------------------------------------- */
 
@@ -168,6 +187,14 @@ static int count_cells(struct rf_store *store, const struct rf_store_part *parts
     return RF_OK;
 }
 
+static int plan_cells(struct rf_store *store, const struct rf_store_part *parts, int count,
+                      struct rf_store_job *job)
+{
+    job->written += others(store, parts, count, sizeof(struct cell));
+    job->read += 2 * others(store, parts, count, sizeof(struct cell));
+    return RF_OK;
+}
+
 const struct rf_store_form rf_store_racing = {.path = "one-sided reads and writes that race",
                                               .needs = {RF_WINDOW_LOAD_U64, RF_WINDOW_STORE_U64},
                                               .memory = cells,
@@ -175,4 +202,5 @@ const struct rf_store_form rf_store_racing = {.path = "one-sided reads and write
                                               .fill = fill_cells,
                                               .push = change_cells,
                                               .pull = copy_cells,
-                                              .count = count_cells};
+                                              .count = count_cells,
+                                              .plan = plan_cells};

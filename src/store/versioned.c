@@ -112,28 +112,32 @@ static int write_all(struct rf_store *store)
 
 /* ---- push ------------------------------------------------------------------------------------ */
 
+/* The blocks of a part that the part before, on the same rank, does not end in. */
+static bool next_blocks(const struct rf_store_part *parts, int k, int64_t *from, int64_t *to)
+{
+    const struct rf_store_part *part = parts + k, *before = k > 0 ? part - 1 : NULL;
+    const bool follows = before && before->rank == part->rank;
+    const int64_t sent = follows ? blocks_of(before->first + before->count) : 0;
+    *from = part->first / VALUES;
+    *from = *from > sent ? *from : sent;
+    *to = blocks_of(part->first + part->count);
+    return *from < *to;
+}
+
 /* All values change before the first block is sent, because a block may have several parts. */
 static int push(struct rf_store *store, const struct rf_store_part *parts, int count,
                 struct rf_store_job *job)
 {
-    int owner = -1;
-    int64_t sent = 0;
+    int64_t from, to;
     for (int k = 0; k < count; k++)
         for (int64_t i = 0; i < parts[k].count; i++) {
             const int64_t at = parts[k].first + i;
             mine(store, parts[k].rank)[at / VALUES].values[at % VALUES] +=
                 rf_store_change(job, job->from[parts[k].at + i]);
         }
-    for (int k = 0; k < count; k++) {
-        int64_t from = parts[k].first / VALUES;
-        const int64_t to = blocks_of(parts[k].first + parts[k].count);
-        sent = parts[k].rank == owner ? sent : 0;
-        owner = parts[k].rank;
-        from = from > sent ? from : sent;
-        if (from < to)
-            RETURN_IF_ERROR(write_blocks(store, owner, from, to));
-        sent = to;
-    }
+    for (int k = 0; k < count; k++)
+        if (next_blocks(parts, k, &from, &to))
+            RETURN_IF_ERROR(write_blocks(store, parts[k].rank, from, to));
     return rf_window_flush(store->across->window);
 }
 
@@ -222,6 +226,23 @@ static int pull(struct rf_store *store, const struct rf_store_part *parts, int c
     return RF_OK;
 }
 
+/* Without blocks that are read again. */
+static int plan(struct rf_store *store, const struct rf_store_part *parts, int count,
+                struct rf_store_job *job)
+{
+    const uint64_t each = sizeof(struct rf_store_block);
+    int64_t from, to;
+    for (int k = 0; k < count; k++) {
+        if (parts[k].rank == store->rank)
+            continue;
+        if (next_blocks(parts, k, &from, &to))
+            job->written += each * (uint64_t)(to - from);
+        to = blocks_of(parts[k].first + parts[k].count);
+        job->read += each * (uint64_t)(store->ranks - 1) * (uint64_t)(to - parts[k].first / VALUES);
+    }
+    return RF_OK;
+}
+
 const struct rf_store_form rf_store_versioned = {.path = "versioned one-sided reads and writes",
                                                  .needs = {RF_WINDOW_PUT, RF_WINDOW_GET},
                                                  .memory = memory,
@@ -230,4 +251,5 @@ const struct rf_store_form rf_store_versioned = {.path = "versioned one-sided re
                                                  .push = push,
                                                  .pull = pull,
                                                  .open = open_blocks,
-                                                 .seal = write_all};
+                                                 .seal = write_all,
+                                                 .plan = plan};

@@ -193,7 +193,7 @@ TEST(Federated, MessagesAreAClosedListOfKnownSizes)
         /* The plan of a round has all but the beginning and messages without values. */
         const rf_rounds_rule rule = {};
         struct rf_federated_usage usage = {};
-        ASSERT_EQ(rf_federated_usage(&rule, count, 2, &usage), RF_OK);
+        ASSERT_EQ(rf_federated_usage(&rule, count, 2, 0, &usage), RF_OK);
         const auto bytes_of = [&](bool out, int kind) {
             uint64_t sum = 0;
             for (const uint64_t size : seen[k][{out, kind}])

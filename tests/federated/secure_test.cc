@@ -87,6 +87,34 @@ struct Training {
 
 } // namespace
 
+/* Another round costs each client what is planned; heartbeats have 34 bytes. */
+TEST(FederatedSecure, ARoundCostsWhatIsPlanned)
+{
+    const int64_t count = 70000; /* three pieces of values */
+    std::vector<rf_client_stats> stats[2];
+    for (const int more : {0, 1}) {
+        Training t;
+        t.count = count;
+        t.rounds = 1 + more;
+        t.run();
+        stats[more] = t.stats;
+    }
+    const rf_rounds_rule rule = {};
+    struct rf_federated_usage usage = {}, plain = {};
+    ASSERT_EQ(rf_federated_usage(&rule, count, 3, 2, &usage), RF_OK);
+    ASSERT_EQ(rf_federated_usage(&rule, count, 3, 0, &plain), RF_OK);
+    for (int k = 0; k < 3; k++) {
+        const uint64_t sent = stats[1][k].sent_bytes - stats[0][k].sent_bytes,
+                       received = stats[1][k].received_bytes - stats[0][k].received_bytes;
+        EXPECT_EQ(sent, usage.sent_bytes);
+        EXPECT_EQ((received - usage.received_bytes) % 34, 0u);
+        EXPECT_LT(received - usage.received_bytes, 34u * 100);
+    }
+    EXPECT_EQ(usage.memory_bytes - plain.memory_bytes,
+              3u * (4 * count + 8) + 9u * (80 + 32)); /* shares, sealed and revealed */
+    EXPECT_EQ(rf_federated_usage(&rule, count, 4, 2, &usage), RF_EINVAL);
+}
+
 /* The integers as the client makes them, of its f32 update: the mean is theirs to the bit. It is
  * that of the real numbers within the bound of fixed.c. */
 TEST(FederatedSecure, TheMeanIsExactInIntegersAndNearTheTrueOneForEveryNumberOfClients)

@@ -128,6 +128,48 @@ TEST(StoreAcrossHosts, OneSidedAdditionsLoseNothingAndLossesAreCounted)
         }
 }
 
+/* One rank after the other, so that no block is read again. Parts of calls end within blocks. */
+TEST(StoreAcrossHosts, APushAndAPullCostWhatIsPlanned)
+{
+    const struct {
+        const char *provider;
+        std::vector<rf_store_rule> rules;
+    } all[] = {{"tcp;ofi_rxm", {RF_STORE_HOGWILD, RF_STORE_RACY}}, {"ofi-tcp", {RF_STORE_HOGWILD}}};
+    for (const auto &row : all)
+        for (const rf_store_rule rule : row.rules) {
+            const int64_t count = 400003;
+            const bool atomic = row.rules.size() == 2;
+            ranks::World world;
+            world.provider = row.provider;
+            world.hosts = "a,b,c";
+            world.size = 3;
+            ranks::run(world, [&](rf_comm *comm, int rank) {
+                rf_store *store = open_store(comm, rule, count, nullptr);
+                ASSERT_NE(store, nullptr);
+                const rf_store_keys keys = rf_store_range(0, count);
+                Vector values(count);
+                rf_store_opts opts = {};
+                opts.rule = rule;
+                opts.count = count;
+                for (int turn = 0; turn < world.size; turn++) {
+                    ASSERT_EQ(rf_barrier(comm, nullptr), RF_OK);
+                    if (turn != rank)
+                        continue;
+                    const rf_store_stats before = store->stats;
+                    struct rf_store_usage planned = {};
+                    ASSERT_EQ(rf_store_usage_across(&opts, world.size, rank, atomic, &planned),
+                              RF_OK);
+                    ASSERT_EQ(rf_store_push(store, &keys, values.data(), nullptr), RF_OK);
+                    ASSERT_EQ(rf_store_pull(store, &keys, 0, values.data()), RF_OK);
+                    EXPECT_EQ(store->stats.pushed_bytes - before.pushed_bytes, planned.sent_bytes);
+                    EXPECT_EQ(store->stats.pulled_bytes - before.pulled_bytes,
+                              planned.received_bytes);
+                }
+                rf_store_close(store);
+            });
+        }
+}
+
 /* A block that is not whole is read again, until the timeout. */
 TEST(StoreAcrossHosts, ABlockThatIsNeverWholeIsNoValue)
 {

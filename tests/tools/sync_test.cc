@@ -161,9 +161,18 @@ TEST(Sync, ThePlanHasTheBytesOfAStore)
     ASSERT_EQ(r.status, 0) << r.err;
     EXPECT_EQ(last_number(r.out, "server_received"), 3 * last_number(r.out, "sent_round"));
     EXPECT_EQ(last_number(r.out, "sent_round"), values + 24 + 2 * 34);
-    r = run_program(with(words, {"--sync", "hogwild", "--ranks", "2", "--optimizer", "sgd",
-                                 "--weight-decay", "0", "--json"}));
+    r = run_program(with(
+        words, {"--sync", "fedavg:4", "--clients", "3", "--json", "--secure-aggregation", "2"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_GT(last_number(r.out, "sent_round"), 2 * values);
+    EXPECT_LT(last_number(r.out, "sent_round"), 2.1 * values);
+    const std::vector<std::string> hogwild =
+        with(words, {"--sync", "hogwild", "--optimizer", "sgd", "--weight-decay", "0", "--json"});
+    r = run_program(with(hogwild, {"--ranks", "2"}));
     EXPECT_EQ(last_number(r.out, "sent_round"), 0) << r.err;
+    r = run_program(with(hogwild, {"--hosts", "2x1"}));
+    EXPECT_EQ(last_number(r.out, "sent_round"), values / 2) << r.err;
+    EXPECT_GT(last_number(r.out, "versioned_sent"), values / 2);
     const struct {
         std::vector<std::string> more;
         const char *says;

@@ -292,6 +292,49 @@ TEST(Control, ASilentRankIsReportedAfterTheSuspicionTime)
     kill_one(0, SIGSTOP, 0.5, 5.0);
 }
 
+// What a rank has said of its group when it dies before it joins.
+struct Offer {
+    char host[64];
+    uint32_t port;
+    uint8_t job[RF_JOB_BYTES];
+    void *world;
+};
+
+// Those that wait for it name it, and do not wait until the time is over.
+TEST(Control, ARankThatDiesBeforeItJoinsItsGroupIsNamed)
+{
+    for (int victim = 0; victim < 3; victim++) {
+        const int port = free_port(), taken = free_port();
+        auto *ended =
+            (std::atomic<int> *)mmap(nullptr, sizeof(std::atomic<int>), PROT_READ | PROT_WRITE,
+                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        job::Processes ranks;
+        ranks.start(3, [=](int rank) {
+            const int members[] = {1, 0, 2}; // the first of the group, 1, is not that of the job
+            rf_control *group = nullptr;
+            job::Member m = job::join(job::tcp_url(port), rank, 3);
+            if (m.status != 0)
+                return 10;
+            if (rank == victim) {
+                Offer mine = {}, all[3];
+                snprintf(mine.host, sizeof mine.host, "127.0.0.1");
+                mine.port = rank == 1 ? (uint32_t)taken : 0;
+                m.c->ops->all_gather(m.c, &mine, sizeof mine, all, 60);
+                kill(getpid(), SIGKILL);
+            }
+            const int status = rf_split_join(m.c, members, 3, 50, &group);
+            const std::string name = "rank " + std::to_string(victim) + " died";
+            const bool named = strstr(rf_last_error()->message, name.c_str()) != nullptr;
+            for (++*ended; *ended < 2;) // the other one is still to be named
+                std::this_thread::yield();
+            return status != RF_EPEER ? 20 - status : named ? 0 : 11;
+        });
+        for (int rank = 0; rank < 3; rank++)
+            EXPECT_EQ(ranks.wait(rank), rank == victim ? -SIGKILL : 0) << rank << " of " << victim;
+        munmap(ended, sizeof *ended);
+    }
+}
+
 TEST(Control, NonsenseOnAnAuthenticatedLinkCountsAsThatRanksDeath)
 {
     Job job(3);

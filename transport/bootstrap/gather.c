@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../control/control.h"
 #include "../control/socket.h"
 #include "base/base.h"
 #include "join.h"
@@ -194,6 +195,10 @@ static int wait_for_ranks(struct gathering *g)
             continue; /* a signal */
         watch_joined(g, polls);
         rf_listener_serve(&g->listener);
+        if (g->rendezvous->parent &&
+            (rc = rf_control_check(g->rendezvous->parent, g->rendezvous->members,
+                                   g->rendezvous->member_count)) < 0)
+            break;
         if (g->over) {
             rc = rf_fail_rank(RF_EABORT, g->who, "%s", g->why);
             break;

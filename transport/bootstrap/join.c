@@ -8,6 +8,7 @@
 
 #include <ringforge/ringforge.h>
 
+#include "../control/control.h"
 #include "../control/socket.h"
 #include "base/base.h"
 #include "kvs.h"
@@ -193,6 +194,9 @@ int rf_join_connect(struct rf_rendezvous *rendezvous, struct rf_link *link)
                            rf_now_ns() - start < STALE_NS;
         if (rc != RF_EAGAIN && !maybe_stale)
             return rc;
+        if (rendezvous->parent)
+            RETURN_IF_ERROR(rf_control_check(rendezvous->parent, rendezvous->members,
+                                             rendezvous->member_count));
         if (rf_now_ns() >= deadline) {
             struct rf_error last = *rf_last_error();
             return rf_fail_rank(RF_ETIMEOUT, 0, "rank %d could not join within %.3g s: %.400s",

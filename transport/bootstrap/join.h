@@ -28,6 +28,11 @@ struct rf_rendezvous {
     double timeout_s;
     const char *declines; /* the reason why this rank declines; NULL: it joins */
     struct rf_job_key key;
+    /* A job whose ranks, by number `members` (NULL: all), become ranks of this one: if one of them
+     * is lost there, nobody waits for it here. NULL: none. */
+    struct rf_control *parent;
+    const int *members;
+    int member_count;
 };
 
 /* Rank 0: waits for all ranks. Sets links[r] for r > 0, and the listening socket, which stays open.

@@ -158,7 +158,8 @@ int rf_growth_join(struct rf_control *parent, const struct rf_growth *growth, in
                                        .size = growth->size,
                                        .timeout_s = timeout_s,
                                        .listens = parent->rank == 0,
-                                       .listener = listener};
+                                       .listener = listener,
+                                       .parent = parent};
     snprintf(rendezvous.host, sizeof(rendezvous.host), "%.63s", growth->host);
     RETURN_IF_ERROR(rf_job_key_init(&rendezvous.key, key ? key : rf_env("RF_JOB_KEY")));
     memcpy(rendezvous.key.job, growth->job, RF_JOB_BYTES);

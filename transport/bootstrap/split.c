@@ -68,8 +68,12 @@ int rf_split_join(struct rf_control *parent, const int *members, int count, doub
                   struct rf_control **control)
 {
     const struct rf_job_key *key = rf_control_key(parent);
-    struct rf_rendezvous rendezvous = {
-        .rank = rank_in_group(parent, members, count), .size = count, .timeout_s = timeout_s};
+    struct rf_rendezvous rendezvous = {.rank = rank_in_group(parent, members, count),
+                                       .size = count,
+                                       .timeout_s = timeout_s,
+                                       .parent = parent,
+                                       .members = members,
+                                       .member_count = count};
     struct offer mine = {{0}}, *all = rf_alloc((size_t)parent->size * sizeof(*all));
     int rc = all ? 0 : rf_fail(RF_ENOMEM, "no memory to split %d ranks", parent->size);
     if (!all)

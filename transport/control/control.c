@@ -155,6 +155,25 @@ static const struct rf_control_ops socket_control_ops = {
     .leave = socket_leave,
 };
 
+int rf_control_check(struct rf_control *control, const int *members, int count)
+{
+    if (control->ops != &socket_control_ops)
+        return 0;
+    struct rf_socket_control *c = control_of(control);
+    int lost = -1;
+    pthread_mutex_lock(&c->lock);
+    for (int k = 0; k < (members ? count : control->size) && lost < 0; k++) {
+        const int rank = members ? members[k] : k;
+        lost = c->peers[rank].dead || c->peers[rank].left ? rank : -1;
+    }
+    const bool left = lost >= 0 && c->peers[lost].left, aborted = c->aborted;
+    pthread_mutex_unlock(&c->lock);
+    if (lost >= 0)
+        return rf_fail_rank(RF_EPEER, lost, "rank %d %s while ranks joined a new communicator",
+                            lost, left ? "left" : "died");
+    return aborted ? rf_fail(RF_EABORT, "a rank aborted while ranks joined a new communicator") : 0;
+}
+
 /* ---- starting -------------------------------------------------------------------------------- */
 
 /* A rank that has left, or died, may come back for the next job at the same address before rank 0

@@ -91,6 +91,10 @@ void rf_control_local_address(struct rf_control *c, char *out, size_t bytes);
 /* The key of the job if the link uses sockets; else NULL. */
 const struct rf_job_key *rf_control_key(struct rf_control *c);
 
+/* RF_EPEER: one of these ranks has died or left, and the message names it; RF_EABORT: the job was
+ * aborted. members NULL: all ranks. 0 if the ranks are threads. Does not block. */
+int rf_control_check(struct rf_control *c, const int *members, int count);
+
 /* Collective: from now on processes on this host are watched. */
 int rf_control_watch_processes(struct rf_control *c, double timeout_s);
 
