@@ -41,15 +41,16 @@ static const struct {
      "--ranks N and --mesh dp=N mean the same: N data-parallel ranks. With other parts in --mesh "
      "the "
      "number of ranks is the product dp * tp * cp * pp."},
-    {"Memory", "offload recompute update-in-backward device-bytes workspace length"},
+    {"Memory",
+     "offload disk disk-slowdown recompute update-in-backward device-bytes workspace length"},
     {"Optimizer", "optimizer optimizer-state lr warmup lr-decay beta1 beta2 eps eps-inside "
                   "no-bias-correction momentum "
                   "dampening centered clip weight-decay"},
     {"Text",
      "prompt prompts prompt-ids message messages tools sample max-new temperature top-k top-p "
      "repetition-penalty stop stop-id ignore-end"},
-    {"Speed",
-     "peak memory launch host-memory link-gbps latency links search top explain compare fits"},
+    {"Speed", "peak memory launch host-memory disk-rate link-gbps latency links search top explain "
+              "compare fits"},
     {"Sizes and times",
      "minbytes maxbytes stepfactor stepbytes shape form split path iters warmup_iters agg_iters "
      "seconds scale times check one-clock rewrite"},

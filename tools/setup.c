@@ -151,8 +151,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"no-prefetch", TOOL_FLAG, &s->no_prefetch, NULL,
          "zero 3: no gathers ahead of the block that needs them"},
         {"offload", TOOL_TEXT, &s->offload, "LIST",
-         "what lies in host memory: optimizer (with its step), params, grads (zero 2, 3), "
-         "activations (none)"},
+         "what lies in host memory: optimizer (with its step; optimizer=disk: its states in a "
+         "file), "
+         "params, grads (zero 2, 3), activations (none)"},
         {"device-bytes", TOOL_INT, &s->device_bytes, "BYTES",
          "limit of device memory; a plan beyond it is refused, with what would fit (none)"},
         {"order", TOOL_TEXT, &s->order, "ORDER",
@@ -412,7 +413,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (status == TOOL_OK)
         status = reversible_parse(command, s);
     if (status == TOOL_OK)
-        status = offload_parse(command, s->offload, &s->offloaded);
+        status = offload_parse(command, s->offload, &s->offloaded, &s->on_disk);
     if (status == TOOL_OK)
         status = adapter_open(command, s);
     if (status == TOOL_OK && s->lora)
@@ -549,6 +550,7 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .invert = s->reversible && !s->recompute.blocks,
         .update_in_backward = s->in_backward,
         .offload = s->offloaded,
+        .disk = s->on_disk,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };

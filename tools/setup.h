@@ -40,6 +40,7 @@ struct setup {
     int64_t device_bytes;
     const char *offload;
     int offloaded;  /* RF_OFFLOAD_* */
+    int on_disk;    /* those of them that are in a file */
     bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
     bool batch_given;
     const char *model;                 /* gpt2, llama */
@@ -110,7 +111,7 @@ int reversible_parse(const struct tool_command *command, struct setup *setup);
 
 /* ---- offload.c: "none", or words separated by commas ----------------------------------------- */
 
-int offload_parse(const struct tool_command *command, const char *text, int *out);
+int offload_parse(const struct tool_command *command, const char *text, int *out, int *disk);
 
 /* ---- setup.c: auto, none, nf4 or int8 -------------------------------------------------------- */
 
@@ -146,10 +147,13 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
 /* A worker has no optimizer: the store has it, and adds each use of a tied parameter over the
  * workers. */
 void setup_store_policy(const struct rf_store_opts *store, struct rf_policy *policy);
-/* The further terms of a worker's gradients (rf_store_opts.terms); *out: freed with free(). Returns
- * their number; -1: out of memory. */
+/* The ranges of a plan that `next` tells, as rf_plan_trained_use does, and their number. out: room
+ * for them, or NULL. */
 struct rf_store_keys;
-int setup_store_terms(const struct rf_plan *plan, struct rf_store_keys **out);
+int setup_store_ranges(const struct rf_plan *plan,
+                       int (*next)(const struct rf_plan *plan, int index, int64_t *first,
+                                   int64_t *count),
+                       struct rf_store_keys *out);
 
 struct model {
     const struct rf_block *blocks;

@@ -15,7 +15,7 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
         bool given;
         const char *name, *why;
     } others[] = {
-        {setup_ranks(setup) > 1, "mesh", "a worker of a store is one rank"},
+        {setup->compression.form != RF_FORM_F32, "compress", "gradients are pushed in f32"},
         {p->loss_scale != 0, "loss-scale",
          "gradients of a store have none; use --dtype bf16 or f32"},
         {p->offload != 0, "offload", "the store has the optimizer's state"},
@@ -30,6 +30,11 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
          "order tree",
          "the bits are those of data-parallel training only if the micro-batches of a worker are a "
          "power of two; use --order ring, or such --micro-batches"},
+        {store->rule == RF_STORE_SYNC && p->order == RF_ORDER_TREE &&
+             (setup->mesh.cp > 1 || (setup->mesh.tp > 1 && p->sequence_parallel)),
+         "order tree",
+         "the ranks of a worker that have parts of sequences add their gradients before those of "
+         "other workers, and data-parallel training after them; use --order ring"},
         {shared && p->optimizer.kind != RF_SGD, "optimizer other than sgd",
          "ranks add to the parameters what SGD does; use --optimizer sgd"},
         {shared && p->optimizer.weight_decay != 0, "weight-decay",
@@ -49,15 +54,17 @@ void setup_store_policy(const struct rf_store_opts *store, struct rf_policy *pol
     policy->uses_apart = store->rule == RF_STORE_SYNC;
 }
 
-int setup_store_terms(const struct rf_plan *plan, struct rf_store_keys **out)
+int setup_store_ranges(const struct rf_plan *plan,
+                       int (*next)(const struct rf_plan *plan, int index, int64_t *first,
+                                   int64_t *count),
+                       struct rf_store_keys *out)
 {
     int64_t first, count;
-    int terms = 0;
-    while (rf_plan_trained_use(plan, terms, &first, &count) == 0)
-        terms++;
-    *out = calloc((size_t)terms + 1, sizeof(**out));
-    for (int k = 0; *out && k < terms; k++)
-        if (rf_plan_trained_use(plan, k, &first, &count) == 0)
-            (*out)[k] = rf_store_range(first, count);
-    return *out ? terms : -1;
+    int all = 0;
+    while (next(plan, all, &first, &count) == 0) {
+        if (out)
+            out[all] = rf_store_range(first, count);
+        all++;
+    }
+    return all;
 }

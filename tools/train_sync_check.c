@@ -111,7 +111,7 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
                                   "newcomers: leave out --accept, or use graph=NAME",
                                   o->sync);
     if (status == TOOL_OK && o->coordinator)
-        status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
+        status = train_client_check(command, o, workers, &text.rule);
     rf_rounds_text_free(&text);
     return status;
 }

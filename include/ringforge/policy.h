@@ -174,6 +174,13 @@ struct rf_policy {
     int stage_count;
 
     int offload; /* RF_OFFLOAD_* or 0 */
+    /* Of `offload`, what is in a file on a disk and not in host memory: RF_OFFLOAD_OPTIMIZER, for
+     * the optimizer's states, or 0. Each rank has a file (rf_run_opts.disk). Blocks of states are
+     * read into one of two buffers in host memory while the host updates the block before, and
+     * written back (Rajbhandari et al. 2021, ZeRO-Infinity). The bits are those of offload alone.
+     */
+    int disk;
+    uint64_t disk_block_bytes; /* of all states of a block, at most; 0 = 8 MiB */
     /* Limit of device memory, without host memory; 0 = none. If a plan needs more: RF_ENOMEM, and
      * the message has the cheapest change of the policy that makes it fit. */
     uint64_t device_bytes;
@@ -188,9 +195,9 @@ struct rf_policy {
      * comparisons. The bits are the same. In ring order only. Other ranks have no optimizer states,
      * and their gradients are not reduced. */
     bool update_on_rank_0;
-    /* In tree order the gradients of the uses of a tied parameter on a rank stay apart, for a
-     * caller who adds each over several runs (rf_plan_trained_use). Steps have a rate of 0, and
-     * their norm lacks all uses but the first. */
+    /* In tree order the gradients of the uses of a tied parameter stay apart, for a caller who adds
+     * each over several runs (rf_plan_trained_use). Steps have a rate of 0, and their norm lacks
+     * further uses on this rank. */
     bool uses_apart;
 };
 
@@ -209,6 +216,8 @@ struct rf_policy {
     ROW(uses_apart, "uses of tied parameters apart")                                               \
     ROW(zero, "zero stage")                                                                        \
     ROW(state_dtype, "type of the optimizer's states")                                             \
+    ROW(disk, "data on a disk")                                                                    \
+    ROW(disk_block_bytes, "blocks of data on a disk")                                              \
     ROW(invert, "inverted blocks")                                                                 \
     ROW(no_masters, "parameters without f32 masters")                                              \
     ROW(reduce_dtype, "type in which gradients travel")                                            \

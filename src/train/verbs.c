@@ -364,6 +364,29 @@ static int step(struct rf_execution *p, const struct rf_instruction *i)
 /* Starting a thread costs some microseconds. */
 enum { LEAST_OF_A_THREAD = 65536 };
 
+/* The elements of this rank's shard that an update is of: a block of its states, or all. */
+static struct rf_plan_span updated_span(const struct rf_execution *p,
+                                        const struct rf_instruction *i, int piece)
+{
+    const struct rf_plan *plan = p->run->plan;
+    struct rf_plan_span span = {0, plan->pieces[piece].counts[plan->shard]};
+    for (int k = 0; rf_plan_states_on_disk(plan) && k < RF_STATE_COUNT; k++) {
+        const struct rf_operands state = rf_plan_ins(plan, i, rf_state_role(k));
+        if (state.count == 0)
+            continue;
+        const int number = rf_block_of_slot(plan->values[state.values[0]].slot);
+        const struct rf_plan_span block = rf_plan_disk_span(plan, piece, number);
+        rf_plan_clip(&span, block.first, block.count);
+        break;
+    }
+    return span;
+}
+
+static void *element_at(struct rf_tensor values, uint64_t bytes)
+{
+    return values.buffer ? (char *)rf_tensor_map(values) + bytes : NULL;
+}
+
 static int host_step(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -371,8 +394,9 @@ static int host_step(struct rf_execution *p, const struct rf_instruction *i)
     const int param = rf_plan_outs(plan, i, RF_ROLE_PARAM).values[0];
     const int piece = plan->values[param].piece;
     const struct rf_plan_piece *q = &plan->pieces[piece];
-    struct rf_host_part part = {.count = (int64_t)q->counts[plan->shard],
-                                .first = q->first + q->borders[plan->shard],
+    const struct rf_plan_span span = updated_span(p, i, piece);
+    struct rf_host_part part = {.count = (int64_t)span.count,
+                                .first = q->first + q->borders[plan->shard] + span.first,
                                 .param_type = type_of(p, param),
                                 .grad_type = RF_F32,
                                 .copy_type = plan->copy_type,
@@ -380,15 +404,13 @@ static int host_step(struct rf_execution *p, const struct rf_instruction *i)
                                 .flush = run->flush};
     if (part.count == 0)
         return 0;
-    struct rf_tensor decay = in_span(p, i, RF_ROLE_DECAY);
-    const struct rf_tensor copy = out_span(p, i, RF_ROLE_COPY);
-    decay.offset += rf_plan_state_first(plan, piece) / RF_FLAT_GRAIN * sizeof(uint32_t);
-    part.param = rf_tensor_map(rf_run_value(run, param));
-    part.grad = rf_tensor_map(in_span(p, i, RF_ROLE_GRAD));
-    part.decay = rf_tensor_map(decay);
-    const struct rf_tensor places = rf_run_places(run, piece);
-    part.places = places.buffer ? rf_tensor_map(places) : NULL;
-    part.copy = copy.buffer ? rf_tensor_map(copy) : NULL;
+    const uint64_t grain = (rf_plan_state_first(plan, piece) + span.first) / RF_FLAT_GRAIN;
+    part.param = element_at(rf_run_value(run, param), span.first * rf_dtype_bytes(part.param_type));
+    part.grad = element_at(in_span(p, i, RF_ROLE_GRAD), span.first * sizeof(float));
+    part.decay = element_at(in_span(p, i, RF_ROLE_DECAY), grain * sizeof(*part.decay));
+    part.places = element_at(rf_run_places(run, piece),
+                             span.first / RF_FLAT_GRAIN * 2 * sizeof(*part.places));
+    part.copy = element_at(out_span(p, i, RF_ROLE_COPY), span.first * sizeof(uint16_t));
     for (int k = 0; k < RF_STATE_COUNT; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
             part.state[k] = rf_tensor_map(out_span(p, i, rf_state_role(k)));
@@ -479,4 +501,6 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_EXCHANGE] = {.start = rf_start_exchange},
     [RF_VERB_SEND] = {.start = rf_start_message},
     [RF_VERB_RECV] = {.start = rf_start_message},
+    [RF_VERB_READ] = {.start = rf_start_disk},
+    [RF_VERB_WRITE] = {.start = rf_start_disk},
 };

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "folder.h"
 #include "world.h"
 
 namespace
@@ -15,7 +16,7 @@ namespace
 
 // The choices, one of each.
 enum { RANKS, STAGE, ORDER, AGAIN, PRECISION, OFFLOAD, GATHER, STATES, AXES };
-const int choices[AXES] = {4, 5, 2, 4, 4, 6, 3, 4};
+const int choices[AXES] = {4, 5, 2, 4, 4, 7, 3, 4};
 using Row = std::vector<int>;
 
 // The last of STATES: in 8 bits, updated in the backward pass.
@@ -33,7 +34,10 @@ Training training_of(const Row &row)
                                   RF_OFFLOAD_GRADS,
                                   RF_OFFLOAD_ACTIVATIONS,
                                   RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS |
-                                      RF_OFFLOAD_ACTIVATIONS};
+                                      RF_OFFLOAD_ACTIVATIONS,
+                                  RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_ACTIVATIONS};
+    enum { ON_DISK = 6 };
+    static const Folder folder;
     Training t;
     t.model = {3, 32, 4, 16, 61};
     t.steps = 1;
@@ -47,6 +51,9 @@ Training training_of(const Row &row)
     t.policy.order = row[ORDER] ? RF_ORDER_TREE : RF_ORDER_RING;
     t.policy.recompute = again[row[AGAIN]];
     t.policy.offload = offload[row[OFFLOAD]];
+    t.policy.disk = row[OFFLOAD] == ON_DISK ? RF_OFFLOAD_OPTIMIZER : 0;
+    t.policy.disk_block_bytes = 20000;
+    t.disk = folder.path();
     t.model.dtype = row[PRECISION] == 1 || row[PRECISION] == 2 ? RF_BF16 : RF_F32;
     t.model.residual = row[PRECISION] == 2 ? RF_BF16 : RF_F32;
     t.policy.no_masters = row[PRECISION] == 2;

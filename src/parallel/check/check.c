@@ -26,6 +26,9 @@ static enum rf_lane lane_of(const struct rf_plan *plan, enum rf_verb verb)
         return RF_LANE_FETCH;
     case RF_VERB_EVICT:
         return RF_LANE_EVICT;
+    case RF_VERB_READ:
+    case RF_VERB_WRITE:
+        return RF_LANE_DISK;
     case RF_VERB_LOSS:
         return rf_plan_loss_lane(plan);
     case RF_VERB_BROADCAST:

@@ -69,6 +69,8 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
     case RF_VALUE_GRAD_NARROW_SHARD:
     case RF_VALUE_GRAD_TIED:
         return RF_CATEGORY_GRADS;
+    case RF_VALUE_HOST_STATE:
+        return RF_CATEGORY_OPTIMIZER;
     case RF_VALUE_SAVED: /* without a backward pass it is not read */
         return plan->policy.forward_only ? RF_CATEGORY_SCRATCH : RF_CATEGORY_ACTIVATIONS;
     default:
@@ -78,8 +80,9 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
 
 static enum rf_memory memory_of(enum rf_value_kind kind)
 {
-    return kind == RF_VALUE_HOST_OUT || kind == RF_VALUE_HOST_SAVED ? RF_MEMORY_HOST
-                                                                    : RF_MEMORY_DEVICE;
+    const bool host =
+        kind == RF_VALUE_HOST_OUT || kind == RF_VALUE_HOST_SAVED || kind == RF_VALUE_HOST_STATE;
+    return host ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */

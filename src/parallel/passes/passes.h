@@ -28,6 +28,7 @@ typedef int rf_plan_pass(struct rf_plan *plan);
     PASS(rounds)    /* the same with sharded gradients */                                          \
     PASS(update)    /* losses, ties, norm, optimizer */                                            \
     PASS(in_backward) /* the same, with updates in the backward pass */                            \
+    PASS(disk)        /* copies of states between a disk and host memory */                        \
     PASS(gather)      /* gathers sharded parameters when they are needed */                        \
     PASS(bytes)       /* the sizes of memory that lives as long as the run */                      \
     PASS(spill)       /* copies activations to host memory and back */                             \

@@ -154,6 +154,14 @@ static int check_offload(const struct rf_plan *plan)
                        "offload of parameters with zero=1 on %d ranks is not in this version; use "
                        "zero=2 or 3, or zero=0",
                        mesh->dp);
+    if (policy->disk & ~RF_OFFLOAD_OPTIMIZER)
+        return rf_fail(RF_ENOTSUP,
+                       "disk %d: only the optimizer's states can be on a disk in this version; use "
+                       "RF_OFFLOAD_OPTIMIZER, or 0",
+                       policy->disk);
+    if (policy->disk & ~policy->offload)
+        return rf_fail(RF_EINVAL, "the optimizer's states on a disk without their offload: the "
+                                  "host updates them; use RF_OFFLOAD_OPTIMIZER for offload, too");
     if (rf_plan_params_with_host(plan) && policy->update_on_rank_0)
         return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone is not possible; use "
                                   "one of the two, or offload activations only");
@@ -483,6 +491,8 @@ int rf_pass_policy(struct rf_plan *plan)
     rf_plan_form_groups(plan);
     /* A single rank is rank 0 already. */
     policy->update_on_rank_0 = policy->update_on_rank_0 && plan->mesh.dp > 1;
+    if (!policy->disk_block_bytes)
+        policy->disk_block_bytes = 8u << 20;
     if (!policy->bucket_bytes)
         policy->bucket_bytes = 25u << 20;
     if (!policy->first_bucket_bytes)

@@ -56,7 +56,6 @@ static void leave_apart(struct rf_writer *w, int piece)
             w->status = values[k];
 }
 
-/* In tree order, in the order of registration. */
 void rf_write_ties(struct rf_writer *w, int piece)
 {
     const struct rf_plan *plan = w->plan;
@@ -67,7 +66,7 @@ void rf_write_ties(struct rf_writer *w, int piece)
         const int owners = plan->params[param->owner].grad_piece;
         if (piece >= 0 && piece != owners)
             continue;
-        if (plan->policy.uses_apart) {
+        if (rf_plan_leaves_apart(plan)) {
             leave_apart(w, param->grad_piece);
             continue;
         }
@@ -152,7 +151,7 @@ static int next_shared(const struct rf_plan *plan, int after)
 static void write_all_shared(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    if (plan->mesh.pp == 1)
+    if (plan->mesh.pp == 1 || rf_plan_leaves_apart(plan))
         return;
     for (int i = next_shared(plan, -1); i >= 0; i = next_shared(plan, i))
         if (rf_plan_trains(plan, i))
