@@ -56,6 +56,7 @@ ops.h ops
 ops_decode.h ops
 ops_elementwise.h ops
 ops_norm.h ops
+ops_operand.h ops
 ops_optimizer.h ops
 ops_vocabulary.h ops
 quantize.h ops

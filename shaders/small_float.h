@@ -32,7 +32,7 @@ struct small_float {
 };
 #ifdef __STDC__
 #define SMALL_FLOAT struct small_float
-#define SMALL_FLOAT_FUNCTION static
+#define SMALL_FLOAT_FUNCTION static inline
 #define SMALL_FLOAT_ROW(name, text, ...) {__VA_ARGS__},
 #else
 #define SMALL_FLOAT small_float
@@ -93,4 +93,17 @@ SMALL_FLOAT_FUNCTION uint small_float_code(SMALL_FLOAT f, uint bits, uint roundi
                                                  : random >> (32u - shift);
     const uint code = first + ((digits + added) >> shift);
     return sign | (code <= f.largest ? code : saturate ? f.largest : beyond);
+}
+
+/* The bits of the smallest power of two by which numbers up to `most` are divided so that none is
+ * above `limit` (both bits, without a sign); 2^-126 at least; 1 for 0; NaN if `most` is not finite. */
+SMALL_FLOAT_FUNCTION uint power_scale(uint limit, uint most)
+{
+    const uint exponent =
+        (most >> 23) + 127u + ((most & 0x7fffffu) > (limit & 0x7fffffu) ? 1u : 0u);
+    if (most > 0x7f7fffffu)
+        return 0x7fc00000u;
+    if (most == 0u)
+        return 0x3f800000u;
+    return (exponent > limit >> 23 ? exponent - (limit >> 23) : 1u) << 23;
 }

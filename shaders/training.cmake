@@ -64,6 +64,7 @@ rf_builds(softmax_backward softmax "v s views" BACKWARD=1)
 rf_builds(softmax_team softmax_team "v s" BACKWARD=0)
 rf_builds(softmax_backward_team softmax_team "v s" BACKWARD=1)
 rf_builds(dropout dropout "v s views")
+rf_builds(round_operand round_operand "v s")
 rf_builds(add_bias add_bias "v s views")
 rf_builds(add_bias_f32 add_bias "v16 s16" LOAD=load_item_f32 STORE=store_item_f32) # the bias in a type, the others f32
 # All rules and types by specialization constants.

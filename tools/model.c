@@ -51,7 +51,8 @@ static struct gpt2_config gpt2_config_of(const struct setup *setup)
                                  .recompute = setup->recompute.parts,
                                  .adapter = setup_adapter(setup),
                                  .quantize = setup->quantization,
-                                 .reversible = (enum rf_reversible)setup->reversible};
+                                 .reversible = (enum rf_reversible)setup->reversible,
+                                 .recipe = setup->recipe};
     if (setup->hub)
         hub_set_gpt2(setup->hub, &config);
     return config;
@@ -69,7 +70,8 @@ static struct llama_config llama_config_of(const struct setup *setup)
                                   .recompute = setup->recompute.parts,
                                   .adapter = setup_adapter(setup),
                                   .quantize = setup->quantization,
-                                  .reversible = (enum rf_reversible)setup->reversible};
+                                  .reversible = (enum rf_reversible)setup->reversible,
+                                  .recipe = setup->recipe};
     if (setup->hub)
         hub_set_llama(setup->hub, &config);
     return config;

@@ -29,9 +29,9 @@ static const struct {
     {"Data and batch",
      "data packing chat date seq batch micro-batches head-rows steps seed eval-every "
      "eval-sequences raw"},
-    {"Precision",
-     "dtype order residual quantize no-masters stochastic-rounding reduce-dtype compress "
-     "wire-dtype loss-scale"},
+    {"Precision", "dtype matmul-precision order residual quantize no-masters stochastic-rounding "
+                  "reduce-dtype compress "
+                  "wire-dtype loss-scale"},
     {"Call", "op count counts root algorithm shared segment rank in-place private-buffers"},
     {"Parallelism",
      "ranks mesh hosts tensor-parts sequence-parallel zero keep-gathered no-prefetch update "
@@ -41,15 +41,16 @@ static const struct {
      "--ranks N and --mesh dp=N mean the same: N data-parallel ranks. With other parts in --mesh "
      "the "
      "number of ranks is the product dp * tp * cp * pp."},
-    {"Memory", "offload recompute device-bytes workspace length"},
+    {"Memory",
+     "offload disk disk-slowdown recompute update-in-backward device-bytes workspace length"},
     {"Optimizer", "optimizer optimizer-state lr warmup lr-decay beta1 beta2 eps eps-inside "
                   "no-bias-correction momentum "
                   "dampening centered clip weight-decay"},
     {"Text",
      "prompt prompts prompt-ids message messages tools sample max-new temperature top-k top-p "
      "repetition-penalty stop stop-id ignore-end"},
-    {"Speed",
-     "peak memory launch host-memory link-gbps latency links search top explain compare fits"},
+    {"Speed", "peak memory launch host-memory disk-rate link-gbps latency links search top explain "
+              "compare fits"},
     {"Sizes and times",
      "minbytes maxbytes stepfactor stepbytes shape form split path iters warmup_iters agg_iters "
      "seconds scale times check one-clock rewrite"},

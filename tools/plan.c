@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plan.h"
+#include "plan_peak.h"
 #include "timeline.h"
 
 struct outcome {
@@ -17,9 +18,11 @@ struct outcome {
     double bubble;
     int version_lag;
     int64_t params;
-    struct rf_scaling scaling; /* of rank 0 */
-    int again;                 /* blocks of a recomputed segment; 0: none */
-    int *stages, stage_count;  /* blocks of each stage */
+    struct rf_scaling scaling;          /* of rank 0 */
+    struct rf_held held[RF_HELD_COUNT]; /* likewise */
+    int again;                          /* blocks of a recomputed segment; 0: none */
+    int *stages, stage_count;           /* blocks of each stage */
+    bool disk;                          /* something is on a disk */
     struct plan_rates rates;
     struct prediction prediction; /* if the rates are known */
 };
@@ -52,6 +55,7 @@ static int plan_all(const struct tool_command *command, const struct setup *setu
     if (rc == 0) {
         count_blocks(plan, model, out);
         rc = rf_plan_all_ranks(plan, out->costs, out->per_rank, out->work);
+        rc = rc == 0 ? rf_plan_peak(plan, out->held) : rc;
         out->bubble = rf_plan_bubble(plan);
         out->version_lag = rf_plan_version_lag(plan);
         out->params = rf_plan_param_count(plan);
@@ -82,7 +86,7 @@ static double flops_of(const struct outcome *o, int first, int count)
     return sum;
 }
 
-static cJSON *to_json(const struct outcome *o)
+static cJSON *to_json(const struct setup *setup, const struct outcome *o)
 {
     cJSON *json = tool_json_new("ranks=%d bubble=%g version_lag=%d param_count=%g recompute=%d",
                                 o->ranks, o->bubble, o->version_lag, (double)o->params, o->again);
@@ -90,6 +94,7 @@ static cJSON *to_json(const struct outcome *o)
     cJSON *scaling = cJSON_AddObjectToObject(json, "scaling");
     tool_json_put(scaling, "params=%g tokens=%g fixed=%g", (double)o->scaling.params,
                   (double)o->scaling.tokens, (double)o->scaling.fixed);
+    plan_peak_json(o->held, setup, json);
     cJSON *list = cJSON_AddArrayToObject(json, "per_rank");
     for (int r = 0; r < o->ranks; r++) {
         const struct rf_bytes *b = &o->per_rank[r];
@@ -97,6 +102,8 @@ static cJSON *to_json(const struct outcome *o)
             "params=%g grads=%g optimizer=%g activations=%g comm=%g scratch=%g host=%g sent=%g",
             (double)b->params, (double)b->grads, (double)b->optimizer, (double)b->activations,
             (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
+        if (o->disk)
+            tool_json_put(row, "disk=%g disk_moved=%g", (double)b->disk, (double)b->disk_moved);
         if (o->work) {
             tool_json_put(row, "flops=%g repeated_flops=%g read=%g written=%g",
                           (double)o->work[r].flops, (double)o->work[r].repeated,
@@ -202,6 +209,24 @@ static void print_stages(const struct outcome *o)
     printf("\n");
 }
 
+/* Of the rank with most, and the time at the given rate. */
+static void print_disk(const struct outcome *o)
+{
+    char text[3][24], time[48] = "";
+    const struct rf_bytes *most = &o->per_rank[0];
+    for (int r = 1; r < o->ranks; r++)
+        most = o->per_rank[r].disk > most->disk ? &o->per_rank[r] : most;
+    if (!o->disk)
+        return;
+    if (o->rates.disk > 0)
+        snprintf(time, sizeof(time), ", which takes %s",
+                 plan_time_text((double)most->disk_moved / (1e9 * o->rates.disk), text[2],
+                                sizeof(text[2])));
+    printf("On the disk: %s of optimizer states of a rank; a step reads and writes %s%s\n",
+           tool_bytes_text(most->disk, text[0], sizeof(text[0])),
+           tool_bytes_text(most->disk_moved, text[1], sizeof(text[1])), time);
+}
+
 static void print_table(const struct setup *setup, const struct outcome *o)
 {
     char mesh[64];
@@ -213,6 +238,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
     printf("%11s %10s %10s %10s %11s %10s %10s %10s %10s %12s\n", "rank", "params", "grads",
            "optimizer", "activations", "comm", "scratch", "total", "with host", "sent/step");
     print_ranks(o);
+    print_disk(o);
     print_scaling(setup, o);
     print_stages(o);
     printf("Idle share of a step by the schedule: %.1f %%\n", 100 * o->bubble);
@@ -220,6 +246,7 @@ static void print_table(const struct setup *setup, const struct outcome *o)
         printf("Gradients of a step are those of the weights of %d update before\n",
                o->version_lag);
     print_work(o);
+    plan_peak_print(o->held, setup);
     if (o->prediction.sim)
         prediction_print(&o->prediction);
 }
@@ -287,7 +314,7 @@ static int tell(const struct tool_command *command, const struct plan_options *o
 {
     const bool print = !(o->json_path && strcmp(o->json_path, "-") == 0) &&
                        !(o->plot_path && strcmp(o->plot_path, "-") == 0);
-    cJSON *json = o->json_path ? to_json(out) : NULL;
+    cJSON *json = o->json_path ? to_json(&o->setup, out) : NULL;
     int status = TOOL_OK;
     if (print && o->params > 0)
         printf("%s%d layers of equal size%s\n",
@@ -316,17 +343,13 @@ static int tell(const struct tool_command *command, const struct plan_options *o
 static int print_plan(const struct tool_command *command, const struct plan_options *o,
                       const struct plan_rates *rates)
 {
-    struct outcome out = {.ranks = setup_ranks(&o->setup), .rates = *rates};
+    struct outcome out = {
+        .ranks = setup_ranks(&o->setup), .rates = *rates, .disk = o->setup.on_disk != 0};
     struct model model = {NULL};
     int status = o->params > 0 ? model_create_sized(command, &o->setup, o->params, &model)
                                : model_create(command, &o->setup, &model);
     if (status != TOOL_OK)
         return status;
-    if (o->sync.rule &&
-        setup_check_store_model(command, &o->setup, o->sync.rule, &model) != TOOL_OK) {
-        model_destroy(&model);
-        return TOOL_USAGE;
-    }
     out.per_rank = calloc((size_t)out.ranks, sizeof(*out.per_rank));
     if (!out.per_rank)
         status = tool_error(command, "out of memory for %d ranks", out.ranks);
@@ -355,6 +378,8 @@ static int check_several(const struct tool_command *command, const struct plan_o
                         : o->sync.rule                          ? "sync"
                         : o->plot_path                          ? "plot"
                         : strcmp(o->setup.streams, "none") != 0 ? "reversible"
+                        : strstr(o->setup.offload, "=disk")     ? "offload optimizer=disk"
+                        : o->setup.recipe                       ? "matmul-precision"
                                                                 : NULL;
     return other ? tool_usage_error(command, "--%s does not go with --%s; use either", other,
                                     o->fits ? "fits" : "search")

@@ -11,7 +11,7 @@
 
 struct plan_rates {
     /* As given: 10^12 FLOP/s, 10^9 bytes/s, 10^9 bit/s, microseconds. Rates: 0 = not given. */
-    double peak, memory, host_memory, link, launch, latency;
+    double peak, memory, host_memory, disk, link, launch, latency;
     const char *hosts_text, *links_text;
     int hosts, host_ranks; /* 0: not given */
     double intra_host,
@@ -23,7 +23,7 @@ struct plan_rates {
 };
 
 #define PLAN_MAX_RANKS 65536
-#define PLAN_RATES_ROWS 9
+#define PLAN_RATES_ROWS 10
 void plan_rates_options(struct plan_rates *rates, struct tool_option *rows);
 /* Fills known and rates. A usage error if only some of them are given, or none, and `needed` names
  * an option that requires them. */

@@ -15,6 +15,7 @@ int plan_beside(const struct tool_command *command, const struct plan_sync *sync
     struct rf_bytes bytes;
     all.policy.optimizer = sync->optimizer;
     all.policy.clip = sync->clip;
+    all.policy.uses_apart = false;
     all.mesh.dp *= sync->workers;
     all.policy.batch *= sync->workers;
     all.policy.micro_batches *= sync->workers;

@@ -125,6 +125,8 @@ static void row_json(const struct row *row, cJSON *list)
     }
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
         cJSON_AddNumberToObject(json, values[i].name, (double)values[i].value);
+    if (b->disk)
+        tool_json_put(json, "disk=%g disk_moved=%g", (double)b->disk, (double)b->disk_moved);
     if (row->prediction.sim)
         prediction_json(&row->prediction, json);
 }

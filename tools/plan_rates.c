@@ -17,6 +17,8 @@ void plan_rates_options(struct plan_rates *r, struct tool_option *rows)
          .given = &r->launch_given},
         {"host-memory", TOOL_COUNT, &r->host_memory, "GB",
          "bandwidth between host and device, GB/s (as --memory)"},
+        {"disk-rate", TOOL_COUNT, &r->disk, "GB",
+         "speed of the disk of --offload optimizer=disk, read and written, GB/s"},
         {"link-gbps", TOOL_COUNT, &r->link, "G",
          "bandwidth of a rank's link in each direction, Gbit/s"},
         {"latency", TOOL_REAL, &r->latency, "US", "time of a short message, microseconds (0)",
@@ -68,8 +70,8 @@ int plan_rates_check(const struct tool_command *command, const struct setup *set
     int status = plan_hosts_check(command, r);
     if (status != TOOL_OK)
         return status;
-    const bool asked = r->peak > 0 || r->memory > 0 || r->host_memory > 0 || r->link > 0 ||
-                       r->launch_given || r->latency_given || r->device;
+    const bool asked = r->peak > 0 || r->memory > 0 || r->host_memory > 0 || r->disk > 0 ||
+                       r->link > 0 || r->launch_given || r->latency_given || r->device;
     if (!asked && !needed)
         return TOOL_OK;
     needed = needed ? needed : "a prediction";
@@ -83,11 +85,16 @@ int plan_rates_check(const struct tool_command *command, const struct setup *set
     if (!(r->link > 0) && (setup_ranks(setup) > 1 || r->hosts * r->host_ranks > 1))
         return missing(command, needed, r->hosts_text ? "links" : "link-gbps",
                        "how fast ranks send");
+    if (!(r->disk > 0) && setup->on_disk)
+        return missing(command, needed, "disk-rate", "how fast the disk is");
+    if (r->disk > 0 && !setup->on_disk)
+        return tool_usage_error(command, "--disk-rate is for --offload optimizer=disk");
     r->rates = (struct rf_sim_rates){
         .block_flops_per_s = 1e12 * r->peak,
         .flops_per_s = 1e12 * r->peak,
         .bytes_per_s = 1e9 * r->memory,
         .host_bytes_per_s = 1e9 * (r->host_memory > 0 ? r->host_memory : r->memory),
+        .disk_bytes_per_s = 1e9 * r->disk,
         .launch_s = 1e-6 * r->launch,
         .link_bytes_per_s = r->link > 0 ? 1e9 / 8 * r->link : 1,
         .link_latency_s = 1e-6 * r->latency,

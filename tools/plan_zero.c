@@ -39,7 +39,7 @@ int plan_zero(const struct tool_command *command, const struct setup *setup,
         struct rf_plan *plan = NULL;
         policy.zero = stage;
         policy.order = RF_ORDER_RING;
-        policy.offload = 0;
+        policy.offload = policy.disk = 0;
         policy.device_bytes = 0;
         policy.update_on_rank_0 = policy.keep_gathered = policy.no_prefetch = false;
         struct rf_mesh mesh = setup->mesh;

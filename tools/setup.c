@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include <adapter_file.h>
 
@@ -21,6 +22,11 @@ static void list_optimizers(char *text, size_t bytes)
                                : k + 1 == RF_OPTIMIZER_COUNT ? " or "
                                                              : ", ",
                                rf_optimizer_get_info((enum rf_optimizer)k)->name);
+}
+
+static bool is_same_recipe(const char *a, const char *b)
+{
+    return rf_recipe_find(a) >= 0 && rf_recipe_find(a) == rf_recipe_find(b);
 }
 
 void setup_init(struct setup *s, struct tool_option *rows)
@@ -48,6 +54,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
                         .update = "all",
                         .again = "none",
                         .streams = "none",
+                        .products = "none",
                         .offload = "none",
                         .schedule = "1f1b",
                         .stages = "even",
@@ -91,6 +98,12 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "type of activations and of the weights in use: f32, bf16, f16 (f32)", .kept = true},
         {"residual", TOOL_TEXT, &s->residual, "TYPE",
          "type of the residual stream: f32, or same as --dtype (f32)", .kept = true},
+        {"matmul-precision", TOOL_TEXT, &s->products, "RECIPE",
+         "8- or 4-bit formats to whose numbers the operands of the layers' products are rounded, "
+         "as "
+         "recipes of Transformer Engine and torchao: none, fp8, fp8-e4m3, fp8-rows, fp8-blocks, "
+         "mxfp8; experimental: mxfp4, nvfp4 (none)",
+         .kept = true, .same = is_same_recipe},
         {"freeze", TOOL_LIST, &s->freeze, "PATTERN",
          "names of parameters not to train, such as \"blocks.0.*\"; \"!PATTERN\": exceptions; may "
          "be repeated"},
@@ -138,8 +151,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"no-prefetch", TOOL_FLAG, &s->no_prefetch, NULL,
          "zero 3: no gathers ahead of the block that needs them"},
         {"offload", TOOL_TEXT, &s->offload, "LIST",
-         "what lies in host memory: optimizer (with its step), params, grads (zero 2, 3), "
-         "activations (none)"},
+         "what lies in host memory: optimizer (with its step; optimizer=disk: its states in a "
+         "file), "
+         "params, grads (zero 2, 3), activations (none)"},
         {"device-bytes", TOOL_INT, &s->device_bytes, "BYTES",
          "limit of device memory; a plan beyond it is refused, with what would fit (none)"},
         {"order", TOOL_TEXT, &s->order, "ORDER",
@@ -150,6 +164,9 @@ void setup_init(struct setup *s, struct tool_option *rows)
         {"recompute", TOOL_TEXT, &s->again, "WHAT",
          "values to recompute in the backward pass instead of storing: gelu,norms,attention,mlp; "
          "block, every=N, sqrt or auto (none)"},
+        {"update-in-backward", TOOL_FLAG, &s->in_backward, NULL,
+         "update of a block's weights as soon as its gradients are complete: only those of a few "
+         "blocks are in memory; needs --clip 0 and one micro-batch a rank"},
         {"schedule", TOOL_TEXT, &s->schedule, "NAME",
          "pp: order of micro-batches: 1f1b, gpipe, naive, interleaved:V (V parts of a rank), zbh1, "
          "zbv, or 2bw: never idle, with weights one update behind (1f1b)"},
@@ -309,6 +326,34 @@ static int parse_schedule(const struct tool_command *command, struct setup *s)
     return TOOL_OK;
 }
 
+static int recipe_parse(const struct tool_command *command, struct setup *s)
+{
+    static const char *const none[] = {NULL};
+    const int recipe = rf_recipe_find(s->products);
+    if (strcasecmp(s->products, "DelayedScaling") == 0)
+        return tool_usage_error(command,
+                                "--matmul-precision %s takes scales from earlier products, which "
+                                "ranks would not have alike; use fp8, with scales of each product",
+                                s->products);
+    if (recipe < 0)
+        return refuse(command, "matmul-precision", s->products, none,
+                      "none, fp8, fp8-e4m3, fp8-rows, fp8-blocks, mxfp8, mxfp4 or nvfp4");
+    s->recipe = (enum rf_recipe)recipe;
+    s->products = rf_recipe_name(s->recipe); /* which checkpoints keep */
+    if (s->recipe && (s->quantization || setup_adapter(s)))
+        return tool_usage_error(command,
+                                "--matmul-precision %s is for weights that are trained; leave it "
+                                "out with adapters",
+                                s->products);
+    for (int k = 0; s->recipe && k < 2; k++)
+        if ((k ? s->mesh.cp : s->mesh.tp) > 1 || (k == 0 && s->tensor_parts > 1))
+            return tool_usage_error(command,
+                                    "--matmul-precision %s has scales of whole operands, of which "
+                                    "%s ranks have parts; leave out one of the two",
+                                    s->products, k ? "context" : "tensor");
+    return TOOL_OK;
+}
+
 int quantize_parse(const struct tool_command *command, const char *text, bool kept, struct setup *s)
 {
     const char *names[RF_QUANTIZATION_COUNT + 2] = {[RF_QUANTIZATION_COUNT] = "auto"};
@@ -370,7 +415,7 @@ static int check_names(const struct tool_command *command, struct setup *s)
     if (status == TOOL_OK)
         status = reversible_parse(command, s);
     if (status == TOOL_OK)
-        status = offload_parse(command, s->offload, &s->offloaded);
+        status = offload_parse(command, s->offload, &s->offloaded, &s->on_disk);
     if (status == TOOL_OK)
         status = adapter_open(command, s);
     if (status == TOOL_OK && s->lora)
@@ -445,6 +490,8 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         status = parse_schedule(command, s);
     if (status == TOOL_OK)
         status = stages_parse(command, s->stages, &s->stage_list);
+    if (status == TOOL_OK)
+        status = recipe_parse(command, s);
     if (status != TOOL_OK)
         return status;
     if (s->sequence_parallel && s->mesh.tp == 1)
@@ -468,6 +515,16 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--batch %lld cannot be divided into %lld micro-batches; "
                                 "change --batch or --micro-batches",
                                 (long long)s->batch, (long long)pieces);
+    if (s->in_backward && s->clip != 0)
+        return tool_usage_error(command,
+                                "--update-in-backward with --clip %g: the norm of all gradients is "
+                                "known after the last update only; use --clip 0 with it",
+                                s->clip);
+    if (s->in_backward && pieces != s->mesh.dp)
+        return tool_usage_error(command,
+                                "--update-in-backward with %lld micro-batches: gradients would "
+                                "have to be kept from one to the next; use --micro-batches %d",
+                                (long long)pieces, s->mesh.dp);
     const double unasked = s->type == RF_F16 ? SETUP_F16_SCALE : 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,
@@ -493,7 +550,9 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
         .no_prefetch = s->no_prefetch,
         .recompute = s->recompute.blocks,
         .invert = s->reversible && !s->recompute.blocks,
+        .update_in_backward = s->in_backward,
         .offload = s->offloaded,
+        .disk = s->on_disk,
         .device_bytes = s->device_bytes > 0 ? (uint64_t)s->device_bytes : 0,
         .workspace_bytes = s->workspace > 0 ? (uint64_t)s->workspace : 0,
     };

@@ -36,10 +36,11 @@ struct setup {
     double clip, weight_decay, loss_scale;         /* the last two: negative = not given */
     double beta1, beta2, eps, momentum, dampening; /* negative = not given */
     bool eps_inside, no_bias_correction, centered;
-    bool keep_gathered, no_prefetch, no_masters, stochastic;
+    bool keep_gathered, no_prefetch, no_masters, stochastic, in_backward;
     int64_t device_bytes;
     const char *offload;
     int offloaded;  /* RF_OFFLOAD_* */
+    int on_disk;    /* those of them that are in a file */
     bool any_batch; /* without --batch, take the next multiple of the ranks (plan) */
     bool batch_given;
     const char *model;                 /* gpt2, llama */
@@ -52,6 +53,7 @@ struct setup {
     const char *quantize;              /* auto, or rf_quantization_name */
     bool quantize_auto;                /* it was auto: weights as they are in files */
     const char *streams;               /* --reversible: none, f32, fixed */
+    const char *products;              /* --matmul-precision: a name of enum rf_recipe */
     const char *adapter_dir;           /* of PEFT's files, or NULL */
     struct adapter_file *adapter_file; /* opened by setup_check */
     const char *dtype, *residual, *reduce, *states, *compress, *mesh_text, *order, *update, *again,
@@ -63,6 +65,7 @@ struct setup {
     struct lora_option adapter;
     enum rf_quantization quantization; /* of the weights of layers */
     int reversible;                    /* enum rf_reversible */
+    enum rf_recipe recipe;
     bool sequence_parallel;
     int64_t tensor_parts;
     enum rf_pipeline_kind policy_pipeline;
@@ -74,7 +77,7 @@ struct setup {
     struct rf_policy policy;
 };
 
-#define SETUP_ROWS 49
+#define SETUP_ROWS 51
 /* Gradients are sums over tokens here, not means: means usually begin at 65536; with a thousand
  * tokens, sums begin at a thousandth of that. */
 #define SETUP_F16_SCALE 64
@@ -108,7 +111,7 @@ int reversible_parse(const struct tool_command *command, struct setup *setup);
 
 /* ---- offload.c: "none", or words separated by commas ----------------------------------------- */
 
-int offload_parse(const struct tool_command *command, const char *text, int *out);
+int offload_parse(const struct tool_command *command, const char *text, int *out, int *disk);
 
 /* ---- setup.c: auto, or rf_quantization_name -------------------------------------------------- */
 
@@ -141,6 +144,16 @@ int stages_parse(const struct tool_command *command, const char *text, struct st
 struct rf_store_opts;
 int setup_check_store(const struct tool_command *command, const struct setup *setup,
                       const char *rule, const struct rf_store_opts *store);
+/* A worker has no optimizer: the store has it, and adds each use of a tied parameter over the
+ * workers. */
+void setup_store_policy(const struct rf_store_opts *store, struct rf_policy *policy);
+/* The ranges of a plan that `next` tells, as rf_plan_trained_use does, and their number. out: room
+ * for them, or NULL. */
+struct rf_store_keys;
+int setup_store_ranges(const struct rf_plan *plan,
+                       int (*next)(const struct rf_plan *plan, int index, int64_t *first,
+                                   int64_t *count),
+                       struct rf_store_keys *out);
 
 struct model {
     const struct rf_block *blocks;
@@ -150,9 +163,6 @@ struct model {
     int (*freeze)(void *owner, const char *pattern);
     int (*modules)(void *owner, struct model_adapter_module *out, int capacity);
 };
-/* The same of a model, if rule is that of a store. */
-int setup_check_store_model(const struct tool_command *command, const struct setup *setup,
-                            const char *rule, const struct model *model);
 int model_create(const struct tool_command *command, const struct setup *setup,
                  struct model *model);
 /* As in a hub: without adapters and quantised weights; nothing is frozen. */

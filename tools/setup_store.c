@@ -15,10 +15,11 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
         bool given;
         const char *name, *why;
     } others[] = {
-        {setup_ranks(setup) > 1, "mesh", "a worker of a store is one rank"},
+        {setup->compression.form != RF_FORM_F32, "compress", "gradients are pushed in f32"},
         {p->loss_scale != 0, "loss-scale",
          "gradients of a store have none; use --dtype bf16 or f32"},
         {p->offload != 0, "offload", "the store has the optimizer's state"},
+        {p->update_in_backward, "update-in-backward", "the store updates the weights"},
         {p->state_dtype != RF_F32, "optimizer-state",
          "the store has the optimizer's states, in f32"},
         {p->optimizer.stochastic_rounding, "stochastic-rounding", "parameters of a store are f32"},
@@ -29,6 +30,11 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
          "order tree",
          "the bits are those of data-parallel training only if the micro-batches of a worker are a "
          "power of two; use --order ring, or such --micro-batches"},
+        {store->rule == RF_STORE_SYNC && p->order == RF_ORDER_TREE &&
+             (setup->mesh.cp > 1 || (setup->mesh.tp > 1 && p->sequence_parallel)),
+         "order tree",
+         "the ranks of a worker that have parts of sequences add their gradients before those of "
+         "other workers, and data-parallel training after them; use --order ring"},
         {shared && p->optimizer.kind != RF_SGD, "optimizer other than sgd",
          "ranks add to the parameters what SGD does; use --optimizer sgd"},
         {shared && p->optimizer.weight_decay != 0, "weight-decay",
@@ -41,24 +47,24 @@ int setup_check_store(const struct tool_command *command, const struct setup *se
     return TOOL_OK;
 }
 
-/* Data-parallel training adds each use of a tied parameter up over all ranks before it adds the
- * uses, and a worker pushes the sum of its own uses. */
-int setup_check_store_model(const struct tool_command *command, const struct setup *setup,
-                            const char *rule, const struct model *model)
+void setup_store_policy(const struct rf_store_opts *store, struct rf_policy *policy)
 {
-    struct rf_store_opts store = {0};
-    if (rf_store_text_read(rule, &store) < 0 || store.rule != RF_STORE_SYNC ||
-        setup->policy.order != RF_ORDER_TREE)
-        return TOOL_OK;
-    for (int b = 0; b < model->count; b++)
-        for (int k = 0; k < model->blocks[b].param_count; k++) {
-            const struct rf_param_desc *param = model->blocks[b].params + k;
-            if (param->tied_to && !(param->flags & RF_PARAM_FROZEN))
-                return tool_usage_error(command,
-                                        "--sync %s is not for --order tree: %s is tied to %s, and "
-                                        "the bits would not be those of data-parallel training; "
-                                        "use --order ring",
-                                        rule, param->name, param->tied_to);
-        }
-    return TOOL_OK;
+    policy->optimizer = (struct rf_optimizer_opts){.kind = RF_SGD};
+    policy->clip = 0;
+    policy->uses_apart = store->rule == RF_STORE_SYNC;
+}
+
+int setup_store_ranges(const struct rf_plan *plan,
+                       int (*next)(const struct rf_plan *plan, int index, int64_t *first,
+                                   int64_t *count),
+                       struct rf_store_keys *out)
+{
+    int64_t first, count;
+    int all = 0;
+    while (next(plan, all, &first, &count) == 0) {
+        if (out)
+            out[all] = rf_store_range(first, count);
+        all++;
+    }
+    return all;
 }

@@ -120,9 +120,10 @@ struct tool_option {
     const char *beside;  /* an option whose path it may share; NULL: none */
     const char *endings; /* TOOL_READS: of files that are read in a folder; NULL: a model's */
     enum tool_share ranks;
-    const char *why;  /* if not alike: why ranks, and newcomers to a running job, may differ */
-    bool of_job;      /* a newcomer to a running job may leave it to the job */
-    bool kept;        /* belongs to the settings that a checkpoint keeps */
+    const char *why; /* if not alike: why ranks, and newcomers to a running job, may differ */
+    bool of_job;     /* a newcomer to a running job may leave it to the job */
+    bool kept;       /* belongs to the settings that a checkpoint keeps */
+    bool (*same)(const char *a, const char *b); /* whether two texts mean the same; NULL: equal */
     bool operand;     /* not an option: a word that the command reads itself, for its path */
     const char *said; /* set: the value as given, "" for a flag; NULL: not given */
 };

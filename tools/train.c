@@ -50,7 +50,6 @@ static bool compares(const struct train_options *o)
 }
 
 #define SAVER "rank 0's folder is written to; ranks that do not find it there send it their part"
-#define CLIENT "a client of a coordinator is one rank"
 #define LOADER "rank 0's is loaded; ranks with the same one there read their own copy"
 
 static int train_main(const struct tool_command *command, int argc, char **argv)
@@ -63,7 +62,8 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
                               .decay = "none",
                               .scale_lr = "none",
                               .prompt = "\n",
-                              .sync = "none"};
+                              .sync = "none",
+                              .disk_slowdown = 2};
     const struct tool_option own[] = {
         {"data", TOOL_TEXT, &o.data, "PATH",
          "text file or folder of text files, .jsonl, or file of tokens; no pipe",
@@ -109,6 +109,15 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"export-shard-bytes", TOOL_INT, &o.export.shard_bytes, "BYTES",
          "largest size of an exported file, unless one tensor is larger (5000000000)", .least = 1,
          .needs = "export"},
+        {"disk", TOOL_TEXT, &o.disk, "DIR",
+         "folder on a disk, for --offload optimizer=disk; its file has no name, and ends with the "
+         "job",
+         .needs = "offload", .path = TOOL_WRITES_INTO, .beside = "save", .ranks = TOOL_OWN,
+         .why = "each host has a disk of its own"},
+        {"disk-slowdown", TOOL_REAL, &o.disk_slowdown, "X",
+         "limit of the time of a step, in times of that without its waits for the disk; 0 = none "
+         "(2)",
+         .needs = "disk"},
         {"keep", TOOL_INT, &o.keep, "K", "number of last checkpoints that are kept; 0 = all (0)",
          .most = INT32_MAX, .needs = "save"},
         {"resume", TOOL_TEXT, &o.resume, "DIR",
@@ -135,26 +144,27 @@ static int train_main(const struct tool_command *command, int argc, char **argv)
         {"coordinator", TOOL_TEXT, &o.coordinator, "HOST:PORT",
          "address of ringforge coordinate, of which this process is a client with data of its own; "
          "training ends with it, or after --steps",
-         .needs = "sync", .ranks = TOOL_OWN, .why = CLIENT},
+         .needs = "sync"},
         {"client", TOOL_TEXT, &o.client, "NAME",
          "name of this client in the coordinator's list; its key is in RF_CLIENT_KEY",
-         .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+         .needs = "coordinator"},
         {"update-clip", TOOL_REAL, &o.update_clip, "C",
          "largest norm of the difference that this client sends in a round (no limit)",
-         .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+         .needs = "coordinator"},
         {"update-noise", TOOL_REAL, &o.update_noise, "Z",
          "standard deviation of the noise on that difference, by --update-clip; the end of "
          "training says its epsilon (0)",
-         .needs = "update-clip", .ranks = TOOL_OWN, .why = CLIENT},
+         .needs = "update-clip"},
         {"secure-aggregation", TOOL_INT, &o.secure, "T",
          "refusal of a coordinator that could learn less than the sum of T clients' updates; "
          "without it the coordinator decides",
-         .least = 2, .most = 255, .needs = "coordinator", .ranks = TOOL_OWN, .why = CLIENT},
+         .least = 2, .most = 255, .needs = "coordinator"},
         {"peers", TOOL_TEXT, &o.peers, "FILE",
          "file of a line \"NAME IDENTITY\" for each client (coordinate --identity): who is not in "
          "it, or has not signed its keys, is refused; without it the coordinator is trusted with "
          "keys",
-         .needs = "secure-aggregation", .path = TOOL_READS, .ranks = TOOL_OWN, .why = CLIENT},
+         .needs = "secure-aggregation", .path = TOOL_READS, .ranks = TOOL_CONTENT,
+         .why = "the path may differ; the contents must be the same"},
         {"audit", TOOL_INT, &o.audit, "K",
          "steps between comparisons of what ranks hold copies of; a difference ends training; 0 = "
          "never (0)"},

@@ -28,6 +28,8 @@ struct train_options {
     const char *scale_lr; /* none, linear, sqrt */
     bool packing;         /* several documents in a row */
     const char *chat;     /* the form of conversations; NULL: the model's */
+    const char *disk;     /* the folder of --offload optimizer=disk */
+    double disk_slowdown; /* refused above; 0: no limit */
     const char *date;     /* printed by templates; NULL: not given, and no template is used */
     int64_t now;          /* the same in seconds since 1970 */
     char today[16];       /* the date, if none is given */
@@ -106,7 +108,7 @@ int train_open_data(const struct tool_command *command, const struct train_optio
 bool train_sync_on(const struct train_options *options);
 bool train_store_on(const struct train_options *options);
 int train_store_servers(const struct train_options *options);
-/* A worker of a store has no optimizer: the store has it. */
+/* With a store: as setup_store_policy. */
 void train_store_policy(const struct train_options *options, struct rf_policy *policy);
 /* Checks --sync for so many workers, and what it cannot be combined with. */
 int train_sync_check(const struct tool_command *command, const struct train_options *options,
@@ -116,10 +118,11 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
 
 /* Reads HOST:PORT; the host of an IPv6 address has colons itself. */
 bool train_client_address(const char *text, char host[256], int *port);
-/* Checks --coordinator, and what it cannot be combined with. */
+/* Checks --coordinator, and what it cannot be combined with. workers: the ranks by those of a mesh.
+ */
 struct rf_rounds_rule;
 int train_client_check(const struct tool_command *command, const struct train_options *options,
-                       int ranks, const struct rf_rounds_rule *rule);
+                       int workers, const struct rf_rounds_rule *rule);
 
 /* ---- train_report.c: progress, log and plot; does nothing on ranks other than 0 -------------- */
 
@@ -161,7 +164,8 @@ struct report_end {
     int signal; /* the one that ended training early; 0 = none */
     const char *sha256;
     struct rf_bytes planned, measured;
-    const int64_t *tokens_local; /* per rank */
+    struct rf_held held[RF_HELD_COUNT]; /* rf_plan_peak */
+    const int64_t *tokens_local;        /* per rank */
     int ranks;
 };
 /* go_on: appends to the log of a previous rank 0. */

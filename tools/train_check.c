@@ -46,6 +46,21 @@ int train_check(const struct tool_command *command, struct train_options *o)
         return tool_usage_error(command,
                                 "--compress is not for --elastic, --accept and --join: what each "
                                 "rank has lost of its gradients would be lost with it");
+    if (o->setup.on_disk && !o->disk)
+        return tool_usage_error(command, "--offload optimizer=disk needs a folder on a disk: use "
+                                         "--disk DIR with it");
+    if (o->disk && !o->setup.on_disk)
+        return tool_usage_error(command, "--disk is for --offload optimizer=disk; use both, or "
+                                         "neither");
+    if (o->disk_slowdown != 0 && o->disk_slowdown < 1)
+        return tool_usage_error(command,
+                                "--disk-slowdown %g: a step with a disk cannot be faster "
+                                "than without; use 1 or more, or 0 for any",
+                                o->disk_slowdown);
+    if (o->disk && (o->elastic || o->accept || o->join))
+        return tool_usage_error(command,
+                                "--disk is not for --elastic, --accept and --join, which copy "
+                                "optimizer states to host memory: use --save-every, and --resume");
     if (wanted != ranks && !o->join && !train_sync_on(o))
         return tool_usage_error(command,
                                 "--mesh %s is a grid of %d ranks, but there %s %d; start "

@@ -21,17 +21,20 @@ bool train_client_address(const char *text, char host[256], int *port)
     return true;
 }
 
-int train_client_check(const struct tool_command *command, const struct train_options *o, int ranks,
-                       const struct rf_rounds_rule *rule)
+int train_client_check(const struct tool_command *command, const struct train_options *o,
+                       int workers, const struct rf_rounds_rule *rule)
 {
     char host[256];
     int port;
     const struct {
         bool given;
         const char *name, *why;
-    } others[] = {{ranks > 1, "ranks", "a client is one rank in this version"},
-                  {o->accept != 0, "accept", "clients join the coordinator"},
-                  {o->join != NULL, "join", "clients join the coordinator"}};
+    } others[] = {
+        {workers > 1, "ranks", "a client is one --mesh; start others with names of their own"},
+        {o->elastic, "elastic",
+         "a client that has lost a rank ends, and joins again when it is started again"},
+        {o->accept != 0, "accept", "clients join the coordinator"},
+        {o->join != NULL, "join", "clients join the coordinator"}};
     if (!train_client_address(o->coordinator, host, &port))
         return tool_usage_error(command, "--coordinator %s: write HOST:PORT", o->coordinator);
     if (!o->client)

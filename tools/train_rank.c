@@ -13,6 +13,7 @@ static int open_run(struct trainer *t, uint64_t seed)
     struct rf_run_opts opts = {.seed = seed,
                                .record_each_step = t->o->record_each_step,
                                .stop = train_stop_flag(),
+                               .disk = t->o->disk,
                                .other_batch = strcmp(t->o->scale_lr, "none") != 0};
     if (rf_run_open(t->device, t->comm, t->plan, &opts, &t->run) < 0)
         return trainer_failed(t);
@@ -109,8 +110,6 @@ static int open_machine(struct trainer *t)
     struct rf_device_opts device_opts = {.profile = o->trace_path != NULL,
                                          .profile_launches = o->trace_kernels};
     int status = model_create(t->command, &o->setup, &t->model);
-    if (status == TOOL_OK)
-        status = setup_check_store_model(t->command, &o->setup, o->sync, &t->model);
     if (status == TOOL_OK && o->setup.from && !o->resume && !o->join)
         status = from_check(t->command, &o->setup, &t->model, &t->from);
     if (status == TOOL_OK)
@@ -372,6 +371,8 @@ static int end_step(struct trainer *t, struct report_step *line)
         return status;
     report_step(t->report, line);
     status = check_loss(t, line);
+    if (status == TOOL_OK)
+        status = train_disk_step(t, &line->stats);
     if (status == TOOL_OK && every(o->audit, t->progress.step) &&
         rf_run_audit(t->run, &t->progress) < 0)
         status = trainer_failed(t);
@@ -456,6 +457,8 @@ static int finish(struct trainer *t)
                              .ranks = t->ranks};
     rf_run_measured(t->run, &end.measured);
     rf_run_planned(t->run, &end.planned);
+    if (rf_plan_peak(t->plan, end.held) < 0)
+        return trainer_failed(t);
     if (rf_run_params_sha256(t->run, sha256) < 0)
         return trainer_failed(t);
     if (o->save)

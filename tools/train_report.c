@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "plan_peak.h"
 #include "train.h"
 
 struct report {
@@ -22,7 +23,9 @@ struct report {
     double seconds; /* of one step, smoothed */
     struct train_expected expected;
     int64_t steps;
-    double step_s, exposed_s; /* sums; if possible without the first step (compiles kernels) */
+    /* Sums; if possible without the first step (compiles kernels). disk: waiting for it, using it
+     */
+    double step_s, exposed_s, disk_exposed_s, disk_s;
     double held_out;
     bool evaluated;
     double *x[2], *y[2]; /* loss, held-out loss */
@@ -184,20 +187,27 @@ static double utilization(const struct report *r, double seconds)
     return e->peak > 0 && seconds > 0 ? e->flops / seconds / e->peak : 0;
 }
 
-/* What a step is bound by: the network, if the host waited longest for it. The rest of the time is
- * divided as predicted; without a prediction it is not divided. */
-static const char *bound_of(const struct report *r, double step_s, double exposed_s)
+/* The times of a step, in seconds. */
+struct step_times {
+    double step, exposed, disk_exposed, disk;
+};
+
+/* What a step is bound by: the network or the disk, if the host waited longest for it. The rest of
+ * the time is divided as predicted; without a prediction it is not divided. */
+static const char *bound_of(const struct report *r, const struct step_times *t)
 {
     const double *path_s = r->expected.path_s;
-    double all = 0, most = exposed_s;
-    enum rf_bound bound = RF_BOUND_NETWORK;
+    const bool disk = t->disk_exposed > t->exposed;
+    const double waited = t->exposed + t->disk_exposed;
+    double all = 0, most = disk ? t->disk_exposed : t->exposed;
+    enum rf_bound bound = disk ? RF_BOUND_DISK : RF_BOUND_NETWORK;
     for (int k = 0; k < RF_BOUND_COUNT; k++)
-        all += k == RF_BOUND_NETWORK ? 0 : path_s[k];
+        all += k == RF_BOUND_NETWORK || k == RF_BOUND_DISK ? 0 : path_s[k];
     if (!(all > 0))
-        return 2 * exposed_s > step_s ? rf_bound_name(bound) : "computing";
+        return 2 * most > t->step ? rf_bound_name(bound) : "computing";
     for (int k = 0; k < RF_BOUND_COUNT; k++) {
-        const double spent = (step_s - exposed_s) * path_s[k] / all;
-        if (k == RF_BOUND_NETWORK || spent <= most)
+        const double spent = (t->step - waited) * path_s[k] / all;
+        if (k == RF_BOUND_NETWORK || k == RF_BOUND_DISK || spent <= most)
             continue;
         most = spent;
         bound = (enum rf_bound)k;
@@ -205,12 +215,30 @@ static const char *bound_of(const struct report *r, double step_s, double expose
     return rf_bound_name(bound);
 }
 
+static struct step_times times_of(const struct rf_step_stats *s)
+{
+    return (struct step_times){(double)s->step_ns * 1e-9, (double)s->exposed_comm_ns * 1e-9,
+                               (double)s->exposed_disk_ns * 1e-9, (double)s->disk_ns * 1e-9};
+}
+
+/* Nothing without a disk. */
+static void add_disk(cJSON *json, const struct report *r, const struct step_times *t)
+{
+    if (!r->o->disk)
+        return;
+    add_real(json, "exposed_disk_us", t->disk_exposed * 1e6);
+    add_real(json, "disk_us", t->disk * 1e6);
+}
+
 static void time_step(struct report *r, const struct rf_step_stats *stats)
 {
+    const struct step_times t = times_of(stats);
     if (r->steps++ == 1)
-        r->step_s = r->exposed_s = 0;
-    r->step_s += (double)stats->step_ns * 1e-9;
-    r->exposed_s += (double)stats->exposed_comm_ns * 1e-9;
+        r->step_s = r->exposed_s = r->disk_exposed_s = r->disk_s = 0;
+    r->step_s += t.step;
+    r->exposed_s += t.exposed;
+    r->disk_exposed_s += t.disk_exposed;
+    r->disk_s += t.disk;
 }
 
 /* The sign of a NaN is meaningless. */
@@ -286,10 +314,11 @@ void report_step(struct report *r, const struct report_step *s)
         add_real(json, "loss_scale", s->stats.loss_scale);
     if (s->stats.version_lag > 0)
         cJSON_AddNumberToObject(json, "version_lag", s->stats.version_lag);
-    tool_json_put(
-        json, "sent=%g step_us=%g exposed_comm_us=%g bound=%s", (double)s->stats.sent_bytes,
-        (double)s->stats.step_ns / 1e3, (double)s->stats.exposed_comm_ns / 1e3,
-        bound_of(r, (double)s->stats.step_ns * 1e-9, (double)s->stats.exposed_comm_ns * 1e-9));
+    const struct step_times times = times_of(&s->stats);
+    tool_json_put(json, "sent=%g step_us=%g exposed_comm_us=%g bound=%s",
+                  (double)s->stats.sent_bytes, (double)s->stats.step_ns / 1e3,
+                  (double)s->stats.exposed_comm_ns / 1e3, bound_of(r, &times));
+    add_disk(json, r, &times);
     if (r->expected.bound) {
         add_real(json, "predicted_us", r->expected.step_s * 1e6);
         cJSON_AddStringToObject(json, "predicted_bound", r->expected.bound);
@@ -355,44 +384,53 @@ static void add_bytes(cJSON *json, const char *name, const struct rf_bytes *b)
         object, "params=%g grads=%g optimizer=%g activations=%g comm=%g scratch=%g host=%g sent=%g",
         (double)b->params, (double)b->grads, (double)b->optimizer, (double)b->activations,
         (double)b->comm, (double)b->scratch, (double)b->host, (double)b->sent);
+    if (b->disk)
+        tool_json_put(object, "disk=%g disk_moved=%g", (double)b->disk, (double)b->disk_moved);
 }
 
 /* The mean of the measured steps, and what was predicted. */
-static void mean_step(const struct report *r, double *step_s, double *exposed_s)
+static struct step_times mean_step(const struct report *r)
 {
     const double count = (double)(r->steps > 1 ? r->steps - 1 : 1);
-    *step_s = r->step_s / count;
-    *exposed_s = r->exposed_s / count;
+    return (struct step_times){r->step_s / count, r->exposed_s / count, r->disk_exposed_s / count,
+                               r->disk_s / count};
 }
 
 static void add_step(cJSON *json, const struct report *r)
 {
-    double step_s, exposed_s;
-    mean_step(r, &step_s, &exposed_s);
+    const struct step_times mean = mean_step(r);
     cJSON *step = cJSON_AddObjectToObject(json, "step");
-    add_real(step, "step_us", step_s * 1e6);
-    add_real(step, "exposed_comm_us", exposed_s * 1e6);
-    cJSON_AddStringToObject(step, "bound", bound_of(r, step_s, exposed_s));
-    if (utilization(r, step_s) > 0)
-        add_real(step, "mfu", utilization(r, step_s));
+    add_real(step, "step_us", mean.step * 1e6);
+    add_real(step, "exposed_comm_us", mean.exposed * 1e6);
+    add_disk(step, r, &mean);
+    cJSON_AddStringToObject(step, "bound", bound_of(r, &mean));
+    if (utilization(r, mean.step) > 0)
+        add_real(step, "mfu", utilization(r, mean.step));
     if (r->expected.bound) {
         add_real(step, "predicted_us", r->expected.step_s * 1e6);
         cJSON_AddStringToObject(step, "predicted_bound", r->expected.bound);
     }
 }
 
-static void print_step(const struct report *r)
+static void print_step(const struct report *r, const struct rf_bytes *measured)
 {
-    double step_s, exposed_s;
-    char used[48] = "";
-    mean_step(r, &step_s, &exposed_s);
+    const struct step_times mean = mean_step(r);
+    char used[48] = "", text[2][24];
     if (r->steps == 0)
         return;
-    if (utilization(r, step_s) > 0)
+    if (utilization(r, mean.step) > 0)
         snprintf(used, sizeof(used), ", model FLOPs utilization %.1f %%",
-                 100 * utilization(r, step_s));
-    printf("a step: %.4g ms, of it exposed communication %.4g ms%s; bound by %s\n", 1e3 * step_s,
-           1e3 * exposed_s, used, bound_of(r, step_s, exposed_s));
+                 100 * utilization(r, mean.step));
+    printf("a step: %.4g ms, of it exposed communication %.4g ms%s; bound by %s\n", 1e3 * mean.step,
+           1e3 * mean.exposed, used, bound_of(r, &mean));
+    if (!r->o->disk)
+        return;
+    const uint64_t moved = measured->disk_moved / (uint64_t)r->steps;
+    printf("the disk: %s a step in %.4g ms (%s/s), of which the host waited for %.4g ms\n",
+           tool_bytes_text(moved, text[0], sizeof(text[0])), 1e3 * mean.disk,
+           tool_bytes_text(mean.disk > 0 ? (uint64_t)((double)moved / mean.disk) : 0, text[1],
+                           sizeof(text[1])),
+           1e3 * mean.disk_exposed);
 }
 
 static void log_summary(struct report *r, const struct report_end *end)
@@ -407,6 +445,7 @@ static void log_summary(struct report *r, const struct report_end *end)
         cJSON_AddNumberToObject(json, "signal", end->signal);
     add_bytes(json, "planned", &end->planned);
     add_bytes(json, "measured", &end->measured);
+    plan_peak_json(end->held, &r->o->setup, json);
     add_step(json, r);
     cJSON *shares = cJSON_AddArrayToObject(json, "tokens_local");
     for (int i = 0; i < end->ranks; i++)
@@ -451,7 +490,7 @@ int report_end(struct report *r, const struct report_end *end)
     if (end->evaluated)
         printf(", held-out loss %.4f", shown(end->held_out));
     printf("\n");
-    print_step(r);
+    print_step(r, &end->measured);
     if (end->store.rule)
         report_store_print(&end->store);
     printf("parameters: sha256 %s\n", end->sha256);

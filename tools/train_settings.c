@@ -137,7 +137,8 @@ static int check_changes(const struct tool_command *command, const struct train_
 static bool is_same(const struct tool_option *row, const char *a, const char *b)
 {
     const bool number = row->kind == TOOL_REAL || row->kind == TOOL_COUNT;
-    return strcmp(a, b) == 0 || (number && strtof(a, NULL) == strtof(b, NULL));
+    return strcmp(a, b) == 0 || (number && strtof(a, NULL) == strtof(b, NULL)) ||
+           (row->same && row->same(a, b));
 }
 
 /* One option: its own value, or the checkpoint's. */

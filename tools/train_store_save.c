@@ -9,38 +9,28 @@
 
 #include "train_store.h"
 
-int train_store_pull(struct trainer *t)
-{
-    struct train_store *s = t->sync->store;
-    const struct rf_store_keys all = rf_store_range(0, s->params.count);
-    if (rf_store_pull(s->store, &all, 0, s->values) < 0 ||
-        s->params.write(s->params.user, 0, s->params.count, s->values) < 0)
-        return trainer_failed(t);
-    return TOOL_OK;
-}
-
 /* ---- meeting --------------------------------------------------------------------------------- */
 
 /* The first of those that are left prints and writes, which may be another one than before. */
-static int take_over(struct trainer *t, int lost, int left)
+static int take_over(struct trainer *t, int number, int lost, int left)
 {
     struct train_expected expected = {0};
+    const bool first = t->number != 0 && number == 0;
     int status = TOOL_OK;
-    if (t->number != 0)
-        return TOOL_OK;
-    if (!t->report) {
+    t->number = number;
+    if (first && t->rank == 0) {
         train_expect(t->o, t->device, t->comm, t->plan, t->model.count, &expected);
         status = report_open(t->command, t->o, &expected, true, &t->report);
-        if (status == TOOL_OK && t->o->save)
-            status = train_sync_reserve_own(t);
     }
-    if (status == TOOL_OK)
+    if (status == TOOL_OK && first && t->o->save)
+        status = train_sync_reserve_own(t);
+    if (status == TOOL_OK && number == 0 && t->rank == 0)
         report_workers(t->report, t->progress.step, lost, 0, left);
     return status;
 }
 
 /* Others may be at different points: each comes to all of its own. */
-int train_store_meet(struct trainer *t, int64_t point)
+static int meet_others(struct trainer *t, int64_t point, struct train_store_word *word)
 {
     struct train_store *s = t->sync->store;
     int64_t slowest = -1;
@@ -55,36 +45,94 @@ int train_store_meet(struct trainer *t, int64_t point)
             return trainer_failed(t);
         (void)rf_comm_close(s->workers); /* that a worker was lost is known */
         s->workers = left;
-        t->number = rf_comm_rank(left);
-        const int status = take_over(t, were - rf_comm_size(left), rf_comm_size(left));
-        if (status != TOOL_OK)
-            return status;
+        word->number = rf_comm_rank(left);
+        word->left = rf_comm_size(left);
+        word->lost += were - word->left;
     }
     return TOOL_OK;
 }
 
+int train_store_meet(struct trainer *t, int64_t point)
+{
+    struct train_store_word word = {.number = t->number};
+    if (t->rank == 0)
+        word.status = meet_others(t, point, &word);
+    const int status = train_store_agree(t, &word);
+    return status == TOOL_OK && word.lost ? take_over(t, word.number, word.lost, word.left)
+                                          : status;
+}
+
 /* ---- saving ---------------------------------------------------------------------------------- */
+
+/* Room for a state of the whole model, on the first rank, and of what this rank has of it. */
+static int make_room(struct trainer *t, int k)
+{
+    struct train_store *s = t->sync->store;
+    float **state = &s->state.states[k], **kept = &s->kept[k];
+    if (t->rank == 0 && !*state)
+        *state = calloc((size_t)s->params.count + 1, sizeof(float));
+    if (t->ranks == 1)
+        *kept = *state;
+    else if (!*kept)
+        *kept = calloc((size_t)rf_plan_trained_count(t->plan) + 1, sizeof(float));
+    return *kept && (t->rank > 0 || *state)
+               ? TOOL_OK
+               : tool_error(t->command, "out of memory for the states of %lld parameters",
+                            (long long)s->params.count);
+}
+
+static bool has_state(const struct trainer *t, int k)
+{
+    return rf_store_has_servers(t->sync->store->opts.rule) &&
+           rf_optimizer_has(&t->o->setup.policy.optimizer, (enum rf_optimizer_state)k);
+}
 
 /* From now on checkpoints of the run have the states. */
 static int keep(struct trainer *t)
 {
     struct train_store *s = t->sync->store;
-    const struct rf_optimizer_opts *optimizer = &t->o->setup.policy.optimizer;
     struct rf_run_kept kept[RF_STATE_COUNT];
-    int count = 0;
-    if (!s->params.count && rf_run_rounds_params(t->run, &s->params) < 0)
-        return trainer_failed(t);
-    for (int k = 0; k < RF_STATE_COUNT && rf_store_has_servers(s->opts.rule); k++) {
-        if (!rf_optimizer_has(optimizer, (enum rf_optimizer_state)k))
+    int count = 0, status = train_store_group(t);
+    for (int k = 0; k < RF_STATE_COUNT && status == TOOL_OK; k++) {
+        if (!has_state(t, k))
             continue;
-        float **state = &s->state.states[k];
-        if (!*state && !(*state = calloc((size_t)s->params.count, sizeof(float))))
-            return tool_error(t->command, "out of memory for the states of %lld parameters",
-                              (long long)s->params.count);
+        status = make_room(t, k);
         kept[count++] =
-            (struct rf_run_kept){rf_optimizer_state_name((enum rf_optimizer_state)k), *state};
+            (struct rf_run_kept){rf_optimizer_state_name((enum rf_optimizer_state)k), s->kept[k]};
     }
+    if (status != TOOL_OK)
+        return status;
     return rf_run_keep(t->run, kept, count) < 0 ? trainer_failed(t) : TOOL_OK;
+}
+
+/* The first rank's states of the whole model, to or from those that each rank keeps. */
+static int move_states(struct trainer *t, bool collects)
+{
+    struct train_store *s = t->sync->store;
+    for (int k = 0; k < RF_STATE_COUNT; k++) {
+        if (!has_state(t, k))
+            continue;
+        float *all = s->state.states[k], *mine = s->kept[k];
+        if ((collects ? rf_run_group_collect(s->group, mine, all)
+                      : rf_run_group_deal(s->group, all, mine)) < 0)
+            return trainer_failed(t);
+    }
+    return TOOL_OK;
+}
+
+static int read_state(struct trainer *t)
+{
+    struct train_store *s = t->sync->store;
+    struct train_store_word word = {0};
+    if (t->rank == 0 && rf_store_has_servers(s->opts.rule) &&
+        rf_store_read_state(s->store, &s->state) < 0)
+        word.status = trainer_failed(t);
+    word.version = s->state.version;
+    word.updates = s->state.updates;
+    const int status = train_store_agree(t, &word);
+    s->state.version = word.version;
+    s->state.updates = word.updates;
+    return status == TOOL_OK ? move_states(t, false) : status;
 }
 
 static int take_state(struct trainer *t, char **settings)
@@ -93,10 +141,10 @@ static int take_state(struct trainer *t, char **settings)
     int status = train_store_pull(t);
     if (status == TOOL_OK)
         status = keep(t);
+    if (status == TOOL_OK)
+        status = read_state(t);
     if (status != TOOL_OK)
         return status;
-    if (rf_store_has_servers(s->opts.rule) && rf_store_read_state(s->store, &s->state) < 0)
-        return trainer_failed(t);
     char *options = train_settings_text(t->o, t->dataset, t->lr);
     const size_t bytes = options ? strlen(options) + 100 : 0;
     char *text = options ? malloc(bytes) : NULL;
@@ -144,6 +192,8 @@ static void load_first(struct trainer *t, struct words *w)
     w->status = keep(t);
     if (w->status == TOOL_OK && rf_run_load(t->run, t->o->resume, &t->progress) < 0)
         w->status = trainer_failed(t);
+    if (w->status == TOOL_OK)
+        w->status = move_states(t, true);
 }
 
 /* The first worker's run is that of all. */
@@ -155,7 +205,8 @@ int train_store_load(struct trainer *t)
     struct rf_progress progress = t->progress;
     if (t->number == 0)
         load_first(t, &w);
-    if (rf_broadcast(s->workers, &w, sizeof(w), RF_U8, 0, NULL) < 0)
+    struct rf_comm *all = s->trainers ? s->trainers : s->workers;
+    if (rf_broadcast(all, &w, sizeof(w), RF_U8, 0, NULL) < 0)
         return trainer_failed(t);
     if (w.status != TOOL_OK)
         return (int)w.status;
@@ -164,7 +215,7 @@ int train_store_load(struct trainer *t)
     s->resumed = true;
     int rc = t->number == 0 ? rf_run_snapshot(t->run, &t->progress, &snapshot) : 0;
     if (rc == 0)
-        rc = rf_run_restore_from(t->run, s->workers, snapshot, &progress);
+        rc = rf_run_restore_from(t->run, all, snapshot, &progress);
     rf_snapshot_destroy(snapshot);
     if (rc == 0 && t->number > 0)
         t->progress = progress;

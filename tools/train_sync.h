@@ -50,7 +50,8 @@ struct train_sync_join {
 struct train_sync {
     const struct train_sync_kind *kind;
     struct train_store *store;
-    struct rf_client *client;
+    struct rf_run_group *group; /* the ranks of a client */
+    struct rf_client *client;   /* on the first of them */
     struct rf_rounds_text rule; /* of rounds, and of a client */
     struct rf_rounds_params params;
     /* Rounds: */

@@ -46,10 +46,9 @@ int train_store_servers(const struct train_options *o)
 
 void train_store_policy(const struct train_options *o, struct rf_policy *policy)
 {
-    if (!train_store_on(o))
-        return;
-    policy->optimizer = (struct rf_optimizer_opts){.kind = RF_SGD};
-    policy->clip = 0;
+    struct rf_store_opts store = {0};
+    if (train_store_on(o) && rf_store_text_read(o->sync, &store) == 0)
+        setup_store_policy(&store, policy);
 }
 
 /* What a store cannot be combined with, and why. */
@@ -112,7 +111,7 @@ int train_sync_check(const struct tool_command *command, const struct train_opti
                                   "newcomers: leave out --accept, or use graph=NAME",
                                   o->sync);
     if (status == TOOL_OK && o->coordinator)
-        status = train_client_check(command, o, workers * setup_ranks(&o->setup), &text.rule);
+        status = train_client_check(command, o, workers, &text.rule);
     rf_rounds_text_free(&text);
     return status;
 }

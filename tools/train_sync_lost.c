@@ -69,6 +69,8 @@ static int meet(struct trainer *t, int *workers, int *ranks)
     take_left(t, next, ranks);
     const int whole = train_sync_whole(sync, workers, ranks);
     const int number = find(workers, whole, t->worker);
+    if (number < 0)
+        rf_run_release(t->run); /* another worker may take its folder over */
     if (rf_comm_split(sync->world, number < 0 ? -1 : 0, rf_comm_rank(sync->world), &next) < 0)
         return failed(t);
     if (number < 0)

@@ -45,6 +45,9 @@ struct trainer {
     int64_t learned;       /* tokens with a target, over all ranks */
     double loss, held_out;
     bool evaluated, diverged;
+    struct {
+        double step, exposed, busy;
+    } disk_s; /* of the steps that train_disk.c measures */
     int stop; /* why all ranks end before the last step; 0 = they do not */
     /* With --sync: which worker this rank belongs to, by which it takes its part of the data; its
      * number among those that are left, the first of which alone prints and writes; and since the
@@ -128,6 +131,9 @@ int train_sync_keep(struct trainer *t);
 int train_sync_load(struct trainer *t);
 /* Begins a save, after the end of an earlier one. Collective. */
 int train_sync_save(struct trainer *t);
+/* train_disk.c. After each step: an error if the disk of --disk is slower than --disk-slowdown
+ * allows. */
+int train_disk_step(struct trainer *t, const struct rf_step_stats *stats);
 /* After each step: as rf_run_save_test. */
 int train_sync_save_test(struct trainer *t, struct rf_save_progress *progress);
 /* Waits for the save in progress. Collective. */

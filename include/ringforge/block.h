@@ -265,6 +265,9 @@ struct rf_block {
      * return the model's text; different values of one name are joined by commas. It must be equal
      * on all ranks. Checkpoints contain it, and a run loads only those with an equal one. */
     const char *config;
+    /* How the block rounds, besides the types of its parameters, as any text; or NULL. It must be
+     * equal on all ranks. Checkpoints do not contain it. */
+    const char *rounding;
 };
 
 /* Blocks in the order of the model. */

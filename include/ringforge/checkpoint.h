@@ -33,9 +33,13 @@ struct rf_progress {
 /* Locks dir for the checkpoints of this run, and creates it if needed, until rf_run_close or until
  * another folder is reserved. Meanwhile no other run, of this process or another, can reserve it or
  * save to it: RF_EBUSY, naming the process that holds it. The lock is on the file dir/lock, which
- * is never removed, and ends with the process. Loading needs no lock. On a file system without
- * locks a warning is logged. Waits for a save in progress. Collective; rank 0 takes the lock. */
+ * is never removed, and ends with the process; a holder that is ending is waited for. Loading
+ * needs no lock. On a file system without locks a warning is logged. Waits for a save in progress.
+ * Collective; rank 0 takes the lock. */
 RF_API int rf_run_reserve(struct rf_run *run, const char *dir);
+/* Abandons a save in progress, and releases the folder: others, to whom this run is lost, may
+ * reserve it. Not collective. NULL is allowed. */
+RF_EXPORT void rf_run_release(struct rf_run *run);
 
 /* Writes dir/step-N.tmp (model and optimizer, each as .safetensors and .hashes; state.json), syncs
  * it, renames it to dir/step-N, then replaces the file dir/latest. The tensors are whole,
@@ -58,7 +62,9 @@ struct rf_save_opts {
  * training continues. Ranks that do not see the folder send their share before this returns; the
  * thread itself never communicates. Waits for an earlier save in progress; if that failed, returns
  * its error and begins no new save. Later errors are returned by the call that ends the save.
- * rf_run_close abandons a save that was not waited for. opts may be NULL. Collective. */
+ * rf_run_close abandons a save that was not waited for. With optimizer states on a disk
+ * (rf_policy.disk) nothing is copied, and it returns when this rank has written its share. opts may
+ * be NULL. Collective. */
 RF_API int rf_run_save_begin(struct rf_run *run, const char *dir,
                              const struct rf_progress *progress, const struct rf_save_opts *opts);
 

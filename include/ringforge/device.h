@@ -168,7 +168,8 @@ RF_API int rf_device_rates_save(const struct rf_device *device,
 
 enum rf_memory {
     RF_MEMORY_DEVICE = 0, /* fastest for kernels; mapped only if info.host_visible */
-    RF_MEMORY_HOST        /* host-visible and coherent, cached if available; always mapped */
+    RF_MEMORY_HOST,       /* host-visible and coherent, cached if available; always mapped */
+    RF_MEMORY_DISK        /* a file; only in plans: there are no buffers of it */
 };
 
 /* The purpose of an allocation. The device counts current and peak bytes for each. */

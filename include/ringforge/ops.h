@@ -18,7 +18,7 @@
  * heads, D = C/H. (n,C) is a tensor with these dimensions.
  *
  * This header has products, attention and reductions, and includes ops_decode.h,
- * ops_elementwise.h, ops_norm.h, ops_optimizer.h and ops_vocabulary.h.
+ * ops_elementwise.h, ops_norm.h, ops_operand.h, ops_optimizer.h and ops_vocabulary.h.
  */
 #ifndef RINGFORGE_OPS_H
 #define RINGFORGE_OPS_H
@@ -26,6 +26,7 @@
 #include "ops_decode.h"
 #include "ops_elementwise.h"
 #include "ops_norm.h"
+#include "ops_operand.h"
 #include "ops_optimizer.h"
 #include "ops_vocabulary.h"
 #include "quantize.h"

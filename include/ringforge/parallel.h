@@ -36,14 +36,17 @@ enum rf_value_kind {
     RF_VALUE_GRAD_NARROW_SHARD, /* piece: RF_VALUE_GRAD_SHARD or _PART, as it is received */
     RF_VALUE_GRAD_TIED,         /* piece, slot: RF_VALUE_GRAD_SHARD of a tied use on another rank */
     RF_VALUE_HOST_GRAD,         /* piece: RF_VALUE_GRAD_SHARD in host memory, for its optimizer */
-    RF_VALUE_STATE,             /* piece; slot = enum rf_optimizer_state */
-    RF_VALUE_TOKENS,            /* micro_batch: inputs of the first block */
-    RF_VALUE_TARGETS,           /* micro_batch */
-    RF_VALUE_LOSSES,            /* micro_batch: of each token */
-    RF_VALUE_OUT,               /* block, micro_batch: a block's output */
-    RF_VALUE_DOUT,              /* block, micro_batch: the gradient of a block's output */
-    RF_VALUE_SAVED,             /* block, micro_batch: from forward to backward */
-    RF_VALUE_SAVED_FOR_WEIGHT,  /* block, micro_batch: from backward_input to backward_weight */
+    /* piece; slot = enum rf_optimizer_state. On a disk: one block of it, and slot = the number of
+     * the block * RF_STATE_STRIDE + enum rf_optimizer_state. */
+    RF_VALUE_STATE,
+    RF_VALUE_HOST_STATE,       /* piece, slot: a block of RF_VALUE_STATE in host memory */
+    RF_VALUE_TOKENS,           /* micro_batch: inputs of the first block */
+    RF_VALUE_TARGETS,          /* micro_batch */
+    RF_VALUE_LOSSES,           /* micro_batch: of each token */
+    RF_VALUE_OUT,              /* block, micro_batch: a block's output */
+    RF_VALUE_DOUT,             /* block, micro_batch: the gradient of a block's output */
+    RF_VALUE_SAVED,            /* block, micro_batch: from forward to backward */
+    RF_VALUE_SAVED_FOR_WEIGHT, /* block, micro_batch: from backward_input to backward_weight */
     RF_VALUE_EXCHANGE, /* block, micro_batch; slot: the exchange and the call of the block */
     /* Copies of RF_VALUE_OUT and RF_VALUE_SAVED in host memory. Slot 1 of those two kinds is the
      * copy back on the device. */
@@ -52,7 +55,7 @@ enum rf_value_kind {
     RF_VALUE_SCALARS,   /* struct rf_step_scalars */
     RF_VALUE_NORM,      /* the sum of squares of all gradients */
     RF_VALUE_PARTIALS,  /* the same exactly, summed over the ranks that share it */
-    RF_VALUE_SQUARES,   /* for the chunks of the norm that this rank has */
+    RF_VALUE_SQUARES,   /* for the chunks of the norm that this rank has; piece: for those of it */
     RF_VALUE_CHUNKS,    /* table: these chunks */
     RF_VALUE_DECAY,     /* table: the elements with weight decay */
     RF_VALUE_PLACES,    /* table: the numbers by which elements draw, for stochastic rounding */
@@ -60,6 +63,9 @@ enum rf_value_kind {
     RF_VALUE_WORKSPACE, /* working memory of products */
     RF_VALUE_KINDS
 };
+
+/* Of slots of states on a disk. */
+#define RF_STATE_STRIDE 8
 
 /* A range of memory. Fields that do not apply are -1. */
 struct rf_value {
@@ -86,6 +92,7 @@ enum rf_verb {
     RF_VERB_REDUCE,       /* reduce gradients of a piece over the ranks */
     RF_VERB_LOSS,         /* the host shares losses and token counts */
     RF_VERB_TIE,          /* gradients of a parameter += those of a tied use */
+    RF_VERB_SQUARES,      /* update_in_backward: the sums of squares of a piece's gradients */
     RF_VERB_NORM_PARTIAL, /* the sum of squares of this rank's gradients, exactly */
     RF_VERB_NORM_SHARE,   /* add the sums of all ranks */
     RF_VERB_NORM,         /* round the sum */
@@ -104,6 +111,8 @@ enum rf_verb {
     RF_VERB_HOLD,         /* 2bw: copy gradients of a step, kept for its update */
     RF_VERB_ZERO_WHOLE,   /* clear all gradients of a piece: no call writes them before they are
                            * reduced, because the rank has no micro-batch in the round */
+    RF_VERB_READ,         /* copy a block of states from the disk to host memory */
+    RF_VERB_WRITE,        /* copy it back */
     RF_VERB_COUNT
 };
 
@@ -181,6 +190,7 @@ enum rf_lane {
     RF_LANE_RECV_GRAD_BACK,
     RF_LANE_FETCH, /* copies from host memory to the device */
     RF_LANE_EVICT, /* copies from the device to host memory */
+    RF_LANE_DISK,  /* copies between host memory and the disk */
     RF_LANE_COUNT
 };
 
@@ -268,6 +278,40 @@ struct rf_scaling {
 
 RF_EXPORT void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *out);
 
+/* What device memory holds: ROW(constant, name). */
+#define RF_HELD_KINDS(ROW)                                                                         \
+    ROW(RF_HELD_PARAMS, "trained parameters in f32")                                               \
+    ROW(RF_HELD_COPIES, "trained parameters in 16 bits")                                           \
+    ROW(RF_HELD_FROZEN, "frozen parameters")                                                       \
+    ROW(RF_HELD_GATHERED, "parameters gathered or fetched for blocks")                             \
+    ROW(RF_HELD_GRADS, "gradients")                                                                \
+    ROW(RF_HELD_SENT, "gradients as they are sent")                                                \
+    ROW(RF_HELD_STATES, "optimizer states")                                                        \
+    ROW(RF_HELD_OUTPUTS, "outputs of blocks, and their gradients")                                 \
+    ROW(RF_HELD_LAST_OUTPUT, "output of the last block")                                           \
+    ROW(RF_HELD_KEPT, "what blocks keep for the backward pass")                                    \
+    ROW(RF_HELD_HEAD, "what the last block keeps for the backward pass")                           \
+    ROW(RF_HELD_FOR_WEIGHT, "what a block keeps for gradients of weights")                         \
+    ROW(RF_HELD_EXCHANGED, "exchanges of tensor ranks")                                            \
+    ROW(RF_HELD_SCRATCH, "scratch of blocks")                                                      \
+    ROW(RF_HELD_WORKSPACE, "workspace of products")                                                \
+    ROW(RF_HELD_TABLES, "tables of the update")                                                    \
+    ROW(RF_HELD_UNUSED, "memory that only other moments use")
+#define RF_HELD_CONSTANT(constant, name) constant,
+enum rf_held_kind { RF_HELD_KINDS(RF_HELD_CONSTANT) RF_HELD_COUNT };
+
+struct rf_held {
+    int values; /* alive at once; 1 for memory that lives as long as the run; 0: none */
+    uint64_t bytes;
+    uint64_t largest;    /* bytes of the largest of them */
+    char largest_of[96]; /* and its name; empty if it has none */
+};
+
+/* What is in device memory when a list of the plan has most temporary values: by kind. The sum is
+ * all device memory of the plan. */
+RF_API int rf_plan_peak(const struct rf_plan *plan, struct rf_held out[RF_HELD_COUNT]);
+RF_EXPORT const char *rf_held_name(enum rf_held_kind kind);
+
 /* The idle share of a step due to the pipeline schedule (bubble). Assumes that forward,
  * backward_input and backward_weight take the same time on all stages, and that messages take none.
  * 0 without pipeline stages. */
@@ -301,6 +345,19 @@ RF_EXPORT int64_t rf_plan_trained_count(const struct rf_plan *plan);
  * and vectors. *out: freed with free(). RF_ENOMEM. */
 RF_API int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **out,
                                   int *count);
+
+/* The number of trained elements of the whole model, tied ones once. The elements of a parameter
+ * are consecutive, and parameters in the order in which they are declared. */
+RF_EXPORT int64_t rf_plan_trained_all(const struct rf_plan *plan);
+/* Range `index`, from 0, of these whose gradients lack those of another use of a tied parameter,
+ * with policy.uses_apart. A parameter has a range for each such use; they are added in this order.
+ * RF_EINVAL: there are no more. */
+RF_API int rf_plan_trained_use(const struct rf_plan *plan, int index, int64_t *first,
+                               int64_t *count);
+/* Range `index`, from 0, of these to which weight decay does not apply. RF_EINVAL: there are no
+ * more. Ranges ascend. */
+RF_API int rf_plan_trained_undecayed(const struct rf_plan *plan, int index, int64_t *first,
+                                     int64_t *count);
 
 /* ---- costs ----------------------------------------------------------------------------------- */
 
@@ -350,13 +407,15 @@ struct rf_sim_rates {
      * between hosts. 0: all links are alike; the rates below are ignored. */
     int host_ranks;
     double intra_host_bytes_per_s, intra_host_latency_s;
+    double disk_bytes_per_s; /* read or written; ignored without rf_policy.disk */
 };
 
 /* How the time of an instruction is computed. A transfer: link_latency_s for each round of its
  * algorithm, plus the bytes of the busiest rank over link_bytes_per_s. Any other instruction: the
  * longer of its arithmetic and its memory traffic, plus launch_s for each launch. If its work is
  * unknown: the bytes of its operands in host or device memory, whichever are more, over the rate of
- * that memory; outside of RF_LANE_COMPUTE over host_bytes_per_s. */
+ * that memory; outside of RF_LANE_COMPUTE over host_bytes_per_s, on
+ * RF_LANE_DISK over disk_bytes_per_s. */
 struct rf_sim_opts {
     const struct rf_block_cost *costs; /* of each block (rf_block_costs); NULL: unknown */
     struct rf_sim_rates rates;
@@ -379,6 +438,7 @@ enum rf_bound {
     RF_BOUND_LAUNCH,      /* launches */
     RF_BOUND_HOST,        /* the host, and copies between host and device */
     RF_BOUND_NETWORK,
+    RF_BOUND_DISK,
     RF_BOUND_COUNT
 };
 
@@ -424,7 +484,7 @@ RF_EXPORT const struct rf_sim_time *rf_sim_times(const struct rf_sim *sim, int n
 /* The result of the rank of plan `number`. */
 RF_EXPORT void rf_sim_get_result(const struct rf_sim *sim, int number, struct rf_sim_result *out);
 
-/* "compute", "memory", "launches", "host", "network" */
+/* "compute", "memory", "launches", "host", "network", "disk" */
 RF_EXPORT const char *rf_bound_name(enum rf_bound bound);
 
 /* "naive", "gpipe", "1f1b", "interleaved", "zbh1", "zbv", "2bw"; "?" for another value. */

@@ -148,6 +148,14 @@ struct rf_policy {
      */
     bool invert;
 
+    /* Parameters of a block are updated during the backward pass, as soon as their gradients are
+     * complete, so that the gradients of a few blocks only are in memory. The bits are the same in
+     * tree order, and in ring order with zero >= 2. One micro-batch for each data-parallel rank;
+     * with zero=1 gradients are sharded, too. Not with what needs all gradients before the first
+     * update: clip, loss_scale. Not with a pipeline, compress, update_on_rank_0, or offload of the
+     * optimizer or of gradients. A step with a gradient that is not finite fails. */
+    bool update_in_backward;
+
     bool sequence_parallel; /* mesh.tp > 1: rf_tensor_part.sequence */
     /* Every block is computed in this many parts, whose results are added as a tree. A power of
      * two, and a multiple of mesh.tp. The bits of a run are then equal for 1, 2, 4, ... tensor
@@ -166,6 +174,13 @@ struct rf_policy {
     int stage_count;
 
     int offload; /* RF_OFFLOAD_* or 0 */
+    /* Of `offload`, what is in a file on a disk and not in host memory: RF_OFFLOAD_OPTIMIZER, for
+     * the optimizer's states, or 0. Each rank has a file (rf_run_opts.disk). Blocks of states are
+     * read into one of two buffers in host memory while the host updates the block before, and
+     * written back (Rajbhandari et al. 2021, ZeRO-Infinity). The bits are those of offload alone.
+     */
+    int disk;
+    uint64_t disk_block_bytes; /* of all states of a block, at most; 0 = 8 MiB */
     /* Limit of device memory, without host memory; 0 = none. If a plan needs more: RF_ENOMEM, and
      * the message has the cheapest change of the policy that makes it fit. */
     uint64_t device_bytes;
@@ -180,12 +195,17 @@ struct rf_policy {
      * comparisons. The bits are the same. In ring order only. Other ranks have no optimizer states,
      * and their gradients are not reduced. */
     bool update_on_rank_0;
+    /* In tree order the gradients of the uses of a tied parameter stay apart, for a caller who adds
+     * each over several runs (rf_plan_trained_use). Steps have a rate of 0, and their norm lacks
+     * further uses on this rank. */
+    bool uses_apart;
 };
 
 /* Fields that must be equal on all ranks: ROW(field, name in messages). rf_run_open compares them.
  * It compares fields of other types, and those that some ranks may differ in, by rules of their
  * own. */
 #define RF_POLICY_EQUAL(ROW)                                                                       \
+    ROW(update_in_backward, "update in the backward pass")                                         \
     ROW(tensor_parts, "parts of tensor sums")                                                      \
     ROW(batch, "batch")                                                                            \
     ROW(seq, "sequence length")                                                                    \
@@ -193,8 +213,11 @@ struct rf_policy {
     ROW(micro_batches, "micro-batches")                                                            \
     ROW(order, "order")                                                                            \
     ROW(update_on_rank_0, "update on rank 0")                                                      \
+    ROW(uses_apart, "uses of tied parameters apart")                                               \
     ROW(zero, "zero stage")                                                                        \
     ROW(state_dtype, "type of the optimizer's states")                                             \
+    ROW(disk, "data on a disk")                                                                    \
+    ROW(disk_block_bytes, "blocks of data on a disk")                                              \
     ROW(invert, "inverted blocks")                                                                 \
     ROW(no_masters, "parameters without f32 masters")                                              \
     ROW(reduce_dtype, "type in which gradients travel")                                            \

@@ -85,6 +85,11 @@ struct rf_store_opts {
     const struct rf_optimizer_opts *optimizer;
     const struct rf_store_keys *undecayed;
     int undecayed_count;
+    /* RF_STORE_SYNC: ranges, without rows, whose gradients are sums of several, such as those of
+     * the uses of a tied parameter. Each is added over the workers before it is added to the
+     * others: first those of `gradient` of a push, and then those of `terms` in this order. */
+    const struct rf_store_keys *terms;
+    int term_count;
     const struct rf_store_state *state; /* on rank 0: servers continue from it, with `initial` */
     const char *folder; /* of a server's state, for rf_store_save and `restore`; NULL: none */
     bool restore;       /* servers continue from what they saved last; `initial` is not read */
@@ -157,6 +162,9 @@ struct rf_store_update {
     float lr;     /* rate of the update; 0 = 1. With SYNC all workers have the same */
     double share; /* samples, tokens: the gradient, or the sum of gradients, is divided by it, or by
                    * the sum of all shares; 0 = 1 */
+    /* Of the ranges of rf_store_opts.terms, one after the other, whatever the keys are; NULL:
+     * zeros, and without such ranges. */
+    const float *terms;
 };
 
 /* Pushes a gradient: the values of the keys, f32. Values that are not finite: RF_EINVAL, and

@@ -37,6 +37,10 @@ struct rf_run_opts {
      * in struct rf_progress. For callers that adapt the learning rate (rf_lr_scale_linear,
      * rf_lr_scale_sqrt). */
     bool other_batch;
+    /* The folder on whose disk the file of rf_policy.disk is. The rank creates the file with all of
+     * its bytes reserved and unlinks it at once, so it has no name, and ends with the process.
+     * RF_EIO: the folder cannot be written, or the disk has too little space. NULL: none. */
+    const char *disk;
 };
 
 /* Allocates all memory of the plan, and fills the parameters with their initial values (Philox by
@@ -63,6 +67,8 @@ struct rf_step_stats {
     /* The time in which the rank waited for communication and had nothing to compute. Waits of the
      * device that ended before all work was recorded are not included. */
     uint64_t exposed_comm_ns;
+    uint64_t exposed_disk_ns; /* likewise for the disk; 0 without rf_policy.disk */
+    uint64_t disk_ns;         /* in which the disk was read and written */
     uint64_t step_ns;
     uint64_t record_ns;     /* of step_ns: host time for recording or replaying */
     int recorded, replayed; /* parts of the step that were recorded, and replayed */
@@ -160,25 +166,46 @@ struct rf_run_kept {
  * RF_EINVAL, RF_ENOMEM. */
 RF_API int rf_run_keep(struct rf_run *run, const struct rf_run_kept *arrays, int count);
 
-/* The gradients of the last step, of the parameters of rf_run_rounds_params and in their order, to
- * `to` (params->count): sums over the tokens, neither divided nor clipped. Blocking; between steps.
- * RF_ENOTSUP: states are sharded over several ranks. */
-RF_API int rf_run_rounds_grads(const struct rf_rounds_params *params, float *to);
+/* A run of one or more ranks as one worker with one copy of the trained parameters of the whole
+ * model, in the order of the model's parameters, tied ones once (rf_plan_trained_all). Its first
+ * rank reads and writes them; the others give and take what they have of them meanwhile. Collective
+ * over the ranks of the run; blocking. Close it before the run. Errors: RF_ENOMEM, those of a
+ * communicator. */
+struct rf_run_group;
+RF_API int rf_run_group_open(struct rf_run *run, struct rf_run_group **out);
+RF_EXPORT void rf_run_group_close(struct rf_run_group *group); /* NULL is allowed */
 
-/* Range `index`, from 0, of these parameters to which weight decay does not apply. RF_EINVAL: there
- * are no more. Ranges ascend. */
-RF_API int rf_run_rounds_undecayed(const struct rf_rounds_params *params, int index, int64_t *first,
-                                   int64_t *count);
+/* On the first rank: the parameters, of which a read or a write takes all; for rf_client_open, for
+ * example. Between steps. */
+RF_EXPORT struct rf_rounds_params rf_run_group_params(struct rf_run_group *group);
+/* On the first rank: the gradients of the last step, sums over the tokens, neither divided nor
+ * clipped; and behind them those of the ranges of rf_plan_trained_use, one after the other. */
+RF_API int rf_run_group_grads(struct rf_run_group *group, float *to);
+/* On the other ranks: takes part in what the first one reads and writes, until that calls this
+ * function, too. data: bytes that the first rank gives to all. Collective; the first rank may come
+ * as late as it likes. Errors: those of a communicator, of a device. */
+RF_API int rf_run_group_attend(struct rf_run_group *group, void *data, size_t bytes);
+
+/* Bytes of values that this rank has sent to others of its worker. In a write the first rank
+ * sends each other one as many as that has (rf_plan_trained_count). */
+RF_EXPORT uint64_t rf_run_group_sent_bytes(const struct rf_run_group *group);
+
+/* An array with a value for each parameter of the model, on the first rank, from or to those of
+ * each rank's own parameters (rf_run_rounds_params). Collective; blocking. */
+RF_API int rf_run_group_collect(struct rf_run_group *group, const float *mine, float *all);
+RF_API int rf_run_group_deal(struct rf_run_group *group, const float *all, float *mine);
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-/* Allocated bytes by category, and sent bytes. host: the part of the others in host memory. */
+/* Allocated bytes by category, and sent bytes. host: the part of the others in host memory. disk:
+ * bytes of the file of rf_policy.disk, which are in no category; disk_moved: bytes read from it and
+ * written to it by steps. */
 struct rf_bytes {
-    uint64_t params, grads, optimizer, activations, comm, scratch, host, sent;
+    uint64_t params, grads, optimizer, activations, comm, scratch, host, sent, disk, disk_moved;
 };
 
-/* Measured since rf_run_open: the peak of vkAllocateMemory by category, and payload that the
- * transport has sent. */
+/* Measured since rf_run_open: the peak of vkAllocateMemory by category, payload that the transport
+ * has sent, and the file. */
 RF_EXPORT void rf_run_measured(const struct rf_run *run, struct rf_bytes *out);
 
 /* The same as planned, for the steps and evaluations made. */

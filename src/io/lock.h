@@ -13,7 +13,8 @@ struct rf_folder_lock { /* zero: not held */
     int fd;
 };
 /* Creates the folder if necessary. RF_EBUSY: the message names the process that holds the lock,
- * which may be this one. Without support for locks, it succeeds and logs a warning. */
+ * which may be this one. A process of this host that is ending is waited for, up to a minute.
+ * Without support for locks, it succeeds and logs a warning. */
 RF_MUST_CHECK int rf_folder_lock(const char *dir, struct rf_folder_lock *lock);
 /* Whether `lock` is held on this folder, under any of its paths. */
 bool rf_folder_locked(const char *dir, const struct rf_folder_lock *lock);

@@ -43,6 +43,9 @@ struct gpt2_config {
     /* Layers have a pair of streams. Only for training: such a model has no architecture on a hub.
      */
     enum rf_reversible reversible;
+    /* How the operands of products are rounded in layers; the head's products are not. Not with an
+     * adapter, quantize, tensor or context parallelism. Generation does not round them. */
+    enum rf_recipe recipe;
     const char *architecture; /* as in llama.h; NULL: "GPT2LMHeadModel" */
 };
 

@@ -229,6 +229,7 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     if (part->sequence)
         divisions[count++] = (struct model_division){rows, "rows of a micro-batch"};
     RETURN_IF_FAILED(model_divide(part, divisions, count));
+    RETURN_IF_FAILED(model_recipe_check_ranks(g->recipe, "tp", part->ranks));
     RETURN_IF_FAILED(layer_check_quantized(block, part));
     for (int k = 0; k < block->count; k++)
         if (layer_rows[g->ops[k].kind]->check_part)
@@ -242,9 +243,11 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
 static int context_sizes(const void *self, const struct rf_context_part *part, int64_t rows,
                          int64_t seq, struct rf_block_sizes *out)
 {
+    const struct layer_block *block = self;
     struct layer l;
     (void)seq;
-    init(&l, NULL, self, NULL, rows);
+    RETURN_IF_FAILED(model_recipe_check_ranks(block->config->recipe, "cp", part->ranks));
+    init(&l, NULL, block, NULL, rows);
     l.m.context = *part;
     fill(&l, out);
     return 0;

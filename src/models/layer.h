@@ -90,6 +90,7 @@ struct layer_config {
     const struct model_adapter *adapter;
     enum rf_quantization quantize;
     enum rf_reversible reversible;
+    enum rf_recipe recipe;
 };
 
 /* A single layer's data: indices of parameters, and its linear maps, by operation. */
@@ -108,6 +109,7 @@ struct layer_initial {
                               * to the stream */
     const char *name, *prefix; /* of the block; of its parameters: "blocks.3." */
     int layer;
+    bool exact; /* products are not rounded by the config's recipe */
     /* Names the modules that adapters have and that are quantised separately (hub_modules.h); NULL:
      * no adapters, and nothing is quantised. */
     struct lora_modules (*modules)(const struct hub_arch *architecture,

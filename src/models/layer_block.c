@@ -317,6 +317,7 @@ static int check_opts(const struct reader *r)
                        "block %.60s: attention needs heads, kv_heads that divide them, and a "
                        "head_size of 1 to 256",
                        o->name);
+    RETURN_IF_FAILED(model_recipe_check(o->recipe));
     return model_check_types(o->dtype, o->residual);
 }
 
@@ -329,7 +330,8 @@ static struct layer_config config_of(const struct reader *r)
                              .residual = o->residual,
                              .rms = o->rms,
                              .eps = rf_option(o->eps, 1e-5f),
-                             .reversible = o->reversible};
+                             .reversible = o->reversible,
+                             .recipe = o->recipe};
     if (!attends(r))
         return c;
     c.heads = o->heads;
@@ -384,7 +386,8 @@ int rf_layer_block(const struct rf_layer_op *ops, int count, const struct rf_lay
                              .self = b,
                              .params = b->part.params,
                              .param_count = b->part.param_count,
-                             .config = b->text};
+                             .config = b->text,
+                             .rounding = opts->recipe ? rf_recipe_name(opts->recipe) : NULL};
     return 0;
 }
 

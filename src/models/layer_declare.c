@@ -74,6 +74,15 @@ int64_t layer_largest(const struct layer_config *g)
     return most;
 }
 
+/* FNV-1a. */
+static uint32_t hash_of(const char *text)
+{
+    uint32_t hash = 2166136261u;
+    for (; *text; text++)
+        hash = (hash ^ (unsigned char)*text) * 16777619u;
+    return hash;
+}
+
 static void add_linear(struct layer_block *b, struct model_part *part, const char *prefix, int op,
                        const struct layer_initial *initial)
 {
@@ -87,7 +96,12 @@ static void add_linear(struct layer_block *b, struct model_part *part, const cha
                                                   summed ? initial->residual_std : initial->std, 0);
     param->flags |= RF_PARAM_OVERWRITE_GRAD;
     param->split = split_of(g, op);
-    b->linear[op] = (struct model_linear){.weight = part->param_count - 1, .summed = summed};
+    b->linear[op] = (struct model_linear){.weight = part->param_count - 1,
+                                          .summed = summed,
+                                          .recipe = initial->exact ? RF_RECIPE_NONE : g->recipe,
+                                          .site = hash_of(param->name),
+                                          .in = w.in,
+                                          .out = shape.dim[0]};
     if (g->ops[op].bias == LAYER_BIAS)
         add_bias(b, part, prefix, op);
 }

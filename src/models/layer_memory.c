@@ -148,7 +148,7 @@ void layer_fill_sizes(struct layer *l, struct rf_block_sizes *out)
     *out = (struct rf_block_sizes){
         .saved = bytes_of(l, &r.saved),
         .saved_for_weight = bytes_of(l, &r.for_weight),
-        .scratch = model_most(scratch, 4) + model_linear_adapter_bytes(m, linears, count),
+        .scratch = model_most(scratch, 4) + model_linear_own_bytes(m, linears, count),
         .out = rf_shape2(layer_is_pair(l) ? 2 * m->own_rows : m->own_rows, m->channels),
         .dtype = m->residual};
 }

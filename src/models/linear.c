@@ -60,7 +60,10 @@ static int product(const struct model_layer *m, const struct model_linear *linea
     opts.b_quantized = linear->quantized;
     if (model_linear_pieces(linear, &m->part) > 1)
         return products(m, linear, out, in, opts);
-    const struct rf_tensor weight = take_only(m, linear, in.shape.dim[1], &opts);
+    struct rf_tensor weight = take_only(m, linear, in.shape.dim[1], &opts);
+    RETURN_IF_FAILED(model_operands(
+        m, linear->recipe, linear->site,
+        (struct model_operand[]){{&in, RF_OPERAND_INPUT}, {&weight, RF_OPERAND_WEIGHT}}));
     return model_matmul(m->ctx, out, in, weight, &opts);
 }
 
@@ -146,7 +149,10 @@ static int product_back(const struct model_layer *m, const struct model_linear *
     opts.b_quantized = linear->quantized;
     if (model_linear_pieces(linear, &m->part) > 1)
         return products_back(m, linear, din, dout, opts);
-    const struct rf_tensor weight = take_only(m, linear, din.shape.dim[1], &opts);
+    struct rf_tensor weight = take_only(m, linear, din.shape.dim[1], &opts);
+    RETURN_IF_FAILED(model_operands(m, linear->recipe, linear->site,
+                                    (struct model_operand[]){{&dout, RF_OPERAND_GRADIENT},
+                                                             {&weight, RF_OPERAND_WEIGHT, true}}));
     return model_matmul(m->ctx, din, dout, weight, &opts);
 }
 
@@ -215,16 +221,26 @@ static int bias_grad(const struct model_layer *m, struct rf_tensor db, struct rf
     return rf_bias_grad(m->ctx->stream, db, dout, scratch);
 }
 
+static int weight_grad(const struct model_layer *m, const struct model_linear *linear,
+                       struct rf_tensor dout, struct rf_tensor in)
+{
+    const struct rf_ctx *ctx = m->ctx;
+    RETURN_IF_FAILED(model_operands(m, linear->recipe, linear->site,
+                                    (struct model_operand[]){{&dout, RF_OPERAND_GRADIENT, true},
+                                                             {&in, RF_OPERAND_INPUT, true}}));
+    return model_matmul(
+        ctx, ctx->grads[linear->weight], dout, in,
+        &(struct rf_matmul_opts){.transpose_a = true,
+                                 .accumulate = !ctx->overwrite_grad[linear->weight]});
+}
+
 int model_linear_grads(const struct model_layer *m, const struct model_linear *linear,
                        struct rf_tensor dout, struct rf_tensor in, struct rf_tensor sums)
 {
     const struct rf_ctx *ctx = m->ctx;
     const int weight = linear->weight;
     if (model_wants(ctx, weight))
-        RETURN_IF_FAILED(
-            model_matmul(ctx, ctx->grads[weight], dout, in,
-                         &(struct rf_matmul_opts){.transpose_a = true,
-                                                  .accumulate = !ctx->overwrite_grad[weight]}));
+        RETURN_IF_FAILED(weight_grad(m, linear, dout, in));
     RETURN_IF_FAILED(lora_grads(m, &linear->lora, dout, in, sums));
     if (!linear->bias || !model_wants(ctx, linear->bias))
         return 0;
@@ -256,12 +272,14 @@ int64_t model_linear_scratch(const struct model_layer *m, const struct model_lin
     return rf_bias_grad_scratch(linear->summed ? m->own_rows : m->rows, columns);
 }
 
-uint64_t model_linear_adapter_bytes(const struct model_layer *m,
-                                    const struct model_linear *const *linears, int count)
+uint64_t model_linear_own_bytes(const struct model_layer *m,
+                                const struct model_linear *const *linears, int count)
 {
     uint64_t most = 0;
     for (int i = 0; i < count; i++) {
-        const uint64_t bytes = lora_scratch(m, &linears[i]->lora);
+        const struct model_linear *l = linears[i];
+        const uint64_t bytes =
+            lora_scratch(m, &l->lora) + model_operand_bytes(m, l->recipe, l->in, l->out);
         most = bytes > most ? bytes : most;
     }
     return most;

@@ -10,7 +10,7 @@
 #define RF_MODELS_LINEAR_H
 
 #include "lora.h"
-#include "steps.h"
+#include "operand.h"
 
 struct model_linear {
     int weight;  /* index of the parameter (N,K) */
@@ -22,7 +22,10 @@ struct model_linear {
     enum rf_quantization quantized;
     int modules, parts;
     int64_t module_rows[LORA_MODULES], part_rows[LORA_MODULES];
-    struct lora lora; /* if it has adapters */
+    struct lora lora;      /* if it has adapters */
+    enum rf_recipe recipe; /* of the operands of its products; not with adapters */
+    int64_t in, out;       /* K and N of one rank; if it has a recipe */
+    uint32_t site;         /* of random numbers: by the weight's name */
 };
 
 /* ---- quantised weights (linear_quantized.c) -------------------------------------------------- */
@@ -101,9 +104,10 @@ int model_linear_grad_rows(const struct model_layer *m, struct rf_tensor out, st
 /* Elements of f32 scratch that model_linear_grads needs for a bias with N columns. */
 int64_t model_linear_scratch(const struct model_layer *m, const struct model_linear *linear,
                              int64_t columns);
-/* Bytes of scratch that adapters need in every call, besides the other scratch. */
-uint64_t model_linear_adapter_bytes(const struct model_layer *m,
-                                    const struct model_linear *const *linears, int count);
+/* Bytes of scratch that adapters and rounded operands need in every call, besides the other
+ * scratch. */
+uint64_t model_linear_own_bytes(const struct model_layer *m,
+                                const struct model_linear *const *linears, int count);
 /* Describes the modules that have an adapter, at most `capacity`; returns the total number. out is
  * not read if capacity is 0 or less. */
 int model_linear_modules(const struct model_linear *linear, const struct model_part *part,

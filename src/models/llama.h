@@ -50,6 +50,7 @@ struct llama_config {
     /* As in gpt2.h. */
     enum rf_quantization quantize;
     enum rf_reversible reversible;
+    enum rf_recipe recipe;
     /* The architecture whose names modules and exported weights have (hub_table.h); NULL:
      * "LlamaForCausalLM". */
     const char *architecture;

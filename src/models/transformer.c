@@ -53,19 +53,23 @@ static void make_layer(struct transformer *t, int layer)
     const struct transformer_config *c = &t->config;
     /* Radford et al. 2019: residual projections are scaled by 1 / sqrt(their number). */
     char name[32], prefix[32];
-    const struct layer_initial initial = {.std = STD,
-                                          .residual_std = STD / sqrtf(2.0f * (float)c->layers),
-                                          .name = name,
-                                          .prefix = prefix,
-                                          .layer = layer,
-                                          .architecture = hub_arch_named(c->architecture),
-                                          .modules = hub_modules};
+    const struct layer_initial initial = {
+        .std = STD,
+        .residual_std = STD / sqrtf(2.0f * (float)c->layers),
+        .name = name,
+        .prefix = prefix,
+        .layer = layer,
+        .exact = layer >= c->layers - rf_recipe_kept_layers(c->layer.recipe, c->layers),
+        .architecture = hub_arch_named(c->architecture),
+        .modules = hub_modules};
     snprintf(name, sizeof(name), "layer %d", layer);
     snprintf(prefix, sizeof(prefix), "blocks.%d.", layer);
     const int block = first_layer(c) + layer;
     layer_declare(&t->layers[layer], &t->model.parts[block], &c->layer, &initial);
     model_set_block(&t->model, block, c->layer.reversible ? &layer_pair_ops : &layer_block_ops,
                     &t->layers[layer]);
+    if (c->layer.recipe)
+        t->model.blocks[block].rounding = rf_recipe_name(c->layer.recipe);
 }
 
 /* The blocks before and after reversible layers. */
@@ -113,6 +117,12 @@ int transformer_check(const struct transformer_config *c)
     RETURN_IF_FAILED(model_adapter_check(g->adapter));
     RETURN_IF_FAILED(model_quantize_check(g->quantize, layer_largest(g)));
     RETURN_IF_FAILED(model_check_types(g->dtype, g->residual));
+    RETURN_IF_FAILED(model_recipe_check(g->recipe));
+    if (g->recipe && (g->adapter || g->quantize))
+        return rf_fail(RF_EINVAL,
+                       "products of %s are for weights that are trained, without adapters and not "
+                       "quantised; leave out one of the two",
+                       rf_recipe_name(g->recipe));
     if (!hub_arch_named(c->architecture))
         return rf_fail(RF_EINVAL, "there is no architecture %.100s; for example LlamaForCausalLM",
                        c->architecture);

@@ -84,7 +84,10 @@ static int sum(const struct rf_store_shards *s, struct rf_store_seat **staged)
             staged[count++] = s->seats + w;
     for (int distance = 1; distance < count; distance *= 2)
         for (int k = 0; k + distance < count; k += 2 * distance)
-            add(staged[k]->stage, staged[k + distance]->stage, s->count);
+            add(staged[k]->stage, staged[k + distance]->stage, s->width);
+    for (int k = 0; k < s->term_count; k++)
+        add(staged[0]->stage + s->terms[k].first, staged[0]->stage + s->terms[k].from,
+            s->terms[k].count);
     return count;
 }
 

@@ -65,6 +65,37 @@ static int ask(struct rf_store *store, int server, const struct share *share,
     return rf_store_send(store, server, store->pieces, 8 * share->pieces);
 }
 
+/* Adds the pieces of all terms, which are behind the parameters of the server. */
+static int add_terms(struct rf_store *store, int server, struct share *share)
+{
+    struct rf_store_term term;
+    int64_t first, at;
+    rf_store_shard(&store->opts, server, &first, &at);
+    for (int k = 0; k < store->opts.term_count; k++)
+        if (rf_store_term_of(&store->opts, server, k, &term)) {
+            RETURN_IF_ERROR(add_piece(store, share, at, term.count));
+            at += term.count;
+        }
+    return RF_OK;
+}
+
+/* A message for each piece. */
+static int send_terms(struct rf_store *store, int server, const float *terms)
+{
+    struct rf_store_term term;
+    for (int k = 0; k < store->opts.term_count; k++) {
+        int64_t length = 0;
+        if (!rf_store_term_of(&store->opts, server, k, &term))
+            continue;
+        for (int64_t done = 0; done < term.count; done += length) {
+            length = term.count - done < RF_STORE_LONGEST ? term.count - done : RF_STORE_LONGEST;
+            RETURN_IF_ERROR(
+                rf_store_send(store, server, terms + term.from + done, 4 * (uint64_t)length));
+        }
+    }
+    return RF_OK;
+}
+
 int rf_store_send_push(struct rf_store *store, const struct rf_store_keys *keys,
                        const float *gradient, const struct rf_store_update *update)
 {
@@ -76,9 +107,14 @@ int rf_store_send_push(struct rf_store *store, const struct rf_store_keys *keys,
     for (int s = 0; s < store->opts.servers; s++) {
         struct share share;
         RETURN_IF_ERROR(share_of(store, keys, s, &share));
+        const uint64_t values = share.values;
+        if (update->terms)
+            RETURN_IF_ERROR(add_terms(store, s, &share));
         int status = ask(store, s, &share, &head);
         if (status == RF_OK)
-            status = rf_store_send(store, s, gradient + share.from, 4 * share.values);
+            status = rf_store_send(store, s, gradient + share.from, 4 * values);
+        if (status == RF_OK && update->terms)
+            status = send_terms(store, s, update->terms);
         if (status < 0)
             return rf_store_lose(store, s, status);
         store->stats.pushed_bytes += 4 * share.values;

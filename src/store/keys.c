@@ -28,6 +28,23 @@ void rf_store_shard(const struct rf_store_opts *opts, int server, int64_t *first
     rf_store_divide(opts->count, opts->servers ? opts->servers : 1, server, first, count);
 }
 
+bool rf_store_term_of(const struct rf_store_opts *opts, int server, int index,
+                      struct rf_store_term *out)
+{
+    int64_t first, count, before = 0;
+    rf_store_shard(opts, server, &first, &count);
+    for (int k = 0; k < index && k < opts->term_count; k++)
+        before += rf_store_values(opts->terms + k);
+    if (index >= opts->term_count)
+        return false;
+    const int64_t begin = opts->terms[index].first;
+    const int64_t end = begin + rf_store_values(opts->terms + index);
+    const int64_t from = begin > first ? begin : first;
+    const int64_t to = end < first + count ? end : first + count;
+    *out = (struct rf_store_term){from - first, to - from, before + from - begin};
+    return from < to;
+}
+
 int64_t rf_store_values(const struct rf_store_keys *keys)
 {
     int64_t values;

@@ -69,19 +69,29 @@ static int check_optimizer(const struct rf_optimizer_opts *o)
     return RF_OK;
 }
 
-static int check_undecayed(const struct rf_store_opts *o)
+/* end: that of the range before, which this one must not overlap; NULL: it may. */
+static int check_range(const char *what, int index, const struct rf_store_keys *keys, int64_t count,
+                       int64_t *end)
+{
+    RETURN_IF_ERROR(rf_store_check_keys(what, keys, count));
+    if (keys->rows || (end && keys->first < *end))
+        return rf_fail(RF_EINVAL, "range %d of \"%s\" begins at %lld: ranges have no rows%s", index,
+                       what, (long long)keys->first, end ? ", ascend and do not overlap" : "");
+    if (end)
+        *end = keys->first + rf_store_values(keys);
+    return RF_OK;
+}
+
+static int check_ranges(const struct rf_store_opts *o)
 {
     int64_t end = 0;
-    for (int k = 0; k < o->undecayed_count; k++) {
-        const struct rf_store_keys *keys = o->undecayed + k;
-        RETURN_IF_ERROR(rf_store_check_keys("undecayed", keys, o->count));
-        if (keys->rows || keys->first < end)
-            return rf_fail(RF_EINVAL,
-                           "range %d of parameters that are not decayed begins at %lld: "
-                           "ranges have no rows, ascend and do not overlap",
-                           k, (long long)keys->first);
-        end = keys->first + rf_store_values(keys);
-    }
+    for (int k = 0; k < o->undecayed_count; k++)
+        RETURN_IF_ERROR(check_range("undecayed", k, o->undecayed + k, o->count, &end));
+    for (int k = 0; k < o->term_count; k++)
+        RETURN_IF_ERROR(check_range("terms", k, o->terms + k, o->count, NULL));
+    if (o->term_count && o->rule != RF_STORE_SYNC)
+        return rf_fail(RF_EINVAL, "terms of gradients belong to the rule \"%s\" only",
+                       rows[RF_STORE_SYNC].name);
     return RF_OK;
 }
 
@@ -95,14 +105,14 @@ int rf_store_check(const struct rf_store_opts *o, int ranks)
     RETURN_IF_ERROR(rf_check_seconds("a store", o->timeout_s));
     if (rows[o->rule].has_servers) {
         RETURN_IF_ERROR(check_servers(o, ranks));
-        RETURN_IF_ERROR(check_undecayed(o));
+        RETURN_IF_ERROR(check_ranges(o));
         return check_optimizer(o->optimizer);
     }
-    if (o->servers || o->stale || o->optimizer || o->undecayed_count || o->folder || o->restore ||
-        o->state || o->timeout_s != 0)
+    if (o->servers || o->stale || o->optimizer || o->undecayed_count || o->term_count ||
+        o->folder || o->restore || o->state || o->timeout_s != 0)
         return rf_fail(RF_EINVAL,
                        "the rule \"%s\" is without servers: it has no number of them, no "
-                       "staleness, optimizer, decay, folder, state or timeout",
+                       "staleness, optimizer, decay, terms, folder, state or timeout",
                        rows[o->rule].name);
     return RF_OK;
 }

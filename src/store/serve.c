@@ -25,7 +25,7 @@ struct visit {
 /* For a whole shard if it is for a gradient of one, which may become the worker's stage. */
 static int make_room(struct visit *v)
 {
-    const uint64_t whole = (uint64_t)v->shard->count;
+    const uint64_t whole = (uint64_t)v->shard->width;
     if (v->head.pieces > v->most_pieces) {
         rf_free(v->pieces);
         v->most_pieces = v->head.pieces;
@@ -45,11 +45,26 @@ static int make_room(struct visit *v)
     return RF_OK;
 }
 
-static int receive_pieces(struct visit *v)
+/* most: of the values that pieces may be about. */
+static int receive_pieces(struct visit *v, int64_t most)
 {
     RETURN_IF_ERROR(make_room(v));
     RETURN_IF_ERROR(rf_store_receive(v->store, v->worker, v->pieces, 8 * v->head.pieces));
-    return rf_store_pieces_check(v->pieces, v->head.pieces, v->head.values, v->shard->count);
+    return rf_store_pieces_check(v->pieces, v->head.pieces, v->head.values, most);
+}
+
+/* Those of parameters in one message, and each piece of terms in one of its own. */
+static int receive_gradient(struct visit *v)
+{
+    int64_t values = 0;
+    uint64_t k = 0;
+    for (; k < v->head.pieces && rf_store_first(v->pieces[k]) < v->shard->count; k++)
+        values += rf_store_length(v->pieces[k]);
+    RETURN_IF_ERROR(rf_store_receive(v->store, v->worker, v->values, 4 * (uint64_t)values));
+    for (; k < v->head.pieces; values += rf_store_length(v->pieces[k++]))
+        RETURN_IF_ERROR(rf_store_receive(v->store, v->worker, v->values + values,
+                                         4 * (uint64_t)rf_store_length(v->pieces[k])));
+    return rf_store_check_finite("push", v->values, values);
 }
 
 static struct rf_store_request request_of(struct visit *v)
@@ -90,9 +105,8 @@ static int refuse(struct visit *v, int status)
 
 static int push(struct visit *v)
 {
-    RETURN_IF_ERROR(receive_pieces(v));
-    RETURN_IF_ERROR(rf_store_receive(v->store, v->worker, v->values, 4 * v->head.values));
-    RETURN_IF_ERROR(rf_store_check_finite("push", v->values, (int64_t)v->head.values));
+    RETURN_IF_ERROR(receive_pieces(v, v->shard->width));
+    RETURN_IF_ERROR(receive_gradient(v));
     const struct rf_store_request request = request_of(v);
     rf_store_shard_count(v->shard, 4 * v->head.values, 0, 8 * v->head.pieces);
     return rf_store_shard_push(v->shard, &request);
@@ -102,7 +116,7 @@ static int push(struct visit *v)
 static int pull(struct visit *v)
 {
     struct rf_store_head head = {.kind = RF_STORE_VALUES, .values = v->head.values};
-    RETURN_IF_ERROR(receive_pieces(v));
+    RETURN_IF_ERROR(receive_pieces(v, v->shard->count));
     const struct rf_store_request request = request_of(v);
     int status;
     rf_store_shard_count(v->shard, 0, 4 * v->head.values, 8 * v->head.pieces);
@@ -166,7 +180,7 @@ static int serve_one(struct visit *v)
 {
     RETURN_IF_ERROR(rf_store_receive(v->store, v->worker, &v->head, sizeof v->head));
     RETURN_IF_ERROR(
-        rf_store_head_check(&v->head, RF_STORE_PUSH, RF_STORE_BYE, v->number + 1, v->shard->count));
+        rf_store_head_check(&v->head, RF_STORE_PUSH, RF_STORE_BYE, v->number + 1, v->shard->width));
     v->number++;
     rf_store_shard_count(v->shard, 0, 0, sizeof v->head);
     return requests[v->head.kind](v);

@@ -33,7 +33,7 @@ static int make_room(struct rf_store_shards *s)
         s->seats[w].live = true;
         /* One each, because a push may exchange it for its own array. */
         if (s->rule == RF_STORE_SYNC) {
-            s->seats[w].stage = rf_alloc((size_t)s->count * sizeof(float));
+            s->seats[w].stage = rf_alloc((size_t)s->width * sizeof(float));
             if (!s->seats[w].stage)
                 return rf_fail(RF_ENOMEM,
                                "server %d of a store: out of memory for the gradients "
@@ -63,6 +63,23 @@ static int take_undecayed(struct rf_store_shards *s, const struct rf_store_opts 
     return RF_OK;
 }
 
+static int take_terms(struct rf_store_shards *s, const struct rf_store_opts *opts)
+{
+    s->width = s->count;
+    s->terms = rf_alloc((size_t)opts->term_count * sizeof *s->terms + 1);
+    if (!s->terms)
+        return rf_fail(RF_ENOMEM, "out of memory for %d ranges", opts->term_count);
+    for (int k = 0; k < opts->term_count; k++) {
+        struct rf_store_term *term = s->terms + s->term_count;
+        if (!rf_store_term_of(opts, s->server, k, term))
+            continue;
+        term->from = s->width;
+        s->width += term->count;
+        s->term_count++;
+    }
+    return RF_OK;
+}
+
 int rf_store_shard_create(const struct rf_store *store, struct rf_store_shards **out)
 {
     struct rf_store_shards *s = rf_alloc(sizeof *s);
@@ -82,7 +99,9 @@ int rf_store_shard_create(const struct rf_store *store, struct rf_store_shards *
     pthread_mutex_init(&s->lock, NULL);
     pthread_mutex_init(&s->saving, NULL);
     rf_cond_init(&s->changed);
-    int status = make_room(s);
+    int status = take_terms(s, &store->opts);
+    if (status == RF_OK)
+        status = make_room(s);
     if (status == RF_OK)
         status = take_undecayed(s, &store->opts);
     if (status < 0)
@@ -105,6 +124,7 @@ void rf_store_shard_destroy(struct rf_store_shards *s)
     rf_free(s->decay[0]);
     rf_free(s->decay[1]);
     rf_free(s->undecayed);
+    rf_free(s->terms);
     rf_free(s->seats);
     rf_free(s);
 }
@@ -175,7 +195,10 @@ static void stage(struct rf_store_shards *s, struct rf_store_seat *seat,
                   const struct rf_store_request *r)
 {
     const float *from = *r->values;
-    if (r->number == 1 && rf_store_length(r->pieces[0]) == s->count) {
+    int64_t given = 0;
+    for (uint64_t k = 0; k < r->number; k++)
+        given += rf_store_length(r->pieces[k]);
+    if (given == s->width) {
         float *other = seat->stage;
         seat->stage = *r->values;
         *r->values = other;
@@ -183,7 +206,7 @@ static void stage(struct rf_store_shards *s, struct rf_store_seat *seat,
         return;
     }
     if (seat->dirty)
-        memset(seat->stage, 0, (size_t)s->count * sizeof(float));
+        memset(seat->stage, 0, (size_t)s->width * sizeof(float));
     for (uint64_t k = 0; k < r->number; k++) {
         const int64_t length = rf_store_length(r->pieces[k]);
         memcpy(seat->stage + rf_store_first(r->pieces[k]), from, (size_t)length * sizeof(float));

@@ -18,7 +18,7 @@ struct rf_store_seat {
     int64_t pulled; /* the version of its last pull */
     /* RF_STORE_SYNC: its gradient of the version that is to come. */
     bool staged, dirty; /* dirty: the stage is not all zeros */
-    float *stage;       /* (count) */
+    float *stage;       /* (width) */
     float lr;
     double share;
 };
@@ -30,6 +30,10 @@ struct rf_store_shards {
     const char *folder;
     int server, servers, workers;
     int64_t first, count; /* its range */
+    /* Terms of gradients, behind the `count` values of a gradient; `from` is the place there. */
+    struct rf_store_term *terms;
+    int term_count;
+    int64_t width; /* count, and the values of all terms */
     uint64_t timeout_ns;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -51,7 +55,7 @@ struct rf_store_request {
     int worker;
     const uint64_t *pieces;
     uint64_t number; /* of pieces */
-    float **values;  /* a push may exchange the array for another one of `count` values */
+    float **values;  /* a push may exchange the array for another one of `width` values */
     float lr;
     double share;
     int64_t least;

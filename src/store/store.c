@@ -7,27 +7,34 @@
 #include "comm/communicator.h"
 #include "store.h"
 
+static uint32_t hash_of(const struct rf_store_keys *ranges, int count)
+{
+    uint32_t hash = 0;
+    for (int k = 0; k < count; k++) {
+        const int64_t range[2] = {ranges[k].first, rf_store_values(ranges + k)};
+        hash = rf_hash32(range, sizeof range, hash);
+    }
+    return hash;
+}
+
 /* Every number that all ranks must share. */
 static int compare(struct rf_comm *comm, const struct rf_store *store)
 {
     const struct rf_store_opts *o = &store->opts;
     const struct rf_optimizer_opts *p = &store->optimizer;
-    uint32_t bare = 0;
+    const uint32_t bare = hash_of(o->undecayed, o->undecayed_count);
+    const uint32_t terms = hash_of(o->terms, o->term_count);
     char text[1024];
-    for (int k = 0; k < o->undecayed_count; k++) {
-        const int64_t range[2] = {o->undecayed[k].first, rf_store_values(o->undecayed + k)};
-        bare = rf_hash32(range, sizeof range, bare);
-    }
-    snprintf(
-        text, sizeof text,
-        "store: rule=%s\nstore: parameters=%lld\nstore: servers=%d\nstore: stale=%lld\nstore: "
-        "optimizer=%s\t%a %a %a %a %a %a %a %a %d%d%d %08x\nstore: folder=%s\nstore: restore=%d\n"
-        "store: timeout=%g s\n",
-        rf_store_rule_name(o->rule), (long long)o->count, o->servers, (long long)o->stale,
-        rf_optimizer_get_info(p->kind)->name, (double)p->beta1, (double)p->beta2, (double)p->eps,
-        (double)p->weight_decay, (double)p->momentum, (double)p->dampening, (double)p->extra[0],
-        (double)p->extra[1], p->eps_inside, p->no_bias_correction, p->centered, bare,
-        o->folder ? "given" : "none", o->restore, o->timeout_s);
+    snprintf(text, sizeof text,
+             "store: rule=%s\nstore: parameters=%lld\nstore: servers=%d\nstore: stale=%lld\nstore: "
+             "optimizer=%s\t%a %a %a %a %a %a %a %a %d%d%d %08x\nstore: terms=%08x\nstore: "
+             "folder=%s\nstore: restore=%d\n"
+             "store: timeout=%g s\n",
+             rf_store_rule_name(o->rule), (long long)o->count, o->servers, (long long)o->stale,
+             rf_optimizer_get_info(p->kind)->name, (double)p->beta1, (double)p->beta2,
+             (double)p->eps, (double)p->weight_decay, (double)p->momentum, (double)p->dampening,
+             (double)p->extra[0], (double)p->extra[1], p->eps_inside, p->no_bias_correction,
+             p->centered, bare, terms, o->folder ? "given" : "none", o->restore, o->timeout_s);
     return rf_comm_check_terms(comm, text);
 }
 
@@ -37,6 +44,18 @@ static int agree_on_timeout(struct rf_comm *comm, double *out)
 {
     *out = comm->settings.timeout_s;
     return rf_all_reduce(comm, out, out, 1, RF_F64, RF_MIN, NULL);
+}
+
+static int take_terms(struct rf_store *store)
+{
+    const size_t bytes = (size_t)store->opts.term_count * sizeof *store->terms;
+    store->terms = rf_alloc(bytes + 1);
+    if (!store->terms)
+        return rf_fail(RF_ENOMEM, "out of memory for a store");
+    if (bytes)
+        memcpy(store->terms, store->opts.terms, bytes);
+    store->opts.terms = store->terms;
+    return RF_OK;
 }
 
 static int open_store(struct rf_store *store, struct rf_comm *comm)
@@ -57,6 +76,7 @@ static int open_store(struct rf_store *store, struct rf_comm *comm)
         RETURN_IF_ERROR(agree_on_timeout(comm, &store->opts.timeout_s));
     if (o->folder && !(store->folder = rf_strdup(o->folder)))
         return rf_fail(RF_ENOMEM, "out of memory for a store");
+    RETURN_IF_ERROR(take_terms(store));
     return store->kind->open(store, comm);
 }
 
@@ -92,6 +112,7 @@ void rf_store_close(struct rf_store *store)
         return;
     store->kind->close(store);
     rf_free(store->folder);
+    rf_free(store->terms);
     rf_free(store);
 }
 
@@ -104,6 +125,16 @@ void rf_store_abort(struct rf_store *store, const char *why)
 const char *rf_store_path(const struct rf_store *store)
 {
     return store->kind->path(store);
+}
+
+static int check_terms(const struct rf_store *store, const float *terms)
+{
+    int64_t values = 0;
+    for (int k = 0; k < store->opts.term_count; k++)
+        values += rf_store_values(store->terms + k);
+    if (terms && !store->opts.term_count)
+        return rf_fail(RF_EINVAL, "push: terms, and the store was opened without ranges of them");
+    return terms ? rf_store_check_finite("push", terms, values) : RF_OK;
 }
 
 int rf_store_push(struct rf_store *store, const struct rf_store_keys *keys, const float *gradient,
@@ -119,6 +150,7 @@ int rf_store_push(struct rf_store *store, const struct rf_store_keys *keys, cons
             RF_EINVAL,
             "push: a rate of %g and a share of %g: both are numbers, the share 0 or more",
             (double)given.lr, given.share);
+    RETURN_IF_ERROR(check_terms(store, given.terms));
     RETURN_IF_ERROR(store->kind->push(store, keys, gradient, &given));
     store->stats.pushes++;
     return RF_OK;

@@ -28,6 +28,7 @@ struct rf_store_kind {
 struct rf_store {
     struct rf_store_opts opts;
     struct rf_optimizer_opts optimizer; /* what opts.optimizer points to */
+    struct rf_store_keys *terms;        /* what opts.terms points to */
     char *folder;
     const struct rf_store_kind *kind;
     int rank, ranks, workers;    /* the last ranks - workers ranks are servers */
@@ -66,6 +67,15 @@ struct rf_store_piece {
     int64_t first, count;
 };
 bool rf_store_next(struct rf_store_walk *walk, struct rf_store_piece *out);
+
+/* The part of range `index` of opts->terms that lies in the range of a server; false: nothing of
+ * it, or there is no such range. */
+struct rf_store_term {
+    int64_t first, count; /* of the server's parameters */
+    int64_t from;         /* among the values of all these ranges */
+};
+bool rf_store_term_of(const struct rf_store_opts *opts, int server, int index,
+                      struct rf_store_term *out);
 
 /* ---- memory.c: memory that all ranks of a communicator map ----------------------------------- */
 

@@ -12,10 +12,25 @@ static uint64_t pieces_of(int64_t count)
     return (uint64_t)((count + RF_STORE_LONGEST - 1) / RF_STORE_LONGEST);
 }
 
-/* A push, a pull and its answer: of one worker and one server. */
-static uint64_t requests(int64_t count)
+/* Of the terms in the range of a server: values, and their pieces. */
+static struct rf_store_piece terms_of(const struct rf_store_opts *opts, int server)
 {
-    return 2 * (HEAD + PIECE * pieces_of(count)) + 4 * (uint64_t)count;
+    struct rf_store_piece all = {0};
+    struct rf_store_term term;
+    for (int k = 0; k < opts->term_count; k++)
+        if (rf_store_term_of(opts, server, k, &term)) {
+            all.first += (int64_t)pieces_of(term.count);
+            all.count += term.count;
+        }
+    return all;
+}
+
+/* A push, a pull and its answer: of one worker and one server. */
+static uint64_t requests(const struct rf_store_opts *opts, int server, int64_t count)
+{
+    const struct rf_store_piece terms = terms_of(opts, server);
+    return 2 * (HEAD + PIECE * pieces_of(count)) + 4 * (uint64_t)count +
+           PIECE * (uint64_t)terms.first + 4 * (uint64_t)terms.count;
 }
 
 static uint64_t answers(int64_t count)
@@ -26,10 +41,12 @@ static uint64_t answers(int64_t count)
 /* Parameters, states, room for a request of each worker, and with SYNC its gradient. */
 static uint64_t memory_of(const struct rf_store_opts *opts, int64_t count, int workers)
 {
-    uint64_t arrays = 1 + (uint64_t)workers * (opts->rule == RF_STORE_SYNC ? 2 : 1);
+    const int64_t width = count + terms_of(opts, 0).count;
+    const uint64_t wide = (uint64_t)workers * (opts->rule == RF_STORE_SYNC ? 2 : 1);
+    uint64_t arrays = 1;
     for (int k = 0; opts->optimizer && k < RF_STATE_COUNT; k++)
         arrays += rf_optimizer_has(opts->optimizer, (enum rf_optimizer_state)k);
-    return 4 * arrays * (uint64_t)count;
+    return 4 * (arrays * (uint64_t)count + wide * (uint64_t)width);
 }
 
 int rf_store_usage(const struct rf_store_opts *opts, int workers, struct rf_store_usage *out)
@@ -45,11 +62,11 @@ int rf_store_usage(const struct rf_store_opts *opts, int workers, struct rf_stor
     for (int s = 0; s < o.servers; s++) {
         int64_t first, count;
         rf_store_shard(&o, s, &first, &count);
-        u.sent_bytes += requests(count);
+        u.sent_bytes += requests(&o, s, count);
         u.received_bytes += answers(count);
         if (s > 0)
             continue;
-        u.server_received_bytes = (uint64_t)workers * requests(count);
+        u.server_received_bytes = (uint64_t)workers * requests(&o, 0, count);
         u.server_sent_bytes = (uint64_t)workers * answers(count);
         u.memory_bytes = memory_of(&o, count, workers);
     }

@@ -28,6 +28,7 @@
     ROW(loss_scale, "loss scale")                                                                  \
     ROW(blocks, "blocks")                                                                          \
     ROW(config, "blocks' config")                                                                  \
+    ROW(rounding, "blocks' rounding")                                                              \
     ROW(params, "parameter elements")                                                              \
     ROW(param_list, "parameters' names, shapes and initial values")                                \
     ROW(splits, "parameters' splits")                                                              \
@@ -92,6 +93,14 @@ static uint32_t hash_blocks(const struct rf_plan *plan)
         hash = rf_hash32(sizes.out.dim, (size_t)sizes.out.ndim * sizeof(int64_t), hash);
         hash = rf_hash32(limits, sizeof(limits), hash);
     }
+    return hash;
+}
+
+static uint32_t hash_rounding(const struct rf_plan *plan)
+{
+    uint32_t hash = 0;
+    for (int b = 0; b < plan->block_count; b++)
+        hash = hash_text(plan->blocks[b].rounding ? plan->blocks[b].rounding : "", hash);
     return hash;
 }
 
@@ -167,6 +176,7 @@ static void fill_record(const struct rf_run *run, int local, struct record *out)
     f[FIELD_loss_scale] = hash_loss_scale(policy);
     f[FIELD_blocks] = hash_blocks(plan);
     f[FIELD_config] = run->config ? hash_text(run->config, 0) : 0;
+    f[FIELD_rounding] = hash_rounding(plan);
     f[FIELD_params] = (uint64_t)plan->logical_elements;
     f[FIELD_param_list] = hash_params(plan);
     f[FIELD_splits] = hash_splits(plan);

@@ -32,6 +32,15 @@ static int wait_exposed(struct rf_execution *p, struct rf_point point)
     return rc;
 }
 
+/* The other waits of an instruction come first, so the rank has nothing else to do. */
+static int wait_on_disk(struct rf_execution *p, struct rf_point point)
+{
+    const uint64_t start = rf_now_ns();
+    RETURN_IF_ERROR(rf_run_wait(p, point));
+    p->stats.exposed_disk_ns += rf_now_ns() - start;
+    return rf_disk_status(p->run->disk);
+}
+
 /* Waits for the points of the instruction's waits and for the preceding work of its lane. If that
  * work belongs to the previous step, this step computes meanwhile: nothing is exposed, and the host
  * must not wait for all compute. */
@@ -41,6 +50,10 @@ static int wait_on_host(struct rf_execution *p, const struct rf_instruction *i)
     const int before = p->next[i->lane] - 1;
     for (int k = 0; k < i->waits; k++) {
         struct rf_point point = *point_of(p, waits[k].lane, waits[k].position);
+        if (waits[k].lane == RF_LANE_DISK) {
+            RETURN_IF_ERROR(wait_on_disk(p, point));
+            continue;
+        }
         RETURN_IF_ERROR(rf_lane_transfers(waits[k].lane) && !i->behind ? wait_exposed(p, point)
                                                                        : rf_run_wait(p, point));
     }
@@ -194,6 +207,8 @@ static int finish(struct rf_execution *p)
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         if (p->run->copies[lane])
             RETURN_IF_ERROR(rf_stream_wait(p->run->copies[lane]));
+    if (p->next[RF_LANE_DISK] > 0)
+        RETURN_IF_ERROR(wait_on_disk(p, *point_of(p, RF_LANE_DISK, p->next[RF_LANE_DISK] - 1)));
     p->updated = true;
     rf_take_scalars(p);
     return finish_transfers(p);
@@ -204,6 +219,7 @@ int rf_run_execute(struct rf_execution *p)
     const struct rf_plan *plan = p->run->plan;
     const struct rf_list *list = &plan->lists[p->list];
     char text[96];
+    rf_disk_begin(p->run->disk);
     for (int lane = 1; lane < RF_LANE_COUNT; lane++)
         p->base[lane] = p->base[lane - 1] + list->positions[lane - 1];
     for (int i = 0; i < list->count; i++) {
@@ -256,5 +272,7 @@ int rf_run_give_up(struct rf_run *run, int status)
             rf_log("train", 2, "a stream of copies failed too");
     if (rf_stream_wait(run->stream) < 0)
         rf_log("train", 2, "the stream failed too");
+    if (rf_disk_wait(run->disk) < 0)
+        rf_log("train", 2, "copies from the disk or to it failed, or have failed before");
     return error.status == status ? rf_fail_error(&error) : status;
 }

@@ -61,13 +61,26 @@ int rf_run_all_to_all(struct rf_run *run, const void *in, void *out, size_t byte
     return rf_all_to_all(run->comm, in, out, bytes, RF_U8, &opts);
 }
 
-int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root, const char *label)
+static int broadcast(struct rf_run *run, void *data, size_t bytes, int root,
+                     const struct rf_coll_opts *opts)
 {
     if (rf_run_ranks(run) == 1)
         return 0;
-    const struct rf_coll_opts opts = {.order = RF_ORDER_RING, .label = label};
     RETURN_IF_ERROR(account(run, RF_COLL_BROADCAST, bytes, root));
-    return rf_broadcast(run->comm, data, bytes, RF_U8, root, &opts);
+    return rf_broadcast(run->comm, data, bytes, RF_U8, root, opts);
+}
+
+int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root, const char *label)
+{
+    return broadcast(run, data, bytes, root,
+                     &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = label});
+}
+
+int rf_run_await(struct rf_run *run, void *data, size_t bytes, double timeout_s, const char *label)
+{
+    return broadcast(
+        run, data, bytes, 0,
+        &(struct rf_coll_opts){.order = RF_ORDER_RING, .label = label, .timeout_s = timeout_s});
 }
 
 int rf_run_share(struct rf_run *run, void *data, size_t bytes)

@@ -184,6 +184,11 @@ int rf_run_read_grad(struct rf_run *run, const char *name, void *dst, uint64_t b
     const int holder = rf_plan_holder(run->plan, index);
     if (!rf_plan_trains(run->plan, index))
         return rf_fail(RF_EINVAL, "parameter %s is frozen: it has no gradient", name);
+    if (rf_plan_in_backward(run->plan))
+        return rf_fail(RF_ENOTSUP,
+                       "the gradient of %s is gone: it was used in the backward pass; read "
+                       "gradients without update_in_backward",
+                       name);
     if (run->plan->shards > 1 || holder < 0)
         return rf_fail(RF_ENOTSUP,
                        "the gradient of %s is %s; read gradients with zero=0, and on a rank whose "

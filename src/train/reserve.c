@@ -19,3 +19,11 @@ int rf_run_reserve(struct rf_run *run, const char *dir)
     }
     return rf_run_status_of(run, rc, 0, "reserve");
 }
+
+void rf_run_release(struct rf_run *run)
+{
+    if (!run)
+        return;
+    rf_run_save_abandon(run);
+    rf_folder_unlock(&run->lock);
+}

@@ -77,6 +77,23 @@ static int open_arenas(struct rf_run *run)
     return rc;
 }
 
+static int open_disk(struct rf_run *run, const char *folder)
+{
+    const struct rf_plan *plan = run->plan;
+    uint64_t *offsets = rf_alloc((size_t)plan->region_count * sizeof(*offsets));
+    if (!offsets)
+        return rf_fail(RF_ENOMEM, "run: out of host memory");
+    const int rc = rf_disk_open(plan, run->device, folder, offsets, &run->disk);
+    for (int i = 0; rc == 0 && i < plan->region_count; i++)
+        if (plan->regions[i].memory == RF_MEMORY_DISK)
+            run->regions[i] =
+                (struct rf_tensor){.offset = offsets[i],
+                                   .shape = rf_shape1((int64_t)plan->regions[i].bytes),
+                                   .dtype = RF_U8};
+    rf_free(offsets);
+    return rc;
+}
+
 static int make_views(struct rf_run *run)
 {
     const struct rf_plan *plan = run->plan;
@@ -91,8 +108,10 @@ static int make_views(struct rf_run *run)
     run->losses = rf_tensor_map(run->regions[RF_REGION_LOSSES]);
     if (plan->policy.packed)
         run->starts = rf_tensor_map(run->regions[RF_REGION_STARTS]);
-    for (int id = 0; id < RF_LIST_COUNT; id++)
+    for (int id = 0; id < RF_LIST_COUNT; id++) {
         RETURN_IF_ERROR(rf_plan_list_sent(plan, (enum rf_list_id)id, &run->list_sent[id]));
+        run->list_disk[id] = rf_plan_list_disk(plan, (enum rf_list_id)id);
+    }
     return rf_run_reserve_loss_sums(run, plan->policy.micro_batches);
 }
 
@@ -164,11 +183,12 @@ static int reserve_submissions(const struct rf_run *run, struct rf_stream *strea
     return stream ? rf_stream_reserve(stream, most, RF_LANE_COUNT) : 0;
 }
 
-static int open_local(struct rf_run *run)
+static int open_local(struct rf_run *run, const struct rf_run_opts *opts)
 {
     rf_device_memory_reset_peak(run->device);
     rf_device_memory(run->device, &run->memory_before);
     RETURN_IF_ERROR(open_arenas(run));
+    RETURN_IF_ERROR(open_disk(run, opts ? opts->disk : NULL));
     RETURN_IF_ERROR(make_views(run));
     RETURN_IF_ERROR(rf_stream_create(run->device, rf_lane_name(RF_LANE_COMPUTE), &run->stream));
     RETURN_IF_ERROR(open_copies(run));
@@ -228,7 +248,7 @@ int rf_run_open(struct rf_device *device, struct rf_comm *comm, const struct rf_
         rc = follow_device(run);
     if (rc < 0)
         goto fail;
-    rc = rf_run_agree_status(run, open_local(run), "opening the run");
+    rc = rf_run_agree_status(run, open_local(run, opts), "opening the run");
     if (rc < 0)
         goto fail;
     rc = open_groups(run);
@@ -258,6 +278,7 @@ void rf_run_close(struct rf_run *run)
     for (int lane = 0; lane < RF_LANE_COUNT; lane++)
         rf_stream_destroy(run->copies[lane]);
     rf_stream_destroy(run->stream);
+    rf_disk_close(run->disk);
     for (int c = 0; c < RF_CATEGORY_COUNT; c++)
         for (int memory = 0; memory < 2; memory++)
             rf_arena_destroy(run->arenas[c][memory]);
@@ -274,6 +295,7 @@ void rf_run_close(struct rf_run *run)
 
 void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
 {
+    const struct rf_disk_use disk = rf_disk_used(run->disk);
     struct rf_memory_stats now;
     uint64_t used[RF_CATEGORY_COUNT], host = 0;
     rf_device_memory(run->device, &now);
@@ -291,6 +313,8 @@ void rf_run_measured(const struct rf_run *run, struct rf_bytes *out)
         .scratch = used[RF_CATEGORY_SCRATCH],
         .host = host,
         .sent = run->comm ? rf_run_sent(run) - run->sent_before : 0,
+        .disk = disk.bytes,
+        .disk_moved = disk.moved,
     };
 }
 
@@ -332,4 +356,5 @@ void rf_run_planned(const struct rf_run *run, struct rf_bytes *out)
     rf_plan_bytes(run->plan, out);
     out->comm += staging_bytes(run);
     out->sent = run->planned_sent;
+    out->disk_moved = run->planned_disk;
 }

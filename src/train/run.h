@@ -10,6 +10,7 @@
 #include "../io/checkpoint.h"
 #include "../io/lock.h"
 #include "../parallel/plan/plan.h"
+#include "disk.h"
 
 /* Commands recorded between two submissions. They are recorded once and replayed if they do not
  * depend on the step. */
@@ -54,9 +55,11 @@ struct rf_run {
     struct rf_stream *stream;
     struct rf_stream *copies[RF_LANE_COUNT]; /* of the lanes that copy between host and device */
     int host_threads;                        /* threads of the optimizer on the host */
+    struct rf_disk *disk;                    /* NULL: nothing is on a disk */
 
     struct rf_arena *arenas[RF_CATEGORY_COUNT][2]; /* by category and memory kind */
-    struct rf_tensor *regions;                     /* by region id, as bytes */
+    /* By region id, as bytes. Of regions on a disk the offset is that in the file. */
+    struct rf_tensor *regions;
     /* The arguments of a block's call, in the order of its declaration. */
     struct rf_tensor *call_params, *call_grads;
     bool *call_overwrite_grad;
@@ -66,6 +69,7 @@ struct rf_run {
     /* The loss and the token count of each micro-batch, by global index; then the request to stop.
      */
     uint64_t list_sent[RF_LIST_COUNT]; /* bytes that this rank sends in one run of each list */
+    uint64_t list_disk[RF_LIST_COUNT]; /* and copies from the disk and to it */
     double *loss_sums;
     int64_t loss_capacity;    /* micro-batches that fit in loss_sums */
     const volatile int *stop; /* owned by the caller; NULL: none */
@@ -92,7 +96,7 @@ struct rf_run {
     bool ahead;
 
     struct rf_memory_stats memory_before;
-    uint64_t sent_before, planned_sent;
+    uint64_t sent_before, planned_sent, planned_disk;
     char *config;               /* the merged config of all blocks: rf_config_merge */
     struct rf_folder_lock lock; /* rank 0: of the reserved folder */
     struct rf_save *save;       /* the save in progress; NULL: none */
@@ -151,6 +155,9 @@ RF_MUST_CHECK int rf_run_all_to_all(struct rf_run *run, const void *in, void *ou
                                     const char *label);
 RF_MUST_CHECK int rf_run_broadcast(struct rf_run *run, void *data, size_t bytes, int root,
                                    const char *label);
+/* The same from rank 0, which may be late by as much as timeout_s. */
+RF_MUST_CHECK int rf_run_await(struct rf_run *run, void *data, size_t bytes, double timeout_s,
+                               const char *label);
 RF_MUST_CHECK int rf_run_send(struct rf_run *run, const void *data, size_t bytes, int peer,
                               const char *label);
 RF_MUST_CHECK int rf_run_recv(struct rf_run *run, void *data, size_t bytes, int peer,

@@ -204,7 +204,7 @@ static int begin(struct rf_run *run, const char *dir, const struct rf_progress *
         rf_save_close(save);
         return rf_fail_error(&error);
     }
-    if (background && save->sees)
+    if (background && save->sees && !run->disk) /* a copy may need more than host memory */
         rf_save_note(save, rf_save_snapshot(save));
     rf_save_write(save);
     run->save = save;

@@ -141,6 +141,9 @@ int rf_run_snapshot(struct rf_run *run, const struct rf_progress *progress,
     if (run->compressed)
         return rf_fail(RF_ENOTSUP, "snapshot: what a rank has lost of gradients in another form "
                                    "(compress) is not in a snapshot; use checkpoints");
+    if (run->disk)
+        return rf_fail(RF_ENOTSUP, "snapshot: optimizer states are on a disk, as host memory is "
+                                   "too small for them; use checkpoints");
     struct rf_snapshot *s = rf_alloc(sizeof(*s));
     if (!s)
         return rf_fail(RF_ENOMEM, "snapshot: out of host memory");

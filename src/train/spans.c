@@ -150,6 +150,7 @@ static int append(const struct rf_run *run, const struct rf_listing *list, struc
 {
     const struct rf_listed *listed = &list->listed[span->tensor];
     span->stored = stored(run, listed, element, span->count);
+    span->disk = run->plan->regions[listed->region].memory == RF_MEMORY_DISK ? run->disk : NULL;
     for (uint64_t done = 0, part = 0; done < span->count; part++) {
         struct rf_span one = *span;
         const uint64_t begin = rf_cut_part_first(&span->cut, (int)part);
@@ -435,7 +436,14 @@ int rf_span_read(const struct rf_span *span, uint64_t from, uint64_t bytes, void
         memcpy(values, (const uint8_t *)span->host + from, bytes);
         return 0;
     }
-    return rf_stored_read(part_of(span, from, bytes), values);
+    const struct rf_tensor part = part_of(span, from, bytes);
+    if (!span->disk)
+        return rf_stored_read(part, values);
+    const uint64_t narrow = rf_tensor_bytes(part);
+    RETURN_IF_ERROR(
+        rf_disk_read(span->disk, part.offset, (uint8_t *)values + bytes - narrow, narrow));
+    rf_stored_widen(values, bytes / sizeof(float), part.dtype);
+    return 0;
 }
 
 int rf_span_write(const struct rf_span *span, uint64_t from, uint64_t bytes, void *values)
@@ -444,7 +452,11 @@ int rf_span_write(const struct rf_span *span, uint64_t from, uint64_t bytes, voi
         memcpy((uint8_t *)span->host + from, values, bytes);
         return 0;
     }
-    return rf_stored_write(part_of(span, from, bytes), values);
+    const struct rf_tensor part = part_of(span, from, bytes);
+    if (!span->disk)
+        return rf_stored_write(part, values);
+    rf_stored_narrow(values, bytes / sizeof(float), part.dtype);
+    return rf_disk_write(span->disk, part.offset, values, rf_tensor_bytes(part));
 }
 
 struct rf_span_run rf_span_run_at(const struct rf_span *span, uint64_t from, uint64_t most)

@@ -35,7 +35,8 @@ struct rf_span {
     uint64_t first, count;
     struct rf_param_cut cut;
     struct rf_tensor stored;
-    float *host; /* if not NULL, its values are here, and not at `stored` (kept.c) */
+    float *host;          /* if not NULL, its values are here, and not at `stored` (kept.c) */
+    struct rf_disk *disk; /* if not NULL, they are in this file, at the offset of `stored` */
 };
 struct rf_spans { /* zero: empty */
     struct rf_span *list;

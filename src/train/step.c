@@ -79,6 +79,11 @@ static int give_up(struct rf_execution *p, int rc)
 static int check_norm(const struct rf_execution *p)
 {
     const struct rf_run *run = p->run;
+    if (rf_plan_in_backward(run->plan) && !isfinite(p->stats.grad_norm))
+        return rf_fail(RF_EINVAL,
+                       "step: a gradient is infinite or NaN, and parameters are updated already "
+                       "(update_in_backward); load a checkpoint, and use a smaller learning rate, "
+                       "or leave update_in_backward out, so that such steps are skipped");
     if (!run->check_replay || run->plan->policy.loss_scale != 0 || !run->plan->trains ||
         isfinite(p->stats.grad_norm))
         return 0;
@@ -97,6 +102,7 @@ static int run_list(struct rf_execution *p, struct rf_step_stats *stats)
     rf_run_clear_loss_sums(run, plan->policy.micro_batches);
     const uint64_t start = rf_now_ns();
     const uint64_t sent = rf_run_sent(run);
+    const struct rf_disk_use disk = rf_disk_used(run->disk);
     run->record_ns = 0;
     run->recorded = run->replayed = 0;
     int rc = rf_run_execute(p);
@@ -105,9 +111,11 @@ static int run_list(struct rf_execution *p, struct rf_step_stats *stats)
     if (rc < 0)
         return give_up(p, rc);
     run->planned_sent += run->list_sent[p->list];
+    run->planned_disk += run->list_disk[p->list];
     p->stats.of_step = ends ? run->step - run->under_way : -1;
     p->stats.version_lag = rf_plan_lags(plan);
     p->stats.sent_bytes = rf_run_sent(run) - sent;
+    p->stats.disk_ns = rf_disk_used(run->disk).busy_ns - disk.busy_ns;
     p->stats.step_ns = rf_now_ns() - start;
     p->stats.record_ns = run->record_ns;
     p->stats.recorded = run->recorded;

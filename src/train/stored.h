@@ -8,6 +8,11 @@
 
 #include "run.h"
 
+/* Converts in place: values of `dtype` at the end of the memory of `count` f32 to these, and f32 to
+ * values of `dtype` at its begin. */
+void rf_stored_widen(float *values, size_t count, enum rf_dtype dtype);
+void rf_stored_narrow(float *values, size_t count, enum rf_dtype dtype);
+
 /* Reads all elements of a tensor (f32, f16 or bf16). Blocking. */
 RF_MUST_CHECK int rf_stored_read(struct rf_tensor stored, float *values);
 

@@ -4,6 +4,8 @@
  */
 #include "verbs.h"
 
+#include <math.h>
+#include <ringforge/host_step.h>
 #include <ringforge/ringforge.h>
 
 #include "../base/base.h"
@@ -232,7 +234,38 @@ static struct rf_tensor exact_of(struct rf_tensor partials)
     return partials;
 }
 
-/* Offsets in the table of chunks are relative to the start of the gradients' memory. */
+/* A shard's padding may be in a block of states, and has the memory of other values. */
+static int clear_padding(struct rf_execution *p, int grad)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const uint64_t count = plan->pieces[plan->values[grad].piece].counts[plan->shard];
+    struct rf_tensor rest = rf_run_value(p->run, grad);
+    if (plan->shards == 1 || count == rf_plan_padded(plan, count)) /* RF_VERB_ZERO cleared it */
+        return 0;
+    rest.offset += count * sizeof(float);
+    rest.shape = rf_shape1((int64_t)((rf_plan_padded(plan, count) - count) * sizeof(float)));
+    return fill(p, rest, 0);
+}
+
+/* Offsets in the table of chunks are relative to the start of the piece's shard. */
+static int squares(struct rf_execution *p, const struct rf_instruction *i)
+{
+    const int grad = rf_plan_ins(p->run->plan, i, RF_ROLE_GRAD).values[0];
+    const struct rf_plan_piece *piece = &p->run->plan->pieces[p->run->plan->values[grad].piece];
+    const int64_t count = (int64_t)piece->chunks;
+    RETURN_IF_ERROR(clear_padding(p, grad));
+    if (count == 0)
+        return 0;
+    struct rf_tensor chunks = rf_as(in_span(p, i, RF_ROLE_CHUNKS), RF_I32);
+    struct rf_tensor sums = as_f32(out_span(p, i, RF_ROLE_SQUARES));
+    chunks.offset += piece->first_chunk * sizeof(struct rf_norm_chunk);
+    chunks.shape = rf_shape2(count, 2);
+    sums.shape = rf_shape1(count);
+    return rf_square_chunks(p->run->stream, sums, shard(p, grad), chunks);
+}
+
+/* Offsets in the table of chunks are relative to the start of the gradients' memory. If the pieces
+ * were squared one by one, only the sum is left. */
 static int norm_partial(struct rf_execution *p, const struct rf_instruction *i)
 {
     const struct rf_plan *plan = p->run->plan;
@@ -242,16 +275,20 @@ static int norm_partial(struct rf_execution *p, const struct rf_instruction *i)
     struct rf_tensor sums = as_f32(out_span(p, i, RF_ROLE_SQUARES)), scratch = sums;
     if (count == 0) /* all shards of this rank are empty, or other ranks count them */
         return fill(p, exact, 0);
-    struct rf_tensor chunks = rf_as(in_span(p, i, RF_ROLE_CHUNKS), RF_I32);
+    const bool squared = rf_plan_in_backward(plan);
+    struct rf_tensor chunks = in_span(p, i, RF_ROLE_CHUNKS);
     grads.shape = rf_shape1((int64_t)(plan->stage >= 2 ? rf_plan_grad_elements(plan, plan->shard)
                                                        : plan->train_elements));
     grads.dtype = RF_F32;
-    chunks.shape = rf_shape2(count, 2);
     sums.shape = rf_shape1(count);
     scratch = rf_as(scratch, RF_I32);
     scratch.offset += rf_tensor_bytes(sums);
     scratch.shape = rf_shape1(rf_add_squares_scratch(count));
-    RETURN_IF_ERROR(rf_square_chunks(p->run->stream, sums, grads, chunks));
+    if (!squared) {
+        chunks = rf_as(chunks, RF_I32);
+        chunks.shape = rf_shape2(count, 2);
+        RETURN_IF_ERROR(rf_square_chunks(p->run->stream, sums, grads, chunks));
+    }
     return rf_add_squares(p->run->stream, exact, sums, scratch);
 }
 
@@ -262,10 +299,15 @@ static int norm(struct rf_execution *p, const struct rf_instruction *i)
     return rf_round_squares(p->run->stream, sum, exact_of(in_span(p, i, RF_ROLE_PARTIALS)));
 }
 
+/* In the backward pass the norm is not known yet, and 0 takes its place. */
 static int begin_step(struct rf_execution *p, const struct rf_instruction *i)
 {
-    struct rf_tensor sum = rf_as(in_span(p, i, RF_ROLE_NORM), RF_F32);
+    const bool unknown = rf_plan_in_backward(p->run->plan);
+    struct rf_tensor sum =
+        rf_as(unknown ? out_span(p, i, RF_ROLE_NORM) : in_span(p, i, RF_ROLE_NORM), RF_F32);
     sum.shape = rf_shape1(1);
+    if (unknown)
+        RETURN_IF_ERROR(fill(p, sum, 0));
     return rf_step_begin(p->run->stream, &p->run->plan->policy.optimizer, scalars(p, i), sum);
 }
 
@@ -302,6 +344,8 @@ static int step(struct rf_execution *p, const struct rf_instruction *i)
                                      .decay = rf_as(in_span(p, i, RF_ROLE_DECAY), RF_I32)};
     if (!part.param.buffer) /* an empty shard */
         return 0;
+    if (rf_plan_in_backward(plan)) /* temporary values are as large as the largest shard */
+        part.grad.shape = part.param.shape;
     const struct rf_plan_piece *piece = first_piece(plan, params);
     part.first = piece->first + piece->borders[plan->shard];
     part.decay.offset +=
@@ -320,6 +364,29 @@ static int step(struct rf_execution *p, const struct rf_instruction *i)
 /* Starting a thread costs some microseconds. */
 enum { LEAST_OF_A_THREAD = 65536 };
 
+/* The elements of this rank's shard that an update is of: a block of its states, or all. */
+static struct rf_plan_span updated_span(const struct rf_execution *p,
+                                        const struct rf_instruction *i, int piece)
+{
+    const struct rf_plan *plan = p->run->plan;
+    struct rf_plan_span span = {0, plan->pieces[piece].counts[plan->shard]};
+    for (int k = 0; rf_plan_states_on_disk(plan) && k < RF_STATE_COUNT; k++) {
+        const struct rf_operands state = rf_plan_ins(plan, i, rf_state_role(k));
+        if (state.count == 0)
+            continue;
+        const int number = rf_block_of_slot(plan->values[state.values[0]].slot);
+        const struct rf_plan_span block = rf_plan_disk_span(plan, piece, number);
+        rf_plan_clip(&span, block.first, block.count);
+        break;
+    }
+    return span;
+}
+
+static void *element_at(struct rf_tensor values, uint64_t bytes)
+{
+    return values.buffer ? (char *)rf_tensor_map(values) + bytes : NULL;
+}
+
 static int host_step(struct rf_execution *p, const struct rf_instruction *i)
 {
     struct rf_run *run = p->run;
@@ -327,8 +394,9 @@ static int host_step(struct rf_execution *p, const struct rf_instruction *i)
     const int param = rf_plan_outs(plan, i, RF_ROLE_PARAM).values[0];
     const int piece = plan->values[param].piece;
     const struct rf_plan_piece *q = &plan->pieces[piece];
-    struct rf_host_part part = {.count = (int64_t)q->counts[plan->shard],
-                                .first = q->first + q->borders[plan->shard],
+    const struct rf_plan_span span = updated_span(p, i, piece);
+    struct rf_host_part part = {.count = (int64_t)span.count,
+                                .first = q->first + q->borders[plan->shard] + span.first,
                                 .param_type = type_of(p, param),
                                 .grad_type = RF_F32,
                                 .copy_type = plan->copy_type,
@@ -336,15 +404,13 @@ static int host_step(struct rf_execution *p, const struct rf_instruction *i)
                                 .flush = run->flush};
     if (part.count == 0)
         return 0;
-    struct rf_tensor decay = in_span(p, i, RF_ROLE_DECAY);
-    const struct rf_tensor copy = out_span(p, i, RF_ROLE_COPY);
-    decay.offset += rf_plan_state_first(plan, piece) / RF_FLAT_GRAIN * sizeof(uint32_t);
-    part.param = rf_tensor_map(rf_run_value(run, param));
-    part.grad = rf_tensor_map(in_span(p, i, RF_ROLE_GRAD));
-    part.decay = rf_tensor_map(decay);
-    const struct rf_tensor places = rf_run_places(run, piece);
-    part.places = places.buffer ? rf_tensor_map(places) : NULL;
-    part.copy = copy.buffer ? rf_tensor_map(copy) : NULL;
+    const uint64_t grain = (rf_plan_state_first(plan, piece) + span.first) / RF_FLAT_GRAIN;
+    part.param = element_at(rf_run_value(run, param), span.first * rf_dtype_bytes(part.param_type));
+    part.grad = element_at(in_span(p, i, RF_ROLE_GRAD), span.first * sizeof(float));
+    part.decay = element_at(in_span(p, i, RF_ROLE_DECAY), grain * sizeof(*part.decay));
+    part.places = element_at(rf_run_places(run, piece),
+                             span.first / RF_FLAT_GRAIN * 2 * sizeof(*part.places));
+    part.copy = element_at(out_span(p, i, RF_ROLE_COPY), span.first * sizeof(uint16_t));
     for (int k = 0; k < RF_STATE_COUNT; k++)
         if (rf_optimizer_has(&plan->policy.optimizer, (enum rf_optimizer_state)k))
             part.state[k] = rf_tensor_map(out_span(p, i, rf_state_role(k)));
@@ -386,13 +452,20 @@ static int cast(struct rf_execution *p, const struct rf_instruction *i)
 
 /* The device has decided whether this step is skipped. All ranks have the same gradients, so all
  * decide the same. */
+static float late_norm(const struct rf_run *run, struct rf_step_scalars scalars)
+{
+    const float *sum = rf_tensor_map(run->regions[RF_REGION_NORM]);
+    return rf_host_step_begin(&run->plan->policy.optimizer, &scalars, *sum) < 0 ? NAN
+                                                                                : scalars.norm;
+}
+
 void rf_take_scalars(struct rf_execution *p)
 {
     struct rf_run *run = p->run;
     if (!training(p) || p->list == RF_LIST_FILL)
         return;
     const struct rf_step_scalars *scalars = rf_tensor_map(run->regions[RF_REGION_SCALARS]);
-    p->stats.grad_norm = scalars->norm;
+    p->stats.grad_norm = rf_plan_in_backward(run->plan) ? late_norm(run, *scalars) : scalars->norm;
     p->stats.skipped = scalars->skipped != 0;
     p->stats.loss_scale = scalars->loss_scale;
     run->updates = scalars->updates;
@@ -412,6 +485,7 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_REDUCE] = {.start = rf_start_reduce},
     [RF_VERB_LOSS] = {.act = loss},
     [RF_VERB_TIE] = {.record = add},
+    [RF_VERB_SQUARES] = {.record = squares},
     [RF_VERB_NORM_PARTIAL] = {.record = norm_partial},
     [RF_VERB_NORM_SHARE] = {.start = rf_start_norm_share},
     [RF_VERB_NORM] = {.record = norm},
@@ -427,4 +501,6 @@ const struct rf_verb_row rf_verbs[RF_VERB_COUNT] = {
     [RF_VERB_EXCHANGE] = {.start = rf_start_exchange},
     [RF_VERB_SEND] = {.start = rf_start_message},
     [RF_VERB_RECV] = {.start = rf_start_message},
+    [RF_VERB_READ] = {.start = rf_start_disk},
+    [RF_VERB_WRITE] = {.start = rf_start_disk},
 };

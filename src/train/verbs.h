@@ -24,6 +24,7 @@ RF_STARTS(exchange);
 RF_STARTS(message);
 RF_STARTS(copy);
 RF_STARTS(norm_share);
+RF_STARTS(disk);
 
 extern const struct rf_verb_row rf_verbs[RF_VERB_COUNT];
 

@@ -194,3 +194,25 @@ int rf_start_norm_share(struct rf_execution *p, const struct rf_instruction *i,
         p->run->comms[i->lane], partials, partials, RF_SUM,
         &(struct rf_coll_opts){.order = t->order, .label = "norm", .after = after, .done = done});
 }
+
+/* Copies a block of states between the disk and host memory. It waits for the host's lane only. */
+int rf_start_disk(struct rf_execution *p, const struct rf_instruction *i, struct rf_point after,
+                  struct rf_point *done)
+{
+    const struct rf_plan *plan = p->run->plan;
+    const bool writes = i->verb == RF_VERB_WRITE;
+    const int *disk = writes ? outs(p, i) : ins(p, i), *memory = writes ? ins(p, i) : outs(p, i);
+    struct rf_disk_range ranges[RF_DISK_RANGES];
+    char text[96];
+    int count = 0;
+    for (int k = 0; k < i->ins; k++) {
+        const struct rf_value *v = &plan->values[disk[k]];
+        if (v->bytes > 0) /* this rank's shard may end before the largest */
+            ranges[count++] =
+                (struct rf_disk_range){rf_tensor_map(rf_run_value(p->run, memory[k])),
+                                       p->run->regions[v->region].offset + v->offset, v->bytes};
+    }
+    RETURN_IF_ERROR(rf_run_wait(p, after));
+    return rf_disk_start(p->run->disk, writes, ranges, count,
+                         rf_instruction_text(plan, i, text, sizeof(text)), done);
+}

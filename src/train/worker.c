@@ -135,50 +135,6 @@ int rf_run_rounds_params(struct rf_run *run, struct rf_rounds_params *out)
     return 0;
 }
 
-static int read_grad(const struct worker *w, const struct rf_span *span, float *to)
-{
-    const struct rf_plan *plan = w->run->plan;
-    const int index = w->listing.listed[span->tensor].param;
-    const struct rf_plan_param *param = plan->params + rf_plan_holder(plan, index);
-    struct rf_tensor grad = w->run->regions[RF_REGION_GRADS];
-    grad.offset += (param->grad_first + span->first) * sizeof(float);
-    grad.shape = rf_shape1((int64_t)span->count);
-    grad.dtype = RF_F32;
-    return rf_stored_read(grad, to);
-}
-
-int rf_run_rounds_grads(const struct rf_rounds_params *params, float *to)
-{
-    const struct worker *w = params ? params->user : NULL;
-    if (!w || !to)
-        return rf_fail(RF_EINVAL, "the gradients of a run need its parameters, and room");
-    RETURN_IF_ERROR(rf_run_check_idle(w->run, "read gradients"));
-    if (w->run->plan->shards > 1)
-        return rf_fail(RF_ENOTSUP, "gradients are spread over the ranks: read them with zero=0");
-    for (size_t k = 0; k < w->spans.count; to += w->spans.list[k++].count)
-        RETURN_IF_ERROR(read_grad(w, w->spans.list + k, to));
-    return 0;
-}
-
-int rf_run_rounds_undecayed(const struct rf_rounds_params *params, int index, int64_t *first,
-                            int64_t *count)
-{
-    const struct worker *w = params ? params->user : NULL;
-    int64_t at = 0;
-    for (size_t k = 0; w && first && count && k < w->spans.count; k++) {
-        const struct rf_span *span = w->spans.list + k;
-        const int param = w->listing.listed[span->tensor].param;
-        const bool decays = rf_plan_desc(w->run->plan, param)->flags & RF_PARAM_DECAY;
-        if (!decays && index-- == 0) {
-            *first = at;
-            *count = (int64_t)span->count;
-            return 0;
-        }
-        at += (int64_t)span->count;
-    }
-    return rf_fail(RF_EINVAL, "the run has no further parameters that are not decayed");
-}
-
 void rf_run_rounds_params_free(struct rf_rounds_params *params)
 {
     struct worker *w = params->user;

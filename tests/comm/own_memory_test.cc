@@ -36,6 +36,16 @@ void become_user(bool dumpable)
     ASSERT_EQ(prctl(PR_SET_DUMPABLE, dumpable ? 1 : 0), 0);
 }
 
+/* The first element that is not i * slope + first; COUNT if there is none. An assertion for each
+ * element takes minutes under a sanitizer on a busy machine. */
+size_t first_wrong(const int32_t *data, int32_t slope, int32_t first)
+{
+    size_t i = 0;
+    while (i < COUNT && data[i] == (int32_t)i * slope + first)
+        i++;
+    return i;
+}
+
 void expect_sums(rf_comm *comm)
 {
     const int ranks = rf_comm_size(comm);
@@ -43,8 +53,7 @@ void expect_sums(rf_comm *comm)
     std::iota(in.begin(), in.end(), rf_comm_rank(comm));
     ASSERT_EQ(rf_all_reduce(comm, in.data(), out.data(), COUNT, RF_I32, RF_SUM, nullptr), RF_OK)
         << rf_last_error()->message;
-    for (size_t i = 0; i < COUNT; i++)
-        ASSERT_EQ(out[i], (int32_t)i * ranks + ranks * (ranks - 1) / 2);
+    ASSERT_EQ(first_wrong(out.data(), ranks, ranks * (ranks - 1) / 2), COUNT);
 }
 
 ranks::World world_of(int size, const char *reads)
@@ -139,8 +148,9 @@ void broadcast_until_gone(rf_comm *comm, int rank, void (*handler)(int))
         if (rank != 0)
             memset(data, 0, bytes);
         rc = rf_broadcast(comm, data, COUNT, RF_I32, 0, nullptr);
-        for (size_t i = 0; rc == 0 && rank != 0 && i < COUNT; i++)
-            ASSERT_EQ(data[i], (int32_t)i + 7);
+        if (rc == 0 && rank != 0) {
+            ASSERT_EQ(first_wrong(data, 1, 7), COUNT);
+        }
     }
     EXPECT_LT(rc, 0);
 }

@@ -265,6 +265,19 @@ static void wide_rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, 
           rf_softmax_backward(s, out, out, x));
 }
 
+static void operands_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
+{
+    static const struct rf_operand_opts all[] = {
+        {RF_RECIPE_FP8}, {RF_RECIPE_MXFP8, .columns = true}, {RF_RECIPE_NVFP4, .columns = true}};
+    struct rf_tensor x = take(run, dtype, n, C), most = take(run, RF_F32, 1, 1);
+    for (int k = 0; k < 3; k++) {
+        char name[48];
+        snprintf(name, sizeof(name), "round_operand %s%s%s", rf_recipe_name(all[k].recipe),
+                 all[k].columns ? " columns" : "", C % 4 ? " odd" : "");
+        plain(run, name, dtype, rf_round_operand(run->operands->stream, x, x, &all[k], &most));
+    }
+}
+
 static void rows_of(const struct run *run, enum rf_dtype dtype, int64_t n, int64_t C)
 {
     struct rf_stream *s = run->operands->stream;
@@ -562,6 +575,7 @@ void launch_all(struct operands *operands,
         for (int odd = 0; odd < 2; odd++) {
             rows_of(&run, types[type], 256, 768 + odd);
             wide_rows_of(&run, types[type], 16, 5000 + odd);
+            operands_of(&run, types[type], 256, 768 + odd);
             elementwise(&run, types[type], 100000 + odd);
         }
     }

@@ -3,7 +3,7 @@ rf_test(ops_reference_test SOURCES reference_test.cc ../support/reference_ops.cc
 rf_test(ops_kernels_test
         SOURCES activation_test.cc attention_packed_test.cc attention_test.cc builds_test.cc copy_heads_test.cc cross_entropy_test.cc decode_test.cc dropout_test.cc
                 elementwise_test.cc embedding_test.cc fixed_test.cc launch_test.cc layernorm_test.cc lm_head_test.cc norm_of_f32_test.cc reduce_test.cc
-                rotary_test.cc softmax_test.cc squares_test.cc ../support/reference_ops.cc
+                rotary_test.cc round_operand_test.cc softmax_test.cc squares_test.cc ../support/reference_ops.cc
         LAYERS base device ops optim)
 rf_test(ops_optimizer_test SOURCES optimizer_test.cc optimizer_types_test.cc step_scalars_test.cc
         LAYERS base device ops)

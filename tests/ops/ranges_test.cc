@@ -140,6 +140,18 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             norms(type, RF_F32, n, C);
         EXPECT_OK(rf_softmax(stream, out, x));
         EXPECT_OK(rf_softmax_backward(stream, x, out, some(all, type)));
+        operands(type, 4, 25 * C); /* rows of several strips */
+    }
+    void operands(rf_dtype type, int64_t n, int64_t C)
+    {
+        rf_tensor x = some(rf_shape2(n, C), type), out = typed_blank(rf_shape2(n, C), type),
+                  scalars = f32(rf_shape1(RF_SCALAR_WORDS), Floats(RF_SCALAR_WORDS)),
+                  most = blank(rf_shape1(100 * C)); /* more than any needs */
+        for (int k = 0; k < 4; k++) {
+            const rf_operand_opts opts = {k < 2 ? RF_RECIPE_FP8_ROWS : RF_RECIPE_MXFP4,
+                                          RF_OPERAND_GRADIENT, k % 2 == 1, &scalars};
+            EXPECT_OK(rf_round_operand(stream, out, x, &opts, &most));
+        }
     }
     /* out and its gradient have one type, everything else the other. */
     void norms(rf_dtype type, rf_dtype in, int64_t n, int64_t C)

@@ -21,7 +21,7 @@ inline std::ostream &operator<<(std::ostream &out, const Family &family)
 const Family families[] = {
     {"Flat",
      {"add_bias_", "elementwise_", "activation_", "glu_", "dropout_", "fill_", "cast_", "fixed"}},
-    {"Rows", {"layernorm", "softmax_"}},
+    {"Rows", {"layernorm", "softmax_", "round_operand"}},
     {"Vocabulary", {"embedding", "cross_entropy"}},
     {"Attention", {"attention", "rotary", "copy_heads"}},
     {"Decode", {"gemv", "cache_append", "attend_cache"}},

@@ -18,8 +18,21 @@
 namespace
 {
 
-/* What data-parallel training in tree order makes of the same gradients on the host. */
-Vector data_parallel(int workers, int64_t count, int64_t steps, const rf_optimizer_opts &optimizer)
+/* Ranges with further terms: each lies on two servers, and they overlap. */
+const rf_store_keys further[] = {rf_store_range(10, 100), rf_store_range(60, 60)};
+
+Vector terms_of(int worker, int64_t step)
+{
+    Vector out = gradients(worker + 10, step, 100);
+    const Vector more = gradients(worker + 20, step, 60);
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
+}
+
+/* What data-parallel training in tree order makes of the same gradients on the host. terms: each
+ * use of a tied parameter is added over the ranks, and then the uses. */
+Vector data_parallel(int workers, int64_t count, int64_t steps, const rf_optimizer_opts &optimizer,
+                     bool terms)
 {
     Vector out;
     ranks::World world;
@@ -42,6 +55,14 @@ Vector data_parallel(int workers, int64_t count, int64_t steps, const rf_optimiz
             tree.order = RF_ORDER_TREE;
             ASSERT_EQ(rf_all_reduce(comm, sum.data(), sum.data(), count, RF_F32, RF_SUM, &tree),
                       RF_OK);
+            Vector more = terms_of(rank, step);
+            ASSERT_EQ(
+                rf_all_reduce(comm, more.data(), more.data(), more.size(), RF_F32, RF_SUM, &tree),
+                RF_OK);
+            const float *next = more.data();
+            for (const rf_store_keys &range : further)
+                for (int64_t i = 0; terms && i < range.count; i++)
+                    sum[range.first + i] += *next++;
             part.grad = sum.data();
             scalars.lr = 0.05f;
             scalars.inv_tokens = static_cast<float>(1.0 / (3.0 * workers));
@@ -71,9 +92,12 @@ TEST(ServerStore, SynchronousIsDataParallelInTreeOrderToTheBit)
                 optimizer.weight_decay = 0.1f;
                 const rf_store_keys bare = rf_store_range(64, 64);
                 const Vector initial = start(count);
-                const Vector want = data_parallel(workers, count, steps, optimizer);
+                const bool terms = kind == RF_ADAMW || kind == RF_SGD;
+                const Vector want = data_parallel(workers, count, steps, optimizer, terms);
                 rf_store_opts opts = {};
                 opts.count = count;
+                opts.terms = further;
+                opts.term_count = terms ? 2 : 0;
                 opts.servers = servers;
                 opts.optimizer = &optimizer;
                 opts.undecayed = &bare;
@@ -87,6 +111,8 @@ TEST(ServerStore, SynchronousIsDataParallelInTreeOrderToTheBit)
                     update.share = 3;
                     for (int64_t step = 0; step < steps; step++) {
                         const Vector mine = gradients(worker, step, count);
+                        const Vector more = terms_of(worker, step);
+                        update.terms = terms ? more.data() : nullptr;
                         ASSERT_EQ(rf_store_push(store, &all, mine.data(), &update), RF_OK);
                         ASSERT_EQ(rf_store_pull(store, &all, 0, got.data()), RF_OK)
                             << rf_last_error()->message;
@@ -368,6 +394,8 @@ TEST(ServerStore, OptionsThatMakeNoSenseAreRefused)
         {"range 1 of", {}},
         {"a timeout of -1", {}},
         {"a state of version -1", {}},
+        {"range 0 of \"terms\"", {}},
+        {"terms of gradients belong", {}},
     };
     for (auto &c : cases)
         c.opts.count = 10;
@@ -392,6 +420,12 @@ TEST(ServerStore, OptionsThatMakeNoSenseAreRefused)
     rf_store_state bad = {};
     bad.version = -1;
     cases[12].opts.state = &bad;
+    const int64_t row = 0;
+    const rf_store_keys rows = {0, 1, 1, &row};
+    cases[13].opts.terms = &rows;
+    cases[14].opts.rule = RF_STORE_ASYNC;
+    cases[14].opts.terms = ranges;
+    cases[13].opts.term_count = cases[14].opts.term_count = 1;
     ranks::World world;
     world.size = 3;
     ranks::run(world, [&](rf_comm *comm, int) {

@@ -104,6 +104,45 @@ TEST(Coordinate, TwoClientsTrainOneModelAndOthersAreRefused)
     EXPECT_NE(again.out.find("continues after 2 rounds"), std::string::npos) << again.out;
 }
 
+/* A client of two tensor ranks, or of two ranks with shards, is to the coordinator what a client of
+ * one rank is that adds in the same order: to the bit, and with the same messages. */
+TEST(Coordinate, AClientOfSeveralRanksIsOneClient)
+{
+    const Files files;
+    std::string hash[2], bytes[2];
+    for (const bool meshes : {false, true}) {
+        Listening coordinator({"coordinate", "--sync", "fedprox:2", "--clients", files.clients,
+                               "--rounds", "2", "--port", "0"});
+        std::vector<Background> clients;
+        for (const auto &[name, data, text] :
+             {std::tuple{"north", files.north, "a key"}, {"south", files.south, "another one"}}) {
+            const Words one = client(data, name, coordinator.address) +
+                              Words{"--sync",  "fedprox:2", "--micro-batches", "4",
+                                    "--order", "tree",      "--tensor-parts",  "2"};
+            const Words tp = {"--ranks", "2", "--mesh", "tp=2", "--provider", "loopback"};
+            const Words dp = {"--ranks",    "2",        "--mesh", "dp=2",
+                              "--provider", "loopback", "--zero", "2"};
+            clients.push_back(start_command(Words{program_path()} + one +
+                                                (!meshes        ? Words{}
+                                                 : *name == 'n' ? tp
+                                                                : dp),
+                                            key(text)));
+        }
+        const ProgramResult a = finish_command(clients[0], 100),
+                            b = finish_command(clients[1], 100),
+                            c = finish_command(coordinator.program, 100);
+        EXPECT_EQ(a.status, 0) << a.err;
+        EXPECT_EQ(b.status, 0) << b.err;
+        EXPECT_EQ(c.status, 0) << c.err;
+        EXPECT_EQ(sha256_of(a.out), sha256_of(b.out));
+        hash[meshes] = sha256_of(a.out);
+        bytes[meshes] = c.out.substr(c.out.find("; "), c.out.find("so far") - c.out.find("; "));
+    }
+    EXPECT_EQ(hash[0], hash[1]);
+    EXPECT_EQ(bytes[0], bytes[1]);
+    EXPECT_NE(bytes[0].find("bytes sent"), std::string::npos);
+}
+
 TEST(Coordinate, ClientsThatKnowEachOthersIdentitiesAggregateSecurely)
 {
     const Files files;
@@ -124,10 +163,12 @@ TEST(Coordinate, ClientsThatKnowEachOthersIdentitiesAggregateSecurely)
          {std::tuple{"north", files.north, "a key"}, {"south", files.south, "another one"}}) {
         ProgramOptions options = key(text);
         options.environment.push_back(std::string("RF_IDENTITY_KEY=secret of ") + name);
-        clients.push_back(start_command(Words{program_path()} +
-                                            client(data, name, coordinator.address) +
-                                            Words{"--secure-aggregation", "2", "--peers", peers},
-                                        options));
+        clients.push_back(start_command(
+            Words{program_path()} + client(data, name, coordinator.address) +
+                Words{"--secure-aggregation", "2", "--peers", peers} +
+                (*name == 'n' ? Words{}
+                              : Words{"--ranks", "2", "--mesh", "tp=2", "--provider", "loopback"}),
+            options));
     }
     const ProgramResult a = finish_command(clients[0], 100), b = finish_command(clients[1], 100),
                         c = finish_command(coordinator.program, 100);
@@ -176,7 +217,8 @@ TEST(Coordinate, WhatCannotBeIsRefusedBeforeAnythingStarts)
     refused(list(std::string("north ke\0y\n", 11)), 1, "line 1 has a zero byte");
     refused(list(""), 1, "nothing listens without a key");
     Words train = client(files.north, "north", "127.0.0.1:1");
-    refused(train + Words{"--ranks", "2"}, 2, "one rank");
+    refused(train + Words{"--ranks", "2"}, 2, "a client is one --mesh");
+    refused(train + Words{"--elastic"}, 2, "is not for --elastic");
     refused(train + Words{"--steps", "7"}, 2, "multiple");
     refused(train + Words{"--coordinator", "nowhere"}, 2, "HOST:PORT");
     refused({"train", "--data", files.north, "--sync", "fedprox:2"}, 2, "proximal term");

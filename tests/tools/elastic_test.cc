@@ -175,8 +175,9 @@ TEST(Elastic, WorkersOfAStoreContinueWithoutThoseThatAreLost)
     const struct {
         const char *rule;
         int ranks, victim;
-        const char *says;
+        const char *says, *mesh = "dp=1";
     } all[] = {{"server:async", 4, 0, "\"workers\":2,"},
+               {"server:async", 5, 1, "\"workers\":1,", "tp=2"},
                {"hogwild", 2, 1, "\"workers\":1,"},
                {"server:async", 2, 1, "server 0 of the store, rank 1, has died"}};
     for (const auto &row : all) {
@@ -184,7 +185,8 @@ TEST(Elastic, WorkersOfAStoreContinueWithoutThoseThatAreLost)
         const bool continues = row.says[0] == '"';
         const std::string save = folder.path + "/save";
         const std::vector<std::string> same = {"--sync", row.rule, "--optimizer",    "sgd",
-                                               "--save", save,     "--weight-decay", "0"};
+                                               "--save", save,     "--weight-decay", "0",
+                                               "--mesh", row.mesh};
         const Ended e = killed(folder, row.ranks, {row.victim}, with(same, {"--save-every", "2"}));
         EXPECT_EQ(e.program.status == 0, continues) << e.program.err;
         EXPECT_EQ(e.program.out.find("step 40/40") != std::string::npos, continues);

@@ -195,8 +195,11 @@ TEST(Plan, SaysWhatGrowsWithTheParametersAndWhatWithTheTokens)
         return Grown{value(scaling, "params"), value(scaling, "tokens"), value(scaling, "fixed"),
                      all};
     };
-    const std::vector<std::vector<std::string>> policies = {
-        {}, {"--ranks", "4", "--zero", "3"}, {"--offload", "optimizer"}, {"--recompute", "block"}};
+    const std::vector<std::vector<std::string>> policies = {{},
+                                                            {"--ranks", "4", "--zero", "3"},
+                                                            {"--offload", "optimizer"},
+                                                            {"--offload", "optimizer=disk"},
+                                                            {"--recompute", "block"}};
     for (std::vector<std::string> more : policies) {
         more.insert(more.end(), {"--batch", "4"});
         const Grown one = of(more);
@@ -260,6 +263,7 @@ TEST(PlanFits, ProposesWhatTrainsInTheDevicesMemory)
                    : log.substr(log.find('{', at), log.find('}', at) - log.find('{', at));
     };
     EXPECT_EQ(object("planned"), object("measured")) << log;
+    EXPECT_NE(log.find("\"peak\":[{\"name\":"), std::string::npos) << log;
     std::unique_ptr<cJSON, void (*)(cJSON *)> bytes(cJSON_Parse((object("measured") + "}").c_str()),
                                                     cJSON_Delete);
     double sum = -cJSON_GetNumberValue(cJSON_GetObjectItem(bytes.get(), "host"));
@@ -452,6 +456,37 @@ TEST(PlanPrediction, AddsUpToTheStepAndSaysWhatBoundsIt)
         r = run_program(with(small, device + link));
         EXPECT_NE(r.out.find("Predicted step: "), std::string::npos) << r.out;
         EXPECT_NE(r.out.find("bound by " + std::string(bound)), std::string::npos) << r.out;
+    }
+}
+
+TEST(PlanPrediction, HasADiskOnALaneOfItsOwn)
+{
+    const std::string disk = "--ranks 2 --zero 2 --offload optimizer=disk";
+    const std::string rates = " --peak 1 --memory 10 --link-gbps 100";
+    ProgramResult r = run_program(with(small, disk + rates + " --disk-rate 0.001 --json"));
+    ASSERT_EQ(r.status, 0) << r.err;
+    Json json = parse(r.out);
+    const cJSON *step = cJSON_GetObjectItem(json.get(), "prediction");
+    const cJSON *rank = cJSON_GetArrayItem(cJSON_GetObjectItem(json.get(), "per_rank"), 0);
+    const double moved = number(rank, "disk_moved"); // at a byte in a microsecond
+    EXPECT_GT(moved, number(rank, "disk"));
+    EXPECT_NEAR(number(cJSON_GetObjectItem(step, "busy_us"), "disk"), moved, 1e-6 * moved);
+    EXPECT_GE(number(step, "step_us"), moved * (1 - 1e-6));
+    EXPECT_STREQ(cJSON_GetStringValue(cJSON_GetObjectItem(step, "bound")), "disk");
+    r = run_program(with(small, disk + rates + " --disk-rate 1"));
+    EXPECT_NE(r.out.find("On the disk: "), std::string::npos) << r.out;
+    EXPECT_NE(r.out.find(", which takes "), std::string::npos) << r.out;
+    const std::pair<std::string, const char *> refusals[] = {
+        {disk + rates, "needs --disk-rate"},
+        {"--offload optimizer" + rates + " --disk-rate 1", "is for --offload optimizer=disk"},
+        {"--offload grads=disk", "only the optimizer's states can be on a disk"},
+        {"--offload optimizer=tape", "there is no --offload \"optimizer=tape\""},
+        {disk + " --fits --device-bytes 1G", "does not go with --fits"},
+        {disk + " --search --device-bytes 1G", "does not go with --search"}};
+    for (const auto &[words, says] : refusals) {
+        r = run_program(with(small, words));
+        EXPECT_EQ(r.status, 2) << words;
+        EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
     }
 }
 

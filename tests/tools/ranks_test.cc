@@ -229,9 +229,18 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
                   "steps",
                   {"2", "3"},
                   {},
-                  /* for a process that is not in the job yet: join_test.cc; for one rank */
-                  {"join", "coordinator", "client", "update-clip", "update-noise",
-                   "secure-aggregation", "peers"}};
+                  /* for a process that is not in the job yet: join_test.cc */
+                  {"join"}};
+    const Words rounds = {"--sync", "fedavg:2", "--mesh", "dp=2"};
+    const Words client = rounds + Words{"--coordinator", "h:1", "--client", "x"};
+    std::string peers[2];
+    for (const std::string name : {"x", "y"}) {
+        ProgramOptions options;
+        options.environment = {"RF_IDENTITY_KEY=secret of " + name};
+        const std::string &path = peers[name == "y"] = files.folder.file(
+            "peers-" + name, name + " " + run_program({"coordinate", "--identity"}, options).out);
+        chmod(path.c_str(), 0644);
+    }
     train.rows = {
         {"from", {files.hub, files.other_hub, {}, true}},
         {"allow-nan", {"", "yes", {}, true}},
@@ -246,6 +255,7 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"micro-batches", {"2", "4"}},
         {"dtype", {"f32", "bf16"}},
         {"residual", {"f32", "same", bf16}},
+        {"matmul-precision", {"fp8", "mxfp8"}},
         {"freeze", {"", "blocks.0.*"}},
         {"adapter", {files.adapter, files.other_adapter, {}, true}},
         {"lora", {"r=2", "r=4"}},
@@ -262,11 +272,14 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"keep-gathered", {"", "yes", zero3}},
         {"no-prefetch", {"", "yes", zero3}},
         {"offload", {"none", "optimizer"}},
+        {"disk", {save, none, {"--offload", "optimizer=disk"}}},
+        {"disk-slowdown", {"2", "3", {"--offload", "optimizer=disk", "--disk", save}}},
         {"device-bytes", {"1000000000", "2000000000"}},
         {"order", {"ring", "tree"}},
         {"update", {"all", "rank0"}},
         {"recompute", {"none", "gelu"}},
         {"reversible", {"f32", "fixed"}},
+        {"update-in-backward", {"", "yes", {"--clip", "0"}}},
         {"schedule", {"1f1b", "gpipe", pp}},
         {"stages", {"even", "cost", pp}},
         {"workspace", {"0", "1024"}},
@@ -286,6 +299,12 @@ TEST_F(AlikeOnAllRanks, EveryOptionOfTrain)
         {"packing", {"", "yes", {"--data", files.pairs, "--from", reader}, true}},
         {"chat", {forms[0], forms[1], chat, true}},
         {"date", {"2026-01-02", "2026-01-03", {}, true}},
+        {"coordinator", {"h:1", "h:2", rounds + Words{"--client", "x"}}},
+        {"client", {"x", "y", rounds + Words{"--coordinator", "h:1"}}},
+        {"update-clip", {"1", "2", client}},
+        {"update-noise", {"1", "2", client + Words{"--update-clip", "1"}}},
+        {"secure-aggregation", {"2", "3", client}},
+        {"peers", {peers[0], peers[1], client + Words{"--secure-aggregation", "2"}}},
         {"steps", {"2", "3"}},
         {"lr", {"0.001", "0.002"}},
         {"warmup", {"0", "1"}},

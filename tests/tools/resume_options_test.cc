@@ -107,6 +107,7 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
     } rows[] = {
         {{"--dtype", "bf16"}, "--dtype f32"},
         {{"--residual", "same"}, "--residual f32"},
+        {{"--matmul-precision", "mxfp8"}, "--matmul-precision none"},
         {{"--no-masters"}, "without --no-masters"},
         {{"--stochastic-rounding"}, "without --stochastic-rounding"},
         {{"--reduce-dtype", "bf16"}, "--reduce-dtype f32"},
@@ -153,7 +154,8 @@ TEST(ResumeOptions, EveryKeptOptionThatDiffersIsRefusedByNameAndNothingIsTouched
         << r.err;
     EXPECT_EQ(read_text(t.save + "/step-4/state.json"), before);
     /* The same values, written differently. */
-    r = run_program(t.resume(t.save, {"--steps", "4", "--lr", "10e-3", "--beta2", "0.950"}));
+    r = run_program(t.resume(t.save, {"--steps", "4", "--lr", "10e-3", "--beta2", "0.950",
+                                      "--matmul-precision", "NONE"}));
     EXPECT_NE(r.err.find("at step 4 already"), std::string::npos) << r.err;
 }
 

@@ -168,9 +168,8 @@ TEST(Sync, ThePlanHasTheBytesOfAStore)
         std::vector<std::string> more;
         const char *says;
     } refused[] = {{{"--sync", "server", "--ranks", "1"}, "at least 2"},
-                   {{"--sync", "server", "--ranks", "4", "--mesh", "tp=2"}, "is one rank"},
+                   {{"--sync", "server", "--ranks", "4", "--mesh", "tp=2"}, "a multiple of 2"},
                    {{"--sync", "server", "--ranks", "4"}, "is not for --clip"},
-                   {{"--sync", "server", "--ranks", "4", "--clip", "0"}, "is tied to"},
                    {{"--sync", "hogwild", "--ranks", "4"}, "use --optimizer sgd"},
                    {{"--sync", "gossip:2", "--clients", "2"}, "clients have a coordinator"},
                    {{"--sync", "fedavg:2", "--clients", "2", "--ranks", "2"}, "has no --ranks"},
@@ -269,25 +268,88 @@ TEST(Sync, OtherWorkersAndOtherRulesContinueFromTheMean)
     EXPECT_NE(r.err.find("worker-1/step-4"), std::string::npos) << r.err;
 }
 
-/* The servers' optimizer on the sum of the workers' gradients in tree order, decay included. The
- * model has no tied parameter, of whose uses each worker sends one sum. */
+/* The servers' optimizer on the sum of the workers' gradients in tree order, decay included: of a
+ * model with a tied parameter, each use of which is added over the workers, also if the uses are on
+ * several ranks of a worker; of ranks that compute several parts of each block; and of workers
+ * whose ranks have parts of the model, or of the gradients. */
 TEST(Sync, ServersAreDataParallelTrainingInTreeOrderToTheBit)
 {
     TempFolder folder;
     const std::string data = folder.file("t.txt", some_text());
-    const std::vector<std::string> same = {"--model", "llama", "--steps", "3", "--clip", "0"};
-    std::string hashes[2];
-    for (const bool server : {false, true}) {
-        const std::string batch = server ? "2" : "4";
-        const ProgramResult r = run_program(
-            with(workers(data, server ? "server,servers=2" : "", server ? 4 : 2, same),
-                 {"--batch", batch, "--micro-batches", batch, "--mesh", server ? "dp=1" : "dp=2"}));
-        ASSERT_EQ(r.status, 0) << r.err;
-        const size_t at = r.out.find("parameters: sha256 ");
-        ASSERT_NE(at, std::string::npos) << r.out;
-        hashes[server] = r.out.substr(at, 19 + 64);
+    const struct {
+        const char *mesh, *all; /* of a worker, and of the same ranks without a store */
+        int ranks;              /* of a worker */
+        std::vector<std::string> more;
+    } rows[] = {{"dp=1", "dp=2", 1, {}},
+                {"dp=1", "dp=2", 1, {"--model", "llama", "--tensor-parts", "2"}},
+                {"tp=2", "dp=2,tp=2", 2, {}},
+                {"pp=2", "dp=2,pp=2", 2, {"--layers", "2"}},
+                {"dp=2", "dp=4", 2, {"--zero", "2"}},
+                {"dp=2", "dp=4", 2, {"--zero", "3", "--model", "llama", "--dtype", "bf16"}}};
+    for (const auto &row : rows) {
+        std::string hashes[2];
+        for (const bool server : {false, true}) {
+            const std::string batch = server ? "2" : "4";
+            const ProgramResult r = run_program(
+                with(workers(data, server ? "server,servers=2" : "", 2 * row.ranks + 2 * server,
+                             row.more),
+                     {"--steps", "3", "--clip", "0", "--batch", batch, "--micro-batches", batch,
+                      "--mesh", server ? row.mesh : row.all}));
+            ASSERT_EQ(r.status, 0) << r.err;
+            const size_t at = r.out.find("parameters: sha256 ");
+            ASSERT_NE(at, std::string::npos) << r.out;
+            hashes[server] = r.out.substr(at, 19 + 64);
+        }
+        EXPECT_EQ(hashes[0], hashes[1]) << row.mesh << (row.more.empty() ? "" : row.more[1]);
     }
-    EXPECT_EQ(hashes[0], hashes[1]);
+}
+
+/* What the first rank of a worker sends: in the steps of its mesh, to its others, and to the
+ * store. */
+TEST(Sync, ThePlanHasTheBytesOfAWorkerOfSeveralRanks)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::vector<std::string> same = {"--mesh", "tp=2", "--order", "ring"};
+    std::vector<std::string> words = with(tiny(data), same);
+    words[0] = "plan";
+    words.erase(words.begin() + 1, words.begin() + 3); /* --data */
+    ProgramResult r =
+        run_program(with(words, {"--ranks", "5", "--sync", "server:async", "--json"}));
+    ASSERT_EQ(r.status, 0) << r.err;
+    const double sent = last_number(r.out, "own") + last_number(r.out, "within") +
+                        4 * last_number(r.out, "params"),
+                 received = last_number(r.out, "server_received");
+    EXPECT_GT(last_number(r.out, "within"), 2 * last_number(r.out, "params"));
+    EXPECT_EQ(received, 2 * last_number(r.out, "sent_round"));
+    r = run_program(workers(data, "server:async", 5, with(same, {"--steps", "2", "--log", log})));
+    ASSERT_EQ(r.status, 0) << r.err;
+    EXPECT_EQ(series(log, "sent"), (std::vector<double>{sent, sent}));
+}
+
+/* Uses of a tied parameter that are pushed apart are planned, and the norm in the log is that of
+ * their sum: in ring order a worker adds them itself. */
+TEST(Sync, UsesOfATiedParameterArePlannedAndNormed)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    double norms[2], sent[2], planned[2];
+    for (const bool tree : {false, true}) {
+        const std::vector<std::string> order = {"--clip", "0", "--order", tree ? "tree" : "ring"};
+        std::vector<std::string> words = with(tiny(data), order);
+        words[0] = "plan";
+        words.erase(words.begin() + 1, words.begin() + 3); /* --data */
+        ProgramResult r = run_program(with(words, {"--ranks", "3", "--sync", "server", "--json"}));
+        ASSERT_EQ(r.status, 0) << r.err;
+        planned[tree] = last_number(r.out, "sent_round");
+        r = run_program(workers(data, "server", 3, with(order, {"--steps", "1", "--log", log})));
+        ASSERT_EQ(r.status, 0) << r.err;
+        norms[tree] = series(log, "grad_norm").at(0);
+        sent[tree] = series(log, "sent").at(0);
+    }
+    EXPECT_NEAR(norms[0], norms[1], 1e-5 * norms[0]);
+    EXPECT_EQ(sent[1] - sent[0], 4 * 257 * 32); /* of the embedding */
+    EXPECT_EQ(planned[1] - planned[0], sent[1] - sent[0] + 8);
 }
 
 /* The state of the servers continues to the bit, on another number of servers, too, and of workers
@@ -299,18 +361,24 @@ TEST(Sync, ACheckpointOfAStoreContinues)
                       log = folder.path + "/log";
     const std::string two = "server,servers=2", sha = "parameters: sha256 ";
     const std::vector<std::string> same = {"--steps", "7", "--clip", "0", "--order", "ring"};
-    const ProgramResult whole =
-        run_program(workers(data, two, 4, with(same, {"--save", save, "--save-every", "4"})));
-    ASSERT_EQ(whole.status, 0) << whole.err;
-    ASSERT_NE(whole.out.find(sha), std::string::npos);
-    for (const char *rule : {"server,servers=2", "server,servers=1"}) {
-        const ProgramResult rest =
-            run_program(workers(data, rule, rule == two ? 4 : 3,
-                                with(same, {"--change", "sync", "--resume", save + "/step-4"})));
-        ASSERT_EQ(rest.status, 0) << rest.err;
-        EXPECT_EQ(whole.out.substr(whole.out.find(sha), 83),
-                  rest.out.substr(rest.out.find(sha), 83))
-            << rule;
+    for (const int size : {2, 1}) { /* ranks of a worker */
+        const std::vector<std::string> job = with(same, {"--mesh", size == 2 ? "tp=2" : "dp=1"});
+        const std::string to = size == 2 ? folder.path + "/tp" : save;
+        const ProgramResult whole = run_program(
+            workers(data, two, 2 * size + 2, with(job, {"--save", to, "--save-every", "4"})));
+        ASSERT_EQ(whole.status, 0) << whole.err;
+        ASSERT_NE(whole.out.find(sha), std::string::npos);
+        for (const int servers : {2, 1}) {
+            if (size == 2 && servers == 2)
+                continue;
+            const ProgramResult rest = run_program(
+                workers(data, "server,servers=" + std::to_string(servers), 2 * size + servers,
+                        with(job, {"--change", "sync", "--resume", to + "/step-4"})));
+            ASSERT_EQ(rest.status, 0) << rest.err;
+            EXPECT_EQ(whole.out.substr(whole.out.find(sha), 83),
+                      rest.out.substr(rest.out.find(sha), 83))
+                << size << " " << servers;
+        }
     }
     ProgramResult r =
         run_program(workers(data, "server:async", 4,
@@ -402,11 +470,16 @@ TEST(Sync, WhatWorkersCannotDoIsRefusedByName)
         {"server:stale", {}, "there is no rule \"server:stale\" of a store"},
         {"server:async,servers=2", {}, "start at least 3 ranks"},
         {"server", {}, "is not for --clip: no rank has the norm"},
-        {"server", {"--clip", "0"}, "is tied to"},
         {"server",
          {"--clip", "0", "--model", "llama", "--batch", "3", "--micro-batches", "3"},
          "is not for --order tree: the bits"},
-        {"hogwild", {"--mesh", "dp=2"}, "is not for --mesh"},
+        {"hogwild", {"--mesh", "dp=3"}, "no multiple of it"},
+        {"server:async",
+         {"--mesh", "dp=2", "--ranks", "3", "--compress", "nf4", "--order", "ring"},
+         "is not for --compress"},
+        {"server",
+         {"--mesh", "cp=2", "--ranks", "3", "--clip", "0"},
+         "add their gradients before those of other workers"},
         {"hogwild", {"--coordinator", "localhost:7000"}, "is not for --coordinator"},
         {"hogwild", {}, "use --optimizer sgd"},
         {"hogwild", {"--optimizer", "sgd", "--weight-decay", "0.1"}, "use --weight-decay 0"},

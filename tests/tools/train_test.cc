@@ -145,24 +145,29 @@ TEST(Train, ATraceHasATrackForEachLaneOfThePlanOnEveryRank)
     struct Row {
         int ranks;
         std::vector<std::string> policy;
-        std::set<std::string> lanes; // besides host and compute
+        std::set<std::string> lanes;          // besides host and compute
+        std::vector<std::string> plan, train; // what only one of the commands needs
     };
     const std::vector<Row> rows = {
         {1, {"--offload", "optimizer"}, {"fetch", "evict"}},
-        {2, {"--zero", "3", "--offload", "optimizer,params,grads"}, {"data"}},
+        {2,
+         {"--zero", "3", "--offload", "optimizer=disk,params,grads"},
+         {"data", "disk"},
+         {"--disk-rate", "1"},
+         {"--disk", folder.path, "--disk-slowdown", "0"}},
         {4, {"--zero", "3", "--mesh", "dp=4,shard=2"}, {"data", "shard", "replicate"}}};
     for (const Row &row : rows) {
         const std::string ranks = std::to_string(row.ranks), what = row.policy[1] + " on " + ranks;
         const std::vector<std::string> policy = with(model, row.policy);
         std::set<std::string> lanes = row.lanes;
         lanes.insert({"host", "compute"});
-        for (const std::string &lane : lanes_of(with(policy, {"--ranks", ranks})))
+        for (const std::string &lane : lanes_of(with(with(policy, {"--ranks", ranks}), row.plan)))
             EXPECT_EQ(lanes.count(lane), 1u) << what << ": " << lane;
         const ProgramResult r =
             run_program(with(with({"train", "--steps", "3", "--data", data, "--ranks", ranks,
                                    "--provider", "loopback", "--trace", trace},
                                   model),
-                             row.policy));
+                             with(row.policy, row.train)));
         ASSERT_EQ(r.status, 0) << r.err;
         auto tracks = tracks_of(trace);
         tracks.erase("comm"); // before the run is opened
@@ -254,6 +259,41 @@ TEST(Train, ALlamaTrainsSamplesAndGoesOnFromItsCheckpointOnly)
     ProgramResult other = run_program(with(tiny(data), {"--steps", "4", "--resume", save}));
     EXPECT_EQ(other.status, 1);
     EXPECT_NE(other.err.find("another model"), std::string::npos) << other.err;
+}
+
+TEST(Train, StatesOnADiskMakeTheSameRunAndASlowDiskIsRefused)
+{
+    TempFolder folder;
+    const std::string data = folder.file("t.txt", some_text()), log = folder.path + "/log";
+    const std::vector<std::string> two = with(tiny(data), {"--ranks", "2", "--steps", "3"});
+    const std::vector<std::string> disk = {"--offload", "optimizer=disk", "--disk",
+                                           folder.path + "/made", "--disk-slowdown"};
+    const auto sha = [](const ProgramResult &r) {
+        return r.out.substr(r.out.find("parameters: sha256"), 83);
+    };
+    const ProgramResult memory = run_program(with(two, {"--offload", "optimizer"}));
+    const ProgramResult any = run_program(with(with(two, disk), {"0", "--log", log}));
+    ASSERT_EQ(any.status, 0) << any.err;
+    EXPECT_EQ(sha(any), sha(memory));
+    EXPECT_NE(any.out.find("\nthe disk: "), std::string::npos) << any.out;
+    EXPECT_NE(any.out.find("measured as planned, to the byte"), std::string::npos) << any.out;
+    const std::string lines = read_text(log);
+    for (const char *name : {"\"exposed_disk_us\":", "\"disk\":", "\"disk_moved\":"})
+        EXPECT_NE(lines.find(name), std::string::npos) << name;
+    // The host always waits a little for the last block to be written.
+    const ProgramResult none = run_program(with(with(two, disk), {"1"}));
+    EXPECT_EQ(none.status, 1) << none.out;
+    EXPECT_NE(none.err.find("times longer, as it moves"), std::string::npos) << none.err;
+    const std::pair<std::vector<std::string>, const char *> refusals[] = {
+        {{"--offload", "optimizer=disk"}, "needs a folder on a disk"},
+        {{"--offload", "optimizer", "--disk", folder.path}, "is for --offload optimizer=disk"},
+        {with(disk, {"0.5"}), "use 1 or more, or 0 for any"},
+        {with(disk, {"0", "--elastic"}), "--disk is not for --elastic"}};
+    for (const auto &[words, says] : refusals) {
+        const ProgramResult r = run_program(with(two, words));
+        EXPECT_EQ(r.status, 2) << says;
+        EXPECT_NE(r.err.find(says), std::string::npos) << r.err;
+    }
 }
 
 // Over shared memory and TCP; all ranks together make a sample if parameters are sharded.

@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 
 #include "folder.h"
 #include "world.h"
@@ -16,6 +17,7 @@
 extern "C" {
 #include "base/base.h"
 #include "io/checkpoint.h"
+#include "io/lock.h"
 }
 
 extern char **environ;
@@ -314,6 +316,44 @@ TEST(Checkpoint, AFolderIsReservedForOneRunAndLoadedByAll)
     train(t, 1);
     train(t, 2); // the first run's reservation ended with it
     EXPECT_EQ(folder.read("latest"), "step-4\n");
+}
+
+// Whoever takes a dead rank's place comes before the system has closed the dead one's files. Here
+// the holder has ended, reaped or not, and its child still has the file for a moment.
+TEST(Checkpoint, TheLockOfAProcessThatIsEndingIsWaitedFor)
+{
+    for (bool reaped : {false, true}) {
+        Folder folder;
+        struct rf_folder_lock lock = {};
+        int hold[2], status;
+        siginfo_t about;
+        ASSERT_EQ(pipe(hold), 0);
+        const pid_t holder = fork();
+        if (holder == 0) {
+            const int rc = rf_folder_lock(folder.path().c_str(), &lock);
+            close(hold[1]);
+            char end;
+            if (rc == 0 && fork() == 0)
+                (void)!read(hold[0], &end, 1);
+            _exit(rc == 0 ? 0 : 1);
+        }
+        ASSERT_EQ(waitid(P_PID, (id_t)holder, &about, WEXITED | WNOWAIT), 0);
+        ASSERT_EQ(about.si_status, 0);
+        if (reaped) {
+            ASSERT_EQ(waitpid(holder, &status, 0), holder);
+        }
+        std::thread later([&] {
+            usleep(50000);
+            close(hold[1]);
+        });
+        EXPECT_RF(rf_folder_lock(folder.path().c_str(), &lock));
+        later.join();
+        rf_folder_unlock(&lock);
+        close(hold[0]);
+        if (!reaped) {
+            ASSERT_EQ(waitpid(holder, &status, 0), holder);
+        }
+    }
 }
 
 TEST(Checkpoint, ASaveKilledAtAnyStageLeavesACompleteOne)

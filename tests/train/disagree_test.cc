@@ -292,6 +292,7 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"micro-batches", [](rf_policy *p, StubBlocks *) { p->micro_batches = 6; }},
         {"order", [](rf_policy *p, StubBlocks *) { p->order = RF_ORDER_TREE; }},
         {"update on rank 0", [](rf_policy *p, StubBlocks *) { p->update_on_rank_0 = true; }},
+        {"uses of tied parameters", [](rf_policy *p, StubBlocks *) { p->uses_apart = true; }},
         {"zero stage", [](rf_policy *p, StubBlocks *) { p->zero = 1; }},
         {"offload", [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_OPTIMIZER; }},
         {"gathers of parameters", [](rf_policy *p, StubBlocks *) { p->keep_gathered = true; }, 3},
@@ -300,6 +301,10 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
          [](rf_policy *p, StubBlocks *) { p->offload = RF_OFFLOAD_PARAMS; }, 3},
         {"type of the optimizer's states",
          [](rf_policy *p, StubBlocks *) { p->state_dtype = RF_U8; }},
+        {"data on a disk",
+         [](rf_policy *p, StubBlocks *) { p->offload = p->disk = RF_OFFLOAD_OPTIMIZER; }},
+        {"blocks of data on a disk",
+         [](rf_policy *p, StubBlocks *) { p->disk_block_bytes = 1 << 20; }},
         {"type in which gradients travel",
          [](rf_policy *p, StubBlocks *) { p->reduce_dtype = RF_BF16; }},
         {"bucket sizes", [](rf_policy *p, StubBlocks *) { p->bucket_bytes = 1 << 20; }},
@@ -319,6 +324,12 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
         {"optimizer", [](rf_policy *p, StubBlocks *) { p->optimizer.no_bias_correction = true; }},
         {"parts of tensor sums", [](rf_policy *p, StubBlocks *) { p->tensor_parts = 2; }},
         {"clipping norm", [](rf_policy *p, StubBlocks *) { p->clip = 2; }},
+        {"update in the backward pass",
+         [](rf_policy *p, StubBlocks *) {
+             p->update_in_backward = true;
+             p->clip = 0;
+             p->micro_batches = FAULT_RANKS;
+         }},
         {"loss scale",
          [](rf_policy *p, StubBlocks *b) {
              b->scales_loss();
@@ -340,6 +351,7 @@ TEST(Disagree, EachDifferenceOfPolicyOrModelIsNamedWhenARunIsOpened)
          }},
         {"workspace bytes", [](rf_policy *p, StubBlocks *) { p->workspace_bytes = 1 << 16; }},
         {"forward only", [](rf_policy *p, StubBlocks *) { p->forward_only = true; }},
+        {"blocks' rounding", [](rf_policy *, StubBlocks *b) { b->rounds("mxfp8"); }},
         {"blocks", [](rf_policy *, StubBlocks *b) { b->add("c", {10}); }},
         {params, [](rf_policy *, StubBlocks *b) { b->flag(0, RF_PARAM_DECAY); }},
         {params, [](rf_policy *, StubBlocks *b) { b->type(0, RF_F16); }},

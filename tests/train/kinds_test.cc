@@ -57,6 +57,7 @@ struct Row {
     int zero = 0;
     rf_order order = RF_ORDER_RING;
     rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
+    bool disk = false;
 
     int ranks() const
     {
@@ -78,6 +79,8 @@ struct Row {
         p.pipeline = pipeline;
         p.sequence_parallel = sequence;
         p.bucket_bytes = 30000;
+        p.offload = p.disk = disk ? RF_OFFLOAD_OPTIMIZER : 0;
+        p.disk_block_bytes = 16384;
         return p;
     }
 };
@@ -90,6 +93,8 @@ const std::vector<Row> rows = {
     {{1, 4, 2, 0}, 61, 3, true},                         // a stage without tables
     {{2, 4, 2, 0}, 61, 5, false, true, 1, RF_ORDER_TREE},
     {{1, 4, 2, 0}, 61, 4, false, false, 0, RF_ORDER_RING, RF_PIPELINE_ZBV},
+    {{3, 4, 1, 0}, 61, 7, true, false, 2}, // sums over tensor ranks of shards
+    {{3, 4, 1, 0}, 61, 7, true, false, 2, RF_ORDER_RING, RF_PIPELINE_1F1B, true},
 };
 
 Plan plan_of(const Model &model, const Row &row, int rank)
@@ -118,7 +123,7 @@ void expect_job_as_long_as_all_ranks(const Row &row, int host_ranks)
     std::vector<rf_block_cost> costs((size_t)model.count);
     ASSERT_EQ(rf_block_costs(own[0].get(), costs.data()), 0);
     rf_sim_opts opts = {costs.data(), {}, nullptr};
-    opts.rates = {1e10, 1e10, 1e9, 1e9, 1e-6, 1e8, 5e-6, host_ranks, 1e9, 1e-6};
+    opts.rates = {1e10, 1e10, 1e9, 1e9, 1e-6, 1e8, 5e-6, host_ranks, 1e9, 1e-6, 1e8};
     std::vector<const rf_plan *> plans;
     for (const Plan &plan : own)
         plans.push_back(plan.get());

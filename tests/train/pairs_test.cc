@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "folder.h"
 #include "world.h"
 
 namespace
@@ -15,8 +16,14 @@ namespace
 
 // The choices, one of each.
 enum { RANKS, STAGE, ORDER, AGAIN, PRECISION, OFFLOAD, GATHER, STATES, AXES };
-const int choices[AXES] = {4, 5, 2, 4, 4, 6, 3, 3};
+const int choices[AXES] = {4, 5, 2, 4, 4, 7, 3, 4};
 using Row = std::vector<int>;
+
+// The last of STATES: in 8 bits, updated in the backward pass.
+bool in_backward(const Row &row)
+{
+    return row[STATES] == 3;
+}
 
 Training training_of(const Row &row)
 {
@@ -27,7 +34,10 @@ Training training_of(const Row &row)
                                   RF_OFFLOAD_GRADS,
                                   RF_OFFLOAD_ACTIVATIONS,
                                   RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS | RF_OFFLOAD_GRADS |
-                                      RF_OFFLOAD_ACTIVATIONS};
+                                      RF_OFFLOAD_ACTIVATIONS,
+                                  RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_ACTIVATIONS};
+    enum { ON_DISK = 6 };
+    static const Folder folder;
     Training t;
     t.model = {3, 32, 4, 16, 61};
     t.steps = 1;
@@ -41,11 +51,19 @@ Training training_of(const Row &row)
     t.policy.order = row[ORDER] ? RF_ORDER_TREE : RF_ORDER_RING;
     t.policy.recompute = again[row[AGAIN]];
     t.policy.offload = offload[row[OFFLOAD]];
+    t.policy.disk = row[OFFLOAD] == ON_DISK ? RF_OFFLOAD_OPTIMIZER : 0;
+    t.policy.disk_block_bytes = 20000;
+    t.disk = folder.path();
     t.model.dtype = row[PRECISION] == 1 || row[PRECISION] == 2 ? RF_BF16 : RF_F32;
     t.model.residual = row[PRECISION] == 2 ? RF_BF16 : RF_F32;
     t.policy.no_masters = row[PRECISION] == 2;
     t.policy.reduce_dtype = row[PRECISION] == 3 ? RF_BF16 : RF_F32;
-    t.policy.state_dtype = row[STATES] == 2 ? RF_U8 : row[STATES] ? RF_BF16 : RF_F32;
+    t.policy.state_dtype = row[STATES] >= 2 ? RF_U8 : row[STATES] ? RF_BF16 : RF_F32;
+    if (in_backward(row)) {
+        t.policy.update_in_backward = true;
+        t.policy.micro_batches = row[RANKS] + 1;
+        t.policy.clip = 0;
+    }
     t.policy.keep_gathered = row[GATHER] == 1;
     t.policy.no_prefetch = row[GATHER] == 2;
     return t;
@@ -148,7 +166,9 @@ TEST(Pairs, OfAllTechniquesMeasureAsPlannedAndAgreeOnTheLoss)
             EXPECT_EQ(s.sha, all[0].sha) << text_of(row);
             expect_planned(s, text_of(row));
             // The first loss is computed before any update, and all sum it in the same order.
-            const double same = losses.emplace(row[PRECISION] % 3, s.loss[0]).first->second;
+            const int divided = in_backward(row) ? 3 * (row[RANKS] + 1) : 0;
+            const double same =
+                losses.emplace(row[PRECISION] % 3 + divided, s.loss[0]).first->second;
             EXPECT_EQ(s.loss[0], same) << text_of(row);
         }
     }

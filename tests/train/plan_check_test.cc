@@ -45,6 +45,9 @@ const Setting settings[] = {
     of("host_step", "dp=2 micro_batches=4 tree scaled tied copies zero=1 offload=1"),
     of("host_params", "micro_batches=2 tied recompute=1 offload=3"),
     of("host_all", "dp=3 micro_batches=4 copies zero=3 offload=7"),
+    of("disk", "micro_batches=2 tied offload=1 disk"),
+    of("disk_zero_1", "dp=2 micro_batches=4 tree scaled tied copies zero=1 offload=1 disk"),
+    of("disk_all", "dp=3 micro_batches=4 copies zero=3 offload=15 more_blocks=2 disk"),
     of("activations", "micro_batches=2 tied offload=8 more_blocks=2"),
     of("activations_tree",
        "dp=2 micro_batches=3 tree scaled tied copies zero=1 recompute=2 offload=9 more_blocks=3"),
@@ -86,6 +89,13 @@ const Setting settings[] = {
     of("invert_sequence", "micro_batches=2 tied copies tp=2 sequence invert"),
     of("invert_zbh1", "dp=2 micro_batches=4 tied zero=1 pp=2 zbh1 invert"),
     of("no_masters", "dp=2 micro_batches=4 tree scaled tied copies zero=2 offload=1 no_masters"),
+    of("eager", "micro_batches=1 tree tied copies eager"),
+    of("eager_ring", "dp=2 micro_batches=2 tied recompute=1 bf16 eager"),
+    of("eager_tree", "dp=3 micro_batches=3 tree tied frozen eager"),
+    of("eager_zero_1", "dp=3 micro_batches=3 tree tied copies zero=1 eager"),
+    of("eager_zero_3", "dp=4 micro_batches=4 tied zero=3 shard=2 bf16 offload=8 eager"),
+    of("eager_sequence", "dp=2 micro_batches=2 tree tied copies zero=2 tp=2 sequence eager"),
+    of("eager_host", "dp=2 micro_batches=2 tied copies zero=2 offload=2 no_masters eager"),
 };
 
 // The same for ranks that share sequences.
@@ -131,6 +141,8 @@ TEST(PlanCheck, EveryPlanUpToEightRanksAndTwelveMicroBatchesIsAccepted)
                     s.shard = s.zero && dp % 2 == 0 && order == RF_ORDER_RING ? dp / 2 : 0;
                     if (s.rank0 && order == RF_ORDER_TREE)
                         continue;
+                    s.eager = m == dp && !s.scaled && !s.rank0;
+                    s.offload &= s.eager ? ~(RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_GRADS) : -1;
                     Job job(s);
                     ASSERT_EQ(job.check(), 0)
                         << rf_last_error()->message << " with dp " << dp << " m " << m;
@@ -244,6 +256,23 @@ void expect_accepted(const StubBlocks &blocks, const rf_mesh &mesh, const rf_pol
     EXPECT_EQ(rf_plan_check(plans.data(), (int)plans.size()), 0) << rf_last_error()->message;
     for (rf_plan *plan : plans)
         rf_plan_destroy(plan);
+}
+
+// The gradient of a use that is for the caller is complete, and in no sum.
+TEST(PlanCheck, UsesOfTiedParametersMayStayApart)
+{
+    for (const rf_mesh &mesh : {rf_mesh{1, 1, 1}, {2, 1, 1}, {2, 1, 2}})
+        for (int zero = 0; zero <= 3; zero++) {
+            Setting s = {.dp = mesh.dp, .micro_batches = 4};
+            s.order = RF_ORDER_TREE;
+            s.zero = zero;
+            s.tied = true;
+            s.pp = mesh.pp;
+            const StubBlocks blocks = blocks_of(s);
+            rf_policy policy = policy_of(s);
+            policy.uses_apart = true;
+            expect_accepted(blocks, mesh, policy);
+        }
 }
 
 // Of 129 rows one rank has 65, which with the 64 before exceed a bucket.
@@ -433,6 +462,45 @@ TEST(PlanCheck, RolesByWhichTheExecutorWouldFindAnotherValueAreRefused)
     EXPECT_EQ(roles, 1);
     EXPECT_GT(orders, 0);
     EXPECT_EQ(job.check(), 0) << rf_last_error()->message;
+}
+
+// The kinds at the peak are all device memory, and no moment has more temporary values.
+TEST_P(OfSetting, ThePeakIsAllDeviceMemory)
+{
+    Job job(GetParam());
+    for (int r = 0; r < job.ranks(); r++) {
+        const rf_plan *plan = job.rank(r);
+        rf_held held[RF_HELD_COUNT];
+        ASSERT_EQ(rf_plan_peak(plan, held), 0);
+        uint64_t all = 0, regions = 0, temporary = 0, most = 0;
+        for (const rf_held &h : held) {
+            all += h.bytes;
+            EXPECT_EQ(h.values > 0, h.bytes > 0);
+            EXPECT_LE(h.largest, h.bytes);
+        }
+        for (int k = 0; k < plan->region_count; k++) {
+            const bool device = plan->regions[k].memory == RF_MEMORY_DEVICE;
+            regions += device ? plan->regions[k].bytes : 0;
+            temporary += device && k >= RF_REGION_FIXED ? plan->regions[k].bytes : 0;
+        }
+        EXPECT_EQ(all, regions);
+        rf_interval *intervals = nullptr;
+        int count = 0;
+        ASSERT_EQ(rf_plan_intervals(plan, &intervals, &count), 0);
+        for (int k = 0; k < count; k++) {
+            uint64_t alive = 0;
+            for (int other = 0; other < count; other++) {
+                const rf_value &v = plan->values[intervals[other].value];
+                if (intervals[other].begin <= intervals[k].begin &&
+                    intervals[other].end >= intervals[k].begin &&
+                    plan->regions[v.region].memory == RF_MEMORY_DEVICE)
+                    alive += rf_plan_aligned(v.bytes);
+            }
+            most = std::max(most, alive);
+        }
+        rf_free(intervals);
+        EXPECT_EQ(held[RF_HELD_UNUSED].bytes, temporary - most);
+    }
 }
 
 TEST_P(OfSetting, AMutantIsRefusedOrChangesNoResult)

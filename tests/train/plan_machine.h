@@ -18,6 +18,8 @@
 #include "stub_blocks.h"
 
 extern "C" {
+#include "base/base.h"
+#include "parallel/passes/intervals.h"
 #include "parallel/passes/passes.h"
 }
 
@@ -28,9 +30,11 @@ struct Setting {
     bool rank0 = false, scaled = false, tied = false, copies = false;
     int zero = 0, shard = 0, recompute = 0, offload = 0;
     bool frozen = false;
+    bool disk = false; // of the optimizer's states, in blocks of 1024 elements
     rf_dtype reduce = RF_F32;
     bool no_masters = false;
     bool invert = false; // block b, and those behind c but the last
+    bool eager = false;  // updates in the backward pass
     int more_blocks = 0; // than three
     int pp = 1;
     rf_pipeline_kind pipeline = RF_PIPELINE_1F1B;
@@ -57,7 +61,8 @@ inline Setting of(const char *name, const char *text)
         {"rank0", &Setting::rank0},       {"scaled", &Setting::scaled},
         {"tied", &Setting::tied},         {"copies", &Setting::copies},
         {"frozen", &Setting::frozen},     {"no_masters", &Setting::no_masters},
-        {"sequence", &Setting::sequence}, {"invert", &Setting::invert}};
+        {"sequence", &Setting::sequence}, {"invert", &Setting::invert},
+        {"disk", &Setting::disk},         {"eager", &Setting::eager}};
     static const std::map<std::string, rf_dtype> types = {{"bf16", RF_BF16}, {"f16", RF_F16}};
     static const std::map<std::string, rf_pipeline_kind> pipelines = {
         {"gpipe", RF_PIPELINE_GPIPE},
@@ -96,7 +101,7 @@ inline StubBlocks blocks_of(const Setting &s)
     };
     blocks.add("a", {300, 64}).type(0, type).type(1, type);
     share(s.sequence);
-    blocks.add("b", {200, 70}).type(0, type).type(1, type);
+    blocks.add("b", {s.disk ? 5000 : 200, 70}).type(0, type).type(1, type);
     share(true);
     if (s.invert)
         blocks.reversible();
@@ -136,9 +141,12 @@ inline rf_policy policy_of(const Setting &s)
     policy.zero = s.zero;
     policy.recompute = s.recompute;
     policy.offload = s.offload;
+    policy.disk = s.disk ? RF_OFFLOAD_OPTIMIZER : 0;
+    policy.disk_block_bytes = 1;
     policy.reduce_dtype = s.reduce;
     policy.no_masters = s.no_masters;
     policy.invert = s.invert;
+    policy.update_in_backward = s.eager;
     policy.pipeline = s.pipeline;
     policy.sequence_parallel = s.sequence;
     policy.optimizer.stochastic_rounding = s.zero && s.scaled;

@@ -118,6 +118,12 @@ StubBlocks &StubBlocks::start(int index, float std, float value)
     return *this;
 }
 
+StubBlocks &StubBlocks::rounds(const char *text)
+{
+    blocks_.back().rounding = text;
+    return *this;
+}
+
 StubBlocks &StubBlocks::scales_loss()
 {
     blocks_.back().scales_loss = true;

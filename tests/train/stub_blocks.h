@@ -24,6 +24,8 @@ class StubBlocks
     StubBlocks &start(int index, float std, float value);
     // The last block multiplies its input's gradient by the loss scale.
     StubBlocks &scales_loss();
+    // rf_block.rounding of the last block.
+    StubBlocks &rounds(const char *text);
     // Tensor ranks share the last block, like a layer of a transformer: its parameters except the
     // last are cut by rows.
     StubBlocks &shared();

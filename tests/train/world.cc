@@ -117,6 +117,7 @@ static void train_rank(const Training &t, rf_comm *comm, int ranks, int rank, Se
     if (t.edit)
         t.edit(plan, rank);
     rf_run_opts opts = {t.seed, t.record_each_step};
+    opts.disk = t.disk.empty() ? nullptr : t.disk.c_str();
     ASSERT_RF(rf_run_open(rank_device(rank), comm, plan, &opts, &run));
     if (t.before)
         t.before(run, comm, rank);
@@ -262,4 +263,6 @@ void expect_planned(const Seen &s, const std::string &where)
     EXPECT_EQ(s.measured.scratch, s.planned.scratch) << where;
     EXPECT_EQ(s.measured.host, s.planned.host) << where;
     EXPECT_EQ(s.measured.sent, s.planned.sent) << where;
+    EXPECT_EQ(s.measured.disk, s.planned.disk) << where;
+    EXPECT_EQ(s.measured.disk_moved, s.planned.disk_moved) << where;
 }

@@ -63,6 +63,7 @@ struct Training {
     float lr = 0.01f;
     uint64_t seed = 5;
     bool record_each_step = false;
+    std::string disk; // rf_run_opts.disk
     // Share of targets that are ignored, drawn per token; uneven over the micro-batches.
     double ignored = 0;
     // Changes the input of a step, the same on every rank.

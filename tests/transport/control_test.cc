@@ -45,7 +45,7 @@ TEST(Control, GathersAnySizeManyTimes)
         for (size_t bytes : {(size_t)0, (size_t)1, (size_t)4, (size_t)712, (size_t)300001}) {
             auto mine = transport::payload((uint64_t)me, bytes);
             std::vector<uint8_t> all(bytes * size, 0xee);
-            ASSERT_EQ(job[me]->ops->all_gather(job[me], mine.data(), bytes, all.data(), 10), 0)
+            ASSERT_EQ(job[me]->ops->all_gather(job[me], mine.data(), bytes, all.data(), 60), 0)
                 << rf_last_error()->message;
             for (int r = 0; r < size; r++) {
                 auto theirs = transport::payload((uint64_t)r, bytes);
@@ -63,7 +63,7 @@ TEST(Control, GatheringDifferentSizesIsAnErrorOnEveryRank)
     on_threads(3, [&](int me) {
         char mine[16] = {0}, all[48];
         size_t bytes = me == 2 ? 16 : 8;
-        EXPECT_EQ(job[me]->ops->all_gather(job[me], mine, bytes, all, 10), RF_EMISMATCH);
+        EXPECT_EQ(job[me]->ops->all_gather(job[me], mine, bytes, all, 60), RF_EMISMATCH);
     });
     job.leave_all();
 }
@@ -103,7 +103,7 @@ TEST(Control, AbortReachesEveryOtherRankAndEndsItsGather)
                 return;
             }
             int mine = 0, all[3];
-            EXPECT_EQ(c->ops->all_gather(c, &mine, sizeof mine, all, 10), RF_EABORT);
+            EXPECT_EQ(c->ops->all_gather(c, &mine, sizeof mine, all, 60), RF_EABORT);
             rf_event event;
             ASSERT_TRUE(wait_event(c, RF_EVENT_ABORT, &event));
             EXPECT_EQ(event.rank, who);
@@ -136,7 +136,7 @@ TEST(Control, ADeathIsNamedToWhoGathersThoughAnAbortBecauseOfItCameFirst)
             ASSERT_TRUE(wait_event(job[me], RF_EVENT_ABORT, &event));
             ASSERT_TRUE(wait_event(job[me], RF_EVENT_LEFT, &event));
             int mine = 0, all[4];
-            EXPECT_EQ(job[me]->ops->all_gather(job[me], &mine, sizeof mine, all, 10), RF_EPEER)
+            EXPECT_EQ(job[me]->ops->all_gather(job[me], &mine, sizeof mine, all, 60), RF_EPEER)
                 << rf_last_error()->message;
             EXPECT_EQ(rf_last_error()->rank, 1) << rf_last_error()->message;
         }
@@ -182,7 +182,7 @@ TEST(Control, GoodbyeIsNotDeath)
             ASSERT_TRUE(wait_event(job[r], RF_EVENT_LEFT, &event));
             EXPECT_EQ(event.rank, who);
             int mine = 0, all[3];
-            EXPECT_EQ(job[r]->ops->all_gather(job[r], &mine, sizeof mine, all, 5), RF_EPEER);
+            EXPECT_EQ(job[r]->ops->all_gather(job[r], &mine, sizeof mine, all, 60), RF_EPEER);
             EXPECT_EQ(rf_last_error()->rank, who);
             EXPECT_EQ(job[r]->ops->next_event(job[r], &event), 0);
         }

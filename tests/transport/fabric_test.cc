@@ -300,7 +300,7 @@ TEST_P(Fabric, NoiseAtTheDataPortDoesNotEndTheJob)
         size_t length = sizeof own;
         MUST(fi_getname(&((rf_fabric *)r.t)->ep->fid, &own, &length) == 0);
         int ports[2], mine = ntohs(own.sin_port);
-        MUST(r.c->ops->all_gather(r.c, &mine, sizeof mine, ports, 10) == 0);
+        MUST(r.c->ops->all_gather(r.c, &mine, sizeof mine, ports, 60) == 0);
         rf_completion done;
         for (int i = 0; i < 40; i++) {
             int fd = connect_to(ports[1 - rank]);

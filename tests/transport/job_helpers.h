@@ -41,7 +41,7 @@ struct Member {
     std::string message;
 };
 inline Member join(const std::string &url, int rank, int size, const char *key = nullptr,
-                   double timeout = 10)
+                   double timeout = 60)
 {
     Member m;
     rf_comm_opts opts{};

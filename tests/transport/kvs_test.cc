@@ -204,7 +204,7 @@ int join_twice(int rank, int size)
             return 1;
         }
         std::vector<int> all((size_t)size);
-        if (m.c->ops->all_gather(m.c, &rank, sizeof rank, all.data(), 10) < 0)
+        if (m.c->ops->all_gather(m.c, &rank, sizeof rank, all.data(), 60) < 0)
             return 2;
         for (int r = 0; r < size; r++)
             if (all[(size_t)r] != r)

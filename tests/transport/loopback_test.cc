@@ -335,7 +335,7 @@ TEST(Loopback, KilledRankGoesSilentAndEveryOtherIsTold)
         EXPECT_EQ(world.c[survivor]->ops->next_event(world.c[survivor], &event), 0);
     }
     int mine = 0, all[3];
-    EXPECT_EQ(world.c[0]->ops->all_gather(world.c[0], &mine, 4, all, 5), RF_EPEER);
+    EXPECT_EQ(world.c[0]->ops->all_gather(world.c[0], &mine, 4, all, 60), RF_EPEER);
     EXPECT_EQ(rf_last_error()->rank, 1);
 }
 
@@ -347,7 +347,7 @@ TEST(LoopbackControl, GathersManyTimesAndKeepsTheOrderOfMessages)
         rf_control *c = world.c[(size_t)me];
         for (int round = 0; round < 50; round++) {
             int mine[2] = {me, round}, all[2 * size];
-            ASSERT_EQ(c->ops->all_gather(c, mine, sizeof mine, all, 10), 0);
+            ASSERT_EQ(c->ops->all_gather(c, mine, sizeof mine, all, 60), 0);
             for (int r = 0; r < size; r++) {
                 EXPECT_EQ(all[2 * r], r);
                 EXPECT_EQ(all[2 * r + 1], round);
@@ -381,7 +381,7 @@ TEST(LoopbackControl, AbortReachesEveryOtherRankAndEndsItsGather)
             return;
         }
         int mine = 0, all[3];
-        EXPECT_EQ(c->ops->all_gather(c, &mine, sizeof mine, all, 10), RF_EABORT);
+        EXPECT_EQ(c->ops->all_gather(c, &mine, sizeof mine, all, 60), RF_EABORT);
         rf_event event;
         ASSERT_EQ(c->ops->next_event(c, &event), 1);
         EXPECT_EQ(event.kind, RF_EVENT_ABORT);

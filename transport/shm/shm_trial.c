@@ -204,9 +204,11 @@ static enum rf_shm_reads reads_of(const struct rf_shm_trial *all, double slots_s
 {
     if (!all->permitted)
         return RF_SHM_READS_NONE;
-    if (all->forced == RF_SHM_READS_ALL || READ_GAIN * all->read_s < slots_s)
+    if (all->forced != RF_SHM_READS_NONE)
+        return all->forced;
+    if (READ_GAIN * all->read_s < slots_s)
         return RF_SHM_READS_ALL;
-    if (all->forced == RF_SHM_READS_EXCHANGES || EXCHANGE_GAIN * all->read_s < slots_s)
+    if (EXCHANGE_GAIN * all->read_s < slots_s)
         return RF_SHM_READS_EXCHANGES;
     return RF_SHM_READS_NONE;
 }

@@ -26,6 +26,9 @@ static enum rf_lane lane_of(const struct rf_plan *plan, enum rf_verb verb)
         return RF_LANE_FETCH;
     case RF_VERB_EVICT:
         return RF_LANE_EVICT;
+    case RF_VERB_READ:
+    case RF_VERB_WRITE:
+        return RF_LANE_DISK;
     case RF_VERB_LOSS:
         return rf_plan_loss_lane(plan);
     case RF_VERB_BROADCAST:
@@ -115,7 +118,9 @@ static int check_places(const struct rf_plan *plan)
     char text[96];
     for (int k = 0; k < plan->value_count; k++) {
         const struct rf_value *v = &plan->values[k];
-        struct rf_value placed = *v;
+        const int storage = rf_value_storage(plan, k);
+        struct rf_value placed = storage < 0 ? (struct rf_value){0} : plan->values[storage];
+        placed.kind = v->kind;
         rf_place_value(plan, &placed);
         if (v->bytes != placed.bytes || v->region != placed.region || v->offset != placed.offset)
             return rf_fail(RF_EINVAL, "plan of rank %d: %s is not at its place in memory",

@@ -58,7 +58,7 @@ struct rf_meaning {
     int unread;           /* a value that was overwritten before it was read; -1: none */
     enum rf_list_id list; /* the current list */
     int begun;            /* number of steps begun in earlier lists */
-    int **updates;        /* per rank, by piece: number of updates of its parameters */
+    int **updates;        /* per rank, by piece: number of updates of its parameters or of blocks */
 };
 
 struct rf_at { /* one instruction on one rank */

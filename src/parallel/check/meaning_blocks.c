@@ -33,6 +33,15 @@ static int read_params(const struct rf_at *a)
     return 0;
 }
 
+/* The seed is there from the beginning. In the backward pass the update may have begun. */
+static int read_scalars(const struct rf_at *a)
+{
+    const int value = rf_token_operand(a, false, RF_VALUE_SCALARS, -1, -1, -1);
+    const bool begun = value >= 0 && rf_plan_in_backward(a->plan) &&
+                       a->i->verb != RF_VERB_FORWARD && a->tokens[value].state == RF_TOKEN_BEGUN;
+    return rf_token_demand(a, value, begun ? RF_TOKEN_BEGUN : RF_TOKEN_HELD);
+}
+
 static int begin_block(const struct rf_at *a)
 {
     const struct rf_instruction *i = a->i;
@@ -45,7 +54,7 @@ static int begin_block(const struct rf_at *a)
                              : rf_token_read(a, RF_VALUE_OUT, from, i->micro_batch, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_TARGETS, -1, i->micro_batch, RF_TOKEN_HELD));
     if (!a->plan->policy.forward_only)
-        RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_HELD));
+        RETURN_IF_ERROR(read_scalars(a));
     return read_params(a);
 }
 

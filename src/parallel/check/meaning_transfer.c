@@ -72,12 +72,13 @@ static int check_round(const struct rf_at *a)
 }
 
 /* A failed transfer must be known before parameters change. The host blocks in the loss until all
- * earlier transfers have ended, so the loss must still be to come. */
+ * earlier transfers have ended, so the loss must still be to come, unless parameters change during
+ * the backward pass. */
 static int check_reported(const struct rf_at *a)
 {
     for (int v = 0; v < a->plan->value_count; v++)
         if (a->plan->values[v].kind == RF_VALUE_SCALARS && a->plan->values[v].slot < 0 &&
-            a->tokens[v].state != RF_TOKEN_HELD)
+            !rf_plan_in_backward(a->plan) && a->tokens[v].state != RF_TOKEN_HELD)
             return rf_check_fail(a->plan, a->i,
                                  "comes after the loss, so its failure would not be reported");
     return 0;

@@ -19,7 +19,7 @@ static int whole_of(const struct rf_at *a, int shard)
 static int uses_of(const struct rf_plan *plan, int piece)
 {
     int uses = 0;
-    for (int k = 0; k < plan->piece_count; k++)
+    for (int k = 0; !rf_plan_leaves_apart(plan) && k < plan->piece_count; k++)
         if (plan->pieces[k].use >= 0 &&
             plan->params[plan->params[plan->pieces[k].use].owner].grad_piece == piece)
             uses++;
@@ -60,7 +60,7 @@ static int others_of(const struct rf_plan *plan, int piece)
 {
     const int logical = logical_of(plan, piece);
     int others = 0;
-    for (int home = 0; logical >= 0 && home < plan->mesh.pp; home++)
+    for (int home = 0; logical >= 0 && !rf_plan_leaves_apart(plan) && home < plan->mesh.pp; home++)
         others += home != plan->pp_rank && rf_plan_uses(plan, logical, home);
     return others;
 }
@@ -200,12 +200,39 @@ int rf_meaning_norm_lanes(const struct rf_plan *plan, enum rf_lane lanes[3])
     return count;
 }
 
-int rf_meaning_norm_partial(const struct rf_at *a)
+/* The squares of a piece that is updated in the backward pass. */
+int rf_meaning_squares(const struct rf_at *a)
 {
+    const int piece =
+        a->i->ins > 0 ? a->plan->values[rf_plan_operands(a->plan, a->i)[0]].piece : -1;
+    if (piece < 0 || !rf_plan_in_backward(a->plan))
+        return rf_check_fail(a->plan, a->i, "adds the squares of no piece");
+    RETURN_IF_ERROR(read_total(a, piece, true));
+    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
+    const int out = rf_token_operand(a, true, RF_VALUE_SQUARES, -1, -1, piece);
+    if (out < 0)
+        return rf_check_fail(a->plan, a->i, "lacks a result");
+    rf_token_put(a, out, RF_TOKEN_HELD);
+    return 0;
+}
+
+/* The squares of all pieces, or their gradients. */
+static int read_squares(const struct rf_at *a)
+{
+    const bool squared = rf_plan_in_backward(a->plan);
     for (int piece = 0; piece < a->plan->trained_pieces; piece++)
         if (a->plan->pieces[piece].use < 0)
-            RETURN_IF_ERROR(read_total(a, piece, true));
-    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD));
+            RETURN_IF_ERROR(squared ? rf_token_demand(a,
+                                                      rf_token_operand(a, false, RF_VALUE_SQUARES,
+                                                                       -1, -1, piece),
+                                                      RF_TOKEN_HELD)
+                                    : read_total(a, piece, true));
+    return squared ? 0 : rf_token_read(a, RF_VALUE_CHUNKS, -1, -1, RF_TOKEN_HELD);
+}
+
+int rf_meaning_norm_partial(const struct rf_at *a)
+{
+    RETURN_IF_ERROR(read_squares(a));
     RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_SQUARES, -1, -1, RF_TOKEN_NOTHING));
     enum rf_lane lanes[3];
     const bool alone = rf_meaning_norm_lanes(a->plan, lanes) == 0;
@@ -221,7 +248,10 @@ int rf_meaning_norm(const struct rf_at *a)
 
 int rf_meaning_begin_step(const struct rf_at *a)
 {
-    RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_HELD));
+    if (rf_plan_in_backward(a->plan)) /* it sets the norm to 0, which is known at the end */
+        RETURN_IF_ERROR(rf_token_write(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_NOTHING));
+    else
+        RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_NORM, -1, -1, RF_TOKEN_HELD));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_KNOWN));
     return rf_token_write(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN);
 }
@@ -242,33 +272,85 @@ static int operand_of_slot(const struct rf_at *a, bool out, enum rf_value_kind k
     return -1;
 }
 
-static int update(const struct rf_at *a, int piece, enum rf_value_kind kind, int slot, bool reads)
+/* before: the content that it reads; RF_TOKEN_NOTHING: it reads none. */
+static int update(const struct rf_at *a, int piece, enum rf_value_kind kind, int slot,
+                  enum rf_token_state before)
 {
     char text[RF_CHECK_TEXT];
     const int value = operand_of_slot(a, true, kind, slot, piece);
     if (value < 0)
         return rf_check_fail(a->plan, a->i, "lacks results of %s",
                              rf_check_piece(a->plan, a->i, piece, text));
-    if (reads)
-        RETURN_IF_ERROR(
-            rf_token_demand(a, operand_of_slot(a, false, kind, slot, piece), RF_TOKEN_HELD));
+    if (before != RF_TOKEN_NOTHING)
+        RETURN_IF_ERROR(rf_token_demand(a, operand_of_slot(a, false, kind, slot, piece), before));
     rf_token_put(a, value, RF_TOKEN_UPDATED);
     return 0;
 }
 
-static int update_piece(const struct rf_at *a, int piece)
+/* block: of states on a disk, in the order of which a piece is updated; -1: all of the piece. */
+static int update_piece(const struct rf_at *a, int piece, int block)
 {
     const struct rf_plan *plan = a->plan;
-    RETURN_IF_ERROR(update(a, piece, rf_plan_stored(plan), -1, true));
+    int *updates = &a->m->updates[plan->rank][piece]; /* of blocks */
+    if (block >= 0 && *updates % rf_plan_disk_blocks(plan, piece) != block)
+        return rf_check_fail(plan, a->i, "updates block %d before the one before it", block);
+    const enum rf_value_kind states = block < 0 ? RF_VALUE_STATE : RF_VALUE_HOST_STATE;
+    const int slot = block < 0 ? 0 : block * RF_STATE_STRIDE;
+    RETURN_IF_ERROR(
+        update(a, piece, rf_plan_stored(plan), -1, block > 0 ? RF_TOKEN_UPDATED : RF_TOKEN_HELD));
     for (int k = 0; k < RF_PLAN_STATES; k++)
         if (rf_plan_has_state(plan, k))
-            RETURN_IF_ERROR(update(a, piece, RF_VALUE_STATE, k, true));
-    a->m->updates[plan->rank][piece]++;
+            RETURN_IF_ERROR(update(a, piece, states, slot + k, RF_TOKEN_HELD));
+    ++*updates;
     if (rf_plan_step_copies(plan) && rf_plan_lags(plan))
-        RETURN_IF_ERROR(update(a, piece, RF_VALUE_COPY, RF_SLOT_BEFORE, false));
+        RETURN_IF_ERROR(update(a, piece, RF_VALUE_COPY, RF_SLOT_BEFORE, RF_TOKEN_NOTHING));
     if (rf_plan_step_copies(plan))
-        return update(a, piece, RF_VALUE_COPY_SHARD, -1, false);
+        return update(a, piece, RF_VALUE_COPY_SHARD, -1, RF_TOKEN_NOTHING);
     return 0;
+}
+
+/* The block of the states that are updated; -1: all states of the piece. */
+static int block_of(const struct rf_at *a)
+{
+    for (int k = 0; k < a->i->ins; k++) {
+        const struct rf_value *v = &a->plan->values[a->plan->operands[a->i->first_operand + k]];
+        if (v->kind == RF_VALUE_HOST_STATE)
+            return rf_block_of_slot(v->slot);
+    }
+    return -1;
+}
+
+/* Copies a block of a piece's states: all of them, with what is to come before the copy. */
+static int copy_block(const struct rf_at *a, enum rf_value_kind from, enum rf_value_kind to,
+                      enum rf_token_state state)
+{
+    const struct rf_plan *plan = a->plan;
+    const struct rf_value *first =
+        a->i->ins > 0 ? &plan->values[plan->operands[a->i->first_operand]] : NULL;
+    if (!first || first->kind != from || !rf_plan_states_on_disk(plan))
+        return rf_check_fail(plan, a->i, "copies no states");
+    const int piece = first->piece, slot = first->slot - rf_state_of_slot(first->slot);
+    for (int k = 0; k < RF_PLAN_STATES; k++) {
+        if (!rf_plan_has_state(plan, k))
+            continue;
+        RETURN_IF_ERROR(
+            rf_token_demand(a, operand_of_slot(a, false, from, slot + k, piece), state));
+        const int out = operand_of_slot(a, true, to, slot + k, piece);
+        if (out < 0)
+            return rf_check_fail(plan, a->i, "lacks a result");
+        rf_token_put(a, out, state);
+    }
+    return 0;
+}
+
+int rf_meaning_read(const struct rf_at *a)
+{
+    return copy_block(a, RF_VALUE_STATE, RF_VALUE_HOST_STATE, RF_TOKEN_HELD);
+}
+
+int rf_meaning_write(const struct rf_at *a)
+{
+    return copy_block(a, RF_VALUE_HOST_STATE, RF_VALUE_STATE, RF_TOKEN_UPDATED);
 }
 
 /* The table of places, if there is one. */
@@ -277,21 +359,21 @@ static int read_places(const struct rf_at *a)
     return a->plan->place_runs ? rf_token_read(a, RF_VALUE_PLACES, -1, -1, RF_TOKEN_HELD) : 0;
 }
 
-/* Updates all pieces whose states have the type of the first one's, or one if they are sharded. */
+/* Updates all pieces whose states have the type of the first one's, or one. */
 int rf_meaning_step(const struct rf_at *a)
 {
     const struct rf_plan *plan = a->plan;
     const int first = a->i->ins > 0 ? plan->values[plan->operands[a->i->first_operand]].piece : -1;
-    const int one = plan->shards > 1 ? first : -1;
+    const bool alone = rf_plan_updates_pieces(plan);
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_DECAY, -1, -1, RF_TOKEN_HELD));
     RETURN_IF_ERROR(read_places(a));
     RETURN_IF_ERROR(rf_token_read(a, RF_VALUE_SCALARS, -1, -1, RF_TOKEN_BEGUN));
     for (int piece = 0; piece < plan->trained_pieces; piece++) {
-        if (plan->pieces[piece].use >= 0 || (plan->shards > 1 && piece != one) ||
+        if (plan->pieces[piece].use >= 0 || (alone && piece != first) ||
             (first >= 0 && plan->pieces[piece].coded != plan->pieces[first].coded))
             continue;
         RETURN_IF_ERROR(read_total(a, piece, false));
-        RETURN_IF_ERROR(update_piece(a, piece));
+        RETURN_IF_ERROR(update_piece(a, piece, -1));
     }
     return 0;
 }
@@ -313,7 +395,7 @@ int rf_meaning_host_step(const struct rf_at *a)
             a, rf_token_operand(a, false, RF_VALUE_HOST_GRAD, -1, -1, piece), RF_TOKEN_TOTAL));
     else
         RETURN_IF_ERROR(read_total(a, piece, false));
-    return update_piece(a, piece);
+    return update_piece(a, piece, block_of(a));
 }
 
 /* Copies a gradient with all its tied uses. */

@@ -99,7 +99,8 @@ static enum rf_role role_in_update(const struct rf_plan *plan, const struct rf_v
         return RF_ROLE_PARAM;
     switch (v->kind) {
     case RF_VALUE_STATE:
-        return rf_state_role(v->slot);
+    case RF_VALUE_HOST_STATE:
+        return rf_state_role(rf_state_of_slot(v->slot));
     case RF_VALUE_COPY:
         return RF_ROLE_COPY_BEFORE;
     case RF_VALUE_COPY_SHARD:
@@ -134,6 +135,8 @@ static enum rf_role role_of(const struct rf_plan *plan, const struct rf_instruct
     case RF_VERB_GATHER:
     case RF_VERB_FETCH:
     case RF_VERB_EVICT:
+    case RF_VERB_READ:
+    case RF_VERB_WRITE:
     case RF_VERB_EXCHANGE:
         return out ? RF_ROLE_TO : RF_ROLE_FROM;
     case RF_VERB_BROADCAST:

@@ -38,7 +38,7 @@ static int count_costs(const struct rf_plan *plan, double *costs)
     policy.pipeline = RF_PIPELINE_1F1B;
     policy.batch /= policy.micro_batches;
     policy.micro_batches = 1;
-    policy.zero = policy.offload = policy.recompute = 0;
+    policy.zero = policy.offload = policy.disk = policy.recompute = 0;
     policy.device_bytes = 0;
     policy.keep_gathered = policy.no_prefetch = false;
     RETURN_IF_ERROR(

@@ -184,6 +184,7 @@ static void plan_states(struct rf_plan *plan)
         rf_plan_params_with_host(plan) ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
     const enum rf_memory optimizer =
         offload & RF_OFFLOAD_OPTIMIZER ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
+    const enum rf_memory states = rf_plan_states_on_disk(plan) ? RF_MEMORY_DISK : optimizer;
     const enum rf_memory grads =
         plan->stage >= 2 && offload & RF_OFFLOAD_GRADS ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
     uint64_t scratch = 0;
@@ -200,7 +201,7 @@ static void plan_states(struct rf_plan *plan)
                rf_plan_grad_elements(plan, plan->shard) * sizeof(float));
     for (int i = 0; i < RF_PLAN_STATES; i++) {
         bool has = rf_plan_updates(plan) && rf_plan_has_state(plan, i);
-        set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, optimizer,
+        set_region(plan, RF_REGION_STATE + i, RF_CATEGORY_OPTIMIZER, states,
                    has ? rf_plan_state_bytes(plan, i, plan->shard) : 0);
     }
     set_region(plan, RF_REGION_TOKENS, RF_CATEGORY_ACTIVATIONS, RF_MEMORY_HOST,
@@ -234,7 +235,8 @@ static void plan_states(struct rf_plan *plan)
     set_region(plan, RF_REGION_SCALARS, RF_CATEGORY_SCRATCH, RF_MEMORY_HOST,
                rf_plan_lags(plan) ? RF_SCALARS_COUNT * RF_SCALARS_STRIDE
                                   : sizeof(struct rf_step_scalars));
-    set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE, sizeof(float));
+    set_region(plan, RF_REGION_NORM, RF_CATEGORY_SCRATCH,
+               rf_plan_in_backward(plan) ? RF_MEMORY_HOST : RF_MEMORY_DEVICE, sizeof(float));
     set_region(plan, RF_REGION_PARTIALS, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
                RF_EXACT_WORDS * sizeof(int32_t));
     set_region(plan, RF_REGION_SQUARES, RF_CATEGORY_SCRATCH, RF_MEMORY_DEVICE,
@@ -252,7 +254,9 @@ static void sum_memory(struct rf_plan *plan)
         [RF_CATEGORY_SCRATCH] = &plan->bytes.scratch,
     };
     for (int i = 0; i < plan->region_count; i++)
-        if (plan->regions[i].bytes) {
+        if (plan->regions[i].memory == RF_MEMORY_DISK) {
+            plan->bytes.disk += plan->regions[i].bytes;
+        } else if (plan->regions[i].bytes) {
             *by_category[plan->regions[i].category] += plan->regions[i].bytes;
             if (plan->regions[i].memory == RF_MEMORY_HOST)
                 plan->bytes.host += plan->regions[i].bytes;
@@ -284,10 +288,11 @@ int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *
         if (i->transfer < 0)
             continue;
         struct rf_transfer t = plan->transfers[i->transfer];
-        const int of = t.group == RF_LANE_REPLICATE || t.op == RF_COLL_SEND
+        const bool tensor = t.group == RF_LANE_TENSOR && i->verb == RF_VERB_REDUCE;
+        const int of = tensor || t.group == RF_LANE_REPLICATE || t.op == RF_COLL_SEND
                            ? plan->values[plan->operands[i->first_operand]].piece
                            : -1;
-        if (of >= 0) /* messages of gradients have only this rank's shard */
+        if (of >= 0) /* these transfers of gradients have only this rank's shard */
             t.count = plan->pieces[of].counts[plan->shard];
         struct sent *sent = &last[t.group][t.op];
         if (!sends_alike(&t, &sent->transfer)) {
@@ -297,6 +302,25 @@ int rf_plan_list_sent(const struct rf_plan *plan, enum rf_list_id id, uint64_t *
         *out += sent->bytes;
     }
     return 0;
+}
+
+uint64_t rf_plan_disk_bytes(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    uint64_t bytes = 0;
+    for (int k = 0; k < i->ins + i->outs; k++) {
+        const struct rf_value *v = &plan->values[plan->operands[i->first_operand + k]];
+        bytes += v->bytes && plan->regions[v->region].memory == RF_MEMORY_DISK ? v->bytes : 0;
+    }
+    return bytes;
+}
+
+uint64_t rf_plan_list_disk(const struct rf_plan *plan, enum rf_list_id id)
+{
+    const struct rf_list *list = &plan->lists[id];
+    uint64_t bytes = 0;
+    for (int k = 0; k < list->count; k++)
+        bytes += rf_plan_disk_bytes(plan, &list->instructions[k]);
+    return bytes;
 }
 
 int rf_plan_sent_by(const struct rf_plan *plan, int rank, uint64_t *out)
@@ -330,5 +354,6 @@ int rf_pass_place(struct rf_plan *plan)
 int rf_pass_sums(struct rf_plan *plan)
 {
     sum_memory(plan);
+    plan->bytes.disk_moved = rf_plan_list_disk(plan, RF_LIST_STEP);
     return rf_plan_list_sent(plan, RF_LIST_STEP, &plan->bytes.sent);
 }

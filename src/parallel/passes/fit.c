@@ -11,6 +11,7 @@
 struct change {
     int zero, recompute, offload;
     bool smallest; /* micro-batches of one sequence, or the least that ranks can share */
+    bool backward; /* update_in_backward */
 };
 
 #define ALL (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_PARAMS)
@@ -18,10 +19,12 @@ struct change {
 
 static const struct change changes[] = {
     {.zero = 1},
+    {.backward = true},
     {.zero = 2},
     {.smallest = true},
     {.zero = 2, .smallest = true},
     {.recompute = 1},
+    {.recompute = 1, .backward = true},
     {.zero = 2, .recompute = 1},
     {.offload = ACTIVATIONS},
     {.zero = 2, .offload = ACTIVATIONS},
@@ -29,6 +32,7 @@ static const struct change changes[] = {
     {.zero = 2, .recompute = 1, .offload = ACTIVATIONS},
     {.zero = 3},
     {.zero = 3, .recompute = 1},
+    {.zero = 3, .recompute = 1, .backward = true},
     {.zero = 3, .recompute = 1, .offload = ACTIVATIONS},
     {.recompute = 1, .smallest = true},
     {.zero = 3, .recompute = 1, .smallest = true},
@@ -55,9 +59,12 @@ static bool apply(const struct change *change, struct rf_policy *policy)
     policy->zero = change->zero > policy->zero ? change->zero : policy->zero;
     policy->recompute = policy->recompute == 1 ? 1 : change->recompute ? 1 : policy->recompute;
     policy->offload |= change->offload;
+    policy->update_in_backward |= change->backward;
     policy->micro_batches = change->smallest ? policy->batch : policy->micro_batches;
     return policy->zero != before.zero || policy->recompute != before.recompute ||
-           policy->offload != before.offload || policy->micro_batches != before.micro_batches;
+           policy->offload != before.offload ||
+           policy->update_in_backward != before.update_in_backward ||
+           policy->micro_batches != before.micro_batches;
 }
 
 static void say(const struct rf_policy *now, const struct rf_policy *then, char *text, size_t bytes)
@@ -73,6 +80,7 @@ static void say(const struct rf_policy *now, const struct rf_policy *then, char 
     PUT(then->micro_batches != now->micro_batches, " micro_batches=%lld",
         (long long)then->micro_batches);
     PUT(then->recompute != now->recompute, " recompute=%d", then->recompute);
+    PUT(then->update_in_backward != now->update_in_backward, " update_in_backward=1");
     for (int k = 0; k < 4 && then->offload != now->offload; k++)
         if (then->offload & 1 << k) {
             PUT(true, "%s%s", before, names[k]);

@@ -466,7 +466,7 @@ int rf_pass_gradients(struct rf_plan *plan)
     struct accumulation p = {.w = {.plan = plan},
                              .plan = plan,
                              .tree = plan->policy.order == RF_ORDER_TREE,
-                             .at_once = plan->mesh.pp == 1,
+                             .at_once = plan->mesh.pp == 1 && !rf_plan_in_backward(plan),
                              .micro_batch = -1};
     if (plan->policy.forward_only || plan->stage >= 2)
         return 0;

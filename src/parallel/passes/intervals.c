@@ -3,10 +3,11 @@
  * Lifetimes of temporary values: see intervals.h. Called by lifetimes.c, which assigns memory.
  *
  * Memory that another lane reads becomes free when that lane has read it, not at its position in
- * the list. If compute reused such memory at once, it would wait, so the memory is kept for SETTLE
- * more calls of blocks. A value that is copied to the host while the next block computes is kept
- * for that call. The memory of a message is kept until its receiver reaches it: at most as many
- * passes through a stage later as a pipeline has ranks. Then no rank has to wait for it.
+ * the list; the disk's lane waits for its buffers, of which there are few. If compute reused such
+ * memory at once, it would wait, so the memory is kept for SETTLE more calls of blocks. A value
+ * that is copied to the host while the next block computes is kept for that call. The memory of a
+ * message is kept until its receiver reaches it: at most as many passes through a stage later as a
+ * pipeline has ranks. Then no rank has to wait for it.
  *
  * If messages travel in a cycle (several stages on a rank), the memory of a sent value is kept
  * until a message from the same peer shows that it has arrived. Otherwise each of several ranks
@@ -63,7 +64,7 @@ static int delay_calls(const struct uses *p, int lane)
 static int free_after(const struct uses *p, const struct rf_list *list, int at)
 {
     const int lane = (int)list->instructions[at].lane;
-    if (lane == RF_LANE_COMPUTE)
+    if (lane == RF_LANE_COMPUTE || lane == RF_LANE_HOST || lane == RF_LANE_DISK)
         return at;
     const int last = p->called + delay_calls(p, lane) - 1;
     return last < p->call_count ? p->calls[last] : list->count - 1;
@@ -75,7 +76,7 @@ static bool begins(const struct rf_plan *plan, const struct rf_instruction *i, i
 {
     const int *ins = plan->operands + i->first_operand;
     for (int k = 0; k < i->ins; k++)
-        if (ins[k] == value)
+        if (rf_value_storage(plan, ins[k]) == value)
             return false;
     return plan->values[value].kind != RF_VALUE_GRAD || i->verb == RF_VERB_ZERO ||
            i->verb == RF_VERB_ZERO_WHOLE;
@@ -184,9 +185,11 @@ static int follow(struct uses *p, const struct rf_list *list, int base)
         if (kept)
             RETURN_IF_ERROR(arrived(p, list, at, &seen));
         const int end = base + later(free_after(p, list, at), seen);
-        for (int k = 0; k < i->ins + i->outs; k++)
-            RETURN_IF_ERROR(use(p, operands[k], base + at, k < i->ins ? end : base + at,
-                                k >= i->ins && begins(plan, i, operands[k])));
+        for (int k = 0; k < i->ins + i->outs; k++) {
+            const int value = rf_value_storage(plan, operands[k]);
+            RETURN_IF_ERROR(use(p, value, base + at, k < i->ins ? end : base + at,
+                                k >= i->ins && begins(plan, i, value)));
+        }
     }
     return carry(p, list, base, false);
 }

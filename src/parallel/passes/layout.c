@@ -216,7 +216,8 @@ static void find_owners(struct rf_plan *plan)
  * bits. */
 static int check_uses(const struct rf_plan *plan, const int *uses)
 {
-    for (int i = 0; plan->policy.order == RF_ORDER_TREE && i < plan->param_count; i++) {
+    const bool adds = plan->policy.order == RF_ORDER_TREE && !plan->policy.uses_apart;
+    for (int i = 0; adds && i < plan->param_count; i++) {
         bool elsewhere = false;
         for (int k = i + 1; uses[i] > 2 && k < plan->param_count; k++)
             elsewhere |= plan->params[k].logical == i && plan->home_of[plan->params[k].block] !=

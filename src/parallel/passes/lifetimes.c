@@ -63,11 +63,14 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
     case RF_VALUE_COPY:
         return RF_CATEGORY_PARAMS;
     case RF_VALUE_GRAD:
+    case RF_VALUE_GRAD_SHARD:
     case RF_VALUE_GRAD_PART:
     case RF_VALUE_GRAD_NARROW:
     case RF_VALUE_GRAD_NARROW_SHARD:
     case RF_VALUE_GRAD_TIED:
         return RF_CATEGORY_GRADS;
+    case RF_VALUE_HOST_STATE:
+        return RF_CATEGORY_OPTIMIZER;
     case RF_VALUE_SAVED: /* without a backward pass it is not read */
         return plan->policy.forward_only ? RF_CATEGORY_SCRATCH : RF_CATEGORY_ACTIVATIONS;
     default:
@@ -77,8 +80,9 @@ static enum rf_category category_of(const struct rf_plan *plan, enum rf_value_ki
 
 static enum rf_memory memory_of(enum rf_value_kind kind)
 {
-    return kind == RF_VALUE_HOST_OUT || kind == RF_VALUE_HOST_SAVED ? RF_MEMORY_HOST
-                                                                    : RF_MEMORY_DEVICE;
+    const bool host =
+        kind == RF_VALUE_HOST_OUT || kind == RF_VALUE_HOST_SAVED || kind == RF_VALUE_HOST_STATE;
+    return host ? RF_MEMORY_HOST : RF_MEMORY_DEVICE;
 }
 
 /* ---- places ---------------------------------------------------------------------------------- */
@@ -112,13 +116,16 @@ static int of_local(const struct rf_plan *plan, const struct rf_value *value, in
     return rf_value_find(plan, value, rf_plan_micro_batch(plan, local));
 }
 
-/* The value of an earlier micro-batch whose memory this one reuses; or itself. */
+/* The value of an earlier micro-batch, or of the same memory, whose place this one has; or itself.
+ */
 static int shares_place_of(const struct placing *p, int v)
 {
     const struct rf_plan *plan = p->plan;
     const struct rf_value *value = &plan->values[v];
-    const int local = value->micro_batch < 0 ? -1 : rf_plan_local(plan, value->micro_batch);
-    const int first = local < 0 ? -1 : of_local(plan, value, 0);
+    if (value->micro_batch < 0)
+        return rf_value_storage(plan, v);
+    const int local = rf_plan_local(plan, value->micro_batch);
+    const int first = of_local(plan, value, 0);
     const int period = first < 0 ? 0 : p->period[first];
     return period ? of_local(plan, value, local % period) : v;
 }

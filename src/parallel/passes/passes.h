@@ -27,14 +27,16 @@ typedef int rf_plan_pass(struct rf_plan *plan);
     PASS(gradients) /* slots of gradients, clearing, merging, reducing */                          \
     PASS(rounds)    /* the same with sharded gradients */                                          \
     PASS(update)    /* losses, ties, norm, optimizer */                                            \
-    PASS(gather)    /* gathers sharded parameters when they are needed */                          \
-    PASS(bytes)     /* the sizes of memory that lives as long as the run */                        \
-    PASS(spill)     /* copies activations to host memory and back */                               \
-    PASS(place)     /* bytes.c: the place of each value in its region */                           \
-    PASS(lifetimes) /* the places of temporary values, in additional regions */                    \
-    PASS(edges)     /* waits, and submissions */                                                   \
-    PASS(sums)      /* bytes.c: sums of memory by category, and the bytes sent */                  \
-    PASS(fit)       /* build.c: the policy's limit of device memory */
+    PASS(in_backward) /* the same, with updates in the backward pass */                            \
+    PASS(disk)        /* copies of states between a disk and host memory */                        \
+    PASS(gather)      /* gathers sharded parameters when they are needed */                        \
+    PASS(bytes)       /* the sizes of memory that lives as long as the run */                      \
+    PASS(spill)       /* copies activations to host memory and back */                             \
+    PASS(place)       /* bytes.c: the place of each value in its region */                         \
+    PASS(lifetimes)   /* the places of temporary values, in additional regions */                  \
+    PASS(edges)       /* waits, and submissions */                                                 \
+    PASS(sums)        /* bytes.c: sums of memory by category, and the bytes sent */                \
+    PASS(fit)         /* build.c: the policy's limit of device memory */
 
 #define RF_PASS_DECLARE(name) RF_MUST_CHECK int rf_pass_##name(struct rf_plan *plan);
 RF_PASSES(RF_PASS_DECLARE)

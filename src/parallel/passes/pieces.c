@@ -4,8 +4,9 @@
  * buckets. The pass goes through the flat buffer from its front, which backward completes first (Li
  * et al. 2020, PyTorch Distributed). The first bucket is small, so that communication starts early.
  * A bucket exceeds its limit only for a single parameter. Frozen parameters form the last pieces. A
- * piece has one type, so that only that type is gathered. If gradients are sharded, it belongs to
- * one block, too, and a tied parameter is a piece of its own.
+ * piece has one type, so that only that type is gathered. If gradients are sharded, or parameters
+ * updated in the backward pass, it belongs to one block, too, and a tied parameter is a piece of
+ * its own.
  */
 #include "../../base/base.h"
 #include "passes.h"
@@ -330,7 +331,8 @@ static void number_operands(struct rf_plan *plan, int block)
 int rf_pass_pieces(struct rf_plan *plan)
 {
     const bool tree = plan->policy.order == RF_ORDER_TREE;
-    const bool blocks = plan->stage >= 2 || plan->policy.offload & RF_OFFLOAD_PARAMS;
+    const bool blocks =
+        plan->stage >= 2 || plan->policy.offload & RF_OFFLOAD_PARAMS || rf_plan_in_backward(plan);
     plan->sum_slots = tree && plan->stage >= 2
                           ? rf_prefix_slots((int)plan->policy.micro_batches, plan->mesh.dp)
                           : 1;
@@ -354,6 +356,6 @@ int rf_pass_pieces(struct rf_plan *plan)
         number_operands(plan, b);
     RETURN_IF_ERROR(shard_pieces(plan));
     place_shards(plan);
-    plan->chunk_count = rf_plan_chunks(plan, plan->shard);
+    rf_plan_number_chunks(plan);
     return 0;
 }

@@ -154,6 +154,14 @@ static int check_offload(const struct rf_plan *plan)
                        "offload of parameters with zero=1 on %d ranks is not in this version; use "
                        "zero=2 or 3, or zero=0",
                        mesh->dp);
+    if (policy->disk & ~RF_OFFLOAD_OPTIMIZER)
+        return rf_fail(RF_ENOTSUP,
+                       "disk %d: only the optimizer's states can be on a disk in this version; use "
+                       "RF_OFFLOAD_OPTIMIZER, or 0",
+                       policy->disk);
+    if (policy->disk & ~policy->offload)
+        return rf_fail(RF_EINVAL, "the optimizer's states on a disk without their offload: the "
+                                  "host updates them; use RF_OFFLOAD_OPTIMIZER for offload, too");
     if (rf_plan_params_with_host(plan) && policy->update_on_rank_0)
         return rf_fail(RF_EINVAL, "offload with the update on rank 0 alone is not possible; use "
                                   "one of the two, or offload activations only");
@@ -227,6 +235,8 @@ void rf_plan_form_groups(struct rf_plan *plan)
     const bool sharded = !plan->policy.forward_only || plan->policy.zero == 3;
     const int shards = sharded ? plan->mesh.shard : 1;
     plan->stage = shards > 1 ? plan->policy.zero : 0;
+    if (plan->stage == 1 && rf_plan_in_backward(plan))
+        plan->stage = 2; /* a shard is updated as soon as it is complete */
     plan->shards = shards;
     plan->shard = rank % shards;
     plan->groups[RF_LANE_DATA] = (struct rf_plan_group){first, tp, dp, rank};
@@ -421,6 +431,36 @@ static int check_compress(const struct rf_plan *plan)
     return 0;
 }
 
+/* Refuses what an update in the backward pass does not go with. */
+static int check_in_backward(const struct rf_plan *plan)
+{
+    const struct rf_policy *policy = &plan->policy;
+    const struct {
+        bool asked;
+        const char *what;
+    } rows[] = {{policy->clip != 0, "clip, which needs the norm of all gradients before it"},
+                {policy->loss_scale != 0, "a loss scale, which may skip the update after it"},
+                {plan->mesh.pp > 1, "a pipeline (pp), which has several micro-batches in flight"},
+                {policy->update_on_rank_0, "the update on rank 0 alone"},
+                {policy->compress.form != RF_FORM_F32, "compress"},
+                {(policy->offload & (RF_OFFLOAD_OPTIMIZER | RF_OFFLOAD_GRADS)) != 0,
+                 "offload of the optimizer or of gradients"}};
+    if (!rf_plan_in_backward(plan))
+        return 0;
+    for (size_t k = 0; k < sizeof(rows) / sizeof(rows[0]); k++)
+        if (rows[k].asked)
+            return rf_fail(RF_ENOTSUP,
+                           "update_in_backward with %s is not possible; use one of the two",
+                           rows[k].what);
+    if (policy->micro_batches != plan->mesh.dp)
+        return rf_fail(RF_ENOTSUP,
+                       "update_in_backward with %lld micro-batches on %d data-parallel ranks: "
+                       "gradients would have to be kept from one micro-batch to the next; use "
+                       "micro_batches=%d, or leave it out",
+                       (long long)policy->micro_batches, plan->mesh.dp, plan->mesh.dp);
+    return 0;
+}
+
 int rf_pass_policy(struct rf_plan *plan)
 {
     struct rf_policy *policy = &plan->policy;
@@ -434,6 +474,7 @@ int rf_pass_policy(struct rf_plan *plan)
     RETURN_IF_ERROR(check_loss_scale(plan));
     RETURN_IF_ERROR(check_reduce_dtype(policy));
     RETURN_IF_ERROR(check_compress(plan));
+    RETURN_IF_ERROR(check_in_backward(plan));
     if (policy->order == RF_ORDER_ANY)
         policy->order = RF_ORDER_RING;
     if (policy->order != RF_ORDER_RING && policy->order != RF_ORDER_TREE)
@@ -450,6 +491,8 @@ int rf_pass_policy(struct rf_plan *plan)
     rf_plan_form_groups(plan);
     /* A single rank is rank 0 already. */
     policy->update_on_rank_0 = policy->update_on_rank_0 && plan->mesh.dp > 1;
+    if (!policy->disk_block_bytes)
+        policy->disk_block_bytes = 8u << 20;
     if (!policy->bucket_bytes)
         policy->bucket_bytes = 25u << 20;
     if (!policy->first_bucket_bytes)

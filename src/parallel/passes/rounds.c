@@ -170,7 +170,8 @@ static void reduce_ring(struct rounds *p, int piece)
 static void push_tree(struct rounds *p, int piece)
 {
     const struct rf_plan_piece *q = &p->plan->pieces[piece];
-    const int parts = of_piece(p, RF_VALUE_GRAD_PART, piece);
+    const bool one = p->round == 0 && is_last(p);
+    const int parts = one ? -1 : of_piece(p, RF_VALUE_GRAD_PART, piece);
     rf_write(&p->w, RF_VERB_REDUCE, p->plan->shard_lane, -1, -1);
     if (p->micro_batch != RF_PHANTOM)
         rf_write_in(&p->w, RF_ROLE_TERM, grad(p, piece));

@@ -3,6 +3,7 @@
  * Pass: the instructions after the backward passes: losses are shared, tied uses added, the norm
  * computed, and the parameters updated.
  */
+#include "update.h"
 #include "../../base/base.h"
 #include "../plan/frozen.h"
 #include "../plan/list.h"
@@ -18,7 +19,7 @@ static int of_piece(struct rf_writer *w, enum rf_value_kind kind, int slot, int 
     return rf_value_of(w->plan, kind, -1, -1, slot, piece);
 }
 
-static void write_loss(struct rf_writer *w)
+void rf_write_loss(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
     w->behind = rf_plan_lags(plan);
@@ -43,16 +44,33 @@ static void write_loss(struct rf_writer *w)
                                 .order = RF_ORDER_RING});
 }
 
-/* In tree order, in the order of registration. */
-static void write_ties(struct rf_writer *w)
+/* The gradient of a use that nothing is added to is for the caller. */
+static void leave_apart(struct rf_writer *w, int piece)
+{
+    const int values[] = {of_piece(w, RF_VALUE_GRAD, 0, piece),
+                          of_piece(w, RF_VALUE_GRAD_SHARD, -1, piece)};
+    for (int k = 0; k < 2; k++)
+        if (values[k] >= 0)
+            w->plan->values[values[k]].may_stay_unread = true;
+        else
+            w->status = values[k];
+}
+
+void rf_write_ties(struct rf_writer *w, int piece)
 {
     const struct rf_plan *plan = w->plan;
     for (int i = 0; i < plan->param_count; i++) {
         const struct rf_plan_param *param = &plan->params[i];
         if (param->grad_piece < 0 || plan->pieces[param->grad_piece].use != i)
             continue;
-        const int owner =
-            of_piece(w, RF_VALUE_GRAD_SHARD, -1, plan->params[param->owner].grad_piece);
+        const int owners = plan->params[param->owner].grad_piece;
+        if (piece >= 0 && piece != owners)
+            continue;
+        if (rf_plan_leaves_apart(plan)) {
+            leave_apart(w, param->grad_piece);
+            continue;
+        }
+        const int owner = of_piece(w, RF_VALUE_GRAD_SHARD, -1, owners);
         rf_write(w, RF_VERB_TIE, RF_LANE_COMPUTE, -1, -1);
         rf_write_in(w, RF_ROLE_SUM, owner);
         rf_write_in(w, RF_ROLE_USE_TERM, of_piece(w, RF_VALUE_GRAD_SHARD, -1, param->grad_piece));
@@ -133,20 +151,18 @@ static int next_shared(const struct rf_plan *plan, int after)
 static void write_all_shared(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
-    if (plan->mesh.pp == 1)
+    if (plan->mesh.pp == 1 || rf_plan_leaves_apart(plan))
         return;
     for (int i = next_shared(plan, -1); i >= 0; i = next_shared(plan, i))
         if (rf_plan_trains(plan, i))
             write_shared(w, i);
 }
 
-/* Adds the gradients that each tensor rank has of its own rows. This comes after the sums over
- * micro-batches and ranks, so the bits depend only on the number of tensor ranks. */
-static void write_tensor_sums(struct rf_writer *w)
+void rf_write_tensor_sums(struct rf_writer *w, int piece)
 {
     const struct rf_plan *plan = w->plan;
     for (int k = 0; k < plan->trained_pieces; k++) {
-        if (plan->pieces[k].use >= 0 || !plan->pieces[k].sums_tensor)
+        if (plan->pieces[k].use >= 0 || !plan->pieces[k].sums_tensor || (piece >= 0 && k != piece))
             continue;
         const int value = of_piece(w, RF_VALUE_GRAD_SHARD, -1, k);
         rf_write(w, RF_VERB_REDUCE, RF_LANE_TENSOR, -1, -1);
@@ -207,15 +223,16 @@ static void share_partials(struct rf_writer *w, enum rf_lane lane)
                                               .order = RF_ORDER_RING});
 }
 
-/* Every rank adds the squares of its own chunks. Chunks are the same on any mesh, and all sums of
- * them are exact integers, so the norm is the same, too. The lanes' groups have at most 2^17 ranks
- * in total, so words do not overflow (rf_add_squares). */
-static void write_partials(struct rf_writer *w)
+void rf_write_partials(struct rf_writer *w)
 {
     const struct rf_plan *plan = w->plan;
     rf_write(w, RF_VERB_NORM_PARTIAL, RF_LANE_COMPUTE, -1, -1);
-    operands(w, all_pieces(w), RF_ROLE_GRAD, RF_VALUE_GRAD_SHARD, -1, false);
-    rf_write_in(w, RF_ROLE_CHUNKS, single(w, RF_VALUE_CHUNKS));
+    if (rf_plan_in_backward(plan)) {
+        operands(w, all_pieces(w), RF_ROLE_SQUARES, RF_VALUE_SQUARES, -1, false);
+    } else {
+        operands(w, all_pieces(w), RF_ROLE_GRAD, RF_VALUE_GRAD_SHARD, -1, false);
+        rf_write_in(w, RF_ROLE_CHUNKS, single(w, RF_VALUE_CHUNKS));
+    }
     rf_write_out(w, RF_ROLE_SQUARES, single(w, RF_VALUE_SQUARES));
     rf_write_out(w, RF_ROLE_PARTIALS, single(w, RF_VALUE_PARTIALS));
     if (plan->shards > 1)
@@ -226,14 +243,22 @@ static void write_partials(struct rf_writer *w)
         share_partials(w, RF_LANE_PIPELINE);
 }
 
-static void write_norm(struct rf_writer *w)
+void rf_write_norm(struct rf_writer *w)
 {
     rf_write(w, RF_VERB_NORM, RF_LANE_COMPUTE, -1, -1);
     rf_write_in(w, RF_ROLE_PARTIALS, single(w, RF_VALUE_PARTIALS));
     rf_write_out(w, RF_ROLE_NORM, single(w, RF_VALUE_NORM));
+}
+
+void rf_write_begin_step(struct rf_writer *w)
+{
+    const bool known = !rf_plan_in_backward(w->plan);
     rf_write(w, RF_VERB_BEGIN_STEP, RF_LANE_COMPUTE, -1, -1);
-    rf_write_in(w, RF_ROLE_NORM, single(w, RF_VALUE_NORM));
+    if (known)
+        rf_write_in(w, RF_ROLE_NORM, single(w, RF_VALUE_NORM));
     rf_write_in(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
+    if (!known)
+        rf_write_out(w, RF_ROLE_NORM, single(w, RF_VALUE_NORM));
     rf_write_out(w, RF_ROLE_SCALARS, single(w, RF_VALUE_SCALARS));
 }
 
@@ -276,18 +301,18 @@ static void write_cast(struct rf_writer *w)
     operands(w, all_pieces(w), RF_ROLE_COPY, RF_VALUE_COPY, -1, true);
 }
 
-/* Gathers each piece on all ranks as soon as it has been updated, unless it is only gathered before
- * use. */
+void rf_write_piece_update(struct rf_writer *w, int piece)
+{
+    write_update(w, one_piece(piece));
+    if (w->plan->shards > 1 && !w->plan->units)
+        rf_write_gather(w, piece, RF_F32);
+}
+
 static void write_shards(struct rf_writer *w)
 {
-    const struct rf_plan *plan = w->plan;
-    for (int k = 0; k < plan->trained_pieces; k++) {
-        if (plan->pieces[k].use >= 0)
-            continue;
-        write_update(w, one_piece(k));
-        if (!plan->units)
-            rf_write_gather(w, k, RF_F32);
-    }
+    for (int k = 0; k < w->plan->trained_pieces; k++)
+        if (w->plan->pieces[k].use < 0)
+            rf_write_piece_update(w, k);
 }
 
 /* All pieces that this rank has whole: at once, or one launch for each type of states. */
@@ -391,18 +416,19 @@ static bool updates(const struct rf_plan *plan)
 /* The instructions for complete gradients. */
 static void write_sums(struct rf_writer *w)
 {
-    write_ties(w);
+    rf_write_ties(w, -1);
     write_all_shared(w);
-    write_tensor_sums(w);
+    rf_write_tensor_sums(w, -1);
     write_evictions(w);
     if (updates(w->plan))
-        write_partials(w);
+        rf_write_partials(w);
 }
 
 static void write_results(struct rf_writer *w)
 {
     if (updates(w->plan)) {
-        write_norm(w);
+        rf_write_norm(w);
+        rf_write_begin_step(w);
         write_step(w);
     }
     if (w->plan->policy.update_on_rank_0)
@@ -416,10 +442,10 @@ static void write_training(struct rf_writer *w)
     const struct rf_plan *plan = w->plan;
     const bool alone = plan->shards == 1 && plan->mesh.pp == 1 && rf_plan_tensor_ranks(plan) == 1;
     if (alone)
-        write_loss(w);
+        rf_write_loss(w);
     write_sums(w);
     if (!alone)
-        write_loss(w);
+        rf_write_loss(w);
     write_results(w);
 }
 
@@ -448,7 +474,7 @@ static void write_lag_list(struct rf_writer *w, const struct rf_list *list)
     }
     if (!summed)
         write_sums(w);
-    write_loss(w);
+    rf_write_loss(w);
     write_results(w);
 }
 
@@ -463,7 +489,7 @@ static int write_list(struct rf_plan *plan, enum rf_list_id id)
     for (int i = 0; i < list->count; i++)
         rf_write_copy(&w, &list->instructions[i]);
     if (plan->policy.forward_only)
-        write_loss(&w);
+        rf_write_loss(&w);
     else
         write_training(&w);
     return rf_write_end(&w, list);
@@ -471,6 +497,8 @@ static int write_list(struct rf_plan *plan, enum rf_list_id id)
 
 int rf_pass_update(struct rf_plan *plan)
 {
+    if (rf_plan_in_backward(plan))
+        return 0;           /* in_backward.c */
     if (rf_plan_lags(plan)) /* if no step is in progress, none ends */
         RETURN_IF_ERROR(write_list(plan, RF_LIST_DRAIN));
     return write_list(plan, RF_LIST_STEP);

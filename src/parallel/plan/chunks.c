@@ -40,36 +40,61 @@ uint64_t rf_plan_chunks(const struct rf_plan *plan, int shard)
     return chunks;
 }
 
-/* The element in the gradients' memory at which a parameter's gradient begins. */
+void rf_plan_number_chunks(struct rf_plan *plan)
+{
+    plan->chunk_count = 0;
+    for (int i = 0; i < plan->param_count; i++)
+        if (counts(plan, i)) {
+            struct rf_plan_piece *piece = &plan->pieces[plan->params[i].piece];
+            piece->chunks += count_param(&plan->params[i], piece, plan->shard);
+        }
+    for (int k = 0; k < plan->piece_count; k++) {
+        plan->pieces[k].first_chunk = plan->chunk_count;
+        plan->chunk_count += plan->pieces[k].chunks;
+    }
+}
+
+/* The element in the gradients' memory, or that of the piece, at which a parameter's gradient
+ * begins. */
 static uint64_t grad_element(const struct rf_plan *plan, const struct rf_plan_param *param,
                              uint64_t first)
 {
     const struct rf_plan_piece *piece = &plan->pieces[param->piece];
     const uint64_t sums = piece->counts[plan->shard] * (uint64_t)(plan->sum_slots - 1);
+    if (rf_plan_in_backward(plan))
+        return first - piece->first - piece->borders[plan->shard];
     if (plan->stage < 2)
         return first;
     return piece->part_first + rf_plan_padded(plan, sums) + first - piece->first -
            piece->borders[plan->shard];
 }
 
+/* Appends those of a parameter. */
+static struct rf_norm_chunk *fill_param(const struct rf_plan *plan,
+                                        const struct rf_plan_param *param,
+                                        struct rf_norm_chunk *chunks)
+{
+    const struct rf_plan_piece *piece = &plan->pieces[param->piece];
+    uint64_t at = 0, first, count;
+    while (rf_cut_next_chunk(&param->cut, RF_NORM_CHUNK, &at, &first, &count)) {
+        first += param->first;
+        if (in_shard(piece, plan->shard, first - piece->first))
+            *chunks++ = (struct rf_norm_chunk){.first = (uint32_t)grad_element(plan, param, first),
+                                               .count = (uint32_t)count};
+    }
+    return chunks;
+}
+
 void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks)
 {
-    const struct rf_norm_chunk *end = chunks + plan->chunk_count;
-    for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_param *param = &plan->params[i];
-        uint64_t at = 0, first, count;
-        if (!counts(plan, i))
-            continue;
-        const struct rf_plan_piece *piece = &plan->pieces[param->piece];
-        while (rf_cut_next_chunk(&param->cut, RF_NORM_CHUNK, &at, &first, &count)) {
-            first += param->first;
-            if (in_shard(piece, plan->shard, first - piece->first))
-                *chunks++ = (struct rf_norm_chunk){
-                    .first = (uint32_t)grad_element(plan, param, first), .count = (uint32_t)count};
-        }
+    for (int k = 0; k < plan->piece_count; k++) {
+        const struct rf_norm_chunk *end = chunks + plan->pieces[k].chunks;
+        for (int i = 0; i < plan->param_count && chunks < end; i++)
+            if (plan->params[i].piece == k && counts(plan, i))
+                chunks = fill_param(plan, &plan->params[i], chunks);
+        while (chunks < end)
+            *chunks++ = (struct rf_norm_chunk){0};
     }
-    while (chunks < end)
-        *chunks++ = (struct rf_norm_chunk){0};
 }
 
 uint64_t rf_plan_squares_bytes(uint64_t chunks)

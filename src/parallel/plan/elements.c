@@ -47,6 +47,44 @@ uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int k, int shard)
     return rf_plan_state_offset(plan, k, shard, rf_plan_state_elements(plan, shard));
 }
 
+uint64_t rf_plan_largest_shard(const struct rf_plan *plan, const struct rf_plan_piece *piece)
+{
+    uint64_t most = 0;
+    for (int k = 0; k < plan->shards; k++)
+        most = piece->counts[k] > most ? piece->counts[k] : most;
+    return rf_plan_padded(plan, most);
+}
+
+/* ---- blocks of states on a disk -------------------------------------------------------------- */
+
+enum { DISK_GRAIN = 1024 }; /* elements: blocks of 8-bit states and words of decay stay whole */
+
+uint64_t rf_plan_disk_block(const struct rf_plan *plan, int piece)
+{
+    const enum rf_dtype type = rf_plan_state_type(plan, piece);
+    const uint64_t grain_bytes = type == RF_U8 ? DISK_GRAIN / RF_STATE_BLOCK * RF_STATE_BLOCK_BYTES
+                                               : DISK_GRAIN * rf_dtype_bytes(type);
+    uint64_t states = 0;
+    for (int k = 0; k < RF_PLAN_STATES; k++)
+        states += rf_plan_has_state(plan, k);
+    const uint64_t grains = plan->policy.disk_block_bytes / (grain_bytes * (states ? states : 1));
+    return (grains ? grains : 1) * DISK_GRAIN;
+}
+
+int rf_plan_disk_blocks(const struct rf_plan *plan, int piece)
+{
+    const uint64_t block = rf_plan_disk_block(plan, piece);
+    return (int)((rf_plan_largest_shard(plan, &plan->pieces[piece]) + block - 1) / block);
+}
+
+struct rf_plan_span rf_plan_disk_span(const struct rf_plan *plan, int piece, int block)
+{
+    const uint64_t each = rf_plan_disk_block(plan, piece);
+    struct rf_plan_span span = {(uint64_t)block * each, each};
+    rf_plan_clip(&span, 0, rf_plan_padded(plan, plan->pieces[piece].counts[plan->shard]));
+    return span;
+}
+
 uint64_t rf_plan_place_words(const struct rf_plan *plan, int shard)
 {
     const uint64_t blocks = rf_plan_state_elements(plan, shard) / RF_FLAT_GRAIN;
@@ -94,6 +132,8 @@ uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard)
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
 {
     uint64_t elements = 0;
+    if (rf_plan_in_backward(plan))
+        return 0;
     if (plan->stage < 2)
         return (uint64_t)plan->slots * plan->slot_elements;
     for (int k = 0; k < plan->trained_pieces; k++) {
@@ -104,9 +144,7 @@ uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard)
     return elements;
 }
 
-/* The elements of a trained parameter that this rank stores, counted from the parameter's first;
- * none: its count is 0. */
-static struct rf_plan_span trained_span(const struct rf_plan *plan, int i)
+struct rf_plan_span rf_plan_trained_span(const struct rf_plan *plan, int i)
 {
     const struct rf_plan_param *param = &plan->params[i];
     struct rf_plan_span ours = {param->first, (uint64_t)param->count};
@@ -123,8 +161,55 @@ int64_t rf_plan_trained_count(const struct rf_plan *plan)
 {
     uint64_t count = 0;
     for (int i = 0; i < plan->param_count; i++)
-        count += trained_span(plan, i).count;
+        count += rf_plan_trained_span(plan, i).count;
     return (int64_t)count;
+}
+
+/* The elements of trained parameters before one of the whole model. */
+static int64_t elements_before(const struct rf_plan *plan, int param)
+{
+    int64_t count = 0;
+    for (int i = 0; i < param; i++)
+        if (plan->params[i].logical == i && rf_plan_trains(plan, i))
+            count += rf_shape_count(plan->params[i].cut.shape);
+    return count;
+}
+
+int64_t rf_plan_trained_all(const struct rf_plan *plan)
+{
+    return elements_before(plan, plan->param_count);
+}
+
+int rf_plan_use_apart(const struct rf_plan *plan, int index, int64_t *first, int64_t *count)
+{
+    for (int i = 0; rf_plan_leaves_apart(plan) && i < plan->param_count; i++) {
+        const struct rf_plan_param *param = &plan->params[i];
+        if (param->logical == i || !rf_plan_trains(plan, i) || index-- > 0)
+            continue;
+        *first = elements_before(plan, param->logical);
+        *count = rf_shape_count(param->cut.shape);
+        return i;
+    }
+    return -1;
+}
+
+int rf_plan_trained_use(const struct rf_plan *plan, int index, int64_t *first, int64_t *count)
+{
+    if (!plan || !first || !count || rf_plan_use_apart(plan, index, first, count) < 0)
+        return rf_fail(RF_EINVAL, "the plan has no further uses of parameters apart");
+    return 0;
+}
+
+int rf_plan_trained_undecayed(const struct rf_plan *plan, int index, int64_t *first, int64_t *count)
+{
+    for (int i = 0; plan && first && count && i < plan->param_count; i++)
+        if (plan->params[i].logical == i && rf_plan_trains(plan, i) &&
+            !(rf_plan_desc(plan, i)->flags & RF_PARAM_DECAY) && index-- == 0) {
+            *first = elements_before(plan, i);
+            *count = rf_shape_count(plan->params[i].cut.shape);
+            return 0;
+        }
+    return rf_fail(RF_EINVAL, "the plan has no further parameters that are not decayed");
 }
 
 int rf_plan_rows_of(int64_t first, int64_t count, const struct rf_shape *shape,
@@ -149,7 +234,7 @@ int rf_plan_trained_shapes(const struct rf_plan *plan, struct rf_round_shape **o
     if (!list)
         return rf_fail(RF_ENOMEM, "plan: out of memory for the shapes of parameters");
     for (int i = 0; i < plan->param_count; i++) {
-        const struct rf_plan_span ours = trained_span(plan, i);
+        const struct rf_plan_span ours = rf_plan_trained_span(plan, i);
         if (ours.count == 0)
             continue;
         const struct rf_shape shape = rf_cut_shape(&plan->params[i].cut);

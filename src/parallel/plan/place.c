@@ -4,6 +4,7 @@
  * and by the checker, which compares every plan with it.
  */
 #include "exchange.h"
+#include "list.h"
 #include "plan.h"
 
 bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
@@ -19,17 +20,30 @@ bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind)
     case RF_VALUE_HOST_OUT:
     case RF_VALUE_HOST_SAVED:
     case RF_VALUE_GRAD_TIED:
+    case RF_VALUE_HOST_STATE:
         return true;
     case RF_VALUE_PARAM:
     case RF_VALUE_COPY:
         return plan->units;
     case RF_VALUE_GRAD:
-        return plan->stage >= 2;
+        return plan->stage >= 2 || rf_plan_in_backward(plan);
+    case RF_VALUE_GRAD_SHARD:
+        return rf_plan_in_backward(plan);
     case RF_VALUE_GRAD_PART:
         return plan->stage >= 2 && plan->policy.order == RF_ORDER_RING;
     default:
         return false;
     }
+}
+
+int rf_value_storage(const struct rf_plan *plan, int value)
+{
+    const struct rf_value *v = &plan->values[value];
+    const struct rf_value whole = {
+        .kind = RF_VALUE_GRAD, .block = -1, .slot = 0, .piece = v->piece};
+    return v->kind == RF_VALUE_GRAD_SHARD && plan->shards == 1 && rf_plan_in_backward(plan)
+               ? rf_value_find(plan, &whole, -1)
+               : value;
 }
 
 static void place(struct rf_value *v, int region, uint64_t offset, uint64_t bytes)
@@ -63,11 +77,15 @@ static void place_shard(const struct rf_plan *plan, struct rf_value *v)
     const uint64_t last = piece->part_first + rf_plan_padded(plan, sums);
     switch (v->kind) {
     case RF_VALUE_STATE: {
-        const uint64_t first = rf_plan_state_first(plan, v->piece);
-        const uint64_t at = rf_plan_state_offset(plan, v->slot, plan->shard, first);
-        const uint64_t end = first + rf_plan_padded(plan, count);
-        place(v, RF_REGION_STATE + v->slot, at,
-              rf_plan_state_offset(plan, v->slot, plan->shard, end) - at);
+        const int k = rf_state_of_slot(v->slot);
+        const struct rf_plan_span span =
+            rf_plan_states_on_disk(plan)
+                ? rf_plan_disk_span(plan, v->piece, rf_block_of_slot(v->slot))
+                : (struct rf_plan_span){0, rf_plan_padded(plan, count)};
+        const uint64_t first = rf_plan_state_first(plan, v->piece) + span.first;
+        const uint64_t at = rf_plan_state_offset(plan, k, plan->shard, first);
+        place(v, RF_REGION_STATE + k, at,
+              rf_plan_state_offset(plan, k, plan->shard, first + span.count) - at);
         break;
     }
     case RF_VALUE_COPY_SHARD:
@@ -102,13 +120,16 @@ static void place_piece(const struct rf_plan *plan, struct rf_value *v)
     place(v, region, (slot + piece->first - skip) * element, count * element);
 }
 
-/* The same on all ranks, so that temporary values have the same places. */
-static uint64_t largest_shard(const struct rf_plan *plan, const struct rf_plan_piece *piece)
+/* A block of states, at its largest on any rank, so that all have the same places. */
+static uint64_t block_bytes(const struct rf_plan *plan, const struct rf_value *v)
 {
-    uint64_t most = 0;
-    for (int k = 0; k < plan->shards; k++)
-        most = piece->counts[k] > most ? piece->counts[k] : most;
-    return rf_plan_padded(plan, most);
+    const enum rf_dtype type = rf_plan_state_type(plan, v->piece);
+    const uint64_t each = rf_plan_disk_block(plan, v->piece);
+    const uint64_t from = (uint64_t)rf_block_of_slot(v->slot) * each;
+    const uint64_t left = rf_plan_largest_shard(plan, &plan->pieces[v->piece]) - from;
+    const uint64_t count = left < each ? left : each;
+    return type == RF_U8 ? count / RF_STATE_BLOCK * RF_STATE_BLOCK_BYTES
+                         : count * rf_dtype_bytes(type);
 }
 
 /* The size of a value that lifetimes.c will place. */
@@ -124,13 +145,16 @@ static uint64_t passing_bytes(const struct rf_plan *plan, const struct rf_value 
         return plan->sizes[v->block].saved;
     case RF_VALUE_SAVED_FOR_WEIGHT:
         return plan->sizes[v->block].saved_for_weight;
+    case RF_VALUE_HOST_STATE:
+        return block_bytes(plan, v);
     case RF_VALUE_EXCHANGE:
         return rf_exchange_value_bytes(plan, rf_plan_exchange_of(plan, v));
+    case RF_VALUE_GRAD_SHARD:
     case RF_VALUE_GRAD_PART:
     case RF_VALUE_GRAD_TIED:
-        return largest_shard(plan, &plan->pieces[v->piece]) * sizeof(float);
+        return rf_plan_largest_shard(plan, &plan->pieces[v->piece]) * sizeof(float);
     case RF_VALUE_GRAD_NARROW_SHARD:
-        return largest_shard(plan, &plan->pieces[v->piece]) * sizeof(uint16_t);
+        return rf_plan_largest_shard(plan, &plan->pieces[v->piece]) * sizeof(uint16_t);
     case RF_VALUE_COPY:
     case RF_VALUE_GRAD_NARROW:
         return rf_plan_padded(plan, plan->pieces[v->piece].count) * sizeof(uint16_t);
@@ -171,6 +195,9 @@ void rf_place_value(const struct rf_plan *plan, struct rf_value *v)
 {
     if (rf_value_is_temporary(plan, v->kind))
         v->bytes = passing_bytes(plan, v);
+    else if (v->kind == RF_VALUE_SQUARES && v->piece >= 0)
+        place(v, RF_REGION_SQUARES, plan->pieces[v->piece].first_chunk * sizeof(float),
+              plan->pieces[v->piece].chunks * sizeof(float));
     else if (v->kind == RF_VALUE_PARAM_SHARD || v->kind == RF_VALUE_COPY_SHARD ||
              v->kind == RF_VALUE_GRAD_SHARD || v->kind == RF_VALUE_GRAD_PART ||
              v->kind == RF_VALUE_HOST_GRAD || v->kind == RF_VALUE_STATE)

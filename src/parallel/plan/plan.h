@@ -191,6 +191,25 @@ static inline enum rf_region_id rf_plan_param_region(const struct rf_plan *plan,
     return plan->policy.no_masters || plan->params[param].bare ? RF_REGION_COPY : RF_REGION_PARAMS;
 }
 
+/* Whether the gradients of each use of a tied parameter are for the caller. */
+static inline bool rf_plan_leaves_apart(const struct rf_plan *plan)
+{
+    return plan->policy.uses_apart && plan->policy.order == RF_ORDER_TREE;
+}
+
+/* Whether the optimizer updates pieces during the backward pass. Gradients are then temporary
+ * values. Without shards RF_VALUE_GRAD_SHARD is the memory of RF_VALUE_GRAD. */
+static inline bool rf_plan_in_backward(const struct rf_plan *plan)
+{
+    return plan->policy.update_in_backward && !plan->policy.forward_only;
+}
+
+/* Whether an update is of one piece, and not of all. */
+static inline bool rf_plan_updates_pieces(const struct rf_plan *plan)
+{
+    return plan->shards > 1 || rf_plan_in_backward(plan);
+}
+
 /* Whether gradients are sent in 16 bits. */
 static inline bool rf_plan_narrows(const struct rf_plan *plan)
 {
@@ -397,6 +416,23 @@ static inline int rf_plan_holder(const struct rf_plan *plan, int param)
     return -1;
 }
 
+/* Whether states are in a file, of which blocks are copied to the host for an update. */
+static inline bool rf_plan_states_on_disk(const struct rf_plan *plan)
+{
+    return (plan->policy.disk & RF_OFFLOAD_OPTIMIZER) != 0 && !plan->policy.forward_only;
+}
+
+/* Of the slot of a value of states. */
+static inline int rf_state_of_slot(int slot)
+{
+    return slot % RF_STATE_STRIDE;
+}
+
+static inline int rf_block_of_slot(int slot)
+{
+    return slot / RF_STATE_STRIDE;
+}
+
 /* The element at which a piece's shard begins in memory with all states. */
 static inline uint64_t rf_plan_state_first(const struct rf_plan *plan, int piece)
 {
@@ -444,10 +480,13 @@ RF_MUST_CHECK int rf_plan_fill_places(const struct rf_plan *plan, uint32_t *word
 /* chunks.c. The number of norm chunks, each at most RF_NORM_CHUNK elements of one parameter, for
  * the rank with this shard. The same for tensor ranks whose parts have equal shapes. */
 uint64_t rf_plan_chunks(const struct rf_plan *plan, int shard);
-/* Fills their table (plan->chunk_count), in no particular order, with elements of this rank's
- * memory of gradients. Every trained element is in one chunk of one rank, except that copies of
- * shards have equal tables. The rest of the table is empty. The borders of chunks depend only on
- * the parameter and its tensor parts. */
+/* Sets those of each piece in this rank's shard, and their number. */
+void rf_plan_number_chunks(struct rf_plan *plan);
+/* Fills their table (plan->chunk_count), piece by piece, with elements of this rank's memory of
+ * gradients or, if pieces are updated in the backward pass, of the shard's. Every trained element
+ * is in one chunk of one rank, except that copies of shards have equal tables. The rest of a
+ * piece's part is empty. The borders of chunks depend only on the parameter and its tensor parts.
+ */
 void rf_plan_fill_chunks(const struct rf_plan *plan, struct rf_norm_chunk *chunks);
 /* Bytes of RF_REGION_SQUARES. */
 uint64_t rf_plan_squares_bytes(uint64_t chunks);
@@ -455,6 +494,14 @@ uint64_t rf_plan_squares_bytes(uint64_t chunks);
 /* Elements of a state on the rank with this shard, its bytes (k: enum rf_optimizer_state, or
  * RF_STATE_BEFORE), and the bytes before element `element`. Those in 8 bits precede others. */
 uint64_t rf_plan_state_elements(const struct rf_plan *plan, int shard);
+/* Elements with padding of the largest shard of a piece: the same on all ranks. */
+uint64_t rf_plan_largest_shard(const struct rf_plan *plan, const struct rf_plan_piece *piece);
+/* Elements of a block of a piece's states on a disk, the last one excepted, and the number of
+ * blocks: that of the largest shard on all ranks, so that all have the same lists. */
+uint64_t rf_plan_disk_block(const struct rf_plan *plan, int piece);
+int rf_plan_disk_blocks(const struct rf_plan *plan, int piece);
+/* The elements of that block of this rank's shard with padding, counted from the shard's first. */
+struct rf_plan_span rf_plan_disk_span(const struct rf_plan *plan, int piece, int block);
 uint64_t rf_plan_state_bytes(const struct rf_plan *plan, int k, int shard);
 uint64_t rf_plan_state_offset(const struct rf_plan *plan, int k, int shard, uint64_t element);
 /* The same elements including frozen pieces, which have no states. */
@@ -467,6 +514,11 @@ uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
 /* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
 uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
+/* The elements of a trained parameter that this rank stores, counted from the parameter's first;
+ * none: its count is 0. */
+struct rf_plan_span rf_plan_trained_span(const struct rf_plan *plan, int param);
+/* As rf_plan_trained_use: the use, a number of plan->params; -1: there are no more. */
+int rf_plan_use_apart(const struct rf_plan *plan, int index, int64_t *first, int64_t *count);
 /* The elements [first, first + count) of a tensor as part of a row, whole rows and part of a row,
  * as far as there are some; returns their number. */
 int rf_plan_rows_of(int64_t first, int64_t count, const struct rf_shape *shape,
@@ -483,10 +535,17 @@ struct rf_operands rf_plan_ins(const struct rf_plan *plan, const struct rf_instr
 struct rf_operands rf_plan_outs(const struct rf_plan *plan, const struct rf_instruction *i,
                                 enum rf_role role);
 
+/* bytes.c. Bytes that an instruction, or a list, reads from the disk and writes to it. */
+uint64_t rf_plan_disk_bytes(const struct rf_plan *plan, const struct rf_instruction *i);
+uint64_t rf_plan_list_disk(const struct rf_plan *plan, enum rf_list_id id);
+
 /* place.c. The size of a value, and its region and offset if it lives as long as the run. */
 void rf_place_value(const struct rf_plan *plan, struct rf_value *value);
 /* Whether values of a kind have shorter lives, so that lifetimes.c places them. */
 bool rf_value_is_temporary(const struct rf_plan *plan, enum rf_value_kind kind);
+/* The temporary value whose memory this one is: itself, or for RF_VALUE_GRAD_SHARD its piece's
+ * RF_VALUE_GRAD, which was created before. */
+int rf_value_storage(const struct rf_plan *plan, int value);
 
 /* The work of an instruction; that of blocks is taken from `costs` (NULL: not known). False if it
  * has none: transfers, host instructions, and scalars. *out is then unchanged. */

@@ -77,12 +77,13 @@ struct rf_plan_piece {
     int block;             /* gradients are complete after its backward pass */
     int use;               /* the parameter whose tied use this is; -1: none */
     bool trained;
-    bool bare, raw;       /* those of rf_plan_param, of all its parameters */
-    bool coded;           /* rf_plan_coded, of all its parameters */
-    bool sums_tensor;     /* rf_plan_sums_tensor, of all its parameters */
-    uint64_t *borders;    /* shards + 1 elements, from 0 to count: where shards begin */
-    size_t *counts;       /* of each shard; any may be 0 */
-    uint64_t shard_first; /* index of this rank's shard in memory that has shards only */
+    bool bare, raw;               /* those of rf_plan_param, of all its parameters */
+    bool coded;                   /* rf_plan_coded, of all its parameters */
+    bool sums_tensor;             /* rf_plan_sums_tensor, of all its parameters */
+    uint64_t *borders;            /* shards + 1 elements, from 0 to count: where shards begin */
+    size_t *counts;               /* of each shard; any may be 0 */
+    uint64_t shard_first;         /* index of this rank's shard in memory that has shards only */
+    uint64_t first_chunk, chunks; /* of the norm, in this rank's shard: rf_plan_fill_chunks */
     uint64_t part_first; /* index of its partial sums; the last of them is the shard of gradients */
 };
 

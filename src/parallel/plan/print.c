@@ -28,11 +28,12 @@ static const char *const lanes[RF_LANE_COUNT] = {
     [RF_LANE_RECV_GRAD_BACK] = "receive gradients back",
     [RF_LANE_FETCH] = "fetch",
     [RF_LANE_EVICT] = "evict",
+    [RF_LANE_DISK] = "disk",
 };
 
 static const char *const bounds[RF_BOUND_COUNT] = {
     [RF_BOUND_COMPUTE] = "compute", [RF_BOUND_MEMORY] = "memory",   [RF_BOUND_LAUNCH] = "launches",
-    [RF_BOUND_HOST] = "host",       [RF_BOUND_NETWORK] = "network",
+    [RF_BOUND_HOST] = "host",       [RF_BOUND_NETWORK] = "network", [RF_BOUND_DISK] = "disk",
 };
 
 static const char *const kinds[RF_VALUE_KINDS] = {
@@ -47,6 +48,7 @@ static const char *const kinds[RF_VALUE_KINDS] = {
     [RF_VALUE_GRAD_TIED] = "shard of tied gradients",
     [RF_VALUE_HOST_GRAD] = "gradients with the host",
     [RF_VALUE_STATE] = "state",
+    [RF_VALUE_HOST_STATE] = "state with the host",
     [RF_VALUE_GRAD] = "gradients",
     [RF_VALUE_TOKENS] = "tokens",
     [RF_VALUE_TARGETS] = "targets",
@@ -177,7 +179,7 @@ static const struct rf_value *gradient(const struct rf_plan *plan, const int *op
 static int only_piece(const struct rf_plan *plan, const struct rf_instruction *i)
 {
     const int *operands = rf_plan_operands(plan, i);
-    return plan->shards > 1 ? plan->values[operands[0]].piece : -1;
+    return rf_plan_updates_pieces(plan) ? plan->values[operands[0]].piece : -1;
 }
 
 const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_instruction *i,
@@ -233,6 +235,8 @@ const char *rf_instruction_text(const struct rf_plan *plan, const struct rf_inst
     case RF_VERB_GATHER:
     case RF_VERB_FETCH:
     case RF_VERB_EVICT:
+    case RF_VERB_READ:
+    case RF_VERB_WRITE:
     case RF_VERB_BROADCAST:
     case RF_VERB_CAST:
         put(&t, " of ", -1);

@@ -21,7 +21,10 @@ static uint64_t *place_of(struct rf_scaling *scaling, int region, enum rf_catego
     case RF_REGION_CHUNKS:
     case RF_REGION_SQUARES:
         return &scaling->params;
-    default: /* of temporary values, the scratch of activations has no reader */
+    default:
+        if (region >= RF_REGION_FIXED && category == RF_CATEGORY_OPTIMIZER)
+            return &scaling->fixed; /* blocks of states on a disk, of which there are two */
+        /* of temporary values, the scratch of activations has no reader */
         return category == RF_CATEGORY_ACTIVATIONS || category == RF_CATEGORY_SCRATCH
                    ? &scaling->tokens
                    : &scaling->params;
@@ -32,5 +35,6 @@ void rf_plan_scaling(const struct rf_plan *plan, struct rf_scaling *out)
 {
     *out = (struct rf_scaling){0};
     for (int i = 0; i < plan->region_count; i++)
-        *place_of(out, i, plan->regions[i].category) += plan->regions[i].bytes;
+        if (plan->regions[i].memory != RF_MEMORY_DISK)
+            *place_of(out, i, plan->regions[i].category) += plan->regions[i].bytes;
 }

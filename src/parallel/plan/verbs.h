@@ -27,6 +27,7 @@ struct rf_at;
     VERB(REDUCE, "reduce gradients", NULL, NULL)                                                   \
     VERB(LOSS, "share losses and token counts", NULL, NULL)                                        \
     VERB(TIE, "tie gradients", rf_meaning_tie, rf_work_tie)                                        \
+    VERB(SQUARES, "squares of gradients", rf_meaning_squares, rf_work_squares)                     \
     VERB(NORM_PARTIAL, "partial norms", rf_meaning_norm_partial, rf_work_norm_partial)             \
     VERB(NORM_SHARE, "share partial norms", NULL, NULL)                                            \
     VERB(NORM, "global norm", rf_meaning_norm, NULL)                                               \
@@ -43,7 +44,9 @@ struct rf_at;
     VERB(RECV, "receive", NULL, NULL)                                                              \
     VERB(EXCHANGE, "exchange", NULL, NULL)                                                         \
     VERB(HOLD, "hold gradients", rf_meaning_hold, rf_work_hold)                                    \
-    VERB(ZERO_WHOLE, "zero all gradients", rf_meaning_zero_whole, rf_work_zero_whole)
+    VERB(ZERO_WHOLE, "zero all gradients", rf_meaning_zero_whole, rf_work_zero_whole)              \
+    VERB(READ, "read", rf_meaning_read, NULL)                                                      \
+    VERB(WRITE, "write", rf_meaning_write, NULL)
 
 #define RF_VERB_COUNT_ROW(verb, name, checker, work) +1
 _Static_assert(0 RF_VERBS(RF_VERB_COUNT_ROW) == RF_VERB_COUNT, "a row for each verb");
@@ -57,6 +60,7 @@ RF_MUST_CHECK int rf_meaning_invert(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_backward(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_merge(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_tie(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_squares(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm_partial(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_norm(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_begin_step(const struct rf_at *a);
@@ -67,11 +71,14 @@ RF_MUST_CHECK int rf_meaning_fetch(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_evict(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_host_step(const struct rf_at *a);
 RF_MUST_CHECK int rf_meaning_hold(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_read(const struct rf_at *a);
+RF_MUST_CHECK int rf_meaning_write(const struct rf_at *a);
 
 struct rf_work rf_work_zero(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_zero_whole(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_merge(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_tie(const struct rf_plan *plan, const struct rf_instruction *i);
+struct rf_work rf_work_squares(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_step(const struct rf_plan *plan, const struct rf_instruction *i);
 struct rf_work rf_work_cast(const struct rf_plan *plan, const struct rf_instruction *i);

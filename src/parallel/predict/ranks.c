@@ -183,9 +183,12 @@ static void add_shards(const struct rf_plan *plan, int shard, bool take, struct 
     const uint64_t params = rf_plan_param_elements(plan, shard);
     const uint64_t copy = plan->copy_type == RF_F32 ? 0 : sizeof(uint16_t);
     const struct rf_bytes before = *bytes;
-    for (int k = 0; k < RF_PLAN_STATES && !plan->policy.forward_only; k++)
-        if (rf_plan_has_state(plan, k))
-            bytes->optimizer += sign * rf_plan_aligned(rf_plan_state_bytes(plan, k, shard));
+    uint64_t *states = rf_plan_states_on_disk(plan) ? &bytes->disk : &bytes->optimizer;
+    for (int k = 0; k < RF_PLAN_STATES && !plan->policy.forward_only; k++) {
+        const uint64_t state = rf_plan_has_state(plan, k) ? rf_plan_state_bytes(plan, k, shard) : 0;
+        *states += sign * rf_plan_aligned(state);
+        bytes->disk_moved += rf_plan_states_on_disk(plan) ? sign * 2 * state : 0;
+    }
     const uint64_t copies = rf_plan_copy_elements(plan, shard);
     const uint64_t masters =
         plan->policy.no_masters ? 0 : params - rf_plan_bare_elements(plan, shard);

@@ -122,10 +122,20 @@ static void device_cost(const struct rf_plan *plan, const struct rf_instruction 
                      out);
 }
 
+static int disk_cost(const struct rf_plan *plan, const struct rf_instruction *i,
+                     const struct rf_sim_rates *rates, struct rf_sim_cost *out)
+{
+    RETURN_IF_ERROR(check_rate("disk_bytes_per_s", rates->disk_bytes_per_s));
+    out->part_s[RF_BOUND_DISK] = (double)rf_plan_disk_bytes(plan, i) / rates->disk_bytes_per_s;
+    return 0;
+}
+
 static enum rf_bound kind_of(const struct rf_instruction *i)
 {
     if (i->transfer >= 0)
         return RF_BOUND_NETWORK;
+    if (i->lane == RF_LANE_DISK)
+        return RF_BOUND_DISK;
     return i->lane == RF_LANE_COMPUTE ? RF_BOUND_COMPUTE : RF_BOUND_HOST;
 }
 
@@ -140,6 +150,8 @@ int rf_sim_count_cost(const struct rf_plan *plan, const struct rf_instruction *i
         return transfer_cost(plan, rf_plan_transfer(plan, i), &opts->rates, out);
     else if (kind == RF_BOUND_HOST)
         out->part_s[kind] = (double)operand_bytes(plan, i) / opts->rates.host_bytes_per_s;
+    else if (kind == RF_BOUND_DISK)
+        return disk_cost(plan, i, &opts->rates, out);
     else
         device_cost(plan, i, opts, out);
     return 0;

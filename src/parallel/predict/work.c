@@ -60,16 +60,30 @@ struct rf_work rf_work_zero_whole(const struct rf_plan *plan, const struct rf_in
     return (struct rf_work){.launches = count > 0, .written = count * sizeof(float)};
 }
 
-/* The squares of this rank's gradients by the table of chunks. Adding the chunks' sums is counted
- * as one value for each. */
-struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i)
+/* The squares of gradients by the table of chunks. Adding the chunks' sums is counted as one value
+ * for each. */
+static struct rf_work squares(const struct rf_plan *plan, const struct rf_instruction *i,
+                              uint64_t chunks)
 {
     const uint64_t count = elements(plan, rf_plan_operands(plan, i), i->ins, RF_VALUE_GRAD_SHARD);
-    const uint64_t chunks = plan->chunk_count;
     return (struct rf_work){.launches = chunks > 0,
                             .flops = 2 * count,
                             .read = count * sizeof(float) + chunks * sizeof(struct rf_norm_chunk),
                             .written = chunks * sizeof(float)};
+}
+
+struct rf_work rf_work_squares(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    return squares(plan, i, plan->pieces[plan->values[rf_plan_operands(plan, i)[0]].piece].chunks);
+}
+
+/* If the pieces' squares are there, only these are added. */
+struct rf_work rf_work_norm_partial(const struct rf_plan *plan, const struct rf_instruction *i)
+{
+    struct rf_work work = squares(plan, i, plan->chunk_count);
+    if (rf_plan_in_backward(plan))
+        work.read = work.written;
+    return work;
 }
 
 struct rf_work rf_work_cast(const struct rf_plan *plan, const struct rf_instruction *i)

@@ -90,6 +90,9 @@ static int check(const struct rf_search_model *models, int count, const struct r
     if (policy->invert)
         return rf_fail(RF_ENOTSUP, "search: inverted blocks (invert) are not searched with in this "
                                    "version; plan one mesh");
+    if (policy->disk)
+        return rf_fail(RF_ENOTSUP, "search: data on a disk is not searched with in this version; "
+                                   "leave it out, or plan one mesh");
     RETURN_IF_ERROR(check_mesh(o));
     return rf_sim_check_opts(&sim);
 }

@@ -19,7 +19,7 @@ static int plan_one(const struct rf_search_model *model, const struct rf_policy 
     struct rf_policy one = *policy;
     one.batch = sequences;
     one.micro_batches = 1;
-    one.zero = one.offload = 0;
+    one.zero = one.offload = one.disk = 0;
     one.device_bytes = 0;
     one.stages = RF_STAGES_EVEN;
     one.pipeline = RF_PIPELINE_1F1B;
