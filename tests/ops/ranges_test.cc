@@ -327,7 +327,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                               &opts));
             EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), some(rf_shape2(n, k), type),
                               some(rf_shape2(12, k), type), nullptr));
-            for (rf_quantization kind : {RF_NF4, RF_INT8, RF_FP8, RF_MXFP4, RF_NVFP4}) {
+            for (rf_quantization kind : {RF_NF4, RF_INT8, RF_FP8, RF_NVFP4}) {
                 opts.w_quantized = kind;
                 EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), some(rf_shape2(n, k), type),
                                   packed(kind, 12 * k), &opts));
@@ -404,7 +404,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             }
         product(type, nullptr, 0, deep, 1);
         const int64_t blocks[3] = {odd ? 3 : 12, 64, 64}; /* 16 bits: not through views */
-        for (rf_quantization kind : {RF_NF4, RF_INT8, RF_FP8, RF_MXFP4, RF_NVFP4})
+        for (rf_quantization kind : {RF_NF4, RF_INT8, RF_FP8, RF_NVFP4})
             for (bool transposed : {false, true}) {
                 if (type == RF_F32)
                     quantized(type, kind, transposed, size, nullptr);
