@@ -19,7 +19,11 @@ const uint SPLIT_K = 256;    /* z counts parts of k, not products of a batch */
 #define PACKED Words(pc.b)
 #define PACKED_BLOCKS pc.b_first
 #define PACKED_LARGEST (PACKED_BLOCKS + (pc.b_row + 3) / 4)
+#ifdef QUANTIZED_FP4
+#define PACKED_OFFSET (PACKED_BLOCKS + pc.b_row)
+#else
 #define PACKED_OFFSET (PACKED_LARGEST + (pc.b_row + 255) / 256)
+#endif
 #define PACKED_FIRST pc.b_step
 #define PACKED_GAP pc.a_step
 #define A_STEP pc.part

@@ -77,17 +77,20 @@ const uint A_COUNT = STEP * A_ROWS;
 #ifdef TRANS_B
 float scales[4 * QUADS];
 #define SCALE(q, row, c) scales[4 * (q) + (c)]
+#elif defined(QUANTIZED_FP4) // blocks are shorter than the columns of a subgroup
+float scales[4 * STEP * QUADS];
+#define SCALE(q, row, c) scales[(row) * QUADS + (q)]
 #else
 float scales[QUADS];
 #define SCALE(q, row, c) subgroupShuffle(scales[q], row)
 #endif
 // The words of a round. Along k it begins at an even quad if it has two; otherwise lane l has word l
 // of the tile's columns in each row of b.
-#if defined(TRANS_B) && defined(QUANTIZED_NF4)
+#if defined(TRANS_B) && defined(NIBBLES)
 uint packed_words[4 * QUADS];
 #define LOAD_B(q, row, c, quad, at)                                                                \
     (unscaled_half(packed_words[4 * (q) + (c)], quad) * SCALE(q, row, c))
-#elif defined(QUANTIZED_NF4)
+#elif defined(NIBBLES)
 uint packed_words[4 * STEP];
 #define LOAD_B(q, row, c, quad, at)                                                                \
     (unscaled_half(subgroupShuffle(packed_words[row], (q) * LANES / 2 + lane / 2), lane) *         \
@@ -182,25 +185,34 @@ void main()
         vec4 a[A_COUNT], b[4 * STEP][QUADS];
 #ifdef QUANTIZED
 #ifdef TRANS_B
-#ifdef QUANTIZED_NF4
+#ifdef NIBBLES
         [[unroll]] for (uint c = 0; c < 4 * QUADS; c++)
             packed_words[c] = PACKED.at[(b_quad[c] + k0 / 4) / 2];
 #endif
-        if (k0 % BLOCK == 0)
+        if (k0 % EVERY == 0)
             [[unroll]] for (uint c = 0; c < 4 * QUADS; c++)
-                scales[c] = block_scale((b_quad[c] + k0 / 4) / (BLOCK / 4) + before[c]);
+                scales[c] = scale_of(b_quad[c] + k0 / 4, before[c]);
 #else
         // All lanes have the same block of a row of b; each finds the factor of another row.
         const uint row = min(k0 + lane % (4 * STEP), K - 1);
-#ifdef QUANTIZED_NF4
+#ifdef NIBBLES
         [[unroll]] for (uint i = 0; i < 4 * STEP; i++)
             packed_words[i] =
                 PACKED.at[(b_start + (RAGGED ? min(k0 + i, K - 1) : k0 + i) * b_row) / 8 +
                           min(place.y * LANES + lane, pc.N / 8 - 1)];
 #endif
+        const uint part = gl_WorkGroupID.z * pc.part;
+#ifdef QUANTIZED_FP4
+        [[unroll]] for (uint i = 0; i < 4 * STEP; i++)
+            [[unroll]] for (uint q = 0; q < QUADS; q++) {
+                const uint kk = RAGGED ? min(k0 + i, K - 1) : k0 + i;
+                scales[i * QUADS + q] =
+                    scale_of(kk * (b_row / 4) + b_quad[q], blocks_before(kk + part));
+            }
+#else
         [[unroll]] for (uint q = 0; q < QUADS; q++)
-            scales[q] = block_scale((row * (b_row / 4) + b_quad[q]) / (BLOCK / 4) +
-                                    blocks_before(row + gl_WorkGroupID.z * pc.part));
+            scales[q] = scale_of(row * (b_row / 4) + b_quad[q], blocks_before(row + part));
+#endif
 #endif
 #endif
         [[unroll]] for (uint s = 0; s < STEP; s++) {

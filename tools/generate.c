@@ -274,9 +274,8 @@ static int generate_main(const struct tool_command *command, int argc, char **ar
         {"dtype", TOOL_TEXT, &o->dtype, "TYPE",
          "type of weights: f32, f16 or bf16 (as config.json says)"},
         {"quantize", TOOL_TEXT, &o->quantize, "KIND",
-         "type of the layers' weights: none, nf4, int8; auto: nf4 if the files have them so, else "
-         "none "
-         "(auto)"},
+         "type of the layers' weights: none, nf4, int8, fp8, mxfp4, nvfp4; auto: nf4 if the files "
+         "have them so, else none (auto)"},
         {"device", TOOL_TEXT, &o->device, "WHICH", "device: its index, or part of its name",
          .ranks = TOOL_OWN, .why = TOOL_OWN_DEVICE},
         {"ranks", TOOL_INT, &o->ranks.ranks, "N",

@@ -15,11 +15,18 @@ struct weights {
     bool masters, adapters;
     const char *quantize; /* NULL: not */
     const char *states;   /* NULL: as given */
+    bool backward;        /* updates in the backward pass */
 };
 static const struct weights weights[] = {
-    {"f32", true, false},   {"f32", true, false, NULL, "8bit"},   {"bf16", true, false},
-    {"bf16", false, false}, {"bf16", false, false, NULL, "8bit"}, {"f32", true, true},
-    {"bf16", false, true},  {"bf16", true, true, "nf4"},
+    {"f32", true, false},
+    {"f32", true, false, NULL, "8bit"},
+    {"bf16", true, false},
+    {"bf16", false, false},
+    {"bf16", false, false, NULL, "8bit"},
+    {"bf16", false, false, NULL, "8bit", true},
+    {"f32", true, true},
+    {"bf16", false, true},
+    {"bf16", true, true, "nf4"},
 };
 static const char *const recomputes[] = {"none", "gelu,norms,attention,mlp", "block"};
 struct placement {
@@ -59,6 +66,8 @@ static void set_weights(const struct weights *to, const struct setup *base, stru
     own->states = to->states ? to->states : base->states;
     own->residual = to->masters ? "f32" : "same";
     own->no_masters = !to->masters;
+    own->in_backward = to->backward || base->in_backward;
+    own->clip = own->in_backward ? 0 : base->clip;
     own->stochastic = !to->masters && !to->adapters;
     own->adapter_dir = to->adapters ? base->adapter_dir : NULL;
     own->adapter_file = to->adapters ? base->adapter_file : NULL;
@@ -76,6 +85,8 @@ static void name_row(const struct weights *w, const char *recompute, const struc
                                  own->stochastic ? " --stochastic-rounding" : "");
     if (w->states && at < FITS_OPTIONS)
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --optimizer-state %s", w->states);
+    if (w->backward && at < FITS_OPTIONS)
+        at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --update-in-backward --clip 0");
     if (w->adapters && at < FITS_OPTIONS)
         at += (size_t)snprintf(text + at, FITS_OPTIONS - at, " --%s %s",
                                own->lora ? "lora" : "adapter",
@@ -294,6 +305,14 @@ static bool applies(const struct setup *base, const struct weights *w, const str
     /* A row with the states that are given is there anyway. */
     if (w->states &&
         (base->state_type != RF_F32 || !rf_optimizer_can_store(&base->policy.optimizer, RF_U8)))
+        return false;
+    /* What goes with updates in the backward pass. */
+    if ((w->backward || base->in_backward) &&
+        (strstr(p->offload, "optimizer") || strstr(p->offload, "grads")))
+        return false;
+    if (w->backward &&
+        (base->in_backward || base->mesh.pp > 1 || base->policy.micro_batches != base->mesh.dp ||
+         strcmp(base->update, "rank0") == 0 || base->policy.compress.form != RF_FORM_F32))
         return false;
     if (p->zero && (strcmp(base->update, "rank0") == 0 || strcmp(base->order, "tree") == 0))
         return false;

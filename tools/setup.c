@@ -117,7 +117,7 @@ void setup_init(struct setup *s, struct tool_option *rows)
          "names, patterns, or all-linear)"},
         {"quantize", TOOL_TEXT, &s->quantize, "KIND",
          "type of the frozen layers' weights beside adapters, of a model by --from: none, nf4, "
-         "int8; auto: nf4 if the files have them so, else none (auto)"},
+         "int8, fp8, mxfp4, nvfp4; auto: nf4 if the files have them so, else none (auto)"},
         {"no-masters", TOOL_FLAG, &s->no_masters, NULL,
          "weights in --dtype alone, without f32 copies: less memory; needs --residual same",
          .kept = true},
@@ -346,25 +346,29 @@ static int recipe_parse(const struct tool_command *command, struct setup *s)
                                 "out with adapters",
                                 s->products);
     for (int k = 0; s->recipe && k < 2; k++)
-        if ((k ? s->mesh.cp : s->mesh.tp) > 1 || (k == 0 && s->tensor_parts > 1))
+        if (k ? s->mesh.cp > 1
+              : !rf_recipe_block(s->recipe) && (s->mesh.tp > 1 || s->tensor_parts > 1))
             return tool_usage_error(command,
-                                    "--matmul-precision %s has scales of whole operands, of which "
-                                    "%s ranks have parts; leave out one of the two",
+                                    "--matmul-precision %s has scales of numbers that several %s "
+                                    "ranks have; leave out one of the two",
                                     s->products, k ? "context" : "tensor");
     return TOOL_OK;
 }
 
 int quantize_parse(const struct tool_command *command, const char *text, bool kept, struct setup *s)
 {
-    static const char *const names[] = {"none", "nf4", "int8", "auto", NULL};
+    const char *names[RF_QUANTIZATION_COUNT + 2] = {[RF_QUANTIZATION_COUNT] = "auto"};
     static const char *const none[] = {NULL};
+    for (int k = 0; k < RF_QUANTIZATION_COUNT; k++)
+        names[k] = rf_quantization_name((enum rf_quantization)k);
     const int kind = tool_choice(text, names);
     if (kind < 0)
-        return refuse(command, "quantize", text, none, "auto, none, nf4 or int8");
-    s->quantize_auto = kind == 3;
-    s->quantization = kind < 3         ? (enum rf_quantization)kind
-                      : s->hub && kept ? hub_packing_of(s->hub).quantized
-                                       : RF_QUANTIZE_NONE;
+        return refuse(command, "quantize", text, none,
+                      "auto, none, nf4, int8, fp8, mxfp4 or nvfp4");
+    s->quantize_auto = kind == RF_QUANTIZATION_COUNT;
+    s->quantization = !s->quantize_auto ? (enum rf_quantization)kind
+                      : s->hub && kept  ? hub_packing_of(s->hub).quantized
+                                        : RF_QUANTIZE_NONE;
     return TOOL_OK;
 }
 
@@ -517,11 +521,6 @@ int setup_check(const struct tool_command *command, struct setup *s, int ranks)
                                 "--update-in-backward with --clip %g: the norm of all gradients is "
                                 "known after the last update only; use --clip 0 with it",
                                 s->clip);
-    if (s->in_backward && pieces != s->mesh.dp)
-        return tool_usage_error(command,
-                                "--update-in-backward with %lld micro-batches: gradients would "
-                                "have to be kept from one to the next; use --micro-batches %d",
-                                (long long)pieces, s->mesh.dp);
     const double unasked = s->type == RF_F16 ? SETUP_F16_SCALE : 0;
     s->policy = (struct rf_policy){
         .batch = s->batch,

@@ -50,7 +50,7 @@ struct setup {
     struct hub *hub;                   /* its config.json; opened by setup_check */
     struct tool_list freeze;           /* patterns of names */
     const char *lora;                  /* NULL: none */
-    const char *quantize;              /* auto, none, nf4, int8 */
+    const char *quantize;              /* auto, or rf_quantization_name */
     bool quantize_auto;                /* it was auto: weights as they are in files */
     const char *streams;               /* --reversible: none, f32, fixed */
     const char *products;              /* --matmul-precision: a name of enum rf_recipe */
@@ -113,7 +113,7 @@ int reversible_parse(const struct tool_command *command, struct setup *setup);
 
 int offload_parse(const struct tool_command *command, const char *text, int *out, int *disk);
 
-/* ---- setup.c: auto, none, nf4 or int8 -------------------------------------------------------- */
+/* ---- setup.c: auto, or rf_quantization_name -------------------------------------------------- */
 
 /* Sets quantization and quantize_auto of a setup. auto: as the files of --from have the weights of
  * layers, if kept is set and they can be taken so; else none. */

@@ -250,6 +250,8 @@ static int open_session(struct trainer *t)
     }
     if (status == TOOL_OK && t->o->save)
         status = train_sync_reserve(t);
+    if (status == TOOL_OK)
+        t->newcomer = false; /* for the next ones it is one of those that have the state */
     return status == TOOL_OK ? open_join_listener(t) : status;
 }
 

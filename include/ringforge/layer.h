@@ -60,8 +60,8 @@ struct rf_layer_opts {
     float init_std;          /* for weights of linear maps; 0 = 0.02, RF_ZERO = 0 */
     float residual_std;      /* for those whose results are added to the stream; 0 = init_std */
     enum rf_reversible reversible; /* the rows have two branches, and residual is f32 */
-    /* How the operands of products with weights are rounded in training. Not with tensor or context
-     * parallelism. */
+    /* How the operands of products with weights are rounded in training. Not with context
+     * parallelism; with tensor parallelism only if ranks have whole blocks (rf_recipe_block). */
     enum rf_recipe recipe;
 };
 

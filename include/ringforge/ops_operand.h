@@ -44,6 +44,11 @@ RF_EXPORT const char *rf_recipe_name(enum rf_recipe recipe);
  * "MXFP8BlockScaling", ... -1: none. */
 RF_EXPORT int rf_recipe_find(const char *text);
 
+/* The numbers along a line that share a scale, which depends on no others; 0: there is no such
+ * number, as a scale is for a whole line or operand. Parts of an operand that begin at multiples of
+ * it have the scales of the whole one. */
+RF_EXPORT int rf_recipe_block(enum rf_recipe recipe);
+
 /* Whether it rounds dy at random. */
 RF_EXPORT bool rf_recipe_is_random(enum rf_recipe recipe);
 

@@ -19,6 +19,17 @@
  *   RF_INT8  n                 int8: round(127 x / largest), ties to even
  *            4 B               f32: largest / 127
  *            8.5 bits an element. Element = int8 * scale.
+ *   RF_FP8   n                 E4M3: x / scale, to the nearest, ties to the even code
+ *            4 B               f32: largest / 448
+ *            8.5 bits an element. Element = E4M3 * scale.
+ *   RF_MXFP4 ceil(n / 2)       E2M1, two a byte, the first in the low bits: x / scale, as above
+ *            ceil(n / 32)      E8M0, of 32 elements each: 2^floor(log2 largest) / 4, at least
+ * 2^-126 4.25 bits an element. Element = E2M1 * scale (OCP Microscaling Formats 1.0). RF_NVFP4
+ * ceil(n / 2)       E2M1, as above ceil(n / 16)      E4M3, of 16 elements each: largest / 6 /
+ * tensor's scale, nearest 4                 f32: the tensor's scale, largest / (6 * 448) 4.5 bits
+ * an element. Element = E2M1 * (E4M3 * tensor's scale).
+ *
+ * E4M3, E2M1 and E8M0 are the OCP formats; NaN is no code here. Codes of E2M1 and E4M3 saturate.
  */
 #ifndef RINGFORGE_QUANTIZE_H
 #define RINGFORGE_QUANTIZE_H
@@ -29,11 +40,19 @@
 extern "C" {
 #endif
 
-enum rf_quantization { RF_QUANTIZE_NONE = 0, RF_NF4, RF_INT8, RF_QUANTIZATION_COUNT };
+enum rf_quantization {
+    RF_QUANTIZE_NONE = 0,
+    RF_NF4,
+    RF_INT8,
+    RF_FP8,
+    RF_MXFP4,
+    RF_NVFP4,
+    RF_QUANTIZATION_COUNT
+};
 
 #define RF_QUANTIZE_BLOCK 64 /* elements of a block */
 
-/* "none", "nf4", "int8"; NULL for other numbers. */
+/* "none", "nf4", "int8", "fp8", ...; NULL for other numbers. */
 RF_EXPORT const char *rf_quantization_name(enum rf_quantization kind);
 
 /* Bytes of `count` elements (see above), a multiple of 4; 0 if kind or count is out of range. */
@@ -41,17 +60,17 @@ RF_EXPORT uint64_t rf_quantized_bytes(enum rf_quantization kind, int64_t count);
 
 /* The offsets of the sections of `count` elements, in bytes. */
 struct rf_quantized_layout {
-    uint64_t blocks;  /* RF_NF4: the codes; RF_INT8: the scales */
+    uint64_t blocks;  /* RF_NF4: the codes of magnitudes; others: the scales */
     uint64_t largest; /* RF_NF4 only */
-    uint64_t offset;  /* RF_NF4 only */
+    uint64_t offset;  /* RF_NF4; RF_NVFP4: the tensor's scale */
     uint64_t bytes;
 };
 RF_EXPORT struct rf_quantized_layout rf_quantized_layout(enum rf_quantization kind, int64_t count);
 
 /* Some rows of a quantised matrix, or some columns of all rows, as a tensor rank has them: their
  * elements row after row, as in the whole, and behind them the numbers of blocks. Rows begin and
- * end at whole blocks of the matrix; parts of rows, too. RF_NF4: the numbers are those of the whole
- * matrix; RF_INT8: those of the part's blocks. */
+ * end at whole blocks of 64 of the matrix; parts of rows, too. The numbers are those of the whole
+ * matrix; RF_INT8 and RF_FP8: those of the part's blocks. */
 struct rf_quantized_part {
     int64_t rows, columns;           /* of the whole matrix; 0: no part */
     int64_t first_row, first_column; /* of the part */
@@ -73,6 +92,9 @@ RF_API int rf_quantize(enum rf_quantization kind, const float *values, int64_t c
 /* The same in pieces, so that the values need not all be in memory. It keeps an f32 for each block.
  */
 struct rf_quantizer;
+
+/* How often all values have to be given: 2 for RF_NVFP4, which finds the largest first; else 1. */
+RF_EXPORT int rf_quantizer_passes(enum rf_quantization kind);
 
 /* For `count` elements in all. Free it with rf_quantizer_destroy. RF_ENOMEM. */
 RF_API int rf_quantizer_create(enum rf_quantization kind, int64_t count, void *bytes,

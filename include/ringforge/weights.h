@@ -31,7 +31,8 @@ enum rf_packing {
     RF_PACKING_BITSANDBYTES, /* nf4, fp4 and int8, as each weight says */
     RF_PACKING_GPTQ,         /* 4 bits; stored zeros are one less */
     RF_PACKING_GPTQ_V2,      /* 4 bits; zeros as they are */
-    RF_PACKING_AWQ           /* 4 bits, version gemm */
+    RF_PACKING_AWQ,          /* 4 bits, version gemm */
+    RF_PACKING_FP8           /* E4M3; a scale for each square block, row or weight */
 };
 
 struct rf_weights_opts {
@@ -40,7 +41,9 @@ struct rf_weights_opts {
     /* If not NONE, the tensors of each packed weight are listed and read as one weight: (outputs,
      * inputs), "....weight", in the type that the program which wrote it computes with. */
     enum rf_packing packing;
-    int64_t group;  /* GPTQ, AWQ: inputs that share a scale; 0 or less: all */
+    /* GPTQ, AWQ: inputs that share a scale; 0 or less: all. FP8: inputs and outputs of a block;
+     * 0 or less: no blocks. */
+    int64_t group;
     bool reordered; /* GPTQ: the inputs' groups have another order, which has to be in the files */
 };
 

@@ -43,6 +43,16 @@ static const struct rf_packed_layout layouts[] = {
     {RF_PACKING_GPTQ, RF_PACKED_GPTQ, ".qweight", GROUPS, true},
     {RF_PACKING_GPTQ_V2, RF_PACKED_GPTQ, ".qweight", GROUPS, false},
     {RF_PACKING_AWQ, RF_PACKED_AWQ, ".qweight", GROUPS, false},
+    {RF_PACKING_FP8,
+     RF_PACKED_FP8,
+     ".weight_scale_inv",
+     {[RF_PACKED_CODES] = ".weight", [RF_PACKED_SCALES] = ".weight_scale_inv"},
+     false},
+    {RF_PACKING_FP8,
+     RF_PACKED_FP8,
+     ".weight_scale",
+     {[RF_PACKED_CODES] = ".weight", [RF_PACKED_SCALES] = ".weight_scale"},
+     false},
 };
 enum { LAYOUTS = sizeof(layouts) / sizeof(layouts[0]) };
 
@@ -272,6 +282,35 @@ static int open_groups(struct rf_packed *p, const struct rf_weights_opts *opts)
                : 0;
 }
 
+/* ---- FP8 ------------------------------------------------------------------------------------- */
+
+static int open_fp8(struct rf_packed *p, const struct rf_weights_opts *opts)
+{
+    const struct rf_file_tensor *codes = tensor_of(p, RF_PACKED_CODES);
+    const struct rf_file_tensor *scales = tensor_of(p, RF_PACKED_SCALES);
+    const struct rf_packed_tensor *part = &p->parts[RF_PACKED_CODES];
+    if (!codes || codes->shape.ndim != 2 ||
+        strcmp(rf_safetensors_type(part->file, part->index), "F8_E4M3") != 0)
+        return refuse(p, RF_PACKED_CODES, "a matrix of type F8_E4M3 is needed");
+    p->rows = codes->shape.dim[0];
+    p->columns = codes->shape.dim[1];
+    if (p->rows < 1 || p->columns < 1 || p->rows > 1 << 28 || p->columns > 1 << 28)
+        return refuse(p, RF_PACKED_CODES, "its sizes have to be from 1 to 2^28");
+    if (scales->dtype != RF_F16 && scales->dtype != RF_BF16 && scales->dtype != RF_F32)
+        return refuse(p, RF_PACKED_SCALES, "scales of type F16, BF16 or F32 are needed");
+    p->dtype = scales->dtype;
+    p->scales = rf_shape_count(scales->shape);
+    const bool blocks = opts->group > 0 && scales->shape.ndim == 2 &&
+                        scales->shape.dim[0] == groups_of(p->rows, opts->group) &&
+                        scales->shape.dim[1] == groups_of(p->columns, opts->group);
+    p->block = blocks ? opts->group : 0;
+    return blocks || p->scales == 1 || p->scales == p->rows
+               ? 0
+               : refuse(p, RF_PACKED_SCALES,
+                        "one scale, one for each row, or one for each block of weight_block_size "
+                        "is needed");
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 static const struct rf_packed_layout *layout_of(enum rf_packing packing, const char *name,
@@ -305,6 +344,8 @@ static int open_parts(struct rf_packed *p, const struct rf_weights_opts *opts, s
         return open_four_bits(p);
     case RF_PACKED_INT8:
         return open_int8(p);
+    case RF_PACKED_FP8:
+        return open_fp8(p, opts);
     default:
         return open_groups(p, opts);
     }

@@ -35,6 +35,7 @@ struct rf_packed {
     enum rf_dtype dtype; /* of the values in the program that wrote the file */
     int64_t rows, columns;
     int64_t block, nested_block; /* elements of a block; blocks that share a nested scale */
+    int64_t scales;              /* FP8: their number, if there are no blocks: 1 or rows */
     float offset;                /* of nested scales */
     void *data[RF_PACKED_PARTS]; /* of the loaded weight */
 };
@@ -61,7 +62,14 @@ void rf_packed_forget(struct rf_packed *packed);
 int rf_packed_quantized(struct rf_packed *packed, enum rf_quantization kind, void *bytes);
 
 /* How a kind of packed weight is stored (packed_values.c). */
-enum rf_packed_kind { RF_PACKED_NF4, RF_PACKED_FP4, RF_PACKED_INT8, RF_PACKED_GPTQ, RF_PACKED_AWQ };
+enum rf_packed_kind {
+    RF_PACKED_NF4,
+    RF_PACKED_FP4,
+    RF_PACKED_INT8,
+    RF_PACKED_GPTQ,
+    RF_PACKED_AWQ,
+    RF_PACKED_FP8
+};
 struct rf_packed_layout {
     enum rf_packing packing;
     enum rf_packed_kind kind;

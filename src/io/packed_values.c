@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * The elements of packed weights, with the numbers that the programs compute which wrote them:
- * bitsandbytes (dequantize_4bit, int8_vectorwise_dequant), GPTQModel and AutoAWQ. See packed.h.
+ * bitsandbytes (dequantize_4bit, int8_vectorwise_dequant), GPTQModel, AutoAWQ, and files of
+ * FP8. See packed.h.
  */
 #include <math.h>
 
 #include "../base/base.h"
+#include "../base/small_float.h"
 #include "../coll/reduce.h"
 #include "../ops/quantize.h"
 #include "packed.h"
@@ -33,7 +35,9 @@ static int load_part(struct rf_packed *p, int part, enum rf_dtype as)
     const struct rf_packed_tensor *t = &p->parts[part];
     const struct rf_file_tensor *tensor = rf_safetensors_tensor(t->file, t->index);
     const uint64_t count = (uint64_t)rf_shape_count(tensor->shape);
-    const uint64_t bytes = count * rf_dtype_bytes(tensor->dtype);
+    /* The one type that is not the library's is E4M3. */
+    const uint64_t size = tensor->dtype == RF_DTYPE_COUNT ? 1 : rf_dtype_bytes(tensor->dtype);
+    const uint64_t bytes = count * size;
     const bool widen = as == RF_F32 && tensor->dtype != RF_F32;
     void *data = rf_alloc(bytes + 4), *wide = widen ? rf_alloc(4 * count + 4) : NULL;
     if (!data || (widen && !wide)) {
@@ -63,13 +67,14 @@ static int check_order(const struct rf_packed *p)
 
 static int load(struct rf_packed *p)
 {
-    const bool grouped = p->layout->kind == RF_PACKED_GPTQ || p->layout->kind == RF_PACKED_AWQ;
+    const bool widens = p->layout->kind == RF_PACKED_GPTQ || p->layout->kind == RF_PACKED_AWQ ||
+                        p->layout->kind == RF_PACKED_FP8;
     int rc = 0;
     if (p->data[RF_PACKED_CODES])
         return 0;
     for (int k = 0; rc == 0 && k < RF_PACKED_PARTS; k++)
         if (p->parts[k].file && k != RF_PACKED_STATE && k != RF_PACKED_LEVELS)
-            rc = load_part(p, k, grouped && k == RF_PACKED_SCALES ? RF_F32 : RF_DTYPE_COUNT);
+            rc = load_part(p, k, widens && k == RF_PACKED_SCALES ? RF_F32 : RF_DTYPE_COUNT);
     if (rc == 0)
         rc = check_order(p);
     if (rc < 0)
@@ -140,6 +145,23 @@ static void groups(const struct rf_packed *p, uint64_t first, uint64_t count, fl
     }
 }
 
+static float fp8_scale(const struct rf_packed *p, uint64_t index)
+{
+    const float *scales = p->data[RF_PACKED_SCALES];
+    const uint64_t columns = (uint64_t)p->columns, block = (uint64_t)p->block;
+    const uint64_t row = index / columns, column = index % columns;
+    if (!block)
+        return scales[p->scales == 1 ? 0 : row];
+    return scales[row / block * ((columns + block - 1) / block) + column / block];
+}
+
+static void fp8(const struct rf_packed *p, uint64_t first, uint64_t count, float *out)
+{
+    const uint8_t *codes = p->data[RF_PACKED_CODES];
+    for (uint64_t i = first; i < first + count; i++)
+        *out++ = rf_small_float_value(RF_E4M3, codes[i]) * fp8_scale(p, i);
+}
+
 static void round_to(enum rf_dtype dtype, uint64_t count, float *values)
 {
     enum { PIECE = 1024 };
@@ -162,6 +184,9 @@ int rf_packed_read(struct rf_packed *p, uint64_t first, uint64_t count, float *v
     case RF_PACKED_INT8:
         eight_bits(p, first, count, values);
         break;
+    case RF_PACKED_FP8:
+        fp8(p, first, count, values);
+        break;
     default:
         groups(p, first, count, values);
     }
@@ -169,7 +194,28 @@ int rf_packed_read(struct rf_packed *p, uint64_t first, uint64_t count, float *v
     return 0;
 }
 
-/* ---- the bytes of RF_NF4 --------------------------------------------------------------------- */
+/* ---- the bytes of quantised tensors ---------------------------------------------------------- */
+
+/* Scales of blocks, rows or the whole, for each RF_QUANTIZE_BLOCK elements. */
+static int quantized_fp8(struct rf_packed *p, const struct rf_quantized_layout *l, uint8_t *bytes)
+{
+    const uint64_t block = RF_QUANTIZE_BLOCK, count = (uint64_t)(p->rows * p->columns);
+    if (p->layout->kind != RF_PACKED_FP8 || p->dtype != RF_F32 || p->columns % RF_QUANTIZE_BLOCK ||
+        p->block % RF_QUANTIZE_BLOCK || l->bytes == 0)
+        return 0;
+    RETURN_IF_ERROR(load(p));
+    const uint8_t *codes = p->data[RF_PACKED_CODES];
+    for (uint64_t i = 0; i < count; i++)
+        if ((codes[i] & 127) == 127 || (i % block == 0 && !isfinite(fp8_scale(p, i))))
+            return 0; /* what is not finite is named when it is read */
+    memset(bytes, 0, l->bytes);
+    memcpy(bytes, codes, count);
+    for (uint64_t i = 0; i < count; i += block) {
+        const float scale = fp8_scale(p, i);
+        memcpy(bytes + l->blocks + i / block * sizeof(scale), &scale, sizeof(scale));
+    }
+    return 1;
+}
 
 static bool has_our_levels(const struct rf_packed *p)
 {
@@ -184,6 +230,8 @@ int rf_packed_quantized(struct rf_packed *p, enum rf_quantization kind, void *by
 {
     const int64_t count = p->rows * p->columns;
     const struct rf_quantized_layout l = rf_quantized_layout(kind, count);
+    if (kind == RF_FP8)
+        return quantized_fp8(p, &l, bytes);
     if (kind != RF_NF4 || p->layout->kind != RF_PACKED_NF4 || p->block != RF_QUANTIZE_BLOCK ||
         p->nested_block != RF_NF4_GROUP || count % 2 || l.bytes == 0)
         return 0;

@@ -44,7 +44,8 @@ struct gpt2_config {
      */
     enum rf_reversible reversible;
     /* How the operands of products are rounded in layers; the head's products are not. Not with an
-     * adapter, quantize, tensor or context parallelism. Generation does not round them. */
+     * adapter, quantize or context parallelism; with tensor parallelism only if ranks have whole
+     * blocks (rf_recipe_block). Generation does not round them. */
     enum rf_recipe recipe;
     const char *architecture; /* as in llama.h; NULL: "GPT2LMHeadModel" */
 };

@@ -98,14 +98,26 @@ static const struct rf_field awq[] = {
     {"modules_to_fuse", RF_FIELD_IGNORED, speed},
     {NULL}};
 
+static const struct rf_field fp8[] = {{"activation_scheme", RF_FIELD_ONLY, "\"dynamic\" null"},
+                                      {"weight_block_size", RF_FIELD_READ},
+                                      {"fmt", RF_FIELD_ONLY, "\"e4m3\" null"},
+                                      {"expert_dtype", RF_FIELD_ONLY, "\"fp8\" null"},
+                                      {"scale_fmt", RF_FIELD_IGNORED, said},
+                                      {"modules_to_not_convert", RF_FIELD_IGNORED, said},
+                                      {"modules_to_convert", RF_FIELD_IGNORED, said},
+                                      {"ignored_layers", RF_FIELD_IGNORED, said},
+                                      {"dequantize", RF_FIELD_IGNORED, speed},
+                                      {NULL}};
+
 struct method {
     const char *name; /* as JSON */
     const struct rf_field *fields[4];
 };
 static const struct method methods[] = {{"\"bitsandbytes\"", {common, bitsandbytes}},
                                         {"\"gptq\"", {common, gptq, grouped}},
-                                        {"\"awq\"", {common, awq, grouped}}};
-enum { BITSANDBYTES, GPTQ, AWQ, METHODS };
+                                        {"\"awq\"", {common, awq, grouped}},
+                                        {"\"fp8\"", {common, fp8}}};
+enum { BITSANDBYTES, GPTQ, AWQ, FP8, METHODS };
 
 /* -1 and absence, which has the default of the programs that write it: 128. */
 static int read_group(const struct rf_fields *fields, const cJSON *config, struct hub_packing *out)
@@ -120,6 +132,25 @@ static int read_group(const struct rf_fields *fields, const cJSON *config, struc
                ? 0
                : rf_fields_refuse(fields, "group_size", group,
                                   "it has to be -1 or a number from 1 to 2^20");
+}
+
+/* Two equal numbers; null: no blocks. Absence is 128, as in transformers. */
+static int read_square(const struct rf_fields *fields, const cJSON *config, struct hub_packing *out)
+{
+    static const char name[] = "weight_block_size";
+    const cJSON *size = config_get(config, name);
+    const cJSON *first = cJSON_GetArrayItem(size, 0), *second = cJSON_GetArrayItem(size, 1);
+    out->group = size ? 0 : 128;
+    if (!size || cJSON_IsNull(size))
+        return 0;
+    out->group = cJSON_IsNumber(first) ? first->valueint : 0;
+    return cJSON_IsArray(size) && cJSON_GetArraySize(size) == 2 && cJSON_IsNumber(second) &&
+                   out->group >= 1 && out->group <= 1 << 20 &&
+                   (double)out->group == first->valuedouble &&
+                   first->valuedouble == second->valuedouble
+               ? 0
+               : rf_fields_refuse(fields, name, size,
+                                  "it has to be null or two equal numbers from 1 to 2^20");
 }
 
 /* Old files have no format, which then is the first one. */
@@ -188,6 +219,10 @@ static int read_method(const struct rf_fields *fields, const struct hub_arch *ar
                              : RF_QUANTIZE_NONE;
         return 0;
     }
+    if (method == FP8) {
+        out->kind = RF_PACKING_FP8;
+        return read_square(fields, config, out);
+    }
     out->kind = RF_PACKING_AWQ;
     out->reordered = values.reordered;
     RETURN_IF_FAILED(read_group(fields, config, out));
@@ -214,7 +249,7 @@ int hub_read_packing(const struct hub_arch *arch, const cJSON *config, struct hu
             return read_method(&fields, arch, object, i, out);
     }
     return rf_fields_refuse(&plain, WITHIN "quant_method", name,
-                            "this library reads \"bitsandbytes\", \"gptq\" and \"awq\"");
+                            "this library reads \"bitsandbytes\", \"gptq\", \"awq\" and \"fp8\"");
 }
 
 struct rf_weights_opts hub_weights_opts(const struct hub_packing *packing, bool allow_nan)

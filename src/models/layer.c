@@ -210,6 +210,32 @@ static int sizes(const void *self, int64_t rows, int64_t seq, struct rf_block_si
     return 0;
 }
 
+/* With divisions at multiples of its block, a recipe has the scales of one rank. */
+static int check_recipe(const struct layer_block *block, const struct rf_tensor_part *part)
+{
+    const struct layer_config *g = block->config;
+    const int unit = rf_recipe_block(g->recipe);
+    if (!unit)
+        return model_recipe_check_ranks(g->recipe, "tp", part->ranks);
+    if (g->heads && g->kv_heads < part->ranks)
+        return rf_fail(
+            RF_EINVAL,
+            "products of %s are not for more tensor ranks than heads of keys; use tp=%lld",
+            rf_recipe_name(g->recipe), (long long)g->kv_heads);
+    for (int k = 0; part->ranks > 1 && k < block->count; k++)
+        for (int i = 0; g->ops[k].kind == LAYER_COLUMN_LINEAR && i < LORA_MODULES; i++) {
+            const enum layer_columns columns = g->ops[k].columns[i];
+            const int64_t whole = columns ? layer_whole(g, k, columns) : 0;
+            if (whole % ((int64_t)unit * part->ranks))
+                return rf_fail(
+                    RF_EINVAL,
+                    "products of %s have a scale for each %d numbers: %lld columns of "
+                    "%.40s cannot be divided so among %d tensor ranks; use fewer of them",
+                    rf_recipe_name(g->recipe), unit, (long long)whole, g->ops[k].name, part->ranks);
+        }
+    return 0;
+}
+
 static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int64_t rows,
                         int64_t seq, struct rf_block_sizes *out)
 {
@@ -229,7 +255,7 @@ static int tensor_sizes(const void *self, const struct rf_tensor_part *part, int
     if (part->sequence)
         divisions[count++] = (struct model_division){rows, "rows of a micro-batch"};
     RETURN_IF_FAILED(model_divide(part, divisions, count));
-    RETURN_IF_FAILED(model_recipe_check_ranks(g->recipe, "tp", part->ranks));
+    RETURN_IF_FAILED(check_recipe(block, part));
     RETURN_IF_FAILED(layer_check_quantized(block, part));
     for (int k = 0; k < block->count; k++)
         if (layer_rows[g->ops[k].kind]->check_part)

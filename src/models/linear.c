@@ -279,7 +279,9 @@ uint64_t model_linear_own_bytes(const struct model_layer *m,
     for (int i = 0; i < count; i++) {
         const struct model_linear *l = linears[i];
         const uint64_t bytes =
-            lora_scratch(m, &l->lora) + model_operand_bytes(m, l->recipe, l->in, l->out);
+            lora_scratch(m, &l->lora) +
+            model_operand_bytes(m, l->recipe, l->in / (l->summed ? m->part.ranks : 1),
+                                l->out / (l->summed ? 1 : m->part.ranks));
         most = bytes > most ? bytes : most;
     }
     return most;

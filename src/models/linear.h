@@ -24,7 +24,7 @@ struct model_linear {
     int64_t module_rows[LORA_MODULES], part_rows[LORA_MODULES];
     struct lora lora;      /* if it has adapters */
     enum rf_recipe recipe; /* of the operands of its products; not with adapters */
-    int64_t in, out;       /* K and N of one rank; if it has a recipe */
+    int64_t in, out;       /* K and N of the whole map; if it has a recipe */
     uint32_t site;         /* of random numbers: by the weight's name */
 };
 

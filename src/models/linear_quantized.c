@@ -12,9 +12,11 @@ static struct rf_quantized_sizes sizes_of(const struct model_linear *linear, int
     return rf_quantized_sizes(linear->quantized, count, whole);
 }
 
+/* As rf_quantized_sizes says. */
 static bool numbers_are_whole(const struct model_linear *linear)
 {
-    return linear->quantized == RF_NF4;
+    const int64_t block = RF_QUANTIZE_BLOCK, many = 1024 * block;
+    return sizes_of(linear, block, many).numbers > sizes_of(linear, block, block).numbers;
 }
 
 /* The parts [first, end) that module k consists of. */
@@ -88,7 +90,7 @@ int model_quantize_check(enum rf_quantization kind, int64_t elements)
     if (!kind)
         return 0;
     if ((int)kind < 0 || kind >= RF_QUANTIZATION_COUNT)
-        return rf_fail(RF_EINVAL, "weights are quantised to nf4 or int8");
+        return rf_fail(RF_EINVAL, "weights are quantised to nf4, int8, fp8, mxfp4 or nvfp4");
     /* A limit of rf_matmul. */
     return elements > INT32_MAX
                ? rf_fail(RF_EINVAL, "quantised weights must have fewer than 2^31 elements each")

@@ -79,8 +79,8 @@ int model_recipe_check_ranks(enum rf_recipe recipe, const char *axis, int ranks)
 {
     return recipe && ranks > 1
                ? rf_fail(RF_EINVAL,
-                         "products of %s have scales of whole operands, of which %s ranks have "
-                         "parts; use %s=1",
+                         "products of %s have scales of numbers that several %s ranks have; use "
+                         "%s=1",
                          rf_recipe_name(recipe), axis, axis)
                : 0;
 }

@@ -20,8 +20,7 @@ int model_operands(const struct model_layer *m, enum rf_recipe recipe, uint32_t 
 /* Bytes of scratch for any product of a map with `in` inputs and `out` outputs. */
 uint64_t model_operand_bytes(const struct model_layer *m, enum rf_recipe recipe, int64_t in,
                              int64_t out);
-/* RF_EINVAL: unknown recipe; ranks that share a layer, which would have other scales than one rank.
- */
+/* RF_EINVAL: unknown recipe; ranks along an axis, which would have other scales than one rank. */
 int model_recipe_check(enum rf_recipe recipe);
 int model_recipe_check_ranks(enum rf_recipe recipe, const char *axis, int ranks);
 

@@ -82,7 +82,9 @@ static int add_all(const struct quantized_source *s, const char *name, int64_t f
 {
     float *piece = malloc((size_t)PIECE * sizeof(*piece));
     int rc = piece ? 0 : RF_ENOMEM;
-    for (int64_t at = 0, n; rc == 0 && at < count; at += n) {
+    const int64_t all = count * rf_quantizer_passes(s->kind);
+    for (int64_t done = 0, n; rc == 0 && done < all; done += n) {
+        const int64_t at = done % count;
         n = count - at < PIECE ? count - at : PIECE;
         rc = s->from.values.read(s->from.values.self, name, (uint64_t)(first + at), (uint64_t)n,
                                  piece);

@@ -45,7 +45,7 @@ static int check_quantized(const char *op, struct product *p)
 static int check_weight(const char *op, struct product *p)
 {
     if ((int)p->quantized < 0 || p->quantized >= RF_QUANTIZATION_COUNT)
-        return rf_fail(RF_EINVAL, "%s: w_quantized is %d; it is RF_NF4 or RF_INT8", op,
+        return rf_fail(RF_EINVAL, "%s: w_quantized is %d; it is a kind of enum rf_quantization", op,
                        (int)p->quantized);
     if (p->quantized)
         return check_quantized(op, p);
@@ -85,11 +85,17 @@ static void choose(const struct product *p, struct rf_device *device, struct rf_
     static const struct rf_builds builds[RF_QUANTIZATION_COUNT] = {
         [RF_QUANTIZE_NONE] = RF_BUILDS(gemv),
         [RF_NF4] = {.aligned = RF_BUILD_TYPES(gemv_nf4_v), .any = RF_BUILD_TYPES(gemv_nf4_s)},
-        [RF_INT8] = {.aligned = RF_BUILD_TYPES(gemv_int8_v), .any = RF_BUILD_TYPES(gemv_int8_s)}};
+        [RF_INT8] = {.aligned = RF_BUILD_TYPES(gemv_int8_v), .any = RF_BUILD_TYPES(gemv_int8_s)},
+        [RF_FP8] = {.aligned = RF_BUILD_TYPES(gemv_fp8_v), .any = RF_BUILD_TYPES(gemv_fp8_s)},
+        [RF_MXFP4] = {.aligned = RF_BUILD_TYPES(gemv_fp4_v), .any = RF_BUILD_TYPES(gemv_fp4_s)},
+        [RF_NVFP4] = {.aligned = RF_BUILD_TYPES(gemv_fp4_v), .any = RF_BUILD_TYPES(gemv_fp4_s)}};
     static const struct rf_builds to_f32[RF_QUANTIZATION_COUNT] = {
         [RF_QUANTIZE_NONE] = {.aligned = RF_BUILD_16(gemv_f32_v), .any = RF_BUILD_16(gemv_f32_s)},
         [RF_NF4] = {.aligned = RF_BUILD_16(gemv_nf4_f32_v), .any = RF_BUILD_16(gemv_nf4_f32_s)},
-        [RF_INT8] = {.aligned = RF_BUILD_16(gemv_int8_f32_v), .any = RF_BUILD_16(gemv_int8_f32_s)}};
+        [RF_INT8] = {.aligned = RF_BUILD_16(gemv_int8_f32_v), .any = RF_BUILD_16(gemv_int8_f32_s)},
+        [RF_FP8] = {.aligned = RF_BUILD_16(gemv_fp8_f32_v), .any = RF_BUILD_16(gemv_fp8_f32_s)},
+        [RF_MXFP4] = {.aligned = RF_BUILD_16(gemv_fp4_f32_v), .any = RF_BUILD_16(gemv_fp4_f32_s)},
+        [RF_NVFP4] = {.aligned = RF_BUILD_16(gemv_fp4_f32_v), .any = RF_BUILD_16(gemv_fp4_f32_s)}};
     const struct rf_builds *of = p->out.dtype == p->x.dtype ? builds : to_f32;
     const bool vector =
         rf_pick_vector(p->terms, (struct rf_tensor[]){p->x, p->w}, p->quantized ? 1 : 2);
@@ -122,6 +128,7 @@ static int run(struct rf_stream *stream, const struct product *p)
     const uint64_t down = (uint64_t)(p->rows + at_once - 1) / at_once;
     rf_job_spec(&job, 0, LANES);
     rf_job_spec(&job, 1, at_once);
+    rf_quantized_spec(&job, p->quantized);
     rf_flat_groups(device, across * down, 1, job.groups);
     job.work.flops = 2 * (uint64_t)(p->rows * p->columns * p->terms);
     rf_job_reads(&job, p->x);

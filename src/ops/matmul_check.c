@@ -6,6 +6,7 @@
 #include "matmul.h"
 
 #include "../base/base.h"
+#include "quantize.h"
 
 #define MOST_PRODUCTS 65535 /* the least maxComputeWorkGroupCount */
 
@@ -68,7 +69,7 @@ static int check_options(const struct rf_matmul_opts *o)
                        "matmul: act_backward needs act and pre, and goes without bias, which "
                        "is in pre");
     if ((int)o->b_quantized < 0 || o->b_quantized >= RF_QUANTIZATION_COUNT)
-        return rf_fail(RF_EINVAL, "matmul: b_quantized is %d; it is RF_NF4 or RF_INT8",
+        return rf_fail(RF_EINVAL, "matmul: b_quantized is %d; it is a kind of enum rf_quantization",
                        (int)o->b_quantized);
     if (o->b_quantized && (o->transpose_a || o->batch > 1 || o->b_layout.row || o->b_layout.step))
         return rf_fail(RF_EINVAL,
@@ -175,7 +176,7 @@ static int check_quantized(struct rf_product *p)
     p->b_layout = (struct rf_layout){.row = columns};
     p->numbers = (uint32_t)(part->numbers / 4);
     p->blocks = (uint32_t)blocks_of(part->rows * part->columns);
-    if (p->quantized != RF_NF4)
+    if (!rf_numbers_are_whole(p->quantized))
         return 0;
     p->first_block = (uint32_t)blocks_of(part->first_row * part->columns + part->first_column);
     p->block_gap = (uint32_t)blocks_of(part->columns - columns);

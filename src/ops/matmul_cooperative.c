@@ -68,7 +68,9 @@ static uint32_t shared_bytes(const struct choice *c, const struct rf_product *p,
     uint32_t b = b_across ? (g->tile_n / 8 + 1) * g->depth : (g->depth / 8 + 1) * g->tile_n;
     uint32_t stages = 2 * c->parts * (a + b);
     uint32_t patches = subgroups * c->fragment.m * (g->sub_n / 4 + 1);
-    uint32_t tables = p->quantized == RF_NF4 ? 256 * (4 + 8) : 0;
+    uint32_t tables = p->quantized == RF_NF4                                 ? 256 * (4 + 8)
+                      : p->quantized == RF_MXFP4 || p->quantized == RF_NVFP4 ? 256 * 8
+                                                                             : 0;
     return 16 * (stages > patches ? stages : patches) + tables;
 }
 
@@ -122,7 +124,10 @@ static const struct rf_build shaders[] = {RF_BUILD_16(matmul_cooperative),
                              same_type = RF_BUILD_16(matmul_cooperative_same);
 static const struct rf_build quantized[RF_QUANTIZATION_COUNT][2] = {
     [RF_NF4] = {RF_BUILD_16(matmul_cooperative_nf4), RF_BUILD_16(matmul_cooperative_same_nf4)},
-    [RF_INT8] = {RF_BUILD_16(matmul_cooperative_int8), RF_BUILD_16(matmul_cooperative_same_int8)}};
+    [RF_INT8] = {RF_BUILD_16(matmul_cooperative_int8), RF_BUILD_16(matmul_cooperative_same_int8)},
+    [RF_FP8] = {RF_BUILD_16(matmul_cooperative_fp8), RF_BUILD_16(matmul_cooperative_same_fp8)},
+    [RF_MXFP4] = {RF_BUILD_16(matmul_cooperative_fp4), RF_BUILD_16(matmul_cooperative_same_fp4)},
+    [RF_NVFP4] = {RF_BUILD_16(matmul_cooperative_fp4), RF_BUILD_16(matmul_cooperative_same_fp4)}};
 
 /* Shader and constants, without those that depend on the operands' addresses and the epilogue. */
 static void describe_job(const struct rf_device_info *info, const struct rf_product *p,
@@ -142,6 +147,7 @@ static void describe_job(const struct rf_device_info *info, const struct rf_prod
         rf_job_spec(job, i, specs[i]);
     rf_job_spec(job, 15, c->g.lean);
     rf_job_spec(job, 16, c->turn);
+    rf_quantized_spec(job, p->quantized);
 }
 
 /* Form 2 g is row g of the geometries, 2 g + 1 the same turned, if that makes a difference. */

@@ -8,6 +8,7 @@
 #include "../base/base.h"
 #include "budget.h"
 #include "forms.h"
+#include "quantize.h"
 
 /* Whether consecutive tiles are in one column, which is better if it re-reads less memory: a column
  * of tiles shares its part of b, a row of tiles its part of a. */
@@ -223,9 +224,15 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
          {FORMS(matmul_subgroup_low_views), RF_BUILD(matmul_subgroup_low_views_tn)}}};
     static const struct rf_build quantized[2][RF_QUANTIZATION_COUNT][2][2] = {
         {[RF_NF4] = {{FORMS(matmul_subgroup_nf4)}, {FORMS(matmul_subgroup_views_nf4)}},
-         [RF_INT8] = {{FORMS(matmul_subgroup_int8)}, {FORMS(matmul_subgroup_views_int8)}}},
+         [RF_INT8] = {{FORMS(matmul_subgroup_int8)}, {FORMS(matmul_subgroup_views_int8)}},
+         [RF_FP8] = {{FORMS(matmul_subgroup_fp8)}, {FORMS(matmul_subgroup_views_fp8)}},
+         [RF_MXFP4] = {{FORMS(matmul_subgroup_fp4)}, {FORMS(matmul_subgroup_views_fp4)}},
+         [RF_NVFP4] = {{FORMS(matmul_subgroup_fp4)}, {FORMS(matmul_subgroup_views_fp4)}}},
         {[RF_NF4] = {{FORMS(matmul_subgroup_low_nf4)}, {FORMS(matmul_subgroup_low_views_nf4)}},
-         [RF_INT8] = {{FORMS(matmul_subgroup_low_int8)}, {FORMS(matmul_subgroup_low_views_int8)}}}};
+         [RF_INT8] = {{FORMS(matmul_subgroup_low_int8)}, {FORMS(matmul_subgroup_low_views_int8)}},
+         [RF_FP8] = {{FORMS(matmul_subgroup_low_fp8)}, {FORMS(matmul_subgroup_low_views_fp8)}},
+         [RF_MXFP4] = {{FORMS(matmul_subgroup_low_fp4)}, {FORMS(matmul_subgroup_low_views_fp4)}},
+         [RF_NVFP4] = {{FORMS(matmul_subgroup_low_fp4)}, {FORMS(matmul_subgroup_low_views_fp4)}}}};
 #undef FORMS
     const bool low = takes_low_tiles(p);
     const struct rf_device_info *info = rf_device_get_info(p->device);
@@ -250,6 +257,7 @@ static int run_part(struct rf_stream *stream, const struct rf_product *p)
     rf_job_spec(&job, 7, rf_matmul_type(p->out.dtype));
     rf_job_spec(&job, 8, p->act != RF_ACT_NONE);
     rf_job_spec(&job, 9, step);
+    rf_quantized_spec(&job, p->quantized);
     return rf_job_run(stream, &job);
 }
 
@@ -298,7 +306,9 @@ static bool tile_fits(void *user, size_t i)
     const struct rf_product *p = user;
     const struct rf_device_info *info = rf_device_get_info(p->device);
     const struct tile *t = &tiles[i];
-    const uint32_t tables = p->quantized == RF_NF4 ? 4 * (16 + 256) : 0;
+    const uint32_t tables = p->quantized == RF_NF4                                 ? 4 * (16 + 256)
+                            : p->quantized == RF_MXFP4 || p->quantized == RF_NVFP4 ? 4 * 16
+                                                                                   : 0;
     const uint32_t shared = 4 * 16 * (t->m + 4 + t->n + 4) + tables;
     if (info->kind == RF_DEVICE_CPU && t->unroll > 1)
         return false;
@@ -313,7 +323,10 @@ static void set_tile(const struct rf_product *p, const struct tile *t, struct rf
         {RF_BUILD(matmul_tiled_tn), RF_BUILD(matmul_tiled_tt)}};
     static const struct rf_build quantized[RF_QUANTIZATION_COUNT][2] = {
         [RF_NF4] = {RF_BUILD(matmul_tiled_nf4_nn), RF_BUILD(matmul_tiled_nf4_nt)},
-        [RF_INT8] = {RF_BUILD(matmul_tiled_int8_nn), RF_BUILD(matmul_tiled_int8_nt)}};
+        [RF_INT8] = {RF_BUILD(matmul_tiled_int8_nn), RF_BUILD(matmul_tiled_int8_nt)},
+        [RF_FP8] = {RF_BUILD(matmul_tiled_fp8_nn), RF_BUILD(matmul_tiled_fp8_nt)},
+        [RF_MXFP4] = {RF_BUILD(matmul_tiled_fp4_nn), RF_BUILD(matmul_tiled_fp4_nt)},
+        [RF_NVFP4] = {RF_BUILD(matmul_tiled_fp4_nn), RF_BUILD(matmul_tiled_fp4_nt)}};
     job->op = "matmul";
     job->shader = p->quantized ? quantized[p->quantized][p->transpose_b]
                                : shaders[p->transpose_a][p->transpose_b];
@@ -326,6 +339,7 @@ static void set_tile(const struct rf_product *p, const struct tile *t, struct rf
     rf_job_spec(job, 8, rf_matmul_type(p->a.dtype));
     rf_job_spec(job, 9, rf_matmul_type(p->out.dtype));
     rf_job_spec(job, 11, t->unroll);
+    rf_quantized_spec(job, p->quantized);
 }
 
 /* With whole quads, with and without an activation, and unaligned: which one needs the most

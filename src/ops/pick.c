@@ -28,6 +28,12 @@ void rf_job_spec(struct rf_job *job, uint32_t id, uint32_t value)
     job->specs[job->spec_count++] = (struct rf_spec){.id = id, .value = value};
 }
 
+void rf_quantized_spec(struct rf_job *job, enum rf_quantization kind)
+{
+    if (kind == RF_MXFP4 || kind == RF_NVFP4)
+        rf_job_spec(job, 20, kind == RF_NVFP4);
+}
+
 void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, uint32_t lanes,
                  uint32_t items_per_lane)
 {

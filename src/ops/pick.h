@@ -6,6 +6,8 @@
 #ifndef RF_OPS_PICK_H
 #define RF_OPS_PICK_H
 
+#include <ringforge/quantize.h>
+
 #include "launch.h"
 
 /* Lanes of a workgroup if each lane does some items of a flat range. */
@@ -20,6 +22,8 @@ uint32_t rf_pick_row_lanes(struct rf_device *device);
 void rf_job_flat(struct rf_job *job, struct rf_device *device, uint64_t items, uint32_t lanes,
                  uint32_t items_per_lane);
 void rf_job_spec(struct rf_job *job, uint32_t id, uint32_t value);
+/* The constant of shaders/quantized.glsl. */
+void rf_quantized_spec(struct rf_job *job, enum rf_quantization kind);
 
 /* Lanes of a workgroup of kernels with teams (rf_device_teams): every device supports this number.
  */

@@ -7,6 +7,7 @@
 
 #include "../base/base.h"
 
+#include <float.h>
 #include <math.h>
 
 enum { BLOCK = RF_QUANTIZE_BLOCK };
@@ -17,11 +18,13 @@ struct rf_quantizer {
     uint8_t *bytes;
     int64_t count, done;
     float *absmax; /* RF_NF4: of each block */
+    bool measures; /* RF_NVFP4: the first pass */
+    float largest, scale;
 };
 
 const char *rf_quantization_name(enum rf_quantization kind)
 {
-    static const char *const names[] = {"none", "nf4", "int8"};
+    static const char *const names[] = {"none", "nf4", "int8", "fp8", "mxfp4", "nvfp4"};
     return (unsigned)kind < RF_QUANTIZATION_COUNT ? names[kind] : NULL;
 }
 
@@ -38,12 +41,18 @@ static uint64_t padded(uint64_t bytes)
 struct rf_quantized_layout rf_quantized_layout(enum rf_quantization kind, int64_t count)
 {
     struct rf_quantized_layout l = {0};
-    if (count < 1 || count > INT64_MAX / 8 || (kind != RF_NF4 && kind != RF_INT8))
+    if (count < 1 || count > INT64_MAX / 8 || (int)kind <= 0 || kind >= RF_QUANTIZATION_COUNT)
         return l;
     const uint64_t n = (uint64_t)count, blocks = blocks_of(n, BLOCK);
-    if (kind == RF_INT8) {
+    if (kind == RF_INT8 || kind == RF_FP8) {
         l.blocks = padded(n);
         l.bytes = l.blocks + 4 * blocks;
+        return l;
+    }
+    if (kind != RF_NF4) {
+        l.blocks = padded(blocks_of(n, 2));
+        l.offset = l.blocks + padded(blocks_of(n, (uint64_t)rf_small_block(kind)));
+        l.bytes = l.offset + (kind == RF_NVFP4 ? 4 : 0);
         return l;
     }
     l.blocks = padded(blocks_of(n, 2));
@@ -58,12 +67,17 @@ uint64_t rf_quantized_bytes(enum rf_quantization kind, int64_t count)
     return rf_quantized_layout(kind, count).bytes;
 }
 
+bool rf_numbers_are_whole(enum rf_quantization kind)
+{
+    return kind != RF_INT8 && kind != RF_FP8;
+}
+
 struct rf_quantized_sizes rf_quantized_sizes(enum rf_quantization kind, int64_t count,
                                              int64_t whole)
 {
     const struct rf_quantized_layout part = rf_quantized_layout(kind, count);
     const struct rf_quantized_layout all =
-        rf_quantized_layout(kind, kind == RF_NF4 ? whole : count);
+        rf_quantized_layout(kind, rf_numbers_are_whole(kind) ? whole : count);
     if (!part.bytes || !all.bytes)
         return (struct rf_quantized_sizes){0};
     return (struct rf_quantized_sizes){part.blocks, all.bytes - all.blocks};
@@ -152,15 +166,27 @@ static int add_block(struct rf_quantizer *q, const float *values, int count)
     float largest = largest_of(values);
     if (!isfinite(largest))
         return fail_value(values, count, q->done);
+    if (q->measures) {
+        q->largest = largest > q->largest ? largest : q->largest;
+        q->done += count;
+        return 0;
+    }
     if (q->kind == RF_NF4) {
         nf4_block(values, count, &largest, q->bytes + q->done / 2);
         q->absmax[block] = largest;
-    } else {
+    } else if (q->kind == RF_INT8) {
         int8_block(values, count, largest, (float *)(void *)(q->bytes + q->layout.blocks) + block,
                    (int8_t *)q->bytes + q->done);
+    } else {
+        rf_small_write(q->kind, values, count, q->done, q->scale, q->bytes, &q->layout);
     }
     q->done += count;
     return 0;
+}
+
+int rf_quantizer_passes(enum rf_quantization kind)
+{
+    return kind == RF_NVFP4 ? 2 : 1;
 }
 
 int rf_quantizer_create(enum rf_quantization kind, int64_t count, void *bytes,
@@ -169,7 +195,7 @@ int rf_quantizer_create(enum rf_quantization kind, int64_t count, void *bytes,
     const struct rf_quantized_layout layout = rf_quantized_layout(kind, count);
     if (layout.bytes == 0 || !bytes || (uintptr_t)bytes % 4 || !out)
         return rf_fail(RF_EINVAL,
-                       "quantize: needs RF_NF4 or RF_INT8, a count from 1 (here %lld) and memory "
+                       "quantize: needs a kind, a count from 1 (here %lld) and memory "
                        "that is aligned to 4 bytes",
                        (long long)count);
     const size_t blocks = kind == RF_NF4 ? (size_t)blocks_of((uint64_t)count, BLOCK) : 0;
@@ -180,7 +206,12 @@ int rf_quantizer_create(enum rf_quantization kind, int64_t count, void *bytes,
         return rf_fail(RF_ENOMEM, "quantize: no memory for the blocks of %lld elements",
                        (long long)count);
     }
-    *q = (struct rf_quantizer){kind, layout, bytes, count, 0, absmax};
+    *q = (struct rf_quantizer){.kind = kind,
+                               .layout = layout,
+                               .bytes = bytes,
+                               .count = count,
+                               .absmax = absmax,
+                               .measures = kind == RF_NVFP4};
     memset(bytes, 0, (size_t)layout.bytes); /* so that the padding is always the same */
     *out = q;
     return 0;
@@ -196,12 +227,18 @@ int rf_quantizer_add(struct rf_quantizer *q, const float *values, int64_t count)
                        (long long)count, BLOCK);
     for (int64_t i = 0; i < count; i += BLOCK)
         RETURN_IF_ERROR(add_block(q, values + i, count - i < BLOCK ? (int)(count - i) : BLOCK));
+    if (q->measures && q->done == q->count) {
+        q->scale = q->largest / (6 * 448);
+        q->scale = q->scale < FLT_MIN ? FLT_MIN : q->scale;
+        q->measures = false;
+        q->done = 0;
+    }
     return 0;
 }
 
 int rf_quantizer_finish(struct rf_quantizer *q)
 {
-    if (!q || q->done != q->count)
+    if (!q || q->measures || q->done != q->count)
         return rf_fail(RF_EINVAL, "quantize: %lld of %lld values were given",
                        (long long)(q ? q->done : 0), (long long)(q ? q->count : 0));
     if (q->kind == RF_NF4)
@@ -209,6 +246,8 @@ int rf_quantizer_finish(struct rf_quantizer *q)
                         q->bytes + q->layout.blocks,
                         (float *)(void *)(q->bytes + q->layout.largest),
                         (float *)(void *)(q->bytes + q->layout.offset));
+    if (q->kind == RF_NVFP4)
+        memcpy(q->bytes + q->layout.offset, &q->scale, sizeof(q->scale));
     return 0;
 }
 
@@ -224,7 +263,9 @@ int rf_quantize(enum rf_quantization kind, const float *values, int64_t count, v
 {
     struct rf_quantizer *q;
     RETURN_IF_ERROR(rf_quantizer_create(kind, count, bytes, &q));
-    int status = rf_quantizer_add(q, values, count);
+    int status = 0;
+    for (int pass = 0; status >= 0 && pass < rf_quantizer_passes(kind); pass++)
+        status = rf_quantizer_add(q, values, count);
     if (status >= 0)
         status = rf_quantizer_finish(q);
     rf_quantizer_destroy(q);
@@ -254,16 +295,17 @@ int rf_dequantize(struct rf_quantized tensor, int64_t first, int64_t count, floa
     const struct rf_quantized_layout l = rf_quantized_layout(tensor.kind, tensor.count);
     if (l.bytes == 0 || !tensor.bytes || !values || first < 0 || count < 0 ||
         first > tensor.count - count)
-        return rf_fail(RF_EINVAL,
-                       "dequantize: elements %lld to %lld of %lld are not there, or the kind is "
-                       "neither RF_NF4 nor RF_INT8",
-                       (long long)first, (long long)(first + count), (long long)tensor.count);
+        return rf_fail(
+            RF_EINVAL,
+            "dequantize: elements %lld to %lld of %lld are not there, or the kind is none",
+            (long long)first, (long long)(first + count), (long long)tensor.count);
     const uint8_t *from = tensor.bytes;
     for (int64_t k = 0; k < count; k++) {
         const uint64_t i = (uint64_t)(first + k);
-        values[k] = tensor.kind == RF_NF4
-                        ? nf4_value(from, &l, i)
-                        : (float)(int8_t)from[i] * f32_at(from + l.blocks, i / BLOCK);
+        values[k] = tensor.kind == RF_NF4 ? nf4_value(from, &l, i)
+                    : tensor.kind == RF_INT8
+                        ? (float)(int8_t)from[i] * f32_at(from + l.blocks, i / BLOCK)
+                        : rf_small_read(tensor.kind, i, from, &l);
     }
     return 0;
 }

@@ -68,6 +68,13 @@ int rf_recipe_find(const char *text)
     return -1;
 }
 
+int rf_recipe_block(enum rf_recipe recipe)
+{
+    return (unsigned)recipe < RF_RECIPE_COUNT && !recipes[recipe].two_level
+               ? recipes[recipe].block.along
+               : 0;
+}
+
 bool rf_recipe_is_random(enum rf_recipe recipe)
 {
     return (unsigned)recipe < RF_RECIPE_COUNT && recipes[recipe].four_bits;

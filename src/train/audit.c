@@ -102,7 +102,7 @@ static bool copy_of(const struct audit *a, struct rf_span *span)
     const struct rf_tensor params = a->run->regions[RF_REGION_PARAMS];
     const uint64_t element = (span->stored.offset - params.offset) / sizeof(float);
     if (!rf_plan_step_copies(plan) || span->stored.dtype != RF_F32 ||
-        element >= rf_plan_master_elements(plan, plan->shard)) /* raw */
+        element >= rf_plan_master_elements(plan, plan->shard)) /* single */
         return false;
     span->stored.buffer = copy.buffer;
     span->stored.dtype = plan->copy_type;

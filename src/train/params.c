@@ -52,7 +52,7 @@ struct rf_own_part rf_run_own_part(const struct rf_run *run, int index)
         element = piece->shard_first + span.first - begin;
     }
     const enum rf_region_id region = rf_plan_param_region(plan, index);
-    if (param->raw)
+    if (param->single)
         element -= rf_plan_bare_elements(plan, plan->shard);
     struct rf_tensor t = run->regions[region];
     t.dtype = region == RF_REGION_COPY ? plan->copy_type : RF_F32;

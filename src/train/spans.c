@@ -108,7 +108,7 @@ static struct rf_tensor stored(const struct rf_run *run, const struct rf_listed 
     t.dtype = listed->region == RF_REGION_COPY                ? plan->copy_type
               : rf_states_are(listed) && !rf_plan_codes(plan) ? plan->policy.state_dtype
                                                               : RF_F32;
-    if (plan->params[listed->param].raw)
+    if (plan->params[listed->param].single)
         first -= rf_plan_bare_elements(plan, plan->shard);
     t.offset += k >= 0 && k < RF_PLAN_STATES ? rf_plan_state_offset(plan, k, plan->shard, first)
                                              : first * rf_dtype_bytes(t.dtype);

@@ -17,11 +17,13 @@ static void read_weight(struct rf_weights *weights, int index)
     if (count > 1 << 20 || rf_weights_read(weights, index, 0, 0, NULL) < 0)
         return;
     float *values = malloc((count + 1) * sizeof(*values));
-    void *bytes = malloc(rf_quantized_bytes(RF_NF4, (int64_t)count + 1));
+    void *bytes = malloc(rf_quantized_bytes(RF_FP8, (int64_t)count + 1));
     if (rf_weights_read(weights, index, 0, count, values) == 0)
         REQUIRE(rf_weights_read(weights, index, 1, count, values) < 0);
     if (count > 0)
         REQUIRE(rf_weights_quantized(weights, index, RF_NF4, bytes) <= 1);
+    if (count > 0)
+        REQUIRE(rf_weights_quantized(weights, index, RF_FP8, bytes) <= 1);
     free(values);
     free(bytes);
 }
@@ -38,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 2 || size > sizeof(file) - 8)
         return 0;
     const struct rf_weights_opts opts = {.allow_nan = true,
-                                         .packing = (enum rf_packing)(1 + data[0] % 4),
+                                         .packing = (enum rf_packing)(1 + data[0] % 5),
                                          .group = (int64_t)(data[1] % 64) - 1,
                                          .reordered = data[1] >= 64};
     data += 2;

@@ -243,7 +243,7 @@ static int disassemble_products(struct rf_device *device, const char *folder, ch
     for (int type = 0; type < 3; type++) {
         for (int form = 0; form < 3; form++)
             matmul(&p, NULL, types[type], form, 0);
-        for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++)
+        for (enum rf_quantization kind = RF_NF4; kind < RF_QUANTIZATION_COUNT; kind++)
             for (int transposed = 0; transposed < 2; transposed++)
                 quantized_matmul(&p, types[type], kind, transposed);
         for (int backward = 0; backward < 2; backward++)

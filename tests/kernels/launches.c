@@ -117,7 +117,7 @@ static void matmuls(const struct run *run)
     }
     split_matmuls(run);
     for (size_t type = 0; type < TYPES; type++)
-        for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++)
+        for (enum rf_quantization kind = RF_NF4; kind < RF_QUANTIZATION_COUNT; kind++)
             for (size_t size = 0; size < PRODUCT_SIZES; size++) {
                 if (run->operands->brief && types[type] == RF_BF16)
                     continue; /* differs from f16 only in the conversion */
@@ -566,7 +566,7 @@ void launch_all(struct operands *operands,
         launch_heads(&run, types[type]);
         gemvs(&run, types[type], 512);
         gemvs(&run, types[type], 511);
-        for (enum rf_quantization kind = RF_NF4; kind <= RF_INT8; kind++) {
+        for (enum rf_quantization kind = RF_NF4; kind < RF_QUANTIZATION_COUNT; kind++) {
             quantized_gemvs(&run, types[type], kind, 512);
             quantized_gemvs(&run, types[type], kind, 511);
         }

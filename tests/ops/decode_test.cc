@@ -111,7 +111,8 @@ class QuantizedGemv : public OpTest, public ::testing::WithParamInterface<rf_qua
     }
     Floats values;
 };
-INSTANTIATE_TEST_SUITE_P(Kind, QuantizedGemv, ::testing::Values(RF_NF4, RF_INT8),
+INSTANTIATE_TEST_SUITE_P(Kind, QuantizedGemv,
+                         ::testing::Values(RF_NF4, RF_INT8, RF_FP8, RF_MXFP4, RF_NVFP4),
                          [](const auto &info) { return rf_quantization_name(info.param); });
 
 /* Rows of x, columns, terms: rows of w begin inside blocks, bytes and words, the last block is of

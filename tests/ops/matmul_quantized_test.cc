@@ -100,7 +100,8 @@ class Quantized : public OpTest, public ::testing::WithParamInterface<rf_quantiz
     Floats values;
     int ran = 0;
 };
-INSTANTIATE_TEST_SUITE_P(Kind, Quantized, ::testing::Values(RF_NF4, RF_INT8),
+INSTANTIATE_TEST_SUITE_P(Kind, Quantized,
+                         ::testing::Values(RF_NF4, RF_INT8, RF_FP8, RF_MXFP4, RF_NVFP4),
                          [](const auto &info) { return rf_quantization_name(info.param); });
 
 TEST_P(Quantized, ProductsOfEveryFormAndTypeAreThoseOfTheUnpackedWeights)
@@ -220,11 +221,12 @@ TEST_P(Quantized, PartsOfAMatrixHaveTheValuesOfTheWhole)
                 std::copy_n(&bytes[from + (uint64_t)(at / 64 * of_block)], k / 64 * of_block,
                             &own[to + (uint64_t)(r * k / 64 * of_block)]);
             };
-            take(0, 0, GetParam() == RF_NF4 ? 32 : 64);
-            if (GetParam() == RF_INT8)
+            const bool own_numbers = GetParam() == RF_INT8 || GetParam() == RF_FP8;
+            take(0, 0, own_numbers ? 64 : 32);
+            if (own_numbers)
                 take(all.blocks, part.numbers, 4);
         }
-        if (GetParam() == RF_NF4)
+        if (GetParam() != RF_INT8 && GetParam() != RF_FP8)
             std::copy(bytes.begin() + (ptrdiff_t)all.blocks, bytes.end(),
                       own.begin() + (ptrdiff_t)part.numbers);
         const rf_tensor b = words(rf_shape1((int64_t)own.size()), RF_U8, own.data(), 0);

@@ -60,7 +60,8 @@ Bytes quantized(rf_quantization kind, const std::vector<float> &x)
 class Quantize : public ::testing::TestWithParam<rf_quantization>
 {
 };
-INSTANTIATE_TEST_SUITE_P(Kind, Quantize, ::testing::Values(RF_NF4, RF_INT8),
+INSTANTIATE_TEST_SUITE_P(Kind, Quantize,
+                         ::testing::Values(RF_NF4, RF_INT8, RF_FP8, RF_MXFP4, RF_NVFP4),
                          [](const auto &info) { return rf_quantization_name(info.param); });
 
 TEST(QuantizeNf4, HasTheBitsOfBitsandbytes)
@@ -82,10 +83,11 @@ TEST_P(Quantize, PiecesGiveTheSameBytes)
     Bytes bytes(whole.size(), 0xabababab);
     rf_quantizer *quantizer = nullptr;
     ASSERT_EQ(rf_quantizer_create(GetParam(), (int64_t)x.size(), bytes.data(), &quantizer), RF_OK);
-    for (int64_t first = 0, count = 64; first < (int64_t)x.size(); first += count, count *= 3)
-        ASSERT_EQ(
-            rf_quantizer_add(quantizer, &x[first], std::min(count, (int64_t)x.size() - first)),
-            RF_OK);
+    for (int pass = 0; pass < rf_quantizer_passes(GetParam()); pass++)
+        for (int64_t first = 0, count = 64; first < (int64_t)x.size(); first += count, count *= 3)
+            ASSERT_EQ(
+                rf_quantizer_add(quantizer, &x[first], std::min(count, (int64_t)x.size() - first)),
+                RF_OK);
     EXPECT_EQ(rf_quantizer_finish(quantizer), RF_OK);
     rf_quantizer_destroy(quantizer);
     EXPECT_EQ(bytes, whole);
@@ -106,7 +108,10 @@ TEST_P(Quantize, ValuesComeBackWithinHalfAStepOfTheirBlock)
             largest = std::max(largest, std::fabs(x[i]));
         /* NF4: half of the widest gap of levels, plus the error of the second level: half of a step
          * of its map, times the largest difference of a block to their mean, here at most 3. */
-        const double bound = GetParam() == RF_INT8 ? largest / 253 : 0.153 * largest + 0.0071 * 3;
+        const double bound = GetParam() == RF_INT8  ? largest / 253
+                             : GetParam() == RF_NF4 ? 0.153 * largest + 0.0071 * 3
+                             : GetParam() == RF_FP8 ? largest / 27.9
+                                                    : largest * 0.251 + 1e-5;
         for (size_t i = block; i < end; i++)
             ASSERT_NEAR(x[i], y[i], bound) << i;
     }
@@ -153,8 +158,81 @@ TEST_P(Quantize, WrongPiecesAreRefused)
     EXPECT_EQ(rf_dequantize({RF_QUANTIZE_NONE, bytes.data(), 200}, 0, 1, &y), RF_EINVAL);
 }
 
+/* By the words of quantize.h alone. */
+double e4m3(unsigned code)
+{
+    const unsigned exponent = code >> 3 & 15;
+    const double digits = exponent ? 8 + (code & 7) : code & 7;
+    return std::ldexp(code & 128 ? -digits : digits, (int)(exponent ? exponent : 1) - 10);
+}
+
+double e2m1(unsigned code)
+{
+    const double levels[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
+    return code & 8 ? -levels[code & 7] : levels[code & 7];
+}
+
+TEST(QuantizeSmall, CodesAreTheNearestOfTheirScalesWhichAreThoseOfTheFormats)
+{
+    const std::vector<float> x = values(4133);
+    float tensor_largest = 0;
+    for (float v : x)
+        tensor_largest = std::max(tensor_largest, std::fabs(v));
+    for (rf_quantization kind : {RF_FP8, RF_MXFP4, RF_NVFP4}) {
+        const Bytes words = quantized(kind, x);
+        const struct rf_quantized_layout l = rf_quantized_layout(kind, (int64_t)x.size());
+        const uint8_t *bytes = reinterpret_cast<const uint8_t *>(words.data());
+        const size_t every = kind == RF_FP8 ? 64 : kind == RF_MXFP4 ? 32 : 16;
+        std::vector<float> y(x.size());
+        ASSERT_EQ(rf_dequantize({kind, bytes, (int64_t)x.size()}, 0, (int64_t)x.size(), y.data()),
+                  RF_OK);
+        float tensor = 0;
+        if (kind == RF_NVFP4)
+            memcpy(&tensor, bytes + l.offset, 4);
+        EXPECT_EQ(tensor, kind == RF_NVFP4 ? tensor_largest / 2688 : 0);
+        for (size_t block = 0; block * every < x.size(); block++) {
+            const size_t end = std::min((block + 1) * every, x.size());
+            float largest = 0, scale;
+            for (size_t i = block * every; i < end; i++)
+                largest = std::max(largest, std::fabs(x[i]));
+            if (kind == RF_FP8) {
+                memcpy(&scale, bytes + l.blocks + 4 * block, 4);
+                ASSERT_EQ(scale, largest / 448);
+            } else if (kind == RF_MXFP4) {
+                scale = std::ldexp(1.0F, bytes[l.blocks + block] - 127);
+                ASSERT_EQ(scale, largest > 0 ? std::exp2(std::floor(std::log2(largest)) - 2)
+                                             : std::ldexp(1.0F, -126));
+            } else {
+                const double wanted = largest / 6 / tensor;
+                scale = (float)e4m3(bytes[l.blocks + block]);
+                ASSERT_LE(std::fabs(scale - wanted), std::max(wanted / 16.9, 0x1p-10));
+                scale *= tensor;
+            }
+            for (size_t i = block * every; i < end; i++) {
+                const unsigned code = kind == RF_FP8 ? bytes[i] : bytes[i / 2] >> i % 2 * 4 & 15;
+                const double level = kind == RF_FP8 ? e4m3(code) : e2m1(code);
+                double least = INFINITY;
+                for (unsigned other = 0; other < (kind == RF_FP8 ? 256 : 16); other++)
+                    if (kind != RF_FP8 || (other & 127) != 127)
+                        least =
+                            std::min(least, std::fabs((kind == RF_FP8 ? e4m3(other) : e2m1(other)) -
+                                                      (scale > 0 ? x[i] / scale : 0)));
+                ASSERT_EQ(y[i], (float)level * scale) << rf_quantization_name(kind) << i;
+                if (scale > 0) {
+                    ASSERT_EQ(std::fabs(level - x[i] / scale), least) << i;
+                }
+            }
+        }
+    }
+}
+
 TEST(QuantizedBytes, AreThoseOfTheLayout)
 {
+    EXPECT_EQ(rf_quantized_bytes(RF_MXFP4, 1 << 20) * 8, (1 << 20) * 4.25);
+    EXPECT_EQ((rf_quantized_bytes(RF_NVFP4, 1 << 20) - 4) * 8, (1 << 20) * 4.5);
+    EXPECT_EQ(rf_quantized_bytes(RF_FP8, 1 << 20) * 8, (1 << 20) * 8.5);
+    EXPECT_EQ(rf_quantized_bytes(RF_NVFP4, 17), 12u + 4 + 4);
+    EXPECT_EQ(rf_quantized_bytes(RF_MXFP4, 33), 20u + 4);
     EXPECT_EQ(rf_quantized_bytes(RF_NF4, 1), 4u + 4 + 4 + 4);
     EXPECT_EQ(rf_quantized_bytes(RF_NF4, 1 << 24), (1u << 23) + (1u << 18) + (1u << 12) + 4);
     EXPECT_EQ(rf_quantized_bytes(RF_NF4, 64 * 257 + 1), 8228u + 260 + 8 + 4);

@@ -145,11 +145,10 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
     void operands(rf_dtype type, int64_t n, int64_t C)
     {
         rf_tensor x = some(rf_shape2(n, C), type), out = typed_blank(rf_shape2(n, C), type),
-                  scalars = f32(rf_shape1(RF_SCALAR_WORDS), Floats(RF_SCALAR_WORDS)),
-                  most = blank(rf_shape1(100 * C)); /* more than any needs */
-        for (int k = 0; k < 4; k++) {
-            const rf_operand_opts opts = {k < 2 ? RF_RECIPE_FP8_ROWS : RF_RECIPE_MXFP4,
-                                          RF_OPERAND_GRADIENT, k % 2 == 1, &scalars};
+                  scalars = blank(rf_shape1(RF_SCALAR_WORDS)), most = blank(rf_shape1(100 * C));
+        for (bool columns : {false, true}) {
+            const rf_recipe recipe = columns ? RF_RECIPE_MXFP4 : RF_RECIPE_FP8_ROWS;
+            const rf_operand_opts opts = {recipe, RF_OPERAND_GRADIENT, columns, &scalars};
             EXPECT_OK(rf_round_operand(stream, out, x, &opts, &most));
         }
     }
@@ -328,7 +327,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
                               &opts));
             EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), some(rf_shape2(n, k), type),
                               some(rf_shape2(12, k), type), nullptr));
-            for (rf_quantization kind : {RF_NF4, RF_INT8}) {
+            for (rf_quantization kind : {RF_NF4, RF_INT8, RF_FP8, RF_MXFP4, RF_NVFP4}) {
                 opts.w_quantized = kind;
                 EXPECT_OK(rf_gemv(stream, some(rf_shape2(n, 12), to), some(rf_shape2(n, k), type),
                                   packed(kind, 12 * k), &opts));
@@ -405,7 +404,7 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             }
         product(type, nullptr, 0, deep, 1);
         const int64_t blocks[3] = {odd ? 3 : 12, 64, 64}; /* 16 bits: not through views */
-        for (rf_quantization kind : {RF_NF4, RF_INT8})
+        for (rf_quantization kind : {RF_NF4, RF_INT8, RF_FP8, RF_MXFP4, RF_NVFP4})
             for (bool transposed : {false, true}) {
                 if (type == RF_F32)
                     quantized(type, kind, transposed, size, nullptr);
@@ -542,7 +541,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
         if (!int64 ? contains(shader, "_longs_")
                    : starts(shader, "matmul_subgroup_") && !contains(shader, "_longs_") &&
                          !contains(shader, "_views_") && !contains(shader, "_nf4_") &&
-                         !contains(shader, "_int8_"))
+                         !contains(shader, "_int8_") && !contains(shader, "_fp8_") &&
+                         !contains(shader, "_fp4_"))
             return "for devices without, or with, 64-bit integers";
         if (contains(shader, "views") && !views_exist)
             return "for devices with texel views";

@@ -293,6 +293,10 @@ TEST(Recipe, NamesOfOtherLibrariesAreKnown)
     EXPECT_EQ(rf_recipe_find("rowwise"), RF_RECIPE_FP8_ROWS);
     EXPECT_EQ(rf_recipe_find("MXFP8BlockScaling"), RF_RECIPE_MXFP8);
     EXPECT_EQ(rf_recipe_find("NVFP4BlockScaling"), RF_RECIPE_NVFP4);
+    EXPECT_EQ(rf_recipe_block(RF_RECIPE_FP8_BLOCKS), 128);
+    EXPECT_EQ(rf_recipe_block(RF_RECIPE_MXFP4), 32);
+    for (rf_recipe whole : {RF_RECIPE_NONE, RF_RECIPE_FP8, RF_RECIPE_FP8_ROWS, RF_RECIPE_NVFP4})
+        EXPECT_EQ(rf_recipe_block(whole), 0);
     EXPECT_EQ(rf_recipe_kept_layers(RF_RECIPE_NVFP4, 17), 3);
     EXPECT_EQ(rf_recipe_kept_layers(RF_RECIPE_NVFP4, 1), 0);
     EXPECT_EQ(rf_recipe_kept_layers(RF_RECIPE_MXFP8, 17), 0);

@@ -268,7 +268,7 @@ TEST(GenerateProgram, WhatIsWrongIsNamed)
         {{"--from", dir, "--prompt-ids", ""},
          "an id of --prompt-ids wants a whole number, not \"\""},
         {{"--from", dir, "--prompt", "a", "--max-new", "4", "--quantize", "nf5"},
-         "none, nf4 or int8"},
+         "none, nf4, int8, fp8, mxfp4 or nvfp4"},
         {{"--from", dir, "--prompt", "a", "--stop", "\xa9"}, "--stop needs a text in UTF-8"},
         {{"--from", dir}, "no prompt; pass --prompt TEXT"},
         {{"--from", dir, "--prompt", "a", "--prompt-ids", "1"}, "pass prompts in one way"},

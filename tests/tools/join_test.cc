@@ -276,6 +276,28 @@ TEST(Join, WorkersTakeNewcomersInBehindAnExchange)
     EXPECT_EQ(rest.out.find("each continues with the mean"), std::string::npos) << rest.out;
 }
 
+/* The next newcomer gets the mean of all, also of those that were newcomers themselves. With a
+ * learning rate of 0 that is what it was at the start. */
+TEST(Join, ANewcomerIsOneOfTheOthersForTheNextOne)
+{
+    const std::vector<std::string> still = {"--sync", "diloco:2",       "--lr",
+                                            "0",      "--weight-decay", "0"};
+    Job job(2, 1000, with(still, {"--steps", "121"})); // ends between exchanges: with a mean
+    job.read_until("\"step\":3,");
+    Newcomer one = job.join();
+    job.read_until("\"workers\":3,\"lost\":0,\"joined\":1}");
+    Newcomer other = job.join();
+    job.read_until("\"workers\":4,\"lost\":0,\"joined\":1}");
+    const ProgramResult r = job.finish(), a = one.finish(), b = other.finish();
+    for (const ProgramResult *result : {&r, &a, &b})
+        EXPECT_EQ(result->status, 0) << result->err;
+    const ProgramResult start = run_program(with(
+        tiny(job.data), with(still, {"--steps", "2", "--ranks", "4", "--provider", "loopback"})));
+    EXPECT_EQ(start.status, 0) << start.err;
+    EXPECT_EQ(sha_of(r.out).size(), 64u);
+    EXPECT_EQ(sha_of(r.out), sha_of(start.out));
+}
+
 /* Groups of ranks join as a whole, with the state of each of them. */
 TEST(Join, AWorkerOfTwoRanksJoinsAsAWhole)
 {

@@ -379,7 +379,7 @@ TEST(Frozen, CheckpointsOfWholeAndOfFrozenRunsAreLoaded)
     }
 }
 
-TEST(Frozen, InSixteenBitsTheyHaveNoMaster)
+TEST(Frozen, InSixteenBitsTheyHaveNoMasterAndInF32NoCopy)
 {
     gpt2 *model = nullptr;
     gpt2_config config = {3, 64, 4, 32, 61};
@@ -394,17 +394,20 @@ TEST(Frozen, InSixteenBitsTheyHaveNoMaster)
     const rf_block *blocks = gpt2_blocks(model, &count);
     rf_plan *plan = nullptr;
     ASSERT_RF(rf_plan_build({blocks, count}, nullptr, &policy, 0, &plan));
-    uint64_t all = 0, bare = 0;
+    uint64_t all = 0, bare = 0, single = 0;
     for (int i = 0; i < plan->param_count; i++) {
         const rf_plan_param &p = plan->params[i];
-        const bool narrow = p.desc->dtype != RF_F32 && p.block <= 2;
+        const bool frozen = p.block == 1 || p.block == 2;
+        const bool narrow = p.desc->dtype != RF_F32 && frozen;
         EXPECT_EQ(p.bare, narrow) << p.desc->name; // not norms, which are f32
+        EXPECT_EQ(p.single, frozen && !narrow) << p.desc->name;
         all += p.logical == i ? rf_plan_padded(plan, (uint64_t)p.count) : 0;
         bare += narrow ? rf_plan_padded(plan, (uint64_t)p.count) : 0;
+        single += p.single ? rf_plan_padded(plan, (uint64_t)p.count) : 0;
     }
     rf_bytes bytes;
     rf_plan_bytes(plan, &bytes);
-    EXPECT_EQ(bytes.params, 4 * (all - bare) + 2 * all);
+    EXPECT_EQ(bytes.params, 4 * (all - bare) + 2 * (all - single));
     rf_plan_destroy(plan);
     gpt2_destroy(model);
 }

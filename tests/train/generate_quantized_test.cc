@@ -35,6 +35,8 @@ std::vector<Case> cases()
         for (rf_quantization kind : {RF_NF4, RF_INT8})
             for (bool adapted : {false, true})
                 all.push_back({is_llama, kind, adapted});
+    for (rf_quantization kind : {RF_FP8, RF_MXFP4, RF_NVFP4})
+        all.push_back({true, kind, false});
     return all;
 }
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Values of packed weights by other programs, for packed_weights_test.cc.
 
-`python3 packed_torch.py > packed_torch.txt` needs torch 2.15 and bitsandbytes 0.50; the last three
+`python3 packed_torch.py > packed_torch.txt` needs torch 2.15 and bitsandbytes 0.50; the last five
 cases are the formulas of GPTQModel 7.7 (dequantize_weight, after convert_gptq_v1_to_v2_format) and
-AutoAWQ 0.2.9 (dequantize_gemm) in torch. Tensors are the formula below; a row has a case and the
-FNV hash of its values' bits as f32, then the first four values.
+AutoAWQ 0.2.9 (dequantize_gemm), and codes times scales of FP8, in torch. Tensors are the formula
+below; a row has a case and the FNV hash of its values' bits as f32, then the first four values.
 """
 import struct
 
@@ -67,6 +67,19 @@ def int8(name, rows, columns):
     show(name, F.int8_vectorwise_dequant(codes, n.scales(rows)))
 
 
+def fp8(name, rows, columns, block, dtype):
+    n = Numbers(rows * columns + block)
+    codes = [n.next() >> 24 for _ in range(rows * columns)]
+    codes = torch.tensor([c ^ 1 if c & 127 == 127 else c for c in codes], dtype=torch.uint8)
+    weight = codes.view(torch.float8_e4m3fn).view(rows, columns).to(dtype)
+    down, across = (-(-rows // block), -(-columns // block)) if block else (rows, 1)
+    scales = n.scales(down * across) if dtype == torch.float32 else n.halves(down * across, dtype)
+    scales = scales.view(down, across)
+    if block:
+        scales = scales.repeat_interleave(block, 0).repeat_interleave(block, 1)[:rows, :columns]
+    show(name, weight * scales)
+
+
 def nibbles(words, dim):
     parts = [words >> 4 * i & 15 for i in range(8)]
     return torch.stack(parts, dim + 1).flatten(dim, dim + 1)
@@ -105,3 +118,5 @@ int8("int8", 24, 72)
 gptq("gptq", 72, 24, 32, False, True, torch.float16)
 gptq("gptq-v2", 72, 24, 32, True, False, torch.bfloat16)
 awq("awq", 96, 24, 32)
+fp8("fp8-blocks", 136, 192, 128, torch.float32)
+fp8("fp8-rows", 24, 72, 0, torch.bfloat16)

@@ -34,6 +34,13 @@ struct Numbers {
     {
         return list<uint8_t>((size_t)count, [&] { return (uint8_t)(next() >> 24); });
     }
+    std::string e4m3(int64_t count) /* no NaN */
+    {
+        return list<uint8_t>((size_t)count, [&] {
+            const uint8_t code = (uint8_t)(next() >> 24);
+            return (uint8_t)((code & 127) == 127 ? code ^ 1 : code);
+        });
+    }
     std::string words(int64_t count)
     {
         return list<uint32_t>((size_t)count, [&] {
@@ -129,6 +136,22 @@ Case groups(const std::string &name, rf_packing packing, int64_t inputs, int64_t
     return c;
 }
 
+/* block 0: a scale for each row. */
+Case fp8(const std::string &name, int64_t rows, int64_t columns, int64_t block, rf_dtype dtype)
+{
+    Case c = {name, {}, rows, columns, {}};
+    Numbers n = {(uint32_t)(rows * columns + block)};
+    const int64_t down = block ? (rows + block - 1) / block : rows;
+    const int64_t across = block ? (columns + block - 1) / block : 1;
+    c.opts.packing = RF_PACKING_FP8;
+    c.opts.group = block ? block : 128;
+    c.tensors["x.weight"] = {"F8_E4M3", shape_of(rows, columns), n.e4m3(rows * columns)};
+    c.tensors[block ? "x.weight_scale_inv" : "x.weight_scale"] = {
+        dtype == RF_F32 ? "F32" : "BF16", shape_of(down, across),
+        dtype == RF_F32 ? n.scales(down * across) : n.halves(down * across, dtype)};
+    return c;
+}
+
 std::vector<Case> cases()
 {
     return {four_bits("nf4", "nf4", 24, 72, 64, false, "float32"),
@@ -140,7 +163,9 @@ std::vector<Case> cases()
             int8(),
             groups("gptq", RF_PACKING_GPTQ, 72, 24, RF_F16),
             groups("gptq-v2", RF_PACKING_GPTQ_V2, 72, 24, RF_BF16),
-            groups("awq", RF_PACKING_AWQ, 96, 24, RF_F16)};
+            groups("awq", RF_PACKING_AWQ, 96, 24, RF_F16),
+            fp8("fp8-blocks", 136, 192, 128, RF_F32),
+            fp8("fp8-rows", 24, 72, 0, RF_BF16)};
 }
 
 uint64_t hash_of(const Floats &values)
@@ -194,6 +219,14 @@ TEST(PackedWeights, HaveTheValuesThatTheProgramsComputeWhichWriteThem)
         const bool kept = c.name.rfind("nf4-nested", 0) == 0;
         EXPECT_EQ(rf_weights_quantized(w, index, RF_NF4, bytes.data()), kept);
         EXPECT_EQ(rf_weights_quantized(w, index, RF_INT8, bytes.data()), 0);
+        std::vector<float> eight(rf_quantized_bytes(RF_FP8, count) / 4);
+        const int stays = rf_weights_quantized(w, index, RF_FP8, eight.data());
+        EXPECT_EQ(stays, c.name == "fp8-blocks");
+        if (stays == 1) {
+            Floats own(values.size());
+            ASSERT_RF(rf_dequantize({RF_FP8, eight.data(), count}, 0, count, own.data()));
+            EXPECT_EQ(own, values);
+        }
         if (c.name == "nf4-nested") {
             Floats own(values.size());
             ASSERT_RF(rf_dequantize({RF_NF4, bytes.data(), count}, 0, count, own.data()));
@@ -323,6 +356,13 @@ TEST(PackedWeights, TheirConfigIsReadOrRefusedFieldByField)
          RF_PACKING_NONE, 0, RF_QUANTIZE_NONE},
         {bnb + "\"a_new_field\": 1}", "quantization_config.a_new_field is 1", RF_PACKING_NONE, 0,
          RF_QUANTIZE_NONE},
+        {"{\"quant_method\": \"fp8\", \"weight_block_size\": [64, 64]}", nullptr, RF_PACKING_FP8,
+         64, RF_QUANTIZE_NONE},
+        {"{\"quant_method\": \"fp8\"}", nullptr, RF_PACKING_FP8, 128, RF_QUANTIZE_NONE},
+        {"{\"quant_method\": \"fp8\", \"weight_block_size\": [128, 64]}", "two equal numbers",
+         RF_PACKING_NONE, 0, RF_QUANTIZE_NONE},
+        {"{\"quant_method\": \"fp8\", \"activation_scheme\": \"static\"}", "activation_scheme is",
+         RF_PACKING_NONE, 0, RF_QUANTIZE_NONE},
         {gptq + "\"group_size\": 64, \"desc_act\": true}", nullptr, RF_PACKING_GPTQ, 64,
          RF_QUANTIZE_NONE},
         {gptq + "\"group_size\": -1, \"checkpoint_format\": \"gptq_v2\"}", nullptr,

@@ -154,6 +154,8 @@ TEST(Quantized, LossAndGradientsAreThoseOfTheSameWeightsInF32)
     for (rf_quantization kind : {RF_NF4, RF_INT8})
         for (bool is_llama : {false, true})
             expect_equal_to_f32(is_llama, kind, kind == RF_NF4 ? 0 : MODEL_RECOMPUTE_ALL);
+    for (rf_quantization kind : {RF_FP8, RF_MXFP4, RF_NVFP4})
+        expect_equal_to_f32(kind != RF_FP8, kind, 0);
 }
 
 TEST(Quantized, TrainingLeavesTheBytesAsTheyAre)
@@ -273,7 +275,7 @@ Training divided(bool is_llama, rf_quantization kind)
 TEST(Quantized, TensorRanksComputeWhatOneDoes)
 {
     for (bool is_llama : {false, true})
-        for (rf_quantization kind : {RF_NF4, RF_INT8}) {
+        for (rf_quantization kind : {RF_NF4, RF_INT8, is_llama ? RF_NVFP4 : RF_MXFP4}) {
             Training t = divided(is_llama, kind);
             Values one, raw, got, bytes;
             t.before = [&](rf_run *run, rf_comm *, int) { fill_quantized(t, run); };
@@ -289,7 +291,7 @@ TEST(Quantized, TensorRanksComputeWhatOneDoes)
             one = got;
             raw = bytes;
             for (int tp : {2, 4, -2}) { // -2: by sequence parallelism, too
-                if (tp != 4 && (kind == RF_NF4) != is_llama)
+                if (tp != 4 && kind != (is_llama ? RF_NF4 : RF_INT8))
                     continue;
                 const std::string where = (is_llama ? "llama " : "gpt2 ") +
                                           std::string(rf_quantization_name(kind)) + ", tp " +

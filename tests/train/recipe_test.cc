@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include <ringforge/layer.h>
+
 #include "mesh_case.h"
 
 extern "C" {
@@ -237,6 +239,21 @@ TEST(Recipe, EveryMeshGivesTheBitsOfOneRankAndThePlannedBytes)
     }
 }
 
+// In fixed point the inverse has the bits of stored activations, and so have its roundings.
+TEST(Recipe, TheInverseOfReversibleLayersRoundsTheSameOperands)
+{
+    Training t;
+    t.model.layers = 3;
+    t.model.reversible = RF_REVERSIBLE_FIXED;
+    t.model.recipe = RF_RECIPE_NVFP4;
+    const Seen stored = train(t, 1)[0];
+    t.policy.invert = true;
+    for (const Seen &s : train(t, 2)) {
+        EXPECT_EQ(s.sha, stored.sha);
+        expect_planned(s, "inverted");
+    }
+}
+
 TEST(Recipe, FinalLossesAreWithinTwoPercentOfBf16AndFiveInFourBits)
 {
     Training t;
@@ -263,26 +280,78 @@ TEST(Recipe, FinalLossesAreWithinTwoPercentOfBf16AndFiveInFourBits)
     }
 }
 
+// A llama of two heads of 32.
+Training divisible(rf_recipe recipe)
+{
+    Training t;
+    t.llama = {.layers = 2, .channels = 64, .heads = 2, .hidden = 128, .vocab = 61};
+    t.llama.recipe = recipe;
+    return t;
+}
+
+// Sums over tensor ranks have another order, so few numbers are rounded to their other neighbour.
+TEST(Recipe, TensorRanksWithWholeBlocksHaveTheScalesOfOneRank)
+{
+    const Training t = divisible(RF_RECIPE_MXFP8);
+    const Seen one = train(t, 1)[0];
+    Training exact = t;
+    exact.llama.recipe = RF_RECIPE_NONE;
+    const double effect = std::fabs(train(exact, 1)[0].loss[0] - one.loss[0]);
+    for (const MeshCase &m : std::vector<MeshCase>{{1, 2}, {1, 2, 1, 1, true}})
+        for (const Seen &s : train_on(t, m)) {
+            EXPECT_LT(std::fabs(s.loss[0] - one.loss[0]), 0.1 * effect) << m.text();
+            for (size_t i = 0; i < one.loss.size(); i++)
+                EXPECT_NEAR(s.loss[i], one.loss[i], 1e-3) << m.text();
+            expect_planned(s, m.text());
+        }
+    Training parts = t;
+    parts.policy.tensor_parts = 2;
+    const Seen divided = train(parts, 1)[0];
+    for (const Seen &s : train_on(parts, {1, 2}))
+        EXPECT_EQ(s.sha, divided.sha);
+}
+
 TEST(Recipe, RanksThatShareALayerAdaptersAndUnknownRecipesAreRefused)
 {
-    const char *const axes[] = {"tp=1", "cp=1"};
-    for (int k = 0; k < 2; k++) {
+    const struct {
+        rf_recipe recipe;
+        const char *text;
+    } rows[] = {{RF_RECIPE_FP8, "tp=1"},
+                {RF_RECIPE_MXFP8, "cp=1"},
+                {RF_RECIPE_MXFP8, "32 columns of attention.qkv"}};
+    for (int k = 0; k < 3; k++) {
         gpt2_config config = {2, 32, 4, 16, 61};
         gpt2 *model = nullptr;
         rf_plan *plan = nullptr;
         int count = 0;
-        config.recipe = RF_RECIPE_MXFP8;
+        config.recipe = rows[k].recipe;
         ASSERT_RF(gpt2_create(&config, &model));
         rf_mesh mesh = {};
-        mesh.tp = k == 0 ? 2 : 1;
+        mesh.tp = k == 1 ? 1 : 2;
         mesh.cp = k == 1 ? 2 : 1;
         const rf_policy policy = Training().policy;
         const rf_block *blocks = gpt2_blocks(model, &count);
         EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), RF_EINVAL);
-        EXPECT_NE(strstr(rf_last_error()->message, "mxfp8"), nullptr) << rf_last_error()->message;
-        EXPECT_NE(strstr(rf_last_error()->message, axes[k]), nullptr) << rf_last_error()->message;
+        const char *said = rf_last_error()->message;
+        EXPECT_NE(strstr(said, rf_recipe_name(rows[k].recipe)), nullptr) << said;
+        EXPECT_NE(strstr(said, rows[k].text), nullptr) << said;
         gpt2_destroy(model);
     }
+    llama_config few = divisible(RF_RECIPE_MXFP8).llama;
+    few.kv_heads = 1;
+    few.head_size = 64;
+    llama *other = nullptr;
+    rf_plan *plan = nullptr;
+    int count = 0;
+    ASSERT_RF(llama_create(&few, &other));
+    rf_mesh mesh = {};
+    mesh.tp = 2;
+    const rf_policy policy = Training().policy;
+    const rf_block *blocks = llama_blocks(other, &count);
+    EXPECT_EQ(rf_plan_build({blocks, count}, &mesh, &policy, 0, &plan), RF_EINVAL);
+    EXPECT_NE(strstr(rf_last_error()->message, "heads of keys"), nullptr)
+        << rf_last_error()->message;
+    llama_destroy(other);
     gpt2_config config = {2, 32, 4, 16, 61};
     gpt2 *model = nullptr;
     model_adapter adapter = {};
@@ -296,6 +365,22 @@ TEST(Recipe, RanksThatShareALayerAdaptersAndUnknownRecipesAreRefused)
     config.quantize = RF_NF4;
     EXPECT_EQ(gpt2_create(&config, &model), RF_EINVAL);
     EXPECT_NE(strstr(rf_last_error()->message, "quantised"), nullptr) << rf_last_error()->message;
+    rf_layer_op rows_of_block[] = {
+        {.kind = RF_LAYER_LINEAR, .in = "in", .out = "a", .param = "up", .columns = 8},
+        {.kind = RF_LAYER_ACT, .in = "a", .out = "b", .act = RF_ACT_GELU},
+        {.kind = RF_LAYER_LINEAR, .in = "b", .out = "c", .param = "down", .columns = 4},
+        {.kind = RF_LAYER_ADD, .in = "in", .out = "d", .with = "c"}};
+    rf_layer_opts opts = {};
+    opts.name = "block";
+    opts.channels = 4;
+    opts.recipe = RF_RECIPE_MXFP8;
+    rf_block block = {};
+    ASSERT_RF(rf_layer_block(rows_of_block, 4, &opts, &block));
+    EXPECT_STREQ(block.rounding, "mxfp8");
+    rf_layer_block_free(&block);
+    opts.recipe = RF_RECIPE_COUNT;
+    EXPECT_EQ(rf_layer_block(rows_of_block, 4, &opts, &block), RF_EINVAL);
+    EXPECT_NE(strstr(rf_last_error()->message, "enum rf_recipe"), nullptr);
     config.quantize = RF_QUANTIZE_NONE;
     config.recipe = RF_RECIPE_COUNT;
     EXPECT_EQ(gpt2_create(&config, &model), RF_EINVAL);

@@ -236,17 +236,25 @@ static bool frozen(const struct rf_plan *plan, int param)
     return !rf_plan_trains(plan, param);
 }
 
-/* A frozen parameter whose uses are all in 16 bits has no f32 values. */
+/* A frozen parameter whose uses are all in 16 bits has no f32 values, and one whose uses are all in
+ * f32 has no others. */
 static void find_bare(struct rf_plan *plan)
 {
-    const bool bare = !plan->policy.forward_only && !plan->policy.no_masters;
+    const bool one = !plan->policy.forward_only && !plan->policy.no_masters;
+    for (int i = 0; i < plan->param_count; i++) {
+        plan->params[i].bare = one && frozen(plan, i);
+        plan->params[i].single = plan->params[i].bare && plan->copy_type != RF_F32;
+    }
     for (int i = 0; i < plan->param_count; i++)
-        plan->params[i].bare = bare && frozen(plan, i);
-    for (int i = 0; i < plan->param_count; i++)
-        if (!rf_plan_narrow(&plan->params[i]))
+        if (rf_plan_narrow(&plan->params[i]))
+            plan->params[plan->params[i].logical].single = false;
+        else
             plan->params[plan->params[i].logical].bare = false;
-    for (int i = 0; i < plan->param_count; i++)
-        plan->params[i].bare = plan->params[plan->params[i].logical].bare;
+    for (int i = 0; i < plan->param_count; i++) {
+        const struct rf_plan_param *first = &plan->params[plan->params[i].logical];
+        plan->params[i].bare = first->bare;
+        plan->params[i].single = first->single || plan->params[i].raw;
+    }
 }
 
 /* Trained parameters, then frozen ones; within each group one zone after the other. */

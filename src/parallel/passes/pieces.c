@@ -295,7 +295,7 @@ static void assign_params(struct rf_plan *plan)
                 param->piece = k;
             if (param->piece == k) {
                 plan->pieces[k].bare = param->bare;
-                plan->pieces[k].raw = param->raw;
+                plan->pieces[k].single = param->single;
                 plan->pieces[k].coded = rf_plan_coded(plan, i);
             }
             if (param->piece == k && rf_plan_sums_tensor(plan, i))

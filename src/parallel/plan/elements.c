@@ -99,12 +99,12 @@ uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard)
                                        : plan->param_elements;
 }
 
-/* Elements of the bare pieces, or of the raw ones. */
-static uint64_t frozen_elements(const struct rf_plan *plan, int shard, bool raw)
+/* Elements of the bare pieces, or of the single ones. */
+static uint64_t frozen_elements(const struct rf_plan *plan, int shard, bool single)
 {
     uint64_t elements = 0;
     for (int k = plan->trained_pieces; k < plan->piece_count; k++)
-        if (raw ? plan->pieces[k].raw : plan->pieces[k].bare)
+        if (single ? plan->pieces[k].single : plan->pieces[k].bare)
             elements += rf_plan_padded(plan, plan->pieces[k].counts[shard]);
     return elements;
 }

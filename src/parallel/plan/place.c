@@ -59,10 +59,10 @@ static uint64_t out_bytes(const struct rf_plan *plan, int block)
     return (uint64_t)rf_shape_count(sizes->out) * rf_dtype_bytes(sizes->dtype);
 }
 
-/* Raw pieces follow the masters. */
+/* Single pieces follow the masters. */
 static uint64_t skipped(const struct rf_plan *plan, const struct rf_plan_piece *piece)
 {
-    return piece->raw ? rf_plan_bare_elements(plan, plan->shard) : 0;
+    return piece->single ? rf_plan_bare_elements(plan, plan->shard) : 0;
 }
 
 /* A shard is in its piece or, if no rank keeps the whole piece, next to the other shards. */

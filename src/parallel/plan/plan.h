@@ -100,7 +100,7 @@ static inline bool rf_plan_coded(const struct rf_plan *plan, int param)
  * are needed for pieces of a single type. Parameters whose gradients are added over the tensor lane
  * are grouped in the same way. A model that is all f32, and not shared by tensor ranks, has one
  * zone. With states in 8 bits, parameters that keep f32 states follow in zones of their own. Frozen
- * parameters without a master are in the last zone but one, those of bytes in the last.
+ * parameters without a master are in the last zone but one, single ones in the last.
  */
 enum { RF_CODED_ZONES = 4, RF_ZONES = 10 };
 
@@ -108,7 +108,7 @@ static inline int rf_plan_zone(const struct rf_plan *plan, int param)
 {
     const struct rf_plan_param *p = &plan->params[param];
     const bool wide = plan->copy_type != RF_F32 && !rf_plan_narrow(p);
-    if (p->bare || p->raw)
+    if (p->bare || p->single)
         return RF_ZONES - 1 - p->bare;
     const bool small = rf_plan_codes(plan) && !rf_plan_coded(plan, param);
     return RF_CODED_ZONES * small + 2 * rf_plan_sums_tensor(plan, param) + wide;
@@ -511,7 +511,7 @@ uint64_t rf_plan_param_elements(const struct rf_plan *plan, int shard);
 /* The front part of these that is stored in f32. */
 uint64_t rf_plan_master_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_copy_elements(const struct rf_plan *plan, int shard);
-/* Elements before raw parameters in the flat buffer that the region of f32 values does not have. */
+/* Elements before single parameters in the flat buffer that the region of f32 values lacks. */
 uint64_t rf_plan_bare_elements(const struct rf_plan *plan, int shard);
 uint64_t rf_plan_grad_elements(const struct rf_plan *plan, int shard);
 /* The elements of a trained parameter that this rank stores, counted from the parameter's first;

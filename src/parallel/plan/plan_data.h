@@ -38,7 +38,10 @@ struct rf_plan_param {
     struct rf_param_cut cut; /* over the tensor ranks */
     int64_t count;           /* elements of this rank's part */
     bool bare; /* frozen, and in 16 bits in all uses: stored in 16 bits only, without a master */
-    bool raw;  /* RF_U8: stored with the masters, four bytes an element, without a copy */
+    bool raw;  /* RF_U8: four bytes an element */
+    /* Stored with the masters, behind them, without a copy in 16 bits: raw, or frozen and in f32 in
+     * all uses where other parameters have a copy. */
+    bool single;
     uint64_t first;      /* index in the flat parameter buffer */
     uint64_t grad_first; /* index in a gradient slot; RF_NO_GRAD if frozen */
     bool overwrite_grad; /* the first use of its gradient overwrites it: ctx->overwrite_grad */
@@ -77,7 +80,7 @@ struct rf_plan_piece {
     int block;             /* gradients are complete after its backward pass */
     int use;               /* the parameter whose tied use this is; -1: none */
     bool trained;
-    bool bare, raw;               /* those of rf_plan_param, of all its parameters */
+    bool bare, single;            /* those of rf_plan_param, of all its parameters */
     bool coded;                   /* rf_plan_coded, of all its parameters */
     bool sums_tensor;             /* rf_plan_sums_tensor, of all its parameters */
     uint64_t *borders;            /* shards + 1 elements, from 0 to count: where shards begin */
@@ -174,8 +177,8 @@ struct rf_plan {
                                * backward pass; block_count: none */
     enum rf_dtype copy_type;  /* of RF_REGION_COPY; RF_F32: no copy */
     uint64_t param_elements;  /* of the flat buffer; frozen ones are last */
-    uint64_t master_elements; /* its front part that is stored in f32: all but bare and raw ones */
-    uint64_t copy_elements;   /* its front part that may have a copy in 16 bits: all but raw ones */
+    uint64_t master_elements; /* its front part: all but bare and single ones */
+    uint64_t copy_elements;   /* its front part that may have a 16-bit copy: all but single ones */
     uint64_t train_elements;  /* its front part, which the optimizer updates */
     uint64_t coded_elements;  /* its front part with states in 8 bits, if there are any */
     uint64_t slot_elements;   /* of one gradient slot: the same, then, in tree order, tied uses */

@@ -20,7 +20,7 @@ struct rf_search_param {
     uint64_t count;      /* elements on a tensor rank, padded */
     bool narrow;         /* in 16 bits */
     bool trained, coded; /* coded: its states are in 8 bits */
-    bool bare, raw;      /* those of rf_plan_param */
+    bool bare, single;   /* those of rf_plan_param */
     bool summed;         /* its gradients are added over the tensor ranks */
     uint64_t chunks;     /* of the norm */
 };
@@ -67,7 +67,7 @@ void rf_search_rows_close(struct rf_search_rows *rows);
 struct rf_search_rank {
     /* Elements of all parameters, of 16-bit ones, of those without a master, of trained ones, and
      * of those that other ranks of the pipeline also have. */
-    uint64_t all, narrow, bare, raw, trained, tied;
+    uint64_t all, narrow, bare, single, trained, tied;
     uint64_t summed;                  /* of the trained ones: also added over the tensor ranks */
     uint64_t coded;                   /* of the trained ones: with states in 8 bits */
     uint64_t chunks;                  /* of the norm, in all its shards */

@@ -32,9 +32,9 @@ static void add_params(const struct rf_plan *plan, const struct rf_search_rank *
 {
     const uint64_t elements = rf_plan_shards_params(plan) ? shard_of(plan, r->all) : r->all;
     const uint64_t bare = rf_plan_shards_params(plan) ? shard_of(plan, r->bare) : r->bare;
-    const uint64_t raw = rf_plan_shards_params(plan) ? shard_of(plan, r->raw) : r->raw;
+    const uint64_t single = rf_plan_shards_params(plan) ? shard_of(plan, r->single) : r->single;
     uint64_t stored = plan->policy.no_masters ? 0 : 4 * (elements - bare);
-    stored += plan->copy_type != RF_F32 ? (rf_plan_lags(plan) ? 4 : 2) * (elements - raw) : 0;
+    stored += plan->copy_type != RF_F32 ? (rf_plan_lags(plan) ? 4 : 2) * (elements - single) : 0;
     out->params = stored;
     if (rf_plan_params_with_host(plan))
         out->host += stored;
@@ -50,6 +50,12 @@ static void add_grads(const struct rf_plan *plan, const struct rf_search_rank *r
 {
     const uint64_t shards = (uint64_t)plan->shards;
     const uint64_t shard = shard_of(plan, r->trained);
+    if (rf_plan_in_backward(plan)) { /* of two blocks; of three until a sum has arrived */
+        out->grads = r->unit_grads + (plan->mesh.dp > 1 ? r->unit_grads / 2 : 0);
+        out->grads += shards > 1 ? r->unit_grads / shards : 0;
+        out->grads += rf_plan_narrows(plan) ? r->unit_grads / 2 : 0;
+        return;
+    }
     out->grads = 4 * slots(plan) * (plan->stage >= 2 ? shard : r->trained);
     if (rf_plan_lags(plan)) /* that are held */
         out->grads += 4 * r->trained;

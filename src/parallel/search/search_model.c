@@ -43,7 +43,7 @@ static void take_params(const struct rf_plan *plan, struct rf_search_view *out)
             .trained = rf_plan_trains(plan, k),
             .coded = rf_plan_coded(plan, k),
             .bare = plan->params[k].bare,
-            .raw = plan->params[k].raw,
+            .single = plan->params[k].single,
             .summed = rf_plan_sums_tensor(plan, k),
             .chunks = rf_cut_count_chunks(&plan->params[k].cut, RF_NORM_CHUNK, 0, UINT64_MAX)};
     out->param_count = plan->param_count;

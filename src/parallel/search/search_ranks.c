@@ -46,7 +46,7 @@ static void add_param(const struct rf_search_view *view, struct rf_search_ranks 
     rank->all += param->count;
     rank->narrow += param->narrow ? param->count : 0;
     rank->bare += param->bare ? param->count : 0;
-    rank->raw += param->raw ? param->count : 0;
+    rank->single += param->single ? param->count : 0;
     rank->trained += param->trained ? param->count : 0;
     rank->coded += param->coded ? param->count : 0;
     rank->chunks += param->trained ? param->chunks : 0;
