@@ -219,8 +219,11 @@ TEST(Disk, ThatFailsIsAnErrorOnAllRanksAndNeverWrongNumbers)
     EXPECT_NE(says.find("cannot be written at byte 0 of"), says.npos) << says;
     EXPECT_NE(says.find(strerror(ENOSPC)), says.npos) << says;
     EXPECT_NE(says.find(folder.path()), says.npos) << says;
-    says = fails(
-        t, 1, [](rf_run *run, int) { ASSERT_EQ(ftruncate(rf_disk_file(run->disk), 5000), 0); })[0];
+    says = fails(t, 1, [](rf_run *run, int) {
+        ASSERT_EQ(ftruncate(rf_disk_file(run->disk), 5000), 0);
+        const float zero = 0; // would make it whole again, with a hole
+        EXPECT_EQ(rf_disk_write(run->disk, run->plan->bytes.disk - 4, &zero, 4), RF_EIO);
+    })[0];
     EXPECT_NE(says.find("ends at byte 5000 of"), says.npos) << says;
 }
 
