@@ -37,6 +37,9 @@ int offload_parse(const struct tool_command *command, const char *text, int *out
                                     "optimizer's states and activations can be on a disk: use "
                                     "optimizer=disk, activations=disk",
                                     names[k]);
+        if (*out & flags[k])
+            return tool_usage_error(command, "--offload names %s twice; it is in one place only",
+                                    names[k]);
         *out |= flags[k];
         *disk |= file ? flags[k] : 0;
     }

@@ -282,11 +282,13 @@ TEST(Join, ANewcomerIsOneOfTheOthersForTheNextOne)
 {
     const std::vector<std::string> still = {"--sync", "diloco:2",       "--lr",
                                             "0",      "--weight-decay", "0"};
-    Job job(2, 1000, with(still, {"--steps", "121"})); // ends between exchanges: with a mean
+    Job job(2, 1000, with(still, {"--steps", "91"})); // ends between exchanges: with a mean
     job.read_until("\"step\":3,");
     Newcomer one = job.join();
+    one.read_until("waiting to join"); // the job stands still meanwhile
     job.read_until("\"workers\":3,\"lost\":0,\"joined\":1}");
     Newcomer other = job.join();
+    other.read_until("waiting to join");
     job.read_until("\"workers\":4,\"lost\":0,\"joined\":1}");
     const ProgramResult r = job.finish(), a = one.finish(), b = other.finish();
     for (const ProgramResult *result : {&r, &a, &b})
