@@ -49,8 +49,7 @@ struct rf_split {
     int segments;                   /* 0 = 1 */
     int unit;                       /* 0 = 1 */
     int64_t sizes[RF_MAX_SEGMENTS]; /* rows or columns of each segment; all 0: equal sizes */
-    /* Only for RF_U8. Each segment consists of so many lines of equal length, and each of them is
-     * divided; 0 = 1. */
+    /* Only for RF_U8: lines of equal length in each segment; every line is divided; 0 = 1. */
     int64_t lines;
     uint32_t whole; /* only for RF_U8: bit k: every rank has all of segment k */
 };

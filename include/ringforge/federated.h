@@ -69,7 +69,7 @@ struct rf_federated_usage {
     int messages;
 };
 
-/* Of `count` parameters and clients that all take part. secure: as in rf_coordinator_opts. Pure.
+/* What `count` parameters cost if all clients take part. secure: as in rf_coordinator_opts. Pure.
  * Errors: RF_EINVAL, RF_ENOTSUP (the rule is none of a coordinator's). */
 RF_API int rf_federated_usage(const struct rf_rounds_rule *rule, int64_t count, int clients,
                               int secure, struct rf_federated_usage *out);

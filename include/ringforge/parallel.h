@@ -66,7 +66,7 @@ enum rf_value_kind {
     RF_VALUE_KINDS
 };
 
-/* Of slots of states on a disk. */
+/* The slot of a state on a disk is block * RF_STATE_STRIDE + the number of the state. */
 #define RF_STATE_STRIDE 8
 
 /* A range of memory. Fields that do not apply are -1. */

@@ -174,8 +174,8 @@ struct rf_policy {
     int stage_count;
 
     int offload; /* RF_OFFLOAD_* or 0 */
-    /* Of `offload`, what is in a file on a disk and not in host memory: RF_OFFLOAD_OPTIMIZER, for
-     * the optimizer's states, RF_OFFLOAD_ACTIVATIONS, or 0. Each rank has a file
+    /* The part of `offload` that is in a file on a disk, not in host memory: RF_OFFLOAD_OPTIMIZER,
+     * for the optimizer's states, RF_OFFLOAD_ACTIVATIONS, or 0. Each rank has a file
      * (rf_run_opts.disk). Blocks of states are read into one of two buffers in host memory while
      * the host updates the block before, and written back (Rajbhandari et al. 2021, ZeRO-Infinity).
      * Activations pass through host memory on their way. The bits are those of offload alone. */

@@ -77,7 +77,7 @@ struct rf_quantized_part {
     uint64_t numbers;                /* bytes from the first element to the numbers */
 };
 
-/* Bytes of the elements and of the numbers of a part with so many elements; `whole`: the elements
+/* Bytes of the elements and of the numbers of a part with `count` elements; `whole`: the elements
  * of the whole matrix. Both are 0 if kind or counts are out of range. */
 struct rf_quantized_sizes {
     uint64_t elements, numbers;

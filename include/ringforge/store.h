@@ -168,8 +168,8 @@ struct rf_store_update {
     float lr;     /* rate of the update; 0 = 1. With SYNC all workers have the same */
     double share; /* samples, tokens: the gradient, or the sum of gradients, is divided by it, or by
                    * the sum of all shares; 0 = 1 */
-    /* Of the ranges of rf_store_opts.terms, one after the other, whatever the keys are; NULL:
-     * zeros, and without such ranges. */
+    /* The values of the ranges of rf_store_opts.terms, one after the other, whatever the keys
+     * are. NULL: zeros, or there are no such ranges. */
     const float *terms;
 };
 

@@ -25,7 +25,7 @@ struct rf_product {
     enum rf_dtype split_type;
     enum rf_quantization quantized; /* of b; its layout counts elements, not bytes */
     struct rf_quantized_part b_part;
-    /* Of a quantised b, in words from b on: the numbers of its blocks; and the number of these
+    /* If b is quantised, in words from b on: the numbers of its blocks; and the number of these
      * blocks, the first of b's, and how many of them are between two rows of b. */
     uint32_t numbers, blocks, first_block, block_gap;
     uint32_t tile; /* from 1: row of the path's table of tiles; 0: the path's choice */

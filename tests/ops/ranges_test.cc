@@ -9,6 +9,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <regex>
 #include <set>
 
 extern "C" {
@@ -539,10 +540,8 @@ class Ranges : public OpTest, public ::testing::WithParamInterface<Family>
             contains(shader, "workgroup"))
             return "for matrix units; declared by the same functions as the tiled ones";
         if (!int64 ? contains(shader, "_longs_")
-                   : starts(shader, "matmul_subgroup_") && !contains(shader, "_longs_") &&
-                         !contains(shader, "_views_") && !contains(shader, "_nf4_") &&
-                         !contains(shader, "_int8_") && !contains(shader, "_fp8_") &&
-                         !contains(shader, "_fp4_"))
+                   : starts(shader, "matmul_subgroup_") &&
+                         !std::regex_search(shader, std::regex("_(longs|views|nf4|int8|fp8|fp4)_")))
             return "for devices without, or with, 64-bit integers";
         if (contains(shader, "views") && !views_exist)
             return "for devices with texel views";

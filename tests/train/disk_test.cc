@@ -11,6 +11,7 @@
 #include <csignal>
 
 #include "folder.h"
+#include "small_trainings.h"
 #include "world.h"
 
 extern "C" {
@@ -20,19 +21,10 @@ extern "C" {
 namespace
 {
 
-// Parameters of 8440, 4800 and 6400 elements, and small ones; blocks of 1024 elements of a state,
-// the fewest there can be.
+// Blocks of 1024 elements of a state, the fewest there can be.
 Training on_disk(const Folder &folder, rf_dtype states = RF_F32)
 {
-    Training t;
-    t.model = {1, 40, 4, 8, 211};
-    t.policy.batch = t.policy.micro_batches = 4;
-    t.policy.seq = 8;
-    t.policy.clip = 1;
-    t.policy.state_dtype = states;
-    t.policy.optimizer.weight_decay = 0.1f;
-    t.policy.first_bucket_bytes = 4096;
-    t.policy.bucket_bytes = 20000;
+    Training t = coded(states);
     t.policy.offload = t.policy.disk = RF_OFFLOAD_OPTIMIZER;
     t.policy.disk_block_bytes = 1;
     t.disk = folder.path();

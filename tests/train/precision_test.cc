@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "folder.h"
+#include "small_trainings.h"
 #include "world.h"
 
 namespace
@@ -361,14 +362,7 @@ TEST(Precision, FinalLossesAreWithinAPercentOfF32)
                         {"bf16 without masters", RF_BF16, RF_F32, true, true, 0}};
     Training t = gpt(RF_F32, RF_ORDER_RING);
     t.ignored = 0;
-    t.steps = 20;
-    t.lr = 0.004f;
-    t.edit_batch = [](int, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) {
-        for (size_t i = 0; i < tokens.size(); i++) {
-            tokens[i] = (int32_t)(i * i / 7 % 61);
-            targets[i] = (int32_t)((i + 1) * (i + 1) / 7 % 61);
-        }
-    };
+    learn(&t);
     const double f32 = train(t, 2)[0].loss.back();
     EXPECT_LT(f32, 5) << "it learns: it began at log 257 = 5.5";
     for (const Row &row : rows) {

@@ -8,6 +8,7 @@
 #include <ringforge/layer.h>
 
 #include "mesh_case.h"
+#include "small_trainings.h"
 
 extern "C" {
 #include "linear.h"
@@ -261,14 +262,7 @@ TEST(Recipe, FinalLossesAreWithinTwoPercentOfBf16AndFiveInFourBits)
     t.model.vocab = 257;
     t.model.dtype = t.model.residual = RF_BF16;
     t.policy.micro_batches = 2;
-    t.steps = 20;
-    t.lr = 0.004f;
-    t.edit_batch = [](int, std::vector<int32_t> &tokens, std::vector<int32_t> &targets) {
-        for (size_t i = 0; i < tokens.size(); i++) {
-            tokens[i] = (int32_t)(i * i / 7 % 61);
-            targets[i] = (int32_t)((i + 1) * (i + 1) / 7 % 61);
-        }
-    };
+    learn(&t);
     const double bf16 = train(t, 1)[0].loss.back();
     EXPECT_LT(bf16, 5) << "it learns: it began at log 257 = 5.5";
     for (rf_recipe recipe : recipes) {

@@ -6,27 +6,8 @@
 #include <cstring>
 
 #include "folder.h"
+#include "small_trainings.h"
 #include "world.h"
-
-namespace
-{
-
-// Parameters of 8440, 4800 and 6400 elements, not all of whole blocks, and small ones.
-Training coded(rf_dtype states = RF_U8)
-{
-    Training t;
-    t.model = {1, 40, 4, 8, 211};
-    t.policy.batch = t.policy.micro_batches = 4;
-    t.policy.seq = 8;
-    t.policy.clip = 1;
-    t.policy.state_dtype = states;
-    t.policy.optimizer.weight_decay = 0.1f;
-    t.policy.first_bucket_bytes = 4096;
-    t.policy.bucket_bytes = 20000;
-    return t;
-}
-
-} // namespace
 
 TEST(States, OfEightBitsHaveTheSameBitsOnAnyNumberOfRanks)
 {
